@@ -1,0 +1,123 @@
+//! How many tests passed and failed, read from the closing lines of cargo test and pytest.
+
+use std::fmt;
+use std::ops::AddAssign;
+
+/// Tests that passed, failed and were left out.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) passed: u64,
+    pub(crate) failed: u64,
+    pub(crate) skipped: u64,
+}
+
+impl Counts {
+    /// Adds what one output line says, if it is a closing line: `test result: ok. 3 passed; 0 failed; 1 ignored; ..`
+    /// of cargo test, or `== 1 failed, 12 passed, 2 skipped in 3.21s ==` of pytest (the rule is left out with `-q`).
+    pub(crate) fn add_line(&mut self, line: &str) {
+        let numbers = if let Some(rest) = line.strip_prefix("test result: ") {
+            rest.split_once(". ").map_or("", |(_, numbers)| numbers)
+        } else {
+            let bare = line.trim_matches(|c| c == '=' || c == ' ');
+            match bare.rsplit_once(" in ") {
+                Some((numbers, time)) if pytest_time(time) => numbers,
+                _ => "",
+            }
+        };
+        for part in numbers.split([',', ';']) {
+            let mut words = part.split_whitespace();
+            let (Some(count), Some(kind)) = (
+                words.next().and_then(|w| w.parse::<u64>().ok()),
+                words.next(),
+            ) else {
+                continue;
+            };
+            match kind {
+                "passed" => self.passed += count,
+                "failed" | "error" | "errors" => self.failed += count,
+                "ignored" | "skipped" => self.skipped += count,
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Whether the text is pytest's run time: `3.21s` or `75.10s (0:01:15)`.
+fn pytest_time(text: &str) -> bool {
+    text.split(' ')
+        .next()
+        .and_then(|first| first.strip_suffix('s'))
+        .is_some_and(|s| s.parse::<f64>().is_ok())
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+    }
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} passed, {} failed", self.passed, self.failed)?;
+        if self.skipped > 0 {
+            write!(f, ", {} skipped", self.skipped)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counted(lines: &[&str]) -> (u64, u64, u64) {
+        let mut counts = Counts::default();
+        for line in lines {
+            counts.add_line(line);
+        }
+        (counts.passed, counts.failed, counts.skipped)
+    }
+
+    #[test]
+    fn reads_the_closing_lines_of_both_runners() {
+        assert_eq!(
+            counted(&[
+                "running 3 tests",
+                "test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 4 filtered out; finished in 0.01s",
+                "test result: FAILED. 2 passed; 5 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1.00s",
+                "=========== 1 failed, 12 passed, 2 skipped, 3 warnings in 75.10s (0:01:15) ===========",
+                "7 passed in 0.40s",
+                "1 error in 0.40s",
+            ]),
+            (24, 7, 3)
+        );
+    }
+
+    #[test]
+    fn other_lines_count_nothing() {
+        assert_eq!(
+            counted(&[
+                "12 passed",
+                "5 failed in all",
+                "test a ... ok",
+                "3 passed in time",
+                ""
+            ]),
+            (0, 0, 0)
+        );
+    }
+
+    #[test]
+    fn the_plain_line_leaves_out_a_zero_of_skipped() {
+        let mut counts = Counts {
+            passed: 3,
+            failed: 0,
+            skipped: 0,
+        };
+        assert_eq!(counts.to_string(), "3 passed, 0 failed");
+        counts.skipped = 1;
+        assert_eq!(counts.to_string(), "3 passed, 0 failed, 1 skipped");
+    }
+}

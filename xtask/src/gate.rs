@@ -1,0 +1,170 @@
+//! The gate: its stages, in order, each timed; it stops at the first that fails.
+
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+
+use crate::counts::Counts;
+use crate::run::{Failure, Step, root};
+use crate::tools;
+
+/// One stage of the gate, in the order they run: what fails fast comes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Stage {
+    /// Install what the gate needs into its cache.
+    Tools,
+    /// Formatting.
+    Fmt,
+    /// House rules: arrows between crates, file sizes, banned words, claims that name their tests.
+    Tidy,
+    /// Clippy over every target, warnings denied.
+    Clippy,
+    /// The documentation builds, warnings denied.
+    Doc,
+    /// Unit, property, integration and documentation tests.
+    Unit,
+    /// Model checks of the memory core.
+    Loom,
+    /// boto3, the AWS CLI and DuckDB against the released binary.
+    Clients,
+}
+
+impl Stage {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Tools => "tools",
+            Self::Fmt => "fmt",
+            Self::Tidy => "tidy",
+            Self::Clippy => "clippy",
+            Self::Doc => "doc",
+            Self::Unit => "unit",
+            Self::Loom => "loom",
+            Self::Clients => "clients",
+        }
+    }
+
+    fn run(self, counts: &mut Counts, pytest: &[String]) -> Result<(), Failure> {
+        match self {
+            Self::Tools => tools::ensure().map(drop),
+            Self::Fmt => Step::cargo(["fmt", "--all", "--check"]).run(),
+            Self::Tidy => Step::cargo(["test", "--quiet", "-p", "xtask"]).run_counted(counts),
+            Self::Clippy => Step::cargo([
+                "clippy",
+                "--quiet",
+                "--workspace",
+                "--all-targets",
+                "--",
+                "-D",
+                "warnings",
+            ])
+            .run(),
+            Self::Doc => Step::cargo(["doc", "--quiet", "--workspace", "--no-deps"])
+                .env("RUSTDOCFLAGS", "-D warnings")
+                .run(),
+            Self::Unit => Step::cargo([
+                "test",
+                "--quiet",
+                "--workspace",
+                "--exclude",
+                "xtask",
+                "--no-fail-fast",
+            ])
+            .run_counted(counts),
+            Self::Loom => loom(counts),
+            Self::Clients => clients(counts, pytest),
+        }
+    }
+}
+
+/// Runs the chosen stages and prints what each took and how many tests there were.
+pub(crate) fn run(only: &[Stage], skip: &[Stage], pytest: &[String]) -> Result<(), Failure> {
+    let chosen: Vec<Stage> = Stage::value_variants()
+        .iter()
+        .copied()
+        .filter(|stage| (only.is_empty() || only.contains(stage)) && !skip.contains(stage))
+        .collect();
+    let mut counts = Counts::default();
+    let mut times: Vec<(Stage, Duration)> = Vec::new();
+    let mut result = Ok(());
+    for stage in chosen {
+        println!("== {}", stage.name());
+        let start = Instant::now();
+        let mut found = Counts::default();
+        let outcome = stage.run(&mut found, pytest);
+        if outcome.is_err() && found.failed == 0 {
+            // A stage without tests of its own (fmt, clippy), or one that did not build, is one failed check.
+            found.failed = 1;
+        }
+        counts += found;
+        times.push((stage, start.elapsed()));
+        println!(
+            "== {}: {:.1} s",
+            stage.name(),
+            start.elapsed().as_secs_f64()
+        );
+        if let Err(cause) = outcome {
+            let stage = stage.name();
+            let repeat = format!("cargo xtask test --only {stage}");
+            result = Err(Failure::Stage {
+                stage,
+                cause: Box::new(cause),
+                repeat,
+            });
+            break;
+        }
+    }
+    println!("\nstage      seconds");
+    for (stage, time) in &times {
+        println!("{:<10} {:>7.1}", stage.name(), time.as_secs_f64());
+    }
+    let total: Duration = times.iter().map(|(_, time)| *time).sum();
+    println!("{:<10} {:>7.1}\n", "all", total.as_secs_f64());
+    println!("{counts}");
+    result
+}
+
+/// Loom replaces the atomics by a `cfg`, so its build has a target folder of its own: the other one stays warm.
+fn loom(counts: &mut Counts) -> Result<(), Failure> {
+    Step::cargo([
+        "test",
+        "--quiet",
+        "--release",
+        "-p",
+        "bywash-mem",
+        "--target-dir",
+        "target/loom",
+    ])
+    .args(["--test", "loom*"])
+    .env("RUSTFLAGS", "--cfg loom")
+    .run_counted(counts)
+}
+
+/// Real clients talk to the released binary: the one README starts, and the only one fast enough for 200 MiB bodies.
+fn clients(counts: &mut Counts, pytest: &[String]) -> Result<(), Failure> {
+    let tools = tools::ensure()?;
+    let binary = match std::env::var_os("BYWASH_BIN") {
+        Some(given) => given.into(),
+        None => {
+            Step::cargo(["build", "--quiet", "--release", "-p", "bywash-cli"]).run()?;
+            let target = std::env::var_os("CARGO_TARGET_DIR")
+                .map_or_else(|| root().join("target"), Into::into);
+            target.join("release").join("bywash")
+        }
+    };
+    Step::new(&tools.python)
+        .args([
+            "-m",
+            "pytest",
+            "-p",
+            "no:cacheprovider",
+            "--durations=10",
+            "-q",
+        ])
+        .args(pytest)
+        .folder(&root().join("testing/clients"))
+        .env("BYWASH_BIN", binary)
+        .env("BYWASH_AWS", &tools.aws)
+        .env("BYWASH_FLIGHTS", &tools.flights)
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .run_counted(counts)
+}

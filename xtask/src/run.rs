@@ -1,0 +1,154 @@
+//! Child processes: started, waited for, and turned into a typed failure.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::counts::Counts;
+
+/// Why a task ended early.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The command ran and said no.
+    Exit { command: String, status: String },
+    /// The command could not be started, or a file could not be read or written.
+    Io { what: String, error: io::Error },
+    /// Something the gate needs is missing, or not what it should be; the text says what to do.
+    Missing(String),
+    /// A stage failed; the text is the line that repeats it.
+    Stage {
+        stage: &'static str,
+        cause: Box<Failure>,
+        repeat: String,
+    },
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exit { command, status } => write!(f, "`{command}` ended with {status}"),
+            Self::Io { what, error } => write!(f, "{what}: {error}"),
+            Self::Missing(text) => f.write_str(text),
+            Self::Stage {
+                stage,
+                cause,
+                repeat,
+            } => {
+                write!(f, "stage {stage} failed: {cause}\nrepeat it: {repeat}")
+            }
+        }
+    }
+}
+
+/// Maps an I/O error to a [`Failure`] that says what was being done.
+pub(crate) fn doing(what: impl Into<String>) -> impl FnOnce(io::Error) -> Failure {
+    |error| Failure::Io {
+        what: what.into(),
+        error,
+    }
+}
+
+/// The root of the workspace.
+pub(crate) fn root() -> PathBuf {
+    let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
+    xtask.parent().unwrap_or(xtask).to_path_buf()
+}
+
+/// One command, run from the workspace root.
+#[derive(Debug)]
+pub(crate) struct Step {
+    command: Command,
+    line: String,
+}
+
+impl Step {
+    pub(crate) fn new(program: impl AsRef<OsStr>) -> Self {
+        let mut command = Command::new(program.as_ref());
+        command.current_dir(root()).stdin(Stdio::null());
+        Self {
+            command,
+            line: program.as_ref().to_string_lossy().into_owned(),
+        }
+    }
+
+    /// The cargo that runs this task, by its full path; shown as plain `cargo`.
+    pub(crate) fn cargo<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Self {
+        let mut step =
+            Self::new(std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")));
+        "cargo".clone_into(&mut step.line);
+        step.args(args)
+    }
+
+    pub(crate) fn args<A: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
+        for arg in args {
+            self.line.push(' ');
+            self.line.push_str(&arg.as_ref().to_string_lossy());
+            self.command.arg(arg);
+        }
+        self
+    }
+
+    pub(crate) fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
+    pub(crate) fn folder(mut self, folder: &Path) -> Self {
+        self.command.current_dir(folder);
+        self
+    }
+
+    /// Runs to the end; the output goes where ours goes.
+    pub(crate) fn run(mut self) -> Result<(), Failure> {
+        let status = self
+            .command
+            .status()
+            .map_err(doing(format!("start `{}`", self.line)))?;
+        self.ended(status)
+    }
+
+    /// Runs to the end and hands back whether it succeeded; its output is dropped.
+    pub(crate) fn succeeds(mut self) -> bool {
+        self.command
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .is_ok_and(|status| status.success())
+    }
+
+    /// Runs to the end, shows its standard output as it comes, and adds the test counts found in it.
+    pub(crate) fn run_counted(mut self, counts: &mut Counts) -> Result<(), Failure> {
+        self.command.stdout(Stdio::piped());
+        let mut child = self
+            .command
+            .spawn()
+            .map_err(doing(format!("start `{}`", self.line)))?;
+        if let Some(output) = child.stdout.take() {
+            let mut shown = io::stdout().lock();
+            for line in BufReader::new(output).split(b'\n') {
+                let line = line.map_err(doing(format!("read the output of `{}`", self.line)))?;
+                counts.add_line(&String::from_utf8_lossy(&line));
+                shown
+                    .write_all(&line)
+                    .and_then(|()| shown.write_all(b"\n"))
+                    .map_err(doing("write to standard output"))?;
+            }
+        }
+        let status = child
+            .wait()
+            .map_err(doing(format!("wait for `{}`", self.line)))?;
+        self.ended(status)
+    }
+
+    fn ended(self, status: std::process::ExitStatus) -> Result<(), Failure> {
+        if status.success() {
+            return Ok(());
+        }
+        Err(Failure::Exit {
+            command: self.line,
+            status: status.to_string(),
+        })
+    }
+}

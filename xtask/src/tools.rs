@@ -1,0 +1,179 @@
+//! What the real-client stage needs, fetched once into a cache folder: two Python environments and one data file.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+use crate::run::{Failure, Step, doing, root};
+
+/// The npm package that carries [`FLIGHTS_FILE`].
+const FLIGHTS_PACKAGE: &str = "vega-datasets@3.2.1";
+/// Three million flights, 13.5 MB of Parquet, inside the package.
+const FLIGHTS_FILE: &str = "package/data/flights-3m.parquet";
+/// SHA-256 of the data file.
+const FLIGHTS_SHA256: &str = "dbeb920c90f59b6ccaff823dcc3d08f25a97fa1ce128d93f40be4e931f5900b0";
+
+/// Where the installed things are.
+#[derive(Debug)]
+pub(crate) struct Tools {
+    /// Python with boto3, DuckDB, moto and pytest.
+    pub(crate) python: PathBuf,
+    /// The AWS command line.
+    pub(crate) aws: PathBuf,
+    /// `flights-3m.parquet`.
+    pub(crate) flights: PathBuf,
+}
+
+/// Installs what is missing; with everything there it only compares stamps.
+pub(crate) fn ensure() -> Result<Tools, Failure> {
+    let cache = std::env::var_os("BYWASH_CACHE")
+        .map_or_else(|| root().join("target/xtask-cache"), PathBuf::from);
+    fs::create_dir_all(&cache).map_err(doing(format!("create {}", cache.display())))?;
+    let clients = venv(&cache.join("clients"), "requirements.txt")?;
+    let awscli = venv(&cache.join("awscli"), "requirements-awscli.txt")?;
+    Ok(Tools {
+        python: clients.join("bin/python"),
+        aws: awscli.join("bin/aws"),
+        flights: flights(&cache)?,
+    })
+}
+
+/// A virtual environment with exactly the versions of `requirements`, made anew when that file changes.
+fn venv(folder: &Path, requirements: &str) -> Result<PathBuf, Failure> {
+    let list = root().join("testing/clients").join(requirements);
+    let wanted = sha256(&list)?;
+    let stamp = folder.join("installed.sha256");
+    if fs::read_to_string(&stamp).is_ok_and(|have| have == wanted) {
+        return Ok(folder.to_path_buf());
+    }
+    let python_works = || {
+        Step::new("python3")
+            .args(["-c", "import venv, ensurepip"])
+            .succeeds()
+    };
+    need(
+        "python3 with venv",
+        python_works,
+        &["python3", "python3-venv"],
+    )?;
+    println!("installing {requirements} into {}", folder.display());
+    Step::new("python3")
+        .args(["-m", "venv", "--clear"])
+        .args([folder])
+        .run()?;
+    Step::new(folder.join("bin/python"))
+        .args([
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--requirement",
+        ])
+        .args([&list])
+        .run()?;
+    fs::write(&stamp, wanted).map_err(doing(format!("write {}", stamp.display())))?;
+    Ok(folder.to_path_buf())
+}
+
+/// The data file, its digest checked each time: it is small, and a cache is not to be trusted.
+fn flights(cache: &Path) -> Result<PathBuf, Failure> {
+    let file = cache.join("flights-3m.parquet");
+    if file.exists() && sha256(&file)? == FLIGHTS_SHA256 {
+        return Ok(file);
+    }
+    need(
+        "npm",
+        || Step::new("npm").args(["--version"]).succeeds(),
+        &["npm"],
+    )?;
+    println!("fetching {FLIGHTS_PACKAGE} into {}", cache.display());
+    let unpacked = cache.join("npm");
+    let _ = fs::remove_dir_all(&unpacked);
+    fs::create_dir_all(&unpacked).map_err(doing(format!("create {}", unpacked.display())))?;
+    Step::new("npm")
+        .args(["pack", "--silent", FLIGHTS_PACKAGE])
+        .folder(&unpacked)
+        .run()?;
+    let archive = format!("{}.tgz", FLIGHTS_PACKAGE.replace('@', "-"));
+    Step::new("tar")
+        .args(["-xzf", &archive, FLIGHTS_FILE])
+        .folder(&unpacked)
+        .run()?;
+    let fresh = unpacked.join(FLIGHTS_FILE);
+    let found = sha256(&fresh)?;
+    if found != FLIGHTS_SHA256 {
+        return Err(Failure::Missing(format!(
+            "{FLIGHTS_FILE} of {FLIGHTS_PACKAGE} has SHA-256 {found}, expected {FLIGHTS_SHA256}: \
+             do not use it; compare with the package's own page"
+        )));
+    }
+    fs::rename(&fresh, &file).map_err(doing(format!("move {} into the cache", fresh.display())))?;
+    fs::remove_dir_all(&unpacked).map_err(doing(format!("remove {}", unpacked.display())))?;
+    Ok(file)
+}
+
+/// Installs Debian packages when `works` says no: as root by apt-get, else one line says what to install.
+fn need(what: &str, works: impl Fn() -> bool, packages: &[&str]) -> Result<(), Failure> {
+    if works() {
+        return Ok(());
+    }
+    let line = format!("apt-get install {}", packages.join(" "));
+    if !is_root() {
+        return Err(Failure::Missing(format!(
+            "{what} is missing; install it: {line}"
+        )));
+    }
+    println!("{what} is missing; running {line}");
+    Step::new("apt-get").args(["update", "-qq"]).run()?;
+    Step::new("apt-get")
+        .args(["install", "-y", "-qq", "--no-install-recommends"])
+        .args(packages)
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .run()?;
+    if works() {
+        return Ok(());
+    }
+    Err(Failure::Missing(format!(
+        "{what} does not work even after {line}; look at the output above"
+    )))
+}
+
+/// Whether this process may install packages: the owner of our own `/proc` entry is root.
+fn is_root() -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    fs::metadata("/proc/self").is_ok_and(|me| me.uid() == 0)
+}
+
+/// Hex SHA-256 of a whole file.
+fn sha256(file: &Path) -> Result<String, Failure> {
+    let bytes = fs::read(file).map_err(doing(format!("read {}", file.display())))?;
+    Ok(Sha256::digest(&bytes)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digest_is_the_published_one_of_abc() {
+        let folder = std::env::temp_dir().join(format!("xtask-sha-{}", std::process::id()));
+        fs::write(&folder, b"abc").unwrap();
+        let digest = sha256(&folder).unwrap();
+        fs::remove_file(&folder).unwrap();
+        // FIPS 180-2, appendix B.1.
+        assert_eq!(
+            digest,
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+        );
+    }
+
+    #[test]
+    fn what_works_is_not_installed() {
+        need("a thing", || true, &["no-such-package"]).unwrap();
+    }
+}

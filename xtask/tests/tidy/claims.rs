@@ -1,0 +1,114 @@
+//! A promise in the documentation names the test that holds it, and that test exists.
+
+use super::{files, none};
+
+/// Documents whose tables must name a test in every row.
+const MUST_HAVE_ROWS: [&str; 1] = ["docs/behaviour.md"];
+
+/// The cells of a table line, or nothing when it is not one.
+fn cells(line: &str) -> Option<Vec<&str>> {
+    let inner = line.trim().strip_prefix('|')?.strip_suffix('|')?;
+    Some(inner.split('|').map(str::trim).collect())
+}
+
+/// Every row of every table with a column `test`: the line number and what stands in that column.
+fn rows(text: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    let mut column = None;
+    for (number, line) in text.lines().enumerate() {
+        let Some(cells) = cells(line) else {
+            column = None;
+            continue;
+        };
+        let rule = cells
+            .iter()
+            .all(|cell| !cell.is_empty() && cell.chars().all(|c| c == '-' || c == ':'));
+        match column {
+            None => {
+                column = Some(
+                    cells
+                        .iter()
+                        .position(|cell| cell.eq_ignore_ascii_case("test")),
+                )
+            }
+            Some(Some(at)) if !rule => {
+                found.push((number + 1, cells.get(at).copied().unwrap_or("").to_owned()))
+            }
+            Some(_) => {}
+        }
+    }
+    found
+}
+
+/// Whether `file` defines the test `name`.
+fn defines(file: &str, name: &str) -> bool {
+    ["fn ", "def "].iter().any(|word| {
+        file.match_indices(&format!("{word}{name}"))
+            .any(|(at, found)| file[at + found.len()..].starts_with(['(', '<']))
+    })
+}
+
+/// What is wrong with the tests that a document names.
+fn wrong_claims(path: &str, text: &str, files: &[(String, String)]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (number, cell) in rows(text) {
+        let named: Vec<&str> = cell
+            .split('`')
+            .skip(1)
+            .step_by(2)
+            .filter(|name| name.contains("::"))
+            .collect();
+        if named.is_empty() {
+            wrong.push(format!("{path}:{number}: names no test as `path::name`"));
+        }
+        for test in named {
+            let Some((file, name)) = test.rsplit_once("::") else {
+                continue;
+            };
+            match files.iter().find(|(path, _)| path == file) {
+                None => wrong.push(format!("{path}:{number}: {test}: there is no file {file}")),
+                Some((_, source)) if !defines(source, name) => {
+                    wrong.push(format!(
+                        "{path}:{number}: {test}: {file} has no test {name}"
+                    ));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+    wrong
+}
+
+#[test]
+fn every_promise_names_a_test_that_exists() {
+    let files = files();
+    let documents: Vec<_> = files
+        .iter()
+        .filter(|(path, _)| path.ends_with(".md"))
+        .collect();
+    for must in MUST_HAVE_ROWS {
+        let rows = documents
+            .iter()
+            .find(|(path, _)| path == must)
+            .map_or(0, |(_, text)| rows(text).len());
+        assert!(rows > 0, "{must} has no table with a column `test`");
+    }
+    let wrong: Vec<String> = documents
+        .iter()
+        .flat_map(|(path, text)| wrong_claims(path, text, &files))
+        .collect();
+    none("claims without their test", &wrong);
+}
+
+#[test]
+fn a_planted_claim_is_found() {
+    let files = [("a/b.rs".to_owned(), "#[test]\nfn holds() {}\n".to_owned())];
+    let table = "| promise | test |\n|---|---|\n| a | `a/b.rs::holds` |\n| b | `a/b.rs::hold` |\n| c | soon |\n\
+                 | d | `a/c.rs::holds` |\n\n| no | such column |\n|---|---|\n| x | y |\n";
+    let wrong = wrong_claims("d.md", table, &files);
+    let lines: Vec<&str> = wrong
+        .iter()
+        .map(|line| line.split(": ").next().unwrap())
+        .collect();
+    assert_eq!(lines, ["d.md:4", "d.md:5", "d.md:6"]);
+}
