@@ -1,0 +1,310 @@
+//! The engine: one budget, one pool, many buckets.
+
+use std::collections::BTreeMap;
+use std::path::{Path as FsPath, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use futures::StreamExt;
+use object_store::ObjectStore;
+use parking_lot::RwLock;
+
+use crate::bucket::Bucket;
+use crate::consistency::Consistency;
+use crate::error::EngineError;
+use crate::machine::available_memory;
+use crate::origin::folder::FolderStore;
+use crate::origin::{Origin, OriginUrl};
+use crate::retry::RetryPolicy;
+use crate::stats::Stats;
+
+/// The default share of the machine's memory: enough to matter, small enough to be a guest.
+const DEFAULT_MEMORY_DIVISOR: u64 = 4;
+/// The default block: large enough to amortise a request, small enough to read at random.
+const DEFAULT_BLOCK_BYTES: usize = 1 << 20;
+/// The default upload chunk, and the largest body that is one atomic put.
+const DEFAULT_CHUNK_BYTES: u64 = 16 << 20;
+/// Bucket names: the rules of S3.
+const BUCKET_NAME_BYTES: std::ops::RangeInclusive<usize> = 3..=63;
+
+/// Settings of an [`Engine`]. Checked by [`EngineBuilder::build`].
+#[derive(Debug, Clone)]
+pub struct EngineBuilder {
+    memory: Option<u64>,
+    block_size: usize,
+    chunk_size: u64,
+    root: Option<PathBuf>,
+    retry: RetryPolicy,
+    admission_deadline: Duration,
+}
+
+impl EngineBuilder {
+    /// The memory ceiling in bytes: blocks, downloads in flight and upload buffers together.
+    /// Default: a quarter of what the machine or its control group allows.
+    #[must_use]
+    pub fn memory(mut self, bytes: u64) -> Self {
+        self.memory = Some(bytes);
+        self
+    }
+
+    /// The size of a cached block in bytes, a power of two from 4 KiB to 4 MiB. Default 1 MiB.
+    #[must_use]
+    pub fn block_size(mut self, bytes: usize) -> Self {
+        self.block_size = bytes;
+        self
+    }
+
+    /// The size of an upload chunk in bytes; longer bodies become uploads in parts. Default 16 MiB.
+    #[must_use]
+    pub fn chunk_size(mut self, bytes: usize) -> Self {
+        self.chunk_size = bytes as u64;
+        self
+    }
+
+    /// A folder whose sub-folders are buckets that can be created and deleted. Default: none.
+    #[must_use]
+    pub fn root(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.root = Some(folder.into());
+        self
+    }
+
+    /// How failed requests to origins are repeated.
+    #[must_use]
+    pub fn retry(mut self, policy: RetryPolicy) -> Self {
+        self.retry = policy;
+        self
+    }
+
+    /// How long a request may wait for memory before it is told to slow down. Default 60 s.
+    #[must_use]
+    pub fn admission_deadline(mut self, deadline: Duration) -> Self {
+        self.admission_deadline = deadline;
+        self
+    }
+
+    /// Checks the settings and makes the engine. Creates the root folder if it is missing.
+    pub fn build(self) -> Result<Engine, EngineError> {
+        let memory = self.memory.unwrap_or_else(|| available_memory() / DEFAULT_MEMORY_DIVISOR);
+        if let Some(root) = &self.root {
+            std::fs::create_dir_all(root)
+                .map_err(|source| EngineError::Io { bucket: root.display().to_string(), source })?;
+        }
+        let shared = Shared {
+            memory,
+            block_size: self.block_size,
+            chunk_size: self.chunk_size,
+            root: self.root,
+            retry: self.retry,
+            admission_deadline: self.admission_deadline,
+            buckets: RwLock::default(),
+        };
+        Ok(Engine { shared: Arc::new(shared) })
+    }
+}
+
+/// What all handles of an engine share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) memory: u64,
+    pub(crate) block_size: usize,
+    pub(crate) chunk_size: u64,
+    pub(crate) root: Option<PathBuf>,
+    pub(crate) retry: RetryPolicy,
+    pub(crate) admission_deadline: Duration,
+    buckets: RwLock<BTreeMap<String, Mounted>>,
+}
+
+#[derive(Debug, Clone)]
+struct Mounted {
+    bucket: Bucket,
+    created: DateTime<Utc>,
+    /// Found under the root folder, so it can be deleted.
+    in_root: bool,
+}
+
+/// A bucket's name and age.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BucketInfo {
+    /// The name.
+    pub name: String,
+    /// When it was created, or mounted.
+    pub created: DateTime<Utc>,
+}
+
+/// The engine; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Engine {
+    shared: Arc<Shared>,
+}
+
+impl Engine {
+    /// Settings at their defaults.
+    #[must_use]
+    pub fn builder() -> EngineBuilder {
+        EngineBuilder {
+            memory: None,
+            block_size: DEFAULT_BLOCK_BYTES,
+            chunk_size: DEFAULT_CHUNK_BYTES,
+            root: None,
+            retry: RetryPolicy::default(),
+            admission_deadline: Duration::from_secs(60),
+        }
+    }
+
+    /// Makes `origin` the bucket `name`.
+    pub fn mount(&self, name: &str, origin: Arc<dyn Origin>, consistency: Consistency) -> Result<Bucket, EngineError> {
+        check_bucket_name(name)?;
+        let bucket = Bucket::new(name, origin, consistency, Arc::clone(&self.shared));
+        self.insert(bucket, Utc::now(), false)
+    }
+
+    /// Opens the origin at `url` and makes it the bucket `name`. Sends no request.
+    pub fn mount_url(&self, name: &str, url: &OriginUrl, consistency: Consistency) -> Result<Bucket, EngineError> {
+        let origin = url.open().map_err(|source| origin_error(name, source))?;
+        self.mount(name, origin, consistency)
+    }
+
+    /// The bucket `name`: mounted, or a sub-folder of the root. Looks at the file system only for
+    /// a name it has not seen.
+    #[must_use]
+    pub fn bucket(&self, name: &str) -> Option<Bucket> {
+        if let Some(mounted) = self.shared.buckets.read().get(name) {
+            return Some(mounted.bucket.clone());
+        }
+        let folder = self.shared.root.as_ref()?.join(name);
+        check_bucket_name(name).ok()?;
+        folder.is_dir().then_some(())?;
+        self.mount_folder(name, &folder).ok()
+    }
+
+    /// All buckets, by name.
+    #[must_use]
+    pub fn buckets(&self) -> Vec<BucketInfo> {
+        if let Some(entries) = self.shared.root.as_ref().and_then(|root| std::fs::read_dir(root).ok()) {
+            for entry in entries.flatten() {
+                self.bucket(&entry.file_name().to_string_lossy());
+            }
+        }
+        let buckets = self.shared.buckets.read();
+        buckets.iter().map(|(name, mounted)| BucketInfo { name: name.clone(), created: mounted.created }).collect()
+    }
+
+    /// Creates a bucket under the root folder.
+    pub fn create_bucket(&self, name: &str) -> Result<Bucket, EngineError> {
+        check_bucket_name(name)?;
+        if self.bucket(name).is_some() {
+            return Err(EngineError::BucketExists(name.to_owned()));
+        }
+        let root = self.shared.root.as_ref().ok_or_else(|| EngineError::NoRoot(name.to_owned()))?;
+        let folder = root.join(name);
+        match std::fs::create_dir(&folder) {
+            Ok(()) => self.mount_folder(name, &folder),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                Err(EngineError::BucketExists(name.to_owned()))
+            }
+            Err(source) => Err(EngineError::Io { bucket: name.to_owned(), source }),
+        }
+    }
+
+    /// Deletes an empty bucket of the root folder.
+    pub async fn delete_bucket(&self, name: &str) -> Result<(), EngineError> {
+        let bucket = self.bucket(name).ok_or_else(|| EngineError::NoSuchBucket(name.to_owned()))?;
+        let in_root = self.shared.buckets.read().get(name).is_some_and(|mounted| mounted.in_root);
+        let root = self.shared.root.as_ref().filter(|_| in_root);
+        let root = root.ok_or_else(|| EngineError::NoRoot(name.to_owned()))?;
+        match bucket.list(None).next().await {
+            None => {}
+            Some(Ok(_)) => return Err(EngineError::BucketNotEmpty(name.to_owned())),
+            Some(Err(source)) => return Err(origin_error(name, source)),
+        }
+        let io = |source| EngineError::Io { bucket: name.to_owned(), source };
+        let folder = root.join(name);
+        remove_empty_bucket(&folder).map_err(io)?;
+        self.shared.buckets.write().remove(name);
+        Ok(())
+    }
+
+    /// The counters of this moment.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let buckets = self.shared.buckets.read();
+        let buckets = buckets.iter().map(|(name, mounted)| (name.clone(), mounted.bucket.shared().counters.snapshot()));
+        let mut stats = Stats { buckets: buckets.collect(), ..Stats::default() };
+        stats.budget.limit = self.shared.memory;
+        stats
+    }
+
+    fn mount_folder(&self, name: &str, folder: &FsPath) -> Result<Bucket, EngineError> {
+        let store = FolderStore::open(folder).map_err(|source| origin_error(name, source))?;
+        let bucket = Bucket::new(name, Arc::new(store), Consistency::default(), Arc::clone(&self.shared));
+        let metadata = std::fs::metadata(folder);
+        let created = metadata.and_then(|data| data.created().or_else(|_| data.modified()));
+        let created = created.map_or_else(|_| Utc::now(), DateTime::<Utc>::from);
+        match self.insert(bucket, created, true) {
+            // Another thread mounted the same folder in between: its handle is as good.
+            Err(EngineError::BucketExists(_)) => {
+                let buckets = self.shared.buckets.read();
+                buckets.get(name).map(|mounted| mounted.bucket.clone()).ok_or_else(|| EngineError::NoSuchBucket(name.to_owned()))
+            }
+            other => other,
+        }
+    }
+
+    fn insert(&self, bucket: Bucket, created: DateTime<Utc>, in_root: bool) -> Result<Bucket, EngineError> {
+        let mut buckets = self.shared.buckets.write();
+        let name = bucket.name().to_owned();
+        if buckets.contains_key(&name) {
+            return Err(EngineError::BucketExists(name));
+        }
+        buckets.insert(name, Mounted { bucket: bucket.clone(), created, in_root });
+        Ok(bucket)
+    }
+}
+
+/// Removes a bucket's folder with nothing in it but the store's own housekeeping.
+///
+/// The own folder is renamed away first, so that an object created meanwhile makes the removal
+/// fail instead of being lost.
+fn remove_empty_bucket(folder: &FsPath) -> std::io::Result<()> {
+    let own = folder.join(FolderStore::OWN_FOLDER);
+    if own.exists() {
+        std::fs::remove_dir_all(&own)?;
+    }
+    std::fs::remove_dir(folder)
+}
+
+fn origin_error(bucket: &str, source: object_store::Error) -> EngineError {
+    EngineError::Origin { bucket: bucket.to_owned(), source: Box::new(source) }
+}
+
+fn check_bucket_name(name: &str) -> Result<(), EngineError> {
+    let bad = |reason| Err(EngineError::InvalidBucketName { name: name.to_owned(), reason });
+    if !BUCKET_NAME_BYTES.contains(&name.len()) {
+        return bad("a name has 3 to 63 characters");
+    }
+    if !name.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'.' || c == b'-') {
+        return bad("only lower-case letters, digits, '.' and '-' are allowed");
+    }
+    let edge = |c: Option<u8>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+    if !edge(name.bytes().next()) || !edge(name.bytes().last()) || name.contains("..") {
+        return bad("a name begins and ends with a letter or digit and has no '..'");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn bucket_names_follow_the_rules() {
+        for good in ["abc", "a-b.c", "0ab", &"a".repeat(63)] {
+            assert!(check_bucket_name(good).is_ok(), "{good}");
+        }
+        for bad in ["", "ab", "Abc", "a_b", "-ab", "ab.", "a..b", "../x", "a/b", &"a".repeat(64)] {
+            assert!(check_bucket_name(bad).is_err(), "{bad}");
+        }
+    }
+}

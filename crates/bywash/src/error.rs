@@ -1,0 +1,153 @@
+//! What can go wrong in the engine, grouped by what the caller can do about it.
+
+use std::error::Error as StdError;
+
+use object_store::Error as StoreError;
+
+/// An error of the engine itself; errors of the origin stay [`object_store::Error`].
+///
+/// Through the [`object_store::ObjectStore`] trait it travels as the source of a
+/// [`object_store::Error::Generic`]; [`EngineError::find`] gets it back.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// Not enough memory was free before the admission deadline. Try again later.
+    #[error("{operation} {object}: no memory within the admission deadline of {waited_s} s; try again, or raise the memory limit")]
+    SlowDown {
+        /// What was being done.
+        operation: &'static str,
+        /// The object it was done to.
+        object: String,
+        /// The deadline that passed, in seconds.
+        waited_s: u64,
+    },
+    /// The object changed while it was read, more often than we start over. Read it again.
+    #[error("read {object}: the object changed while it was read; read it again")]
+    VersionChanged {
+        /// The object.
+        object: String,
+    },
+    /// The origin could not be reached or kept failing until the retry deadline.
+    #[error("{operation} {object}: the origin failed until the retry deadline: {source}")]
+    OriginUnavailable {
+        /// What was being done.
+        operation: &'static str,
+        /// The object it was done to.
+        object: String,
+        /// The last failure.
+        source: Box<dyn StdError + Send + Sync>,
+    },
+    /// The origin answered something other than what it was asked for.
+    #[error("read {object}: the origin's answer is not what was asked for: {detail}")]
+    BadAnswer {
+        /// The object.
+        object: String,
+        /// What was wrong.
+        detail: String,
+    },
+    /// A body was longer or shorter than announced. Nothing was stored.
+    #[error("write {object}: the body has {got} bytes, {expected} were announced; nothing was stored")]
+    LengthMismatch {
+        /// The object.
+        object: String,
+        /// Announced length in bytes.
+        expected: u64,
+        /// Bytes that came (at least, when the body was cut off for being too long).
+        got: u64,
+    },
+    /// The body has more parts than an upload may have.
+    #[error("write {object}: the body needs more than {limit_parts} parts; announce its length, or raise the chunk size")]
+    TooManyParts {
+        /// The object.
+        object: String,
+        /// The most parts an upload may have.
+        limit_parts: u16,
+    },
+    /// A part named at completion was not uploaded, or was replaced since. Nothing was stored.
+    #[error("complete upload of {object}: part {number} is unknown or was replaced; upload it again")]
+    InvalidPart {
+        /// The object.
+        object: String,
+        /// The part's number.
+        number: u16,
+    },
+    /// The range begins at or beyond the object's end.
+    #[error("read {object}: the range begins beyond the object's {length} bytes")]
+    RangeNotSatisfiable {
+        /// The object.
+        object: String,
+        /// Its length in bytes.
+        length: u64,
+    },
+    /// A bucket of that name exists.
+    #[error("bucket {0} exists already")]
+    BucketExists(String),
+    /// No bucket of that name.
+    #[error("no bucket {0}; create it, or mount it at start")]
+    NoSuchBucket(String),
+    /// The bucket still has objects.
+    #[error("bucket {0} is not empty; delete its objects first")]
+    BucketNotEmpty(String),
+    /// The name breaks the rules for bucket names.
+    #[error("bucket name {name:?} is not valid: {reason}")]
+    InvalidBucketName {
+        /// The name.
+        name: String,
+        /// The rule it breaks.
+        reason: &'static str,
+    },
+    /// Buckets cannot be created or deleted: the engine has no root folder.
+    #[error("bucket {0} cannot be created or deleted here: the server has a fixed set of buckets")]
+    NoRoot(String),
+    /// A setting is out of its range.
+    #[error("setting {setting}: {reason}")]
+    InvalidSetting {
+        /// The setting.
+        setting: &'static str,
+        /// Why, and what is allowed.
+        reason: String,
+    },
+    /// The origin's address cannot be used.
+    #[error(transparent)]
+    Url(#[from] crate::origin::OriginUrlError),
+    /// The origin could not be opened.
+    #[error("cannot open the origin of bucket {bucket}: {source}")]
+    Origin {
+        /// The bucket.
+        bucket: String,
+        /// Why.
+        source: Box<dyn StdError + Send + Sync>,
+    },
+    /// The file system failed under the root folder.
+    #[error("bucket {bucket}: {source}")]
+    Io {
+        /// The bucket.
+        bucket: String,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+impl EngineError {
+    /// The engine's error inside `error`, if it is one.
+    #[must_use]
+    pub fn find(error: &StoreError) -> Option<&Self> {
+        let mut next: Option<&(dyn StdError + 'static)> = Some(error);
+        while let Some(current) = next {
+            if let Some(found) = current.downcast_ref::<Self>() {
+                return Some(found);
+            }
+            next = current.source();
+        }
+        None
+    }
+}
+
+impl From<EngineError> for StoreError {
+    fn from(error: EngineError) -> Self {
+        Self::Generic {
+            store: "Bywash",
+            source: Box::new(error),
+        }
+    }
+}

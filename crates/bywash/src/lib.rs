@@ -1,0 +1,28 @@
+//! The engine of Bywash: one cached, budgeted path between object storage and the threads that
+//! read and write it.
+//!
+//! [`Engine`] owns the memory budget, the block pool and the origins. [`Engine::bucket`] gives a
+//! [`Bucket`], which implements [`object_store::ObjectStore`], so anything that speaks that trait
+//! can sit on it without knowing it is cached.
+
+#![forbid(unsafe_code)]
+
+mod bucket;
+mod consistency;
+mod engine;
+mod error;
+mod machine;
+pub mod origin;
+mod retry;
+mod stats;
+mod write;
+
+pub use bucket::{Bucket, CacheOutcome, ReadInfo};
+pub use consistency::{Consistency, ParseConsistencyError};
+pub use engine::{BucketInfo, Engine, EngineBuilder};
+pub use error::EngineError;
+pub use machine::available_memory;
+pub use origin::{Origin, OriginUrl, PartBody, UploadedPart};
+pub use retry::RetryPolicy;
+pub use stats::{BucketStats, BudgetStats, PoolStats, Stats};
+pub use write::PutStreamOptions;

@@ -1,0 +1,83 @@
+//! Origins: where objects live.
+//!
+//! The engine reads and writes through [`Origin`], which is the ecosystem's [`ObjectStore`] plus
+//! the one thing that trait does not offer: multipart uploads whose parts arrive in any order,
+//! under numbers the client chose, as the S3 protocol allows.
+
+pub mod folder;
+pub mod memory;
+pub mod s3;
+mod url;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use object_store::path::Path;
+use object_store::{ObjectStore, PutMode, PutMultipartOptions, PutResult, Result};
+
+pub use url::{OriginUrl, OriginUrlError};
+
+/// Bytes of one part, in order. An error in the stream means the part must not be stored.
+pub type PartBody = BoxStream<'static, Result<Bytes>>;
+
+/// One uploaded part, as named in the request that completes an upload.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UploadedPart {
+    /// 1 to 10,000, chosen by the client.
+    pub number: u16,
+    /// What [`Origin::put_part`] returned for it.
+    pub e_tag: String,
+}
+
+/// An object store that also takes the parts of an upload in any order.
+///
+/// Further promises to the engine: `list` and `list_with_offset` yield keys in ascending byte
+/// order; every answer about an existing object carries an ETag unless the origin truly has no
+/// validator; the origin does not retry by itself.
+#[async_trait]
+pub trait Origin: ObjectStore {
+    /// Short name of the kind of origin, for metrics and messages: `s3`, `file`, `memory`.
+    fn kind(&self) -> &'static str;
+
+    /// Opens an upload; nothing is visible until it is completed.
+    async fn create_upload(&self, path: &Path, opts: PutMultipartOptions) -> Result<String>;
+
+    /// Stores one part, replacing an earlier one of the same number, and returns its ETag.
+    ///
+    /// `length` is the exact number of bytes `body` will yield. If the body errs or ends early, no
+    /// part is stored (an earlier part of that number may stay) and the error is returned.
+    async fn put_part(
+        &self,
+        path: &Path,
+        upload: &str,
+        number: u16,
+        length: u64,
+        body: PartBody,
+    ) -> Result<String>;
+
+    /// Makes the object of `parts`, in the order given, visible in one step.
+    ///
+    /// `mode` is checked when the object becomes visible. An unknown part or a wrong ETag is
+    /// [`crate::EngineError::InvalidPart`], an unknown upload is `NotFound`; neither leaves a
+    /// shorter object, and the upload stays.
+    async fn complete_upload(
+        &self,
+        path: &Path,
+        upload: &str,
+        parts: &[UploadedPart],
+        mode: PutMode,
+    ) -> Result<PutResult>;
+
+    /// Drops the upload and its parts. An unknown upload is `NotFound`.
+    async fn abort_upload(&self, path: &Path, upload: &str) -> Result<()>;
+}
+
+/// The error for a body that is not as long as announced; its part is not stored.
+pub(crate) fn body_length_error(path: &Path, expected: u64, got: u64) -> object_store::Error {
+    crate::EngineError::LengthMismatch { object: path.to_string(), expected, got }.into()
+}
+
+/// The error for a part named at completion that was not uploaded, or was replaced since.
+pub(crate) fn invalid_part(path: &Path, part: &UploadedPart) -> object_store::Error {
+    crate::EngineError::InvalidPart { object: path.to_string(), number: part.number }.into()
+}

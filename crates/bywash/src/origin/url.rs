@@ -1,0 +1,120 @@
+//! Addresses of origins: `file:///folder`, `s3://bucket/prefix`, `memory://`.
+
+use std::fmt;
+use std::path::{Path as FsPath, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+
+use object_store::path::Path;
+use url::Url;
+
+use super::Origin;
+use super::folder::FolderStore;
+use super::memory::MemoryStore;
+use super::s3::S3Store;
+
+/// Where an origin is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OriginUrl {
+    /// A folder of this machine.
+    File(PathBuf),
+    /// An S3 bucket, or the part of it below a prefix. Credentials, region and endpoint come from
+    /// the environment, as S3 clients find them.
+    S3 {
+        /// The bucket's name.
+        bucket: String,
+        /// Keys start with this; empty for the whole bucket.
+        prefix: Path,
+    },
+    /// Nothing but memory, gone with the process. Not charged to the budget: it is an origin.
+    Memory,
+}
+
+/// The text is not the address of an origin we know.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("origin {text:?}: {reason}; write file:///folder, s3://bucket/prefix or memory://")]
+pub struct OriginUrlError {
+    text: String,
+    reason: String,
+}
+
+impl OriginUrl {
+    /// Opens the origin. Blocks for a few file operations at most; sends no request.
+    pub fn open(&self) -> object_store::Result<Arc<dyn Origin>> {
+        Ok(match self {
+            Self::File(folder) => Arc::new(FolderStore::open(folder)?),
+            Self::S3 { bucket, prefix } => Arc::new(S3Store::from_env(bucket, prefix)?),
+            Self::Memory => Arc::new(MemoryStore::new()),
+        })
+    }
+
+    /// The bucket name this origin gets when none is given: the S3 bucket's, or the folder's.
+    #[must_use]
+    pub fn default_name(&self) -> Option<String> {
+        match self {
+            Self::File(folder) => folder.file_name().map(|name| name.to_string_lossy().into_owned()),
+            Self::S3 { bucket, .. } => Some(bucket.clone()),
+            Self::Memory => Some("memory".to_owned()),
+        }
+    }
+}
+
+impl FromStr for OriginUrl {
+    type Err = OriginUrlError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let bad = |reason: &str| OriginUrlError { text: text.to_owned(), reason: reason.to_owned() };
+        let url = match Url::parse(text) {
+            Ok(url) => url,
+            Err(url::ParseError::RelativeUrlWithoutBase) if !text.contains("://") && !text.is_empty() => {
+                return Ok(Self::File(absolute(FsPath::new(text)).map_err(|error| bad(&error.to_string()))?));
+            }
+            Err(error) => return Err(bad(&error.to_string())),
+        };
+        match url.scheme() {
+            "file" => url.to_file_path().map(Self::File).map_err(|()| bad("a file address needs an absolute path")),
+            "s3" => {
+                let bucket = url.host_str().ok_or_else(|| bad("the bucket is missing"))?.to_owned();
+                let prefix = Path::from_url_path(url.path()).map_err(|error| bad(&error.to_string()))?;
+                Ok(Self::S3 { bucket, prefix })
+            }
+            "memory" => Ok(Self::Memory),
+            other => Err(bad(&format!("scheme {other} is not known"))),
+        }
+    }
+}
+
+fn absolute(path: &FsPath) -> std::io::Result<PathBuf> {
+    std::path::absolute(path)
+}
+
+impl fmt::Display for OriginUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(folder) => write!(f, "file://{}", folder.display()),
+            Self::S3 { bucket, prefix } if prefix.as_ref().is_empty() => write!(f, "s3://{bucket}"),
+            Self::S3 { bucket, prefix } => write!(f, "s3://{bucket}/{prefix}"),
+            Self::Memory => write!(f, "memory://"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn reads_addresses_and_refuses_others() {
+        assert_eq!("file:///a/b".parse(), Ok(OriginUrl::File("/a/b".into())));
+        assert_eq!("memory://".parse(), Ok(OriginUrl::Memory));
+        let s3: OriginUrl = "s3://data/a/b".parse().unwrap();
+        assert_eq!(s3, OriginUrl::S3 { bucket: "data".into(), prefix: Path::from("a/b") });
+        assert_eq!(s3.to_string(), "s3://data/a/b");
+        assert_eq!(s3.default_name().as_deref(), Some("data"));
+        assert!(matches!("some/folder".parse(), Ok(OriginUrl::File(path)) if path.is_absolute()));
+        for bad in ["", "ftp://x", "s3://", "file://host/a"] {
+            assert!(bad.parse::<OriginUrl>().is_err(), "{bad}");
+        }
+    }
+}

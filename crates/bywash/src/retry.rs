@@ -1,0 +1,123 @@
+//! When an operation on an origin is tried again, and how long we wait in between.
+
+use std::future::Future;
+use std::time::Duration;
+
+use object_store::path::Path;
+use object_store::{Error, Result};
+use rand::RngExt;
+use tokio::time::Instant;
+
+use crate::EngineError;
+
+/// How failed requests to an origin are repeated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RetryPolicy {
+    /// The first pause; each next one is up to twice as long.
+    pub first_pause: Duration,
+    /// No pause is longer.
+    pub longest_pause: Duration,
+    /// We give up when this much time passed without progress. Progress (a byte read) starts it
+    /// anew, so a slow line with hiccups is not a failure.
+    pub deadline: Duration,
+    /// A request that shows no sign of life (no answer, no byte) for this long has failed.
+    pub stall: Duration,
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self {
+            first_pause: Duration::from_millis(50),
+            longest_pause: Duration::from_secs(5),
+            deadline: Duration::from_secs(60),
+            stall: Duration::from_secs(20),
+        }
+    }
+}
+
+/// The state of one operation's retries.
+#[derive(Debug)]
+pub(crate) struct Retries {
+    policy: RetryPolicy,
+    since_progress: Instant,
+    pause: Duration,
+}
+
+impl Retries {
+    pub(crate) fn new(policy: RetryPolicy) -> Self {
+        Self { policy, since_progress: Instant::now(), pause: policy.first_pause }
+    }
+
+    /// Bytes came: the deadline and the pauses start anew.
+    pub(crate) fn progress(&mut self) {
+        self.since_progress = Instant::now();
+        self.pause = self.policy.first_pause;
+    }
+
+    /// Waits before the next try; `false` when there shall be none.
+    pub(crate) async fn again(&mut self) -> bool {
+        // Full jitter: clients that failed together do not come back together.
+        let pause = self.pause.mul_f64(rand::rng().random_range(0.5..=1.0));
+        if self.since_progress.elapsed() + pause > self.policy.deadline {
+            return false;
+        }
+        self.pause = (self.pause * 2).min(self.policy.longest_pause);
+        tokio::time::sleep(pause).await;
+        true
+    }
+}
+
+/// Whether the same request may succeed later. Everything object_store names precisely is final.
+pub(crate) fn is_transient(error: &Error) -> bool {
+    match error {
+        Error::Generic { .. } => !is_out_of_range(error) && EngineError::find(error).is_none(),
+        _ => false,
+    }
+}
+
+/// Whether the origin says that a range begins beyond the object's end.
+///
+/// object_store has no variant for it, so its two spellings are recognised: the HTTP status and
+/// the message of its own range check. Callers confirm by asking for the length.
+pub(crate) fn is_out_of_range(error: &Error) -> bool {
+    let text = error.to_string();
+    text.contains("416 Range Not Satisfiable") || text.contains("InvalidRange") || text.contains("Wanted range starting at")
+}
+
+/// Runs `attempt` until it succeeds, fails for good, or the deadline passes.
+///
+/// Only for operations that may run twice. Cancel by dropping.
+pub(crate) async fn with_retries<T, F>(
+    policy: RetryPolicy,
+    operation: &'static str,
+    object: &Path,
+    mut attempt: impl FnMut() -> F,
+) -> Result<T>
+where
+    F: Future<Output = Result<T>>,
+{
+    let mut retries = Retries::new(policy);
+    loop {
+        let error = match tokio::time::timeout(policy.stall, attempt()).await {
+            Ok(Ok(value)) => return Ok(value),
+            Ok(Err(error)) if !is_transient(&error) => return Err(error),
+            Ok(Err(error)) => error,
+            Err(_) => stalled(policy),
+        };
+        tracing::debug!(operation, %object, %error, "origin failed, trying again");
+        if !retries.again().await {
+            return Err(unavailable(operation, object, error));
+        }
+    }
+}
+
+/// The error for a request that showed no sign of life.
+pub(crate) fn stalled(policy: RetryPolicy) -> Error {
+    let text = format!("no sign of life for {} ms", policy.stall.as_millis());
+    Error::Generic { store: "Bywash", source: text.into() }
+}
+
+/// The error for an origin that kept failing.
+pub(crate) fn unavailable(operation: &'static str, object: &Path, source: Error) -> Error {
+    EngineError::OriginUnavailable { operation, object: object.to_string(), source: Box::new(source) }.into()
+}

@@ -1,0 +1,122 @@
+//! Counters that add up: what was asked, what was answered from memory, what it cost the origin.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use serde::Serialize;
+
+/// A moment's counters of the whole engine.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Stats {
+    /// By bucket name.
+    pub buckets: BTreeMap<String, BucketStats>,
+    /// The block pool.
+    pub pool: PoolStats,
+    /// The memory budget.
+    pub budget: BudgetStats,
+}
+
+/// Counters of one bucket since it was mounted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct BucketStats {
+    /// Operations asked of the bucket, of every kind.
+    pub requests: u64,
+    /// Bytes of object data handed to readers.
+    pub bytes: u64,
+    /// Blocks found in memory when a reader wanted them.
+    pub hits: u64,
+    /// Blocks that had to come from the origin, or were on their way.
+    pub misses: u64,
+    /// Requests sent to the origin, of every kind, each attempt counted.
+    pub origin_requests: u64,
+    /// Those of them that asked for object data.
+    pub origin_data_requests: u64,
+    /// Bytes of object data the origin sent.
+    pub origin_bytes: u64,
+}
+
+/// The block pool.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct PoolStats {
+    /// Loads in progress.
+    pub flights: u64,
+    /// Blocks evicted since start.
+    pub evictions: u64,
+    /// Blocks in memory.
+    pub resident_blocks: u64,
+    /// Bytes of the frames that hold them.
+    pub resident_bytes: u64,
+}
+
+/// The memory budget, in bytes (`waiting`: a count).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct BudgetStats {
+    /// Bytes charged now; never above `limit`.
+    pub used: u64,
+    /// The ceiling.
+    pub limit: u64,
+    /// Requests that wait for memory.
+    pub waiting: u64,
+    /// Bytes of `used` that lie in free frames, ready for reuse.
+    pub idle: u64,
+}
+
+/// The live form of [`BucketStats`].
+///
+/// Written by any thread, read by snapshots only. Nothing is published through them, so every
+/// access is relaxed.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    requests: AtomicU64,
+    bytes: AtomicU64,
+    hits: AtomicU64,
+    misses: AtomicU64,
+    origin_requests: AtomicU64,
+    origin_data_requests: AtomicU64,
+    origin_bytes: AtomicU64,
+}
+
+impl Counters {
+    pub(crate) fn request(&self) {
+        self.requests.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn bytes(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Relaxed);
+    }
+
+    pub(crate) fn hit(&self) {
+        self.hits.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn miss(&self) {
+        self.misses.fetch_add(1, Relaxed);
+    }
+
+    /// One request to the origin that asks for no object data.
+    pub(crate) fn origin_request(&self) {
+        self.origin_requests.fetch_add(1, Relaxed);
+    }
+
+    /// One request to the origin that asks for object data.
+    pub(crate) fn origin_data_request(&self) {
+        self.origin_requests.fetch_add(1, Relaxed);
+        self.origin_data_requests.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn origin_bytes(&self, bytes: u64) {
+        self.origin_bytes.fetch_add(bytes, Relaxed);
+    }
+
+    pub(crate) fn snapshot(&self) -> BucketStats {
+        BucketStats {
+            requests: self.requests.load(Relaxed),
+            bytes: self.bytes.load(Relaxed),
+            hits: self.hits.load(Relaxed),
+            misses: self.misses.load(Relaxed),
+            origin_requests: self.origin_requests.load(Relaxed),
+            origin_data_requests: self.origin_data_requests.load(Relaxed),
+            origin_bytes: self.origin_bytes.load(Relaxed),
+        }
+    }
+}
