@@ -1,0 +1,147 @@
+//! Uploads in parts, in any order.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use bywash::{Origin, PartBody, UploadedPart};
+use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _, stream};
+use object_store::path::Path;
+use object_store::{
+    Attributes, Error, MultipartUpload, PutMode, PutMultipartOptions, PutPayload, PutResult, Result, UploadPart,
+};
+
+use super::{Operation, STORE, SimOrigin, not_found};
+
+#[derive(Debug)]
+pub(super) struct Upload {
+    path: Path,
+    attributes: Attributes,
+    parts: BTreeMap<u16, (String, Bytes)>,
+}
+
+#[async_trait]
+impl Origin for SimOrigin {
+    fn kind(&self) -> &'static str {
+        "sim"
+    }
+
+    async fn create_upload(&self, path: &Path, opts: PutMultipartOptions) -> Result<String> {
+        let received = self.world.receive(Operation::CreateUpload, path, None, false);
+        received.admit(&self.world, path).await?;
+        let id = format!("upload-{}", received.index);
+        let upload = Upload {
+            path: path.clone(),
+            attributes: opts.attributes,
+            parts: BTreeMap::new(),
+        };
+        self.world.state.lock().uploads.insert(id.clone(), upload);
+        received.confirm()?;
+        Ok(id)
+    }
+
+    async fn put_part(&self, path: &Path, upload: &str, number: u16, length: u64, body: PartBody) -> Result<String> {
+        let received = self.world.receive(Operation::PutPart, path, None, false);
+        received.admit(&self.world, path).await?;
+        let pieces: Vec<Bytes> = body.try_collect().await?;
+        let bytes = Bytes::from(pieces.concat());
+        if bytes.len() as u64 != length {
+            return Err(Error::Generic {
+                store: STORE,
+                source: format!("part {number} has {} bytes, {length} were announced", bytes.len()).into(),
+            });
+        }
+        let e_tag = format!("\"p{}\"", received.index);
+        {
+            let mut state = self.world.state.lock();
+            let found = state.uploads.get_mut(upload).filter(|upload| upload.path == *path);
+            found.ok_or_else(|| not_found(path))?.parts.insert(number, (e_tag.clone(), bytes));
+        }
+        received.confirm()?;
+        Ok(e_tag)
+    }
+
+    async fn complete_upload(&self, path: &Path, upload: &str, parts: &[UploadedPart], mode: PutMode) -> Result<PutResult> {
+        let received = self.world.receive(Operation::CompleteUpload, path, None, false);
+        received.admit(&self.world, path).await?;
+        let result = {
+            let mut state = self.world.state.lock();
+            let found = state.uploads.get(upload).filter(|upload| upload.path == *path);
+            let found = found.ok_or_else(|| not_found(path))?;
+            let mut body = Vec::new();
+            for part in parts {
+                match found.parts.get(&part.number) {
+                    Some((e_tag, bytes)) if *e_tag == part.e_tag => body.extend_from_slice(bytes),
+                    _ => {
+                        return Err(Error::Precondition {
+                            path: path.to_string(),
+                            source: format!("InvalidPart: {}", part.number).into(),
+                        });
+                    }
+                }
+            }
+            let attributes = found.attributes.clone();
+            let result = self.world.put(&mut state, path, body.into(), attributes, &mode)?;
+            state.uploads.remove(upload);
+            result
+        };
+        received.confirm()?;
+        Ok(result)
+    }
+
+    async fn abort_upload(&self, path: &Path, upload: &str) -> Result<()> {
+        let received = self.world.receive(Operation::AbortUpload, path, None, false);
+        received.admit(&self.world, path).await?;
+        let removed = self.world.state.lock().uploads.remove(upload);
+        removed.ok_or_else(|| not_found(path))?;
+        received.confirm()
+    }
+}
+
+/// The trait's own upload, whose parts are numbered as they come.
+#[derive(Debug)]
+pub(super) struct InOrder {
+    pub(super) origin: SimOrigin,
+    pub(super) path: Path,
+    pub(super) id: Arc<str>,
+    pub(super) parts: Arc<parking_lot::Mutex<Vec<Option<UploadedPart>>>>,
+}
+
+#[async_trait]
+impl MultipartUpload for InOrder {
+    fn put_part(&mut self, data: PutPayload) -> UploadPart {
+        let index = {
+            let mut parts = self.parts.lock();
+            parts.push(None);
+            parts.len() - 1
+        };
+        let (origin, path, id, parts) =
+            (self.origin.clone(), self.path.clone(), Arc::clone(&self.id), Arc::clone(&self.parts));
+        async move {
+            let number = u16::try_from(index + 1).map_err(|source| Error::Generic {
+                store: STORE,
+                source: source.into(),
+            })?;
+            let length = data.content_length() as u64;
+            let body = stream::iter(data.into_iter().map(Ok)).boxed();
+            let e_tag = origin.put_part(&path, &id, number, length, body).await?;
+            parts.lock()[index] = Some(UploadedPart { number, e_tag });
+            Ok(())
+        }
+        .boxed()
+    }
+
+    async fn complete(&mut self) -> Result<PutResult> {
+        let parts: Option<Vec<_>> = self.parts.lock().iter().cloned().collect();
+        let parts = parts.ok_or_else(|| Error::Generic {
+            store: STORE,
+            source: "a part is missing".into(),
+        })?;
+        self.origin.complete_upload(&self.path, &self.id, &parts, PutMode::Overwrite).await
+    }
+
+    async fn abort(&mut self) -> Result<()> {
+        self.origin.abort_upload(&self.path, &self.id).await
+    }
+}

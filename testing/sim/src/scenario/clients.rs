@@ -1,0 +1,260 @@
+//! Those who read and write in a run.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use bywash::{EngineError, PutStreamOptions};
+use futures::{StreamExt as _, stream};
+use object_store::path::Path;
+use object_store::{Error, GetOptions, GetRange, ObjectStore, ObjectStoreExt as _};
+use rand::RngExt as _;
+use rand::rngs::StdRng;
+use tokio::time::{sleep, timeout};
+
+use super::plan::draw_size;
+use super::{LONGEST, Run};
+use crate::oracle::{Observation, Oracle, Outcome, Violation, Wrote};
+use crate::pattern;
+
+/// What a reader does with a body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Consume {
+    /// Takes it all.
+    All,
+    /// Takes it all, and pauses this long after each piece.
+    Slowly(Duration),
+    /// Leaves once it has so many bytes.
+    Leave {
+        /// Bytes taken before.
+        after: u64,
+    },
+    /// Leaves after so long, wherever it is, answer or not.
+    GiveUp(Duration),
+}
+
+/// Reads once and notes all there was to see.
+pub async fn observe(
+    store: &dyn ObjectStore,
+    oracle: &Oracle,
+    path: &Path,
+    options: GetOptions,
+    consume: Consume,
+) -> Observation {
+    let start = oracle.now();
+    let mut seen = Observation {
+        path: path.clone(),
+        options: options.clone(),
+        start,
+        end: start,
+        meta: None,
+        range: None,
+        body: Vec::new(),
+        outcome: Outcome::Left,
+    };
+    let patience = match consume {
+        Consume::GiveUp(patience) => patience,
+        _ => LONGEST,
+    };
+    let outcome = timeout(patience, take(store, path, options, consume, &mut seen)).await;
+    seen.outcome = match (outcome, consume) {
+        (Ok(Ok(outcome)), _) => outcome,
+        (Ok(Err(error)), _) => Outcome::Failed(error),
+        (Err(_), Consume::GiveUp(_)) => Outcome::Left,
+        (Err(_), _) => Outcome::Hung,
+    };
+    seen.end = oracle.now();
+    seen
+}
+
+async fn take(
+    store: &dyn ObjectStore,
+    path: &Path,
+    options: GetOptions,
+    consume: Consume,
+    seen: &mut Observation,
+) -> Result<Outcome, Error> {
+    let result = store.get_opts(path, options).await?;
+    seen.meta = Some(result.meta.clone());
+    seen.range = Some(result.range.clone());
+    let mut body = result.into_stream();
+    loop {
+        if matches!(consume, Consume::Leave { after } if seen.body.len() as u64 >= after) {
+            return Ok(Outcome::Left);
+        }
+        let Some(piece) = body.next().await else { return Ok(Outcome::Complete) };
+        seen.body.extend_from_slice(&piece?);
+        if let Consume::Slowly(pause) = consume {
+            sleep(pause).await;
+        }
+    }
+}
+
+/// Pauses between operations: often none, so that tasks collide; sometimes past the window.
+async fn rest(rng: &mut StdRng) {
+    match rng.random_range(0..10) {
+        0..5 => {}
+        5..8 => sleep(Duration::from_millis(rng.random_range(1..300))).await,
+        _ => sleep(Duration::from_millis(rng.random_range(300..4_000))).await,
+    }
+}
+
+pub(super) async fn read(run: Arc<Run>, mut rng: StdRng) {
+    for _ in 0..run.plan.reads {
+        rest(&mut rng).await;
+        let path = run.any_path(&mut rng);
+        let (options, consume) = (run.draw_options(&path, &mut rng), run.draw_consume(&mut rng));
+        let seen = observe(&run.bucket, &run.oracle, &path, options, consume).await;
+        run.judge(&seen);
+    }
+}
+
+pub(super) async fn list(run: Arc<Run>, mut rng: StdRng) {
+    for _ in 0..2 {
+        sleep(Duration::from_millis(rng.random_range(0..3_000))).await;
+        run.operations.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let mut entries = run.bucket.list(None);
+        // Whether it succeeds is the origin's affair; what reads make of its entries is judged.
+        let all = async { while let Some(Ok(_)) = entries.next().await {} };
+        if timeout(LONGEST, all).await.is_err() {
+            run.report(Violation::Hung { what: "LIST".into() });
+        }
+    }
+}
+
+pub(super) async fn write(run: Arc<Run>, mut rng: StdRng, id: u64) {
+    for turn in 0..run.plan.writes as u64 {
+        rest(&mut rng).await;
+        let path = run.any_path(&mut rng);
+        let size = draw_size(&mut rng, run.plan.block_size);
+        let body = pattern(run.plan.seed ^ (id << 48) ^ (turn << 32) ^ 0xB0D4, size);
+        let start = run.oracle.now();
+        run.operations.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let (operation, wrote) = match rng.random_range(0..10) {
+            0..4 => (0, Wrote::Body(&body)),
+            4..8 => (1, Wrote::Body(&body)),
+            8 => (2, Wrote::Absence),
+            _ => (3, Wrote::Something),
+        };
+        let from = run.any_path(&mut rng);
+        let done = timeout(LONGEST, run.do_write(operation, &path, &from, &body, &mut rng)).await;
+        match done {
+            Ok(Ok(())) => {
+                if let Err(violation) = run.oracle.acknowledge(&path, start, wrote) {
+                    run.report(violation);
+                }
+            }
+            Ok(Err(error)) => run.judge_write_error(&path, &from, &error),
+            Err(_) => run.report(Violation::Hung { what: format!("write of {path}") }),
+        }
+    }
+}
+
+pub(super) async fn meddle(run: Arc<Run>, mut rng: StdRng) {
+    for _ in 0..run.plan.stranger_writes {
+        sleep(Duration::from_millis(rng.random_range(0..2_000))).await;
+        let path = run.any_path(&mut rng);
+        if rng.random_bool(0.15) {
+            run.origin.remove(&path);
+        } else {
+            let same = run.oracle.current(&path).map(|version| version.body.len());
+            let size = draw_size(&mut rng, run.plan.block_size);
+            run.origin.write(&path, same.filter(|_| rng.random_bool(0.5)).unwrap_or(size));
+        }
+    }
+}
+
+impl Run {
+    fn any_path(&self, rng: &mut StdRng) -> Path {
+        self.paths[rng.random_range(0..self.paths.len())].clone()
+    }
+
+    fn draw_consume(&self, rng: &mut StdRng) -> Consume {
+        match rng.random_range(0..10) {
+            0 => Consume::Slowly(Duration::from_millis(rng.random_range(1..500))),
+            1 | 2 if self.plan.leavers => Consume::Leave {
+                after: rng.random_range(0..3 * self.plan.block_size as u64),
+            },
+            3 if self.plan.leavers => Consume::GiveUp(Duration::from_millis(rng.random_range(0..60))),
+            _ => Consume::All,
+        }
+    }
+
+    fn draw_options(&self, path: &Path, rng: &mut StdRng) -> GetOptions {
+        let current = self.oracle.current(path);
+        let size = current.as_ref().map_or(0, |version| version.body.len() as u64);
+        let block = self.plan.block_size as u64;
+        let mut point = || match rng.random_range(0..8) {
+            0 => 0,
+            1 => block - 1,
+            2 => block,
+            3 => block + 1,
+            4 => size.saturating_sub(1),
+            5 => size,
+            6 => size + 1,
+            _ => rng.random_range(0..size + 1),
+        };
+        let (a, b) = (point(), point());
+        let range = match rng.random_range(0..10) {
+            0..3 => None,
+            3..7 => Some(GetRange::Bounded(a.min(b)..a.max(b).max(a.min(b) + 1))),
+            7 | 8 => Some(GetRange::Offset(a)),
+            _ => Some(GetRange::Suffix(a.max(1))),
+        };
+        let mut options = GetOptions { range, ..GetOptions::default() };
+        let e_tag = current.and_then(|version| version.meta.e_tag.clone());
+        match rng.random_range(0..20) {
+            0 => (options.head, options.range) = (true, None),
+            1 => options.if_none_match = e_tag,
+            2 => options.if_match = e_tag,
+            _ => {}
+        }
+        options
+    }
+
+    async fn do_write(&self, operation: u8, path: &Path, from: &Path, body: &Bytes, rng: &mut StdRng) -> Result<(), Error> {
+        match operation {
+            0 => self.bucket.put(path, body.clone().into()).await.map(|_| ()),
+            1 => {
+                let piece = rng.random_range(1..2 * self.plan.block_size);
+                let pieces: Vec<_> = body.chunks(piece).map(Bytes::copy_from_slice).map(Ok).collect();
+                let options = PutStreamOptions {
+                    length: rng.random_bool(0.5).then_some(body.len() as u64),
+                    ..PutStreamOptions::default()
+                };
+                self.bucket.put_stream(path, options, stream::iter(pieces).boxed()).await.map(|_| ())
+            }
+            2 => self.bucket.delete(path).await,
+            _ => self.bucket.copy(from, path).await,
+        }
+    }
+
+    /// A write may fail when the world gave it a reason.
+    fn judge_write_error(&self, path: &Path, from: &Path, error: &Error) {
+        let slow_down = matches!(EngineError::find(error), Some(EngineError::SlowDown { .. })) && self.plan.tight_memory;
+        // The source of a copy, or what is deleted, may have been deleted.
+        let missing = matches!(error, Error::NotFound { .. });
+        let excused = slow_down || missing || !self.plan.weather.faults.is_empty();
+        if !excused {
+            self.report(Violation::WrongError {
+                what: format!("write of {path} (or copy from {from})"),
+                error: error.to_string(),
+            });
+        }
+    }
+
+    fn judge(&self, seen: &Observation) {
+        self.operations.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.note_read(seen, self.oracle.judge(seen, &self.rules));
+        let budget = self.engine.stats().budget;
+        if budget.used > budget.limit {
+            self.report(Violation::Budget {
+                detail: format!("{} bytes used, the limit is {}", budget.used, budget.limit),
+            });
+        }
+    }
+
+    pub(super) fn report(&self, violation: Violation) {
+        self.findings.lock().violations.push(violation);
+    }
+}
