@@ -1,0 +1,64 @@
+"""What every module shares: origins, and a server over each of them."""
+
+import os
+
+import pytest
+
+from harness import Bywash, Moto
+
+os.environ.pop("AWS_CA_BUNDLE", None)
+for missing in [name for name in ("BYWASH_BIN", "BYWASH_AWS", "BYWASH_FLIGHTS") if name not in os.environ]:
+    pytest.exit(f"{missing} is not set: run this suite with `cargo xtask test --only clients`", returncode=2)
+
+
+@pytest.fixture(scope="session")
+def moto(tmp_path_factory):
+    """moto as an S3 origin; each module has its own bucket in it."""
+    server = Moto(tmp_path_factory.mktemp("moto"))
+    yield server
+    server.process.kill()
+
+
+class Served:
+    """A server, one bucket of it, and a way to its origin behind its back."""
+
+    def __init__(self, server, bucket, origin):
+        self.server, self.bucket, self.origin = server, bucket, origin
+        self.s3 = server.s3
+
+    def put(self, key, body=b"", **options):
+        return self.s3.put_object(Bucket=self.bucket, Key=key, Body=body, **options)
+
+    def get(self, key, **options):
+        return self.s3.get_object(Bucket=self.bucket, Key=key, **options)
+
+    def read(self, key, **options):
+        return self.get(key, **options)["Body"].read()
+
+    def head(self, key, **options):
+        return self.s3.head_object(Bucket=self.bucket, Key=key, **options)
+
+    def stats(self):
+        return self.server.bucket_stats(self.bucket)
+
+
+@pytest.fixture(scope="module", params=["folder", "s3"])
+def served(request, tmp_path_factory):
+    """A server with credentials and a bucket, over a folder and over a real S3 origin."""
+    folder = tmp_path_factory.mktemp("served")
+    bucket = "suite-" + request.module.__name__.removeprefix("test_").replace("_", "-")
+    if request.param == "folder":
+        server = Bywash(folder)
+        server.s3.create_bucket(Bucket=bucket)
+    else:
+        moto = request.getfixturevalue("moto")
+        moto.s3.create_bucket(Bucket=bucket)
+        server = Bywash(folder, f"s3://{bucket}", env=moto.environment())
+    yield Served(server, bucket, request.param)
+    assert server.stop() == 0, "SIGTERM must end a server that has nothing to do with exit code 0"
+
+
+@pytest.fixture(scope="session")
+def flights():
+    """`flights-3m.parquet`, digest checked by whoever started the suite."""
+    return os.environ["BYWASH_FLIGHTS"]

@@ -1,0 +1,267 @@
+"""Starts the things under test and talks to them below the level of a client library.
+
+Everything here waits for an event (a line printed, a socket closed, a counter reached) with a deadline that only a
+fault reaches.
+"""
+
+import contextlib
+import hashlib
+import http.client
+import os
+import queue
+import random
+import re
+import signal
+import socket
+import subprocess
+import threading
+import time
+import urllib.parse
+from pathlib import Path
+
+import boto3
+import requests
+from botocore.config import Config
+from botocore.exceptions import ClientError
+
+ACCESS_KEY = "suite-access-key"
+SECRET_KEY = "suite/secret+key=with specials"
+REGION = "us-east-1"
+MIB = 1024 * 1024
+# How long a server may take to print its addresses, and to stop after SIGTERM.
+START_SECONDS = 30
+STOP_SECONDS = 30
+
+
+def clean_environment():
+    """Our environment without what would send a client elsewhere."""
+    dropped = re.compile(r"^(AWS_.*|.*_proxy|BYWASH_.*)$", re.IGNORECASE)
+    kept = {name: value for name, value in os.environ.items() if not dropped.match(name)}
+    kept["AWS_EC2_METADATA_DISABLED"] = "true"
+    return kept
+
+
+class Process:
+    """A child whose output is read line by line, so that a test can wait for a line."""
+
+    def __init__(self, command, env, log):
+        self.log = Path(log)
+        self.lines = queue.Queue()
+        self.seen = []
+        self._log = open(self.log, "a", buffering=1)
+        self.child = subprocess.Popen(
+            [str(part) for part in command],
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self):
+        for line in self.child.stdout:
+            self._log.write(line)
+            self.seen.append(line)
+            self.lines.put(line)
+        self.lines.put(None)
+
+    def wait_for(self, pattern, seconds=START_SECONDS):
+        """The first match of `pattern` in a line not looked at before."""
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                line = self.lines.get(timeout=max(0, deadline - time.monotonic()))
+            except queue.Empty:
+                raise AssertionError(f"no line like {pattern!r} in {seconds} s; see {self.log}") from None
+            if line is None:
+                raise AssertionError(f"ended with {self.child.wait()} before {pattern!r}:\n{''.join(self.seen[-20:])}")
+            if found := re.search(pattern, line):
+                return found
+
+    def kill(self):
+        """As a power cut would: no handler runs."""
+        self.child.kill()
+        self.child.wait()
+
+    def stop(self):
+        """SIGTERM; the exit code."""
+        if self.child.poll() is None:
+            self.child.send_signal(signal.SIGTERM)
+            try:
+                self.child.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                self.kill()
+                raise AssertionError(f"still there {STOP_SECONDS} s after SIGTERM; see {self.log}") from None
+        return self.child.returncode
+
+
+def s3_client(url, access_key=ACCESS_KEY, secret_key=SECRET_KEY, verify=None, **config):
+    """boto3 as its users make it, but for retries: a hidden second try would hide a fault of the server."""
+    config.setdefault("retries", {"total_max_attempts": 1})
+    config.setdefault("max_pool_connections", 32)
+    return boto3.session.Session().client(
+        "s3",
+        endpoint_url=url,
+        aws_access_key_id=access_key,
+        aws_secret_access_key=secret_key,
+        region_name=REGION,
+        verify=verify,
+        config=Config(**config),
+    )
+
+
+class Moto:
+    """A real S3 origin, in a process of its own. Its log has a line a request."""
+
+    def __init__(self, folder):
+        program = Path(os.sys.executable).parent / "moto_server"
+        self.process = Process([program, "-H", "127.0.0.1", "-p", "0"], clean_environment(), folder / "moto.log")
+        self.url = self.process.wait_for(r"Running on (http://127\.0\.0\.1:\d+)").group(1)
+        self.s3 = s3_client(self.url, "origin", "origin")
+
+    def environment(self):
+        """What makes a program take this server for S3."""
+        return {
+            "AWS_ENDPOINT_URL": self.url,
+            "AWS_ACCESS_KEY_ID": "origin",
+            "AWS_SECRET_ACCESS_KEY": "origin",
+            "AWS_REGION": REGION,
+        }
+
+    def gets(self, bucket, key):
+        """How many GET requests for that object it has logged."""
+        return sum(f'"GET /{bucket}/{key} ' in line for line in list(self.process.seen))
+
+
+class Bywash:
+    """`bywash serve`, with credentials unless `arguments` say otherwise."""
+
+    def __init__(self, folder, *arguments, env=None, credentials=True, data_dir=None):
+        self.folder = Path(folder)
+        self.data_dir = Path(data_dir or self.folder / "data")
+        self.arguments = [
+            "serve", *arguments, "--data-dir", self.data_dir, "--s3-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0",
+        ]
+        if "--memory" not in arguments:
+            self.arguments += ["--memory", "512MiB"]
+        if credentials:
+            self.arguments += ["--access-key", ACCESS_KEY, "--secret-key", SECRET_KEY]
+        self.env = clean_environment() | (env or {})
+        self.start()
+
+    def start(self):
+        self.process = Process([os.environ["BYWASH_BIN"], *self.arguments], self.env, self.folder / "bywash.log")
+        ready = self.process.wait_for(r"^ready s3=(\S+) admin=(\S+)")
+        self.url, self.admin = ready.groups()
+        self.s3 = s3_client(self.url)
+
+    def client(self, **options):
+        return s3_client(self.url, **options)
+
+    def stats(self):
+        answer = requests.get(self.admin + "/stats", timeout=30)
+        answer.raise_for_status()
+        return answer.json()
+
+    def bucket_stats(self, bucket):
+        return self.stats()["buckets"][bucket]
+
+    def stop(self):
+        return self.process.stop()
+
+    def kill(self):
+        self.process.kill()
+
+    def presigned(self, operation, bucket, key, client=None, seconds=600, **more):
+        """A SigV4 presigned URL: how a test sends bytes that no client library would."""
+        client = client or self.client(signature_version="s3v4")
+        return client.generate_presigned_url(operation, {"Bucket": bucket, "Key": key, **more}, ExpiresIn=seconds)
+
+    def raw(self, method, url, body=None, headers=None):
+        """One request exactly as given; the URL is not normalised on the way."""
+        address = urllib.parse.urlsplit(self.url)
+        connection = http.client.HTTPConnection(address.hostname, address.port, timeout=90)
+        with contextlib.closing(connection):
+            connection.request(method, url.removeprefix(self.url), body=body, headers=headers or {})
+            answer = connection.getresponse()
+            return Answer(answer.status, dict(answer.getheaders()), answer.read())
+
+    def connect(self, receive_buffer=None):
+        """A bare socket to the endpoint."""
+        address = urllib.parse.urlsplit(self.url)
+        bare = socket.socket()
+        if receive_buffer:
+            bare.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        bare.settimeout(90)
+        bare.connect((address.hostname, address.port))
+        return bare
+
+
+class Answer:
+    """An HTTP answer, read whole."""
+
+    def __init__(self, status, headers, body):
+        self.status, self.body = status, body
+        self.headers = {name.lower(): value for name, value in headers.items()}
+
+    @property
+    def code(self):
+        """The S3 error code."""
+        found = re.search(rb"<Code>(\w+)</Code>", self.body)
+        return found.group(1).decode() if found else None
+
+    def __repr__(self):
+        return f"{self.status} {self.code} {self.body[:300]!r}"
+
+
+def read_answer(bare):
+    """The answer to what was written to a bare socket."""
+    answer = http.client.HTTPResponse(bare)
+    answer.begin()
+    return Answer(answer.status, dict(answer.getheaders()), answer.read())
+
+
+def head_of_put(url, length):
+    """The head of a PUT whose body the test sends, or does not send, itself."""
+    parts = urllib.parse.urlsplit(url)
+    return f"PUT {parts.path}?{parts.query} HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Length: {length}\r\n\r\n".encode()
+
+
+def payload(size, seed=1):
+    """`size` bytes that depend on the seed and repeat nowhere near."""
+    return random.Random(seed).randbytes(size)
+
+
+def sha256(data):
+    return hashlib.sha256(data).hexdigest()
+
+
+def file_sha256(path):
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def error(call, *arguments, **named):
+    """The S3 error code and HTTP status with which a boto3 call fails."""
+    try:
+        call(*arguments, **named)
+    except ClientError as failure:
+        return failure.response["Error"]["Code"], failure.response["ResponseMetadata"]["HTTPStatusCode"]
+    raise AssertionError("succeeded")
+
+
+def until(what, condition, seconds):
+    """Polls a counter or a state the server shows; there is no event to subscribe to across processes."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"not in {seconds} s: {what}"
+        time.sleep(0.05)
+    return value
+
+
+def keys(s3, bucket, **options):
+    """All keys of a bucket."""
+    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, **options)
+    return [entry["Key"] for page in pages for entry in page.get("Contents", [])]

@@ -1,0 +1,178 @@
+"""Who gets in: credentials in headers and in presigned URLs, right, wrong, old and tampered with; TLS; anonymous."""
+
+import datetime
+import urllib.parse
+
+import boto3
+import pytest
+import requests
+from botocore import UNSIGNED
+from botocore.config import Config
+from harness import ACCESS_KEY, MIB, REGION, SECRET_KEY, Bywash, error, payload, s3_client
+
+
+@pytest.fixture(scope="module", autouse=True)
+def secret(served):
+    served.put("secret/object", b"secret")
+
+
+def every_kind_of_call(client, bucket):
+    return [
+        error(client.list_buckets),
+        error(client.list_objects_v2, Bucket=bucket),
+        error(client.get_object, Bucket=bucket, Key="secret/object"),
+        error(client.put_object, Bucket=bucket, Key="secret/object", Body=b"changed"),
+        error(client.delete_objects, Bucket=bucket, Delete={"Objects": [{"Key": "secret/object"}]}),
+        error(client.create_multipart_upload, Bucket=bucket, Key="secret/object"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ({"secret_key": "wrong"}, "SignatureDoesNotMatch"),
+        ({"access_key": "nobody"}, "InvalidAccessKeyId"),
+        ({"signature_version": UNSIGNED}, "AccessDenied"),
+    ],
+    ids=["wrong secret", "unknown key", "unsigned"],
+)
+def test_nobody_else_gets_in(served, options, code):
+    assert every_kind_of_call(served.server.client(**options), served.bucket) == [(code, 403)] * 6
+    assert error(served.server.client(**options).head_bucket, Bucket=served.bucket)[1] == 403
+    assert served.read("secret/object") == b"secret"
+
+
+def test_a_signature_of_an_hour_ago_is_refused(served, monkeypatch):
+    hour_ago = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=1)
+    monkeypatch.setattr("botocore.auth.get_current_datetime", lambda remove_tzinfo=True: hour_ago.replace(tzinfo=None))
+    assert error(served.get, "secret/object") == ("RequestTimeTooSkewed", 403)
+
+
+def presigners(served):
+    """boto3's two presigned forms; version 2 is what it makes when told only an endpoint."""
+    plain = boto3.session.Session().client(
+        "s3",
+        endpoint_url=served.server.url,
+        aws_access_key_id=ACCESS_KEY,
+        aws_secret_access_key=SECRET_KEY,
+        region_name=REGION,
+    )
+    return {"v2": plain, "v4": served.server.client(signature_version="s3v4")}
+
+
+@pytest.mark.parametrize("version", ["v2", "v4"])
+def test_presigned_urls(served, version):
+    client = presigners(served)[version]
+    where = {"Bucket": served.bucket, "Key": f"presigned {version}/ü+&.txt"}
+    put = client.generate_presigned_url("put_object", where)
+    assert ("X-Amz-Signature" if version == "v4" else "Signature=") in put
+    assert requests.put(put, data=b"by url", timeout=30).status_code == 200
+    get = client.generate_presigned_url("get_object", where)
+    answer = requests.get(get, timeout=30)
+    assert (answer.status_code, answer.content) == (200, b"by url")
+    assert requests.get(get, headers={"Range": "bytes=3-"}, timeout=30).content == b"url"
+    named = client.generate_presigned_url("get_object", where | {"ResponseContentDisposition": "attachment"})
+    assert requests.get(named, timeout=30).headers["content-disposition"] == "attachment"
+    delete = client.generate_presigned_url("delete_object", where)
+    assert requests.delete(delete, timeout=30).status_code == 204
+    assert requests.get(get, timeout=30).status_code == 404
+
+
+@pytest.mark.parametrize("version", ["v2", "v4"])
+def test_a_changed_or_old_presigned_url_is_refused(served, version):
+    client = presigners(served)[version]
+    url = client.generate_presigned_url("get_object", {"Bucket": served.bucket, "Key": "secret/object"})
+    assert requests.get(url, timeout=30).status_code == 200
+    assert requests.put(url, data=b"changed", timeout=30).status_code == 403
+    assert requests.get(url.replace("secret/object", "secret/objecu"), timeout=30).status_code == 403
+    assert requests.get(url.replace("Expires=3600", "Expires=9999"), timeout=30).status_code == (
+        403 if version == "v4" else 200  # version 2 carries a moment, not a duration
+    )
+    old = client.generate_presigned_url(
+        "get_object", {"Bucket": served.bucket, "Key": "secret/object"}, ExpiresIn=-10
+    ) if version == "v2" else with_query(url, "X-Amz-Date", "20200101T000000Z")
+    assert requests.get(old, timeout=30).status_code == 403
+    assert served.read("secret/object") == b"secret"
+
+
+def with_query(url, name, value):
+    parts = urllib.parse.urlsplit(url)
+    query = [(key, value if key == name else old) for key, old in urllib.parse.parse_qsl(parts.query)]
+    return parts._replace(query=urllib.parse.urlencode(query)).geturl()
+
+
+def test_an_anonymous_server_takes_unsigned_requests_and_any_signature(tmp_path):
+    server = Bywash(tmp_path, "--anonymous", credentials=False)
+    clients = [server.client(signature_version=UNSIGNED), server.client(access_key="any", secret_key="thing")]
+    clients[0].create_bucket(Bucket="open")
+    for number, client in enumerate(clients):
+        client.put_object(Bucket="open", Key=f"{number}", Body=b"body")
+        assert client.get_object(Bucket="open", Key=f"{number}")["Body"].read() == b"body"
+    url = clients[1].generate_presigned_url("get_object", {"Bucket": "open", "Key": "0"})
+    assert requests.get(url, timeout=30).content == b"body"
+    assert requests.get(server.url + "/open/0", timeout=30).content == b"body"
+    server.stop()
+
+
+def certificate(folder):
+    """A self-signed certificate for 127.0.0.1 and its key, as files."""
+    import ipaddress
+
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.datetime.now(datetime.UTC)
+    address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    signed = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(address, critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    (folder / "cert.pem").write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+    (folder / "key.pem").write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+    )
+    return folder / "cert.pem", folder / "key.pem"
+
+
+def test_tls_with_chunked_bodies_and_trailers(tmp_path):
+    """Over TLS boto3 sends no Content-Length: an unsigned chunked body with its checksum in a trailer."""
+    cert, key = certificate(tmp_path)
+    server = Bywash(tmp_path, "--tls-cert", cert, "--tls-key", key)
+    assert server.url.startswith("https://")
+    s3 = s3_client(server.url, verify=str(cert))
+    s3.create_bucket(Bucket="tls")
+    for size in (0, 1, MIB + 1, 18 * MIB):
+        body = payload(size, size)
+        put = s3.put_object(Bucket="tls", Key=f"{size}", Body=body)
+        assert put["ChecksumCRC32"]
+        got = s3.get_object(Bucket="tls", Key=f"{size}")
+        assert got["Body"].read() == body
+        assert "aws-chunked" not in got.get("ContentEncoding", "")
+    (tmp_path / "large").write_bytes(payload(20 * MIB))
+    s3.upload_file(str(tmp_path / "large"), "tls", "large")
+    assert s3.get_object(Bucket="tls", Key="large")["Body"].read() == payload(20 * MIB)
+    with pytest.raises(requests.exceptions.RequestException):
+        requests.get(server.url.replace("https", "http"), timeout=30).raise_for_status()
+    server.stop()
+
+
+def test_the_config_of_the_client_is_not_needed(served):
+    """Only an endpoint and keys, as README shows: no addressing style, no signature version."""
+    client = boto3.client(
+        "s3", endpoint_url=served.server.url, aws_access_key_id=ACCESS_KEY, aws_secret_access_key=SECRET_KEY,
+        region_name=REGION, config=Config(),
+    )
+    client.put_object(Bucket=served.bucket, Key="plain-config", Body=b"x")
+    assert client.get_object(Bucket=served.bucket, Key="plain-config")["Body"].read() == b"x"

@@ -1,0 +1,222 @@
+"""Requests that no good client sends: the right S3 error, and nothing half-written is ever visible."""
+
+import base64
+import concurrent.futures
+import time
+import urllib.parse
+import zlib
+
+import pytest
+from botocore.auth import S3SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+from harness import ACCESS_KEY, MIB, REGION, SECRET_KEY, error, head_of_put, keys, payload, read_answer, until
+
+# How long a server may keep a client that sends nothing; its own limits are shorter.
+SLOW_SECONDS = 75
+
+
+def presigned(served, operation, key, **more):
+    return served.server.presigned(operation, served.bucket, key, **more)
+
+
+def nothing_in_flight(served, moto=None):
+    """Neither the server nor its origin holds on to an upload."""
+    stats = served.server.stats()
+    if stats["pool"]["flights"] or stats["budget"]["waiting"]:
+        return False
+    if served.origin == "s3":
+        return "Uploads" not in moto.s3.list_multipart_uploads(Bucket=served.bucket)
+    own = served.server.data_dir / "buckets" / served.bucket / ".bywash"
+    return not [path for name in ("staging", "uploads") for path in own.glob(f"{name}/*")]
+
+
+@pytest.mark.parametrize("header", ["bytes=", "bytes=abc", "bytes=5-2", "chars=0-1", "bytes=1", "bytes=--1", "5-9"])
+def test_malformed_ranges(served, header):
+    """RFC 9110: a Range that does not parse is ignored; saying so is as good; a part of it is not."""
+    served.put("range", b"0123456789")
+    answer = served.server.raw("GET", presigned(served, "get_object", "range"), headers={"Range": header})
+    assert (answer.status, answer.body) == (200, b"0123456789") or (answer.status, answer.code) in (
+        (400, "InvalidArgument"), (400, "InvalidRequest"), (416, "InvalidRange"),
+    )
+
+
+def test_several_ranges_are_ignored_and_an_empty_suffix_is_refused(served):
+    served.put("range", b"0123456789")
+    url = presigned(served, "get_object", "range")
+    answer = served.server.raw("GET", url, headers={"Range": "bytes=0-1,4-5"})
+    assert (answer.status, answer.body) == (200, b"0123456789")
+    answer = served.server.raw("GET", url, headers={"Range": "bytes=-0"})
+    assert (answer.status, answer.code) == (416, "InvalidRange")
+    assert answer.headers["content-range"] == "bytes */10"
+
+
+@pytest.mark.parametrize(
+    "key", ["../up", "a/../../up", "a/..", "./a", "a/./b", "a//b", "/a", "a/", "a\0b", "a\nb", "..", "a\x7fb"]
+)
+def test_names_that_cannot_be_kept_as_they_are(served, key):
+    before = keys(served.s3, served.bucket)
+    outside = set(served.server.folder.iterdir()), set(served.server.data_dir.iterdir())
+    for operation, method in (("put_object", "PUT"), ("get_object", "GET")):
+        url = presigned(served, operation, key)
+        path = f"{served.server.url}/{served.bucket}/{urllib.parse.quote(key, safe='/')}"
+        answer = served.server.raw(method, f"{path}?{urllib.parse.urlsplit(url).query}", b"x" if method == "PUT" else None)
+        assert answer.status in (400, 404) if method == "GET" else answer.status == 400, answer
+        assert answer.code in ("InvalidArgument", "InvalidURI", "InvalidRequest", "NoSuchKey"), answer
+    assert keys(served.s3, served.bucket) == before
+    assert (set(served.server.folder.iterdir()), set(served.server.data_dir.iterdir())) == outside
+
+
+def test_long_names(served):
+    longest = "/".join(["n" * 127] * 8)[:1024].rstrip("/")
+    single = "s" * 1024
+    wide = "ü" * 512
+    for key in (longest, single, wide):
+        served.put(key, key[:10].encode())
+        assert served.read(key) == key[:10].encode()
+    listed = keys(served.s3, served.bucket)
+    assert {longest, single, wide} <= set(listed)
+    assert error(served.put, "s" * 1025, b"x") == ("KeyTooLongError", 400)
+    assert error(served.put, "ü" * 513, b"x") == ("KeyTooLongError", 400)
+    assert keys(served.s3, served.bucket) == listed
+
+
+def signed(served, key, body, trailer=False):
+    """Headers that sign a PUT of `body`; with `trailer`, of an unsigned chunked body with trailers."""
+    request = AWSRequest("PUT", f"{served.server.url}/{served.bucket}/{key}", data=body)
+    if trailer:
+        request.context["checksum"] = {"request_algorithm": {"in": "trailer"}}
+        request.headers["Content-Encoding"] = "aws-chunked"
+        request.headers["X-Amz-Trailer"] = "x-amz-checksum-crc32"
+        request.headers["X-Amz-Decoded-Content-Length"] = str(len(body))
+    S3SigV4Auth(Credentials(ACCESS_KEY, SECRET_KEY), "s3", REGION).add_auth(request)
+    return request.url, dict(request.headers)
+
+
+def test_a_body_other_than_the_signed_one(served):
+    url, headers = signed(served, "tampered", b"signed body")
+    assert served.server.raw("PUT", url, b"signed body", headers).status == 200
+    answer = served.server.raw("PUT", url, b"other  body", headers)
+    assert (answer.status, answer.code) == (400, "XAmzContentSHA256Mismatch")
+    assert served.read("tampered") == b"signed body"
+
+
+def chunked(body, checksum, end=True):
+    text = b"%x\r\n%b\r\n" % (len(body), body)
+    return text + (b"0\r\nx-amz-checksum-crc32:%b\r\n\r\n" % checksum if end else b"")
+
+
+def test_checksums_in_trailers(served):
+    body = b"hello trailers"
+    right = base64.b64encode(zlib.crc32(body).to_bytes(4, "big"))
+    url, headers = signed(served, "trailers", body, trailer=True)
+    answer = served.server.raw("PUT", url, chunked(body, right), headers)
+    assert answer.status == 200, answer
+    assert served.read("trailers") == body
+    assert served.head("trailers").get("ContentEncoding", "") == ""
+    answer = served.server.raw("PUT", url, chunked(body, b"AAAAAA=="), headers)
+    assert (answer.status, answer.code) == (400, "BadDigest")
+    answer = served.server.raw("PUT", url, chunked(body[:-1], right), headers)
+    assert answer.status == 400, answer
+    answer = served.server.raw("PUT", url, chunked(body, right, end=False), headers)
+    assert answer.status == 400, answer
+    assert served.read("trailers") == body
+
+
+@pytest.mark.parametrize(("size", "sent"), [(1000, 0), (MIB, MIB - 1), (40 * MIB, 30 * MIB)])
+def test_truncated_bodies(served, request, size, sent):
+    """The client promises more than it sends and closes: once for a new name, once over an old object."""
+    moto = request.getfixturevalue("moto")
+    served.put("truncated/old", b"old")
+    body = payload(sent)
+    for key in ("truncated/new", "truncated/old"):
+        with served.server.connect() as bare:
+            bare.sendall(head_of_put(presigned(served, "put_object", key), size))
+            bare.sendall(body)
+            bare.shutdown(1)
+            answer = bare.recv(1000)
+            assert not answer.startswith(b"HTTP/1.1 2"), answer
+    until("the half-sent bodies are forgotten", lambda: nothing_in_flight(served, moto), 30)
+    assert keys(served.s3, served.bucket, Prefix="truncated/") == ["truncated/old"]
+    assert served.read("truncated/old") == b"old"
+
+
+def test_a_part_cut_short_is_no_part(served):
+    where = {"Bucket": served.bucket, "Key": "truncated/part"}
+    where["UploadId"] = served.s3.create_multipart_upload(**where)["UploadId"]
+    url = served.server.presigned("upload_part", PartNumber=1, bucket=where["Bucket"], key=where["Key"], UploadId=where["UploadId"])
+    with served.server.connect() as bare:
+        bare.sendall(head_of_put(url, MIB) + payload(MIB // 2))
+        bare.shutdown(1)
+        assert not bare.recv(1000).startswith(b"HTTP/1.1 2")
+    assert "Parts" not in served.s3.list_parts(**where)
+    served.s3.abort_multipart_upload(**where)
+
+
+def test_slow_senders_are_let_go(served):
+    """A body that stops, a head that never ends and a connection that says nothing: each is ended by the server."""
+    served.put("slow/old", b"old")
+    body = head_of_put(presigned(served, "put_object", "slow/old"), MIB) + b"just this"
+    fresh = head_of_put(presigned(served, "put_object", "slow/new"), MIB) + b"just this"
+
+    def send_and_wait(bytes_sent):
+        with served.server.connect() as bare:
+            bare.sendall(bytes_sent)
+            began, answer = time.monotonic(), b""
+            while more := bare.recv(4096):
+                answer += more
+            return time.monotonic() - began, answer
+
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        ended = list(pool.map(send_and_wait, [body, fresh, b"PUT /half-a-head HTTP/1.1\r\nHost: a\r\nX-"]))
+    for seconds, answer in ended:
+        assert seconds < SLOW_SECONDS
+        assert not answer.startswith(b"HTTP/1.1 2"), answer
+    for _, answer in ended[:2]:
+        assert answer == b"" or b"<Code>RequestTimeout</Code>" in answer
+    assert keys(served.s3, served.bucket, Prefix="slow/") == ["slow/old"]
+    assert served.read("slow/old") == b"old"
+
+
+def test_heads_too_large_and_not_http(served):
+    with served.server.connect() as bare:
+        bare.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n")
+        try:
+            for number in range(4096):
+                bare.sendall(b"X-%d: %b\r\n" % (number, b"v" * 1000))
+            bare.sendall(b"\r\n")
+            answer = bare.recv(1000)
+        except (BrokenPipeError, ConnectionResetError):
+            answer = b""
+        assert answer == b"" or answer.startswith((b"HTTP/1.1 431", b"HTTP/1.1 400")), answer
+    with served.server.connect() as bare:
+        bare.sendall(b"\x16\x03\x01\x02\x00 this is not HTTP\r\n\r\n")
+        answer = bare.recv(1000)
+        assert answer == b"" or answer.startswith(b"HTTP/1.1 400"), answer
+    served.s3.head_bucket(Bucket=served.bucket)
+
+
+def test_bodies_that_are_not_xml(served):
+    url = f"{served.server.url}/{served.bucket}?delete"
+    for body in (b"", b"not xml", b"<Delete><Object></Delete>", b"<a>" * 5000, b'<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>'):
+        request = AWSRequest("POST", url, data=body)
+        S3SigV4Auth(Credentials(ACCESS_KEY, SECRET_KEY), "s3", REGION).add_auth(request)
+        answer = served.server.raw("POST", url, body, dict(request.headers))
+        assert answer.status == 400, (body[:40], answer)
+        assert answer.code in ("MalformedXML", "InvalidRequest", "MissingRequestBodyError"), (body[:40], answer)
+
+
+def test_answers_carry_what_explains_them(served):
+    served.put("explained", payload(MIB))
+    url = presigned(served, "get_object", "explained")
+    first, second = (served.server.raw("GET", url) for _ in range(2))
+    assert second.headers["x-bywash-cache"] == "hit"
+    assert first.headers["x-bywash-cache"] in ("hit", "miss", "partial")
+    assert first.headers["x-bywash-version"] == second.headers["x-bywash-version"]
+    assert first.headers["x-amz-request-id"] != second.headers["x-amz-request-id"]
+    with served.server.connect() as bare:
+        parts = urllib.parse.urlsplit(presigned(served, "get_object", "absent"))
+        bare.sendall(f"GET {parts.path}?{parts.query} HTTP/1.1\r\nHost: {parts.netloc}\r\n\r\n".encode())
+        answer = read_answer(bare)
+    assert (answer.status, answer.code) == (404, "NoSuchKey")
+    assert answer.headers["x-amz-request-id"]

@@ -1,0 +1,108 @@
+"""The memory ceiling holds while clients stop reading, and others are served all the same."""
+
+import contextlib
+import threading
+import time
+import urllib.parse
+
+import pytest
+from harness import MIB, Bywash, payload, until
+
+STALLED = 64
+LIMIT = 64 * MIB
+# The promise: a body whose client takes nothing is closed after 30 s; the next client need not wait much longer.
+WITHIN_SECONDS = 40
+
+
+class Sampler(threading.Thread):
+    """Reads /stats over and over; keeps the highest `budget.used` and anything above the limit."""
+
+    def __init__(self, server):
+        super().__init__(daemon=True)
+        self.server, self.samples, self.highest, self.above = server, 0, 0, []
+        self._stop = threading.Event()
+
+    def run(self):
+        while not self._stop.wait(0.02):
+            budget = self.server.stats()["budget"]
+            self.samples += 1
+            self.highest = max(self.highest, budget["used"])
+            if budget["used"] > budget["limit"]:
+                self.above.append(budget)
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        self._stop.set()
+        self.join()
+
+
+@pytest.fixture
+def small(tmp_path):
+    """64 MiB of memory over a folder of large files; the stalled clients' files need not take disk."""
+    origin = tmp_path / "origin"
+    origin.mkdir()
+    for number in range(STALLED):
+        with open(origin / f"{number}", "wb") as file:
+            file.truncate(32 * MIB)
+    (origin / "wanted").write_bytes(payload(5 * MIB, 65))
+    server = Bywash(tmp_path, f"data=file://{origin}", "--memory", "64MiB")
+    yield server
+    server.stop()
+
+
+def resident_bytes(server):
+    """What the kernel says the process holds in anonymous memory."""
+    with open(f"/proc/{server.process.child.pid}/status") as status:
+        return next(int(line.split()[1]) * 1024 for line in status if line.startswith("RssAnon"))
+
+
+def test_64_stalled_clients_do_not_starve_the_65th(small):
+    assert small.stats()["budget"]["limit"] == LIMIT
+    with contextlib.ExitStack() as open_sockets, Sampler(small) as sampler:
+        for number in range(STALLED):
+            url = urllib.parse.urlsplit(small.presigned("get_object", "data", f"{number}"))
+            stalled = open_sockets.enter_context(small.connect(receive_buffer=4096))
+            stalled.sendall(f"GET {url.path}?{url.query} HTTP/1.1\r\nHost: {url.netloc}\r\n\r\n".encode())
+        until("all stalled requests have begun", lambda: small.bucket_stats("data")["requests"] >= STALLED, 30)
+        began = time.monotonic()
+        # Uploads keep their share whatever downloads do.
+        small.s3.put_object(Bucket="data", Key="put-meanwhile", Body=payload(MIB))
+        put_took = time.monotonic() - began
+        got = small.s3.get_object(Bucket="data", Key="wanted")["Body"].read()
+        took = time.monotonic() - began
+        assert got == payload(5 * MIB, 65)
+        assert took < WITHIN_SECONDS
+        assert put_took < 10
+        assert resident_bytes(small) < LIMIT + 64 * MIB
+    assert sampler.samples > 10
+    assert not sampler.above
+    print(f"the 65th took {took:.1f} s, the put {put_took:.2f} s; highest used {sampler.highest / MIB:.1f} MiB")
+
+
+def test_memory_comes_back_when_stalled_clients_leave(small):
+    for number in range(STALLED):
+        url = urllib.parse.urlsplit(small.presigned("get_object", "data", f"{number}"))
+        with small.connect(receive_buffer=4096) as stalled:
+            stalled.sendall(f"GET {url.path}?{url.query} HTTP/1.1\r\nHost: {url.netloc}\r\n\r\n".encode())
+            stalled.recv(100)
+    until("nobody waits and nothing loads", lambda: idle(small.stats()), 30)
+    for number in range(3):
+        assert len(small.s3.get_object(Bucket="data", Key=f"{number}")["Body"].read()) == 32 * MIB
+
+
+def idle(stats):
+    return stats["budget"]["waiting"] == 0 and stats["pool"]["flights"] == 0
+
+
+def test_more_data_than_memory_flows_through(small):
+    """Working sets and uploads larger than the ceiling: evicted, never above."""
+    with Sampler(small) as sampler:
+        for number in range(8):
+            assert len(small.s3.get_object(Bucket="data", Key=f"{number}")["Body"].read()) == 32 * MIB
+        small.s3.put_object(Bucket="data", Key="larger", Body=payload(100 * MIB))
+        assert small.s3.get_object(Bucket="data", Key="larger")["Body"].read() == payload(100 * MIB)
+    assert not sampler.above
+    assert small.stats()["pool"]["evictions"] > 0

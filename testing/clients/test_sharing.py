@@ -1,0 +1,69 @@
+"""Many readers of one cold object cost the origin one reader."""
+
+import http.client
+import threading
+import urllib.parse
+
+import pytest
+from harness import MIB, Bywash, payload
+
+SIZE = 256 * MIB
+READERS = 32
+
+
+@pytest.fixture(scope="module")
+def body():
+    return memoryview(b"".join(payload(8 * MIB, number) for number in range(SIZE // (8 * MIB))))
+
+
+@pytest.fixture(params=["folder", "s3"])
+def cold(request, tmp_path, body):
+    """A server just started over an origin that holds the object."""
+    if request.param == "folder":
+        (tmp_path / "origin").mkdir()
+        (tmp_path / "origin/big").write_bytes(body)
+        server = Bywash(tmp_path, f"sharing=file://{tmp_path}/origin", "--memory", "1GiB")
+        asked = None
+    else:
+        moto = request.getfixturevalue("moto")
+        moto.s3.create_bucket(Bucket="sharing")
+        moto.s3.put_object(Bucket="sharing", Key="big", Body=bytes(body))
+        server = Bywash(tmp_path, "s3://sharing", "--memory", "1GiB", env=moto.environment())
+        def asked():
+            return moto.gets("sharing", "big")
+    yield server, asked
+    server.stop()
+
+
+def test_32_cold_readers_fetch_each_byte_once(cold, body):
+    server, asked = cold
+    url = urllib.parse.urlsplit(server.presigned("get_object", "sharing", "big"))
+    start, faults = threading.Barrier(READERS), []
+
+    def reads():
+        connection = http.client.HTTPConnection(url.hostname, url.port, timeout=300)
+        connection.connect()
+        start.wait()
+        connection.request("GET", f"{url.path}?{url.query}")
+        answer = connection.getresponse()
+        buffer, at = memoryview(bytearray(MIB)), 0
+        while count := answer.readinto(buffer):
+            if buffer[:count] != body[at : at + count]:
+                faults.append(f"wrong bytes near {at}")
+                break
+            at += count
+        if (answer.status, at) != (200, SIZE):
+            faults.append(f"status {answer.status}, {at} bytes")
+        connection.close()
+
+    threads = [threading.Thread(target=reads) for _ in range(READERS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not faults
+    stats = server.bucket_stats("sharing")
+    assert stats["origin_bytes"] == SIZE
+    assert stats["bytes"] == READERS * SIZE
+    if asked:
+        assert stats["origin_data_requests"] == asked()
