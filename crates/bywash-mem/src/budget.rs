@@ -1,0 +1,363 @@
+//! The budget: one exact ledger of committed memory.
+
+use std::sync::Arc;
+
+use crate::arena::{Arena, CLASSES, Class};
+use crate::error::PoolError;
+use crate::frame::Frame;
+use crate::queue::Turnstile;
+use crate::sync::{Mutex, Step, skipped};
+
+/// Whose guarantee a charge counts against.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Share {
+    /// Blocks, resident or on their way in, and what serves reads.
+    Download = 0,
+    /// What writes hold until the origin has it.
+    Upload = 1,
+}
+
+impl Share {
+    fn other(self) -> Self {
+        match self {
+            Self::Download => Self::Upload,
+            Self::Upload => Self::Download,
+        }
+    }
+}
+
+/// Sizes of a [`crate::BlockPool`], in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PoolConfig {
+    /// The ceiling of all committed memory: frames in use, idle frames, reservations.
+    pub limit: u64,
+    /// What uploads always leave to downloads.
+    pub download_guarantee: u64,
+    /// What downloads always leave to uploads. Resident blocks count as downloads.
+    pub upload_guarantee: u64,
+}
+
+impl PoolConfig {
+    /// A quarter of the limit guaranteed to each side.
+    #[must_use]
+    pub fn new(limit: u64) -> Self {
+        Self {
+            limit,
+            download_guarantee: limit / 4,
+            upload_guarantee: limit / 4,
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<(), PoolError> {
+        let guaranteed = self.download_guarantee.checked_add(self.upload_guarantee);
+        if self.limit >= crate::MIN_FRAME as u64 && guaranteed.is_some_and(|sum| sum <= self.limit)
+        {
+            return Ok(());
+        }
+        Err(PoolError::Config {
+            limit: self.limit,
+            download: self.download_guarantee,
+            upload: self.upload_guarantee,
+        })
+    }
+
+    fn guarantee(&self, share: Share) -> u64 {
+        match share {
+            Share::Download => self.download_guarantee,
+            Share::Upload => self.upload_guarantee,
+        }
+    }
+
+    /// The most a share can ever hold: all that is not the other's guarantee.
+    pub(crate) fn ceiling(&self, share: Share) -> u64 {
+        self.limit - self.guarantee(share.other())
+    }
+}
+
+/// Committed memory: what is taken, what lies idle, what the limit is. A cheap handle; clones are the same budget.
+///
+/// The sum of live reservations (frames' own included) is `used`, and `used` never exceeds `limit`. A taker of one share may
+/// bring the shares' total to at most `limit` less what the other's guarantee still lacks. Idle frames count for no share.
+#[derive(Debug, Clone)]
+pub struct Budget(pub(crate) Arc<Memory>);
+
+impl Budget {
+    /// Bytes charged now, idle frames included.
+    #[must_use]
+    pub fn used(&self) -> u64 {
+        self.0.ledger.lock().used()
+    }
+
+    /// The ceiling, in bytes.
+    #[must_use]
+    pub fn limit(&self) -> u64 {
+        self.0.config.limit
+    }
+
+    /// Bytes of free frames that keep their pages. Part of [`Self::used`]; any taker may have them.
+    #[must_use]
+    pub fn idle(&self) -> u64 {
+        self.0.ledger.lock().idle
+    }
+
+    /// Bytes charged to one share.
+    #[must_use]
+    pub fn held(&self, share: Share) -> u64 {
+        self.0.ledger.lock().held[share as usize]
+    }
+
+    /// Takers waiting in line.
+    #[must_use]
+    pub fn waiting(&self) -> u64 {
+        self.0.turnstile.waiting()
+    }
+
+    /// Charges memory that is not a frame. Never waits, never evicts a block, never overtakes a waiter of its share.
+    #[must_use]
+    pub fn try_reserve(&self, share: Share, bytes: u64) -> Option<Reservation> {
+        if self.0.turnstile.in_line(share) || !self.0.charge(share, bytes) {
+            return None;
+        }
+        Some(Reservation {
+            memory: Arc::clone(&self.0),
+            share,
+            bytes,
+        })
+    }
+}
+
+/// A charge that is given back when dropped.
+#[must_use = "dropping it gives the charge back"]
+pub struct Reservation {
+    memory: Arc<Memory>,
+    share: Share,
+    bytes: u64,
+}
+
+impl Reservation {
+    /// Its size.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl std::fmt::Debug for Reservation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reservation")
+            .field("share", &self.share)
+            .field("bytes", &self.bytes)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.memory.ledger.lock().held[self.share as usize] -= self.bytes;
+        self.memory.turnstile.wake();
+    }
+}
+
+/// What [`Memory::take`] could do.
+#[derive(Debug)]
+pub(crate) enum Supply {
+    /// At least the minimum.
+    Frames(Vec<Frame>),
+    /// Evicting this many bytes would give more.
+    Short(u64),
+    /// Less than the minimum, and evicting would not help.
+    Nothing,
+}
+
+/// The ledger, the frames it speaks of, and the line of those who wait for them. Outlived by no frame and no reservation.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    config: PoolConfig,
+    ledger: Mutex<Ledger>,
+    turnstile: Turnstile,
+    arena: Arena,
+}
+
+#[derive(Debug, Default)]
+struct Ledger {
+    /// Bytes charged to each share.
+    held: [u64; 2],
+    /// Bytes of the idle frames of all classes.
+    idle: u64,
+    classes: [ClassFrames; CLASSES],
+}
+
+/// The frames of one class nobody owns, by number.
+#[derive(Debug, Default)]
+struct ClassFrames {
+    /// Committed and charged as idle.
+    idle: Vec<u32>,
+    /// Decommitted: addresses to use again.
+    vacant: Vec<u32>,
+    /// Numbers from here on were never used.
+    unused: u32,
+}
+
+impl Ledger {
+    fn spoken_for(&self) -> u64 {
+        self.held[0] + self.held[1]
+    }
+
+    fn used(&self) -> u64 {
+        self.spoken_for() + self.idle
+    }
+
+    /// What a taker of `share` finds gone from the limit: what both hold, and what the other's guarantee still lacks.
+    fn gone(&self, share: Share, config: &PoolConfig) -> u64 {
+        let other = share.other();
+        self.held[share as usize] + self.held[other as usize].max(config.guarantee(other))
+    }
+
+    /// Makes physical room for `bytes` by decommitting idle frames. `spoken_for + bytes` is within the limit.
+    ///
+    /// The system call is made under the lock: it costs microseconds, happens only when the mix of classes changes, and keeps
+    /// the charge and the pages in step.
+    fn make_room(&mut self, bytes: u64, config: &PoolConfig, arena: &Arena) {
+        for class in Class::all().rev() {
+            while self.used() + bytes > config.limit {
+                let Some(index) = self.classes[class.index()].idle.pop() else {
+                    break;
+                };
+                // SAFETY: an idle frame belongs to the ledger.
+                unsafe { arena.decommit(class, index) };
+                self.classes[class.index()].vacant.push(index);
+                self.idle -= class.bytes();
+            }
+        }
+        debug_assert!(
+            self.used() + bytes <= config.limit,
+            "all that no share holds is idle, and was given back"
+        );
+    }
+
+    /// One frame for `share`, whose room was checked: idle ones first.
+    fn frame(&mut self, share: Share, class: Class, config: &PoolConfig, arena: &Arena) -> u32 {
+        let index = if let Some(index) = self.classes[class.index()].idle.pop() {
+            self.idle -= class.bytes();
+            index
+        } else {
+            self.make_room(class.bytes(), config, arena);
+            let frames = &mut self.classes[class.index()];
+            frames.vacant.pop().unwrap_or_else(|| {
+                frames.unused += 1;
+                frames.unused - 1
+            })
+        };
+        self.held[share as usize] += class.bytes();
+        index
+    }
+}
+
+impl Memory {
+    pub(crate) fn new(config: PoolConfig) -> Result<Arc<Self>, PoolError> {
+        config.check()?;
+        let arena = Arena::new(config.limit)?;
+        Ok(Arc::new(Self {
+            config,
+            ledger: Mutex::new(Ledger::default()),
+            turnstile: Turnstile::new(),
+            arena,
+        }))
+    }
+
+    pub(crate) fn config(&self) -> &PoolConfig {
+        &self.config
+    }
+
+    pub(crate) fn turnstile(&self) -> &Turnstile {
+        &self.turnstile
+    }
+
+    pub(crate) fn arena(&self) -> &Arena {
+        &self.arena
+    }
+
+    /// Takes up to `max` frames and at least `min`, all at once or none.
+    ///
+    /// `evictable` bounds what evicting blocks could free, in bytes; while more frames could be had that way, the answer is
+    /// how much to evict. With 0, what can be had now is taken.
+    pub(crate) fn take(
+        self: &Arc<Self>,
+        share: Share,
+        class: Class,
+        (min, max): (usize, usize),
+        evictable: u64,
+    ) -> Supply {
+        let size = class.bytes();
+        let mut ledger = self.ledger.lock();
+        let gone = ledger.gone(share, &self.config);
+        let fits = |bytes: u64| usize::try_from(bytes / size).unwrap_or(usize::MAX).min(max);
+        let now = fits(self.config.limit.saturating_sub(gone));
+        if now < max {
+            // Blocks are the downloads'. Below the downloads' guarantee an upload gains nothing by evicting them.
+            let gain = match share {
+                Share::Download => evictable,
+                Share::Upload => evictable.min(
+                    ledger.held[Share::Download as usize]
+                        .saturating_sub(self.config.download_guarantee),
+                ),
+            };
+            let after = fits((self.config.limit + gain).saturating_sub(gone));
+            if after > now && after >= min {
+                return Supply::Short(gone + after as u64 * size - self.config.limit);
+            }
+            if now < min {
+                return Supply::Nothing;
+            }
+        }
+        if skipped(Step::Charge) {
+            drop(ledger);
+            ledger = self.ledger.lock();
+        }
+        let indices: Vec<u32> = (0..now)
+            .map(|_| ledger.frame(share, class, &self.config, &self.arena))
+            .collect();
+        drop(ledger);
+        Supply::Frames(
+            indices
+                .into_iter()
+                .map(|index| Frame::new(self, class, index, share))
+                .collect(),
+        )
+    }
+
+    /// Charges `bytes` that are no frame, if there is room.
+    fn charge(&self, share: Share, bytes: u64) -> bool {
+        let mut ledger = self.ledger.lock();
+        let fits = ledger
+            .gone(share, &self.config)
+            .checked_add(bytes)
+            .is_some_and(|all| all <= self.config.limit);
+        if fits {
+            ledger.make_room(bytes, &self.config, &self.arena);
+            ledger.held[share as usize] += bytes;
+        }
+        fits
+    }
+
+    /// Takes a frame back as idle.
+    pub(crate) fn put_back(&self, share: Share, class: Class, index: u32) {
+        {
+            let mut ledger = self.ledger.lock();
+            ledger.held[share as usize] -= class.bytes();
+            ledger.idle += class.bytes();
+            ledger.classes[class.index()].idle.push(index);
+        }
+        self.turnstile.wake();
+    }
+
+    /// Moves a charge between shares. The total stays; the other's guarantee may be cut into until memory is next given back.
+    pub(crate) fn transfer(&self, from: Share, to: Share, bytes: u64) {
+        {
+            let mut ledger = self.ledger.lock();
+            ledger.held[from as usize] -= bytes;
+            ledger.held[to as usize] += bytes;
+        }
+        self.turnstile.wake();
+    }
+}

@@ -1,0 +1,44 @@
+//! The memory core of Bywash: an exact budget, frames of memory, and a pool of blocks that threads share.
+//!
+//! Synchronous at heart and free of I/O: waiting is offered to threads (`*_blocking`) and to tasks (futures) alike, and no
+//! runtime is assumed. `docs/memory-model.md` explains the words and the protocols; the loom models check them.
+//!
+//! - [`Budget`]: what may be taken, and what is. Never above its limit, not for an instant.
+//! - [`Frame`]: uniquely owned memory of a power-of-two class together with its charge.
+//! - [`BlockPool`]: blocks by [`BlockKey`]. A reader of a resident block pays one atomic add and one subtract.
+//! - [`Flight`]: one load of one block, however many wait for it or read along.
+#![allow(
+    unsafe_code,
+    reason = "the one crate that owns raw memory; each block says why it is sound"
+)]
+
+mod arena;
+mod budget;
+mod clock;
+mod error;
+mod flight;
+mod follow;
+mod frame;
+mod load;
+mod pin;
+mod pool;
+mod queue;
+mod registry;
+mod slab;
+mod sync;
+mod take;
+mod word;
+
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+pub use arena::{MAX_FRAME, MIN_FRAME};
+pub use budget::{Budget, PoolConfig, Reservation, Share};
+pub use error::{FlightError, FrameError, Incomplete, LoadError, PoolError};
+pub use flight::{Flight, Waiter};
+pub use follow::{Followed, Follower};
+pub use frame::Frame;
+pub use load::Load;
+pub use pin::{OwnedPin, Pin};
+pub use pool::{BlockKey, BlockPool, Claim, PoolStats};
+pub use take::FrameWait;

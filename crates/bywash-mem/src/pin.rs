@@ -1,0 +1,128 @@
+//! Pins: a resident block held in place.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use crate::pool::BlockPool;
+use crate::slab::Header;
+
+/// A resident block, in place and unchanged until this is dropped. Dereferences to exactly the block's bytes.
+#[must_use = "dropping it unpins the block"]
+pub struct Pin<'a> {
+    pool: &'a BlockPool,
+    header: &'a Header,
+    slot: u32,
+}
+
+impl<'a> Pin<'a> {
+    /// Takes over a pin already counted in the slot's word.
+    #[inline]
+    pub(crate) fn adopt(pool: &'a BlockPool, header: &'a Header, slot: u32) -> Self {
+        Self { pool, header, slot }
+    }
+
+    pub(crate) fn slot(&self) -> u32 {
+        self.slot
+    }
+
+    /// Has the block evicted at its last unpin, this one or a later.
+    pub(crate) fn mark_erased(&self) {
+        self.header.word.mark_erased();
+    }
+
+    /// The same pin with a life of its own. Touches no counter of the block.
+    ///
+    /// # Panics
+    /// If `pool` is not the pool the pin came from.
+    pub fn into_owned(self, pool: Arc<BlockPool>) -> OwnedPin {
+        assert!(
+            std::ptr::eq(self.pool, &raw const *pool),
+            "a pin belongs to one pool"
+        );
+        let slot = self.slot;
+        std::mem::forget(self);
+        OwnedPin { pool, slot }
+    }
+}
+
+impl Deref for Pin<'_> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        // SAFETY: this is a pin.
+        let bytes = unsafe { self.header.bytes() };
+        // SAFETY: the bytes were published and stay, unwritten, while the pin is held, which `&self` outlives not.
+        unsafe { &*bytes }
+    }
+}
+
+impl AsRef<[u8]> for Pin<'_> {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl std::fmt::Debug for Pin<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pin")
+            .field("slot", &self.slot)
+            .field("len", &self.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Pin<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.pool.unpin(self.header, self.slot);
+    }
+}
+
+/// A [`Pin`] that keeps its pool alive: for other threads, tasks, and `bytes::Bytes::from_owner`.
+#[must_use = "dropping it unpins the block"]
+pub struct OwnedPin {
+    pool: Arc<BlockPool>,
+    slot: u32,
+}
+
+impl OwnedPin {
+    /// Takes over a pin already counted in the slot's word.
+    pub(crate) fn adopt(pool: Arc<BlockPool>, slot: u32) -> Self {
+        Self { pool, slot }
+    }
+}
+
+impl Deref for OwnedPin {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        // SAFETY: this is a pin.
+        let bytes = unsafe { self.pool.slab().header(self.slot).bytes() };
+        // SAFETY: as in `Pin::deref`.
+        unsafe { &*bytes }
+    }
+}
+
+impl AsRef<[u8]> for OwnedPin {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl std::fmt::Debug for OwnedPin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OwnedPin")
+            .field("slot", &self.slot)
+            .field("len", &self.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for OwnedPin {
+    fn drop(&mut self) {
+        self.pool
+            .unpin(self.pool.slab().header(self.slot), self.slot);
+    }
+}

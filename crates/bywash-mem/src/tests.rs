@@ -1,0 +1,248 @@
+//! The pool through its public face.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::sync::Arc;
+
+use crate::{BlockKey, BlockPool, Claim, FlightError, Load, OwnedPin, PoolConfig, Share};
+
+mod flights;
+mod frames;
+
+pub(crate) const KIB: usize = 1024;
+pub(crate) const MIB: u64 = 1 << 20;
+
+pub(crate) fn pool(limit: u64) -> Arc<BlockPool> {
+    BlockPool::new(PoolConfig::new(limit)).unwrap()
+}
+
+pub(crate) fn key(object: u64) -> BlockKey {
+    BlockKey { object, block: 0 }
+}
+
+pub(crate) fn vacant(pool: &Arc<BlockPool>, key: BlockKey) -> Load {
+    match pool.claim(key) {
+        Claim::Vacant(load) => load,
+        other => panic!("{key:?} should be vacant, is {other:?}"),
+    }
+}
+
+/// A load with its frame.
+pub(crate) fn begin(pool: &Arc<BlockPool>, key: BlockKey, len: usize) -> Load {
+    let mut load = vacant(pool, key);
+    let frame = pool
+        .try_frames(Share::Download, len, 1, 1)
+        .expect("room for one frame")
+        .remove(0);
+    load.attach(frame, len);
+    load
+}
+
+pub(crate) fn load(pool: &Arc<BlockPool>, key: BlockKey, bytes: &[u8]) -> OwnedPin {
+    let mut load = begin(pool, key, bytes.len());
+    assert_eq!(load.write(bytes), bytes.len());
+    load.publish().unwrap()
+}
+
+#[test]
+fn a_published_block_is_found_and_exact() {
+    let pool = pool(MIB);
+    assert!(pool.get(key(1)).is_none());
+    let bytes: Vec<u8> = (0..5000u32).map(|i| i as u8).collect();
+    let published = load(&pool, key(1), &bytes);
+    assert_eq!(&published[..], &bytes[..]);
+    let found = pool.get(key(1)).unwrap();
+    assert_eq!(&found[..], &bytes[..]);
+    let owned = found.into_owned(Arc::clone(&pool));
+    drop(published);
+    assert_eq!(&bytes::Bytes::from_owner(owned)[..], &bytes[..]);
+    assert!(
+        pool.get(BlockKey {
+            object: 1,
+            block: 1
+        })
+        .is_none()
+    );
+    let stats = pool.stats();
+    assert_eq!(
+        (
+            stats.resident_blocks,
+            stats.resident_bytes,
+            stats.flights,
+            stats.loads
+        ),
+        (1, 8192, 0, 1)
+    );
+}
+
+#[test]
+fn an_empty_block_can_be_published() {
+    let pool = pool(MIB);
+    drop(load(&pool, key(1), b""));
+    assert_eq!(pool.get(key(1)).unwrap().len(), 0);
+}
+
+#[test]
+fn an_incomplete_block_is_never_published() {
+    let pool = pool(MIB);
+    let mut load = begin(&pool, key(1), 10);
+    let waiter = load.flight().join();
+    assert_eq!(load.write(b"123456"), 6);
+    assert_eq!(load.publish().unwrap_err().missing, 4);
+    assert!(matches!(
+        waiter.wait_blocking(),
+        Err(FlightError::Failed(_))
+    ));
+    assert!(pool.get(key(1)).is_none());
+    assert!(
+        vacant(&pool, key(1)).publish().is_err(),
+        "no frame, no block"
+    );
+    assert_eq!(pool.budget().held(Share::Download), 0);
+}
+
+#[test]
+fn writing_in_place_equals_appending() {
+    let pool = pool(MIB);
+    let mut load = begin(&pool, key(1), 6);
+    assert_eq!(load.write(b"abc"), 3);
+    load.spare().copy_from_slice(b"def");
+    load.advance(3);
+    assert_eq!((load.remaining(), load.write(b"too much")), (0, 0));
+    assert_eq!(&load.publish().unwrap()[..], b"abcdef");
+}
+
+#[test]
+fn erasing_evicts_at_the_last_unpin() {
+    let pool = pool(MIB);
+    let pin = load(&pool, key(1), b"old");
+    let second = pool.get(key(1)).unwrap();
+    assert!(pool.erase(key(1)));
+    assert!(!pool.erase(key(1)));
+    assert!(pool.get(key(1)).is_none());
+    assert_eq!(&pin[..], b"old", "readers keep what they hold");
+    let new = load(&pool, key(1), b"new");
+    assert_eq!(&second[..], b"old");
+    drop(second);
+    assert_eq!(pool.stats().evictions, 0);
+    drop(pin);
+    assert_eq!(pool.stats().evictions, 1);
+    assert_eq!(&pool.get(key(1)).unwrap()[..], b"new");
+    drop(new);
+    assert!(pool.erase(key(1)));
+    assert_eq!(
+        (
+            pool.stats().evictions,
+            pool.stats().resident_blocks,
+            pool.budget().held(Share::Download)
+        ),
+        (2, 0, 0)
+    );
+}
+
+#[test]
+fn erasing_a_load_serves_its_waiters_and_keeps_nothing() {
+    let pool = pool(MIB);
+    let mut first = begin(&pool, key(1), 1);
+    let waiter = first.flight().join();
+    assert!(pool.erase(key(1)));
+    let second = load(&pool, key(1), b"2");
+    first.write(b"1");
+    drop(first.publish().unwrap());
+    assert_eq!(pool.stats().resident_blocks, 2, "the waiter's pin keeps it");
+    assert_eq!(&waiter.wait_blocking().unwrap()[..], b"1");
+    assert_eq!(pool.stats().resident_blocks, 1);
+    assert_eq!(&pool.get(key(1)).unwrap()[..], b"2");
+    drop(second);
+}
+
+#[test]
+fn cold_blocks_leave_before_used_ones_and_pinned_ones_stay() {
+    let pool = pool(16 * 4096);
+    // Three quarters are the blocks': twelve.
+    for object in 0..12 {
+        drop(load(&pool, key(object), &[object as u8; 4096]));
+    }
+    drop(pool.get(key(3)).unwrap());
+    let pinned = pool.get(key(5)).unwrap();
+    for object in 12..22 {
+        drop(load(&pool, key(object), &[object as u8; 4096]));
+    }
+    assert_eq!(pool.stats().evictions, 10);
+    assert!(pool.get(key(3)).is_some(), "used since the hand passed");
+    assert_eq!(pinned[0], 5);
+    assert_eq!(
+        (0..12)
+            .filter(|&object| pool.get(key(object)).is_some())
+            .count(),
+        2
+    );
+}
+
+#[test]
+fn small_blocks_cost_small_frames() {
+    let pool = pool(64 * MIB);
+    for object in 0..10_000 {
+        drop(load(&pool, key(object), &[object as u8; 3 * KIB]));
+    }
+    assert_eq!(pool.stats().resident_blocks, 10_000);
+    assert!(pool.budget().used() <= 10_000 * 4096);
+    assert!((0..10_000).all(|object| {
+        pool.get(key(object))
+            .is_some_and(|pin| pin[..] == [object as u8; 3 * KIB])
+    }));
+}
+
+#[test]
+fn a_pool_gives_back_everything_when_dropped() {
+    let pool = pool(MIB);
+    let pin = load(&pool, key(1), b"kept");
+    let other = load(&pool, key(2), b"also");
+    let budget = pool.budget().clone();
+    drop(pool);
+    assert_eq!(&pin[..], b"kept", "a pin keeps the pool");
+    drop((pin, other));
+    assert_eq!((budget.used(), budget.idle()), (2 * 4096, 2 * 4096));
+}
+
+#[test]
+fn an_event_of_the_word() {
+    use crate::word::{MAX_FREQ, StateWord};
+    let word = StateWord::new();
+    assert!(!word.try_pin() && !word.try_pin());
+    assert_eq!(word.look().pins(), 2, "failed pins stay");
+    word.publish(1, false);
+    assert_eq!(
+        (word.look().pins(), word.look().generation()),
+        (1, 1),
+        "until the owner leaves"
+    );
+    for _ in 0..10 {
+        assert!(word.try_pin());
+        word.unpin();
+    }
+    assert_eq!(word.look().freq(), MAX_FREQ);
+    assert!(!word.try_evict(word.look()), "pinned");
+    assert_eq!(word.unpin().pins(), 1);
+    for left in (0..MAX_FREQ).rev() {
+        assert!(!word.try_evict(word.look()), "used");
+        word.age(word.look());
+        assert_eq!(word.look().freq(), left);
+    }
+    assert!(word.try_evict(word.look()));
+    assert!(!word.try_pin());
+    word.vacate();
+    assert_eq!((word.look().pins(), word.look().generation()), (0, 1));
+    // Failed pins never reach the next field.
+    for _ in 0..(5 << 22) {
+        assert!(!word.try_pin());
+    }
+    assert!(word.look().pins() <= 1 << 22);
+    assert_eq!(
+        (
+            word.look().freq(),
+            word.look().generation(),
+            word.look().resident()
+        ),
+        (0, 1, false)
+    );
+}

@@ -1,0 +1,354 @@
+//! Frames, the ledger, and the line before it.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::{MIB, key, load, pool};
+use crate::{BlockPool, Frame, FrameError, MAX_FRAME, MIN_FRAME, PoolConfig, PoolError, Share};
+
+const DOWN: Share = Share::Download;
+const UP: Share = Share::Upload;
+const PAGE: u64 = MIN_FRAME as u64;
+
+fn long_after() -> Instant {
+    Instant::now() + Duration::from_secs(60)
+}
+
+/// Waits until so many takers stand in line.
+fn until_waiting(pool: &BlockPool, takers: u64) {
+    while pool.budget().waiting() != takers {
+        thread::yield_now();
+    }
+}
+
+fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+    pin!(future).poll(&mut Context::from_waker(Waker::noop()))
+}
+
+#[test]
+fn frames_are_zero_at_first_and_of_the_class() {
+    let pool = pool(16 * MIB);
+    let mut kept = Vec::new();
+    for (len, capacity) in [(0, 4096), (1, 4096), (4097, 8192), (MAX_FRAME, MAX_FRAME)] {
+        let frame = pool.try_frames(UP, len, 1, 1).unwrap().remove(0);
+        assert_eq!(frame.capacity(), capacity);
+        assert!(frame.as_slice().iter().all(|&byte| byte == 0));
+        kept.push(frame);
+    }
+}
+
+#[test]
+fn sizes_that_make_no_sense_are_refused() {
+    let config = |limit, down, up| PoolConfig {
+        limit,
+        download_guarantee: down,
+        upload_guarantee: up,
+    };
+    for config in [
+        config(4095, 0, 0),
+        config(MIB, MIB, 1),
+        config(MIB, u64::MAX, 1),
+    ] {
+        assert!(matches!(
+            BlockPool::new(config),
+            Err(PoolError::Config { .. })
+        ));
+    }
+    assert!(matches!(
+        BlockPool::new(config(u64::MAX / 2, 0, 0)),
+        Err(PoolError::AddressSpace { .. })
+    ));
+    assert!(BlockPool::new(config(MIB, MIB / 2, MIB / 2)).is_ok());
+}
+
+#[test]
+fn a_free_frame_stays_charged_and_is_used_first() {
+    let pool = pool(MIB);
+    let mut frames = pool.try_frames(UP, 4096, 3, 3).unwrap();
+    frames[0].as_mut_slice().fill(7);
+    let address = frames[0].as_slice().as_ptr();
+    assert_eq!((pool.budget().used(), pool.budget().idle()), (3 * PAGE, 0));
+    drop(frames.remove(0));
+    assert_eq!(
+        (pool.budget().used(), pool.budget().idle()),
+        (3 * PAGE, PAGE)
+    );
+    let again = pool.try_frames(DOWN, 100, 1, 1).unwrap();
+    assert_eq!(again[0].as_slice().as_ptr(), address);
+    assert_eq!((pool.budget().used(), pool.budget().idle()), (3 * PAGE, 0));
+}
+
+#[test]
+fn idle_frames_of_other_classes_make_room() {
+    let pool = pool(MIB);
+    let ceiling = 768 * 1024;
+    let small = pool.try_frames(UP, 4096, 192, 192).unwrap();
+    assert!(
+        pool.try_frames(UP, 4096, 1, 1).is_none(),
+        "the rest is the downloads'"
+    );
+    drop(small);
+    assert_eq!(pool.budget().idle(), ceiling);
+    let large = pool.try_frames(UP, 256 * 1024, 3, 3).unwrap();
+    assert_eq!(
+        (pool.budget().held(UP), pool.budget().used()),
+        (ceiling, MIB)
+    );
+    assert!(
+        large
+            .iter()
+            .all(|frame| frame.as_slice().iter().all(|&byte| byte == 0))
+    );
+    drop(large);
+    // Decommitted pages are new again.
+    let small = pool.try_frames(UP, 4096, 192, 192).unwrap();
+    assert!(
+        small[191]
+            .as_slice()
+            .iter()
+            .all(|&byte| byte == 0 || byte == 0xDB)
+    );
+    assert!(pool.budget().used() <= MIB);
+}
+
+#[test]
+#[cfg(all(target_os = "linux", not(miri)))]
+fn decommitted_frames_leave_memory() {
+    let resident = |frame: *const u8, len: usize| {
+        let mut pages = vec![0u8; len / 4096];
+        // SAFETY: a mapped range, and room for a byte a page.
+        let failed = unsafe { libc::mincore(frame.cast_mut().cast(), len, pages.as_mut_ptr()) };
+        assert_eq!(failed, 0);
+        pages.iter().filter(|&&page| page & 1 == 1).count()
+    };
+    let pool = pool(4 * MIB);
+    let mut frame = pool.try_frames(UP, 1 << 20, 1, 1).unwrap().remove(0);
+    let address = frame.as_slice().as_ptr();
+    assert_eq!(resident(address, 1 << 20), 0, "committed by touch");
+    frame.as_mut_slice().fill(1);
+    assert_eq!(resident(address, 1 << 20), 256);
+    drop(frame);
+    assert_eq!(
+        resident(address, 1 << 20),
+        256,
+        "idle frames keep their pages"
+    );
+    let reservation = pool.budget().try_reserve(UP, 3 * MIB).unwrap();
+    assert_eq!(
+        (resident(address, 1 << 20), pool.budget().used()),
+        (256, 4 * MIB)
+    );
+    drop(reservation);
+    let other = pool.try_frames(UP, 512 * 1024, 6, 6).unwrap();
+    assert_eq!(pool.budget().used(), 4 * MIB);
+    let reservation = pool.budget().try_reserve(DOWN, MIB).unwrap();
+    assert_eq!(
+        (
+            resident(address, 1 << 20),
+            pool.budget().used(),
+            pool.budget().idle()
+        ),
+        (0, 4 * MIB, 0)
+    );
+    drop((other, reservation));
+}
+
+#[test]
+fn each_share_leaves_the_other_its_guarantee() {
+    for (one, other) in [(DOWN, UP), (UP, DOWN)] {
+        let pool = pool(16 * PAGE);
+        let most = pool.try_frames(one, 4096, 1, 100).unwrap();
+        assert_eq!(most.len(), 12);
+        assert!(pool.budget().try_reserve(one, 1).is_none());
+        let guaranteed = pool.try_frames(other, 4096, 4, 4).unwrap();
+        assert_eq!(pool.budget().used(), 16 * PAGE);
+        drop(most);
+        drop(guaranteed);
+        assert_eq!(pool.budget().idle(), 16 * PAGE);
+    }
+}
+
+#[test]
+fn blocks_give_way_to_uploads_down_to_the_downloads_guarantee() {
+    let pool = pool(16 * PAGE);
+    for object in 0..12 {
+        drop(load(&pool, key(object), &[1; 4096]));
+    }
+    assert_eq!(
+        pool.try_frames(UP, 4096, 4, 4).unwrap().len(),
+        4,
+        "their own guarantee costs no block"
+    );
+    assert_eq!(pool.stats().evictions, 0);
+    let uploads = pool.try_frames(UP, 4096, 1, 100).unwrap();
+    assert_eq!(
+        (
+            uploads.len(),
+            pool.stats().evictions,
+            pool.stats().resident_blocks
+        ),
+        (12, 8, 4)
+    );
+    assert!(pool.try_frames(UP, 4096, 1, 1).is_none());
+    assert_eq!(
+        pool.stats().resident_blocks,
+        4,
+        "evicting more would not help"
+    );
+}
+
+#[test]
+fn all_of_the_minimum_or_nothing() {
+    let pool = pool(16 * PAGE);
+    let held = pool.try_frames(UP, 4096, 6, 6).unwrap();
+    assert!(pool.try_frames(UP, 4096, 7, 7).is_none());
+    assert_eq!(pool.budget().used(), 6 * PAGE);
+    assert_eq!(pool.try_frames(UP, 4096, 0, 0).unwrap().len(), 0);
+    assert_eq!(pool.try_frames(UP, 4096, 1, 9).unwrap().len(), 6);
+    drop(held);
+}
+
+#[test]
+fn what_can_never_be_had_is_refused_at_once() {
+    let pool = pool(MIB);
+    let most = 768 * 1024;
+    let too_large = FrameError::TooLarge { bytes: MIB, most };
+    assert_eq!(
+        pool.frames_blocking(UP, 1 << 20, 1, 1, long_after())
+            .unwrap_err(),
+        too_large
+    );
+    assert_eq!(
+        poll(&mut pool.frames(DOWN, 4096, 256, 256)).map(Result::unwrap_err),
+        Poll::Ready(too_large)
+    );
+    assert!(pool.try_frames(UP, MAX_FRAME + 1, 0, 1).is_none());
+    assert!(
+        pool.try_frames(UP, usize::MAX, usize::MAX, usize::MAX)
+            .is_none()
+    );
+    assert!(pool.try_frames(UP, 1, usize::MAX, usize::MAX).is_none());
+}
+
+#[test]
+fn a_deadline_leaves_the_line() {
+    let pool = pool(16 * PAGE);
+    let held = pool.try_frames(UP, 4096, 12, 12).unwrap();
+    let error = pool
+        .frames_blocking(UP, 4096, 2, 2, Instant::now())
+        .unwrap_err();
+    assert_eq!(error, FrameError::Deadline { bytes: 2 * PAGE });
+    assert_eq!(pool.budget().waiting(), 0);
+    drop(held);
+}
+
+#[test]
+fn first_come_first_served() {
+    let pool = pool(16 * PAGE);
+    let mut held = pool.try_frames(UP, 4096, 12, 12).unwrap();
+    let mut large = pool.frames(UP, 4096, 3, 3);
+    let mut small = pool.frames(UP, 4096, 1, 1);
+    assert!(poll(&mut large).is_pending() && poll(&mut small).is_pending());
+    held.truncate(10);
+    assert!(
+        poll(&mut small).is_pending(),
+        "two are free, but it is not its turn"
+    );
+    assert!(poll(&mut large).is_pending());
+    assert!(
+        pool.try_frames(UP, 4096, 1, 1).is_none() && pool.budget().try_reserve(UP, 1).is_none(),
+        "nor anyone else's"
+    );
+    assert_eq!(
+        pool.try_frames(DOWN, 4096, 1, 1).unwrap().len(),
+        1,
+        "the other share has its own line"
+    );
+    held.truncate(9);
+    assert!(poll(&mut small).is_pending());
+    let Poll::Ready(Ok(three)) = poll(&mut large) else {
+        panic!("its turn, and room")
+    };
+    assert!(poll(&mut small).is_pending());
+    drop(three);
+    assert_eq!(pool.budget().waiting(), 1);
+    let Poll::Ready(Ok(one)) = poll(&mut small) else {
+        panic!("its turn, and room")
+    };
+    assert_eq!((one.len(), pool.budget().waiting()), (1, 0));
+}
+
+#[test]
+fn a_dropped_wait_passes_its_turn_on() {
+    let pool = pool(16 * PAGE);
+    let held = pool.try_frames(UP, 4096, 11, 11).unwrap();
+    let mut large = pool.frames(UP, 4096, 12, 12);
+    assert!(poll(&mut large).is_pending());
+    let behind = thread::spawn({
+        let pool = Arc::clone(&pool);
+        move || pool.frames_blocking(UP, 4096, 1, 1, long_after())
+    });
+    until_waiting(&pool, 2);
+    drop(large);
+    assert_eq!(behind.join().unwrap().unwrap().len(), 1);
+    assert_eq!(pool.budget().waiting(), 0);
+    drop(held);
+}
+
+/// Blocks the calling thread on `frames` in line until `free` has freed memory.
+fn woken_by(pool: &Arc<BlockPool>, free: impl FnOnce()) -> Vec<Frame> {
+    thread::scope(|scope| {
+        let task = scope.spawn(|| futures::executor::block_on(pool.frames(DOWN, 4096, 1, 1)));
+        until_waiting(pool, 1);
+        free();
+        task.join().unwrap().unwrap()
+    })
+}
+
+#[test]
+fn every_way_of_freeing_memory_wakes_a_waiter() {
+    let pool = pool(16 * PAGE);
+    let mut frames = pool.try_frames(DOWN, 4096, 11, 11).unwrap();
+    let pin = load(&pool, key(1), b"pinned");
+    let frame = woken_by(&pool, || drop(frames.pop()));
+    let more = woken_by(&pool, || drop(pin));
+    assert!(pool.get(key(1)).is_none(), "evicted for the waiter");
+    drop((frame, more));
+    let reservation = pool.budget().try_reserve(DOWN, 2 * PAGE).unwrap();
+    let frame = woken_by(&pool, || drop(reservation));
+    drop(frame);
+
+    let pin = load(&pool, key(2), b"erased");
+    let second = load(&pool, key(3), b"too");
+    let third = pool.get(key(3)).unwrap();
+    let frame = woken_by(&pool, || {
+        pool.erase(key(2));
+        drop(pin);
+    });
+    assert_eq!(
+        frame.len() as u64 * PAGE + 10 * PAGE + PAGE,
+        pool.budget().held(DOWN)
+    );
+    drop((second, third));
+}
+
+#[test]
+fn a_hot_block_is_still_evicted_for_a_waiter() {
+    let pool = pool(16 * PAGE);
+    let frames = pool.try_frames(DOWN, 4096, 11, 11).unwrap();
+    drop(load(&pool, key(1), b"hot"));
+    for _ in 0..10 {
+        drop(pool.get(key(1)).unwrap());
+    }
+    assert_eq!(
+        pool.frames_blocking(DOWN, 4096, 1, 1, long_after())
+            .unwrap()
+            .len(),
+        1
+    );
+    drop(frames);
+}
