@@ -1,0 +1,229 @@
+//! The counters as Prometheus text.
+//!
+//! Format: <https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format>.
+//! Everything is written from one [`Stats`], so the numbers are those `/stats` gives.
+
+use std::fmt::Display;
+use std::fmt::Write as _;
+
+use bywash::{BucketStats, BudgetStats, PoolStats, Stats};
+
+/// The media type of [`render`]'s text.
+pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// One family of metrics: name, help, and how to read it from a `T`.
+type Family<T> = (&'static str, &'static str, fn(&T) -> u64);
+
+/// By bucket, all counters. Names follow the fields of [`BucketStats`].
+const BUCKET: [Family<BucketStats>; 7] = [
+    (
+        "bywash_requests_total",
+        "Operations asked of the bucket, of every kind.",
+        |s| s.requests,
+    ),
+    (
+        "bywash_bytes_total",
+        "Bytes of object data handed to readers.",
+        |s| s.bytes,
+    ),
+    (
+        "bywash_hits_total",
+        "Blocks found in memory when a reader wanted them.",
+        |s| s.hits,
+    ),
+    (
+        "bywash_misses_total",
+        "Blocks that had to come from the origin.",
+        |s| s.misses,
+    ),
+    (
+        "bywash_origin_requests_total",
+        "Requests sent to the origin, each attempt counted.",
+        |s| s.origin_requests,
+    ),
+    (
+        "bywash_origin_data_requests_total",
+        "Requests sent to the origin that asked for object data.",
+        |s| s.origin_data_requests,
+    ),
+    (
+        "bywash_origin_bytes_total",
+        "Bytes of object data the origin sent.",
+        |s| s.origin_bytes,
+    ),
+];
+
+/// Of the block pool, gauges; evictions apart, as they only ever grow.
+const POOL: [Family<PoolStats>; 3] = [
+    ("bywash_pool_flights", "Loads in progress.", |s| s.flights),
+    ("bywash_pool_resident_blocks", "Blocks in memory.", |s| {
+        s.resident_blocks
+    }),
+    (
+        "bywash_pool_resident_bytes",
+        "Bytes of the frames that hold blocks.",
+        |s| s.resident_bytes,
+    ),
+];
+
+/// Of the memory budget, gauges.
+const BUDGET: [Family<BudgetStats>; 4] = [
+    (
+        "bywash_budget_used_bytes",
+        "Bytes charged to the memory budget, never above the limit.",
+        |s| s.used,
+    ),
+    ("bywash_budget_limit_bytes", "The memory ceiling.", |s| {
+        s.limit
+    }),
+    (
+        "bywash_budget_waiting",
+        "Requests that wait for memory.",
+        |s| s.waiting,
+    ),
+    (
+        "bywash_budget_idle_bytes",
+        "Charged bytes that lie in free frames, ready for reuse.",
+        |s| s.idle,
+    ),
+];
+
+/// All metrics of `stats`, in a fixed order.
+pub(crate) fn render(stats: &Stats) -> String {
+    let mut text = String::new();
+    head(
+        &mut text,
+        "bywash_build_info",
+        "gauge",
+        "Always 1; the labels tell the version.",
+    );
+    sample(
+        &mut text,
+        "bywash_build_info",
+        &[("version", env!("CARGO_PKG_VERSION"))],
+        1,
+    );
+    for (name, help, read) in BUCKET {
+        head(&mut text, name, "counter", help);
+        for (bucket, counters) in &stats.buckets {
+            sample(&mut text, name, &[("bucket", bucket)], read(counters));
+        }
+    }
+    head(
+        &mut text,
+        "bywash_pool_evictions_total",
+        "counter",
+        "Blocks evicted since start.",
+    );
+    sample(
+        &mut text,
+        "bywash_pool_evictions_total",
+        &[],
+        stats.pool.evictions,
+    );
+    gauges(&mut text, &POOL, &stats.pool);
+    gauges(&mut text, &BUDGET, &stats.budget);
+    text
+}
+
+fn gauges<T>(text: &mut String, families: &[Family<T>], values: &T) {
+    for (name, help, read) in families {
+        head(text, name, "gauge", help);
+        sample(text, name, &[], read(values));
+    }
+}
+
+fn head(text: &mut String, name: &str, kind: &str, help: &str) {
+    push(
+        text,
+        format_args!("# HELP {name} {help}\n# TYPE {name} {kind}\n"),
+    );
+}
+
+fn sample(text: &mut String, name: &str, labels: &[(&str, &str)], value: u64) {
+    text.push_str(name);
+    for (index, (label, content)) in labels.iter().enumerate() {
+        text.push(if index == 0 { '{' } else { ',' });
+        push(text, format_args!("{label}=\"{}\"", escape(content)));
+    }
+    if !labels.is_empty() {
+        text.push('}');
+    }
+    push(text, format_args!(" {value}\n"));
+}
+
+/// A label value's backslashes, quotes and line ends, as the format wants them.
+fn escape(content: &str) -> String {
+    content
+        .replace('\\', r"\\")
+        .replace('"', "\\\"")
+        .replace('\n', r"\n")
+}
+
+fn push(text: &mut String, part: impl Display) {
+    write!(text, "{part}").expect("writing to a String cannot fail");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writes_each_counter_under_its_name() {
+        let mut stats = Stats::default();
+        let counters = BucketStats {
+            requests: 1,
+            bytes: 2,
+            hits: 3,
+            misses: 4,
+            origin_requests: 5,
+            origin_data_requests: 6,
+            origin_bytes: u64::MAX,
+        };
+        stats.buckets.insert("data".to_owned(), counters);
+        stats.pool.evictions = 8;
+        stats.budget.limit = 9;
+        let text = render(&stats);
+        for line in [
+            "bywash_requests_total{bucket=\"data\"} 1",
+            "bywash_bytes_total{bucket=\"data\"} 2",
+            "bywash_hits_total{bucket=\"data\"} 3",
+            "bywash_misses_total{bucket=\"data\"} 4",
+            "bywash_origin_requests_total{bucket=\"data\"} 5",
+            "bywash_origin_data_requests_total{bucket=\"data\"} 6",
+            "bywash_origin_bytes_total{bucket=\"data\"} 18446744073709551615",
+            "bywash_pool_evictions_total 8",
+            "bywash_budget_limit_bytes 9",
+            "# TYPE bywash_requests_total counter",
+            "# TYPE bywash_budget_limit_bytes gauge",
+        ] {
+            assert!(
+                text.lines().any(|found| found == line),
+                "{line} is not in\n{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn every_sample_follows_its_help_and_type() {
+        let mut stats = Stats::default();
+        stats.buckets.insert("a".to_owned(), BucketStats::default());
+        stats.buckets.insert("b".to_owned(), BucketStats::default());
+        let text = render(&stats);
+        let mut family = "";
+        for line in text.lines() {
+            if let Some(help) = line.strip_prefix("# HELP ") {
+                family = help.split(' ').next().unwrap_or_default();
+            } else if let Some(kind) = line.strip_prefix("# TYPE ") {
+                assert_eq!(kind.split(' ').next(), Some(family));
+            } else {
+                assert_eq!(line.split(['{', ' ']).next(), Some(family));
+            }
+        }
+    }
+
+    #[test]
+    fn labels_are_escaped() {
+        assert_eq!(escape("a\\b\"c\nd"), r#"a\\b\"c\nd"#);
+    }
+}
