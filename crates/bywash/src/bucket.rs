@@ -5,17 +5,22 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures::stream::BoxStream;
-use futures::StreamExt;
+use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{
     CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMultipartOptions,
-    PutOptions, PutPayload, PutResult, Result,
+    PutOptions, PutPayload, PutResult, Result, UploadPart,
 };
+
+use tokio::time::Instant;
 
 use crate::consistency::Consistency;
 use crate::engine::Shared as EngineShared;
 use crate::origin::Origin;
+use crate::read::{self, Opens};
+use crate::retry::with_retries;
 use crate::stats::Counters;
+use crate::versions::Versions;
 
 /// Whether a read was answered from memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,6 +65,8 @@ pub(crate) struct Shared {
     pub(crate) origin: Arc<dyn Origin>,
     pub(crate) consistency: Consistency,
     pub(crate) counters: Counters,
+    pub(crate) versions: Versions,
+    pub(crate) opens: Opens,
     pub(crate) engine: Arc<EngineShared>,
 }
 
@@ -70,7 +77,15 @@ impl Bucket {
         consistency: Consistency,
         engine: Arc<EngineShared>,
     ) -> Self {
-        let shared = Shared { name: name.to_owned(), origin, consistency, counters: Counters::default(), engine };
+        let shared = Shared {
+            name: name.to_owned(),
+            origin,
+            consistency,
+            counters: Counters::default(),
+            versions: Versions::new(Arc::clone(&engine.pool), engine.block_size),
+            opens: Opens::default(),
+            engine,
+        };
         Self { shared: Arc::new(shared) }
     }
 
@@ -107,44 +122,101 @@ impl ObjectStore for Bucket {
     async fn put_multipart_opts(&self, path: &Path, options: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
         self.shared.counters.request();
         self.shared.counters.origin_request();
-        self.shared.origin.put_multipart_opts(path, options).await
+        let inner = self.shared.origin.put_multipart_opts(path, options).await?;
+        Ok(Box::new(TrackedUpload { inner, path: path.clone(), bucket: Arc::clone(&self.shared) }))
     }
 
     async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
-        self.shared.counters.request();
-        self.shared.counters.origin_data_request();
-        let mut result = self.shared.origin.get_opts(path, options).await?;
-        let version = result.meta.e_tag.clone().unwrap_or_default();
-        result.extensions.insert(ReadInfo { outcome: CacheOutcome::Miss, version });
-        Ok(result)
+        read::get(&self.shared, path, options).await
     }
 
     fn delete_stream(&self, paths: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
         self.shared.counters.request();
-        self.shared.origin.delete_stream(paths)
+        let asked = Arc::clone(&self.shared);
+        let answered = Arc::clone(&self.shared);
+        // Also forgotten before the answer: the origin may have done what its answer then loses.
+        let paths = paths.inspect_ok(move |path| asked.deleting(path)).boxed();
+        let deleted = self.shared.origin.delete_stream(paths);
+        deleted.inspect_ok(move |path| answered.versions.written(path)).boxed()
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.shared.counters.request();
-        self.shared.counters.origin_request();
-        self.shared.origin.list(prefix).boxed()
+        self.listed(|origin| origin.list(prefix))
     }
 
     fn list_with_offset(&self, prefix: Option<&Path>, offset: &Path) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.shared.counters.request();
-        self.shared.counters.origin_request();
-        self.shared.origin.list_with_offset(prefix, offset)
+        self.listed(|origin| origin.list_with_offset(prefix, offset))
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
         self.shared.counters.request();
-        self.shared.counters.origin_request();
-        self.shared.origin.list_with_delimiter(prefix).await
+        let asked = Instant::now();
+        let policy = self.shared.engine.retry;
+        let path = prefix.cloned().unwrap_or_default();
+        let result = with_retries(policy, "list", &path, || {
+            self.shared.counters.origin_request();
+            self.shared.origin.list_with_delimiter(prefix)
+        })
+        .await?;
+        for meta in &result.objects {
+            self.shared.versions.listed(asked, meta);
+        }
+        Ok(result)
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
         self.shared.counters.request();
         self.shared.counters.origin_request();
-        self.shared.origin.copy_opts(from, to, options).await
+        let result = self.shared.origin.copy_opts(from, to, options).await;
+        self.shared.versions.written(to);
+        result
+    }
+}
+
+impl Bucket {
+    fn listed(
+        &self,
+        list: impl FnOnce(&dyn Origin) -> BoxStream<'static, Result<ObjectMeta>>,
+    ) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.shared.counters.request();
+        self.shared.counters.origin_request();
+        let shared = Arc::clone(&self.shared);
+        let asked = Instant::now();
+        list(self.shared.origin.as_ref()).inspect_ok(move |meta| shared.versions.listed(asked, meta)).boxed()
+    }
+}
+
+impl Shared {
+    fn deleting(&self, path: &Path) {
+        self.counters.origin_request();
+        self.versions.written(path);
+    }
+}
+
+/// An upload through the trait's own interface: forwards, counts, and forgets the old version.
+#[derive(Debug)]
+struct TrackedUpload {
+    inner: Box<dyn MultipartUpload>,
+    path: Path,
+    bucket: Arc<Shared>,
+}
+
+#[async_trait]
+impl MultipartUpload for TrackedUpload {
+    fn put_part(&mut self, data: PutPayload) -> UploadPart {
+        self.bucket.counters.origin_request();
+        self.inner.put_part(data)
+    }
+
+    async fn complete(&mut self) -> Result<PutResult> {
+        self.bucket.counters.origin_request();
+        let result = self.inner.complete().await;
+        self.bucket.versions.written(&self.path);
+        result
+    }
+
+    async fn abort(&mut self) -> Result<()> {
+        self.bucket.counters.origin_request();
+        self.inner.abort().await
     }
 }

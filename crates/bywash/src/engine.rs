@@ -5,10 +5,13 @@ use std::path::{Path as FsPath, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bywash_mem::{BlockPool, Frame, FrameError, PoolConfig, Share};
 use chrono::{DateTime, Utc};
 use futures::StreamExt;
-use object_store::ObjectStore;
+use object_store::path::Path;
+use object_store::{ObjectStore, Result as StoreResult};
 use parking_lot::RwLock;
+use tokio::sync::Semaphore;
 
 use crate::bucket::Bucket;
 use crate::consistency::Consistency;
@@ -17,7 +20,7 @@ use crate::machine::available_memory;
 use crate::origin::folder::FolderStore;
 use crate::origin::{Origin, OriginUrl};
 use crate::retry::RetryPolicy;
-use crate::stats::Stats;
+use crate::stats::{BudgetStats, PoolStats, Stats};
 
 /// The default share of the machine's memory: enough to matter, small enough to be a guest.
 const DEFAULT_MEMORY_DIVISOR: u64 = 4;
@@ -25,6 +28,20 @@ const DEFAULT_MEMORY_DIVISOR: u64 = 4;
 const DEFAULT_BLOCK_BYTES: usize = 1 << 20;
 /// The default upload chunk, and the largest body that is one atomic put.
 const DEFAULT_CHUNK_BYTES: u64 = 16 << 20;
+/// The default length of one ranged GET: long enough that a request costs little beside it.
+const DEFAULT_SHARD_BYTES: u64 = 8 << 20;
+/// Ranged GETs in flight in one process: enough to fill a fast line, few enough for any origin.
+const SHARDS_IN_FLIGHT: usize = 16;
+/// Shards one body keeps on their way.
+const SHARDS_AHEAD: u64 = 4;
+/// One shard, and what a body reads ahead, take at most this share of the memory, so that one
+/// reader does not push out what others are about to read.
+const AHEAD_MEMORY_DIVISOR: u64 = 16;
+/// The least memory, in blocks: a block for a reader, one for what it reads next, and the same
+/// again in each guaranteed share.
+const LEAST_MEMORY_BLOCKS: u64 = 8;
+/// Block sizes the pool has frames for.
+const BLOCK_BYTES: std::ops::RangeInclusive<usize> = (4 << 10)..=(4 << 20);
 /// Bucket names: the rules of S3.
 const BUCKET_NAME_BYTES: std::ops::RangeInclusive<usize> = 3..=63;
 
@@ -33,7 +50,7 @@ const BUCKET_NAME_BYTES: std::ops::RangeInclusive<usize> = 3..=63;
 pub struct EngineBuilder {
     memory: Option<u64>,
     block_size: usize,
-    chunk_size: u64,
+    chunk_size: Option<u64>,
     root: Option<PathBuf>,
     retry: RetryPolicy,
     admission_deadline: Duration,
@@ -55,10 +72,11 @@ impl EngineBuilder {
         self
     }
 
-    /// The size of an upload chunk in bytes; longer bodies become uploads in parts. Default 16 MiB.
+    /// The size of an upload chunk in bytes; longer bodies become uploads in parts. Default
+    /// 16 MiB, or a quarter of the memory if that is less.
     #[must_use]
     pub fn chunk_size(mut self, bytes: usize) -> Self {
-        self.chunk_size = bytes as u64;
+        self.chunk_size = Some(bytes as u64);
         self
     }
 
@@ -86,14 +104,36 @@ impl EngineBuilder {
     /// Checks the settings and makes the engine. Creates the root folder if it is missing.
     pub fn build(self) -> Result<Engine, EngineError> {
         let memory = self.memory.unwrap_or_else(|| available_memory() / DEFAULT_MEMORY_DIVISOR);
+        let invalid = |setting, reason: String| Err(EngineError::InvalidSetting { setting, reason });
+        if !self.block_size.is_power_of_two() || !BLOCK_BYTES.contains(&self.block_size) {
+            return invalid("block_size", format!("{} is not a power of two from 4 KiB to 4 MiB", self.block_size));
+        }
+        let block_size = self.block_size as u64;
+        if memory < LEAST_MEMORY_BLOCKS * block_size {
+            let least = LEAST_MEMORY_BLOCKS * block_size;
+            return invalid("memory", format!("{memory} bytes are too few: at least {least} are needed"));
+        }
+        let chunk_size = self.chunk_size.unwrap_or_else(|| DEFAULT_CHUNK_BYTES.min(memory / 4));
+        if chunk_size == 0 || chunk_size > memory / 2 {
+            return invalid("chunk_size", format!("{chunk_size} is not between 1 and half of the memory ({memory})"));
+        }
         if let Some(root) = &self.root {
             std::fs::create_dir_all(root)
                 .map_err(|source| EngineError::Io { bucket: root.display().to_string(), source })?;
         }
+        let pool = BlockPool::new(PoolConfig::new(memory)).map_err(|error| EngineError::InvalidSetting {
+            setting: "memory",
+            reason: error.to_string(),
+        })?;
+        let shard_size = DEFAULT_SHARD_BYTES.min(memory / AHEAD_MEMORY_DIVISOR).max(block_size);
+        let ahead = (SHARDS_AHEAD * DEFAULT_SHARD_BYTES).min(memory / AHEAD_MEMORY_DIVISOR);
         let shared = Shared {
-            memory,
-            block_size: self.block_size,
-            chunk_size: self.chunk_size,
+            pool,
+            block_size,
+            chunk_size,
+            shard_size: shard_size / block_size * block_size,
+            ahead_blocks: (ahead / block_size) as u32,
+            shard_turns: Semaphore::new(SHARDS_IN_FLIGHT),
             root: self.root,
             retry: self.retry,
             admission_deadline: self.admission_deadline,
@@ -106,13 +146,52 @@ impl EngineBuilder {
 /// What all handles of an engine share.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) memory: u64,
-    pub(crate) block_size: usize,
+    pub(crate) pool: Arc<BlockPool>,
+    /// Bytes of a cached block.
+    pub(crate) block_size: u64,
+    /// Bytes of an upload chunk.
     pub(crate) chunk_size: u64,
+    /// Bytes of one ranged GET, a multiple of the block size.
+    pub(crate) shard_size: u64,
+    /// How many blocks a body keeps on their way ahead of the one it reads.
+    pub(crate) ahead_blocks: u32,
+    /// A turn for each shard in flight.
+    pub(crate) shard_turns: Semaphore,
     pub(crate) root: Option<PathBuf>,
     pub(crate) retry: RetryPolicy,
     pub(crate) admission_deadline: Duration,
     buckets: RwLock<BTreeMap<String, Mounted>>,
+}
+
+impl Shared {
+    /// A frame for a block of `length` bytes, waiting in order until the admission deadline.
+    pub(crate) async fn frame(&self, length: usize, operation: &'static str, object: &Path) -> StoreResult<Frame> {
+        let mut frames = self.frames(Share::Download, length, 1, operation, object).await?;
+        Ok(frames.pop().expect("at least the one frame asked for was granted"))
+    }
+
+    /// `count` frames of `length` bytes each, all or none, waiting in order until the deadline.
+    pub(crate) async fn frames(
+        &self,
+        share: Share,
+        length: usize,
+        count: usize,
+        operation: &'static str,
+        object: &Path,
+    ) -> StoreResult<Vec<Frame>> {
+        let wait = self.pool.frames(share, length, count, count);
+        let deadline = self.admission_deadline;
+        match tokio::time::timeout(deadline, wait).await {
+            Ok(Ok(frames)) => Ok(frames),
+            Ok(Err(error @ FrameError::TooLarge { .. })) => {
+                Err(EngineError::InvalidSetting { setting: "memory", reason: error.to_string() }.into())
+            }
+            Ok(Err(_)) | Err(_) => {
+                let object = object.to_string();
+                Err(EngineError::SlowDown { operation, object, waited_s: deadline.as_secs() }.into())
+            }
+        }
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -145,7 +224,7 @@ impl Engine {
         EngineBuilder {
             memory: None,
             block_size: DEFAULT_BLOCK_BYTES,
-            chunk_size: DEFAULT_CHUNK_BYTES,
+            chunk_size: None,
             root: None,
             retry: RetryPolicy::default(),
             admission_deadline: Duration::from_secs(60),
@@ -183,7 +262,8 @@ impl Engine {
     pub fn buckets(&self) -> Vec<BucketInfo> {
         if let Some(entries) = self.shared.root.as_ref().and_then(|root| std::fs::read_dir(root).ok()) {
             for entry in entries.flatten() {
-                self.bucket(&entry.file_name().to_string_lossy());
+                // Mounts it, if it is a bucket not seen yet.
+                let _ = self.bucket(&entry.file_name().to_string_lossy());
             }
         }
         let buckets = self.shared.buckets.read();
@@ -230,9 +310,23 @@ impl Engine {
     pub fn stats(&self) -> Stats {
         let buckets = self.shared.buckets.read();
         let buckets = buckets.iter().map(|(name, mounted)| (name.clone(), mounted.bucket.shared().counters.snapshot()));
-        let mut stats = Stats { buckets: buckets.collect(), ..Stats::default() };
-        stats.budget.limit = self.shared.memory;
-        stats
+        let pool = self.shared.pool.stats();
+        let budget = self.shared.pool.budget();
+        Stats {
+            buckets: buckets.collect(),
+            pool: PoolStats {
+                flights: pool.flights,
+                evictions: pool.evictions,
+                resident_blocks: pool.resident_blocks,
+                resident_bytes: pool.resident_bytes,
+            },
+            budget: BudgetStats {
+                used: budget.used(),
+                limit: budget.limit(),
+                waiting: budget.waiting(),
+                idle: budget.idle(),
+            },
+        }
     }
 
     fn mount_folder(&self, name: &str, folder: &FsPath) -> Result<Bucket, EngineError> {

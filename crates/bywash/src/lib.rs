@@ -13,8 +13,10 @@ mod engine;
 mod error;
 mod machine;
 pub mod origin;
+mod read;
 mod retry;
 mod stats;
+mod versions;
 mod write;
 
 pub use bucket::{Bucket, CacheOutcome, ReadInfo};

@@ -1,6 +1,9 @@
 //! Writes: the origin first; what is cached changes only after the origin's yes.
 
+use std::time::Duration;
+
 use bytes::Bytes;
+use bywash_mem::{Frame, Share};
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{
@@ -10,9 +13,13 @@ use object_store::{
 use crate::bucket::Bucket;
 use crate::error::EngineError;
 use crate::origin::{PartBody, UploadedPart, body_length_error};
+use crate::retry::with_retries;
 
 /// The most parts an upload may have, as in the S3 protocol.
 const PARTS_LIMIT: u16 = 10_000;
+
+/// The largest frame of the pool: a chunk is made of as few frames as it can.
+const LARGEST_FRAME_BYTES: usize = 4 << 20;
 
 /// How a streamed body is stored.
 #[derive(Default)]
@@ -39,11 +46,60 @@ impl std::fmt::Debug for PutStreamOptions {
     }
 }
 
-/// One chunk of a body, in pieces; `last` when the body ended with it.
+/// The slowest origin we bear with while it takes a body, in bytes a second: a put may take as
+/// long as this needs, beyond the time limit of any request.
+const SLOWEST_PUT_BYTES_PER_S: u64 = 64 << 10;
+
+/// One chunk of a body, in frames; `last` when the body ended with it.
 struct Chunk {
     pieces: Vec<Bytes>,
     length: u64,
     last: bool,
+}
+
+/// The rest of a body, and what its last piece had beyond the chunk before.
+struct Source {
+    body: PartBody,
+    rest: Bytes,
+    announced: Option<u64>,
+    taken: u64,
+}
+
+impl Source {
+    /// Whether the body has ended. May wait for its next piece.
+    async fn ended(&mut self) -> Result<bool> {
+        while self.rest.is_empty() {
+            match self.body.try_next().await? {
+                Some(piece) => self.rest = piece,
+                None => return Ok(true),
+            }
+        }
+        Ok(false)
+    }
+
+    /// The next piece, at most `limit` bytes of it; empty at the end.
+    async fn next(&mut self, limit: usize) -> Result<Bytes> {
+        self.ended().await?;
+        let piece = self.rest.split_to(limit.min(self.rest.len()));
+        self.taken += piece.len() as u64;
+        Ok(piece)
+    }
+
+    /// The most bytes still to come, as far as announced.
+    fn expected(&self, most: u64) -> u64 {
+        self.announced.map_or(most, |announced| (announced - self.taken).min(most))
+    }
+
+    /// Whether the body keeps to the announced length so far. `last`: it has ended.
+    fn check_length(&self, path: &Path, last: bool) -> Result<()> {
+        let seen = self.taken + self.rest.len() as u64;
+        match self.announced {
+            Some(announced) if seen > announced || (last && seen < announced) => {
+                Err(body_length_error(path, announced, seen))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 impl Bucket {
@@ -54,13 +110,11 @@ impl Bucket {
     /// otherwise it is aborted and the error is returned. Nothing half-written is ever visible.
     pub async fn put_stream(&self, path: &Path, options: PutStreamOptions, body: PartBody) -> Result<PutResult> {
         self.shared().counters.request();
-        let mut body = body;
-        let mut rest = Bytes::new();
-        let chunk = self.read_chunk(&mut body, &mut rest).await?;
+        let mut source = Source { body, rest: Bytes::new(), announced: options.length, taken: 0 };
+        let chunk = self.read_chunk(path, &mut source).await?;
         if !chunk.last {
-            return self.put_in_parts(path, options, chunk, body, rest).await;
+            return self.put_in_parts(path, options, chunk, source).await;
         }
-        check_length(path, options.length, chunk.length, true)?;
         let mut attributes = options.attributes;
         if let Some(late) = options.late_attributes {
             for (name, value) in &late() {
@@ -76,12 +130,11 @@ impl Bucket {
         path: &Path,
         options: PutStreamOptions,
         first: Chunk,
-        mut body: PartBody,
-        mut rest: Bytes,
+        source: Source,
     ) -> Result<PutResult> {
         let create = PutMultipartOptions { attributes: options.attributes, ..PutMultipartOptions::default() };
         let upload = self.create_upload(path, create).await?;
-        let result = self.put_parts(path, &upload, options.length, first, &mut body, &mut rest).await;
+        let result = self.put_parts(path, &upload, first, source).await;
         let parts = match result {
             Ok(parts) => parts,
             Err(error) => {
@@ -100,17 +153,12 @@ impl Bucket {
         &self,
         path: &Path,
         upload: &str,
-        expected: Option<u64>,
         first: Chunk,
-        body: &mut PartBody,
-        rest: &mut Bytes,
+        mut source: Source,
     ) -> Result<Vec<UploadedPart>> {
         let mut parts = Vec::new();
-        let mut total = 0;
         let mut chunk = first;
         loop {
-            total += chunk.length;
-            check_length(path, expected, total, chunk.last)?;
             let number = parts.len() as u16 + 1;
             if number > PARTS_LIMIT {
                 return Err(EngineError::TooManyParts { object: path.to_string(), limit_parts: PARTS_LIMIT }.into());
@@ -122,42 +170,54 @@ impl Bucket {
             if last {
                 return Ok(parts);
             }
-            chunk = self.read_chunk(body, rest).await?;
+            chunk = self.read_chunk(path, &mut source).await?;
         }
     }
 
-    /// Reads up to one chunk; `rest` carries what a piece had beyond it.
-    async fn read_chunk(&self, body: &mut PartBody, rest: &mut Bytes) -> Result<Chunk> {
-        let size = self.shared().engine.chunk_size;
+    /// Reads up to one chunk into frames, waiting for their memory before the first byte.
+    async fn read_chunk(&self, path: &Path, source: &mut Source) -> Result<Chunk> {
+        let engine = &self.shared().engine;
+        let expected = source.expected(engine.chunk_size);
+        let frame_size = (expected.next_power_of_two() as usize).clamp(1, LARGEST_FRAME_BYTES);
+        let count = expected.div_ceil(frame_size as u64) as usize;
+        let mut frames = match count {
+            0 => Vec::new(),
+            count => engine.frames(Share::Upload, frame_size, count, "write", path).await?,
+        };
         let mut chunk = Chunk { pieces: Vec::new(), length: 0, last: false };
-        loop {
-            let mut piece = std::mem::take(rest);
-            if piece.is_empty() {
-                match body.try_next().await? {
-                    Some(next) => piece = next,
-                    None => {
-                        chunk.last = true;
-                        return Ok(chunk);
-                    }
-                }
-            }
-            let room = size - chunk.length;
-            if piece.len() as u64 > room {
-                *rest = piece.split_off(room as usize);
-            }
+        while let Some(frame) = frames.pop() {
+            let room = (expected - chunk.length).min(frame.capacity() as u64) as usize;
+            let piece = fill(frame, room, source).await?;
+            let filled = piece.len() == room;
             chunk.length += piece.len() as u64;
             if !piece.is_empty() {
                 chunk.pieces.push(piece);
             }
-            if !rest.is_empty() {
-                return Ok(chunk);
+            if !filled {
+                break;
             }
         }
+        chunk.last = source.ended().await?;
+        source.check_length(path, chunk.last)?;
+        Ok(chunk)
     }
 
     pub(crate) async fn put_once(&self, path: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
-        self.shared().counters.origin_request();
-        self.shared().origin.put_opts(path, payload, options).await
+        let shared = self.shared();
+        let mut policy = shared.engine.retry;
+        policy.stall += Duration::from_secs(payload.content_length() as u64 / SLOWEST_PUT_BYTES_PER_S);
+        let attempt = || {
+            shared.counters.origin_request();
+            shared.origin.put_opts(path, payload.clone(), options.clone())
+        };
+        // A conditional put must not run twice: had the first one succeeded and only its answer
+        // been lost, the second would be refused and look like a failure.
+        let result = match options.mode {
+            PutMode::Overwrite => with_retries(policy, "write", path, attempt).await,
+            PutMode::Create | PutMode::Update(_) => attempt().await,
+        };
+        shared.versions.written(path);
+        result
     }
 
     /// Opens an upload whose parts may come in any order; nothing is visible until it is completed.
@@ -188,7 +248,9 @@ impl Bucket {
         mode: PutMode,
     ) -> Result<PutResult> {
         self.shared().counters.origin_request();
-        self.shared().origin.complete_upload(path, upload, parts, mode).await
+        let result = self.shared().origin.complete_upload(path, upload, parts, mode).await;
+        self.shared().versions.written(path);
+        result
     }
 
     /// Drops an upload and its parts.
@@ -198,9 +260,16 @@ impl Bucket {
     }
 }
 
-fn check_length(path: &Path, expected: Option<u64>, got: u64, ended: bool) -> Result<()> {
-    match expected {
-        Some(expected) if got > expected || (ended && got < expected) => Err(body_length_error(path, expected, got)),
-        _ => Ok(()),
+/// Fills the first `room` bytes of a frame, or fewer if the body ends.
+async fn fill(mut frame: Frame, room: usize, source: &mut Source) -> Result<Bytes> {
+    let mut filled = 0;
+    while filled < room {
+        let piece = source.next(room - filled).await?;
+        if piece.is_empty() {
+            break;
+        }
+        frame.as_mut_slice()[filled..filled + piece.len()].copy_from_slice(&piece);
+        filled += piece.len();
     }
+    Ok(Bytes::from_owner(frame).slice(..filled))
 }

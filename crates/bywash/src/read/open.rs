@@ -1,0 +1,211 @@
+//! Which version is current: known, or asked of the origin by one flight a path.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bywash_mem::{Claim, Frame, Load, Share};
+use futures::FutureExt;
+use futures::future::{BoxFuture, Shared as SharedFuture};
+use object_store::path::Path;
+use object_store::{Error, GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore, Result};
+use parking_lot::Mutex;
+
+use super::shard::Shard;
+use super::shared_error::retell;
+use crate::bucket::Shared;
+use crate::retry::{is_out_of_range, with_retries};
+use crate::versions::Version;
+
+type Answer = std::result::Result<Arc<Version>, Arc<Error>>;
+
+/// The questions on their way, by path. Whoever asks meanwhile waits for the same answer.
+#[derive(Debug, Default)]
+pub(crate) struct Opens {
+    by_path: Mutex<HashMap<Path, SharedFuture<BoxFuture<'static, Answer>>>>,
+}
+
+/// The current version of `path`: from memory if it was confirmed lately, else from the origin.
+///
+/// If the read needs data that is not here, asking also begins to load it.
+pub(super) async fn resolve(bucket: &Arc<Shared>, path: &Path, options: &GetOptions) -> Result<Arc<Version>> {
+    let known = bucket.versions.get(path, bucket.consistency.max_age());
+    let known = match known {
+        Some((version, true)) => return Ok(version),
+        Some((version, false)) => Some(version),
+        None => None,
+    };
+    let ask = match known {
+        _ if options.head => Ask::Head,
+        // What is stale is most often unchanged: if its data is here, a HEAD is all it takes.
+        Some(version) if first_block_resident(bucket, &version, options.range.as_ref()) => Ask::Head,
+        _ => Ask::Data(options.range.clone()),
+    };
+    let flight = {
+        let mut opens = bucket.opens.by_path.lock();
+        match opens.get(path) {
+            Some(flight) => flight.clone(),
+            None => {
+                let flight = begin(Arc::clone(bucket), path.clone(), ask);
+                opens.insert(path.clone(), flight.clone());
+                flight
+            }
+        }
+    };
+    flight.await.map_err(|error| retell(&error))
+}
+
+enum Ask {
+    Head,
+    Data(Option<GetRange>),
+}
+
+/// Starts the question in a task of its own: a reader that leaves must not take the answer from
+/// those who wait with it.
+fn begin(bucket: Arc<Shared>, path: Path, ask: Ask) -> SharedFuture<BoxFuture<'static, Answer>> {
+    let task = tokio::spawn(async move {
+        let answer = match ask {
+            Ask::Head => head(&bucket, &path).await,
+            Ask::Data(range) => open(&bucket, &path, range).await,
+        };
+        bucket.opens.by_path.lock().remove(&path);
+        answer.map_err(Arc::new)
+    });
+    task.map(|joined| joined.unwrap_or_else(|source| Err(Arc::new(Error::JoinError { source })))).boxed().shared()
+}
+
+fn first_block_resident(bucket: &Shared, version: &Version, range: Option<&GetRange>) -> bool {
+    let size = version.meta.size;
+    let range = range.map_or(Some(0..size), |range| range.as_range(size).ok());
+    match range {
+        Some(range) if range.start < range.end => {
+            let block = (range.start / bucket.engine.block_size) as u32;
+            bucket.engine.pool.get(version.key(block)).is_some()
+        }
+        // Nothing to read: metadata is all that is needed.
+        _ => true,
+    }
+}
+
+/// Asks for the metadata only.
+async fn head(bucket: &Arc<Shared>, path: &Path) -> Result<Arc<Version>> {
+    let asked = bucket.versions.asking(path);
+    let result = with_retries(bucket.engine.retry, "head", path, || {
+        bucket.counters.origin_request();
+        let options = GetOptions { head: true, ..GetOptions::default() };
+        bucket.origin.get_opts(path, options)
+    })
+    .await;
+    match result {
+        Ok(result) => Ok(bucket.versions.learn(asked, at(path, result.meta), result.attributes)),
+        Err(error) => {
+            if matches!(error, Error::NotFound { .. }) {
+                bucket.versions.gone(asked, path);
+            }
+            Err(error)
+        }
+    }
+}
+
+/// The origin's own idea of the path may differ in spelling (a prefix, an encoding); ours is the key.
+fn at(path: &Path, mut meta: ObjectMeta) -> ObjectMeta {
+    meta.location = path.clone();
+    meta
+}
+
+/// Learns the version by the first ranged GET, whose body a shard then stores.
+async fn open(bucket: &Arc<Shared>, path: &Path, range: Option<GetRange>) -> Result<Arc<Version>> {
+    let engine = &bucket.engine;
+    // The minimum, before anything is asked: one block. More is only tried for once the object's
+    // length is known.
+    let frame = engine.frame(engine.block_size as usize, "read", path).await?;
+    let asked = bucket.versions.asking(path);
+    let options = GetOptions { range: Some(first_range(bucket, range)), ..GetOptions::default() };
+    let result = with_retries(engine.retry, "read", path, || {
+        bucket.counters.origin_data_request();
+        bucket.origin.get_opts(path, options.clone())
+    })
+    .await;
+    match result {
+        Ok(result) => {
+            let meta = at(path, result.meta.clone());
+            let version = bucket.versions.learn(asked, meta, result.attributes.clone());
+            if version.cacheable() {
+                store(bucket, &version, frame, result);
+            }
+            Ok(version)
+        }
+        // An empty object, or a range beyond the end: only the length can tell.
+        Err(error) if is_out_of_range(&error) => {
+            drop(frame);
+            head(bucket, path).await
+        }
+        Err(error) => {
+            if matches!(error, Error::NotFound { .. }) {
+                bucket.versions.gone(asked, path);
+            }
+            Err(error)
+        }
+    }
+}
+
+/// What the first GET asks for: whole blocks around what is wanted, at most one shard.
+fn first_range(bucket: &Shared, wanted: Option<GetRange>) -> GetRange {
+    let block = bucket.engine.block_size;
+    let shard = bucket.engine.shard_size;
+    let from = |start: u64, end: u64| {
+        let start = start / block * block;
+        let end = end.div_ceil(block).saturating_mul(block);
+        GetRange::Bounded(start..end.min(start.saturating_add(shard)))
+    };
+    match wanted {
+        None => from(0, shard),
+        Some(GetRange::Bounded(range)) => from(range.start, range.end.max(range.start + 1)),
+        Some(GetRange::Offset(start)) => from(start, start.saturating_add(shard)),
+        // One block more than wanted: the end's position in its block is not known yet, and this
+        // covers each wanted block whole.
+        Some(GetRange::Suffix(length)) => {
+            GetRange::Suffix((length.div_ceil(block).saturating_mul(block)).min(shard).saturating_add(block))
+        }
+    }
+}
+
+/// Lets a shard put the first answer's body into the blocks it covers whole.
+fn store(bucket: &Arc<Shared>, version: &Arc<Version>, frame: Frame, result: GetResult) {
+    let size = bucket.engine.block_size;
+    let range = result.range.clone();
+    let first = range.start.div_ceil(size) as u32;
+    // The object's end ends its last block, wherever that is.
+    let end = if range.end >= version.meta.size { version.blocks(size) } else { (range.end / size) as u32 };
+    let mut loads = Vec::new();
+    let mut spare = Some(frame);
+    for block in first..end {
+        // Someone may be loading this version already: the run ends there.
+        let Claim::Vacant(mut load) = bucket.engine.pool.claim(version.key(block)) else { break };
+        let length = version.block_len(block, size);
+        let Some(frame) = fitting_frame(bucket, &mut spare, length) else { break };
+        load.attach(frame, length);
+        loads.push(load);
+    }
+    drop(spare);
+    if !loads.is_empty() {
+        loads_missed(bucket, &loads);
+        let skip = u64::from(first) * size - range.start;
+        tokio::spawn(Shard::new(Arc::clone(bucket), Arc::clone(version), loads, None).run(Some((result, skip))));
+    }
+}
+
+fn loads_missed(bucket: &Shared, loads: &[Load]) {
+    for _ in loads {
+        bucket.counters.miss();
+    }
+}
+
+/// A frame for `length` bytes: the smallest class if there is memory, else the one in hand.
+fn fitting_frame(bucket: &Shared, spare: &mut Option<Frame>, length: usize) -> Option<Frame> {
+    let in_hand = spare.as_ref().map_or(0, Frame::capacity);
+    if in_hand >= length && length > in_hand / 2 {
+        return spare.take();
+    }
+    let small = bucket.engine.pool.try_frames(Share::Download, length, 1, 1);
+    small.and_then(|mut frames| frames.pop()).or_else(|| spare.take())
+}

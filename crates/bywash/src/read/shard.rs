@@ -1,0 +1,216 @@
+//! A shard: one ranged GET that fills neighbouring blocks.
+//!
+//! The shard is the one owner of retries for its bytes: it continues at the byte reached, and its
+//! deadline starts anew after progress. Each block is published when its last byte is there; a
+//! failure fails the blocks still missing, for those who wait now and for nobody later.
+
+use std::collections::VecDeque;
+use std::future::pending;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use bywash_mem::Load;
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use object_store::{Error, GetOptions, GetRange, GetResult, ObjectStore, Result};
+use tokio_util::sync::CancellationToken;
+
+use super::shared_error::load_error;
+use crate::bucket::Shared;
+use crate::error::EngineError;
+use crate::retry::{Retries, is_transient, stalled, unavailable};
+use crate::versions::Version;
+
+/// Blocks to fill, in order, each with its frame attached.
+pub(super) struct Shard {
+    bucket: Arc<Shared>,
+    version: Arc<Version>,
+    loads: VecDeque<Load>,
+    /// Cancelled when the reader that wanted these blocks left. `None`: several may have.
+    reader: Option<CancellationToken>,
+}
+
+/// How reading one answer ended.
+enum End {
+    /// All blocks are published.
+    Complete,
+    /// Nobody waits for the rest.
+    Unwanted,
+}
+
+type Body = BoxStream<'static, Result<Bytes>>;
+
+impl Shard {
+    pub(super) fn new(
+        bucket: Arc<Shared>,
+        version: Arc<Version>,
+        loads: Vec<Load>,
+        reader: Option<CancellationToken>,
+    ) -> Self {
+        Self { bucket, version, loads: loads.into(), reader }
+    }
+
+    /// Fills the blocks. `first`: an answer already begun, and the bytes of it to skip.
+    pub(super) async fn run(mut self, first: Option<(GetResult, u64)>) {
+        match self.fill(first).await {
+            Ok(End::Complete) => {}
+            // Dropped loads are abandoned: whoever comes in between looks again.
+            Ok(End::Unwanted) => tracing::debug!(object = %self.version.meta.location, "nobody waits, load dropped"),
+            Err(error) => self.fail(error),
+        }
+    }
+
+    fn fail(&mut self, error: Error) {
+        if matches!(EngineError::find(&error), Some(EngineError::VersionChanged { .. })) {
+            self.bucket.versions.forget(&self.version);
+        }
+        tracing::debug!(object = %self.version.meta.location, %error, "load failed");
+        let error = load_error(Arc::new(error));
+        for load in self.loads.drain(..) {
+            load.fail(Arc::clone(&error));
+        }
+    }
+
+    async fn fill(&mut self, mut first: Option<(GetResult, u64)>) -> Result<End> {
+        let policy = self.bucket.engine.retry;
+        let mut retries = Retries::new(policy);
+        let bucket = Arc::clone(&self.bucket);
+        let _turn = bucket.engine.shard_turns.acquire().await;
+        loop {
+            let answer = match first.take() {
+                Some((result, skip)) => Ok((result.into_stream(), skip)),
+                None => self.ask().await.map(|body| (body, 0)),
+            };
+            let error = match answer {
+                Ok((body, skip)) => match self.receive(body, skip, &mut retries).await {
+                    Ok(end) => return Ok(end),
+                    Err(error) => error,
+                },
+                Err(error) => error,
+            };
+            let error = self.classify(error);
+            if !may_repeat(&error) {
+                return Err(error);
+            }
+            tracing::debug!(object = %self.version.meta.location, %error, "read failed, continuing at the byte reached");
+            if !retries.again().await {
+                return Err(unavailable("read", &self.version.meta.location, error));
+            }
+        }
+    }
+
+    /// The first byte not here yet, and the end of the last block.
+    fn missing(&self) -> (u64, u64) {
+        let size = self.bucket.engine.block_size;
+        let block = |load: &Load| load.key().block;
+        let start = self.loads.front().map_or(0, |load| {
+            let length = self.version.block_len(block(load), size);
+            u64::from(block(load)) * size + (length - load.remaining()) as u64
+        });
+        let end = self.loads.back().map_or(0, |load| {
+            u64::from(block(load)) * size + self.version.block_len(block(load), size) as u64
+        });
+        (start, end)
+    }
+
+    /// Asks for what is missing, tied to the version.
+    async fn ask(&self) -> Result<Body> {
+        let (start, end) = self.missing();
+        let mut options = GetOptions { range: Some(GetRange::Bounded(start..end)), ..GetOptions::default() };
+        self.version.tie(&mut options);
+        self.bucket.counters.origin_data_request();
+        let path = &self.version.meta.location;
+        let answer = self.bucket.origin.get_opts(path, options);
+        let policy = self.bucket.engine.retry;
+        let result = tokio::time::timeout(policy.stall, answer).await.map_err(|_| stalled(policy))??;
+        // The condition may have been ignored: the answer itself must show the same version.
+        if !self.version.is(&result.meta) {
+            return Err(self.changed());
+        }
+        if result.range != (start..end) {
+            return Err(self.bad_answer(format!("asked for {start}..{end}, got {:?}", result.range)));
+        }
+        Ok(result.into_stream())
+    }
+
+    async fn receive(&mut self, mut body: Body, mut skip: u64, retries: &mut Retries) -> Result<End> {
+        let stall = self.bucket.engine.retry.stall;
+        loop {
+            let next = tokio::select! {
+                next = tokio::time::timeout(stall, body.next()) => next,
+                () = left(self.reader.as_ref()) => {
+                    if self.wanted() {
+                        // Others wait: from now on they are who we work for.
+                        self.reader = None;
+                        continue;
+                    }
+                    return Ok(End::Unwanted);
+                }
+            };
+            let piece = match next {
+                Err(_) => return Err(stalled(self.bucket.engine.retry)),
+                Ok(None) => return Err(self.bad_answer("the body ended early".to_owned())),
+                Ok(Some(piece)) => piece?,
+            };
+            self.bucket.counters.origin_bytes(piece.len() as u64);
+            retries.progress();
+            let passed = skip.min(piece.len() as u64);
+            skip -= passed;
+            if self.take(&piece[passed as usize..])? {
+                return Ok(End::Complete);
+            }
+        }
+    }
+
+    /// Stores bytes in order and publishes each block they complete; `true` when all are.
+    fn take(&mut self, mut bytes: &[u8]) -> Result<bool> {
+        while let Some(load) = self.loads.front_mut() {
+            if !bytes.is_empty() {
+                let written = load.write(bytes);
+                bytes = &bytes[written..];
+            }
+            if load.remaining() > 0 {
+                return Ok(false);
+            }
+            if let Some(load) = self.loads.pop_front() {
+                // The shard's own pin is not needed: those who wait got theirs.
+                drop(load.publish().map_err(|error| self.bad_answer(error.to_string()))?);
+            }
+        }
+        Ok(true)
+    }
+
+    fn wanted(&self) -> bool {
+        self.loads.iter().any(Load::has_audience)
+    }
+
+    /// On a request tied to a version, "not there" and "not that" both mean: it changed.
+    fn classify(&self, error: Error) -> Error {
+        match error {
+            Error::Precondition { .. } | Error::NotFound { .. } | Error::NotModified { .. } => self.changed(),
+            error if crate::retry::is_out_of_range(&error) => self.changed(),
+            error => error,
+        }
+    }
+
+    fn changed(&self) -> Error {
+        EngineError::VersionChanged { object: self.version.meta.location.to_string() }.into()
+    }
+
+    fn bad_answer(&self, detail: String) -> Error {
+        EngineError::BadAnswer { object: self.version.meta.location.to_string(), detail }.into()
+    }
+}
+
+/// A wrong or short answer may be right the next time; object_store's own view decides the rest.
+fn may_repeat(error: &Error) -> bool {
+    matches!(EngineError::find(error), Some(EngineError::BadAnswer { .. })) || is_transient(error)
+}
+
+/// Ends when the reader left; never without a reader.
+async fn left(reader: Option<&CancellationToken>) {
+    match reader {
+        Some(token) => token.cancelled().await,
+        None => pending().await,
+    }
+}

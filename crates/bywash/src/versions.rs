@@ -1,0 +1,265 @@
+//! What a bucket knows of its objects: which version is current, and since when we know.
+//!
+//! A [`Version`] never changes; its id is half of the key of its blocks in the pool, so blocks of
+//! two versions can not be mixed. The table says which version is current. An answer is recorded
+//! only if no write through this bucket ended between asking and recording: otherwise a slow
+//! answer could bring back what a write just replaced.
+//!
+//! A version that was replaced leaves the table, not the pool: a read that began with it may finish
+//! with it, and no new read can find its blocks, so the pool's clock takes them.
+
+use std::hash::BuildHasher;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use bywash_mem::{BlockKey, BlockPool};
+use chrono::{DateTime, Utc};
+use foldhash::fast::RandomState;
+use object_store::path::Path;
+use object_store::{Attributes, GetOptions, ObjectMeta};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// The most objects of one bucket whose versions are remembered, so that a bucket of any size
+/// costs a bounded table (about 0.5 KiB an object).
+const KNOWN_OBJECTS_LIMIT: usize = 200_000;
+/// Locks for recording; more would only matter with as many cores.
+const LOCKS: usize = 32;
+/// The most blocks erased at once when a version goes; the rest is left to eviction, so that
+/// forgetting a huge object does not stall a thread.
+const ERASE_LIMIT_BLOCKS: u32 = 1 << 16;
+
+/// Source of pool ids; only uniqueness matters, nothing is published, hence relaxed.
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+/// What ties a request to one version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Validator {
+    /// Sent as `If-Match`; byte equality is promised by the origin.
+    StrongETag(String),
+    /// Sent as `If-Unmodified-Since`; the rest of the metadata is compared on every answer.
+    Modified(DateTime<Utc>),
+    /// Nothing: two requests can not be tied together, so the object is never cached.
+    None,
+}
+
+impl Validator {
+    fn of(meta: &ObjectMeta) -> Self {
+        match &meta.e_tag {
+            Some(tag) if !tag.starts_with("W/") && !tag.is_empty() => Self::StrongETag(tag.clone()),
+            // object_store has no "unknown" date; origins without one report the epoch.
+            _ if meta.last_modified.timestamp() > 0 => Self::Modified(meta.last_modified),
+            _ => Self::None,
+        }
+    }
+}
+
+/// One version of one object: everything about it but its bytes.
+#[derive(Debug)]
+pub(crate) struct Version {
+    id: u64,
+    pub(crate) meta: ObjectMeta,
+    pub(crate) attributes: Attributes,
+    validator: Validator,
+}
+
+impl Version {
+    fn new(meta: ObjectMeta, attributes: Attributes) -> Self {
+        let validator = Validator::of(&meta);
+        Self { id: NEXT_ID.fetch_add(1, Relaxed), meta, attributes, validator }
+    }
+
+    /// Whether blocks of this version may be kept.
+    pub(crate) fn cacheable(&self) -> bool {
+        self.validator != Validator::None
+    }
+
+    /// Whether `meta`, of another answer, describes this very version.
+    pub(crate) fn is(&self, meta: &ObjectMeta) -> bool {
+        let same = self.meta.size == meta.size && self.meta.e_tag == meta.e_tag;
+        match self.validator {
+            Validator::StrongETag(_) => same,
+            Validator::Modified(date) => same && date == meta.last_modified,
+            Validator::None => false,
+        }
+    }
+
+    /// Ties a request to this version.
+    pub(crate) fn tie(&self, options: &mut GetOptions) {
+        match &self.validator {
+            Validator::StrongETag(tag) => options.if_match = Some(tag.clone()),
+            Validator::Modified(date) => options.if_unmodified_since = Some(*date),
+            Validator::None => {}
+        }
+    }
+
+    /// What a person or a log calls this version.
+    pub(crate) fn label(&self) -> String {
+        match (&self.meta.e_tag, &self.validator) {
+            (Some(tag), _) => tag.clone(),
+            (None, Validator::Modified(date)) => format!("{}-{}", date.timestamp_millis(), self.meta.size),
+            (None, _) => "unknown".to_owned(),
+        }
+    }
+
+    /// The pool's key of block `block`.
+    pub(crate) fn key(&self, block: u32) -> BlockKey {
+        BlockKey { object: self.id, block }
+    }
+
+    /// The number of blocks of `block_size` bytes.
+    pub(crate) fn blocks(&self, block_size: u64) -> u32 {
+        u32::try_from(self.meta.size.div_ceil(block_size)).unwrap_or(u32::MAX)
+    }
+
+    /// The length in bytes of block `block`: `block_size`, or less at the object's end.
+    pub(crate) fn block_len(&self, block: u32, block_size: u64) -> usize {
+        let start = u64::from(block) * block_size;
+        (self.meta.size.saturating_sub(start)).min(block_size) as usize
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Known {
+    version: Arc<Version>,
+    /// When the question was asked whose answer last confirmed it.
+    confirmed: Instant,
+}
+
+/// The moment before a request to the origin, to be shown when its answer is recorded.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asked {
+    at: Instant,
+    writes: u64,
+}
+
+/// The current versions of a bucket's objects.
+pub(crate) struct Versions {
+    known: papaya::HashMap<Path, Known, RandomState>,
+    /// Writes ended so far, by hash of the path. Held while recording and forgetting.
+    writes: [Mutex<u64>; LOCKS],
+    hasher: RandomState,
+    pool: Arc<BlockPool>,
+    block_size: u64,
+}
+
+impl std::fmt::Debug for Versions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Versions").field("known", &self.known.len()).finish_non_exhaustive()
+    }
+}
+
+impl Versions {
+    pub(crate) fn new(pool: Arc<BlockPool>, block_size: u64) -> Self {
+        let hasher = RandomState::default();
+        Self {
+            known: papaya::HashMap::with_hasher(hasher.clone()),
+            writes: std::array::from_fn(|_| Mutex::new(0)),
+            hasher,
+            pool,
+            block_size,
+        }
+    }
+
+    fn lock_of(&self, path: &Path) -> &Mutex<u64> {
+        &self.writes[self.hasher.hash_one(path) as usize % LOCKS]
+    }
+
+    /// To be called before asking the origin about `path`.
+    pub(crate) fn asking(&self, path: &Path) -> Asked {
+        Asked { at: Instant::now(), writes: *self.lock_of(path).lock() }
+    }
+
+    /// The version last known, and whether it was confirmed within `max_age` (`None`: any age).
+    pub(crate) fn get(&self, path: &Path, max_age: Option<Duration>) -> Option<(Arc<Version>, bool)> {
+        let known = self.known.pin();
+        let found = known.get(path)?;
+        let fresh = max_age.is_none_or(|age| found.confirmed.elapsed() <= age);
+        Some((Arc::clone(&found.version), fresh))
+    }
+
+    /// Takes in an answer of the origin and returns the version it describes: the one already
+    /// known if it is the same, so that its blocks stay in use.
+    pub(crate) fn learn(&self, asked: Asked, meta: ObjectMeta, attributes: Attributes) -> Arc<Version> {
+        let writes = self.lock_of(&meta.location).lock();
+        let known = self.known.pin();
+        let old = known.get(&meta.location).map(|found| Arc::clone(&found.version));
+        let path = meta.location.clone();
+        let version = match &old {
+            Some(old) if old.is(&meta) && old.attributes == attributes => Arc::clone(old),
+            Some(old) if old.is(&meta) => {
+                // Same bytes, new headers: the blocks stay valid, so the id does too.
+                Arc::new(Version { id: old.id, validator: old.validator.clone(), meta, attributes })
+            }
+            _ => Arc::new(Version::new(meta, attributes)),
+        };
+        if *writes == asked.writes && version.cacheable() {
+            if known.len() >= KNOWN_OBJECTS_LIMIT {
+                self.make_room();
+            }
+            known.insert(path, Known { version: Arc::clone(&version), confirmed: asked.at });
+        }
+        version
+    }
+
+    /// Takes in an entry of a listing: confirms the known version, or forgets it. Objects not
+    /// known are not added, so listing a large bucket costs nothing here.
+    pub(crate) fn listed(&self, asked_at: Instant, meta: &ObjectMeta) {
+        let known = self.known.pin();
+        if known.get(&meta.location).is_none() {
+            return;
+        }
+        let _writes = self.lock_of(&meta.location).lock();
+        match known.get(&meta.location) {
+            Some(found) if found.confirmed >= asked_at => {}
+            Some(found) if found.version.is(meta) => {
+                let version = Arc::clone(&found.version);
+                known.insert(meta.location.clone(), Known { version, confirmed: asked_at });
+            }
+            _ => {
+                known.remove(&meta.location);
+            }
+        }
+    }
+
+    /// A write to `path` ended (well or not): what was known no longer holds, and answers to
+    /// questions asked before now will not be recorded.
+    pub(crate) fn written(&self, path: &Path) {
+        let mut writes = self.lock_of(path).lock();
+        *writes += 1;
+        let known = self.known.pin();
+        known.remove(path);
+    }
+
+    /// The origin says there is no such object; holds unless a write ended since it was asked.
+    pub(crate) fn gone(&self, asked: Asked, path: &Path) {
+        let writes = self.lock_of(path).lock();
+        let known = self.known.pin();
+        if *writes == asked.writes {
+            known.remove(path);
+        }
+    }
+
+    /// The origin no longer has `version`: it is not offered again, and its blocks go. A newer
+    /// version that was learned meanwhile stays.
+    pub(crate) fn forget(&self, version: &Version) {
+        let _writes = self.lock_of(&version.meta.location).lock();
+        let known = self.known.pin();
+        if known.get(&version.meta.location).is_some_and(|found| found.version.id == version.id) {
+            known.remove(&version.meta.location);
+        }
+        for block in 0..version.blocks(self.block_size).min(ERASE_LIMIT_BLOCKS) {
+            self.pool.erase(version.key(block));
+        }
+    }
+
+    /// Drops a quarter of the table, whichever comes first: with this many objects any of them
+    /// is unlikely to be the next one asked for.
+    fn make_room(&self) {
+        let known = self.known.pin();
+        for path in known.keys().take(KNOWN_OBJECTS_LIMIT / 4) {
+            known.remove(path);
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! What caching promises, seen through the bucket and its counters.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use bywash::origin::memory::MemoryStore;
+use bywash::{Bucket, BucketStats, CacheOutcome, Consistency, Engine, ReadInfo};
+use futures::TryStreamExt;
+use object_store::path::Path;
+use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt};
+
+const BLOCK: usize = 64 << 10;
+
+fn engine() -> Engine {
+    Engine::builder().memory(16 << 20).block_size(BLOCK).build().unwrap()
+}
+
+fn bucket_over(engine: &Engine, consistency: Consistency) -> (MemoryStore, Bucket) {
+    let origin = MemoryStore::new();
+    let bucket = engine.mount("test", Arc::new(origin.clone()), consistency).unwrap();
+    (origin, bucket)
+}
+
+fn pattern(length: usize) -> Bytes {
+    (0..length).map(|i| (i * 31 + i / 251) as u8).collect()
+}
+
+fn stats(engine: &Engine) -> BucketStats {
+    engine.stats().buckets["test"]
+}
+
+async fn outcome_of(bucket: &Bucket, path: &Path, options: GetOptions) -> (CacheOutcome, Bytes) {
+    let result = bucket.get_opts(path, options).await.unwrap();
+    let info = result.extensions.get::<ReadInfo>().unwrap().clone();
+    (info.outcome, result.bytes().await.unwrap())
+}
+
+#[tokio::test]
+async fn the_second_read_comes_from_memory() {
+    let engine = engine();
+    let (origin, bucket) = bucket_over(&engine, Consistency::Immutable);
+    let path = Path::from("a/b");
+    for length in [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 5 * BLOCK + 17] {
+        let data = pattern(length);
+        origin.put(&path, data.clone().into()).await.unwrap();
+        bucket.put(&path, data.clone().into()).await.unwrap();
+        let before = stats(&engine);
+        assert_eq!(bucket.get(&path).await.unwrap().bytes().await.unwrap(), data, "cold, {length}");
+        let cold = stats(&engine);
+        assert_eq!(cold.origin_bytes - before.origin_bytes, length as u64, "{length}");
+        let (outcome, warm) = outcome_of(&bucket, &path, GetOptions::default()).await;
+        assert_eq!(warm, data, "warm, {length}");
+        assert_eq!(outcome, CacheOutcome::Hit, "{length}");
+        let after = stats(&engine);
+        assert_eq!(after.origin_data_requests, cold.origin_data_requests, "{length}");
+        assert_eq!(after.origin_requests, cold.origin_requests, "{length}");
+        let blocks = length.div_ceil(BLOCK) as u64;
+        assert_eq!(after.hits - cold.hits, blocks);
+        assert_eq!(cold.misses - before.misses, blocks);
+    }
+}
+
+#[tokio::test]
+async fn a_cold_read_of_an_unknown_object_costs_one_request() {
+    let engine = engine();
+    let (origin, bucket) = bucket_over(&engine, Consistency::Immutable);
+    let data = pattern(3 * BLOCK + 5);
+    for (name, range) in [
+        ("whole", None),
+        ("bounded", Some(GetRange::Bounded(10..100))),
+        ("offset", Some(GetRange::Offset(BLOCK as u64 + 3))),
+        ("suffix", Some(GetRange::Suffix(7))),
+        ("long-suffix", Some(GetRange::Suffix(2 * BLOCK as u64))),
+    ] {
+        let path = Path::from(name);
+        origin.put(&path, data.clone().into()).await.unwrap();
+        let before = stats(&engine);
+        let options = GetOptions { range: range.clone(), ..GetOptions::default() };
+        let result = bucket.get_opts(&path, options).await.unwrap();
+        let expected = range.map_or(0..data.len() as u64, |range| range.as_range(data.len() as u64).unwrap());
+        assert_eq!(result.range, expected);
+        let expected = data.slice(expected.start as usize..expected.end as usize);
+        assert_eq!(result.bytes().await.unwrap(), expected, "{name}");
+        assert_eq!(stats(&engine).origin_requests - before.origin_requests, 1, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_write_shows_at_once_and_a_stale_version_is_asked_for_once() {
+    let engine = engine();
+    let (origin, bucket) = bucket_over(&engine, Consistency::Revalidate(Duration::from_millis(0)));
+    let path = Path::from("a");
+    bucket.put(&path, "one".into()).await.unwrap();
+    assert_eq!(bucket.get(&path).await.unwrap().bytes().await.unwrap(), "one");
+    bucket.put(&path, "two".into()).await.unwrap();
+    assert_eq!(bucket.get(&path).await.unwrap().bytes().await.unwrap(), "two");
+    // Behind the bucket's back: seen as soon as the version is asked for again.
+    origin.put(&path, "three".into()).await.unwrap();
+    assert_eq!(bucket.get(&path).await.unwrap().bytes().await.unwrap(), "three");
+    // Unchanged: one HEAD, no data.
+    let before = stats(&engine);
+    assert_eq!(bucket.get(&path).await.unwrap().bytes().await.unwrap(), "three");
+    let after = stats(&engine);
+    assert_eq!(after.origin_requests - before.origin_requests, 1);
+    assert_eq!(after.origin_data_requests, before.origin_data_requests);
+    bucket.delete(&path).await.unwrap();
+    assert!(matches!(bucket.get(&path).await, Err(object_store::Error::NotFound { .. })));
+}
+
+#[tokio::test]
+async fn many_small_objects_take_small_frames() {
+    let engine = Engine::builder().memory(128 << 20).build().unwrap();
+    let (origin, bucket) = bucket_over(&engine, Consistency::Immutable);
+    let data = pattern(3 << 10);
+    for i in 0..10_000 {
+        let path = Path::from(format!("small/{i}"));
+        origin.put(&path, data.clone().into()).await.unwrap();
+        assert_eq!(bucket.get(&path).await.unwrap().bytes().await.unwrap(), data);
+    }
+    let stats = engine.stats();
+    assert_eq!(stats.pool.resident_blocks, 10_000, "all are still here");
+    assert!(stats.budget.used < 64 << 20, "{stats:?}");
+}
+
+#[tokio::test]
+async fn an_object_larger_than_memory_streams_through() {
+    let engine = engine();
+    let (origin, bucket) = bucket_over(&engine, Consistency::default());
+    let data = pattern(40 << 20);
+    let path = Path::from("large");
+    origin.put(&path, data.clone().into()).await.unwrap();
+    let mut at = 0;
+    let mut body = bucket.get(&path).await.unwrap().into_stream();
+    while let Some(piece) = body.try_next().await.unwrap() {
+        assert_eq!(piece, data.slice(at..at + piece.len()));
+        at += piece.len();
+        let budget = engine.stats().budget;
+        assert!(budget.used <= budget.limit, "{budget:?}");
+    }
+    assert_eq!(at, data.len());
+}
