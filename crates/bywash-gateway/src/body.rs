@@ -1,0 +1,218 @@
+//! Bodies on their way in and out: silence is limited, faults are remembered, bytes are counted.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures::Stream;
+use http::HeaderMap;
+use http_body::{Body as _, Frame, SizeHint};
+use hyper::body::Incoming;
+use s3s::{Body, S3Error, S3ErrorCode, StdError};
+
+use crate::digest::Checksum;
+use crate::errors::fault;
+use crate::idle::IdleClock;
+
+/// What is known of one request beside its HTTP form; travels in the request's extensions.
+#[derive(Debug)]
+pub(crate) struct RequestContext {
+    pub(crate) id: String,
+    /// What was wrong with the request's body. Layers between here and the engine wrap errors
+    /// until only their text is left, so the first one to see it notes it here.
+    fault: OnceLock<(S3ErrorCode, String)>,
+    /// Trailers of an aws-chunked body that was decoded here and not by `s3s`.
+    pub(crate) trailers: OnceLock<HeaderMap>,
+    /// The payload digest of a request whose signature nobody checked, in hex.
+    pub(crate) payload_sha256: Option<String>,
+    /// The object's checksum, once it was verified.
+    pub(crate) verified: OnceLock<Checksum>,
+    pub(crate) bytes_in: AtomicU64,
+}
+
+impl RequestContext {
+    pub(crate) fn new(id: String, payload_sha256: Option<String>) -> Self {
+        Self {
+            id,
+            fault: OnceLock::new(),
+            trailers: OnceLock::new(),
+            payload_sha256,
+            verified: OnceLock::new(),
+            bytes_in: AtomicU64::new(0),
+        }
+    }
+
+    /// Notes what is wrong with the body; the first note stays.
+    pub(crate) fn note(&self, code: S3ErrorCode, message: impl Into<String>) -> BodyError {
+        let message = message.into();
+        let error = BodyError(message.clone());
+        // A later fault follows from the first one.
+        let _ = self.fault.set((code, message));
+        error
+    }
+
+    /// The answer to a request whose body was faulty.
+    pub(crate) fn fault(&self) -> Option<S3Error> {
+        self.fault
+            .get()
+            .map(|(code, message)| fault(code.clone(), message.clone()))
+    }
+}
+
+/// A faulty request body; the code for it is in the [`RequestContext`].
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct BodyError(String);
+
+/// A request body as it comes from the socket: its silence is limited, its bytes are counted.
+#[derive(Debug)]
+pub(crate) struct ClientBody {
+    body: Incoming,
+    clock: IdleClock,
+    limit: Duration,
+    context: Arc<RequestContext>,
+}
+
+impl ClientBody {
+    pub(crate) fn new(body: Incoming, limit: Duration, context: Arc<RequestContext>) -> Self {
+        Self {
+            body,
+            clock: IdleClock::new(limit),
+            limit,
+            context,
+        }
+    }
+}
+
+impl Stream for ClientBody {
+    type Item = Result<Bytes, BodyError>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = self.get_mut();
+        loop {
+            match Pin::new(&mut this.body).poll_frame(cx) {
+                Poll::Ready(None) => return Poll::Ready(None),
+                Poll::Ready(Some(Err(error))) => {
+                    let message = format!(
+                        "The body ended before its announced end ({error}); nothing was stored."
+                    );
+                    return Poll::Ready(Some(Err(this
+                        .context
+                        .note(S3ErrorCode::IncompleteBody, message))));
+                }
+                Poll::Ready(Some(Ok(frame))) => {
+                    this.clock.progress();
+                    if let Ok(data) = frame.into_data() {
+                        this.context.bytes_in.fetch_add(data.len() as u64, Relaxed);
+                        return Poll::Ready(Some(Ok(data)));
+                    }
+                }
+                Poll::Pending => {
+                    ready!(this.clock.poll_expired(cx));
+                    let message = format!(
+                        "The body sent nothing for {:?}; nothing was stored.",
+                        this.limit
+                    );
+                    return Poll::Ready(Some(Err(this
+                        .context
+                        .note(S3ErrorCode::RequestTimeout, message))));
+                }
+            }
+        }
+    }
+}
+
+/// What the log line of a request says.
+#[derive(Debug)]
+pub(crate) struct Access {
+    pub(crate) context: Arc<RequestContext>,
+    pub(crate) method: http::Method,
+    pub(crate) bucket: String,
+    pub(crate) key: String,
+    pub(crate) begun: Instant,
+    pub(crate) status: u16,
+    pub(crate) cache: &'static str,
+    /// Bytes the response announced; `None` if it announced none, or has no body.
+    pub(crate) announced: Option<u64>,
+}
+
+/// A response body that writes its request's log line when it is over, one way or another.
+#[derive(Debug)]
+pub(crate) struct ServedBody {
+    body: Body,
+    access: Access,
+    sent: u64,
+    ended: bool,
+    error: Option<String>,
+}
+
+impl ServedBody {
+    pub(crate) fn new(body: Body, access: Access) -> Self {
+        Self {
+            body,
+            access,
+            sent: 0,
+            ended: false,
+            error: None,
+        }
+    }
+}
+
+impl http_body::Body for ServedBody {
+    type Data = Bytes;
+    type Error = StdError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
+        let this = self.get_mut();
+        let frame = ready!(Pin::new(&mut this.body).poll_frame(cx));
+        match &frame {
+            Some(Ok(frame)) => this.sent += frame.data_ref().map_or(0, |data| data.len() as u64),
+            Some(Err(error)) => this.error = Some(error.to_string()),
+            None => this.ended = true,
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        http_body::Body::size_hint(&self.body)
+    }
+}
+
+impl Drop for ServedBody {
+    fn drop(&mut self) {
+        let access = &self.access;
+        let whole = self.ended
+            || self.body.is_end_stream()
+            || access.announced.is_none_or(|bytes| self.sent >= bytes);
+        let outcome = match &self.error {
+            Some(_) => "failed",
+            None if whole => "complete",
+            None => "cut",
+        };
+        tracing::info!(
+            target: "bywash::access",
+            request_id = access.context.id,
+            method = %access.method,
+            bucket = access.bucket,
+            key = access.key,
+            status = access.status,
+            bytes_in = access.context.bytes_in.load(Relaxed),
+            bytes = self.sent,
+            duration_ms = access.begun.elapsed().as_millis() as u64,
+            cache = access.cache,
+            outcome,
+            error = self.error,
+        );
+    }
+}

@@ -1,0 +1,245 @@
+//! The aws-chunked framing of request bodies.
+//!
+//! Source: "Signature calculations for the Authorization header: transferring payload in multiple
+//! chunks", Amazon S3 API reference. A chunk is `SIZE[;chunk-signature=SIG]\r\nDATA\r\n`, size in
+//! hex; a chunk of size 0 ends the data and is followed by trailers.
+//!
+//! `s3s` decodes the framing of signed requests, but holds each chunk in memory until it is whole,
+//! and some clients send a whole object as one unsigned chunk. So in front of it, unsigned chunks
+//! are cut small ([`Mode::Reframe`]) and signed ones limited ([`Mode::Guard`]). Requests whose
+//! signature nobody checks are decoded here ([`Mode::Decode`]).
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use futures::Stream;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use s3s::S3ErrorCode;
+
+use crate::body::{BodyError, RequestContext};
+
+/// The largest signed chunk in bytes: it must be held until its signature is known to be good.
+/// Clients send 64 KiB to 1 MiB.
+const SIGNED_CHUNK_BYTES: u64 = 16 << 20;
+/// The longest line before a chunk in bytes; a signature makes it about 100.
+const CHUNK_LINE_BYTES: usize = 1024;
+/// All trailers together in bytes; a checksum and a signature make about 200.
+const TRAILER_BYTES: usize = 16 * 1024;
+
+/// What becomes of the framing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Removed; trailers go to the request's context.
+    Decode,
+    /// Kept, in chunks as small as they come from the socket.
+    Reframe,
+    /// Kept as it is; only the size of a chunk is limited.
+    Guard,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Size,
+    Data(u64),
+    DataEnd(u8),
+    Trailers,
+    Done,
+}
+
+/// A request body in aws-chunked framing.
+#[derive(Debug)]
+pub(crate) struct ChunkedBody<S> {
+    body: S,
+    mode: Mode,
+    state: State,
+    input: Bytes,
+    line: Vec<u8>,
+    output: VecDeque<Bytes>,
+    context: Arc<RequestContext>,
+}
+
+impl<S> ChunkedBody<S> {
+    pub(crate) fn new(body: S, mode: Mode, context: Arc<RequestContext>) -> Self {
+        let (input, line, output) = (Bytes::new(), Vec::new(), VecDeque::new());
+        Self {
+            body,
+            mode,
+            state: State::Size,
+            input,
+            line,
+            output,
+            context,
+        }
+    }
+
+    fn malformed(&self, what: &str) -> BodyError {
+        self.context.note(
+            S3ErrorCode::InvalidRequest,
+            format!("The aws-chunked body is malformed: {what}."),
+        )
+    }
+
+    /// Takes what the current state can of the input.
+    fn step(&mut self) -> Result<(), BodyError> {
+        match self.state {
+            State::Size => self.step_size(),
+            State::Data(left) => {
+                let take = left.min(self.input.len() as u64);
+                let data = self.input.split_to(take as usize);
+                if self.mode == Mode::Reframe {
+                    self.output.push_back(Bytes::from(format!("{take:x}\r\n")));
+                    self.output.push_back(data);
+                    self.output.push_back(Bytes::from_static(b"\r\n"));
+                } else {
+                    self.output.push_back(data);
+                }
+                self.state = if take == left {
+                    State::DataEnd(0)
+                } else {
+                    State::Data(left - take)
+                };
+                Ok(())
+            }
+            State::DataEnd(seen) => {
+                if self.input.get_u8() != b"\r\n"[usize::from(seen)] {
+                    return Err(self.malformed("a chunk's data is longer than its size"));
+                }
+                self.state = if seen == 0 {
+                    State::DataEnd(1)
+                } else {
+                    State::Size
+                };
+                if seen == 1 && self.mode == Mode::Guard {
+                    self.output.push_back(Bytes::from_static(b"\r\n"));
+                }
+                Ok(())
+            }
+            State::Trailers if self.mode == Mode::Decode => {
+                if self.line.len() + self.input.len() > TRAILER_BYTES {
+                    return Err(self.malformed("its trailers are too long"));
+                }
+                self.line
+                    .extend_from_slice(&std::mem::take(&mut self.input));
+                Ok(())
+            }
+            State::Trailers | State::Done => {
+                self.output.push_back(std::mem::take(&mut self.input));
+                Ok(())
+            }
+        }
+    }
+
+    fn step_size(&mut self) -> Result<(), BodyError> {
+        let end = self.input.iter().position(|byte| *byte == b'\n');
+        let take = end.map_or(self.input.len(), |end| end + 1);
+        self.line.extend_from_slice(&self.input.split_to(take));
+        if self.line.len() > CHUNK_LINE_BYTES {
+            return Err(self.malformed("the line before a chunk is too long"));
+        }
+        if end.is_none() {
+            return Ok(());
+        }
+        let line = std::mem::take(&mut self.line);
+        let digits = line
+            .split(|byte| matches!(byte, b';' | b'\r'))
+            .next()
+            .unwrap_or_default();
+        let size = std::str::from_utf8(digits)
+            .ok()
+            .and_then(|digits| u64::from_str_radix(digits, 16).ok());
+        let Some(size) = size.filter(|_| line.ends_with(b"\r\n")) else {
+            return Err(self.malformed("a chunk does not begin with its size"));
+        };
+        if self.mode == Mode::Guard {
+            if size > SIGNED_CHUNK_BYTES {
+                let what =
+                    format!("a signed chunk of {size} bytes is larger than {SIGNED_CHUNK_BYTES}");
+                return Err(self.malformed(&what));
+            }
+            self.output.push_back(Bytes::from(line));
+        } else if size == 0 && self.mode == Mode::Reframe {
+            self.output.push_back(Bytes::from_static(b"0\r\n"));
+        }
+        self.state = if size == 0 {
+            State::Trailers
+        } else {
+            State::Data(size)
+        };
+        Ok(())
+    }
+
+    /// The client's body is over.
+    fn end(&mut self) -> Result<(), BodyError> {
+        match self.state {
+            State::Trailers => {
+                if self.mode == Mode::Decode {
+                    let trailers = self.parse_trailers()?;
+                    // Set once: this state is left here.
+                    let _ = self.context.trailers.set(trailers);
+                }
+                self.state = State::Done;
+                Ok(())
+            }
+            State::Done => Ok(()),
+            State::Size | State::Data(_) | State::DataEnd(_) => {
+                let message =
+                    "The aws-chunked body ended before its last chunk; nothing was stored.";
+                Err(self.context.note(S3ErrorCode::IncompleteBody, message))
+            }
+        }
+    }
+
+    fn parse_trailers(&self) -> Result<HeaderMap, BodyError> {
+        let mut trailers = HeaderMap::new();
+        for line in self
+            .line
+            .split(|byte| *byte == b'\n')
+            .map(<[u8]>::trim_ascii)
+            .filter(|line| !line.is_empty())
+        {
+            let colon = line.iter().position(|byte| *byte == b':');
+            let pair = colon.and_then(|colon| {
+                let name = HeaderName::from_bytes(line[..colon].trim_ascii()).ok()?;
+                Some((
+                    name,
+                    HeaderValue::from_bytes(line[colon + 1..].trim_ascii()).ok()?,
+                ))
+            });
+            let Some((name, value)) = pair else {
+                return Err(self.malformed("a trailer is not `name:value`"));
+            };
+            trailers.append(name, value);
+        }
+        Ok(trailers)
+    }
+}
+
+impl<S: Stream<Item = Result<Bytes, BodyError>> + Unpin> Stream for ChunkedBody<S> {
+    type Item = Result<Bytes, BodyError>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = self.get_mut();
+        loop {
+            if let Some(bytes) = this.output.pop_front() {
+                return Poll::Ready(Some(Ok(bytes)));
+            }
+            if this.input.is_empty() {
+                match ready!(Pin::new(&mut this.body).poll_next(cx)) {
+                    Some(Ok(bytes)) => this.input = bytes,
+                    Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                    None => return Poll::Ready(this.end().err().map(Err)),
+                }
+                continue;
+            }
+            if let Err(error) = this.step() {
+                return Poll::Ready(Some(Err(error)));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,175 @@
+//! What an endpoint is told: who may in, how much it takes, and its certificate.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+/// Connections open at once. Each costs a task and up to two head buffers; more wait in the
+/// listener's backlog.
+pub const CONNECTIONS: usize = 1024;
+/// The largest request head in bytes: S3 allows 8 KiB of headers, presigned URLs add a few more.
+pub const HEAD_BYTES: usize = 64 * 1024;
+/// How long a connection may be without a complete request head: idle between requests, or a head
+/// that comes drop by drop. Longer than the pools of common clients keep a connection.
+pub const IDLE: Duration = Duration::from_secs(60);
+/// How long a response may wait for its client to take a byte before it is closed, so that its
+/// memory serves somebody else.
+pub const STALLED_BODY: Duration = Duration::from_secs(30);
+/// How long a request body may send nothing before it is refused with RequestTimeout.
+pub const SILENT_BODY: Duration = Duration::from_secs(30);
+/// How long a TLS handshake may take.
+pub const HANDSHAKE: Duration = Duration::from_secs(10);
+/// How long requests in progress may take to end after shutdown began.
+pub const DRAIN: Duration = Duration::from_secs(30);
+/// Multipart uploads open at once: each costs up to a megabyte of part list.
+pub const OPEN_UPLOADS: usize = 4096;
+
+/// One pair of keys that may sign requests.
+#[derive(Clone)]
+pub struct Credential {
+    /// The access key id; any non-empty string.
+    pub access_key: String,
+    /// The secret key; any non-empty string.
+    pub secret_key: String,
+}
+
+impl fmt::Debug for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The secret never reaches a log.
+        f.debug_struct("Credential")
+            .field("access_key", &self.access_key)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Limits of an endpoint; [`Limits::default`] has the documented values.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Connections open at once ([`CONNECTIONS`]).
+    pub connections: usize,
+    /// Largest request head in bytes ([`HEAD_BYTES`]).
+    pub head_bytes: usize,
+    /// Longest time without a complete request head ([`IDLE`]).
+    pub idle: Duration,
+    /// Longest time a response waits for its client ([`STALLED_BODY`]).
+    pub stalled_body: Duration,
+    /// Longest silence of a request body ([`SILENT_BODY`]).
+    pub silent_body: Duration,
+    /// Longest TLS handshake ([`HANDSHAKE`]).
+    pub handshake: Duration,
+    /// Longest wait for requests in progress at shutdown ([`DRAIN`]).
+    pub drain: Duration,
+    /// Multipart uploads open at once ([`OPEN_UPLOADS`]).
+    pub open_uploads: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: CONNECTIONS,
+            head_bytes: HEAD_BYTES,
+            idle: IDLE,
+            stalled_body: STALLED_BODY,
+            silent_body: SILENT_BODY,
+            handshake: HANDSHAKE,
+            drain: DRAIN,
+            open_uploads: OPEN_UPLOADS,
+        }
+    }
+}
+
+/// Settings of one S3 endpoint.
+#[derive(Debug, Clone)]
+pub struct S3Config {
+    /// Keys that may sign requests. Must be empty exactly when `anonymous` is set.
+    pub credentials: Vec<Credential>,
+    /// Takes unsigned requests, and any signature without looking at it.
+    pub anonymous: bool,
+    /// The region the endpoint says it is in; requests signed for any region are taken.
+    pub region: String,
+    /// Limits.
+    pub limits: Limits,
+    /// Serves TLS with this certificate; see [`load_tls`].
+    pub tls: Option<Arc<ServerConfig>>,
+}
+
+impl S3Config {
+    /// Only requests signed with `credential`, region `us-east-1`, no TLS, default limits.
+    #[must_use]
+    pub fn signed(credential: Credential) -> Self {
+        Self {
+            credentials: vec![credential],
+            anonymous: false,
+            region: "us-east-1".to_owned(),
+            limits: Limits::default(),
+            tls: None,
+        }
+    }
+
+    /// Every request, region `us-east-1`, no TLS, default limits.
+    #[must_use]
+    pub fn anonymous() -> Self {
+        Self {
+            credentials: Vec::new(),
+            anonymous: true,
+            region: "us-east-1".to_owned(),
+            limits: Limits::default(),
+            tls: None,
+        }
+    }
+}
+
+/// A certificate or key that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file cannot be read, or has no PEM of the kind wanted.
+    #[error("TLS: cannot use {}: {source}; give a readable PEM file", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: rustls::pki_types::pem::Error,
+    },
+    /// The certificate file has no certificate.
+    #[error("TLS: {} has no certificate; give a PEM file with the chain, leaf first", path.display())]
+    Empty {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Key and certificate do not go together.
+    #[error("TLS: the certificate and the key cannot be used together: {0}")]
+    Pair(#[from] rustls::Error),
+}
+
+/// Reads a certificate chain (leaf first) and its key from PEM files. Blocks on the two reads.
+///
+/// # Errors
+/// If a file is unreadable or not PEM, or key and certificate do not match.
+pub fn load_tls(certificate: &Path, key: &Path) -> Result<Arc<ServerConfig>, TlsError> {
+    let file = |path: &Path| {
+        let path = path.to_owned();
+        move |source| TlsError::File { path, source }
+    };
+    let chain = CertificateDer::pem_file_iter(certificate)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(file(certificate))?;
+    if chain.is_empty() {
+        return Err(TlsError::Empty {
+            path: certificate.to_owned(),
+        });
+    }
+    let key = PrivateKeyDer::from_pem_file(key).map_err(file(key))?;
+    // The provider is named, so that no process-wide default is needed.
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(chain, key)?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}

@@ -1,0 +1,178 @@
+//! Every error of the engine and of origins as the S3 error a client knows what to do with.
+
+use bywash::EngineError;
+use http::header::{CONTENT_RANGE, HeaderMap, HeaderValue, RETRY_AFTER};
+use object_store::Error as StoreError;
+use s3s::{S3Error, S3ErrorCode};
+
+/// Seconds a client is asked to wait after SlowDown: about the time a stalled body is given.
+const RETRY_AFTER_S: &str = "5";
+
+/// What was being done to what, for messages.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Doing<'a> {
+    pub(crate) operation: &'static str,
+    pub(crate) bucket: &'a str,
+    pub(crate) key: &'a str,
+}
+
+pub(crate) fn fault(code: S3ErrorCode, message: impl Into<String>) -> S3Error {
+    S3Error::with_message(code, message.into())
+}
+
+/// A code that `s3s` has no name for.
+pub(crate) fn custom(
+    code: &'static str,
+    status: http::StatusCode,
+    message: impl Into<String>,
+) -> S3Error {
+    let mut error = fault(S3ErrorCode::Custom(code.into()), message);
+    error.set_status_code(status);
+    error
+}
+
+pub(crate) fn not_implemented(message: impl Into<String>) -> S3Error {
+    fault(S3ErrorCode::NotImplemented, message)
+}
+
+pub(crate) fn no_such_bucket(bucket: &str) -> S3Error {
+    fault(
+        S3ErrorCode::NoSuchBucket,
+        format!("The bucket {bucket} does not exist; create it or mount it."),
+    )
+}
+
+pub(crate) fn no_such_upload(upload: &str) -> S3Error {
+    let message = format!(
+        "The upload {upload} does not exist: it was completed, aborted, or never begun here."
+    );
+    fault(S3ErrorCode::NoSuchUpload, message)
+}
+
+pub(crate) fn precondition_failed(doing: Doing<'_>) -> S3Error {
+    let Doing {
+        operation,
+        bucket,
+        key,
+    } = doing;
+    let message = format!(
+        "{operation} {bucket}/{key}: the object is not in the state the request's conditions ask for."
+    );
+    fault(S3ErrorCode::PreconditionFailed, message)
+}
+
+pub(crate) fn invalid_range(doing: Doing<'_>, length: u64) -> S3Error {
+    let message = format!(
+        "The range cannot be satisfied: {}/{} has {length} bytes.",
+        doing.bucket, doing.key
+    );
+    let mut error = fault(S3ErrorCode::InvalidRange, message);
+    let mut headers = HeaderMap::new();
+    if let Ok(value) = HeaderValue::try_from(format!("bytes */{length}")) {
+        headers.insert(CONTENT_RANGE, value);
+    }
+    error.set_headers(headers);
+    error
+}
+
+/// The S3 error for an error of the engine's storage trait.
+pub(crate) fn from_store(doing: Doing<'_>, error: &StoreError) -> S3Error {
+    let Doing {
+        operation,
+        bucket,
+        key,
+    } = doing;
+    if let Some(engine) = EngineError::find(error) {
+        return from_engine(doing, engine);
+    }
+    match error {
+        StoreError::NotFound { .. } => fault(
+            S3ErrorCode::NoSuchKey,
+            format!("The key {key} does not exist in bucket {bucket}."),
+        ),
+        StoreError::AlreadyExists { .. } | StoreError::Precondition { .. } => {
+            precondition_failed(doing)
+        }
+        StoreError::NotModified { .. } => S3Error::new(S3ErrorCode::NotModified),
+        StoreError::InvalidPath { source } => fault(
+            S3ErrorCode::InvalidArgument,
+            format!("The key {key} cannot be stored: {source}"),
+        ),
+        StoreError::NotSupported { source } => not_implemented(format!(
+            "{operation} {bucket}/{key}: the origin does not support it: {source}"
+        )),
+        StoreError::NotImplemented {
+            operation: what, ..
+        } => not_implemented(format!(
+            "{operation} {bucket}/{key}: the origin does not implement {what}."
+        )),
+        // The origin refuses us, not the client: its own signature was good.
+        StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. } => {
+            let message = format!(
+                "{operation} {bucket}/{key}: the origin refuses the server's own credentials."
+            );
+            fault(S3ErrorCode::AccessDenied, message)
+        }
+        other => fault(
+            S3ErrorCode::InternalError,
+            format!("{operation} {bucket}/{key} failed: {other}"),
+        ),
+    }
+}
+
+/// The S3 error for an error of the engine itself.
+pub(crate) fn from_engine(doing: Doing<'_>, error: &EngineError) -> S3Error {
+    let Doing {
+        operation,
+        bucket,
+        key,
+    } = doing;
+    let text = error.to_string();
+    match error {
+        EngineError::SlowDown { .. } => slow_down(text),
+        EngineError::OriginUnavailable { .. } => fault(S3ErrorCode::ServiceUnavailable, text),
+        EngineError::LengthMismatch { .. } => fault(S3ErrorCode::IncompleteBody, text),
+        EngineError::TooManyParts { .. } => fault(S3ErrorCode::EntityTooLarge, text),
+        EngineError::InvalidPart { .. } => fault(S3ErrorCode::InvalidPart, text),
+        EngineError::RangeNotSatisfiable { length, .. } => invalid_range(doing, *length),
+        EngineError::BucketExists(_) => fault(S3ErrorCode::BucketAlreadyOwnedByYou, text),
+        EngineError::NoSuchBucket(name) => no_such_bucket(name),
+        EngineError::BucketNotEmpty(_) => fault(S3ErrorCode::BucketNotEmpty, text),
+        EngineError::InvalidBucketName { .. } => fault(S3ErrorCode::InvalidBucketName, text),
+        EngineError::NoRoot(_) => not_implemented(text),
+        _ => fault(
+            S3ErrorCode::InternalError,
+            format!("{operation} {bucket}/{key} failed: {text}"),
+        ),
+    }
+}
+
+pub(crate) fn slow_down(message: String) -> S3Error {
+    let mut error = fault(S3ErrorCode::SlowDown, message);
+    error.set_headers(HeaderMap::from_iter([(
+        RETRY_AFTER,
+        HeaderValue::from_static(RETRY_AFTER_S),
+    )]));
+    error
+}
+
+/// A message for codes that `s3s` answers without one.
+pub(crate) fn default_message(code: &str) -> &'static str {
+    match code {
+        "SignatureDoesNotMatch" => {
+            "The signature does not match the request; check the secret key, and that nothing on the way changes the request."
+        }
+        "InvalidBucketName" => {
+            "The bucket name is not valid: 3 to 63 lower-case letters, digits, dots and hyphens."
+        }
+        "KeyTooLongError" => "The key is longer than 1024 bytes.",
+        "InvalidURI" => "The request's path cannot be decoded as UTF-8.",
+        "NotImplemented" => "This endpoint does not implement the operation.",
+        "MissingContentLength" => "The request needs a Content-Length.",
+        "MethodNotAllowed" => "The method is not allowed on this resource.",
+        "MalformedXML" => "The request's XML cannot be read.",
+        "MissingRequestBodyError" => "The request needs a body.",
+        "MaxMessageLengthExceeded" => "The request's body is too long.",
+        _ => "The request cannot be served.",
+    }
+}

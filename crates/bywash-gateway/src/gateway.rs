@@ -1,0 +1,72 @@
+//! The operations, by name: each is one line here and lives in [`crate::ops`].
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bywash::{Bucket, Engine};
+use s3s::dto::*;
+use s3s::{S3, S3Request, S3Response, S3Result};
+
+use crate::errors::no_such_bucket;
+use crate::uploads::Uploads;
+
+/// Serves the buckets of an engine; cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Gateway {
+    pub(crate) engine: Engine,
+    pub(crate) region: Arc<str>,
+    pub(crate) uploads: Arc<Uploads>,
+}
+
+impl fmt::Debug for Gateway {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gateway")
+            .field("region", &self.region)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Gateway {
+    pub(crate) fn bucket(&self, name: &str) -> S3Result<Bucket> {
+        self.engine.bucket(name).ok_or_else(|| no_such_bucket(name))
+    }
+}
+
+/// Maps each operation of the trait to the function that serves it. What is not named here is
+/// answered NotImplemented by the trait itself.
+macro_rules! operations {
+    ($($name:ident($input:ident) -> $output:ident = $module:ident::$function:ident;)*) => {
+        #[async_trait]
+        impl S3 for Gateway {
+            $(async fn $name(&self, request: S3Request<$input>) -> S3Result<S3Response<$output>> {
+                crate::ops::$module::$function(self, request).await
+            })*
+        }
+    };
+}
+
+operations! {
+    list_buckets(ListBucketsInput) -> ListBucketsOutput = buckets::list;
+    create_bucket(CreateBucketInput) -> CreateBucketOutput = buckets::create;
+    head_bucket(HeadBucketInput) -> HeadBucketOutput = buckets::head;
+    delete_bucket(DeleteBucketInput) -> DeleteBucketOutput = buckets::delete;
+    get_bucket_location(GetBucketLocationInput) -> GetBucketLocationOutput = buckets::location;
+    get_object(GetObjectInput) -> GetObjectOutput = read::get;
+    head_object(HeadObjectInput) -> HeadObjectOutput = read::head;
+    get_object_attributes(GetObjectAttributesInput) -> GetObjectAttributesOutput = read::attributes;
+    put_object(PutObjectInput) -> PutObjectOutput = write::put;
+    copy_object(CopyObjectInput) -> CopyObjectOutput = copy::object;
+    upload_part_copy(UploadPartCopyInput) -> UploadPartCopyOutput = copy::part;
+    delete_object(DeleteObjectInput) -> DeleteObjectOutput = delete::one;
+    delete_objects(DeleteObjectsInput) -> DeleteObjectsOutput = delete::many;
+    list_objects(ListObjectsInput) -> ListObjectsOutput = list::v1;
+    list_objects_v2(ListObjectsV2Input) -> ListObjectsV2Output = list::v2;
+    list_object_versions(ListObjectVersionsInput) -> ListObjectVersionsOutput = list::versions;
+    create_multipart_upload(CreateMultipartUploadInput) -> CreateMultipartUploadOutput = multipart::create;
+    upload_part(UploadPartInput) -> UploadPartOutput = multipart::upload;
+    list_parts(ListPartsInput) -> ListPartsOutput = multipart::list_parts;
+    list_multipart_uploads(ListMultipartUploadsInput) -> ListMultipartUploadsOutput = multipart::list_uploads;
+    complete_multipart_upload(CompleteMultipartUploadInput) -> CompleteMultipartUploadOutput = multipart::complete;
+    abort_multipart_upload(AbortMultipartUploadInput) -> AbortMultipartUploadOutput = multipart::abort;
+}

@@ -1,0 +1,128 @@
+//! Time without progress, and the socket that is closed when its reader makes none.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+/// Measures how long something has been pending without a break.
+///
+/// The timer is armed once and moved only when it fires, so that progress costs no timer work.
+#[derive(Debug)]
+pub(crate) struct IdleClock {
+    limit: Duration,
+    since: Option<Instant>,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl IdleClock {
+    pub(crate) fn new(limit: Duration) -> Self {
+        Self {
+            limit,
+            since: None,
+            timer: None,
+        }
+    }
+
+    /// There was progress: the time starts anew with the next pending poll.
+    pub(crate) fn progress(&mut self) {
+        self.since = None;
+    }
+
+    /// Called when a poll is pending; ready when it has been so for the limit, else wakes `cx` then.
+    pub(crate) fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let since = *self.since.get_or_insert_with(Instant::now);
+        let deadline = since + self.limit;
+        let timer = self
+            .timer
+            .get_or_insert_with(|| Box::pin(sleep_until(deadline)));
+        while timer.as_mut().poll(cx).is_ready() {
+            if Instant::now() >= deadline {
+                return Poll::Ready(());
+            }
+            timer.as_mut().reset(deadline);
+        }
+        Poll::Pending
+    }
+}
+
+/// A socket whose writes fail once the peer has taken nothing for a limit.
+#[derive(Debug)]
+pub(crate) struct StallGuard<S> {
+    socket: S,
+    clock: IdleClock,
+}
+
+impl<S> StallGuard<S> {
+    pub(crate) fn new(socket: S, limit: Duration) -> Self {
+        Self {
+            socket,
+            clock: IdleClock::new(limit),
+        }
+    }
+
+    fn watch<T>(
+        clock: &mut IdleClock,
+        cx: &mut Context<'_>,
+        written: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            clock.progress();
+            return written;
+        }
+        clock.poll_expired(cx).map(|()| {
+            Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                "the client takes no data",
+            ))
+        })
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for StallGuard<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_read(cx, buf)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for StallGuard<S> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let written = Pin::new(&mut this.socket).poll_write(cx, buf);
+        Self::watch(&mut this.clock, cx, written)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let written = Pin::new(&mut this.socket).poll_write_vectored(cx, bufs);
+        Self::watch(&mut this.clock, cx, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.socket.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,25 @@
+//! The S3 endpoint of Bywash: buckets of an [`bywash::Engine`] over the S3 protocol.
+//!
+//! [`serve_s3`] runs it on a listener until it is told to stop. Signatures, routing and XML are
+//! those of the `s3s` crate; conditions, ranges, listings, multipart rules, digests and limits are
+//! here.
+
+#![forbid(unsafe_code)]
+
+mod auth;
+mod body;
+mod chunked;
+pub mod config;
+mod digest;
+mod errors;
+mod front;
+mod gateway;
+mod idle;
+mod listing;
+mod meta;
+mod ops;
+mod serve;
+mod uploads;
+
+pub use config::{Credential, Limits, S3Config, TlsError, load_tls};
+pub use serve::{Drained, ServeError, serve_s3};

@@ -1,0 +1,257 @@
+//! One page of a listing: any prefix, any delimiter, keys in UTF-8 byte order.
+
+use bywash::Bucket;
+use futures::TryStreamExt;
+use futures::stream::BoxStream;
+use object_store::path::Path;
+use object_store::{ObjectMeta, ObjectStore, Result};
+
+/// How many keys below a common prefix are read over before the listing is begun anew beyond it.
+/// Origins list by pages, so the next few keys are there already.
+const READ_OVER_KEYS: usize = 128;
+/// How often a page may begin anew before the rest of the level is fetched as one listing with
+/// delimiter. That one cannot stop early, so it is not the first choice.
+const RESTARTS: usize = 8;
+/// Sorts after every character found in keys: the last private-use character.
+const LAST: char = '\u{10FFFD}';
+
+/// A line of a listing.
+#[derive(Debug)]
+pub(crate) enum Entry {
+    Object(ObjectMeta),
+    Prefix(String),
+}
+
+impl Entry {
+    fn name(&self) -> &str {
+        match self {
+            Self::Object(meta) => meta.location.as_ref(),
+            Self::Prefix(prefix) => prefix,
+        }
+    }
+}
+
+/// Where a listing goes on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum After {
+    /// After this key; the empty key is the beginning.
+    Key(String),
+    /// After every key with this prefix.
+    Prefix(String),
+}
+
+impl After {
+    /// A client's marker: a key, or a common prefix it was given.
+    pub(crate) fn marker(marker: &str, scope: &Scope<'_>) -> Self {
+        match scope.common_prefix(marker) {
+            Some(prefix) if prefix == marker => Self::Prefix(marker.to_owned()),
+            _ => Self::Key(marker.to_owned()),
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Self::Key(name) | Self::Prefix(name) => name,
+        }
+    }
+
+    fn admits(&self, name: &str) -> bool {
+        match self {
+            Self::Key(key) => name > key.as_str(),
+            Self::Prefix(prefix) => name > prefix.as_str() && !name.starts_with(prefix.as_str()),
+        }
+    }
+}
+
+/// What is listed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Scope<'a> {
+    pub(crate) prefix: &'a str,
+    /// Empty: none.
+    pub(crate) delimiter: &'a str,
+}
+
+impl<'a> Scope<'a> {
+    pub(crate) fn common_prefix<'k>(&self, key: &'k str) -> Option<&'k str> {
+        if self.delimiter.is_empty() {
+            return None;
+        }
+        let rest = key.strip_prefix(self.prefix)?;
+        let end = rest.find(self.delimiter)? + self.delimiter.len();
+        Some(&key[..self.prefix.len() + end])
+    }
+
+    /// The folder that holds every key of this prefix; `None` if no such key can exist.
+    fn folder(&self) -> Option<Option<Path>> {
+        match self.prefix.rsplit_once('/') {
+            None => Some(None),
+            Some((folder, _)) => Path::parse(folder)
+                .ok()
+                .filter(|path| path.as_ref() == folder && !folder.is_empty())
+                .map(Some),
+        }
+    }
+}
+
+/// A page of a listing, and where the next one begins.
+#[derive(Debug)]
+pub(crate) struct Page {
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) next: Option<After>,
+}
+
+struct Walk<'a> {
+    bucket: &'a Bucket,
+    scope: Scope<'a>,
+    folder: Option<Path>,
+    after: After,
+    max: usize,
+    entries: Vec<Entry>,
+}
+
+/// Lists at most `max` entries of `scope` after `after`.
+pub(crate) async fn page(
+    bucket: &Bucket,
+    scope: Scope<'_>,
+    after: After,
+    max: usize,
+) -> Result<Page> {
+    let Some(folder) = scope.folder().filter(|_| max > 0) else {
+        return Ok(Page {
+            entries: Vec::new(),
+            next: None,
+        });
+    };
+    let mut walk = Walk {
+        bucket,
+        scope,
+        folder,
+        after,
+        max,
+        entries: Vec::new(),
+    };
+    let mut restarts = 0;
+    let more = loop {
+        match walk.read().await? {
+            Read::End => break false,
+            Read::Full => break true,
+            Read::Restart if restarts < RESTARTS || scope.delimiter != "/" => restarts += 1,
+            Read::Restart => break walk.read_level().await?,
+        }
+    };
+    Ok(Page {
+        entries: walk.entries,
+        next: more.then_some(walk.after),
+    })
+}
+
+enum Read {
+    /// There is no more.
+    End,
+    /// There is more than fits the page.
+    Full,
+    /// Much lies below the last common prefix: go on beyond it.
+    Restart,
+}
+
+impl Walk<'_> {
+    fn open(&self) -> BoxStream<'static, Result<ObjectMeta>> {
+        let beyond = match &self.after {
+            After::Prefix(prefix) => format!("{prefix}{LAST}"),
+            After::Key(key) if key.as_str() >= self.scope.prefix => key.clone(),
+            After::Key(_) => before(self.scope.prefix),
+        };
+        // An offset only saves reading; what it lets through is compared again. It must not be
+        // beyond what was meant, which is what a path without its leading `/` would be.
+        let offset = Path::parse(&beyond)
+            .ok()
+            .filter(|path| !path.is_root() && path.as_ref() <= beyond.as_str());
+        match offset {
+            Some(offset) => self.bucket.list_with_offset(self.folder.as_ref(), &offset),
+            None => self.bucket.list(self.folder.as_ref()),
+        }
+    }
+
+    async fn read(&mut self) -> Result<Read> {
+        let mut keys = self.open();
+        let mut read_over = 0;
+        while let Some(meta) = keys.try_next().await? {
+            let key = meta.location.as_ref();
+            if !key.starts_with(self.scope.prefix) {
+                if key > self.scope.prefix {
+                    return Ok(Read::End);
+                }
+                continue;
+            }
+            if !self.after.admits(key) {
+                read_over += 1;
+                if read_over > READ_OVER_KEYS
+                    && matches!(&self.after, After::Prefix(prefix) if key.starts_with(prefix))
+                {
+                    return Ok(Read::Restart);
+                }
+                continue;
+            }
+            read_over = 0;
+            let entry = match self.scope.common_prefix(key) {
+                Some(prefix) => Entry::Prefix(prefix.to_owned()),
+                None => Entry::Object(meta),
+            };
+            if !self.push(entry) {
+                return Ok(Read::Full);
+            }
+        }
+        Ok(Read::End)
+    }
+
+    /// Takes the rest of the level from one listing with delimiter; true if the page is full.
+    async fn read_level(&mut self) -> Result<bool> {
+        let level = self
+            .bucket
+            .list_with_delimiter(self.folder.as_ref())
+            .await?;
+        let prefixes = level
+            .common_prefixes
+            .iter()
+            .map(|path| Entry::Prefix(format!("{path}/")));
+        let mut entries: Vec<Entry> = prefixes
+            .chain(level.objects.into_iter().map(Entry::Object))
+            .collect();
+        entries.retain(|entry| {
+            entry.name().starts_with(self.scope.prefix) && self.after.admits(entry.name())
+        });
+        entries.sort_unstable_by(|a, b| a.name().cmp(b.name()));
+        for entry in entries {
+            if !self.push(entry) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// False if there is no room.
+    fn push(&mut self, entry: Entry) -> bool {
+        if self.entries.len() == self.max {
+            return false;
+        }
+        self.after = match &entry {
+            Entry::Object(meta) => After::Key(meta.location.to_string()),
+            Entry::Prefix(prefix) => After::Prefix(prefix.clone()),
+        };
+        self.entries.push(entry);
+        true
+    }
+}
+
+/// A string before every key with `prefix`, and after most keys without; empty if there is none.
+fn before(prefix: &str) -> String {
+    let mut chars = prefix.chars();
+    let last = chars.next_back();
+    match last.and_then(|last| char::from_u32(u32::from(last) - 1)) {
+        Some(previous) => format!("{}{previous}{LAST}", chars.as_str()),
+        None => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

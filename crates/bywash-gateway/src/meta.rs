@@ -1,0 +1,373 @@
+//! Keys, ETags, times, attributes and conditions, between HTTP and the engine.
+
+use std::time::SystemTime;
+
+use bywash::ReadInfo;
+use chrono::{DateTime, Utc};
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use object_store::path::Path;
+use object_store::{Attribute, Attributes, GetResult, ObjectMeta};
+use s3s::dto::{ETag, Metadata, Timestamp};
+use s3s::{S3ErrorCode, S3Result};
+
+use crate::digest::{Algorithm, Checksum, announce};
+use crate::errors::{Doing, fault, not_implemented, precondition_failed};
+
+/// The longest key in bytes, as in S3.
+const KEY_BYTES: usize = 1024;
+/// All user metadata of an object in bytes, names and values, as in S3.
+const METADATA_BYTES: usize = 2048;
+/// User metadata of this prefix is ours.
+const RESERVED: &str = "bywash-";
+const CHECKSUM: &str = "bywash-checksum-";
+/// The Expires header, for which `object_store` has no attribute.
+const EXPIRES: &str = "bywash-expires";
+const USER_METADATA: &str = "x-amz-meta-";
+
+/// The path of a key, or why it cannot be stored unchanged.
+pub(crate) fn path_of(key: &str) -> S3Result<Path> {
+    if key.len() > KEY_BYTES {
+        let message = format!("The key has {} bytes, more than {KEY_BYTES}.", key.len());
+        return Err(fault(S3ErrorCode::KeyTooLongError, message));
+    }
+    let reason = match Path::parse(key) {
+        Ok(path) if path.as_ref() == key && !key.is_empty() => return Ok(path),
+        Ok(_) => "it begins or ends with `/`".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    Err(fault(
+        S3ErrorCode::InvalidArgument,
+        format!("The key {key:?} cannot be stored here: {reason}."),
+    ))
+}
+
+/// Whether `key` ends with `/`, but could be stored otherwise. Such a key is never stored here, so
+/// it is absent rather than wrong: clients probe for `folder/` before they list a folder.
+pub(crate) fn is_folder_marker(key: &str) -> bool {
+    key.len() <= KEY_BYTES
+        && key
+            .strip_suffix('/')
+            .is_some_and(|rest| path_of(rest).is_ok())
+}
+
+/// Only the version `null` exists.
+pub(crate) fn check_version(version: Option<&str>, key: &str) -> S3Result<()> {
+    match version {
+        None | Some("null" | "") => Ok(()),
+        Some(other) => {
+            let message =
+                format!("The key {key} has no version {other}; its only version is `null`.");
+            Err(fault(S3ErrorCode::NoSuchVersion, message))
+        }
+    }
+}
+
+/// An ETag without its quotes; some origins have them and some do not.
+pub(crate) fn bare(e_tag: &str) -> &str {
+    let e_tag = e_tag.trim();
+    let e_tag = e_tag.strip_prefix("W/").unwrap_or(e_tag);
+    e_tag
+        .strip_prefix('"')
+        .and_then(|rest| rest.strip_suffix('"'))
+        .unwrap_or(e_tag)
+}
+
+/// An ETag as clients see it.
+pub(crate) fn e_tag(stored: &str) -> ETag {
+    let value = bare(stored).to_owned();
+    if stored.starts_with("W/") {
+        ETag::Weak(value)
+    } else {
+        ETag::Strong(value)
+    }
+}
+
+/// A client's ETag as the origin that gave `known` writes it.
+pub(crate) fn e_tag_like(known: &str, value: &str) -> String {
+    if known.ends_with('"') {
+        format!("\"{}\"", bare(value))
+    } else {
+        bare(value).to_owned()
+    }
+}
+
+pub(crate) fn timestamp(time: DateTime<Utc>) -> Timestamp {
+    Timestamp::from(SystemTime::from(time))
+}
+
+pub(crate) fn text<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
+    headers
+        .get(name)
+        .and_then(|value| value.to_str().ok())
+        .filter(|value| !value.is_empty())
+}
+
+fn date(headers: &HeaderMap, name: &str) -> Option<DateTime<Utc>> {
+    text(headers, name)
+        .and_then(|value| DateTime::parse_from_rfc2822(value).ok())
+        .map(DateTime::into)
+}
+
+/// The conditions of a read, or of the source of a copy.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Conditions {
+    if_match: Option<String>,
+    if_none_match: Option<String>,
+    modified_since: Option<DateTime<Utc>>,
+    unmodified_since: Option<DateTime<Utc>>,
+}
+
+/// How a condition fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unmet {
+    NotModified,
+    Failed,
+}
+
+impl Conditions {
+    /// `prefix`: empty, or `x-amz-copy-source-`.
+    pub(crate) fn from_headers(headers: &HeaderMap, prefix: &str) -> Self {
+        let name = |rest: &str| format!("{prefix}{rest}");
+        Self {
+            if_match: text(headers, &name("if-match")).map(str::to_owned),
+            if_none_match: text(headers, &name("if-none-match")).map(str::to_owned),
+            modified_since: date(headers, &name("if-modified-since")),
+            unmodified_since: date(headers, &name("if-unmodified-since")),
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Precedence as in RFC 9110, section 13.2.2. Dates compare by whole seconds, as HTTP has them.
+    pub(crate) fn check(&self, meta: &ObjectMeta) -> Result<(), Unmet> {
+        let current = meta.e_tag.as_deref().map(bare);
+        let names =
+            |list: &str| list == "*" || list.split(',').any(|tag| Some(bare(tag)) == current);
+        let changed = meta.last_modified.timestamp();
+        match (&self.if_match, self.unmodified_since) {
+            (Some(list), _) if !names(list) => return Err(Unmet::Failed),
+            (None, Some(date)) if changed > date.timestamp() => return Err(Unmet::Failed),
+            _ => {}
+        }
+        match (&self.if_none_match, self.modified_since) {
+            (Some(list), _) if names(list) => Err(Unmet::NotModified),
+            (None, Some(date)) if changed <= date.timestamp() => Err(Unmet::NotModified),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks the conditions on a copy's source, where every failure is PreconditionFailed.
+    pub(crate) fn check_source(&self, doing: Doing<'_>, meta: &ObjectMeta) -> S3Result<()> {
+        self.check(meta).map_err(|_| precondition_failed(doing))
+    }
+}
+
+/// Headers of a write whose meaning this endpoint does not implement.
+const UNSUPPORTED: [&str; 17] = [
+    "x-amz-tagging",
+    "x-amz-server-side-encryption",
+    "x-amz-server-side-encryption-aws-kms-key-id",
+    "x-amz-server-side-encryption-context",
+    "x-amz-server-side-encryption-bucket-key-enabled",
+    "x-amz-server-side-encryption-customer-algorithm",
+    "x-amz-copy-source-server-side-encryption-customer-algorithm",
+    "x-amz-object-lock-mode",
+    "x-amz-object-lock-retain-until-date",
+    "x-amz-object-lock-legal-hold",
+    "x-amz-website-redirect-location",
+    "x-amz-write-offset-bytes",
+    "x-amz-grant-full-control",
+    "x-amz-grant-read",
+    "x-amz-grant-read-acp",
+    "x-amz-grant-write",
+    "x-amz-grant-write-acp",
+];
+
+/// Refuses what would otherwise be silently left out.
+pub(crate) fn refuse_unsupported(headers: &HeaderMap) -> S3Result<()> {
+    if let Some(name) = UNSUPPORTED
+        .into_iter()
+        .find(|name| text(headers, name).is_some())
+    {
+        return Err(not_implemented(format!(
+            "The header {name} is not supported here; leave it out."
+        )));
+    }
+    // The owner has full control in any case, which is all these two say.
+    match text(headers, "x-amz-acl") {
+        None | Some("private" | "bucket-owner-full-control") => {}
+        Some(other) => {
+            return Err(not_implemented(format!(
+                "The ACL {other} is not supported here; leave it out."
+            )));
+        }
+    }
+    match text(headers, "x-amz-storage-class") {
+        None | Some("STANDARD") => Ok(()),
+        Some(other) => {
+            let message = format!("The storage class {other} does not exist here; use STANDARD.");
+            Err(fault(S3ErrorCode::InvalidStorageClass, message))
+        }
+    }
+}
+
+const CONTENT_HEADERS: [(HeaderName, Attribute); 5] = [
+    (header::CONTENT_TYPE, Attribute::ContentType),
+    (header::CACHE_CONTROL, Attribute::CacheControl),
+    (header::CONTENT_DISPOSITION, Attribute::ContentDisposition),
+    (header::CONTENT_LANGUAGE, Attribute::ContentLanguage),
+    (header::CONTENT_ENCODING, Attribute::ContentEncoding),
+];
+
+fn metadata(name: impl Into<String>) -> Attribute {
+    Attribute::Metadata(name.into().into())
+}
+
+/// The attributes a write asks for.
+pub(crate) fn attributes_of(headers: &HeaderMap) -> S3Result<Attributes> {
+    let mut attributes = Attributes::new();
+    for (name, attribute) in CONTENT_HEADERS {
+        let Some(value) = text(headers, name.as_str()) else {
+            continue;
+        };
+        // aws-chunked is the coding of the request, not of the object.
+        let codings = value
+            .split(',')
+            .map(str::trim)
+            .filter(|coding| !coding.eq_ignore_ascii_case("aws-chunked"));
+        let value = if name == header::CONTENT_ENCODING {
+            codings.collect::<Vec<_>>().join(",")
+        } else {
+            value.to_owned()
+        };
+        if !value.is_empty() {
+            attributes.insert(attribute, value.into());
+        }
+    }
+    if let Some(value) = text(headers, header::EXPIRES.as_str()) {
+        attributes.insert(metadata(EXPIRES), value.to_owned().into());
+    }
+    let mut total = 0;
+    for (name, value) in headers {
+        let Some(name) = name
+            .as_str()
+            .strip_prefix(USER_METADATA)
+            .filter(|name| !name.is_empty())
+        else {
+            continue;
+        };
+        if name.starts_with(RESERVED) {
+            let message =
+                format!("Metadata names that begin with {RESERVED} are reserved; rename {name}.");
+            return Err(fault(S3ErrorCode::InvalidArgument, message));
+        }
+        // As it came: a value that is not ASCII comes encoded (RFC 2047) and is kept so.
+        let Ok(value) = std::str::from_utf8(value.as_bytes()) else {
+            let message = format!("The metadata {name} is neither ASCII nor UTF-8.");
+            return Err(fault(S3ErrorCode::InvalidArgument, message));
+        };
+        total += name.len() + value.len();
+        attributes.insert(metadata(name), value.to_owned().into());
+    }
+    if total > METADATA_BYTES {
+        let message =
+            format!("The object's metadata has {total} bytes, more than {METADATA_BYTES}.");
+        return Err(fault(S3ErrorCode::MetadataTooLarge, message));
+    }
+    Ok(attributes)
+}
+
+/// Adds a checksum to what is kept of an object.
+pub(crate) fn keep_checksum(attributes: &mut Attributes, checksum: &Checksum) {
+    let name = format!(
+        "{CHECKSUM}{}",
+        checksum.algorithm.name().to_ascii_lowercase()
+    );
+    attributes.insert(metadata(name), checksum.value.clone().into());
+}
+
+/// The checksum kept of an object.
+pub(crate) fn kept_checksum(attributes: &Attributes) -> Option<Checksum> {
+    attributes.iter().find_map(|(attribute, value)| {
+        let Attribute::Metadata(name) = attribute else {
+            return None;
+        };
+        let algorithm = Algorithm::by_name(name.strip_prefix(CHECKSUM)?)?;
+        Some(Checksum {
+            algorithm,
+            value: value.to_string(),
+        })
+    })
+}
+
+/// The user metadata among `attributes`.
+pub(crate) fn user_metadata(attributes: &Attributes) -> Option<Metadata> {
+    let mut found = Metadata::new();
+    for (attribute, value) in attributes {
+        if let Attribute::Metadata(name) = attribute
+            && !name.starts_with(RESERVED)
+        {
+            found.insert(name.to_string(), value.to_string());
+        }
+    }
+    Some(found).filter(|found| !found.is_empty())
+}
+
+/// Response headers about an object: content headers, ETag, dates, how it was read.
+pub(crate) fn object_headers(result: &GetResult, with_checksum: bool) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    let mut put = |name: HeaderName, value: &str| {
+        // What an origin keeps may not be fit for a header; then there is none.
+        if let Ok(value) = HeaderValue::from_str(value) {
+            headers.insert(name, value);
+        }
+    };
+    put(header::CONTENT_TYPE, "binary/octet-stream");
+    for (name, attribute) in CONTENT_HEADERS {
+        if let Some(value) = result.attributes.get(&attribute) {
+            put(name, value);
+        }
+    }
+    if let Some(value) = result.attributes.get(&metadata(EXPIRES)) {
+        put(header::EXPIRES, value);
+    }
+    if let Some(info) = result.extensions.get::<ReadInfo>() {
+        put(
+            HeaderName::from_static("x-bywash-cache"),
+            &info.outcome.to_string(),
+        );
+        put(HeaderName::from_static("x-bywash-version"), &info.version);
+    }
+    put(header::ACCEPT_RANGES, "bytes");
+    let validators = validators(&result.meta);
+    headers.extend(validators);
+    if with_checksum && let Some(checksum) = kept_checksum(&result.attributes) {
+        announce(&mut headers, &checksum);
+    }
+    headers
+}
+
+/// ETag and Last-Modified.
+pub(crate) fn validators(meta: &ObjectMeta) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    if let Some(value) = meta
+        .e_tag
+        .as_deref()
+        .and_then(|found| e_tag(found).to_http_header().ok())
+    {
+        headers.insert(header::ETAG, value);
+    }
+    let date = meta
+        .last_modified
+        .format("%a, %d %b %Y %H:%M:%S GMT")
+        .to_string();
+    if let Ok(value) = HeaderValue::try_from(date) {
+        headers.insert(header::LAST_MODIFIED, value);
+    }
+    headers
+}
+
+#[cfg(test)]
+mod tests;

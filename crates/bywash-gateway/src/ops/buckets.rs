@@ -1,0 +1,128 @@
+//! Buckets: list, create, head, delete, location.
+
+use s3s::dto::*;
+use s3s::{S3Request, S3Response, S3Result};
+
+use crate::errors::{Doing, from_engine, no_such_bucket, not_implemented};
+use crate::gateway::Gateway;
+use crate::meta::{refuse_unsupported, timestamp};
+
+/// The region that S3 names by saying nothing.
+const DEFAULT_REGION: &str = "us-east-1";
+/// Who owns everything here; there are no accounts.
+const OWNER: &str = "bywash";
+
+pub(crate) fn owner() -> Owner {
+    Owner {
+        id: Some(OWNER.to_owned()),
+        display_name: Some(OWNER.to_owned()),
+    }
+}
+
+pub(crate) async fn list(
+    gateway: &Gateway,
+    request: S3Request<ListBucketsInput>,
+) -> S3Result<S3Response<ListBucketsOutput>> {
+    let input = request.input;
+    let prefix = input.prefix.as_deref().unwrap_or_default();
+    let after = input.continuation_token.as_deref().unwrap_or_default();
+    let mut found = gateway.engine.buckets();
+    found.retain(|bucket| bucket.name.starts_with(prefix) && bucket.name.as_str() > after);
+    let max = input
+        .max_buckets
+        .and_then(|max| usize::try_from(max).ok())
+        .unwrap_or(usize::MAX);
+    let more = found.len() > max;
+    found.truncate(max);
+    let continuation_token = found
+        .last()
+        .filter(|_| more)
+        .map(|bucket| bucket.name.clone());
+    let bucket = |info: bywash::BucketInfo| Bucket {
+        bucket_region: Some(gateway.region.to_string()),
+        creation_date: Some(timestamp(info.created)),
+        name: Some(info.name),
+    };
+    Ok(S3Response::new(ListBucketsOutput {
+        buckets: Some(found.into_iter().map(bucket).collect()),
+        continuation_token,
+        owner: Some(owner()),
+        prefix: input.prefix,
+    }))
+}
+
+pub(crate) async fn create(
+    gateway: &Gateway,
+    request: S3Request<CreateBucketInput>,
+) -> S3Result<S3Response<CreateBucketOutput>> {
+    let input = request.input;
+    refuse_unsupported(&request.headers)?;
+    if input.object_lock_enabled_for_bucket == Some(true) {
+        return Err(not_implemented(
+            "Object lock is not supported here; create the bucket without it.",
+        ));
+    }
+    let doing = Doing {
+        operation: "create bucket",
+        bucket: &input.bucket,
+        key: "",
+    };
+    gateway
+        .engine
+        .create_bucket(&input.bucket)
+        .map_err(|error| from_engine(doing, &error))?;
+    Ok(S3Response::new(CreateBucketOutput {
+        location: Some(format!("/{}", input.bucket)),
+    }))
+}
+
+pub(crate) async fn head(
+    gateway: &Gateway,
+    request: S3Request<HeadBucketInput>,
+) -> S3Result<S3Response<HeadBucketOutput>> {
+    gateway.bucket(&request.input.bucket)?;
+    let bucket_region = Some(gateway.region.to_string());
+    Ok(S3Response::new(HeadBucketOutput {
+        bucket_region,
+        ..Default::default()
+    }))
+}
+
+pub(crate) async fn delete(
+    gateway: &Gateway,
+    request: S3Request<DeleteBucketInput>,
+) -> S3Result<S3Response<DeleteBucketOutput>> {
+    let name = request.input.bucket;
+    let bucket = gateway
+        .engine
+        .bucket(&name)
+        .ok_or_else(|| no_such_bucket(&name))?;
+    let doing = Doing {
+        operation: "delete bucket",
+        bucket: &name,
+        key: "",
+    };
+    gateway
+        .engine
+        .delete_bucket(&name)
+        .await
+        .map_err(|error| from_engine(doing, &error))?;
+    drop(bucket);
+    for upload in gateway.uploads.of_bucket(&name) {
+        gateway.uploads.remove(&upload);
+    }
+    Ok(S3Response::new(DeleteBucketOutput {}))
+}
+
+pub(crate) async fn location(
+    gateway: &Gateway,
+    request: S3Request<GetBucketLocationInput>,
+) -> S3Result<S3Response<GetBucketLocationOutput>> {
+    gateway.bucket(&request.input.bucket)?;
+    let region = gateway.region.to_string();
+    let location_constraint =
+        (region != DEFAULT_REGION).then(|| BucketLocationConstraint::from(region));
+    Ok(S3Response::new(GetBucketLocationOutput {
+        location_constraint,
+    }))
+}

@@ -1,0 +1,253 @@
+//! CopyObject and UploadPartCopy.
+
+use std::ops::Range;
+
+use bywash::{Bucket, PutStreamOptions};
+use chrono::Utc;
+use http::HeaderMap;
+use object_store::path::Path;
+use object_store::{
+    Attributes, CopyOptions, Error as StoreError, GetOptions, GetRange, GetResult, ObjectMeta,
+    ObjectStore, ObjectStoreExt, PutMode,
+};
+use s3s::dto::*;
+use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
+
+use super::read::readable_path;
+use super::write::put_mode;
+use crate::errors::{Doing, fault, from_store, invalid_range, not_implemented};
+use crate::gateway::Gateway;
+use crate::meta::{
+    Conditions, attributes_of, check_version, e_tag, keep_checksum, kept_checksum, path_of,
+    refuse_unsupported, timestamp,
+};
+use crate::uploads::{Part, UploadName, part_number};
+
+/// Where a copy comes from, looked up and allowed by its conditions.
+struct Source {
+    bucket: Bucket,
+    key: String,
+    path: Path,
+    meta: ObjectMeta,
+    attributes: Attributes,
+}
+
+impl Source {
+    async fn find(gateway: &Gateway, source: &CopySource, headers: &HeaderMap) -> S3Result<Self> {
+        let CopySource::Bucket {
+            bucket,
+            key,
+            version_id,
+        } = source
+        else {
+            return Err(not_implemented(
+                "A copy source is /bucket/key here, not an ARN.",
+            ));
+        };
+        let doing = Doing {
+            operation: "copy from",
+            bucket,
+            key,
+        };
+        let handle = gateway.bucket(bucket)?;
+        let path = readable_path(doing)?;
+        check_version(version_id.as_deref(), key)?;
+        let options = GetOptions {
+            head: true,
+            ..GetOptions::default()
+        };
+        let found = handle
+            .get_opts(&path, options)
+            .await
+            .map_err(|error| from_store(doing, &error))?;
+        Conditions::from_headers(headers, "x-amz-copy-source-").check_source(doing, &found.meta)?;
+        Ok(Self {
+            bucket: handle,
+            key: key.to_string(),
+            path,
+            meta: found.meta,
+            attributes: found.attributes,
+        })
+    }
+
+    fn doing(&self) -> Doing<'_> {
+        Doing {
+            operation: "copy from",
+            bucket: self.bucket.name(),
+            key: &self.key,
+        }
+    }
+
+    /// Reads the version that was found, and no other.
+    async fn read(&self, range: Option<Range<u64>>) -> S3Result<GetResult> {
+        let options = GetOptions {
+            if_match: self.meta.e_tag.clone(),
+            range: range.map(GetRange::Bounded),
+            ..GetOptions::default()
+        };
+        self.bucket
+            .get_opts(&self.path, options)
+            .await
+            .map_err(|error| from_store(self.doing(), &error))
+    }
+}
+
+/// The attributes of the copy, and whether they are those of the source.
+fn copied_attributes(
+    input: &CopyObjectInput,
+    headers: &HeaderMap,
+    source: &Source,
+) -> S3Result<(Attributes, bool)> {
+    let directive = input
+        .metadata_directive
+        .as_ref()
+        .map(MetadataDirective::as_str);
+    match directive {
+        None | Some(MetadataDirective::COPY) => Ok((source.attributes.clone(), true)),
+        Some(MetadataDirective::REPLACE) => {
+            let mut attributes = attributes_of(headers)?;
+            if let Some(checksum) = kept_checksum(&source.attributes) {
+                keep_checksum(&mut attributes, &checksum);
+            }
+            Ok((attributes, false))
+        }
+        Some(other) => {
+            let message = format!("The metadata directive is COPY or REPLACE, not {other}.");
+            Err(fault(S3ErrorCode::InvalidArgument, message))
+        }
+    }
+}
+
+pub(crate) async fn object(
+    gateway: &Gateway,
+    request: S3Request<CopyObjectInput>,
+) -> S3Result<S3Response<CopyObjectOutput>> {
+    let S3Request { input, headers, .. } = request;
+    let doing = Doing {
+        operation: "copy to",
+        bucket: &input.bucket,
+        key: &input.key,
+    };
+    let bucket = gateway.bucket(doing.bucket)?;
+    let path = path_of(doing.key)?;
+    refuse_unsupported(&headers)?;
+    let source = Source::find(gateway, &input.copy_source, &headers).await?;
+    let (attributes, same) = copied_attributes(&input, &headers, &source)?;
+    let within = source.bucket.name() == bucket.name();
+    if within && source.path == path && same {
+        let message = "This copy request is illegal because it is trying to copy an object to itself without changing \
+                       its metadata; give x-amz-metadata-directive: REPLACE.";
+        return Err(fault(S3ErrorCode::InvalidRequest, message));
+    }
+    let mode = put_mode(&bucket, &path, &headers, doing).await?;
+    let by_origin = within && same && matches!(mode, PutMode::Overwrite);
+    if !(by_origin && copy_by_origin(&bucket, &source.path, &path, doing).await?) {
+        let body = source.read(None).await?;
+        let length = Some(body.meta.size);
+        let options = PutStreamOptions {
+            mode,
+            attributes,
+            late_attributes: None,
+            length,
+        };
+        let written = bucket.put_stream(&path, options, body.into_stream()).await;
+        written.map_err(|error| from_store(doing, &error))?;
+    }
+    let meta = bucket
+        .head(&path)
+        .await
+        .map_err(|error| from_store(doing, &error))?;
+    let result = CopyObjectResult {
+        e_tag: meta.e_tag.as_deref().map(e_tag),
+        last_modified: Some(timestamp(meta.last_modified)),
+        ..Default::default()
+    };
+    Ok(S3Response::new(CopyObjectOutput {
+        copy_object_result: Some(result),
+        ..Default::default()
+    }))
+}
+
+/// Lets the origin copy; false if it cannot.
+async fn copy_by_origin(
+    bucket: &Bucket,
+    from: &Path,
+    to: &Path,
+    doing: Doing<'_>,
+) -> S3Result<bool> {
+    match bucket.copy_opts(from, to, CopyOptions::default()).await {
+        Ok(()) => Ok(true),
+        Err(StoreError::NotSupported { .. } | StoreError::NotImplemented { .. }) => Ok(false),
+        Err(error) => Err(from_store(doing, &error)),
+    }
+}
+
+/// The bytes of `bytes=FIRST-LAST`, the only form a part copy takes.
+fn source_range(value: &str, size: u64, doing: Doing<'_>) -> S3Result<Range<u64>> {
+    let Ok(s3s::dto::Range::Int {
+        first,
+        last: Some(last),
+    }) = s3s::dto::Range::parse(value)
+    else {
+        let message = format!("The x-amz-copy-source-range is bytes=FIRST-LAST, not {value}.");
+        return Err(fault(S3ErrorCode::InvalidArgument, message));
+    };
+    if last >= size {
+        return Err(invalid_range(doing, size));
+    }
+    Ok(first..last + 1)
+}
+
+pub(crate) async fn part(
+    gateway: &Gateway,
+    request: S3Request<UploadPartCopyInput>,
+) -> S3Result<S3Response<UploadPartCopyOutput>> {
+    let S3Request { input, headers, .. } = request;
+    let doing = Doing {
+        operation: "copy to part of",
+        bucket: &input.bucket,
+        key: &input.key,
+    };
+    let bucket = gateway.bucket(doing.bucket)?;
+    let path = path_of(doing.key)?;
+    refuse_unsupported(&headers)?;
+    let number = part_number(input.part_number)?;
+    let name = UploadName {
+        bucket: input.bucket.clone(),
+        key: input.key.clone(),
+        id: input.upload_id.clone(),
+    };
+    gateway.uploads.check_open(&name)?;
+    let source = Source::find(gateway, &input.copy_source, &headers).await?;
+    let size = source.meta.size;
+    let range = match &input.copy_source_range {
+        Some(value) => Some(source_range(value, size, source.doing())?),
+        None => None,
+    };
+    let length = range.as_ref().map_or(size, |range| range.end - range.start);
+    let body = source.read(range).await?.into_stream();
+    let stored = bucket
+        .put_part(&path, &name.id, number, length, body)
+        .await
+        .map_err(|error| from_store(doing, &error))?;
+    let modified = Utc::now();
+    let result = CopyPartResult {
+        e_tag: Some(e_tag(&stored)),
+        last_modified: Some(timestamp(modified)),
+        ..Default::default()
+    };
+    gateway.uploads.add_part(
+        &name,
+        number,
+        Part {
+            e_tag: stored,
+            size: length,
+            checksum: None,
+            modified,
+        },
+    )?;
+    Ok(S3Response::new(UploadPartCopyOutput {
+        copy_part_result: Some(result),
+        ..Default::default()
+    }))
+}

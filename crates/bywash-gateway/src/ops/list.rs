@@ -1,0 +1,283 @@
+//! ListObjects, ListObjectsV2, ListObjectVersions.
+
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use object_store::ObjectMeta;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use s3s::dto::*;
+use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
+
+use super::buckets::owner;
+use crate::errors::{Doing, fault, from_store, not_implemented};
+use crate::gateway::Gateway;
+use crate::listing::{self, After, Entry, Page, Scope};
+use crate::meta::{e_tag, timestamp};
+
+/// The most entries of a page, as in S3.
+const KEYS: i32 = 1000;
+/// What `encoding-type=url` leaves as it is.
+const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'.')
+    .remove(b'~')
+    .remove(b'/');
+
+/// How names are written in an answer.
+#[derive(Clone, Copy)]
+pub(super) struct Encoding {
+    url: bool,
+}
+
+impl Encoding {
+    pub(super) fn new(asked: Option<&EncodingType>) -> S3Result<Self> {
+        match asked.map(EncodingType::as_str) {
+            None => Ok(Self { url: false }),
+            Some(EncodingType::URL) => Ok(Self { url: true }),
+            Some(other) => {
+                let message = format!("The encoding-type is url or absent, not {other}.");
+                Err(fault(S3ErrorCode::InvalidArgument, message))
+            }
+        }
+    }
+
+    pub(super) fn write(self, name: &str) -> String {
+        if self.url {
+            utf8_percent_encode(name, PLAIN).to_string()
+        } else {
+            name.to_owned()
+        }
+    }
+
+    pub(super) fn option(self, name: Option<&str>) -> Option<String> {
+        name.filter(|name| !name.is_empty())
+            .map(|name| self.write(name))
+    }
+}
+
+/// The page size asked for.
+pub(super) fn page_size(name: &str, asked: Option<i32>) -> S3Result<i32> {
+    match asked {
+        None => Ok(KEYS),
+        Some(asked) if asked >= 0 => Ok(asked.min(KEYS)),
+        Some(asked) => {
+            let message = format!("The parameter {name} is 0 or more, not {asked}.");
+            Err(fault(S3ErrorCode::InvalidArgument, message))
+        }
+    }
+}
+
+/// A page of one bucket.
+async fn page(
+    gateway: &Gateway,
+    bucket: &str,
+    scope: Scope<'_>,
+    after: After,
+    max: i32,
+) -> S3Result<Page> {
+    let doing = Doing {
+        operation: "list",
+        bucket,
+        key: scope.prefix,
+    };
+    let handle = gateway.bucket(bucket)?;
+    let max = usize::try_from(max).unwrap_or_default();
+    listing::page(&handle, scope, after, max)
+        .await
+        .map_err(|error| from_store(doing, &error))
+}
+
+/// Objects and common prefixes of a page, apart.
+fn split<T>(
+    page: Page,
+    encoding: Encoding,
+    object: impl Fn(ObjectMeta) -> T,
+) -> (Vec<T>, Vec<CommonPrefix>) {
+    let (mut objects, mut prefixes) = (Vec::new(), Vec::new());
+    for entry in page.entries {
+        match entry {
+            Entry::Object(meta) => objects.push(object(meta)),
+            Entry::Prefix(prefix) => prefixes.push(CommonPrefix {
+                prefix: Some(encoding.write(&prefix)),
+            }),
+        }
+    }
+    (objects, prefixes)
+}
+
+fn object(meta: &ObjectMeta, encoding: Encoding, with_owner: bool) -> Object {
+    Object {
+        key: Some(encoding.write(meta.location.as_ref())),
+        e_tag: meta.e_tag.as_deref().map(e_tag),
+        last_modified: Some(timestamp(meta.last_modified)),
+        size: i64::try_from(meta.size).ok(),
+        storage_class: Some(ObjectStorageClass::from_static(
+            ObjectStorageClass::STANDARD,
+        )),
+        owner: with_owner.then(owner),
+        ..Default::default()
+    }
+}
+
+pub(crate) async fn v1(
+    gateway: &Gateway,
+    request: S3Request<ListObjectsInput>,
+) -> S3Result<S3Response<ListObjectsOutput>> {
+    let input = request.input;
+    let encoding = Encoding::new(input.encoding_type.as_ref())?;
+    let max = page_size("max-keys", input.max_keys)?;
+    let scope = Scope {
+        prefix: input.prefix.as_deref().unwrap_or_default(),
+        delimiter: input.delimiter.as_deref().unwrap_or_default(),
+    };
+    let marker = input.marker.as_deref().unwrap_or_default();
+    let page = page(
+        gateway,
+        &input.bucket,
+        scope,
+        After::marker(marker, &scope),
+        max,
+    )
+    .await?;
+    let next_marker = page.next.as_ref().map(|next| encoding.write(next.name()));
+    let (contents, prefixes) = split(page, encoding, |meta| object(&meta, encoding, true));
+    Ok(S3Response::new(ListObjectsOutput {
+        prefix: Some(encoding.write(scope.prefix)),
+        delimiter: encoding.option(input.delimiter.as_deref()),
+        marker: Some(encoding.write(marker)),
+        max_keys: Some(max),
+        is_truncated: Some(next_marker.is_some()),
+        next_marker,
+        contents: Some(contents),
+        common_prefixes: Some(prefixes),
+        encoding_type: input.encoding_type,
+        name: Some(input.bucket),
+        ..Default::default()
+    }))
+}
+
+/// A continuation token: opaque to clients, so that a key and a prefix stay apart.
+fn token(after: &After) -> String {
+    let kind = match after {
+        After::Key(_) => 'k',
+        After::Prefix(_) => 'p',
+    };
+    BASE64_URL_SAFE_NO_PAD.encode(format!("{kind}{}", after.name()))
+}
+
+fn from_token(token: &str) -> S3Result<After> {
+    let text = BASE64_URL_SAFE_NO_PAD
+        .decode(token)
+        .ok()
+        .and_then(|bytes| String::from_utf8(bytes).ok());
+    match text
+        .as_deref()
+        .map(|text| (text.strip_prefix('k'), text.strip_prefix('p')))
+    {
+        Some((Some(key), _)) => Ok(After::Key(key.to_owned())),
+        Some((_, Some(prefix))) => Ok(After::Prefix(prefix.to_owned())),
+        _ => {
+            let message =
+                "The continuation token is not one of this endpoint's; begin the listing anew.";
+            Err(fault(S3ErrorCode::InvalidArgument, message))
+        }
+    }
+}
+
+pub(crate) async fn v2(
+    gateway: &Gateway,
+    request: S3Request<ListObjectsV2Input>,
+) -> S3Result<S3Response<ListObjectsV2Output>> {
+    let input = request.input;
+    let encoding = Encoding::new(input.encoding_type.as_ref())?;
+    let max = page_size("max-keys", input.max_keys)?;
+    let scope = Scope {
+        prefix: input.prefix.as_deref().unwrap_or_default(),
+        delimiter: input.delimiter.as_deref().unwrap_or_default(),
+    };
+    let after = match &input.continuation_token {
+        Some(token) => from_token(token)?,
+        None => After::marker(input.start_after.as_deref().unwrap_or_default(), &scope),
+    };
+    let page = page(gateway, &input.bucket, scope, after, max).await?;
+    let next = page.next.as_ref().map(token);
+    let key_count = i32::try_from(page.entries.len()).ok();
+    let with_owner = input.fetch_owner.unwrap_or(false);
+    let (contents, prefixes) = split(page, encoding, |meta| object(&meta, encoding, with_owner));
+    Ok(S3Response::new(ListObjectsV2Output {
+        prefix: Some(encoding.write(scope.prefix)),
+        delimiter: encoding.option(input.delimiter.as_deref()),
+        start_after: encoding.option(input.start_after.as_deref()),
+        max_keys: Some(max),
+        key_count,
+        continuation_token: input.continuation_token,
+        is_truncated: Some(next.is_some()),
+        next_continuation_token: next,
+        contents: Some(contents),
+        common_prefixes: Some(prefixes),
+        encoding_type: input.encoding_type,
+        name: Some(input.bucket),
+        ..Default::default()
+    }))
+}
+
+pub(crate) async fn versions(
+    gateway: &Gateway,
+    request: S3Request<ListObjectVersionsInput>,
+) -> S3Result<S3Response<ListObjectVersionsOutput>> {
+    let input = request.input;
+    let encoding = Encoding::new(input.encoding_type.as_ref())?;
+    let max = page_size("max-keys", input.max_keys)?;
+    let marker = input.key_marker.as_deref().unwrap_or_default();
+    match input.version_id_marker.as_deref() {
+        None | Some("" | "null") => {}
+        Some(other) => {
+            return Err(not_implemented(format!(
+                "There is no version {other}; every version is `null`."
+            )));
+        }
+    }
+    let scope = Scope {
+        prefix: input.prefix.as_deref().unwrap_or_default(),
+        delimiter: input.delimiter.as_deref().unwrap_or_default(),
+    };
+    let page = page(
+        gateway,
+        &input.bucket,
+        scope,
+        After::marker(marker, &scope),
+        max,
+    )
+    .await?;
+    let next_key_marker = page.next.as_ref().map(|next| encoding.write(next.name()));
+    // Every object has one version, and it is called null.
+    let version = |meta: ObjectMeta| ObjectVersion {
+        key: Some(encoding.write(meta.location.as_ref())),
+        version_id: Some("null".to_owned()),
+        is_latest: Some(true),
+        e_tag: meta.e_tag.as_deref().map(e_tag),
+        last_modified: Some(timestamp(meta.last_modified)),
+        size: i64::try_from(meta.size).ok(),
+        storage_class: Some(ObjectVersionStorageClass::from_static(
+            ObjectVersionStorageClass::STANDARD,
+        )),
+        owner: Some(owner()),
+        ..Default::default()
+    };
+    let (versions, prefixes) = split(page, encoding, version);
+    Ok(S3Response::new(ListObjectVersionsOutput {
+        prefix: Some(encoding.write(scope.prefix)),
+        delimiter: encoding.option(input.delimiter.as_deref()),
+        key_marker: Some(encoding.write(marker)),
+        version_id_marker: input.version_id_marker,
+        max_keys: Some(max),
+        is_truncated: Some(next_key_marker.is_some()),
+        next_version_id_marker: next_key_marker.as_ref().map(|_| "null".to_owned()),
+        next_key_marker,
+        versions: Some(versions),
+        common_prefixes: Some(prefixes),
+        encoding_type: input.encoding_type,
+        name: Some(input.bucket),
+        ..Default::default()
+    }))
+}

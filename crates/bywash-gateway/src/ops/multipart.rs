@@ -1,0 +1,445 @@
+//! Multipart uploads: create, parts, lists, complete, abort.
+
+use std::sync::Arc;
+
+use chrono::Utc;
+use http::HeaderMap;
+use object_store::{Error as StoreError, PutMultipartOptions};
+use s3s::dto::*;
+use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
+
+use super::buckets::owner;
+use super::context;
+use super::list::{Encoding, page_size};
+use super::write::{body_length, part_body, put_mode, write_error};
+use crate::digest::{self, Algorithm, Checks, VerifiedBody, announce};
+use crate::errors::{Doing, fault, from_store, no_such_upload};
+use crate::gateway::Gateway;
+use crate::listing::Scope;
+use crate::meta::{attributes_of, e_tag, path_of, refuse_unsupported, text, timestamp};
+use crate::uploads::{Part as StoredPart, Upload, UploadName, choose, part_number};
+
+fn full_object(algorithm: Option<Algorithm>, kind: Option<&ChecksumType>) -> bool {
+    match kind.map(ChecksumType::as_str) {
+        Some(kind) => kind == ChecksumType::FULL_OBJECT,
+        None => algorithm == Some(Algorithm::Crc64Nvme),
+    }
+}
+
+fn checksum_type(full: bool) -> ChecksumType {
+    ChecksumType::from_static(if full {
+        ChecksumType::FULL_OBJECT
+    } else {
+        ChecksumType::COMPOSITE
+    })
+}
+
+fn checksum_algorithm(algorithm: Algorithm) -> ChecksumAlgorithm {
+    ChecksumAlgorithm::from_static(algorithm.name())
+}
+
+pub(crate) async fn create(
+    gateway: &Gateway,
+    request: S3Request<CreateMultipartUploadInput>,
+) -> S3Result<S3Response<CreateMultipartUploadOutput>> {
+    let S3Request { input, headers, .. } = request;
+    let doing = Doing {
+        operation: "create upload of",
+        bucket: &input.bucket,
+        key: &input.key,
+    };
+    let bucket = gateway.bucket(doing.bucket)?;
+    let path = path_of(doing.key)?;
+    refuse_unsupported(&headers)?;
+    let algorithm = match input.checksum_algorithm.as_ref() {
+        None => None,
+        Some(name) => Some(Algorithm::by_name(name.as_str()).ok_or_else(|| {
+            fault(
+                S3ErrorCode::InvalidRequest,
+                format!("The checksum algorithm {} is unknown.", name.as_str()),
+            )
+        })?),
+    };
+    let full = full_object(algorithm, input.checksum_type.as_ref());
+    if full && matches!(algorithm, Some(Algorithm::Sha1 | Algorithm::Sha256)) {
+        let message = "A FULL_OBJECT checksum of an upload in parts must be a CRC.";
+        return Err(fault(S3ErrorCode::InvalidRequest, message));
+    }
+    gateway.uploads.check_room()?;
+    let options = PutMultipartOptions {
+        attributes: attributes_of(&headers)?,
+        ..PutMultipartOptions::default()
+    };
+    let id = bucket
+        .create_upload(&path, options)
+        .await
+        .map_err(|error| from_store(doing, &error))?;
+    let name = UploadName {
+        bucket: input.bucket.clone(),
+        key: input.key.clone(),
+        id: id.clone(),
+    };
+    gateway
+        .uploads
+        .begin(name, Upload::new(Utc::now(), algorithm, full));
+    Ok(S3Response::new(CreateMultipartUploadOutput {
+        bucket: Some(input.bucket),
+        key: Some(input.key),
+        upload_id: Some(id),
+        checksum_algorithm: algorithm.map(checksum_algorithm),
+        checksum_type: algorithm.map(|_| checksum_type(full)),
+        ..Default::default()
+    }))
+}
+
+pub(crate) async fn upload(
+    gateway: &Gateway,
+    request: S3Request<UploadPartInput>,
+) -> S3Result<S3Response<UploadPartOutput>> {
+    let context = context(&request)?;
+    let S3Request {
+        input,
+        headers,
+        trailing_headers,
+        ..
+    } = request;
+    let doing = Doing {
+        operation: "upload part of",
+        bucket: &input.bucket,
+        key: &input.key,
+    };
+    let bucket = gateway.bucket(doing.bucket)?;
+    let path = path_of(doing.key)?;
+    refuse_unsupported(&headers)?;
+    let number = part_number(input.part_number)?;
+    let name = UploadName {
+        bucket: input.bucket.clone(),
+        key: input.key.clone(),
+        id: input.upload_id,
+    };
+    gateway.uploads.check_open(&name)?;
+    let checks = Checks::announced(&headers, trailing_headers, &context)?;
+    let body = input.body.unwrap_or_else(|| s3s::Body::empty().into());
+    let Some(length) = body_length(&body, input.content_length) else {
+        let message = "A part needs Content-Length or x-amz-decoded-content-length.";
+        return Err(fault(S3ErrorCode::MissingContentLength, message));
+    };
+    let body = part_body(VerifiedBody::new(
+        body,
+        checks,
+        Some(length),
+        Arc::clone(&context),
+    ));
+    let stored = bucket.put_part(&path, &name.id, number, length, body).await;
+    let stored = stored.map_err(|error| match error {
+        StoreError::NotFound { .. } => no_such_upload(&name.id),
+        error => write_error(&context, doing, &error),
+    })?;
+    let checksum = context.verified.get().cloned();
+    let mut answer = HeaderMap::new();
+    if let Some(checksum) = &checksum {
+        announce(&mut answer, checksum);
+        answer.remove("x-amz-checksum-type");
+    }
+    let output = UploadPartOutput {
+        e_tag: Some(e_tag(&stored)),
+        ..Default::default()
+    };
+    let part = StoredPart {
+        e_tag: stored,
+        size: length,
+        checksum,
+        modified: Utc::now(),
+    };
+    gateway.uploads.add_part(&name, number, part)?;
+    Ok(S3Response::with_headers(output, answer))
+}
+
+fn part(number: u16, stored: &StoredPart) -> Part {
+    let mut part = Part {
+        part_number: Some(i32::from(number)),
+        e_tag: Some(e_tag(&stored.e_tag)),
+        size: i64::try_from(stored.size).ok(),
+        last_modified: Some(timestamp(stored.modified)),
+        ..Default::default()
+    };
+    if let Some(checksum) = &stored.checksum {
+        let value = Some(checksum.value.clone());
+        match checksum.algorithm {
+            Algorithm::Crc32 => part.checksum_crc32 = value,
+            Algorithm::Crc32c => part.checksum_crc32c = value,
+            Algorithm::Crc64Nvme => part.checksum_crc64nvme = value,
+            Algorithm::Sha1 => part.checksum_sha1 = value,
+            Algorithm::Sha256 => part.checksum_sha256 = value,
+        }
+    }
+    part
+}
+
+pub(crate) async fn list_parts(
+    gateway: &Gateway,
+    request: S3Request<ListPartsInput>,
+) -> S3Result<S3Response<ListPartsOutput>> {
+    let input = request.input;
+    gateway.bucket(&input.bucket)?;
+    let max = page_size("max-parts", input.max_parts)?;
+    let marker = input.part_number_marker.unwrap_or(0);
+    let name = UploadName {
+        bucket: input.bucket,
+        key: input.key,
+        id: input.upload_id,
+    };
+    let upload = gateway.uploads.get(&name)?;
+    let mut parts: Vec<Part> = upload
+        .parts
+        .iter()
+        .filter(|(number, _)| i32::from(**number) > marker)
+        .map(|(number, stored)| part(*number, stored))
+        .collect();
+    let max_len = usize::try_from(max).unwrap_or_default();
+    let more = parts.len() > max_len && max > 0;
+    parts.truncate(max_len);
+    Ok(S3Response::new(ListPartsOutput {
+        next_part_number_marker: parts
+            .last()
+            .filter(|_| more)
+            .and_then(|part| part.part_number),
+        parts: Some(parts),
+        bucket: Some(name.bucket),
+        key: Some(name.key),
+        upload_id: Some(name.id),
+        max_parts: Some(max),
+        part_number_marker: Some(marker),
+        is_truncated: Some(more),
+        checksum_algorithm: upload.algorithm.map(checksum_algorithm),
+        checksum_type: upload.algorithm.map(|_| checksum_type(upload.full_object)),
+        storage_class: Some(StorageClass::from_static(StorageClass::STANDARD)),
+        owner: Some(owner()),
+        ..Default::default()
+    }))
+}
+
+/// One page of the uploads of a bucket.
+struct UploadPage {
+    uploads: Vec<MultipartUpload>,
+    prefixes: Vec<CommonPrefix>,
+    /// Key and upload id to go on after.
+    next: Option<(String, String)>,
+}
+
+fn upload_page(
+    gateway: &Gateway,
+    input: &ListMultipartUploadsInput,
+    encoding: Encoding,
+    max: i32,
+) -> UploadPage {
+    let scope = Scope {
+        prefix: input.prefix.as_deref().unwrap_or_default(),
+        delimiter: input.delimiter.as_deref().unwrap_or_default(),
+    };
+    let marker = input.key_marker.as_deref().unwrap_or_default();
+    let id_marker = input
+        .upload_id_marker
+        .as_deref()
+        .filter(|_| !marker.is_empty())
+        .unwrap_or_default();
+    let mut page = UploadPage {
+        uploads: Vec::new(),
+        prefixes: Vec::new(),
+        next: None,
+    };
+    let (mut last, mut last_prefix) = ((String::new(), String::new()), None::<String>);
+    let max = usize::try_from(max).unwrap_or_default();
+    for (name, initiated, algorithm) in gateway.uploads.after(&input.bucket, marker, id_marker) {
+        if !name.key.starts_with(scope.prefix) {
+            continue;
+        }
+        let prefix = scope.common_prefix(&name.key);
+        if prefix.is_some() && (prefix == last_prefix.as_deref() || prefix == Some(marker)) {
+            continue;
+        }
+        if page.uploads.len() + page.prefixes.len() == max {
+            page.next = Some(last).filter(|_| max > 0);
+            break;
+        }
+        if let Some(prefix) = prefix {
+            page.prefixes.push(CommonPrefix {
+                prefix: Some(encoding.write(prefix)),
+            });
+            last = (prefix.to_owned(), String::new());
+            last_prefix = Some(prefix.to_owned());
+            continue;
+        }
+        last = (name.key.clone(), name.id.clone());
+        page.uploads.push(MultipartUpload {
+            key: Some(encoding.write(&name.key)),
+            upload_id: Some(name.id),
+            initiated: Some(timestamp(initiated)),
+            checksum_algorithm: algorithm.map(checksum_algorithm),
+            storage_class: Some(StorageClass::from_static(StorageClass::STANDARD)),
+            owner: Some(owner()),
+            ..Default::default()
+        });
+    }
+    page
+}
+
+pub(crate) async fn list_uploads(
+    gateway: &Gateway,
+    request: S3Request<ListMultipartUploadsInput>,
+) -> S3Result<S3Response<ListMultipartUploadsOutput>> {
+    let input = request.input;
+    gateway.bucket(&input.bucket)?;
+    let encoding = Encoding::new(input.encoding_type.as_ref())?;
+    let max = page_size("max-uploads", input.max_uploads)?;
+    let page = upload_page(gateway, &input, encoding, max);
+    let truncated = page.next.is_some();
+    let (next_key, next_id) = page.next.unzip();
+    Ok(S3Response::new(ListMultipartUploadsOutput {
+        uploads: Some(page.uploads),
+        common_prefixes: Some(page.prefixes),
+        is_truncated: Some(truncated),
+        next_key_marker: next_key.map(|key| encoding.write(&key)),
+        next_upload_id_marker: next_id,
+        key_marker: encoding.option(input.key_marker.as_deref()),
+        upload_id_marker: input.upload_id_marker,
+        prefix: encoding.option(input.prefix.as_deref()),
+        delimiter: encoding.option(input.delimiter.as_deref()),
+        max_uploads: Some(max),
+        encoding_type: input.encoding_type,
+        bucket: Some(input.bucket),
+        ..Default::default()
+    }))
+}
+
+/// The checksum the client says the object has, compared with what its parts make.
+fn check_whole(headers: &HeaderMap, computed: Option<&digest::Checksum>) -> S3Result<()> {
+    for algorithm in Algorithm::ALL {
+        let Some(wanted) = text(headers, algorithm.header()) else {
+            continue;
+        };
+        // A composite value may come with or without its number of parts.
+        let plain = |value: &str| value.split('-').next().unwrap_or_default().to_owned();
+        if algorithm.decode(&plain(wanted)).is_none() {
+            return Err(digest::invalid_checksum(algorithm));
+        }
+        match computed.filter(|computed| computed.algorithm == algorithm) {
+            Some(computed) if plain(&computed.value) == plain(wanted) => {}
+            Some(_) => {
+                let message = format!(
+                    "The {} you specified is not that of the parts.",
+                    algorithm.header()
+                );
+                return Err(fault(S3ErrorCode::BadDigest, message));
+            }
+            None => {
+                let message = format!(
+                    "{} cannot be verified: not every part came with one.",
+                    algorithm.header()
+                );
+                return Err(fault(S3ErrorCode::InvalidRequest, message));
+            }
+        }
+    }
+    Ok(())
+}
+
+pub(crate) async fn complete(
+    gateway: &Gateway,
+    request: S3Request<CompleteMultipartUploadInput>,
+) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
+    let S3Request { input, headers, .. } = request;
+    let doing = Doing {
+        operation: "complete upload of",
+        bucket: &input.bucket,
+        key: &input.key,
+    };
+    let bucket = gateway.bucket(doing.bucket)?;
+    let path = path_of(doing.key)?;
+    let name = UploadName {
+        bucket: input.bucket.clone(),
+        key: input.key.clone(),
+        id: input.upload_id,
+    };
+    let (completion, upload) = gateway.uploads.complete(&name)?;
+    let asked = input
+        .multipart_upload
+        .and_then(|upload| upload.parts)
+        .unwrap_or_default();
+    let chosen = choose(&upload, &asked)?;
+    let size: u64 = chosen.iter().map(|(_, part)| part.size).sum();
+    if input
+        .mpu_object_size
+        .is_some_and(|wanted| u64::try_from(wanted) != Ok(size))
+    {
+        let message =
+            format!("The parts have {size} bytes together, not what x-amz-mp-object-size says.");
+        return Err(fault(S3ErrorCode::InvalidRequest, message));
+    }
+    let checksums: Vec<_> = chosen
+        .iter()
+        .map(|(_, part)| (part.checksum.as_ref(), part.size))
+        .collect();
+    let algorithm = checksums
+        .first()
+        .and_then(|(checksum, _)| checksum.map(|checksum| checksum.algorithm));
+    let full = upload.full_object || full_object(algorithm, input.checksum_type.as_ref());
+    let computed = digest::combine(&checksums, full);
+    check_whole(&headers, computed.as_ref())?;
+    let parts: Vec<_> = chosen.into_iter().map(|(part, _)| part).collect();
+    let mode = put_mode(&bucket, &path, &headers, doing).await?;
+    let result = bucket.complete_upload(&path, &name.id, &parts, mode).await;
+    let result = match result {
+        Ok(result) => result,
+        Err(StoreError::NotFound { .. }) => {
+            completion.done();
+            return Err(no_such_upload(&name.id));
+        }
+        Err(error) => return Err(from_store(doing, &error)),
+    };
+    completion.done();
+    let mut output = CompleteMultipartUploadOutput {
+        location: Some(format!("/{}/{}", input.bucket, input.key)),
+        e_tag: result.e_tag.as_deref().map(e_tag),
+        bucket: Some(input.bucket),
+        key: Some(input.key),
+        ..Default::default()
+    };
+    if let Some(checksum) = computed {
+        output.checksum_type = Some(checksum_type(full));
+        let value = Some(checksum.value);
+        match checksum.algorithm {
+            Algorithm::Crc32 => output.checksum_crc32 = value,
+            Algorithm::Crc32c => output.checksum_crc32c = value,
+            Algorithm::Crc64Nvme => output.checksum_crc64nvme = value,
+            Algorithm::Sha1 => output.checksum_sha1 = value,
+            Algorithm::Sha256 => output.checksum_sha256 = value,
+        }
+    }
+    Ok(S3Response::new(output))
+}
+
+pub(crate) async fn abort(
+    gateway: &Gateway,
+    request: S3Request<AbortMultipartUploadInput>,
+) -> S3Result<S3Response<AbortMultipartUploadOutput>> {
+    let input = request.input;
+    let doing = Doing {
+        operation: "abort upload of",
+        bucket: &input.bucket,
+        key: &input.key,
+    };
+    let bucket = gateway.bucket(doing.bucket)?;
+    let path = path_of(doing.key)?;
+    let name = UploadName {
+        bucket: input.bucket.clone(),
+        key: input.key.clone(),
+        id: input.upload_id,
+    };
+    gateway.uploads.check_open(&name)?;
+    match bucket.abort_upload(&path, &name.id).await {
+        Ok(()) | Err(StoreError::NotFound { .. }) => gateway.uploads.remove(&name),
+        Err(error) => return Err(from_store(doing, &error)),
+    }
+    Ok(S3Response::new(AbortMultipartUploadOutput::default()))
+}

@@ -1,0 +1,329 @@
+//! Reads: GetObject, HeadObject, GetObjectAttributes.
+
+use bywash::Bucket;
+use futures::TryStreamExt;
+use http::header::CONTENT_RANGE;
+use http::{HeaderMap, HeaderValue, StatusCode};
+use http_body::Frame;
+use http_body_util::StreamBody;
+use object_store::path::Path;
+use object_store::{GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore, ObjectStoreExt};
+use s3s::dto::*;
+use s3s::{Body, S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
+
+use crate::digest::Algorithm;
+use crate::errors::{
+    Doing, custom, fault, from_store, invalid_range, not_implemented, precondition_failed,
+};
+use crate::gateway::Gateway;
+use crate::meta::{
+    Conditions, Unmet, check_version, e_tag, is_folder_marker, kept_checksum, object_headers,
+    path_of, text, timestamp, user_metadata, validators,
+};
+
+/// An object to read, checked.
+struct Wanted<'a> {
+    bucket: Bucket,
+    path: Path,
+    conditions: Conditions,
+    doing: Doing<'a>,
+}
+
+impl<'a> Wanted<'a> {
+    fn new(
+        gateway: &Gateway,
+        doing: Doing<'a>,
+        headers: &HeaderMap,
+        version: Option<&str>,
+    ) -> S3Result<Self> {
+        let bucket = gateway.bucket(doing.bucket)?;
+        let path = readable_path(doing)?;
+        check_version(version, doing.key)?;
+        if text(headers, "x-amz-server-side-encryption-customer-algorithm").is_some() {
+            return Err(not_implemented(
+                "Customer keys are not supported here; read without them.",
+            ));
+        }
+        Ok(Self {
+            bucket,
+            path,
+            conditions: Conditions::from_headers(headers, ""),
+            doing,
+        })
+    }
+
+    fn check(&self, meta: &ObjectMeta) -> S3Result<()> {
+        self.conditions.check(meta).map_err(|unmet| match unmet {
+            Unmet::Failed => precondition_failed(self.doing),
+            Unmet::NotModified => {
+                let mut error = S3Error::new(S3ErrorCode::NotModified);
+                error.set_headers(validators(meta));
+                error
+            }
+        })
+    }
+
+    async fn get(&self, options: GetOptions) -> S3Result<GetResult> {
+        // The conditions are checked here, against ETags without the origin's quoting. First
+        // against what is known, so that no data is fetched for a 304; then against what was
+        // read, which may be newer.
+        if !self.conditions.is_empty() {
+            let meta = self
+                .bucket
+                .head(&self.path)
+                .await
+                .map_err(|error| from_store(self.doing, &error))?;
+            self.check(&meta)?;
+        }
+        let result = self
+            .bucket
+            .get_opts(&self.path, options)
+            .await
+            .map_err(|error| from_store(self.doing, &error))?;
+        self.check(&result.meta)?;
+        Ok(result)
+    }
+}
+
+/// The path of a key to read. Folder markers are absent; see [`is_folder_marker`].
+pub(super) fn readable_path(doing: Doing<'_>) -> S3Result<Path> {
+    if is_folder_marker(doing.key) {
+        let message = format!(
+            "The key {} does not exist in bucket {}.",
+            doing.key, doing.bucket
+        );
+        return Err(fault(S3ErrorCode::NoSuchKey, message));
+    }
+    path_of(doing.key)
+}
+
+/// Every object is one part, so part 1 is the whole object and there is no other.
+fn part_range(part: Option<i32>, range: Option<Range>) -> S3Result<Option<Range>> {
+    match (part, range) {
+        (None, range) => Ok(range),
+        (Some(_), Some(_)) => {
+            let message = "Range and partNumber cannot be given together; give one.";
+            Err(fault(S3ErrorCode::InvalidRequest, message))
+        }
+        (Some(1), None) => Ok(Some(Range::Int {
+            first: 0,
+            last: None,
+        })),
+        (Some(other), None) => {
+            let message =
+                format!("The part {other} does not exist: the object is read as one part.");
+            Err(custom(
+                "InvalidPartNumber",
+                StatusCode::RANGE_NOT_SATISFIABLE,
+                message,
+            ))
+        }
+    }
+}
+
+fn get_range(range: Range) -> GetRange {
+    match range {
+        Range::Int {
+            first,
+            last: Some(last),
+        } => GetRange::Bounded(first..last.saturating_add(1)),
+        Range::Int { first, last: None } => GetRange::Offset(first),
+        Range::Suffix { length } => GetRange::Suffix(length),
+    }
+}
+
+fn content_range(headers: &mut HeaderMap, range: &std::ops::Range<u64>, size: u64) {
+    let last = range.end.saturating_sub(1);
+    if let Ok(value) = HeaderValue::try_from(format!("bytes {}-{last}/{size}", range.start)) {
+        headers.insert(CONTENT_RANGE, value);
+    }
+}
+
+pub(crate) async fn get(
+    gateway: &Gateway,
+    request: S3Request<GetObjectInput>,
+) -> S3Result<S3Response<GetObjectOutput>> {
+    let S3Request { input, headers, .. } = request;
+    let doing = Doing {
+        operation: "read",
+        bucket: &input.bucket,
+        key: &input.key,
+    };
+    let wanted = Wanted::new(gateway, doing, &headers, input.version_id.as_deref())?;
+    let mut range = part_range(input.part_number, input.range)?;
+    if range == Some(Range::Suffix { length: 0 }) {
+        let meta = wanted
+            .bucket
+            .head(&wanted.path)
+            .await
+            .map_err(|error| from_store(doing, &error))?;
+        return Err(invalid_range(doing, meta.size));
+    }
+    let options = GetOptions {
+        range: range.map(get_range),
+        ..GetOptions::default()
+    };
+    let result = match wanted.get(options).await {
+        // Part 1 of an object without bytes is all of it.
+        Err(error) if input.part_number.is_some() && *error.code() == S3ErrorCode::InvalidRange => {
+            range = None;
+            wanted.get(GetOptions::default()).await?
+        }
+        other => other?,
+    };
+    let size = result.meta.size;
+    if range.is_some() && size == 0 && input.part_number.is_none() {
+        return Err(invalid_range(doing, 0));
+    }
+    let whole = result.range == (0..size);
+    let checksums = input
+        .checksum_mode
+        .as_ref()
+        .is_some_and(|mode| mode.as_str() == ChecksumMode::ENABLED);
+    let mut answer = object_headers(&result, checksums && whole);
+    let status = if range.is_some() && size > 0 {
+        content_range(&mut answer, &result.range, size);
+        StatusCode::PARTIAL_CONTENT
+    } else {
+        StatusCode::OK
+    };
+    for (name, overridden) in [
+        ("content-type", input.response_content_type.is_some()),
+        (
+            "content-encoding",
+            input.response_content_encoding.is_some(),
+        ),
+        (
+            "content-language",
+            input.response_content_language.is_some(),
+        ),
+        (
+            "content-disposition",
+            input.response_content_disposition.is_some(),
+        ),
+        ("cache-control", input.response_cache_control.is_some()),
+        ("expires", input.response_expires.is_some()),
+    ] {
+        // s3s writes the value asked for, and what is returned here would replace it.
+        if overridden {
+            answer.remove(name);
+        }
+    }
+    let output = GetObjectOutput {
+        content_length: i64::try_from(result.range.end - result.range.start).ok(),
+        metadata: user_metadata(&result.attributes),
+        // The engine's `Bytes` pass uncopied: each becomes one frame of the response.
+        body: Some(
+            Body::http_body_unsync(StreamBody::new(result.into_stream().map_ok(Frame::data)))
+                .into(),
+        ),
+        ..Default::default()
+    };
+    let mut response = S3Response::with_headers(output, answer);
+    response.status = Some(status);
+    Ok(response)
+}
+
+pub(crate) async fn head(
+    gateway: &Gateway,
+    request: S3Request<HeadObjectInput>,
+) -> S3Result<S3Response<HeadObjectOutput>> {
+    let S3Request { input, headers, .. } = request;
+    let doing = Doing {
+        operation: "head",
+        bucket: &input.bucket,
+        key: &input.key,
+    };
+    let wanted = Wanted::new(gateway, doing, &headers, input.version_id.as_deref())?;
+    let range = part_range(input.part_number, input.range)?;
+    let result = wanted
+        .get(GetOptions {
+            head: true,
+            ..GetOptions::default()
+        })
+        .await?;
+    let size = result.meta.size;
+    let checked = match range.filter(|_| size > 0 || input.part_number.is_none()) {
+        None => None,
+        Some(range) => Some(range.check(size).map_err(|_| invalid_range(doing, size))?),
+    };
+    let checksums = input
+        .checksum_mode
+        .as_ref()
+        .is_some_and(|mode| mode.as_str() == ChecksumMode::ENABLED);
+    let whole = checked.as_ref().is_none_or(|range| *range == (0..size));
+    let mut answer = object_headers(&result, checksums && whole);
+    let mut length = size;
+    let mut status = StatusCode::OK;
+    if let Some(range) = checked {
+        content_range(&mut answer, &range, size);
+        length = range.end - range.start;
+        status = StatusCode::PARTIAL_CONTENT;
+    }
+    let output = HeadObjectOutput {
+        content_length: i64::try_from(length).ok(),
+        metadata: user_metadata(&result.attributes),
+        ..Default::default()
+    };
+    let mut response = S3Response::with_headers(output, answer);
+    response.status = Some(status);
+    Ok(response)
+}
+
+pub(crate) async fn attributes(
+    gateway: &Gateway,
+    request: S3Request<GetObjectAttributesInput>,
+) -> S3Result<S3Response<GetObjectAttributesOutput>> {
+    let S3Request { input, headers, .. } = request;
+    let doing = Doing {
+        operation: "read attributes of",
+        bucket: &input.bucket,
+        key: &input.key,
+    };
+    let wanted = Wanted::new(gateway, doing, &headers, input.version_id.as_deref())?;
+    let result = wanted
+        .get(GetOptions {
+            head: true,
+            ..GetOptions::default()
+        })
+        .await?;
+    let asked = |name: &str| {
+        let mut names = input
+            .object_attributes
+            .iter()
+            .flat_map(|list| list.as_str().split(','));
+        names.any(|asked| asked.trim() == name)
+    };
+    let checksum = kept_checksum(&result.attributes)
+        .filter(|_| asked(ObjectAttributes::CHECKSUM))
+        .map(|kept| {
+            let mut checksum = Checksum {
+                checksum_type: Some(ChecksumType::from_static(ChecksumType::FULL_OBJECT)),
+                ..Default::default()
+            };
+            let value = Some(kept.value);
+            match kept.algorithm {
+                Algorithm::Crc32 => checksum.checksum_crc32 = value,
+                Algorithm::Crc32c => checksum.checksum_crc32c = value,
+                Algorithm::Crc64Nvme => checksum.checksum_crc64nvme = value,
+                Algorithm::Sha1 => checksum.checksum_sha1 = value,
+                Algorithm::Sha256 => checksum.checksum_sha256 = value,
+            }
+            checksum
+        });
+    let stored = result
+        .meta
+        .e_tag
+        .as_deref()
+        .filter(|_| asked(ObjectAttributes::ETAG));
+    let size = asked(ObjectAttributes::OBJECT_SIZE).then_some(result.meta.size);
+    Ok(S3Response::new(GetObjectAttributesOutput {
+        checksum,
+        e_tag: stored.map(e_tag),
+        last_modified: Some(timestamp(result.meta.last_modified)),
+        object_size: size.and_then(|size| i64::try_from(size).ok()),
+        storage_class: asked(ObjectAttributes::STORAGE_CLASS)
+            .then(|| StorageClass::from_static(StorageClass::STANDARD)),
+        ..Default::default()
+    }))
+}

@@ -1,0 +1,164 @@
+//! PutObject, and what every write has in common.
+
+use std::sync::Arc;
+
+use bywash::{Bucket, PartBody, PutStreamOptions};
+use futures::StreamExt;
+use http::HeaderMap;
+use object_store::path::Path;
+use object_store::{Attributes, Error as StoreError, ObjectStoreExt, PutMode, UpdateVersion};
+use s3s::dto::*;
+use s3s::stream::ByteStream;
+use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
+
+use super::context;
+use crate::body::{BodyError, RequestContext};
+use crate::digest::{Checks, VerifiedBody, announce};
+use crate::errors::{Doing, fault, from_store, not_implemented};
+use crate::gateway::Gateway;
+use crate::meta::{
+    attributes_of, e_tag, e_tag_like, keep_checksum, path_of, refuse_unsupported, text,
+};
+
+/// How a write with these conditions replaces what is there.
+pub(super) async fn put_mode(
+    bucket: &Bucket,
+    path: &Path,
+    headers: &HeaderMap,
+    doing: Doing<'_>,
+) -> S3Result<PutMode> {
+    match (text(headers, "if-match"), text(headers, "if-none-match")) {
+        (None, None) => Ok(PutMode::Overwrite),
+        (None, Some("*")) => Ok(PutMode::Create),
+        (Some(wanted), None) if wanted != "*" => {
+            // Asked only how this origin writes its ETags, and whether there is an object; whether
+            // it is the right one, the origin decides when it writes.
+            let meta = bucket
+                .head(path)
+                .await
+                .map_err(|error| from_store(doing, &error))?;
+            let known = meta.e_tag.as_deref().unwrap_or_default();
+            Ok(PutMode::Update(UpdateVersion {
+                e_tag: Some(e_tag_like(known, wanted)),
+                version: meta.version,
+            }))
+        }
+        _ => {
+            let message =
+                "A write takes If-None-Match: * or If-Match with one ETag, not this combination.";
+            Err(not_implemented(message))
+        }
+    }
+}
+
+/// The error of a write: what was wrong with the request's body comes before what it led to.
+pub(super) fn write_error(
+    context: &RequestContext,
+    doing: Doing<'_>,
+    error: &StoreError,
+) -> S3Error {
+    context.fault().unwrap_or_else(|| from_store(doing, error))
+}
+
+/// The length a body announces, without its framing.
+pub(super) fn body_length(body: &StreamingBlob, content_length: Option<i64>) -> Option<u64> {
+    let exact = body.remaining_length().exact().map(|length| length as u64);
+    exact.or_else(|| content_length.and_then(|length| u64::try_from(length).ok()))
+}
+
+pub(super) fn store_error(error: BodyError) -> StoreError {
+    StoreError::Generic {
+        store: "request body",
+        source: Box::new(error),
+    }
+}
+
+/// The verified body as the engine takes it.
+pub(super) fn part_body(body: VerifiedBody) -> PartBody {
+    body.map(|piece| piece.map_err(store_error)).boxed()
+}
+
+pub(crate) async fn put(
+    gateway: &Gateway,
+    request: S3Request<PutObjectInput>,
+) -> S3Result<S3Response<PutObjectOutput>> {
+    let context = context(&request)?;
+    let S3Request {
+        input,
+        headers,
+        trailing_headers,
+        uri,
+        ..
+    } = request;
+    let doing = Doing {
+        operation: "write",
+        bucket: &input.bucket,
+        key: &input.key,
+    };
+    let bucket = gateway.bucket(doing.bucket)?;
+    let path = path_of(doing.key)?;
+    refuse_unsupported(&headers)?;
+    refuse_half_part(uri.query())?;
+    let mut attributes = attributes_of(&headers)?;
+    let checks = Checks::announced(&headers, trailing_headers, &context)?;
+    if let Some(checksum) = checks.known() {
+        keep_checksum(&mut attributes, &checksum);
+    }
+    let mode = put_mode(&bucket, &path, &headers, doing).await?;
+    let body = input.body.unwrap_or_else(|| s3s::Body::empty().into());
+    let length = body_length(&body, input.content_length);
+    let options = PutStreamOptions {
+        mode,
+        attributes,
+        late_attributes: Some(late_checksum(Arc::clone(&context))),
+        length,
+    };
+    let body = part_body(VerifiedBody::new(
+        body,
+        checks,
+        length,
+        Arc::clone(&context),
+    ));
+    let result = bucket
+        .put_stream(&path, options, body)
+        .await
+        .map_err(|error| write_error(&context, doing, &error))?;
+    let mut answer = HeaderMap::new();
+    if let Some(checksum) = context.verified.get() {
+        announce(&mut answer, checksum);
+    }
+    let output = PutObjectOutput {
+        e_tag: result.e_tag.as_deref().map(e_tag),
+        ..Default::default()
+    };
+    Ok(S3Response::with_headers(output, answer))
+}
+
+/// The checksum that came as a trailer, for bodies that are stored after they were read.
+fn late_checksum(context: Arc<RequestContext>) -> Box<dyn FnOnce() -> Attributes + Send> {
+    Box::new(move || {
+        let mut late = Attributes::new();
+        if let Some(checksum) = context.verified.get() {
+            keep_checksum(&mut late, checksum);
+        }
+        late
+    })
+}
+
+/// A part without its upload would become an object.
+fn refuse_half_part(query: Option<&str>) -> S3Result<()> {
+    let names = query
+        .unwrap_or_default()
+        .split('&')
+        .map(|pair| pair.split('=').next().unwrap_or_default());
+    match names
+        .into_iter()
+        .find(|name| matches!(*name, "partNumber" | "uploadId"))
+    {
+        None => Ok(()),
+        Some(name) => {
+            let message = format!("A part needs partNumber and uploadId; only {name} was given.");
+            Err(fault(S3ErrorCode::InvalidArgument, message))
+        }
+    }
+}
