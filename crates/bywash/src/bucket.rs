@@ -166,10 +166,12 @@ impl ObjectStore for Bucket {
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
         self.shared.counters.request();
-        self.shared.counters.origin_request();
-        let result = self.shared.origin.copy_opts(from, to, options).await;
-        self.shared.versions.written(to);
-        result
+        let (shared, from) = (Arc::clone(&self.shared), from.clone());
+        self.write(to, move |to| async move {
+            shared.counters.origin_request();
+            shared.origin.copy_opts(&from, &to, options).await
+        })
+        .await
     }
 }
 

@@ -194,7 +194,7 @@ impl Versions {
             }
             _ => Arc::new(Version::new(meta, attributes)),
         };
-        if *writes == asked.writes && version.cacheable() {
+        if *writes == asked.writes {
             if known.len() >= KNOWN_OBJECTS_LIMIT {
                 self.make_room();
             }

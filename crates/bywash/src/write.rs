@@ -1,5 +1,7 @@
 //! Writes: the origin first; what is cached changes only after the origin's yes.
 
+use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -7,7 +9,7 @@ use bywash_mem::{Frame, Share};
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{
-    Attributes, ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    Attributes, Error, ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 
 use crate::bucket::Bucket;
@@ -49,6 +51,22 @@ impl std::fmt::Debug for PutStreamOptions {
 /// The slowest origin we bear with while it takes a body, in bytes a second: a put may take as
 /// long as this needs, beyond the time limit of any request.
 const SLOWEST_PUT_BYTES_PER_S: u64 = 64 << 10;
+
+/// Aborts an upload unless it was completed.
+struct AbortOnDrop(Option<(Bucket, Path, String)>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        let Some((bucket, path, upload)) = self.0.take() else { return };
+        // Without a runtime (it is shutting down) the parts stay, seen by nobody.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        runtime.spawn(async move {
+            if let Err(error) = bucket.abort_upload(&path, &upload).await {
+                tracing::warn!(object = %path, upload, %error, "abort of an unfinished upload failed");
+            }
+        });
+    }
+}
 
 /// One chunk of a body, in frames; `last` when the body ended with it.
 struct Chunk {
@@ -134,19 +152,12 @@ impl Bucket {
     ) -> Result<PutResult> {
         let create = PutMultipartOptions { attributes: options.attributes, ..PutMultipartOptions::default() };
         let upload = self.create_upload(path, create).await?;
-        let result = self.put_parts(path, &upload, first, source).await;
-        let parts = match result {
-            Ok(parts) => parts,
-            Err(error) => {
-                // The upload's own failure is what the caller needs to hear; an abort that fails
-                // too leaves parts that nobody sees, and is logged.
-                if let Err(abort) = self.abort_upload(path, &upload).await {
-                    tracing::warn!(object = %path, upload, error = %abort, "abort of a failed upload failed");
-                }
-                return Err(error);
-            }
-        };
-        self.complete_upload(path, &upload, &parts, options.mode).await
+        // Aborted when this fails, and when it is dropped because the caller left.
+        let mut abort = AbortOnDrop(Some((self.clone(), path.clone(), upload.clone())));
+        let parts = self.put_parts(path, &upload, first, source).await?;
+        let result = self.complete_upload(path, &upload, &parts, options.mode).await?;
+        abort.0 = None;
+        Ok(result)
     }
 
     async fn put_parts(
@@ -203,21 +214,42 @@ impl Bucket {
     }
 
     pub(crate) async fn put_once(&self, path: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
-        let shared = self.shared();
-        let mut policy = shared.engine.retry;
-        policy.stall += Duration::from_secs(payload.content_length() as u64 / SLOWEST_PUT_BYTES_PER_S);
-        let attempt = || {
-            shared.counters.origin_request();
-            shared.origin.put_opts(path, payload.clone(), options.clone())
-        };
-        // A conditional put must not run twice: had the first one succeeded and only its answer
-        // been lost, the second would be refused and look like a failure.
-        let result = match options.mode {
-            PutMode::Overwrite => with_retries(policy, "write", path, attempt).await,
-            PutMode::Create | PutMode::Update(_) => attempt().await,
-        };
-        shared.versions.written(path);
-        result
+        let shared = Arc::clone(self.shared());
+        self.write(path, move |path| async move {
+            let mut policy = shared.engine.retry;
+            policy.stall += Duration::from_secs(payload.content_length() as u64 / SLOWEST_PUT_BYTES_PER_S);
+            let attempt = || {
+                shared.counters.origin_request();
+                shared.origin.put_opts(&path, payload.clone(), options.clone())
+            };
+            // A conditional put must not run twice: had the first one succeeded and only its
+            // answer been lost, the second would be refused and look like a failure.
+            match options.mode {
+                PutMode::Overwrite => with_retries(policy, "write", &path, attempt).await,
+                PutMode::Create | PutMode::Update(_) => attempt().await,
+            }
+        })
+        .await
+    }
+
+    /// Runs what changes `path` at the origin, then forgets the version it replaced.
+    ///
+    /// In a task of its own: were it dropped with its caller, the origin might still carry it out
+    /// after we had looked for what to forget.
+    pub(crate) async fn write<T, F>(&self, path: &Path, change: impl FnOnce(Path) -> F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T>> + Send + 'static,
+    {
+        let shared = Arc::clone(self.shared());
+        let change = change(path.clone());
+        let path = path.clone();
+        let task = tokio::spawn(async move {
+            let result = change.await;
+            shared.versions.written(&path);
+            result
+        });
+        task.await.map_err(|source| Error::JoinError { source })?
     }
 
     /// Opens an upload whose parts may come in any order; nothing is visible until it is completed.
@@ -247,10 +279,13 @@ impl Bucket {
         parts: &[UploadedPart],
         mode: PutMode,
     ) -> Result<PutResult> {
-        self.shared().counters.origin_request();
-        let result = self.shared().origin.complete_upload(path, upload, parts, mode).await;
-        self.shared().versions.written(path);
-        result
+        let shared = Arc::clone(self.shared());
+        let (upload, parts) = (upload.to_owned(), parts.to_owned());
+        self.write(path, move |path| async move {
+            shared.counters.origin_request();
+            shared.origin.complete_upload(&path, &upload, &parts, mode).await
+        })
+        .await
     }
 
     /// Drops an upload and its parts.

@@ -19,6 +19,7 @@ mod shared_error;
 use std::ops::Range;
 use std::sync::Arc;
 
+use bytes::Buf;
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
 use object_store::{
@@ -27,6 +28,7 @@ use object_store::{
 
 use crate::bucket::{CacheOutcome, ReadInfo, Shared};
 use crate::error::EngineError;
+use crate::retry::{stalled, with_retries};
 use crate::versions::Version;
 use body::Body;
 
@@ -55,16 +57,20 @@ fn is_version_change(error: &Error) -> bool {
 }
 
 async fn try_get(bucket: &Arc<Shared>, path: &Path, options: &GetOptions) -> Result<GetResult> {
-    let version = open::resolve(bucket, path, options).await?;
+    let opened = open::resolve(bucket, path, options).await?;
+    let version = Arc::clone(&opened.version);
     options.check_preconditions(&version.meta)?;
     if options.head {
         let whole = 0..version.meta.size;
         return Ok(answer(&version, whole, CacheOutcome::Hit, stream::empty().boxed()));
     }
-    if !version.cacheable() {
-        return get_uncached(bucket, path, options.clone()).await;
-    }
     let range = checked_range(&version, options.range.as_ref())?;
+    if !version.cacheable() {
+        return match opened.take_body(&range) {
+            Some(result) => Ok(uncached(bucket, result, range)),
+            None => get_uncached(bucket, path, options.clone()).await,
+        };
+    }
     let outcome = outcome(bucket, &version, &range);
     let mut body = Body::new(Arc::clone(bucket), Arc::clone(&version), range.clone());
     let first = body.next().await?;
@@ -117,31 +123,61 @@ fn outcome(bucket: &Shared, version: &Version, range: &Range<u64>) -> CacheOutco
 
 /// Hands a read to the origin as it is: for old versions, and objects without any validator.
 async fn get_uncached(bucket: &Arc<Shared>, path: &Path, options: GetOptions) -> Result<GetResult> {
-    if options.head {
-        bucket.counters.origin_request();
-    } else {
-        bucket.counters.origin_data_request();
-        bucket.counters.miss();
+    let head = options.head;
+    let asked = bucket.versions.asking(path);
+    let result = with_retries(bucket.engine.retry, "read", path, || {
+        match head {
+            true => bucket.counters.origin_request(),
+            false => bucket.counters.origin_data_request(),
+        }
+        bucket.origin.get_opts(path, options.clone())
+    })
+    .await?;
+    if options.version.is_none() {
+        // It may have a validator by now.
+        bucket.versions.learn(asked, result.meta.clone(), result.attributes.clone());
     }
-    let mut result = bucket.origin.get_opts(path, options).await?;
-    let version = result.meta.e_tag.clone().unwrap_or_else(|| "unknown".to_owned());
-    result.extensions.insert(ReadInfo { outcome: CacheOutcome::Miss, version });
-    let counted = Arc::clone(bucket);
-    let GetResult { payload, meta, range, attributes, extensions } = result;
-    let whole = GetResult { payload, meta: meta.clone(), range: range.clone(), ..empty_result(&meta) };
-    let payload = whole.into_stream().inspect_ok(move |bytes| {
-        counted.counters.origin_bytes(bytes.len() as u64);
-        counted.counters.bytes(bytes.len() as u64);
-    });
-    Ok(GetResult { payload: GetResultPayload::Stream(payload.boxed()), meta, range, attributes, extensions })
+    let range = result.range.clone();
+    Ok(uncached(bucket, result, range))
 }
 
-fn empty_result(meta: &object_store::ObjectMeta) -> GetResult {
-    GetResult {
-        payload: GetResultPayload::Stream(stream::empty().boxed()),
+/// One streamed answer of the origin, counted, cut to `range`, and failing when it stalls.
+fn uncached(bucket: &Arc<Shared>, result: GetResult, range: Range<u64>) -> GetResult {
+    bucket.counters.miss();
+    let skip = range.start - result.range.start;
+    let state = (Arc::clone(bucket), result.meta.location.clone(), skip, range.end - range.start);
+    let GetResult { payload, meta, range: sent, attributes, mut extensions } = result;
+    let version = meta.e_tag.clone().unwrap_or_else(|| "unknown".to_owned());
+    extensions.insert(ReadInfo { outcome: CacheOutcome::Miss, version });
+    let body = GetResult {
+        payload,
         meta: meta.clone(),
-        range: 0..0,
+        range: sent,
         attributes: object_store::Attributes::new(),
         extensions: object_store::Extensions::new(),
     }
+    .into_stream();
+    let payload = stream::try_unfold((body, state), |(mut body, state)| async move {
+        let (bucket, object, mut skip, mut left) = state;
+        let stall = bucket.engine.retry.stall;
+        while left > 0 {
+            let next = tokio::time::timeout(stall, body.try_next()).await;
+            let Some(mut piece) = next.map_err(|_| stalled(bucket.engine.retry))?? else {
+                let detail = format!("the body ended {left} bytes early");
+                return Err(EngineError::BadAnswer { object: object.to_string(), detail }.into());
+            };
+            bucket.counters.origin_bytes(piece.len() as u64);
+            let passed = skip.min(piece.len() as u64);
+            skip -= passed;
+            piece.advance(passed as usize);
+            piece.truncate(usize::try_from(left).unwrap_or(usize::MAX));
+            if !piece.is_empty() {
+                left -= piece.len() as u64;
+                bucket.counters.bytes(piece.len() as u64);
+                return Ok(Some((piece, (body, (bucket, object, skip, left)))));
+            }
+        }
+        Ok(None)
+    });
+    GetResult { payload: GetResultPayload::Stream(payload.boxed()), meta, range, attributes, extensions }
 }

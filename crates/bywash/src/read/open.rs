@@ -16,7 +16,27 @@ use crate::bucket::Shared;
 use crate::retry::{is_out_of_range, with_retries};
 use crate::versions::Version;
 
-type Answer = std::result::Result<Arc<Version>, Arc<Error>>;
+/// What asking the origin brought.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) version: Arc<Version>,
+    /// The body that came with an object that cannot be cached: for whoever takes it first.
+    body: Mutex<Option<GetResult>>,
+}
+
+impl Opened {
+    fn new(version: Arc<Version>) -> Arc<Self> {
+        Arc::new(Self { version, body: Mutex::new(None) })
+    }
+
+    /// The answer already begun, if nobody took it yet and it begins where `start` says.
+    pub(super) fn take_body(&self, range: &std::ops::Range<u64>) -> Option<GetResult> {
+        let mut body = self.body.lock();
+        body.take_if(|body| body.range.start <= range.start && range.end <= body.range.end)
+    }
+}
+
+type Answer = std::result::Result<Arc<Opened>, Arc<Error>>;
 
 /// The questions on their way, by path. Whoever asks meanwhile waits for the same answer.
 #[derive(Debug, Default)]
@@ -27,10 +47,12 @@ pub(crate) struct Opens {
 /// The current version of `path`: from memory if it was confirmed lately, else from the origin.
 ///
 /// If the read needs data that is not here, asking also begins to load it.
-pub(super) async fn resolve(bucket: &Arc<Shared>, path: &Path, options: &GetOptions) -> Result<Arc<Version>> {
+pub(super) async fn resolve(bucket: &Arc<Shared>, path: &Path, options: &GetOptions) -> Result<Arc<Opened>> {
     let known = bucket.versions.get(path, bucket.consistency.max_age());
     let known = match known {
-        Some((version, true)) => return Ok(version),
+        Some((version, true)) => return Ok(Opened::new(version)),
+        // Every read of it asks the origin anyway.
+        Some((version, false)) if !version.cacheable() && !options.head => return Ok(Opened::new(version)),
         Some((version, false)) => Some(version),
         None => None,
     };
@@ -87,7 +109,7 @@ fn first_block_resident(bucket: &Shared, version: &Version, range: Option<&GetRa
 }
 
 /// Asks for the metadata only.
-async fn head(bucket: &Arc<Shared>, path: &Path) -> Result<Arc<Version>> {
+async fn head(bucket: &Arc<Shared>, path: &Path) -> Result<Arc<Opened>> {
     let asked = bucket.versions.asking(path);
     let result = with_retries(bucket.engine.retry, "head", path, || {
         bucket.counters.origin_request();
@@ -96,7 +118,7 @@ async fn head(bucket: &Arc<Shared>, path: &Path) -> Result<Arc<Version>> {
     })
     .await;
     match result {
-        Ok(result) => Ok(bucket.versions.learn(asked, at(path, result.meta), result.attributes)),
+        Ok(result) => Ok(Opened::new(bucket.versions.learn(asked, at(path, result.meta), result.attributes))),
         Err(error) => {
             if matches!(error, Error::NotFound { .. }) {
                 bucket.versions.gone(asked, path);
@@ -113,7 +135,7 @@ fn at(path: &Path, mut meta: ObjectMeta) -> ObjectMeta {
 }
 
 /// Learns the version by the first ranged GET, whose body a shard then stores.
-async fn open(bucket: &Arc<Shared>, path: &Path, range: Option<GetRange>) -> Result<Arc<Version>> {
+async fn open(bucket: &Arc<Shared>, path: &Path, range: Option<GetRange>) -> Result<Arc<Opened>> {
     let engine = &bucket.engine;
     // The minimum, before anything is asked: one block. More is only tried for once the object's
     // length is known.
@@ -129,10 +151,13 @@ async fn open(bucket: &Arc<Shared>, path: &Path, range: Option<GetRange>) -> Res
         Ok(result) => {
             let meta = at(path, result.meta.clone());
             let version = bucket.versions.learn(asked, meta, result.attributes.clone());
-            if version.cacheable() {
-                store(bucket, &version, frame, result);
+            let opened = Opened::new(version);
+            if opened.version.cacheable() {
+                store(bucket, &opened.version, frame, result);
+            } else {
+                *opened.body.lock() = Some(result);
             }
-            Ok(version)
+            Ok(opened)
         }
         // An empty object, or a range beyond the end: only the length can tell.
         Err(error) if is_out_of_range(&error) => {
