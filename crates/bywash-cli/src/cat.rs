@@ -1,0 +1,52 @@
+//! `bywash cat`: objects and files to standard output.
+
+use crate::failure::Failure;
+use crate::location::{Location, Remote};
+use crate::output::{Output, written};
+use crate::progress::or_interrupt;
+use crate::source::{ByteRange, Source};
+
+/// Write objects or files to standard output, one after the other
+///
+/// With --json, one line a source on standard error tells the bytes written.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// s3://bucket/key, a file path, or - for standard input
+    #[arg(required = true, value_name = "SRC")]
+    sources: Vec<Location>,
+    /// Only these bytes: 0-99 (both ends included), 100- or -20 (the last 20)
+    #[arg(long, value_name = "A-B", allow_hyphen_values = true)]
+    range: Option<ByteRange>,
+    #[command(flatten)]
+    remote: Remote,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+pub(crate) async fn run(args: Args) -> Result<(), Failure> {
+    for location in &args.sources {
+        let bytes = or_interrupt(async {
+            let mut source = Source::open(location, args.range, &args.remote).await?;
+            to_stdout(&mut source, |_| ()).await
+        })
+        .await?;
+        args.output.summary(&serde_json::json!({"source": location.to_string(), "bytes": bytes}))?;
+    }
+    Ok(())
+}
+
+/// Writes all of `source` to standard output and returns the number of bytes; `wrote` hears of
+/// each part's length.
+pub(crate) async fn to_stdout(source: &mut Source, wrote: impl Fn(u64)) -> Result<u64, Failure> {
+    use tokio::io::AsyncWriteExt;
+
+    let mut stdout = tokio::io::stdout();
+    let mut bytes = 0;
+    while let Some(part) = source.next().await? {
+        written(stdout.write_all(&part).await)?;
+        bytes += part.len() as u64;
+        wrote(part.len() as u64);
+    }
+    written(stdout.flush().await)?;
+    Ok(bytes)
+}

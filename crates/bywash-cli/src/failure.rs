@@ -1,0 +1,163 @@
+//! Why a verb failed, and the exit code that tells a script.
+
+use std::error::Error as StdError;
+use std::fmt::Display;
+use std::io;
+use std::process::ExitCode;
+
+use object_store::Error as StoreError;
+use object_store::client::{HttpError, HttpErrorKind};
+
+/// What a script can do about it; the number is the exit code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The reader of standard output has seen enough: not a failure, but the end of the verb.
+    ReaderGone = 0,
+    Failed = 1,
+    Usage = 2,
+    NotFound = 3,
+    Denied = 4,
+    Unreachable = 5,
+    Interrupted = 130,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::ReaderGone => "reader-gone",
+            Self::Failed => "failed",
+            Self::Usage => "usage",
+            Self::NotFound => "not-found",
+            Self::Denied => "denied",
+            Self::Unreachable => "unreachable",
+            Self::Interrupted => "interrupted",
+        }
+    }
+}
+
+/// A failed verb: its kind, and a message that names the object, the operation and the next step.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) kind: Kind,
+    pub(crate) message: String,
+}
+
+impl Failure {
+    pub(crate) fn new(kind: Kind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into() }
+    }
+
+    pub(crate) fn failed(message: impl Into<String>) -> Self {
+        Self::new(Kind::Failed, message)
+    }
+
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::new(Kind::Usage, message)
+    }
+
+    pub(crate) fn interrupted() -> Self {
+        Self::new(Kind::Interrupted, "interrupted")
+    }
+
+    /// An error of the file system, met while doing `what`.
+    pub(crate) fn io(what: impl Display, error: &io::Error) -> Self {
+        let kind = match error.kind() {
+            io::ErrorKind::NotFound => Kind::NotFound,
+            io::ErrorKind::PermissionDenied => Kind::Denied,
+            _ => Kind::Failed,
+        };
+        Self::new(kind, format!("{what}: {error}"))
+    }
+
+    /// An error of an object store, met while doing `what`.
+    pub(crate) fn store(what: impl Display, error: &StoreError) -> Self {
+        let text = error.to_string();
+        let kind = match (error, element(&text, "Code").unwrap_or_default()) {
+            (StoreError::NotFound { .. }, _) | (_, "NoSuchBucket" | "NoSuchKey") => Kind::NotFound,
+            (StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. }, _) | (_, "AccessDenied") => Kind::Denied,
+            // Listings and bulk deletes come without a status of their own.
+            (_, "SignatureDoesNotMatch" | "InvalidAccessKeyId" | "ExpiredToken" | "InvalidToken") => Kind::Denied,
+            _ if is_unreachable(error) => Kind::Unreachable,
+            _ => Kind::Failed,
+        };
+        let reason = s3_reason(&text).unwrap_or(match error {
+            StoreError::NotFound { .. } => "it does not exist".to_owned(),
+            StoreError::Precondition { .. } => "it changed meanwhile; try again".to_owned(),
+            _ => text,
+        });
+        let hint = match kind {
+            Kind::Denied => "; check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (`bywash env` prints those of a local server)",
+            Kind::Unreachable => "; check --endpoint or AWS_ENDPOINT_URL, and that the server runs",
+            _ => "",
+        };
+        Self::new(kind, format!("{what}: {reason}{hint}"))
+    }
+
+    /// Tells the user on standard error, and gives the exit code.
+    pub(crate) fn report(&self, json: bool) -> ExitCode {
+        if self.kind == Kind::ReaderGone {
+            return ExitCode::SUCCESS;
+        }
+        if json {
+            eprintln!("{}", serde_json::json!({"error": {"kind": self.kind.name(), "message": self.message}}));
+        } else {
+            eprintln!("bywash: {}", self.message);
+        }
+        ExitCode::from(self.kind as u8)
+    }
+}
+
+/// Whether no connection to the endpoint could be made.
+fn is_unreachable(error: &StoreError) -> bool {
+    let mut next: Option<&(dyn StdError + 'static)> = Some(error);
+    while let Some(current) = next {
+        if let Some(http) = current.downcast_ref::<HttpError>() {
+            return matches!(http.kind(), HttpErrorKind::Connect | HttpErrorKind::Timeout);
+        }
+        next = current.source();
+    }
+    false
+}
+
+/// Code and message of the S3 error document inside `text`, if there is one.
+fn s3_reason(text: &str) -> Option<String> {
+    let code = element(text, "Code")?;
+    Some(match element(text, "Message") {
+        Some(message) => format!("{code}: {message}"),
+        None => code.to_owned(),
+    })
+}
+
+fn element<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let (_, rest) = text.split_once(&format!("<{name}>"))?;
+    let (content, _) = rest.split_once(&format!("</{name}>"))?;
+    (!content.is_empty()).then_some(content)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s3_errors_are_told_by_code_and_message() {
+        let text = "Server returned non-2xx status code: 403 Forbidden: <?xml version=\"1.0\"?><Error><Code>InvalidAccessKeyId</Code><Message>no such key</Message></Error>";
+        assert_eq!(s3_reason(text).as_deref(), Some("InvalidAccessKeyId: no such key"));
+        assert_eq!(s3_reason("<Code>SlowDown</Code>").as_deref(), Some("SlowDown"));
+        assert_eq!(s3_reason("connection refused"), None);
+    }
+
+    #[test]
+    fn kinds_follow_the_error() {
+        let gone = StoreError::NotFound { path: "k".to_owned(), source: "404".into() };
+        let failure = Failure::store("cannot read s3://b/k", &gone);
+        assert_eq!(failure.kind, Kind::NotFound);
+        assert_eq!(failure.message, "cannot read s3://b/k: it does not exist");
+        let denied = StoreError::PermissionDenied { path: "k".to_owned(), source: "403".into() };
+        assert_eq!(Failure::store("x", &denied).kind, Kind::Denied);
+        let refused = StoreError::Generic {
+            store: "S3",
+            source: Box::new(HttpError::new(HttpErrorKind::Connect, io::Error::other("refused"))),
+        };
+        assert_eq!(Failure::store("x", &refused).kind, Kind::Unreachable);
+    }
+}

@@ -1,0 +1,122 @@
+//! The `bywash` program: one verb a file.
+
+#![forbid(unsafe_code)]
+
+mod cat;
+mod cp;
+mod env;
+mod failure;
+mod location;
+mod ls;
+mod output;
+mod progress;
+mod rm;
+mod serve;
+mod size;
+mod source;
+mod stat;
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
+
+use failure::Failure;
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  done
+  1  failed
+  2  wrong usage or settings
+  3  the object, bucket or file does not exist
+  4  access denied (wrong, missing or insufficient credentials)
+  5  the endpoint cannot be reached
+  130  interrupted";
+
+/// Object storage at memory speed: a caching S3 endpoint over folders and buckets.
+#[derive(Debug, Parser)]
+#[command(version, after_help = EXIT_CODES, arg_required_else_help = true)]
+struct Cli {
+    /// What to log to standard error, for example `debug` or `info,bywash=trace`
+    #[arg(long, global = true, value_name = "FILTER", env = "BYWASH_LOG", help_heading = "Logs")]
+    log: Option<String>,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    Serve(Box<serve::Args>),
+    Env(env::Args),
+    Cp(cp::Args),
+    Ls(ls::Args),
+    Cat(cat::Args),
+    Stat(stat::Args),
+    Rm(rm::Args),
+}
+
+impl Verb {
+    /// Whether failures are to be told as JSON too.
+    fn json(&self) -> bool {
+        match self {
+            Self::Serve(_) | Self::Env(_) => false,
+            Self::Cp(args) => args.output.json,
+            Self::Ls(args) => args.output.json,
+            Self::Cat(args) => args.output.json,
+            Self::Stat(args) => args.output.json,
+            Self::Rm(args) => args.output.json,
+        }
+    }
+
+    /// The log filter when none is given: a server tells its story, a copy only its troubles.
+    fn default_log(&self) -> &'static str {
+        if matches!(self, Self::Serve(_)) { "info" } else { "warn" }
+    }
+
+    async fn run(self) -> Result<(), Failure> {
+        match self {
+            Self::Serve(args) => Box::pin(serve::run(*args)).await,
+            Self::Env(args) => env::run(&args),
+            Self::Cp(args) => Box::pin(cp::run(args)).await,
+            Self::Ls(args) => ls::run(args).await,
+            Self::Cat(args) => Box::pin(cat::run(args)).await,
+            Self::Stat(args) => stat::run(args).await,
+            Self::Rm(args) => rm::run(args).await,
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let json = cli.verb.json();
+    match run(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(json),
+    }
+}
+
+fn run(cli: Cli) -> Result<(), Failure> {
+    start_logs(cli.log.as_deref().unwrap_or(cli.verb.default_log()))?;
+    // The HTTP client is built without a TLS provider of its own; an error means one is installed.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::failed(format!("cannot start the runtime: {error}")))?;
+    let outcome = runtime.block_on(cli.verb.run());
+    // A read of standard input that nobody waits for any more must not hold the process.
+    runtime.shutdown_background();
+    outcome
+}
+
+fn start_logs(filter: &str) -> Result<(), Failure> {
+    let filter = EnvFilter::try_new(filter)
+        .map_err(|error| Failure::usage(format!("log filter {filter:?} is not understood: {error}")))?;
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .init();
+    Ok(())
+}

@@ -1,0 +1,46 @@
+//! What verbs write to standard output.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use crate::failure::{Failure, Kind};
+
+/// How results are told.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(crate) struct Output {
+    /// Tell results and errors as JSON, one document a line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+impl Output {
+    /// Writes one result to standard output: `value` as JSON, or else `text`.
+    pub(crate) fn line(self, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<(), Failure> {
+        let line = if self.json { to_json(value)? } else { text() };
+        written(writeln!(io::stdout().lock(), "{line}"))
+    }
+
+    /// Writes the summary of a verb whose data went to standard output: JSON on standard error.
+    pub(crate) fn summary(self, value: &impl Serialize) -> Result<(), Failure> {
+        if self.json {
+            eprintln!("{}", to_json(value)?);
+        }
+        Ok(())
+    }
+}
+
+fn to_json(value: &impl Serialize) -> Result<String, Failure> {
+    serde_json::to_string(value).map_err(|error| Failure::failed(format!("cannot write JSON: {error}")))
+}
+
+/// The outcome of a write to standard output.
+///
+/// A reader that has seen enough (`| head`) closes the pipe, which ends the verb quietly.
+pub(crate) fn written(outcome: io::Result<()>) -> Result<(), Failure> {
+    match outcome {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::new(Kind::ReaderGone, "the reader of standard output closed it")),
+        Err(error) => Err(Failure::io("cannot write to standard output", &error)),
+        Ok(()) => Ok(()),
+    }
+}

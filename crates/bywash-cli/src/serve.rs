@@ -1,0 +1,267 @@
+//! `bywash serve`: the S3 endpoint and the admin endpoints over one engine.
+
+mod banner;
+pub(crate) mod data_dir;
+mod settings;
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bywash::{Engine, EngineError, OriginUrl, available_memory};
+use bywash_console::serve_console;
+use bywash_gateway::{Limits, S3Config, load_tls, serve_s3};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use url::Url;
+
+use crate::failure::Failure;
+use crate::location::ambient_endpoint;
+use banner::Banner;
+use data_dir::{Credentials, DataDir, Session};
+use settings::{Access, Settings, Transport};
+
+/// The region told to clients. Requests signed for another one are accepted as well.
+const REGION: &str = "us-east-1";
+/// How long requests in progress may take to end once a stop is asked for. Container runtimes kill
+/// after ten seconds.
+const DRAIN_DEADLINE: Duration = Duration::from_secs(8);
+/// What the servers may need beyond [`DRAIN_DEADLINE`] to close what they cut off.
+const DRAIN_GRACE: Duration = Duration::from_secs(1);
+
+/// Serve buckets over the S3 protocol, cached in memory
+///
+/// Without URL, buckets are folders under DATA-DIR/buckets, made and deleted by S3 clients. With
+/// URLs, each is one bucket: `s3://data` serves bucket `data`, `NAME=URL` names it. s3:// origins
+/// take credentials, region and endpoint from the AWS_* variables.
+///
+/// When ready, a line `ready s3=URL admin=URL` is written to standard output.
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct Args {
+    /// Origins: file:///folder, a folder's path, s3://bucket[/prefix] or memory://
+    #[arg(value_name = "URL|NAME=URL")]
+    origins: Vec<String>,
+    /// Where credentials, lock and buckets are kept; made if missing [default: ./bywash-data]
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// The memory ceiling, as 4GiB or 25% of what the machine or its control group allows [default: 25%]
+    #[arg(long, value_name = "SIZE|PERCENT")]
+    memory: Option<String>,
+    /// Address of the S3 endpoint; port 0 takes a free one [default: 127.0.0.1:8420]
+    #[arg(long, value_name = "HOST:PORT")]
+    s3_addr: Option<String>,
+    /// Address of /healthz, /metrics and /stats; loopback only [default: 127.0.0.1:8422]
+    #[arg(long, value_name = "HOST:PORT")]
+    admin_addr: Option<String>,
+    /// Only requests signed with this key get in [default: one made at first start]
+    #[arg(long, value_name = "KEY", requires = "secret_key", conflicts_with = "anonymous")]
+    access_key: Option<String>,
+    /// The secret of --access-key
+    #[arg(long, value_name = "SECRET", requires = "access_key")]
+    secret_key: Option<String>,
+    /// Take unsigned requests and any signature; loopback only
+    #[arg(long)]
+    anonymous: bool,
+    /// Certificate chain of the S3 endpoint, PEM
+    #[arg(long, value_name = "FILE", requires = "tls_key", conflicts_with = "insecure_http")]
+    tls_cert: Option<PathBuf>,
+    /// Private key of the certificate, PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Serve others than this machine without TLS
+    #[arg(long)]
+    insecure_http: bool,
+    /// Settings in TOML: the names of these options, and [[bucket]] with name, url, consistency. Options win
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+pub(crate) async fn run(args: Args) -> Result<(), Failure> {
+    let settings = Settings::load(args)?;
+    // What can be refused is refused before the data folder is touched.
+    let tls = match &settings.transport {
+        Transport::Http { .. } => None,
+        Transport::Tls { cert, key } => Some(load_tls(cert, key).map_err(|error| Failure::usage(error.to_string()))?),
+    };
+    let (data, first_start) = DataDir::open(&settings.data_dir)?;
+    if first_start {
+        tracing::debug!(folder = %settings.data_dir.display(), "made the data folder");
+    }
+    let s3 = bind("--s3-addr", settings.s3_addr).await?;
+    let admin = bind("--admin-addr", settings.admin_addr).await?;
+    let s3_addr = local_addr(&s3)?;
+    refuse_loop(&settings, s3_addr, ambient_endpoint())?;
+
+    let engine = engine(&settings, &data)?;
+    let (credentials, made) = match &settings.access {
+        Access::Kept => data.credentials().map(|(credentials, made)| (Some(credentials), made))?,
+        Access::Given(credentials) => (Some(credentials.clone()), false),
+        Access::Anonymous => (None, false),
+    };
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    let endpoint = format!("{scheme}://{}", reachable(s3_addr));
+    data.record(&Session::new(&endpoint, REGION, credentials.clone()))?;
+
+    let mut signals = Signals::new()?;
+    let (stop, stopped) = watch::channel(false);
+    let admin_addr = local_addr(&admin)?;
+    let config = S3Config {
+        credentials: credentials.iter().map(Credentials::for_gateway).collect(),
+        anonymous: credentials.is_none(),
+        region: REGION.to_owned(),
+        limits: Limits { drain: DRAIN_DEADLINE, ..Limits::default() },
+        tls,
+    };
+    let serve_s3 = serve_s3(engine.clone(), s3, config, stop_asked(stopped.clone()));
+    let serve_console = serve_console(engine.clone(), admin, stop_asked(stopped));
+    let servers = Servers {
+        s3: tokio::spawn(async { serve_s3.await.map(|drained| drained.cut).map_err(|error| error.to_string()) }),
+        console: tokio::spawn(async { serve_console.await.map(|()| 0).map_err(|error| error.to_string()) }),
+    };
+    let banner = Banner { settings: &settings, engine: &engine, endpoint: &endpoint, admin_addr, credentials: credentials.as_ref(), made };
+    banner.print();
+    servers.until_stopped(&mut signals, &stop).await
+}
+
+/// Binds `address`, which the user set by `option`.
+async fn bind(option: &str, address: SocketAddr) -> Result<TcpListener, Failure> {
+    TcpListener::bind(address).await.map_err(|error| match error.kind() {
+        std::io::ErrorKind::AddrInUse => Failure::failed(format!(
+            "{address} is in use by another program; stop it, or give another {option} (port 0 takes a free one)"
+        )),
+        _ => Failure::failed(format!("cannot listen on {option} {address}: {error}")),
+    })
+}
+
+fn local_addr(listener: &TcpListener) -> Result<SocketAddr, Failure> {
+    listener.local_addr().map_err(|error| Failure::failed(format!("a listener has no address: {error}")))
+}
+
+/// The address a client of this machine uses for a listener bound to `bound`.
+fn reachable(bound: SocketAddr) -> SocketAddr {
+    let mut address = bound;
+    if bound.ip().is_unspecified() {
+        address.set_ip(if bound.is_ipv4() { std::net::Ipv4Addr::LOCALHOST.into() } else { std::net::Ipv6Addr::LOCALHOST.into() });
+    }
+    address
+}
+
+/// Refuses to be our own origin: an s3:// origin whose endpoint is the one we serve.
+fn refuse_loop(settings: &Settings, own: SocketAddr, ambient: Option<(&str, Url)>) -> Result<(), Failure> {
+    let origin = settings.buckets.iter().find(|bucket| matches!(bucket.url, OriginUrl::S3 { .. }));
+    let (Some(origin), Some((variable, url))) = (origin, ambient) else {
+        return Ok(());
+    };
+    let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else {
+        return Ok(());
+    };
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    // A name that does not resolve now is not us; reaching it will tell.
+    let mut addresses = (host, port).to_socket_addrs().into_iter().flatten();
+    let is_own = |address: SocketAddr| {
+        let ip = address.ip();
+        address.port() == own.port()
+            && (ip == own.ip() || ip.is_unspecified() || (own.ip().is_unspecified() && ip.is_loopback()))
+    };
+    if !addresses.any(is_own) {
+        return Ok(());
+    }
+    Err(Failure::usage(format!(
+        "{variable} is {url}, this server's own --s3-addr: {} would be read from itself. Set {variable} to the origin's \
+         endpoint, or unset it (env -u {variable} bywash serve ...) for AWS; the lines of `bywash env` belong in the \
+         shell of the clients",
+        origin.url
+    )))
+}
+
+fn engine(settings: &Settings, data: &DataDir) -> Result<Engine, Failure> {
+    let mut builder = Engine::builder().memory(settings.memory.bytes(available_memory()));
+    if settings.buckets.is_empty() {
+        builder = builder.root(data.buckets());
+    }
+    let engine = builder.build().map_err(|error| Failure::usage(error.to_string()))?;
+    for bucket in &settings.buckets {
+        engine.mount_url(&bucket.name, &bucket.url, bucket.consistency).map_err(|error| match error {
+            EngineError::InvalidBucketName { .. } => {
+                Failure::usage(format!("{error}; name the bucket by NAME={}", bucket.url))
+            }
+            other => Failure::failed(other.to_string()),
+        })?;
+    }
+    Ok(engine)
+}
+
+/// Resolves once a stop is asked for.
+async fn stop_asked(mut stopped: watch::Receiver<bool>) {
+    // An error means that the program is going away, which is a stop as well.
+    let _ = stopped.wait_for(|stop| *stop).await;
+}
+
+/// The signals that end a server.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Self, Failure> {
+        let listen = |kind| signal(kind).map_err(|error| Failure::failed(format!("cannot listen for signals: {error}")));
+        Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
+    }
+
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.interrupt.recv() => "SIGINT",
+            _ = self.terminate.recv() => "SIGTERM",
+        }
+    }
+}
+
+/// How a server ended: connections it cut off, or why it could not go on.
+type Ended = Result<usize, String>;
+
+/// The two servers, while they run.
+struct Servers {
+    s3: JoinHandle<Ended>,
+    console: JoinHandle<Ended>,
+}
+
+impl Servers {
+    /// Serves until a signal, then lets requests in progress end within [`DRAIN_DEADLINE`]. A
+    /// second signal ends them at once.
+    async fn until_stopped(mut self, signals: &mut Signals, stop: &watch::Sender<bool>) -> Result<(), Failure> {
+        let name = tokio::select! {
+            name = signals.next() => name,
+            ended = &mut self.s3 => return Err(gone("S3", ended)),
+            ended = &mut self.console => return Err(gone("admin", ended)),
+        };
+        tracing::info!("{name}: draining, at most {} s", DRAIN_DEADLINE.as_secs());
+        stop.send_replace(true);
+        let drained = async { tokio::join!(self.s3, self.console) };
+        tokio::select! {
+            (s3, console) = drained => match (s3, console) {
+                (Ok(Ok(0)), Ok(Ok(_))) => tracing::info!("all requests ended"),
+                (Ok(Ok(cut)), Ok(Ok(_))) => tracing::warn!(connections = cut, "requests were cut off at the deadline"),
+                (Ok(Ok(_)), console) => return Err(gone("admin", console)),
+                (s3, _) => return Err(gone("S3", s3)),
+            },
+            () = tokio::time::sleep(DRAIN_DEADLINE + DRAIN_GRACE) => tracing::warn!("requests were cut off at the deadline"),
+            _ = signals.next() => return Err(Failure::interrupted()),
+        }
+        Ok(())
+    }
+}
+
+fn gone(server: &str, outcome: Result<Ended, tokio::task::JoinError>) -> Failure {
+    let reason = match outcome {
+        Ok(Ok(_)) => "it ended".to_owned(),
+        Ok(Err(error)) => error,
+        Err(error) => error.to_string(),
+    };
+    Failure::failed(format!("the {server} endpoint stopped: {reason}"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,274 @@
+//! The data folder of a server.
+//!
+//! | name | content |
+//! |---|---|
+//! | `format` | the version of this layout, a decimal number |
+//! | `serve.lock` | locked (flock) by the one server that uses the folder; holds its process id |
+//! | `credentials.json` | the key made at first start, mode 0600 |
+//! | `session.json` | endpoint and credentials of the server that runs or ran last, mode 0600 |
+//! | `buckets/` | a folder a bucket, when the server was given no URL |
+
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rand::distr::{Alphanumeric, SampleString};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::failure::{Failure, Kind};
+
+/// The data folder when none is given.
+pub(crate) const DEFAULT_DATA_DIR: &str = "./bywash-data";
+/// The layout this program reads and writes.
+const FORMAT: u32 = 1;
+/// Characters of the keys made here, of 62 kinds each: as long as AWS makes them.
+const ACCESS_KEY_LENGTH: usize = 20;
+const SECRET_KEY_LENGTH: usize = 40;
+
+/// A key and its secret.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Credentials {
+    pub(crate) access_key: String,
+    pub(crate) secret_key: String,
+}
+
+impl std::fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Credentials").field("access_key", &self.access_key).finish_non_exhaustive()
+    }
+}
+
+impl Credentials {
+    pub(super) fn for_gateway(&self) -> bywash_gateway::Credential {
+        bywash_gateway::Credential { access_key: self.access_key.clone(), secret_key: self.secret_key.clone() }
+    }
+
+    fn random() -> Self {
+        // The thread's generator is a cryptographic one, seeded by the system.
+        let text = |length| Alphanumeric.sample_string(&mut rand::rng(), length);
+        Self { access_key: text(ACCESS_KEY_LENGTH).to_ascii_uppercase(), secret_key: text(SECRET_KEY_LENGTH) }
+    }
+}
+
+/// How clients reach a server: what `bywash env` prints.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Session {
+    pub(crate) endpoint: String,
+    pub(crate) region: String,
+    pub(crate) credentials: Credentials,
+}
+
+impl Session {
+    /// Without credentials, some that an anonymous server takes: clients refuse to send without.
+    pub(crate) fn new(endpoint: &str, region: &str, credentials: Option<Credentials>) -> Self {
+        let anonymous = || Credentials { access_key: "anonymous".to_owned(), secret_key: "anonymous".to_owned() };
+        Self {
+            endpoint: endpoint.to_owned(),
+            region: region.to_owned(),
+            credentials: credentials.unwrap_or_else(anonymous),
+        }
+    }
+
+    /// The session of the server that uses the data folder `dir`, or used it last. Takes no lock.
+    pub(crate) fn read(dir: &Path) -> Result<Self, Failure> {
+        check_format(dir)?;
+        let path = dir.join("session.json");
+        read_json(&path)?.ok_or_else(|| {
+            Failure::new(
+                Kind::NotFound,
+                format!("no server has used {} yet; start one: bywash serve --data-dir {0}", dir.display()),
+            )
+        })
+    }
+}
+
+/// The data folder, locked for this process until dropped.
+#[derive(Debug)]
+pub(crate) struct DataDir {
+    dir: PathBuf,
+    _lock: File,
+}
+
+impl DataDir {
+    /// Makes the folder if it is missing, locks it and checks its format. Also tells whether it
+    /// was new.
+    pub(crate) fn open(dir: &Path) -> Result<(Self, bool), Failure> {
+        let failed = |error: io::Error| Failure::io(format!("cannot use the data folder {}", dir.display()), &error);
+        DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed)?;
+        let lock = lock(dir)?;
+        let first = check_format(dir)?.is_none();
+        if first {
+            replace(&dir.join("format"), format!("{FORMAT}\n").as_bytes()).map_err(failed)?;
+        }
+        Ok((Self { dir: dir.to_owned(), _lock: lock }, first))
+    }
+
+    /// The folder of buckets.
+    pub(crate) fn buckets(&self) -> PathBuf {
+        self.dir.join("buckets")
+    }
+
+    /// The credentials kept here, made now if there are none; also tells whether they were made.
+    pub(crate) fn credentials(&self) -> Result<(Credentials, bool), Failure> {
+        let path = credentials_path(&self.dir);
+        if let Some(credentials) = read_json(&path)? {
+            refuse_public(&path)?;
+            return Ok((credentials, false));
+        }
+        let credentials = Credentials::random();
+        write_json(&path, &credentials)?;
+        Ok((credentials, true))
+    }
+
+    /// Keeps `session` for `bywash env`.
+    pub(crate) fn record(&self, session: &Session) -> Result<(), Failure> {
+        write_json(&self.dir.join("session.json"), session)
+    }
+}
+
+/// Where the credentials made at first start are kept.
+pub(crate) fn credentials_path(dir: &Path) -> PathBuf {
+    dir.join("credentials.json")
+}
+
+/// Locks the folder for one server. The lock goes with the process, however it ends.
+fn lock(dir: &Path) -> Result<File, Failure> {
+    let path = dir.join("serve.lock");
+    let failed = |error: io::Error| Failure::io(format!("cannot lock {}", path.display()), &error);
+    let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let mut owner = String::new();
+            let _ = file.read_to_string(&mut owner);
+            return Err(Failure::failed(format!(
+                "the data folder {} is in use by another bywash serve (process {}); stop it, or give another --data-dir",
+                dir.display(),
+                owner.trim()
+            )));
+        }
+        Err(TryLockError::Error(error)) => return Err(failed(error)),
+    }
+    file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())).map_err(failed)?;
+    Ok(file)
+}
+
+/// The folder's format, `None` if none is written. Refuses one this program does not know.
+fn check_format(dir: &Path) -> Result<Option<u32>, Failure> {
+    let path = dir.join("format");
+    let text = match fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(Failure::io(format!("cannot read {}", path.display()), &error)),
+    };
+    match text.trim().parse() {
+        Ok(FORMAT) => Ok(Some(FORMAT)),
+        Ok(other) if other > FORMAT => Err(Failure::failed(format!(
+            "the data folder {} has format {other}; this bywash knows {FORMAT}: use a newer bywash, or another --data-dir",
+            dir.display()
+        ))),
+        _ => Err(Failure::failed(format!(
+            "{} does not hold a format number; restore it, or give another --data-dir",
+            path.display()
+        ))),
+    }
+}
+
+/// Refuses secrets that other users can read.
+fn refuse_public(path: &Path) -> Result<(), Failure> {
+    let meta = fs::metadata(path).map_err(|error| Failure::io(format!("cannot read {}", path.display()), &error))?;
+    let mode = meta.permissions().mode() & 0o777;
+    if mode & 0o077 != 0 {
+        return Err(Failure::failed(format!(
+            "others can read {0} (mode {mode:o}); run chmod 600 {0}, or delete it to have new credentials made",
+            path.display()
+        )));
+    }
+    Ok(())
+}
+
+fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Failure> {
+    let text = match fs::read(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(Failure::io(format!("cannot read {}", path.display()), &error)),
+    };
+    let value = serde_json::from_slice(&text);
+    value.map(Some).map_err(|error| {
+        Failure::failed(format!("{} is damaged ({error}); delete it to have it made anew", path.display()))
+    })
+}
+
+fn write_json(path: &Path, value: &impl Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_vec_pretty(value).map_err(io::Error::from);
+    let written = text.and_then(|mut text| {
+        text.push(b'\n');
+        replace(path, &text)
+    });
+    written.map_err(|error| Failure::io(format!("cannot write {}", path.display()), &error))
+}
+
+/// Replaces a file in one step, mode 0600. Synced, so that a crash leaves the old or the new one.
+fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    // Such a file has mode 0600 from its first moment.
+    let mut staged = tempfile::NamedTempFile::new_in(folder)?;
+    staged.write_all(content)?;
+    staged.as_file().sync_all()?;
+    staged.persist(path)?;
+    File::open(folder)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_are_made_once_and_kept_private() {
+        let home = tempfile::tempdir().unwrap();
+        let dir = home.path().join("data");
+        let (data, first) = DataDir::open(&dir).unwrap();
+        assert!(first);
+        let (made, new) = data.credentials().unwrap();
+        assert!(new);
+        assert_eq!((made.access_key.len(), made.secret_key.len()), (ACCESS_KEY_LENGTH, SECRET_KEY_LENGTH));
+        assert_eq!(data.credentials().unwrap(), (made.clone(), false));
+        assert_eq!(fs::metadata(credentials_path(&dir)).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(!format!("{made:?}").contains(&made.secret_key));
+
+        fs::set_permissions(credentials_path(&dir), fs::Permissions::from_mode(0o644)).unwrap();
+        let failure = data.credentials().unwrap_err();
+        assert!(failure.message.contains("chmod 600"), "{}", failure.message);
+    }
+
+    #[test]
+    fn a_folder_has_one_server_and_a_known_format() {
+        let home = tempfile::tempdir().unwrap();
+        let (data, _) = DataDir::open(home.path()).unwrap();
+        let failure = DataDir::open(home.path()).unwrap_err();
+        assert!(failure.message.contains(&format!("process {}", std::process::id())), "{}", failure.message);
+        drop(data);
+        let (data, first) = DataDir::open(home.path()).unwrap();
+        assert!(!first);
+        drop(data);
+
+        for (format, reason) in [("2", "has format 2"), ("", "does not hold a format"), ("0", "does not hold a format")] {
+            fs::write(home.path().join("format"), format).unwrap();
+            let failure = DataDir::open(home.path()).unwrap_err();
+            assert!(failure.message.contains(reason), "{format}: {}", failure.message);
+        }
+    }
+
+    #[test]
+    fn the_session_is_read_back() {
+        let home = tempfile::tempdir().unwrap();
+        assert_eq!(Session::read(home.path()).unwrap_err().kind, Kind::NotFound);
+        let (data, _) = DataDir::open(home.path()).unwrap();
+        data.record(&Session::new("http://127.0.0.1:1", "r", None)).unwrap();
+        let session = Session::read(home.path()).unwrap();
+        assert_eq!((session.endpoint.as_str(), session.credentials.access_key.as_str()), ("http://127.0.0.1:1", "anonymous"));
+        assert_eq!(fs::metadata(home.path().join("session.json")).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+}

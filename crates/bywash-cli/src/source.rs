@@ -1,0 +1,281 @@
+//! Reading a file, an object or standard input as a stream of parts, some of them ahead of need.
+
+use std::fs::File;
+use std::io::Read;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::stream::{self, BoxStream};
+use futures::{StreamExt, TryStreamExt};
+use object_store::aws::AmazonS3;
+use object_store::path::Path;
+use object_store::{Attributes, GetOptions, GetRange, ObjectStore};
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+use crate::failure::Failure;
+use crate::location::{Location, Remote, one_object};
+
+/// The smallest part: below this the round trip outweighs the transfer.
+const PART_MIN_BYTES: u64 = 8 << 20;
+/// Parts of a source whose length is not known: S3 takes 10,000 of them, so up to 312 GiB.
+const PART_UNKNOWN_BYTES: u64 = 32 << 20;
+/// The most parts S3 takes in one upload.
+const PARTS_MAX: u64 = 10_000;
+/// What parts read ahead may hold together, unless one part alone is larger; the sink may hold as
+/// much again.
+const AHEAD_BYTES: u64 = 32 << 20;
+/// More requests at once than this win nothing on one connection's bandwidth.
+const AHEAD_PARTS_MAX: u64 = 4;
+
+/// A span of bytes, as in HTTP's `Range`: `0-99` (both ends included), `100-`, `-20` (the last 20).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ByteRange {
+    Between(u64, u64),
+    From(u64),
+    Last(u64),
+}
+
+impl FromStr for ByteRange {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bad = || format!("{text:?} is not a range; write 0-99, 100- or -20");
+        let number = |digits: &str| digits.parse::<u64>().map_err(|_| bad());
+        let (start, end) = text.split_once('-').ok_or_else(bad)?;
+        match (start.is_empty(), end.is_empty()) {
+            (true, false) => Ok(Self::Last(number(end)?)),
+            (false, true) => Ok(Self::From(number(start)?)),
+            (false, false) if number(start)? <= number(end)? => Ok(Self::Between(number(start)?, number(end)?)),
+            _ => Err(bad()),
+        }
+    }
+}
+
+impl ByteRange {
+    /// The bytes meant, of an object of `size` bytes; `None` if it has none of them.
+    fn of(self, size: u64) -> Option<Range<u64>> {
+        let range = match self {
+            Self::Between(start, end) => start..end.saturating_add(1).min(size),
+            Self::From(start) => start..size,
+            Self::Last(count) => size.saturating_sub(count)..size,
+        };
+        (range.start < range.end).then_some(range)
+    }
+}
+
+/// A stream of parts: all but the last are exactly `part_bytes` long.
+pub(crate) struct Source {
+    /// Bytes the stream will yield, if known.
+    pub(crate) bytes: Option<u64>,
+    pub(crate) part_bytes: u64,
+    /// Content headers and user metadata of an object.
+    pub(crate) attributes: Attributes,
+    pub(crate) parts: BoxStream<'static, Result<Bytes, Failure>>,
+}
+
+impl std::fmt::Debug for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Source").field("bytes", &self.bytes).field("part_bytes", &self.part_bytes).finish_non_exhaustive()
+    }
+}
+
+impl Source {
+    pub(crate) async fn open(location: &Location, range: Option<ByteRange>, remote: &Remote) -> Result<Self, Failure> {
+        match location {
+            Location::Stdio => Self::of_reader("standard input".to_owned(), range, tokio::io::stdin()),
+            Location::File(path) => {
+                let (name, path) = (location.to_string(), path.clone());
+                let opened = tokio::task::spawn_blocking(move || open_file(&path)).await;
+                let (file, bytes) = match opened {
+                    Ok(outcome) => outcome.map_err(|error| Failure::io(format!("cannot read {name}"), &error))?,
+                    Err(error) => return Err(Failure::failed(format!("cannot read {name}: {error}"))),
+                };
+                match bytes {
+                    Some(bytes) => Self::of_file(name, file, bytes, range),
+                    None => Self::of_reader(name, range, tokio::fs::File::from_std(file)),
+                }
+            }
+            Location::S3 { bucket, key } => {
+                let path = one_object(bucket, key)?;
+                Self::of_object(location.to_string(), remote.bucket(bucket)?, path, range).await
+            }
+        }
+    }
+
+    /// Something that can only be read from start to end.
+    fn of_reader(
+        name: String,
+        range: Option<ByteRange>,
+        reader: impl AsyncRead + Send + Unpin + 'static,
+    ) -> Result<Self, Failure> {
+        if range.is_some() {
+            return Err(Failure::usage(format!("{name} has no fixed length; a range needs a file or an object")));
+        }
+        let parts = stream::try_unfold((Some(reader), name), |(reader, name)| async move {
+            let Some(mut reader) = reader else {
+                return Ok(None);
+            };
+            let mut part = Vec::new();
+            let read = (&mut reader).take(PART_UNKNOWN_BYTES).read_to_end(&mut part).await;
+            read.map_err(|error| Failure::io(format!("cannot read {name}"), &error))?;
+            // A short part is the last: a terminal is not asked for its end twice.
+            let rest = (part.len() as u64 == PART_UNKNOWN_BYTES).then_some(reader);
+            Ok((!part.is_empty()).then(|| (Bytes::from(part), (rest, name))))
+        });
+        Ok(Self { bytes: None, part_bytes: PART_UNKNOWN_BYTES, attributes: Attributes::new(), parts: parts.boxed() })
+    }
+
+    fn of_file(name: String, file: File, size: u64, range: Option<ByteRange>) -> Result<Self, Failure> {
+        let span = span(&name, range, size)?;
+        let file = Arc::new(file);
+        let read = move |part: Range<u64>| {
+            let (file, name) = (Arc::clone(&file), name.clone());
+            async move {
+                let read = tokio::task::spawn_blocking(move || read_exact(&file, &part)).await;
+                let outcome = read.map_err(std::io::Error::other).and_then(|outcome| outcome);
+                outcome.map_err(|error| Failure::io(format!("cannot read {name}"), &error))
+            }
+        };
+        Ok(Self::of_spans(span, Attributes::new(), read))
+    }
+
+    async fn of_object(name: String, store: Arc<AmazonS3>, path: Path, range: Option<ByteRange>) -> Result<Self, Failure> {
+        let head = GetOptions { head: true, ..GetOptions::default() };
+        let found = store.get_opts(&path, head).await;
+        let found = found.map_err(|error| Failure::store(format!("cannot read {name}"), &error))?;
+        let span = span(&name, range, found.meta.size)?;
+        // Every part is asked of the version seen first.
+        let version = found.meta.e_tag;
+        let read = move |part: Range<u64>| {
+            let (store, path, name, version) = (Arc::clone(&store), path.clone(), name.clone(), version.clone());
+            async move {
+                let wanted = part.end - part.start;
+                let options = GetOptions { if_match: version, range: Some(GetRange::Bounded(part)), ..GetOptions::default() };
+                let read = async { store.get_opts(&path, options).await?.bytes().await };
+                let bytes = read.await.map_err(|error| Failure::store(format!("cannot read {name}"), &error))?;
+                if bytes.len() as u64 != wanted {
+                    return Err(Failure::failed(format!(
+                        "cannot read {name}: the endpoint sent {} bytes of a part of {wanted}; try again",
+                        bytes.len()
+                    )));
+                }
+                Ok(bytes)
+            }
+        };
+        Ok(Self::of_spans(span, found.attributes, read))
+    }
+
+    /// The bytes `span`, each part read by `read`, several at once and yielded in order.
+    fn of_spans<F>(span: Range<u64>, attributes: Attributes, read: impl Fn(Range<u64>) -> F + Send + 'static) -> Self
+    where
+        F: Future<Output = Result<Bytes, Failure>> + Send + 'static,
+    {
+        let bytes = span.end - span.start;
+        let part_bytes = part_bytes(bytes);
+        let starts = (0..bytes.div_ceil(part_bytes)).map(move |index| span.start + index * part_bytes);
+        let end = span.end;
+        let parts = stream::iter(starts).map(move |start| read(start..end.min(start + part_bytes)));
+        Self { bytes: Some(bytes), part_bytes, attributes, parts: parts.buffered(ahead(part_bytes)).boxed() }
+    }
+
+    /// The next part; `None` after the last.
+    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
+        self.parts.try_next().await
+    }
+}
+
+/// How many parts of this length may be in flight on one side.
+pub(crate) fn ahead(part_bytes: u64) -> usize {
+    // At most AHEAD_PARTS_MAX, so the cast keeps the value.
+    (AHEAD_BYTES / part_bytes).clamp(1, AHEAD_PARTS_MAX) as usize
+}
+
+/// The smallest part that S3's count of parts allows, in whole MiB.
+fn part_bytes(bytes: u64) -> u64 {
+    bytes.div_ceil(PARTS_MAX).next_multiple_of(1 << 20).max(PART_MIN_BYTES)
+}
+
+fn span(name: &str, range: Option<ByteRange>, size: u64) -> Result<Range<u64>, Failure> {
+    match range {
+        None => Ok(0..size),
+        Some(range) => range
+            .of(size)
+            .ok_or_else(|| Failure::failed(format!("cannot read {name}: it has {size} bytes, none of them in the range"))),
+    }
+}
+
+/// Opens a file; tells its length if it is a regular one.
+fn open_file(path: &std::path::Path) -> std::io::Result<(File, Option<u64>)> {
+    let file = File::open(path)?;
+    let meta = file.metadata()?;
+    if meta.is_dir() {
+        return Err(std::io::ErrorKind::IsADirectory.into());
+    }
+    let bytes = meta.is_file().then_some(meta.len());
+    // Files of /proc say 0 and have content.
+    Ok((file, bytes.filter(|bytes| *bytes > 0)))
+}
+
+fn read_exact(file: &File, part: &Range<u64>) -> std::io::Result<Bytes> {
+    let mut bytes = Vec::new();
+    let wanted = part.end - part.start;
+    bytes.reserve_exact(usize::try_from(wanted).map_err(std::io::Error::other)?);
+    At { file, offset: part.start }.take(wanted).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 != wanted {
+        return Err(std::io::Error::other("it became shorter while it was read"));
+    }
+    Ok(bytes.into())
+}
+
+/// Reads a shared file from an offset of its own.
+struct At<'a> {
+    file: &'a File,
+    offset: u64,
+}
+
+impl Read for At<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.file.read_at(buffer, self.offset)?;
+        self.offset += read as u64;
+        Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_read_and_resolved() {
+        for (text, range, of_ten) in [
+            ("0-0", ByteRange::Between(0, 0), Some(0..1)),
+            ("2-5", ByteRange::Between(2, 5), Some(2..6)),
+            ("2-50", ByteRange::Between(2, 50), Some(2..10)),
+            ("3-", ByteRange::From(3), Some(3..10)),
+            ("-4", ByteRange::Last(4), Some(6..10)),
+            ("-40", ByteRange::Last(40), Some(0..10)),
+            ("10-", ByteRange::From(10), None),
+            ("-0", ByteRange::Last(0), None),
+        ] {
+            assert_eq!(text.parse(), Ok(range), "{text}");
+            assert_eq!(range.of(10), of_ten, "{text}");
+        }
+        for bad in ["", "-", "5", "5-2", "a-b", "1-2-3", "--2"] {
+            assert!(bad.parse::<ByteRange>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn parts_stay_within_the_limits_of_s3_and_of_memory() {
+        const TIB: u64 = 1 << 40;
+        for bytes in [0, 1, PART_MIN_BYTES, 100 << 30, 5 * TIB] {
+            let part = part_bytes(bytes);
+            assert!(bytes.div_ceil(part) <= PARTS_MAX && part >= PART_MIN_BYTES, "{bytes}: {part}");
+            assert!(ahead(part) == 1 || ahead(part) as u64 * part <= AHEAD_BYTES, "{bytes}: {part}");
+        }
+        assert_eq!(ahead(PART_MIN_BYTES), 4);
+    }
+}

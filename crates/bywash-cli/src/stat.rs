@@ -1,0 +1,117 @@
+//! `bywash stat`: what is known of one object or file.
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, SecondsFormat, Utc};
+use object_store::{Attribute, Attributes, GetOptions, ObjectStore};
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::location::{Location, Remote, one_object};
+use crate::output::Output;
+use crate::progress::or_interrupt;
+
+/// Tell size, time, version, headers and metadata of one object or file
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// s3://bucket/key or a file path
+    #[arg(value_name = "WHAT")]
+    location: Location,
+    #[command(flatten)]
+    remote: Remote,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[derive(Debug, Serialize)]
+struct Facts {
+    name: String,
+    size: u64,
+    modified: DateTime<Utc>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    e_tag: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<String>,
+    /// Content headers, by their HTTP names.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    headers: BTreeMap<String, String>,
+    /// User metadata.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    metadata: BTreeMap<String, String>,
+}
+
+pub(crate) async fn run(args: Args) -> Result<(), Failure> {
+    let facts = match &args.location {
+        Location::Stdio => return Err(Failure::usage("- is no object; write s3://bucket/key or a file path")),
+        Location::File(path) => {
+            let meta = std::fs::metadata(path)
+                .map_err(|error| Failure::io(format!("cannot stat {}", path.display()), &error))?;
+            Facts {
+                name: args.location.to_string(),
+                size: meta.len(),
+                modified: meta.modified().map_or(DateTime::UNIX_EPOCH, DateTime::from),
+                e_tag: None,
+                version: None,
+                headers: BTreeMap::new(),
+                metadata: BTreeMap::new(),
+            }
+        }
+        Location::S3 { bucket, key } => or_interrupt(object(bucket, key, &args)).await?,
+    };
+    args.output.line(&facts, || facts.text())
+}
+
+async fn object(bucket: &str, key: &str, args: &Args) -> Result<Facts, Failure> {
+    let path = one_object(bucket, key)?;
+    let head = GetOptions { head: true, ..GetOptions::default() };
+    let found = args.remote.bucket(bucket)?.get_opts(&path, head).await;
+    let found = found.map_err(|error| Failure::store(format!("cannot stat {}", args.location), &error))?;
+    let (headers, metadata) = split(&found.attributes);
+    Ok(Facts {
+        name: args.location.to_string(),
+        size: found.meta.size,
+        modified: found.meta.last_modified,
+        e_tag: found.meta.e_tag,
+        version: found.meta.version,
+        headers,
+        metadata,
+    })
+}
+
+/// Content headers and user metadata.
+fn split(attributes: &Attributes) -> (BTreeMap<String, String>, BTreeMap<String, String>) {
+    let (mut headers, mut metadata) = (BTreeMap::new(), BTreeMap::new());
+    for (attribute, value) in attributes {
+        let header = match attribute {
+            Attribute::ContentDisposition => "content-disposition",
+            Attribute::ContentEncoding => "content-encoding",
+            Attribute::ContentLanguage => "content-language",
+            Attribute::ContentType => "content-type",
+            Attribute::CacheControl => "cache-control",
+            Attribute::StorageClass => "storage-class",
+            Attribute::Metadata(name) => {
+                metadata.insert(name.to_string(), value.to_string());
+                continue;
+            }
+            _ => continue,
+        };
+        headers.insert(header.to_owned(), value.to_string());
+    }
+    (headers, metadata)
+}
+
+impl Facts {
+    fn text(&self) -> String {
+        let mut lines = vec![
+            ("name".to_owned(), self.name.clone()),
+            ("size".to_owned(), self.size.to_string()),
+            ("modified".to_owned(), self.modified.to_rfc3339_opts(SecondsFormat::Secs, true)),
+        ];
+        lines.extend(self.e_tag.iter().map(|tag| ("etag".to_owned(), tag.clone())));
+        lines.extend(self.version.iter().map(|version| ("version".to_owned(), version.clone())));
+        lines.extend(self.headers.clone());
+        lines.extend(self.metadata.iter().map(|(name, value)| (format!("x-amz-meta-{name}"), value.clone())));
+        let lines: Vec<_> = lines.into_iter().map(|(name, value)| format!("{name}: {value}")).collect();
+        lines.join("\n")
+    }
+}
