@@ -1,0 +1,157 @@
+//! Failures of the folder store, as the variants of [`object_store::Error`] callers act on.
+
+use std::io;
+
+use object_store::path::Path;
+use object_store::{Error, Result};
+use rustix::io::Errno;
+
+/// The name of this store in [`Error::Generic`].
+pub(super) const STORE: &str = "Folder";
+
+/// What went wrong; always the `source` of an [`object_store::Error`].
+#[derive(Debug, thiserror::Error)]
+pub(super) enum FolderError {
+    #[error("cannot {operation} '{key}': {source}{}", advice(source))]
+    Io {
+        operation: &'static str,
+        key: String,
+        source: io::Error,
+    },
+    #[error("no such object in the folder")]
+    NoSuchObject,
+    #[error("an object has this key; write without the create-only condition to replace it")]
+    Exists,
+    #[error("the object's ETag is {found}, not {expected}; read it again, then retry")]
+    WrongETag { found: String, expected: String },
+    #[error("a conditional update needs the ETag of the version it replaces")]
+    NoETag,
+    #[error("the file was replaced or changed while it was read; read it again")]
+    Changed,
+    #[error("the key kept changing place; retry when other writers have finished")]
+    Restless,
+    #[error(
+        "its file is on another mount than the folder; serve that mount as a folder of its own"
+    )]
+    OtherMount,
+    #[error("no upload '{0}' is open for this key; create one first")]
+    NoSuchUpload(String),
+    #[error("upload '{upload}' has no part {number} with ETag '{e_tag}'; upload the part again")]
+    NoSuchPart {
+        upload: String,
+        number: u16,
+        e_tag: String,
+    },
+    #[error("part number {0} is not between 1 and 10000")]
+    PartNumber(usize),
+    #[error("part {number} was promised {expected} bytes but got {got}; send it again")]
+    PartLength {
+        number: u16,
+        expected: u64,
+        got: u64,
+    },
+    #[error("part {0} of this upload was not stored; upload it again before completing")]
+    PartMissing(usize),
+    #[error("the folder keeps no object versions; read without a version")]
+    Versions,
+    #[error("attribute {0} cannot be kept in a folder; send the object without it")]
+    Attribute(String),
+    #[error("cannot read the side file '{name}': {source}; delete it if it was edited by hand")]
+    SideFile {
+        name: String,
+        source: serde_json::Error,
+    },
+}
+
+fn advice(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            " (nothing was changed; free space, then retry)"
+        }
+        _ => "",
+    }
+}
+
+impl FolderError {
+    /// The variant for a failure no caller can act on by itself.
+    pub(super) fn generic(self) -> Error {
+        Error::Generic {
+            store: STORE,
+            source: Box::new(self),
+        }
+    }
+
+    pub(super) fn not_found(self, key: &Path) -> Error {
+        Error::NotFound {
+            path: key.to_string(),
+            source: Box::new(self),
+        }
+    }
+
+    pub(super) fn precondition(self, key: &Path) -> Error {
+        Error::Precondition {
+            path: key.to_string(),
+            source: Box::new(self),
+        }
+    }
+
+    pub(super) fn not_supported(self) -> Error {
+        Error::NotSupported {
+            source: Box::new(self),
+        }
+    }
+}
+
+/// Says what was being done to which key. `NotFound` is left to callers who know what is missing.
+pub(super) fn io_error(
+    operation: &'static str,
+    key: impl Into<String>,
+    source: impl Into<io::Error>,
+) -> Error {
+    let (key, source) = (key.into(), source.into());
+    let kind = source.kind();
+    let path = key.clone();
+    let error = FolderError::Io {
+        operation,
+        key,
+        source,
+    };
+    match kind {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            Error::PermissionDenied {
+                path,
+                source: Box::new(error),
+            }
+        }
+        _ => error.generic(),
+    }
+}
+
+/// Whether an error of opening a path only says that no object is there.
+pub(super) fn is_absent(errno: Errno) -> bool {
+    matches!(errno, Errno::NOENT | Errno::NXIO) || is_misfit(errno)
+}
+
+/// Whether the file system refuses this path for its shape: a parent that is a file, a path that
+/// is a folder, a name too long or with bytes it does not take, a link that leaves the folder.
+pub(super) fn is_misfit(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::NOTDIR
+            | Errno::ISDIR
+            | Errno::NAMETOOLONG
+            | Errno::INVAL
+            | Errno::ILSEQ
+            | Errno::LOOP
+            | Errno::XDEV
+    )
+}
+
+/// Runs blocking file work off the async threads.
+///
+/// Dropping the future does not stop work that has begun.
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    tokio::task::spawn_blocking(work).await?
+}

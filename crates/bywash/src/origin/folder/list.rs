@@ -1,0 +1,325 @@
+//! Listings in ascending byte order of the key, lazily, one folder's names in memory a level.
+//!
+//! A folder `d` sorts as `d/`, so walking sorted folders depth first yields whole keys in order.
+//! The tree and the overflow area are each walked in order and merged.
+
+mod overflow;
+
+use std::iter::Peekable;
+use std::sync::Arc;
+use std::vec::IntoIter;
+
+use futures::stream::{self, BoxStream, StreamExt};
+use object_store::path::Path;
+use object_store::{ListResult, ObjectMeta, Result};
+use rustix::io::Errno;
+
+use self::overflow::OverflowWalk;
+use super::Inner;
+use super::error::{blocking, io_error};
+use super::names::is_own;
+use super::root::{Kind, join};
+
+/// Objects looked up in one visit to a blocking thread.
+const BATCH: usize = 256;
+
+/// What to list.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Filter {
+    /// Bytes each key starts with; need not end at a slash.
+    pub(super) prefix: String,
+    /// Keys up to and with this one are left out.
+    pub(super) after: Option<String>,
+    /// Folds keys with a slash after the prefix into one [`Item::Prefix`].
+    pub(super) delimited: bool,
+}
+
+impl Filter {
+    /// Keys below `prefix`, in the sense of [`object_store::ObjectStore::list`].
+    pub(super) fn below(prefix: Option<&Path>) -> Self {
+        let prefix = prefix.map(Path::as_ref).unwrap_or_default();
+        Self {
+            prefix: if prefix.is_empty() {
+                String::new()
+            } else {
+                format!("{prefix}/")
+            },
+            ..Self::default()
+        }
+    }
+
+    fn takes_key(&self, key: &[u8]) -> bool {
+        key.starts_with(self.prefix.as_bytes())
+            && self
+                .after
+                .as_ref()
+                .is_none_or(|after| key > after.as_bytes())
+    }
+
+    /// Whether any key that starts with `start` may be taken.
+    fn may_take_below(&self, start: &[u8]) -> bool {
+        let prefix = self.prefix.as_bytes();
+        (start.starts_with(prefix) || prefix.starts_with(start))
+            && self
+                .after
+                .as_ref()
+                .is_none_or(|after| start > after.as_bytes() || after.as_bytes().starts_with(start))
+    }
+
+    /// The common prefix `key` is folded into, ending with its slash.
+    fn fold<'a>(&self, key: &'a str) -> Option<&'a str> {
+        if !self.delimited {
+            return None;
+        }
+        let rest = key.get(self.prefix.len()..)?;
+        rest.find('/').map(|at| &key[..=self.prefix.len() + at])
+    }
+}
+
+/// One line of a listing.
+#[derive(Debug)]
+pub(super) enum Item {
+    Object(ObjectMeta),
+    /// Keys exist below this; ends with a slash.
+    Prefix(String),
+}
+
+impl Item {
+    pub(super) fn name(&self) -> &str {
+        match self {
+            Self::Object(meta) => meta.location.as_ref(),
+            Self::Prefix(prefix) => prefix,
+        }
+    }
+}
+
+/// A folder of the tree being walked.
+#[derive(Debug)]
+struct Level {
+    /// Empty, or ends with a slash.
+    folder: String,
+    /// Device and inode, to notice a link to a folder above.
+    node: (u64, u64),
+    /// Sorted; folders end with a slash.
+    names: IntoIter<String>,
+}
+
+/// Walks the plain files.
+#[derive(Debug)]
+struct TreeWalk {
+    inner: Arc<Inner>,
+    filter: Filter,
+    /// Only asks whether there is any object: takes the first file a folder yields.
+    any: bool,
+    levels: Vec<Level>,
+    /// Folder to enter next.
+    enter: Option<String>,
+}
+
+impl TreeWalk {
+    fn new(inner: Arc<Inner>, filter: Filter, any: bool) -> Self {
+        let start = filter
+            .prefix
+            .rfind('/')
+            .map_or("", |at| &filter.prefix[..=at]);
+        let start = (!start.split('/').any(is_own)).then(|| start.to_owned());
+        Self {
+            inner,
+            filter,
+            any,
+            levels: Vec::new(),
+            enter: start,
+        }
+    }
+
+    fn enter(&mut self, folder: String) -> Result<(), Errno> {
+        let (mut names, mut whole) = (Vec::new(), String::new());
+        let (filter, any) = (&self.filter, self.any);
+        let node = self.inner.root.read_folder(&folder, |name, kind| {
+            if is_own(name) {
+                return true;
+            }
+            whole.clear();
+            whole.push_str(&folder);
+            whole.push_str(name);
+            let taken = match kind {
+                Kind::File => filter.takes_key(whole.as_bytes()),
+                Kind::Folder => {
+                    whole.push('/');
+                    filter.may_take_below(whole.as_bytes())
+                }
+            };
+            if taken && any && kind == Kind::File {
+                names.clear();
+            }
+            if taken {
+                names.push(whole[folder.len()..].to_owned());
+            }
+            !(taken && any && kind == Kind::File)
+        })?;
+        let Some(node) = node else {
+            return Ok(());
+        };
+        if self.levels.iter().any(|level| level.node == node) {
+            return Ok(());
+        }
+        names.sort_unstable();
+        self.levels.push(Level {
+            folder,
+            node,
+            names: names.into_iter(),
+        });
+        Ok(())
+    }
+
+    /// Whether any object the filter takes lies below `folder`.
+    fn has_object(&self, folder: &str) -> Result<bool> {
+        let filter = Filter {
+            prefix: folder.to_owned(),
+            after: self.filter.after.clone(),
+            delimited: false,
+        };
+        let mut walk = Self::new(Arc::clone(&self.inner), filter, true);
+        Ok(walk.next().transpose()?.is_some())
+    }
+}
+
+impl Iterator for TreeWalk {
+    type Item = Result<Item>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(folder) = self.enter.take() {
+                let shown = folder.clone();
+                if let Err(errno) = self.enter(folder) {
+                    return Some(Err(io_error("list", shown, errno)));
+                }
+            }
+            let level = self.levels.last_mut()?;
+            let Some(name) = level.names.next() else {
+                self.levels.pop();
+                continue;
+            };
+            let name = join(&level.folder, &name);
+            if !name.ends_with('/') {
+                match object(&self.inner, &name, &name) {
+                    Ok(None) => continue,
+                    found => return found.transpose(),
+                }
+            }
+            // Only where the prefix is behind us is a folder one to fold.
+            if self.filter.delimited && name.starts_with(&self.filter.prefix) {
+                match self.has_object(&name) {
+                    Ok(true) => return Some(Ok(Item::Prefix(name))),
+                    Ok(false) => {}
+                    Err(error) => return Some(Err(error)),
+                }
+            } else {
+                self.enter = Some(name);
+            }
+        }
+    }
+}
+
+/// The object `key` in the file at `path`; `None` if it is gone or no key.
+fn object(inner: &Inner, key: &str, path: &str) -> Result<Option<Item>> {
+    let identity = inner.root.identity(path);
+    let identity = identity.map_err(|errno| io_error("list", key, errno))?;
+    let location = Path::parse(key).ok();
+    Ok(identity
+        .zip(location)
+        .map(|(identity, location)| Item::Object(identity.meta(location))))
+}
+
+/// Tree and overflow area, merged in order.
+#[derive(Debug)]
+pub(super) struct Listing {
+    tree: Peekable<TreeWalk>,
+    overflow: Peekable<OverflowWalk>,
+}
+
+impl Listing {
+    pub(super) fn new(inner: &Arc<Inner>, filter: Filter) -> Self {
+        Self {
+            tree: TreeWalk::new(Arc::clone(inner), filter.clone(), false).peekable(),
+            overflow: OverflowWalk::new(Arc::clone(inner), filter).peekable(),
+        }
+    }
+
+    /// The listing as a stream of objects, read ahead by one batch at most.
+    pub(super) fn stream(self) -> BoxStream<'static, Result<ObjectMeta>> {
+        stream::unfold(Some(self), |listing| async move {
+            let mut listing = listing?;
+            let visit = blocking(move || {
+                let batch: Vec<_> = listing.by_ref().take(BATCH).collect();
+                Ok((batch, listing))
+            });
+            match visit.await {
+                Ok((batch, _)) if batch.is_empty() => None,
+                Ok((batch, listing)) => Some((batch, Some(listing))),
+                Err(error) => Some((vec![Err(error)], None)),
+            }
+        })
+        .flat_map(stream::iter)
+        .filter_map(async |item| match item {
+            Ok(Item::Object(meta)) => Some(Ok(meta)),
+            Ok(Item::Prefix(_)) => None,
+            Err(error) => Some(Err(error)),
+        })
+        .boxed()
+    }
+
+    /// At most `limit` items after `token` (the name of the item an earlier page ended with), and
+    /// the token of the next page if there is one.
+    pub(super) fn page(
+        self,
+        token: Option<&str>,
+        limit: usize,
+    ) -> Result<(ListResult, Option<String>)> {
+        let mut result = ListResult {
+            common_prefixes: Vec::new(),
+            objects: Vec::new(),
+            extensions: object_store::Extensions::default(),
+        };
+        let mut last = None;
+        for item in self {
+            let item = item?;
+            if token.is_some_and(|token| item.name() <= token) {
+                continue;
+            }
+            if result.objects.len() + result.common_prefixes.len() >= limit {
+                return Ok((result, last));
+            }
+            last = Some(item.name().to_owned());
+            match item {
+                Item::Object(meta) => result.objects.push(meta),
+                Item::Prefix(prefix) => result.common_prefixes.push(Path::parse(prefix)?),
+            }
+        }
+        Ok((result, None))
+    }
+}
+
+impl Iterator for Listing {
+    type Item = Result<Item>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (Some(Ok(tree)), Some(Ok(overflow))) = (self.tree.peek(), self.overflow.peek()) else {
+            // An error comes first, wherever it is; else whichever side has something left.
+            return match self.tree.peek() {
+                Some(Ok(_)) if self.overflow.peek().is_some() => self.overflow.next(),
+                Some(_) => self.tree.next(),
+                None => self.overflow.next(),
+            };
+        };
+        match tree.name().cmp(overflow.name()) {
+            std::cmp::Ordering::Less => self.tree.next(),
+            std::cmp::Ordering::Greater => self.overflow.next(),
+            // The tree is looked up first, so it is the one a read would find.
+            std::cmp::Ordering::Equal => {
+                drop(self.overflow.next());
+                self.tree.next()
+            }
+        }
+    }
+}

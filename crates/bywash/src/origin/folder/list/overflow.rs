@@ -1,0 +1,117 @@
+//! The overflow area in order: chunks of 66 bytes of the key, sorted by what they decode to.
+
+use std::sync::Arc;
+use std::vec::IntoIter;
+
+use object_store::Result;
+use rustix::io::Errno;
+
+use super::super::Inner;
+use super::super::error::io_error;
+use super::super::names::{Chunk, KEYS, decode, encode};
+use super::super::root::{Kind, join};
+use super::{Filter, Item, object};
+
+/// A folder of the overflow area being walked.
+#[derive(Debug)]
+struct ChunkLevel {
+    /// Relative to the root.
+    folder: String,
+    /// The part of the key that led here.
+    start: Vec<u8>,
+    chunks: IntoIter<(Chunk, String)>,
+}
+
+/// Walks the keys of the overflow area.
+#[derive(Debug)]
+pub(super) struct OverflowWalk {
+    inner: Arc<Inner>,
+    filter: Filter,
+    levels: Vec<ChunkLevel>,
+    /// Folder to enter next, and the part of the key that led there.
+    enter: Option<(String, Vec<u8>)>,
+    folded: Option<String>,
+}
+
+impl OverflowWalk {
+    pub(super) fn new(inner: Arc<Inner>, filter: Filter) -> Self {
+        Self {
+            inner,
+            filter,
+            levels: Vec::new(),
+            enter: Some((KEYS.to_owned(), Vec::new())),
+            folded: None,
+        }
+    }
+
+    fn enter(&mut self, folder: String, start: Vec<u8>) -> Result<(), Errno> {
+        let mut chunks = Vec::new();
+        let filter = &self.filter;
+        let found = self.inner.root.read_folder(&folder, |name, kind| {
+            // Whatever is no chunk was not written by the store.
+            let Some(chunk) = decode(name).filter(|chunk| chunk.folder == (kind == Kind::Folder))
+            else {
+                return true;
+            };
+            let whole = [start.as_slice(), &chunk.bytes].concat();
+            let taken = if chunk.folder {
+                filter.may_take_below(&whole)
+            } else {
+                filter.takes_key(&whole)
+            };
+            if taken {
+                chunks.push((chunk, name.to_owned()));
+            }
+            true
+        })?;
+        if found.is_some() {
+            chunks.sort_unstable();
+            self.levels.push(ChunkLevel {
+                folder,
+                start,
+                chunks: chunks.into_iter(),
+            });
+        }
+        Ok(())
+    }
+}
+
+impl Iterator for OverflowWalk {
+    type Item = Result<Item>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some((folder, start)) = self.enter.take()
+                && let Err(errno) = self.enter(folder, start)
+            {
+                return Some(Err(io_error("list", KEYS, errno)));
+            }
+            let level = self.levels.last_mut()?;
+            let Some((chunk, name)) = level.chunks.next() else {
+                self.levels.pop();
+                continue;
+            };
+            let whole = [level.start.as_slice(), &chunk.bytes].concat();
+            let path = join(&level.folder, &name);
+            if chunk.folder {
+                self.enter = Some((path, whole));
+                continue;
+            }
+            let Ok(key) = String::from_utf8(whole) else {
+                continue;
+            };
+            if let Some(prefix) = self.filter.fold(&key) {
+                if self.folded.as_deref() != Some(prefix) {
+                    self.folded = Some(prefix.to_owned());
+                    return Some(Ok(Item::Prefix(prefix.to_owned())));
+                }
+                continue;
+            }
+            debug_assert!(path.ends_with(&encode(&key)), "chunks decode as encoded");
+            match object(&self.inner, &key, &path) {
+                Ok(None) => {}
+                found => return found.transpose(),
+            }
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! A folder of the local file system as an origin.
+//!
+//! Files that are already there are objects as they are: the key is the path relative to the
+//! folder. What the file system cannot say lives in a hidden folder, `.bywash`, which is made when
+//! it is first needed; reading makes nothing.
+//!
+//! ```text
+//! a/b.parquet                                the object a/b.parquet
+//! .bywash/keys/a                             the object `a`, since `a` is a folder in the tree
+//! .bywash/attributes/a%2Fb%2Eparquet/<mtime>-<size>.json
+//! .bywash/uploads/<id>/{manifest.json, 00001.<etag>, ..}
+//! .bywash/staging/                           files being written
+//! ```
+//!
+//! # Keys
+//!
+//! A key whose path the file system does not take goes to the *overflow area*, percent-encoded in
+//! chunks of 66 bytes of the key: a parent is a file, the path is a folder, a component is longer
+//! than 255 bytes or begins with `.bywash`. So `a` can live beside `a/b`. A key is in one place:
+//! where it is, or else where it fits; the tree is looked up first.
+//!
+//! Names that are no keys (not UTF-8, control characters) are not listed. Relative symbolic links
+//! that stay in the folder are followed; links that leave it, and absolute ones, are not there.
+//! Where the kernel has no `openat2`, no link is followed. Writing to a key that is a link replaces
+//! the link; deleting it removes the link. Folders emptied by a delete are removed.
+//!
+//! # Versions
+//!
+//! The ETag is made of inode, mtime and size. The store gives each file it writes an mtime of its
+//! own, so no version repeats another. A body is read from one descriptor, and each piece is
+//! checked, before it is yielded, to belong to the version that was opened and that the key still
+//! names; otherwise the body ends with [`Precondition`](object_store::Error::Precondition).
+//!
+//! A write is staged, synced and renamed, so it is whole or it did not happen; when it fails, the
+//! old object is untouched. Create-only writes hold between processes. Conditional updates hold
+//! between all stores of one process; another process may come between check and rename.
+//!
+//! Everything blocking runs on tokio's blocking threads. Work that began goes on when its future is
+//! dropped, so a write that was cancelled may still appear, whole.
+
+mod attributes;
+mod error;
+mod identity;
+mod list;
+mod multipart;
+mod names;
+mod objects;
+mod root;
+mod stage;
+mod uploads;
+
+use std::fmt;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::{StreamExt, stream::BoxStream};
+use object_store::list::{PaginatedListOptions, PaginatedListResult, PaginatedListStore};
+use object_store::path::Path;
+use object_store::{
+    CopyMode, CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
+    ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, TagSet,
+};
+
+use self::error::{FolderError, blocking};
+use self::list::{Filter, Listing};
+use self::multipart::FolderUpload;
+use self::root::Root;
+
+/// Deletes of one stream under way at once: enough to keep a disk busy, few enough not to take all
+/// blocking threads.
+const DELETES: usize = 8;
+
+/// An object store over one folder. Clones are handles to the same store.
+#[derive(Debug, Clone)]
+pub struct FolderStore {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    root: Root,
+}
+
+impl FolderStore {
+    /// Name of the hidden folder, below the one that is served, with all that is the store's own.
+    /// A folder with nothing else in it can still hold objects and uploads.
+    pub const OWN_FOLDER: &str = names::OWN;
+
+    /// Opens a folder, which must exist, and removes what crashes left in staging over a day ago.
+    ///
+    /// The store keeps to the folder that was opened even if it is renamed. Blocks on the file
+    /// system.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` when there is no folder of that name, `PermissionDenied` when it may not be read.
+    pub fn open(dir: impl Into<PathBuf>) -> Result<Self, Error> {
+        let dir = dir.into();
+        let name = dir.display().to_string();
+        let root = Root::open(dir).map_err(|errno| {
+            let error = error::io_error("open the folder", &name, errno);
+            match errno {
+                rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR => Error::NotFound {
+                    path: name,
+                    source: Box::new(error),
+                },
+                _ => error,
+            }
+        })?;
+        stage::sweep(&root);
+        Ok(Self {
+            inner: Arc::new(Inner { root }),
+        })
+    }
+
+    /// Runs blocking work on the store.
+    async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Arc<Inner>) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let inner = Arc::clone(&self.inner);
+        blocking(move || work(&inner)).await
+    }
+}
+
+impl fmt::Display for FolderStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FolderStore({})", self.inner.root.path().display())
+    }
+}
+
+/// Tags are not kept, and a write that dropped them silently would be a false success.
+fn refuse_tags(tags: &TagSet) -> Result<()> {
+    if tags.encoded().is_empty() {
+        return Ok(());
+    }
+    Err(Error::NotImplemented {
+        operation: "tags".to_owned(),
+        implementer: "FolderStore".to_owned(),
+    })
+}
+
+#[async_trait]
+impl ObjectStore for FolderStore {
+    async fn put_opts(
+        &self,
+        location: &Path,
+        payload: PutPayload,
+        opts: PutOptions,
+    ) -> Result<PutResult> {
+        refuse_tags(&opts.tags)?;
+        let key = location.clone();
+        self.run(move |inner| {
+            names::places(&key)?;
+            let mut staged = inner.stage(&key)?;
+            staged
+                .write(payload)
+                .map_err(|source| error::io_error("write", key.as_ref(), source))?;
+            inner.commit(&key, &mut staged, &opts.attributes, &opts.mode)
+        })
+        .await
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        location: &Path,
+        opts: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        let upload = FolderUpload::create(self.clone(), location.clone(), opts).await?;
+        Ok(Box::new(upload))
+    }
+
+    /// Reads the first piece, at most 1 MiB, before it answers; the body holds it until polled.
+    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        if options.version.is_some() {
+            return Err(FolderError::Versions.not_supported());
+        }
+        let key = location.clone();
+        self.run(move |inner| inner.get(&key, &options)).await
+    }
+
+    /// All ranges come from one version of the object.
+    async fn get_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        let (key, ranges) = (location.clone(), ranges.to_vec());
+        self.run(move |inner| inner.read_ranges(&key, &ranges))
+            .await
+    }
+
+    /// Yields the keys in the order given. A key without an object counts as deleted.
+    fn delete_stream(
+        &self,
+        locations: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
+        let store = self.clone();
+        locations
+            .map(move |location| {
+                let store = store.clone();
+                async move {
+                    let key = location?;
+                    store
+                        .run(move |inner| {
+                            inner.delete(&key)?;
+                            Ok(key)
+                        })
+                        .await
+                }
+            })
+            .buffered(DELETES)
+            .boxed()
+    }
+
+    /// In ascending byte order of the key. Objects that appear or go meanwhile may be in or not.
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        Listing::new(&self.inner, Filter::below(prefix)).stream()
+    }
+
+    /// In ascending byte order; what lies before `offset` is not looked up.
+    fn list_with_offset(
+        &self,
+        prefix: Option<&Path>,
+        offset: &Path,
+    ) -> BoxStream<'static, Result<ObjectMeta>> {
+        let filter = Filter {
+            after: Some(offset.to_string()),
+            ..Filter::below(prefix)
+        };
+        Listing::new(&self.inner, filter).stream()
+    }
+
+    /// Folders without any object below them are no common prefixes.
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        let filter = Filter {
+            delimited: true,
+            ..Filter::below(prefix)
+        };
+        self.run(move |inner| Ok(Listing::new(inner, filter).page(None, usize::MAX)?.0))
+            .await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        let mode = match options.mode {
+            CopyMode::Overwrite => PutMode::Overwrite,
+            CopyMode::Create => PutMode::Create,
+        };
+        let (from, to) = (from.clone(), to.clone());
+        self.run(move |inner| inner.copy(&from, &to, &mode)).await
+    }
+}
+
+/// Pages in ascending byte order, under any prefix of bytes. `/` is the only delimiter.
+#[async_trait]
+impl PaginatedListStore for FolderStore {
+    async fn list_paginated(
+        &self,
+        prefix: Option<&str>,
+        opts: PaginatedListOptions,
+    ) -> Result<PaginatedListResult> {
+        if let Some(delimiter) = &opts.delimiter
+            && delimiter != "/"
+        {
+            return Err(Error::NotImplemented {
+                operation: format!("list with delimiter '{delimiter}'"),
+                implementer: "FolderStore".to_owned(),
+            });
+        }
+        let filter = Filter {
+            prefix: prefix.unwrap_or_default().to_owned(),
+            after: opts.offset.max(opts.page_token.clone()),
+            delimited: opts.delimiter.is_some(),
+        };
+        let limit = opts.max_keys.unwrap_or(usize::MAX);
+        let token = opts.page_token;
+        let listed =
+            self.run(move |inner| Listing::new(inner, filter).page(token.as_deref(), limit));
+        let (result, page_token) = listed.await?;
+        Ok(PaginatedListResult { result, page_token })
+    }
+}

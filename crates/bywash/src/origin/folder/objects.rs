@@ -1,0 +1,372 @@
+//! One object: found, read, placed, copied, deleted. All of it blocks on files.
+
+use std::collections::hash_map::RandomState;
+use std::fs::File;
+use std::hash::BuildHasher;
+use std::ops::Range;
+use std::sync::{Arc, LazyLock};
+
+use bytes::Bytes;
+use futures::stream::{self, BoxStream, StreamExt, try_unfold};
+use object_store::path::Path;
+use object_store::{
+    Attributes, Error, GetOptions, GetResult, GetResultPayload, PutMode, PutResult, Result,
+};
+use parking_lot::{Mutex, MutexGuard};
+use rustix::fs::{AtFlags, FileType};
+use rustix::io::Errno;
+
+use super::Inner;
+use super::error::{FolderError, STORE, blocking, io_error, is_misfit};
+use super::identity::Identity;
+use super::names::{self, Area};
+use super::root::sync_folder;
+use super::stage::Staged;
+
+/// Bytes a read takes in one go: large enough that the hop to a blocking thread costs little,
+/// small enough for a body in flight to be a small part of any memory limit.
+const PIECE: u64 = 1024 * 1024;
+
+/// How often an operation starts again because another one changed the folders under it. Each
+/// turn means somebody else made progress, so this is met only by links that lead nowhere.
+const RACES: usize = 100;
+
+/// Locks for keys that change. Two keys may share one, which only makes one of them wait.
+const LOCKS: usize = 256;
+
+static KEY_LOCKS: [Mutex<()>; LOCKS] = [const { Mutex::new(()) }; LOCKS];
+static KEY_HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+
+/// An object's file, open.
+#[derive(Debug)]
+pub(super) struct Located {
+    area: Area,
+    /// Relative to the root.
+    path: String,
+    file: File,
+    identity: Identity,
+}
+
+impl Inner {
+    /// Serialises changes of `name` in this process, across stores opened over the same folder.
+    pub(super) fn lock(&self, name: &str) -> MutexGuard<'static, ()> {
+        let hash = KEY_HASHER.hash_one((self.root.node(), name));
+        let index = usize::try_from(hash % LOCKS as u64).unwrap_or_default();
+        KEY_LOCKS[index].lock()
+    }
+
+    fn locate(&self, key: &Path) -> Result<Option<Located>> {
+        for (area, path) in names::places(key)? {
+            let opened = self.root.open_file(&path);
+            let opened = opened.map_err(|errno| io_error("open", key.as_ref(), errno))?;
+            if let Some((file, identity)) = opened {
+                return Ok(Some(Located {
+                    area,
+                    path,
+                    file,
+                    identity,
+                }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Opens an object with the attributes of the version that was opened.
+    fn open_object(&self, key: &Path) -> Result<(Located, Attributes)> {
+        if key.is_root() {
+            return Err(FolderError::NoSuchObject.not_found(key));
+        }
+        for _ in 0..RACES {
+            let Some(located) = self.locate(key)? else {
+                return Err(FolderError::NoSuchObject.not_found(key));
+            };
+            if let Some(attributes) = self.read_attributes(key, &located.identity)? {
+                return Ok((located, attributes));
+            }
+            // No side file: none was written, or the version was replaced since it was opened.
+            if self.is_current(key, &located)? {
+                return Ok((located, Attributes::new()));
+            }
+        }
+        Err(FolderError::Restless.precondition(key))
+    }
+
+    /// Whether the open file is unchanged and still what the key names.
+    fn is_current(&self, key: &Path, located: &Located) -> Result<bool> {
+        let failed = |errno: Errno| io_error("check", key.as_ref(), errno);
+        let open = Identity::of(&rustix::fs::fstat(&located.file).map_err(failed)?);
+        let named = self.root.identity(&located.path).map_err(failed)?;
+        Ok(open == located.identity && named == Some(located.identity))
+    }
+
+    /// Reads a range of an open object, then makes sure it belongs to the version that was opened.
+    fn read(&self, key: &Path, located: &Located, range: &Range<u64>) -> Result<Bytes> {
+        let failed = |errno: Errno| io_error("read", key.as_ref(), errno);
+        let length = usize::try_from(range.end - range.start)
+            .map_err(|_| io_error("read", key.as_ref(), Errno::NOMEM))?;
+        let mut bytes = vec![0; length];
+        let mut filled = 0;
+        while filled < length {
+            let at = range.start + filled as u64;
+            match rustix::io::pread(&located.file, &mut bytes[filled..], at) {
+                Ok(0) => return Err(FolderError::Changed.precondition(key)),
+                Ok(count) => filled += count,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(failed(errno)),
+            }
+        }
+        if !self.is_current(key, located)? {
+            return Err(FolderError::Changed.precondition(key));
+        }
+        Ok(bytes.into())
+    }
+
+    /// Answers a read. Its first piece is read at once: most reads are no longer than that and
+    /// so take one visit to a blocking thread. A change before the answer just means to start over.
+    pub(super) fn get(self: &Arc<Self>, key: &Path, options: &GetOptions) -> Result<GetResult> {
+        for _ in 0..RACES {
+            let (located, attributes) = self.open_object(key)?;
+            let meta = located.identity.meta(key.clone());
+            options.check_preconditions(&meta)?;
+            let range = match &options.range {
+                Some(range) => range.as_range(meta.size).map_err(range_error)?,
+                None => 0..meta.size,
+            };
+            let wanted = if options.head { 0..0 } else { range.clone() };
+            let piece = first_piece(&wanted);
+            let first = match self.read(key, &located, &piece) {
+                Err(Error::Precondition { .. }) => continue,
+                read => read?,
+            };
+            let rest = piece.end..wanted.end;
+            let stream = Arc::clone(self).stream(key.clone(), located, first, rest);
+            return Ok(GetResult {
+                payload: GetResultPayload::Stream(stream),
+                meta,
+                range,
+                attributes,
+                extensions: object_store::Extensions::default(),
+            });
+        }
+        Err(FolderError::Restless.precondition(key))
+    }
+
+    /// `first`, then the bytes of `rest`, each piece checked before it is yielded.
+    fn stream(
+        self: Arc<Self>,
+        key: Path,
+        located: Located,
+        first: Bytes,
+        rest: Range<u64>,
+    ) -> BoxStream<'static, Result<Bytes>> {
+        let state = (self, Arc::new((key, located)), rest);
+        let rest = try_unfold(state, |(inner, object, rest)| async move {
+            if rest.is_empty() {
+                return Ok(None);
+            }
+            let piece = first_piece(&rest);
+            let rest = piece.end..rest.end;
+            let (reader, source) = (Arc::clone(&inner), Arc::clone(&object));
+            let bytes = blocking(move || reader.read(&source.0, &source.1, &piece)).await?;
+            Ok(Some((bytes, (inner, object, rest))))
+        });
+        let first = (!first.is_empty()).then_some(Ok(first));
+        stream::iter(first).chain(rest).boxed()
+    }
+
+    /// Reads several ranges of one version.
+    pub(super) fn read_ranges(&self, key: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        let (located, _) = self.open_object(key)?;
+        let size = located.identity.size();
+        ranges
+            .iter()
+            .map(|range| {
+                let range = object_store::GetRange::Bounded(range.clone())
+                    .as_range(size)
+                    .map_err(range_error)?;
+                self.read(key, &located, &range)
+            })
+            .collect()
+    }
+
+    pub(super) fn stage(&self, key: &Path) -> Result<Staged> {
+        Staged::create(&self.root).map_err(|errno| io_error("stage", key.as_ref(), errno))
+    }
+
+    /// Makes a staged file the object `key`, with its attributes, in one step; or changes nothing.
+    pub(super) fn commit(
+        &self,
+        key: &Path,
+        staged: &mut Staged,
+        attributes: &Attributes,
+        mode: &PutMode,
+    ) -> Result<PutResult> {
+        let identity = staged
+            .finish()
+            .map_err(|source| io_error("write", key.as_ref(), source))?;
+        let _guard = self.lock(key.as_ref());
+        if !attributes.is_empty() {
+            self.write_attributes(key, &identity, attributes)?;
+        }
+        match self.place(key, staged, mode) {
+            Ok(replaced) => {
+                if let Some(replaced) = replaced {
+                    self.remove_attributes(key, &replaced);
+                }
+                Ok(PutResult {
+                    e_tag: Some(identity.e_tag()),
+                    version: None,
+                    extensions: object_store::Extensions::default(),
+                })
+            }
+            Err(error) => {
+                if !attributes.is_empty() {
+                    self.remove_attributes(key, &identity);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Renames a finished file to where `key` is, or belongs, and tells which version it replaced.
+    fn place(&self, key: &Path, staged: &mut Staged, mode: &PutMode) -> Result<Option<Identity>> {
+        let exclusive = matches!(mode, PutMode::Create);
+        'again: for _ in 0..RACES {
+            let current = self.locate(key)?;
+            check(key, current.as_ref(), mode)?;
+            // An object stays where it is, so that it is never in two places.
+            let places = match &current {
+                Some(located) => vec![(located.area, located.path.clone())],
+                None => names::places(key)?,
+            };
+            for (area, path) in places {
+                match self.put_at(&path, staged, current.is_some(), exclusive) {
+                    Ok(()) => return Ok(current.map(|located| located.identity)),
+                    Err(Errno::EXIST) if exclusive => continue 'again,
+                    Err(Errno::XDEV) if current.is_some() => {
+                        return Err(FolderError::OtherMount.not_supported());
+                    }
+                    Err(errno) if area == Area::Tree && does_not_fit(errno) => {}
+                    Err(errno) => return Err(io_error("write", key.as_ref(), errno)),
+                }
+            }
+        }
+        Err(FolderError::Restless.precondition(key))
+    }
+
+    /// Renames a finished file to `path`, making its folders. With `replaces`, what is there may
+    /// be a link to a file; otherwise only a file or nothing.
+    pub(super) fn put_at(
+        &self,
+        path: &str,
+        staged: &mut Staged,
+        replaces: bool,
+        exclusive: bool,
+    ) -> Result<(), Errno> {
+        for _ in 0..RACES {
+            match self.try_put_at(path, staged, replaces, exclusive) {
+                // A delete removed the empty folder between its making and the rename.
+                Err(Errno::NOENT) => {}
+                result => return result,
+            }
+        }
+        Err(Errno::NOENT)
+    }
+
+    fn try_put_at(
+        &self,
+        path: &str,
+        staged: &mut Staged,
+        replaces: bool,
+        exclusive: bool,
+    ) -> Result<(), Errno> {
+        let (folder, name) = self.root.make_parent(path)?;
+        match rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => match FileType::from_raw_mode(stat.st_mode) {
+                FileType::RegularFile => {}
+                FileType::Symlink if replaces => {}
+                // A folder, or something no object is read from: leave it alone.
+                _ => return Err(Errno::ISDIR),
+            },
+            Err(Errno::NOENT) => {}
+            Err(errno) => return Err(errno),
+        }
+        staged.place(&folder, name, exclusive)
+    }
+
+    /// Copies bytes and attributes; the copy is a version of its own.
+    pub(super) fn copy(&self, from: &Path, to: &Path, mode: &PutMode) -> Result<()> {
+        let (source, attributes) = self.open_object(from)?;
+        let mut staged = self.stage(to)?;
+        let copied = staged
+            .append(&source.file)
+            .map_err(|error| io_error("copy to", to.as_ref(), error))?;
+        if copied != source.identity.size() || !self.is_current(from, &source)? {
+            return Err(FolderError::Changed.precondition(from));
+        }
+        self.commit(to, &mut staged, &attributes, mode)?;
+        Ok(())
+    }
+
+    /// Removes the object if there is one.
+    pub(super) fn delete(&self, key: &Path) -> Result<()> {
+        let failed = |errno: Errno| io_error("delete", key.as_ref(), errno);
+        let _guard = self.lock(key.as_ref());
+        // The place looked up last goes first: otherwise a file another program had put over an
+        // object of the overflow area would uncover it.
+        for (area, path) in names::places(key)?.into_iter().rev() {
+            let Some((_, identity)) = self.root.open_file(&path).map_err(failed)? else {
+                continue;
+            };
+            let (folder, name) = self.root.parent(&path).map_err(failed)?;
+            match rustix::fs::unlinkat(&folder, name, AtFlags::empty()) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(errno) => return Err(failed(errno)),
+            }
+            sync_folder(&folder).map_err(failed)?;
+            self.remove_attributes(key, &identity);
+            self.root.prune(&path, area.base());
+        }
+        Ok(())
+    }
+}
+
+fn first_piece(range: &Range<u64>) -> Range<u64> {
+    range.start..range.end.min(range.start.saturating_add(PIECE))
+}
+
+/// Whether `mode` lets the object that is there, if any, be replaced.
+fn check(key: &Path, current: Option<&Located>, mode: &PutMode) -> Result<()> {
+    match (mode, current) {
+        (PutMode::Overwrite, _) | (PutMode::Create, None) => Ok(()),
+        (PutMode::Create, Some(_)) => Err(Error::AlreadyExists {
+            path: key.to_string(),
+            source: Box::new(FolderError::Exists),
+        }),
+        (PutMode::Update(_), None) => Err(FolderError::NoSuchObject.precondition(key)),
+        (PutMode::Update(version), Some(located)) => {
+            let found = located.identity.e_tag();
+            match &version.e_tag {
+                None => Err(FolderError::NoETag.generic()),
+                Some(expected) if *expected == found => Ok(()),
+                Some(expected) => {
+                    let expected = expected.clone();
+                    Err(FolderError::WrongETag { found, expected }.precondition(key))
+                }
+            }
+        }
+    }
+}
+
+/// Whether to try the overflow area. `NOENT` after so many tries is a link that leads nowhere.
+fn does_not_fit(errno: Errno) -> bool {
+    errno == Errno::NOENT || is_misfit(errno)
+}
+
+/// The error of a range that does not lie in the object.
+fn range_error(source: impl std::error::Error + Send + Sync + 'static) -> object_store::Error {
+    object_store::Error::Generic {
+        store: STORE,
+        source: Box::new(source),
+    }
+}

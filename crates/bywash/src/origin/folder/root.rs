@@ -1,0 +1,303 @@
+//! The folder as a capability: every path is resolved below one open descriptor.
+//!
+//! On Linux `openat2` with `RESOLVE_BENEATH` does it in one call: relative symbolic links that
+//! stay inside are followed, links that leave (and absolute ones) are refused. Where it is missing
+//! (old kernels, strict seccomp filters, macOS) each component is opened in turn and no link is
+//! followed at all.
+
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+
+use super::error::is_absent;
+use super::identity::Identity;
+use super::names::is_own;
+
+const FOLDER: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::CLOEXEC);
+
+/// `NONBLOCK`: a pipe under a key's name must not hang the open. Regular files ignore it.
+const READ: OFlags = OFlags::RDONLY
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOCTTY)
+    .union(OFlags::CLOEXEC);
+
+/// What a name in a folder is, links resolved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    File,
+    Folder,
+}
+
+/// The open folder.
+#[derive(Debug)]
+pub(super) struct Root {
+    fd: OwnedFd,
+    path: PathBuf,
+    node: (u64, u64),
+    beneath: bool,
+}
+
+impl Root {
+    pub(super) fn open(path: PathBuf) -> Result<Self, Errno> {
+        let fd = rustix::fs::open(&path, FOLDER, Mode::empty())?;
+        let node = Identity::of(&rustix::fs::fstat(&fd)?).node();
+        let beneath = beneath::open(&fd, ".", FOLDER).is_ok();
+        Ok(Self {
+            fd,
+            path,
+            node,
+            beneath,
+        })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Device and inode: the same for every store opened over this folder.
+    pub(super) fn node(&self) -> (u64, u64) {
+        self.node
+    }
+
+    fn open_at(&self, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
+        let path = if path.is_empty() { "." } else { path };
+        if self.beneath {
+            beneath::open(&self.fd, path, flags)
+        } else {
+            self.open_walking(path, flags)
+        }
+    }
+
+    fn open_walking(&self, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
+        if path.split('/').any(|part| part == "..") {
+            return Err(Errno::XDEV);
+        }
+        let mut folder: Option<OwnedFd> = None;
+        let (parents, last) = path.rsplit_once('/').unwrap_or(("", path));
+        for part in parents.split('/').filter(|part| !part.is_empty()) {
+            let at = folder.as_ref().unwrap_or(&self.fd);
+            let next = rustix::fs::openat(at, part, FOLDER | OFlags::NOFOLLOW, Mode::empty())?;
+            folder = Some(next);
+        }
+        let at = folder.as_ref().unwrap_or(&self.fd);
+        rustix::fs::openat(at, last, flags | OFlags::NOFOLLOW, Mode::empty())
+    }
+
+    pub(super) fn open_folder(&self, path: &str) -> Result<OwnedFd, Errno> {
+        self.open_at(path, FOLDER)
+    }
+
+    /// Opens a regular file to read; `None` when the path names nothing, or something else.
+    pub(super) fn open_file(&self, path: &str) -> Result<Option<(File, Identity)>, Errno> {
+        let fd = match self.open_at(path, READ) {
+            Ok(fd) => fd,
+            Err(errno) if is_absent(errno) => return Ok(None),
+            Err(errno) => return Err(errno),
+        };
+        let stat = rustix::fs::fstat(&fd)?;
+        Ok(is_file(&stat).then(|| (File::from(fd), Identity::of(&stat))))
+    }
+
+    /// What is at `path` now, without opening it. Links are followed wherever they lead, so use
+    /// it only to compare with an identity got from [`Self::open_file`], or below folders that
+    /// were listed.
+    pub(super) fn identity(&self, path: &str) -> Result<Option<Identity>, Errno> {
+        match rustix::fs::statat(&self.fd, path, AtFlags::empty()) {
+            Ok(stat) => Ok(is_file(&stat).then(|| Identity::of(&stat))),
+            Err(errno) if is_absent(errno) => Ok(None),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// The folder `path` lies in, open, and its last component.
+    pub(super) fn parent<'a>(&self, path: &'a str) -> Result<(OwnedFd, &'a str), Errno> {
+        let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
+        Ok((self.open_folder(parent)?, name))
+    }
+
+    /// Like [`Self::parent`], making the folders that are missing, durably.
+    pub(super) fn make_parent<'a>(&self, path: &'a str) -> Result<(OwnedFd, &'a str), Errno> {
+        let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
+        Ok((self.make_folder(parent)?, name))
+    }
+
+    /// Opens a folder, making it and its parents if missing.
+    pub(super) fn make_folder(&self, path: &str) -> Result<OwnedFd, Errno> {
+        match self.open_folder(path) {
+            Err(Errno::NOENT) if !path.is_empty() => {}
+            result => return result,
+        }
+        let (parent, name) = self.make_parent(path)?;
+        match rustix::fs::mkdirat(&parent, name, Mode::from(0o777)) {
+            Ok(()) => sync_folder(&parent)?,
+            Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno),
+        }
+        self.open_folder(path)
+    }
+
+    /// Removes the folder that held `path` if it is empty, and so on upwards, but not `base`.
+    pub(super) fn prune(&self, path: &str, base: &str) {
+        let mut path = path;
+        while let Some((folder, _)) = path.rsplit_once('/') {
+            if folder.len() <= base.len() {
+                return;
+            }
+            let Ok((parent, name)) = self.parent(folder) else {
+                return;
+            };
+            if rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR).is_err() {
+                return;
+            }
+            path = folder;
+        }
+    }
+
+    /// Calls `each` with every name in `folder` that can be part of a key, until it answers
+    /// `false`. A folder that is not there has no names.
+    pub(super) fn read_folder(
+        &self,
+        folder: &str,
+        mut each: impl FnMut(&str, Kind) -> bool,
+    ) -> Result<Option<(u64, u64)>, Errno> {
+        let fd = match self.open_folder(folder) {
+            Ok(fd) => fd,
+            Err(errno) if is_absent(errno) => return Ok(None),
+            Err(errno) => return Err(errno),
+        };
+        let node = Identity::of(&rustix::fs::fstat(&fd)?).node();
+        let mut names = Dir::new(fd)?;
+        while let Some(entry) = names.read() {
+            let entry = entry?;
+            // A key is UTF-8 without control characters: other names cannot be served.
+            let Ok(name) = entry.file_name().to_str() else {
+                continue;
+            };
+            if name == "." || name == ".." || name.chars().any(|c| c.is_ascii_control()) {
+                continue;
+            }
+            let kind = match entry.file_type() {
+                FileType::RegularFile => Some(Kind::File),
+                FileType::Directory => Some(Kind::Folder),
+                FileType::Symlink | FileType::Unknown if !is_own(name) => {
+                    self.kind(&join(folder, name))?
+                }
+                _ => None,
+            };
+            if let Some(kind) = kind
+                && !each(name, kind)
+            {
+                break;
+            }
+        }
+        Ok(Some(node))
+    }
+
+    /// Resolves a link, or a name whose file system does not tell kinds when listing.
+    fn kind(&self, path: &str) -> Result<Option<Kind>, Errno> {
+        match self.open_at(path, READ) {
+            Ok(fd) => match FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode) {
+                FileType::RegularFile => Ok(Some(Kind::File)),
+                FileType::Directory => Ok(Some(Kind::Folder)),
+                _ => Ok(None),
+            },
+            Err(errno) if is_absent(errno) => Ok(None),
+            Err(errno) => Err(errno),
+        }
+    }
+}
+
+/// `name` in `folder`, both relative to the root; `folder` may be empty or end with a slash.
+pub(super) fn join(folder: &str, name: &str) -> String {
+    if folder.is_empty() || folder.ends_with('/') {
+        format!("{folder}{name}")
+    } else {
+        format!("{folder}/{name}")
+    }
+}
+
+pub(super) fn is_file(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+}
+
+/// Makes renames and removals in a folder durable.
+pub(super) fn sync_folder(folder: impl AsFd) -> Result<(), Errno> {
+    match rustix::fs::fsync(folder) {
+        // File systems that cannot sync a folder say so with this; there is nothing more to do.
+        Err(Errno::INVAL) => Ok(()),
+        result => result,
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod beneath {
+    use std::os::fd::OwnedFd;
+
+    use rustix::fs::{Mode, OFlags, ResolveFlags};
+    use rustix::io::Errno;
+
+    /// The kernel answers `EAGAIN` when a rename elsewhere may have fooled its check of `..`.
+    const TRIES: usize = 64;
+
+    pub(super) fn open(at: &OwnedFd, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        for _ in 1..TRIES {
+            match rustix::fs::openat2(at, path, flags, Mode::empty(), resolve) {
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                result => return result,
+            }
+        }
+        rustix::fs::openat2(at, path, flags, Mode::empty(), resolve)
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod beneath {
+    use std::os::fd::OwnedFd;
+
+    use rustix::fs::OFlags;
+    use rustix::io::Errno;
+
+    pub(super) fn open(_at: &OwnedFd, _path: &str, _flags: OFlags) -> Result<OwnedFd, Errno> {
+        Err(Errno::NOSYS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn links_that_leave_the_folder_are_refused_with_and_without_openat2() {
+        let outside = tempfile::tempdir().unwrap();
+        std::fs::write(outside.path().join("secret"), "s").unwrap();
+        let inside = tempfile::tempdir().unwrap();
+        std::fs::create_dir(inside.path().join("d")).unwrap();
+        std::fs::write(inside.path().join("d/file"), "f").unwrap();
+        symlink(outside.path(), inside.path().join("out")).unwrap();
+        symlink("../..", inside.path().join("d/up")).unwrap();
+        symlink("d/file", inside.path().join("in")).unwrap();
+
+        let mut root = Root::open(inside.path().to_owned()).unwrap();
+        let found = |root: &Root, path: &str| root.open_file(path).unwrap().is_some();
+        if root.beneath {
+            assert!(found(&root, "in"));
+        }
+        for beneath in [root.beneath, false] {
+            root.beneath = beneath;
+            assert!(found(&root, "d/file"));
+            assert!(!found(&root, "out/secret"));
+            assert!(!found(&root, "d/up/etc/hostname"));
+            assert!(!found(&root, "../secret"), "beneath={beneath}");
+        }
+        assert!(!found(&root, "in"));
+    }
+}

@@ -1,0 +1,167 @@
+//! Files being written: nothing is visible under a key before it is whole and on disk.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+
+use super::identity::{Identity, unique_nanos, unique_time};
+use super::names::STAGING;
+use super::root::{Root, sync_folder};
+
+/// Age at which what a crash left in staging is swept. A day, because another process may share
+/// the folder and have a slow upload of one part under way.
+const LEFTOVER_AGE: Duration = Duration::from_hours(24);
+
+/// A file in the staging folder, removed when dropped unless it was placed.
+#[derive(Debug)]
+pub(super) struct Staged {
+    folder: OwnedFd,
+    name: String,
+    file: File,
+    placed: bool,
+}
+
+impl Staged {
+    pub(super) fn create(root: &Root) -> Result<Self, Errno> {
+        let folder = root.make_folder(STAGING)?;
+        let name = unique_name();
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let fd = rustix::fs::openat(&folder, &name, flags, Mode::from(0o666))?;
+        Ok(Self {
+            folder,
+            name,
+            file: File::from(fd),
+            placed: false,
+        })
+    }
+
+    pub(super) fn write(&mut self, body: impl IntoIterator<Item = Bytes>) -> std::io::Result<()> {
+        // Gathers small pieces; pieces of a buffer's size and more go straight to the file.
+        let mut writer = std::io::BufWriter::with_capacity(64 * 1024, &self.file);
+        for piece in body {
+            writer.write_all(&piece)?;
+        }
+        writer.flush()
+    }
+
+    /// Appends the rest of `from`, inside the file system where it can (reflink or server-side
+    /// copy), and says how many bytes there were.
+    pub(super) fn append(&mut self, mut from: &File) -> std::io::Result<u64> {
+        std::io::copy(&mut from, &mut self.file)
+    }
+
+    /// Makes the bytes durable and gives the file the mtime, hence the identity, it will keep.
+    pub(super) fn finish(&mut self) -> std::io::Result<Identity> {
+        self.file.set_modified(unique_time())?;
+        self.file.sync_all()?;
+        Ok(Identity::of(&rustix::fs::fstat(&self.file)?))
+    }
+
+    /// Renames the file to `name` in `folder` and makes that durable. With `exclusive`, fails with
+    /// `EXIST` when something has the name, also against other processes.
+    pub(super) fn place(
+        &mut self,
+        folder: &OwnedFd,
+        name: &str,
+        exclusive: bool,
+    ) -> Result<(), Errno> {
+        if exclusive {
+            self.place_exclusive(folder, name)?;
+        } else {
+            rustix::fs::renameat(&self.folder, &self.name, folder, name)?;
+        }
+        self.placed = true;
+        sync_folder(folder)
+    }
+
+    fn place_exclusive(&self, folder: &OwnedFd, name: &str) -> Result<(), Errno> {
+        let from = (&self.folder, self.name.as_str());
+        let flags = RenameFlags::NOREPLACE;
+        match rustix::fs::renameat_with(from.0, from.1, folder, name, flags) {
+            // The file system (or kernel) knows no such rename. A link never replaces either.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+                rustix::fs::linkat(from.0, from.1, folder, name, AtFlags::empty())?;
+                // Only a second name, which the sweep would also find.
+                let _ = rustix::fs::unlinkat(from.0, from.1, AtFlags::empty());
+                Ok(())
+            }
+            result => result,
+        }
+    }
+}
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        if !self.placed {
+            // What cannot be removed now is swept later.
+            let _ = rustix::fs::unlinkat(&self.folder, &self.name, AtFlags::empty());
+        }
+    }
+}
+
+/// A file name no other process or thread uses: unique in the process, and the process is in it;
+/// the random part tells apart processes of two machines on one network folder.
+pub(super) fn unique_name() -> String {
+    format!(
+        "{:x}-{:x}-{:08x}",
+        std::process::id(),
+        unique_nanos(),
+        rand::random::<u32>()
+    )
+}
+
+/// Removes what crashes left in the staging folder. Failures are left for the next sweep.
+pub(super) fn sweep(root: &Root) {
+    let mut names = Vec::new();
+    let listed = root.read_folder(STAGING, |name, kind| {
+        names.push((name.to_owned(), kind));
+        true
+    });
+    let Ok(staging) = root.open_folder(STAGING) else {
+        return;
+    };
+    if let Err(errno) = listed {
+        tracing::debug!(folder = %root.path().display(), %errno, "staging folder not swept");
+    }
+    for (name, kind) in names {
+        if !is_leftover(&staging, &name) {
+            continue;
+        }
+        let removed = match kind {
+            super::root::Kind::File => rustix::fs::unlinkat(&staging, &name, AtFlags::empty()),
+            super::root::Kind::Folder => remove_flat_folder(root, STAGING, &name),
+        };
+        tracing::debug!(folder = %root.path().display(), name, ?removed, "swept a staged leftover");
+    }
+}
+
+fn is_leftover(staging: &OwnedFd, name: &str) -> bool {
+    let Ok(stat) = rustix::fs::statat(staging, name, AtFlags::SYMLINK_NOFOLLOW) else {
+        return false;
+    };
+    let written = SystemTime::UNIX_EPOCH
+        + Duration::from_secs(u64::try_from(stat.st_mtime).unwrap_or_default());
+    written
+        .elapsed()
+        .is_ok_and(|elapsed| elapsed > LEFTOVER_AGE)
+}
+
+/// Removes `name` in `folder` and the files in it.
+pub(super) fn remove_flat_folder(root: &Root, folder: &str, name: &str) -> Result<(), Errno> {
+    let path = format!("{folder}/{name}");
+    let mut files = Vec::new();
+    root.read_folder(&path, |file, _| {
+        files.push(file.to_owned());
+        true
+    })?;
+    let inner = root.open_folder(&path)?;
+    for file in files {
+        rustix::fs::unlinkat(&inner, &file, AtFlags::empty())?;
+    }
+    rustix::fs::unlinkat(root.open_folder(folder)?, name, AtFlags::REMOVEDIR)
+}

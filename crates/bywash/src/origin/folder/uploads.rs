@@ -1,0 +1,285 @@
+//! Multipart uploads: `.bywash/uploads/<id>/` holds a manifest and one file a part.
+//!
+//! Every part is on disk before it is acknowledged, and the folder outlives the process, so an
+//! upload goes on after a restart.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::StreamExt;
+use object_store::path::Path;
+use object_store::{Attributes, Error, PutMode, PutMultipartOptions, PutResult, Result};
+use rustix::fs::{AtFlags, Mode};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use super::attributes::Stored;
+use super::error::{FolderError, blocking, io_error};
+use super::names::{self, STAGING, UPLOADS};
+use super::root::sync_folder;
+use super::stage::{Staged, remove_flat_folder, unique_name};
+use super::{FolderStore, Inner, refuse_tags};
+use crate::origin::{Origin, PartBody, UploadedPart};
+
+const MANIFEST: &str = "manifest.json";
+
+/// Part numbers the S3 protocol allows: 1 to this.
+const MAX_PARTS: u16 = 10_000;
+
+/// Bytes of a part gathered before a visit to a blocking thread.
+const WRITE_PIECE: usize = 1024 * 1024;
+
+/// What an upload will become.
+#[derive(Debug, Serialize, Deserialize)]
+struct Manifest {
+    key: String,
+    attributes: Stored,
+}
+
+/// Part files sort and show their number; the ETag is the version of the part.
+fn part_file(number: u16, e_tag: &str) -> String {
+    format!("{number:05}.{e_tag}")
+}
+
+/// Whether a string from outside may be (part of) a file name of an upload.
+fn is_plain(name: &str) -> bool {
+    !name.is_empty()
+        && name.len() <= 100
+        && name.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-')
+}
+
+fn no_such_upload(key: &Path, upload: &str) -> Error {
+    FolderError::NoSuchUpload(upload.to_owned()).not_found(key)
+}
+
+impl Inner {
+    fn create_upload(&self, key: &Path, attributes: &Attributes) -> Result<String> {
+        names::places(key)?;
+        let failed = |errno: Errno| io_error("create an upload of", key.as_ref(), errno);
+        let manifest = Manifest {
+            key: key.to_string(),
+            attributes: Stored::new(attributes)?,
+        };
+        let json = self.to_json(MANIFEST, &manifest)?;
+        let mut staged = self.stage(key)?;
+        let written = staged.write([json.into()]).and_then(|()| staged.finish());
+        written.map_err(|source| io_error("create an upload of", key.as_ref(), source))?;
+
+        // The folder appears under its id with the manifest in it, so a crash leaves no half.
+        let id = unique_name();
+        let staging = self.root.make_folder(STAGING).map_err(failed)?;
+        rustix::fs::mkdirat(&staging, &id, Mode::from(0o777)).map_err(failed)?;
+        let folder = self.root.open_folder(&format!("{STAGING}/{id}"));
+        staged
+            .place(&folder.map_err(failed)?, MANIFEST, true)
+            .map_err(failed)?;
+        let uploads = self.root.make_folder(UPLOADS).map_err(failed)?;
+        rustix::fs::renameat(&staging, &id, &uploads, &id).map_err(failed)?;
+        sync_folder(&uploads).map_err(failed)?;
+        Ok(id)
+    }
+
+    fn manifest(&self, key: &Path, upload: &str) -> Result<Manifest> {
+        if !is_plain(upload) {
+            return Err(no_such_upload(key, upload));
+        }
+        let name = format!("{UPLOADS}/{upload}/{MANIFEST}");
+        let found: Option<Manifest> = self.read_json("read the upload of", key, &name)?;
+        found
+            .filter(|manifest| manifest.key == key.as_ref())
+            .ok_or_else(|| no_such_upload(key, upload))
+    }
+
+    fn commit_part(
+        &self,
+        key: &Path,
+        upload: &str,
+        number: u16,
+        mut staged: Staged,
+    ) -> Result<String> {
+        let failed = |source: std::io::Error| io_error("write a part of", key.as_ref(), source);
+        let e_tag = staged.finish().map_err(failed)?.stamp();
+        let name = part_file(number, &e_tag);
+        let path = format!("{UPLOADS}/{upload}");
+        // One lock a part: the last to come is the one that stays.
+        let _guard = self.lock(&format!("{path}/{number}"));
+        let gone = |errno: Errno| match errno {
+            Errno::NOENT => no_such_upload(key, upload),
+            errno => failed(errno.into()),
+        };
+        let folder = self.root.open_folder(&path).map_err(gone)?;
+        staged.place(&folder, &name, false).map_err(gone)?;
+
+        let this_number = part_file(number, "");
+        let mut replaced = Vec::new();
+        let listed = self.root.read_folder(&path, |other, _| {
+            if other.starts_with(&this_number) && other != name {
+                replaced.push(other.to_owned());
+            }
+            true
+        });
+        listed.map_err(|errno| failed(errno.into()))?;
+        for other in replaced {
+            // A leftover only costs space until the upload ends.
+            let _ = rustix::fs::unlinkat(&folder, other, AtFlags::empty());
+        }
+        Ok(e_tag)
+    }
+
+    fn complete_upload(
+        &self,
+        key: &Path,
+        upload: &str,
+        parts: &[UploadedPart],
+        mode: &PutMode,
+    ) -> Result<PutResult> {
+        let manifest = self.manifest(key, upload)?;
+        let mut staged = self.stage(key)?;
+        for part in parts {
+            let missing = || {
+                FolderError::NoSuchPart {
+                    upload: upload.to_owned(),
+                    number: part.number,
+                    e_tag: part.e_tag.clone(),
+                }
+                .precondition(key)
+            };
+            if !is_plain(&part.e_tag) {
+                return Err(missing());
+            }
+            let path = format!("{UPLOADS}/{upload}/{}", part_file(part.number, &part.e_tag));
+            let opened = self.root.open_file(&path);
+            let opened = opened.map_err(|errno| io_error("open a part of", key.as_ref(), errno))?;
+            let (file, _) = opened.ok_or_else(missing)?;
+            staged
+                .append(&file)
+                .map_err(|source| io_error("put together", key.as_ref(), source))?;
+        }
+        let attributes = Attributes::from(manifest.attributes);
+        let put = self.commit(key, &mut staged, &attributes, mode)?;
+        if let Err(error) = self.drop_upload(key, upload) {
+            // The object is there; the parts only take space, and an abort can remove them.
+            tracing::warn!(%key, upload, %error, "completed upload not removed");
+        }
+        Ok(put)
+    }
+
+    /// Ends an upload: it disappears in one step, then its files are removed.
+    pub(super) fn drop_upload(&self, key: &Path, upload: &str) -> Result<()> {
+        let failed = |errno: Errno| io_error("remove an upload of", key.as_ref(), errno);
+        let uploads = self.root.open_folder(UPLOADS).map_err(failed)?;
+        let staging = self.root.make_folder(STAGING).map_err(failed)?;
+        let doomed = unique_name();
+        match rustix::fs::renameat(&uploads, upload, &staging, &doomed) {
+            Ok(()) => {}
+            Err(Errno::NOENT) => return Err(no_such_upload(key, upload)),
+            Err(errno) => return Err(failed(errno)),
+        }
+        sync_folder(&uploads).map_err(failed)?;
+        remove_flat_folder(&self.root, STAGING, &doomed).map_err(failed)
+    }
+}
+
+pub(super) fn check_number(number: usize) -> Result<u16> {
+    u16::try_from(number)
+        .ok()
+        .filter(|number| (1..=MAX_PARTS).contains(number))
+        .ok_or_else(|| FolderError::PartNumber(number).generic())
+}
+
+/// Writes a part's body to a staged file; the file goes away with the error if there is one.
+async fn receive(
+    mut staged: Staged,
+    path: &Path,
+    number: u16,
+    length: u64,
+    mut body: PartBody,
+) -> Result<Staged> {
+    let wrong_length = |got| FolderError::PartLength {
+        number,
+        expected: length,
+        got,
+    };
+    let (mut got, mut ended) = (0, false);
+    while !ended {
+        let (mut pieces, mut gathered): (Vec<Bytes>, usize) = (Vec::new(), 0);
+        while gathered < WRITE_PIECE {
+            let Some(piece) = body.next().await.transpose()? else {
+                ended = true;
+                break;
+            };
+            gathered += piece.len();
+            pieces.push(piece);
+        }
+        got += gathered as u64;
+        if got > length {
+            return Err(wrong_length(got).generic());
+        }
+        let key = path.to_string();
+        staged = blocking(move || {
+            let written = staged.write(pieces);
+            written.map_err(|source| io_error("write a part of", key, source))?;
+            Ok(staged)
+        })
+        .await?;
+    }
+    if got != length {
+        return Err(wrong_length(got).generic());
+    }
+    Ok(staged)
+}
+
+#[async_trait]
+impl Origin for FolderStore {
+    fn kind(&self) -> &'static str {
+        "file"
+    }
+
+    async fn create_upload(&self, path: &Path, opts: PutMultipartOptions) -> Result<String> {
+        refuse_tags(&opts.tags)?;
+        let (inner, path) = (Arc::clone(&self.inner), path.clone());
+        blocking(move || inner.create_upload(&path, &opts.attributes)).await
+    }
+
+    async fn put_part(
+        &self,
+        path: &Path,
+        upload: &str,
+        number: u16,
+        length: u64,
+        body: PartBody,
+    ) -> Result<String> {
+        let number = check_number(number.into())?;
+        let (inner, key, id) = (Arc::clone(&self.inner), path.clone(), upload.to_owned());
+        let staged = blocking(move || {
+            inner.manifest(&key, &id)?;
+            inner.stage(&key)
+        })
+        .await?;
+        let staged = receive(staged, path, number, length, body).await?;
+        let (inner, key, id) = (Arc::clone(&self.inner), path.clone(), upload.to_owned());
+        blocking(move || inner.commit_part(&key, &id, number, staged)).await
+    }
+
+    async fn complete_upload(
+        &self,
+        path: &Path,
+        upload: &str,
+        parts: &[UploadedPart],
+        mode: PutMode,
+    ) -> Result<PutResult> {
+        let (inner, key) = (Arc::clone(&self.inner), path.clone());
+        let (id, parts) = (upload.to_owned(), parts.to_vec());
+        blocking(move || inner.complete_upload(&key, &id, &parts, &mode)).await
+    }
+
+    async fn abort_upload(&self, path: &Path, upload: &str) -> Result<()> {
+        let (inner, key, id) = (Arc::clone(&self.inner), path.clone(), upload.to_owned());
+        blocking(move || {
+            inner.manifest(&key, &id)?;
+            inner.drop_upload(&key, &id)
+        })
+        .await
+    }
+}
