@@ -61,7 +61,7 @@ impl Drop for AbortOnDrop {
         // Without a runtime (it is shutting down) the parts stay, seen by nobody.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         runtime.spawn(async move {
-            if let Err(error) = bucket.abort_upload(&path, &upload).await {
+            if let Err(error) = bucket.drop_upload(&path, &upload).await {
                 tracing::warn!(object = %path, upload, %error, "abort of an unfinished upload failed");
             }
         });
@@ -151,11 +151,11 @@ impl Bucket {
         source: Source,
     ) -> Result<PutResult> {
         let create = PutMultipartOptions { attributes: options.attributes, ..PutMultipartOptions::default() };
-        let upload = self.create_upload(path, create).await?;
+        let upload = self.begin_upload(path, create).await?;
         // Aborted when this fails, and when it is dropped because the caller left.
         let mut abort = AbortOnDrop(Some((self.clone(), path.clone(), upload.clone())));
         let parts = self.put_parts(path, &upload, first, source).await?;
-        let result = self.complete_upload(path, &upload, &parts, options.mode).await?;
+        let result = self.finish_upload(path, &upload, &parts, options.mode).await?;
         abort.0 = None;
         Ok(result)
     }
@@ -176,7 +176,7 @@ impl Bucket {
             }
             let last = chunk.last;
             let pieces = futures::stream::iter(chunk.pieces.into_iter().map(Ok)).boxed();
-            let e_tag = self.put_part(path, upload, number, chunk.length, pieces).await?;
+            let e_tag = self.send_part(path, upload, number, chunk.length, pieces).await?;
             parts.push(UploadedPart { number, e_tag });
             if last {
                 return Ok(parts);
@@ -254,8 +254,8 @@ impl Bucket {
 
     /// Opens an upload whose parts may come in any order; nothing is visible until it is completed.
     pub async fn create_upload(&self, path: &Path, options: PutMultipartOptions) -> Result<String> {
-        self.shared().counters.origin_request();
-        self.shared().origin.create_upload(path, options).await
+        self.shared().counters.request();
+        self.begin_upload(path, options).await
     }
 
     /// Stores one part; see [`crate::Origin::put_part`].
@@ -267,12 +267,39 @@ impl Bucket {
         length: u64,
         body: PartBody,
     ) -> Result<String> {
-        self.shared().counters.origin_request();
-        self.shared().origin.put_part(path, upload, number, length, body).await
+        self.shared().counters.request();
+        self.send_part(path, upload, number, length, body).await
     }
 
     /// Makes the object of `parts` visible in one step; see [`crate::Origin::complete_upload`].
     pub async fn complete_upload(
+        &self,
+        path: &Path,
+        upload: &str,
+        parts: &[UploadedPart],
+        mode: PutMode,
+    ) -> Result<PutResult> {
+        self.shared().counters.request();
+        self.finish_upload(path, upload, parts, mode).await
+    }
+
+    /// Drops an upload and its parts.
+    pub async fn abort_upload(&self, path: &Path, upload: &str) -> Result<()> {
+        self.shared().counters.request();
+        self.drop_upload(path, upload).await
+    }
+
+    async fn begin_upload(&self, path: &Path, options: PutMultipartOptions) -> Result<String> {
+        self.shared().counters.origin_request();
+        self.shared().origin.create_upload(path, options).await
+    }
+
+    async fn send_part(&self, path: &Path, upload: &str, number: u16, length: u64, body: PartBody) -> Result<String> {
+        self.shared().counters.origin_request();
+        self.shared().origin.put_part(path, upload, number, length, body).await
+    }
+
+    async fn finish_upload(
         &self,
         path: &Path,
         upload: &str,
@@ -288,8 +315,7 @@ impl Bucket {
         .await
     }
 
-    /// Drops an upload and its parts.
-    pub async fn abort_upload(&self, path: &Path, upload: &str) -> Result<()> {
+    async fn drop_upload(&self, path: &Path, upload: &str) -> Result<()> {
         self.shared().counters.origin_request();
         self.shared().origin.abort_upload(path, upload).await
     }
