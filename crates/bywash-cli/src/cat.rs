@@ -30,7 +30,8 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
             to_stdout(&mut source, |_| ()).await
         })
         .await?;
-        args.output.summary(&serde_json::json!({"source": location.to_string(), "bytes": bytes}))?;
+        args.output
+            .summary(&serde_json::json!({"source": location.to_string(), "bytes": bytes}))?;
     }
     Ok(())
 }

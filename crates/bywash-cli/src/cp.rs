@@ -12,7 +12,8 @@ use bytes::Bytes;
 use indicatif::ProgressBar;
 use object_store::path::Path;
 use object_store::{
-    MultipartUpload, ObjectStore, ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload, PutResult,
+    MultipartUpload, ObjectStore, ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload,
+    PutResult,
 };
 use serde::Serialize;
 use tokio::io::AsyncWriteExt;
@@ -61,7 +62,10 @@ struct Copied {
 pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     let destination = resolve(args.destination, &args.source)?;
     if same_place(&args.source, &destination) {
-        return Err(Failure::usage(format!("{} would be copied onto itself", args.source)));
+        return Err(Failure::usage(format!(
+            "{} would be copied onto itself",
+            args.source
+        )));
     }
     let start = Instant::now();
     let (bytes, e_tag) = match server_copy(&args.source, &destination, &args.remote).await? {
@@ -70,7 +74,11 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
             let mut source = or_interrupt(Source::open(&args.source, None, &args.remote)).await?;
             let bar = bar(source.bytes, destination.to_string(), args.output);
             let stored = store(&mut source, &destination, &args.remote, &bar).await;
-            if stored.is_ok() { bar.finish() } else { bar.abandon() }
+            if stored.is_ok() {
+                bar.finish()
+            } else {
+                bar.abandon()
+            }
             let (bytes, e_tag) = stored?;
             (Some(bytes), e_tag)
         }
@@ -99,12 +107,17 @@ fn resolve(destination: Location, source: &Location) -> Result<Location, Failure
     if !into_folder {
         return Ok(destination);
     }
-    let name = source
-        .file_name()
-        .ok_or_else(|| Failure::usage(format!("{destination} is a folder, and {source} has no name to give; write the whole name")))?;
+    let name = source.file_name().ok_or_else(|| {
+        Failure::usage(format!(
+            "{destination} is a folder, and {source} has no name to give; write the whole name"
+        ))
+    })?;
     Ok(match destination {
         Location::File(path) => Location::File(path.join(name)),
-        Location::S3 { bucket, key } => Location::S3 { bucket, key: format!("{key}{name}") },
+        Location::S3 { bucket, key } => Location::S3 {
+            bucket,
+            key: format!("{key}{name}"),
+        },
         Location::Stdio => Location::Stdio,
     })
 }
@@ -120,8 +133,19 @@ fn same_place(source: &Location, destination: &Location) -> bool {
 }
 
 /// Lets the endpoint copy within a bucket by itself. `false` if this is no such copy.
-async fn server_copy(source: &Location, destination: &Location, remote: &Remote) -> Result<bool, Failure> {
-    let (Location::S3 { bucket: from_bucket, key: from }, Location::S3 { bucket, key: to }) = (source, destination) else {
+async fn server_copy(
+    source: &Location,
+    destination: &Location,
+    remote: &Remote,
+) -> Result<bool, Failure> {
+    let (
+        Location::S3 {
+            bucket: from_bucket,
+            key: from,
+        },
+        Location::S3 { bucket, key: to },
+    ) = (source, destination)
+    else {
         return Ok(false);
     };
     if from_bucket != bucket {
@@ -130,7 +154,8 @@ async fn server_copy(source: &Location, destination: &Location, remote: &Remote)
     let (from, to) = (one_object(bucket, from)?, one_object(bucket, to)?);
     let store = remote.bucket(bucket)?;
     or_interrupt(async {
-        let failed = |error| Failure::store(format!("cannot copy {source} to {destination}"), &error);
+        let failed =
+            |error| Failure::store(format!("cannot copy {source} to {destination}"), &error);
         if store.head(&from).await.map_err(failed)?.size > SERVER_COPY_MAX_BYTES {
             return Ok(false);
         }
@@ -148,7 +173,10 @@ async fn store(
     bar: &ProgressBar,
 ) -> Result<(u64, Option<String>), Failure> {
     match destination {
-        Location::Stdio => Ok((or_interrupt(to_stdout(source, |bytes| bar.inc(bytes))).await?, None)),
+        Location::Stdio => Ok((
+            or_interrupt(to_stdout(source, |bytes| bar.inc(bytes))).await?,
+            None,
+        )),
         Location::File(path) => Ok((or_interrupt(to_file(source, path, bar)).await?, None)),
         Location::S3 { bucket, key } => {
             let upload = Upload {
@@ -165,24 +193,36 @@ async fn store(
 /// Writes a file beside `path` and renames it, so that no reader sees half of it. What is there
 /// and is no regular file (a pipe, a device) is written to as it is.
 async fn to_file(source: &mut Source, path: &FsPath, bar: &ProgressBar) -> Result<u64, Failure> {
-    let failed = |error: &std::io::Error| Failure::io(format!("cannot write {}", path.display()), error);
+    let failed =
+        |error: &std::io::Error| Failure::io(format!("cannot write {}", path.display()), error);
     let existing = std::fs::metadata(path).ok();
     if existing.as_ref().is_some_and(|meta| !meta.is_file()) {
-        let file = std::fs::OpenOptions::new().write(true).open(path).map_err(|error| failed(&error))?;
+        let file = std::fs::OpenOptions::new()
+            .write(true)
+            .open(path)
+            .map_err(|error| failed(&error))?;
         return write_parts(source, file, bar, failed).await;
     }
     // A link stays a link: its target is replaced.
     let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).map_or_else(|| PathBuf::from("."), PathBuf::from);
+    let folder = target
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+        .map_or_else(|| PathBuf::from("."), PathBuf::from);
     let permissions = existing.map_or_else(default_permissions, |meta| meta.permissions());
     let staged = tempfile::Builder::new()
         .prefix(".bywash-cp-")
         .permissions(permissions)
         .tempfile_in(&folder)
         .map_err(|error| failed(&error))?;
-    let file = staged.as_file().try_clone().map_err(|error| failed(&error))?;
+    let file = staged
+        .as_file()
+        .try_clone()
+        .map_err(|error| failed(&error))?;
     let bytes = write_parts(source, file, bar, failed).await?;
-    staged.persist(&target).map_err(|error| failed(&error.error))?;
+    staged
+        .persist(&target)
+        .map_err(|error| failed(&error.error))?;
     Ok(bytes)
 }
 
@@ -200,7 +240,9 @@ async fn write_parts(
     let mut file = tokio::fs::File::from_std(file);
     let mut bytes = 0;
     while let Some(part) = source.next().await? {
-        file.write_all(&part).await.map_err(|error| failed(&error))?;
+        file.write_all(&part)
+            .await
+            .map_err(|error| failed(&error))?;
         bytes += part.len() as u64;
         bar.inc(part.len() as u64);
     }
@@ -235,19 +277,39 @@ impl Upload<'_> {
         }
     }
 
-    async fn whole(&self, content: Bytes, source: &Source) -> Result<(u64, Option<String>), Failure> {
+    async fn whole(
+        &self,
+        content: Bytes,
+        source: &Source,
+    ) -> Result<(u64, Option<String>), Failure> {
         let bytes = content.len() as u64;
-        let options = PutOptions { attributes: source.attributes.clone(), ..PutOptions::default() };
-        let put = self.store.put_opts(&self.path, content.into(), options).await;
+        let options = PutOptions {
+            attributes: source.attributes.clone(),
+            ..PutOptions::default()
+        };
+        let put = self
+            .store
+            .put_opts(&self.path, content.into(), options)
+            .await;
         let put = put.map_err(|error| self.failed(&error))?;
         self.bar.inc(bytes);
         Ok((bytes, put.e_tag))
     }
 
-    async fn in_parts(&self, first: [Bytes; 2], source: &mut Source) -> Result<(u64, Option<String>), Failure> {
-        let options = PutMultipartOptions { attributes: source.attributes.clone(), ..PutMultipartOptions::default() };
+    async fn in_parts(
+        &self,
+        first: [Bytes; 2],
+        source: &mut Source,
+    ) -> Result<(u64, Option<String>), Failure> {
+        let options = PutMultipartOptions {
+            attributes: source.attributes.clone(),
+            ..PutMultipartOptions::default()
+        };
         let mut upload = or_interrupt(async {
-            self.store.put_multipart_opts(&self.path, options).await.map_err(|error| self.failed(&error))
+            self.store
+                .put_multipart_opts(&self.path, options)
+                .await
+                .map_err(|error| self.failed(&error))
         })
         .await?;
         let outcome = or_interrupt(self.feed(&mut *upload, first, source)).await;
@@ -255,8 +317,13 @@ impl Upload<'_> {
             // Best effort: the failure that led here is the one to tell.
             match tokio::time::timeout(ABORT_TIMEOUT, upload.abort()).await {
                 Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::warn!("{}: parts may be left at the endpoint: {error}", self.name),
-                Err(_) => tracing::warn!("{}: parts may be left at the endpoint: it does not answer", self.name),
+                Ok(Err(error)) => {
+                    tracing::warn!("{}: parts may be left at the endpoint: {error}", self.name)
+                }
+                Err(_) => tracing::warn!(
+                    "{}: parts may be left at the endpoint: it does not answer",
+                    self.name
+                ),
             }
         }
         let (bytes, put) = outcome?;
@@ -288,12 +355,18 @@ impl Upload<'_> {
         while !in_flight.is_empty() {
             self.stored(in_flight.join_next().await)?;
         }
-        let put = upload.complete().await.map_err(|error| self.failed(&error))?;
+        let put = upload
+            .complete()
+            .await
+            .map_err(|error| self.failed(&error))?;
         Ok((bytes, put))
     }
 
     /// Takes note of a part that ended.
-    fn stored(&self, part: Option<Result<object_store::Result<u64>, tokio::task::JoinError>>) -> Result<(), Failure> {
+    fn stored(
+        &self,
+        part: Option<Result<object_store::Result<u64>, tokio::task::JoinError>>,
+    ) -> Result<(), Failure> {
         match part {
             None => Ok(()),
             Some(Ok(Ok(bytes))) => {
@@ -301,7 +374,10 @@ impl Upload<'_> {
                 Ok(())
             }
             Some(Ok(Err(error))) => Err(self.failed(&error)),
-            Some(Err(error)) => Err(Failure::failed(format!("cannot write {}: {error}", self.name))),
+            Some(Err(error)) => Err(Failure::failed(format!(
+                "cannot write {}: {error}",
+                self.name
+            ))),
         }
     }
 }

@@ -21,7 +21,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     use std::io::Write;
 
     let session = Session::read(&args.data_dir)?;
-    written(std::io::stdout().lock().write_all(lines(&session).as_bytes()))
+    written(
+        std::io::stdout()
+            .lock()
+            .write_all(lines(&session).as_bytes()),
+    )
 }
 
 fn lines(session: &Session) -> String {
@@ -33,7 +37,10 @@ fn lines(session: &Session) -> String {
         ("AWS_REGION", &session.region),
         ("AWS_DEFAULT_REGION", &session.region),
     ];
-    values.into_iter().map(|(name, value)| format!("export {name}={}\n", quote(value))).collect()
+    values
+        .into_iter()
+        .map(|(name, value)| format!("export {name}={}\n", quote(value)))
+        .collect()
 }
 
 /// `value` as one word of a POSIX shell.

@@ -44,7 +44,10 @@ pub(crate) struct Failure {
 
 impl Failure {
     pub(crate) fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into() }
+        Self {
+            kind,
+            message: message.into(),
+        }
     }
 
     pub(crate) fn failed(message: impl Into<String>) -> Self {
@@ -74,9 +77,13 @@ impl Failure {
         let text = error.to_string();
         let kind = match (error, element(&text, "Code").unwrap_or_default()) {
             (StoreError::NotFound { .. }, _) | (_, "NoSuchBucket" | "NoSuchKey") => Kind::NotFound,
-            (StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. }, _) | (_, "AccessDenied") => Kind::Denied,
+            (StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. }, _)
+            | (_, "AccessDenied") => Kind::Denied,
             // Listings and bulk deletes come without a status of their own.
-            (_, "SignatureDoesNotMatch" | "InvalidAccessKeyId" | "ExpiredToken" | "InvalidToken") => Kind::Denied,
+            (
+                _,
+                "SignatureDoesNotMatch" | "InvalidAccessKeyId" | "ExpiredToken" | "InvalidToken",
+            ) => Kind::Denied,
             _ if is_unreachable(error) => Kind::Unreachable,
             _ => Kind::Failed,
         };
@@ -86,7 +93,9 @@ impl Failure {
             _ => text,
         });
         let hint = match kind {
-            Kind::Denied => "; check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (`bywash env` prints those of a local server)",
+            Kind::Denied => {
+                "; check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (`bywash env` prints those of a local server)"
+            }
             Kind::Unreachable => "; check --endpoint or AWS_ENDPOINT_URL, and that the server runs",
             _ => "",
         };
@@ -99,7 +108,10 @@ impl Failure {
             return ExitCode::SUCCESS;
         }
         if json {
-            eprintln!("{}", serde_json::json!({"error": {"kind": self.kind.name(), "message": self.message}}));
+            eprintln!(
+                "{}",
+                serde_json::json!({"error": {"kind": self.kind.name(), "message": self.message}})
+            );
         } else {
             eprintln!("bywash: {}", self.message);
         }
@@ -141,22 +153,37 @@ mod tests {
     #[test]
     fn s3_errors_are_told_by_code_and_message() {
         let text = "Server returned non-2xx status code: 403 Forbidden: <?xml version=\"1.0\"?><Error><Code>InvalidAccessKeyId</Code><Message>no such key</Message></Error>";
-        assert_eq!(s3_reason(text).as_deref(), Some("InvalidAccessKeyId: no such key"));
-        assert_eq!(s3_reason("<Code>SlowDown</Code>").as_deref(), Some("SlowDown"));
+        assert_eq!(
+            s3_reason(text).as_deref(),
+            Some("InvalidAccessKeyId: no such key")
+        );
+        assert_eq!(
+            s3_reason("<Code>SlowDown</Code>").as_deref(),
+            Some("SlowDown")
+        );
         assert_eq!(s3_reason("connection refused"), None);
     }
 
     #[test]
     fn kinds_follow_the_error() {
-        let gone = StoreError::NotFound { path: "k".to_owned(), source: "404".into() };
+        let gone = StoreError::NotFound {
+            path: "k".to_owned(),
+            source: "404".into(),
+        };
         let failure = Failure::store("cannot read s3://b/k", &gone);
         assert_eq!(failure.kind, Kind::NotFound);
         assert_eq!(failure.message, "cannot read s3://b/k: it does not exist");
-        let denied = StoreError::PermissionDenied { path: "k".to_owned(), source: "403".into() };
+        let denied = StoreError::PermissionDenied {
+            path: "k".to_owned(),
+            source: "403".into(),
+        };
         assert_eq!(Failure::store("x", &denied).kind, Kind::Denied);
         let refused = StoreError::Generic {
             store: "S3",
-            source: Box::new(HttpError::new(HttpErrorKind::Connect, io::Error::other("refused"))),
+            source: Box::new(HttpError::new(
+                HttpErrorKind::Connect,
+                io::Error::other("refused"),
+            )),
         };
         assert_eq!(Failure::store("x", &refused).kind, Kind::Unreachable);
     }

@@ -49,17 +49,29 @@ impl FromStr for Location {
             }
             // `Path` would cut a leading slash off, and the key would name another object.
             if key.starts_with('/') {
-                return Err(format!("{text:?}: a key that begins with a slash cannot be named here"));
+                return Err(format!(
+                    "{text:?}: a key that begins with a slash cannot be named here"
+                ));
             }
-            Path::parse(key).map_err(|error| format!("{text:?}: this key cannot be named here: {error}"))?;
-            return Ok(Self::S3 { bucket: bucket.to_owned(), key: key.to_owned() });
+            Path::parse(key)
+                .map_err(|error| format!("{text:?}: this key cannot be named here: {error}"))?;
+            return Ok(Self::S3 {
+                bucket: bucket.to_owned(),
+                key: key.to_owned(),
+            });
         }
         if text.starts_with("file://") {
-            let path = Url::parse(text).ok().and_then(|url| url.to_file_path().ok());
-            return path.map(Self::File).ok_or_else(|| format!("{text:?} is not a file address; write file:///dir/file"));
+            let path = Url::parse(text)
+                .ok()
+                .and_then(|url| url.to_file_path().ok());
+            return path
+                .map(Self::File)
+                .ok_or_else(|| format!("{text:?} is not a file address; write file:///dir/file"));
         }
         match text.split_once("://") {
-            Some((scheme, _)) => Err(format!("{text:?}: {scheme} is not known; write a file path or s3://bucket/key")),
+            Some((scheme, _)) => Err(format!(
+                "{text:?}: {scheme} is not known; write a file path or s3://bucket/key"
+            )),
             None => Ok(Self::File(PathBuf::from(text))),
         }
     }
@@ -80,23 +92,31 @@ impl Location {
     pub(crate) fn file_name(&self) -> Option<String> {
         match self {
             Self::Stdio => None,
-            Self::File(path) => path.file_name().map(|name| name.to_string_lossy().into_owned()),
-            Self::S3 { key, .. } => {
-                key.trim_end_matches('/').rsplit('/').next().filter(|name| !name.is_empty()).map(str::to_owned)
-            }
+            Self::File(path) => path
+                .file_name()
+                .map(|name| name.to_string_lossy().into_owned()),
+            Self::S3 { key, .. } => key
+                .trim_end_matches('/')
+                .rsplit('/')
+                .next()
+                .filter(|name| !name.is_empty())
+                .map(str::to_owned),
         }
     }
 }
 
 /// The key as the client wants it. `Location` only holds keys that parse.
 pub(crate) fn object_path(key: &str) -> Result<Path, Failure> {
-    Path::parse(key).map_err(|error| Failure::usage(format!("key {key:?} cannot be named here: {error}")))
+    Path::parse(key)
+        .map_err(|error| Failure::usage(format!("key {key:?} cannot be named here: {error}")))
 }
 
 /// The path of one object: a key that is neither empty nor ends as a folder does.
 pub(crate) fn one_object(bucket: &str, key: &str) -> Result<Path, Failure> {
     if key.is_empty() || key.ends_with('/') {
-        return Err(Failure::usage(format!("s3://{bucket}/{key} names no object; write s3://bucket/key")));
+        return Err(Failure::usage(format!(
+            "s3://{bucket}/{key} names no object; write s3://bucket/key"
+        )));
     }
     object_path(key)
 }
@@ -118,27 +138,45 @@ impl Remote {
     pub(crate) fn bucket(&self, bucket: &str) -> Result<Arc<AmazonS3>, Failure> {
         let mut builder = AmazonS3Builder::from_env()
             .with_bucket_name(bucket)
-            .with_config(AmazonS3ConfigKey::Client(ClientConfigKey::Timeout), REQUEST_TIMEOUT)
-            .with_retry(RetryConfig { max_retries: RETRIES, retry_timeout: RETRY_TIMEOUT, ..RetryConfig::default() });
-        if let Some(endpoint) = self.endpoint.clone().or_else(|| ambient_endpoint().map(|(_, url)| url)) {
+            .with_config(
+                AmazonS3ConfigKey::Client(ClientConfigKey::Timeout),
+                REQUEST_TIMEOUT,
+            )
+            .with_retry(RetryConfig {
+                max_retries: RETRIES,
+                retry_timeout: RETRY_TIMEOUT,
+                ..RetryConfig::default()
+            });
+        if let Some(endpoint) = self
+            .endpoint
+            .clone()
+            .or_else(|| ambient_endpoint().map(|(_, url)| url))
+        {
             builder = builder
-                .with_config(AmazonS3ConfigKey::S3Endpoint, endpoint.as_str().trim_end_matches('/'))
+                .with_config(
+                    AmazonS3ConfigKey::S3Endpoint,
+                    endpoint.as_str().trim_end_matches('/'),
+                )
                 .with_allow_http(endpoint.scheme() == "http");
             if is_loopback(&endpoint) && std::env::var_os("AWS_ACCESS_KEY_ID").is_none() {
                 builder = builder.with_skip_signature(true);
             }
         }
-        let client = builder.build().map_err(|error| Failure::store(format!("cannot open s3://{bucket}"), &error))?;
+        let client = builder
+            .build()
+            .map_err(|error| Failure::store(format!("cannot open s3://{bucket}"), &error))?;
         Ok(Arc::new(client))
     }
 }
 
 /// The S3 endpoint the environment names, with the variable's name, as S3 clients find it.
 pub(crate) fn ambient_endpoint() -> Option<(&'static str, Url)> {
-    ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"].into_iter().find_map(|name| {
-        let value = std::env::var(name).ok().filter(|value| !value.is_empty())?;
-        Some((name, Url::parse(&value).ok()?))
-    })
+    ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"]
+        .into_iter()
+        .find_map(|name| {
+            let value = std::env::var(name).ok().filter(|value| !value.is_empty())?;
+            Some((name, Url::parse(&value).ok()?))
+        })
 }
 
 fn is_loopback(endpoint: &Url) -> bool {
@@ -156,7 +194,10 @@ mod tests {
 
     #[test]
     fn locations_are_read() {
-        let s3 = |bucket: &str, key: &str| Location::S3 { bucket: bucket.to_owned(), key: key.to_owned() };
+        let s3 = |bucket: &str, key: &str| Location::S3 {
+            bucket: bucket.to_owned(),
+            key: key.to_owned(),
+        };
         for (text, location) in [
             ("-", Location::Stdio),
             ("a/b", Location::File("a/b".into())),
@@ -169,15 +210,33 @@ mod tests {
         ] {
             assert_eq!(text.parse(), Ok(location), "{text}");
         }
-        for bad in ["", "s3://", "s3:///key", "s3://data//a", "s3://data/a//b", "s3://data/../a", "gs://b/k", "file://host/a"] {
+        for bad in [
+            "",
+            "s3://",
+            "s3:///key",
+            "s3://data//a",
+            "s3://data/a//b",
+            "s3://data/../a",
+            "gs://b/k",
+            "file://host/a",
+        ] {
             assert!(bad.parse::<Location>().is_err(), "{bad}");
         }
     }
 
     #[test]
     fn a_location_knows_its_last_name() {
-        for (text, name) in [("a/b.txt", Some("b.txt")), ("s3://data/x/y", Some("y")), ("s3://data", None), ("-", None)] {
-            assert_eq!(text.parse::<Location>().map(|l| l.file_name()), Ok(name.map(str::to_owned)), "{text}");
+        for (text, name) in [
+            ("a/b.txt", Some("b.txt")),
+            ("s3://data/x/y", Some("y")),
+            ("s3://data", None),
+            ("-", None),
+        ] {
+            assert_eq!(
+                text.parse::<Location>().map(|l| l.file_name()),
+                Ok(name.map(str::to_owned)),
+                "{text}"
+            );
         }
     }
 }

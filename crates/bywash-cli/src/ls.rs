@@ -48,14 +48,27 @@ enum Entry {
 
 impl Entry {
     fn object(meta: ObjectMeta) -> Self {
-        Self::Object { name: meta.location.into(), size: meta.size, modified: meta.last_modified, e_tag: meta.e_tag }
+        Self::Object {
+            name: meta.location.into(),
+            size: meta.size,
+            modified: meta.last_modified,
+            e_tag: meta.e_tag,
+        }
     }
 
     fn text(&self) -> String {
         match self {
             Self::Prefix { name } => format!("{:>20} {:>14} {name}", "", "PRE"),
-            Self::Object { name, size, modified, .. } => {
-                format!("{} {size:>14} {name}", modified.to_rfc3339_opts(SecondsFormat::Secs, true))
+            Self::Object {
+                name,
+                size,
+                modified,
+                ..
+            } => {
+                format!(
+                    "{} {size:>14} {name}",
+                    modified.to_rfc3339_opts(SecondsFormat::Secs, true)
+                )
             }
         }
     }
@@ -63,7 +76,9 @@ impl Entry {
 
 pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     match &args.location {
-        Location::Stdio => Err(Failure::usage("- cannot be listed; write s3://bucket/prefix or a file path")),
+        Location::Stdio => Err(Failure::usage(
+            "- cannot be listed; write s3://bucket/prefix or a file path",
+        )),
         Location::File(path) => files(path, &args),
         Location::S3 { bucket, key } => or_interrupt(objects(bucket, key, &args)).await,
     }
@@ -72,7 +87,8 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
 async fn objects(bucket: &str, key: &str, args: &Args) -> Result<(), Failure> {
     let store = args.remote.bucket(bucket)?;
     let prefix = object_path(key)?;
-    let failed = |error: StoreError| Failure::store(format!("cannot list s3://{bucket}/{key}"), &error);
+    let failed =
+        |error: StoreError| Failure::store(format!("cannot list s3://{bucket}/{key}"), &error);
     let mut found = 0_u64;
     if args.recursive {
         let mut listing = store.list(Some(&prefix));
@@ -81,7 +97,10 @@ async fn objects(bucket: &str, key: &str, args: &Args) -> Result<(), Failure> {
             print(&Entry::object(meta), args.output)?;
         }
     } else {
-        let listing = store.list_with_delimiter(Some(&prefix)).await.map_err(failed)?;
+        let listing = store
+            .list_with_delimiter(Some(&prefix))
+            .await
+            .map_err(failed)?;
         for entry in merge(listing.common_prefixes, listing.objects) {
             found += 1;
             print(&entry, args.output)?;
@@ -92,15 +111,25 @@ async fn objects(bucket: &str, key: &str, args: &Args) -> Result<(), Failure> {
     }
     // Nothing below it: perhaps it names an object.
     if key.ends_with('/') {
-        return Err(Failure::new(Kind::NotFound, format!("cannot list s3://{bucket}/{key}: no key begins with it")));
+        return Err(Failure::new(
+            Kind::NotFound,
+            format!("cannot list s3://{bucket}/{key}: no key begins with it"),
+        ));
     }
-    print(&Entry::object(store.head(&prefix).await.map_err(failed)?), args.output)
+    print(
+        &Entry::object(store.head(&prefix).await.map_err(failed)?),
+        args.output,
+    )
 }
 
 /// Prefixes and objects in the order of their names.
 fn merge(prefixes: Vec<Path>, objects: Vec<ObjectMeta>) -> Vec<Entry> {
-    let prefixes = prefixes.into_iter().map(|prefix| Entry::Prefix { name: format!("{prefix}/") });
-    let mut entries: Vec<_> = prefixes.chain(objects.into_iter().map(Entry::object)).collect();
+    let prefixes = prefixes.into_iter().map(|prefix| Entry::Prefix {
+        name: format!("{prefix}/"),
+    });
+    let mut entries: Vec<_> = prefixes
+        .chain(objects.into_iter().map(Entry::object))
+        .collect();
     entries.sort_by(|a, b| name(a).cmp(name(b)));
     entries
 }
@@ -116,7 +145,8 @@ fn print(entry: &Entry, output: Output) -> Result<(), Failure> {
 }
 
 fn files(path: &FsPath, args: &Args) -> Result<(), Failure> {
-    let meta = std::fs::metadata(path).map_err(|error| Failure::io(format!("cannot list {}", path.display()), &error))?;
+    let meta = std::fs::metadata(path)
+        .map_err(|error| Failure::io(format!("cannot list {}", path.display()), &error))?;
     if meta.is_dir() {
         return folder(path, PathBuf::new(), args);
     }
@@ -126,8 +156,11 @@ fn files(path: &FsPath, args: &Args) -> Result<(), Failure> {
 /// Lists `root/below`, names relative to `root`.
 fn folder(root: &FsPath, below: PathBuf, args: &Args) -> Result<(), Failure> {
     let here = root.join(&below);
-    let failed = |error: std::io::Error| Failure::io(format!("cannot list {}", here.display()), &error);
-    let entries: Result<Vec<_>, _> = std::fs::read_dir(&here).and_then(Iterator::collect).map_err(failed);
+    let failed =
+        |error: std::io::Error| Failure::io(format!("cannot list {}", here.display()), &error);
+    let entries: Result<Vec<_>, _> = std::fs::read_dir(&here)
+        .and_then(Iterator::collect)
+        .map_err(failed);
     let mut entries = entries?;
     entries.sort_by_key(std::fs::DirEntry::file_name);
     for entry in entries {
@@ -138,7 +171,12 @@ fn folder(root: &FsPath, below: PathBuf, args: &Args) -> Result<(), Failure> {
         } else if args.recursive {
             folder(root, name, args)?;
         } else {
-            print(&Entry::Prefix { name: format!("{}/", name.display()) }, args.output)?;
+            print(
+                &Entry::Prefix {
+                    name: format!("{}/", name.display()),
+                },
+                args.output,
+            )?;
         }
     }
     Ok(())
@@ -146,5 +184,10 @@ fn folder(root: &FsPath, below: PathBuf, args: &Args) -> Result<(), Failure> {
 
 fn file_entry(name: String, meta: &std::fs::Metadata) -> Entry {
     let modified = meta.modified().map_or(DateTime::UNIX_EPOCH, DateTime::from);
-    Entry::Object { name, size: meta.len(), modified, e_tag: None }
+    Entry::Object {
+        name,
+        size: meta.len(),
+        modified,
+        e_tag: None,
+    }
 }

@@ -39,7 +39,13 @@ Exit codes:
 #[command(version, after_help = EXIT_CODES, arg_required_else_help = true)]
 struct Cli {
     /// What to log to standard error, for example `debug` or `info,bywash=trace`
-    #[arg(long, global = true, value_name = "FILTER", env = "BYWASH_LOG", help_heading = "Logs")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILTER",
+        env = "BYWASH_LOG",
+        help_heading = "Logs"
+    )]
     log: Option<String>,
     #[command(subcommand)]
     verb: Verb,
@@ -71,7 +77,11 @@ impl Verb {
 
     /// The log filter when none is given: a server tells its story, a copy only its troubles.
     fn default_log(&self) -> &'static str {
-        if matches!(self, Self::Serve(_)) { "info" } else { "warn" }
+        match self {
+            // s3s calls every refused request an error; the access log has them, at their worth.
+            Self::Serve(_) => "info,s3s=off",
+            _ => "warn",
+        }
     }
 
     async fn run(self) -> Result<(), Failure> {
@@ -111,8 +121,9 @@ fn run(cli: Cli) -> Result<(), Failure> {
 }
 
 fn start_logs(filter: &str) -> Result<(), Failure> {
-    let filter = EnvFilter::try_new(filter)
-        .map_err(|error| Failure::usage(format!("log filter {filter:?} is not understood: {error}")))?;
+    let filter = EnvFilter::try_new(filter).map_err(|error| {
+        Failure::usage(format!("log filter {filter:?} is not understood: {error}"))
+    })?;
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

@@ -16,7 +16,11 @@ pub(crate) struct Output {
 
 impl Output {
     /// Writes one result to standard output: `value` as JSON, or else `text`.
-    pub(crate) fn line(self, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<(), Failure> {
+    pub(crate) fn line(
+        self,
+        value: &impl Serialize,
+        text: impl FnOnce() -> String,
+    ) -> Result<(), Failure> {
         let line = if self.json { to_json(value)? } else { text() };
         written(writeln!(io::stdout().lock(), "{line}"))
     }
@@ -31,7 +35,8 @@ impl Output {
 }
 
 fn to_json(value: &impl Serialize) -> Result<String, Failure> {
-    serde_json::to_string(value).map_err(|error| Failure::failed(format!("cannot write JSON: {error}")))
+    serde_json::to_string(value)
+        .map_err(|error| Failure::failed(format!("cannot write JSON: {error}")))
 }
 
 /// The outcome of a write to standard output.
@@ -39,7 +44,10 @@ fn to_json(value: &impl Serialize) -> Result<String, Failure> {
 /// A reader that has seen enough (`| head`) closes the pipe, which ends the verb quietly.
 pub(crate) fn written(outcome: io::Result<()>) -> Result<(), Failure> {
     match outcome {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::new(Kind::ReaderGone, "the reader of standard output closed it")),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::new(
+            Kind::ReaderGone,
+            "the reader of standard output closed it",
+        )),
         Err(error) => Err(Failure::io("cannot write to standard output", &error)),
         Ok(()) => Ok(()),
     }

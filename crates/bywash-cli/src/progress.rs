@@ -20,15 +20,23 @@ pub(crate) fn bar(bytes: Option<u64>, name: String, output: Output) -> ProgressB
             ProgressBar::new(bytes),
             "{msg} [{bar:30}] {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec}, {eta} left",
         ),
-        None => (ProgressBar::new_spinner(), "{msg} {spinner} {binary_bytes} {binary_bytes_per_sec}"),
+        None => (
+            ProgressBar::new_spinner(),
+            "{msg} {spinner} {binary_bytes} {binary_bytes_per_sec}",
+        ),
     };
-    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    let style =
+        ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
     bar.with_style(style).with_message(name)
 }
 
 /// Runs `work` until it ends, or until SIGINT or SIGTERM drops it.
-pub(crate) async fn or_interrupt<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-    let listen = |kind| signal(kind).map_err(|error| Failure::failed(format!("cannot listen for signals: {error}")));
+pub(crate) async fn or_interrupt<T>(
+    work: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    let listen = |kind| {
+        signal(kind).map_err(|error| Failure::failed(format!("cannot listen for signals: {error}")))
+    };
     let mut interrupt = listen(SignalKind::interrupt())?;
     let mut terminate = listen(SignalKind::terminate())?;
     tokio::select! {

@@ -33,9 +33,16 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     let mut objects: BTreeMap<&str, Vec<Path>> = BTreeMap::new();
     for location in &args.locations {
         match location {
-            Location::Stdio => return Err(Failure::usage("- cannot be deleted; write s3://bucket/key or a file path")),
+            Location::Stdio => {
+                return Err(Failure::usage(
+                    "- cannot be deleted; write s3://bucket/key or a file path",
+                ));
+            }
             Location::File(path) => files.push(path),
-            Location::S3 { bucket, key } => objects.entry(bucket).or_default().push(one_object(bucket, key)?),
+            Location::S3 { bucket, key } => objects
+                .entry(bucket)
+                .or_default()
+                .push(one_object(bucket, key)?),
         }
     }
     let mut failures = Vec::new();
@@ -60,13 +67,21 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
 }
 
 /// Deletes in as few requests as the protocol allows.
-async fn delete(bucket: &str, paths: Vec<Path>, args: &Args, failures: &mut Vec<Failure>) -> Result<(), Failure> {
+async fn delete(
+    bucket: &str,
+    paths: Vec<Path>,
+    args: &Args,
+    failures: &mut Vec<Failure>,
+) -> Result<(), Failure> {
     let store = args.remote.bucket(bucket)?;
     let mut outcomes = store.delete_stream(stream::iter(paths.into_iter().map(Ok)).boxed());
     while let Some(outcome) = outcomes.next().await {
         match outcome {
             Ok(path) => removed(&format!("s3://{bucket}/{path}"), args.output)?,
-            Err(error) => failures.push(Failure::store(format!("cannot delete in s3://{bucket}"), &error)),
+            Err(error) => failures.push(Failure::store(
+                format!("cannot delete in s3://{bucket}"),
+                &error,
+            )),
         }
     }
     Ok(())

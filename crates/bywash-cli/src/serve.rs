@@ -56,7 +56,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "HOST:PORT")]
     admin_addr: Option<String>,
     /// Only requests signed with this key get in [default: one made at first start]
-    #[arg(long, value_name = "KEY", requires = "secret_key", conflicts_with = "anonymous")]
+    #[arg(
+        long,
+        value_name = "KEY",
+        requires = "secret_key",
+        conflicts_with = "anonymous"
+    )]
     access_key: Option<String>,
     /// The secret of --access-key
     #[arg(long, value_name = "SECRET", requires = "access_key")]
@@ -65,7 +70,12 @@ pub(crate) struct Args {
     #[arg(long)]
     anonymous: bool,
     /// Certificate chain of the S3 endpoint, PEM
-    #[arg(long, value_name = "FILE", requires = "tls_key", conflicts_with = "insecure_http")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "tls_key",
+        conflicts_with = "insecure_http"
+    )]
     tls_cert: Option<PathBuf>,
     /// Private key of the certificate, PEM
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
@@ -83,7 +93,9 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     // What can be refused is refused before the data folder is touched.
     let tls = match &settings.transport {
         Transport::Http { .. } => None,
-        Transport::Tls { cert, key } => Some(load_tls(cert, key).map_err(|error| Failure::usage(error.to_string()))?),
+        Transport::Tls { cert, key } => {
+            Some(load_tls(cert, key).map_err(|error| Failure::usage(error.to_string()))?)
+        }
     };
     let (data, first_start) = DataDir::open(&settings.data_dir)?;
     if first_start {
@@ -96,7 +108,9 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
 
     let engine = engine(&settings, &data)?;
     let (credentials, made) = match &settings.access {
-        Access::Kept => data.credentials().map(|(credentials, made)| (Some(credentials), made))?,
+        Access::Kept => data
+            .credentials()
+            .map(|(credentials, made)| (Some(credentials), made))?,
         Access::Given(credentials) => (Some(credentials.clone()), false),
         Access::Anonymous => (None, false),
     };
@@ -111,16 +125,36 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
         credentials: credentials.iter().map(Credentials::for_gateway).collect(),
         anonymous: credentials.is_none(),
         region: REGION.to_owned(),
-        limits: Limits { drain: DRAIN_DEADLINE, ..Limits::default() },
+        limits: Limits {
+            drain: DRAIN_DEADLINE,
+            ..Limits::default()
+        },
         tls,
     };
     let serve_s3 = serve_s3(engine.clone(), s3, config, stop_asked(stopped.clone()));
     let serve_console = serve_console(engine.clone(), admin, stop_asked(stopped));
     let servers = Servers {
-        s3: tokio::spawn(async { serve_s3.await.map(|drained| drained.cut).map_err(|error| error.to_string()) }),
-        console: tokio::spawn(async { serve_console.await.map(|()| 0).map_err(|error| error.to_string()) }),
+        s3: tokio::spawn(async {
+            serve_s3
+                .await
+                .map(|drained| drained.cut)
+                .map_err(|error| error.to_string())
+        }),
+        console: tokio::spawn(async {
+            serve_console
+                .await
+                .map(|()| 0)
+                .map_err(|error| error.to_string())
+        }),
     };
-    let banner = Banner { settings: &settings, engine: &engine, endpoint: &endpoint, admin_addr, credentials: credentials.as_ref(), made };
+    let banner = Banner {
+        settings: &settings,
+        engine: &engine,
+        endpoint: &endpoint,
+        admin_addr,
+        credentials: credentials.as_ref(),
+        made,
+    };
     banner.print();
     servers.until_stopped(&mut signals, &stop).await
 }
@@ -136,21 +170,34 @@ async fn bind(option: &str, address: SocketAddr) -> Result<TcpListener, Failure>
 }
 
 fn local_addr(listener: &TcpListener) -> Result<SocketAddr, Failure> {
-    listener.local_addr().map_err(|error| Failure::failed(format!("a listener has no address: {error}")))
+    listener
+        .local_addr()
+        .map_err(|error| Failure::failed(format!("a listener has no address: {error}")))
 }
 
 /// The address a client of this machine uses for a listener bound to `bound`.
 fn reachable(bound: SocketAddr) -> SocketAddr {
     let mut address = bound;
     if bound.ip().is_unspecified() {
-        address.set_ip(if bound.is_ipv4() { std::net::Ipv4Addr::LOCALHOST.into() } else { std::net::Ipv6Addr::LOCALHOST.into() });
+        address.set_ip(if bound.is_ipv4() {
+            std::net::Ipv4Addr::LOCALHOST.into()
+        } else {
+            std::net::Ipv6Addr::LOCALHOST.into()
+        });
     }
     address
 }
 
 /// Refuses to be our own origin: an s3:// origin whose endpoint is the one we serve.
-fn refuse_loop(settings: &Settings, own: SocketAddr, ambient: Option<(&str, Url)>) -> Result<(), Failure> {
-    let origin = settings.buckets.iter().find(|bucket| matches!(bucket.url, OriginUrl::S3 { .. }));
+fn refuse_loop(
+    settings: &Settings,
+    own: SocketAddr,
+    ambient: Option<(&str, Url)>,
+) -> Result<(), Failure> {
+    let origin = settings
+        .buckets
+        .iter()
+        .find(|bucket| matches!(bucket.url, OriginUrl::S3 { .. }));
     let (Some(origin), Some((variable, url))) = (origin, ambient) else {
         return Ok(());
     };
@@ -163,7 +210,9 @@ fn refuse_loop(settings: &Settings, own: SocketAddr, ambient: Option<(&str, Url)
     let is_own = |address: SocketAddr| {
         let ip = address.ip();
         address.port() == own.port()
-            && (ip == own.ip() || ip.is_unspecified() || (own.ip().is_unspecified() && ip.is_loopback()))
+            && (ip == own.ip()
+                || ip.is_unspecified()
+                || (own.ip().is_unspecified() && ip.is_loopback()))
     };
     if !addresses.any(is_own) {
         return Ok(());
@@ -181,14 +230,18 @@ fn engine(settings: &Settings, data: &DataDir) -> Result<Engine, Failure> {
     if settings.buckets.is_empty() {
         builder = builder.root(data.buckets());
     }
-    let engine = builder.build().map_err(|error| Failure::usage(error.to_string()))?;
+    let engine = builder
+        .build()
+        .map_err(|error| Failure::usage(error.to_string()))?;
     for bucket in &settings.buckets {
-        engine.mount_url(&bucket.name, &bucket.url, bucket.consistency).map_err(|error| match error {
-            EngineError::InvalidBucketName { .. } => {
-                Failure::usage(format!("{error}; name the bucket by NAME={}", bucket.url))
-            }
-            other => Failure::failed(other.to_string()),
-        })?;
+        engine
+            .mount_url(&bucket.name, &bucket.url, bucket.consistency)
+            .map_err(|error| match error {
+                EngineError::InvalidBucketName { .. } => {
+                    Failure::usage(format!("{error}; name the bucket by NAME={}", bucket.url))
+                }
+                other => Failure::failed(other.to_string()),
+            })?;
     }
     Ok(engine)
 }
@@ -207,8 +260,14 @@ struct Signals {
 
 impl Signals {
     fn new() -> Result<Self, Failure> {
-        let listen = |kind| signal(kind).map_err(|error| Failure::failed(format!("cannot listen for signals: {error}")));
-        Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
+        let listen = |kind| {
+            signal(kind)
+                .map_err(|error| Failure::failed(format!("cannot listen for signals: {error}")))
+        };
+        Ok(Self {
+            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+        })
     }
 
     async fn next(&mut self) -> &'static str {
@@ -231,7 +290,11 @@ struct Servers {
 impl Servers {
     /// Serves until a signal, then lets requests in progress end within [`DRAIN_DEADLINE`]. A
     /// second signal ends them at once.
-    async fn until_stopped(mut self, signals: &mut Signals, stop: &watch::Sender<bool>) -> Result<(), Failure> {
+    async fn until_stopped(
+        mut self,
+        signals: &mut Signals,
+        stop: &watch::Sender<bool>,
+    ) -> Result<(), Failure> {
         let name = tokio::select! {
             name = signals.next() => name,
             ended = &mut self.s3 => return Err(gone("S3", ended)),

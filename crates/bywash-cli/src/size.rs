@@ -28,19 +28,28 @@ impl std::str::FromStr for Memory {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let bad = || format!("{text:?} is not an amount of memory; write 512MiB, 4GiB, 25% or a number of bytes");
+        let bad = || {
+            format!(
+                "{text:?} is not an amount of memory; write 512MiB, 4GiB, 25% or a number of bytes"
+            )
+        };
         if let Some(percent) = text.strip_suffix('%') {
             let percent: f64 = percent.trim().parse().map_err(|_| bad())?;
             let fits = percent > 0.0 && percent <= 100.0;
             return fits.then_some(Self::Percent(percent)).ok_or_else(bad);
         }
-        parse_bytes(text).filter(|bytes| *bytes > 0).map(Self::Bytes).ok_or_else(bad)
+        parse_bytes(text)
+            .filter(|bytes| *bytes > 0)
+            .map(Self::Bytes)
+            .ok_or_else(bad)
     }
 }
 
 /// A number of bytes: `K`, `M`, `G`, `T` and `KiB`.. are powers of 1024, `KB`.. powers of 1000.
 fn parse_bytes(text: &str) -> Option<u64> {
-    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let split = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
     let unit: u64 = match unit.trim().to_ascii_lowercase().as_str() {
         "" | "b" => 1,
@@ -86,7 +95,19 @@ mod tests {
         assert_eq!("25%".parse(), Ok(Memory::Percent(25.0)));
         assert_eq!(Memory::Percent(25.0).bytes(8 << 30), 2 << 30);
         assert_eq!(Memory::Bytes(7).bytes(1), 7);
-        for bad in ["", "0", "MiB", "-1", "1.2.3M", "1XB", "0%", "101%", "%", "nan%", "99999999T"] {
+        for bad in [
+            "",
+            "0",
+            "MiB",
+            "-1",
+            "1.2.3M",
+            "1XB",
+            "0%",
+            "101%",
+            "%",
+            "nan%",
+            "99999999T",
+        ] {
             assert!(bad.parse::<Memory>().is_err(), "{bad}");
         }
     }

@@ -48,7 +48,9 @@ impl FromStr for ByteRange {
         match (start.is_empty(), end.is_empty()) {
             (true, false) => Ok(Self::Last(number(end)?)),
             (false, true) => Ok(Self::From(number(start)?)),
-            (false, false) if number(start)? <= number(end)? => Ok(Self::Between(number(start)?, number(end)?)),
+            (false, false) if number(start)? <= number(end)? => {
+                Ok(Self::Between(number(start)?, number(end)?))
+            }
             _ => Err(bad()),
         }
     }
@@ -78,20 +80,32 @@ pub(crate) struct Source {
 
 impl std::fmt::Debug for Source {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Source").field("bytes", &self.bytes).field("part_bytes", &self.part_bytes).finish_non_exhaustive()
+        f.debug_struct("Source")
+            .field("bytes", &self.bytes)
+            .field("part_bytes", &self.part_bytes)
+            .finish_non_exhaustive()
     }
 }
 
 impl Source {
-    pub(crate) async fn open(location: &Location, range: Option<ByteRange>, remote: &Remote) -> Result<Self, Failure> {
+    pub(crate) async fn open(
+        location: &Location,
+        range: Option<ByteRange>,
+        remote: &Remote,
+    ) -> Result<Self, Failure> {
         match location {
-            Location::Stdio => Self::of_reader("standard input".to_owned(), range, tokio::io::stdin()),
+            Location::Stdio => {
+                Self::of_reader("standard input".to_owned(), range, tokio::io::stdin())
+            }
             Location::File(path) => {
                 let (name, path) = (location.to_string(), path.clone());
                 let opened = tokio::task::spawn_blocking(move || open_file(&path)).await;
                 let (file, bytes) = match opened {
-                    Ok(outcome) => outcome.map_err(|error| Failure::io(format!("cannot read {name}"), &error))?,
-                    Err(error) => return Err(Failure::failed(format!("cannot read {name}: {error}"))),
+                    Ok(outcome) => outcome
+                        .map_err(|error| Failure::io(format!("cannot read {name}"), &error))?,
+                    Err(error) => {
+                        return Err(Failure::failed(format!("cannot read {name}: {error}")));
+                    }
                 };
                 match bytes {
                     Some(bytes) => Self::of_file(name, file, bytes, range),
@@ -112,50 +126,86 @@ impl Source {
         reader: impl AsyncRead + Send + Unpin + 'static,
     ) -> Result<Self, Failure> {
         if range.is_some() {
-            return Err(Failure::usage(format!("{name} has no fixed length; a range needs a file or an object")));
+            return Err(Failure::usage(format!(
+                "{name} has no fixed length; a range needs a file or an object"
+            )));
         }
         let parts = stream::try_unfold((Some(reader), name), |(reader, name)| async move {
             let Some(mut reader) = reader else {
                 return Ok(None);
             };
             let mut part = Vec::new();
-            let read = (&mut reader).take(PART_UNKNOWN_BYTES).read_to_end(&mut part).await;
+            let read = (&mut reader)
+                .take(PART_UNKNOWN_BYTES)
+                .read_to_end(&mut part)
+                .await;
             read.map_err(|error| Failure::io(format!("cannot read {name}"), &error))?;
             // A short part is the last: a terminal is not asked for its end twice.
             let rest = (part.len() as u64 == PART_UNKNOWN_BYTES).then_some(reader);
             Ok((!part.is_empty()).then(|| (Bytes::from(part), (rest, name))))
         });
-        Ok(Self { bytes: None, part_bytes: PART_UNKNOWN_BYTES, attributes: Attributes::new(), parts: parts.boxed() })
+        Ok(Self {
+            bytes: None,
+            part_bytes: PART_UNKNOWN_BYTES,
+            attributes: Attributes::new(),
+            parts: parts.boxed(),
+        })
     }
 
-    fn of_file(name: String, file: File, size: u64, range: Option<ByteRange>) -> Result<Self, Failure> {
+    fn of_file(
+        name: String,
+        file: File,
+        size: u64,
+        range: Option<ByteRange>,
+    ) -> Result<Self, Failure> {
         let span = span(&name, range, size)?;
         let file = Arc::new(file);
         let read = move |part: Range<u64>| {
             let (file, name) = (Arc::clone(&file), name.clone());
             async move {
                 let read = tokio::task::spawn_blocking(move || read_exact(&file, &part)).await;
-                let outcome = read.map_err(std::io::Error::other).and_then(|outcome| outcome);
+                let outcome = read
+                    .map_err(std::io::Error::other)
+                    .and_then(|outcome| outcome);
                 outcome.map_err(|error| Failure::io(format!("cannot read {name}"), &error))
             }
         };
         Ok(Self::of_spans(span, Attributes::new(), read))
     }
 
-    async fn of_object(name: String, store: Arc<AmazonS3>, path: Path, range: Option<ByteRange>) -> Result<Self, Failure> {
-        let head = GetOptions { head: true, ..GetOptions::default() };
+    async fn of_object(
+        name: String,
+        store: Arc<AmazonS3>,
+        path: Path,
+        range: Option<ByteRange>,
+    ) -> Result<Self, Failure> {
+        let head = GetOptions {
+            head: true,
+            ..GetOptions::default()
+        };
         let found = store.get_opts(&path, head).await;
         let found = found.map_err(|error| Failure::store(format!("cannot read {name}"), &error))?;
         let span = span(&name, range, found.meta.size)?;
         // Every part is asked of the version seen first.
         let version = found.meta.e_tag;
         let read = move |part: Range<u64>| {
-            let (store, path, name, version) = (Arc::clone(&store), path.clone(), name.clone(), version.clone());
+            let (store, path, name, version) = (
+                Arc::clone(&store),
+                path.clone(),
+                name.clone(),
+                version.clone(),
+            );
             async move {
                 let wanted = part.end - part.start;
-                let options = GetOptions { if_match: version, range: Some(GetRange::Bounded(part)), ..GetOptions::default() };
+                let options = GetOptions {
+                    if_match: version,
+                    range: Some(GetRange::Bounded(part)),
+                    ..GetOptions::default()
+                };
                 let read = async { store.get_opts(&path, options).await?.bytes().await };
-                let bytes = read.await.map_err(|error| Failure::store(format!("cannot read {name}"), &error))?;
+                let bytes = read
+                    .await
+                    .map_err(|error| Failure::store(format!("cannot read {name}"), &error))?;
                 if bytes.len() as u64 != wanted {
                     return Err(Failure::failed(format!(
                         "cannot read {name}: the endpoint sent {} bytes of a part of {wanted}; try again",
@@ -169,16 +219,26 @@ impl Source {
     }
 
     /// The bytes `span`, each part read by `read`, several at once and yielded in order.
-    fn of_spans<F>(span: Range<u64>, attributes: Attributes, read: impl Fn(Range<u64>) -> F + Send + 'static) -> Self
+    fn of_spans<F>(
+        span: Range<u64>,
+        attributes: Attributes,
+        read: impl Fn(Range<u64>) -> F + Send + 'static,
+    ) -> Self
     where
         F: Future<Output = Result<Bytes, Failure>> + Send + 'static,
     {
         let bytes = span.end - span.start;
         let part_bytes = part_bytes(bytes);
-        let starts = (0..bytes.div_ceil(part_bytes)).map(move |index| span.start + index * part_bytes);
+        let starts =
+            (0..bytes.div_ceil(part_bytes)).map(move |index| span.start + index * part_bytes);
         let end = span.end;
         let parts = stream::iter(starts).map(move |start| read(start..end.min(start + part_bytes)));
-        Self { bytes: Some(bytes), part_bytes, attributes, parts: parts.buffered(ahead(part_bytes)).boxed() }
+        Self {
+            bytes: Some(bytes),
+            part_bytes,
+            attributes,
+            parts: parts.buffered(ahead(part_bytes)).boxed(),
+        }
     }
 
     /// The next part; `None` after the last.
@@ -195,15 +255,20 @@ pub(crate) fn ahead(part_bytes: u64) -> usize {
 
 /// The smallest part that S3's count of parts allows, in whole MiB.
 fn part_bytes(bytes: u64) -> u64 {
-    bytes.div_ceil(PARTS_MAX).next_multiple_of(1 << 20).max(PART_MIN_BYTES)
+    bytes
+        .div_ceil(PARTS_MAX)
+        .next_multiple_of(1 << 20)
+        .max(PART_MIN_BYTES)
 }
 
 fn span(name: &str, range: Option<ByteRange>, size: u64) -> Result<Range<u64>, Failure> {
     match range {
         None => Ok(0..size),
-        Some(range) => range
-            .of(size)
-            .ok_or_else(|| Failure::failed(format!("cannot read {name}: it has {size} bytes, none of them in the range"))),
+        Some(range) => range.of(size).ok_or_else(|| {
+            Failure::failed(format!(
+                "cannot read {name}: it has {size} bytes, none of them in the range"
+            ))
+        }),
     }
 }
 
@@ -223,7 +288,12 @@ fn read_exact(file: &File, part: &Range<u64>) -> std::io::Result<Bytes> {
     let mut bytes = Vec::new();
     let wanted = part.end - part.start;
     bytes.reserve_exact(usize::try_from(wanted).map_err(std::io::Error::other)?);
-    At { file, offset: part.start }.take(wanted).read_to_end(&mut bytes)?;
+    At {
+        file,
+        offset: part.start,
+    }
+    .take(wanted)
+    .read_to_end(&mut bytes)?;
     if bytes.len() as u64 != wanted {
         return Err(std::io::Error::other("it became shorter while it was read"));
     }
@@ -273,8 +343,14 @@ mod tests {
         const TIB: u64 = 1 << 40;
         for bytes in [0, 1, PART_MIN_BYTES, 100 << 30, 5 * TIB] {
             let part = part_bytes(bytes);
-            assert!(bytes.div_ceil(part) <= PARTS_MAX && part >= PART_MIN_BYTES, "{bytes}: {part}");
-            assert!(ahead(part) == 1 || ahead(part) as u64 * part <= AHEAD_BYTES, "{bytes}: {part}");
+            assert!(
+                bytes.div_ceil(part) <= PARTS_MAX && part >= PART_MIN_BYTES,
+                "{bytes}: {part}"
+            );
+            assert!(
+                ahead(part) == 1 || ahead(part) as u64 * part <= AHEAD_BYTES,
+                "{bytes}: {part}"
+            );
         }
         assert_eq!(ahead(PART_MIN_BYTES), 4);
     }

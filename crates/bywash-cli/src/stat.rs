@@ -42,7 +42,11 @@ struct Facts {
 
 pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     let facts = match &args.location {
-        Location::Stdio => return Err(Failure::usage("- is no object; write s3://bucket/key or a file path")),
+        Location::Stdio => {
+            return Err(Failure::usage(
+                "- is no object; write s3://bucket/key or a file path",
+            ));
+        }
         Location::File(path) => {
             let meta = std::fs::metadata(path)
                 .map_err(|error| Failure::io(format!("cannot stat {}", path.display()), &error))?;
@@ -63,9 +67,13 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
 
 async fn object(bucket: &str, key: &str, args: &Args) -> Result<Facts, Failure> {
     let path = one_object(bucket, key)?;
-    let head = GetOptions { head: true, ..GetOptions::default() };
+    let head = GetOptions {
+        head: true,
+        ..GetOptions::default()
+    };
     let found = args.remote.bucket(bucket)?.get_opts(&path, head).await;
-    let found = found.map_err(|error| Failure::store(format!("cannot stat {}", args.location), &error))?;
+    let found =
+        found.map_err(|error| Failure::store(format!("cannot stat {}", args.location), &error))?;
     let (headers, metadata) = split(&found.attributes);
     Ok(Facts {
         name: args.location.to_string(),
@@ -105,13 +113,31 @@ impl Facts {
         let mut lines = vec![
             ("name".to_owned(), self.name.clone()),
             ("size".to_owned(), self.size.to_string()),
-            ("modified".to_owned(), self.modified.to_rfc3339_opts(SecondsFormat::Secs, true)),
+            (
+                "modified".to_owned(),
+                self.modified.to_rfc3339_opts(SecondsFormat::Secs, true),
+            ),
         ];
-        lines.extend(self.e_tag.iter().map(|tag| ("etag".to_owned(), tag.clone())));
-        lines.extend(self.version.iter().map(|version| ("version".to_owned(), version.clone())));
+        lines.extend(
+            self.e_tag
+                .iter()
+                .map(|tag| ("etag".to_owned(), tag.clone())),
+        );
+        lines.extend(
+            self.version
+                .iter()
+                .map(|version| ("version".to_owned(), version.clone())),
+        );
         lines.extend(self.headers.clone());
-        lines.extend(self.metadata.iter().map(|(name, value)| (format!("x-amz-meta-{name}"), value.clone())));
-        let lines: Vec<_> = lines.into_iter().map(|(name, value)| format!("{name}: {value}")).collect();
+        lines.extend(
+            self.metadata
+                .iter()
+                .map(|(name, value)| (format!("x-amz-meta-{name}"), value.clone())),
+        );
+        let lines: Vec<_> = lines
+            .into_iter()
+            .map(|(name, value)| format!("{name}: {value}"))
+            .collect();
         lines.join("\n")
     }
 }

@@ -18,7 +18,11 @@ fn pattern(length: usize) -> Vec<u8> {
         state ^= state << 17;
         state.to_le_bytes()
     });
-    words.take(length.div_ceil(8)).flatten().take(length).collect()
+    words
+        .take(length.div_ceil(8))
+        .flatten()
+        .take(length)
+        .collect()
 }
 
 fn text(path: &Path) -> &str {
@@ -26,32 +30,53 @@ fn text(path: &Path) -> &str {
 }
 
 fn json_lines(bytes: &[u8]) -> Vec<serde_json::Value> {
-    String::from_utf8_lossy(bytes).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    String::from_utf8_lossy(bytes)
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
 }
 
 #[test]
 fn small_and_large_objects_go_there_and_back() {
     let (home, data) = data_dir(&["first", "second"]);
     let server = Server::start(&data, &["--memory", "256MiB"]);
-    for (name, length) in [("empty", 0), ("small", 1_000), ("one-part", 8 << 20), ("large", (40 << 20) + 7)] {
+    for (name, length) in [
+        ("empty", 0),
+        ("small", 1_000),
+        ("one-part", 8 << 20),
+        ("large", (40 << 20) + 7),
+    ] {
         let content = pattern(length);
         let (file, back) = (home.path().join(name), home.path().join("back"));
         std::fs::write(&file, &content).unwrap();
         let url = format!("s3://first/dir/{name}");
         let told = json_lines(&server.run(&["cp", "--json", text(&file), "s3://first/dir/"]));
-        assert_eq!((&told[0]["destination"], &told[0]["bytes"]), (&url.as_str().into(), &length.into()), "{told:?}");
+        assert_eq!(
+            (&told[0]["destination"], &told[0]["bytes"]),
+            (&url.as_str().into(), &length.into()),
+            "{told:?}"
+        );
         let stat = json_lines(&server.run(&["stat", "--json", &url]));
         assert_eq!(stat[0]["size"], length, "{name}");
         assert_eq!(stat[0]["e_tag"], told[0]["e_tag"], "{name}");
 
         server.run(&["cp", &url, text(&back)]);
-        assert!(std::fs::read(&back).unwrap() == content, "{name} came back different");
+        assert!(
+            std::fs::read(&back).unwrap() == content,
+            "{name} came back different"
+        );
         // Within a bucket, and from one to the other.
         server.run(&["cp", &url, &format!("s3://first/copy/{name}")]);
         server.run(&["cp", &format!("s3://first/copy/{name}"), "s3://second"]);
-        assert!(server.run(&["cat", &format!("s3://second/{name}")]) == content, "{name} was copied wrongly");
+        assert!(
+            server.run(&["cat", &format!("s3://second/{name}")]) == content,
+            "{name} was copied wrongly"
+        );
     }
-    let left: Vec<_> = std::fs::read_dir(home.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let left: Vec<_> = std::fs::read_dir(home.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
     assert_eq!(left.len(), 6, "staged files are left: {left:?}");
 }
 
@@ -61,11 +86,18 @@ fn standard_streams_are_copied() {
     let server = Server::start(&data, &["--memory", "256MiB"]);
     for length in [0, 5, (33 << 20) + 1] {
         let content = pattern(length);
-        let mut cp = server.client(&["cp", "-", "s3://first/piped"]).stdin(Stdio::piped()).spawn().unwrap();
+        let mut cp = server
+            .client(&["cp", "-", "s3://first/piped"])
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
         cp.stdin.take().unwrap().write_all(&content).unwrap();
         let done = cp.wait_with_output().unwrap();
         assert!(done.status.success(), "{}", stderr(&done));
-        assert!(server.run(&["cp", "s3://first/piped", "-"]) == content, "{length} bytes came back different");
+        assert!(
+            server.run(&["cp", "s3://first/piped", "-"]) == content,
+            "{length} bytes came back different"
+        );
     }
 }
 
@@ -77,8 +109,18 @@ fn ranges_are_those_of_http() {
     std::fs::write(&file, b"0123456789").unwrap();
     server.run(&["cp", text(&file), "s3://first/digits"]);
     for place in ["s3://first/digits", text(&file)] {
-        for (range, expected) in [("0-0", "0"), ("2-5", "2345"), ("7-", "789"), ("-3", "789"), ("8-100", "89")] {
-            assert_eq!(server.run(&["cat", place, "--range", range]), expected.as_bytes(), "{place} {range}");
+        for (range, expected) in [
+            ("0-0", "0"),
+            ("2-5", "2345"),
+            ("7-", "789"),
+            ("-3", "789"),
+            ("8-100", "89"),
+        ] {
+            assert_eq!(
+                server.run(&["cat", place, "--range", range]),
+                expected.as_bytes(),
+                "{place} {range}"
+            );
         }
         assert_eq!(server.fail(&["cat", place, "--range", "10-"]).0, 1);
     }
@@ -99,18 +141,36 @@ fn listings_show_prefixes_and_keys() {
     }
     let names = |args: &[&str]| -> Vec<String> {
         let lines = json_lines(&server.run(args));
-        lines.iter().map(|line| line["name"].as_str().unwrap().to_owned()).collect()
+        lines
+            .iter()
+            .map(|line| line["name"].as_str().unwrap().to_owned())
+            .collect()
     };
     for place in ["s3://first", text(&tree)] {
         assert_eq!(names(&["ls", "--json", place]), ["a", "dir/"], "{place}");
-        assert_eq!(names(&["ls", "--json", "-r", place]), ["a", "dir/b", "dir/sub/c"], "{place}");
+        assert_eq!(
+            names(&["ls", "--json", "-r", place]),
+            ["a", "dir/b", "dir/sub/c"],
+            "{place}"
+        );
     }
-    assert_eq!(names(&["ls", "--json", "s3://first/dir"]), ["dir/b", "dir/sub/"]);
+    assert_eq!(
+        names(&["ls", "--json", "s3://first/dir"]),
+        ["dir/b", "dir/sub/"]
+    );
     assert_eq!(names(&["ls", "--json", "s3://first/a"]), ["a"]);
     let shown = String::from_utf8(server.run(&["ls", "s3://first"])).unwrap();
     assert!(shown.lines().next().unwrap().ends_with(" 1 a"), "{shown}");
-    assert!(shown.lines().nth(1).unwrap().ends_with("PRE dir/"), "{shown}");
-    for missing in ["s3://first/nothing", "s3://first/nothing/", "s3://absent", "/nothing/at/all"] {
+    assert!(
+        shown.lines().nth(1).unwrap().ends_with("PRE dir/"),
+        "{shown}"
+    );
+    for missing in [
+        "s3://first/nothing",
+        "s3://first/nothing/",
+        "s3://absent",
+        "/nothing/at/all",
+    ] {
         let (code, told) = server.fail(&["ls", missing]);
         assert_eq!(code, 3, "{missing}: {told}");
     }
@@ -158,7 +218,13 @@ fn a_copy_replaces_a_file_in_one_step_and_keeps_its_kind() {
     assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o640);
 
     server.run(&["cp", "s3://first/key", "/dev/null"]);
-    assert!(Path::new("/dev/null").metadata().unwrap().file_type().is_char_device());
+    assert!(
+        Path::new("/dev/null")
+            .metadata()
+            .unwrap()
+            .file_type()
+            .is_char_device()
+    );
 
     let (code, told) = server.fail(&["cp", text(&source), text(&source)]);
     assert_eq!(code, 2, "{told}");
@@ -171,11 +237,22 @@ fn failures_have_their_exit_codes() {
     let server = Server::start(&data, &[]);
     let file = home.path().join("file");
     std::fs::write(&file, b"x").unwrap();
-    let denied = server.client(&["cp", "--json", text(&file), "s3://first/a"]).env("AWS_SECRET_ACCESS_KEY", "wrong").output().unwrap();
+    let denied = server
+        .client(&["cp", "--json", text(&file), "s3://first/a"])
+        .env("AWS_SECRET_ACCESS_KEY", "wrong")
+        .output()
+        .unwrap();
     assert_eq!(denied.status.code(), Some(4), "{}", stderr(&denied));
-    let told: serde_json::Value = serde_json::from_str(stderr(&denied).lines().last().unwrap()).unwrap();
+    let told: serde_json::Value =
+        serde_json::from_str(stderr(&denied).lines().last().unwrap()).unwrap();
     assert_eq!(told["error"]["kind"], "denied");
-    assert!(told["error"]["message"].as_str().unwrap().contains("SignatureDoesNotMatch"), "{told}");
+    assert!(
+        told["error"]["message"]
+            .as_str()
+            .unwrap()
+            .contains("SignatureDoesNotMatch"),
+        "{told}"
+    );
 
     for (args, code) in [
         (&["cp", text(&file), "s3://absent/a"][..], 3),
@@ -191,6 +268,14 @@ fn failures_have_their_exit_codes() {
     }
     let endpoint = server.s3.clone();
     drop(server);
-    let gone = bywash(&["ls", "s3://first", "--endpoint", &endpoint]).output().unwrap();
-    assert_eq!(gone.status.code(), Some(5), "{}{}", stdout(&gone), stderr(&gone));
+    let gone = bywash(&["ls", "s3://first", "--endpoint", &endpoint])
+        .output()
+        .unwrap();
+    assert_eq!(
+        gone.status.code(),
+        Some(5),
+        "{}{}",
+        stdout(&gone),
+        stderr(&gone)
+    );
 }

@@ -26,7 +26,10 @@ impl Banner<'_> {
     /// Writes to standard output. Nobody may be reading it, which does not stop a server.
     pub(super) fn print(&self) {
         let mut out = io::stdout().lock();
-        if let Err(error) = out.write_all(self.text().as_bytes()).and_then(|()| out.flush()) {
+        if let Err(error) = out
+            .write_all(self.text().as_bytes())
+            .and_then(|()| out.flush())
+        {
             tracing::warn!("cannot write to standard output: {error}");
         }
     }
@@ -35,17 +38,26 @@ impl Banner<'_> {
         let mut lines = vec![
             format!("Bywash {}", env!("CARGO_PKG_VERSION")),
             format!("  s3       {}", self.endpoint),
-            format!("  admin    http://{}  (/healthz /metrics /stats)", self.admin_addr),
+            format!(
+                "  admin    http://{}  (/healthz /metrics /stats)",
+                self.admin_addr
+            ),
         ];
         self.buckets(&mut lines);
-        lines.push(format!("  memory   at most {}", BinaryBytes(self.engine.stats().budget.limit)));
+        lines.push(format!(
+            "  memory   at most {}",
+            BinaryBytes(self.engine.stats().budget.limit)
+        ));
         self.access(&mut lines);
         lines.push(String::new());
         lines.push("Next, in another shell:".to_owned());
         lines.push(format!("  {}", self.env_command()));
         lines.push(format!("  {}", self.first_command()));
         lines.push(String::new());
-        lines.push(format!("ready s3={} admin=http://{}", self.endpoint, self.admin_addr));
+        lines.push(format!(
+            "ready s3={} admin=http://{}",
+            self.endpoint, self.admin_addr
+        ));
         lines.join("\n") + "\n"
     }
 
@@ -53,19 +65,42 @@ impl Banner<'_> {
         let heading = |index| if index == 0 { "buckets" } else { "" };
         if self.settings.buckets.is_empty() {
             let folder = self.settings.data_dir.join("buckets");
-            let names: Vec<_> = self.engine.buckets().into_iter().map(|bucket| bucket.name).collect();
+            let names: Vec<_> = self
+                .engine
+                .buckets()
+                .into_iter()
+                .map(|bucket| bucket.name)
+                .collect();
             let names = match names.len() {
                 0 => "none yet".to_owned(),
                 1..=BUCKETS_NAMED => names.join(" "),
-                count => format!("{} and {} more", names[..BUCKETS_NAMED].join(" "), count - BUCKETS_NAMED),
+                count => format!(
+                    "{} and {} more",
+                    names[..BUCKETS_NAMED].join(" "),
+                    count - BUCKETS_NAMED
+                ),
             };
-            lines.push(format!("  {:<8} {names}, folders of {}", heading(0), folder.display()));
+            lines.push(format!(
+                "  {:<8} {names}, folders of {}",
+                heading(0),
+                folder.display()
+            ));
         }
         for (index, bucket) in self.settings.buckets.iter().take(BUCKETS_NAMED).enumerate() {
-            lines.push(format!("  {:<8} {} = {} ({})", heading(index), bucket.name, bucket.url, bucket.consistency));
+            lines.push(format!(
+                "  {:<8} {} = {} ({})",
+                heading(index),
+                bucket.name,
+                bucket.url,
+                bucket.consistency
+            ));
         }
         if self.settings.buckets.len() > BUCKETS_NAMED {
-            lines.push(format!("  {:<8} and {} more", "", self.settings.buckets.len() - BUCKETS_NAMED));
+            lines.push(format!(
+                "  {:<8} and {} more",
+                "",
+                self.settings.buckets.len() - BUCKETS_NAMED
+            ));
         }
     }
 
@@ -78,14 +113,21 @@ impl Banner<'_> {
                 lines.push(format!("           secret key  {}", credentials.secret_key));
             }
             (Access::Kept, _) => lines.push(format!("  access   the key in {}", kept.display())),
-            (Access::Given(credentials), _) => lines.push(format!("  access   key {}, as given", credentials.access_key)),
-            (Access::Anonymous, _) => lines.push("  access   anonymous: any program of this machine".to_owned()),
+            (Access::Given(credentials), _) => lines.push(format!(
+                "  access   key {}, as given",
+                credentials.access_key
+            )),
+            (Access::Anonymous, _) => {
+                lines.push("  access   anonymous: any program of this machine".to_owned())
+            }
         }
     }
 
     fn env_command(&self) -> String {
         // As it was typed: under cargo, `bywash` is not on the path.
-        let program = std::env::args().next().unwrap_or_else(|| "bywash".to_owned());
+        let program = std::env::args()
+            .next()
+            .unwrap_or_else(|| "bywash".to_owned());
         let folder = &self.settings.data_dir;
         if folder == std::path::Path::new(super::data_dir::DEFAULT_DATA_DIR) {
             format!("eval \"$({program} env)\"")

@@ -36,19 +36,27 @@ pub(crate) struct Credentials {
 
 impl std::fmt::Debug for Credentials {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Credentials").field("access_key", &self.access_key).finish_non_exhaustive()
+        f.debug_struct("Credentials")
+            .field("access_key", &self.access_key)
+            .finish_non_exhaustive()
     }
 }
 
 impl Credentials {
     pub(super) fn for_gateway(&self) -> bywash_gateway::Credential {
-        bywash_gateway::Credential { access_key: self.access_key.clone(), secret_key: self.secret_key.clone() }
+        bywash_gateway::Credential {
+            access_key: self.access_key.clone(),
+            secret_key: self.secret_key.clone(),
+        }
     }
 
     fn random() -> Self {
         // The thread's generator is a cryptographic one, seeded by the system.
         let text = |length| Alphanumeric.sample_string(&mut rand::rng(), length);
-        Self { access_key: text(ACCESS_KEY_LENGTH).to_ascii_uppercase(), secret_key: text(SECRET_KEY_LENGTH) }
+        Self {
+            access_key: text(ACCESS_KEY_LENGTH).to_ascii_uppercase(),
+            secret_key: text(SECRET_KEY_LENGTH),
+        }
     }
 }
 
@@ -63,7 +71,10 @@ pub(crate) struct Session {
 impl Session {
     /// Without credentials, some that an anonymous server takes: clients refuse to send without.
     pub(crate) fn new(endpoint: &str, region: &str, credentials: Option<Credentials>) -> Self {
-        let anonymous = || Credentials { access_key: "anonymous".to_owned(), secret_key: "anonymous".to_owned() };
+        let anonymous = || Credentials {
+            access_key: "anonymous".to_owned(),
+            secret_key: "anonymous".to_owned(),
+        };
         Self {
             endpoint: endpoint.to_owned(),
             region: region.to_owned(),
@@ -78,7 +89,10 @@ impl Session {
         read_json(&path)?.ok_or_else(|| {
             Failure::new(
                 Kind::NotFound,
-                format!("no server has used {} yet; start one: bywash serve --data-dir {0}", dir.display()),
+                format!(
+                    "no server has used {} yet; start one: bywash serve --data-dir {0}",
+                    dir.display()
+                ),
             )
         })
     }
@@ -95,14 +109,29 @@ impl DataDir {
     /// Makes the folder if it is missing, locks it and checks its format. Also tells whether it
     /// was new.
     pub(crate) fn open(dir: &Path) -> Result<(Self, bool), Failure> {
-        let failed = |error: io::Error| Failure::io(format!("cannot use the data folder {}", dir.display()), &error);
-        DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed)?;
+        let failed = |error: io::Error| {
+            Failure::io(
+                format!("cannot use the data folder {}", dir.display()),
+                &error,
+            )
+        };
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(dir)
+            .map_err(failed)?;
         let lock = lock(dir)?;
         let first = check_format(dir)?.is_none();
         if first {
             replace(&dir.join("format"), format!("{FORMAT}\n").as_bytes()).map_err(failed)?;
         }
-        Ok((Self { dir: dir.to_owned(), _lock: lock }, first))
+        Ok((
+            Self {
+                dir: dir.to_owned(),
+                _lock: lock,
+            },
+            first,
+        ))
     }
 
     /// The folder of buckets.
@@ -137,7 +166,14 @@ pub(crate) fn credentials_path(dir: &Path) -> PathBuf {
 fn lock(dir: &Path) -> Result<File, Failure> {
     let path = dir.join("serve.lock");
     let failed = |error: io::Error| Failure::io(format!("cannot lock {}", path.display()), &error);
-    let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(failed)?;
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path)
+        .map_err(failed)?;
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
@@ -151,7 +187,9 @@ fn lock(dir: &Path) -> Result<File, Failure> {
         }
         Err(TryLockError::Error(error)) => return Err(failed(error)),
     }
-    file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())).map_err(failed)?;
+    file.set_len(0)
+        .and_then(|()| writeln!(file, "{}", std::process::id()))
+        .map_err(failed)?;
     Ok(file)
 }
 
@@ -161,7 +199,12 @@ fn check_format(dir: &Path) -> Result<Option<u32>, Failure> {
     let text = match fs::read_to_string(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(Failure::io(format!("cannot read {}", path.display()), &error)),
+        Err(error) => {
+            return Err(Failure::io(
+                format!("cannot read {}", path.display()),
+                &error,
+            ));
+        }
     };
     match text.trim().parse() {
         Ok(FORMAT) => Ok(Some(FORMAT)),
@@ -178,7 +221,8 @@ fn check_format(dir: &Path) -> Result<Option<u32>, Failure> {
 
 /// Refuses secrets that other users can read.
 fn refuse_public(path: &Path) -> Result<(), Failure> {
-    let meta = fs::metadata(path).map_err(|error| Failure::io(format!("cannot read {}", path.display()), &error))?;
+    let meta = fs::metadata(path)
+        .map_err(|error| Failure::io(format!("cannot read {}", path.display()), &error))?;
     let mode = meta.permissions().mode() & 0o777;
     if mode & 0o077 != 0 {
         return Err(Failure::failed(format!(
@@ -193,11 +237,19 @@ fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Failure> {
     let text = match fs::read(path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(Failure::io(format!("cannot read {}", path.display()), &error)),
+        Err(error) => {
+            return Err(Failure::io(
+                format!("cannot read {}", path.display()),
+                &error,
+            ));
+        }
     };
     let value = serde_json::from_slice(&text);
     value.map(Some).map_err(|error| {
-        Failure::failed(format!("{} is damaged ({error}); delete it to have it made anew", path.display()))
+        Failure::failed(format!(
+            "{} is damaged ({error}); delete it to have it made anew",
+            path.display()
+        ))
     })
 }
 
@@ -233,9 +285,19 @@ mod tests {
         assert!(first);
         let (made, new) = data.credentials().unwrap();
         assert!(new);
-        assert_eq!((made.access_key.len(), made.secret_key.len()), (ACCESS_KEY_LENGTH, SECRET_KEY_LENGTH));
+        assert_eq!(
+            (made.access_key.len(), made.secret_key.len()),
+            (ACCESS_KEY_LENGTH, SECRET_KEY_LENGTH)
+        );
         assert_eq!(data.credentials().unwrap(), (made.clone(), false));
-        assert_eq!(fs::metadata(credentials_path(&dir)).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(
+            fs::metadata(credentials_path(&dir))
+                .unwrap()
+                .permissions()
+                .mode()
+                & 0o777,
+            0o600
+        );
         assert!(!format!("{made:?}").contains(&made.secret_key));
 
         fs::set_permissions(credentials_path(&dir), fs::Permissions::from_mode(0o644)).unwrap();
@@ -248,16 +310,30 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let (data, _) = DataDir::open(home.path()).unwrap();
         let failure = DataDir::open(home.path()).unwrap_err();
-        assert!(failure.message.contains(&format!("process {}", std::process::id())), "{}", failure.message);
+        assert!(
+            failure
+                .message
+                .contains(&format!("process {}", std::process::id())),
+            "{}",
+            failure.message
+        );
         drop(data);
         let (data, first) = DataDir::open(home.path()).unwrap();
         assert!(!first);
         drop(data);
 
-        for (format, reason) in [("2", "has format 2"), ("", "does not hold a format"), ("0", "does not hold a format")] {
+        for (format, reason) in [
+            ("2", "has format 2"),
+            ("", "does not hold a format"),
+            ("0", "does not hold a format"),
+        ] {
             fs::write(home.path().join("format"), format).unwrap();
             let failure = DataDir::open(home.path()).unwrap_err();
-            assert!(failure.message.contains(reason), "{format}: {}", failure.message);
+            assert!(
+                failure.message.contains(reason),
+                "{format}: {}",
+                failure.message
+            );
         }
     }
 
@@ -266,9 +342,23 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         assert_eq!(Session::read(home.path()).unwrap_err().kind, Kind::NotFound);
         let (data, _) = DataDir::open(home.path()).unwrap();
-        data.record(&Session::new("http://127.0.0.1:1", "r", None)).unwrap();
+        data.record(&Session::new("http://127.0.0.1:1", "r", None))
+            .unwrap();
         let session = Session::read(home.path()).unwrap();
-        assert_eq!((session.endpoint.as_str(), session.credentials.access_key.as_str()), ("http://127.0.0.1:1", "anonymous"));
-        assert_eq!(fs::metadata(home.path().join("session.json")).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(
+            (
+                session.endpoint.as_str(),
+                session.credentials.access_key.as_str()
+            ),
+            ("http://127.0.0.1:1", "anonymous")
+        );
+        assert_eq!(
+            fs::metadata(home.path().join("session.json"))
+                .unwrap()
+                .permissions()
+                .mode()
+                & 0o777,
+            0o600
+        );
     }
 }

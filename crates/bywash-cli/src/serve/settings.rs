@@ -91,8 +91,9 @@ impl Settings {
         let file = match &args.config {
             None => FileSettings::default(),
             Some(path) => {
-                let text = std::fs::read_to_string(path)
-                    .map_err(|error| Failure::io(format!("cannot read --config {}", path.display()), &error))?;
+                let text = std::fs::read_to_string(path).map_err(|error| {
+                    Failure::io(format!("cannot read --config {}", path.display()), &error)
+                })?;
                 parse_file(path, &text)?
             }
         };
@@ -112,13 +113,26 @@ impl Settings {
         } else {
             transport(file.tls_cert, file.tls_key, file.insecure_http)?
         };
-        let or_default = |arg: Option<String>, file: Option<String>, default: &str| arg.or(file).unwrap_or_else(|| default.to_owned());
+        let or_default = |arg: Option<String>, file: Option<String>, default: &str| {
+            arg.or(file).unwrap_or_else(|| default.to_owned())
+        };
         let memory = or_default(args.memory, file.memory, DEFAULT_MEMORY);
         let settings = Self {
-            data_dir: args.data_dir.or(file.data_dir).unwrap_or_else(|| PathBuf::from(DEFAULT_DATA_DIR)),
-            memory: memory.parse().map_err(|error| Failure::usage(format!("--memory: {error}")))?,
-            s3_addr: address("--s3-addr", &or_default(args.s3_addr, file.s3_addr, DEFAULT_S3_ADDR))?,
-            admin_addr: address("--admin-addr", &or_default(args.admin_addr, file.admin_addr, DEFAULT_ADMIN_ADDR))?,
+            data_dir: args
+                .data_dir
+                .or(file.data_dir)
+                .unwrap_or_else(|| PathBuf::from(DEFAULT_DATA_DIR)),
+            memory: memory
+                .parse()
+                .map_err(|error| Failure::usage(format!("--memory: {error}")))?,
+            s3_addr: address(
+                "--s3-addr",
+                &or_default(args.s3_addr, file.s3_addr, DEFAULT_S3_ADDR),
+            )?,
+            admin_addr: address(
+                "--admin-addr",
+                &or_default(args.admin_addr, file.admin_addr, DEFAULT_ADMIN_ADDR),
+            )?,
             access,
             transport,
             buckets: buckets(&args.origins, file.bucket)?,
@@ -154,34 +168,61 @@ impl Settings {
 }
 
 pub(super) fn parse_file(path: &Path, text: &str) -> Result<FileSettings, Failure> {
-    toml::from_str(text).map_err(|error| Failure::usage(format!("--config {}: {error}", path.display())))
+    toml::from_str(text)
+        .map_err(|error| Failure::usage(format!("--config {}: {error}", path.display())))
 }
 
 fn access(key: Option<String>, secret: Option<String>, anonymous: bool) -> Result<Access, Failure> {
     match (key, secret, anonymous) {
         (None, None, true) => Ok(Access::Anonymous),
         (None, None, false) => Ok(Access::Kept),
-        (Some(access_key), Some(secret_key), false) if !access_key.is_empty() && !secret_key.is_empty() => {
-            Ok(Access::Given(Credentials { access_key, secret_key }))
+        (Some(access_key), Some(secret_key), false)
+            if !access_key.is_empty() && !secret_key.is_empty() =>
+        {
+            Ok(Access::Given(Credentials {
+                access_key,
+                secret_key,
+            }))
         }
-        (Some(_), Some(_), false) => Err(Failure::usage("access-key and secret-key must not be empty")),
-        (_, _, true) => Err(Failure::usage("anonymous and access-key exclude each other; drop one")),
-        _ => Err(Failure::usage("access-key and secret-key go together; give both, or none to have them made")),
+        (Some(_), Some(_), false) => Err(Failure::usage(
+            "access-key and secret-key must not be empty",
+        )),
+        (_, _, true) => Err(Failure::usage(
+            "anonymous and access-key exclude each other; drop one",
+        )),
+        _ => Err(Failure::usage(
+            "access-key and secret-key go together; give both, or none to have them made",
+        )),
     }
 }
 
-fn transport(cert: Option<PathBuf>, key: Option<PathBuf>, insecure: bool) -> Result<Transport, Failure> {
+fn transport(
+    cert: Option<PathBuf>,
+    key: Option<PathBuf>,
+    insecure: bool,
+) -> Result<Transport, Failure> {
     match (cert, key, insecure) {
         (None, None, insisted) => Ok(Transport::Http { insisted }),
         (Some(cert), Some(key), false) => Ok(Transport::Tls { cert, key }),
-        (_, _, true) => Err(Failure::usage("insecure-http and tls-cert exclude each other; drop one")),
-        _ => Err(Failure::usage("tls-cert and tls-key go together; give both")),
+        (_, _, true) => Err(Failure::usage(
+            "insecure-http and tls-cert exclude each other; drop one",
+        )),
+        _ => Err(Failure::usage(
+            "tls-cert and tls-key go together; give both",
+        )),
     }
 }
 
 fn address(option: &str, text: &str) -> Result<SocketAddr, Failure> {
-    let resolved = text.to_socket_addrs().ok().and_then(|mut addresses| addresses.next());
-    resolved.ok_or_else(|| Failure::usage(format!("{option} {text:?} is not an address; write HOST:PORT, as 127.0.0.1:8420")))
+    let resolved = text
+        .to_socket_addrs()
+        .ok()
+        .and_then(|mut addresses| addresses.next());
+    resolved.ok_or_else(|| {
+        Failure::usage(format!(
+            "{option} {text:?} is not an address; write HOST:PORT, as 127.0.0.1:8420"
+        ))
+    })
 }
 
 /// The buckets of the file, then those of the command line over them.
@@ -189,8 +230,12 @@ fn buckets(origins: &[String], file: Vec<FileBucket>) -> Result<Vec<BucketSettin
     let mut from_file = BTreeMap::new();
     for bucket in file {
         let consistency = bucket.consistency.as_deref().map(str::parse).transpose();
-        let consistency = consistency.map_err(|error| Failure::usage(format!("[[bucket]] {}: {error}", bucket.url)))?;
-        add(&mut from_file, bucket_settings(bucket.name, &bucket.url, consistency.unwrap_or_default())?)?;
+        let consistency = consistency
+            .map_err(|error| Failure::usage(format!("[[bucket]] {}: {error}", bucket.url)))?;
+        add(
+            &mut from_file,
+            bucket_settings(bucket.name, &bucket.url, consistency.unwrap_or_default())?,
+        )?;
     }
     let mut named = BTreeMap::new();
     for origin in origins {
@@ -199,23 +244,44 @@ fn buckets(origins: &[String], file: Vec<FileBucket>) -> Result<Vec<BucketSettin
             Some((name, url)) if !name.contains(['/', ':']) => (Some(name.to_owned()), url),
             _ => (None, origin.as_str()),
         };
-        add(&mut named, bucket_settings(name, url, Consistency::default())?)?;
+        add(
+            &mut named,
+            bucket_settings(name, url, Consistency::default())?,
+        )?;
     }
     from_file.append(&mut named);
     Ok(from_file.into_values().collect())
 }
 
-fn add(buckets: &mut BTreeMap<String, BucketSettings>, bucket: BucketSettings) -> Result<(), Failure> {
+fn add(
+    buckets: &mut BTreeMap<String, BucketSettings>,
+    bucket: BucketSettings,
+) -> Result<(), Failure> {
     let name = bucket.name.clone();
     match buckets.insert(name.clone(), bucket) {
         None => Ok(()),
-        Some(other) => Err(Failure::usage(format!("two buckets are named {name}, one of them at {}; name one of them by NAME=URL", other.url))),
+        Some(other) => Err(Failure::usage(format!(
+            "two buckets are named {name}, one of them at {}; name one of them by NAME=URL",
+            other.url
+        ))),
     }
 }
 
-fn bucket_settings(name: Option<String>, url: &str, consistency: Consistency) -> Result<BucketSettings, Failure> {
-    let url: OriginUrl = url.parse().map_err(|error: bywash::origin::OriginUrlError| Failure::usage(error.to_string()))?;
+fn bucket_settings(
+    name: Option<String>,
+    url: &str,
+    consistency: Consistency,
+) -> Result<BucketSettings, Failure> {
+    let url: OriginUrl = url
+        .parse()
+        .map_err(|error: bywash::origin::OriginUrlError| Failure::usage(error.to_string()))?;
     let name = name.or_else(|| url.default_name());
-    let name = name.ok_or_else(|| Failure::usage(format!("{url} has no name for a bucket; write NAME={url}")))?;
-    Ok(BucketSettings { name, url, consistency })
+    let name = name.ok_or_else(|| {
+        Failure::usage(format!("{url} has no name for a bucket; write NAME={url}"))
+    })?;
+    Ok(BucketSettings {
+        name,
+        url,
+        consistency,
+    })
 }

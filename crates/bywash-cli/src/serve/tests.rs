@@ -49,7 +49,10 @@ fn options_win_over_the_file() {
         consistency = "ttl=5m"
     "#;
     let settings = merge(Args::default(), file).unwrap();
-    let given = Credentials { access_key: "file".to_owned(), secret_key: "file-secret".to_owned() };
+    let given = Credentials {
+        access_key: "file".to_owned(),
+        secret_key: "file-secret".to_owned(),
+    };
     assert_eq!(settings.access, Access::Given(given));
     assert_eq!(settings.memory, Memory::Bytes(1 << 30));
     assert_eq!(settings.buckets[0].consistency, Consistency::Immutable);
@@ -66,8 +69,16 @@ fn options_win_over_the_file() {
     assert_eq!(settings.s3_addr.port(), 3);
     assert_eq!(settings.admin_addr.port(), 2);
     assert_eq!(settings.data_dir, Path::new("/from/file"));
-    assert_eq!(settings.access, Access::Anonymous, "the file's key must not undo --anonymous");
-    let names: Vec<_> = settings.buckets.iter().map(|bucket| bucket.name.as_str()).collect();
+    assert_eq!(
+        settings.access,
+        Access::Anonymous,
+        "the file's key must not undo --anonymous"
+    );
+    let names: Vec<_> = settings
+        .buckets
+        .iter()
+        .map(|bucket| bucket.name.as_str())
+        .collect();
     assert_eq!(names, ["both", "only-file"]);
     assert!(matches!(&settings.buckets[0].url, OriginUrl::S3 { bucket, .. } if bucket == "other"));
     assert_eq!(settings.buckets[0].consistency, Consistency::default());
@@ -76,10 +87,22 @@ fn options_win_over_the_file() {
 
 #[test]
 fn origins_are_named_by_the_user_or_by_themselves() {
-    let origins = ["s3://data", "logs=s3://other/a=b", "file:///srv/files", "memory://"];
-    let args = Args { origins: origins.map(str::to_owned).to_vec(), ..Args::default() };
+    let origins = [
+        "s3://data",
+        "logs=s3://other/a=b",
+        "file:///srv/files",
+        "memory://",
+    ];
+    let args = Args {
+        origins: origins.map(str::to_owned).to_vec(),
+        ..Args::default()
+    };
     let settings = merge(args, "").unwrap();
-    let names: Vec<_> = settings.buckets.iter().map(|bucket| (bucket.name.as_str(), bucket.url.to_string())).collect();
+    let names: Vec<_> = settings
+        .buckets
+        .iter()
+        .map(|bucket| (bucket.name.as_str(), bucket.url.to_string()))
+        .collect();
     let expected = [
         ("data", "s3://data"),
         ("files", "file:///srv/files"),
@@ -91,64 +114,186 @@ fn origins_are_named_by_the_user_or_by_themselves() {
 
 #[test]
 fn what_is_wrong_is_named() {
-    let origins = |texts: &[&str]| Args { origins: texts.iter().map(|text| (*text).to_owned()).collect(), ..Args::default() };
+    let origins = |texts: &[&str]| Args {
+        origins: texts.iter().map(|text| (*text).to_owned()).collect(),
+        ..Args::default()
+    };
     for (args, toml, reason) in [
         (Args::default(), "colour = 'red'", "colour"),
-        (Args::default(), "[[bucket]]\nurl = 'memory://'\ncolour = 'red'", "colour"),
+        (
+            Args::default(),
+            "[[bucket]]\nurl = 'memory://'\ncolour = 'red'",
+            "colour",
+        ),
         (Args::default(), "memory = 5", "memory = 5"),
         (Args::default(), "access-key = 'k'", "secret-key"),
-        (Args::default(), "access-key = ''\nsecret-key = 's'", "empty"),
-        (Args::default(), "access-key = 'k'\nsecret-key = 's'\nanonymous = true", "exclude"),
+        (
+            Args::default(),
+            "access-key = ''\nsecret-key = 's'",
+            "empty",
+        ),
+        (
+            Args::default(),
+            "access-key = 'k'\nsecret-key = 's'\nanonymous = true",
+            "exclude",
+        ),
         (Args::default(), "tls-cert = 'c'", "tls-key"),
-        (Args::default(), "tls-cert = 'c'\ntls-key = 'k'\ninsecure-http = true", "exclude"),
-        (Args::default(), "[[bucket]]\nurl = 'memory://'\nconsistency = 'sometimes'", "sometimes"),
-        (Args { memory: text("lots"), ..Args::default() }, "", "--memory"),
-        (Args { s3_addr: text("8420"), ..Args::default() }, "", "--s3-addr"),
+        (
+            Args::default(),
+            "tls-cert = 'c'\ntls-key = 'k'\ninsecure-http = true",
+            "exclude",
+        ),
+        (
+            Args::default(),
+            "[[bucket]]\nurl = 'memory://'\nconsistency = 'sometimes'",
+            "sometimes",
+        ),
+        (
+            Args {
+                memory: text("lots"),
+                ..Args::default()
+            },
+            "",
+            "--memory",
+        ),
+        (
+            Args {
+                s3_addr: text("8420"),
+                ..Args::default()
+            },
+            "",
+            "--s3-addr",
+        ),
         (origins(&["ftp://x"]), "", "ftp"),
         (origins(&["file:///"]), "", "NAME="),
-        (origins(&["s3://data", "data=memory://"]), "", "two buckets are named data"),
+        (
+            origins(&["s3://data", "data=memory://"]),
+            "",
+            "two buckets are named data",
+        ),
     ] {
         let failure = merge(args, toml).unwrap_err();
         assert_eq!(failure.kind, Kind::Usage, "{toml}: {}", failure.message);
-        assert!(failure.message.contains(reason), "{toml}: {}", failure.message);
+        assert!(
+            failure.message.contains(reason),
+            "{toml}: {}",
+            failure.message
+        );
     }
 }
 
 #[test]
 fn others_than_this_machine_need_credentials_and_tls() {
-    let everyone = || Args { s3_addr: text("0.0.0.0:8420"), ..Args::default() };
+    let everyone = || Args {
+        s3_addr: text("0.0.0.0:8420"),
+        ..Args::default()
+    };
     let refused = |args: Args, reason: &str| {
         let failure = merge(args, "").unwrap_err();
         assert_eq!(failure.kind, Kind::Usage);
         assert!(failure.message.contains(reason), "{}", failure.message);
     };
     refused(everyone(), "--tls-cert");
-    refused(Args { anonymous: true, ..everyone() }, "--anonymous");
-    refused(Args { anonymous: true, insecure_http: true, ..everyone() }, "--anonymous");
-    refused(Args { admin_addr: text("0.0.0.0:8422"), ..Args::default() }, "--admin-addr");
-    refused(Args { admin_addr: text("[::]:8422"), insecure_http: true, ..Args::default() }, "--admin-addr");
+    refused(
+        Args {
+            anonymous: true,
+            ..everyone()
+        },
+        "--anonymous",
+    );
+    refused(
+        Args {
+            anonymous: true,
+            insecure_http: true,
+            ..everyone()
+        },
+        "--anonymous",
+    );
+    refused(
+        Args {
+            admin_addr: text("0.0.0.0:8422"),
+            ..Args::default()
+        },
+        "--admin-addr",
+    );
+    refused(
+        Args {
+            admin_addr: text("[::]:8422"),
+            insecure_http: true,
+            ..Args::default()
+        },
+        "--admin-addr",
+    );
 
-    assert!(merge(Args { insecure_http: true, ..everyone() }, "").is_ok());
-    let tls = Args { tls_cert: Some("c".into()), tls_key: Some("k".into()), ..everyone() };
+    assert!(
+        merge(
+            Args {
+                insecure_http: true,
+                ..everyone()
+            },
+            ""
+        )
+        .is_ok()
+    );
+    let tls = Args {
+        tls_cert: Some("c".into()),
+        tls_key: Some("k".into()),
+        ..everyone()
+    };
     assert!(merge(tls, "").is_ok());
-    assert!(merge(Args { s3_addr: text("[::1]:8420"), anonymous: true, ..Args::default() }, "").is_ok());
+    assert!(
+        merge(
+            Args {
+                s3_addr: text("[::1]:8420"),
+                anonymous: true,
+                ..Args::default()
+            },
+            ""
+        )
+        .is_ok()
+    );
 }
 
 #[test]
 fn a_server_is_not_its_own_origin() {
-    let args = Args { origins: vec!["s3://data".to_owned()], ..Args::default() };
+    let args = Args {
+        origins: vec!["s3://data".to_owned()],
+        ..Args::default()
+    };
     let settings = merge(args, "").unwrap();
     let own = "127.0.0.1:8420".parse().unwrap();
     let ambient = |url: &str| Some(("AWS_ENDPOINT_URL", Url::parse(url).unwrap()));
-    for url in ["http://127.0.0.1:8420", "http://localhost:8420/", "http://0.0.0.0:8420"] {
+    for url in [
+        "http://127.0.0.1:8420",
+        "http://localhost:8420/",
+        "http://0.0.0.0:8420",
+    ] {
         let failure = refuse_loop(&settings, own, ambient(url)).unwrap_err();
-        assert!(failure.message.contains("env -u AWS_ENDPOINT_URL"), "{url}: {}", failure.message);
+        assert!(
+            failure.message.contains("env -u AWS_ENDPOINT_URL"),
+            "{url}: {}",
+            failure.message
+        );
     }
-    assert!(refuse_loop(&settings, "0.0.0.0:8420".parse().unwrap(), ambient("http://127.0.0.1:8420")).is_err());
-    for url in ["http://127.0.0.1:9000", "http://127.0.0.2:8420", "https://127.0.0.1"] {
+    assert!(
+        refuse_loop(
+            &settings,
+            "0.0.0.0:8420".parse().unwrap(),
+            ambient("http://127.0.0.1:8420")
+        )
+        .is_err()
+    );
+    for url in [
+        "http://127.0.0.1:9000",
+        "http://127.0.0.2:8420",
+        "https://127.0.0.1",
+    ] {
         assert!(refuse_loop(&settings, own, ambient(url)).is_ok(), "{url}");
     }
     assert!(refuse_loop(&settings, own, None).is_ok());
     let folders = merge(Args::default(), "").unwrap();
-    assert!(refuse_loop(&folders, own, ambient("http://127.0.0.1:8420")).is_ok(), "no s3 origin, no loop");
+    assert!(
+        refuse_loop(&folders, own, ambient("http://127.0.0.1:8420")).is_ok(),
+        "no s3 origin, no loop"
+    );
 }

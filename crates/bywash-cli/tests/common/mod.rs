@@ -23,7 +23,11 @@ pub(crate) fn bywash(args: &[&str]) -> Command {
             command.env_remove(&name);
         }
     }
-    command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     command
 }
 
@@ -59,7 +63,15 @@ impl Server {
     /// Starts a server on free ports and waits until it is ready.
     pub(crate) fn start(data: &Path, args: &[&str]) -> Self {
         let folder = data.to_str().unwrap();
-        let mut command = bywash(&["serve", "--data-dir", folder, "--s3-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0"]);
+        let mut command = bywash(&[
+            "serve",
+            "--data-dir",
+            folder,
+            "--s3-addr",
+            "127.0.0.1:0",
+            "--admin-addr",
+            "127.0.0.1:0",
+        ]);
         command.args(args).stderr(Stdio::inherit());
         Self::spawn(command, data)
     }
@@ -69,29 +81,49 @@ impl Server {
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut said = String::new();
         loop {
-            let line = lines.next().expect("the server ended before it was ready").unwrap();
+            let line = lines
+                .next()
+                .expect("the server ended before it was ready")
+                .unwrap();
             said.push_str(&line);
             said.push('\n');
             let Some(ready) = line.strip_prefix("ready ") else {
                 continue;
             };
             let value = |name: &str| {
-                let word = ready.split(' ').find_map(|word| word.strip_prefix(name)).unwrap();
+                let word = ready
+                    .split(' ')
+                    .find_map(|word| word.strip_prefix(name))
+                    .unwrap();
                 word.to_owned()
             };
             let admin = value("admin=http://").parse().unwrap();
-            return Self { child, s3: value("s3="), admin, said, data: data.to_owned() };
+            return Self {
+                child,
+                s3: value("s3="),
+                admin,
+                said,
+                data: data.to_owned(),
+            };
         }
     }
 
     /// `GET path` from the admin endpoints: status and body.
     pub(crate) fn admin(&self, path: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(self.admin).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.admin).unwrap();
+        write!(
+            stream,
+            "GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n",
+            self.admin
+        )
+        .unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+        (
+            head.split(' ').nth(1).unwrap().parse().unwrap(),
+            body.to_owned(),
+        )
     }
 
     pub(crate) fn stats(&self) -> serde_json::Value {
@@ -102,15 +134,33 @@ impl Server {
 
     /// What `bywash env` prints for this server, as a shell reads it.
     pub(crate) fn env(&self) -> Vec<(String, String)> {
-        let printed = bywash(&["env", "--data-dir", self.data.to_str().unwrap()]).output().unwrap();
+        let printed = bywash(&["env", "--data-dir", self.data.to_str().unwrap()])
+            .output()
+            .unwrap();
         assert!(printed.status.success(), "{}", stderr(&printed));
         let script = format!("{}\nprintf '%s\\0' ", stdout(&printed));
-        let names = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION"];
-        let script = names.iter().fold(script, |script, name| format!("{script} \"${name}\""));
-        let shell = Command::new("sh").args(["-euc", &script]).env_clear().output().unwrap();
+        let names = [
+            "AWS_ACCESS_KEY_ID",
+            "AWS_SECRET_ACCESS_KEY",
+            "AWS_ENDPOINT_URL",
+            "AWS_REGION",
+            "AWS_DEFAULT_REGION",
+        ];
+        let script = names
+            .iter()
+            .fold(script, |script, name| format!("{script} \"${name}\""));
+        let shell = Command::new("sh")
+            .args(["-euc", &script])
+            .env_clear()
+            .output()
+            .unwrap();
         assert!(shell.status.success(), "{}", stderr(&shell));
         let values = stdout(&shell);
-        names.iter().map(|name| (*name).to_owned()).zip(values.split('\0').map(str::to_owned)).collect()
+        names
+            .iter()
+            .map(|name| (*name).to_owned())
+            .zip(values.split('\0').map(str::to_owned))
+            .collect()
     }
 
     /// A verb with this server's environment.
