@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use rand::rngs::StdRng;
 use rand::RngExt;
+use rand::rngs::StdRng;
 
 /// Something that happens to one request. Offsets are in bytes of that answer's body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,7 +126,11 @@ impl FaultKind {
     fn without_body(self) -> bool {
         matches!(
             self,
-            Self::Unavailable | Self::AnswerLost | Self::StallAnswer | Self::SlowFirstByte | Self::ChangeBefore
+            Self::Unavailable
+                | Self::AnswerLost
+                | Self::StallAnswer
+                | Self::SlowFirstByte
+                | Self::ChangeBefore
         )
     }
 
@@ -134,7 +138,13 @@ impl FaultKind {
     /// versions are judged by the oracle. Nor can slowness.
     #[must_use]
     pub fn breaks(self) -> bool {
-        !matches!(self, Self::SlowFirstByte | Self::ChangeBefore | Self::ChangeDuring | Self::IgnorePrecondition)
+        !matches!(
+            self,
+            Self::SlowFirstByte
+                | Self::ChangeBefore
+                | Self::ChangeDuring
+                | Self::IgnorePrecondition
+        )
     }
 
     /// Whether it looks to a pinned reader as if the object had changed.
@@ -142,24 +152,39 @@ impl FaultKind {
     pub fn looks_changed(self) -> bool {
         matches!(
             self,
-            Self::NotFound | Self::OtherRange | Self::RangeIgnored | Self::WrongTotal | Self::Long | Self::Short
+            Self::NotFound
+                | Self::OtherRange
+                | Self::RangeIgnored
+                | Self::WrongTotal
+                | Self::Long
+                | Self::Short
         )
     }
 
     fn draw(self, rng: &mut StdRng) -> Fault {
         // An answer's body length is not known yet: most offsets fall into the first blocks, and
         // one beyond the end never happens, which is a case of its own.
-        let after = |rng: &mut StdRng| if rng.random_bool(0.2) { 0 } else { rng.random_range(0..96 * 1024) };
+        let after = |rng: &mut StdRng| {
+            if rng.random_bool(0.2) {
+                0
+            } else {
+                rng.random_range(0..96 * 1024)
+            }
+        };
         match self {
             Self::Unavailable => Fault::Unavailable,
             Self::AnswerLost => Fault::AnswerLost,
             Self::NotFound => Fault::NotFound,
             Self::StallAnswer => Fault::StallAnswer,
-            Self::SlowFirstByte => Fault::SlowFirstByte(Duration::from_millis(rng.random_range(100..5_000))),
+            Self::SlowFirstByte => {
+                Fault::SlowFirstByte(Duration::from_millis(rng.random_range(100..5_000)))
+            }
             Self::Reset => Fault::Reset { after: after(rng) },
             Self::Short => Fault::Short { after: after(rng) },
             Self::Stall => Fault::Stall { after: after(rng) },
-            Self::Long => Fault::Long { by: rng.random_range(1..10_000) },
+            Self::Long => Fault::Long {
+                by: rng.random_range(1..10_000),
+            },
             Self::OtherRange => Fault::OtherRange,
             Self::RangeIgnored => Fault::RangeIgnored,
             Self::WrongTotal => Fault::WrongTotal,
@@ -201,9 +226,15 @@ impl Weather {
         let some = rng.random_range(0.2..0.8);
         let faults = FaultKind::ALL
             .into_iter()
-            .filter_map(|kind| rng.random_bool(some).then(|| (kind, rng.random_range(0.01..0.1))))
+            .filter_map(|kind| {
+                rng.random_bool(some)
+                    .then(|| (kind, rng.random_range(0.01..0.1)))
+            })
             .collect();
-        Self { faults, ..Self::calm() }
+        Self {
+            faults,
+            ..Self::calm()
+        }
     }
 
     pub(crate) fn draw(&self, rng: &mut StdRng, body: bool) -> Vec<Fault> {
@@ -227,5 +258,9 @@ impl Weather {
 }
 
 fn between(range: &Range<Duration>, rng: &mut StdRng) -> Duration {
-    if range.is_empty() { range.start } else { rng.random_range(range.clone()) }
+    if range.is_empty() {
+        range.start
+    } else {
+        rng.random_range(range.clone())
+    }
 }

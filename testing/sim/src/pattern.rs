@@ -21,7 +21,9 @@ pub fn pattern(seed: u64, len: usize) -> Bytes {
 
 /// A seed for [`pattern`] from the seed of the world, an object and a version of it.
 pub(crate) fn version_seed(world: u64, key: &str, number: u64) -> u64 {
-    let key = key.bytes().fold(world, |hash, byte| mix(hash ^ u64::from(byte)));
+    let key = key
+        .bytes()
+        .fold(world, |hash, byte| mix(hash ^ u64::from(byte)));
     mix(key ^ number)
 }
 
@@ -42,7 +44,8 @@ mod tests {
         let (one, two) = (pattern(1, 4096), pattern(2, 4096));
         assert_eq!(one, pattern(1, 4096));
         assert_eq!(pattern(1, 100), one.slice(..100), "a prefix is a prefix");
-        let same = |a: &[u8], b: &[u8]| a.chunks(8).zip(b.chunks(8)).filter(|(a, b)| a == b).count();
+        let same =
+            |a: &[u8], b: &[u8]| a.chunks(8).zip(b.chunks(8)).filter(|(a, b)| a == b).count();
         assert_eq!(same(&one, &two), 0);
         assert_eq!(same(&one[8..], &one[..4088]), 0);
         assert_eq!(pattern(7, 0).len(), 0);

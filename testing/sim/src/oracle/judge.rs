@@ -80,35 +80,74 @@ pub enum Verdict {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the messages say it")]
 pub enum Violation {
-    Torn { what: String, first: u64, second: u64, at: u64 },
-    Stale { what: String, saw: u64, allowed: Vec<Option<u64>> },
-    Invented { what: String },
-    WrongAnswer { what: String, detail: String },
-    WrongError { what: String, error: String },
-    Hung { what: String },
-    FalseAcknowledgement { path: String },
-    Budget { detail: String },
-    End { detail: String },
-    Panic { detail: String },
+    Torn {
+        what: String,
+        first: u64,
+        second: u64,
+        at: u64,
+    },
+    Stale {
+        what: String,
+        saw: u64,
+        allowed: Vec<Option<u64>>,
+    },
+    Invented {
+        what: String,
+    },
+    WrongAnswer {
+        what: String,
+        detail: String,
+    },
+    WrongError {
+        what: String,
+        error: String,
+    },
+    Hung {
+        what: String,
+    },
+    FalseAcknowledgement {
+        path: String,
+    },
+    Budget {
+        detail: String,
+    },
+    End {
+        detail: String,
+    },
+    Panic {
+        detail: String,
+    },
 }
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Torn { what, first, second, at } => {
-                write!(f, "TORN {what}: version {first} up to byte {at} of the object, then version {second}")
+            Self::Torn {
+                what,
+                first,
+                second,
+                at,
+            } => {
+                write!(
+                    f,
+                    "TORN {what}: version {first} up to byte {at} of the object, then version {second}"
+                )
             }
             Self::Stale { what, saw, allowed } => {
                 write!(f, "STALE {what}: saw version {saw}, might see {allowed:?}")
             }
             Self::Invented { what } => write!(f, "INVENTED {what}: bytes of no version"),
             Self::WrongAnswer { what, detail } => write!(f, "WRONG ANSWER {what}: {detail}"),
-            Self::WrongError { what, error } => write!(f, "WRONG ERROR {what}: nothing excuses: {error}"),
+            Self::WrongError { what, error } => {
+                write!(f, "WRONG ERROR {what}: nothing excuses: {error}")
+            }
             Self::Hung { what } => write!(f, "HUNG {what}"),
             Self::Budget { detail } => write!(f, "BUDGET {detail}"),
             Self::End { detail } => write!(f, "AT THE END {detail}"),
             Self::Panic { detail } => write!(f, "PANIC {detail}"),
-            Self::FalseAcknowledgement { path } => write!(f, "FALSE ACKNOWLEDGEMENT of a write to {path}"),
+            Self::FalseAcknowledgement { path } => {
+                write!(f, "FALSE ACKNOWLEDGEMENT of a write to {path}")
+            }
         }
     }
 }
@@ -134,7 +173,9 @@ impl Oracle {
             Outcome::Left if seen.meta.is_none() => Ok(Verdict::Nothing),
             Outcome::Complete | Outcome::Left => case.bytes(),
             // What came before the error must have been right as well.
-            Outcome::Failed(error) if seen.range.is_some() => case.bytes().and_then(|_| case.error(error)),
+            Outcome::Failed(error) if seen.range.is_some() => {
+                case.bytes().and_then(|_| case.error(error))
+            }
             Outcome::Failed(error) => case.error(error),
         }
     }
@@ -149,7 +190,16 @@ struct Case<'a> {
 
 impl Case<'_> {
     fn what(&self) -> String {
-        let Observation { path, options, start, end, meta, range, body, .. } = self.seen;
+        let Observation {
+            path,
+            options,
+            start,
+            end,
+            meta,
+            range,
+            body,
+            ..
+        } = self.seen;
         let (range_asked, head) = (options.range.as_ref(), options.head);
         let e_tag = meta.as_ref().map(|meta| (meta.e_tag.as_deref(), meta.size));
         format!(
@@ -172,18 +222,32 @@ impl Case<'_> {
                 Err(_) => {}
             }
         }
-        let versions = || self.history.states.iter().filter_map(|state| state.version.as_ref());
+        let versions = || {
+            self.history
+                .states
+                .iter()
+                .filter_map(|state| state.version.as_ref())
+        };
         if let Some(stale) = versions().find(|version| self.matches(version).is_ok()) {
             return Err(Violation::Stale {
                 what: self.what(),
                 saw: stale.number,
-                allowed: self.visible.iter().map(|v| v.as_ref().map(|v| v.number)).collect(),
+                allowed: self
+                    .visible
+                    .iter()
+                    .map(|v| v.as_ref().map(|v| v.number))
+                    .collect(),
             });
         }
         if let Some(detail) = complaint {
-            return Err(Violation::WrongAnswer { what: self.what(), detail });
+            return Err(Violation::WrongAnswer {
+                what: self.what(),
+                detail,
+            });
         }
-        Err(self.torn().unwrap_or_else(|| Violation::Invented { what: self.what() }))
+        Err(self
+            .torn()
+            .unwrap_or_else(|| Violation::Invented { what: self.what() }))
     }
 
     fn matches(&self, version: &Version) -> Result<(), String> {
@@ -196,16 +260,28 @@ impl Case<'_> {
             return Err(format!("size {} of an object of {size} bytes", meta.size));
         }
         if meta.e_tag != version.meta.e_tag {
-            return Err(format!("ETag {:?}, is {:?}", meta.e_tag, version.meta.e_tag));
+            return Err(format!(
+                "ETag {:?}, is {:?}",
+                meta.e_tag, version.meta.e_tag
+            ));
         }
-        if meta.last_modified != version.meta.last_modified && version.meta.last_modified != super::no_time() {
-            return Err(format!("last modified {}, is {}", meta.last_modified, version.meta.last_modified));
+        if meta.last_modified != version.meta.last_modified
+            && version.meta.last_modified != super::no_time()
+        {
+            return Err(format!(
+                "last modified {}, is {}",
+                meta.last_modified, version.meta.last_modified
+            ));
         }
         if let Err(error) = seen.options.check_preconditions(&version.meta) {
             return Err(format!("a body in spite of a precondition: {error}"));
         }
         if seen.options.head {
-            return if seen.body.is_empty() { Ok(()) } else { Err("a body in answer to HEAD".into()) };
+            return if seen.body.is_empty() {
+                Ok(())
+            } else {
+                Err("a body in answer to HEAD".into())
+            };
         }
         let wanted = resolve(seen.options.range.as_ref(), size);
         if wanted.as_ref() != Some(range) {
@@ -222,8 +298,12 @@ impl Case<'_> {
     }
 
     fn is_prefix(&self, version: &Version) -> bool {
-        let Some(range) = &self.seen.range else { return false };
-        let rest = usize::try_from(range.start).ok().and_then(|start| version.body.get(start..));
+        let Some(range) = &self.seen.range else {
+            return false;
+        };
+        let rest = usize::try_from(range.start)
+            .ok()
+            .and_then(|start| version.body.get(start..));
         rest.is_some_and(|rest| rest.starts_with(&self.seen.body))
     }
 
@@ -231,7 +311,12 @@ impl Case<'_> {
     fn torn(&self) -> Option<Violation> {
         let start = usize::try_from(self.seen.range.as_ref()?.start).ok()?;
         let body = &self.seen.body;
-        let versions: Vec<_> = self.history.states.iter().filter_map(|state| state.version.as_ref()).collect();
+        let versions: Vec<_> = self
+            .history
+            .states
+            .iter()
+            .filter_map(|state| state.version.as_ref())
+            .collect();
         let common = |version: &Version| {
             let rest = version.body.get(start..).unwrap_or_default();
             rest.iter().zip(body).take_while(|(a, b)| a == b).count()
@@ -253,24 +338,58 @@ impl Case<'_> {
     /// Something the world did excuses the error.
     fn error(&self, error: &Error) -> Result<Verdict, Violation> {
         let seen = self.seen;
-        let faults = || self.history.faults(seen.start.at.checked_sub(FAULT_MEMORY).unwrap_or(seen.start.at), seen.end);
+        let faults = || {
+            self.history.faults(
+                seen.start
+                    .at
+                    .checked_sub(FAULT_MEMORY)
+                    .unwrap_or(seen.start.at),
+                seen.end,
+            )
+        };
         let broken = || faults().any(FaultKind::breaks);
-        let changes = self.history.changes(seen.start, seen.end, self.rules.window);
+        let changes = self
+            .history
+            .changes(seen.start, seen.end, self.rules.window);
         let condition = |wanted: fn(&Error) -> bool| {
-            let fails = |version: &Arc<Version>| seen.options.check_preconditions(&version.meta).is_err_and(|e| wanted(&e));
+            let fails = |version: &Arc<Version>| {
+                seen.options
+                    .check_preconditions(&version.meta)
+                    .is_err_and(|e| wanted(&e))
+            };
             self.visible.iter().flatten().any(fails)
         };
         let verdict = match (error, EngineError::find(error)) {
-            (_, Some(EngineError::SlowDown { .. })) => self.rules.tight_memory.then_some(Verdict::Excused),
+            (_, Some(EngineError::SlowDown { .. })) => {
+                self.rules.tight_memory.then_some(Verdict::Excused)
+            }
             (_, Some(EngineError::VersionChanged { .. })) => {
-                // One change is seen and read around; it takes two, or an origin that lies.
-                (changes >= 2 || faults().any(FaultKind::looks_changed)).then_some(Verdict::Excused)
+                // Before the answer began, one change is noticed and read around: it takes two, or an
+                // origin that lies. Within the body there is no other way out.
+                let least = if seen.range.is_some() { 1 } else { 2 };
+                (changes >= least || faults().any(FaultKind::looks_changed))
+                    .then_some(Verdict::Excused)
+            }
+            (_, Some(EngineError::RangeNotSatisfiable { length, .. })) => {
+                let none = |version: &Arc<Version>| {
+                    let size = version.body.len() as u64;
+                    // No range of an empty object is satisfiable over HTTP, though a suffix names none of it.
+                    let none = size == 0 || resolve(seen.options.range.as_ref(), size).is_none();
+                    size == *length && seen.options.range.is_some() && none
+                };
+                self.visible
+                    .iter()
+                    .flatten()
+                    .any(none)
+                    .then_some(Verdict::Range)
             }
             (_, Some(_)) => broken().then_some(Verdict::Excused),
             (Error::NotFound { .. }, _) => {
                 let absent = self.visible.iter().any(Option::is_none);
                 let lied = faults().any(|kind| kind == FaultKind::NotFound);
-                absent.then_some(Verdict::Absent).or(lied.then_some(Verdict::Excused))
+                absent
+                    .then_some(Verdict::Absent)
+                    .or(lied.then_some(Verdict::Excused))
             }
             (Error::NotModified { .. }, _) => {
                 condition(|e| matches!(e, Error::NotModified { .. })).then_some(Verdict::Condition)
@@ -280,13 +399,7 @@ impl Case<'_> {
             }
             _ => broken().then_some(Verdict::Excused),
         };
-        let unsatisfiable = || {
-            let none = |version: &Arc<Version>| resolve(seen.options.range.as_ref(), version.body.len() as u64).is_none();
-            let own_kind = !matches!(error, Error::NotFound { .. } | Error::NotModified { .. } | Error::Precondition { .. });
-            let named = EngineError::find(error).is_none();
-            (own_kind && named && self.visible.iter().flatten().any(none)).then_some(Verdict::Range)
-        };
-        verdict.or_else(unsatisfiable).ok_or_else(|| Violation::WrongError {
+        verdict.ok_or_else(|| Violation::WrongError {
             what: self.what(),
             error: error.to_string(),
         })

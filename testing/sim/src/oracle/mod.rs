@@ -123,7 +123,12 @@ impl Oracle {
     #[must_use]
     pub fn all(&self) -> Vec<Arc<Version>> {
         let ledger = self.ledger.lock();
-        let current = |history: &History| history.states.last().and_then(|state| state.version.clone());
+        let current = |history: &History| {
+            history
+                .states
+                .last()
+                .and_then(|state| state.version.clone())
+        };
         ledger.keys.values().filter_map(current).collect()
     }
 
@@ -131,7 +136,13 @@ impl Oracle {
     #[must_use]
     pub fn versions(&self, path: &Path) -> usize {
         let ledger = self.ledger.lock();
-        ledger.keys.get(path).map_or(0, |history| history.states.iter().filter(|s| s.version.is_some()).count())
+        ledger.keys.get(path).map_or(0, |history| {
+            history
+                .states
+                .iter()
+                .filter(|s| s.version.is_some())
+                .count()
+        })
     }
 
     pub(crate) fn note_fault(&self, path: &Path, fault: &Fault) {
@@ -145,27 +156,44 @@ impl Oracle {
     /// # Errors
     ///
     /// If nothing of the kind was committed since `start`: the acknowledgement is a lie.
-    pub fn acknowledge(&self, path: &Path, start: Moment, wrote: Wrote<'_>) -> Result<(), Violation> {
+    pub fn acknowledge(
+        &self,
+        path: &Path,
+        start: Moment,
+        wrote: Wrote<'_>,
+    ) -> Result<(), Violation> {
         let mut ledger = self.ledger.lock();
         let now = ledger.now();
         let history = ledger.history(path);
-        let mut made = history.states.iter().enumerate().filter(|(_, state)| state.since >= start);
+        let mut made = history
+            .states
+            .iter()
+            .enumerate()
+            .filter(|(_, state)| state.since >= start);
         let made = match wrote {
             // A write that was repeated was acknowledged for the last time it was done.
-            Wrote::Body(body) => made.rfind(|(_, state)| state.version.as_ref().is_some_and(|v| v.body == *body)),
+            Wrote::Body(body) => {
+                made.rfind(|(_, state)| state.version.as_ref().is_some_and(|v| v.body == *body))
+            }
             Wrote::Absence => made.rfind(|(_, state)| state.version.is_none()),
             Wrote::Something => made.find(|(_, state)| state.version.is_some()),
         };
         let made = made.map(|(index, _)| index);
         // Deleting what is absent commits nothing.
         let was_absent = || {
-            let gone = |state: &State| state.version.is_none() && state.until.is_none_or(|until| until >= start);
+            let gone = |state: &State| {
+                state.version.is_none() && state.until.is_none_or(|until| until >= start)
+            };
             history.states.is_empty() || history.states.iter().any(gone)
         };
         match made {
             Some(made) => history.acknowledged.push((now, made)),
             None if wrote == Wrote::Absence && was_absent() => {}
-            None => return Err(Violation::FalseAcknowledgement { path: path.to_string() }),
+            None => {
+                return Err(Violation::FalseAcknowledgement {
+                    path: path.to_string(),
+                });
+            }
         }
         Ok(())
     }
@@ -185,14 +213,26 @@ pub enum Wrote<'a> {
 impl History {
     /// The states a read from `start` to `end` may have seen, when an answer of the origin may be
     /// trusted for `window` (`None`: for ever).
-    fn visible(&self, start: Moment, end: Moment, window: Option<Duration>) -> Vec<Option<Arc<Version>>> {
-        let floor = self.acknowledged.iter().filter(|(when, _)| *when <= start).map(|(_, state)| *state).max();
+    fn visible(
+        &self,
+        start: Moment,
+        end: Moment,
+        window: Option<Duration>,
+    ) -> Vec<Option<Arc<Version>>> {
+        let floor = self
+            .acknowledged
+            .iter()
+            .filter(|(when, _)| *when <= start)
+            .map(|(_, state)| *state)
+            .max();
         let recent = |state: &State| match (state.until, window) {
             (Some(until), Some(window)) => until.at + window >= start.at || until >= start,
             _ => true,
         };
         let mut seen: Vec<_> = (self.states.iter().enumerate())
-            .filter(|(index, state)| floor.is_none_or(|floor| *index >= floor) && state.since <= end && recent(state))
+            .filter(|(index, state)| {
+                floor.is_none_or(|floor| *index >= floor) && state.since <= end && recent(state)
+            })
             .map(|(_, state)| state.version.clone())
             .collect();
         // Before its first version an object was absent, for ever.
@@ -213,11 +253,19 @@ impl History {
             Some(window) => state.since.at + window >= start.at,
             None => true,
         };
-        self.states.iter().skip(1).filter(late).filter(|state| state.since <= end).count()
+        self.states
+            .iter()
+            .skip(1)
+            .filter(late)
+            .filter(|state| state.since <= end)
+            .count()
     }
 
     fn faults(&self, start: Instant, end: Moment) -> impl Iterator<Item = FaultKind> + '_ {
-        self.faults.iter().filter(move |(when, _)| when.at >= start && *when <= end).map(|(_, kind)| *kind)
+        self.faults
+            .iter()
+            .filter(move |(when, _)| when.at >= start && *when <= end)
+            .map(|(_, kind)| *kind)
     }
 }
 

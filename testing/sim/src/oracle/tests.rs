@@ -45,7 +45,12 @@ impl World {
         tokio::time::advance(Duration::from_secs(2)).await;
         oracle.commit(&path, Some(two.clone()));
         tokio::time::advance(Duration::from_secs(5)).await;
-        Self { oracle, path, one, two }
+        Self {
+            oracle,
+            path,
+            one,
+            two,
+        }
     }
 
     fn seen(&self, version: &Version, body: &[u8]) -> Observation {
@@ -83,11 +88,20 @@ async fn a_torn_read_is_caught() {
     let mut seen = world.seen(&world.two, &body);
     seen.start.at -= Duration::from_secs(6);
     seen.start.tick = 1;
-    let Err(Violation::Torn { first: 1, second: 2, at: 40, .. }) = world.oracle.judge(&seen, &rules()) else {
+    let Err(Violation::Torn {
+        first: 1,
+        second: 2,
+        at: 40,
+        ..
+    }) = world.oracle.judge(&seen, &rules())
+    else {
         panic!("{:?}", world.oracle.judge(&seen, &rules()));
     };
     seen.outcome = Outcome::Left;
-    assert!(world.oracle.judge(&seen, &rules()).is_err(), "also in what a reader took that left");
+    assert!(
+        world.oracle.judge(&seen, &rules()).is_err(),
+        "also in what a reader took that left"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -95,7 +109,10 @@ async fn metadata_of_another_version_is_caught() {
     let world = World::new().await;
     let seen = world.seen(&world.one, &world.two.body);
     let judged = world.oracle.judge(&seen, &rules());
-    assert!(matches!(judged, Err(Violation::WrongAnswer { .. })), "{judged:?}");
+    assert!(
+        matches!(judged, Err(Violation::WrongAnswer { .. })),
+        "{judged:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -103,10 +120,16 @@ async fn a_stale_read_is_caught_and_one_within_the_window_is_not() {
     let world = World::new().await;
     let mut seen = world.seen(&world.one, &world.one.body);
     let judged = world.oracle.judge(&seen, &rules());
-    assert!(matches!(judged, Err(Violation::Stale { saw: 1, .. })), "{judged:?}");
+    assert!(
+        matches!(judged, Err(Violation::Stale { saw: 1, .. })),
+        "{judged:?}"
+    );
     seen.start.at -= Duration::from_millis(4_500);
     assert_eq!(world.oracle.judge(&seen, &rules()), Ok(Verdict::Read(1)));
-    let immutable = Rules { window: None, ..rules() };
+    let immutable = Rules {
+        window: None,
+        ..rules()
+    };
     let seen = world.seen(&world.one, &world.one.body);
     assert_eq!(world.oracle.judge(&seen, &immutable), Ok(Verdict::Read(1)));
 }
@@ -114,25 +137,47 @@ async fn a_stale_read_is_caught_and_one_within_the_window_is_not() {
 #[tokio::test(start_paused = true)]
 async fn one_reads_ones_own_writes_whatever_the_window() {
     let world = World::new().await;
-    let immutable = Rules { window: None, ..rules() };
+    let immutable = Rules {
+        window: None,
+        ..rules()
+    };
     let three = version(&world.path, 3, 10);
     let start = world.oracle.now();
     world.oracle.commit(&world.path, Some(three.clone()));
     let before = world.seen(&world.two, &world.two.body);
-    assert_eq!(world.oracle.judge(&before, &immutable), Ok(Verdict::Read(2)));
-    world.oracle.acknowledge(&world.path, start, Wrote::Body(&three.body)).unwrap();
+    assert_eq!(
+        world.oracle.judge(&before, &immutable),
+        Ok(Verdict::Read(2))
+    );
+    world
+        .oracle
+        .acknowledge(&world.path, start, Wrote::Body(&three.body))
+        .unwrap();
     let after = world.seen(&world.two, &world.two.body);
     let judged = world.oracle.judge(&after, &immutable);
-    assert!(matches!(judged, Err(Violation::Stale { saw: 2, .. })), "{judged:?}");
+    assert!(
+        matches!(judged, Err(Violation::Stale { saw: 2, .. })),
+        "{judged:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_acknowledged_write_that_never_happened_is_caught() {
     let world = World::new().await;
     let start = world.oracle.now();
-    let lie = world.oracle.acknowledge(&world.path, start, Wrote::Body(&world.two.body));
-    assert!(matches!(lie, Err(Violation::FalseAcknowledgement { .. })), "{lie:?}");
-    assert!(world.oracle.acknowledge(&world.path, start, Wrote::Absence).is_err());
+    let lie = world
+        .oracle
+        .acknowledge(&world.path, start, Wrote::Body(&world.two.body));
+    assert!(
+        matches!(lie, Err(Violation::FalseAcknowledgement { .. })),
+        "{lie:?}"
+    );
+    assert!(
+        world
+            .oracle
+            .acknowledge(&world.path, start, Wrote::Absence)
+            .is_err()
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -140,12 +185,18 @@ async fn short_bodies_and_invented_bytes_are_caught() {
     let world = World::new().await;
     let mut seen = world.seen(&world.two, &world.two.body[..99]);
     let judged = world.oracle.judge(&seen, &rules());
-    assert!(matches!(judged, Err(Violation::WrongAnswer { .. })), "{judged:?}");
+    assert!(
+        matches!(judged, Err(Violation::WrongAnswer { .. })),
+        "{judged:?}"
+    );
     seen.outcome = Outcome::Left;
     assert_eq!(world.oracle.judge(&seen, &rules()), Ok(Verdict::Read(2)));
     let seen = world.seen(&world.two, &[0; 100]);
     let judged = world.oracle.judge(&seen, &rules());
-    assert!(matches!(judged, Err(Violation::Invented { .. })), "{judged:?}");
+    assert!(
+        matches!(judged, Err(Violation::Invented { .. })),
+        "{judged:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -168,8 +219,17 @@ async fn errors_need_an_excuse() {
     assert!(world.oracle.judge(&failed(generic()), &rules()).is_err());
     assert!(world.oracle.judge(&failed(missing()), &rules()).is_err());
     world.oracle.note_fault(&world.path, &Fault::Unavailable);
-    assert_eq!(world.oracle.judge(&failed(generic()), &rules()), Ok(Verdict::Excused));
-    assert!(world.oracle.judge(&failed(missing()), &rules()).is_err(), "a 503 does not excuse a 404");
+    assert_eq!(
+        world.oracle.judge(&failed(generic()), &rules()),
+        Ok(Verdict::Excused)
+    );
+    assert!(
+        world.oracle.judge(&failed(missing()), &rules()).is_err(),
+        "a 503 does not excuse a 404"
+    );
     world.oracle.commit(&world.path, None);
-    assert_eq!(world.oracle.judge(&failed(missing()), &rules()), Ok(Verdict::Absent));
+    assert_eq!(
+        world.oracle.judge(&failed(missing()), &rules()),
+        Ok(Verdict::Absent)
+    );
 }

@@ -18,7 +18,11 @@ use crate::oracle::Version;
 impl SimOrigin {
     pub(super) async fn answer(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
         let world = &self.world;
-        let operation = if options.head { Operation::Head } else { Operation::Get };
+        let operation = if options.head {
+            Operation::Head
+        } else {
+            Operation::Get
+        };
         let pinned = options.if_match.is_some() || options.if_unmodified_since.is_some();
         let received = world.receive(operation, path, options.range.clone(), pinned);
         received.admit(world, path).await?;
@@ -35,6 +39,7 @@ impl SimOrigin {
             let mut state = world.state.lock();
             let request = &mut state.log[received.index];
             request.version = Some(version.number);
+            request.size = version.meta.size;
             request.answered = Some(range.clone());
         }
         let mut meta = version.meta.clone();
@@ -58,8 +63,16 @@ impl SimOrigin {
 
 /// As RFC 9110 has it: `If-Match` compares strongly, so a weak or absent ETag never matches.
 fn check_preconditions(options: &GetOptions, meta: &ObjectMeta) -> Result<()> {
-    let strong = meta.e_tag.as_ref().is_some_and(|e_tag| !e_tag.starts_with("W/"));
-    if options.if_match.as_ref().is_some_and(|wanted| wanted != "*") && !strong {
+    let strong = meta
+        .e_tag
+        .as_ref()
+        .is_some_and(|e_tag| !e_tag.starts_with("W/"));
+    if options
+        .if_match
+        .as_ref()
+        .is_some_and(|wanted| wanted != "*")
+        && !strong
+    {
         return Err(Error::Precondition {
             path: meta.location.to_string(),
             source: "If-Match needs a strong ETag".into(),
@@ -71,7 +84,9 @@ fn check_preconditions(options: &GetOptions, meta: &ObjectMeta) -> Result<()> {
 /// The range that is answered: the one asked, unless a fault makes it another. A range that starts
 /// beyond the end, and any range of an empty object, is a 416 as from S3.
 fn answered_range(received: &Received, asked: Option<&GetRange>, size: u64) -> Result<Range<u64>> {
-    let Some(asked) = asked else { return Ok(0..size) };
+    let Some(asked) = asked else {
+        return Ok(0..size);
+    };
     if received.has(Fault::RangeIgnored) {
         return Ok(0..size);
     }
@@ -96,9 +111,19 @@ enum Step {
     Cut,
 }
 
-fn body(world: &Arc<World>, received: Received, version: &Version, range: &Range<u64>) -> BoxStream<'static, Result<Bytes>> {
+fn body(
+    world: &Arc<World>,
+    received: Received,
+    version: &Version,
+    range: &Range<u64>,
+) -> BoxStream<'static, Result<Bytes>> {
     let steps = steps(world, &received, version, range);
-    let start = (Arc::clone(world), received.index, version.meta.location.clone(), steps);
+    let start = (
+        Arc::clone(world),
+        received.index,
+        version.meta.location.clone(),
+        steps,
+    );
     stream::unfold(start, |(world, index, path, mut steps)| async move {
         loop {
             let Some(step) = steps.pop_front() else {
@@ -136,7 +161,12 @@ fn body(world: &Arc<World>, received: Received, version: &Version, range: &Range
 }
 
 /// Cuts the body into pieces, with the faults between them at their offsets.
-fn steps(world: &World, received: &Received, version: &Version, range: &Range<u64>) -> VecDeque<Step> {
+fn steps(
+    world: &World,
+    received: &Received,
+    version: &Version,
+    range: &Range<u64>,
+) -> VecDeque<Step> {
     let at = |offset: u64| usize::try_from(offset).expect("objects here fit memory");
     let mut rest = version.body.slice(at(range.start)..at(range.end));
     for fault in &received.faults {
@@ -158,14 +188,19 @@ fn steps(world: &World, received: &Received, version: &Version, range: &Range<u6
     let mut marks = marks.into_iter().peekable();
     let mut state = world.state.lock();
     loop {
-        while let Some((_, step)) = marks.next_if(|(offset, _)| *offset == sent && !rest.is_empty()) {
+        while let Some((_, step)) = marks.next_if(|(offset, _)| *offset == sent && !rest.is_empty())
+        {
             steps.push_back(step);
         }
         if rest.is_empty() {
             return steps;
         }
         let piece = state.weather.piece.clone();
-        let piece = if piece.is_empty() { piece.start } else { state.rng.random_range(piece) };
+        let piece = if piece.is_empty() {
+            piece.start
+        } else {
+            state.rng.random_range(piece)
+        };
         let until_mark = marks.peek().map_or(usize::MAX, |(offset, _)| offset - sent);
         let piece = piece.max(1).min(rest.len()).min(until_mark);
         steps.push_back(Step::Send(rest.split_to(piece)));

@@ -64,6 +64,8 @@ pub enum Operation {
 pub struct Request {
     /// When it came.
     pub at: Instant,
+    /// The same in the order of events.
+    pub tick: u64,
     /// What it was.
     pub operation: Operation,
     /// The object; of a list, the prefix.
@@ -74,6 +76,8 @@ pub struct Request {
     pub pinned: bool,
     /// Number of the version that was answered.
     pub version: Option<u64>,
+    /// The whole length of that version.
+    pub size: u64,
     /// The range that was answered.
     pub answered: Option<Range<u64>>,
     /// Bytes of body sent so far.
@@ -89,6 +93,31 @@ impl Request {
     #[must_use]
     pub fn is_data(&self) -> bool {
         self.operation == Operation::Get
+    }
+
+    /// All of it in one line, with the time since `begun`.
+    #[must_use]
+    pub fn line(&self, begun: Instant) -> String {
+        let Self {
+            at,
+            tick,
+            operation,
+            path,
+            asked,
+            pinned,
+            version,
+            answered,
+            sent,
+            ended,
+            faults,
+            size: _,
+        } = self;
+        format!(
+            "{:>10.3} s, tick {tick:>4}: {operation:?} {path} {asked:?}{}: version {version:?}, {answered:?}, sent {sent}{} {faults:?}",
+            at.duration_since(begun).as_secs_f64(),
+            if *pinned { " pinned" } else { "" },
+            if *ended { "" } else { " of it" },
+        )
     }
 }
 
@@ -159,7 +188,11 @@ impl SimOrigin {
 
     /// What it says of the versions of one object from now on.
     pub fn set_validators_of(&self, path: &Path, validators: Validators) {
-        self.world.state.lock().validators_of.insert(path.clone(), validators);
+        self.world
+            .state
+            .lock()
+            .validators_of
+            .insert(path.clone(), validators);
     }
 
     /// What goes wrong from now on.
@@ -170,13 +203,22 @@ impl SimOrigin {
     /// The faults of the next data requests for `path`, one entry a request; an empty entry is a
     /// request that goes well. While the script lasts, the weather spares these requests.
     pub fn script(&self, path: &Path, requests: impl IntoIterator<Item = Vec<Fault>>) {
-        self.world.state.lock().scripts.entry(path.clone()).or_default().extend(requests);
+        self.world
+            .state
+            .lock()
+            .scripts
+            .entry(path.clone())
+            .or_default()
+            .extend(requests);
     }
 
     /// Overwrites an object behind the bucket's back with `len` bytes of its own pattern.
     pub fn write(&self, path: &Path, len: usize) -> Arc<Version> {
         let mut state = self.world.state.lock();
-        let body = pattern(version_seed(self.world.seed, path.as_ref(), state.next_number), len);
+        let body = pattern(
+            version_seed(self.world.seed, path.as_ref(), state.next_number),
+            len,
+        );
         self.world.commit(&mut state, path, body, Attributes::new())
     }
 
@@ -201,14 +243,21 @@ impl SimOrigin {
     #[must_use]
     pub fn data_requests(&self, path: Option<&Path>) -> u64 {
         let state = self.world.state.lock();
-        state.log.iter().filter(|r| r.is_data() && path.is_none_or(|path| r.path == *path)).count() as u64
+        state
+            .log
+            .iter()
+            .filter(|r| r.is_data() && path.is_none_or(|path| r.path == *path))
+            .count() as u64
     }
 
     /// Bytes of object data sent so far, for all objects or one.
     #[must_use]
     pub fn data_bytes(&self, path: Option<&Path>) -> u64 {
         let state = self.world.state.lock();
-        let log = state.log.iter().filter(|r| r.is_data() && path.is_none_or(|path| r.path == *path));
+        let log = state
+            .log
+            .iter()
+            .filter(|r| r.is_data() && path.is_none_or(|path| r.path == *path));
         log.map(|request| request.sent).sum()
     }
 
@@ -220,10 +269,20 @@ impl SimOrigin {
 }
 
 impl World {
-    fn commit(&self, state: &mut State, path: &Path, body: Bytes, attributes: Attributes) -> Arc<Version> {
+    fn commit(
+        &self,
+        state: &mut State,
+        path: &Path,
+        body: Bytes,
+        attributes: Attributes,
+    ) -> Arc<Version> {
         let number = state.next_number;
         state.next_number += 1;
-        let validators = state.validators_of.get(path).copied().unwrap_or(state.validators);
+        let validators = state
+            .validators_of
+            .get(path)
+            .copied()
+            .unwrap_or(state.validators);
         let meta = ObjectMeta {
             location: path.clone(),
             last_modified: match validators {
@@ -253,7 +312,9 @@ impl World {
     /// do; a virtual clock would give many versions the same one.
     fn second(&self, number: u64) -> DateTime<Utc> {
         let number = i64::try_from(number).unwrap_or(i64::MAX / 2);
-        Utc.timestamp_opt(BEGINNING + number, 0).single().unwrap_or_else(no_time)
+        Utc.timestamp_opt(BEGINNING + number, 0)
+            .single()
+            .unwrap_or_else(no_time)
     }
 
     fn remove(&self, path: &Path) {
@@ -264,7 +325,9 @@ impl World {
 
     /// Overwrites an object the way a stranger would: often the same length, the hardest to notice.
     fn change(&self, path: &Path) {
-        let Some(old) = self.oracle.current(path) else { return };
+        let Some(old) = self.oracle.current(path) else {
+            return;
+        };
         let mut state = self.state.lock();
         let old = old.body.len();
         let len = match state.rng.random_range(0..10) {
@@ -272,26 +335,40 @@ impl World {
             6..8 => old / 2,
             _ => (old + state.rng.random_range(1..8192)).min(LARGEST_CHANGE),
         };
-        let body = pattern(version_seed(self.seed, path.as_ref(), state.next_number), len);
+        let body = pattern(
+            version_seed(self.seed, path.as_ref(), state.next_number),
+            len,
+        );
         self.commit(&mut state, path, body, Attributes::new());
     }
 
     /// Logs a request and decides its fate: its place in the log, its faults, its latency.
-    fn receive(&self, operation: Operation, path: &Path, asked: Option<GetRange>, pinned: bool) -> Received {
+    fn receive(
+        &self,
+        operation: Operation,
+        path: &Path,
+        asked: Option<GetRange>,
+        pinned: bool,
+    ) -> Received {
+        let now = self.oracle.now();
         let mut guard = self.state.lock();
         let state = &mut *guard;
         let data = operation == Operation::Get;
-        let scripted = data.then(|| state.scripts.get_mut(path)?.pop_front()).flatten();
+        let scripted = data
+            .then(|| state.scripts.get_mut(path)?.pop_front())
+            .flatten();
         let faults = scripted.unwrap_or_else(|| state.weather.draw(&mut state.rng, data));
         let latency = state.weather.latency(&mut state.rng);
         let index = state.log.len();
         state.log.push(Request {
-            at: Instant::now(),
+            at: now.at,
+            tick: now.tick,
             operation,
             path: path.clone(),
             asked,
             pinned,
             version: None,
+            size: 0,
             answered: None,
             sent: 0,
             ended: false,
@@ -301,7 +378,11 @@ impl World {
         for fault in &faults {
             self.oracle.note_fault(path, fault);
         }
-        Received { index, faults, latency }
+        Received {
+            index,
+            faults,
+            latency,
+        }
     }
 }
 
@@ -341,7 +422,11 @@ impl Received {
 
     /// After a write was done: its answer may still be lost.
     fn confirm(&self) -> Result<(), Error> {
-        if self.has(Fault::AnswerLost) { Err(unavailable()) } else { Ok(()) }
+        if self.has(Fault::AnswerLost) {
+            Err(unavailable())
+        } else {
+            Ok(())
+        }
     }
 }
 

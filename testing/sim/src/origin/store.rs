@@ -10,8 +10,9 @@ use futures::stream::{self, BoxStream};
 use futures::{StreamExt as _, TryStreamExt as _};
 use object_store::path::Path;
 use object_store::{
-    Attributes, CopyMode, CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
-    ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    Attributes, CopyMode, CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload,
+    ObjectMeta, ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult,
+    Result,
 };
 
 use super::uploads::InOrder;
@@ -36,7 +37,9 @@ impl World {
                 });
             }
             (PutMode::Update(wanted), current)
-                if current.as_ref().is_none_or(|now| now.meta.e_tag.is_none() || now.meta.e_tag != wanted.e_tag) =>
+                if current.as_ref().is_none_or(|now| {
+                    now.meta.e_tag.is_none() || now.meta.e_tag != wanted.e_tag
+                }) =>
             {
                 return Err(Error::Precondition {
                     path: path.to_string(),
@@ -56,18 +59,33 @@ impl World {
 
 #[async_trait]
 impl ObjectStore for SimOrigin {
-    async fn put_opts(&self, location: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
+    async fn put_opts(
+        &self,
+        location: &Path,
+        payload: PutPayload,
+        opts: PutOptions,
+    ) -> Result<PutResult> {
         let received = self.world.receive(Operation::Put, location, None, false);
         received.admit(&self.world, location).await?;
         let result = {
             let mut state = self.world.state.lock();
-            self.world.put(&mut state, location, payload.into(), opts.attributes, &opts.mode)?
+            // Copied: kept as they came, the bytes would hold the writer's buffers for ever.
+            let body = payload
+                .iter()
+                .flat_map(|piece| piece.iter().copied())
+                .collect();
+            self.world
+                .put(&mut state, location, body, opts.attributes, &opts.mode)?
         };
         received.confirm()?;
         Ok(result)
     }
 
-    async fn put_multipart_opts(&self, location: &Path, opts: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
+    async fn put_multipart_opts(
+        &self,
+        location: &Path,
+        opts: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
         let id = self.create_upload(location, opts).await?.into();
         Ok(Box::new(InOrder {
             origin: self.clone(),
@@ -81,7 +99,10 @@ impl ObjectStore for SimOrigin {
         self.answer(location, options).await
     }
 
-    fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+    fn delete_stream(
+        &self,
+        locations: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
         let origin = self.clone();
         locations
             .and_then(move |path| {
@@ -102,8 +123,15 @@ impl ObjectStore for SimOrigin {
         stream::once(async move {
             let received = origin.world.receive(Operation::List, &prefix, None, false);
             received.admit(&origin.world, &prefix).await?;
-            let metas = origin.world.oracle.all().into_iter().map(|version| version.meta.clone());
-            let below: Vec<_> = metas.filter(|meta| below(&meta.location, &prefix).is_some_and(|n| n > 0)).collect();
+            let metas = origin
+                .world
+                .oracle
+                .all()
+                .into_iter()
+                .map(|version| version.meta.clone());
+            let below: Vec<_> = metas
+                .filter(|meta| below(&meta.location, &prefix).is_some_and(|n| n > 0))
+                .collect();
             Ok::<_, Error>(stream::iter(below.into_iter().map(Ok)))
         })
         .try_flatten()
@@ -134,14 +162,24 @@ impl ObjectStore for SimOrigin {
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
         let received = self.world.receive(Operation::Copy, to, None, false);
         received.admit(&self.world, to).await?;
-        let source = self.world.oracle.current(from).ok_or_else(|| not_found(from))?;
+        let source = self
+            .world
+            .oracle
+            .current(from)
+            .ok_or_else(|| not_found(from))?;
         let mode = match options.mode {
             CopyMode::Overwrite => PutMode::Overwrite,
             CopyMode::Create => PutMode::Create,
         };
         {
             let mut state = self.world.state.lock();
-            self.world.put(&mut state, to, source.body.clone(), source.attributes.clone(), &mode)?;
+            self.world.put(
+                &mut state,
+                to,
+                source.body.clone(),
+                source.attributes.clone(),
+                &mode,
+            )?;
         }
         received.confirm()
     }

@@ -9,7 +9,8 @@ use bywash::{Origin, PartBody, UploadedPart};
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _, stream};
 use object_store::path::Path;
 use object_store::{
-    Attributes, Error, MultipartUpload, PutMode, PutMultipartOptions, PutPayload, PutResult, Result, UploadPart,
+    Attributes, Error, MultipartUpload, PutMode, PutMultipartOptions, PutPayload, PutResult,
+    Result, UploadPart,
 };
 
 use super::{Operation, STORE, SimOrigin, not_found};
@@ -28,7 +29,9 @@ impl Origin for SimOrigin {
     }
 
     async fn create_upload(&self, path: &Path, opts: PutMultipartOptions) -> Result<String> {
-        let received = self.world.receive(Operation::CreateUpload, path, None, false);
+        let received = self
+            .world
+            .receive(Operation::CreateUpload, path, None, false);
         received.admit(&self.world, path).await?;
         let id = format!("upload-{}", received.index);
         let upload = Upload {
@@ -41,7 +44,14 @@ impl Origin for SimOrigin {
         Ok(id)
     }
 
-    async fn put_part(&self, path: &Path, upload: &str, number: u16, length: u64, body: PartBody) -> Result<String> {
+    async fn put_part(
+        &self,
+        path: &Path,
+        upload: &str,
+        number: u16,
+        length: u64,
+        body: PartBody,
+    ) -> Result<String> {
         let received = self.world.receive(Operation::PutPart, path, None, false);
         received.admit(&self.world, path).await?;
         let pieces: Vec<Bytes> = body.try_collect().await?;
@@ -49,25 +59,46 @@ impl Origin for SimOrigin {
         if bytes.len() as u64 != length {
             return Err(Error::Generic {
                 store: STORE,
-                source: format!("part {number} has {} bytes, {length} were announced", bytes.len()).into(),
+                source: format!(
+                    "part {number} has {} bytes, {length} were announced",
+                    bytes.len()
+                )
+                .into(),
             });
         }
         let e_tag = format!("\"p{}\"", received.index);
         {
             let mut state = self.world.state.lock();
-            let found = state.uploads.get_mut(upload).filter(|upload| upload.path == *path);
-            found.ok_or_else(|| not_found(path))?.parts.insert(number, (e_tag.clone(), bytes));
+            let found = state
+                .uploads
+                .get_mut(upload)
+                .filter(|upload| upload.path == *path);
+            found
+                .ok_or_else(|| not_found(path))?
+                .parts
+                .insert(number, (e_tag.clone(), bytes));
         }
         received.confirm()?;
         Ok(e_tag)
     }
 
-    async fn complete_upload(&self, path: &Path, upload: &str, parts: &[UploadedPart], mode: PutMode) -> Result<PutResult> {
-        let received = self.world.receive(Operation::CompleteUpload, path, None, false);
+    async fn complete_upload(
+        &self,
+        path: &Path,
+        upload: &str,
+        parts: &[UploadedPart],
+        mode: PutMode,
+    ) -> Result<PutResult> {
+        let received = self
+            .world
+            .receive(Operation::CompleteUpload, path, None, false);
         received.admit(&self.world, path).await?;
         let result = {
             let mut state = self.world.state.lock();
-            let found = state.uploads.get(upload).filter(|upload| upload.path == *path);
+            let found = state
+                .uploads
+                .get(upload)
+                .filter(|upload| upload.path == *path);
             let found = found.ok_or_else(|| not_found(path))?;
             let mut body = Vec::new();
             for part in parts {
@@ -82,7 +113,9 @@ impl Origin for SimOrigin {
                 }
             }
             let attributes = found.attributes.clone();
-            let result = self.world.put(&mut state, path, body.into(), attributes, &mode)?;
+            let result = self
+                .world
+                .put(&mut state, path, body.into(), attributes, &mode)?;
             state.uploads.remove(upload);
             result
         };
@@ -91,7 +124,9 @@ impl Origin for SimOrigin {
     }
 
     async fn abort_upload(&self, path: &Path, upload: &str) -> Result<()> {
-        let received = self.world.receive(Operation::AbortUpload, path, None, false);
+        let received = self
+            .world
+            .receive(Operation::AbortUpload, path, None, false);
         received.admit(&self.world, path).await?;
         let removed = self.world.state.lock().uploads.remove(upload);
         removed.ok_or_else(|| not_found(path))?;
@@ -116,8 +151,12 @@ impl MultipartUpload for InOrder {
             parts.push(None);
             parts.len() - 1
         };
-        let (origin, path, id, parts) =
-            (self.origin.clone(), self.path.clone(), Arc::clone(&self.id), Arc::clone(&self.parts));
+        let (origin, path, id, parts) = (
+            self.origin.clone(),
+            self.path.clone(),
+            Arc::clone(&self.id),
+            Arc::clone(&self.parts),
+        );
         async move {
             let number = u16::try_from(index + 1).map_err(|source| Error::Generic {
                 store: STORE,
@@ -138,7 +177,9 @@ impl MultipartUpload for InOrder {
             store: STORE,
             source: "a part is missing".into(),
         })?;
-        self.origin.complete_upload(&self.path, &self.id, &parts, PutMode::Overwrite).await
+        self.origin
+            .complete_upload(&self.path, &self.id, &parts, PutMode::Overwrite)
+            .await
     }
 
     async fn abort(&mut self) -> Result<()> {

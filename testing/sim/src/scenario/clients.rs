@@ -82,7 +82,9 @@ async fn take(
         if matches!(consume, Consume::Leave { after } if seen.body.len() as u64 >= after) {
             return Ok(Outcome::Left);
         }
-        let Some(piece) = body.next().await else { return Ok(Outcome::Complete) };
+        let Some(piece) = body.next().await else {
+            return Ok(Outcome::Complete);
+        };
         seen.body.extend_from_slice(&piece?);
         if let Consume::Slowly(pause) = consume {
             sleep(pause).await;
@@ -103,7 +105,10 @@ pub(super) async fn read(run: Arc<Run>, mut rng: StdRng) {
     for _ in 0..run.plan.reads {
         rest(&mut rng).await;
         let path = run.any_path(&mut rng);
-        let (options, consume) = (run.draw_options(&path, &mut rng), run.draw_consume(&mut rng));
+        let (options, consume) = (
+            run.draw_options(&path, &mut rng),
+            run.draw_consume(&mut rng),
+        );
         let seen = observe(&run.bucket, &run.oracle, &path, options, consume).await;
         run.judge(&seen);
     }
@@ -112,12 +117,15 @@ pub(super) async fn read(run: Arc<Run>, mut rng: StdRng) {
 pub(super) async fn list(run: Arc<Run>, mut rng: StdRng) {
     for _ in 0..2 {
         sleep(Duration::from_millis(rng.random_range(0..3_000))).await;
-        run.operations.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        run.operations
+            .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let mut entries = run.bucket.list(None);
         // Whether it succeeds is the origin's affair; what reads make of its entries is judged.
         let all = async { while let Some(Ok(_)) = entries.next().await {} };
         if timeout(LONGEST, all).await.is_err() {
-            run.report(Violation::Hung { what: "LIST".into() });
+            run.report(Violation::Hung {
+                what: "LIST".into(),
+            });
         }
     }
 }
@@ -129,7 +137,8 @@ pub(super) async fn write(run: Arc<Run>, mut rng: StdRng, id: u64) {
         let size = draw_size(&mut rng, run.plan.block_size);
         let body = pattern(run.plan.seed ^ (id << 48) ^ (turn << 32) ^ 0xB0D4, size);
         let start = run.oracle.now();
-        run.operations.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        run.operations
+            .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let (operation, wrote) = match rng.random_range(0..10) {
             0..4 => (0, Wrote::Body(&body)),
             4..8 => (1, Wrote::Body(&body)),
@@ -137,7 +146,11 @@ pub(super) async fn write(run: Arc<Run>, mut rng: StdRng, id: u64) {
             _ => (3, Wrote::Something),
         };
         let from = run.any_path(&mut rng);
-        let done = timeout(LONGEST, run.do_write(operation, &path, &from, &body, &mut rng)).await;
+        let done = timeout(
+            LONGEST,
+            run.do_write(operation, &path, &from, &body, &mut rng),
+        )
+        .await;
         match done {
             Ok(Ok(())) => {
                 if let Err(violation) = run.oracle.acknowledge(&path, start, wrote) {
@@ -145,7 +158,9 @@ pub(super) async fn write(run: Arc<Run>, mut rng: StdRng, id: u64) {
                 }
             }
             Ok(Err(error)) => run.judge_write_error(&path, &from, &error),
-            Err(_) => run.report(Violation::Hung { what: format!("write of {path}") }),
+            Err(_) => run.report(Violation::Hung {
+                what: format!("write of {path}"),
+            }),
         }
     }
 }
@@ -159,7 +174,8 @@ pub(super) async fn meddle(run: Arc<Run>, mut rng: StdRng) {
         } else {
             let same = run.oracle.current(&path).map(|version| version.body.len());
             let size = draw_size(&mut rng, run.plan.block_size);
-            run.origin.write(&path, same.filter(|_| rng.random_bool(0.5)).unwrap_or(size));
+            run.origin
+                .write(&path, same.filter(|_| rng.random_bool(0.5)).unwrap_or(size));
         }
     }
 }
@@ -175,14 +191,18 @@ impl Run {
             1 | 2 if self.plan.leavers => Consume::Leave {
                 after: rng.random_range(0..3 * self.plan.block_size as u64),
             },
-            3 if self.plan.leavers => Consume::GiveUp(Duration::from_millis(rng.random_range(0..60))),
+            3 if self.plan.leavers => {
+                Consume::GiveUp(Duration::from_millis(rng.random_range(0..60)))
+            }
             _ => Consume::All,
         }
     }
 
     fn draw_options(&self, path: &Path, rng: &mut StdRng) -> GetOptions {
         let current = self.oracle.current(path);
-        let size = current.as_ref().map_or(0, |version| version.body.len() as u64);
+        let size = current
+            .as_ref()
+            .map_or(0, |version| version.body.len() as u64);
         let block = self.plan.block_size as u64;
         let mut point = || match rng.random_range(0..8) {
             0 => 0,
@@ -201,7 +221,10 @@ impl Run {
             7 | 8 => Some(GetRange::Offset(a)),
             _ => Some(GetRange::Suffix(a.max(1))),
         };
-        let mut options = GetOptions { range, ..GetOptions::default() };
+        let mut options = GetOptions {
+            range,
+            ..GetOptions::default()
+        };
         let e_tag = current.and_then(|version| version.meta.e_tag.clone());
         match rng.random_range(0..20) {
             0 => (options.head, options.range) = (true, None),
@@ -212,17 +235,31 @@ impl Run {
         options
     }
 
-    async fn do_write(&self, operation: u8, path: &Path, from: &Path, body: &Bytes, rng: &mut StdRng) -> Result<(), Error> {
+    async fn do_write(
+        &self,
+        operation: u8,
+        path: &Path,
+        from: &Path,
+        body: &Bytes,
+        rng: &mut StdRng,
+    ) -> Result<(), Error> {
         match operation {
             0 => self.bucket.put(path, body.clone().into()).await.map(|_| ()),
             1 => {
                 let piece = rng.random_range(1..2 * self.plan.block_size);
-                let pieces: Vec<_> = body.chunks(piece).map(Bytes::copy_from_slice).map(Ok).collect();
+                let pieces: Vec<_> = body
+                    .chunks(piece)
+                    .map(Bytes::copy_from_slice)
+                    .map(Ok)
+                    .collect();
                 let options = PutStreamOptions {
                     length: rng.random_bool(0.5).then_some(body.len() as u64),
                     ..PutStreamOptions::default()
                 };
-                self.bucket.put_stream(path, options, stream::iter(pieces).boxed()).await.map(|_| ())
+                self.bucket
+                    .put_stream(path, options, stream::iter(pieces).boxed())
+                    .await
+                    .map(|_| ())
             }
             2 => self.bucket.delete(path).await,
             _ => self.bucket.copy(from, path).await,
@@ -231,7 +268,8 @@ impl Run {
 
     /// A write may fail when the world gave it a reason.
     fn judge_write_error(&self, path: &Path, from: &Path, error: &Error) {
-        let slow_down = matches!(EngineError::find(error), Some(EngineError::SlowDown { .. })) && self.plan.tight_memory;
+        let slow_down = matches!(EngineError::find(error), Some(EngineError::SlowDown { .. }))
+            && self.plan.tight_memory;
         // The source of a copy, or what is deleted, may have been deleted.
         let missing = matches!(error, Error::NotFound { .. });
         let excused = slow_down || missing || !self.plan.weather.faults.is_empty();
@@ -244,7 +282,8 @@ impl Run {
     }
 
     fn judge(&self, seen: &Observation) {
-        self.operations.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.operations
+            .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         self.note_read(seen, self.oracle.judge(seen, &self.rules));
         let budget = self.engine.stats().budget;
         if budget.used > budget.limit {

@@ -15,30 +15,64 @@ impl Run {
         let stats = self.engine.stats();
         let bucket = stats.buckets.get("sim").copied().unwrap_or_default();
         let (pool, budget) = (stats.pool, stats.budget);
-        let long_bodies = self.origin.log().iter().flat_map(|r| &r.faults).any(|f| f.kind() == FaultKind::Long);
+        let long_bodies = self
+            .origin
+            .log()
+            .iter()
+            .flat_map(|r| &r.faults)
+            .any(|f| f.kind() == FaultKind::Long);
         let findings = self.findings.lock();
         let (bytes, filled) = (findings.report.bytes, findings.filled_reads);
         drop(findings);
         let equal = [
             ("loads in progress", pool.flights, 0),
             ("requests that wait for memory", budget.waiting, 0),
-            ("bytes used, against resident and idle ones", budget.used, pool.resident_bytes + budget.idle),
+            (
+                "bytes used, against resident and idle ones",
+                budget.used,
+                pool.resident_bytes + budget.idle,
+            ),
             ("bucket requests", bucket.requests, self.operations()),
-            ("origin requests", bucket.origin_requests, self.origin.requests()),
-            ("origin data requests", bucket.origin_data_requests, self.origin.data_requests(None)),
+            (
+                "origin requests",
+                bucket.origin_requests,
+                self.origin.requests(),
+            ),
+            (
+                "origin data requests",
+                bucket.origin_data_requests,
+                self.origin.data_requests(None),
+            ),
         ];
         for (what, counted, right) in equal {
-            self.ensure(counted == right, || format!("{what}: counted {counted}, right is {right}"));
+            self.ensure(counted == right, || {
+                format!("{what}: counted {counted}, right is {right}")
+            });
         }
         let sent = self.origin.data_bytes(None);
-        self.ensure(bucket.origin_bytes == sent || (long_bodies && bucket.origin_bytes <= sent), || {
-            format!("origin bytes: counted {}, sent were {sent}", bucket.origin_bytes)
-        });
-        self.ensure(bucket.bytes == bytes || (self.plan.leavers && bucket.bytes >= bytes), || {
-            format!("bytes to readers: counted {}, they got {bytes}", bucket.bytes)
-        });
+        self.ensure(
+            bucket.origin_bytes == sent || (long_bodies && bucket.origin_bytes <= sent),
+            || {
+                format!(
+                    "origin bytes: counted {}, sent were {sent}",
+                    bucket.origin_bytes
+                )
+            },
+        );
+        self.ensure(
+            bucket.bytes == bytes || (self.plan.leavers && bucket.bytes >= bytes),
+            || {
+                format!(
+                    "bytes to readers: counted {}, they got {bytes}",
+                    bucket.bytes
+                )
+            },
+        );
         self.ensure(bucket.hits + bucket.misses >= filled, || {
-            format!("{} hits and {} misses for {filled} reads with bytes", bucket.hits, bucket.misses)
+            format!(
+                "{} hits and {} misses for {filled} reads with bytes",
+                bucket.hits, bucket.misses
+            )
         });
         if self.plan.is_calm() {
             let open = self.origin.open_uploads();
@@ -47,7 +81,7 @@ impl Run {
         }
     }
 
-    /// Where nothing goes wrong and all fits, the origin sends no byte of a version twice.
+    /// Where nothing goes wrong and all fits, the origin sends no block of a version twice.
     ///
     /// Suffix ranges are left out: asked of an unknown object, they begin within a block. So are
     /// objects without a validator, which are not cached.
@@ -55,24 +89,38 @@ impl Run {
         if evictions > 0 || self.plan.tight_memory {
             return;
         }
-        let mut sent: BTreeMap<(usize, u64), Vec<std::ops::Range<u64>>> = BTreeMap::new();
+        let mut sent: BTreeMap<(usize, u64, u64), u64> = BTreeMap::new();
         for request in self.origin.log().iter().filter(|request| request.is_data()) {
             let index = self.paths.iter().position(|path| *path == request.path);
             let cached = index.filter(|index| self.plan.objects[*index].0 != Validators::None);
             let suffix = matches!(request.asked, Some(GetRange::Suffix(_)));
-            if let (Some(index), Some(version), Some(range), false) = (cached, request.version, &request.answered, suffix) {
-                sent.entry((index, version)).or_default().push(range.start..range.start + request.sent);
+            if let (Some(index), Some(version), Some(range), false) =
+                (cached, request.version, &request.answered, suffix)
+            {
+                for block in self.whole_blocks(range.start, request.sent, request.size) {
+                    *sent.entry((index, version, block)).or_default() += 1;
+                }
             }
         }
-        for ((index, version), mut ranges) in sent {
-            ranges.sort_by_key(|range| range.start);
-            for pair in ranges.windows(2) {
-                let (first, second) = (&pair[0], &pair[1]);
-                self.ensure(first.end <= second.start, || {
-                    format!("version {version} of {}: the origin sent {first:?} and {second:?}", self.paths[index])
-                });
-            }
+        for ((index, version, block), times) in sent {
+            self.ensure(times == 1, || {
+                format!(
+                    "block {block} of version {version} of {}: the origin sent it {times} times",
+                    self.paths[index]
+                )
+            });
         }
+    }
+
+    /// The blocks that `sent` bytes from `start` on hold whole, of an object of `size` bytes.
+    fn whole_blocks(&self, start: u64, sent: u64, size: u64) -> std::ops::Range<u64> {
+        let block = self.plan.block_size as u64;
+        let end = if start + sent >= size {
+            size.div_ceil(block)
+        } else {
+            (start + sent) / block
+        };
+        start.div_ceil(block)..end
     }
 
     fn ensure(&self, holds: bool, broken: impl FnOnce() -> String) {

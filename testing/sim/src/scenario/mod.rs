@@ -34,7 +34,10 @@ const SETTLE: Duration = Duration::from_secs(600);
 /// same run.
 #[must_use]
 pub fn paused_runtime() -> tokio::runtime::Runtime {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build();
     runtime.expect("a runtime of one thread needs no more than a few descriptors")
 }
 
@@ -70,6 +73,8 @@ pub struct Failure {
     pub plan: Box<Plan>,
     /// What was broken.
     pub violations: Vec<Violation>,
+    /// What the origin was asked, when, and what it answered, a line each.
+    pub requests: Vec<String>,
 }
 
 impl fmt::Display for Failure {
@@ -77,8 +82,11 @@ impl fmt::Display for Failure {
         for violation in &self.violations {
             writeln!(f, "{violation}")?;
         }
-        writeln!(f, "in {:?}", self.plan)?;
-        write!(f, "to repeat: BYWASH_SEED={} cargo test -p bywash --test simulation", self.seed)
+        write!(
+            f,
+            "to repeat: BYWASH_SEED={} cargo test -p bywash --test simulation",
+            self.seed
+        )
     }
 }
 
@@ -110,7 +118,9 @@ impl Scenario {
     /// Draws the run of `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        Self { plan: Plan::draw(seed) }
+        Self {
+            plan: Plan::draw(seed),
+        }
     }
 
     /// Its settings.
@@ -126,7 +136,7 @@ impl Scenario {
     /// What was broken, and the line that repeats it.
     pub fn run(&self) -> Result<Report, Failure> {
         let runtime = paused_runtime();
-        let (report, violations) = runtime.block_on(self.play());
+        let (report, violations, requests) = runtime.block_on(self.play());
         if violations.is_empty() {
             return Ok(report);
         }
@@ -134,25 +144,41 @@ impl Scenario {
             seed: self.plan.seed,
             plan: Box::new(self.plan.clone()),
             violations,
+            requests,
         })
     }
 
-    async fn play(&self) -> (Report, Vec<Violation>) {
+    async fn play(&self) -> (Report, Vec<Violation>, Vec<String>) {
         let begun = Instant::now();
         let run = Arc::new(Run::new(self.plan.clone()));
         let mut rng = StdRng::seed_from_u64(self.plan.seed ^ 0x5EED);
         let mut tasks = tokio::task::JoinSet::new();
         for _ in 0..self.plan.readers {
-            tasks.spawn(clients::read(Arc::clone(&run), StdRng::seed_from_u64(rng.random())));
+            tasks.spawn(clients::read(
+                Arc::clone(&run),
+                StdRng::seed_from_u64(rng.random()),
+            ));
         }
         for id in 0..self.plan.writers as u64 {
-            tasks.spawn(clients::write(Arc::clone(&run), StdRng::seed_from_u64(rng.random()), id));
+            tasks.spawn(clients::write(
+                Arc::clone(&run),
+                StdRng::seed_from_u64(rng.random()),
+                id,
+            ));
         }
-        tasks.spawn(clients::meddle(Arc::clone(&run), StdRng::seed_from_u64(rng.random())));
-        tasks.spawn(clients::list(Arc::clone(&run), StdRng::seed_from_u64(rng.random())));
+        tasks.spawn(clients::meddle(
+            Arc::clone(&run),
+            StdRng::seed_from_u64(rng.random()),
+        ));
+        tasks.spawn(clients::list(
+            Arc::clone(&run),
+            StdRng::seed_from_u64(rng.random()),
+        ));
         while let Some(ended) = tasks.join_next().await {
             if let Err(error) = ended {
-                run.report(Violation::Panic { detail: error.to_string() });
+                run.report(Violation::Panic {
+                    detail: error.to_string(),
+                });
             }
         }
         sleep(SETTLE).await;
@@ -165,14 +191,22 @@ impl Scenario {
                 *findings.report.faults.entry(fault.kind()).or_default() += 1;
             }
         }
-        (findings.report, findings.violations)
+        let requests = run
+            .origin
+            .log()
+            .iter()
+            .map(|request| request.line(begun))
+            .collect();
+        (findings.report, findings.violations, requests)
     }
 }
 
 impl Run {
     fn new(plan: Plan) -> Self {
         let origin = SimOrigin::new(plan.seed, plan.weather.clone());
-        let paths: Vec<_> = (0..plan.objects.len()).map(|index| Path::from(format!("dir/object-{index}"))).collect();
+        let paths: Vec<_> = (0..plan.objects.len())
+            .map(|index| Path::from(format!("dir/object-{index}")))
+            .collect();
         for (path, (validators, size)) in paths.iter().zip(&plan.objects) {
             origin.set_validators_of(path, *validators);
             if let Some(size) = size {
@@ -184,7 +218,10 @@ impl Run {
             .block_size(plan.block_size)
             .chunk_size(plan.chunk_size)
             // Pauses are drawn from the thread's own generator; without them a seed repeats.
-            .retry(RetryPolicy { first_pause: Duration::ZERO, ..RetryPolicy::default() })
+            .retry(RetryPolicy {
+                first_pause: Duration::ZERO,
+                ..RetryPolicy::default()
+            })
             .build()
             .expect("every drawn setting is in its range");
         let bucket = engine.mount("sim", Arc::new(origin.clone()), plan.consistency);
@@ -234,8 +271,7 @@ impl Run {
 fn trace(origin: &SimOrigin, begun: Instant) -> u64 {
     let mut hasher = DefaultHasher::new();
     for request in origin.log() {
-        (request.at - begun, request.operation as u8, request.path.as_ref()).hash(&mut hasher);
-        (format!("{:?}", request.asked), request.version, request.answered, request.sent).hash(&mut hasher);
+        request.line(begun).hash(&mut hasher);
     }
     hasher.finish()
 }

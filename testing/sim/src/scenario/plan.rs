@@ -52,7 +52,11 @@ impl Plan {
         let chunk_size = block_size * 4;
         let tight_memory = rng.random_bool(0.3);
         // Tight: a chunk for each share and a few blocks. Otherwise all objects fit.
-        let blocks = if tight_memory { rng.random_range(16..40) } else { 1024 };
+        let blocks = if tight_memory {
+            rng.random_range(16..40)
+        } else {
+            1024
+        };
         let consistency = match rng.random_range(0..10) {
             0 => Consistency::Revalidate(Duration::ZERO),
             1..6 => Consistency::Revalidate(Duration::from_secs(1)),
@@ -60,7 +64,11 @@ impl Plan {
             _ => Consistency::Immutable,
         };
         let calm = rng.random_bool(0.3);
-        let weather = if calm { Weather::calm() } else { Weather::storm(rng) };
+        let weather = if calm {
+            Weather::calm()
+        } else {
+            Weather::storm(rng)
+        };
         let objects = (0..rng.random_range(1..5))
             .map(|_| {
                 let validators = match rng.random_range(0..10) {

@@ -1,0 +1,333 @@
+//! One load a block, streamed as it arrives, and no request more than needed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bywash::{CacheOutcome, Consistency, ReadInfo};
+use bywash_sim::{Consume, Outcome, SimOrigin, Validators};
+use futures::StreamExt as _;
+use futures::future::join_all;
+use object_store::{GetOptions, GetRange, ObjectStore as _, ObjectStoreExt as _};
+use tokio::time::{Instant, sleep};
+
+use crate::world::{BLOCK, World};
+
+const HOUR: Consistency = Consistency::Ttl(Duration::from_secs(3600));
+
+#[tokio::test(start_paused = true)]
+async fn thirty_two_cold_readers_cost_each_byte_once() {
+    let world = Arc::new(World::new(HOUR));
+    let version = world.origin.write(&world.path, 8 * BLOCK + 5);
+    let reads = (0..32).map(|_| {
+        let world = Arc::clone(&world);
+        tokio::spawn(async move { world.read().await })
+    });
+    for body in join_all(reads).await {
+        assert_eq!(body.unwrap(), version.body);
+    }
+    assert_eq!(world.origin.data_bytes(None), version.meta.size);
+    assert_eq!(world.stats().origin_bytes, version.meta.size);
+    assert_eq!(world.stats().bytes, 32 * version.meta.size);
+    world.assert_idle().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cold_read_costs_one_origin_request_and_a_warm_one_none() {
+    let ranges = [
+        None,
+        Some(GetRange::Bounded(0..10)),
+        Some(GetRange::Bounded(BLOCK as u64 + 1..BLOCK as u64 + 2)),
+        Some(GetRange::Offset(3 * BLOCK as u64 - 1)),
+        Some(GetRange::Suffix(7)),
+    ];
+    for range in ranges {
+        let world = World::new(HOUR);
+        world.origin.write(&world.path, 3 * BLOCK);
+        world.read_range(range.clone()).await;
+        assert_eq!(
+            world.origin.requests(),
+            1,
+            "cold {range:?}: {:?}",
+            world.origin.log()
+        );
+        world.read_range(range.clone()).await;
+        if matches!(range, Some(GetRange::Suffix(_))) {
+            // The first block of a suffix of an unknown object came in part: it may be asked again.
+            assert!(world.origin.requests() <= 2, "warm {range:?}");
+            world.read_range(range.clone()).await;
+            assert!(world.origin.requests() <= 2, "warmer {range:?}");
+        } else {
+            assert_eq!(
+                world.origin.requests(),
+                1,
+                "warm {range:?}: {:?}",
+                world.origin.log()
+            );
+        }
+        assert_eq!(world.stats().origin_requests, world.origin.requests());
+        assert_eq!(
+            world.stats().origin_data_requests,
+            world.origin.data_requests(None)
+        );
+        assert_eq!(world.stats().origin_bytes, world.origin.data_bytes(None));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_says_whether_memory_answered_it() {
+    let world = World::new(HOUR);
+    let version = world.origin.write(&world.path, 3 * BLOCK);
+    let outcome = async |range: std::ops::Range<u64>| {
+        let options = GetOptions::new().with_range(Some(range));
+        let result = world.bucket.get_opts(&world.path, options).await.unwrap();
+        let info = result.extensions.get::<ReadInfo>().unwrap().clone();
+        result.bytes().await.unwrap();
+        info
+    };
+    let block = BLOCK as u64;
+    let first = outcome(0..block).await;
+    assert_eq!(first.outcome, CacheOutcome::Miss);
+    assert!(
+        first
+            .version
+            .contains(version.meta.e_tag.as_ref().unwrap().trim_matches('"')),
+        "{first:?}"
+    );
+    assert_eq!(outcome(0..block).await.outcome, CacheOutcome::Hit);
+    assert_eq!(outcome(0..2 * block).await.outcome, CacheOutcome::Partial);
+    assert_eq!(
+        outcome(2 * block..3 * block).await.outcome,
+        CacheOutcome::Miss
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_byte_comes_before_the_body_is_complete() {
+    let world = World::new(HOUR);
+    // 512 pieces at 1 ms each: half a second.
+    let version = world.origin.write(&world.path, 2 << 20);
+    let begun = Instant::now();
+    let mut body = world.bucket.get(&world.path).await.unwrap().into_stream();
+    let first = body.next().await.unwrap().unwrap();
+    // 10 ms to the answer, then at most the pieces of one block.
+    assert!(
+        begun.elapsed() < Duration::from_millis(20),
+        "{:?}",
+        begun.elapsed()
+    );
+    assert!(
+        world
+            .origin
+            .log()
+            .iter()
+            .any(|request| request.is_data() && !request.ended)
+    );
+    let mut whole = first.to_vec();
+    while let Some(piece) = body.next().await {
+        whole.extend_from_slice(&piece.unwrap());
+    }
+    assert_eq!(whole, version.body);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_leaves_cancels_only_what_nobody_else_waits_for() {
+    let world = Arc::new(World::new(HOUR));
+    let version = world.origin.write(&world.path, 4 * BLOCK);
+    let stays = tokio::spawn({
+        let world = Arc::clone(&world);
+        async move { world.read().await }
+    });
+    // Begins the load that both wait for, and leaves in the middle of it.
+    let leaves = world
+        .see(
+            GetOptions::default(),
+            Consume::GiveUp(Duration::from_millis(15)),
+        )
+        .await;
+    assert!(matches!(leaves.outcome, Outcome::Left));
+    assert_eq!(stays.await.unwrap(), version.body);
+    assert_eq!(
+        world.origin.data_bytes(None),
+        version.meta.size,
+        "the load went on, and was the only one"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_load_nobody_waits_for_ends() {
+    let world = World::new(HOUR);
+    let version = world.origin.write(&world.path, 2 << 20);
+    let seen = world
+        .see(GetOptions::default(), Consume::Leave { after: 1 })
+        .await;
+    world.right(seen);
+    sleep(Duration::from_secs(10)).await;
+    let sent = world.origin.data_bytes(None);
+    assert!(
+        sent < version.meta.size / 2,
+        "{sent} of {} bytes were loaded for nobody",
+        version.meta.size
+    );
+    world.assert_idle().await;
+    assert_eq!(
+        world.read().await,
+        version.body,
+        "and the next reader gets it all"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_leaves_before_the_answer_leaves_nothing_behind() {
+    let world = World::new(HOUR);
+    world.origin.write(&world.path, 4 * BLOCK);
+    world
+        .see(
+            GetOptions::default(),
+            Consume::GiveUp(Duration::from_millis(5)),
+        )
+        .await;
+    sleep(Duration::from_secs(10)).await;
+    world.assert_idle().await;
+    world.read().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_without_validator_is_streamed_once_and_not_cached() {
+    let world = World::new(HOUR);
+    world.origin.set_validators(Validators::None);
+    let version = world.origin.write(&world.path, 3 * BLOCK);
+    for turn in 1..=3 {
+        assert_eq!(world.read().await, version.body);
+        assert_eq!(
+            world.origin.data_requests(None),
+            turn,
+            "{:?}",
+            world.origin.log()
+        );
+        assert_eq!(world.engine.stats().pool.resident_blocks, 0);
+    }
+    assert_eq!(
+        world.read_range(Some(GetRange::Bounded(5..10))).await,
+        version.body.slice(5..10)
+    );
+    world.assert_idle().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn empty_objects_are_objects() {
+    for validators in [
+        Validators::Strong,
+        Validators::Weak,
+        Validators::LastModified,
+        Validators::None,
+    ] {
+        let world = World::new(HOUR);
+        world.origin.set_validators(validators);
+        world.origin.write(&world.path, 0);
+        assert!(world.read().await.is_empty());
+        let cold = world.origin.requests();
+        // A ranged GET of nothing is a 416, then its length is asked; without a validator its body too.
+        let most = if validators == Validators::None { 3 } else { 2 };
+        assert!(cold <= most, "{validators:?}: {:?}", world.origin.log());
+        assert!(world.read().await.is_empty());
+        if validators != Validators::None {
+            assert_eq!(
+                world.origin.requests(),
+                cold,
+                "{validators:?}: known to be empty"
+            );
+        }
+        let meta = world.bucket.head(&world.path).await.unwrap();
+        assert_eq!(meta.size, 0);
+        let beyond = GetOptions::new().with_range(Some(5..6));
+        let seen = world.see(beyond, Consume::All).await;
+        assert!(
+            matches!(seen.outcome, Outcome::Failed(_)),
+            "{validators:?}: {:?}",
+            seen.outcome
+        );
+        world.right(seen);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn ranges_that_cannot_be_are_errors_of_their_own() {
+    let world = World::new(HOUR);
+    world.origin.write(&world.path, BLOCK);
+    for known in [false, true] {
+        for range in [
+            GetRange::Bounded(BLOCK as u64..BLOCK as u64 + 1),
+            GetRange::Offset(BLOCK as u64),
+        ] {
+            let options = GetOptions {
+                range: Some(range.clone()),
+                ..GetOptions::default()
+            };
+            let seen = world.see(options, Consume::All).await;
+            assert!(
+                matches!(seen.outcome, Outcome::Failed(_)),
+                "known {known}, {range:?}: {:?}",
+                seen.outcome
+            );
+            world.right(seen);
+        }
+        world.read().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_hardly_any_memory_all_is_read_and_the_limit_holds() {
+    let world = Arc::new(World::with(HOUR, |builder| {
+        builder.memory(16 * BLOCK as u64)
+    }));
+    let version = world.origin.write(&world.path, 40 * BLOCK);
+    let reads = (0..8).map(|_| {
+        let world = Arc::clone(&world);
+        tokio::spawn(async move { world.read().await })
+    });
+    let watch = tokio::spawn(watch_limit(Arc::clone(&world)));
+    for body in join_all(reads).await {
+        assert_eq!(body.unwrap(), version.body);
+    }
+    watch.abort();
+    assert!(
+        watch.await.is_err_and(|error| error.is_cancelled()),
+        "the limit was passed"
+    );
+    world.assert_idle().await;
+}
+
+/// Looks at the budget each millisecond; panics when the limit is passed, else goes on for ever.
+async fn watch_limit(world: Arc<World>) {
+    loop {
+        let budget = world.engine.stats().budget;
+        assert!(budget.used <= budget.limit, "{budget:?}");
+        sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// The judge, on a reader that is wrong: two ranges of a changing object, put together.
+#[tokio::test(start_paused = true)]
+async fn the_oracle_catches_a_torn_read() {
+    let world = World::new(HOUR);
+    world.origin.write(&world.path, 2 * BLOCK);
+    let mut seen = world
+        .see(
+            GetOptions::new().with_range(Some(0..2 * BLOCK as u64)),
+            Consume::Leave { after: 1 },
+        )
+        .await;
+    let naive: SimOrigin = world.origin.clone();
+    let (block, size) = (BLOCK as u64, 2 * BLOCK as u64);
+    let first = naive.get_range(&world.path, 0..block).await.unwrap();
+    world.origin.write(&world.path, 2 * BLOCK);
+    let second = naive.get_range(&world.path, block..size).await.unwrap();
+    seen.body = [first, second].concat();
+    seen.outcome = Outcome::Complete;
+    seen.end = world.oracle.now();
+    let judged = world.judge(&seen);
+    assert!(
+        matches!(judged, Err(bywash_sim::Violation::Torn { at, .. }) if at == block),
+        "{judged:?}"
+    );
+}

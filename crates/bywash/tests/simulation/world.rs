@@ -1,0 +1,129 @@
+//! A small world for one test: an origin that does as it is told, and an engine over it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use bywash::{Bucket, BucketStats, Consistency, Engine, EngineBuilder};
+use bywash_sim::{
+    Consume, Observation, Oracle, Outcome, Rules, SimOrigin, Verdict, Violation, Weather, observe,
+};
+use object_store::path::Path;
+use object_store::{GetOptions, GetRange};
+
+/// Block size of these engines, in bytes.
+pub(crate) const BLOCK: usize = 16 * 1024;
+
+/// What nobody waits for any more has ended by then; far below every deadline.
+const SETTLE: Duration = Duration::from_secs(1);
+
+pub(crate) struct World {
+    pub(crate) origin: SimOrigin,
+    pub(crate) engine: Engine,
+    pub(crate) bucket: Bucket,
+    pub(crate) oracle: Arc<Oracle>,
+    pub(crate) path: Path,
+    rules: Rules,
+}
+
+/// 10 ms to an answer, pieces of 4 KiB with 1 ms in between: 4 MB/s.
+pub(crate) fn steady() -> Weather {
+    Weather {
+        latency: Duration::from_millis(10)..Duration::from_millis(10),
+        pause: Duration::from_millis(1)..Duration::from_millis(1),
+        piece: 4096..4096,
+        faults: Vec::new(),
+    }
+}
+
+impl World {
+    pub(crate) fn new(consistency: Consistency) -> Self {
+        Self::with(consistency, |builder| builder)
+    }
+
+    pub(crate) fn with(
+        consistency: Consistency,
+        set: impl FnOnce(EngineBuilder) -> EngineBuilder,
+    ) -> Self {
+        let origin = SimOrigin::new(1, steady());
+        let builder = Engine::builder()
+            .memory(32 << 20)
+            .block_size(BLOCK)
+            .chunk_size(4 * BLOCK);
+        let engine = set(builder).build().unwrap();
+        let bucket = engine
+            .mount("sim", Arc::new(origin.clone()), consistency)
+            .unwrap();
+        Self {
+            oracle: origin.oracle(),
+            origin,
+            engine,
+            bucket,
+            path: Path::from("dir/object"),
+            rules: Rules {
+                window: consistency.max_age(),
+                tight_memory: false,
+            },
+        }
+    }
+
+    pub(crate) async fn see(&self, options: GetOptions, consume: Consume) -> Observation {
+        observe(&self.bucket, &self.oracle, &self.path, options, consume).await
+    }
+
+    /// Judges one read and, if nothing was wrong with it, returns it.
+    pub(crate) fn right(&self, seen: Observation) -> Observation {
+        match self.oracle.judge(&seen, &self.rules) {
+            Ok(_) => seen,
+            Err(violation) => panic!("{violation}"),
+        }
+    }
+
+    /// Reads the whole object, which must succeed: its bytes.
+    pub(crate) async fn read(&self) -> Bytes {
+        self.read_range(None).await
+    }
+
+    pub(crate) async fn read_range(&self, range: Option<GetRange>) -> Bytes {
+        let options = GetOptions {
+            range,
+            ..GetOptions::default()
+        };
+        let seen = self.right(self.see(options, Consume::All).await);
+        assert!(
+            matches!(seen.outcome, Outcome::Complete),
+            "{:?}",
+            seen.outcome
+        );
+        seen.body.into()
+    }
+
+    /// The number of the version a whole read gives.
+    pub(crate) async fn read_version(&self) -> u64 {
+        let seen = self.see(GetOptions::default(), Consume::All).await;
+        match self.oracle.judge(&seen, &self.rules) {
+            Ok(Verdict::Read(number)) => number,
+            other => panic!("{other:?}: {:?}", seen.outcome),
+        }
+    }
+
+    pub(crate) fn judge(&self, seen: &Observation) -> Result<Verdict, Violation> {
+        self.oracle.judge(seen, &self.rules)
+    }
+
+    pub(crate) fn stats(&self) -> BucketStats {
+        self.engine.stats().buckets["sim"]
+    }
+
+    /// Soon no load is in progress and no memory held but by blocks.
+    pub(crate) async fn assert_idle(&self) {
+        tokio::time::sleep(SETTLE).await;
+        let stats = self.engine.stats();
+        assert_eq!(stats.pool.flights, 0);
+        assert_eq!(stats.budget.waiting, 0);
+        assert_eq!(
+            stats.budget.used,
+            stats.pool.resident_bytes + stats.budget.idle
+        );
+    }
+}
