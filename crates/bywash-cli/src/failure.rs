@@ -8,6 +8,9 @@ use std::process::ExitCode;
 use object_store::Error as StoreError;
 use object_store::client::{HttpError, HttpErrorKind};
 
+/// In the URL of the request for the credentials of a cloud instance, the client's last resort.
+const METADATA_REQUEST: &str = "/latest/api/token";
+
 /// What a script can do about it; the number is the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -84,13 +87,21 @@ impl Failure {
                 _,
                 "SignatureDoesNotMatch" | "InvalidAccessKeyId" | "ExpiredToken" | "InvalidToken",
             ) => Kind::Denied,
+            _ if text.contains(METADATA_REQUEST) => Kind::Denied,
             _ if is_unreachable(error) => Kind::Unreachable,
             _ => Kind::Failed,
         };
         let reason = s3_reason(&text).unwrap_or(match error {
             StoreError::NotFound { .. } => "it does not exist".to_owned(),
             StoreError::Precondition { .. } => "it changed meanwhile; try again".to_owned(),
-            _ => text,
+            _ if text.contains(METADATA_REQUEST) => {
+                "no credentials: AWS_ACCESS_KEY_ID is not set, and this machine has none of its own"
+                    .to_owned()
+            }
+            _ => match root_cause(error) {
+                Some(cause) if !text.contains(&cause) => format!("{text}: {cause}"),
+                _ => text,
+            },
         });
         let hint = match kind {
             Kind::Denied => {
@@ -117,6 +128,16 @@ impl Failure {
         }
         ExitCode::from(self.kind as u8)
     }
+}
+
+/// The innermost error: the HTTP client keeps to itself, for example, what is wrong with a
+/// certificate.
+fn root_cause(error: &StoreError) -> Option<String> {
+    let mut cause = StdError::source(error)?;
+    while let Some(next) = cause.source() {
+        cause = next;
+    }
+    Some(cause.to_string())
 }
 
 /// Whether no connection to the endpoint could be made.

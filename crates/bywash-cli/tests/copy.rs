@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use common::{Server, bywash, data_dir, stderr, stdout};
+use rustix::process::{Pid, Signal, kill_process};
 
 /// Bytes that no shift or repetition of a part leaves unchanged.
 fn pattern(length: usize) -> Vec<u8> {
@@ -266,6 +267,16 @@ fn failures_have_their_exit_codes() {
         let (found, told) = server.fail(args);
         assert_eq!(found, code, "{args:?}: {told}");
     }
+    let nobody = bywash(&["ls", "s3://first", "--endpoint", "http://bywash.invalid"])
+        .env("AWS_METADATA_ENDPOINT", "http://127.0.0.1:1")
+        .output()
+        .unwrap();
+    assert_eq!(nobody.status.code(), Some(4), "{}", stderr(&nobody));
+    assert!(
+        stderr(&nobody).contains("AWS_ACCESS_KEY_ID is not set"),
+        "{}",
+        stderr(&nobody)
+    );
     let endpoint = server.s3.clone();
     drop(server);
     let gone = bywash(&["ls", "s3://first", "--endpoint", &endpoint])
@@ -277,5 +288,44 @@ fn failures_have_their_exit_codes() {
         "{}{}",
         stdout(&gone),
         stderr(&gone)
+    );
+}
+
+#[test]
+fn an_interrupted_copy_leaves_nothing() {
+    let (home, data) = data_dir(&["first"]);
+    let server = Server::start(&data, &["--memory", "256MiB"]);
+    let file = home.path().join("file");
+    for destination in ["s3://first/half", text(&file)] {
+        let mut cp = server
+            .client(&["cp", "-", destination])
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdin = cp.stdin.take().unwrap();
+        // More than two parts and what a pipe holds: once all is written, a multipart upload runs.
+        stdin.write_all(&pattern(97 << 20)).unwrap();
+        kill_process(Pid::from_child(&cp), Signal::INT).unwrap();
+        let ended = cp.wait_with_output().unwrap();
+        assert_eq!(
+            ended.status.code(),
+            Some(130),
+            "{destination}: {}",
+            stderr(&ended)
+        );
+        drop(stdin);
+    }
+    assert_eq!(server.fail(&["stat", "s3://first/half"]).0, 3);
+    let left: Vec<_> = std::fs::read_dir(home.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    assert_eq!(left, ["data"], "a staged file is left");
+    let uploads = data.join("buckets/first/.bywash/uploads");
+    assert_eq!(
+        std::fs::read_dir(&uploads).unwrap().count(),
+        0,
+        "an upload is left in {}",
+        uploads.display()
     );
 }
