@@ -4,23 +4,29 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use futures::StreamExt;
 use futures::stream::BoxStream;
-use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMultipartOptions,
-    PutOptions, PutPayload, PutResult, Result, UploadPart,
+    CopyMode, CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
+    ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, UploadPart,
 };
 
 use tokio::time::Instant;
 
 use crate::consistency::Consistency;
 use crate::engine::Shared as EngineShared;
+use crate::list;
 use crate::origin::Origin;
 use crate::read::{self, Opens};
-use crate::retry::with_retries;
+use crate::retry::{once, with_retries};
 use crate::stats::Counters;
 use crate::versions::Versions;
+
+/// The most objects deleted by one request, as in the S3 protocol.
+const DELETE_CHUNK: usize = 1000;
+/// Such requests in flight of one stream.
+const DELETES_IN_FLIGHT: usize = 4;
 
 /// Whether a read was answered from memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,7 +92,9 @@ impl Bucket {
             opens: Opens::default(),
             engine,
         };
-        Self { shared: Arc::new(shared) }
+        Self {
+            shared: Arc::new(shared),
+        }
     }
 
     /// The bucket's name.
@@ -108,44 +116,72 @@ impl Bucket {
 
 impl fmt::Display for Bucket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "bywash bucket {} over {}", self.shared.name, self.shared.origin)
+        write!(
+            f,
+            "bywash bucket {} over {}",
+            self.shared.name, self.shared.origin
+        )
     }
 }
 
 #[async_trait]
 impl ObjectStore for Bucket {
-    async fn put_opts(&self, path: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+    async fn put_opts(
+        &self,
+        path: &Path,
+        payload: PutPayload,
+        options: PutOptions,
+    ) -> Result<PutResult> {
         self.shared.counters.request();
         self.put_once(path, payload, options).await
     }
 
-    async fn put_multipart_opts(&self, path: &Path, options: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
+    async fn put_multipart_opts(
+        &self,
+        path: &Path,
+        options: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
         self.shared.counters.request();
         self.shared.counters.origin_request();
         let inner = self.shared.origin.put_multipart_opts(path, options).await?;
-        Ok(Box::new(TrackedUpload { inner, path: path.clone(), bucket: Arc::clone(&self.shared) }))
+        Ok(Box::new(TrackedUpload {
+            inner,
+            path: path.clone(),
+            bucket: Arc::clone(&self.shared),
+        }))
     }
 
     async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
         read::get(&self.shared, path, options).await
     }
 
-    fn delete_stream(&self, paths: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+    fn delete_stream(
+        &self,
+        paths: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
         self.shared.counters.request();
-        let asked = Arc::clone(&self.shared);
-        let answered = Arc::clone(&self.shared);
-        // Also forgotten before the answer: the origin may have done what its answer then loses.
-        let paths = paths.inspect_ok(move |path| asked.deleting(path)).boxed();
-        let deleted = self.shared.origin.delete_stream(paths);
-        deleted.inspect_ok(move |path| answered.versions.written(path)).boxed()
+        let bucket = self.clone();
+        paths
+            .ready_chunks(DELETE_CHUNK)
+            .map(move |paths| {
+                let bucket = bucket.clone();
+                async move { futures::stream::iter(bucket.delete_chunk(paths).await) }
+            })
+            .buffered(DELETES_IN_FLIGHT)
+            .flatten()
+            .boxed()
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.listed(|origin| origin.list(prefix))
+        list::list(&self.shared, prefix, None)
     }
 
-    fn list_with_offset(&self, prefix: Option<&Path>, offset: &Path) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.listed(|origin| origin.list_with_offset(prefix, offset))
+    fn list_with_offset(
+        &self,
+        prefix: Option<&Path>,
+        offset: &Path,
+    ) -> BoxStream<'static, Result<ObjectMeta>> {
+        list::list(&self.shared, prefix, Some(offset))
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
@@ -168,30 +204,17 @@ impl ObjectStore for Bucket {
         self.shared.counters.request();
         let (shared, from) = (Arc::clone(&self.shared), from.clone());
         self.write(to, move |to| async move {
-            shared.counters.origin_request();
-            shared.origin.copy_opts(&from, &to, options).await
+            let policy = shared.engine.retry.with_server_work();
+            let attempt = || {
+                shared.counters.origin_request();
+                shared.origin.copy_opts(&from, &to, options.clone())
+            };
+            match options.mode {
+                CopyMode::Overwrite => with_retries(policy, "copy to", &to, attempt).await,
+                CopyMode::Create => once(policy.stall, "copy to", &to, attempt()).await,
+            }
         })
         .await
-    }
-}
-
-impl Bucket {
-    fn listed(
-        &self,
-        list: impl FnOnce(&dyn Origin) -> BoxStream<'static, Result<ObjectMeta>>,
-    ) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.shared.counters.request();
-        self.shared.counters.origin_request();
-        let shared = Arc::clone(&self.shared);
-        let asked = Instant::now();
-        list(self.shared.origin.as_ref()).inspect_ok(move |meta| shared.versions.listed(asked, meta)).boxed()
-    }
-}
-
-impl Shared {
-    fn deleting(&self, path: &Path) {
-        self.counters.origin_request();
-        self.versions.written(path);
     }
 }
 

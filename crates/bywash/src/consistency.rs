@@ -48,7 +48,9 @@ impl fmt::Display for Consistency {
 
 /// The text is not a consistency setting.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("consistency {0:?} is not understood; write revalidate=1s, ttl=5m or immutable (units ms, s, m, h)")]
+#[error(
+    "consistency {0:?} is not understood; write revalidate=1s, ttl=5m or immutable (units ms, s, m, h)"
+)]
 pub struct ParseConsistencyError(String);
 
 impl FromStr for Consistency {
@@ -66,7 +68,9 @@ impl FromStr for Consistency {
 }
 
 fn parse_duration(text: &str) -> Option<Duration> {
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let number: u64 = number.parse().ok()?;
     let millis = match unit {
@@ -86,7 +90,10 @@ mod tests {
     #[test]
     fn reads_what_it_prints_and_refuses_the_rest() {
         for (text, value) in [
-            ("revalidate=1s", Consistency::Revalidate(Duration::from_secs(1))),
+            (
+                "revalidate=1s",
+                Consistency::Revalidate(Duration::from_secs(1)),
+            ),
             ("ttl=5m", Consistency::Ttl(Duration::from_secs(300))),
             ("ttl=250ms", Consistency::Ttl(Duration::from_millis(250))),
             ("immutable", Consistency::Immutable),
@@ -94,7 +101,16 @@ mod tests {
             assert_eq!(text.parse(), Ok(value));
             assert_eq!(value.to_string().parse(), Ok(value));
         }
-        for bad in ["", "ttl", "ttl=", "ttl=5", "ttl=s", "revalidate=-1s", "forever", "immutable=1s"] {
+        for bad in [
+            "",
+            "ttl",
+            "ttl=",
+            "ttl=5",
+            "ttl=s",
+            "revalidate=-1s",
+            "forever",
+            "immutable=1s",
+        ] {
             assert!(bad.parse::<Consistency>().is_err(), "{bad}");
         }
     }

@@ -103,29 +103,52 @@ impl EngineBuilder {
 
     /// Checks the settings and makes the engine. Creates the root folder if it is missing.
     pub fn build(self) -> Result<Engine, EngineError> {
-        let memory = self.memory.unwrap_or_else(|| available_memory() / DEFAULT_MEMORY_DIVISOR);
-        let invalid = |setting, reason: String| Err(EngineError::InvalidSetting { setting, reason });
+        let memory = self
+            .memory
+            .unwrap_or_else(|| available_memory() / DEFAULT_MEMORY_DIVISOR);
+        let invalid =
+            |setting, reason: String| Err(EngineError::InvalidSetting { setting, reason });
         if !self.block_size.is_power_of_two() || !BLOCK_BYTES.contains(&self.block_size) {
-            return invalid("block_size", format!("{} is not a power of two from 4 KiB to 4 MiB", self.block_size));
+            return invalid(
+                "block_size",
+                format!(
+                    "{} is not a power of two from 4 KiB to 4 MiB",
+                    self.block_size
+                ),
+            );
         }
         let block_size = self.block_size as u64;
         if memory < LEAST_MEMORY_BLOCKS * block_size {
             let least = LEAST_MEMORY_BLOCKS * block_size;
-            return invalid("memory", format!("{memory} bytes are too few: at least {least} are needed"));
+            return invalid(
+                "memory",
+                format!("{memory} bytes are too few: at least {least} are needed"),
+            );
         }
-        let chunk_size = self.chunk_size.unwrap_or_else(|| DEFAULT_CHUNK_BYTES.min(memory / 4));
+        let chunk_size = self
+            .chunk_size
+            .unwrap_or_else(|| DEFAULT_CHUNK_BYTES.min(memory / 4));
         if chunk_size == 0 || chunk_size > memory / 2 {
-            return invalid("chunk_size", format!("{chunk_size} is not between 1 and half of the memory ({memory})"));
+            return invalid(
+                "chunk_size",
+                format!("{chunk_size} is not between 1 and half of the memory ({memory})"),
+            );
         }
         if let Some(root) = &self.root {
-            std::fs::create_dir_all(root)
-                .map_err(|source| EngineError::Io { bucket: root.display().to_string(), source })?;
+            std::fs::create_dir_all(root).map_err(|source| EngineError::Io {
+                bucket: root.display().to_string(),
+                source,
+            })?;
         }
-        let pool = BlockPool::new(PoolConfig::new(memory)).map_err(|error| EngineError::InvalidSetting {
-            setting: "memory",
-            reason: error.to_string(),
+        let pool = BlockPool::new(PoolConfig::new(memory)).map_err(|error| {
+            EngineError::InvalidSetting {
+                setting: "memory",
+                reason: error.to_string(),
+            }
         })?;
-        let shard_size = DEFAULT_SHARD_BYTES.min(memory / AHEAD_MEMORY_DIVISOR).max(block_size);
+        let shard_size = DEFAULT_SHARD_BYTES
+            .min(memory / AHEAD_MEMORY_DIVISOR)
+            .max(block_size);
         let ahead = (SHARDS_AHEAD * DEFAULT_SHARD_BYTES).min(memory / AHEAD_MEMORY_DIVISOR);
         let shared = Shared {
             pool,
@@ -139,7 +162,9 @@ impl EngineBuilder {
             admission_deadline: self.admission_deadline,
             buckets: RwLock::default(),
         };
-        Ok(Engine { shared: Arc::new(shared) })
+        Ok(Engine {
+            shared: Arc::new(shared),
+        })
     }
 }
 
@@ -165,9 +190,18 @@ pub(crate) struct Shared {
 
 impl Shared {
     /// A frame for a block of `length` bytes, waiting in order until the admission deadline.
-    pub(crate) async fn frame(&self, length: usize, operation: &'static str, object: &Path) -> StoreResult<Frame> {
-        let mut frames = self.frames(Share::Download, length, 1, operation, object).await?;
-        Ok(frames.pop().expect("at least the one frame asked for was granted"))
+    pub(crate) async fn frame(
+        &self,
+        length: usize,
+        operation: &'static str,
+        object: &Path,
+    ) -> StoreResult<Frame> {
+        let mut frames = self
+            .frames(Share::Download, length, 1, operation, object)
+            .await?;
+        Ok(frames
+            .pop()
+            .expect("at least the one frame asked for was granted"))
     }
 
     /// `count` frames of `length` bytes each, all or none, waiting in order until the deadline.
@@ -183,12 +217,19 @@ impl Shared {
         let deadline = self.admission_deadline;
         match tokio::time::timeout(deadline, wait).await {
             Ok(Ok(frames)) => Ok(frames),
-            Ok(Err(error @ FrameError::TooLarge { .. })) => {
-                Err(EngineError::InvalidSetting { setting: "memory", reason: error.to_string() }.into())
+            Ok(Err(error @ FrameError::TooLarge { .. })) => Err(EngineError::InvalidSetting {
+                setting: "memory",
+                reason: error.to_string(),
             }
+            .into()),
             Ok(Err(_)) | Err(_) => {
                 let object = object.to_string();
-                Err(EngineError::SlowDown { operation, object, waited_s: deadline.as_secs() }.into())
+                Err(EngineError::SlowDown {
+                    operation,
+                    object,
+                    waited_s: deadline.as_secs(),
+                }
+                .into())
             }
         }
     }
@@ -232,14 +273,24 @@ impl Engine {
     }
 
     /// Makes `origin` the bucket `name`.
-    pub fn mount(&self, name: &str, origin: Arc<dyn Origin>, consistency: Consistency) -> Result<Bucket, EngineError> {
+    pub fn mount(
+        &self,
+        name: &str,
+        origin: Arc<dyn Origin>,
+        consistency: Consistency,
+    ) -> Result<Bucket, EngineError> {
         check_bucket_name(name)?;
         let bucket = Bucket::new(name, origin, consistency, Arc::clone(&self.shared));
         self.insert(bucket, Utc::now(), false)
     }
 
     /// Opens the origin at `url` and makes it the bucket `name`. Sends no request.
-    pub fn mount_url(&self, name: &str, url: &OriginUrl, consistency: Consistency) -> Result<Bucket, EngineError> {
+    pub fn mount_url(
+        &self,
+        name: &str,
+        url: &OriginUrl,
+        consistency: Consistency,
+    ) -> Result<Bucket, EngineError> {
         let origin = url.open().map_err(|source| origin_error(name, source))?;
         self.mount(name, origin, consistency)
     }
@@ -260,14 +311,25 @@ impl Engine {
     /// All buckets, by name.
     #[must_use]
     pub fn buckets(&self) -> Vec<BucketInfo> {
-        if let Some(entries) = self.shared.root.as_ref().and_then(|root| std::fs::read_dir(root).ok()) {
+        if let Some(entries) = self
+            .shared
+            .root
+            .as_ref()
+            .and_then(|root| std::fs::read_dir(root).ok())
+        {
             for entry in entries.flatten() {
                 // Mounts it, if it is a bucket not seen yet.
                 let _ = self.bucket(&entry.file_name().to_string_lossy());
             }
         }
         let buckets = self.shared.buckets.read();
-        buckets.iter().map(|(name, mounted)| BucketInfo { name: name.clone(), created: mounted.created }).collect()
+        buckets
+            .iter()
+            .map(|(name, mounted)| BucketInfo {
+                name: name.clone(),
+                created: mounted.created,
+            })
+            .collect()
     }
 
     /// Creates a bucket under the root folder.
@@ -276,21 +338,35 @@ impl Engine {
         if self.bucket(name).is_some() {
             return Err(EngineError::BucketExists(name.to_owned()));
         }
-        let root = self.shared.root.as_ref().ok_or_else(|| EngineError::NoRoot(name.to_owned()))?;
+        let root = self
+            .shared
+            .root
+            .as_ref()
+            .ok_or_else(|| EngineError::NoRoot(name.to_owned()))?;
         let folder = root.join(name);
         match std::fs::create_dir(&folder) {
             Ok(()) => self.mount_folder(name, &folder),
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
                 Err(EngineError::BucketExists(name.to_owned()))
             }
-            Err(source) => Err(EngineError::Io { bucket: name.to_owned(), source }),
+            Err(source) => Err(EngineError::Io {
+                bucket: name.to_owned(),
+                source,
+            }),
         }
     }
 
     /// Deletes an empty bucket of the root folder.
     pub async fn delete_bucket(&self, name: &str) -> Result<(), EngineError> {
-        let bucket = self.bucket(name).ok_or_else(|| EngineError::NoSuchBucket(name.to_owned()))?;
-        let in_root = self.shared.buckets.read().get(name).is_some_and(|mounted| mounted.in_root);
+        let bucket = self
+            .bucket(name)
+            .ok_or_else(|| EngineError::NoSuchBucket(name.to_owned()))?;
+        let in_root = self
+            .shared
+            .buckets
+            .read()
+            .get(name)
+            .is_some_and(|mounted| mounted.in_root);
         let root = self.shared.root.as_ref().filter(|_| in_root);
         let root = root.ok_or_else(|| EngineError::NoRoot(name.to_owned()))?;
         match bucket.list(None).next().await {
@@ -298,7 +374,10 @@ impl Engine {
             Some(Ok(_)) => return Err(EngineError::BucketNotEmpty(name.to_owned())),
             Some(Err(source)) => return Err(origin_error(name, source)),
         }
-        let io = |source| EngineError::Io { bucket: name.to_owned(), source };
+        let io = |source| EngineError::Io {
+            bucket: name.to_owned(),
+            source,
+        };
         let folder = root.join(name);
         remove_empty_bucket(&folder).map_err(io)?;
         self.shared.buckets.write().remove(name);
@@ -309,7 +388,9 @@ impl Engine {
     #[must_use]
     pub fn stats(&self) -> Stats {
         let buckets = self.shared.buckets.read();
-        let buckets = buckets.iter().map(|(name, mounted)| (name.clone(), mounted.bucket.shared().counters.snapshot()));
+        let buckets = buckets
+            .iter()
+            .map(|(name, mounted)| (name.clone(), mounted.bucket.shared().counters.snapshot()));
         let pool = self.shared.pool.stats();
         let budget = self.shared.pool.budget();
         Stats {
@@ -331,7 +412,12 @@ impl Engine {
 
     fn mount_folder(&self, name: &str, folder: &FsPath) -> Result<Bucket, EngineError> {
         let store = FolderStore::open(folder).map_err(|source| origin_error(name, source))?;
-        let bucket = Bucket::new(name, Arc::new(store), Consistency::default(), Arc::clone(&self.shared));
+        let bucket = Bucket::new(
+            name,
+            Arc::new(store),
+            Consistency::default(),
+            Arc::clone(&self.shared),
+        );
         let metadata = std::fs::metadata(folder);
         let created = metadata.and_then(|data| data.created().or_else(|_| data.modified()));
         let created = created.map_or_else(|_| Utc::now(), DateTime::<Utc>::from);
@@ -339,19 +425,34 @@ impl Engine {
             // Another thread mounted the same folder in between: its handle is as good.
             Err(EngineError::BucketExists(_)) => {
                 let buckets = self.shared.buckets.read();
-                buckets.get(name).map(|mounted| mounted.bucket.clone()).ok_or_else(|| EngineError::NoSuchBucket(name.to_owned()))
+                buckets
+                    .get(name)
+                    .map(|mounted| mounted.bucket.clone())
+                    .ok_or_else(|| EngineError::NoSuchBucket(name.to_owned()))
             }
             other => other,
         }
     }
 
-    fn insert(&self, bucket: Bucket, created: DateTime<Utc>, in_root: bool) -> Result<Bucket, EngineError> {
+    fn insert(
+        &self,
+        bucket: Bucket,
+        created: DateTime<Utc>,
+        in_root: bool,
+    ) -> Result<Bucket, EngineError> {
         let mut buckets = self.shared.buckets.write();
         let name = bucket.name().to_owned();
         if buckets.contains_key(&name) {
             return Err(EngineError::BucketExists(name));
         }
-        buckets.insert(name, Mounted { bucket: bucket.clone(), created, in_root });
+        buckets.insert(
+            name,
+            Mounted {
+                bucket: bucket.clone(),
+                created,
+                in_root,
+            },
+        );
         Ok(bucket)
     }
 }
@@ -369,15 +470,26 @@ fn remove_empty_bucket(folder: &FsPath) -> std::io::Result<()> {
 }
 
 fn origin_error(bucket: &str, source: object_store::Error) -> EngineError {
-    EngineError::Origin { bucket: bucket.to_owned(), source: Box::new(source) }
+    EngineError::Origin {
+        bucket: bucket.to_owned(),
+        source: Box::new(source),
+    }
 }
 
 fn check_bucket_name(name: &str) -> Result<(), EngineError> {
-    let bad = |reason| Err(EngineError::InvalidBucketName { name: name.to_owned(), reason });
+    let bad = |reason| {
+        Err(EngineError::InvalidBucketName {
+            name: name.to_owned(),
+            reason,
+        })
+    };
     if !BUCKET_NAME_BYTES.contains(&name.len()) {
         return bad("a name has 3 to 63 characters");
     }
-    if !name.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'.' || c == b'-') {
+    if !name
+        .bytes()
+        .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'.' || c == b'-')
+    {
         return bad("only lower-case letters, digits, '.' and '-' are allowed");
     }
     let edge = |c: Option<u8>| c.is_some_and(|c| c.is_ascii_alphanumeric());
@@ -397,7 +509,18 @@ mod tests {
         for good in ["abc", "a-b.c", "0ab", &"a".repeat(63)] {
             assert!(check_bucket_name(good).is_ok(), "{good}");
         }
-        for bad in ["", "ab", "Abc", "a_b", "-ab", "ab.", "a..b", "../x", "a/b", &"a".repeat(64)] {
+        for bad in [
+            "",
+            "ab",
+            "Abc",
+            "a_b",
+            "-ab",
+            "ab.",
+            "a..b",
+            "../x",
+            "a/b",
+            &"a".repeat(64),
+        ] {
             assert!(check_bucket_name(bad).is_err(), "{bad}");
         }
     }

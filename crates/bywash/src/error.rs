@@ -12,7 +12,9 @@ use object_store::Error as StoreError;
 #[non_exhaustive]
 pub enum EngineError {
     /// Not enough memory was free before the admission deadline. Try again later.
-    #[error("{operation} {object}: no memory within the admission deadline of {waited_s} s; try again, or raise the memory limit")]
+    #[error(
+        "{operation} {object}: no memory within the admission deadline of {waited_s} s; try again, or raise the memory limit"
+    )]
     SlowDown {
         /// What was being done.
         operation: &'static str,
@@ -46,7 +48,9 @@ pub enum EngineError {
         detail: String,
     },
     /// A body was longer or shorter than announced. Nothing was stored.
-    #[error("write {object}: the body has {got} bytes, {expected} were announced; nothing was stored")]
+    #[error(
+        "write {object}: the body has {got} bytes, {expected} were announced; nothing was stored"
+    )]
     LengthMismatch {
         /// The object.
         object: String,
@@ -56,7 +60,9 @@ pub enum EngineError {
         got: u64,
     },
     /// The body has more parts than an upload may have.
-    #[error("write {object}: the body needs more than {limit_parts} parts; announce its length, or raise the chunk size")]
+    #[error(
+        "write {object}: the body needs more than {limit_parts} parts; announce its length, or raise the chunk size"
+    )]
     TooManyParts {
         /// The object.
         object: String,
@@ -64,7 +70,9 @@ pub enum EngineError {
         limit_parts: u16,
     },
     /// A part named at completion was not uploaded, or was replaced since. Nothing was stored.
-    #[error("complete upload of {object}: part {number} is unknown or was replaced; upload it again")]
+    #[error(
+        "complete upload of {object}: part {number} is unknown or was replaced; upload it again"
+    )]
     InvalidPart {
         /// The object.
         object: String,

@@ -11,7 +11,9 @@ const UNKNOWN_MEMORY_BYTES: u64 = 1 << 30;
 /// for a few file reads.
 #[must_use]
 pub fn available_memory() -> u64 {
-    let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| meminfo_total(&text));
+    let machine = fs::read_to_string("/proc/meminfo")
+        .ok()
+        .and_then(|text| meminfo_total(&text));
     let group = cgroup_limit();
     match (machine, group) {
         (Some(machine), Some(group)) => machine.min(group),
@@ -21,7 +23,9 @@ pub fn available_memory() -> u64 {
 }
 
 fn meminfo_total(text: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kib * 1024)
 }
@@ -29,7 +33,9 @@ fn meminfo_total(text: &str) -> Option<u64> {
 fn cgroup_limit() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     let files = groups.lines().flat_map(limit_files);
-    files.filter_map(|file| fs::read_to_string(file).ok()?.trim().parse().ok()).min()
+    files
+        .filter_map(|file| fs::read_to_string(file).ok()?.trim().parse().ok())
+        .min()
 }
 
 /// The files that may hold a limit for one line of `/proc/self/cgroup`.
@@ -62,15 +68,25 @@ mod tests {
 
     #[test]
     fn reads_the_machine_and_each_level_of_the_group() {
-        assert_eq!(meminfo_total("MemTotal:       2048 kB\nMemFree: 1 kB\n"), Some(2 << 20));
+        assert_eq!(
+            meminfo_total("MemTotal:       2048 kB\nMemFree: 1 kB\n"),
+            Some(2 << 20)
+        );
         assert_eq!(meminfo_total("nothing"), None);
         assert_eq!(
             limit_files("0::/a/b"),
-            ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/a/memory.max", "/sys/fs/cgroup/a/b/memory.max"]
+            [
+                "/sys/fs/cgroup/memory.max",
+                "/sys/fs/cgroup/a/memory.max",
+                "/sys/fs/cgroup/a/b/memory.max"
+            ]
         );
         assert_eq!(
             limit_files("5:cpu,memory:/x"),
-            ["/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/x/memory.limit_in_bytes"]
+            [
+                "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+                "/sys/fs/cgroup/memory/x/memory.limit_in_bytes"
+            ]
         );
         assert!(limit_files("3:cpu:/x").is_empty());
         assert!(available_memory() >= 64 << 20);

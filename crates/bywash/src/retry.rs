@@ -24,6 +24,20 @@ pub struct RetryPolicy {
     pub stall: Duration,
 }
 
+/// How much longer an origin may work on a request that moves data within it (a copy, the
+/// completion of an upload): minutes for the largest objects, in which it may say nothing.
+const SERVER_WORK: Duration = Duration::from_secs(600);
+
+impl RetryPolicy {
+    /// For requests that keep the origin at work.
+    pub(crate) fn with_server_work(self) -> Self {
+        Self {
+            stall: self.stall + SERVER_WORK,
+            ..self
+        }
+    }
+}
+
 impl Default for RetryPolicy {
     fn default() -> Self {
         Self {
@@ -45,7 +59,11 @@ pub(crate) struct Retries {
 
 impl Retries {
     pub(crate) fn new(policy: RetryPolicy) -> Self {
-        Self { policy, since_progress: Instant::now(), pause: policy.first_pause }
+        Self {
+            policy,
+            since_progress: Instant::now(),
+            pause: policy.first_pause,
+        }
     }
 
     /// Bytes came: the deadline and the pauses start anew.
@@ -67,10 +85,12 @@ impl Retries {
     }
 }
 
-/// Whether the same request may succeed later. Everything object_store names precisely is final.
+/// Whether the same request may succeed later. Everything object_store names precisely is final;
+/// a wrong or short answer may be right the next time.
 pub(crate) fn is_transient(error: &Error) -> bool {
-    match error {
-        Error::Generic { .. } => !is_out_of_range(error) && EngineError::find(error).is_none(),
+    match (error, EngineError::find(error)) {
+        (_, Some(EngineError::BadAnswer { .. })) => true,
+        (Error::Generic { .. }, None) => !is_out_of_range(error),
         _ => false,
     }
 }
@@ -81,7 +101,9 @@ pub(crate) fn is_transient(error: &Error) -> bool {
 /// the message of its own range check. Callers confirm by asking for the length.
 pub(crate) fn is_out_of_range(error: &Error) -> bool {
     let text = error.to_string();
-    text.contains("416 Range Not Satisfiable") || text.contains("InvalidRange") || text.contains("Wanted range starting at")
+    text.contains("416 Range Not Satisfiable")
+        || text.contains("InvalidRange")
+        || text.contains("Wanted range starting at")
 }
 
 /// Runs `attempt` until it succeeds, fails for good, or the deadline passes.
@@ -111,13 +133,42 @@ where
     }
 }
 
+/// Runs an operation that must not run twice, for at most `limit`.
+pub(crate) async fn once<T>(
+    limit: Duration,
+    operation: &'static str,
+    object: &Path,
+    attempt: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    let answer = tokio::time::timeout(limit, attempt).await;
+    answer.unwrap_or_else(|_| {
+        let text = format!("no answer for {} ms", limit.as_millis());
+        Err(unavailable(
+            operation,
+            object,
+            Error::Generic {
+                store: "Bywash",
+                source: text.into(),
+            },
+        ))
+    })
+}
+
 /// The error for a request that showed no sign of life.
 pub(crate) fn stalled(policy: RetryPolicy) -> Error {
     let text = format!("no sign of life for {} ms", policy.stall.as_millis());
-    Error::Generic { store: "Bywash", source: text.into() }
+    Error::Generic {
+        store: "Bywash",
+        source: text.into(),
+    }
 }
 
 /// The error for an origin that kept failing.
 pub(crate) fn unavailable(operation: &'static str, object: &Path, source: Error) -> Error {
-    EngineError::OriginUnavailable { operation, object: object.to_string(), source: Box::new(source) }.into()
+    EngineError::OriginUnavailable {
+        operation,
+        object: object.to_string(),
+        source: Box::new(source),
+    }
+    .into()
 }

@@ -67,7 +67,12 @@ pub(crate) struct Version {
 impl Version {
     fn new(meta: ObjectMeta, attributes: Attributes) -> Self {
         let validator = Validator::of(&meta);
-        Self { id: NEXT_ID.fetch_add(1, Relaxed), meta, attributes, validator }
+        Self {
+            id: NEXT_ID.fetch_add(1, Relaxed),
+            meta,
+            attributes,
+            validator,
+        }
     }
 
     /// Whether blocks of this version may be kept.
@@ -98,14 +103,19 @@ impl Version {
     pub(crate) fn label(&self) -> String {
         match (&self.meta.e_tag, &self.validator) {
             (Some(tag), _) => tag.clone(),
-            (None, Validator::Modified(date)) => format!("{}-{}", date.timestamp_millis(), self.meta.size),
+            (None, Validator::Modified(date)) => {
+                format!("{}-{}", date.timestamp_millis(), self.meta.size)
+            }
             (None, _) => "unknown".to_owned(),
         }
     }
 
     /// The pool's key of block `block`.
     pub(crate) fn key(&self, block: u32) -> BlockKey {
-        BlockKey { object: self.id, block }
+        BlockKey {
+            object: self.id,
+            block,
+        }
     }
 
     /// The number of blocks of `block_size` bytes.
@@ -146,7 +156,9 @@ pub(crate) struct Versions {
 
 impl std::fmt::Debug for Versions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Versions").field("known", &self.known.len()).finish_non_exhaustive()
+        f.debug_struct("Versions")
+            .field("known", &self.known.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -168,11 +180,18 @@ impl Versions {
 
     /// To be called before asking the origin about `path`.
     pub(crate) fn asking(&self, path: &Path) -> Asked {
-        Asked { at: Instant::now(), writes: *self.lock_of(path).lock() }
+        Asked {
+            at: Instant::now(),
+            writes: *self.lock_of(path).lock(),
+        }
     }
 
     /// The version last known, and whether it was confirmed within `max_age` (`None`: any age).
-    pub(crate) fn get(&self, path: &Path, max_age: Option<Duration>) -> Option<(Arc<Version>, bool)> {
+    pub(crate) fn get(
+        &self,
+        path: &Path,
+        max_age: Option<Duration>,
+    ) -> Option<(Arc<Version>, bool)> {
         let known = self.known.pin();
         let found = known.get(path)?;
         let fresh = max_age.is_none_or(|age| found.confirmed.elapsed() <= age);
@@ -181,16 +200,28 @@ impl Versions {
 
     /// Takes in an answer of the origin and returns the version it describes: the one already
     /// known if it is the same, so that its blocks stay in use.
-    pub(crate) fn learn(&self, asked: Asked, meta: ObjectMeta, attributes: Attributes) -> Arc<Version> {
+    pub(crate) fn learn(
+        &self,
+        asked: Asked,
+        meta: ObjectMeta,
+        attributes: Attributes,
+    ) -> Arc<Version> {
         let writes = self.lock_of(&meta.location).lock();
         let known = self.known.pin();
-        let old = known.get(&meta.location).map(|found| Arc::clone(&found.version));
+        let old = known
+            .get(&meta.location)
+            .map(|found| Arc::clone(&found.version));
         let path = meta.location.clone();
         let version = match &old {
             Some(old) if old.is(&meta) && old.attributes == attributes => Arc::clone(old),
             Some(old) if old.is(&meta) => {
                 // Same bytes, new headers: the blocks stay valid, so the id does too.
-                Arc::new(Version { id: old.id, validator: old.validator.clone(), meta, attributes })
+                Arc::new(Version {
+                    id: old.id,
+                    validator: old.validator.clone(),
+                    meta,
+                    attributes,
+                })
             }
             _ => Arc::new(Version::new(meta, attributes)),
         };
@@ -198,7 +229,13 @@ impl Versions {
             if known.len() >= KNOWN_OBJECTS_LIMIT {
                 self.make_room();
             }
-            known.insert(path, Known { version: Arc::clone(&version), confirmed: asked.at });
+            known.insert(
+                path,
+                Known {
+                    version: Arc::clone(&version),
+                    confirmed: asked.at,
+                },
+            );
         }
         version
     }
@@ -215,7 +252,13 @@ impl Versions {
             Some(found) if found.confirmed >= asked_at => {}
             Some(found) if found.version.is(meta) => {
                 let version = Arc::clone(&found.version);
-                known.insert(meta.location.clone(), Known { version, confirmed: asked_at });
+                known.insert(
+                    meta.location.clone(),
+                    Known {
+                        version,
+                        confirmed: asked_at,
+                    },
+                );
             }
             _ => {
                 known.remove(&meta.location);
@@ -246,7 +289,10 @@ impl Versions {
     pub(crate) fn forget(&self, version: &Version) {
         let _writes = self.lock_of(&version.meta.location).lock();
         let known = self.known.pin();
-        if known.get(&version.meta.location).is_some_and(|found| found.version.id == version.id) {
+        if known
+            .get(&version.meta.location)
+            .is_some_and(|found| found.version.id == version.id)
+        {
             known.remove(&version.meta.location);
         }
         for block in 0..version.blocks(self.block_size).min(ERASE_LIMIT_BLOCKS) {

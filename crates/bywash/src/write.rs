@@ -9,13 +9,15 @@ use bywash_mem::{Frame, Share};
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{
-    Attributes, Error, ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    Attributes, Error, ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload,
+    PutResult, Result,
 };
 
 use crate::bucket::Bucket;
 use crate::error::EngineError;
 use crate::origin::{PartBody, UploadedPart, body_length_error};
-use crate::retry::with_retries;
+use crate::progress::watched;
+use crate::retry::{is_transient, once, stalled, unavailable, with_retries};
 
 /// The most parts an upload may have, as in the S3 protocol.
 const PARTS_LIMIT: u16 = 10_000;
@@ -57,9 +59,13 @@ struct AbortOnDrop(Option<(Bucket, Path, String)>);
 
 impl Drop for AbortOnDrop {
     fn drop(&mut self) {
-        let Some((bucket, path, upload)) = self.0.take() else { return };
+        let Some((bucket, path, upload)) = self.0.take() else {
+            return;
+        };
         // Without a runtime (it is shutting down) the parts stay, seen by nobody.
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            return;
+        };
         runtime.spawn(async move {
             if let Err(error) = bucket.drop_upload(&path, &upload).await {
                 tracing::warn!(object = %path, upload, %error, "abort of an unfinished upload failed");
@@ -105,7 +111,8 @@ impl Source {
 
     /// The most bytes still to come, as far as announced.
     fn expected(&self, most: u64) -> u64 {
-        self.announced.map_or(most, |announced| (announced - self.taken).min(most))
+        self.announced
+            .map_or(most, |announced| (announced - self.taken).min(most))
     }
 
     /// Whether the body keeps to the announced length so far. `last`: it has ended.
@@ -126,9 +133,19 @@ impl Bucket {
     /// A body of at most one chunk is one atomic put. A longer one becomes an upload in parts,
     /// completed only when the stream ended without an error and with the announced length;
     /// otherwise it is aborted and the error is returned. Nothing half-written is ever visible.
-    pub async fn put_stream(&self, path: &Path, options: PutStreamOptions, body: PartBody) -> Result<PutResult> {
+    pub async fn put_stream(
+        &self,
+        path: &Path,
+        options: PutStreamOptions,
+        body: PartBody,
+    ) -> Result<PutResult> {
         self.shared().counters.request();
-        let mut source = Source { body, rest: Bytes::new(), announced: options.length, taken: 0 };
+        let mut source = Source {
+            body,
+            rest: Bytes::new(),
+            announced: options.length,
+            taken: 0,
+        };
         let chunk = self.read_chunk(path, &mut source).await?;
         if !chunk.last {
             return self.put_in_parts(path, options, chunk, source).await;
@@ -139,8 +156,13 @@ impl Bucket {
                 attributes.insert(name.clone(), value.clone());
             }
         }
-        let put = PutOptions { mode: options.mode, attributes, ..PutOptions::default() };
-        self.put_once(path, PutPayload::from_iter(chunk.pieces), put).await
+        let put = PutOptions {
+            mode: options.mode,
+            attributes,
+            ..PutOptions::default()
+        };
+        self.put_once(path, PutPayload::from_iter(chunk.pieces), put)
+            .await
     }
 
     async fn put_in_parts(
@@ -150,12 +172,17 @@ impl Bucket {
         first: Chunk,
         source: Source,
     ) -> Result<PutResult> {
-        let create = PutMultipartOptions { attributes: options.attributes, ..PutMultipartOptions::default() };
+        let create = PutMultipartOptions {
+            attributes: options.attributes,
+            ..PutMultipartOptions::default()
+        };
         let upload = self.begin_upload(path, create).await?;
         // Aborted when this fails, and when it is dropped because the caller left.
         let mut abort = AbortOnDrop(Some((self.clone(), path.clone(), upload.clone())));
         let parts = self.put_parts(path, &upload, first, source).await?;
-        let result = self.finish_upload(path, &upload, &parts, options.mode).await?;
+        let result = self
+            .finish_upload(path, &upload, &parts, options.mode)
+            .await?;
         abort.0 = None;
         Ok(result)
     }
@@ -172,11 +199,17 @@ impl Bucket {
         loop {
             let number = parts.len() as u16 + 1;
             if number > PARTS_LIMIT {
-                return Err(EngineError::TooManyParts { object: path.to_string(), limit_parts: PARTS_LIMIT }.into());
+                return Err(EngineError::TooManyParts {
+                    object: path.to_string(),
+                    limit_parts: PARTS_LIMIT,
+                }
+                .into());
             }
             let last = chunk.last;
             let pieces = futures::stream::iter(chunk.pieces.into_iter().map(Ok)).boxed();
-            let e_tag = self.send_part(path, upload, number, chunk.length, pieces).await?;
+            let e_tag = self
+                .send_part(path, upload, number, chunk.length, pieces)
+                .await?;
             parts.push(UploadedPart { number, e_tag });
             if last {
                 return Ok(parts);
@@ -193,9 +226,17 @@ impl Bucket {
         let count = expected.div_ceil(frame_size as u64) as usize;
         let mut frames = match count {
             0 => Vec::new(),
-            count => engine.frames(Share::Upload, frame_size, count, "write", path).await?,
+            count => {
+                engine
+                    .frames(Share::Upload, frame_size, count, "write", path)
+                    .await?
+            }
         };
-        let mut chunk = Chunk { pieces: Vec::new(), length: 0, last: false };
+        let mut chunk = Chunk {
+            pieces: Vec::new(),
+            length: 0,
+            last: false,
+        };
         while let Some(frame) = frames.pop() {
             let room = (expected - chunk.length).min(frame.capacity() as u64) as usize;
             let piece = fill(frame, room, source).await?;
@@ -213,20 +254,30 @@ impl Bucket {
         Ok(chunk)
     }
 
-    pub(crate) async fn put_once(&self, path: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+    pub(crate) async fn put_once(
+        &self,
+        path: &Path,
+        payload: PutPayload,
+        options: PutOptions,
+    ) -> Result<PutResult> {
         let shared = Arc::clone(self.shared());
         self.write(path, move |path| async move {
             let mut policy = shared.engine.retry;
-            policy.stall += Duration::from_secs(payload.content_length() as u64 / SLOWEST_PUT_BYTES_PER_S);
+            policy.stall +=
+                Duration::from_secs(payload.content_length() as u64 / SLOWEST_PUT_BYTES_PER_S);
             let attempt = || {
                 shared.counters.origin_request();
-                shared.origin.put_opts(&path, payload.clone(), options.clone())
+                shared
+                    .origin
+                    .put_opts(&path, payload.clone(), options.clone())
             };
             // A conditional put must not run twice: had the first one succeeded and only its
             // answer been lost, the second would be refused and look like a failure.
             match options.mode {
                 PutMode::Overwrite => with_retries(policy, "write", &path, attempt).await,
-                PutMode::Create | PutMode::Update(_) => attempt().await,
+                PutMode::Create | PutMode::Update(_) => {
+                    once(policy.stall, "write", &path, attempt()).await
+                }
             }
         })
         .await
@@ -289,14 +340,89 @@ impl Bucket {
         self.drop_upload(path, upload).await
     }
 
-    async fn begin_upload(&self, path: &Path, options: PutMultipartOptions) -> Result<String> {
-        self.shared().counters.origin_request();
-        self.shared().origin.create_upload(path, options).await
+    /// Deletes up to [`crate::bucket`]'s chunk of objects with one request of the origin; what
+    /// fails for a reason that may pass is deleted again one by one.
+    pub(crate) async fn delete_chunk(self, paths: Vec<Result<Path>>) -> Vec<Result<Path>> {
+        let mut results = Vec::with_capacity(paths.len());
+        let mut asked = Vec::with_capacity(paths.len());
+        for path in paths {
+            match path {
+                Ok(path) => asked.push(path),
+                error => results.push(error),
+            }
+        }
+        let answers = self.delete_once(asked.clone()).await;
+        for (path, answer) in asked.into_iter().zip(answers) {
+            results.push(match answer {
+                Err(error) if is_transient(&error) => self.delete_with_retries(path).await,
+                answer => answer,
+            });
+        }
+        results
     }
 
-    async fn send_part(&self, path: &Path, upload: &str, number: u16, length: u64, body: PartBody) -> Result<String> {
-        self.shared().counters.origin_request();
-        self.shared().origin.put_part(path, upload, number, length, body).await
+    async fn delete_with_retries(&self, path: Path) -> Result<Path> {
+        with_retries(self.shared().engine.retry, "delete", &path, async || {
+            let mut answers = self.delete_once(vec![path.clone()]).await;
+            answers.pop().unwrap_or_else(|| Ok(path.clone()))
+        })
+        .await
+    }
+
+    /// One request; as many answers as paths, in their order.
+    async fn delete_once(&self, paths: Vec<Path>) -> Vec<Result<Path>> {
+        let shared = Arc::clone(self.shared());
+        let stall = shared.engine.retry.stall;
+        let count = paths.len();
+        let task = tokio::spawn(async move {
+            shared.counters.origin_request();
+            let asked = futures::stream::iter(paths.clone().into_iter().map(Ok)).boxed();
+            let mut answers = shared.origin.delete_stream(asked);
+            let mut results = Vec::with_capacity(count);
+            while results.len() < count {
+                match tokio::time::timeout(stall, answers.next()).await {
+                    Ok(Some(answer)) => results.push(answer),
+                    // A failed request may answer once for all; the rest is unknown, so not done.
+                    Ok(None) => results.push(Err(missing_answer())),
+                    Err(_) => results.push(Err(stalled(shared.engine.retry))),
+                }
+            }
+            for path in &paths {
+                shared.versions.written(path);
+            }
+            results
+        });
+        task.await.unwrap_or_default()
+    }
+
+    async fn begin_upload(&self, path: &Path, options: PutMultipartOptions) -> Result<String> {
+        with_retries(self.shared().engine.retry, "begin upload of", path, || {
+            self.shared().counters.origin_request();
+            self.shared().origin.create_upload(path, options.clone())
+        })
+        .await
+    }
+
+    async fn send_part(
+        &self,
+        path: &Path,
+        upload: &str,
+        number: u16,
+        length: u64,
+        body: PartBody,
+    ) -> Result<String> {
+        let shared = self.shared();
+        shared.counters.origin_request();
+        let (body, progress) = watched(body);
+        let sending = shared.origin.put_part(path, upload, number, length, body);
+        let result = progress.guard(shared.engine.retry.stall, sending).await;
+        result.unwrap_or_else(|| {
+            Err(unavailable(
+                "write part of",
+                path,
+                stalled(shared.engine.retry),
+            ))
+        })
     }
 
     async fn finish_upload(
@@ -309,15 +435,32 @@ impl Bucket {
         let shared = Arc::clone(self.shared());
         let (upload, parts) = (upload.to_owned(), parts.to_owned());
         self.write(path, move |path| async move {
+            let limit = shared.engine.retry.with_server_work().stall;
             shared.counters.origin_request();
-            shared.origin.complete_upload(&path, &upload, &parts, mode).await
+            once(
+                limit,
+                "complete upload of",
+                &path,
+                shared.origin.complete_upload(&path, &upload, &parts, mode),
+            )
+            .await
         })
         .await
     }
 
     async fn drop_upload(&self, path: &Path, upload: &str) -> Result<()> {
-        self.shared().counters.origin_request();
-        self.shared().origin.abort_upload(path, upload).await
+        with_retries(self.shared().engine.retry, "abort upload of", path, || {
+            self.shared().counters.origin_request();
+            self.shared().origin.abort_upload(path, upload)
+        })
+        .await
+    }
+}
+
+fn missing_answer() -> Error {
+    Error::Generic {
+        store: "Bywash",
+        source: "the origin did not say what became of a delete".into(),
     }
 }
 

@@ -14,12 +14,18 @@ use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt};
 const BLOCK: usize = 64 << 10;
 
 fn engine() -> Engine {
-    Engine::builder().memory(16 << 20).block_size(BLOCK).build().unwrap()
+    Engine::builder()
+        .memory(16 << 20)
+        .block_size(BLOCK)
+        .build()
+        .unwrap()
 }
 
 fn bucket_over(engine: &Engine, consistency: Consistency) -> (MemoryStore, Bucket) {
     let origin = MemoryStore::new();
-    let bucket = engine.mount("test", Arc::new(origin.clone()), consistency).unwrap();
+    let bucket = engine
+        .mount("test", Arc::new(origin.clone()), consistency)
+        .unwrap();
     (origin, bucket)
 }
 
@@ -47,14 +53,25 @@ async fn the_second_read_comes_from_memory() {
         origin.put(&path, data.clone().into()).await.unwrap();
         bucket.put(&path, data.clone().into()).await.unwrap();
         let before = stats(&engine);
-        assert_eq!(bucket.get(&path).await.unwrap().bytes().await.unwrap(), data, "cold, {length}");
+        assert_eq!(
+            bucket.get(&path).await.unwrap().bytes().await.unwrap(),
+            data,
+            "cold, {length}"
+        );
         let cold = stats(&engine);
-        assert_eq!(cold.origin_bytes - before.origin_bytes, length as u64, "{length}");
+        assert_eq!(
+            cold.origin_bytes - before.origin_bytes,
+            length as u64,
+            "{length}"
+        );
         let (outcome, warm) = outcome_of(&bucket, &path, GetOptions::default()).await;
         assert_eq!(warm, data, "warm, {length}");
         assert_eq!(outcome, CacheOutcome::Hit, "{length}");
         let after = stats(&engine);
-        assert_eq!(after.origin_data_requests, cold.origin_data_requests, "{length}");
+        assert_eq!(
+            after.origin_data_requests, cold.origin_data_requests,
+            "{length}"
+        );
         assert_eq!(after.origin_requests, cold.origin_requests, "{length}");
         let blocks = length.div_ceil(BLOCK) as u64;
         assert_eq!(after.hits - cold.hits, blocks);
@@ -77,13 +94,22 @@ async fn a_cold_read_of_an_unknown_object_costs_one_request() {
         let path = Path::from(name);
         origin.put(&path, data.clone().into()).await.unwrap();
         let before = stats(&engine);
-        let options = GetOptions { range: range.clone(), ..GetOptions::default() };
+        let options = GetOptions {
+            range: range.clone(),
+            ..GetOptions::default()
+        };
         let result = bucket.get_opts(&path, options).await.unwrap();
-        let expected = range.map_or(0..data.len() as u64, |range| range.as_range(data.len() as u64).unwrap());
+        let expected = range.map_or(0..data.len() as u64, |range| {
+            range.as_range(data.len() as u64).unwrap()
+        });
         assert_eq!(result.range, expected);
         let expected = data.slice(expected.start as usize..expected.end as usize);
         assert_eq!(result.bytes().await.unwrap(), expected, "{name}");
-        assert_eq!(stats(&engine).origin_requests - before.origin_requests, 1, "{name}");
+        assert_eq!(
+            stats(&engine).origin_requests - before.origin_requests,
+            1,
+            "{name}"
+        );
     }
 }
 
@@ -93,20 +119,35 @@ async fn a_write_shows_at_once_and_a_stale_version_is_asked_for_once() {
     let (origin, bucket) = bucket_over(&engine, Consistency::Revalidate(Duration::from_millis(0)));
     let path = Path::from("a");
     bucket.put(&path, "one".into()).await.unwrap();
-    assert_eq!(bucket.get(&path).await.unwrap().bytes().await.unwrap(), "one");
+    assert_eq!(
+        bucket.get(&path).await.unwrap().bytes().await.unwrap(),
+        "one"
+    );
     bucket.put(&path, "two".into()).await.unwrap();
-    assert_eq!(bucket.get(&path).await.unwrap().bytes().await.unwrap(), "two");
+    assert_eq!(
+        bucket.get(&path).await.unwrap().bytes().await.unwrap(),
+        "two"
+    );
     // Behind the bucket's back: seen as soon as the version is asked for again.
     origin.put(&path, "three".into()).await.unwrap();
-    assert_eq!(bucket.get(&path).await.unwrap().bytes().await.unwrap(), "three");
+    assert_eq!(
+        bucket.get(&path).await.unwrap().bytes().await.unwrap(),
+        "three"
+    );
     // Unchanged: one HEAD, no data.
     let before = stats(&engine);
-    assert_eq!(bucket.get(&path).await.unwrap().bytes().await.unwrap(), "three");
+    assert_eq!(
+        bucket.get(&path).await.unwrap().bytes().await.unwrap(),
+        "three"
+    );
     let after = stats(&engine);
     assert_eq!(after.origin_requests - before.origin_requests, 1);
     assert_eq!(after.origin_data_requests, before.origin_data_requests);
     bucket.delete(&path).await.unwrap();
-    assert!(matches!(bucket.get(&path).await, Err(object_store::Error::NotFound { .. })));
+    assert!(matches!(
+        bucket.get(&path).await,
+        Err(object_store::Error::NotFound { .. })
+    ));
 }
 
 #[tokio::test]
@@ -117,7 +158,10 @@ async fn many_small_objects_take_small_frames() {
     for i in 0..10_000 {
         let path = Path::from(format!("small/{i}"));
         origin.put(&path, data.clone().into()).await.unwrap();
-        assert_eq!(bucket.get(&path).await.unwrap().bytes().await.unwrap(), data);
+        assert_eq!(
+            bucket.get(&path).await.unwrap().bytes().await.unwrap(),
+            data
+        );
     }
     let stats = engine.stats();
     assert_eq!(stats.pool.resident_blocks, 10_000, "all are still here");

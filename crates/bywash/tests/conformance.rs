@@ -13,13 +13,20 @@ use bywash::origin::memory::MemoryStore;
 use bywash::{Bucket, Consistency, Engine, Origin};
 use object_store::path::Path;
 use object_store::{
-    Attribute, Attributes, GetOptions, ObjectStore, ObjectStoreExt, PutMultipartOptions, PutOptions, integration,
+    Attribute, Attributes, GetOptions, ObjectStore, ObjectStoreExt, PutMultipartOptions,
+    PutOptions, integration,
 };
 
 /// A bucket with the memory and block size of a small machine, so that the suite crosses blocks.
 fn bucket(origin: Arc<dyn Origin>) -> Bucket {
-    let engine = Engine::builder().memory(64 << 20).block_size(64 << 10).build().unwrap();
-    engine.mount("test", origin, Consistency::default()).unwrap()
+    let engine = Engine::builder()
+        .memory(64 << 20)
+        .block_size(64 << 10)
+        .build()
+        .unwrap();
+    engine
+        .mount("test", origin, Consistency::default())
+        .unwrap()
 }
 
 macro_rules! conformance {
@@ -90,7 +97,10 @@ macro_rules! conformance {
     };
 }
 
-conformance!(memory, ((), Arc::new(MemoryStore::new()) as Arc<dyn Origin>));
+conformance!(
+    memory,
+    ((), Arc::new(MemoryStore::new()) as Arc<dyn Origin>)
+);
 conformance!(file, {
     let folder = tempfile::tempdir().unwrap();
     let origin: Arc<dyn Origin> = Arc::new(FolderStore::open(folder.path()).unwrap());
@@ -107,17 +117,45 @@ async fn attributes_are_kept(bucket: &Bucket) {
         (Attribute::Metadata("colour".into()), "green"),
     ]);
     let path = Path::from("put");
-    let options = PutOptions { attributes: attributes.clone(), ..PutOptions::default() };
-    bucket.put_opts(&path, "text".into(), options).await.unwrap();
-    assert_eq!(bucket.get(&path).await.unwrap().attributes, attributes, "cold");
-    assert_eq!(bucket.get(&path).await.unwrap().attributes, attributes, "warm");
-    let head = GetOptions { head: true, ..GetOptions::default() };
-    assert_eq!(bucket.get_opts(&path, head).await.unwrap().attributes, attributes, "head");
+    let options = PutOptions {
+        attributes: attributes.clone(),
+        ..PutOptions::default()
+    };
+    bucket
+        .put_opts(&path, "text".into(), options)
+        .await
+        .unwrap();
+    assert_eq!(
+        bucket.get(&path).await.unwrap().attributes,
+        attributes,
+        "cold"
+    );
+    assert_eq!(
+        bucket.get(&path).await.unwrap().attributes,
+        attributes,
+        "warm"
+    );
+    let head = GetOptions {
+        head: true,
+        ..GetOptions::default()
+    };
+    assert_eq!(
+        bucket.get_opts(&path, head).await.unwrap().attributes,
+        attributes,
+        "head"
+    );
 
     let path = Path::from("parts");
-    let options = PutMultipartOptions { attributes: attributes.clone(), ..PutMultipartOptions::default() };
+    let options = PutMultipartOptions {
+        attributes: attributes.clone(),
+        ..PutMultipartOptions::default()
+    };
     let mut upload = bucket.put_multipart_opts(&path, options).await.unwrap();
     upload.put_part("text".into()).await.unwrap();
     upload.complete().await.unwrap();
-    assert_eq!(bucket.get(&path).await.unwrap().attributes, attributes, "parts");
+    assert_eq!(
+        bucket.get(&path).await.unwrap().attributes,
+        attributes,
+        "parts"
+    );
 }

@@ -12,8 +12,8 @@ use futures::stream::BoxStream;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
-    PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
+    ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 use parking_lot::Mutex;
 
@@ -54,7 +54,10 @@ impl fmt::Display for MemoryStore {
 }
 
 fn no_such_upload(path: &Path, upload: &str) -> Error {
-    Error::NotFound { path: path.to_string(), source: format!("no upload {upload}").into() }
+    Error::NotFound {
+        path: path.to_string(),
+        source: format!("no upload {upload}").into(),
+    }
 }
 
 #[async_trait]
@@ -65,7 +68,11 @@ impl Origin for MemoryStore {
 
     async fn create_upload(&self, path: &Path, options: PutMultipartOptions) -> Result<String> {
         let id = self.id("upload");
-        let upload = Upload { path: path.clone(), options, parts: BTreeMap::new() };
+        let upload = Upload {
+            path: path.clone(),
+            options,
+            parts: BTreeMap::new(),
+        };
         self.uploads.lock().insert(id.clone(), upload);
         Ok(id)
     }
@@ -90,7 +97,9 @@ impl Origin for MemoryStore {
         }
         let e_tag = self.id("part");
         match self.uploads.lock().get_mut(upload) {
-            Some(found) if found.path == *path => found.parts.insert(number, (e_tag.clone(), pieces)),
+            Some(found) if found.path == *path => {
+                found.parts.insert(number, (e_tag.clone(), pieces))
+            }
             _ => return Err(no_such_upload(path, upload)),
         };
         Ok(e_tag)
@@ -110,7 +119,9 @@ impl Origin for MemoryStore {
             let mut pieces = Vec::new();
             for part in parts {
                 match found.parts.get(&part.number) {
-                    Some((e_tag, part_pieces)) if *e_tag == part.e_tag => pieces.extend(part_pieces.iter().cloned()),
+                    Some((e_tag, part_pieces)) if *e_tag == part.e_tag => {
+                        pieces.extend(part_pieces.iter().cloned())
+                    }
                     _ => return Err(super::invalid_part(path, part)),
                 }
             }
@@ -129,17 +140,28 @@ impl Origin for MemoryStore {
 
     async fn abort_upload(&self, path: &Path, upload: &str) -> Result<()> {
         let removed = self.uploads.lock().remove(upload);
-        removed.map(|_| ()).ok_or_else(|| no_such_upload(path, upload))
+        removed
+            .map(|_| ())
+            .ok_or_else(|| no_such_upload(path, upload))
     }
 }
 
 #[async_trait]
 impl ObjectStore for MemoryStore {
-    async fn put_opts(&self, path: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+    async fn put_opts(
+        &self,
+        path: &Path,
+        payload: PutPayload,
+        options: PutOptions,
+    ) -> Result<PutResult> {
         self.objects.put_opts(path, payload, options).await
     }
 
-    async fn put_multipart_opts(&self, path: &Path, options: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
+    async fn put_multipart_opts(
+        &self,
+        path: &Path,
+        options: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
         self.objects.put_multipart_opts(path, options).await
     }
 
@@ -147,7 +169,10 @@ impl ObjectStore for MemoryStore {
         self.objects.get_opts(path, options).await
     }
 
-    fn delete_stream(&self, paths: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+    fn delete_stream(
+        &self,
+        paths: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
         self.objects.delete_stream(paths)
     }
 
@@ -155,7 +180,11 @@ impl ObjectStore for MemoryStore {
         self.objects.list(prefix)
     }
 
-    fn list_with_offset(&self, prefix: Option<&Path>, offset: &Path) -> BoxStream<'static, Result<ObjectMeta>> {
+    fn list_with_offset(
+        &self,
+        prefix: Option<&Path>,
+        offset: &Path,
+    ) -> BoxStream<'static, Result<ObjectMeta>> {
         self.objects.list_with_offset(prefix, offset)
     }
 

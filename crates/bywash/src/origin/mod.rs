@@ -74,10 +74,19 @@ pub trait Origin: ObjectStore {
 
 /// The error for a body that is not as long as announced; its part is not stored.
 pub(crate) fn body_length_error(path: &Path, expected: u64, got: u64) -> object_store::Error {
-    crate::EngineError::LengthMismatch { object: path.to_string(), expected, got }.into()
+    crate::EngineError::LengthMismatch {
+        object: path.to_string(),
+        expected,
+        got,
+    }
+    .into()
 }
 
 /// The error for a part named at completion that was not uploaded, or was replaced since.
 pub(crate) fn invalid_part(path: &Path, part: &UploadedPart) -> object_store::Error {
-    crate::EngineError::InvalidPart { object: path.to_string(), number: part.number }.into()
+    crate::EngineError::InvalidPart {
+        object: path.to_string(),
+        number: part.number,
+    }
+    .into()
 }

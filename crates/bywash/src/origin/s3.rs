@@ -20,8 +20,9 @@ use object_store::path::Path;
 use object_store::prefix::PrefixStore;
 use object_store::signer::{SignedUrlOptions, Signer};
 use object_store::{
-    BackoffConfig, ClientOptions, CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
-    ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, RetryConfig,
+    BackoffConfig, ClientOptions, CopyOptions, Error, GetOptions, GetResult, ListResult,
+    MultipartUpload, ObjectMeta, ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload,
+    PutResult, Result, RetryConfig,
 };
 use serde::Deserialize;
 
@@ -46,7 +47,11 @@ impl S3Store {
     /// Opens `bucket` with the credentials, region and endpoint of the environment
     /// (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, ..., instance metadata last). Sends no request.
     pub fn from_env(bucket: &str, prefix: &Path) -> Result<Self> {
-        Self::from_builder(AmazonS3Builder::from_env().with_bucket_name(bucket), bucket, prefix)
+        Self::from_builder(
+            AmazonS3Builder::from_env().with_bucket_name(bucket),
+            bucket,
+            prefix,
+        )
     }
 
     /// Opens `bucket` as `builder` says; retries and time limits are replaced by the engine's.
@@ -54,7 +59,9 @@ impl S3Store {
         install_tls_provider();
         // No limit on a whole request: a large body on a slow line is not a failure. The engine
         // limits the time without progress instead.
-        let options = ClientOptions::new().with_allow_http(true).with_timeout_disabled();
+        let options = ClientOptions::new()
+            .with_allow_http(true)
+            .with_timeout_disabled();
         let client = builder
             .with_client_options(options)
             .with_retry(no_retries())
@@ -67,21 +74,38 @@ impl S3Store {
             .map_err(|error| generic(Box::new(error)))?;
         let objects = Arc::new(PrefixStore::new(Arc::clone(&client), prefix.clone()));
         let name = format!("s3://{bucket}/{prefix}");
-        Ok(Self { client, objects, prefix: prefix.clone(), http, name })
+        Ok(Self {
+            client,
+            objects,
+            prefix: prefix.clone(),
+            http,
+            name,
+        })
     }
 
     fn full_path(&self, path: &Path) -> Path {
         self.prefix.parts().chain(path.parts()).collect()
     }
 
-    async fn presign(&self, method: Method, path: &Path, query: &[(&str, &str)]) -> Result<reqwest::Url> {
+    async fn presign(
+        &self,
+        method: Method,
+        path: &Path,
+        query: &[(&str, &str)],
+    ) -> Result<reqwest::Url> {
         let options = SignedUrlOptions::new().with_query(query.iter().copied());
-        self.client.signed_url_opts(method, &self.full_path(path), PRESIGN_VALIDITY, &options).await
+        self.client
+            .signed_url_opts(method, &self.full_path(path), PRESIGN_VALIDITY, &options)
+            .await
     }
 }
 
 fn no_retries() -> RetryConfig {
-    RetryConfig { max_retries: 0, retry_timeout: Duration::ZERO, backoff: BackoffConfig::default() }
+    RetryConfig {
+        max_retries: 0,
+        retry_timeout: Duration::ZERO,
+        backoff: BackoffConfig::default(),
+    }
 }
 
 /// Makes ring the process's TLS provider unless the program chose another one before.
@@ -91,7 +115,10 @@ fn install_tls_provider() {
 }
 
 fn generic(source: Box<dyn std::error::Error + Send + Sync>) -> Error {
-    Error::Generic { store: "S3", source }
+    Error::Generic {
+        store: "S3",
+        source,
+    }
 }
 
 /// A stream that withholds its last piece until it knows that no error follows.
@@ -165,7 +192,9 @@ fn refusal(path: &Path, status: StatusCode, body: &str) -> Error {
     let path = path.to_string();
     let source = text.into();
     match (status.as_u16(), code) {
-        (_, "NoSuchUpload" | "NoSuchKey" | "NoSuchBucket") | (404, _) => Error::NotFound { path, source },
+        (_, "NoSuchUpload" | "NoSuchKey" | "NoSuchBucket") | (404, _) => {
+            Error::NotFound { path, source }
+        }
         (_, "PreconditionFailed") | (412, _) => Error::Precondition { path, source },
         (401, _) => Error::Unauthenticated { path, source },
         (403, _) => Error::PermissionDenied { path, source },
@@ -193,7 +222,10 @@ fn complete_body(parts: &[UploadedPart]) -> String {
     let mut xml = String::from("<CompleteMultipartUpload>");
     for part in parts {
         let e_tag = quick_xml::escape::escape(&part.e_tag);
-        xml.push_str(&format!("<Part><ETag>{e_tag}</ETag><PartNumber>{}</PartNumber></Part>", part.number));
+        xml.push_str(&format!(
+            "<Part><ETag>{e_tag}</ETag><PartNumber>{}</PartNumber></Part>",
+            part.number
+        ));
     }
     xml.push_str("</CompleteMultipartUpload>");
     xml
@@ -206,7 +238,9 @@ impl Origin for S3Store {
     }
 
     async fn create_upload(&self, path: &Path, options: PutMultipartOptions) -> Result<String> {
-        self.client.create_multipart_opts(&self.full_path(path), options).await
+        self.client
+            .create_multipart_opts(&self.full_path(path), options)
+            .await
     }
 
     async fn put_part(
@@ -227,7 +261,11 @@ impl Origin for S3Store {
             *report.lock() = Some(error);
             std::io::Error::other(text)
         });
-        let request = self.http.put(url).header(CONTENT_LENGTH, length).body(reqwest::Body::wrap_stream(body));
+        let request = self
+            .http
+            .put(url)
+            .header(CONTENT_LENGTH, length)
+            .body(reqwest::Body::wrap_stream(body));
         let answer = request.send().await;
         if let Some(error) = failure.lock().take() {
             return Err(error);
@@ -247,18 +285,25 @@ impl Origin for S3Store {
         parts: &[UploadedPart],
         mode: PutMode,
     ) -> Result<PutResult> {
-        let url = self.presign(Method::POST, path, &[("uploadId", upload)]).await?;
+        let url = self
+            .presign(Method::POST, path, &[("uploadId", upload)])
+            .await?;
         let mut request = self.http.post(url).body(complete_body(parts));
         let create = matches!(mode, PutMode::Create);
         match mode {
             PutMode::Overwrite => {}
             PutMode::Create => request = request.header(IF_NONE_MATCH, "*"),
             PutMode::Update(version) => {
-                let e_tag = version.e_tag.ok_or_else(|| generic("an ETag is needed to replace conditionally".into()))?;
+                let e_tag = version
+                    .e_tag
+                    .ok_or_else(|| generic("an ETag is needed to replace conditionally".into()))?;
                 request = request.header(IF_MATCH, e_tag);
             }
         }
-        let response = request.send().await.map_err(|error| generic(Box::new(error.without_url())))?;
+        let response = request
+            .send()
+            .await
+            .map_err(|error| generic(Box::new(error.without_url())))?;
         let status = response.status();
         let version = header(&response, &HeaderName::from_static("x-amz-version-id"));
         let body = error_body(response).await;
@@ -272,16 +317,25 @@ impl Origin for S3Store {
                 return Err(invalid_part(path, part));
             }
             return Err(match refusal(path, status, &body) {
-                Error::Precondition { path, source } if create => Error::AlreadyExists { path, source },
+                Error::Precondition { path, source } if create => {
+                    Error::AlreadyExists { path, source }
+                }
                 error => error,
             });
         }
-        let answer: CompleteAnswer = quick_xml::de::from_str(&body).map_err(|error| generic(Box::new(error)))?;
-        Ok(PutResult { e_tag: answer.e_tag, version, extensions: object_store::Extensions::new() })
+        let answer: CompleteAnswer =
+            quick_xml::de::from_str(&body).map_err(|error| generic(Box::new(error)))?;
+        Ok(PutResult {
+            e_tag: answer.e_tag,
+            version,
+            extensions: object_store::Extensions::new(),
+        })
     }
 
     async fn abort_upload(&self, path: &Path, upload: &str) -> Result<()> {
-        self.client.abort_multipart(&self.full_path(path), &upload.to_owned()).await
+        self.client
+            .abort_multipart(&self.full_path(path), &upload.to_owned())
+            .await
     }
 }
 
@@ -293,11 +347,20 @@ impl fmt::Display for S3Store {
 
 #[async_trait]
 impl ObjectStore for S3Store {
-    async fn put_opts(&self, path: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+    async fn put_opts(
+        &self,
+        path: &Path,
+        payload: PutPayload,
+        options: PutOptions,
+    ) -> Result<PutResult> {
         self.objects.put_opts(path, payload, options).await
     }
 
-    async fn put_multipart_opts(&self, path: &Path, options: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
+    async fn put_multipart_opts(
+        &self,
+        path: &Path,
+        options: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
         self.objects.put_multipart_opts(path, options).await
     }
 
@@ -305,7 +368,10 @@ impl ObjectStore for S3Store {
         self.objects.get_opts(path, options).await
     }
 
-    fn delete_stream(&self, paths: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+    fn delete_stream(
+        &self,
+        paths: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
         self.objects.delete_stream(paths)
     }
 
@@ -313,7 +379,11 @@ impl ObjectStore for S3Store {
         self.objects.list(prefix)
     }
 
-    fn list_with_offset(&self, prefix: Option<&Path>, offset: &Path) -> BoxStream<'static, Result<ObjectMeta>> {
+    fn list_with_offset(
+        &self,
+        prefix: Option<&Path>,
+        offset: &Path,
+    ) -> BoxStream<'static, Result<ObjectMeta>> {
         self.objects.list_with_offset(prefix, offset)
     }
 

@@ -52,7 +52,9 @@ impl OriginUrl {
     #[must_use]
     pub fn default_name(&self) -> Option<String> {
         match self {
-            Self::File(folder) => folder.file_name().map(|name| name.to_string_lossy().into_owned()),
+            Self::File(folder) => folder
+                .file_name()
+                .map(|name| name.to_string_lossy().into_owned()),
             Self::S3 { bucket, .. } => Some(bucket.clone()),
             Self::Memory => Some("memory".to_owned()),
         }
@@ -63,19 +65,33 @@ impl FromStr for OriginUrl {
     type Err = OriginUrlError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let bad = |reason: &str| OriginUrlError { text: text.to_owned(), reason: reason.to_owned() };
+        let bad = |reason: &str| OriginUrlError {
+            text: text.to_owned(),
+            reason: reason.to_owned(),
+        };
         let url = match Url::parse(text) {
             Ok(url) => url,
-            Err(url::ParseError::RelativeUrlWithoutBase) if !text.contains("://") && !text.is_empty() => {
-                return Ok(Self::File(absolute(FsPath::new(text)).map_err(|error| bad(&error.to_string()))?));
+            Err(url::ParseError::RelativeUrlWithoutBase)
+                if !text.contains("://") && !text.is_empty() =>
+            {
+                return Ok(Self::File(
+                    absolute(FsPath::new(text)).map_err(|error| bad(&error.to_string()))?,
+                ));
             }
             Err(error) => return Err(bad(&error.to_string())),
         };
         match url.scheme() {
-            "file" => url.to_file_path().map(Self::File).map_err(|()| bad("a file address needs an absolute path")),
+            "file" => url
+                .to_file_path()
+                .map(Self::File)
+                .map_err(|()| bad("a file address needs an absolute path")),
             "s3" => {
-                let bucket = url.host_str().ok_or_else(|| bad("the bucket is missing"))?.to_owned();
-                let prefix = Path::from_url_path(url.path()).map_err(|error| bad(&error.to_string()))?;
+                let bucket = url
+                    .host_str()
+                    .ok_or_else(|| bad("the bucket is missing"))?
+                    .to_owned();
+                let prefix =
+                    Path::from_url_path(url.path()).map_err(|error| bad(&error.to_string()))?;
                 Ok(Self::S3 { bucket, prefix })
             }
             "memory" => Ok(Self::Memory),
@@ -109,7 +125,13 @@ mod tests {
         assert_eq!("file:///a/b".parse(), Ok(OriginUrl::File("/a/b".into())));
         assert_eq!("memory://".parse(), Ok(OriginUrl::Memory));
         let s3: OriginUrl = "s3://data/a/b".parse().unwrap();
-        assert_eq!(s3, OriginUrl::S3 { bucket: "data".into(), prefix: Path::from("a/b") });
+        assert_eq!(
+            s3,
+            OriginUrl::S3 {
+                bucket: "data".into(),
+                prefix: Path::from("a/b")
+            }
+        );
         assert_eq!(s3.to_string(), "s3://data/a/b");
         assert_eq!(s3.default_name().as_deref(), Some("data"));
         assert!(matches!("some/folder".parse(), Ok(OriginUrl::File(path)) if path.is_absolute()));

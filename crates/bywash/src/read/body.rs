@@ -9,12 +9,15 @@ use bywash_mem::{Claim, FlightError, Follower, Load, Share};
 use object_store::Result;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::open::Opened;
 use super::shard::Shard;
-use super::shared_error::from_load_error;
+use super::shared_error::{from_load_error, load_error, retell};
 use crate::bucket::Shared;
 use crate::error::EngineError;
 use crate::versions::Version;
 
+/// The most blocks looked at to find the first one that is absent.
+pub(super) const PROBE_LIMIT_BLOCKS: u32 = 4096;
 /// How often one block is looked up again after whoever loaded it gave up. Each round someone
 /// else must have abandoned it, so only a storm of leaving readers comes near.
 const ABANDONED_LIMIT: u32 = 100;
@@ -36,10 +39,13 @@ pub(super) struct Body {
     ahead: u32,
     leaving: CancellationToken,
     _leave_on_drop: DropGuard,
+    /// Says to the load that came with the version that we are here.
+    _opened: Arc<Opened>,
 }
 
 impl Body {
-    pub(super) fn new(bucket: Arc<Shared>, version: Arc<Version>, range: Range<u64>) -> Self {
+    pub(super) fn new(bucket: Arc<Shared>, opened: Arc<Opened>, range: Range<u64>) -> Self {
+        let version = Arc::clone(&opened.version);
         let leaving = CancellationToken::new();
         let ahead = (range.start / bucket.engine.block_size) as u32;
         Self {
@@ -53,6 +59,7 @@ impl Body {
             ahead,
             leaving: leaving.clone(),
             _leave_on_drop: leaving.drop_guard(),
+            _opened: opened,
         }
     }
 
@@ -92,14 +99,56 @@ impl Body {
                     self.read_ahead(block);
                 }
                 Claim::Vacant(load) => {
-                    self.following = Some(load.flight().follow(offset));
+                    let follower = load.flight().follow(offset);
+                    self.count(block, false);
                     self.load(block, load).await?;
+                    self.following = Some(follower);
                     self.read_ahead(block);
                 }
             }
         }
         let object = self.version.meta.location.to_string();
-        Err(EngineError::BadAnswer { object, detail: "its load was given up over and over".to_owned() }.into())
+        Err(EngineError::BadAnswer {
+            object,
+            detail: "its load was given up over and over".to_owned(),
+        }
+        .into())
+    }
+
+    /// Waits for the first bytes of the range that are not here yet.
+    ///
+    /// Bytes in memory could be handed out at once, but if the object has changed since, what is
+    /// missing can no longer be had; before the answer begins, the read can still start over.
+    pub(super) async fn await_first_absent(&mut self) -> Result<()> {
+        let first = (self.at / self.bucket.engine.block_size) as u32;
+        let end = self
+            .end_block()
+            .min(first.saturating_add(PROBE_LIMIT_BLOCKS));
+        let pool = Arc::clone(&self.bucket.engine.pool);
+        let Some(block) = (first..end).find(|block| pool.get(self.version.key(*block)).is_none())
+        else {
+            return Ok(());
+        };
+        if block == first {
+            // The caller awaits it anyway.
+            return Ok(());
+        }
+        let mut follower = match pool.claim(self.version.key(block)) {
+            Claim::Resident(_) => return Ok(()),
+            Claim::Loading(flight) => flight.follow(0),
+            Claim::Vacant(load) => {
+                let follower = load.flight().follow(0);
+                self.bucket.counters.miss();
+                self.launched.push_back(block);
+                self.load(block, load).await?;
+                follower
+            }
+        };
+        match follower.next(1).await {
+            Err(FlightError::Failed(error)) => Err(from_load_error(&error)),
+            // An abandoned load is begun again when its turn comes.
+            Ok(_) | Err(FlightError::Abandoned) => Ok(()),
+        }
     }
 
     fn hand_out(&mut self, bytes: Bytes) -> Bytes {
@@ -110,7 +159,11 @@ impl Body {
 
     /// Counts a block once: as a miss when this body had it loaded, else as it was found.
     fn count(&mut self, block: u32, resident: bool) {
-        while self.launched.front().is_some_and(|launched| *launched < block) {
+        while self
+            .launched
+            .front()
+            .is_some_and(|launched| *launched < block)
+        {
             self.launched.pop_front();
         }
         if self.counted.replace(block) == Some(block) {
@@ -134,17 +187,18 @@ impl Body {
     async fn load(&mut self, block: u32, mut load: Load) -> Result<()> {
         let engine = Arc::clone(&self.bucket.engine);
         let length = self.version.block_len(block, engine.block_size);
-        let frame = match engine.frame(length, "read", &self.version.meta.location).await {
+        let frame = match engine
+            .frame(length, "read", &self.version.meta.location)
+            .await
+        {
             Ok(frame) => frame,
             Err(error) => {
                 let error = Arc::new(error);
-                load.fail(super::shared_error::load_error(Arc::clone(&error)));
-                self.following = None;
-                return Err(super::shared_error::retell(&error));
+                load.fail(load_error(Arc::clone(&error)));
+                return Err(retell(&error));
             }
         };
         load.attach(frame, length);
-        self.count(block, false);
         let mut loads = vec![load];
         self.extend(&mut loads, block + 1);
         self.ahead = self.ahead.max(block + loads.len() as u32);
@@ -161,9 +215,13 @@ impl Body {
                 break;
             }
             let length = self.version.block_len(block, engine.block_size);
-            let Claim::Vacant(mut load) = engine.pool.claim(self.version.key(block)) else { break };
+            let Claim::Vacant(mut load) = engine.pool.claim(self.version.key(block)) else {
+                break;
+            };
             let frames = engine.pool.try_frames(Share::Download, length, 1, 1);
-            let Some(frame) = frames.and_then(|mut frames| frames.pop()) else { break };
+            let Some(frame) = frames.and_then(|mut frames| frames.pop()) else {
+                break;
+            };
             load.attach(frame, length);
             self.bucket.counters.miss();
             self.launched.push_back(block);
@@ -172,14 +230,21 @@ impl Body {
     }
 
     fn launch(&self, loads: Vec<Load>) {
-        let shard = Shard::new(Arc::clone(&self.bucket), Arc::clone(&self.version), loads, Some(self.leaving.clone()));
+        let shard = Shard::new(
+            Arc::clone(&self.bucket),
+            Arc::clone(&self.version),
+            loads,
+            self.leaving.clone(),
+        );
         tokio::spawn(shard.run(None));
     }
 
     /// Keeps shards of this range on their way ahead of `block`, with memory nobody waits for.
     fn read_ahead(&mut self, block: u32) {
         let engine = Arc::clone(&self.bucket.engine);
-        let horizon = block.saturating_add(engine.ahead_blocks).min(self.end_block());
+        let horizon = block
+            .saturating_add(engine.ahead_blocks)
+            .min(self.end_block());
         self.ahead = self.ahead.max(block + 1);
         while self.ahead < horizon {
             let mut loads = Vec::new();

@@ -22,24 +22,22 @@ use std::sync::Arc;
 use bytes::Buf;
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
-use object_store::{
-    Error, GetOptions, GetRange, GetResult, GetResultPayload, ObjectStore, Result,
-};
+use object_store::{Error, GetOptions, GetRange, GetResult, GetResultPayload, ObjectStore, Result};
 
 use crate::bucket::{CacheOutcome, ReadInfo, Shared};
 use crate::error::EngineError;
-use crate::retry::{stalled, with_retries};
+use crate::retry::{is_out_of_range, stalled, with_retries};
 use crate::versions::Version;
-use body::Body;
+use body::{Body, PROBE_LIMIT_BLOCKS};
 
 pub(crate) use open::Opens;
 
-/// The most blocks looked at to tell hit from partial; beyond it the answer is an extrapolation
-/// that only a header shows.
-const OUTCOME_PROBE_LIMIT_BLOCKS: u32 = 4096;
-
 /// Reads an object, or its metadata, through the cache.
-pub(crate) async fn get(bucket: &Arc<Shared>, path: &Path, options: GetOptions) -> Result<GetResult> {
+pub(crate) async fn get(
+    bucket: &Arc<Shared>,
+    path: &Path,
+    options: GetOptions,
+) -> Result<GetResult> {
     bucket.counters.request();
     if options.version.is_some() {
         return get_uncached(bucket, path, options).await;
@@ -53,26 +51,37 @@ pub(crate) async fn get(bucket: &Arc<Shared>, path: &Path, options: GetOptions) 
 
 /// Whether a read failed because its version is no longer the current one.
 fn is_version_change(error: &Error) -> bool {
-    matches!(EngineError::find(error), Some(EngineError::VersionChanged { .. }))
+    matches!(
+        EngineError::find(error),
+        Some(EngineError::VersionChanged { .. })
+    )
 }
 
 async fn try_get(bucket: &Arc<Shared>, path: &Path, options: &GetOptions) -> Result<GetResult> {
     let opened = open::resolve(bucket, path, options).await?;
     let version = Arc::clone(&opened.version);
-    options.check_preconditions(&version.meta)?;
-    if options.head {
-        let whole = 0..version.meta.size;
-        return Ok(answer(&version, whole, CacheOutcome::Hit, stream::empty().boxed()));
-    }
-    let range = checked_range(&version, options.range.as_ref())?;
-    if !version.cacheable() {
-        return match opened.take_body(&range) {
-            Some(result) => Ok(uncached(bucket, result, range)),
+    if !version.cacheable() && !options.head {
+        return match opened.take_body() {
+            Some(result) => first_uncached(bucket, path, result, options).await,
             None => get_uncached(bucket, path, options.clone()).await,
         };
     }
+    options.check_preconditions(&version.meta)?;
+    if options.head {
+        let whole = 0..version.meta.size;
+        return Ok(answer(
+            &version,
+            whole,
+            CacheOutcome::Hit,
+            stream::empty().boxed(),
+        ));
+    }
+    let range = checked_range(&version, options.range.as_ref())?;
     let outcome = outcome(bucket, &version, &range);
-    let mut body = Body::new(Arc::clone(bucket), Arc::clone(&version), range.clone());
+    let mut body = Body::new(Arc::clone(bucket), opened, range.clone());
+    if outcome == CacheOutcome::Partial {
+        body.await_first_absent().await?;
+    }
     let first = body.next().await?;
     let rest = stream::try_unfold(body, |mut body| async move {
         Ok(body.next().await?.map(|bytes| (bytes, body)))
@@ -88,7 +97,10 @@ fn answer(
     payload: stream::BoxStream<'static, Result<bytes::Bytes>>,
 ) -> GetResult {
     let mut extensions = object_store::Extensions::new();
-    extensions.insert(ReadInfo { outcome, version: version.label() });
+    extensions.insert(ReadInfo {
+        outcome,
+        version: version.label(),
+    });
     GetResult {
         payload: GetResultPayload::Stream(payload),
         meta: version.meta.clone(),
@@ -103,17 +115,20 @@ fn checked_range(version: &Version, range: Option<&GetRange>) -> Result<Range<u6
     let Some(range) = range else {
         return Ok(0..length);
     };
-    range.as_range(length).map_err(|_| {
-        EngineError::RangeNotSatisfiable { object: version.meta.location.to_string(), length }.into()
-    })
+    range
+        .as_range(length)
+        .map_err(|_| range_error(&version.meta.location, length))
 }
 
+/// Whether the range is in memory, as far as a bounded look tells.
 fn outcome(bucket: &Shared, version: &Version, range: &Range<u64>) -> CacheOutcome {
     let size = bucket.engine.block_size;
     let first = (range.start / size) as u32;
     let last = range.end.div_ceil(size) as u32;
-    let last = last.min(first.saturating_add(OUTCOME_PROBE_LIMIT_BLOCKS));
-    let resident = (first..last).filter(|block| bucket.engine.pool.get(version.key(*block)).is_some()).count();
+    let last = last.min(first.saturating_add(PROBE_LIMIT_BLOCKS));
+    let resident = (first..last)
+        .filter(|block| bucket.engine.pool.get(version.key(*block)).is_some())
+        .count();
     match resident {
         0 if first < last => CacheOutcome::Miss,
         n if n as u32 == last - first => CacheOutcome::Hit,
@@ -123,32 +138,110 @@ fn outcome(bucket: &Shared, version: &Version, range: &Range<u64>) -> CacheOutco
 
 /// Hands a read to the origin as it is: for old versions, and objects without any validator.
 async fn get_uncached(bucket: &Arc<Shared>, path: &Path, options: GetOptions) -> Result<GetResult> {
-    let head = options.head;
     let asked = bucket.versions.asking(path);
-    let result = with_retries(bucket.engine.retry, "read", path, || {
-        match head {
+    let fetched = with_retries(bucket.engine.retry, "read", path, async || {
+        match options.head {
             true => bucket.counters.origin_request(),
             false => bucket.counters.origin_data_request(),
         }
-        bucket.origin.get_opts(path, options.clone())
+        let result = bucket.origin.get_opts(path, options.clone()).await?;
+        let range = checked_answer(path, &result, options.range.as_ref())?;
+        Ok((result, range))
     })
-    .await?;
+    .await;
+    let (result, range) = match fetched {
+        Err(error) if is_out_of_range(&error) => {
+            let version = Arc::clone(&open::head(bucket, path).await?.version);
+            let range = checked_range(&version, options.range.as_ref())?;
+            if range.is_empty() {
+                return Ok(answer(
+                    &version,
+                    range,
+                    CacheOutcome::Miss,
+                    stream::empty().boxed(),
+                ));
+            }
+            // It was too short when we read, and is not now.
+            return Err(EngineError::VersionChanged {
+                object: path.to_string(),
+            }
+            .into());
+        }
+        fetched => fetched?,
+    };
     if options.version.is_none() {
         // It may have a validator by now.
-        bucket.versions.learn(asked, result.meta.clone(), result.attributes.clone());
+        bucket
+            .versions
+            .learn(asked, result.meta.clone(), result.attributes.clone());
     }
-    let range = result.range.clone();
     Ok(uncached(bucket, result, range))
+}
+
+/// The answer that told that the object cannot be cached, if it has what the reader wants.
+async fn first_uncached(
+    bucket: &Arc<Shared>,
+    path: &Path,
+    result: GetResult,
+    options: &GetOptions,
+) -> Result<GetResult> {
+    options.check_preconditions(&result.meta)?;
+    match checked_answer(path, &result, options.range.as_ref()) {
+        Ok(range) => Ok(uncached(bucket, result, range)),
+        Err(_) => get_uncached(bucket, path, options.clone()).await,
+    }
+}
+
+/// What of an answer is the range asked for: all of it, or a part if the origin ignored the range.
+fn checked_answer(path: &Path, result: &GetResult, asked: Option<&GetRange>) -> Result<Range<u64>> {
+    let length = result.meta.size;
+    let range = match asked {
+        Some(asked) => asked
+            .as_range(length)
+            .map_err(|_| range_error(path, length))?,
+        None => 0..length,
+    };
+    if result.range.start <= range.start && range.end <= result.range.end {
+        return Ok(range);
+    }
+    let detail = format!("asked for {range:?}, got {:?}", result.range);
+    Err(EngineError::BadAnswer {
+        object: path.to_string(),
+        detail,
+    }
+    .into())
+}
+
+fn range_error(path: &Path, length: u64) -> Error {
+    EngineError::RangeNotSatisfiable {
+        object: path.to_string(),
+        length,
+    }
+    .into()
 }
 
 /// One streamed answer of the origin, counted, cut to `range`, and failing when it stalls.
 fn uncached(bucket: &Arc<Shared>, result: GetResult, range: Range<u64>) -> GetResult {
     bucket.counters.miss();
     let skip = range.start - result.range.start;
-    let state = (Arc::clone(bucket), result.meta.location.clone(), skip, range.end - range.start);
-    let GetResult { payload, meta, range: sent, attributes, mut extensions } = result;
+    let state = (
+        Arc::clone(bucket),
+        result.meta.location.clone(),
+        skip,
+        range.end - range.start,
+    );
+    let GetResult {
+        payload,
+        meta,
+        range: sent,
+        attributes,
+        mut extensions,
+    } = result;
     let version = meta.e_tag.clone().unwrap_or_else(|| "unknown".to_owned());
-    extensions.insert(ReadInfo { outcome: CacheOutcome::Miss, version });
+    extensions.insert(ReadInfo {
+        outcome: CacheOutcome::Miss,
+        version,
+    });
     let body = GetResult {
         payload,
         meta: meta.clone(),
@@ -164,7 +257,11 @@ fn uncached(bucket: &Arc<Shared>, result: GetResult, range: Range<u64>) -> GetRe
             let next = tokio::time::timeout(stall, body.try_next()).await;
             let Some(mut piece) = next.map_err(|_| stalled(bucket.engine.retry))?? else {
                 let detail = format!("the body ended {left} bytes early");
-                return Err(EngineError::BadAnswer { object: object.to_string(), detail }.into());
+                return Err(EngineError::BadAnswer {
+                    object: object.to_string(),
+                    detail,
+                }
+                .into());
             };
             bucket.counters.origin_bytes(piece.len() as u64);
             let passed = skip.min(piece.len() as u64);
@@ -179,5 +276,11 @@ fn uncached(bucket: &Arc<Shared>, result: GetResult, range: Range<u64>) -> GetRe
         }
         Ok(None)
     });
-    GetResult { payload: GetResultPayload::Stream(payload.boxed()), meta, range, attributes, extensions }
+    GetResult {
+        payload: GetResultPayload::Stream(payload.boxed()),
+        meta,
+        range,
+        attributes,
+        extensions,
+    }
 }

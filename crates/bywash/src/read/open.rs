@@ -9,6 +9,7 @@ use futures::future::{BoxFuture, Shared as SharedFuture};
 use object_store::path::Path;
 use object_store::{Error, GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore, Result};
 use parking_lot::Mutex;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::shard::Shard;
 use super::shared_error::retell;
@@ -22,17 +23,25 @@ pub(super) struct Opened {
     pub(super) version: Arc<Version>,
     /// The body that came with an object that cannot be cached: for whoever takes it first.
     body: Mutex<Option<GetResult>>,
+    /// Cancelled when the last reader that was given this answer left.
+    left: CancellationToken,
+    _left_on_drop: DropGuard,
 }
 
 impl Opened {
     fn new(version: Arc<Version>) -> Arc<Self> {
-        Arc::new(Self { version, body: Mutex::new(None) })
+        let left = CancellationToken::new();
+        Arc::new(Self {
+            version,
+            body: Mutex::new(None),
+            left: left.clone(),
+            _left_on_drop: left.drop_guard(),
+        })
     }
 
-    /// The answer already begun, if nobody took it yet and it begins where `start` says.
-    pub(super) fn take_body(&self, range: &std::ops::Range<u64>) -> Option<GetResult> {
-        let mut body = self.body.lock();
-        body.take_if(|body| body.range.start <= range.start && range.end <= body.range.end)
+    /// The answer already begun, if nobody took it yet.
+    pub(super) fn take_body(&self) -> Option<GetResult> {
+        self.body.lock().take()
     }
 }
 
@@ -47,19 +56,25 @@ pub(crate) struct Opens {
 /// The current version of `path`: from memory if it was confirmed lately, else from the origin.
 ///
 /// If the read needs data that is not here, asking also begins to load it.
-pub(super) async fn resolve(bucket: &Arc<Shared>, path: &Path, options: &GetOptions) -> Result<Arc<Opened>> {
+pub(super) async fn resolve(
+    bucket: &Arc<Shared>,
+    path: &Path,
+    options: &GetOptions,
+) -> Result<Arc<Opened>> {
     let known = bucket.versions.get(path, bucket.consistency.max_age());
     let known = match known {
         Some((version, true)) => return Ok(Opened::new(version)),
         // Every read of it asks the origin anyway.
-        Some((version, false)) if !version.cacheable() && !options.head => return Ok(Opened::new(version)),
+        Some((version, false)) if !version.cacheable() && !options.head => {
+            return Ok(Opened::new(version));
+        }
         Some((version, false)) => Some(version),
         None => None,
     };
     let ask = match known {
         _ if options.head => Ask::Head,
         // What is stale is most often unchanged: if its data is here, a HEAD is all it takes.
-        Some(version) if first_block_resident(bucket, &version, options.range.as_ref()) => Ask::Head,
+        Some(version) if first_block_present(bucket, &version, options.range.as_ref()) => Ask::Head,
         _ => Ask::Data(options.range.clone()),
     };
     let flight = {
@@ -92,16 +107,22 @@ fn begin(bucket: Arc<Shared>, path: Path, ask: Ask) -> SharedFuture<BoxFuture<'s
         bucket.opens.by_path.lock().remove(&path);
         answer.map_err(Arc::new)
     });
-    task.map(|joined| joined.unwrap_or_else(|source| Err(Arc::new(Error::JoinError { source })))).boxed().shared()
+    task.map(|joined| joined.unwrap_or_else(|source| Err(Arc::new(Error::JoinError { source }))))
+        .boxed()
+        .shared()
 }
 
-fn first_block_resident(bucket: &Shared, version: &Version, range: Option<&GetRange>) -> bool {
+/// Whether the first block wanted is in memory, or on its way there.
+fn first_block_present(bucket: &Shared, version: &Version, range: Option<&GetRange>) -> bool {
     let size = version.meta.size;
     let range = range.map_or(Some(0..size), |range| range.as_range(size).ok());
     match range {
         Some(range) if range.start < range.end => {
             let block = (range.start / bucket.engine.block_size) as u32;
-            bucket.engine.pool.get(version.key(block)).is_some()
+            !matches!(
+                bucket.engine.pool.claim(version.key(block)),
+                Claim::Vacant(_)
+            )
         }
         // Nothing to read: metadata is all that is needed.
         _ => true,
@@ -109,16 +130,23 @@ fn first_block_resident(bucket: &Shared, version: &Version, range: Option<&GetRa
 }
 
 /// Asks for the metadata only.
-async fn head(bucket: &Arc<Shared>, path: &Path) -> Result<Arc<Opened>> {
+pub(super) async fn head(bucket: &Arc<Shared>, path: &Path) -> Result<Arc<Opened>> {
     let asked = bucket.versions.asking(path);
     let result = with_retries(bucket.engine.retry, "head", path, || {
         bucket.counters.origin_request();
-        let options = GetOptions { head: true, ..GetOptions::default() };
+        let options = GetOptions {
+            head: true,
+            ..GetOptions::default()
+        };
         bucket.origin.get_opts(path, options)
     })
     .await;
     match result {
-        Ok(result) => Ok(Opened::new(bucket.versions.learn(asked, at(path, result.meta), result.attributes))),
+        Ok(result) => Ok(Opened::new(bucket.versions.learn(
+            asked,
+            at(path, result.meta),
+            result.attributes,
+        ))),
         Err(error) => {
             if matches!(error, Error::NotFound { .. }) {
                 bucket.versions.gone(asked, path);
@@ -139,9 +167,14 @@ async fn open(bucket: &Arc<Shared>, path: &Path, range: Option<GetRange>) -> Res
     let engine = &bucket.engine;
     // The minimum, before anything is asked: one block. More is only tried for once the object's
     // length is known.
-    let frame = engine.frame(engine.block_size as usize, "read", path).await?;
+    let frame = engine
+        .frame(engine.block_size as usize, "read", path)
+        .await?;
     let asked = bucket.versions.asking(path);
-    let options = GetOptions { range: Some(first_range(bucket, range)), ..GetOptions::default() };
+    let options = GetOptions {
+        range: Some(first_range(bucket, range)),
+        ..GetOptions::default()
+    };
     let result = with_retries(engine.retry, "read", path, || {
         bucket.counters.origin_data_request();
         bucket.origin.get_opts(path, options.clone())
@@ -150,10 +183,12 @@ async fn open(bucket: &Arc<Shared>, path: &Path, range: Option<GetRange>) -> Res
     match result {
         Ok(result) => {
             let meta = at(path, result.meta.clone());
-            let version = bucket.versions.learn(asked, meta, result.attributes.clone());
+            let version = bucket
+                .versions
+                .learn(asked, meta, result.attributes.clone());
             let opened = Opened::new(version);
             if opened.version.cacheable() {
-                store(bucket, &opened.version, frame, result);
+                store(bucket, &opened, frame, result);
             } else {
                 *opened.body.lock() = Some(result);
             }
@@ -188,26 +223,37 @@ fn first_range(bucket: &Shared, wanted: Option<GetRange>) -> GetRange {
         Some(GetRange::Offset(start)) => from(start, start.saturating_add(shard)),
         // One block more than wanted: the end's position in its block is not known yet, and this
         // covers each wanted block whole.
-        Some(GetRange::Suffix(length)) => {
-            GetRange::Suffix((length.div_ceil(block).saturating_mul(block)).min(shard).saturating_add(block))
-        }
+        Some(GetRange::Suffix(length)) => GetRange::Suffix(
+            (length.div_ceil(block).saturating_mul(block))
+                .min(shard)
+                .saturating_add(block),
+        ),
     }
 }
 
 /// Lets a shard put the first answer's body into the blocks it covers whole.
-fn store(bucket: &Arc<Shared>, version: &Arc<Version>, frame: Frame, result: GetResult) {
+fn store(bucket: &Arc<Shared>, opened: &Opened, frame: Frame, result: GetResult) {
+    let version = &opened.version;
     let size = bucket.engine.block_size;
     let range = result.range.clone();
     let first = range.start.div_ceil(size) as u32;
     // The object's end ends its last block, wherever that is.
-    let end = if range.end >= version.meta.size { version.blocks(size) } else { (range.end / size) as u32 };
+    let end = if range.end >= version.meta.size {
+        version.blocks(size)
+    } else {
+        (range.end / size) as u32
+    };
     let mut loads = Vec::new();
     let mut spare = Some(frame);
     for block in first..end {
         // Someone may be loading this version already: the run ends there.
-        let Claim::Vacant(mut load) = bucket.engine.pool.claim(version.key(block)) else { break };
+        let Claim::Vacant(mut load) = bucket.engine.pool.claim(version.key(block)) else {
+            break;
+        };
         let length = version.block_len(block, size);
-        let Some(frame) = fitting_frame(bucket, &mut spare, length) else { break };
+        let Some(frame) = fitting_frame(bucket, &mut spare, length) else {
+            break;
+        };
         load.attach(frame, length);
         loads.push(load);
     }
@@ -215,7 +261,13 @@ fn store(bucket: &Arc<Shared>, version: &Arc<Version>, frame: Frame, result: Get
     if !loads.is_empty() {
         loads_missed(bucket, &loads);
         let skip = u64::from(first) * size - range.start;
-        tokio::spawn(Shard::new(Arc::clone(bucket), Arc::clone(version), loads, None).run(Some((result, skip))));
+        let shard = Shard::new(
+            Arc::clone(bucket),
+            Arc::clone(version),
+            loads,
+            opened.left.clone(),
+        );
+        tokio::spawn(shard.run(Some((result, skip))));
     }
 }
 
@@ -232,5 +284,7 @@ fn fitting_frame(bucket: &Shared, spare: &mut Option<Frame>, length: usize) -> O
         return spare.take();
     }
     let small = bucket.engine.pool.try_frames(Share::Download, length, 1, 1);
-    small.and_then(|mut frames| frames.pop()).or_else(|| spare.take())
+    small
+        .and_then(|mut frames| frames.pop())
+        .or_else(|| spare.take())
 }

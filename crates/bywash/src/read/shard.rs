@@ -5,7 +5,6 @@
 //! failure fails the blocks still missing, for those who wait now and for nobody later.
 
 use std::collections::VecDeque;
-use std::future::pending;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -18,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::shared_error::load_error;
 use crate::bucket::Shared;
 use crate::error::EngineError;
-use crate::retry::{Retries, is_transient, stalled, unavailable};
+use crate::retry::{Retries, is_out_of_range, is_transient, stalled, unavailable};
 use crate::versions::Version;
 
 /// Blocks to fill, in order, each with its frame attached.
@@ -26,9 +25,15 @@ pub(super) struct Shard {
     bucket: Arc<Shared>,
     version: Arc<Version>,
     loads: VecDeque<Load>,
-    /// Cancelled when the reader that wanted these blocks left. `None`: several may have.
-    reader: Option<CancellationToken>,
+    /// Cancelled when the reader that wanted these blocks left.
+    reader: CancellationToken,
+    /// Pieces that came in a row while nobody waited or read along, since the reader left.
+    unwatched: u32,
 }
+
+/// A reader that goes from one block to the next is for a moment seen at neither. So this many
+/// pieces must come unwatched before a load is taken to be for nobody.
+const UNWATCHED_LIMIT: u32 = 4;
 
 /// How reading one answer ended.
 enum End {
@@ -45,9 +50,15 @@ impl Shard {
         bucket: Arc<Shared>,
         version: Arc<Version>,
         loads: Vec<Load>,
-        reader: Option<CancellationToken>,
+        reader: CancellationToken,
     ) -> Self {
-        Self { bucket, version, loads: loads.into(), reader }
+        Self {
+            bucket,
+            version,
+            loads: loads.into(),
+            reader,
+            unwatched: 0,
+        }
     }
 
     /// Fills the blocks. `first`: an answer already begun, and the bytes of it to skip.
@@ -55,13 +66,18 @@ impl Shard {
         match self.fill(first).await {
             Ok(End::Complete) => {}
             // Dropped loads are abandoned: whoever comes in between looks again.
-            Ok(End::Unwanted) => tracing::debug!(object = %self.version.meta.location, "nobody waits, load dropped"),
+            Ok(End::Unwanted) => {
+                tracing::debug!(object = %self.version.meta.location, "nobody waits, load dropped")
+            }
             Err(error) => self.fail(error),
         }
     }
 
     fn fail(&mut self, error: Error) {
-        if matches!(EngineError::find(&error), Some(EngineError::VersionChanged { .. })) {
+        if matches!(
+            EngineError::find(&error),
+            Some(EngineError::VersionChanged { .. })
+        ) {
             self.bucket.versions.forget(&self.version);
         }
         tracing::debug!(object = %self.version.meta.location, %error, "load failed");
@@ -89,7 +105,7 @@ impl Shard {
                 Err(error) => error,
             };
             let error = self.classify(error);
-            if !may_repeat(&error) {
+            if !is_transient(&error) {
                 return Err(error);
             }
             tracing::debug!(object = %self.version.meta.location, %error, "read failed, continuing at the byte reached");
@@ -116,36 +132,48 @@ impl Shard {
     /// Asks for what is missing, tied to the version.
     async fn ask(&self) -> Result<Body> {
         let (start, end) = self.missing();
-        let mut options = GetOptions { range: Some(GetRange::Bounded(start..end)), ..GetOptions::default() };
+        let mut options = GetOptions {
+            range: Some(GetRange::Bounded(start..end)),
+            ..GetOptions::default()
+        };
         self.version.tie(&mut options);
         self.bucket.counters.origin_data_request();
         let path = &self.version.meta.location;
         let answer = self.bucket.origin.get_opts(path, options);
         let policy = self.bucket.engine.retry;
-        let result = tokio::time::timeout(policy.stall, answer).await.map_err(|_| stalled(policy))??;
+        let result = tokio::time::timeout(policy.stall, answer)
+            .await
+            .map_err(|_| stalled(policy))??;
         // The condition may have been ignored: the answer itself must show the same version.
         if !self.version.is(&result.meta) {
             return Err(self.changed());
         }
         if result.range != (start..end) {
-            return Err(self.bad_answer(format!("asked for {start}..{end}, got {:?}", result.range)));
+            return Err(
+                self.bad_answer(format!("asked for {start}..{end}, got {:?}", result.range))
+            );
         }
         Ok(result.into_stream())
     }
 
-    async fn receive(&mut self, mut body: Body, mut skip: u64, retries: &mut Retries) -> Result<End> {
+    async fn receive(
+        &mut self,
+        mut body: Body,
+        mut skip: u64,
+        retries: &mut Retries,
+    ) -> Result<End> {
         let stall = self.bucket.engine.retry.stall;
         loop {
             let next = tokio::select! {
-                next = tokio::time::timeout(stall, body.next()) => next,
-                () = left(self.reader.as_ref()) => {
+                // In this order, so that a seeded run repeats.
+                biased;
+                () = self.reader.cancelled(), if !self.reader.is_cancelled() => {
                     if self.wanted() {
-                        // Others wait: from now on they are who we work for.
-                        self.reader = None;
                         continue;
                     }
                     return Ok(End::Unwanted);
                 }
+                next = tokio::time::timeout(stall, body.next()) => next,
             };
             let piece = match next {
                 Err(_) => return Err(stalled(self.bucket.engine.retry)),
@@ -158,6 +186,9 @@ impl Shard {
             skip -= passed;
             if self.take(&piece[passed as usize..])? {
                 return Ok(End::Complete);
+            }
+            if self.unwanted() {
+                return Ok(End::Unwanted);
             }
         }
     }
@@ -174,7 +205,10 @@ impl Shard {
             }
             if let Some(load) = self.loads.pop_front() {
                 // The shard's own pin is not needed: those who wait got theirs.
-                drop(load.publish().map_err(|error| self.bad_answer(error.to_string()))?);
+                drop(
+                    load.publish()
+                        .map_err(|error| self.bad_answer(error.to_string()))?,
+                );
             }
         }
         Ok(true)
@@ -184,33 +218,39 @@ impl Shard {
         self.loads.iter().any(Load::has_audience)
     }
 
+    /// Whether the reader left, and nobody else has been seen for a while.
+    fn unwanted(&mut self) -> bool {
+        if !self.reader.is_cancelled() || self.wanted() {
+            self.unwatched = 0;
+            return false;
+        }
+        self.unwatched += 1;
+        self.unwatched > UNWATCHED_LIMIT
+    }
+
     /// On a request tied to a version, "not there" and "not that" both mean: it changed.
     fn classify(&self, error: Error) -> Error {
         match error {
-            Error::Precondition { .. } | Error::NotFound { .. } | Error::NotModified { .. } => self.changed(),
-            error if crate::retry::is_out_of_range(&error) => self.changed(),
+            Error::Precondition { .. } | Error::NotFound { .. } | Error::NotModified { .. } => {
+                self.changed()
+            }
+            error if is_out_of_range(&error) => self.changed(),
             error => error,
         }
     }
 
     fn changed(&self) -> Error {
-        EngineError::VersionChanged { object: self.version.meta.location.to_string() }.into()
+        EngineError::VersionChanged {
+            object: self.version.meta.location.to_string(),
+        }
+        .into()
     }
 
     fn bad_answer(&self, detail: String) -> Error {
-        EngineError::BadAnswer { object: self.version.meta.location.to_string(), detail }.into()
-    }
-}
-
-/// A wrong or short answer may be right the next time; object_store's own view decides the rest.
-fn may_repeat(error: &Error) -> bool {
-    matches!(EngineError::find(error), Some(EngineError::BadAnswer { .. })) || is_transient(error)
-}
-
-/// Ends when the reader left; never without a reader.
-async fn left(reader: Option<&CancellationToken>) {
-    match reader {
-        Some(token) => token.cancelled().await,
-        None => pending().await,
+        EngineError::BadAnswer {
+            object: self.version.meta.location.to_string(),
+            detail,
+        }
+        .into()
     }
 }

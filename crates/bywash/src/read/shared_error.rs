@@ -27,14 +27,35 @@ impl StdError for Told {
 pub(crate) fn retell(error: &Arc<Error>) -> Error {
     let source = Box::new(Told(Arc::clone(error)));
     match error.as_ref() {
-        Error::NotFound { path, .. } => Error::NotFound { path: path.clone(), source },
-        Error::AlreadyExists { path, .. } => Error::AlreadyExists { path: path.clone(), source },
-        Error::Precondition { path, .. } => Error::Precondition { path: path.clone(), source },
-        Error::NotModified { path, .. } => Error::NotModified { path: path.clone(), source },
-        Error::PermissionDenied { path, .. } => Error::PermissionDenied { path: path.clone(), source },
-        Error::Unauthenticated { path, .. } => Error::Unauthenticated { path: path.clone(), source },
+        Error::NotFound { path, .. } => Error::NotFound {
+            path: path.clone(),
+            source,
+        },
+        Error::AlreadyExists { path, .. } => Error::AlreadyExists {
+            path: path.clone(),
+            source,
+        },
+        Error::Precondition { path, .. } => Error::Precondition {
+            path: path.clone(),
+            source,
+        },
+        Error::NotModified { path, .. } => Error::NotModified {
+            path: path.clone(),
+            source,
+        },
+        Error::PermissionDenied { path, .. } => Error::PermissionDenied {
+            path: path.clone(),
+            source,
+        },
+        Error::Unauthenticated { path, .. } => Error::Unauthenticated {
+            path: path.clone(),
+            source,
+        },
         Error::NotSupported { .. } => Error::NotSupported { source },
-        _ => Error::Generic { store: "Bywash", source },
+        _ => Error::Generic {
+            store: "Bywash",
+            source,
+        },
     }
 }
 
@@ -47,7 +68,10 @@ pub(super) fn load_error(error: Arc<Error>) -> LoadError {
 pub(super) fn from_load_error(error: &LoadError) -> Error {
     match error.downcast_ref::<Told>() {
         Some(told) => retell(&told.0),
-        None => Error::Generic { store: "Bywash", source: error.to_string().into() },
+        None => Error::Generic {
+            store: "Bywash",
+            source: error.to_string().into(),
+        },
     }
 }
 
@@ -58,10 +82,16 @@ mod tests {
 
     #[test]
     fn keeps_the_meaning_and_the_cause() {
-        let error = Error::NotFound { path: "a".into(), source: "gone".into() };
+        let error = Error::NotFound {
+            path: "a".into(),
+            source: "gone".into(),
+        };
         assert!(matches!(retell(&Arc::new(error)), Error::NotFound { path, .. } if path == "a"));
         let error = Error::from(EngineError::VersionChanged { object: "a".into() });
         let told = from_load_error(&load_error(Arc::new(error)));
-        assert!(matches!(EngineError::find(&told), Some(EngineError::VersionChanged { .. })));
+        assert!(matches!(
+            EngineError::find(&told),
+            Some(EngineError::VersionChanged { .. })
+        ));
     }
 }

@@ -27,9 +27,10 @@
 //! # Versions
 //!
 //! The ETag is made of inode, mtime and size. The store gives each file it writes an mtime of its
-//! own, so no version repeats another. A body is read from one descriptor, and each piece is
-//! checked, before it is yielded, to belong to the version that was opened and that the key still
-//! names; otherwise the body ends with [`Precondition`](object_store::Error::Precondition).
+//! own, so no version repeats another. A body is read from one descriptor, so it is one version
+//! even when the key is replaced or deleted meanwhile. Each piece is checked, before it is yielded,
+//! to come from a file that nobody wrote into since it was opened; otherwise the body ends with
+//! [`Precondition`](object_store::Error::Precondition).
 //!
 //! A write is staged, synced and renamed, so it is whole or it did not happen; when it fails, the
 //! old object is untouched. Create-only writes hold between processes. Conditional updates hold

@@ -94,12 +94,13 @@ impl Inner {
     /// Whether the open file is unchanged and still what the key names.
     fn is_current(&self, key: &Path, located: &Located) -> Result<bool> {
         let failed = |errno: Errno| io_error("check", key.as_ref(), errno);
-        let open = Identity::of(&rustix::fs::fstat(&located.file).map_err(failed)?);
         let named = self.root.identity(&located.path).map_err(failed)?;
-        Ok(open == located.identity && named == Some(located.identity))
+        Ok(named == Some(located.identity) && is_unchanged(key, located)?)
     }
 
     /// Reads a range of an open object, then makes sure it belongs to the version that was opened.
+    ///
+    /// A file renamed over it does not matter: the open file is still the old version, whole.
     fn read(&self, key: &Path, located: &Located, range: &Range<u64>) -> Result<Bytes> {
         let failed = |errno: Errno| io_error("read", key.as_ref(), errno);
         let length = usize::try_from(range.end - range.start)
@@ -115,7 +116,7 @@ impl Inner {
                 Err(errno) => return Err(failed(errno)),
             }
         }
-        if !self.is_current(key, located)? {
+        if !is_unchanged(key, located)? {
             return Err(FolderError::Changed.precondition(key));
         }
         Ok(bytes.into())
@@ -329,6 +330,13 @@ impl Inner {
         }
         Ok(())
     }
+}
+
+/// Whether the open file still has the bytes it had when it was opened.
+fn is_unchanged(key: &Path, located: &Located) -> Result<bool> {
+    let now =
+        rustix::fs::fstat(&located.file).map_err(|errno| io_error("check", key.as_ref(), errno))?;
+    Ok(Identity::of(&now) == located.identity)
 }
 
 fn first_piece(range: &Range<u64>) -> Range<u64> {

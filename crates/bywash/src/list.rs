@@ -1,0 +1,96 @@
+//! Listings that survive a hiccup, and refresh what is known of the objects they show.
+
+use std::sync::Arc;
+
+use futures::stream::{BoxStream, try_unfold};
+use futures::{StreamExt, TryStreamExt};
+use object_store::path::Path;
+use object_store::{ObjectMeta, ObjectStore, Result};
+use tokio::time::Instant;
+
+use crate::bucket::Shared;
+use crate::retry::{Retries, is_transient, stalled, unavailable};
+
+/// A listing in progress. Origins list in order, so it can continue after the last key seen.
+struct Listing {
+    bucket: Arc<Shared>,
+    prefix: Option<Path>,
+    /// Keys after this one are still to come.
+    after: Option<Path>,
+    entries: Option<BoxStream<'static, Result<ObjectMeta>>>,
+    /// When the request was sent that the entries answer.
+    asked: Instant,
+    retries: Retries,
+}
+
+/// Lists the objects below `prefix`, those after `after` if given.
+pub(crate) fn list(
+    bucket: &Arc<Shared>,
+    prefix: Option<&Path>,
+    after: Option<&Path>,
+) -> BoxStream<'static, Result<ObjectMeta>> {
+    bucket.counters.request();
+    let listing = Listing {
+        bucket: Arc::clone(bucket),
+        prefix: prefix.cloned(),
+        after: after.cloned(),
+        entries: None,
+        asked: Instant::now(),
+        retries: Retries::new(bucket.engine.retry),
+    };
+    try_unfold(listing, |mut listing| async move {
+        Ok(listing.next().await?.map(|meta| (meta, listing)))
+    })
+    .boxed()
+}
+
+impl Listing {
+    async fn next(&mut self) -> Result<Option<ObjectMeta>> {
+        loop {
+            let policy = self.bucket.engine.retry;
+            let entries = match &mut self.entries {
+                Some(entries) => entries,
+                none => none.insert(self.bucket.ask(
+                    self.prefix.as_ref(),
+                    self.after.as_ref(),
+                    &mut self.asked,
+                )),
+            };
+            let answer = tokio::time::timeout(policy.stall, entries.try_next()).await;
+            let error = match answer.unwrap_or_else(|_| Err(stalled(policy))) {
+                Ok(Some(meta)) => {
+                    self.retries.progress();
+                    self.after = Some(meta.location.clone());
+                    self.bucket.versions.listed(self.asked, &meta);
+                    return Ok(Some(meta));
+                }
+                Ok(None) => return Ok(None),
+                Err(error) => error,
+            };
+            self.entries = None;
+            if !is_transient(&error) {
+                return Err(error);
+            }
+            if !self.retries.again().await {
+                let prefix = self.prefix.clone().unwrap_or_default();
+                return Err(unavailable("list", &prefix, error));
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn ask(
+        &self,
+        prefix: Option<&Path>,
+        after: Option<&Path>,
+        asked: &mut Instant,
+    ) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.counters.origin_request();
+        *asked = Instant::now();
+        match after {
+            None => self.origin.list(prefix),
+            Some(after) => self.origin.list_with_offset(prefix, after),
+        }
+    }
+}
