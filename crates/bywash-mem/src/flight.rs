@@ -127,7 +127,7 @@ impl Flight {
     pub(crate) fn progress(&self, buffer: &mut Option<Counted<Buffer>>) -> Progress {
         let state = self.state.lock();
         if buffer.is_none() {
-            *buffer = state.buffer.as_ref().map(Counted::clone);
+            buffer.clone_from(&state.buffer);
         }
         match &state.outcome {
             Outcome::Open => Progress::Open,

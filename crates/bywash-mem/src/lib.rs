@@ -29,6 +29,8 @@ mod sync;
 mod take;
 mod word;
 
+#[cfg(all(test, loom))]
+mod models;
 #[cfg(all(test, not(loom)))]
 mod tests;
 

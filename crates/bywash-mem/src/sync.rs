@@ -59,12 +59,14 @@ mod real {
 /// The steps of the protocols that the models weaken, one a negative control, to see that loom would notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// The acquire of `StateWord::try_evict`.
+    /// The acquire of `StateWord::look` and `StateWord::try_evict`.
     Evict,
     /// The release of `StateWord::unpin`.
     Unpin,
     /// The release of `StateWord::publish`.
     Publish,
+    /// The key is compared under the pin, `BlockPool::pin`.
+    Key,
     /// Hand-off pins: `Flight` publishes with one pin for each waiter.
     HandOff,
     /// The release of the bytes written so far, `Buffer::advance`.

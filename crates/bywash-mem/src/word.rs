@@ -139,7 +139,7 @@ impl StateWord {
 
     /// What the clock sees. SeqCst: pairs with `unpin`, so that either this sees the pin gone or `unpin` sees the taker waiting.
     pub(crate) fn look(&self) -> Word {
-        Word(self.0.load(Ordering::SeqCst))
+        Word(self.0.load(order(Step::Evict, Ordering::SeqCst)))
     }
 
     /// Takes a cold, unpinned block out of the pool. True: the slot and its contents are the caller's until `vacate`.
