@@ -63,7 +63,7 @@ pub(crate) struct Args {
         conflicts_with = "anonymous"
     )]
     access_key: Option<String>,
-    /// The secret of --access-key
+    /// The secret of --access-key. Other users see options in the process list; a --config file can be private
     #[arg(long, value_name = "SECRET", requires = "access_key")]
     secret_key: Option<String>,
     /// Take unsigned requests and any signature; loopback only
@@ -97,6 +97,7 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
             Some(load_tls(cert, key).map_err(|error| Failure::usage(error.to_string()))?)
         }
     };
+    refuse_served_secrets(&settings)?;
     let (data, first_start) = DataDir::open(&settings.data_dir)?;
     if first_start {
         tracing::debug!(folder = %settings.data_dir.display(), "made the data folder");
@@ -186,6 +187,33 @@ fn reachable(bound: SocketAddr) -> SocketAddr {
         });
     }
     address
+}
+
+/// Refuses a data folder inside a served one: its secrets would be objects.
+fn refuse_served_secrets(settings: &Settings) -> Result<(), Failure> {
+    let data = std::path::absolute(&settings.data_dir)
+        .map_err(|error| Failure::io("cannot use --data-dir", &error))?;
+    // It may not exist yet; the folders above it tell as well.
+    let Some(data) = data
+        .ancestors()
+        .find_map(|folder| folder.canonicalize().ok())
+    else {
+        return Ok(());
+    };
+    for bucket in &settings.buckets {
+        if let OriginUrl::File(folder) = &bucket.url
+            && folder
+                .canonicalize()
+                .is_ok_and(|folder| data.starts_with(folder))
+        {
+            return Err(Failure::usage(format!(
+                "the data folder {} lies in {}, so its secrets would be served; give --data-dir another place",
+                settings.data_dir.display(),
+                folder.display()
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Refuses to be our own origin: an s3:// origin whose endpoint is the one we serve.

@@ -7,7 +7,7 @@ use url::Url;
 
 use super::data_dir::Credentials;
 use super::settings::{Access, Settings, Transport, parse_file};
-use super::{Args, refuse_loop};
+use super::{Args, refuse_loop, refuse_served_secrets};
 use crate::failure::{Failure, Kind};
 use crate::size::Memory;
 
@@ -296,4 +296,38 @@ fn a_server_is_not_its_own_origin() {
         refuse_loop(&folders, own, ambient("http://127.0.0.1:8420")).is_ok(),
         "no s3 origin, no loop"
     );
+}
+
+#[test]
+fn secrets_are_not_served() {
+    let home = tempfile::tempdir().unwrap();
+    let served = home.path().join("served");
+    std::fs::create_dir(&served).unwrap();
+    let check = |data: &Path| {
+        let args = Args {
+            origins: vec![served.to_str().unwrap().to_owned()],
+            data_dir: Some(data.to_owned()),
+            ..Args::default()
+        };
+        refuse_served_secrets(&merge(args, "").unwrap())
+    };
+    for inside in [
+        served.clone(),
+        served.join("data"),
+        served.join("not/yet/there"),
+    ] {
+        let failure = check(&inside).unwrap_err();
+        assert!(
+            failure.message.contains("--data-dir"),
+            "{}",
+            failure.message
+        );
+    }
+    for outside in [
+        home.path().to_owned(),
+        home.path().join("data"),
+        home.path().join("served-not"),
+    ] {
+        assert!(check(&outside).is_ok(), "{}", outside.display());
+    }
 }
