@@ -1,1 +1,36 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
+
+use super::*;
+
+#[test]
+fn the_string_before_a_prefix_is_before_every_key_of_it() {
+    for prefix in ["a", "dir/fo", "x/0", "\u{fc}"] {
+        let before = before(prefix);
+        assert!(before.as_str() < prefix, "{prefix:?}");
+        for shorter in prefix.char_indices().map(|(at, _)| &prefix[..at]) {
+            assert!(before.as_str() > shorter, "{prefix:?} {shorter:?}");
+        }
+    }
+    assert_eq!(before(""), "");
+    assert_eq!(before("\u{e000}"), "", "there is no character before it");
+}
+
+#[test]
+fn markers_that_are_common_prefixes() {
+    let scope = Scope {
+        prefix: "a/",
+        delimiter: "/",
+    };
+    assert_eq!(
+        After::marker("a/b/", &scope),
+        After::Prefix("a/b/".to_owned())
+    );
+    assert_eq!(
+        After::marker("a/b/c", &scope),
+        After::Key("a/b/c".to_owned())
+    );
+    assert_eq!(After::marker("a/b", &scope), After::Key("a/b".to_owned()));
+    assert_eq!(After::marker("b/", &scope), After::Key("b/".to_owned()));
+    let after = After::Prefix("a/b/".to_owned());
+    assert!(!after.admits("a/b/c") && after.admits("a/b0") && !after.admits("a/b"));
+}

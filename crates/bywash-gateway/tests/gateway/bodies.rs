@@ -1,0 +1,341 @@
+//! Bodies that are framed in chunks, cut short, or signed.
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::http::{get, head, http_chunks, pattern, put, raw};
+use crate::server::{BUCKETS, Server};
+use crate::sign::{Signer, borrow, sha256_hex};
+
+const SIGNED_CHUNKS: &str = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD";
+const SIGNED_TRAILER: &str = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER";
+
+/// A body in signed chunks; `spoil` names a chunk whose data is changed after it was signed.
+fn signed_chunks(
+    signer: &Signer,
+    seed: &str,
+    body: &[u8],
+    size: usize,
+    spoil: Option<usize>,
+) -> (Vec<u8>, String) {
+    let (mut framed, mut previous) = (Vec::new(), seed.to_owned());
+    for (at, piece) in body
+        .chunks(size)
+        .chain(std::iter::once(&b""[..]))
+        .enumerate()
+    {
+        let (mut chunk, signature) = signer.chunk(&previous, piece);
+        if spoil == Some(at) {
+            let last = chunk.len() - 3;
+            chunk[last] ^= 1;
+        }
+        framed.extend_from_slice(&chunk);
+        previous = signature;
+    }
+    (framed, previous)
+}
+
+#[tokio::test]
+async fn signed_chunks_are_verified() {
+    let server = Server::signed().await;
+    let signer = Signer::default();
+    let body = pattern(200_001);
+    let extra = [
+        ("content-encoding", "aws-chunked"),
+        ("x-amz-decoded-content-length", "200001"),
+    ];
+    let (headers, seed) = signer.headers("PUT", "/folder/key", "", SIGNED_CHUNKS, &extra);
+    let (mut framed, _) = signed_chunks(&signer, &seed, &body, 65_536, None);
+    framed.extend_from_slice(b"\r\n");
+    put(server.address, "/folder/key", &borrow(&headers), &framed)
+        .await
+        .expect(200);
+    let reply = get(
+        server.address,
+        &signer.presign("GET", "/folder/key", 60),
+        &[],
+    )
+    .await
+    .expect(200);
+    assert!(reply.body == body);
+    let files = server.files();
+    let (mut framed, _) = signed_chunks(&signer, &seed, &body, 65_536, Some(2));
+    framed.extend_from_slice(b"\r\n");
+    put(server.address, "/folder/key", &borrow(&headers), &framed)
+        .await
+        .expect_error(403, "SignatureDoesNotMatch");
+    // Cut between two chunks, where the framing alone does not tell.
+    let (framed, _) = signed_chunks(&signer, &seed, &body[..65_536], 65_536, None);
+    let cut = framed.len() - "0;chunk-signature=".len() - 64 - 2;
+    put(
+        server.address,
+        "/folder/key",
+        &borrow(&headers),
+        &framed[..cut],
+    )
+    .await
+    .expect_error(400, "IncompleteBody");
+    assert_eq!(server.files(), files);
+    let reply = get(
+        server.address,
+        &signer.presign("GET", "/folder/key", 60),
+        &[],
+    )
+    .await
+    .expect(200);
+    assert!(reply.body == body);
+}
+
+#[tokio::test]
+async fn signed_trailers_are_verified() {
+    let server = Server::signed().await;
+    let signer = Signer::default();
+    let extra = [
+        ("x-amz-decoded-content-length", "5"),
+        ("x-amz-trailer", "x-amz-checksum-crc32"),
+    ];
+    let (headers, seed) = signer.headers("PUT", "/memory/key", "", SIGNED_TRAILER, &extra);
+    let (framed, last) = signed_chunks(&signer, &seed, b"hello", 5, None);
+    let trailer = "x-amz-checksum-crc32:NhCmhg==\n";
+    for (signature, good) in [
+        (signer.trailers(&last, trailer), true),
+        ("0".repeat(64), false),
+    ] {
+        let mut framed = framed.clone();
+        framed.extend_from_slice(trailer.trim_end().as_bytes());
+        framed.extend_from_slice(
+            format!("\r\nx-amz-trailer-signature:{signature}\r\n\r\n").as_bytes(),
+        );
+        let reply = put(server.address, "/memory/key", &borrow(&headers), &framed).await;
+        if good {
+            assert_eq!(
+                reply.expect(200).header("x-amz-checksum-crc32"),
+                Some("NhCmhg==")
+            );
+        } else {
+            reply.expect_error(403, "SignatureDoesNotMatch");
+        }
+    }
+}
+
+#[tokio::test]
+async fn signed_payloads_are_verified() {
+    let server = Server::signed().await;
+    let signer = Signer::default();
+    let (headers, _) = signer.headers(
+        "PUT",
+        "/folder/key",
+        "",
+        &sha256_hex(b"what was signed"),
+        &[],
+    );
+    let files = server.files();
+    put(
+        server.address,
+        "/folder/key",
+        &borrow(&headers),
+        b"something other",
+    )
+    .await
+    .expect_error(400, "XAmzContentSHA256Mismatch");
+    let body = pattern((16 << 20) + 1);
+    put(server.address, "/folder/key", &borrow(&headers), &body)
+        .await
+        .expect_error(400, "XAmzContentSHA256Mismatch");
+    assert_eq!(server.files(), files);
+    // Also where the whole body is read before the operation begins.
+    let xml = b"<Delete><Object><Key>a</Key></Object></Delete>";
+    let (headers, _) = signer.headers("POST", "/folder", "delete=", &sha256_hex(b"another"), &[]);
+    let reply = crate::http::send(
+        server.address,
+        "POST",
+        "/folder?delete",
+        &borrow(&headers),
+        xml,
+    )
+    .await;
+    assert_eq!(reply.status, 400, "{}", reply.text());
+    let (headers, _) = signer.headers("POST", "/folder", "delete=", &sha256_hex(xml), &[]);
+    crate::http::send(
+        server.address,
+        "POST",
+        "/folder?delete",
+        &borrow(&headers),
+        xml,
+    )
+    .await
+    .expect(200);
+}
+
+#[tokio::test]
+async fn a_chunk_too_large_to_hold_is_refused() {
+    let server = Server::signed().await;
+    let signer = Signer::default();
+    let extra = [("x-amz-decoded-content-length", "1073741824")];
+    let (headers, _) = signer.headers("PUT", "/memory/key", "", SIGNED_CHUNKS, &extra);
+    let mut headers = borrow(&headers);
+    headers.push(("content-length", "1073741999"));
+    let framed = format!("40000000;chunk-signature={}\r\n", "0".repeat(64));
+    put(server.address, "/memory/key", &headers, framed.as_bytes())
+        .await
+        .expect_error(400, "InvalidRequest");
+}
+
+#[tokio::test]
+async fn framing_that_is_not_framing() {
+    for server in [Server::anonymous().await, Server::signed().await] {
+        let signer = Signer::default();
+        let extra = [
+            ("x-amz-decoded-content-length", "5"),
+            ("x-amz-trailer", "x-amz-checksum-crc32"),
+        ];
+        let (headers, _) = signer.headers(
+            "PUT",
+            "/memory/key",
+            "",
+            "STREAMING-UNSIGNED-PAYLOAD-TRAILER",
+            &extra,
+        );
+        let good = "x-amz-checksum-crc32:NhCmhg==\r\n\r\n";
+        for (framed, code) in [
+            ("hello".to_owned(), "IncompleteBody"),
+            ("zz\r\nhello\r\n0\r\n".to_owned(), "InvalidRequest"),
+            (format!("4\r\nhello\r\n0\r\n{good}"), "InvalidRequest"),
+            ("5\r\nhel".to_owned(), "IncompleteBody"),
+            ("5\r\nhello\r\n".to_owned(), "IncompleteBody"),
+            (format!("{}\r\n", "5".repeat(2000)), "InvalidRequest"),
+            (format!("4\r\nhell\r\n0\r\n{good}"), "IncompleteBody"),
+            (format!("6\r\nhello!\r\n0\r\n{good}"), "IncompleteBody"),
+            (
+                "5\r\nhello\r\n0\r\nno colon\r\n\r\n".to_owned(),
+                "InvalidRequest",
+            ),
+        ] {
+            let reply = put(
+                server.address,
+                "/memory/key",
+                &borrow(&headers),
+                framed.as_bytes(),
+            )
+            .await;
+            assert_eq!(
+                (reply.status, reply.code().as_str()),
+                (400, code),
+                "{framed:?} {}",
+                reply.text()
+            );
+        }
+        let listed = signer
+            .headers("GET", "/memory", "", &sha256_hex(b""), &[])
+            .0;
+        assert!(
+            get(server.address, "/memory", &borrow(&listed))
+                .await
+                .expect(200)
+                .tags("Key")
+                .is_empty()
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_body_without_length_is_stored() {
+    let server = Server::anonymous().await;
+    for bucket in BUCKETS {
+        for length in [0, 10, (16 << 20) + 3] {
+            let body = pattern(length);
+            let headers = [("Transfer-Encoding", "chunked")];
+            put(
+                server.address,
+                &format!("/{bucket}/key"),
+                &headers,
+                &http_chunks(&body, 50_000),
+            )
+            .await
+            .expect(200);
+            assert!(
+                get(server.address, &format!("/{bucket}/key"), &[])
+                    .await
+                    .expect(200)
+                    .body
+                    == body
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_body_cut_short_stores_nothing() {
+    let server = Server::anonymous().await;
+    for bucket in BUCKETS {
+        put(server.address, &format!("/{bucket}/key"), &[], b"old")
+            .await
+            .expect(200);
+        let files = server.files();
+        for (announced, sent) in [(10, 3), (40 << 20, 20 << 20), (40 << 20, 1)] {
+            let mut request = head(
+                "PUT",
+                &format!("/{bucket}/key"),
+                &[("Content-Length", &announced.to_string())],
+            )
+            .into_bytes();
+            request.extend_from_slice(&pattern(sent));
+            let mut socket = tokio::net::TcpStream::connect(server.address)
+                .await
+                .unwrap();
+            socket.write_all(&request).await.unwrap();
+            // The end of sending, not of the connection: the answer can still come.
+            socket.shutdown().await.unwrap();
+            crate::http::read_to_close(&mut socket).await;
+        }
+        // Chunked, and ended in the middle of a chunk.
+        let mut request = head(
+            "PUT",
+            &format!("/{bucket}/key"),
+            &[("Transfer-Encoding", "chunked")],
+        )
+        .into_bytes();
+        request.extend_from_slice(b"a\r\nhalf");
+        let mut socket = tokio::net::TcpStream::connect(server.address)
+            .await
+            .unwrap();
+        socket.write_all(&request).await.unwrap();
+        socket.shutdown().await.unwrap();
+        crate::http::read_to_close(&mut socket).await;
+        assert_eq!(
+            get(server.address, &format!("/{bucket}/key"), &[])
+                .await
+                .expect(200)
+                .text(),
+            "old"
+        );
+        server.settled(&files).await;
+    }
+}
+
+#[tokio::test]
+async fn the_client_is_told_to_go_on() {
+    let server = Server::anonymous().await;
+    let request = head(
+        "PUT",
+        "/memory/key",
+        &[("Content-Length", "5"), ("Expect", "100-continue")],
+    );
+    let mut socket = tokio::net::TcpStream::connect(server.address)
+        .await
+        .unwrap();
+    socket.write_all(request.as_bytes()).await.unwrap();
+    let mut line = [0; 25];
+    socket.read_exact(&mut line).await.unwrap();
+    assert_eq!(&line, b"HTTP/1.1 100 Continue\r\n\r\n");
+    socket.write_all(b"hello").await.unwrap();
+    crate::http::read_reply(&mut socket).await.expect(200);
+    // A request that is refused anyway is not told so.
+    let request = head(
+        "PUT",
+        "/absent/key",
+        &[("Content-Length", "5"), ("Expect", "100-continue")],
+    );
+    raw(server.address, request.as_bytes())
+        .await
+        .expect_error(404, "NoSuchBucket");
+}

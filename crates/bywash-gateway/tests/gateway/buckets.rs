@@ -1,0 +1,110 @@
+//! Buckets.
+
+use bywash_gateway::S3Config;
+
+use crate::http::{get, put, send};
+use crate::server::Server;
+
+#[tokio::test]
+async fn buckets_come_and_go() {
+    let server = Server::anonymous().await;
+    let names = |reply: crate::http::Reply| reply.expect(200).tags("Name");
+    assert_eq!(
+        names(get(server.address, "/", &[]).await),
+        ["folder", "memory"]
+    );
+    let created = put(server.address, "/newly.made", &[], b"")
+        .await
+        .expect(200);
+    assert_eq!(created.header("location"), Some("/newly.made"));
+    put(server.address, "/newly.made", &[], b"")
+        .await
+        .expect_error(409, "BucketAlreadyOwnedByYou");
+    let listed = get(server.address, "/", &[]).await;
+    assert!(listed.tag("CreationDate").unwrap().ends_with('Z'));
+    assert_eq!(names(listed), ["folder", "memory", "newly.made"]);
+    assert_eq!(
+        names(get(server.address, "/?max-buckets=1&prefix=m", &[]).await),
+        ["memory"]
+    );
+    send(server.address, "HEAD", "/newly.made", &[], b"")
+        .await
+        .expect(200);
+    put(server.address, "/newly.made/key", &[], b"x")
+        .await
+        .expect(200);
+    send(server.address, "DELETE", "/newly.made", &[], b"")
+        .await
+        .expect_error(409, "BucketNotEmpty");
+    send(server.address, "DELETE", "/newly.made/key", &[], b"")
+        .await
+        .expect(204);
+    send(server.address, "DELETE", "/newly.made", &[], b"")
+        .await
+        .expect(204);
+    send(server.address, "HEAD", "/newly.made", &[], b"")
+        .await
+        .expect(404);
+    for name in ["/UPPER", "/a", "/under_score", "/127.0.0.1"] {
+        put(server.address, name, &[], b"")
+            .await
+            .expect_error(400, "InvalidBucketName");
+    }
+}
+
+#[tokio::test]
+async fn a_bucket_that_is_not_there() {
+    let server = Server::anonymous().await;
+    let requests = [
+        ("GET", "/absent"),
+        ("GET", "/absent?list-type=2"),
+        ("GET", "/absent?versions"),
+        ("GET", "/absent?uploads"),
+        ("GET", "/absent?location"),
+        ("DELETE", "/absent"),
+        ("GET", "/absent/key"),
+        ("PUT", "/absent/key"),
+        ("DELETE", "/absent/key"),
+        ("POST", "/absent/key?uploads"),
+        ("PUT", "/absent/key?partNumber=1&uploadId=x"),
+        ("GET", "/absent/key?uploadId=x"),
+        ("DELETE", "/absent/key?uploadId=x"),
+    ];
+    for (method, target) in requests {
+        let reply = send(server.address, method, target, &[], b"").await;
+        assert_eq!(
+            (reply.status, reply.code().as_str()),
+            (404, "NoSuchBucket"),
+            "{method} {target}"
+        );
+        assert_eq!(
+            reply.tag("Resource").unwrap(),
+            target.split('?').next().unwrap()
+        );
+    }
+    send(server.address, "HEAD", "/absent", &[], b"")
+        .await
+        .expect(404);
+}
+
+#[tokio::test]
+async fn the_region_is_told() {
+    let server = Server::anonymous().await;
+    let reply = get(server.address, "/memory?location", &[])
+        .await
+        .expect(200);
+    assert!(reply.text().contains("LocationConstraint") && !reply.text().contains("us-east-1"));
+    let server = Server::start(S3Config {
+        region: "eu-north-1".to_owned(),
+        ..S3Config::anonymous()
+    })
+    .await;
+    let reply = get(server.address, "/memory?location", &[])
+        .await
+        .expect(200);
+    assert!(reply.text().contains("eu-north-1"), "{}", reply.text());
+    let reply = send(server.address, "HEAD", "/memory", &[], b"")
+        .await
+        .expect(200);
+    assert_eq!(reply.header("x-amz-bucket-region"), Some("eu-north-1"));
+}

@@ -1,0 +1,298 @@
+//! Digests of bodies: kept, returned, and refused when wrong.
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use md5::Digest as _;
+
+use crate::http::{get, http_chunks, pattern, put, send};
+use crate::server::{BUCKETS, Server};
+use crate::sign::{Signer, borrow, sha256_hex};
+
+fn crc(algorithm: crc_fast::CrcAlgorithm, length: usize, body: &[u8]) -> String {
+    BASE64_STANDARD.encode(&crc_fast::checksum(algorithm, body).to_be_bytes()[8 - length..])
+}
+
+/// Header and value for each algorithm.
+pub fn checksums(body: &[u8]) -> [(&'static str, String); 5] {
+    use crc_fast::CrcAlgorithm::{Crc32Iscsi, Crc32IsoHdlc, Crc64Nvme};
+    [
+        ("x-amz-checksum-crc32", crc(Crc32IsoHdlc, 4, body)),
+        ("x-amz-checksum-crc32c", crc(Crc32Iscsi, 4, body)),
+        ("x-amz-checksum-crc64nvme", crc(Crc64Nvme, 8, body)),
+        (
+            "x-amz-checksum-sha1",
+            BASE64_STANDARD.encode(sha1::Sha1::digest(body)),
+        ),
+        (
+            "x-amz-checksum-sha256",
+            BASE64_STANDARD.encode(sha2::Sha256::digest(body)),
+        ),
+    ]
+}
+
+#[test]
+fn the_digests_here_are_those_of_the_standards() {
+    let check = checksums(b"123456789").map(|(_, value)| value);
+    // The check values of the CRC catalogue, and of FIPS 180 by way of sha1sum and sha256sum.
+    assert_eq!(
+        check[0],
+        BASE64_STANDARD.encode(0xcbf4_3926_u32.to_be_bytes())
+    );
+    assert_eq!(
+        check[1],
+        BASE64_STANDARD.encode(0xe306_9283_u32.to_be_bytes())
+    );
+    assert_eq!(
+        check[2],
+        BASE64_STANDARD.encode(0xae8b_1486_0a79_9888_u64.to_be_bytes())
+    );
+    let hex = |value: &str| crate::sign::hex(&BASE64_STANDARD.decode(value).unwrap());
+    assert_eq!(hex(&check[3]), "f7c3bc1d808e04732adf679965ccc34ca7ae3441");
+    assert_eq!(
+        hex(&check[4]),
+        "15e2b0d3c33891ebb0f1ef609ec419420c20e320ce94c65fbc8c3312448eb225"
+    );
+}
+
+#[tokio::test]
+async fn right_checksums_are_kept_and_returned() {
+    let server = Server::anonymous().await;
+    for bucket in BUCKETS {
+        for length in [0, 5, 100_000] {
+            let body = pattern(length);
+            for (name, value) in checksums(&body) {
+                let target = format!("/{bucket}/{name}");
+                let reply = put(server.address, &target, &[(name, &value)], &body)
+                    .await
+                    .expect(200);
+                assert_eq!(reply.header(name), Some(value.as_str()));
+                assert_eq!(reply.header("x-amz-checksum-type"), Some("FULL_OBJECT"));
+                let asked = [("x-amz-checksum-mode", "ENABLED")];
+                for method in ["GET", "HEAD"] {
+                    let reply = send(server.address, method, &target, &asked, b"")
+                        .await
+                        .expect(200);
+                    assert_eq!(
+                        reply.header(name),
+                        Some(value.as_str()),
+                        "{method} {target}"
+                    );
+                    let reply = send(server.address, method, &target, &[], b"")
+                        .await
+                        .expect(200);
+                    assert_eq!(reply.header(name), None);
+                }
+                if length > 1 {
+                    let part = [("x-amz-checksum-mode", "ENABLED"), ("Range", "bytes=0-0")];
+                    let reply = get(server.address, &target, &part).await.expect(206);
+                    assert_eq!(
+                        reply.header(name),
+                        None,
+                        "a part's bytes have another checksum"
+                    );
+                }
+            }
+            let md5 = BASE64_STANDARD.encode(md5::Md5::digest(&body));
+            put(
+                server.address,
+                &format!("/{bucket}/md5"),
+                &[("Content-MD5", &md5)],
+                &body,
+            )
+            .await
+            .expect(200);
+        }
+    }
+}
+
+#[tokio::test]
+async fn wrong_checksums_store_nothing() {
+    let server = Server::anonymous().await;
+    for bucket in BUCKETS {
+        put(server.address, &format!("/{bucket}/old"), &[], b"old bytes")
+            .await
+            .expect(200);
+        let files = server.files();
+        // One body that is one atomic put, and one that is stored in parts.
+        for length in [5, (16 << 20) + 9] {
+            let body = pattern(length);
+            let wrong = checksums(b"something else");
+            let md5 = BASE64_STANDARD.encode(md5::Md5::digest(b"something else"));
+            let mut cases: Vec<(&str, &str)> = wrong
+                .iter()
+                .map(|(name, value)| (*name, value.as_str()))
+                .collect();
+            cases.push(("Content-MD5", &md5));
+            for (name, value) in cases {
+                for key in ["old", "new"] {
+                    put(
+                        server.address,
+                        &format!("/{bucket}/{key}"),
+                        &[(name, value)],
+                        &body,
+                    )
+                    .await
+                    .expect_error(400, "BadDigest");
+                }
+            }
+            let payload = sha256_hex(b"something else");
+            put(
+                server.address,
+                &format!("/{bucket}/new"),
+                &[("x-amz-content-sha256", &payload)],
+                &body,
+            )
+            .await
+            .expect_error(400, "XAmzContentSHA256Mismatch");
+        }
+        assert_eq!(
+            get(server.address, &format!("/{bucket}/old"), &[])
+                .await
+                .expect(200)
+                .text(),
+            "old bytes"
+        );
+        get(server.address, &format!("/{bucket}/new"), &[])
+            .await
+            .expect_error(404, "NoSuchKey");
+        assert_eq!(server.files(), files);
+    }
+}
+
+#[tokio::test]
+async fn checksums_that_are_none() {
+    let server = Server::anonymous().await;
+    for (name, _) in checksums(b"") {
+        for value in [
+            "AAAA",
+            "not base64",
+            "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
+        ] {
+            put(server.address, "/memory/new", &[(name, value)], b"x")
+                .await
+                .expect_error(400, "InvalidRequest");
+        }
+    }
+    for value in ["AAAA", "?", "zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz"] {
+        put(
+            server.address,
+            "/memory/new",
+            &[("Content-MD5", value)],
+            b"x",
+        )
+        .await
+        .expect_error(400, "InvalidDigest");
+    }
+    let two = [
+        ("x-amz-checksum-crc32", "AAAAAA=="),
+        ("x-amz-checksum-crc32c", "AAAAAA=="),
+    ];
+    put(server.address, "/memory/new", &two, b"x")
+        .await
+        .expect_error(400, "InvalidRequest");
+    get(server.address, "/memory/new", &[])
+        .await
+        .expect_error(404, "NoSuchKey");
+}
+
+/// An unsigned aws-chunked body with a trailer.
+fn trailed(body: &[u8], size: usize, trailer: &str) -> Vec<u8> {
+    let mut framed = Vec::new();
+    for piece in body.chunks(size) {
+        framed.extend_from_slice(format!("{:x}\r\n", piece.len()).as_bytes());
+        framed.extend_from_slice(piece);
+        framed.extend_from_slice(b"\r\n");
+    }
+    framed.extend_from_slice(format!("0\r\n{trailer}\r\n\r\n").as_bytes());
+    framed
+}
+
+const TRAILED: &str = "STREAMING-UNSIGNED-PAYLOAD-TRAILER";
+
+#[tokio::test]
+async fn trailers_are_verified_signed_or_not() {
+    let open = Server::anonymous().await;
+    let closed = Server::signed().await;
+    let signer = Signer::default();
+    // One chunk for all of it, as some clients send, and many.
+    for (length, size) in [
+        (0, 1),
+        (5, 5),
+        (300_000, 300_000),
+        (300_000, 65_536),
+        ((17 << 20) + 1, 1 << 20),
+    ] {
+        let body = pattern(length);
+        let decoded = length.to_string();
+        for ((name, value), (_, wrong)) in checksums(&body).into_iter().zip(checksums(b"other")) {
+            for (value, good) in [(value, true), (wrong, false)] {
+                let framed = trailed(&body, size, &format!("{name}:{value}"));
+                let extra = [
+                    ("content-encoding", "aws-chunked"),
+                    ("x-amz-decoded-content-length", decoded.as_str()),
+                    ("x-amz-trailer", name),
+                ];
+                let (headers, _) = signer.headers("PUT", "/memory/key", "", TRAILED, &extra);
+                for server in [&open, &closed] {
+                    let mut chunked = borrow(&headers);
+                    chunked.push(("transfer-encoding", "chunked"));
+                    for reply in [
+                        put(server.address, "/memory/key", &borrow(&headers), &framed).await,
+                        put(
+                            server.address,
+                            "/memory/key",
+                            &chunked,
+                            &http_chunks(&framed, 8000),
+                        )
+                        .await,
+                    ] {
+                        if good {
+                            assert_eq!(reply.expect(200).header(name), Some(value.as_str()));
+                        } else {
+                            reply.expect_error(400, "BadDigest");
+                        }
+                    }
+                }
+                if good {
+                    let asked = [("x-amz-checksum-mode", "ENABLED")];
+                    let reply = get(open.address, "/memory/key", &asked).await.expect(200);
+                    assert!(reply.body == body);
+                    assert_eq!(reply.header("content-encoding"), None);
+                    // Beyond one chunk, attributes are stored before the trailer is known.
+                    if length < 16 << 20 {
+                        assert_eq!(reply.header(name), Some(value.as_str()));
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn announced_trailers_must_come() {
+    for server in [Server::anonymous().await, Server::signed().await] {
+        let extra = [
+            ("x-amz-decoded-content-length", "5"),
+            ("x-amz-trailer", "x-amz-checksum-crc32"),
+        ];
+        let (headers, _) = Signer::default().headers("PUT", "/memory/key", "", TRAILED, &extra);
+        for trailer in [
+            "x-amz-checksum-crc32c:AAAAAA==",
+            "x-amz-checksum-crc32:AAA",
+            "x-amz-checksum-crc32:",
+        ] {
+            put(
+                server.address,
+                "/memory/key",
+                &borrow(&headers),
+                &trailed(b"hello", 5, trailer),
+            )
+            .await
+            .expect_error(400, "MalformedTrailerError");
+        }
+        let bare = b"5\r\nhello\r\n0\r\n\r\n";
+        put(server.address, "/memory/key", &borrow(&headers), bare)
+            .await
+            .expect_error(400, "MalformedTrailerError");
+    }
+}

@@ -1,0 +1,295 @@
+//! A real client: object_store's own, signing its requests.
+
+use std::time::Duration;
+
+use futures::TryStreamExt;
+use http::Method;
+use object_store::aws::{AmazonS3, AmazonS3Builder, Checksum};
+use object_store::path::Path;
+use object_store::signer::Signer;
+use object_store::{
+    Attribute, Attributes, CopyMode, CopyOptions, Error, GetOptions, GetRange, MultipartUpload,
+    ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, UpdateVersion, WriteMultipart,
+};
+
+use crate::http::pattern;
+use crate::server::{BUCKETS, KEY, SECRET, Server};
+
+fn client(server: &Server, bucket: &str) -> AmazonS3 {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    AmazonS3Builder::new()
+        .with_endpoint(format!("http://{}", server.address))
+        .with_allow_http(true)
+        .with_bucket_name(bucket)
+        .with_region("us-east-1")
+        .with_access_key_id(KEY)
+        .with_secret_access_key(SECRET)
+        .with_checksum_algorithm(Checksum::SHA256)
+        .build()
+        .unwrap()
+}
+
+#[tokio::test]
+async fn put_get_and_delete() {
+    let server = Server::signed().await;
+    for bucket in BUCKETS {
+        let store = client(&server, bucket);
+        let path = Path::from("some folder/key + 1");
+        let body = pattern(300_000);
+        let attributes = Attributes::from_iter([
+            (Attribute::ContentType, "text/x"),
+            (Attribute::Metadata("a".into()), "b"),
+        ]);
+        let put = PutOptions {
+            attributes: attributes.clone(),
+            ..PutOptions::default()
+        };
+        let written = store
+            .put_opts(&path, body.clone().into(), put)
+            .await
+            .unwrap();
+        let found = store.get(&path).await.unwrap();
+        assert_eq!(found.meta.e_tag, written.e_tag);
+        assert_eq!(found.attributes, attributes);
+        assert!(found.bytes().await.unwrap() == body);
+        for range in [
+            GetRange::Bounded(5..17),
+            GetRange::Offset(299_990),
+            GetRange::Suffix(7),
+        ] {
+            let expected = range.as_range(300_000).unwrap();
+            let options = GetOptions {
+                range: Some(range),
+                ..GetOptions::default()
+            };
+            let got = store.get_opts(&path, options).await.unwrap();
+            assert_eq!(got.range, expected);
+            assert_eq!(
+                got.bytes().await.unwrap(),
+                body[expected.start as usize..expected.end as usize]
+            );
+        }
+        store.delete(&path).await.unwrap();
+        assert!(matches!(
+            store.head(&path).await,
+            Err(Error::NotFound { .. })
+        ));
+    }
+}
+
+#[tokio::test]
+async fn conditions() {
+    let server = Server::signed().await;
+    for bucket in BUCKETS {
+        let store = client(&server, bucket);
+        let path = Path::from("key");
+        let mode = |mode| PutOptions {
+            mode,
+            ..PutOptions::default()
+        };
+        let first = store
+            .put_opts(&path, "1".into(), mode(PutMode::Create))
+            .await
+            .unwrap();
+        let again = store
+            .put_opts(&path, "2".into(), mode(PutMode::Create))
+            .await;
+        assert!(
+            matches!(again, Err(Error::AlreadyExists { .. })),
+            "{again:?}"
+        );
+        let version = UpdateVersion {
+            e_tag: first.e_tag.clone(),
+            version: None,
+        };
+        store
+            .put_opts(&path, "3".into(), mode(PutMode::Update(version.clone())))
+            .await
+            .unwrap();
+        let stale = store
+            .put_opts(&path, "4".into(), mode(PutMode::Update(version)))
+            .await;
+        assert!(
+            matches!(stale, Err(Error::Precondition { .. })),
+            "{stale:?}"
+        );
+        let e_tag = store.head(&path).await.unwrap().e_tag;
+        let same = GetOptions {
+            if_none_match: e_tag.clone(),
+            ..GetOptions::default()
+        };
+        assert!(matches!(
+            store.get_opts(&path, same).await,
+            Err(Error::NotModified { .. })
+        ));
+        let old = GetOptions {
+            if_match: first.e_tag,
+            ..GetOptions::default()
+        };
+        assert!(matches!(
+            store.get_opts(&path, old).await,
+            Err(Error::Precondition { .. })
+        ));
+        let current = GetOptions {
+            if_match: e_tag,
+            ..GetOptions::default()
+        };
+        assert_eq!(
+            store
+                .get_opts(&path, current)
+                .await
+                .unwrap()
+                .bytes()
+                .await
+                .unwrap(),
+            "3"
+        );
+    }
+}
+
+#[tokio::test]
+async fn multipart_copy_and_list() {
+    let server = Server::signed().await;
+    for bucket in BUCKETS {
+        let store = client(&server, bucket);
+        let body = pattern(17 << 20);
+        let upload = store.put_multipart(&Path::from("large")).await.unwrap();
+        let mut writer = WriteMultipart::new_with_chunk_size(upload, 6 << 20);
+        writer.write(&body);
+        writer.finish().await.unwrap();
+        assert!(
+            store
+                .get(&Path::from("large"))
+                .await
+                .unwrap()
+                .bytes()
+                .await
+                .unwrap()
+                == body
+        );
+        let mut upload = store.put_multipart(&Path::from("aborted")).await.unwrap();
+        upload
+            .put_part(PutPayload::from(vec![0; 5 << 20]))
+            .await
+            .unwrap();
+        upload.abort().await.unwrap();
+        store
+            .copy(&Path::from("large"), &Path::from("a/copy"))
+            .await
+            .unwrap();
+        let create = CopyOptions {
+            mode: CopyMode::Overwrite,
+            ..CopyOptions::default()
+        };
+        store
+            .copy_opts(&Path::from("large"), &Path::from("a/b/copy"), create)
+            .await
+            .unwrap();
+        assert!(
+            store
+                .get(&Path::from("a/copy"))
+                .await
+                .unwrap()
+                .bytes()
+                .await
+                .unwrap()
+                == body
+        );
+        let all: Vec<_> = store.list(None).try_collect().await.unwrap();
+        let names: Vec<&str> = all.iter().map(|meta| meta.location.as_ref()).collect();
+        assert_eq!(names, ["a/b/copy", "a/copy", "large"]);
+        assert!(all.iter().all(|meta| meta.size == 17 << 20));
+        let level = store
+            .list_with_delimiter(Some(&Path::from("a")))
+            .await
+            .unwrap();
+        assert_eq!(level.common_prefixes, [Path::from("a/b")]);
+        assert_eq!(level.objects.len(), 1);
+        let after: Vec<_> = store
+            .list_with_offset(None, &Path::from("a/copy"))
+            .try_collect()
+            .await
+            .unwrap();
+        assert_eq!(after.len(), 1);
+        let paths = futures::stream::iter(
+            names
+                .iter()
+                .map(|name| Ok(Path::from(*name)))
+                .collect::<Vec<_>>(),
+        );
+        let deleted: Vec<_> = store
+            .delete_stream(Box::pin(paths))
+            .try_collect()
+            .await
+            .unwrap();
+        assert_eq!(deleted.len(), 3);
+        assert!(store.list(None).try_next().await.unwrap().is_none());
+    }
+}
+
+#[tokio::test]
+async fn presigned() {
+    let server = Server::signed().await;
+    let store = client(&server, "folder");
+    let url = store
+        .signed_url(Method::PUT, &Path::from("p r e"), Duration::from_secs(60))
+        .await
+        .unwrap();
+    let http = reqwest::Client::builder()
+        .timeout(Duration::from_secs(30))
+        .build()
+        .unwrap();
+    let reply = http.put(url).body("presigned").send().await.unwrap();
+    assert_eq!(reply.status(), 200);
+    let url = store
+        .signed_url(Method::GET, &Path::from("p r e"), Duration::from_secs(60))
+        .await
+        .unwrap();
+    assert_eq!(
+        http.get(url.clone())
+            .send()
+            .await
+            .unwrap()
+            .text()
+            .await
+            .unwrap(),
+        "presigned"
+    );
+    assert_eq!(http.delete(url).send().await.unwrap().status(), 403);
+}
+
+#[tokio::test]
+async fn the_second_read_costs_the_origin_nothing() {
+    let server = Server::signed().await;
+    let store = client(&server, "folder");
+    let body = pattern(5 << 20);
+    store
+        .put(&Path::from("key"), body.clone().into())
+        .await
+        .unwrap();
+    assert!(
+        store
+            .get(&Path::from("key"))
+            .await
+            .unwrap()
+            .bytes()
+            .await
+            .unwrap()
+            == body
+    );
+    let cold = server.engine.stats().buckets["folder"].origin_data_requests;
+    assert!(
+        store
+            .get(&Path::from("key"))
+            .await
+            .unwrap()
+            .bytes()
+            .await
+            .unwrap()
+            == body
+    );
+    assert_eq!(
+        server.engine.stats().buckets["folder"].origin_data_requests,
+        cold
+    );
+}

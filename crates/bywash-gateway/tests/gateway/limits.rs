@@ -1,0 +1,277 @@
+//! Clients that do not take, do not send, send too much, or stay too long.
+
+use std::time::{Duration, Instant};
+
+use bywash_gateway::{Limits, S3Config};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
+
+use crate::http::{get, head, pattern, put, raw, read_reply, read_to_close};
+use crate::server::{BUCKETS, Server};
+
+const SHORT: Duration = Duration::from_millis(300);
+
+async fn with(limits: Limits) -> Server {
+    Server::start(S3Config {
+        limits,
+        ..S3Config::anonymous()
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_reader_that_takes_nothing_is_closed() {
+    let server = with(Limits {
+        stalled_body: SHORT,
+        ..Limits::default()
+    })
+    .await;
+    let body = pattern(64 << 20);
+    put(server.address, "/folder/key", &[], &body)
+        .await
+        .expect(200);
+    // A small window, so that the kernel does not take the whole body for the client.
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(64 << 10).unwrap();
+    let mut socket = socket.connect(server.address).await.unwrap();
+    socket
+        .write_all(head("GET", "/folder/key", &[]).as_bytes())
+        .await
+        .unwrap();
+    let mut first = [0; 1024];
+    socket.read_exact(&mut first).await.unwrap();
+    // The endpoint closes by itself: what it still serves falls to nothing.
+    let begun = Instant::now();
+    while server.engine.stats().pool.flights > 0 || begun.elapsed() < SHORT * 3 {
+        assert!(
+            begun.elapsed() < Duration::from_secs(20),
+            "still loading for a client that takes nothing"
+        );
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let rest = read_to_close(&mut socket).await;
+    assert!(rest.len() + first.len() < body.len(), "the body was cut");
+    // Everybody else is served.
+    assert!(
+        get(server.address, "/folder/key", &[])
+            .await
+            .expect(200)
+            .body
+            == body
+    );
+}
+
+#[tokio::test]
+async fn a_reader_that_takes_slowly_is_served() {
+    let server = with(Limits {
+        stalled_body: SHORT,
+        ..Limits::default()
+    })
+    .await;
+    let body = pattern(8 << 20);
+    put(server.address, "/memory/key", &[], &body)
+        .await
+        .expect(200);
+    let mut socket = TcpStream::connect(server.address).await.unwrap();
+    socket
+        .write_all(head("GET", "/memory/key", &[]).as_bytes())
+        .await
+        .unwrap();
+    let (mut buffer, mut got) = (vec![0; 1 << 20], 0);
+    loop {
+        match socket.read(&mut buffer).await.unwrap() {
+            0 => break,
+            bytes => got += bytes,
+        }
+        tokio::time::sleep(SHORT / 10).await;
+    }
+    assert!(got > body.len());
+}
+
+#[tokio::test]
+async fn a_sender_that_sends_nothing_is_told_so() {
+    let server = with(Limits {
+        silent_body: SHORT,
+        ..Limits::default()
+    })
+    .await;
+    for bucket in BUCKETS {
+        put(server.address, &format!("/{bucket}/key"), &[], b"old")
+            .await
+            .expect(200);
+        let files = server.files();
+        for (announced, sent) in [("10", 3), ("40000000", 20_000_000)] {
+            let mut socket = TcpStream::connect(server.address).await.unwrap();
+            let target = format!("/{bucket}/key");
+            socket
+                .write_all(head("PUT", &target, &[("Content-Length", announced)]).as_bytes())
+                .await
+                .unwrap();
+            socket.write_all(&pattern(sent)).await.unwrap();
+            read_reply(&mut socket)
+                .await
+                .expect_error(400, "RequestTimeout");
+        }
+        assert_eq!(
+            get(server.address, &format!("/{bucket}/key"), &[])
+                .await
+                .expect(200)
+                .text(),
+            "old"
+        );
+        server.settled(&files).await;
+    }
+    // Also where the body is read before the operation begins.
+    let mut socket = TcpStream::connect(server.address).await.unwrap();
+    socket
+        .write_all(head("POST", "/memory?delete", &[("Content-Length", "100")]).as_bytes())
+        .await
+        .unwrap();
+    read_reply(&mut socket)
+        .await
+        .expect_error(400, "RequestTimeout");
+}
+
+#[tokio::test]
+async fn a_sender_that_sends_slowly_is_served() {
+    let server = with(Limits {
+        silent_body: SHORT,
+        ..Limits::default()
+    })
+    .await;
+    let mut socket = TcpStream::connect(server.address).await.unwrap();
+    socket
+        .write_all(head("PUT", "/memory/key", &[("Content-Length", "10")]).as_bytes())
+        .await
+        .unwrap();
+    for _ in 0..10 {
+        tokio::time::sleep(SHORT / 5).await;
+        socket.write_all(b"x").await.unwrap();
+    }
+    read_reply(&mut socket).await.expect(200);
+}
+
+#[tokio::test]
+async fn a_head_too_large_is_refused() {
+    let server = with(Limits {
+        head_bytes: 16 << 10,
+        ..Limits::default()
+    })
+    .await;
+    put(
+        server.address,
+        "/memory/key",
+        &[("x-other", &"h".repeat(12 << 10))],
+        b"x",
+    )
+    .await
+    .expect(200);
+    let reply = put(
+        server.address,
+        "/memory/key",
+        &[("x-other", &"h".repeat(20 << 10))],
+        b"x",
+    )
+    .await;
+    assert_eq!(reply.status, 431);
+    let reply = raw(server.address, b"nonsense\r\n\r\n").await;
+    assert_eq!(reply.status, 400);
+}
+
+#[tokio::test]
+async fn idle_connections_and_slow_heads_are_closed() {
+    let server = with(Limits {
+        idle: SHORT,
+        ..Limits::default()
+    })
+    .await;
+    let mut silent = TcpStream::connect(server.address).await.unwrap();
+    assert!(read_to_close(&mut silent).await.is_empty());
+    let mut slow = TcpStream::connect(server.address).await.unwrap();
+    slow.write_all(b"GET / HTTP/1.1\r\nHost:").await.unwrap();
+    read_to_close(&mut slow).await;
+    let mut kept = TcpStream::connect(server.address).await.unwrap();
+    kept.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        .await
+        .unwrap();
+    let answer = read_to_close(&mut kept).await;
+    assert!(answer.starts_with(b"HTTP/1.1 200"));
+}
+
+#[tokio::test]
+async fn connections_beyond_the_limit_wait() {
+    let server = with(Limits {
+        connections: 2,
+        ..Limits::default()
+    })
+    .await;
+    let first = TcpStream::connect(server.address).await.unwrap();
+    let _second = TcpStream::connect(server.address).await.unwrap();
+    let third = tokio::spawn(get_root(server.address));
+    tokio::time::sleep(SHORT).await;
+    assert!(!third.is_finished());
+    drop(first);
+    third.await.unwrap();
+}
+
+async fn get_root(address: std::net::SocketAddr) {
+    get(address, "/", &[]).await.expect(200);
+}
+
+#[tokio::test]
+async fn requests_in_progress_end_before_the_endpoint_does() {
+    let mut server = with(Limits::default()).await;
+    let address = server.address;
+    let mut writing = TcpStream::connect(address).await.unwrap();
+    writing
+        .write_all(head("PUT", "/memory/key", &[("Content-Length", "10")]).as_bytes())
+        .await
+        .unwrap();
+    writing.write_all(b"01234").await.unwrap();
+    let idle = TcpStream::connect(address).await.unwrap();
+    // Only when the other connection was answered is this one known to be in progress.
+    get(address, "/", &[]).await.expect(200);
+    server.begin_stop();
+    while TcpStream::connect(address).await.is_ok() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    writing.write_all(b"56789").await.unwrap();
+    read_reply(&mut writing).await.expect(200);
+    let engine = server.engine.clone();
+    assert_eq!(server.stopped().await.cut, 0);
+    drop(idle);
+    use object_store::ObjectStoreExt;
+    let stored = engine
+        .bucket("memory")
+        .unwrap()
+        .head(&"key".into())
+        .await
+        .unwrap();
+    assert_eq!(stored.size, 10);
+}
+
+#[tokio::test]
+async fn what_outlasts_the_drain_is_cut() {
+    let mut server = with(Limits {
+        drain: SHORT,
+        ..Limits::default()
+    })
+    .await;
+    let mut writing = TcpStream::connect(server.address).await.unwrap();
+    writing
+        .write_all(
+            head(
+                "PUT",
+                "/memory/key",
+                &[("Content-Length", "10"), ("Expect", "100-continue")],
+            )
+            .as_bytes(),
+        )
+        .await
+        .unwrap();
+    let mut line = [0; 25];
+    writing.read_exact(&mut line).await.unwrap();
+    server.begin_stop();
+    assert_eq!(server.stopped().await.cut, 1);
+    assert!(read_to_close(&mut writing).await.is_empty());
+}

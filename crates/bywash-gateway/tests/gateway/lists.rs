@@ -1,0 +1,372 @@
+//! Listings, against a plain model of what S3 lists.
+
+use std::collections::BTreeSet;
+
+use crate::http::{Reply, get, put};
+use crate::server::{BUCKETS, Server};
+
+/// What one page of a listing said.
+#[derive(Debug, PartialEq, Default)]
+struct Page {
+    keys: Vec<String>,
+    prefixes: Vec<String>,
+}
+
+/// The listing as S3 defines it, computed from all keys.
+fn model(keys: &[&str], prefix: &str, delimiter: &str) -> Page {
+    let mut page = Page::default();
+    let sorted: BTreeSet<&str> = keys.iter().copied().collect();
+    for key in sorted.into_iter().filter(|key| key.starts_with(prefix)) {
+        let cut = (!delimiter.is_empty())
+            .then(|| key[prefix.len()..].find(delimiter))
+            .flatten();
+        match cut {
+            Some(at) => {
+                let common = key[..prefix.len() + at + delimiter.len()].to_owned();
+                if page.prefixes.last() != Some(&common) {
+                    page.prefixes.push(common);
+                }
+            }
+            None => page.keys.push(key.to_owned()),
+        }
+    }
+    page
+}
+
+fn encode(text: &str) -> String {
+    text.bytes().map(|byte| format!("%{byte:02X}")).collect()
+}
+
+fn page_of(reply: &Reply) -> Page {
+    let prefixes = reply.tags("CommonPrefixes").into_iter().map(|inner| {
+        inner
+            .strip_prefix("<Prefix>")
+            .unwrap()
+            .strip_suffix("</Prefix>")
+            .unwrap()
+            .to_owned()
+    });
+    Page {
+        keys: reply.tags("Key"),
+        prefixes: prefixes.collect(),
+    }
+}
+
+/// Follows a listing to its end, whatever the version of the protocol.
+async fn follow(server: &Server, base: &str, max: usize, next: (&str, &str)) -> Page {
+    let (tag, parameter) = next;
+    let mut whole = Page::default();
+    let mut target = format!("{base}&max-keys={max}");
+    loop {
+        let reply = get(server.address, &target, &[]).await.expect(200);
+        let page = page_of(&reply);
+        let count = page.keys.len() + page.prefixes.len();
+        assert!(count <= max);
+        if tag == "NextContinuationToken" {
+            assert_eq!(reply.tag("KeyCount").unwrap(), count.to_string());
+        }
+        whole.keys.extend(page.keys);
+        whole.prefixes.extend(page.prefixes);
+        if reply.tag("IsTruncated").as_deref() != Some("true") {
+            assert_eq!(reply.tag(tag), None);
+            return whole;
+        }
+        assert_eq!(count, max, "a page with more to come is full");
+        target = format!(
+            "{base}&max-keys={max}&{parameter}={}",
+            encode(&reply.tag(tag).unwrap())
+        );
+    }
+}
+
+const KEYS: [&str; 22] = [
+    "a",
+    "a-b",
+    "a.b",
+    "a/b",
+    "a/b/c",
+    "a/b/d/e",
+    "a0",
+    "aa",
+    "b/1",
+    "b/2",
+    "b/3",
+    "b/4/x",
+    "c",
+    "dir",
+    "dir/x",
+    "dirt",
+    "photos/2024/a.jpg",
+    "photos/2024/b.jpg",
+    "photos/2025/c.jpg",
+    "photos.txt",
+    "z",
+    "\u{fc}ber/x",
+];
+
+#[tokio::test]
+async fn every_page_size_lists_the_same() {
+    let server = Server::anonymous().await;
+    for bucket in BUCKETS {
+        for key in KEYS {
+            put(
+                server.address,
+                &format!("/{bucket}/{}", encode(key)),
+                &[],
+                b"x",
+            )
+            .await
+            .expect(200);
+        }
+        for prefix in [
+            "",
+            "a",
+            "a/",
+            "a/b",
+            "b/",
+            "b/4",
+            "dir",
+            "dir/",
+            "photos/",
+            "photos/2024/a",
+            "zz",
+            "\u{fc}",
+            "no//such",
+        ] {
+            for delimiter in ["", "/", "b", "os/20"] {
+                let expected = model(&KEYS, prefix, delimiter);
+                let base = format!("prefix={}&delimiter={}", encode(prefix), encode(delimiter));
+                for max in [1, 2, 3, 1000] {
+                    let v2 = format!("/{bucket}?list-type=2&{base}");
+                    let found = follow(
+                        &server,
+                        &v2,
+                        max,
+                        ("NextContinuationToken", "continuation-token"),
+                    )
+                    .await;
+                    assert_eq!(
+                        found, expected,
+                        "v2 {bucket} {prefix:?} {delimiter:?} {max}"
+                    );
+                    let v1 = format!("/{bucket}?{base}");
+                    let found = follow(&server, &v1, max, ("NextMarker", "marker")).await;
+                    assert_eq!(
+                        found, expected,
+                        "v1 {bucket} {prefix:?} {delimiter:?} {max}"
+                    );
+                    let versions = format!("/{bucket}?versions&{base}");
+                    let found =
+                        follow(&server, &versions, max, ("NextKeyMarker", "key-marker")).await;
+                    assert_eq!(
+                        found, expected,
+                        "versions {bucket} {prefix:?} {delimiter:?} {max}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_listing_begins_where_it_is_told() {
+    let server = Server::anonymous().await;
+    for bucket in BUCKETS {
+        for key in KEYS {
+            put(
+                server.address,
+                &format!("/{bucket}/{}", encode(key)),
+                &[],
+                b"x",
+            )
+            .await
+            .expect(200);
+        }
+        for after in [
+            "",
+            "a",
+            "a/",
+            "a/b",
+            "a0",
+            "b/2",
+            "b",
+            "photos/",
+            "photos/2024/zzz",
+            "zzz",
+            "/a",
+            "a//b",
+            "\u{10ffff}",
+        ] {
+            let expected: Vec<_> = model(&KEYS, "", "")
+                .keys
+                .into_iter()
+                .filter(|key| key.as_str() > after)
+                .collect();
+            for target in [
+                format!("/{bucket}?list-type=2&start-after={}", encode(after)),
+                format!("/{bucket}?marker={}", encode(after)),
+                format!("/{bucket}?versions&key-marker={}", encode(after)),
+            ] {
+                let reply = get(server.address, &target, &[]).await.expect(200);
+                assert_eq!(reply.tags("Key"), expected, "{target}");
+            }
+        }
+        // A marker that is a common prefix stands for all of it; one inside leaves the rest.
+        let reply = get(
+            server.address,
+            &format!("/{bucket}?delimiter=/&marker=b/"),
+            &[],
+        )
+        .await
+        .expect(200);
+        assert_eq!(page_of(&reply).prefixes, ["dir/", "photos/", "\u{fc}ber/"]);
+        let reply = get(
+            server.address,
+            &format!("/{bucket}?delimiter=/&marker=b/3"),
+            &[],
+        )
+        .await
+        .expect(200);
+        assert_eq!(
+            page_of(&reply).prefixes,
+            ["b/", "dir/", "photos/", "\u{fc}ber/"]
+        );
+    }
+}
+
+#[tokio::test]
+async fn large_folders_are_passed_over() {
+    let server = Server::anonymous().await;
+    let mut keys = Vec::new();
+    for folder in 0..12 {
+        for file in 0..140 {
+            keys.push(format!("f{folder:02}/{file:03}"));
+        }
+        keys.push(format!("f{folder:02}.txt"));
+    }
+    let engine_bucket = server.engine.bucket("memory").unwrap();
+    for key in &keys {
+        use object_store::ObjectStoreExt;
+        engine_bucket
+            .put(&object_store::path::Path::from(key.as_str()), "x".into())
+            .await
+            .unwrap();
+    }
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    for (prefix, delimiter) in [("", "/"), ("f0", "/"), ("", "0/1"), ("f11/", "/")] {
+        let expected = model(&keys, prefix, delimiter);
+        for max in [5, 7, 1000] {
+            let base = format!(
+                "/memory?list-type=2&prefix={}&delimiter={}",
+                encode(prefix),
+                encode(delimiter)
+            );
+            let found = follow(
+                &server,
+                &base,
+                max,
+                ("NextContinuationToken", "continuation-token"),
+            )
+            .await;
+            assert_eq!(found, expected, "{prefix:?} {delimiter:?} {max}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn names_are_encoded_when_asked() {
+    let server = Server::anonymous().await;
+    let key = "a b+c/\u{fc}&<x>";
+    put(
+        server.address,
+        &format!("/memory/{}", encode(key)),
+        &[],
+        b"x",
+    )
+    .await
+    .expect(200);
+    let target = "/memory?list-type=2&encoding-type=url&prefix=a%20&delimiter=%26&start-after=a";
+    let reply = get(server.address, target, &[]).await.expect(200);
+    assert_eq!(page_of(&reply).prefixes, ["a%20b%2Bc/%C3%BC%26"]);
+    assert!(reply.tags("Prefix").contains(&"a%20".to_owned()));
+    assert_eq!(reply.tag("Delimiter").as_deref(), Some("%26"));
+    assert_eq!(reply.tag("EncodingType").as_deref(), Some("url"));
+    let reply = get(server.address, "/memory?encoding-type=url", &[])
+        .await
+        .expect(200);
+    assert_eq!(
+        reply.tag("Key").as_deref(),
+        Some("a%20b%2Bc/%C3%BC%26%3Cx%3E")
+    );
+    let reply = get(server.address, "/memory", &[]).await.expect(200);
+    assert_eq!(
+        reply.tag("Key").as_deref(),
+        Some("a b+c/\u{fc}&amp;&lt;x&gt;")
+    );
+    get(server.address, "/memory?encoding-type=base64", &[])
+        .await
+        .expect_error(400, "InvalidArgument");
+}
+
+#[tokio::test]
+async fn entries_say_what_they_should() {
+    let server = Server::anonymous().await;
+    let written = put(server.address, "/folder/key", &[], b"12345")
+        .await
+        .expect(200);
+    let e_tag = written.header("etag").unwrap().trim_matches('"').to_owned();
+    let reply = get(server.address, "/folder?list-type=2", &[])
+        .await
+        .expect(200);
+    assert_eq!(reply.tag("Size").as_deref(), Some("5"));
+    assert_eq!(
+        reply
+            .tag("ETag")
+            .unwrap()
+            .replace("&quot;", "\"")
+            .trim_matches('"'),
+        e_tag
+    );
+    assert_eq!(reply.tag("StorageClass").as_deref(), Some("STANDARD"));
+    assert_eq!(reply.tag("Name").as_deref(), Some("folder"));
+    assert!(reply.tag("LastModified").unwrap().ends_with('Z'));
+    assert_eq!(reply.tag("Owner"), None);
+    let reply = get(server.address, "/folder?list-type=2&fetch-owner=true", &[])
+        .await
+        .expect(200);
+    assert!(reply.tag("Owner").is_some());
+    let reply = get(server.address, "/folder?versions", &[])
+        .await
+        .expect(200);
+    assert_eq!(
+        (
+            reply.tag("VersionId").as_deref(),
+            reply.tag("IsLatest").as_deref()
+        ),
+        (Some("null"), Some("true"))
+    );
+    let reply = get(server.address, "/folder?list-type=2&max-keys=0", &[])
+        .await
+        .expect(200);
+    assert_eq!(
+        (reply.tags("Key").len(), reply.tag("IsTruncated").as_deref()),
+        (0, Some("false"))
+    );
+    get(server.address, "/folder?max-keys=-1", &[])
+        .await
+        .expect_error(400, "InvalidArgument");
+    get(server.address, "/folder?max-keys=many", &[])
+        .await
+        .expect_error(400, "InvalidArgument");
+    get(
+        server.address,
+        "/folder?list-type=2&continuation-token=x",
+        &[],
+    )
+    .await
+    .expect_error(400, "InvalidArgument");
+    let reply = get(server.address, "/folder?list-type=2&max-keys=100000", &[])
+        .await
+        .expect(200);
+    assert_eq!(reply.tag("MaxKeys").as_deref(), Some("1000"));
+}

@@ -1,0 +1,18 @@
+//! The endpoint over memory and folder origins, by raw HTTP and by a real client.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(missing_docs, unreachable_pub, reason = "tests")]
+
+mod access;
+mod bodies;
+mod buckets;
+mod checksums;
+mod client;
+mod http;
+mod limits;
+mod lists;
+mod multipart;
+mod objects;
+mod server;
+mod sign;
+mod tls;

@@ -1,0 +1,117 @@
+//! An endpoint on a free port of the loopback, over an engine with one bucket of each origin.
+
+use std::net::SocketAddr;
+use std::path::Path as FsPath;
+use std::sync::Arc;
+
+use bywash::origin::memory::MemoryStore;
+use bywash::{Consistency, Engine};
+use bywash_gateway::{Credential, Drained, S3Config, serve_s3};
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+pub const KEY: &str = "the-access-key";
+pub const SECRET: &str = "the-secret-key";
+/// A bucket over `memory://`, and one over a folder.
+pub const BUCKETS: [&str; 2] = ["memory", "folder"];
+
+pub struct Server {
+    pub address: SocketAddr,
+    pub engine: Engine,
+    pub root: TempDir,
+    stop: Option<oneshot::Sender<()>>,
+    task: JoinHandle<Drained>,
+}
+
+pub fn signed() -> S3Config {
+    S3Config::signed(Credential {
+        access_key: KEY.to_owned(),
+        secret_key: SECRET.to_owned(),
+    })
+}
+
+impl Server {
+    pub async fn start(config: S3Config) -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let engine = Engine::builder()
+            .memory(256 << 20)
+            .root(root.path())
+            .build()
+            .unwrap();
+        engine
+            .mount(
+                "memory",
+                Arc::new(MemoryStore::new()),
+                Consistency::default(),
+            )
+            .unwrap();
+        engine.create_bucket("folder").unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let serving = serve_s3(engine.clone(), listener, config, async {
+            let _ = stopped.await;
+        });
+        let task = tokio::spawn(async move { Box::pin(serving).await.unwrap() });
+        Self {
+            address,
+            engine,
+            root,
+            stop: Some(stop),
+            task,
+        }
+    }
+
+    pub async fn anonymous() -> Self {
+        Self::start(S3Config::anonymous()).await
+    }
+
+    pub async fn signed() -> Self {
+        Self::start(signed()).await
+    }
+
+    /// Files under the folder bucket, whatever they are: nothing may be left of a failed write.
+    pub fn files(&self) -> Vec<String> {
+        fn walk(folder: &FsPath, found: &mut Vec<String>) {
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    walk(&path, found)
+                } else {
+                    found.push(path.display().to_string())
+                }
+            }
+        }
+        let mut found = Vec::new();
+        walk(&self.root.path().join("folder"), &mut found);
+        found
+    }
+
+    /// Waits until the folder holds just `files`: what a client left behind goes in the background.
+    pub async fn settled(&self, files: &[String]) {
+        for _ in 0..500 {
+            if self.files() == files {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        assert_eq!(self.files(), files);
+    }
+
+    pub fn begin_stop(&mut self) {
+        drop(self.stop.take());
+    }
+
+    pub async fn stopped(self) -> Drained {
+        let Self {
+            stop,
+            task,
+            root: _root,
+            ..
+        } = self;
+        drop(stop);
+        task.await.unwrap()
+    }
+}
