@@ -75,7 +75,7 @@ pub(super) async fn resolve(
         _ if options.head => Ask::Head,
         // What is stale is most often unchanged: if its data is here, a HEAD is all it takes.
         Some(version) if first_block_present(bucket, &version, options.range.as_ref()) => Ask::Head,
-        _ => Ask::Data(options.range.clone()),
+        known => Ask::Data(options.range.clone(), known),
     };
     let flight = {
         let mut opens = bucket.opens.by_path.lock();
@@ -93,7 +93,8 @@ pub(super) async fn resolve(
 
 enum Ask {
     Head,
-    Data(Option<GetRange>),
+    /// The range wanted, and the version last known.
+    Data(Option<GetRange>, Option<Arc<Version>>),
 }
 
 /// Starts the question in a task of its own: a reader that leaves must not take the answer from
@@ -102,7 +103,10 @@ fn begin(bucket: Arc<Shared>, path: Path, ask: Ask) -> SharedFuture<BoxFuture<'s
     let task = tokio::spawn(async move {
         let answer = match ask {
             Ask::Head => head(&bucket, &path).await,
-            Ask::Data(range) => open(&bucket, &path, range).await,
+            Ask::Data(range, known) => {
+                let range = first_range(&bucket, range, known.as_deref());
+                open(&bucket, &path, range).await
+            }
         };
         bucket.opens.by_path.lock().remove(&path);
         answer.map_err(Arc::new)
@@ -119,14 +123,18 @@ fn first_block_present(bucket: &Shared, version: &Version, range: Option<&GetRan
     match range {
         Some(range) if range.start < range.end => {
             let block = (range.start / bucket.engine.block_size) as u32;
-            !matches!(
-                bucket.engine.pool.claim(version.key(block)),
-                Claim::Vacant(_)
-            )
+            is_present(bucket, version, block)
         }
         // Nothing to read: metadata is all that is needed.
         _ => true,
     }
+}
+
+fn is_present(bucket: &Shared, version: &Version, block: u32) -> bool {
+    !matches!(
+        bucket.engine.pool.claim(version.key(block)),
+        Claim::Vacant(_)
+    )
 }
 
 /// Asks for the metadata only.
@@ -163,7 +171,7 @@ fn at(path: &Path, mut meta: ObjectMeta) -> ObjectMeta {
 }
 
 /// Learns the version by the first ranged GET, whose body a shard then stores.
-async fn open(bucket: &Arc<Shared>, path: &Path, range: Option<GetRange>) -> Result<Arc<Opened>> {
+async fn open(bucket: &Arc<Shared>, path: &Path, range: GetRange) -> Result<Arc<Opened>> {
     let engine = &bucket.engine;
     // The minimum, before anything is asked: one block. More is only tried for once the object's
     // length is known.
@@ -172,7 +180,7 @@ async fn open(bucket: &Arc<Shared>, path: &Path, range: Option<GetRange>) -> Res
         .await?;
     let asked = bucket.versions.asking(path);
     let options = GetOptions {
-        range: Some(first_range(bucket, range)),
+        range: Some(range),
         ..GetOptions::default()
     };
     let result = with_retries(engine.retry, "read", path, || {
@@ -208,14 +216,17 @@ async fn open(bucket: &Arc<Shared>, path: &Path, range: Option<GetRange>) -> Res
     }
 }
 
-/// What the first GET asks for: whole blocks around what is wanted, at most one shard.
-fn first_range(bucket: &Shared, wanted: Option<GetRange>) -> GetRange {
+/// What the first GET asks for: whole blocks around what is wanted, at most one shard, and no
+/// block that is here already if the object turns out to be unchanged.
+fn first_range(bucket: &Shared, wanted: Option<GetRange>, known: Option<&Version>) -> GetRange {
     let block = bucket.engine.block_size;
     let shard = bucket.engine.shard_size;
     let from = |start: u64, end: u64| {
-        let start = start / block * block;
-        let end = end.div_ceil(block).saturating_mul(block);
-        GetRange::Bounded(start..end.min(start.saturating_add(shard)))
+        let first = start / block;
+        let last = end.div_ceil(block).min(first.saturating_add(shard / block));
+        let present = |at: &u64| known.is_some_and(|known| is_present(bucket, known, *at as u32));
+        let last = (first + 1..last).find(present).unwrap_or(last);
+        GetRange::Bounded(first * block..last * block)
     };
     match wanted {
         None => from(0, shard),
