@@ -30,3 +30,8 @@ pub use origin::{Origin, OriginUrl, PartBody, UploadedPart};
 pub use retry::RetryPolicy;
 pub use stats::{BucketStats, BudgetStats, PoolStats, Stats};
 pub use write::PutStreamOptions;
+
+/// The README's example, compiled and run with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

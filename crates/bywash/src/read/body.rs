@@ -40,7 +40,7 @@ pub(super) struct Body {
     leaving: CancellationToken,
     _leave_on_drop: DropGuard,
     /// Says to the load that came with the version that we are here.
-    _opened: Arc<Opened>,
+    opened: Arc<Opened>,
 }
 
 impl Body {
@@ -59,7 +59,7 @@ impl Body {
             ahead,
             leaving: leaving.clone(),
             _leave_on_drop: leaving.drop_guard(),
-            _opened: opened,
+            opened,
         }
     }
 
@@ -171,7 +171,7 @@ impl Body {
         }
         if self.launched.front() == Some(&block) {
             self.launched.pop_front();
-        } else if resident {
+        } else if resident && !self.opened.loading.contains(&block) {
             self.bucket.counters.hit();
         } else {
             self.bucket.counters.miss();

@@ -30,6 +30,7 @@ use crate::retry::{is_out_of_range, stalled, with_retries};
 use crate::versions::Version;
 use body::{Body, PROBE_LIMIT_BLOCKS};
 
+use open::Opened;
 pub(crate) use open::Opens;
 
 /// Reads an object, or its metadata, through the cache.
@@ -77,7 +78,7 @@ async fn try_get(bucket: &Arc<Shared>, path: &Path, options: &GetOptions) -> Res
         ));
     }
     let range = checked_range(&version, options.range.as_ref())?;
-    let outcome = outcome(bucket, &version, &range);
+    let outcome = outcome(bucket, &opened, &range);
     let mut body = Body::new(Arc::clone(bucket), opened, range.clone());
     if outcome == CacheOutcome::Partial {
         body.await_first_absent().await?;
@@ -121,13 +122,14 @@ fn checked_range(version: &Version, range: Option<&GetRange>) -> Result<Range<u6
 }
 
 /// Whether the range is in memory, as far as a bounded look tells.
-fn outcome(bucket: &Shared, version: &Version, range: &Range<u64>) -> CacheOutcome {
+fn outcome(bucket: &Shared, opened: &Opened, range: &Range<u64>) -> CacheOutcome {
     let size = bucket.engine.block_size;
     let first = (range.start / size) as u32;
     let last = range.end.div_ceil(size) as u32;
     let last = last.min(first.saturating_add(PROBE_LIMIT_BLOCKS));
     let resident = (first..last)
-        .filter(|block| bucket.engine.pool.get(version.key(*block)).is_some())
+        .filter(|block| !opened.loading.contains(block))
+        .filter(|block| bucket.engine.pool.get(opened.version.key(*block)).is_some())
         .count();
     match resident {
         0 if first < last => CacheOutcome::Miss,

@@ -1,9 +1,10 @@
 //! Which version is current: known, or asked of the origin by one flight a path.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
-use bywash_mem::{Claim, Frame, Load, Share};
+use bywash_mem::{Claim, Frame, Share};
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared as SharedFuture};
 use object_store::path::Path;
@@ -23,18 +24,29 @@ pub(super) struct Opened {
     pub(super) version: Arc<Version>,
     /// The body that came with an object that cannot be cached: for whoever takes it first.
     body: Mutex<Option<GetResult>>,
-    /// Cancelled when the last reader that was given this answer left.
-    left: CancellationToken,
+    /// Blocks that asking began to load. Whoever is given this answer waited for them, even if
+    /// they are here by the time it looks.
+    pub(super) loading: Range<u32>,
+    /// Ends the load when the last reader that was given this answer left.
     _left_on_drop: DropGuard,
 }
 
 impl Opened {
-    fn new(version: Arc<Version>) -> Arc<Self> {
-        let left = CancellationToken::new();
+    /// An answer that brought no data.
+    fn known(version: Arc<Version>) -> Arc<Self> {
+        Self::new(version, None, 0..0, CancellationToken::new())
+    }
+
+    fn new(
+        version: Arc<Version>,
+        body: Option<GetResult>,
+        loading: Range<u32>,
+        left: CancellationToken,
+    ) -> Arc<Self> {
         Arc::new(Self {
             version,
-            body: Mutex::new(None),
-            left: left.clone(),
+            body: Mutex::new(body),
+            loading,
             _left_on_drop: left.drop_guard(),
         })
     }
@@ -63,10 +75,10 @@ pub(super) async fn resolve(
 ) -> Result<Arc<Opened>> {
     let known = bucket.versions.get(path, bucket.consistency.max_age());
     let known = match known {
-        Some((version, true)) => return Ok(Opened::new(version)),
+        Some((version, true)) => return Ok(Opened::known(version)),
         // Every read of it asks the origin anyway.
         Some((version, false)) if !version.cacheable() && !options.head => {
-            return Ok(Opened::new(version));
+            return Ok(Opened::known(version));
         }
         Some((version, false)) => Some(version),
         None => None,
@@ -150,7 +162,7 @@ pub(super) async fn head(bucket: &Arc<Shared>, path: &Path) -> Result<Arc<Opened
     })
     .await;
     match result {
-        Ok(result) => Ok(Opened::new(bucket.versions.learn(
+        Ok(result) => Ok(Opened::known(bucket.versions.learn(
             asked,
             at(path, result.meta),
             result.attributes,
@@ -194,13 +206,17 @@ async fn open(bucket: &Arc<Shared>, path: &Path, range: GetRange) -> Result<Arc<
             let version = bucket
                 .versions
                 .learn(asked, meta, result.attributes.clone());
-            let opened = Opened::new(version);
-            if opened.version.cacheable() {
-                store(bucket, &opened, frame, result);
-            } else {
-                *opened.body.lock() = Some(result);
+            if !version.cacheable() {
+                return Ok(Opened::new(
+                    version,
+                    Some(result),
+                    0..0,
+                    CancellationToken::new(),
+                ));
             }
-            Ok(opened)
+            let left = CancellationToken::new();
+            let loading = store(bucket, &version, frame, result, &left);
+            Ok(Opened::new(version, None, loading, left))
         }
         // An empty object, or a range beyond the end: only the length can tell.
         Err(error) if is_out_of_range(&error) => {
@@ -242,9 +258,14 @@ fn first_range(bucket: &Shared, wanted: Option<GetRange>, known: Option<&Version
     }
 }
 
-/// Lets a shard put the first answer's body into the blocks it covers whole.
-fn store(bucket: &Arc<Shared>, opened: &Opened, frame: Frame, result: GetResult) {
-    let version = &opened.version;
+/// Lets a shard put the first answer's body into the blocks it covers whole, and says which.
+fn store(
+    bucket: &Arc<Shared>,
+    version: &Arc<Version>,
+    frame: Frame,
+    result: GetResult,
+    left: &CancellationToken,
+) -> Range<u32> {
     let size = bucket.engine.block_size;
     let range = result.range.clone();
     let first = range.start.div_ceil(size) as u32;
@@ -269,23 +290,13 @@ fn store(bucket: &Arc<Shared>, opened: &Opened, frame: Frame, result: GetResult)
         loads.push(load);
     }
     drop(spare);
+    let loading = first..first + loads.len() as u32;
     if !loads.is_empty() {
-        loads_missed(bucket, &loads);
         let skip = u64::from(first) * size - range.start;
-        let shard = Shard::new(
-            Arc::clone(bucket),
-            Arc::clone(version),
-            loads,
-            opened.left.clone(),
-        );
+        let shard = Shard::new(Arc::clone(bucket), Arc::clone(version), loads, left.clone());
         tokio::spawn(shard.run(Some((result, skip))));
     }
-}
-
-fn loads_missed(bucket: &Shared, loads: &[Load]) {
-    for _ in loads {
-        bucket.counters.miss();
-    }
+    loading
 }
 
 /// A frame for `length` bytes: the smallest class if there is memory, else the one in hand.
