@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::Stream;
-use http::HeaderMap;
+use http::{HeaderMap, StatusCode};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use s3s::{Body, S3Error, S3ErrorCode, StdError};
@@ -57,9 +57,12 @@ impl RequestContext {
 
     /// The answer to a request whose body was faulty.
     pub(crate) fn fault(&self) -> Option<S3Error> {
-        self.fault
-            .get()
-            .map(|(code, message)| fault(code.clone(), message.clone()))
+        let (code, message) = self.fault.get()?;
+        let mut error = fault(code.clone(), message.clone());
+        if code.status_code().is_none() {
+            error.set_status_code(StatusCode::BAD_REQUEST);
+        }
+        Some(error)
     }
 }
 
@@ -126,39 +129,88 @@ impl Stream for ClientBody {
     }
 }
 
-/// What the log line of a request says.
+/// One request's line in the log, written when this is dropped: when the response is over, or its
+/// client left before there was one.
 #[derive(Debug)]
 pub(crate) struct Access {
     pub(crate) context: Arc<RequestContext>,
     pub(crate) method: http::Method,
     pub(crate) bucket: String,
     pub(crate) key: String,
-    pub(crate) begun: Instant,
+    begun: Instant,
+    /// 0 until there is an answer.
     pub(crate) status: u16,
     pub(crate) cache: &'static str,
     /// Bytes the response announced; `None` if it announced none, or has no body.
     pub(crate) announced: Option<u64>,
-}
-
-/// A response body that writes its request's log line when it is over, one way or another.
-#[derive(Debug)]
-pub(crate) struct ServedBody {
-    body: Body,
-    access: Access,
     sent: u64,
     ended: bool,
     error: Option<String>,
 }
 
-impl ServedBody {
-    pub(crate) fn new(body: Body, access: Access) -> Self {
+impl Access {
+    pub(crate) fn new(
+        context: Arc<RequestContext>,
+        method: http::Method,
+        bucket: String,
+        key: String,
+    ) -> Self {
         Self {
-            body,
-            access,
+            context,
+            method,
+            bucket,
+            key,
+            begun: Instant::now(),
+            status: 0,
+            cache: "",
+            announced: None,
             sent: 0,
             ended: false,
             error: None,
         }
+    }
+
+    fn outcome(&self) -> &'static str {
+        match &self.error {
+            Some(_) => "failed",
+            None if self.status == 0 => "left",
+            None if self.ended || self.announced.is_none_or(|bytes| self.sent >= bytes) => {
+                "complete"
+            }
+            None => "cut",
+        }
+    }
+}
+
+impl Drop for Access {
+    fn drop(&mut self) {
+        tracing::info!(
+            target: "bywash::access",
+            request_id = self.context.id,
+            method = %self.method,
+            bucket = self.bucket,
+            key = self.key,
+            status = self.status,
+            bytes_in = self.context.bytes_in.load(Relaxed),
+            bytes = self.sent,
+            duration_ms = self.begun.elapsed().as_millis() as u64,
+            cache = self.cache,
+            outcome = self.outcome(),
+            error = self.error,
+        );
+    }
+}
+
+/// A response body that tells its request's log line how it went.
+#[derive(Debug)]
+pub(crate) struct ServedBody {
+    body: Body,
+    access: Access,
+}
+
+impl ServedBody {
+    pub(crate) fn new(body: Body, access: Access) -> Self {
+        Self { body, access }
     }
 }
 
@@ -173,9 +225,11 @@ impl http_body::Body for ServedBody {
         let this = self.get_mut();
         let frame = ready!(Pin::new(&mut this.body).poll_frame(cx));
         match &frame {
-            Some(Ok(frame)) => this.sent += frame.data_ref().map_or(0, |data| data.len() as u64),
-            Some(Err(error)) => this.error = Some(error.to_string()),
-            None => this.ended = true,
+            Some(Ok(frame)) => {
+                this.access.sent += frame.data_ref().map_or(0, |data| data.len() as u64)
+            }
+            Some(Err(error)) => this.access.error = Some(error.to_string()),
+            None => this.access.ended = true,
         }
         Poll::Ready(frame)
     }
@@ -186,33 +240,5 @@ impl http_body::Body for ServedBody {
 
     fn size_hint(&self) -> SizeHint {
         http_body::Body::size_hint(&self.body)
-    }
-}
-
-impl Drop for ServedBody {
-    fn drop(&mut self) {
-        let access = &self.access;
-        let whole = self.ended
-            || self.body.is_end_stream()
-            || access.announced.is_none_or(|bytes| self.sent >= bytes);
-        let outcome = match &self.error {
-            Some(_) => "failed",
-            None if whole => "complete",
-            None => "cut",
-        };
-        tracing::info!(
-            target: "bywash::access",
-            request_id = access.context.id,
-            method = %access.method,
-            bucket = access.bucket,
-            key = access.key,
-            status = access.status,
-            bytes_in = access.context.bytes_in.load(Relaxed),
-            bytes = self.sent,
-            duration_ms = access.begun.elapsed().as_millis() as u64,
-            cache = access.cache,
-            outcome,
-            error = self.error,
-        );
     }
 }

@@ -4,18 +4,19 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, RANGE};
+use http::header::{CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, RANGE};
 use http::request::Parts;
 use http::{Extensions, HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body::{Body as _, Frame};
 use http_body_util::StreamBody;
 use hyper::body::Incoming;
 use percent_encoding::percent_decode_str;
+use s3s::config::StaticConfigProvider;
 use s3s::route::S3Route;
 use s3s::service::{S3Service, S3ServiceBuilder};
 use s3s::{Body, HttpError, S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
@@ -27,6 +28,9 @@ use crate::config::S3Config;
 use crate::errors::{default_message, fault, not_implemented};
 use crate::gateway::Gateway;
 
+/// The largest XML body in bytes, held in memory while it is read: 10,000 parts with checksums, or
+/// 1000 keys of full length, take about half.
+const XML_BYTES: usize = 4 << 20;
 const REQUEST_ID: &str = "x-amz-request-id";
 const PAYLOAD: &str = "x-amz-content-sha256";
 
@@ -42,11 +46,14 @@ pub(crate) struct Front {
 
 impl Front {
     pub(crate) fn new(gateway: Gateway, config: &S3Config) -> Self {
-        let open = S3ServiceBuilder::new(gateway.clone()).build();
+        let mut open = S3ServiceBuilder::new(gateway.clone());
+        open.set_config(bodies());
+        let open = open.build();
         let service = if config.anonymous {
             open
         } else {
             let mut builder = S3ServiceBuilder::new(gateway);
+            builder.set_config(bodies());
             builder.set_auth(Keys::new(&config.credentials));
             builder.set_route(OddRange { open });
             builder.build()
@@ -64,7 +71,6 @@ impl Front {
         &self,
         request: Request<Incoming>,
     ) -> Result<Response<ServedBody>, HttpError> {
-        let begun = Instant::now();
         let (mut parts, incoming) = request.into_parts();
         let id = format!(
             "{:016X}{:08X}",
@@ -76,7 +82,7 @@ impl Front {
             self.unchecked_payload(&parts.headers),
         ));
         let (bucket, key) = names(&parts.uri);
-        let method = parts.method.clone();
+        let mut access = Access::new(Arc::clone(&context), parts.method.clone(), bucket, key);
         let answer = if is_form(&parts) {
             // s3s would read the whole form into memory before it asks who sends it.
             not_implemented("Uploads by HTML form are not supported here; use PUT.")
@@ -91,32 +97,22 @@ impl Front {
             parts.extensions.insert(Arc::clone(&context));
             self.service.call(Request::from_parts(parts, body)).await?
         };
-        let answer = finish(answer, &context, &bucket, &key).map_err(http_error)?;
+        let answer = finish(answer, &access).map_err(http_error)?;
         let text = |name: &str| {
             answer
                 .headers()
                 .get(name)
                 .and_then(|value| value.to_str().ok())
         };
-        let cache = match text("x-bywash-cache") {
+        access.cache = match text("x-bywash-cache") {
             Some("hit") => "hit",
             Some("miss") => "miss",
             Some("partial") => "partial",
             _ => "",
         };
         let announced = text("content-length").and_then(|length| length.parse().ok());
-        let announced = announced.filter(|_| method != Method::HEAD);
-        let status = answer.status().as_u16();
-        let access = Access {
-            context,
-            method,
-            bucket,
-            key,
-            begun,
-            status,
-            cache,
-            announced,
-        };
+        access.announced = announced.filter(|_| access.method != Method::HEAD);
+        access.status = answer.status().as_u16();
         Ok(answer.map(|body| ServedBody::new(body, access)))
     }
 
@@ -158,6 +154,12 @@ impl Front {
             None => stream_body(body),
         }
     }
+}
+
+fn bodies() -> Arc<StaticConfigProvider> {
+    let mut config = s3s::config::S3Config::default();
+    config.xml_max_body_size = XML_BYTES;
+    Arc::new(StaticConfigProvider::new(Arc::new(config)))
 }
 
 fn stream_body(body: impl Stream<Item = Result<Bytes, BodyError>> + Send + 'static) -> Body {
@@ -252,14 +254,13 @@ impl S3Route for OddRange {
 
 /// Adds the request id; to errors also a message where `s3s` gives none, the resource, and what was
 /// wrong with the body if that is what they come from.
-fn finish(
-    mut answer: Response<Body>,
-    context: &RequestContext,
-    bucket: &str,
-    key: &str,
-) -> Result<Response<Body>, S3Error> {
+fn finish(mut answer: Response<Body>, access: &Access) -> Result<Response<Body>, S3Error> {
+    let context = &access.context;
     let status = answer.status();
-    if status == StatusCode::NOT_MODIFIED {
+    if status == StatusCode::OK && answer.headers().contains_key(CONTENT_RANGE) {
+        // s3s has no way to say so for these operations.
+        *answer.status_mut() = StatusCode::PARTIAL_CONTENT;
+    } else if status == StatusCode::NOT_MODIFIED {
         *answer.body_mut() = Body::empty();
         answer.headers_mut().remove(CONTENT_TYPE);
     } else if status.is_client_error() || status.is_server_error() {
@@ -286,7 +287,12 @@ fn finish(
                 .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
                 .unwrap_or_default();
         }
-        *answer.body_mut() = Body::from(complete_error(&text, &context.id, bucket, key));
+        *answer.body_mut() = Body::from(complete_error(
+            &text,
+            &context.id,
+            &access.bucket,
+            &access.key,
+        ));
         let headers = answer.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
         headers.remove(CONTENT_LENGTH);

@@ -3,7 +3,7 @@
 use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result};
 
-use crate::errors::{Doing, from_engine, no_such_bucket, not_implemented};
+use crate::errors::{Doing, from_engine, not_implemented};
 use crate::gateway::Gateway;
 use crate::meta::{refuse_unsupported, timestamp};
 
@@ -93,10 +93,7 @@ pub(crate) async fn delete(
     request: S3Request<DeleteBucketInput>,
 ) -> S3Result<S3Response<DeleteBucketOutput>> {
     let name = request.input.bucket;
-    let bucket = gateway
-        .engine
-        .bucket(&name)
-        .ok_or_else(|| no_such_bucket(&name))?;
+    gateway.bucket(&name)?;
     let doing = Doing {
         operation: "delete bucket",
         bucket: &name,
@@ -107,7 +104,6 @@ pub(crate) async fn delete(
         .delete_bucket(&name)
         .await
         .map_err(|error| from_engine(doing, &error))?;
-    drop(bucket);
     for upload in gateway.uploads.of_bucket(&name) {
         gateway.uploads.remove(&upload);
     }

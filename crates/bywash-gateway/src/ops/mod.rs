@@ -28,3 +28,20 @@ fn context<T>(request: &S3Request<T>) -> Result<Arc<RequestContext>, S3Error> {
         )
     })
 }
+
+/// Puts a [`crate::digest::Checksum`] into the field of its algorithm: the generated types have
+/// the same five fields, but nothing in common.
+macro_rules! set_checksum {
+    ($target:ident, $checksum:expr) => {{
+        let checksum = &$checksum;
+        let value = Some(checksum.value.clone());
+        match checksum.algorithm {
+            crate::digest::Algorithm::Crc32 => $target.checksum_crc32 = value,
+            crate::digest::Algorithm::Crc32c => $target.checksum_crc32c = value,
+            crate::digest::Algorithm::Crc64Nvme => $target.checksum_crc64nvme = value,
+            crate::digest::Algorithm::Sha1 => $target.checksum_sha1 = value,
+            crate::digest::Algorithm::Sha256 => $target.checksum_sha256 = value,
+        }
+    }};
+}
+pub(crate) use set_checksum;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bywash::UploadedPart;
 use chrono::Utc;
 use http::HeaderMap;
 use object_store::{Error as StoreError, PutMultipartOptions};
@@ -11,6 +12,7 @@ use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
 use super::buckets::owner;
 use super::context;
 use super::list::{Encoding, page_size};
+use super::set_checksum;
 use super::write::{body_length, part_body, put_mode, write_error};
 use crate::digest::{self, Algorithm, Checks, VerifiedBody, announce};
 use crate::errors::{Doing, fault, from_store, no_such_upload};
@@ -164,14 +166,7 @@ fn part(number: u16, stored: &StoredPart) -> Part {
         ..Default::default()
     };
     if let Some(checksum) = &stored.checksum {
-        let value = Some(checksum.value.clone());
-        match checksum.algorithm {
-            Algorithm::Crc32 => part.checksum_crc32 = value,
-            Algorithm::Crc32c => part.checksum_crc32c = value,
-            Algorithm::Crc64Nvme => part.checksum_crc64nvme = value,
-            Algorithm::Sha1 => part.checksum_sha1 = value,
-            Algorithm::Sha256 => part.checksum_sha256 = value,
-        }
+        set_checksum!(part, checksum);
     }
     part
 }
@@ -344,6 +339,17 @@ fn check_whole(headers: &HeaderMap, computed: Option<&digest::Checksum>) -> S3Re
     Ok(())
 }
 
+/// The size the client says the object has, compared with its parts.
+fn check_size(chosen: &[(UploadedPart, &StoredPart)], wanted: Option<i64>) -> S3Result<()> {
+    let size: u64 = chosen.iter().map(|(_, part)| part.size).sum();
+    if wanted.is_some_and(|wanted| u64::try_from(wanted) != Ok(size)) {
+        let message =
+            format!("The parts have {size} bytes together, not what x-amz-mp-object-size says.");
+        return Err(fault(S3ErrorCode::InvalidRequest, message));
+    }
+    Ok(())
+}
+
 pub(crate) async fn complete(
     gateway: &Gateway,
     request: S3Request<CompleteMultipartUploadInput>,
@@ -367,15 +373,7 @@ pub(crate) async fn complete(
         .and_then(|upload| upload.parts)
         .unwrap_or_default();
     let chosen = choose(&upload, &asked)?;
-    let size: u64 = chosen.iter().map(|(_, part)| part.size).sum();
-    if input
-        .mpu_object_size
-        .is_some_and(|wanted| u64::try_from(wanted) != Ok(size))
-    {
-        let message =
-            format!("The parts have {size} bytes together, not what x-amz-mp-object-size says.");
-        return Err(fault(S3ErrorCode::InvalidRequest, message));
-    }
+    check_size(&chosen, input.mpu_object_size)?;
     let checksums: Vec<_> = chosen
         .iter()
         .map(|(_, part)| (part.checksum.as_ref(), part.size))
@@ -407,14 +405,7 @@ pub(crate) async fn complete(
     };
     if let Some(checksum) = computed {
         output.checksum_type = Some(checksum_type(full));
-        let value = Some(checksum.value);
-        match checksum.algorithm {
-            Algorithm::Crc32 => output.checksum_crc32 = value,
-            Algorithm::Crc32c => output.checksum_crc32c = value,
-            Algorithm::Crc64Nvme => output.checksum_crc64nvme = value,
-            Algorithm::Sha1 => output.checksum_sha1 = value,
-            Algorithm::Sha256 => output.checksum_sha256 = value,
-        }
+        set_checksum!(output, checksum);
     }
     Ok(S3Response::new(output))
 }

@@ -11,7 +11,7 @@ use object_store::{GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore, Obj
 use s3s::dto::*;
 use s3s::{Body, S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
-use crate::digest::Algorithm;
+use super::set_checksum;
 use crate::errors::{
     Doing, custom, fault, from_store, invalid_range, not_implemented, precondition_failed,
 };
@@ -139,6 +139,32 @@ fn content_range(headers: &mut HeaderMap, range: &std::ops::Range<u64>, size: u6
     }
 }
 
+/// Leaves out what the request overrides: s3s writes the value asked for, and what is returned
+/// from here would replace it.
+fn drop_overridden(answer: &mut HeaderMap, input: &GetObjectInput) {
+    for (name, overridden) in [
+        ("content-type", input.response_content_type.is_some()),
+        (
+            "content-encoding",
+            input.response_content_encoding.is_some(),
+        ),
+        (
+            "content-language",
+            input.response_content_language.is_some(),
+        ),
+        (
+            "content-disposition",
+            input.response_content_disposition.is_some(),
+        ),
+        ("cache-control", input.response_cache_control.is_some()),
+        ("expires", input.response_expires.is_some()),
+    ] {
+        if overridden {
+            answer.remove(name);
+        }
+    }
+}
+
 pub(crate) async fn get(
     gateway: &Gateway,
     request: S3Request<GetObjectInput>,
@@ -181,34 +207,10 @@ pub(crate) async fn get(
         .as_ref()
         .is_some_and(|mode| mode.as_str() == ChecksumMode::ENABLED);
     let mut answer = object_headers(&result, checksums && whole);
-    let status = if range.is_some() && size > 0 {
+    if range.is_some() && size > 0 {
         content_range(&mut answer, &result.range, size);
-        StatusCode::PARTIAL_CONTENT
-    } else {
-        StatusCode::OK
-    };
-    for (name, overridden) in [
-        ("content-type", input.response_content_type.is_some()),
-        (
-            "content-encoding",
-            input.response_content_encoding.is_some(),
-        ),
-        (
-            "content-language",
-            input.response_content_language.is_some(),
-        ),
-        (
-            "content-disposition",
-            input.response_content_disposition.is_some(),
-        ),
-        ("cache-control", input.response_cache_control.is_some()),
-        ("expires", input.response_expires.is_some()),
-    ] {
-        // s3s writes the value asked for, and what is returned here would replace it.
-        if overridden {
-            answer.remove(name);
-        }
     }
+    drop_overridden(&mut answer, &input);
     let output = GetObjectOutput {
         content_length: i64::try_from(result.range.end - result.range.start).ok(),
         metadata: user_metadata(&result.attributes),
@@ -219,9 +221,7 @@ pub(crate) async fn get(
         ),
         ..Default::default()
     };
-    let mut response = S3Response::with_headers(output, answer);
-    response.status = Some(status);
-    Ok(response)
+    Ok(S3Response::with_headers(output, answer))
 }
 
 pub(crate) async fn head(
@@ -254,20 +254,16 @@ pub(crate) async fn head(
     let whole = checked.as_ref().is_none_or(|range| *range == (0..size));
     let mut answer = object_headers(&result, checksums && whole);
     let mut length = size;
-    let mut status = StatusCode::OK;
     if let Some(range) = checked {
         content_range(&mut answer, &range, size);
         length = range.end - range.start;
-        status = StatusCode::PARTIAL_CONTENT;
     }
     let output = HeadObjectOutput {
         content_length: i64::try_from(length).ok(),
         metadata: user_metadata(&result.attributes),
         ..Default::default()
     };
-    let mut response = S3Response::with_headers(output, answer);
-    response.status = Some(status);
-    Ok(response)
+    Ok(S3Response::with_headers(output, answer))
 }
 
 pub(crate) async fn attributes(
@@ -301,14 +297,7 @@ pub(crate) async fn attributes(
                 checksum_type: Some(ChecksumType::from_static(ChecksumType::FULL_OBJECT)),
                 ..Default::default()
             };
-            let value = Some(kept.value);
-            match kept.algorithm {
-                Algorithm::Crc32 => checksum.checksum_crc32 = value,
-                Algorithm::Crc32c => checksum.checksum_crc32c = value,
-                Algorithm::Crc64Nvme => checksum.checksum_crc64nvme = value,
-                Algorithm::Sha1 => checksum.checksum_sha1 = value,
-                Algorithm::Sha256 => checksum.checksum_sha256 = value,
-            }
+            set_checksum!(checksum, kept);
             checksum
         });
     let stored = result

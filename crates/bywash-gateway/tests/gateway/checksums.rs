@@ -123,6 +123,9 @@ async fn wrong_checksums_store_nothing() {
                 .map(|(name, value)| (*name, value.as_str()))
                 .collect();
             cases.push(("Content-MD5", &md5));
+            if length > 5 {
+                cases.drain(..3);
+            }
             for (name, value) in cases {
                 for key in ["old", "new"] {
                     put(
@@ -224,7 +227,13 @@ async fn trailers_are_verified_signed_or_not() {
     ] {
         let body = pattern(length);
         let decoded = length.to_string();
-        for ((name, value), (_, wrong)) in checksums(&body).into_iter().zip(checksums(b"other")) {
+        // The framing of a large body is the same for every algorithm.
+        let algorithms = if length > 1 << 20 { 1 } else { 5 };
+        for ((name, value), (_, wrong)) in checksums(&body)
+            .into_iter()
+            .zip(checksums(b"other"))
+            .take(algorithms)
+        {
             for (value, good) in [(value, true), (wrong, false)] {
                 let framed = trailed(&body, size, &format!("{name}:{value}"));
                 let extra = [

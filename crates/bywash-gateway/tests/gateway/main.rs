@@ -11,6 +11,7 @@ mod client;
 mod http;
 mod limits;
 mod lists;
+mod log;
 mod multipart;
 mod objects;
 mod server;

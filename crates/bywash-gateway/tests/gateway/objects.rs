@@ -76,12 +76,15 @@ async fn an_object_comes_back_as_it_was_put() {
 #[tokio::test]
 async fn reads_tell_how_they_were_served_and_requests_have_ids() {
     let server = Server::anonymous().await;
-    put(server.address, "/folder/key", &[], &pattern(4096))
+    put(server.address, "/folder/key", &[], &pattern(3 << 20))
         .await
         .expect(200);
     let cold = get(server.address, "/folder/key", &[]).await.expect(200);
     let warm = get(server.address, "/folder/key", &[]).await.expect(200);
-    assert_eq!(cold.header("x-bywash-cache"), Some("miss"));
+    assert!(matches!(
+        cold.header("x-bywash-cache"),
+        Some("miss" | "partial")
+    ));
     assert_eq!(warm.header("x-bywash-cache"), Some("hit"));
     assert_eq!(
         cold.header("x-bywash-version"),

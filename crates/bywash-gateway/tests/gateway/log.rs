@@ -1,0 +1,104 @@
+//! The log line of each request.
+
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::http::{get, head, pattern, put};
+use crate::server::Server;
+
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Lines {
+    /// Waits for the line that has all of `parts`.
+    async fn line(&self, parts: &[&str]) -> String {
+        for _ in 0..500 {
+            let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+            if let Some(line) = text
+                .lines()
+                .find(|line| parts.iter().all(|part| line.contains(part)))
+            {
+                return line.to_owned();
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        panic!(
+            "no line with {parts:?} in {}",
+            String::from_utf8_lossy(&self.0.lock().unwrap())
+        );
+    }
+}
+
+// One thread, so that the subscriber of this test sees its own server and no other.
+#[tokio::test(flavor = "current_thread")]
+async fn every_request_has_its_line() {
+    let lines = Lines::default();
+    let writer = lines.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_writer(move || writer.clone())
+        .with_ansi(false)
+        .with_env_filter("bywash::access=info")
+        .finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let server = Server::anonymous().await;
+    put(server.address, "/memory/a%20key", &[], b"12345")
+        .await
+        .expect(200);
+    lines
+        .line(&[
+            "method=PUT",
+            "bucket=\"memory\"",
+            "key=\"a key\"",
+            "status=200",
+            "bytes_in=5",
+        ])
+        .await;
+    let reply = get(server.address, "/memory/a%20key", &[])
+        .await
+        .expect(200);
+    let id = format!(
+        "request_id=\"{}\"",
+        reply.header("x-amz-request-id").unwrap()
+    );
+    lines
+        .line(&[
+            &id,
+            "method=GET",
+            "status=200",
+            "bytes=5",
+            "duration_ms=",
+            "outcome=\"complete\"",
+        ])
+        .await;
+    get(server.address, "/memory/absent", &[]).await.expect(404);
+    lines.line(&["key=\"absent\"", "status=404"]).await;
+    // A client that leaves in the middle of a body.
+    put(server.address, "/memory/large", &[], &pattern(32 << 20))
+        .await
+        .expect(200);
+    let mut socket = tokio::net::TcpStream::connect(server.address)
+        .await
+        .unwrap();
+    socket
+        .write_all(head("GET", "/memory/large", &[]).as_bytes())
+        .await
+        .unwrap();
+    socket.read_exact(&mut [0; 100]).await.unwrap();
+    drop(socket);
+    lines
+        .line(&["key=\"large\"", "method=GET", "outcome=\"cut\""])
+        .await;
+}
