@@ -224,13 +224,12 @@ impl Weather {
     #[must_use]
     pub fn storm(rng: &mut StdRng) -> Self {
         let some = rng.random_range(0.2..0.8);
-        let faults = FaultKind::ALL
-            .into_iter()
-            .filter_map(|kind| {
-                rng.random_bool(some)
-                    .then(|| (kind, rng.random_range(0.01..0.1)))
-            })
-            .collect();
+        let mut faults = Vec::new();
+        for kind in FaultKind::ALL {
+            if rng.random_bool(some) {
+                faults.push((kind, rng.random_range(0.01..0.1)));
+            }
+        }
         Self {
             faults,
             ..Self::calm()

@@ -3,6 +3,7 @@
 mod judge;
 #[cfg(test)]
 mod tests;
+mod violation;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +18,8 @@ use tokio::time::Instant;
 
 use crate::fault::{Fault, FaultKind};
 
-pub use judge::{Observation, Outcome, Rules, Verdict, Violation};
+pub use judge::{Observation, Outcome, Rules, Verdict};
+pub use violation::Violation;
 
 /// A point in the order of events. Under a paused clock many events share one instant; `tick`
 /// tells them apart.

@@ -1,0 +1,51 @@
+//! `bywash-bench`: benchmarks of Bywash, beside rivals on the same work in the same run.
+//!
+//! Everything measured runs in a process of its own, so that its peak memory is its own: the
+//! origin, the engine behind its Rust API (`worker`), and `bywash serve`.
+
+#![forbid(unsafe_code)]
+
+mod origin;
+mod read;
+mod worker;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// Any failure ends a benchmark; its message is all that is needed.
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+#[derive(Debug, Parser)]
+#[command(about = "Benchmarks of Bywash, beside rivals")]
+enum Cli {
+    /// Cold and warm reads, through the Rust API and the S3 endpoint, beside direct ones
+    Read(read::Args),
+    /// The origin of `read`: objects made up as they are asked for (started by `read`)
+    #[command(hide = true)]
+    Origin(origin::Args),
+    /// The engine of `read` behind its Rust API (started by `read`)
+    #[command(hide = true)]
+    Worker(worker::Args),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse() {
+        Cli::Read(args) => read::run(&args),
+        Cli::Origin(args) => origin::run(&args),
+        Cli::Worker(args) => worker::run(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("bywash-bench: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    Ok(tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?)
+}

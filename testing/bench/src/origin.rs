@@ -1,0 +1,251 @@
+//! An S3 origin that holds any object of any size: `/bench/s1048576/name` has 1 MiB.
+//!
+//! It answers GET and HEAD, ranges and `If-Match`, and can be shaped as a link: a time to the
+//! first byte of each answer, and a rate all bodies share.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, LazyLock, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::{Stream, StreamExt as _, stream};
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Empty, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::header::{
+    ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, ETAG, IF_MATCH, LAST_MODIFIED, RANGE,
+};
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpListener;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::Failure;
+
+/// One piece of a body: about a millisecond of the shaped link, the finest a timer can do.
+const PIECE_BYTES: u64 = 256 * 1024;
+/// The bytes of all objects, repeated: larger than the processor's caches, as real bodies are.
+const CONTENT_BYTES: usize = 64 << 20;
+/// Path of the counters.
+pub(crate) const COUNTERS: &str = "/-/counters";
+
+static CONTENT: LazyLock<Bytes> = LazyLock::new(|| {
+    let words = (0..CONTENT_BYTES as u64 / 8).map(|word| word.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    words.flat_map(u64::to_le_bytes).collect::<Vec<u8>>().into()
+});
+
+/// Settings of the origin.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Args {
+    /// Milliseconds until the first byte of an answer
+    #[arg(long, default_value_t = 0)]
+    first_byte_ms: u64,
+    /// Megabytes (10^6) a second that all bodies share; 0: no limit
+    #[arg(long, default_value_t = 0)]
+    rate_mb: u64,
+}
+
+/// What the origin was asked so far.
+#[derive(Debug, Default, Clone, Copy, serde::Serialize, serde::Deserialize)]
+pub(crate) struct Counters {
+    /// GETs of objects.
+    pub(crate) data_requests: u64,
+    /// GETs and HEADs of objects.
+    pub(crate) requests: u64,
+}
+
+#[derive(Debug)]
+struct Origin {
+    first_byte: Duration,
+    /// Nanoseconds of the link that a byte takes; 0: no limit.
+    nanos_a_byte: f64,
+    /// When the link is free again.
+    free: Mutex<Instant>,
+    data_requests: AtomicU64,
+    requests: AtomicU64,
+}
+
+/// Serves until killed; prints its address first.
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let origin = Arc::new(Origin {
+        first_byte: Duration::from_millis(args.first_byte_ms),
+        nanos_a_byte: if args.rate_mb == 0 {
+            0.0
+        } else {
+            1000.0 / args.rate_mb as f64
+        },
+        free: Mutex::new(Instant::now()),
+        data_requests: AtomicU64::new(0),
+        requests: AtomicU64::new(0),
+    });
+    LazyLock::force(&CONTENT);
+    crate::runtime()?.block_on(async {
+        let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await?;
+        println!("ready {}", listener.local_addr()?);
+        loop {
+            let (socket, _) = listener.accept().await?;
+            socket.set_nodelay(true)?;
+            let origin = Arc::clone(&origin);
+            tokio::spawn(async move {
+                let service = service_fn(|request| answer(Arc::clone(&origin), request));
+                let connection = hyper::server::conn::http1::Builder::new();
+                // A client that goes away is no failure of the origin.
+                let _ = connection
+                    .serve_connection(TokioIo::new(socket), service)
+                    .await;
+            });
+        }
+    })
+}
+
+type Body = BoxBody<Bytes, Infallible>;
+
+async fn answer(
+    origin: Arc<Origin>,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, hyper::http::Error> {
+    if request.uri().path() == COUNTERS {
+        let counters = Counters {
+            data_requests: origin.data_requests.load(Relaxed),
+            requests: origin.requests.load(Relaxed),
+        };
+        let json = serde_json::to_vec(&counters).unwrap_or_default();
+        return Response::builder().body(Full::from(json).boxed());
+    }
+    origin.requests.fetch_add(1, Relaxed);
+    let head = request.method() == Method::HEAD;
+    if !head {
+        origin.data_requests.fetch_add(1, Relaxed);
+    }
+    // A timer of no time still waits for its next tick, a millisecond.
+    if !origin.first_byte.is_zero() {
+        sleep(origin.first_byte).await;
+    }
+    let Some((size, e_tag)) = object(request.uri().path()) else {
+        return empty(StatusCode::NOT_FOUND);
+    };
+    if request
+        .headers()
+        .get(IF_MATCH)
+        .is_some_and(|wanted| wanted.as_bytes() != e_tag.as_bytes())
+    {
+        return empty(StatusCode::PRECONDITION_FAILED);
+    }
+    let asked = request
+        .headers()
+        .get(RANGE)
+        .and_then(|value| value.to_str().ok());
+    let range = match asked.map(|asked| parse_range(asked, size)) {
+        None => 0..size,
+        Some(Some(range)) => range,
+        Some(None) => return empty(StatusCode::RANGE_NOT_SATISFIABLE),
+    };
+    let status = if asked.is_some() {
+        StatusCode::PARTIAL_CONTENT
+    } else {
+        StatusCode::OK
+    };
+    let mut response = Response::builder()
+        .status(status)
+        .header(ETAG, e_tag)
+        .header(LAST_MODIFIED, "Thu, 01 Jan 2026 00:00:00 GMT")
+        .header(ACCEPT_RANGES, "bytes")
+        .header(CONTENT_LENGTH, range.end - range.start);
+    if asked.is_some() {
+        let last = range.end - 1;
+        response = response.header(
+            CONTENT_RANGE,
+            format!("bytes {}-{last}/{size}", range.start),
+        );
+    }
+    if head {
+        return response.body(Empty::new().boxed());
+    }
+    let frames = origin.pieces(range).map(|piece| Ok(Frame::data(piece)));
+    response.body(BodyExt::boxed(StreamBody::new(frames)))
+}
+
+fn empty(status: StatusCode) -> Result<Response<Body>, hyper::http::Error> {
+    Response::builder()
+        .status(status)
+        .body(Empty::new().boxed())
+}
+
+impl Origin {
+    /// The bytes of a range, as fast as the link carries them.
+    fn pieces(
+        self: Arc<Self>,
+        range: Range<u64>,
+    ) -> impl Stream<Item = Bytes> + Send + Sync + 'static {
+        stream::unfold((self, range), |(origin, mut range)| async move {
+            if range.is_empty() {
+                return None;
+            }
+            let period = CONTENT_BYTES as u64;
+            let start = range.start % period;
+            let len = PIECE_BYTES.min(range.end - range.start).min(period - start);
+            origin.carry(len).await;
+            range.start += len;
+            let at =
+                |offset: u64| usize::try_from(offset).expect("below the length of the content");
+            Some((CONTENT.slice(at(start)..at(start + len)), (origin, range)))
+        })
+    }
+
+    /// Waits for the link's turn to carry so many bytes.
+    async fn carry(&self, bytes: u64) {
+        if self.nanos_a_byte == 0.0 {
+            return;
+        }
+        let takes = Duration::from_nanos((bytes as f64 * self.nanos_a_byte) as u64);
+        let arrives = {
+            let mut free = self
+                .free
+                .lock()
+                .expect("nobody panics while holding the link");
+            *free = (*free).max(Instant::now()) + takes;
+            *free
+        };
+        sleep_until(arrives).await;
+    }
+}
+
+/// Size and ETag of the object at `/bench/sSIZE/NAME`.
+fn object(path: &str) -> Option<(u64, String)> {
+    let (size, name) = path.strip_prefix("/bench/s")?.split_once('/')?;
+    Some((size.parse().ok()?, format!("\"{size}-{name}\"")))
+}
+
+/// `bytes=a-b`, `bytes=a-`, `bytes=-n`; `None` when there are no such bytes.
+fn parse_range(text: &str, size: u64) -> Option<Range<u64>> {
+    let (first, last) = text.strip_prefix("bytes=")?.split_once('-')?;
+    let range = match (first, last) {
+        ("", suffix) => size.saturating_sub(suffix.parse().ok()?)..size,
+        (first, "") => first.parse().ok()?..size,
+        (first, last) => first.parse().ok()?..size.min(last.parse::<u64>().ok()?.checked_add(1)?),
+    };
+    (!range.is_empty()).then_some(range)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_tell_the_size_and_ranges_what_is_meant() {
+        assert_eq!(
+            object("/bench/s4096/c-1"),
+            Some((4096, "\"4096-c-1\"".into()))
+        );
+        assert_eq!(object("/other/s4096/c"), None);
+        assert_eq!(parse_range("bytes=0-9", 100), Some(0..10));
+        assert_eq!(parse_range("bytes=90-200", 100), Some(90..100));
+        assert_eq!(parse_range("bytes=90-", 100), Some(90..100));
+        assert_eq!(parse_range("bytes=-10", 100), Some(90..100));
+        assert_eq!(parse_range("bytes=100-", 100), None);
+    }
+}
