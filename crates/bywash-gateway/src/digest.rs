@@ -1,24 +1,13 @@
-//! Checksums: what a request announces, verified while its body passes.
+//! Checksums of the S3 protocol, and how those of parts make that of the object.
 //!
 //! Source: "Checking object integrity", Amazon S3 user guide. Values are base64 of big-endian
 //! digests; a composite checksum is the digest of the parts' digests, followed by `-PARTS`.
 
-use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, ready};
-
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use bytes::Bytes;
 use crc_fast::CrcAlgorithm;
-use futures::Stream;
 use http::{HeaderMap, HeaderValue};
 use md5::Digest as _;
-use s3s::dto::StreamingBlob;
-use s3s::{S3Error, S3ErrorCode, S3Result, StdError, TrailingHeaders};
-
-use crate::body::{BodyError, RequestContext};
-use crate::errors::fault;
 
 /// A checksum algorithm of the S3 protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,7 +83,7 @@ impl Algorithm {
             .filter(|digest| digest.len() == self.len())
     }
 
-    fn hasher(self) -> Hasher {
+    pub(crate) fn hasher(self) -> Hasher {
         match (self, self.crc()) {
             (_, Some(crc)) => Hasher::Crc(crc_fast::Digest::new(crc), self.len()),
             (Self::Sha1, None) => Hasher::Sha1(sha1::Sha1::new()),
@@ -111,7 +100,8 @@ pub(crate) struct Checksum {
     pub(crate) value: String,
 }
 
-enum Hasher {
+/// A digest in progress.
+pub(crate) enum Hasher {
     Crc(crc_fast::Digest, usize),
     Sha1(sha1::Sha1),
     Sha256(sha2::Sha256),
@@ -119,7 +109,11 @@ enum Hasher {
 }
 
 impl Hasher {
-    fn update(&mut self, data: &[u8]) {
+    pub(crate) fn md5() -> Self {
+        Self::Md5(md5::Md5::new())
+    }
+
+    pub(crate) fn update(&mut self, data: &[u8]) {
         match self {
             Self::Crc(digest, _) => digest.update(data),
             Self::Sha1(digest) => digest.update(data),
@@ -128,320 +122,13 @@ impl Hasher {
         }
     }
 
-    fn finish(self) -> Vec<u8> {
+    pub(crate) fn finish(self) -> Vec<u8> {
         match self {
             Self::Crc(digest, length) => digest.finalize().to_be_bytes()[8 - length..].to_vec(),
             Self::Sha1(digest) => digest.finalize().to_vec(),
             Self::Sha256(digest) => digest.finalize().to_vec(),
             Self::Md5(digest) => digest.finalize().to_vec(),
         }
-    }
-}
-
-/// What one digest of a body must be.
-enum Wanted {
-    Md5(Vec<u8>),
-    Payload(String),
-    Header(Algorithm, Vec<u8>),
-    Trailer(Algorithm),
-}
-
-struct Check {
-    hasher: Hasher,
-    wanted: Wanted,
-}
-
-/// The digests a request announces for its body.
-#[derive(Default)]
-pub(crate) struct Checks {
-    checks: Vec<Check>,
-    trailers: Option<TrailingHeaders>,
-}
-
-impl Checks {
-    /// Reads what `headers` announce. `trailers` are those `s3s` verifies the signature of.
-    pub(crate) fn announced(
-        headers: &HeaderMap,
-        trailers: Option<TrailingHeaders>,
-        context: &RequestContext,
-    ) -> S3Result<Self> {
-        let mut checks = Vec::new();
-        if let Some(value) = headers.get("content-md5") {
-            let digest = BASE64_STANDARD
-                .decode(value.as_bytes())
-                .ok()
-                .filter(|digest| digest.len() == 16);
-            let Some(digest) = digest else {
-                let message = "Content-MD5 is not the base64 of an MD5 digest.";
-                return Err(fault(S3ErrorCode::InvalidDigest, message));
-            };
-            checks.push(Check {
-                hasher: Hasher::Md5(md5::Md5::new()),
-                wanted: Wanted::Md5(digest),
-            });
-        }
-        if let Some(hex) = &context.payload_sha256 {
-            checks.push(Check {
-                hasher: Algorithm::Sha256.hasher(),
-                wanted: Wanted::Payload(hex.clone()),
-            });
-        }
-        let mut checksums = header_checksums(headers)?
-            .into_iter()
-            .map(|(algorithm, digest)| (algorithm, Wanted::Header(algorithm, digest)))
-            .collect::<Vec<_>>();
-        let named = headers
-            .get_all("x-amz-trailer")
-            .iter()
-            .filter_map(|value| value.to_str().ok());
-        for name in named.flat_map(|value| value.split(',')) {
-            let name = name.trim();
-            let found = Algorithm::ALL
-                .into_iter()
-                .find(|known| known.header().eq_ignore_ascii_case(name));
-            checksums.extend(found.map(|algorithm| (algorithm, Wanted::Trailer(algorithm))));
-        }
-        if checksums.len() > 1 {
-            let message = "Expecting a single x-amz-checksum- header or trailer; send one.";
-            return Err(fault(S3ErrorCode::InvalidRequest, message));
-        }
-        checks.extend(checksums.into_iter().map(|(algorithm, wanted)| Check {
-            hasher: algorithm.hasher(),
-            wanted,
-        }));
-        Ok(Self { checks, trailers })
-    }
-
-    /// The object's checksum, if a header tells it before the body comes.
-    pub(crate) fn known(&self) -> Option<Checksum> {
-        self.checks.iter().find_map(|check| match &check.wanted {
-            Wanted::Header(algorithm, digest) => Some(Checksum {
-                algorithm: *algorithm,
-                value: BASE64_STANDARD.encode(digest),
-            }),
-            _ => None,
-        })
-    }
-
-    fn update(&mut self, data: &[u8]) {
-        for check in &mut self.checks {
-            check.hasher.update(data);
-        }
-    }
-
-    /// The body is over: compares every digest.
-    fn finish(&mut self, context: &RequestContext) -> Result<(), BodyError> {
-        for check in std::mem::take(&mut self.checks) {
-            let digest = check.hasher.finish();
-            match check.wanted {
-                Wanted::Md5(wanted) => expect_digest(context, "Content-MD5", wanted == digest)?,
-                Wanted::Payload(wanted) => {
-                    if !hex(&digest).eq_ignore_ascii_case(&wanted) {
-                        return Err(payload_mismatch(context));
-                    }
-                }
-                Wanted::Header(algorithm, wanted) => {
-                    expect_digest(context, algorithm.header(), wanted == digest)?;
-                    remember(context, algorithm, &digest);
-                }
-                Wanted::Trailer(algorithm) => {
-                    let wanted = self.trailer(context, algorithm)?;
-                    expect_digest(context, algorithm.header(), wanted == digest)?;
-                    remember(context, algorithm, &digest);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn trailer(
-        &self,
-        context: &RequestContext,
-        algorithm: Algorithm,
-    ) -> Result<Vec<u8>, BodyError> {
-        let read = |trailers: &HeaderMap| trailers.get(algorithm.header()).cloned();
-        let signed = self
-            .trailers
-            .as_ref()
-            .and_then(|trailers| trailers.read(read))
-            .flatten();
-        let value = signed.or_else(|| context.trailers.get().and_then(read));
-        let digest = value
-            .as_ref()
-            .and_then(|value| algorithm.decode(value.to_str().ok()?));
-        digest.ok_or_else(|| {
-            let code = S3ErrorCode::Custom("MalformedTrailerError".into());
-            let message = format!(
-                "The announced trailer {} is missing or not a digest.",
-                algorithm.header()
-            );
-            context.note(code, message)
-        })
-    }
-}
-
-/// The checksums in `headers`, decoded.
-pub(crate) fn header_checksums(headers: &HeaderMap) -> S3Result<Vec<(Algorithm, Vec<u8>)>> {
-    let mut found = Vec::new();
-    for algorithm in Algorithm::ALL {
-        let Some(value) = headers.get(algorithm.header()) else {
-            continue;
-        };
-        let digest = value
-            .to_str()
-            .ok()
-            .and_then(|value| algorithm.decode(value));
-        let Some(digest) = digest else {
-            return Err(invalid_checksum(algorithm));
-        };
-        found.push((algorithm, digest));
-    }
-    Ok(found)
-}
-
-pub(crate) fn invalid_checksum(algorithm: Algorithm) -> S3Error {
-    let message = format!(
-        "Value for {} header is invalid: it is not the base64 of a digest.",
-        algorithm.header()
-    );
-    fault(S3ErrorCode::InvalidRequest, message)
-}
-
-fn expect_digest(context: &RequestContext, what: &str, equal: bool) -> Result<(), BodyError> {
-    if equal {
-        return Ok(());
-    }
-    let message =
-        format!("The {what} you specified did not match what we received; nothing was stored.");
-    Err(context.note(S3ErrorCode::BadDigest, message))
-}
-
-fn payload_mismatch(context: &RequestContext) -> BodyError {
-    let code = S3ErrorCode::Custom("XAmzContentSHA256Mismatch".into());
-    context.note(code, "The provided x-amz-content-sha256 header does not match what was received; nothing was stored.")
-}
-
-fn remember(context: &RequestContext, algorithm: Algorithm, digest: &[u8]) {
-    let checksum = Checksum {
-        algorithm,
-        value: BASE64_STANDARD.encode(digest),
-    };
-    // One checksum a request, and so set once.
-    let _ = context.verified.set(checksum);
-}
-
-fn hex(digest: &[u8]) -> String {
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// A request body that errs at its end unless length and digests are as announced.
-///
-/// Its last piece is handed out only after that was checked: a taker that counts bytes and stops
-/// at the announced length has not got them all before.
-pub(crate) struct VerifiedBody {
-    body: StreamingBlob,
-    checks: Checks,
-    length: Option<u64>,
-    got: u64,
-    held: Option<Bytes>,
-    over: bool,
-    context: Arc<RequestContext>,
-}
-
-impl VerifiedBody {
-    pub(crate) fn new(
-        body: StreamingBlob,
-        checks: Checks,
-        length: Option<u64>,
-        context: Arc<RequestContext>,
-    ) -> Self {
-        Self {
-            body,
-            checks,
-            length,
-            got: 0,
-            held: None,
-            over: false,
-            context,
-        }
-    }
-
-    fn take(&mut self, data: Bytes) -> Result<Option<Bytes>, BodyError> {
-        self.got += data.len() as u64;
-        if self.length.is_some_and(|length| self.got > length) {
-            let message = "The body is longer than announced; nothing was stored.";
-            return Err(self.context.note(S3ErrorCode::IncompleteBody, message));
-        }
-        self.checks.update(&data);
-        Ok(self.held.replace(data))
-    }
-
-    fn end(&mut self) -> Result<Option<Bytes>, BodyError> {
-        if let Some(length) = self.length.filter(|length| self.got < *length) {
-            let message = format!(
-                "The body has {} bytes, {length} were announced; nothing was stored.",
-                self.got
-            );
-            return Err(self.context.note(S3ErrorCode::IncompleteBody, message));
-        }
-        self.checks.finish(&self.context)?;
-        Ok(self.held.take())
-    }
-}
-
-impl Stream for VerifiedBody {
-    type Item = Result<Bytes, BodyError>;
-
-    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let this = self.get_mut();
-        while !this.over {
-            let next = ready!(Pin::new(&mut this.body).poll_next(cx));
-            let piece = match next {
-                Some(Ok(data)) if data.is_empty() => continue,
-                Some(Ok(data)) => this.take(data),
-                Some(Err(error)) => Err(signature_fault(&this.context, &error)),
-                None => {
-                    this.over = true;
-                    this.end()
-                }
-            };
-            match piece {
-                Ok(Some(data)) => return Poll::Ready(Some(Ok(data))),
-                Ok(None) => {}
-                Err(error) => {
-                    this.over = true;
-                    this.held = None;
-                    return Poll::Ready(Some(Err(error)));
-                }
-            }
-        }
-        Poll::Ready(None)
-    }
-}
-
-/// Notes an error of the body as `s3s` hands it on.
-///
-/// Its error types are private, so the text tells (the version is pinned, and tests hold each
-/// case). Errors of our own layers below were noted when they happened, and that note stays.
-fn signature_fault(context: &RequestContext, error: &StdError) -> BodyError {
-    let text = error.to_string();
-    if text.contains("Sha256Mismatch") {
-        payload_mismatch(context)
-    } else if text.contains("SignatureMismatch") {
-        let message =
-            "The signature of a chunk or of the trailers does not match; nothing was stored.";
-        context.note(S3ErrorCode::SignatureDoesNotMatch, message)
-    } else if text.contains("FormatError") || text.contains("TooLarge") || text.contains("TooMany")
-    {
-        context.note(
-            S3ErrorCode::InvalidRequest,
-            format!("The aws-chunked body is malformed: {text}."),
-        )
-    } else {
-        context.note(
-            S3ErrorCode::IncompleteBody,
-            format!("The body is not as announced ({text}); nothing was stored."),
-        )
     }
 }
 

@@ -65,8 +65,8 @@ operations! {
     list_object_versions(ListObjectVersionsInput) -> ListObjectVersionsOutput = list::versions;
     create_multipart_upload(CreateMultipartUploadInput) -> CreateMultipartUploadOutput = multipart::create;
     upload_part(UploadPartInput) -> UploadPartOutput = multipart::upload;
-    list_parts(ListPartsInput) -> ListPartsOutput = multipart::list_parts;
-    list_multipart_uploads(ListMultipartUploadsInput) -> ListMultipartUploadsOutput = multipart::list_uploads;
+    list_parts(ListPartsInput) -> ListPartsOutput = upload_lists::parts;
+    list_multipart_uploads(ListMultipartUploadsInput) -> ListMultipartUploadsOutput = upload_lists::uploads;
     complete_multipart_upload(CompleteMultipartUploadInput) -> CompleteMultipartUploadOutput = multipart::complete;
     abort_multipart_upload(AbortMultipartUploadInput) -> AbortMultipartUploadOutput = multipart::abort;
 }

@@ -20,6 +20,7 @@ mod meta;
 mod ops;
 mod serve;
 mod uploads;
+mod verify;
 
 pub use config::{Credential, Limits, S3Config, TlsError, load_tls};
 pub use serve::{Drained, ServeError, serve_s3};

@@ -1,7 +1,5 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use futures::StreamExt;
-
 use super::*;
 
 fn checksum(algorithm: Algorithm, body: &[u8]) -> Checksum {
@@ -74,29 +72,4 @@ fn a_composite_is_the_digest_of_digests() {
         None
     );
     assert_eq!(combine(&[], false), None);
-}
-
-/// A taker that stops at the announced length must not have all bytes before they are verified.
-#[test]
-fn the_last_piece_waits_for_the_verdict() {
-    let context = Arc::new(RequestContext::new("test".to_owned(), None));
-    let headers = HeaderMap::from_iter([(
-        http::HeaderName::from_static("x-amz-checksum-crc32"),
-        HeaderValue::from_static("AAAAAA=="),
-    )]);
-    let checks = Checks::announced(&headers, None, &context).unwrap();
-    let pieces = ["ab", "cd", "ef"].map(|piece| Ok::<_, std::io::Error>(Bytes::from(piece)));
-    let body = StreamingBlob::wrap(futures::stream::iter(pieces));
-    let mut body = VerifiedBody::new(body, checks, Some(6), Arc::clone(&context));
-    tokio::runtime::Builder::new_current_thread()
-        .build()
-        .unwrap()
-        .block_on(async {
-            assert_eq!(body.next().await.unwrap().unwrap(), "ab");
-            assert_eq!(body.next().await.unwrap().unwrap(), "cd");
-            assert!(body.next().await.unwrap().is_err());
-            assert!(body.next().await.is_none());
-        });
-    assert_eq!(*context.fault().unwrap().code(), S3ErrorCode::BadDigest);
-    assert!(context.verified.get().is_none());
 }

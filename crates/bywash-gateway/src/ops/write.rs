@@ -13,12 +13,13 @@ use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
 use super::context;
 use crate::body::{BodyError, RequestContext};
-use crate::digest::{Checks, VerifiedBody, announce};
+use crate::digest::announce;
 use crate::errors::{Doing, fault, from_store, not_implemented};
 use crate::gateway::Gateway;
 use crate::meta::{
     attributes_of, e_tag, e_tag_like, keep_checksum, path_of, refuse_unsupported, text,
 };
+use crate::verify::{Checks, VerifiedBody};
 
 /// How a write with these conditions replaces what is there.
 pub(super) async fn put_mode(

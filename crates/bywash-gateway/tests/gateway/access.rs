@@ -1,6 +1,5 @@
 //! Who gets in.
 
-use crate::http::{get, put, send};
 use crate::server::{SECRET, Server, signed};
 use crate::sign::{Signer, borrow, presign_v2, sha256_hex};
 
@@ -8,11 +7,13 @@ use crate::sign::{Signer, borrow, presign_v2, sha256_hex};
 async fn unsigned_requests_are_refused() {
     let server = Server::signed().await;
     for target in ["/", "/memory", "/memory/key", "/no-such-bucket/key"] {
-        get(server.address, target, &[])
+        server
+            .get(target, &[])
             .await
             .expect_error(403, "AccessDenied");
     }
-    put(server.address, "/memory/key", &[], b"data")
+    server
+        .put("/memory/key", &[], b"data")
         .await
         .expect_error(403, "AccessDenied");
 }
@@ -29,18 +30,21 @@ async fn signed_headers_are_checked() {
         &sha256_hex(body),
         &[("x-amz-meta-a", "b")],
     );
-    put(server.address, "/memory/key", &borrow(&headers), body)
+    server
+        .put("/memory/key", &borrow(&headers), body)
         .await
         .expect(200);
 
     let (headers, _) = signer.headers("GET", "/memory/key", "", &sha256_hex(b""), &[]);
-    let reply = get(server.address, "/memory/key", &borrow(&headers))
+    let reply = server
+        .get("/memory/key", &borrow(&headers))
         .await
         .expect(200);
     assert_eq!(reply.body, body);
     assert_eq!(reply.header("x-amz-meta-a"), Some("b"));
     // The same signature on another key.
-    get(server.address, "/memory/other", &borrow(&headers))
+    server
+        .get("/memory/other", &borrow(&headers))
         .await
         .expect_error(403, "SignatureDoesNotMatch");
 
@@ -49,7 +53,8 @@ async fn signed_headers_are_checked() {
         ..Signer::default()
     };
     let (headers, _) = wrong.headers("GET", "/memory/key", "", &sha256_hex(b""), &[]);
-    get(server.address, "/memory/key", &borrow(&headers))
+    server
+        .get("/memory/key", &borrow(&headers))
         .await
         .expect_error(403, "SignatureDoesNotMatch");
 
@@ -58,7 +63,8 @@ async fn signed_headers_are_checked() {
         ..Signer::default()
     };
     let (headers, _) = stranger.headers("GET", "/memory/key", "", &sha256_hex(b""), &[]);
-    get(server.address, "/memory/key", &borrow(&headers))
+    server
+        .get("/memory/key", &borrow(&headers))
         .await
         .expect_error(403, "InvalidAccessKeyId");
 
@@ -67,7 +73,8 @@ async fn signed_headers_are_checked() {
         ..Signer::default()
     };
     let (headers, _) = old.headers("GET", "/memory/key", "", &sha256_hex(b""), &[]);
-    get(server.address, "/memory/key", &borrow(&headers))
+    server
+        .get("/memory/key", &borrow(&headers))
         .await
         .expect_error(403, "RequestTimeTooSkewed");
 }
@@ -76,24 +83,22 @@ async fn signed_headers_are_checked() {
 async fn presigned_urls_are_checked() {
     let server = Server::signed().await;
     let signer = Signer::default();
-    put(
-        server.address,
-        &signer.presign("PUT", "/memory/pre", 60),
-        &[],
-        b"presigned",
-    )
-    .await
-    .expect(200);
+    server
+        .put(&signer.presign("PUT", "/memory/pre", 60), &[], b"presigned")
+        .await
+        .expect(200);
     let target = signer.presign("GET", "/memory/pre", 60);
     assert_eq!(
-        get(server.address, &target, &[]).await.expect(200).body,
+        server.get(&target, &[]).await.expect(200).body,
         b"presigned"
     );
     let tampered = target.replace("/memory/pre", "/memory/other");
-    get(server.address, &tampered, &[])
+    server
+        .get(&tampered, &[])
         .await
         .expect_error(403, "SignatureDoesNotMatch");
-    send(server.address, "DELETE", &target, &[], b"")
+    server
+        .send("DELETE", &target, &[], b"")
         .await
         .expect_error(403, "SignatureDoesNotMatch");
 
@@ -103,7 +108,8 @@ async fn presigned_urls_are_checked() {
         ..Signer::default()
     };
     let target = expired.presign("GET", "/memory/pre", 60);
-    get(server.address, &target, &[])
+    server
+        .get(&target, &[])
         .await
         .expect_error(403, "AccessDenied");
 }
@@ -112,14 +118,12 @@ async fn presigned_urls_are_checked() {
 async fn presigned_sig_v2_urls_are_checked() {
     let server = Server::signed().await;
     let target = presign_v2(SECRET, "PUT", "/memory/v2");
-    put(server.address, &target, &[], b"two").await.expect(200);
+    server.put(&target, &[], b"two").await.expect(200);
     let target = presign_v2(SECRET, "GET", "/memory/v2");
-    assert_eq!(
-        get(server.address, &target, &[]).await.expect(200).body,
-        b"two"
-    );
+    assert_eq!(server.get(&target, &[]).await.expect(200).body, b"two");
     let target = presign_v2("another", "GET", "/memory/v2");
-    get(server.address, &target, &[])
+    server
+        .get(&target, &[])
         .await
         .expect_error(403, "SignatureDoesNotMatch");
 }
@@ -128,14 +132,14 @@ async fn presigned_sig_v2_urls_are_checked() {
 async fn a_signed_range_of_another_form_is_ignored() {
     let server = Server::signed().await;
     let signer = Signer::default();
-    put(
-        server.address,
-        &signer.presign("PUT", "/memory/key", 60),
-        &[],
-        b"0123456789",
-    )
-    .await
-    .expect(200);
+    server
+        .put(
+            &signer.presign("PUT", "/memory/key", 60),
+            &[],
+            b"0123456789",
+        )
+        .await
+        .expect(200);
     for range in ["bytes=0-1,4-5", "lines=1-2", "bytes=5-2", "bytes=x"] {
         let (headers, _) = signer.headers(
             "GET",
@@ -144,12 +148,14 @@ async fn a_signed_range_of_another_form_is_ignored() {
             &sha256_hex(b""),
             &[("range", range)],
         );
-        let reply = get(server.address, "/memory/key", &borrow(&headers))
+        let reply = server
+            .get("/memory/key", &borrow(&headers))
             .await
             .expect(200);
         assert_eq!(reply.body, b"0123456789", "{range}");
         // Ignoring the range does not ignore the signature.
-        get(server.address, "/memory/key", &[("Range", range)])
+        server
+            .get("/memory/key", &[("Range", range)])
             .await
             .expect_error(403, "AccessDenied");
         let wrong = Signer {
@@ -163,7 +169,8 @@ async fn a_signed_range_of_another_form_is_ignored() {
             &sha256_hex(b""),
             &[("range", range)],
         );
-        get(server.address, "/memory/key", &borrow(&headers))
+        server
+            .get("/memory/key", &borrow(&headers))
             .await
             .expect_error(403, "SignatureDoesNotMatch");
     }
@@ -172,9 +179,7 @@ async fn a_signed_range_of_another_form_is_ignored() {
 #[tokio::test]
 async fn an_anonymous_endpoint_takes_any_signature() {
     let server = Server::anonymous().await;
-    put(server.address, "/memory/key", &[], b"data")
-        .await
-        .expect(200);
+    server.put("/memory/key", &[], b"data").await.expect(200);
     let stranger = Signer {
         access_key: "stranger".to_owned(),
         secret_key: "x".to_owned(),
@@ -182,28 +187,24 @@ async fn an_anonymous_endpoint_takes_any_signature() {
     };
     let (headers, _) = stranger.headers("GET", "/memory/key", "", &sha256_hex(b""), &[]);
     assert_eq!(
-        get(server.address, "/memory/key", &borrow(&headers))
+        server
+            .get("/memory/key", &borrow(&headers))
             .await
             .expect(200)
             .body,
         b"data"
     );
     let target = stranger.presign("GET", "/memory/key", 60);
-    assert_eq!(
-        get(server.address, &target, &[]).await.expect(200).body,
-        b"data"
-    );
+    assert_eq!(server.get(&target, &[]).await.expect(200).body, b"data");
     let target = presign_v2("x", "GET", "/memory/key");
-    assert_eq!(
-        get(server.address, &target, &[]).await.expect(200).body,
-        b"data"
-    );
+    assert_eq!(server.get(&target, &[]).await.expect(200).body, b"data");
     let target = format!(
         "{}&response-content-type=text%2Fx",
         stranger.presign("GET", "/memory/key", 60)
     );
     assert_eq!(
-        get(server.address, &target, &[])
+        server
+            .get(&target, &[])
             .await
             .expect(200)
             .header("content-type"),
@@ -248,7 +249,8 @@ async fn forms_are_refused_unread() {
         ("Content-Type", "multipart/form-data; boundary=x"),
         ("Content-Length", "1000000000"),
     ];
-    send(server.address, "POST", "/memory", &headers, b"--x")
+    server
+        .send("POST", "/memory", &headers, b"--x")
         .await
         .expect_error(501, "NotImplemented");
 }

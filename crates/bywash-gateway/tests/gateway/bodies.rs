@@ -2,7 +2,7 @@
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::http::{get, head, http_chunks, pattern, put, raw};
+use crate::http::{head, http_chunks, pattern, raw};
 use crate::server::{BUCKETS, Server};
 use crate::sign::{Signer, borrow, sha256_hex};
 
@@ -46,42 +46,34 @@ async fn signed_chunks_are_verified() {
     let (headers, seed) = signer.headers("PUT", "/folder/key", "", SIGNED_CHUNKS, &extra);
     let (mut framed, _) = signed_chunks(&signer, &seed, &body, 65_536, None);
     framed.extend_from_slice(b"\r\n");
-    put(server.address, "/folder/key", &borrow(&headers), &framed)
+    server
+        .put("/folder/key", &borrow(&headers), &framed)
         .await
         .expect(200);
-    let reply = get(
-        server.address,
-        &signer.presign("GET", "/folder/key", 60),
-        &[],
-    )
-    .await
-    .expect(200);
+    let reply = server
+        .get(&signer.presign("GET", "/folder/key", 60), &[])
+        .await
+        .expect(200);
     assert!(reply.body == body);
     let files = server.files();
     let (mut framed, _) = signed_chunks(&signer, &seed, &body, 65_536, Some(2));
     framed.extend_from_slice(b"\r\n");
-    put(server.address, "/folder/key", &borrow(&headers), &framed)
+    server
+        .put("/folder/key", &borrow(&headers), &framed)
         .await
         .expect_error(403, "SignatureDoesNotMatch");
     // Cut between two chunks, where the framing alone does not tell.
     let (framed, _) = signed_chunks(&signer, &seed, &body[..65_536], 65_536, None);
     let cut = framed.len() - "0;chunk-signature=".len() - 64 - 2;
-    put(
-        server.address,
-        "/folder/key",
-        &borrow(&headers),
-        &framed[..cut],
-    )
-    .await
-    .expect_error(400, "IncompleteBody");
+    server
+        .put("/folder/key", &borrow(&headers), &framed[..cut])
+        .await
+        .expect_error(400, "IncompleteBody");
     assert_eq!(server.files(), files);
-    let reply = get(
-        server.address,
-        &signer.presign("GET", "/folder/key", 60),
-        &[],
-    )
-    .await
-    .expect(200);
+    let reply = server
+        .get(&signer.presign("GET", "/folder/key", 60), &[])
+        .await
+        .expect(200);
     assert!(reply.body == body);
 }
 
@@ -105,7 +97,7 @@ async fn signed_trailers_are_verified() {
         framed.extend_from_slice(
             format!("\r\nx-amz-trailer-signature:{signature}\r\n\r\n").as_bytes(),
         );
-        let reply = put(server.address, "/memory/key", &borrow(&headers), &framed).await;
+        let reply = server.put("/memory/key", &borrow(&headers), &framed).await;
         if good {
             assert_eq!(
                 reply.expect(200).header("x-amz-checksum-crc32"),
@@ -129,41 +121,28 @@ async fn signed_payloads_are_verified() {
         &[],
     );
     let files = server.files();
-    put(
-        server.address,
-        "/folder/key",
-        &borrow(&headers),
-        b"something other",
-    )
-    .await
-    .expect_error(400, "XAmzContentSHA256Mismatch");
+    server
+        .put("/folder/key", &borrow(&headers), b"something other")
+        .await
+        .expect_error(400, "XAmzContentSHA256Mismatch");
     let body = pattern((16 << 20) + 1);
-    put(server.address, "/folder/key", &borrow(&headers), &body)
+    server
+        .put("/folder/key", &borrow(&headers), &body)
         .await
         .expect_error(400, "XAmzContentSHA256Mismatch");
     assert_eq!(server.files(), files);
     // Also where the whole body is read before the operation begins.
     let xml = b"<Delete><Object><Key>a</Key></Object></Delete>";
     let (headers, _) = signer.headers("POST", "/folder", "delete=", &sha256_hex(b"another"), &[]);
-    let reply = crate::http::send(
-        server.address,
-        "POST",
-        "/folder?delete",
-        &borrow(&headers),
-        xml,
-    )
-    .await;
+    let reply = server
+        .send("POST", "/folder?delete", &borrow(&headers), xml)
+        .await;
     assert_eq!(reply.status, 400, "{}", reply.text());
     let (headers, _) = signer.headers("POST", "/folder", "delete=", &sha256_hex(xml), &[]);
-    crate::http::send(
-        server.address,
-        "POST",
-        "/folder?delete",
-        &borrow(&headers),
-        xml,
-    )
-    .await
-    .expect(200);
+    server
+        .send("POST", "/folder?delete", &borrow(&headers), xml)
+        .await
+        .expect(200);
 }
 
 #[tokio::test]
@@ -175,7 +154,8 @@ async fn a_chunk_too_large_to_hold_is_refused() {
     let mut headers = borrow(&headers);
     headers.push(("content-length", "1073741999"));
     let framed = format!("40000000;chunk-signature={}\r\n", "0".repeat(64));
-    put(server.address, "/memory/key", &headers, framed.as_bytes())
+    server
+        .put("/memory/key", &headers, framed.as_bytes())
         .await
         .expect_error(400, "InvalidRequest");
 }
@@ -210,13 +190,9 @@ async fn framing_that_is_not_framing() {
                 "InvalidRequest",
             ),
         ] {
-            let reply = put(
-                server.address,
-                "/memory/key",
-                &borrow(&headers),
-                framed.as_bytes(),
-            )
-            .await;
+            let reply = server
+                .put("/memory/key", &borrow(&headers), framed.as_bytes())
+                .await;
             assert_eq!(
                 (reply.status, reply.code().as_str()),
                 (400, code),
@@ -228,7 +204,8 @@ async fn framing_that_is_not_framing() {
             .headers("GET", "/memory", "", &sha256_hex(b""), &[])
             .0;
         assert!(
-            get(server.address, "/memory", &borrow(&listed))
+            server
+                .get("/memory", &borrow(&listed))
                 .await
                 .expect(200)
                 .tags("Key")
@@ -244,16 +221,17 @@ async fn a_body_without_length_is_stored() {
         for length in [0, 10, (16 << 20) + 3] {
             let body = pattern(length);
             let headers = [("Transfer-Encoding", "chunked")];
-            put(
-                server.address,
-                &format!("/{bucket}/key"),
-                &headers,
-                &http_chunks(&body, 50_000),
-            )
-            .await
-            .expect(200);
+            server
+                .put(
+                    &format!("/{bucket}/key"),
+                    &headers,
+                    &http_chunks(&body, 50_000),
+                )
+                .await
+                .expect(200);
             assert!(
-                get(server.address, &format!("/{bucket}/key"), &[])
+                server
+                    .get(&format!("/{bucket}/key"), &[])
                     .await
                     .expect(200)
                     .body
@@ -267,7 +245,8 @@ async fn a_body_without_length_is_stored() {
 async fn a_body_cut_short_stores_nothing() {
     let server = Server::anonymous().await;
     for bucket in BUCKETS {
-        put(server.address, &format!("/{bucket}/key"), &[], b"old")
+        server
+            .put(&format!("/{bucket}/key"), &[], b"old")
             .await
             .expect(200);
         let files = server.files();
@@ -302,7 +281,8 @@ async fn a_body_cut_short_stores_nothing() {
         socket.shutdown().await.unwrap();
         crate::http::read_to_close(&mut socket).await;
         assert_eq!(
-            get(server.address, &format!("/{bucket}/key"), &[])
+            server
+                .get(&format!("/{bucket}/key"), &[])
                 .await
                 .expect(200)
                 .text(),

@@ -2,51 +2,50 @@
 
 use bywash_gateway::S3Config;
 
-use crate::http::{get, put, send};
 use crate::server::Server;
 
 #[tokio::test]
 async fn buckets_come_and_go() {
     let server = Server::anonymous().await;
     let names = |reply: crate::http::Reply| reply.expect(200).tags("Name");
-    assert_eq!(
-        names(get(server.address, "/", &[]).await),
-        ["folder", "memory"]
-    );
-    let created = put(server.address, "/newly.made", &[], b"")
-        .await
-        .expect(200);
+    assert_eq!(names(server.get("/", &[]).await), ["folder", "memory"]);
+    let created = server.put("/newly.made", &[], b"").await.expect(200);
     assert_eq!(created.header("location"), Some("/newly.made"));
-    put(server.address, "/newly.made", &[], b"")
+    server
+        .put("/newly.made", &[], b"")
         .await
         .expect_error(409, "BucketAlreadyOwnedByYou");
-    let listed = get(server.address, "/", &[]).await;
+    let listed = server.get("/", &[]).await;
     assert!(listed.tag("CreationDate").unwrap().ends_with('Z'));
     assert_eq!(names(listed), ["folder", "memory", "newly.made"]);
     assert_eq!(
-        names(get(server.address, "/?max-buckets=1&prefix=m", &[]).await),
+        names(server.get("/?max-buckets=1&prefix=m", &[]).await),
         ["memory"]
     );
-    send(server.address, "HEAD", "/newly.made", &[], b"")
+    server
+        .send("HEAD", "/newly.made", &[], b"")
         .await
         .expect(200);
-    put(server.address, "/newly.made/key", &[], b"x")
-        .await
-        .expect(200);
-    send(server.address, "DELETE", "/newly.made", &[], b"")
+    server.put("/newly.made/key", &[], b"x").await.expect(200);
+    server
+        .send("DELETE", "/newly.made", &[], b"")
         .await
         .expect_error(409, "BucketNotEmpty");
-    send(server.address, "DELETE", "/newly.made/key", &[], b"")
+    server
+        .send("DELETE", "/newly.made/key", &[], b"")
         .await
         .expect(204);
-    send(server.address, "DELETE", "/newly.made", &[], b"")
+    server
+        .send("DELETE", "/newly.made", &[], b"")
         .await
         .expect(204);
-    send(server.address, "HEAD", "/newly.made", &[], b"")
+    server
+        .send("HEAD", "/newly.made", &[], b"")
         .await
         .expect(404);
     for name in ["/UPPER", "/a", "/under_score", "/127.0.0.1"] {
-        put(server.address, name, &[], b"")
+        server
+            .put(name, &[], b"")
             .await
             .expect_error(400, "InvalidBucketName");
     }
@@ -71,7 +70,7 @@ async fn a_bucket_that_is_not_there() {
         ("DELETE", "/absent/key?uploadId=x"),
     ];
     for (method, target) in requests {
-        let reply = send(server.address, method, target, &[], b"").await;
+        let reply = server.send(method, target, &[], b"").await;
         assert_eq!(
             (reply.status, reply.code().as_str()),
             (404, "NoSuchBucket"),
@@ -82,29 +81,21 @@ async fn a_bucket_that_is_not_there() {
             target.split('?').next().unwrap()
         );
     }
-    send(server.address, "HEAD", "/absent", &[], b"")
-        .await
-        .expect(404);
+    server.send("HEAD", "/absent", &[], b"").await.expect(404);
 }
 
 #[tokio::test]
 async fn the_region_is_told() {
     let server = Server::anonymous().await;
-    let reply = get(server.address, "/memory?location", &[])
-        .await
-        .expect(200);
+    let reply = server.get("/memory?location", &[]).await.expect(200);
     assert!(reply.text().contains("LocationConstraint") && !reply.text().contains("us-east-1"));
     let server = Server::start(S3Config {
         region: "eu-north-1".to_owned(),
         ..S3Config::anonymous()
     })
     .await;
-    let reply = get(server.address, "/memory?location", &[])
-        .await
-        .expect(200);
+    let reply = server.get("/memory?location", &[]).await.expect(200);
     assert!(reply.text().contains("eu-north-1"), "{}", reply.text());
-    let reply = send(server.address, "HEAD", "/memory", &[], b"")
-        .await
-        .expect(200);
+    let reply = server.send("HEAD", "/memory", &[], b"").await.expect(200);
     assert_eq!(reply.header("x-amz-bucket-region"), Some("eu-north-1"));
 }

@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use md5::Digest as _;
 
-use crate::http::{get, http_chunks, pattern, put, send};
+use crate::http::{http_chunks, pattern};
 use crate::server::{BUCKETS, Server};
 use crate::sign::{Signer, borrow, sha256_hex};
 
@@ -62,29 +62,26 @@ async fn right_checksums_are_kept_and_returned() {
             let body = pattern(length);
             for (name, value) in checksums(&body) {
                 let target = format!("/{bucket}/{name}");
-                let reply = put(server.address, &target, &[(name, &value)], &body)
+                let reply = server
+                    .put(&target, &[(name, &value)], &body)
                     .await
                     .expect(200);
                 assert_eq!(reply.header(name), Some(value.as_str()));
                 assert_eq!(reply.header("x-amz-checksum-type"), Some("FULL_OBJECT"));
                 let asked = [("x-amz-checksum-mode", "ENABLED")];
                 for method in ["GET", "HEAD"] {
-                    let reply = send(server.address, method, &target, &asked, b"")
-                        .await
-                        .expect(200);
+                    let reply = server.send(method, &target, &asked, b"").await.expect(200);
                     assert_eq!(
                         reply.header(name),
                         Some(value.as_str()),
                         "{method} {target}"
                     );
-                    let reply = send(server.address, method, &target, &[], b"")
-                        .await
-                        .expect(200);
+                    let reply = server.send(method, &target, &[], b"").await.expect(200);
                     assert_eq!(reply.header(name), None);
                 }
                 if length > 1 {
                     let part = [("x-amz-checksum-mode", "ENABLED"), ("Range", "bytes=0-0")];
-                    let reply = get(server.address, &target, &part).await.expect(206);
+                    let reply = server.get(&target, &part).await.expect(206);
                     assert_eq!(
                         reply.header(name),
                         None,
@@ -93,14 +90,10 @@ async fn right_checksums_are_kept_and_returned() {
                 }
             }
             let md5 = BASE64_STANDARD.encode(md5::Md5::digest(&body));
-            put(
-                server.address,
-                &format!("/{bucket}/md5"),
-                &[("Content-MD5", &md5)],
-                &body,
-            )
-            .await
-            .expect(200);
+            server
+                .put(&format!("/{bucket}/md5"), &[("Content-MD5", &md5)], &body)
+                .await
+                .expect(200);
         }
     }
 }
@@ -109,7 +102,8 @@ async fn right_checksums_are_kept_and_returned() {
 async fn wrong_checksums_store_nothing() {
     let server = Server::anonymous().await;
     for bucket in BUCKETS {
-        put(server.address, &format!("/{bucket}/old"), &[], b"old bytes")
+        server
+            .put(&format!("/{bucket}/old"), &[], b"old bytes")
             .await
             .expect(200);
         let files = server.files();
@@ -128,34 +122,32 @@ async fn wrong_checksums_store_nothing() {
             }
             for (name, value) in cases {
                 for key in ["old", "new"] {
-                    put(
-                        server.address,
-                        &format!("/{bucket}/{key}"),
-                        &[(name, value)],
-                        &body,
-                    )
-                    .await
-                    .expect_error(400, "BadDigest");
+                    server
+                        .put(&format!("/{bucket}/{key}"), &[(name, value)], &body)
+                        .await
+                        .expect_error(400, "BadDigest");
                 }
             }
             let payload = sha256_hex(b"something else");
-            put(
-                server.address,
-                &format!("/{bucket}/new"),
-                &[("x-amz-content-sha256", &payload)],
-                &body,
-            )
-            .await
-            .expect_error(400, "XAmzContentSHA256Mismatch");
+            server
+                .put(
+                    &format!("/{bucket}/new"),
+                    &[("x-amz-content-sha256", &payload)],
+                    &body,
+                )
+                .await
+                .expect_error(400, "XAmzContentSHA256Mismatch");
         }
         assert_eq!(
-            get(server.address, &format!("/{bucket}/old"), &[])
+            server
+                .get(&format!("/{bucket}/old"), &[])
                 .await
                 .expect(200)
                 .text(),
             "old bytes"
         );
-        get(server.address, &format!("/{bucket}/new"), &[])
+        server
+            .get(&format!("/{bucket}/new"), &[])
             .await
             .expect_error(404, "NoSuchKey");
         assert_eq!(server.files(), files);
@@ -171,29 +163,28 @@ async fn checksums_that_are_none() {
             "not base64",
             "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
         ] {
-            put(server.address, "/memory/new", &[(name, value)], b"x")
+            server
+                .put("/memory/new", &[(name, value)], b"x")
                 .await
                 .expect_error(400, "InvalidRequest");
         }
     }
     for value in ["AAAA", "?", "zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz"] {
-        put(
-            server.address,
-            "/memory/new",
-            &[("Content-MD5", value)],
-            b"x",
-        )
-        .await
-        .expect_error(400, "InvalidDigest");
+        server
+            .put("/memory/new", &[("Content-MD5", value)], b"x")
+            .await
+            .expect_error(400, "InvalidDigest");
     }
     let two = [
         ("x-amz-checksum-crc32", "AAAAAA=="),
         ("x-amz-checksum-crc32c", "AAAAAA=="),
     ];
-    put(server.address, "/memory/new", &two, b"x")
+    server
+        .put("/memory/new", &two, b"x")
         .await
         .expect_error(400, "InvalidRequest");
-    get(server.address, "/memory/new", &[])
+    server
+        .get("/memory/new", &[])
         .await
         .expect_error(404, "NoSuchKey");
 }
@@ -246,14 +237,10 @@ async fn trailers_are_verified_signed_or_not() {
                     let mut chunked = borrow(&headers);
                     chunked.push(("transfer-encoding", "chunked"));
                     for reply in [
-                        put(server.address, "/memory/key", &borrow(&headers), &framed).await,
-                        put(
-                            server.address,
-                            "/memory/key",
-                            &chunked,
-                            &http_chunks(&framed, 8000),
-                        )
-                        .await,
+                        server.put("/memory/key", &borrow(&headers), &framed).await,
+                        server
+                            .put("/memory/key", &chunked, &http_chunks(&framed, 8000))
+                            .await,
                     ] {
                         if good {
                             assert_eq!(reply.expect(200).header(name), Some(value.as_str()));
@@ -264,7 +251,7 @@ async fn trailers_are_verified_signed_or_not() {
                 }
                 if good {
                     let asked = [("x-amz-checksum-mode", "ENABLED")];
-                    let reply = get(open.address, "/memory/key", &asked).await.expect(200);
+                    let reply = open.get("/memory/key", &asked).await.expect(200);
                     assert!(reply.body == body);
                     assert_eq!(reply.header("content-encoding"), None);
                     // Beyond one chunk, attributes are stored before the trailer is known.
@@ -290,17 +277,18 @@ async fn announced_trailers_must_come() {
             "x-amz-checksum-crc32:AAA",
             "x-amz-checksum-crc32:",
         ] {
-            put(
-                server.address,
-                "/memory/key",
-                &borrow(&headers),
-                &trailed(b"hello", 5, trailer),
-            )
-            .await
-            .expect_error(400, "MalformedTrailerError");
+            server
+                .put(
+                    "/memory/key",
+                    &borrow(&headers),
+                    &trailed(b"hello", 5, trailer),
+                )
+                .await
+                .expect_error(400, "MalformedTrailerError");
         }
         let bare = b"5\r\nhello\r\n0\r\n\r\n";
-        put(server.address, "/memory/key", &borrow(&headers), bare)
+        server
+            .put("/memory/key", &borrow(&headers), bare)
             .await
             .expect_error(400, "MalformedTrailerError");
     }

@@ -199,6 +199,18 @@ async fn multipart_copy_and_list() {
         let names: Vec<&str> = all.iter().map(|meta| meta.location.as_ref()).collect();
         assert_eq!(names, ["a/b/copy", "a/copy", "large"]);
         assert!(all.iter().all(|meta| meta.size == 17 << 20));
+    }
+}
+
+#[tokio::test]
+async fn lists_and_deletes() {
+    let server = Server::signed().await;
+    for bucket in BUCKETS {
+        let store = client(&server, bucket);
+        let names = ["a/b/copy", "a/copy", "large"];
+        for name in names {
+            store.put(&Path::from(name), "x".into()).await.unwrap();
+        }
         let level = store
             .list_with_delimiter(Some(&Path::from("a")))
             .await

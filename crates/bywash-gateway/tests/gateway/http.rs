@@ -164,19 +164,6 @@ pub async fn send(
     raw(address, &request).await
 }
 
-pub async fn get(address: SocketAddr, target: &str, headers: &[(&str, &str)]) -> Reply {
-    send(address, "GET", target, headers, b"").await
-}
-
-pub async fn put(
-    address: SocketAddr,
-    target: &str,
-    headers: &[(&str, &str)],
-    body: &[u8],
-) -> Reply {
-    send(address, "PUT", target, headers, body).await
-}
-
 /// A body in HTTP chunks of the sizes given, the last one with the rest.
 pub fn http_chunks(body: &[u8], size: usize) -> Vec<u8> {
     let mut framed = Vec::new();

@@ -6,7 +6,7 @@ use bywash_gateway::{Limits, S3Config};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
-use crate::http::{get, head, pattern, put, raw, read_reply, read_to_close};
+use crate::http::{head, pattern, raw, read_reply, read_to_close, send};
 use crate::server::{BUCKETS, Server};
 
 const SHORT: Duration = Duration::from_millis(300);
@@ -27,9 +27,7 @@ async fn a_reader_that_takes_nothing_is_closed() {
     })
     .await;
     let body = pattern(64 << 20);
-    put(server.address, "/folder/key", &[], &body)
-        .await
-        .expect(200);
+    server.put("/folder/key", &[], &body).await.expect(200);
     // A small window, so that the kernel does not take the whole body for the client.
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(64 << 10).unwrap();
@@ -52,13 +50,7 @@ async fn a_reader_that_takes_nothing_is_closed() {
     let rest = read_to_close(&mut socket).await;
     assert!(rest.len() + first.len() < body.len(), "the body was cut");
     // Everybody else is served.
-    assert!(
-        get(server.address, "/folder/key", &[])
-            .await
-            .expect(200)
-            .body
-            == body
-    );
+    assert!(server.get("/folder/key", &[]).await.expect(200).body == body);
 }
 
 #[tokio::test]
@@ -69,9 +61,7 @@ async fn a_reader_that_takes_slowly_is_served() {
     })
     .await;
     let body = pattern(8 << 20);
-    put(server.address, "/memory/key", &[], &body)
-        .await
-        .expect(200);
+    server.put("/memory/key", &[], &body).await.expect(200);
     let mut socket = TcpStream::connect(server.address).await.unwrap();
     socket
         .write_all(head("GET", "/memory/key", &[]).as_bytes())
@@ -96,7 +86,8 @@ async fn a_sender_that_sends_nothing_is_told_so() {
     })
     .await;
     for bucket in BUCKETS {
-        put(server.address, &format!("/{bucket}/key"), &[], b"old")
+        server
+            .put(&format!("/{bucket}/key"), &[], b"old")
             .await
             .expect(200);
         let files = server.files();
@@ -113,7 +104,8 @@ async fn a_sender_that_sends_nothing_is_told_so() {
                 .expect_error(400, "RequestTimeout");
         }
         assert_eq!(
-            get(server.address, &format!("/{bucket}/key"), &[])
+            server
+                .get(&format!("/{bucket}/key"), &[])
                 .await
                 .expect(200)
                 .text(),
@@ -158,21 +150,13 @@ async fn a_head_too_large_is_refused() {
         ..Limits::default()
     })
     .await;
-    put(
-        server.address,
-        "/memory/key",
-        &[("x-other", &"h".repeat(12 << 10))],
-        b"x",
-    )
-    .await
-    .expect(200);
-    let reply = put(
-        server.address,
-        "/memory/key",
-        &[("x-other", &"h".repeat(20 << 10))],
-        b"x",
-    )
-    .await;
+    server
+        .put("/memory/key", &[("x-other", &"h".repeat(12 << 10))], b"x")
+        .await
+        .expect(200);
+    let reply = server
+        .put("/memory/key", &[("x-other", &"h".repeat(20 << 10))], b"x")
+        .await;
     assert_eq!(reply.status, 431);
     let reply = raw(server.address, b"nonsense\r\n\r\n").await;
     assert_eq!(reply.status, 400);
@@ -215,7 +199,7 @@ async fn connections_beyond_the_limit_wait() {
 }
 
 async fn get_root(address: std::net::SocketAddr) {
-    get(address, "/", &[]).await.expect(200);
+    send(address, "GET", "/", &[], b"").await.expect(200);
 }
 
 #[tokio::test]
@@ -230,7 +214,7 @@ async fn requests_in_progress_end_before_the_endpoint_does() {
     writing.write_all(b"01234").await.unwrap();
     let idle = TcpStream::connect(address).await.unwrap();
     // Only when the other connection was answered is this one known to be in progress.
-    get(address, "/", &[]).await.expect(200);
+    send(address, "GET", "/", &[], b"").await.expect(200);
     server.begin_stop();
     while TcpStream::connect(address).await.is_ok() {
         tokio::time::sleep(Duration::from_millis(5)).await;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::http::{Reply, get, put};
+use crate::http::Reply;
 use crate::server::{BUCKETS, Server};
 
 /// What one page of a listing said.
@@ -58,7 +58,7 @@ async fn follow(server: &Server, base: &str, max: usize, next: (&str, &str)) -> 
     let mut whole = Page::default();
     let mut target = format!("{base}&max-keys={max}");
     loop {
-        let reply = get(server.address, &target, &[]).await.expect(200);
+        let reply = server.get(&target, &[]).await.expect(200);
         let page = page_of(&reply);
         let count = page.keys.len() + page.prefixes.len();
         assert!(count <= max);
@@ -109,14 +109,10 @@ async fn every_page_size_lists_the_same() {
     let server = Server::anonymous().await;
     for bucket in BUCKETS {
         for key in KEYS {
-            put(
-                server.address,
-                &format!("/{bucket}/{}", encode(key)),
-                &[],
-                b"x",
-            )
-            .await
-            .expect(200);
+            server
+                .put(&format!("/{bucket}/{}", encode(key)), &[], b"x")
+                .await
+                .expect(200);
         }
         for prefix in [
             "",
@@ -173,14 +169,10 @@ async fn a_listing_begins_where_it_is_told() {
     let server = Server::anonymous().await;
     for bucket in BUCKETS {
         for key in KEYS {
-            put(
-                server.address,
-                &format!("/{bucket}/{}", encode(key)),
-                &[],
-                b"x",
-            )
-            .await
-            .expect(200);
+            server
+                .put(&format!("/{bucket}/{}", encode(key)), &[], b"x")
+                .await
+                .expect(200);
         }
         for after in [
             "",
@@ -207,26 +199,20 @@ async fn a_listing_begins_where_it_is_told() {
                 format!("/{bucket}?marker={}", encode(after)),
                 format!("/{bucket}?versions&key-marker={}", encode(after)),
             ] {
-                let reply = get(server.address, &target, &[]).await.expect(200);
+                let reply = server.get(&target, &[]).await.expect(200);
                 assert_eq!(reply.tags("Key"), expected, "{target}");
             }
         }
         // A marker that is a common prefix stands for all of it; one inside leaves the rest.
-        let reply = get(
-            server.address,
-            &format!("/{bucket}?delimiter=/&marker=b/"),
-            &[],
-        )
-        .await
-        .expect(200);
+        let reply = server
+            .get(&format!("/{bucket}?delimiter=/&marker=b/"), &[])
+            .await
+            .expect(200);
         assert_eq!(page_of(&reply).prefixes, ["dir/", "photos/", "\u{fc}ber/"]);
-        let reply = get(
-            server.address,
-            &format!("/{bucket}?delimiter=/&marker=b/3"),
-            &[],
-        )
-        .await
-        .expect(200);
+        let reply = server
+            .get(&format!("/{bucket}?delimiter=/&marker=b/3"), &[])
+            .await
+            .expect(200);
         assert_eq!(
             page_of(&reply).prefixes,
             ["b/", "dir/", "photos/", "\u{fc}ber/"]
@@ -277,33 +263,31 @@ async fn large_folders_are_passed_over() {
 async fn names_are_encoded_when_asked() {
     let server = Server::anonymous().await;
     let key = "a b+c/\u{fc}&<x>";
-    put(
-        server.address,
-        &format!("/memory/{}", encode(key)),
-        &[],
-        b"x",
-    )
-    .await
-    .expect(200);
+    server
+        .put(&format!("/memory/{}", encode(key)), &[], b"x")
+        .await
+        .expect(200);
     let target = "/memory?list-type=2&encoding-type=url&prefix=a%20&delimiter=%26&start-after=a";
-    let reply = get(server.address, target, &[]).await.expect(200);
+    let reply = server.get(target, &[]).await.expect(200);
     assert_eq!(page_of(&reply).prefixes, ["a%20b%2Bc/%C3%BC%26"]);
     assert!(reply.tags("Prefix").contains(&"a%20".to_owned()));
     assert_eq!(reply.tag("Delimiter").as_deref(), Some("%26"));
     assert_eq!(reply.tag("EncodingType").as_deref(), Some("url"));
-    let reply = get(server.address, "/memory?encoding-type=url", &[])
+    let reply = server
+        .get("/memory?encoding-type=url", &[])
         .await
         .expect(200);
     assert_eq!(
         reply.tag("Key").as_deref(),
         Some("a%20b%2Bc/%C3%BC%26%3Cx%3E")
     );
-    let reply = get(server.address, "/memory", &[]).await.expect(200);
+    let reply = server.get("/memory", &[]).await.expect(200);
     assert_eq!(
         reply.tag("Key").as_deref(),
         Some("a b+c/\u{fc}&amp;&lt;x&gt;")
     );
-    get(server.address, "/memory?encoding-type=base64", &[])
+    server
+        .get("/memory?encoding-type=base64", &[])
         .await
         .expect_error(400, "InvalidArgument");
 }
@@ -311,13 +295,9 @@ async fn names_are_encoded_when_asked() {
 #[tokio::test]
 async fn entries_say_what_they_should() {
     let server = Server::anonymous().await;
-    let written = put(server.address, "/folder/key", &[], b"12345")
-        .await
-        .expect(200);
+    let written = server.put("/folder/key", &[], b"12345").await.expect(200);
     let e_tag = written.header("etag").unwrap().trim_matches('"').to_owned();
-    let reply = get(server.address, "/folder?list-type=2", &[])
-        .await
-        .expect(200);
+    let reply = server.get("/folder?list-type=2", &[]).await.expect(200);
     assert_eq!(reply.tag("Size").as_deref(), Some("5"));
     assert_eq!(
         reply
@@ -331,13 +311,12 @@ async fn entries_say_what_they_should() {
     assert_eq!(reply.tag("Name").as_deref(), Some("folder"));
     assert!(reply.tag("LastModified").unwrap().ends_with('Z'));
     assert_eq!(reply.tag("Owner"), None);
-    let reply = get(server.address, "/folder?list-type=2&fetch-owner=true", &[])
+    let reply = server
+        .get("/folder?list-type=2&fetch-owner=true", &[])
         .await
         .expect(200);
     assert!(reply.tag("Owner").is_some());
-    let reply = get(server.address, "/folder?versions", &[])
-        .await
-        .expect(200);
+    let reply = server.get("/folder?versions", &[]).await.expect(200);
     assert_eq!(
         (
             reply.tag("VersionId").as_deref(),
@@ -345,27 +324,28 @@ async fn entries_say_what_they_should() {
         ),
         (Some("null"), Some("true"))
     );
-    let reply = get(server.address, "/folder?list-type=2&max-keys=0", &[])
+    let reply = server
+        .get("/folder?list-type=2&max-keys=0", &[])
         .await
         .expect(200);
     assert_eq!(
         (reply.tags("Key").len(), reply.tag("IsTruncated").as_deref()),
         (0, Some("false"))
     );
-    get(server.address, "/folder?max-keys=-1", &[])
+    server
+        .get("/folder?max-keys=-1", &[])
         .await
         .expect_error(400, "InvalidArgument");
-    get(server.address, "/folder?max-keys=many", &[])
+    server
+        .get("/folder?max-keys=many", &[])
         .await
         .expect_error(400, "InvalidArgument");
-    get(
-        server.address,
-        "/folder?list-type=2&continuation-token=x",
-        &[],
-    )
-    .await
-    .expect_error(400, "InvalidArgument");
-    let reply = get(server.address, "/folder?list-type=2&max-keys=100000", &[])
+    server
+        .get("/folder?list-type=2&continuation-token=x", &[])
+        .await
+        .expect_error(400, "InvalidArgument");
+    let reply = server
+        .get("/folder?list-type=2&max-keys=100000", &[])
         .await
         .expect(200);
     assert_eq!(reply.tag("MaxKeys").as_deref(), Some("1000"));

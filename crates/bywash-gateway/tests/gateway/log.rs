@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::http::{get, head, pattern, put};
+use crate::http::{head, pattern};
 use crate::server::Server;
 
 #[derive(Clone, Default)]
@@ -42,8 +42,7 @@ impl Lines {
     }
 }
 
-// One thread, so that the subscriber of this test sees its own server and no other.
-#[tokio::test(flavor = "current_thread")]
+#[tokio::test]
 async fn every_request_has_its_line() {
     let lines = Lines::default();
     let writer = lines.clone();
@@ -52,23 +51,24 @@ async fn every_request_has_its_line() {
         .with_ansi(false)
         .with_env_filter("bywash::access=info")
         .finish();
-    let _guard = tracing::subscriber::set_default(subscriber);
+    // For all tests of this binary: a subscriber of one thread only would miss what another thread
+    // was the first to reach.
+    tracing::subscriber::set_global_default(subscriber).unwrap();
     let server = Server::anonymous().await;
-    put(server.address, "/memory/a%20key", &[], b"12345")
+    server
+        .put("/memory/log%20this", &[], b"12345")
         .await
         .expect(200);
     lines
         .line(&[
             "method=PUT",
             "bucket=\"memory\"",
-            "key=\"a key\"",
+            "key=\"log this\"",
             "status=200",
             "bytes_in=5",
         ])
         .await;
-    let reply = get(server.address, "/memory/a%20key", &[])
-        .await
-        .expect(200);
+    let reply = server.get("/memory/log%20this", &[]).await.expect(200);
     let id = format!(
         "request_id=\"{}\"",
         reply.header("x-amz-request-id").unwrap()
@@ -83,22 +83,23 @@ async fn every_request_has_its_line() {
             "outcome=\"complete\"",
         ])
         .await;
-    get(server.address, "/memory/absent", &[]).await.expect(404);
-    lines.line(&["key=\"absent\"", "status=404"]).await;
+    server.get("/memory/log-absent", &[]).await.expect(404);
+    lines.line(&["key=\"log-absent\"", "status=404"]).await;
     // A client that leaves in the middle of a body.
-    put(server.address, "/memory/large", &[], &pattern(32 << 20))
+    server
+        .put("/memory/log-large", &[], &pattern(32 << 20))
         .await
         .expect(200);
     let mut socket = tokio::net::TcpStream::connect(server.address)
         .await
         .unwrap();
     socket
-        .write_all(head("GET", "/memory/large", &[]).as_bytes())
+        .write_all(head("GET", "/memory/log-large", &[]).as_bytes())
         .await
         .unwrap();
     socket.read_exact(&mut [0; 100]).await.unwrap();
     drop(socket);
     lines
-        .line(&["key=\"large\"", "method=GET", "outcome=\"cut\""])
+        .line(&["key=\"log-large\"", "method=GET", "outcome=\"cut\""])
         .await;
 }

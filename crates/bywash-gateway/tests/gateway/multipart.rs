@@ -1,25 +1,19 @@
 //! Uploads in parts.
 
-use crate::checksums::checksums;
-use crate::http::{Reply, get, pattern, put, send};
+use crate::http::{Reply, pattern};
 use crate::server::{BUCKETS, Server};
 
-const MIN: usize = 5 << 20;
+pub const MIN: usize = 5 << 20;
 
-async fn create(server: &Server, target: &str, headers: &[(&str, &str)]) -> String {
-    let reply = send(
-        server.address,
-        "POST",
-        &format!("{target}?uploads"),
-        headers,
-        b"",
-    )
-    .await
-    .expect(200);
+pub async fn create(server: &Server, target: &str, headers: &[(&str, &str)]) -> String {
+    let reply = server
+        .send("POST", &format!("{target}?uploads"), headers, b"")
+        .await
+        .expect(200);
     reply.tag("UploadId").unwrap()
 }
 
-async fn upload(
+pub async fn upload(
     server: &Server,
     target: &str,
     id: &str,
@@ -27,13 +21,13 @@ async fn upload(
     headers: &[(&str, &str)],
     body: &[u8],
 ) -> Reply {
-    put(
-        server.address,
-        &format!("{target}?partNumber={number}&uploadId={id}"),
-        headers,
-        body,
-    )
-    .await
+    server
+        .put(
+            &format!("{target}?partNumber={number}&uploadId={id}"),
+            headers,
+            body,
+        )
+        .await
 }
 
 async fn part(server: &Server, target: &str, id: &str, number: u32, body: &[u8]) -> String {
@@ -45,7 +39,7 @@ async fn part(server: &Server, target: &str, id: &str, number: u32, body: &[u8])
         .to_owned()
 }
 
-fn completion(parts: &[(u32, &str)]) -> String {
+pub fn completion(parts: &[(u32, &str)]) -> String {
     let parts: String = parts
         .iter()
         .map(|(number, e_tag)| {
@@ -55,21 +49,21 @@ fn completion(parts: &[(u32, &str)]) -> String {
     format!("<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>")
 }
 
-async fn complete(
+pub async fn complete(
     server: &Server,
     target: &str,
     id: &str,
     headers: &[(&str, &str)],
     xml: &str,
 ) -> Reply {
-    send(
-        server.address,
-        "POST",
-        &format!("{target}?uploadId={id}"),
-        headers,
-        xml.as_bytes(),
-    )
-    .await
+    server
+        .send(
+            "POST",
+            &format!("{target}?uploadId={id}"),
+            headers,
+            xml.as_bytes(),
+        )
+        .await
 }
 
 #[tokio::test]
@@ -88,7 +82,8 @@ async fn parts_in_any_order_become_the_object() {
         part(&server, &target, &id, 2, b"replaced below").await;
         let first = part(&server, &target, &id, 1, &body[..MIN]).await;
         let second = part(&server, &target, &id, 2, &body[MIN..2 * MIN]).await;
-        get(server.address, &target, &[])
+        server
+            .get(&target, &[])
             .await
             .expect_error(404, "NoSuchKey");
         let xml = completion(&[
@@ -101,7 +96,7 @@ async fn parts_in_any_order_become_the_object() {
             (reply.tag("Bucket").as_deref(), reply.tag("Key").as_deref()),
             (Some(bucket), Some("deep/key"))
         );
-        let read = get(server.address, &target, &[]).await.expect(200);
+        let read = server.get(&target, &[]).await.expect(200);
         assert!(read.body == body);
         assert_eq!(
             read.header("etag").unwrap().trim_matches('"'),
@@ -154,7 +149,8 @@ async fn completions_that_break_a_rule() {
         )
         .await
         .expect_error(400, "InvalidRequest");
-        get(server.address, &target, &[])
+        server
+            .get(&target, &[])
             .await
             .expect_error(404, "NoSuchKey");
         // A refused completion leaves the upload as it was.
@@ -167,7 +163,7 @@ async fn completions_that_break_a_rule() {
         )
         .await
         .expect(200);
-        assert!(get(server.address, &target, &[]).await.expect(200).body == pattern(100));
+        assert!(server.get(&target, &[]).await.expect(200).body == pattern(100));
     }
 }
 
@@ -176,7 +172,7 @@ async fn completions_on_conditions() {
     let server = Server::anonymous().await;
     for bucket in BUCKETS {
         let target = format!("/{bucket}/key");
-        put(server.address, &target, &[], b"old").await.expect(200);
+        server.put(&target, &[], b"old").await.expect(200);
         let id = create(&server, &target, &[]).await;
         let one = part(&server, &target, &id, 1, b"new").await;
         let xml = completion(&[(1, &one)]);
@@ -185,11 +181,9 @@ async fn completions_on_conditions() {
                 .await
                 .expect_error(412, "PreconditionFailed");
         }
-        assert_eq!(
-            get(server.address, &target, &[]).await.expect(200).text(),
-            "old"
-        );
-        let e_tag = get(server.address, &target, &[])
+        assert_eq!(server.get(&target, &[]).await.expect(200).text(), "old");
+        let e_tag = server
+            .get(&target, &[])
             .await
             .header("etag")
             .unwrap()
@@ -197,10 +191,7 @@ async fn completions_on_conditions() {
         complete(&server, &target, &id, &[("If-Match", &e_tag)], &xml)
             .await
             .expect(200);
-        assert_eq!(
-            get(server.address, &target, &[]).await.expect(200).text(),
-            "new"
-        );
+        assert_eq!(server.get(&target, &[]).await.expect(200).text(), "new");
         let absent = format!("/{bucket}/absent");
         let id = create(&server, &absent, &[]).await;
         let one = part(&server, &absent, &id, 1, b"new").await;
@@ -215,7 +206,7 @@ async fn completions_on_conditions() {
 }
 
 #[tokio::test]
-async fn uploads_that_are_not_there() {
+pub async fn uploads_that_are_not_there() {
     let server = Server::anonymous().await;
     for bucket in BUCKETS {
         let target = format!("/{bucket}/key");
@@ -226,15 +217,10 @@ async fn uploads_that_are_not_there() {
         upload(&server, &other, &id, 1, &[], b"x")
             .await
             .expect_error(404, "NoSuchUpload");
-        send(
-            server.address,
-            "DELETE",
-            &format!("{target}?uploadId={id}"),
-            &[],
-            b"",
-        )
-        .await
-        .expect(204);
+        server
+            .send("DELETE", &format!("{target}?uploadId={id}"), &[], b"")
+            .await
+            .expect(204);
         assert_eq!(server.files(), files, "an aborted upload leaves nothing");
         for id in [id.as_str(), "never"] {
             upload(&server, &target, id, 1, &[], b"x")
@@ -243,18 +229,14 @@ async fn uploads_that_are_not_there() {
             complete(&server, &target, id, &[], &completion(&[(1, "x")]))
                 .await
                 .expect_error(404, "NoSuchUpload");
-            get(server.address, &format!("{target}?uploadId={id}"), &[])
+            server
+                .get(&format!("{target}?uploadId={id}"), &[])
                 .await
                 .expect_error(404, "NoSuchUpload");
-            send(
-                server.address,
-                "DELETE",
-                &format!("{target}?uploadId={id}"),
-                &[],
-                b"",
-            )
-            .await
-            .expect_error(404, "NoSuchUpload");
+            server
+                .send("DELETE", &format!("{target}?uploadId={id}"), &[], b"")
+                .await
+                .expect_error(404, "NoSuchUpload");
         }
         let id = create(&server, &target, &[]).await;
         for number in [0, 10_001] {
@@ -268,126 +250,8 @@ async fn uploads_that_are_not_there() {
     }
 }
 
-#[tokio::test]
-async fn parts_are_verified_and_listed() {
-    let server = Server::anonymous().await;
-    for bucket in BUCKETS {
-        let target = format!("/{bucket}/key");
-        let id = create(&server, &target, &[]).await;
-        for (number, (name, value)) in (1..).zip(checksums(b"hello")) {
-            let reply = upload(&server, &target, &id, number, &[(name, &value)], b"hello")
-                .await
-                .expect(200);
-            assert_eq!(reply.header(name), Some(value.as_str()));
-            upload(&server, &target, &id, number, &[(name, &value)], b"jello")
-                .await
-                .expect_error(400, "BadDigest");
-        }
-        let mut listed = Vec::new();
-        let mut marker = 0;
-        loop {
-            let page = format!("{target}?uploadId={id}&max-parts=2&part-number-marker={marker}");
-            let reply = get(server.address, &page, &[]).await.expect(200);
-            assert!(reply.tags("Size").iter().all(|size| size == "5"));
-            listed.extend(reply.tags("PartNumber"));
-            match reply.tag("NextPartNumberMarker") {
-                Some(next) if reply.tag("IsTruncated").as_deref() == Some("true") => {
-                    marker = next.parse().unwrap()
-                }
-                _ => break,
-            }
-        }
-        assert_eq!(listed, ["1", "2", "3", "4", "5"]);
-        let reply = get(server.address, &format!("{target}?uploadId={id}"), &[])
-            .await
-            .expect(200);
-        for (tag, (_, value)) in [
-            "ChecksumCRC32",
-            "ChecksumCRC32C",
-            "ChecksumCRC64NVME",
-            "ChecksumSHA1",
-            "ChecksumSHA256",
-        ]
-        .into_iter()
-        .zip(checksums(b"hello"))
-        {
-            assert_eq!(reply.tag(tag), Some(value), "{tag}");
-        }
-    }
-}
-
-#[tokio::test]
-async fn checksums_of_parts_make_the_objects() {
-    let server = Server::anonymous().await;
-    let body = pattern(MIN + 777);
-    let pieces = [&body[..MIN], &body[MIN..]];
-    let whole = checksums(&body);
-    let tags = [
-        "ChecksumCRC32",
-        "ChecksumCRC32C",
-        "ChecksumCRC64NVME",
-        "ChecksumSHA1",
-        "ChecksumSHA256",
-    ];
-    for (at, tag) in tags.into_iter().enumerate() {
-        for kind in ["COMPOSITE", "FULL_OBJECT"] {
-            let possible = match tag {
-                "ChecksumCRC64NVME" => kind == "FULL_OBJECT",
-                "ChecksumSHA1" | "ChecksumSHA256" => kind == "COMPOSITE",
-                _ => true,
-            };
-            if !possible {
-                continue;
-            }
-            let algorithm = tag.strip_prefix("Checksum").unwrap();
-            let headers = [
-                ("x-amz-checksum-algorithm", algorithm),
-                ("x-amz-checksum-type", kind),
-            ];
-            let id = create(&server, "/memory/key", &headers).await;
-            let mut parts = Vec::new();
-            for (number, piece) in (1..).zip(pieces) {
-                let (name, value) = &checksums(piece)[at];
-                let reply = upload(&server, "/memory/key", &id, number, &[(name, value)], piece)
-                    .await
-                    .expect(200);
-                parts.push((number, reply.header("etag").unwrap().to_owned()));
-            }
-            let parts: Vec<(u32, &str)> = parts
-                .iter()
-                .map(|(number, e_tag)| (*number, e_tag.as_str()))
-                .collect();
-            let xml = completion(&parts);
-            let (name, value) = &whole[at];
-            if kind == "FULL_OBJECT" {
-                let wrong = &checksums(b"other")[at].1;
-                complete(&server, "/memory/key", &id, &[(name, wrong)], &xml)
-                    .await
-                    .expect_error(400, "BadDigest");
-                let reply = complete(&server, "/memory/key", &id, &[(name, value)], &xml)
-                    .await
-                    .expect(200);
-                assert_eq!(reply.tag(tag).as_ref(), Some(value));
-            } else {
-                let reply = complete(&server, "/memory/key", &id, &[], &xml)
-                    .await
-                    .expect(200);
-                assert!(reply.tag(tag).unwrap().ends_with("-2"), "{}", reply.text());
-            }
-            assert!(reply_kind(&server, "/memory/key", &body).await);
-        }
-    }
-    let refused = [
-        ("x-amz-checksum-algorithm", "SHA256"),
-        ("x-amz-checksum-type", "FULL_OBJECT"),
-    ];
-    send(server.address, "POST", "/memory/key?uploads", &refused, b"")
-        .await
-        .expect_error(400, "InvalidRequest");
-}
-
-async fn reply_kind(server: &Server, target: &str, body: &[u8]) -> bool {
-    get(server.address, target, &[]).await.expect(200).body == body
+pub async fn reply_kind(server: &Server, target: &str, body: &[u8]) -> bool {
+    server.get(target, &[]).await.expect(200).body == body
 }
 
 #[tokio::test]
@@ -395,7 +259,8 @@ async fn parts_are_copied_from_objects() {
     let server = Server::anonymous().await;
     let body = pattern(MIN + 1000);
     for from in BUCKETS {
-        put(server.address, &format!("/{from}/from"), &[], &body)
+        server
+            .put(&format!("/{from}/from"), &[], &body)
             .await
             .expect(200);
         for to in BUCKETS {
@@ -454,7 +319,7 @@ async fn parts_are_copied_from_objects() {
 }
 
 #[tokio::test]
-async fn uploads_are_listed_by_pages() {
+pub async fn uploads_are_listed_by_pages() {
     let server = Server::anonymous().await;
     let mut expected = Vec::new();
     for key in ["a", "b/1", "b/2", "c", "c", "d/x"] {
@@ -468,7 +333,7 @@ async fn uploads_are_listed_by_pages() {
     let mut found = Vec::new();
     let mut target = "/memory?uploads&max-uploads=2".to_owned();
     loop {
-        let reply = get(server.address, &target, &[]).await.expect(200);
+        let reply = server.get(&target, &[]).await.expect(200);
         let uploads = reply.tags("Upload");
         assert!(uploads.len() <= 2);
         found.extend(reply.tags("Key").into_iter().zip(reply.tags("UploadId")));
@@ -482,7 +347,8 @@ async fn uploads_are_listed_by_pages() {
         target = format!("/memory?uploads&max-uploads=2&key-marker={key}&upload-id-marker={id}");
     }
     assert_eq!(found, expected);
-    let reply = get(server.address, "/memory?uploads&delimiter=/", &[])
+    let reply = server
+        .get("/memory?uploads&delimiter=/", &[])
         .await
         .expect(200);
     assert_eq!(reply.tags("Key"), ["a", "c", "c"]);
@@ -490,11 +356,13 @@ async fn uploads_are_listed_by_pages() {
         reply.tags("CommonPrefixes"),
         ["<Prefix>b/</Prefix>", "<Prefix>d/</Prefix>"]
     );
-    let reply = get(server.address, "/memory?uploads&prefix=b/", &[])
+    let reply = server
+        .get("/memory?uploads&prefix=b/", &[])
         .await
         .expect(200);
     assert_eq!(reply.tags("Key"), ["b/1", "b/2"]);
-    let reply = get(server.address, "/memory?uploads&key-marker=b/2", &[])
+    let reply = server
+        .get("/memory?uploads&key-marker=b/2", &[])
         .await
         .expect(200);
     assert_eq!(reply.tags("Key"), ["c", "c", "d/x"]);
@@ -513,18 +381,14 @@ async fn no_more_uploads_than_the_limit() {
     .await;
     let first = create(&server, "/memory/a", &[]).await;
     create(&server, "/memory/b", &[]).await;
-    let reply = send(server.address, "POST", "/memory/c?uploads", &[], b"")
+    let reply = server
+        .send("POST", "/memory/c?uploads", &[], b"")
         .await
         .expect_error(503, "SlowDown");
     assert!(reply.header("retry-after").is_some());
-    send(
-        server.address,
-        "DELETE",
-        &format!("/memory/a?uploadId={first}"),
-        &[],
-        b"",
-    )
-    .await
-    .expect(204);
+    server
+        .send("DELETE", &format!("/memory/a?uploadId={first}"), &[], b"")
+        .await
+        .expect(204);
     create(&server, "/memory/c", &[]).await;
 }

@@ -12,6 +12,8 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use crate::http::{self, Reply};
+
 pub const KEY: &str = "the-access-key";
 pub const SECRET: &str = "the-secret-key";
 /// A bucket over `memory://`, and one over a folder.
@@ -70,6 +72,24 @@ impl Server {
 
     pub async fn signed() -> Self {
         Self::start(signed()).await
+    }
+
+    pub async fn send(
+        &self,
+        method: &str,
+        target: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> Reply {
+        http::send(self.address, method, target, headers, body).await
+    }
+
+    pub async fn get(&self, target: &str, headers: &[(&str, &str)]) -> Reply {
+        self.send("GET", target, headers, b"").await
+    }
+
+    pub async fn put(&self, target: &str, headers: &[(&str, &str)], body: &[u8]) -> Reply {
+        self.send("PUT", target, headers, body).await
     }
 
     /// Files under the folder bucket, whatever they are: nothing may be left of a failed write.

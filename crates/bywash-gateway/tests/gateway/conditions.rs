@@ -1,0 +1,107 @@
+//! Reads and writes on conditions.
+
+use crate::server::{BUCKETS, Server};
+
+pub async fn e_tag_of(server: &Server, target: &str) -> (String, String) {
+    let reply = server.send("HEAD", target, &[], b"").await.expect(200);
+    (
+        reply.header("etag").unwrap().to_owned(),
+        reply.header("last-modified").unwrap().to_owned(),
+    )
+}
+
+#[tokio::test]
+async fn conditional_reads() {
+    let server = Server::anonymous().await;
+    for bucket in BUCKETS {
+        let target = format!("/{bucket}/key");
+        server.put(&target, &[], b"data").await.expect(200);
+        let (e_tag, modified) = e_tag_of(&server, &target).await;
+        let unquoted = e_tag.trim_matches('"').to_owned();
+        let list = format!("\"other\", {e_tag}");
+        let (past, future) = (
+            "Mon, 01 Jan 2001 00:00:00 GMT",
+            "Fri, 01 Jan 2100 00:00:00 GMT",
+        );
+        let cases: &[(&[(&str, &str)], u16)] = &[
+            (&[("If-Match", &e_tag)], 200),
+            (&[("If-Match", &unquoted)], 200),
+            (&[("If-Match", &list)], 200),
+            (&[("If-Match", "*")], 200),
+            (&[("If-Match", "\"other\"")], 412),
+            (&[("If-None-Match", &e_tag)], 304),
+            (&[("If-None-Match", &list)], 304),
+            (&[("If-None-Match", "*")], 304),
+            (&[("If-None-Match", "\"other\"")], 200),
+            (&[("If-Modified-Since", &modified)], 304),
+            (&[("If-Modified-Since", past)], 200),
+            (&[("If-Modified-Since", future)], 304),
+            (&[("If-Unmodified-Since", &modified)], 200),
+            (&[("If-Unmodified-Since", past)], 412),
+            (&[("If-Match", &e_tag), ("If-Unmodified-Since", past)], 200),
+            (
+                &[
+                    ("If-None-Match", "\"other\""),
+                    ("If-Modified-Since", future),
+                ],
+                200,
+            ),
+        ];
+        for (headers, status) in cases {
+            for method in ["GET", "HEAD"] {
+                let reply = server.send(method, &target, headers, b"").await;
+                assert_eq!(reply.status, *status, "{method} {bucket} {headers:?}");
+                if *status == 304 {
+                    assert_eq!(reply.header("etag"), Some(e_tag.as_str()));
+                    assert!(reply.body.is_empty());
+                }
+            }
+        }
+        server
+            .get(&target, &[("If-Match", "\"other\"")])
+            .await
+            .expect_error(412, "PreconditionFailed");
+        server
+            .get(&format!("/{bucket}/absent"), &[("If-Match", "*")])
+            .await
+            .expect_error(404, "NoSuchKey");
+    }
+}
+
+#[tokio::test]
+async fn conditional_writes() {
+    let server = Server::anonymous().await;
+    for bucket in BUCKETS {
+        let target = format!("/{bucket}/key");
+        server
+            .put(&target, &[("If-Match", "\"x\"")], b"a")
+            .await
+            .expect_error(404, "NoSuchKey");
+        server
+            .put(&target, &[("If-None-Match", "*")], b"first")
+            .await
+            .expect(200);
+        server
+            .put(&target, &[("If-None-Match", "*")], b"second")
+            .await
+            .expect_error(412, "PreconditionFailed");
+        server
+            .put(&target, &[("If-Match", "\"other\"")], b"third")
+            .await
+            .expect_error(412, "PreconditionFailed");
+        let (e_tag, _) = e_tag_of(&server, &target).await;
+        server
+            .put(&target, &[("If-Match", &e_tag)], b"fourth")
+            .await
+            .expect(200);
+        server
+            .put(&target, &[("If-Match", &e_tag)], b"fifth")
+            .await
+            .expect_error(412, "PreconditionFailed");
+        server
+            .put(&target, &[("If-None-Match", "\"x\"")], b"a")
+            .await
+            .expect_error(501, "NotImplemented");
+        assert_eq!(server.get(&target, &[]).await.text(), "fourth");
+    }
+}

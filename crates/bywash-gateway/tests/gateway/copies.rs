@@ -1,0 +1,131 @@
+//! Copies of objects.
+
+use crate::conditions::e_tag_of;
+use crate::http::Reply;
+use crate::server::{BUCKETS, Server};
+
+fn copied(reply: Reply) -> String {
+    reply.expect(200).tag("ETag").unwrap()
+}
+
+#[tokio::test]
+async fn copies() {
+    let server = Server::anonymous().await;
+    let headers = [("Content-Type", "text/a"), ("x-amz-meta-a", "1")];
+    for bucket in BUCKETS {
+        server
+            .put(&format!("/{bucket}/from"), &headers, b"copied bytes")
+            .await
+            .expect(200);
+        for to in BUCKETS {
+            let target = format!("/{to}/to-{bucket}");
+            let source = format!("/{bucket}/from");
+            copied(
+                server
+                    .put(&target, &[("x-amz-copy-source", &source)], b"")
+                    .await,
+            );
+            let reply = server.get(&target, &[]).await.expect(200);
+            assert_eq!(reply.text(), "copied bytes");
+            assert_eq!(
+                (reply.header("content-type"), reply.header("x-amz-meta-a")),
+                (Some("text/a"), Some("1"))
+            );
+            let replace = [
+                ("x-amz-copy-source", source.as_str()),
+                ("x-amz-metadata-directive", "REPLACE"),
+                ("Content-Type", "text/b"),
+                ("x-amz-meta-b", "2"),
+            ];
+            copied(server.put(&target, &replace, b"").await);
+            let reply = server.get(&target, &[]).await.expect(200);
+            assert_eq!(
+                (reply.header("content-type"), reply.header("x-amz-meta-b")),
+                (Some("text/b"), Some("2"))
+            );
+            assert_eq!(reply.header("x-amz-meta-a"), None);
+        }
+    }
+}
+
+#[tokio::test]
+async fn copies_on_conditions() {
+    let server = Server::anonymous().await;
+    for bucket in BUCKETS {
+        server
+            .put(&format!("/{bucket}/from"), &[], b"copied bytes")
+            .await
+            .expect(200);
+        let (e_tag, _) = e_tag_of(&server, &format!("/{bucket}/from")).await;
+        let source = format!("{bucket}/from");
+        let conditions: &[(&str, &str, u16)] = &[
+            ("x-amz-copy-source-if-match", &e_tag, 200),
+            ("x-amz-copy-source-if-match", "\"other\"", 412),
+            ("x-amz-copy-source-if-none-match", &e_tag, 412),
+            ("x-amz-copy-source-if-none-match", "\"other\"", 200),
+            (
+                "x-amz-copy-source-if-modified-since",
+                "Mon, 01 Jan 2001 00:00:00 GMT",
+                200,
+            ),
+            (
+                "x-amz-copy-source-if-unmodified-since",
+                "Mon, 01 Jan 2001 00:00:00 GMT",
+                412,
+            ),
+        ];
+        for (name, value, status) in conditions {
+            let headers = [("x-amz-copy-source", source.as_str()), (*name, *value)];
+            let reply = server.put(&format!("/{bucket}/to"), &headers, b"").await;
+            assert_eq!(reply.status, *status, "{name}: {value} {}", reply.text());
+        }
+        let headers = [
+            ("x-amz-copy-source", source.as_str()),
+            ("If-None-Match", "*"),
+        ];
+        server
+            .put(&format!("/{bucket}/to"), &headers, b"")
+            .await
+            .expect_error(412, "PreconditionFailed");
+        server
+            .put(&format!("/{bucket}/from"), &headers[..1], b"")
+            .await
+            .expect_error(400, "InvalidRequest");
+    }
+}
+
+#[tokio::test]
+async fn copies_onto_itself_and_of_nothing() {
+    let server = Server::anonymous().await;
+    for bucket in BUCKETS {
+        let source = format!("{bucket}/from");
+        server
+            .put(&format!("/{bucket}/from"), &[], b"copied bytes")
+            .await
+            .expect(200);
+        let itself = [
+            ("x-amz-copy-source", source.as_str()),
+            ("x-amz-metadata-directive", "REPLACE"),
+            ("x-amz-meta-c", "3"),
+        ];
+        copied(server.put(&format!("/{bucket}/from"), &itself, b"").await);
+        let reply = server
+            .get(&format!("/{bucket}/from"), &[])
+            .await
+            .expect(200);
+        assert_eq!(
+            (reply.text().as_str(), reply.header("x-amz-meta-c")),
+            ("copied bytes", Some("3"))
+        );
+        let absent = [("x-amz-copy-source", "memory/absent")];
+        server
+            .put(&format!("/{bucket}/to"), &absent, b"")
+            .await
+            .expect_error(404, "NoSuchKey");
+        let absent = [("x-amz-copy-source", "no-such-bucket/from")];
+        server
+            .put(&format!("/{bucket}/to"), &absent, b"")
+            .await
+            .expect_error(404, "NoSuchBucket");
+    }
+}
