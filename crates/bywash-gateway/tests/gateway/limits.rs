@@ -53,6 +53,56 @@ async fn a_reader_that_takes_nothing_is_closed() {
     assert!(server.get("/folder/key", &[]).await.expect(200).body == body);
 }
 
+/// Clients that stop reading hold memory, but not for long: the next one is served.
+#[tokio::test]
+async fn sixty_four_stalled_readers_do_not_stop_the_next() {
+    let limits = Limits {
+        stalled_body: Duration::from_secs(1),
+        ..Limits::default()
+    };
+    let config = S3Config {
+        limits,
+        ..S3Config::anonymous()
+    };
+    let server = Server::start_in(64 << 20, config).await;
+    server
+        .put("/folder/large", &[], &pattern(96 << 20))
+        .await
+        .expect(200);
+    let body = pattern(10 << 20);
+    server.put("/folder/other", &[], &body).await.expect(200);
+    let mut stalled = Vec::new();
+    for client in 0..64 {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(64 << 10).unwrap();
+        let mut socket = socket.connect(server.address).await.unwrap();
+        // Each at another place, so that they share as little as possible.
+        let range = format!("bytes={}-", client << 20);
+        socket
+            .write_all(head("GET", "/folder/large", &[("Range", &range)]).as_bytes())
+            .await
+            .unwrap();
+        stalled.push(socket);
+    }
+    let engine = server.engine.clone();
+    let watching = tokio::spawn(async move {
+        loop {
+            let budget = engine.stats().budget;
+            assert!(budget.used <= budget.limit, "{budget:?}");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    });
+    let begun = Instant::now();
+    assert!(server.get("/folder/other", &[]).await.expect(200).body == body);
+    assert!(
+        begun.elapsed() < Duration::from_secs(40),
+        "{:?}",
+        begun.elapsed()
+    );
+    assert!(!watching.is_finished());
+    watching.abort();
+}
+
 #[tokio::test]
 async fn a_reader_that_takes_slowly_is_served() {
     let server = with(Limits {

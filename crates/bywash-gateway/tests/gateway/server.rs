@@ -36,9 +36,14 @@ pub fn signed() -> S3Config {
 
 impl Server {
     pub async fn start(config: S3Config) -> Self {
+        Self::start_in(256 << 20, config).await
+    }
+
+    /// With a memory ceiling in bytes.
+    pub async fn start_in(memory: u64, config: S3Config) -> Self {
         let root = tempfile::tempdir().unwrap();
         let engine = Engine::builder()
-            .memory(256 << 20)
+            .memory(memory)
             .root(root.path())
             .build()
             .unwrap();
