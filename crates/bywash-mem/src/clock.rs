@@ -36,6 +36,7 @@ impl BlockPool {
                     None => self.slab().header(slot).word.age(seen),
                 }
                 if gained >= bytes {
+                    // Relaxed: as the load above.
                     self.hand.store((slot + 1) % slots, Ordering::Relaxed);
                     return true;
                 }

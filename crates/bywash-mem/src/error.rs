@@ -23,7 +23,7 @@ pub enum PoolError {
     },
     /// The system refused the address space (not memory) for the frames.
     #[error(
-        "memory pool: cannot reserve {bytes} bytes of address space; check `ulimit -v`, or lower the memory limit"
+        "memory pool: cannot reserve {bytes} bytes of address space; check `ulimit -v` and `vm.overcommit_memory`, or lower the memory limit"
     )]
     AddressSpace {
         /// What was asked for, in bytes.

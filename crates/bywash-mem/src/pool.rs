@@ -58,7 +58,7 @@ pub struct BlockPool {
     budget: Budget,
     registry: Registry,
     slab: Slab,
-    /// Loads in progress, but for erased ones. Holds a flight until it ends; never locked during I/O or eviction.
+    /// Loads in progress, but for erased ones. Holds a flight until it ends; never locked during I/O or a sweep of the clock.
     flights: Mutex<HashMap<BlockKey, Arc<Flight>>>,
     /// Where the clock's next round begins. Written and read by evicting takers; lost updates do no harm.
     pub(crate) hand: CachePadded<AtomicU32>,
@@ -94,6 +94,12 @@ impl BlockPool {
         &self.budget
     }
 
+    /// Keys that lead somewhere.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn names(&self) -> u64 {
+        self.registry.len() as u64
+    }
+
     pub(crate) fn memory(&self) -> &Arc<Memory> {
         &self.budget.0
     }
@@ -116,6 +122,7 @@ impl BlockPool {
     }
 
     pub(crate) fn resident_bytes(&self) -> u64 {
+        // Relaxed: a taker uses it as a bound on what evicting could give, and finds out.
         self.resident_bytes.load(Ordering::Relaxed)
     }
 
@@ -172,6 +179,7 @@ impl BlockPool {
         }
         let flight = Flight::new(Arc::clone(self), key);
         flights.insert(key, Arc::clone(&flight));
+        // Relaxed: a counter.
         self.loads.fetch_add(1, Ordering::Relaxed);
         Claim::Vacant(Load::new(flight))
     }
@@ -229,6 +237,7 @@ impl BlockPool {
         self.registry.remove(&contents.key, slot);
         header.word.vacate();
         self.slab.put_back(slot);
+        // Relaxed: counters.
         self.evictions.fetch_add(1, Ordering::Relaxed);
         self.resident_blocks.fetch_sub(1, Ordering::Relaxed);
         self.resident_bytes
@@ -239,6 +248,7 @@ impl BlockPool {
     /// Makes a finished load's block resident, with `pins` handed off. Called with the flight closed, under the table's lock.
     pub(crate) fn admit(&self, contents: Contents, pins: u64, erased: bool) -> u32 {
         let key = contents.key;
+        // Relaxed: counters.
         self.resident_blocks.fetch_add(1, Ordering::Relaxed);
         self.resident_bytes
             .fetch_add(contents.charge(), Ordering::Relaxed);

@@ -22,6 +22,11 @@ impl Registry {
         self.map.pin().get(key).copied()
     }
 
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.map.len()
+    }
+
     /// Enters a block, in place of one of the same key on its way out.
     pub(crate) fn insert(&self, key: BlockKey, slot: u32) {
         self.map.pin().insert(key, slot);

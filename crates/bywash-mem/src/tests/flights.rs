@@ -197,6 +197,17 @@ fn followers_read_the_prefix_and_end_with_the_publication() {
 }
 
 #[test]
+fn a_follower_that_was_not_yet_looking_misses_nothing() {
+    let pool = pool(MIB);
+    let mut load = begin(&pool, key(1), 2);
+    let mut follower = load.flight().follow(0);
+    load.write(b"ab");
+    drop(load.publish().unwrap());
+    assert_eq!(&follower.next_blocking(9).unwrap().unwrap()[..], b"ab");
+    assert!(follower.next_blocking(9).unwrap().is_none());
+}
+
+#[test]
 fn a_failed_load_ends_followers_but_not_their_memory() {
     let pool = pool(MIB);
     let mut load = begin(&pool, key(1), 10);

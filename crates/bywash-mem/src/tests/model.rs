@@ -398,6 +398,10 @@ impl World {
         );
         assert!(budget.used() <= LIMIT);
         let (stats, loading) = (pool.stats(), &self.loading);
+        assert!(
+            pool.names() <= stats.resident_blocks,
+            "no name of an evicted block is kept"
+        );
         assert_eq!(
             stats.flights,
             loading.iter().filter(|one| !one.erased).count() as u64
@@ -435,7 +439,7 @@ proptest! {
             pool.erase(key(object));
         }
         let stats = pool.stats();
-        prop_assert_eq!((stats.resident_blocks, stats.resident_bytes, stats.flights), (0, 0, 0));
+        prop_assert_eq!((stats.resident_blocks, stats.resident_bytes, stats.flights, pool.names()), (0, 0, 0, 0));
         prop_assert_eq!(pool.budget().used(), pool.budget().idle(), "all given back");
     }
 }
