@@ -219,6 +219,7 @@ fn an_event_of_the_word() {
         (1, 1),
         "until the owner leaves"
     );
+    assert!(!word.try_evict(word.look()), "pinned, though never used");
     for _ in 0..10 {
         assert!(word.try_pin());
         word.unpin();
