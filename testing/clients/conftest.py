@@ -19,6 +19,21 @@ def moto(tmp_path_factory):
     server.process.kill()
 
 
+@pytest.fixture
+def start(tmp_path):
+    """Starts servers of one test alone, and ends them whatever becomes of the test."""
+    started = []
+
+    def bywash(*arguments, **options):
+        started.append(Bywash(tmp_path, *arguments, **options))
+        return started[-1]
+
+    bywash.folder = tmp_path
+    yield bywash
+    for server in started:
+        server.stop()
+
+
 class Served:
     """A server, one bucket of it, and a way to its origin behind its back."""
 

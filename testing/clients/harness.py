@@ -132,7 +132,7 @@ class Moto:
 
     def gets(self, bucket, key):
         """How many GET requests for that object it has logged."""
-        return sum(f'"GET /{bucket}/{key} ' in line for line in list(self.process.seen))
+        return sum(f"GET /{bucket}/{key} " in line for line in list(self.process.seen))
 
 
 class Bywash:

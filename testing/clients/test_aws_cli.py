@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 import requests
-from harness import ACCESS_KEY, MIB, REGION, SECRET_KEY, Bywash, clean_environment, file_sha256, payload
+from harness import ACCESS_KEY, MIB, REGION, SECRET_KEY, clean_environment, file_sha256, payload
 
 
 @pytest.fixture(scope="module")
@@ -77,11 +77,11 @@ def test_presign(served, aws):
     served.put("cli/presigned", b"by url")
     url = aws("s3", "presign", f"s3://{served.bucket}/cli/presigned").strip()
     assert requests.get(url, timeout=30).content == b"by url"
-    assert requests.get(url[:-1] + ("a" if url[-1] != "a" else "b"), timeout=30).status_code == 403
+    assert requests.get(url.replace("Signature=", "Signature=a"), timeout=30).status_code == 403
 
 
 def test_a_wrong_secret_is_refused(served, aws):
-    assert "SignatureDoesNotMatch" in aws("s3", "ls", f"s3://{served.bucket}", code=254, AWS_SECRET_ACCESS_KEY="no")
+    assert "SignatureDoesNotMatch" in aws("s3", "ls", f"s3://{served.bucket}", code=255, AWS_SECRET_ACCESS_KEY="no")
 
 
 def test_make_and_remove_buckets(served, aws):
@@ -94,9 +94,9 @@ def test_make_and_remove_buckets(served, aws):
     assert "made-by-cli" not in aws("s3", "ls")
 
 
-def test_bywash_env_is_all_a_shell_needs(tmp_path):
+def test_bywash_env_is_all_a_shell_needs(start, tmp_path):
     """First start makes credentials; `eval "$(bywash env)"` hands them to any client."""
-    server = Bywash(tmp_path, credentials=False)
+    server = start(credentials=False)
     script = (
         'set -e; eval "$("$BYWASH" env --data-dir "$DATA")"; "$AWS" s3 mb s3://first; '
         'echo hello | "$AWS" s3 cp - s3://first/hello; "$AWS" s3 cp s3://first/hello -'
@@ -110,4 +110,3 @@ def test_bywash_env_is_all_a_shell_needs(tmp_path):
     done = subprocess.run(["bash", "-c", script], env=env, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.endswith("hello\n")
-    server.stop()

@@ -1,8 +1,6 @@
 """Requests that no good client sends: the right S3 error, and nothing half-written is ever visible."""
 
 import base64
-import concurrent.futures
-import time
 import urllib.parse
 import zlib
 
@@ -11,9 +9,6 @@ from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from harness import ACCESS_KEY, MIB, REGION, SECRET_KEY, error, head_of_put, keys, payload, read_answer, until
-
-# How long a server may keep a client that sends nothing; its own limits are shorter.
-SLOW_SECONDS = 75
 
 
 def presigned(served, operation, key, **more):
@@ -151,31 +146,6 @@ def test_a_part_cut_short_is_no_part(served):
         assert not bare.recv(1000).startswith(b"HTTP/1.1 2")
     assert "Parts" not in served.s3.list_parts(**where)
     served.s3.abort_multipart_upload(**where)
-
-
-def test_slow_senders_are_let_go(served):
-    """A body that stops, a head that never ends and a connection that says nothing: each is ended by the server."""
-    served.put("slow/old", b"old")
-    body = head_of_put(presigned(served, "put_object", "slow/old"), MIB) + b"just this"
-    fresh = head_of_put(presigned(served, "put_object", "slow/new"), MIB) + b"just this"
-
-    def send_and_wait(bytes_sent):
-        with served.server.connect() as bare:
-            bare.sendall(bytes_sent)
-            began, answer = time.monotonic(), b""
-            while more := bare.recv(4096):
-                answer += more
-            return time.monotonic() - began, answer
-
-    with concurrent.futures.ThreadPoolExecutor() as pool:
-        ended = list(pool.map(send_and_wait, [body, fresh, b"PUT /half-a-head HTTP/1.1\r\nHost: a\r\nX-"]))
-    for seconds, answer in ended:
-        assert seconds < SLOW_SECONDS
-        assert not answer.startswith(b"HTTP/1.1 2"), answer
-    for _, answer in ended[:2]:
-        assert answer == b"" or b"<Code>RequestTimeout</Code>" in answer
-    assert keys(served.s3, served.bucket, Prefix="slow/") == ["slow/old"]
-    assert served.read("slow/old") == b"old"
 
 
 def test_heads_too_large_and_not_http(served):

@@ -6,7 +6,7 @@ import time
 import urllib.parse
 
 import pytest
-from harness import MIB, Bywash, payload, until
+from harness import MIB, payload, until
 
 STALLED = 64
 LIMIT = 64 * MIB
@@ -20,10 +20,10 @@ class Sampler(threading.Thread):
     def __init__(self, server):
         super().__init__(daemon=True)
         self.server, self.samples, self.highest, self.above = server, 0, 0, []
-        self._stop = threading.Event()
+        self._done = threading.Event()
 
     def run(self):
-        while not self._stop.wait(0.02):
+        while not self._done.wait(0.02):
             budget = self.server.stats()["budget"]
             self.samples += 1
             self.highest = max(self.highest, budget["used"])
@@ -35,12 +35,12 @@ class Sampler(threading.Thread):
         return self
 
     def __exit__(self, *_):
-        self._stop.set()
+        self._done.set()
         self.join()
 
 
 @pytest.fixture
-def small(tmp_path):
+def small(start, tmp_path):
     """64 MiB of memory over a folder of large files; the stalled clients' files need not take disk."""
     origin = tmp_path / "origin"
     origin.mkdir()
@@ -48,9 +48,7 @@ def small(tmp_path):
         with open(origin / f"{number}", "wb") as file:
             file.truncate(32 * MIB)
     (origin / "wanted").write_bytes(payload(5 * MIB, 65))
-    server = Bywash(tmp_path, f"data=file://{origin}", "--memory", "64MiB")
-    yield server
-    server.stop()
+    return start(f"data=file://{origin}", "--memory", "64MiB")
 
 
 def resident_bytes(server):

@@ -6,24 +6,23 @@ import subprocess
 
 import pytest
 from botocore.exceptions import ClientError
-from harness import MIB, Bywash, error, head_of_put, keys, payload, until
+from harness import MIB, error, head_of_put, keys, payload, until
 
 OLD = payload(3 * MIB, 3)
 
 
 @pytest.fixture(params=["folder", "s3"])
-def killable(request, tmp_path):
+def killable(request, start):
     """A server of this test alone, over an origin that outlives it."""
     bucket = f"crash-{request.node.originalname.replace('_', '-')}"[:60].rstrip("-")
     if request.param == "folder":
-        server = Bywash(tmp_path)
+        server = start()
         server.s3.create_bucket(Bucket=bucket)
     else:
         moto = request.getfixturevalue("moto")
         moto.s3.create_bucket(Bucket=bucket)
-        server = Bywash(tmp_path, f"s3://{bucket}", env=moto.environment())
-    yield server, bucket
-    server.stop()
+        server = start(f"s3://{bucket}", env=moto.environment())
+    return server, bucket
 
 
 def half_a_put(server, url, size, sent):
@@ -83,29 +82,25 @@ def tiny_disk(tmp_path):
     subprocess.run(["umount", disk], check=True)
 
 
-def test_full_disk_keeps_the_old_object(tiny_disk, tmp_path):
-    server = Bywash(tmp_path, data_dir=tiny_disk / "data")
-    try:
-        s3 = server.s3
-        s3.create_bucket(Bucket="full")
-        s3.put_object(Bucket="full", Key="old", Body=OLD)
-        used = shutil.disk_usage(tiny_disk).used
-        # Several chunks that cannot all fit; then a body of one chunk, onto what a neighbour has left.
-        assert error(s3.put_object, Bucket="full", Key="old", Body=payload(100 * MIB))[1] >= 500
-        until("the space comes back", lambda: shutil.disk_usage(tiny_disk).used <= used + MIB, 30)
-        neighbour = tiny_disk / "neighbour"
-        neighbour.write_bytes(bytes(shutil.disk_usage(tiny_disk).free - 4 * MIB))
-        for key in ("old", "new"):
-            assert error(s3.put_object, Bucket="full", Key=key, Body=payload(12 * MIB))[1] >= 500
-        where = {"Bucket": "full", "Key": "parts"}
-        where["UploadId"] = s3.create_multipart_upload(**where)["UploadId"]
-        with pytest.raises(ClientError):
-            s3.upload_part(PartNumber=1, Body=payload(12 * MIB), **where)
-        s3.abort_multipart_upload(**where)
-        assert keys(s3, "full") == ["old"]
-        assert s3.get_object(Bucket="full", Key="old")["Body"].read() == OLD
-        neighbour.unlink()
-        s3.put_object(Bucket="full", Key="new", Body=payload(12 * MIB))
-        assert s3.get_object(Bucket="full", Key="new")["Body"].read() == payload(12 * MIB)
-    finally:
-        server.stop()
+def test_full_disk_keeps_the_old_object(tiny_disk, start):
+    s3 = start(data_dir=tiny_disk / "data").s3
+    s3.create_bucket(Bucket="full")
+    s3.put_object(Bucket="full", Key="old", Body=OLD)
+    used = shutil.disk_usage(tiny_disk).used
+    # Several chunks that cannot all fit; then a body of one chunk, onto what a neighbour has left.
+    assert error(s3.put_object, Bucket="full", Key="old", Body=payload(100 * MIB))[1] >= 500
+    until("the space comes back", lambda: shutil.disk_usage(tiny_disk).used <= used + MIB, 30)
+    neighbour = tiny_disk / "neighbour"
+    neighbour.write_bytes(bytes(shutil.disk_usage(tiny_disk).free - 4 * MIB))
+    for key in ("old", "new"):
+        assert error(s3.put_object, Bucket="full", Key=key, Body=payload(12 * MIB))[1] >= 500
+    where = {"Bucket": "full", "Key": "parts"}
+    where["UploadId"] = s3.create_multipart_upload(**where)["UploadId"]
+    with pytest.raises(ClientError):
+        s3.upload_part(PartNumber=1, Body=payload(12 * MIB), **where)
+    s3.abort_multipart_upload(**where)
+    assert keys(s3, "full") == ["old"]
+    assert s3.get_object(Bucket="full", Key="old")["Body"].read() == OLD
+    neighbour.unlink()
+    s3.put_object(Bucket="full", Key="new", Body=payload(12 * MIB))
+    assert s3.get_object(Bucket="full", Key="new")["Body"].read() == payload(12 * MIB)

@@ -9,11 +9,11 @@ from botocore import UNSIGNED
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from harness import MIB, Bywash, payload, s3_client
+from harness import MIB, payload, s3_client
 
 
-def test_an_anonymous_server_takes_unsigned_requests_and_any_signature(tmp_path):
-    server = Bywash(tmp_path, "--anonymous", credentials=False)
+def test_an_anonymous_server_takes_unsigned_requests_and_any_signature(start):
+    server = start("--anonymous", credentials=False)
     clients = [server.client(signature_version=UNSIGNED), server.client(access_key="any", secret_key="thing")]
     clients[0].create_bucket(Bucket="open")
     for number, client in enumerate(clients):
@@ -22,7 +22,6 @@ def test_an_anonymous_server_takes_unsigned_requests_and_any_signature(tmp_path)
     url = clients[1].generate_presigned_url("get_object", {"Bucket": "open", "Key": "0"})
     assert requests.get(url, timeout=30).content == b"body"
     assert requests.get(server.url + "/open/0", timeout=30).content == b"body"
-    server.stop()
 
 
 def certificate(folder):
@@ -51,10 +50,10 @@ def certificate(folder):
     return folder / "cert.pem", folder / "key.pem"
 
 
-def test_tls_with_chunked_bodies_and_trailers(tmp_path):
+def test_tls_with_chunked_bodies_and_trailers(start, tmp_path):
     """Over TLS boto3 sends no Content-Length: an unsigned chunked body with its checksum in a trailer."""
     cert, key = certificate(tmp_path)
-    server = Bywash(tmp_path, "--tls-cert", cert, "--tls-key", key)
+    server = start("--tls-cert", cert, "--tls-key", key)
     assert server.url.startswith("https://")
     s3 = s3_client(server.url, verify=str(cert))
     s3.create_bucket(Bucket="tls")
@@ -70,4 +69,3 @@ def test_tls_with_chunked_bodies_and_trailers(tmp_path):
     assert s3.get_object(Bucket="tls", Key="large")["Body"].read() == payload(20 * MIB)
     with pytest.raises(requests.exceptions.RequestException):
         requests.get(server.url.replace("https", "http"), timeout=30).raise_for_status()
-    server.stop()

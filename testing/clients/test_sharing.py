@@ -5,7 +5,7 @@ import threading
 import urllib.parse
 
 import pytest
-from harness import MIB, Bywash, payload
+from harness import MIB, payload
 
 SIZE = 256 * MIB
 READERS = 32
@@ -17,22 +17,21 @@ def body():
 
 
 @pytest.fixture(params=["folder", "s3"])
-def cold(request, tmp_path, body):
+def cold(request, start, tmp_path, body):
     """A server just started over an origin that holds the object."""
     if request.param == "folder":
         (tmp_path / "origin").mkdir()
         (tmp_path / "origin/big").write_bytes(body)
-        server = Bywash(tmp_path, f"sharing=file://{tmp_path}/origin", "--memory", "1GiB")
+        server = start(f"sharing=file://{tmp_path}/origin", "--memory", "1GiB")
         asked = None
     else:
         moto = request.getfixturevalue("moto")
         moto.s3.create_bucket(Bucket="sharing")
         moto.s3.put_object(Bucket="sharing", Key="big", Body=bytes(body))
-        server = Bywash(tmp_path, "s3://sharing", "--memory", "1GiB", env=moto.environment())
+        server = start("s3://sharing", "--memory", "1GiB", env=moto.environment())
         def asked():
             return moto.gets("sharing", "big")
-    yield server, asked
-    server.stop()
+    return server, asked
 
 
 def test_32_cold_readers_fetch_each_byte_once(cold, body):

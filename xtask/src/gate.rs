@@ -134,7 +134,7 @@ fn loom(counts: &mut Counts) -> Result<(), Failure> {
         "--target-dir",
         "target/loom",
     ])
-    .args(["--test", "loom*"])
+    .args(["--lib"])
     .env("RUSTFLAGS", "--cfg loom")
     .run_counted(counts)
 }
