@@ -156,6 +156,7 @@ class Bywash:
         ready = self.process.wait_for(r"^ready s3=(\S+) admin=(\S+)")
         self.url, self.admin = ready.groups()
         self.s3 = s3_client(self.url)
+        self.signer = s3_client(self.url, signature_version="s3v4")
 
     def client(self, **options):
         return s3_client(self.url, **options)
@@ -174,10 +175,9 @@ class Bywash:
     def kill(self):
         self.process.kill()
 
-    def presigned(self, operation, bucket, key, client=None, seconds=600, **more):
+    def presigned(self, operation, bucket, key, **more):
         """A SigV4 presigned URL: how a test sends bytes that no client library would."""
-        client = client or self.client(signature_version="s3v4")
-        return client.generate_presigned_url(operation, {"Bucket": bucket, "Key": key, **more}, ExpiresIn=seconds)
+        return self.signer.generate_presigned_url(operation, {"Bucket": bucket, "Key": key, **more})
 
     def raw(self, method, url, body=None, headers=None):
         """One request exactly as given; the URL is not normalised on the way."""
