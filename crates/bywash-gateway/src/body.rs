@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
@@ -32,6 +32,8 @@ pub(crate) struct RequestContext {
     /// The object's checksum, once it was verified.
     pub(crate) verified: OnceLock<Checksum>,
     pub(crate) bytes_in: AtomicU64,
+    /// The client has more of its body to send, as far as it was read.
+    pub(crate) body_open: AtomicBool,
 }
 
 impl RequestContext {
@@ -43,6 +45,7 @@ impl RequestContext {
             payload_sha256,
             verified: OnceLock::new(),
             bytes_in: AtomicU64::new(0),
+            body_open: AtomicBool::new(false),
         }
     }
 
@@ -98,7 +101,10 @@ impl Stream for ClientBody {
         let this = self.get_mut();
         loop {
             match Pin::new(&mut this.body).poll_frame(cx) {
-                Poll::Ready(None) => return Poll::Ready(None),
+                Poll::Ready(None) => {
+                    this.context.body_open.store(false, Relaxed);
+                    return Poll::Ready(None);
+                }
                 Poll::Ready(Some(Err(error))) => {
                     let message = format!(
                         "The body ended before its announced end ({error}); nothing was stored."
@@ -109,6 +115,9 @@ impl Stream for ClientBody {
                 }
                 Poll::Ready(Some(Ok(frame))) => {
                     this.clock.progress();
+                    if this.body.is_end_stream() {
+                        this.context.body_open.store(false, Relaxed);
+                    }
                     if let Ok(data) = frame.into_data() {
                         this.context.bytes_in.fetch_add(data.len() as u64, Relaxed);
                         return Poll::Ready(Some(Ok(data)));

@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
-use http::header::{CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, RANGE};
+use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, RANGE};
 use http::request::Parts;
 use http::{Extensions, HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body::{Body as _, Frame};
@@ -148,6 +148,7 @@ impl Front {
         if incoming.is_end_stream() {
             return Body::empty();
         }
+        context.body_open.store(true, Relaxed);
         let body = ClientBody::new(incoming, self.silent_body, Arc::clone(context));
         match mode {
             Some(mode) => stream_body(ChunkedBody::new(body, mode, Arc::clone(context))),
@@ -296,6 +297,12 @@ fn finish(mut answer: Response<Body>, access: &Access) -> Result<Response<Body>,
         let headers = answer.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
         headers.remove(CONTENT_LENGTH);
+    }
+    if context.body_open.load(Relaxed) {
+        // What is left of the body cannot be told from the next request.
+        answer
+            .headers_mut()
+            .insert(CONNECTION, HeaderValue::from_static("close"));
     }
     if let Ok(id) = HeaderValue::try_from(&context.id) {
         answer.headers_mut().insert(REQUEST_ID, id);

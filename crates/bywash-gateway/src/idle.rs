@@ -2,12 +2,15 @@
 
 use std::future::Future;
 use std::io;
+use std::mem::MaybeUninit;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 /// Measures how long something has been pending without a break.
 ///
@@ -50,18 +53,27 @@ impl IdleClock {
     }
 }
 
+/// How long a socket is read on after its last answer, when the client was still sending: closed
+/// at once, it would be reset, and the client might never see the answer.
+const LINGER: Duration = Duration::from_secs(2);
+
 /// A socket whose writes fail once the peer has taken nothing for a limit.
 #[derive(Debug)]
 pub(crate) struct StallGuard<S> {
     socket: S,
     clock: IdleClock,
+    /// Set when an answer went out before the whole request was read.
+    unread: Arc<AtomicBool>,
+    linger: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> StallGuard<S> {
-    pub(crate) fn new(socket: S, limit: Duration) -> Self {
+    pub(crate) fn new(socket: S, limit: Duration, unread: Arc<AtomicBool>) -> Self {
         Self {
             socket,
             clock: IdleClock::new(limit),
+            unread,
+            linger: None,
         }
     }
 
@@ -93,7 +105,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for StallGuard<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for StallGuard<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for StallGuard<S> {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -122,7 +134,23 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for StallGuard<S> {
         Pin::new(&mut self.socket).poll_flush(cx)
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_shutdown(cx)
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if this.linger.is_none() {
+            ready!(Pin::new(&mut this.socket).poll_shutdown(cx))?;
+        }
+        if !this.unread.load(Relaxed) {
+            return Poll::Ready(Ok(()));
+        }
+        let linger = this.linger.get_or_insert_with(|| Box::pin(sleep(LINGER)));
+        let mut discarded = [MaybeUninit::uninit(); 16 * 1024];
+        while linger.as_mut().poll(cx).is_pending() {
+            let mut buffer = ReadBuf::uninit(&mut discarded);
+            let read = ready!(Pin::new(&mut this.socket).poll_read(cx, &mut buffer));
+            if read.is_err() || buffer.filled().is_empty() {
+                break;
+            }
+        }
+        Poll::Ready(Ok(()))
     }
 }

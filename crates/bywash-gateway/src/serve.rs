@@ -2,13 +2,16 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use bywash::Engine;
+use http::header::CONNECTION;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use s3s::HttpError;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -164,12 +167,13 @@ impl Server {
         if let Err(error) = socket.set_nodelay(true) {
             tracing::debug!(%error, "TCP_NODELAY cannot be set");
         }
-        let socket = StallGuard::new(socket, self.limits.stalled_body);
+        let unread = Arc::new(AtomicBool::new(false));
+        let socket = StallGuard::new(socket, self.limits.stalled_body, Arc::clone(&unread));
         let Some(acceptor) = self.tls.clone() else {
-            return self.http(socket, watcher).await;
+            return self.http(socket, watcher, unread).await;
         };
         match tokio::time::timeout(self.limits.handshake, acceptor.accept(socket)).await {
-            Ok(Ok(stream)) => self.http(stream, watcher).await,
+            Ok(Ok(stream)) => self.http(stream, watcher, unread).await,
             Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
             Err(_) => tracing::debug!("TLS handshake took too long"),
         }
@@ -179,11 +183,16 @@ impl Server {
         self: Arc<Self>,
         io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         watcher: Watcher,
+        unread: Arc<AtomicBool>,
     ) {
         let server = Arc::clone(&self);
         let service = service_fn(move |request| {
-            let server = Arc::clone(&server);
-            async move { Box::pin(server.front.serve(request)).await }
+            let (server, unread) = (Arc::clone(&server), Arc::clone(&unread));
+            async move {
+                let answer = Box::pin(server.front.serve(request)).await?;
+                unread.store(answer.headers().contains_key(CONNECTION), Relaxed);
+                Ok::<_, HttpError>(answer)
+            }
         });
         let connection = self.http.serve_connection(TokioIo::new(io), service);
         if let Err(error) = watcher.watch(connection).await {

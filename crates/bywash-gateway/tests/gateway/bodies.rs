@@ -319,3 +319,45 @@ async fn the_client_is_told_to_go_on() {
         .await
         .expect_error(404, "NoSuchBucket");
 }
+
+#[tokio::test]
+async fn an_early_answer_ends_the_connection_but_arrives() {
+    let server = Server::signed().await;
+    let body = pattern(24 << 20);
+    for _ in 0..5 {
+        let reply = server
+            .put("/memory/key", &[], &body)
+            .await
+            .expect_error(403, "AccessDenied");
+        assert_eq!(reply.header("connection"), Some("close"));
+        assert!(reply.whole);
+    }
+    // A client that keeps connections is told, or it would send its next request into a closed one.
+    let mut socket = tokio::net::TcpStream::connect(server.address)
+        .await
+        .unwrap();
+    let head =
+        "PUT /memory/key HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n";
+    socket.write_all(head.as_bytes()).await.unwrap();
+    let reply = crate::http::read_reply(&mut socket)
+        .await
+        .expect_error(403, "AccessDenied");
+    assert_eq!(reply.header("connection"), Some("close"));
+    // One whose request was read to its end keeps its connection.
+    let mut socket = tokio::net::TcpStream::connect(server.address)
+        .await
+        .unwrap();
+    for _ in 0..2 {
+        socket
+            .write_all(b"GET /memory/key HTTP/1.1\r\nHost: x\r\n\r\n")
+            .await
+            .unwrap();
+        let mut answer = vec![0; 4096];
+        let length = socket.read(&mut answer).await.unwrap();
+        let text = String::from_utf8_lossy(&answer[..length]).to_ascii_lowercase();
+        assert!(
+            text.starts_with("http/1.1 403") && !text.contains("connection: close"),
+            "{text}"
+        );
+    }
+}
