@@ -28,6 +28,9 @@ use crate::Failure;
 
 /// One piece of a body: about a millisecond of the shaped link, the finest a timer can do.
 const PIECE_BYTES: u64 = 256 * 1024;
+/// Timers wake late, by a millisecond or so. A body that was never kept waiting by its reader may
+/// make up for as much, or one connection could not fill the link.
+const LATE: Duration = Duration::from_millis(5);
 /// The bytes of all objects, repeated: larger than the processor's caches, as real bodies are.
 const CONTENT_BYTES: usize = 64 << 20;
 /// Path of the counters.
@@ -181,25 +184,30 @@ impl Origin {
         self: Arc<Self>,
         range: Range<u64>,
     ) -> impl Stream<Item = Bytes> + Send + Sync + 'static {
-        stream::unfold((self, range), |(origin, mut range)| async move {
-            if range.is_empty() {
-                return None;
-            }
-            let period = CONTENT_BYTES as u64;
-            let start = range.start % period;
-            let len = PIECE_BYTES.min(range.end - range.start).min(period - start);
-            origin.carry(len).await;
-            range.start += len;
-            let at =
-                |offset: u64| usize::try_from(offset).expect("below the length of the content");
-            Some((CONTENT.slice(at(start)..at(start + len)), (origin, range)))
-        })
+        stream::unfold(
+            (self, range, Instant::now()),
+            |(origin, mut range, last)| async move {
+                if range.is_empty() {
+                    return None;
+                }
+                let period = CONTENT_BYTES as u64;
+                let start = range.start % period;
+                let len = PIECE_BYTES.min(range.end - range.start).min(period - start);
+                let last = origin.carry(len, last).await;
+                range.start += len;
+                let at =
+                    |offset: u64| usize::try_from(offset).expect("below the length of the content");
+                let piece = CONTENT.slice(at(start)..at(start + len));
+                Some((piece, (origin, range, last)))
+            },
+        )
     }
 
-    /// Waits for the link's turn to carry so many bytes.
-    async fn carry(&self, bytes: u64) {
+    /// Waits until the link has carried so many bytes of a body whose last ones arrived at `last`;
+    /// returns when these arrive.
+    async fn carry(&self, bytes: u64, last: Instant) -> Instant {
         if self.nanos_a_byte == 0.0 {
-            return;
+            return last;
         }
         let takes = Duration::from_nanos((bytes as f64 * self.nanos_a_byte) as u64);
         let arrives = {
@@ -207,10 +215,12 @@ impl Origin {
                 .free
                 .lock()
                 .expect("nobody panics while holding the link");
-            *free = (*free).max(Instant::now()) + takes;
+            let earliest = last.max(Instant::now() - LATE);
+            *free = (*free).max(earliest) + takes;
             *free
         };
         sleep_until(arrives).await;
+        arrives
     }
 }
 
