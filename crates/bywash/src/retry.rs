@@ -90,9 +90,31 @@ impl Retries {
 pub(crate) fn is_transient(error: &Error) -> bool {
     match (error, EngineError::find(error)) {
         (_, Some(EngineError::BadAnswer { .. })) => true,
-        (Error::Generic { .. }, None) => !is_out_of_range(error),
+        (Error::Generic { .. }, None) => !is_out_of_range(error) && !is_lasting_io(error),
         _ => false,
     }
+}
+
+/// Whether a file system said no for a reason that does not pass in seconds.
+fn is_lasting_io(error: &Error) -> bool {
+    use std::io::ErrorKind::{
+        FileTooLarge, PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull,
+    };
+    let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(current) = next {
+        if let Some(io) = current.downcast_ref::<std::io::Error>() {
+            let lasting = [
+                StorageFull,
+                QuotaExceeded,
+                FileTooLarge,
+                ReadOnlyFilesystem,
+                PermissionDenied,
+            ];
+            return lasting.contains(&io.kind());
+        }
+        next = current.source();
+    }
+    false
 }
 
 /// Whether the origin says that a range begins beyond the object's end.
@@ -171,4 +193,41 @@ pub(crate) fn unavailable(operation: &'static str, object: &Path, source: Error)
         source: Box::new(source),
     }
     .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn generic(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+        Error::Generic {
+            store: "test",
+            source: source.into(),
+        }
+    }
+
+    #[test]
+    fn tells_what_may_pass_from_what_will_not() {
+        let io = |kind| generic(std::io::Error::from(kind));
+        assert!(is_transient(&generic("503 Service Unavailable")));
+        assert!(is_transient(&io(std::io::ErrorKind::ConnectionReset)));
+        assert!(!is_transient(&io(std::io::ErrorKind::StorageFull)));
+        assert!(!is_transient(&generic("416 Range Not Satisfiable")));
+        let missing = Error::NotFound {
+            path: "a".to_owned(),
+            source: "gone".into(),
+        };
+        assert!(!is_transient(&missing));
+        let bad = EngineError::BadAnswer {
+            object: "a".to_owned(),
+            detail: "short".to_owned(),
+        };
+        assert!(is_transient(&bad.into()));
+        assert!(!is_transient(
+            &EngineError::VersionChanged {
+                object: "a".to_owned()
+            }
+            .into()
+        ));
+    }
 }
