@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use bywash_mem::{Claim, FlightError, Follower, Load, Share};
+use bywash_mem::{Claim, FlightError, Followed, Follower, Load, Share};
 use object_store::Result;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -74,7 +74,8 @@ impl Body {
             let offset = (self.at % size) as usize;
             let wanted = (self.end - self.at).min(size - offset as u64) as usize;
             if let Some(follower) = &mut self.following {
-                match follower.next(wanted).await {
+                let last = offset + wanted == self.version.block_len(block, size);
+                match follow(follower, wanted, last).await {
                     Ok(Some(bytes)) => return Ok(Some(self.hand_out(Bytes::from_owner(bytes)))),
                     Ok(None) | Err(FlightError::Abandoned) => self.following = None,
                     Err(FlightError::Failed(error)) => {
@@ -258,5 +259,22 @@ impl Body {
             self.ahead = from + loads.len() as u32;
             self.launch(loads);
         }
+    }
+}
+
+/// The next bytes of a load in progress, at most `wanted`. `to_end`: `wanted` reaches the block's end; then its last
+/// bytes are held until the load has ended well, so that who has read a block whole finds it in memory.
+async fn follow(
+    follower: &mut Follower,
+    wanted: usize,
+    to_end: bool,
+) -> Result<Option<Followed>, FlightError> {
+    let bytes = follower.next(wanted).await?;
+    match bytes {
+        Some(bytes) if to_end && bytes.as_ref().len() == wanted => match follower.next(1).await {
+            Err(FlightError::Failed(error)) => Err(FlightError::Failed(error)),
+            _ => Ok(Some(bytes)),
+        },
+        bytes => Ok(bytes),
     }
 }
