@@ -15,7 +15,7 @@ const KEYS: usize = 24;
 /// Blocks fit three quarters of the pool: half of the keys.
 const PAGES: u64 = 16;
 const READERS: u64 = 4;
-const OPS: u64 = if cfg!(miri) { 60 } else { 3_000 };
+const OPS: u64 = if cfg!(miri) { 20 } else { 3_000 };
 
 struct Storm {
     pool: Arc<BlockPool>,
