@@ -20,6 +20,10 @@ pub const IDLE: Duration = Duration::from_secs(60);
 /// How long a response may wait for its client to take a byte before it is closed, so that its
 /// memory serves somebody else.
 pub const STALLED_BODY: Duration = Duration::from_secs(30);
+/// Bytes of a response that may lie in the connection's buffer before its body is asked for more.
+/// Less than a block, so a response holds the block it sends and the one that comes next: the body
+/// window of two blocks.
+pub const BODY_WINDOW_BYTES: usize = 512 * 1024;
 /// How long a request body may send nothing before it is refused with RequestTimeout.
 pub const SILENT_BODY: Duration = Duration::from_secs(30);
 /// How long a TLS handshake may take.
@@ -58,6 +62,8 @@ pub struct Limits {
     pub idle: Duration,
     /// Longest time a response waits for its client ([`STALLED_BODY`]).
     pub stalled_body: Duration,
+    /// Unsent bytes of a response past which its body is not asked for more ([`BODY_WINDOW_BYTES`]).
+    pub body_window_bytes: usize,
     /// Longest silence of a request body ([`SILENT_BODY`]).
     pub silent_body: Duration,
     /// Longest TLS handshake ([`HANDSHAKE`]).
@@ -73,6 +79,7 @@ impl Default for Limits {
         Self {
             connections: CONNECTIONS,
             head_bytes: HEAD_BYTES,
+            body_window_bytes: BODY_WINDOW_BYTES,
             idle: IDLE,
             stalled_body: STALLED_BODY,
             silent_body: SILENT_BODY,

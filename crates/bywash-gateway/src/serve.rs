@@ -150,6 +150,7 @@ fn http(limits: &Limits) -> http1::Builder {
     http.timer(TokioTimer::new())
         .header_read_timeout(limits.idle)
         .max_header_size(limits.head_bytes)
+        .max_buf_size(limits.body_window_bytes.max(limits.head_bytes))
         .max_headers(HEADERS);
     http
 }
