@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::sync::Arc;
 
 use bywash::UploadedPart;
 use chrono::{DateTime, Utc};
@@ -126,10 +127,7 @@ impl Uploads {
     }
 
     /// Takes the upload for a completion; [`Completion`] gives it back unless it succeeded.
-    pub(crate) fn complete<'a>(
-        &'a self,
-        name: &'a UploadName,
-    ) -> S3Result<(Completion<'a>, Upload)> {
+    pub(crate) fn complete(self: &Arc<Self>, name: &UploadName) -> S3Result<(Completion, Upload)> {
         let mut open = self.open.lock();
         let upload = open.get_mut(name).ok_or_else(|| no_such_upload(&name.id))?;
         if upload.completing {
@@ -138,8 +136,8 @@ impl Uploads {
         upload.completing = true;
         Ok((
             Completion {
-                uploads: self,
-                name,
+                uploads: Arc::clone(self),
+                name: name.clone(),
                 done: false,
             },
             upload.clone(),
@@ -187,25 +185,25 @@ fn busy(id: &str) -> s3s::S3Error {
     )
 }
 
-/// An upload being completed.
-pub(crate) struct Completion<'a> {
-    uploads: &'a Uploads,
-    name: &'a UploadName,
+/// An upload being completed. Goes with the origin's work, not with the client that waits for it.
+pub(crate) struct Completion {
+    uploads: Arc<Uploads>,
+    name: UploadName,
     done: bool,
 }
 
-impl Completion<'_> {
+impl Completion {
     /// The object is there: the upload is gone.
     pub(crate) fn done(mut self) {
         self.done = true;
-        self.uploads.remove(self.name);
+        self.uploads.remove(&self.name);
     }
 }
 
-impl Drop for Completion<'_> {
+impl Drop for Completion {
     fn drop(&mut self) {
         if !self.done
-            && let Some(upload) = self.uploads.open.lock().get_mut(self.name)
+            && let Some(upload) = self.uploads.open.lock().get_mut(&self.name)
         {
             upload.completing = false;
         }

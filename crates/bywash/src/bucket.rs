@@ -1,5 +1,6 @@
 //! A bucket: the ecosystem's `ObjectStore` over one origin, cached.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -8,16 +9,18 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use object_store::path::Path;
 use object_store::{
-    CopyMode, CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
-    ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, UploadPart,
+    CopyMode, CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
+    ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    UploadPart,
 };
-
+use parking_lot::Mutex;
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::consistency::Consistency;
-use crate::engine::Shared as EngineShared;
+use crate::engine::{SHARDS_IN_FLIGHT, Shared as EngineShared};
 use crate::list;
-use crate::origin::Origin;
+use crate::origin::{Origin, UploadedPart};
 use crate::read::{self, Opens};
 use crate::retry::{once, with_retries};
 use crate::stats::Counters;
@@ -73,6 +76,9 @@ pub(crate) struct Shared {
     pub(crate) counters: Counters,
     pub(crate) versions: Versions,
     pub(crate) opens: Opens,
+    /// A turn for each ranged GET in flight. Of this bucket alone: an origin that hangs must not
+    /// keep other buckets waiting.
+    pub(crate) shard_turns: Semaphore,
     pub(crate) engine: Arc<EngineShared>,
 }
 
@@ -90,6 +96,7 @@ impl Bucket {
             counters: Counters::default(),
             versions: Versions::new(Arc::clone(&engine.pool), engine.block_size),
             opens: Opens::default(),
+            shard_turns: Semaphore::new(SHARDS_IN_FLIGHT),
             engine,
         };
         Self {
@@ -142,12 +149,18 @@ impl ObjectStore for Bucket {
         options: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
         self.shared.counters.request();
-        self.shared.counters.origin_request();
-        let inner = self.shared.origin.put_multipart_opts(path, options).await?;
-        Ok(Box::new(TrackedUpload {
-            inner,
+        let put = PutOptions {
+            tags: options.tags.clone(),
+            attributes: options.attributes.clone(),
+            ..PutOptions::default()
+        };
+        Ok(Box::new(NumberedUpload {
+            bucket: self.clone(),
             path: path.clone(),
-            bucket: Arc::clone(&self.shared),
+            id: self.begin_upload(path, options).await?,
+            put,
+            next: 0,
+            sent: Arc::default(),
         }))
     }
 
@@ -218,30 +231,68 @@ impl ObjectStore for Bucket {
     }
 }
 
-/// An upload through the trait's own interface: forwards, counts, and forgets the old version.
+impl Shared {
+    /// A write to `path` ended, well or not: nothing known of it, or being asked, holds any more.
+    pub(crate) fn written(&self, path: &Path) {
+        self.versions.written(path);
+        self.opens.forget(path);
+    }
+}
+
+/// An upload through the trait's own interface, in parts numbered as they come.
 #[derive(Debug)]
-struct TrackedUpload {
-    inner: Box<dyn MultipartUpload>,
+struct NumberedUpload {
+    bucket: Bucket,
     path: Path,
-    bucket: Arc<Shared>,
+    id: String,
+    /// For an upload that turns out to have no parts.
+    put: PutOptions,
+    next: u16,
+    /// What was sent so far, by number.
+    sent: Arc<Mutex<BTreeMap<u16, UploadedPart>>>,
 }
 
 #[async_trait]
-impl MultipartUpload for TrackedUpload {
+impl MultipartUpload for NumberedUpload {
     fn put_part(&mut self, data: PutPayload) -> UploadPart {
-        self.bucket.counters.origin_request();
-        self.inner.put_part(data)
+        self.next = self.next.saturating_add(1);
+        let (bucket, path, id, number) = (
+            self.bucket.clone(),
+            self.path.clone(),
+            self.id.clone(),
+            self.next,
+        );
+        let sent = Arc::clone(&self.sent);
+        Box::pin(async move {
+            let e_tag = bucket.send_pieces(&path, &id, number, data).await?;
+            sent.lock().insert(number, UploadedPart { number, e_tag });
+            Ok(())
+        })
     }
 
     async fn complete(&mut self) -> Result<PutResult> {
-        self.bucket.counters.origin_request();
-        let result = self.inner.complete().await;
-        self.bucket.versions.written(&self.path);
-        result
+        let parts: Vec<UploadedPart> = self.sent.lock().values().cloned().collect();
+        if parts.len() != usize::from(self.next) {
+            let source = format!("{} of {} parts were sent", parts.len(), self.next).into();
+            return Err(Error::Generic {
+                store: "Bywash",
+                source,
+            });
+        }
+        if parts.is_empty() {
+            // Not every origin completes an upload without parts.
+            self.abort().await?;
+            return self
+                .bucket
+                .put_once(&self.path, PutPayload::default(), self.put.clone())
+                .await;
+        }
+        self.bucket
+            .finish_upload(&self.path, &self.id, &parts, PutMode::Overwrite)
+            .await
     }
 
     async fn abort(&mut self) -> Result<()> {
-        self.bucket.counters.origin_request();
-        self.inner.abort().await
+        self.bucket.drop_upload(&self.path, &self.id).await
     }
 }

@@ -11,7 +11,6 @@ use futures::StreamExt;
 use object_store::path::Path;
 use object_store::{ObjectStore, Result as StoreResult};
 use parking_lot::RwLock;
-use tokio::sync::Semaphore;
 
 use crate::bucket::Bucket;
 use crate::consistency::Consistency;
@@ -30,8 +29,8 @@ const DEFAULT_BLOCK_BYTES: usize = 1 << 20;
 const DEFAULT_CHUNK_BYTES: u64 = 16 << 20;
 /// The default length of one ranged GET: long enough that a request costs little beside it.
 const DEFAULT_SHARD_BYTES: u64 = 8 << 20;
-/// Ranged GETs in flight in one process: enough to fill a fast line, few enough for any origin.
-const SHARDS_IN_FLIGHT: usize = 16;
+/// Ranged GETs in flight of one bucket: enough to fill a fast line, few enough for any origin.
+pub(crate) const SHARDS_IN_FLIGHT: usize = 16;
 /// Shards one body keeps on their way.
 const SHARDS_AHEAD: u64 = 4;
 /// One shard, and what a body reads ahead, take at most this share of the memory, so that one
@@ -42,6 +41,8 @@ const AHEAD_MEMORY_DIVISOR: u64 = 16;
 const LEAST_MEMORY_BLOCKS: u64 = 8;
 /// Block sizes the pool has frames for.
 const BLOCK_BYTES: std::ops::RangeInclusive<usize> = (4 << 10)..=(4 << 20);
+/// The smallest part S3 takes, but for the last of an upload.
+const S3_LEAST_PART_BYTES: u64 = 5 << 20;
 /// Bucket names: the rules of S3.
 const BUCKET_NAME_BYTES: std::ops::RangeInclusive<usize> = 3..=63;
 
@@ -156,7 +157,6 @@ impl EngineBuilder {
             chunk_size,
             shard_size: shard_size / block_size * block_size,
             ahead_blocks: (ahead / block_size) as u32,
-            shard_turns: Semaphore::new(SHARDS_IN_FLIGHT),
             root: self.root,
             retry: self.retry,
             admission_deadline: self.admission_deadline,
@@ -180,8 +180,6 @@ pub(crate) struct Shared {
     pub(crate) shard_size: u64,
     /// How many blocks a body keeps on their way ahead of the one it reads.
     pub(crate) ahead_blocks: u32,
-    /// A turn for each shard in flight.
-    pub(crate) shard_turns: Semaphore,
     pub(crate) root: Option<PathBuf>,
     pub(crate) retry: RetryPolicy,
     pub(crate) admission_deadline: Duration,
@@ -280,6 +278,17 @@ impl Engine {
         consistency: Consistency,
     ) -> Result<Bucket, EngineError> {
         check_bucket_name(name)?;
+        let chunk_size = self.shared.chunk_size;
+        if origin.kind() == "s3" && chunk_size < S3_LEAST_PART_BYTES {
+            let reason = format!(
+                "{chunk_size} bytes are too few for parts of {origin}, which takes none below 5 MiB; \
+                 raise the chunk size, or the memory to at least 20 MiB"
+            );
+            return Err(EngineError::InvalidSetting {
+                setting: "chunk_size",
+                reason,
+            });
+        }
         let bucket = Bucket::new(name, origin, consistency, Arc::clone(&self.shared));
         self.insert(bucket, Utc::now(), false)
     }
@@ -374,12 +383,7 @@ impl Engine {
             Some(Ok(_)) => return Err(EngineError::BucketNotEmpty(name.to_owned())),
             Some(Err(source)) => return Err(origin_error(name, source)),
         }
-        let io = |source| EngineError::Io {
-            bucket: name.to_owned(),
-            source,
-        };
-        let folder = root.join(name);
-        remove_empty_bucket(&folder).map_err(io)?;
+        remove_empty_bucket(root, name)?;
         self.shared.buckets.write().remove(name);
         Ok(())
     }
@@ -457,16 +461,59 @@ impl Engine {
     }
 }
 
-/// Removes a bucket's folder with nothing in it but the store's own housekeeping.
+/// Removes a bucket's folder that has nothing in it but the store's own housekeeping.
 ///
-/// The own folder is renamed away first, so that an object created meanwhile makes the removal
-/// fail instead of being lost.
-fn remove_empty_bucket(folder: &FsPath) -> std::io::Result<()> {
+/// The own folder is moved aside first. An object written meanwhile then makes the removal fail,
+/// or shows in what was moved; either way all of it is put back.
+fn remove_empty_bucket(root: &FsPath, name: &str) -> Result<(), EngineError> {
+    let io = |source| EngineError::Io {
+        bucket: name.to_owned(),
+        source,
+    };
+    let folder = root.join(name);
     let own = folder.join(FolderStore::OWN_FOLDER);
-    if own.exists() {
-        std::fs::remove_dir_all(&own)?;
+    // No bucket's name begins with a dot.
+    let aside = root.join(format!(".deleting-{name}"));
+    if aside.exists() {
+        std::fs::remove_dir_all(&aside).map_err(io)?;
     }
-    std::fs::remove_dir(folder)
+    let had_own = own.exists();
+    if had_own {
+        std::fs::rename(&own, &aside).map_err(io)?;
+    }
+    let busy = had_own && has_files(&aside.join("keys"));
+    let removed = if busy {
+        Ok(())
+    } else {
+        std::fs::remove_dir(&folder)
+    };
+    match removed {
+        Ok(()) if !busy => {
+            if had_own {
+                std::fs::remove_dir_all(&aside).map_err(io)?;
+            }
+            Ok(())
+        }
+        removed => {
+            if had_own {
+                std::fs::rename(&aside, &own).map_err(io)?;
+            }
+            match removed {
+                Err(source) if source.kind() != std::io::ErrorKind::DirectoryNotEmpty => {
+                    Err(io(source))
+                }
+                _ => Err(EngineError::BucketNotEmpty(name.to_owned())),
+            }
+        }
+    }
+}
+
+/// Whether there is any file below `folder`.
+fn has_files(folder: &FsPath) -> bool {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries
+        .into_iter()
+        .any(|entry| !entry.path().is_dir() || has_files(&entry.path()))
 }
 
 fn origin_error(bucket: &str, source: object_store::Error) -> EngineError {

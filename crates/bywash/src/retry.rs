@@ -90,9 +90,26 @@ impl Retries {
 pub(crate) fn is_transient(error: &Error) -> bool {
     match (error, EngineError::find(error)) {
         (_, Some(EngineError::BadAnswer { .. })) => true,
-        (Error::Generic { .. }, None) => !is_out_of_range(error) && !is_lasting_io(error),
+        (Error::Generic { .. }, None) => {
+            !is_refusal(error) && !is_out_of_range(error) && !is_lasting_io(error)
+        }
         _ => false,
     }
+}
+
+/// The HTTP status in an error of object_store, whose type for it is private.
+///
+/// Its text has the URL first, in which a blank cannot occur, so a key cannot imitate this.
+fn http_status(text: &str) -> Option<u16> {
+    let (_, status) = text.split_once("status code: ")?;
+    status.get(..3)?.parse().ok()
+}
+
+/// Whether the origin refused the request for good: a client error, but for those that ask for
+/// patience (408 Request Timeout, 425 Too Early, 429 Too Many Requests).
+fn is_refusal(error: &Error) -> bool {
+    let status = http_status(&error.to_string());
+    status.is_some_and(|status| (300..500).contains(&status) && ![408, 425, 429].contains(&status))
 }
 
 /// Whether a file system said no for a reason that does not pass in seconds.
@@ -123,9 +140,7 @@ fn is_lasting_io(error: &Error) -> bool {
 /// the message of its own range check. Callers confirm by asking for the length.
 pub(crate) fn is_out_of_range(error: &Error) -> bool {
     let text = error.to_string();
-    text.contains("416 Range Not Satisfiable")
-        || text.contains("InvalidRange")
-        || text.contains("Wanted range starting at")
+    http_status(&text) == Some(416) || text.contains("Wanted range starting at ")
 }
 
 /// Runs `attempt` until it succeeds, fails for good, or the deadline passes.
@@ -212,7 +227,19 @@ mod tests {
         assert!(is_transient(&generic("503 Service Unavailable")));
         assert!(is_transient(&io(std::io::ErrorKind::ConnectionReset)));
         assert!(!is_transient(&io(std::io::ErrorKind::StorageFull)));
-        assert!(!is_transient(&generic("416 Range Not Satisfiable")));
+        let answered = |status| {
+            let url = "http://127.0.0.1/logs/InvalidRange%20416.txt";
+            let text = format!(
+                "Error performing GET {url} in 1ms - Server returned non-2xx status code: {status}: "
+            );
+            generic(text)
+        };
+        assert!(is_transient(&answered("503 Service Unavailable")));
+        assert!(is_transient(&answered("429 Too Many Requests")));
+        assert!(!is_transient(&answered("400 Bad Request")));
+        assert!(!is_transient(&answered("416 Range Not Satisfiable")));
+        assert!(is_out_of_range(&answered("416 Range Not Satisfiable")));
+        assert!(!is_out_of_range(&answered("503 Service Unavailable")));
         let missing = Error::NotFound {
             path: "a".to_owned(),
             source: "gone".into(),

@@ -24,8 +24,9 @@ use tokio::time::Instant;
 /// The most objects of one bucket whose versions are remembered, so that a bucket of any size
 /// costs a bounded table (about 0.5 KiB an object).
 const KNOWN_OBJECTS_LIMIT: usize = 200_000;
-/// Locks for recording; more would only matter with as many cores.
-const LOCKS: usize = 32;
+/// Locks for recording. Paths that share one also share a count of writes, and a write to one keeps
+/// an answer about the other from being recorded; so there are far more than threads.
+const LOCKS: usize = 1024;
 /// The most blocks erased at once when a version goes; the rest is left to eviction, so that
 /// forgetting a huge object does not stall a thread.
 const ERASE_LIMIT_BLOCKS: u32 = 1 << 16;
@@ -148,7 +149,7 @@ pub(crate) struct Asked {
 pub(crate) struct Versions {
     known: papaya::HashMap<Path, Known, RandomState>,
     /// Writes ended so far, by hash of the path. Held while recording and forgetting.
-    writes: [Mutex<u64>; LOCKS],
+    writes: Box<[Mutex<u64>]>,
     hasher: RandomState,
     pool: Arc<BlockPool>,
     block_size: u64,
@@ -167,7 +168,7 @@ impl Versions {
         let hasher = RandomState::default();
         Self {
             known: papaya::HashMap::with_hasher(hasher.clone()),
-            writes: std::array::from_fn(|_| Mutex::new(0)),
+            writes: (0..LOCKS).map(|_| Mutex::new(0)).collect(),
             hasher,
             pool,
             block_size,

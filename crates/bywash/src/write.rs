@@ -17,7 +17,7 @@ use crate::bucket::Bucket;
 use crate::error::EngineError;
 use crate::origin::{PartBody, UploadedPart, body_length_error};
 use crate::progress::watched;
-use crate::retry::{is_transient, once, stalled, unavailable, with_retries};
+use crate::retry::{Retries, is_transient, once, stalled, unavailable, with_retries};
 
 /// The most parts an upload may have, as in the S3 protocol.
 const PARTS_LIMIT: u16 = 10_000;
@@ -206,10 +206,8 @@ impl Bucket {
                 .into());
             }
             let last = chunk.last;
-            let pieces = futures::stream::iter(chunk.pieces.into_iter().map(Ok)).boxed();
-            let e_tag = self
-                .send_part(path, upload, number, chunk.length, pieces)
-                .await?;
+            let payload = PutPayload::from_iter(chunk.pieces);
+            let e_tag = self.send_pieces(path, upload, number, payload).await?;
             parts.push(UploadedPart { number, e_tag });
             if last {
                 return Ok(parts);
@@ -297,7 +295,7 @@ impl Bucket {
         let path = path.clone();
         let task = tokio::spawn(async move {
             let result = change.await;
-            shared.versions.written(&path);
+            shared.written(&path);
             result
         });
         task.await.map_err(|source| Error::JoinError { source })?
@@ -364,7 +362,7 @@ impl Bucket {
     async fn delete_with_retries(&self, path: Path) -> Result<Path> {
         with_retries(self.shared().engine.retry, "delete", &path, async || {
             let mut answers = self.delete_once(vec![path.clone()]).await;
-            answers.pop().unwrap_or_else(|| Ok(path.clone()))
+            answers.pop().unwrap_or_else(|| Err(missing_answer()))
         })
         .await
     }
@@ -382,25 +380,54 @@ impl Bucket {
             while results.len() < count {
                 match tokio::time::timeout(stall, answers.next()).await {
                     Ok(Some(answer)) => results.push(answer),
-                    // A failed request may answer once for all; the rest is unknown, so not done.
-                    Ok(None) => results.push(Err(missing_answer())),
-                    Err(_) => results.push(Err(stalled(shared.engine.retry))),
+                    // A failed request may answer once for all, and a silent one not at all; what
+                    // became of the rest is not known.
+                    Ok(None) | Err(_) => break,
                 }
             }
             for path in &paths {
-                shared.versions.written(path);
+                shared.written(path);
             }
             results
         });
-        task.await.unwrap_or_default()
+        let mut results = task.await.unwrap_or_default();
+        results.resize_with(count, || Err(missing_answer()));
+        results
     }
 
-    async fn begin_upload(&self, path: &Path, options: PutMultipartOptions) -> Result<String> {
+    pub(crate) async fn begin_upload(
+        &self,
+        path: &Path,
+        options: PutMultipartOptions,
+    ) -> Result<String> {
         with_retries(self.shared().engine.retry, "begin upload of", path, || {
             self.shared().counters.origin_request();
             self.shared().origin.create_upload(path, options.clone())
         })
         .await
+    }
+
+    /// Sends a part whose bytes are here, so that it can be sent again.
+    pub(crate) async fn send_pieces(
+        &self,
+        path: &Path,
+        upload: &str,
+        number: u16,
+        payload: PutPayload,
+    ) -> Result<String> {
+        let length = payload.content_length() as u64;
+        let mut retries = Retries::new(self.shared().engine.retry);
+        loop {
+            let pieces: Vec<_> = payload.iter().cloned().map(Ok).collect();
+            let body = futures::stream::iter(pieces).boxed();
+            match self.send_part(path, upload, number, length, body).await {
+                Err(error) if is_transient(&error) && retries.again().await => {}
+                Err(error) if is_transient(&error) => {
+                    return Err(unavailable("write part of", path, error));
+                }
+                result => return result,
+            }
+        }
     }
 
     async fn send_part(
@@ -416,16 +443,10 @@ impl Bucket {
         let (body, progress) = watched(body);
         let sending = shared.origin.put_part(path, upload, number, length, body);
         let result = progress.guard(shared.engine.retry.stall, sending).await;
-        result.unwrap_or_else(|| {
-            Err(unavailable(
-                "write part of",
-                path,
-                stalled(shared.engine.retry),
-            ))
-        })
+        result.unwrap_or_else(|| Err(stalled(shared.engine.retry)))
     }
 
-    async fn finish_upload(
+    pub(crate) async fn finish_upload(
         &self,
         path: &Path,
         upload: &str,
@@ -448,7 +469,7 @@ impl Bucket {
         .await
     }
 
-    async fn drop_upload(&self, path: &Path, upload: &str) -> Result<()> {
+    pub(crate) async fn drop_upload(&self, path: &Path, upload: &str) -> Result<()> {
         with_retries(self.shared().engine.retry, "abort upload of", path, || {
             self.shared().counters.origin_request();
             self.shared().origin.abort_upload(path, upload)

@@ -140,7 +140,12 @@ pub(crate) async fn object(
         return Err(fault(S3ErrorCode::InvalidRequest, message));
     }
     let mode = put_mode(&bucket, &path, &headers, doing).await?;
-    let by_origin = within && same && matches!(mode, PutMode::Overwrite);
+    // The origin copies what is current when it comes to it, which a condition on the source may
+    // not allow; our own copy is tied to the version that was checked.
+    let conditional = headers
+        .keys()
+        .any(|name| name.as_str().starts_with("x-amz-copy-source-if-"));
+    let by_origin = within && same && !conditional && matches!(mode, PutMode::Overwrite);
     if !(by_origin && copy_by_origin(&bucket, &source.path, &path, doing).await?) {
         let body = source.read(None).await?;
         let length = Some(body.meta.size);

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use bywash::UploadedPart;
+use bywash::{Bucket, UploadedPart};
 use chrono::Utc;
 use http::HeaderMap;
-use object_store::{Error as StoreError, PutMultipartOptions};
+use object_store::path::Path;
+use object_store::{Error as StoreError, PutMode, PutMultipartOptions, PutResult};
 use s3s::dto::*;
 use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
 
@@ -16,7 +17,7 @@ use crate::digest::{self, Algorithm, announce};
 use crate::errors::{Doing, fault, from_store, no_such_upload};
 use crate::gateway::Gateway;
 use crate::meta::{attributes_of, e_tag, path_of, refuse_unsupported, text};
-use crate::uploads::{Part as StoredPart, Upload, UploadName, choose, part_number};
+use crate::uploads::{Completion, Part as StoredPart, Upload, UploadName, choose, part_number};
 use crate::verify::{Checks, VerifiedBody, invalid_checksum};
 
 fn full_object(algorithm: Option<Algorithm>, kind: Option<&ChecksumType>) -> bool {
@@ -234,16 +235,11 @@ pub(crate) async fn complete(
     check_whole(&headers, computed.as_ref())?;
     let parts: Vec<_> = chosen.into_iter().map(|(part, _)| part).collect();
     let mode = put_mode(&bucket, &path, &headers, doing).await?;
-    let result = bucket.complete_upload(&path, &name.id, &parts, mode).await;
-    let result = match result {
+    let result = match complete_at_origin(completion, bucket, path, &name, parts, mode).await {
         Ok(result) => result,
-        Err(StoreError::NotFound { .. }) => {
-            completion.done();
-            return Err(no_such_upload(&name.id));
-        }
+        Err(StoreError::NotFound { .. }) => return Err(no_such_upload(&name.id)),
         Err(error) => return Err(from_store(doing, &error)),
     };
-    completion.done();
     let mut output = CompleteMultipartUploadOutput {
         location: Some(format!("/{}/{}", input.bucket, input.key)),
         e_tag: result.e_tag.as_deref().map(e_tag),
@@ -281,4 +277,26 @@ pub(crate) async fn abort(
         Err(error) => return Err(from_store(doing, &error)),
     }
     Ok(S3Response::new(AbortMultipartUploadOutput::default()))
+}
+
+/// Completes an upload in a task of its own: a client that leaves does not end the origin's work, and
+/// the upload must be forgotten when that succeeds.
+async fn complete_at_origin(
+    completion: Completion,
+    bucket: Bucket,
+    path: Path,
+    name: &UploadName,
+    parts: Vec<UploadedPart>,
+    mode: PutMode,
+) -> Result<PutResult, StoreError> {
+    let id = name.id.clone();
+    let task = tokio::spawn(async move {
+        let result = bucket.complete_upload(&path, &id, &parts, mode).await;
+        if matches!(result, Ok(_) | Err(StoreError::NotFound { .. })) {
+            completion.done();
+        }
+        result
+    });
+    task.await
+        .unwrap_or_else(|source| Err(StoreError::JoinError { source }))
 }

@@ -88,7 +88,8 @@ impl Origin for MemoryStore {
         let mut pieces = Vec::new();
         let mut got = 0;
         while let Some(piece) = body.next().await {
-            let piece = piece?;
+            // Copied, so that an object does not hold on to the memory its sender was lent.
+            let piece = Bytes::copy_from_slice(&piece?);
             got += piece.len() as u64;
             pieces.push(piece);
         }
@@ -154,7 +155,9 @@ impl ObjectStore for MemoryStore {
         payload: PutPayload,
         options: PutOptions,
     ) -> Result<PutResult> {
-        self.objects.put_opts(path, payload, options).await
+        // Copied for the same reason as a part.
+        let copied: Vec<u8> = payload.iter().flatten().copied().collect();
+        self.objects.put_opts(path, copied.into(), options).await
     }
 
     async fn put_multipart_opts(

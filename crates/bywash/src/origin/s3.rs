@@ -175,10 +175,11 @@ struct ErrorAnswer {
     message: String,
 }
 
+/// Without an ETag it is something else: an error with another root, or a page of a proxy.
 #[derive(Debug, Deserialize)]
 struct CompleteAnswer {
     #[serde(rename = "ETag")]
-    e_tag: Option<String>,
+    e_tag: String,
 }
 
 /// Turns a refused upload request into the error that says what to do.
@@ -309,7 +310,7 @@ impl Origin for S3Store {
         let body = error_body(response).await;
         // S3 may answer 200 and put an error into the body, since the answer begins before the
         // work is done.
-        let failed = !status.is_success() || body.contains("<Error>");
+        let failed = !status.is_success() || quick_xml::de::from_str::<ErrorAnswer>(&body).is_ok();
         if failed {
             if body.contains("<Code>InvalidPart</Code>")
                 && let Some(part) = parts.first()
@@ -326,7 +327,7 @@ impl Origin for S3Store {
         let answer: CompleteAnswer =
             quick_xml::de::from_str(&body).map_err(|error| generic(Box::new(error)))?;
         Ok(PutResult {
-            e_tag: answer.e_tag,
+            e_tag: Some(answer.e_tag),
             version,
             extensions: object_store::Extensions::new(),
         })

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use bywash_mem::{Claim, Frame, Share};
 use futures::FutureExt;
@@ -59,10 +60,38 @@ impl Opened {
 
 type Answer = std::result::Result<Arc<Opened>, Arc<Error>>;
 
+type OpenFlight = SharedFuture<BoxFuture<'static, Answer>>;
+
 /// The questions on their way, by path. Whoever asks meanwhile waits for the same answer.
 #[derive(Debug, Default)]
 pub(crate) struct Opens {
-    by_path: Mutex<HashMap<Path, SharedFuture<BoxFuture<'static, Answer>>>>,
+    by_path: Mutex<HashMap<Path, (u64, OpenFlight)>>,
+    /// Names the next flight; only uniqueness matters, hence relaxed.
+    next_id: AtomicU64,
+}
+
+impl Opens {
+    /// A write to `path` ended: who asks from now on must not get an answer from before it.
+    pub(crate) fn forget(&self, path: &Path) {
+        self.by_path.lock().remove(path);
+    }
+}
+
+/// Takes a flight out of the table when it ends, even by a panic.
+struct Landing {
+    bucket: Arc<Shared>,
+    path: Path,
+    id: u64,
+}
+
+impl Drop for Landing {
+    fn drop(&mut self) {
+        let mut opens = self.bucket.opens.by_path.lock();
+        // After a write there may be a newer flight.
+        if opens.get(&self.path).is_some_and(|(id, _)| *id == self.id) {
+            opens.remove(&self.path);
+        }
+    }
 }
 
 /// The current version of `path`: from memory if it was confirmed lately, else from the origin.
@@ -92,10 +121,16 @@ pub(super) async fn resolve(
     let flight = {
         let mut opens = bucket.opens.by_path.lock();
         match opens.get(path) {
-            Some(flight) => flight.clone(),
+            Some((_, flight)) => flight.clone(),
             None => {
-                let flight = begin(Arc::clone(bucket), path.clone(), ask);
-                opens.insert(path.clone(), flight.clone());
+                let id = bucket.opens.next_id.fetch_add(1, Relaxed);
+                let landing = Landing {
+                    bucket: Arc::clone(bucket),
+                    path: path.clone(),
+                    id,
+                };
+                let flight = begin(landing, ask);
+                opens.insert(path.clone(), (id, flight.clone()));
                 flight
             }
         }
@@ -111,16 +146,17 @@ enum Ask {
 
 /// Starts the question in a task of its own: a reader that leaves must not take the answer from
 /// those who wait with it.
-fn begin(bucket: Arc<Shared>, path: Path, ask: Ask) -> SharedFuture<BoxFuture<'static, Answer>> {
+fn begin(landing: Landing, ask: Ask) -> OpenFlight {
     let task = tokio::spawn(async move {
+        let Landing { bucket, path, .. } = &landing;
         let answer = match ask {
-            Ask::Head => head(&bucket, &path).await,
+            Ask::Head => head(bucket, path).await,
             Ask::Data(range, known) => {
-                let range = first_range(&bucket, range, known.as_deref());
-                open(&bucket, &path, range).await
+                let range = first_range(bucket, range, known.as_deref());
+                open(bucket, path, range).await
             }
         };
-        bucket.opens.by_path.lock().remove(&path);
+        drop(landing);
         answer.map_err(Arc::new)
     });
     task.map(|joined| joined.unwrap_or_else(|source| Err(Arc::new(Error::JoinError { source }))))
@@ -241,12 +277,16 @@ fn first_range(bucket: &Shared, wanted: Option<GetRange>, known: Option<&Version
         let first = start / block;
         let last = end.div_ceil(block).min(first.saturating_add(shard / block));
         let present = |at: &u64| known.is_some_and(|known| is_present(bucket, known, *at as u32));
-        let last = (first + 1..last).find(present).unwrap_or(last);
-        GetRange::Bounded(first * block..last * block)
+        let last = (first.saturating_add(1)..last)
+            .find(present)
+            .unwrap_or(last);
+        GetRange::Bounded(first.saturating_mul(block)..last.saturating_mul(block))
     };
     match wanted {
         None => from(0, shard),
-        Some(GetRange::Bounded(range)) => from(range.start, range.end.max(range.start + 1)),
+        Some(GetRange::Bounded(range)) => {
+            from(range.start, range.end.max(range.start.saturating_add(1)))
+        }
         Some(GetRange::Offset(start)) => from(start, start.saturating_add(shard)),
         // One block more than wanted: the end's position in its block is not known yet, and this
         // covers each wanted block whole.

@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use bywash_mem::Load;
@@ -34,6 +35,8 @@ pub(super) struct Shard {
 /// A reader that goes from one block to the next is for a moment seen at neither. So this many
 /// pieces must come unwatched before a load is taken to be for nobody.
 const UNWATCHED_LIMIT: u32 = 4;
+/// The same where no pieces come: how long a load must be unwatched.
+const UNWATCHED_PAUSE: Duration = Duration::from_millis(50);
 
 /// How reading one answer ended.
 enum End {
@@ -87,31 +90,61 @@ impl Shard {
         }
     }
 
-    async fn fill(&mut self, mut first: Option<(GetResult, u64)>) -> Result<End> {
+    async fn fill(&mut self, first: Option<(GetResult, u64)>) -> Result<End> {
         let policy = self.bucket.engine.retry;
-        let mut retries = Retries::new(policy);
         let bucket = Arc::clone(&self.bucket);
-        let _turn = bucket.engine.shard_turns.acquire().await;
+        let mut retries = Retries::new(policy);
+        // An answer already begun takes no turn: its request is in flight.
+        let mut answer = first.map(|(result, skip)| Ok((result.into_stream(), skip)));
         loop {
-            let answer = match first.take() {
-                Some((result, skip)) => Ok((result.into_stream(), skip)),
-                None => self.ask().await.map(|body| (body, 0)),
+            let mut turn = None;
+            let begun = match answer.take() {
+                Some(begun) => begun,
+                None => tokio::select! {
+                    biased;
+                    () = self.unwanted_from_now_on() => return Ok(End::Unwanted),
+                    asked = async {
+                        turn = bucket.shard_turns.acquire().await.ok();
+                        self.ask().await
+                    } => asked.map(|body| (body, 0)),
+                },
             };
-            let error = match answer {
+            let error = match begun {
                 Ok((body, skip)) => match self.receive(body, skip, &mut retries).await {
                     Ok(end) => return Ok(end),
                     Err(error) => error,
                 },
                 Err(error) => error,
             };
+            drop(turn);
             let error = self.classify(error);
             if !is_transient(&error) {
                 return Err(error);
             }
             tracing::debug!(object = %self.version.meta.location, %error, "read failed, continuing at the byte reached");
-            if !retries.again().await {
+            let again = tokio::select! {
+                biased;
+                () = self.unwanted_from_now_on() => return Ok(End::Unwanted),
+                again = retries.again() => again,
+            };
+            if !again {
                 return Err(unavailable("read", &self.version.meta.location, error));
             }
+        }
+    }
+
+    /// Ends when the reader left and nobody else waits, seen twice with a moment in between: a
+    /// reader that goes from one block to the next is for an instant seen at neither.
+    async fn unwanted_from_now_on(&self) {
+        self.reader.cancelled().await;
+        let mut unwatched = false;
+        loop {
+            let wanted = self.wanted();
+            if unwatched && !wanted {
+                return;
+            }
+            unwatched = !wanted;
+            tokio::time::sleep(UNWATCHED_PAUSE).await;
         }
     }
 

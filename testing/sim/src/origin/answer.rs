@@ -93,7 +93,7 @@ fn answered_range(received: &Received, asked: Option<&GetRange>, size: u64) -> R
     let range = asked.as_range(size).ok().filter(|range| !range.is_empty());
     let range = range.ok_or_else(|| Error::Generic {
         store: STORE,
-        source: format!("416 Range Not Satisfiable: {asked} of {size} bytes").into(),
+        source: format!("Server returned non-2xx status code: 416 Range Not Satisfiable: {asked} of {size} bytes").into(),
     })?;
     if received.has(Fault::OtherRange) && range.end - range.start > 1 {
         return Ok(range.start + 1..range.end);
