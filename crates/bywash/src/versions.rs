@@ -21,9 +21,11 @@ use object_store::{Attributes, GetOptions, ObjectMeta};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// The most objects of one bucket whose versions are remembered, so that a bucket of any size
-/// costs a bounded table (about 0.5 KiB an object).
-const KNOWN_OBJECTS_LIMIT: usize = 200_000;
+/// Memory, in bytes, for which one object's version is remembered. An entry takes about 0.5 KiB that
+/// the budget does not see, so the table stays below a thirty-second of the ceiling.
+const MEMORY_AN_OBJECT_BYTES: u64 = 16 << 10;
+/// How many objects of one bucket are remembered, at least and at most, whatever the memory.
+const KNOWN_OBJECTS: std::ops::RangeInclusive<u64> = 16_384..=200_000;
 /// Locks for recording. Paths that share one also share a count of writes, and a write to one keeps
 /// an answer about the other from being recorded; so there are far more than threads.
 const LOCKS: usize = 1024;
@@ -153,6 +155,8 @@ pub(crate) struct Versions {
     hasher: RandomState,
     pool: Arc<BlockPool>,
     block_size: u64,
+    /// The most objects remembered.
+    limit: usize,
 }
 
 impl std::fmt::Debug for Versions {
@@ -166,12 +170,15 @@ impl std::fmt::Debug for Versions {
 impl Versions {
     pub(crate) fn new(pool: Arc<BlockPool>, block_size: u64) -> Self {
         let hasher = RandomState::default();
+        let limit = pool.budget().limit() / MEMORY_AN_OBJECT_BYTES;
+        let limit = limit.clamp(*KNOWN_OBJECTS.start(), *KNOWN_OBJECTS.end()) as usize;
         Self {
             known: papaya::HashMap::with_hasher(hasher.clone()),
             writes: (0..LOCKS).map(|_| Mutex::new(0)).collect(),
             hasher,
             pool,
             block_size,
+            limit,
         }
     }
 
@@ -227,7 +234,7 @@ impl Versions {
             _ => Arc::new(Version::new(meta, attributes)),
         };
         if *writes == asked.writes {
-            if known.len() >= KNOWN_OBJECTS_LIMIT {
+            if known.len() >= self.limit {
                 self.make_room();
             }
             known.insert(
@@ -305,7 +312,7 @@ impl Versions {
     /// is unlikely to be the next one asked for.
     fn make_room(&self) {
         let known = self.known.pin();
-        for path in known.keys().take(KNOWN_OBJECTS_LIMIT / 4) {
+        for path in known.keys().take(self.limit / 4) {
             known.remove(path);
         }
     }
