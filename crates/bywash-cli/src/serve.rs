@@ -83,7 +83,7 @@ pub(crate) struct Args {
     /// Serve others than this machine without TLS
     #[arg(long)]
     insecure_http: bool,
-    /// Settings in TOML: the names of these options, and [[bucket]] with name, url, consistency. Options win
+    /// Settings in TOML: the names of these options, and `[[bucket]]` with name, url, consistency. Options win
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
