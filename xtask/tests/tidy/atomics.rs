@@ -19,7 +19,7 @@ fn product(text: &str) -> Vec<&str> {
 }
 
 fn is_test_file(path: &str) -> bool {
-    path.ends_with("/tests.rs") || path.contains("/tests/") || path.ends_with("/models.rs")
+    path.ends_with("/tests.rs") || path.contains("/tests/") || path.contains("/models/")
 }
 
 /// Lines that reach around the facade.
