@@ -1,5 +1,7 @@
 //! The memory core: atomics come through its facade, so that loom sees them all, and each ordering is explained.
 
+use std::collections::BTreeSet;
+
 use super::{files, none};
 
 /// The facade: it alone may name the standard library's atomics and loom's.
@@ -43,24 +45,63 @@ fn around_the_facade(text: &str) -> Vec<usize> {
         .collect()
 }
 
+/// The comments on a line and within reach above it.
+fn comments<'a>(lines: &[&'a str], at: usize) -> String {
+    let near = &lines[at.saturating_sub(COMMENT_REACH)..=at];
+    let parts: Vec<&'a str> = near
+        .iter()
+        .filter_map(|line| line.split_once("//").map(|(_, comment)| comment))
+        .collect();
+    parts.join(" ")
+}
+
+/// The orderings that code on this line names.
+fn orderings(line: &str) -> impl Iterator<Item = &'static str> {
+    let code = line.split("//").next().unwrap();
+    let code = if code.trim_start().starts_with("use ") {
+        ""
+    } else {
+        code
+    };
+    ["Relaxed", "Acquire", "Release", "AcqRel", "SeqCst"]
+        .into_iter()
+        .filter(move |name| code.contains(&format!("Ordering::{name}")))
+}
+
 /// Lines that use an ordering with no comment on the line or within reach above it.
 fn unexplained_orderings(text: &str) -> Vec<usize> {
-    const ORDERINGS: [&str; 5] = ["Relaxed", "Acquire", "Release", "AcqRel", "SeqCst"];
     let lines = product(text);
-    let uses = |line: &str| {
-        let code = line.split("//").next().unwrap();
-        !code.trim_start().starts_with("use ")
-            && ORDERINGS
-                .iter()
-                .any(|name| code.contains(&format!("Ordering::{name}")))
+    (0..lines.len())
+        .filter(|&at| orderings(lines[at]).next().is_some() && comments(&lines, at).is_empty())
+        .map(|at| at + 1)
+        .collect()
+}
+
+/// The functions that a text defines.
+fn functions(text: &str) -> impl Iterator<Item = &str> {
+    text.match_indices("fn ").filter_map(|(at, _)| {
+        let name = text[at + 3..].split(['(', '<']).next()?;
+        let named = !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '_');
+        named.then_some(name)
+    })
+}
+
+/// Lines with an ordering above Relaxed whose comment names no partner, or a partner that is no function of the crate. A
+/// partner is `` `function` `` or `` `Type::function` ``; other quoted names may stand beside it.
+fn orderings_without_partner(text: &str, functions: &BTreeSet<&str>) -> Vec<usize> {
+    let lines = product(text);
+    let alone = |at: usize| {
+        let comments = comments(&lines, at);
+        let quoted = || comments.split('`').skip(1).step_by(2);
+        let known = |name: &str| functions.contains(name.rsplit("::").next().unwrap());
+        let of_a_type = |name: &&str| {
+            name.rsplit_once("::")
+                .is_some_and(|(_, name)| name.starts_with(|c: char| c.is_ascii_lowercase()))
+        };
+        !quoted().any(known) || !quoted().filter(of_a_type).all(known)
     };
     (0..lines.len())
-        .filter(|&at| uses(lines[at]))
-        .filter(|&at| {
-            !lines[at.saturating_sub(COMMENT_REACH)..=at]
-                .iter()
-                .any(|line| line.contains("//"))
-        })
+        .filter(|&at| orderings(lines[at]).any(|name| name != "Relaxed") && alone(at))
         .map(|at| at + 1)
         .collect()
 }
@@ -101,4 +142,34 @@ fn each_ordering_is_explained() {
     );
     let text = "a.load(Ordering::Acquire);\n// with publish\nb.load(Ordering::Acquire);\nc.cmp(&d) == Ordering::Less;\n";
     assert_eq!(unexplained_orderings(text), [1]);
+}
+
+#[test]
+fn each_ordering_names_its_partner() {
+    let files = files();
+    let functions: BTreeSet<&str> = files
+        .iter()
+        .filter(|(path, _)| path.starts_with("crates/bywash-mem/src/"))
+        .flat_map(|(_, text)| functions(text))
+        .collect();
+    none(
+        "an ordering above Relaxed whose comment names no function of the crate as its partner in backquotes",
+        &findings(|text| orderings_without_partner(text, &functions)),
+    );
+}
+
+#[test]
+fn a_planted_partner_is_found() {
+    let functions = functions("fn publish(&self) {}\nasync fn wait<T>() {}\nfn (no)").collect();
+    let wrong = |comment: &str| {
+        let text = format!("// {comment}\nx.load(Ordering::Acquire);\n");
+        !orderings_without_partner(&text, &functions).is_empty()
+    };
+    assert!(!wrong("what `publish` released"));
+    assert!(!wrong("with `StateWord::publish`, `PINS` as before"));
+    assert!(wrong("what publish released"), "not quoted");
+    assert!(wrong("what `publisher` released"), "not there");
+    assert!(wrong("`publish`, or `Word::gone`"), "one of them is gone");
+    let relaxed = "// a counter\nx.load(Ordering::Relaxed);\n";
+    assert!(orderings_without_partner(relaxed, &functions).is_empty());
 }
