@@ -40,12 +40,19 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
         args: Vec<String>,
     },
+    /// Measures the memory core beside ancestors and rivals, for example `cargo xtask peers pin`.
+    Peers {
+        /// `write-at`, `pin` or `registry`, and arguments.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+        args: Vec<String>,
+    },
 }
 
 fn main() -> ExitCode {
     let result = match Cli::parse().task {
         Task::Test { only, skip, pytest } => gate::run(&only, &skip, &pytest),
         Task::Bench { args } => bench(&args),
+        Task::Peers { args } => bench(&[vec!["peers".to_owned()], args].concat()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,11 +1,14 @@
 //! `bywash-bench`: benchmarks of Bywash, beside rivals on the same work in the same run.
 //!
-//! Everything measured runs in a process of its own, so that its peak memory is its own: the
-//! origin, the engine behind its Rust API (`worker`), and `bywash serve`.
+//! `read` runs everything it measures in a process of its own, so that its peak memory is its own: the
+//! origin, the engine behind its Rust API (`worker`), and `bywash serve`. `peers` measures the memory core in
+//! this process, beside others.
 
 #![forbid(unsafe_code)]
 
+mod machine;
 mod origin;
+mod peers;
 mod read;
 mod worker;
 
@@ -21,6 +24,8 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 enum Cli {
     /// Cold and warm reads, through the Rust API and the S3 endpoint, beside direct ones
     Read(read::Args),
+    /// The memory core beside its ancestors and rivals, in alternating rounds
+    Peers(peers::Args),
     /// The origin of `read`: objects made up as they are asked for (started by `read`)
     #[command(hide = true)]
     Origin(origin::Args),
@@ -32,6 +37,7 @@ enum Cli {
 fn main() -> ExitCode {
     let result = match Cli::parse() {
         Cli::Read(args) => read::run(&args),
+        Cli::Peers(args) => peers::run(&args),
         Cli::Origin(args) => origin::run(&args),
         Cli::Worker(args) => worker::run(&args),
     };

@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
-use std::process::Command;
 
 use super::load::{Cell, median};
 use super::{Measured, medians, rate};
 use crate::Failure;
+use crate::machine::Machine;
 
 /// One face in one cell: medians over the rounds.
 #[derive(Debug, serde::Serialize)]
@@ -35,17 +35,6 @@ struct Numbers {
     /// GETs and HEADs the origin got, a read.
     origin_requests_a_read: f64,
     peak_rss_bytes: u64,
-}
-
-/// Where the numbers come from.
-#[derive(Debug, serde::Serialize)]
-pub(super) struct Machine {
-    command: String,
-    cpu: String,
-    cores: usize,
-    memory_kib: u64,
-    commit: String,
-    build: &'static str,
 }
 
 impl Row {
@@ -101,52 +90,6 @@ impl Row {
             rounds: 0,
             numbers: None,
         }
-    }
-}
-
-impl Machine {
-    pub(super) fn look() -> Result<Self, Failure> {
-        let field = |text: &str, name: &str| {
-            let value = text
-                .lines()
-                .find(|line| line.starts_with(name))
-                .and_then(|line| line.split(':').nth(1));
-            value.unwrap_or("unknown").trim().to_owned()
-        };
-        let memory = field(&std::fs::read_to_string("/proc/meminfo")?, "MemTotal");
-        let arguments: Vec<_> = std::env::args().skip(1).collect();
-        Ok(Self {
-            command: format!("cargo xtask bench {}", arguments.join(" ")),
-            cpu: field(&std::fs::read_to_string("/proc/cpuinfo")?, "model name"),
-            cores: std::thread::available_parallelism()?.get(),
-            memory_kib: memory.trim_end_matches(" kB").parse().unwrap_or_default(),
-            commit: commit(),
-            build: if cfg!(debug_assertions) {
-                "debug"
-            } else {
-                "release"
-            },
-        })
-    }
-}
-
-/// The commit, with a mark when files differ from it.
-fn commit() -> String {
-    let git = |arguments: &[&str]| {
-        let output = Command::new("git").args(arguments).output().ok()?;
-        output
-            .status
-            .success()
-            .then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
-    };
-    let Some(commit) = git(&["rev-parse", "--short=12", "HEAD"]) else {
-        return "unknown".into();
-    };
-    let changed = git(&["status", "--porcelain"]).is_some_and(|list| !list.is_empty());
-    if changed {
-        format!("{commit} with changes")
-    } else {
-        commit
     }
 }
 

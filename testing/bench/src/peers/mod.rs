@@ -1,0 +1,88 @@
+//! `peers`: the memory core beside the designs it grew from and beside rivals, on the same work in the same run.
+//!
+//! A benchmark is a function that fills a [`Report`]. For each cell it hands its [`Side`]s to [`alternate`],
+//! which runs each once a round, and makes [`Row`]s of the rounds that come back. What Go does runs in a process of
+//! its own ([`Go`]), which answers one line a case. A new benchmark is a module here, a variant of [`Name`] and a line
+//! in [`run`]; a Go side of it is a file and a line of the table in `testing/bench/peers/main.go`.
+#![allow(
+    dead_code,
+    reason = "the frame is used in full once `pin` and `registry` stand on it"
+)]
+
+mod crew;
+mod go;
+mod report;
+mod round;
+mod write_at;
+
+use std::path::PathBuf;
+
+use clap::ValueEnum as _;
+pub(crate) use go::Go;
+pub(crate) use report::{Report, Row};
+pub(crate) use round::{Pace, Side, alternate};
+
+use crate::Failure;
+
+/// The benchmarks.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum Name {
+    /// Buffers that threads fill together, against two Go designs and plain copies
+    WriteAt,
+}
+
+/// Settings of all of them.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Args {
+    name: Name,
+    /// Rounds; in each all sides run in turn [default: the benchmark's own; quick 3]
+    #[arg(long)]
+    rounds: Option<usize>,
+    /// Fewer and shorter rounds
+    #[arg(long)]
+    quick: bool,
+    /// Only the cases whose name contains this
+    #[arg(long)]
+    only: Option<String>,
+    /// Where the rows go as JSON [default: target/peers/NAME.json]
+    #[arg(long)]
+    json: Option<PathBuf>,
+}
+
+impl Args {
+    /// How many rounds a cell gets that gets `usual` by default.
+    pub(crate) fn rounds(&self, usual: usize) -> usize {
+        let usual = if self.quick { usual.min(3) } else { usual };
+        self.rounds.unwrap_or(usual).max(1)
+    }
+
+    /// How long one side's turn in a round aims to last.
+    pub(crate) fn turn(&self) -> std::time::Duration {
+        std::time::Duration::from_millis(if self.quick { 10 } else { 40 })
+    }
+
+    /// Whether the case was asked for; if so, says that it begins.
+    pub(crate) fn begins(&self, case: &str) -> bool {
+        let wanted = self.only.as_ref().is_none_or(|only| case.contains(only));
+        if wanted {
+            eprintln!("{case}");
+        }
+        wanted
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let name = args
+        .name
+        .to_possible_value()
+        .map_or_else(String::new, |value| value.get_name().to_owned());
+    let mut report = Report::default();
+    match args.name {
+        Name::WriteAt => write_at::run(args, &mut report)?,
+    }
+    let json = args
+        .json
+        .clone()
+        .unwrap_or_else(|| PathBuf::from(format!("target/peers/{name}.json")));
+    report.finish(&json)
+}

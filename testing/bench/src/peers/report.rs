@@ -1,0 +1,190 @@
+//! The table, the same as JSON, and the goals that were missed.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use crate::Failure;
+use crate::machine::Machine;
+
+/// One comparison.
+#[derive(Debug, Clone, serde::Serialize)]
+pub(crate) struct Row {
+    pub(crate) case: String,
+    pub(crate) ours: f64,
+    pub(crate) peer: f64,
+    pub(crate) peer_name: String,
+    pub(crate) unit: String,
+    /// Ours by theirs: under 1 ours takes less.
+    pub(crate) ratio: f64,
+    /// The largest ratio allowed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) goal: Option<f64>,
+    /// There is no goal.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) info: bool,
+}
+
+impl Row {
+    /// A comparison without a goal.
+    pub(crate) fn info(case: &str, unit: &str, ours: f64, peer_name: &str, peer: f64) -> Self {
+        Self {
+            case: case.to_owned(),
+            ours,
+            peer,
+            peer_name: peer_name.to_owned(),
+            unit: unit.to_owned(),
+            ratio: ours / peer,
+            goal: None,
+            info: true,
+        }
+    }
+
+    /// A figure that is to stay at or under `most`, whatever others do.
+    pub(crate) fn at_most(case: &str, unit: &str, ours: f64, most: f64) -> Self {
+        Self::info(case, unit, ours, "goal", most).goal(1.0)
+    }
+
+    /// The same with the largest ratio allowed.
+    pub(crate) fn goal(self, ratio: f64) -> Self {
+        Self {
+            goal: Some(ratio),
+            info: false,
+            ..self
+        }
+    }
+
+    fn is_missed(&self) -> bool {
+        // Not a number misses too.
+        self.goal
+            .is_some_and(|goal| self.ratio.is_nan() || self.ratio > goal)
+    }
+}
+
+/// What a benchmark found.
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    /// Printed above the table, a paragraph each: what was timed, and what this machine cannot show.
+    pub(crate) notes: Vec<String>,
+    pub(crate) rows: Vec<Row>,
+}
+
+impl Report {
+    pub(crate) fn note(&mut self, text: impl Into<String>) {
+        self.notes.push(text.into());
+    }
+
+    /// Prints the table and writes the rows as a JSON array.
+    pub(super) fn finish(&self, json: &Path) -> Result<(), Failure> {
+        print!("{}", self.markdown(&Machine::look()?));
+        if let Some(folder) = json.parent() {
+            std::fs::create_dir_all(folder)?;
+        }
+        Ok(std::fs::write(
+            json,
+            serde_json::to_vec_pretty(&self.rows)?,
+        )?)
+    }
+
+    fn markdown(&self, machine: &Machine) -> String {
+        let Machine {
+            command,
+            cpu,
+            cores,
+            commit,
+            build,
+            ..
+        } = machine;
+        let mut text = format!(
+            "`{command}` on {cpu}, {cores} cores, {build} build of {commit}. Ratio: Bywash by the peer, median of the \
+             ratios within a round; figures are medians over rounds.\n\n"
+        );
+        for note in &self.notes {
+            let _ = writeln!(text, "{note}\n");
+        }
+        text.push_str(
+            "| case | unit | Bywash | peer | its figure | ratio | goal | |\n|---|---|--:|---|--:|--:|--:|---|\n",
+        );
+        for row in &self.rows {
+            let (goal, verdict) = match row.goal {
+                None => (String::new(), ""),
+                Some(goal) if row.is_missed() => (format!("{goal:.2}"), "missed"),
+                Some(goal) => (format!("{goal:.2}"), "met"),
+            };
+            let _ = writeln!(
+                text,
+                "| {} | {} | {} | {} | {} | {:.2} | {goal} | {verdict} |",
+                row.case,
+                row.unit,
+                digits(row.ours),
+                row.peer_name,
+                digits(row.peer),
+                row.ratio,
+            );
+        }
+        let goals = self.rows.iter().filter(|row| row.goal.is_some()).count();
+        let missed: Vec<&Row> = self.rows.iter().filter(|row| row.is_missed()).collect();
+        let _ = write!(text, "\n{} of {goals} goals missed", missed.len());
+        for (at, row) in missed.iter().enumerate() {
+            let _ = write!(
+                text,
+                "{}{} / {} ({:.2} > {:.2})",
+                if at == 0 { ": " } else { "; " },
+                row.case,
+                row.peer_name,
+                row.ratio,
+                row.goal.unwrap_or(f64::NAN)
+            );
+        }
+        text.push_str(".\n");
+        text
+    }
+}
+
+/// Three digits that say something.
+fn digits(value: f64) -> String {
+    match value.abs() {
+        100.0.. => format!("{value:.0}"),
+        10.0.. => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn rows_are_written_as_agreed() {
+        let json = |row: &Row| serde_json::to_value(row).unwrap();
+        assert_eq!(
+            json(&Row::info("a", "ns", 1.0, "b", 4.0)),
+            serde_json::json!({"case": "a", "ours": 1.0, "peer": 4.0, "peer_name": "b", "unit": "ns", "ratio": 0.25,
+                "info": true})
+        );
+        assert_eq!(
+            json(&Row::at_most("a", "bytes", 96.0, 128.0)),
+            serde_json::json!({"case": "a", "ours": 96.0, "peer": 128.0, "peer_name": "goal", "unit": "bytes",
+                "ratio": 0.75, "goal": 1.0})
+        );
+    }
+
+    #[test]
+    fn missed_goals_are_listed() {
+        let met = Row::info("quick", "ns", 1.0, "rival", 4.0).goal(0.5);
+        let missed = Row::info("slow", "ns", 3.0, "rival", 4.0).goal(0.5);
+        let unknown = Row::info("unknown", "ns", f64::NAN, "rival", 4.0).goal(0.5);
+        let report = Report {
+            notes: Vec::new(),
+            rows: vec![met, missed, unknown],
+        };
+        let text = report.markdown(&Machine::look().unwrap());
+        assert!(
+            text.ends_with(
+                "2 of 3 goals missed: slow / rival (0.75 > 0.50); unknown / rival (NaN > 0.50).\n"
+            ),
+            "{text}"
+        );
+    }
+}
