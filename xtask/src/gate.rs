@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use clap::ValueEnum;
 
 use crate::counts::Counts;
+use crate::proofs;
 use crate::run::{Failure, Step, root};
 use crate::tools;
 
@@ -25,6 +26,8 @@ pub(crate) enum Stage {
     Unit,
     /// Model checks of the memory core.
     Loom,
+    /// Storms on the memory core, on schedules drawn by shuttle.
+    Shuttle,
     /// boto3, the AWS CLI and DuckDB against the released binary.
     Clients,
 }
@@ -39,6 +42,7 @@ impl Stage {
             Self::Doc => "doc",
             Self::Unit => "unit",
             Self::Loom => "loom",
+            Self::Shuttle => "shuttle",
             Self::Clients => "clients",
         }
     }
@@ -71,6 +75,7 @@ impl Stage {
             ])
             .run_counted(counts),
             Self::Loom => loom(counts),
+            Self::Shuttle => proofs::shuttle(None).run_counted(counts),
             Self::Clients => clients(counts, pytest),
         }
     }

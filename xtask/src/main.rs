@@ -3,6 +3,7 @@
 
 mod counts;
 mod gate;
+mod proofs;
 mod run;
 mod tools;
 
@@ -34,6 +35,31 @@ enum Task {
         #[arg(last = true)]
         pytest: Vec<String>,
     },
+    /// Runs the storms of the memory core for long.
+    Soak {
+        /// What to soak.
+        #[arg(value_enum)]
+        what: proofs::Soaked,
+        /// Operations of the storm on threads.
+        #[arg(long, default_value_t = 100_000_000)]
+        ops: u64,
+        /// Schedules of each kind of the storms on shuttle.
+        #[arg(long, default_value_t = 20_000)]
+        schedules: u64,
+        /// Which storm; the default is drawn anew each time.
+        #[arg(long)]
+        seed: Option<u64>,
+    },
+    /// Runs the memory core's tests under Miri, on a nightly toolchain.
+    Miri {
+        /// Only tests whose name contains this.
+        filter: Option<String>,
+    },
+    /// Runs the memory core's tests under ThreadSanitizer.
+    Tsan {
+        /// Only tests whose name contains this.
+        filter: Option<String>,
+    },
     /// Runs a benchmark of `testing/bench`, for example `cargo xtask bench read`.
     Bench {
         /// The benchmark and its arguments.
@@ -51,6 +77,14 @@ enum Task {
 fn main() -> ExitCode {
     let result = match Cli::parse().task {
         Task::Test { only, skip, pytest } => gate::run(&only, &skip, &pytest),
+        Task::Soak {
+            what: proofs::Soaked::Mem,
+            ops,
+            schedules,
+            seed,
+        } => proofs::soak(ops, schedules, seed),
+        Task::Miri { filter } => proofs::miri(filter.as_deref()),
+        Task::Tsan { filter } => proofs::tsan(filter.as_deref()),
         Task::Bench { args } => bench(&args),
         Task::Peers { args } => bench(&[vec!["peers".to_owned()], args].concat()),
     };

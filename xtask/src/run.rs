@@ -95,6 +95,13 @@ impl Step {
         self
     }
 
+    pub(crate) fn unset<const N: usize>(mut self, names: [&str; N]) -> Self {
+        for name in names {
+            self.command.env_remove(name);
+        }
+        self
+    }
+
     pub(crate) fn folder(mut self, folder: &Path) -> Self {
         self.command.current_dir(folder);
         self
@@ -116,6 +123,17 @@ impl Step {
             .stderr(Stdio::null())
             .status()
             .is_ok_and(|status| status.success())
+    }
+
+    /// Runs to the end and hands back what it wrote to standard output.
+    pub(crate) fn output(mut self) -> Result<String, Failure> {
+        let output = self
+            .command
+            .stderr(Stdio::inherit())
+            .output()
+            .map_err(doing(format!("start `{}`", self.line)))?;
+        self.ended(output.status)?;
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
     /// Runs to the end, shows its standard output as it comes, and adds the test counts found in it.

@@ -32,6 +32,8 @@ mod word;
 #[cfg(all(test, loom))]
 mod models;
 #[cfg(all(test, not(loom)))]
+mod storm;
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 
 pub use arena::{MAX_FRAME, MIN_FRAME};

@@ -11,10 +11,10 @@ use crate::sync::{Counted, Mutex, UnsafeCell};
 use crate::word::StateWord;
 
 /// Headers in the first segment; each further one holds as many as all before it and one first more. 4 KiB to start with.
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 const FIRST: u32 = 64;
-/// Loom makes every header, and counts them.
-#[cfg(loom)]
+/// The tools make every header, and loom counts them.
+#[cfg(any(loom, shuttle))]
 const FIRST: u32 = 2;
 /// Enough for every u32.
 const SEGMENTS: usize = 33 - FIRST.trailing_zeros() as usize;
@@ -79,7 +79,7 @@ pub(crate) struct Header {
     contents: UnsafeCell<MaybeUninit<Contents>>,
 }
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 const _: () = assert!(size_of::<Header>() == 64, "a header is one cache line");
 
 // SAFETY: `contents` is handed between threads by the word's protocol; what it holds is Send and Sync but for the plain address.
@@ -199,14 +199,14 @@ impl Slab {
 }
 
 /// Zeroed memory, so that pages are committed only as slots are used.
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 fn segment_of(len: usize) -> Box<[Header]> {
     let zeroed = Box::<[Header]>::new_zeroed_slice(len);
     // SAFETY: a header of zeroes is an empty slot: an atomic 0 and uninitialised contents.
     unsafe { zeroed.assume_init() }
 }
 
-#[cfg(loom)]
+#[cfg(any(loom, shuttle))]
 fn segment_of(len: usize) -> Box<[Header]> {
     let empty = || Header {
         word: StateWord::new(),

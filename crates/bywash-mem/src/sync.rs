@@ -1,15 +1,27 @@
-//! The one door to atomics, locks and waiting. Under `--cfg loom` the same names are loom's, so that the models run the real code.
+//! The one door to atomics, locks and waiting. Under `--cfg loom` and `--cfg shuttle` the same names are those tools', so that
+//! models and storms run the real code.
 
 #[cfg(loom)]
 pub(crate) mod loomed;
+#[cfg(not(loom))]
+mod plain;
+#[cfg(shuttle)]
+mod shuttled;
+#[cfg(any(loom, shuttle))]
+mod stand_in;
 
 #[cfg(loom)]
 pub(crate) use loomed::*;
-
 #[cfg(not(loom))]
+pub(crate) use plain::*;
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) use real::*;
+#[cfg(shuttle)]
+pub(crate) use shuttled::*;
+#[cfg(any(loom, shuttle))]
+pub(crate) use stand_in::*;
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod real {
     pub(crate) use event_listener::{Event, EventListener, Listener};
     pub(crate) use parking_lot::Mutex;
@@ -19,41 +31,11 @@ mod real {
 
     use super::Step;
 
-    /// `std::cell::UnsafeCell` with loom's closures, which is how loom sees each access.
-    #[derive(Debug)]
-    #[repr(transparent)]
-    pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
-
-    impl<T> UnsafeCell<T> {
-        /// Shared access: no one may write meanwhile.
-        #[inline]
-        pub(crate) fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
-            f(self.0.get())
-        }
-
-        /// Exclusive access: no one may read or write meanwhile.
-        #[inline]
-        pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
-            f(self.0.get())
-        }
-    }
-
-    /// The ordering of a step of a protocol. A negative control may weaken it, under loom only.
-    #[inline(always)]
-    pub(crate) const fn order(_: Step, strong: Ordering) -> Ordering {
-        strong
-    }
-
-    /// Whether a negative control leaves this step out. Never, outside loom.
+    /// Whether a negative control leaves this step out. Never, outside the tools.
     #[inline(always)]
     pub(crate) const fn skipped(_: Step) -> bool {
         false
     }
-
-    /// Between a `SeqCst` store and a `SeqCst` load of another word. Those accesses suffice; loom takes them for `AcqRel` and
-    /// needs the fence spelled out.
-    #[inline(always)]
-    pub(crate) const fn store_load_fence(_: Step) {}
 }
 
 /// The steps of the protocols that the models weaken, one a negative control, to see that loom would notice.

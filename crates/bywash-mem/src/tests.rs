@@ -8,7 +8,6 @@ use crate::{BlockKey, BlockPool, Claim, FlightError, Load, OwnedPin, PoolConfig,
 mod flights;
 mod frames;
 mod model;
-mod storm;
 
 pub(crate) const KIB: usize = 1024;
 pub(crate) const MIB: u64 = 1 << 20;

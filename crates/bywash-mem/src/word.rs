@@ -86,7 +86,7 @@ pub(crate) struct StateWord(AtomicU64);
 
 impl StateWord {
     /// An empty slot's word. Slots of zeroed memory hold the same.
-    #[cfg(any(test, loom))]
+    #[cfg(any(test, loom, shuttle))]
     pub(crate) fn new() -> Self {
         Self(AtomicU64::new(EMPTY))
     }

@@ -21,7 +21,10 @@ fn product(text: &str) -> Vec<&str> {
 }
 
 fn is_test_file(path: &str) -> bool {
-    path.ends_with("/tests.rs") || path.contains("/tests/") || path.contains("/models/")
+    path.ends_with("/tests.rs")
+        || path.contains("/tests/")
+        || path.contains("/models/")
+        || path.contains("/storm/")
 }
 
 /// Lines that reach around the facade.

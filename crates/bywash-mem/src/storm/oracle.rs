@@ -1,0 +1,59 @@
+//! What a block must hold: each of its words names the block's key and the load it came from.
+
+use crate::BlockKey;
+
+/// Bytes of the words a block is made of; the first is the number of the load.
+const WORD: usize = size_of::<u64>();
+/// Odd, without a pattern of its own: the fraction of the golden ratio.
+const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
+
+/// The word before a block's second: the others follow in steps, so that the compiler can compare many at once.
+fn base(key: BlockKey, generation: u64) -> u64 {
+    let mixed = (key.object << 32) ^ (u64::from(key.block) << 24) ^ generation;
+    let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB)
+}
+
+/// The bytes that the `generation`th load of a key brings.
+pub(super) fn write(key: BlockKey, generation: u64, into: &mut [u8]) {
+    let mut word = base(key, generation);
+    let mut next = generation;
+    for bytes in into.chunks_mut(WORD) {
+        bytes.copy_from_slice(&next.to_le_bytes()[..bytes.len()]);
+        word = word.wrapping_add(STEP);
+        next = word;
+    }
+}
+
+/// The load that these bytes came from, of at least one word; `None` if any byte is not that load's.
+pub(super) fn read(key: BlockKey, bytes: &[u8]) -> Option<u64> {
+    let (first, rest) = bytes.split_first_chunk::<WORD>()?;
+    let generation = u64::from_le_bytes(*first);
+    let (words, tail) = rest.as_chunks::<WORD>();
+    let mut word = base(key, generation);
+    let mut wrong = 0;
+    for bytes in words {
+        word = word.wrapping_add(STEP);
+        wrong |= u64::from_le_bytes(*bytes) ^ word;
+    }
+    let last = word.wrapping_add(STEP).to_le_bytes();
+    (wrong == 0 && tail == &last[..tail.len()]).then_some(generation)
+}
+
+#[cfg(not(shuttle))]
+#[test]
+fn one_wrong_byte_is_seen() {
+    let (key, other) = (super::key(3), super::key(4));
+    for len in [8, 9, 64, 100] {
+        let mut bytes = vec![0; len];
+        write(key, 7, &mut bytes);
+        assert_eq!(read(key, &bytes), Some(7));
+        assert!(len == 8 || read(other, &bytes).is_none());
+        for at in 8..len {
+            bytes[at] ^= 1;
+            assert_eq!(read(key, &bytes), None);
+            bytes[at] ^= 1;
+        }
+    }
+    assert_eq!(read(key, &[0xDB; 64]), None, "freed memory");
+}

@@ -1,0 +1,83 @@
+//! Storms on threads.
+
+use std::time::{Duration, Instant};
+
+use super::{Ordering, Plan, storm};
+
+/// Operations of the storm in the gate.
+const OPS: u64 = if cfg!(miri) { 400 } else { 1_000_000 };
+/// Between two lines of a soak's progress.
+const NEWS: Duration = Duration::from_secs(10);
+
+/// Eight threads on a pool that holds half of the keys at best.
+const PLAN: Plan = Plan {
+    readers: 6,
+    uploaders: 2,
+    ops: OPS,
+    keys: 24,
+    pages: 16,
+    longest: 6000,
+    samples: u64::MAX,
+    seed: 1,
+};
+
+#[test]
+fn a_million_operations_and_no_wrong_byte() {
+    let world = storm(PLAN, |_| ());
+    let compared = world.compared.load(Ordering::Relaxed);
+    assert!(compared > OPS / 4, "only {compared} blocks were read");
+    let evictions = world.pool.stats().evictions;
+    assert!(
+        cfg!(miri) || evictions > OPS / 50,
+        "only {evictions} evictions"
+    );
+}
+
+/// A number from the environment.
+fn setting(name: &str, default: u64) -> u64 {
+    match std::env::var(name) {
+        Ok(text) => text
+            .parse()
+            .unwrap_or_else(|_| panic!("{name}={text} is no number")),
+        Err(_) => default,
+    }
+}
+
+/// `cargo xtask soak mem` runs this, as long as it is asked to.
+#[test]
+#[ignore = "takes minutes; run by `cargo xtask soak mem`"]
+fn soak() {
+    let plan = Plan {
+        ops: setting("BYWASH_SOAK_OPS", 100_000_000),
+        seed: setting("BYWASH_SOAK_SEED", 1),
+        ..PLAN
+    };
+    if !cfg!(debug_assertions) {
+        panic!("without debug assertions freed frames are not overwritten");
+    }
+    println!("{plan:?}");
+    let start = Instant::now();
+    let mut told = start;
+    let news = |done: u64, compared: u64, evictions: u64| {
+        let seconds = start.elapsed().as_secs_f64();
+        println!(
+            "{seconds:7.0} s  {done:>11} operations  {:>9.0} a second  {compared:>11} blocks compared  {evictions:>10} evictions",
+            done as f64 / seconds
+        );
+    };
+    let world = storm(plan, |world| {
+        if told.elapsed() >= NEWS {
+            told = Instant::now();
+            news(
+                world.done.load(Ordering::Relaxed),
+                world.compared.load(Ordering::Relaxed),
+                world.pool.stats().evictions,
+            );
+        }
+    });
+    news(
+        world.done.load(Ordering::Relaxed),
+        world.compared.load(Ordering::Relaxed),
+        world.pool.stats().evictions,
+    );
+}

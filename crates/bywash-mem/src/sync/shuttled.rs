@@ -1,0 +1,7 @@
+//! The facade on shuttle: it runs one thread at a time and switches at each atomic, lock and wait. Sequential consistency only.
+
+pub(super) use shuttle::sync::{Condvar, Mutex as Lock, MutexGuard};
+/// Not shuttle's: the storms care for what is shared, loom for how the last drop is ordered.
+pub(crate) use std::sync::Arc as Counted;
+
+pub(crate) use shuttle::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
