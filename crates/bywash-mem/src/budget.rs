@@ -31,6 +31,8 @@ impl Share {
 pub struct PoolConfig {
     /// The ceiling of all committed memory: frames in use, idle frames, reservations.
     pub limit: u64,
+    /// The highest the limit may ever be raised to: addresses are reserved for so much, memory is not.
+    pub ceiling: u64,
     /// What uploads always leave to downloads.
     pub download_guarantee: u64,
     /// What downloads always leave to uploads. Resident blocks count as downloads.
@@ -43,6 +45,7 @@ impl PoolConfig {
     pub fn new(limit: u64) -> Self {
         Self {
             limit,
+            ceiling: limit,
             download_guarantee: limit / 4,
             upload_guarantee: limit / 4,
         }
@@ -50,12 +53,15 @@ impl PoolConfig {
 
     pub(crate) fn check(&self) -> Result<(), PoolError> {
         let guaranteed = self.download_guarantee.checked_add(self.upload_guarantee);
-        if self.limit >= crate::MIN_FRAME as u64 && guaranteed.is_some_and(|sum| sum <= self.limit)
+        if self.limit >= crate::MIN_FRAME as u64
+            && self.limit <= self.ceiling
+            && guaranteed.is_some_and(|sum| sum <= self.limit)
         {
             return Ok(());
         }
         Err(PoolError::Config {
             limit: self.limit,
+            ceiling: self.ceiling,
             download: self.download_guarantee,
             upload: self.upload_guarantee,
         })
@@ -256,7 +262,7 @@ impl Ledger {
 impl Memory {
     pub(crate) fn new(config: PoolConfig) -> Result<Arc<Self>, PoolError> {
         config.check()?;
-        let arena = Arena::new(config.limit)?;
+        let arena = Arena::new(config.ceiling)?;
         Ok(Arc::new(Self {
             config,
             ledger: Mutex::new(Ledger::default()),

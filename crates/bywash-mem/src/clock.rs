@@ -23,7 +23,7 @@ impl BlockPool {
             let mut hope = false;
             for step in 0..slots {
                 let slot = start.wrapping_add(step) % slots;
-                let seen = self.slab().header(slot).word.look();
+                let seen = self.settled(slot);
                 if !seen.resident() || seen.pins() != 0 {
                     continue;
                 }
@@ -33,7 +33,7 @@ impl BlockPool {
                         any = true;
                         gained += freed;
                     }
-                    None => self.slab().header(slot).word.age(seen),
+                    None => self.age(slot, seen),
                 }
                 if gained >= bytes {
                     // Relaxed: as the load above.

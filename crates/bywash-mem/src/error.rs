@@ -9,13 +9,15 @@ pub type LoadError = Arc<dyn std::error::Error + Send + Sync>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PoolError {
-    /// The two guarantees do not fit below the limit, or the limit holds no frame.
+    /// The two guarantees do not fit below the limit, or the limit holds no frame or is above the ceiling.
     #[error(
-        "memory pool: limit {limit} bytes cannot hold one frame and guarantees of {download} and {upload} bytes; raise the limit or lower the guarantees"
+        "memory pool: limit {limit} bytes (of at most {ceiling}) cannot hold one frame and guarantees of {download} and {upload} bytes; raise the limit, within the ceiling, or lower the guarantees"
     )]
     Config {
         /// The configured limit, in bytes.
         limit: u64,
+        /// The configured ceiling, in bytes.
+        ceiling: u64,
         /// The downloads' guarantee, in bytes.
         download: u64,
         /// The uploads' guarantee, in bytes.

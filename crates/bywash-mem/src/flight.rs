@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::error::{FlightError, LoadError};
 use crate::follow::{Buffer, Follower};
+use crate::options::BlockOptions;
 use crate::pin::OwnedPin;
 use crate::pool::{BlockKey, BlockPool};
 use crate::slab::{Body, Contents};
@@ -137,7 +138,11 @@ impl Flight {
     }
 
     /// Makes the complete block resident and hands each waiter its pin.
-    pub(crate) fn publish(self: &Arc<Self>, buffer: Counted<Buffer>) -> OwnedPin {
+    pub(crate) fn publish(
+        self: &Arc<Self>,
+        buffer: Counted<Buffer>,
+        options: BlockOptions,
+    ) -> OwnedPin {
         let slot = self.pool.end_flight(self, || {
             let mut state = self.state.lock();
             // One pin each: no waiter finds the block evicted before it wakes.
@@ -160,6 +165,7 @@ impl Flight {
                     start,
                     len,
                     key: self.key,
+                    options,
                     body,
                 },
                 1 + handed,

@@ -7,6 +7,7 @@ use crate::error::{FlightError, Incomplete, LoadError};
 use crate::flight::Flight;
 use crate::follow::Buffer;
 use crate::frame::Frame;
+use crate::options::BlockOptions;
 use crate::pin::OwnedPin;
 use crate::pool::BlockKey;
 use crate::sync::{Counted, Step, skipped};
@@ -17,6 +18,7 @@ use crate::sync::{Counted, Step, skipped};
 pub struct Load {
     flight: Arc<Flight>,
     buffer: Option<Counted<Buffer>>,
+    options: BlockOptions,
     ended: bool,
 }
 
@@ -25,6 +27,7 @@ impl Load {
         Self {
             flight,
             buffer: None,
+            options: BlockOptions::default(),
             ended: false,
         }
     }
@@ -33,6 +36,11 @@ impl Load {
     #[must_use]
     pub fn key(&self) -> BlockKey {
         self.flight.key()
+    }
+
+    /// Says what the block shall be to the pool.
+    pub fn set_options(&mut self, options: BlockOptions) {
+        self.options = options;
     }
 
     /// The flight of this load, to follow it oneself.
@@ -110,7 +118,7 @@ impl Load {
         self.ended = true;
         let missing = self.remaining();
         match self.buffer.take() {
-            Some(buffer) if missing == 0 => Ok(self.flight.publish(buffer)),
+            Some(buffer) if missing == 0 => Ok(self.flight.publish(buffer, self.options)),
             buffer => {
                 let incomplete = Incomplete {
                     missing,

@@ -3,8 +3,9 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use crate::pool::BlockPool;
+use crate::pool::{BlockHandle, BlockKey, BlockPool};
 use crate::slab::Header;
+use crate::stripes::Hold;
 
 /// A resident block, in place and unchanged until this is dropped. Dereferences to exactly the block's bytes.
 #[must_use = "dropping it unpins the block"]
@@ -12,13 +13,19 @@ pub struct Pin<'a> {
     pool: &'a BlockPool,
     header: &'a Header,
     slot: u32,
+    hold: Hold,
 }
 
 impl<'a> Pin<'a> {
-    /// Takes over a pin already counted in the slot's word.
+    /// Takes over a pin already counted where `hold` says.
     #[inline]
-    pub(crate) fn adopt(pool: &'a BlockPool, header: &'a Header, slot: u32) -> Self {
-        Self { pool, header, slot }
+    pub(crate) fn adopt(pool: &'a BlockPool, header: &'a Header, slot: u32, hold: Hold) -> Self {
+        Self {
+            pool,
+            header,
+            slot,
+            hold,
+        }
     }
 
     pub(crate) fn slot(&self) -> u32 {
@@ -26,8 +33,24 @@ impl<'a> Pin<'a> {
     }
 
     /// Has the block evicted at its last unpin, this one or a later.
-    pub(crate) fn mark_erased(&self) {
-        self.header.word.mark_erased();
+    pub(crate) fn mark_leaving(&self) {
+        self.header.word.mark_leaving();
+    }
+
+    /// The block's key.
+    #[must_use]
+    pub fn key(&self) -> BlockKey {
+        // SAFETY: this is a pin.
+        unsafe { self.header.key() }
+    }
+
+    /// Where the block is, to pin it again without a lookup. Holds nothing.
+    #[must_use]
+    pub fn handle(&self) -> BlockHandle {
+        BlockHandle {
+            slot: self.slot,
+            key: self.key(),
+        }
     }
 
     /// The same pin with a life of its own. Touches no counter of the block.
@@ -39,9 +62,9 @@ impl<'a> Pin<'a> {
             std::ptr::eq(self.pool, &raw const *pool),
             "a pin belongs to one pool"
         );
-        let slot = self.slot;
+        let (slot, hold) = (self.slot, self.hold);
         std::mem::forget(self);
-        OwnedPin { pool, slot }
+        OwnedPin { pool, slot, hold }
     }
 }
 
@@ -75,7 +98,7 @@ impl std::fmt::Debug for Pin<'_> {
 impl Drop for Pin<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.pool.unpin(self.header, self.slot);
+        self.pool.unpin(self.header, self.slot, self.hold);
     }
 }
 
@@ -84,12 +107,55 @@ impl Drop for Pin<'_> {
 pub struct OwnedPin {
     pool: Arc<BlockPool>,
     slot: u32,
+    hold: Hold,
 }
 
 impl OwnedPin {
     /// Takes over a pin already counted in the slot's word.
     pub(crate) fn adopt(pool: Arc<BlockPool>, slot: u32) -> Self {
-        Self { pool, slot }
+        Self {
+            pool,
+            slot,
+            hold: Hold::WORD,
+        }
+    }
+
+    /// The block's key.
+    #[must_use]
+    pub fn key(&self) -> BlockKey {
+        // SAFETY: this is a pin.
+        unsafe { self.header().key() }
+    }
+
+    /// Where the block is, to pin it again without a lookup. Holds nothing.
+    #[must_use]
+    pub fn handle(&self) -> BlockHandle {
+        BlockHandle {
+            slot: self.slot,
+            key: self.key(),
+        }
+    }
+
+    pub(crate) fn header(&self) -> &Header {
+        self.pool.slab().header(self.slot)
+    }
+
+    pub(crate) fn slot(&self) -> u32 {
+        self.slot
+    }
+
+    /// Ends without unpinning; says where it was counted.
+    pub(crate) fn forget(self) -> Hold {
+        let hold = self.hold;
+        // The pool's count of handles, not the block's.
+        let mut this = std::mem::ManuallyDrop::new(self);
+        // SAFETY: never used again.
+        unsafe { std::ptr::drop_in_place(&raw mut this.pool) };
+        hold
+    }
+
+    pub(crate) fn is_of(&self, pool: &BlockPool) -> bool {
+        std::ptr::eq(pool, &raw const *self.pool)
     }
 }
 
@@ -99,7 +165,7 @@ impl Deref for OwnedPin {
     #[inline]
     fn deref(&self) -> &[u8] {
         // SAFETY: this is a pin.
-        let bytes = unsafe { self.pool.slab().header(self.slot).bytes() };
+        let bytes = unsafe { self.header().bytes() };
         // SAFETY: as in `Pin::deref`.
         unsafe { &*bytes }
     }
@@ -122,7 +188,6 @@ impl std::fmt::Debug for OwnedPin {
 
 impl Drop for OwnedPin {
     fn drop(&mut self) {
-        self.pool
-            .unpin(self.pool.slab().header(self.slot), self.slot);
+        self.pool.unpin(self.header(), self.slot, self.hold);
     }
 }

@@ -1,7 +1,7 @@
 //! The block pool: who has which block, and who loads it.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crossbeam_utils::CachePadded;
 
@@ -9,18 +9,30 @@ use crate::budget::{Budget, Memory, PoolConfig};
 use crate::error::PoolError;
 use crate::flight::Flight;
 use crate::load::Load;
+use crate::options::{Keep, Spill, Spilled, Tag, TagCounters, TagStats};
 use crate::pin::{OwnedPin, Pin};
 use crate::registry::Registry;
 use crate::slab::{Contents, Header, Slab};
-use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, Step, skipped};
+use crate::stripes::{Hold, Owning, Stripes};
+use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, Step, skipped, yield_now};
+use crate::word::{Pinned, Word};
 
 /// Names a block. What it holds never changes: another version of an object is another `object`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BlockKey {
+    /// The store it is from, as the caller numbers them: many share a pool.
+    pub store: u32,
     /// One version of one object, as the caller numbers them.
     pub object: u64,
     /// The block's place in it.
     pub block: u32,
+}
+
+/// Where a block was found, to pin it again without a lookup ([`BlockPool::try_pin`]). Holds nothing: the block may go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockHandle {
+    pub(crate) slot: u32,
+    pub(crate) key: BlockKey,
 }
 
 /// What [`BlockPool::claim`] found.
@@ -45,8 +57,12 @@ pub struct PoolStats {
     pub flights: u64,
     /// Loads ever begun.
     pub loads: u64,
-    /// Blocks ever taken out, by the clock or by erasure.
+    /// Blocks ever taken out, by eviction or by erasure.
     pub evictions: u64,
+    /// Of these, blocks that the spill hook took over.
+    pub spilled: u64,
+    /// Blocks so hot that their pins are spread over stripes.
+    pub striped_blocks: u64,
 }
 
 /// Blocks that threads share, under one [`Budget`]. Always behind an `Arc`.
@@ -58,8 +74,10 @@ pub struct BlockPool {
     budget: Budget,
     registry: Registry,
     slab: Slab,
+    stripes: Stripes,
+    spill: OnceLock<Arc<dyn Spill>>,
     /// Loads in progress, but for erased ones. Holds a flight until it ends; never locked during I/O or a sweep of the clock.
-    flights: Mutex<HashMap<BlockKey, Arc<Flight>>>,
+    pub(crate) flights: Mutex<HashMap<BlockKey, Arc<Flight>>>,
     /// Where the clock's next round begins. Written and read by evicting takers; lost updates do no harm.
     pub(crate) hand: CachePadded<AtomicU32>,
     /// The counters of `PoolStats`. Written by whoever publishes, evicts or begins a load; read by `stats` and by takers.
@@ -67,6 +85,8 @@ pub struct BlockPool {
     resident_bytes: AtomicU64,
     loads: AtomicU64,
     evictions: AtomicU64,
+    spilled: AtomicU64,
+    tags: [TagCounters; Tag::COUNT],
 }
 
 impl BlockPool {
@@ -78,13 +98,18 @@ impl BlockPool {
         Ok(Arc::new(Self {
             budget: Budget(Memory::new(config)?),
             registry: Registry::new(),
-            slab: Slab::new(),
+            // A block has a frame, and no frame is smaller.
+            slab: Slab::new(config.ceiling / crate::MIN_FRAME as u64)?,
+            stripes: Stripes::new(),
+            spill: OnceLock::new(),
             flights: Mutex::new(HashMap::new()),
             hand: CachePadded::new(AtomicU32::new(0)),
             resident_blocks: AtomicU64::new(0),
             resident_bytes: AtomicU64::new(0),
             loads: AtomicU64::new(0),
             evictions: AtomicU64::new(0),
+            spilled: AtomicU64::new(0),
+            tags: Default::default(),
         }))
     }
 
@@ -108,6 +133,25 @@ impl BlockPool {
         &self.slab
     }
 
+    pub(crate) fn stripes(&self) -> &Stripes {
+        &self.stripes
+    }
+
+    /// Has blocks of [`Keep::Spill`] offered to `hook` when they are evicted. Once for a pool; answers whether this was the first.
+    pub fn set_spill(&self, hook: Arc<dyn Spill>) -> bool {
+        self.spill.set(hook).is_ok()
+    }
+
+    /// Memory on a tag's account.
+    #[must_use]
+    pub fn tag_stats(&self, tag: Tag) -> TagStats {
+        self.tag(tag).read()
+    }
+
+    fn tag(&self, tag: Tag) -> &TagCounters {
+        &self.tags[usize::from(tag.number())]
+    }
+
     /// The counters.
     #[must_use]
     pub fn stats(&self) -> PoolStats {
@@ -118,6 +162,8 @@ impl BlockPool {
             flights: self.flights.lock().len() as u64,
             loads: self.loads.load(Ordering::Relaxed),
             evictions: self.evictions.load(Ordering::Relaxed),
+            spilled: self.spilled.load(Ordering::Relaxed),
+            striped_blocks: self.stripes.in_use(),
         }
     }
 
@@ -144,17 +190,45 @@ impl BlockPool {
         }
     }
 
+    /// The block in hand, if it is still the one the handle was made of: one atomic add, no lookup. Never waits, never loads.
+    /// Counts as a use.
+    #[inline]
+    #[must_use]
+    pub fn try_pin(&self, at: &BlockHandle) -> Option<Pin<'_>> {
+        self.pin(at.slot, at.key)
+    }
+
     /// Pins the block in `slot` if that is still `key`.
     #[inline]
-    fn pin(&self, slot: u32, key: BlockKey) -> Option<Pin<'_>> {
+    pub(crate) fn pin(&self, slot: u32, key: BlockKey) -> Option<Pin<'_>> {
+        let pin = self.pin_slot(slot)?;
+        (pin.key() == key || skipped(Step::Key)).then_some(pin)
+    }
+
+    /// Pins whatever block is in `slot`.
+    #[inline]
+    fn pin_slot(&self, slot: u32) -> Option<Pin<'_>> {
         let header = self.slab.header(slot);
-        if !header.word.try_pin() {
-            return None;
-        }
-        let pin = Pin::adopt(self, header, slot);
-        // SAFETY: pinned just now.
-        let same = unsafe { header.key() } == key;
-        (same || skipped(Step::Key)).then_some(pin)
+        let hold = match header.word.try_pin() {
+            Pinned::Yes => Hold::WORD,
+            Pinned::No => return None,
+            Pinned::Collided => {
+                self.stripes.heat(&self.slab, slot);
+                Hold::WORD
+            }
+            Pinned::Striped(array) => match self.stripes.pin(&header.word, array) {
+                Ok(hold) => hold,
+                Err(hold) => self.pin_late(header, hold)?,
+            },
+        };
+        Some(Pin::adopt(self, header, slot, hold))
+    }
+
+    /// Takes back a pin in a lane that does not count, and pins in the word.
+    #[cold]
+    fn pin_late(&self, header: &Header, lane: Hold) -> Option<Hold> {
+        self.unpin_lane(lane);
+        header.word.pin_here().map(|_| Hold::WORD)
     }
 
     /// As `get`, for a caller that knows where the block was published.
@@ -194,7 +268,7 @@ impl BlockPool {
         }
         let pin = self.get(key);
         if let Some(pin) = &pin {
-            pin.mark_erased();
+            pin.mark_leaving();
             self.registry.remove(&key, pin.slot());
         }
         let found = flight.is_some() || pin.is_some();
@@ -204,59 +278,197 @@ impl BlockPool {
         found
     }
 
-    /// Gives a pin back, and does what the last one owes: evict an erased block, or wake whoever waits for memory.
+    /// Erases every block and every load of one object's version, as [`Self::erase`]. Looks at each resident block of the pool,
+    /// some 10 ns each; what is published meanwhile may stay. Answers how many there were.
+    pub fn erase_object(&self, store: u32, object: u64) -> u64 {
+        self.erase_all(|key| key.store == store && key.object == object)
+    }
+
+    /// As [`Self::erase_object`], for all of a store.
+    pub fn erase_store(&self, store: u32) -> u64 {
+        self.erase_all(|key| key.store == store)
+    }
+
+    fn erase_all(&self, matches: impl Fn(BlockKey) -> bool) -> u64 {
+        let loading: Vec<Arc<Flight>> = {
+            let mut flights = self.flights.lock();
+            flights
+                .extract_if(|key, _| matches(*key))
+                .map(|(_, flight)| {
+                    flight.erase();
+                    flight
+                })
+                .collect()
+        };
+        let mut erased = loading.len() as u64;
+        for slot in 0..self.slab.len() {
+            let header = self.slab.header(slot);
+            if header.word.pin_here().is_none() {
+                continue;
+            }
+            let pin = Pin::adopt(self, header, slot, Hold::WORD);
+            if matches(pin.key()) {
+                pin.mark_leaving();
+                erased += u64::from(self.registry.remove(&pin.key(), slot));
+            }
+        }
+        erased
+    }
+
+    /// Gives a pin back, and does what the last one owes: evict a block that leaves, or wake whoever waits for memory.
     #[inline]
-    pub(crate) fn unpin(&self, header: &Header, slot: u32) {
-        let before = header.word.unpin();
-        if before.pins() == 1 {
-            if before.erased() {
-                self.evict_erased(slot);
+    pub(crate) fn unpin(&self, header: &Header, slot: u32, hold: Hold) {
+        if hold.in_word() {
+            let before = header.word.unpin();
+            if before.pins() == 1 {
+                if before.leaves() {
+                    self.evict_leaving(slot);
+                }
+                self.memory().turnstile().wake();
+            }
+        } else if self.stripes.unpin(hold) {
+            if header.word.look().leaves() {
+                self.evict_leaving(slot);
             }
             self.memory().turnstile().wake();
         }
     }
 
+    /// Gives back a pin in a lane that was nobody's for certain, or whose block is gone: whoever has the array now may have
+    /// mistaken it for its own.
     #[cold]
-    fn evict_erased(&self, slot: u32) {
-        let seen = self.slab.header(slot).word.look();
-        // By now the slot may hold another block, which its own last unpin or the clock looks after.
-        if seen.erased() {
-            self.evict_slot(slot, seen);
+    fn unpin_lane(&self, lane: Hold) {
+        if self.stripes.unpin(lane) {
+            self.evict_leaving(self.stripes.slot_of(lane));
+            self.memory().turnstile().wake();
         }
     }
 
-    /// Takes one block out if nothing changed since `seen`. Answers the bytes it gave back; 0 while followers hold the frame.
-    pub(crate) fn evict_slot(&self, slot: u32, seen: crate::word::Word) -> Option<u64> {
-        let header = self.slab.header(slot);
-        if !header.word.try_evict(seen) {
-            return None;
+    /// Lets go of a pin whose block was taken out with it.
+    pub(crate) fn forget_pin(&self, pin: OwnedPin) {
+        let hold = pin.forget();
+        if !hold.in_word() {
+            self.unpin_lane(hold);
         }
-        // SAFETY: this caller won the eviction.
+    }
+
+    /// Evicts the block in `slot` if it leaves and was unpinned. If it is pinned, that pin's end comes here too.
+    #[cold]
+    fn evict_leaving(&self, slot: u32) {
+        loop {
+            let seen = self.settled(slot);
+            if !seen.resident() || !seen.leaves() || seen.pins() != 0 {
+                return;
+            }
+            if self.try_evict(slot, seen) != Eviction::Changed {
+                return;
+            }
+        }
+    }
+
+    /// The word of a slot at which nobody looks through its stripes: who does is soon done, and who skipped it meanwhile could
+    /// miss a block that nobody has pinned.
+    pub(crate) fn settled(&self, slot: u32) -> Word {
+        loop {
+            let seen = self.slab.header(slot).word.look();
+            if !seen.probed() {
+                return seen;
+            }
+            yield_now();
+        }
+    }
+
+    /// Takes one use off an unpinned block, and its stripes if it has cooled.
+    pub(crate) fn age(&self, slot: u32, seen: Word) {
+        let word = &self.slab.header(slot).word;
+        word.age(seen);
+        if seen.stripes() != 0 {
+            self.stripes.cool(word, seen.stripes());
+        }
+    }
+
+    /// Takes one cold block out if nothing changed since `seen`. Answers the bytes it gave back: 0 while followers hold the frame,
+    /// or the spill hook.
+    pub(crate) fn evict_slot(&self, slot: u32, seen: Word) -> Option<u64> {
+        match self.try_evict(slot, seen) {
+            Eviction::Done(freed) => Some(freed),
+            Eviction::Held | Eviction::Changed => None,
+        }
+    }
+
+    fn try_evict(&self, slot: u32, seen: Word) -> Eviction {
+        if !seen.resident() || seen.pins() != 0 || (seen.freq() != 0 && !seen.leaves()) {
+            return Eviction::Held;
+        }
+        let header = self.slab.header(slot);
+        if seen.stripes() == 0 {
+            if !header.word.try_own(seen, 0) {
+                return Eviction::Changed;
+            }
+        } else {
+            match self.stripes.try_own(&header.word, seen, 0, || true) {
+                Owning::Owned => {}
+                Owning::Held => return Eviction::Held,
+                Owning::Changed => return Eviction::Changed,
+            }
+        }
+        // SAFETY: the contents are this caller's.
         let contents = unsafe { header.take() };
-        // The name goes before the slot can be used again, so that it never leads to another block under the same key.
-        self.registry.remove(&contents.key, slot);
-        header.word.vacate();
-        self.slab.put_back(slot);
+        self.retire(slot, &contents);
         // Relaxed: counters.
         self.evictions.fetch_add(1, Ordering::Relaxed);
+        self.tag(contents.options.tag).evicted(contents.charge());
+        Eviction::Done(self.let_go(contents, seen.leaves()))
+    }
+
+    /// Gives an evicted block's memory back, or to the spill hook. Answers the bytes that came free.
+    fn let_go(&self, contents: Contents, leaves: bool) -> u64 {
+        let hook = self.spill.get();
+        match hook.filter(|_| contents.options.keep == Keep::Spill && !leaves) {
+            None => contents.give_back(),
+            Some(hook) => match hook.spill(Spilled(contents)) {
+                Ok(()) => {
+                    // Relaxed: a counter.
+                    self.spilled.fetch_add(1, Ordering::Relaxed);
+                    0
+                }
+                Err(declined) => declined.0.give_back(),
+            },
+        }
+    }
+
+    /// Leaves a slot whose contents were taken.
+    pub(crate) fn retire(&self, slot: u32, contents: &Contents) {
+        // The name goes before the slot can be used again, so that it never leads to another block under the same key.
+        self.registry.remove(&contents.key, slot);
+        self.slab.header(slot).word.vacate();
+        self.slab.put_back(slot);
+        let bytes = contents.charge();
+        // Relaxed: counters.
         self.resident_blocks.fetch_sub(1, Ordering::Relaxed);
-        self.resident_bytes
-            .fetch_sub(contents.charge(), Ordering::Relaxed);
-        Some(contents.give_back())
+        self.resident_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.tag(contents.options.tag).leave(bytes);
+    }
+
+    /// Whether a key leads to this slot.
+    pub(crate) fn leads_to(&self, key: BlockKey, slot: u32) -> bool {
+        self.registry.get(&key) == Some(slot)
     }
 
     /// Makes a finished load's block resident, with `pins` handed off. Called with the flight closed, under the table's lock.
     pub(crate) fn admit(&self, contents: Contents, pins: u64, erased: bool) -> u32 {
         let key = contents.key;
+        let leaves = erased || contents.options.keep == Keep::WhilePinned;
         // Relaxed: counters.
         self.resident_blocks.fetch_add(1, Ordering::Relaxed);
         self.resident_bytes
             .fetch_add(contents.charge(), Ordering::Relaxed);
+        self.tag(contents.options.tag).enter(contents.charge());
         let slot = self.slab.take();
         let header = self.slab.header(slot);
         // SAFETY: the slot was just taken off the free list.
         unsafe { header.fill(contents) };
-        header.word.publish(pins, erased);
+        header.word.publish(pins, leaves);
         if !erased {
             self.registry.insert(key, slot);
         }
@@ -275,4 +487,15 @@ impl BlockPool {
         }
         end()
     }
+}
+
+/// How an attempt to evict one block ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Eviction {
+    /// It is out; so many bytes came free.
+    Done(u64),
+    /// It is pinned or in use.
+    Held,
+    /// Its word changed meanwhile.
+    Changed,
 }

@@ -32,10 +32,13 @@ impl Registry {
         self.map.pin().insert(key, slot);
     }
 
-    /// Removes the key if it still means this slot.
-    pub(crate) fn remove(&self, key: &BlockKey, slot: u32) {
+    /// Removes the key if it still means this slot. Answers whether it did.
+    pub(crate) fn remove(&self, key: &BlockKey, slot: u32) -> bool {
         // An entry for another slot is left alone; that is no error.
-        let _ = self.map.pin().remove_if(key, |_, &found| found == slot);
+        matches!(
+            self.map.pin().remove_if(key, |_, &found| found == slot),
+            Ok(Some(_))
+        )
     }
 }
 
@@ -62,10 +65,8 @@ impl Registry {
         self.map.lock().insert(key, slot);
     }
 
-    pub(crate) fn remove(&self, key: &BlockKey, slot: u32) {
+    pub(crate) fn remove(&self, key: &BlockKey, slot: u32) -> bool {
         let mut map = self.map.lock();
-        if map.get(key) == Some(&slot) {
-            map.remove(key);
-        }
+        map.get(key) == Some(&slot) && map.remove(key).is_some()
     }
 }

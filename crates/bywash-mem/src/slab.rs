@@ -1,23 +1,15 @@
-//! Block headers: 64 bytes each, in segments that never move, named by a u32.
+//! Block headers: 64 bytes each, in one array that never moves, named by a u32.
 
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
-use std::sync::OnceLock;
 
+use crate::error::PoolError;
 use crate::follow::Buffer;
 use crate::frame::Frame;
+use crate::options::BlockOptions;
 use crate::pool::BlockKey;
 use crate::sync::{Counted, Mutex, UnsafeCell};
 use crate::word::StateWord;
-
-/// Headers in the first segment; each further one holds as many as all before it and one first more. 4 KiB to start with.
-#[cfg(not(any(loom, shuttle)))]
-const FIRST: u32 = 64;
-/// The tools make every header, and loom counts them.
-#[cfg(any(loom, shuttle))]
-const FIRST: u32 = 2;
-/// Enough for every u32.
-const SEGMENTS: usize = 33 - FIRST.trailing_zeros() as usize;
 
 /// What a resident block's memory is.
 #[derive(Debug)]
@@ -34,12 +26,13 @@ pub(crate) struct Contents {
     pub(crate) start: NonNull<u8>,
     pub(crate) len: u32,
     pub(crate) key: BlockKey,
+    pub(crate) options: BlockOptions,
     pub(crate) body: Body,
 }
 
 impl Contents {
     /// The block's bytes, for as long as the caller's pin lasts.
-    fn bytes(&self) -> *const [u8] {
+    pub(crate) fn bytes(&self) -> *const [u8] {
         match &self.body {
             Body::Own(frame) => frame.touch(0..self.len as usize),
             Body::Shared(buffer) => buffer.touch(0..self.len as usize),
@@ -110,6 +103,30 @@ impl Header {
             .with(|contents| unsafe { &*contents.cast::<Contents>() }.bytes())
     }
 
+    /// Whether the frame is the block's alone: no follower of its load holds it.
+    ///
+    /// # Safety
+    /// The caller holds a pin.
+    pub(crate) unsafe fn sole(&self) -> bool {
+        // SAFETY: pinned, so initialised and not written.
+        self.contents.with(
+            |contents| match &unsafe { &*contents.cast::<Contents>() }.body {
+                Body::Own(_) => true,
+                Body::Shared(buffer) => Counted::strong_count(buffer) == 1,
+            },
+        )
+    }
+
+    /// Bytes of memory its frame takes.
+    ///
+    /// # Safety
+    /// The caller holds a pin.
+    pub(crate) unsafe fn charge(&self) -> u64 {
+        // SAFETY: pinned, so initialised and not written.
+        self.contents
+            .with(|contents| unsafe { &*contents.cast::<Contents>() }.charge())
+    }
+
     /// Puts a block into an empty slot. `StateWord::publish` follows.
     ///
     /// # Safety
@@ -123,7 +140,7 @@ impl Header {
     /// Takes the block out. `StateWord::vacate` follows.
     ///
     /// # Safety
-    /// The caller won `StateWord::try_evict`, or owns the whole slab.
+    /// The caller owns the contents (`StateWord::try_own`), or the whole slab.
     pub(crate) unsafe fn take(&self) -> Contents {
         // SAFETY: initialised when published, pinned by nobody, and taken once since the winner is one.
         self.contents
@@ -133,7 +150,7 @@ impl Header {
 
 /// All slots.
 pub(crate) struct Slab {
-    segments: [OnceLock<Box<[Header]>>; SEGMENTS],
+    headers: Box<[Header]>,
     free: Mutex<Free>,
 }
 
@@ -144,35 +161,23 @@ struct Free {
     len: u32,
 }
 
-/// Segment and place of a slot.
-#[inline]
-fn locate(slot: u32) -> (usize, usize) {
-    let shifted = u64::from(slot) + u64::from(FIRST);
-    let top = shifted.ilog2();
-    (
-        (top - FIRST.trailing_zeros()) as usize,
-        (shifted - (1 << top)) as usize,
-    )
-}
-
 impl Slab {
-    pub(crate) fn new() -> Self {
-        Self {
-            segments: [const { OnceLock::new() }; SEGMENTS],
+    /// A slab of at most `most` slots. Memory is committed as they are used.
+    pub(crate) fn new(most: u64) -> Result<Self, PoolError> {
+        let slots = most.min(u64::from(u32::MAX)) as usize;
+        Ok(Self {
+            headers: headers(slots)?,
             free: Mutex::new(Free::default()),
-        }
+        })
     }
 
     /// The header of a slot that was taken at some time.
     #[inline]
     pub(crate) fn header(&self, slot: u32) -> &Header {
-        let (segment, place) = locate(slot);
-        &self.segments[segment]
-            .get()
-            .expect("a slot's segment is made before its number is given out")[place]
+        &self.headers[slot as usize]
     }
 
-    /// Slots ever used: the clock's round. Under the lock, so that a taker in line sees every slot filled before it entered.
+    /// Slots ever used. Under the lock, so that a taker in line sees every slot filled before it entered.
     pub(crate) fn len(&self) -> u32 {
         self.free.lock().len
     }
@@ -184,11 +189,11 @@ impl Slab {
             return slot;
         }
         let slot = free.len;
-        free.len = slot
-            .checked_add(1)
-            .expect("fewer blocks than u32 numbers, for each has a frame of 4 KiB");
-        let (segment, _) = locate(slot);
-        self.segments[segment].get_or_init(|| segment_of((FIRST as usize) << segment));
+        assert!(
+            (slot as usize) < self.headers.len(),
+            "a slot for each frame, and each block has one"
+        );
+        free.len += 1;
         slot
     }
 
@@ -200,19 +205,34 @@ impl Slab {
 
 /// Zeroed memory, so that pages are committed only as slots are used.
 #[cfg(not(any(loom, shuttle)))]
-fn segment_of(len: usize) -> Box<[Header]> {
-    let zeroed = Box::<[Header]>::new_zeroed_slice(len);
-    // SAFETY: a header of zeroes is an empty slot: an atomic 0 and uninitialised contents.
-    unsafe { zeroed.assume_init() }
+fn headers(len: usize) -> Result<Box<[Header]>, PoolError> {
+    use std::alloc::{Layout, alloc_zeroed};
+    let too_many = || PoolError::AddressSpace {
+        bytes: len as u64 * size_of::<Header>() as u64,
+        source: std::io::ErrorKind::OutOfMemory.into(),
+    };
+    if len == 0 {
+        return Ok(Box::default());
+    }
+    let layout = Layout::array::<Header>(len).map_err(|_| too_many())?;
+    // SAFETY: the layout is not empty.
+    let start = unsafe { alloc_zeroed(layout) }.cast::<Header>();
+    if start.is_null() {
+        return Err(too_many());
+    }
+    let slice = std::ptr::slice_from_raw_parts_mut(start, len);
+    // SAFETY: allocated just now with the layout of such a slice, and a header of zeroes is an empty slot: an atomic 0 and
+    // uninitialised contents.
+    Ok(unsafe { Box::from_raw(slice) })
 }
 
 #[cfg(any(loom, shuttle))]
-fn segment_of(len: usize) -> Box<[Header]> {
+fn headers(len: usize) -> Result<Box<[Header]>, PoolError> {
     let empty = || Header {
         word: StateWord::new(),
         contents: UnsafeCell::new(MaybeUninit::uninit()),
     };
-    std::iter::repeat_with(empty).take(len).collect()
+    Ok(std::iter::repeat_with(empty).take(len).collect())
 }
 
 impl std::fmt::Debug for Slab {

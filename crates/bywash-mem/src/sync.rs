@@ -29,6 +29,8 @@ mod real {
     pub(crate) use std::sync::Arc as Counted;
     pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
+    pub(crate) use std::thread::yield_now;
+
     use super::Step;
 
     /// Whether a negative control leaves this step out. Never, outside the tools.
@@ -36,13 +38,40 @@ mod real {
     pub(crate) const fn skipped(_: Step) -> bool {
         false
     }
+
+    /// A number of this thread's own, to deal threads to the lanes of stripes.
+    #[inline]
+    pub(crate) fn lane() -> usize {
+        use std::cell::Cell;
+        thread_local! {
+            static LANE: Cell<usize> = const { Cell::new(usize::MAX) };
+        }
+        #[cold]
+        fn next() -> usize {
+            static NEXT: AtomicUsize = AtomicUsize::new(0);
+            // Relaxed: only a number.
+            NEXT.fetch_add(1, Ordering::Relaxed)
+        }
+        LANE.with(|lane| {
+            if lane.get() == usize::MAX {
+                lane.set(next());
+            }
+            lane.get()
+        })
+    }
 }
 
 /// The steps of the protocols that the models weaken, one a negative control, to see that loom would notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// The acquire of `StateWord::look` and `StateWord::try_evict`.
+    /// The acquire of `StateWord::look` and `StateWord::try_own`.
     Evict,
+    /// The order of `StateWord::try_probe` before the look through the lanes.
+    Probe,
+    /// The order of a lane's pin before the look at the word, `Stripes::pin`.
+    Stripe,
+    /// The release of `Stripes::unpin`, and the acquire of `Stripes::pins`.
+    StripeUnpin,
     /// The release of `StateWord::unpin`.
     Unpin,
     /// The release of `StateWord::publish`.

@@ -5,9 +5,12 @@ use std::sync::Arc;
 
 use crate::{BlockKey, BlockPool, Claim, FlightError, Load, OwnedPin, PoolConfig, Share};
 
+mod exclusive;
 mod flights;
 mod frames;
 mod model;
+mod options;
+mod stripes;
 
 pub(crate) const KIB: usize = 1024;
 pub(crate) const MIB: u64 = 1 << 20;
@@ -17,7 +20,11 @@ pub(crate) fn pool(limit: u64) -> Arc<BlockPool> {
 }
 
 pub(crate) fn key(object: u64) -> BlockKey {
-    BlockKey { object, block: 0 }
+    BlockKey {
+        store: 0,
+        object,
+        block: 0,
+    }
 }
 
 pub(crate) fn vacant(pool: &Arc<BlockPool>, key: BlockKey) -> Load {
@@ -58,6 +65,7 @@ fn a_published_block_is_found_and_exact() {
     assert_eq!(&bytes::Bytes::from_owner(owned)[..], &bytes[..]);
     assert!(
         pool.get(BlockKey {
+            store: 0,
             object: 1,
             block: 1
         })
@@ -208,9 +216,9 @@ fn a_pool_gives_back_everything_when_dropped() {
 
 #[test]
 fn an_event_of_the_word() {
-    use crate::word::{MAX_FREQ, StateWord};
+    use crate::word::{MAX_FREQ, Pinned, StateWord};
     let word = StateWord::new();
-    assert!(!word.try_pin() && !word.try_pin());
+    assert_eq!((word.try_pin(), word.try_pin()), (Pinned::No, Pinned::No));
     assert_eq!(word.look().pins(), 2, "failed pins stay");
     word.publish(1, false);
     assert_eq!(
@@ -218,26 +226,34 @@ fn an_event_of_the_word() {
         (1, 1),
         "until the owner leaves"
     );
-    assert!(!word.try_evict(word.look()), "pinned, though never used");
+    assert!(!word.try_own(word.look(), 0), "pinned, though never used");
     for _ in 0..10 {
-        assert!(word.try_pin());
+        assert_eq!(word.try_pin(), Pinned::Yes);
         word.unpin();
     }
     assert_eq!(word.look().freq(), MAX_FREQ);
-    assert!(!word.try_evict(word.look()), "pinned");
     assert_eq!(word.unpin().pins(), 1);
     for left in (0..MAX_FREQ).rev() {
-        assert!(!word.try_evict(word.look()), "used");
         word.age(word.look());
         assert_eq!(word.look().freq(), left);
     }
-    assert!(word.try_evict(word.look()));
-    assert!(!word.try_pin());
+    let probed = word.try_probe(word.look()).unwrap();
+    assert_eq!(
+        (word.try_probe(word.look()).is_none(), word.try_pin()),
+        (true, Pinned::Yes),
+        "one probe at a time, and pins count meanwhile"
+    );
+    assert!(!word.own_probed(probed), "a pin came");
+    word.end_probe();
+    assert!(!word.try_own(word.look(), 0), "pinned");
+    word.unpin();
+    assert!(word.try_own(word.look(), 0));
+    assert_eq!(word.try_pin(), Pinned::No);
     word.vacate();
     assert_eq!((word.look().pins(), word.look().generation()), (0, 1));
     // Failed pins never reach the next field.
     for _ in 0..if cfg!(miri) { 100 } else { 5 << 22 } {
-        assert!(!word.try_pin());
+        assert_eq!(word.try_pin(), Pinned::No);
     }
     assert!(word.look().pins() <= 1 << 22);
     assert_eq!(

@@ -3,14 +3,17 @@
 //! ```text
 //! bits  0..24  PINS    counted pins
 //! bits 24..26  FREQ    uses seen since the hand last passed, saturating
-//! bit  26      ERASED  evict at the last unpin, whatever FREQ says
-//! bits 28..30  PHASE   0 empty, 1 resident, 2 evicting
+//! bit  26      LEAVES  evict at the last unpin, whatever FREQ says: erased, or kept only while pinned
+//! bits 28..30  PHASE   0 empty, 1 resident, 2 owned, 3 resident and probed
+//! bits 30..32  HEAT    collisions of pins seen, saturating
+//! bits 32..40  STRIPES the array that holds further pins (`stripes.rs`), 0 for none
 //! bits 40..64  GEN     +1 at each publication
 //! ```
 //!
-//! Rules. A pin counts only if it found the block resident; a pin that did not is never undone, for whoever owns the slot
-//! then leaves it by swapping the whole word (RocksDB's HyperClockCache learned this the hard way, its pull request 10768).
-//! Owners: an empty slot belongs to whoever took it off the free list, an evicting one to the winner of the one CAS.
+//! Rules. A pin counts only if it found the block resident, probed or not; a pin that did not is never undone, for whoever
+//! owns the slot then leaves it by swapping the whole word (RocksDB's HyperClockCache learned this the hard way, its pull
+//! request 10768). Owners: an empty slot belongs to whoever took it off the free list, an owned one to the winner of the one
+//! CAS. A probe belongs to who set it: nobody else clears it, so a word that did not change under it was nobody's meanwhile.
 
 use crate::sync::{AtomicU64, Ordering, Step, order, store_load_fence};
 
@@ -18,11 +21,17 @@ const PIN: u64 = 1;
 const PINS_MASK: u64 = (1 << 24) - 1;
 const FREQ: u64 = 1 << 24;
 const FREQ_MASK: u64 = 0b11 << 24;
-const ERASED: u64 = 1 << 26;
-const PHASE_MASK: u64 = 0b11 << 28;
+const LEAVES: u64 = 1 << 26;
+const PHASE_MASK: u64 = RESIDENT | PROBE;
 const EMPTY: u64 = 0;
 const RESIDENT: u64 = 1 << 28;
-const EVICTING: u64 = 2 << 28;
+/// With `RESIDENT`: someone looks through the stripes. Alone: the slot's contents have an owner.
+const PROBE: u64 = 1 << 29;
+const OWNED: u64 = PROBE;
+const HEAT: u64 = 1 << 30;
+const HEAT_MASK: u64 = 0b11 << 30;
+const STRIPES: u64 = 1 << 32;
+const STRIPES_MASK: u64 = 0xff << 32;
 const GEN: u64 = 1 << 40;
 const GEN_MASK: u64 = !(GEN - 1);
 
@@ -30,6 +39,8 @@ const GEN_MASK: u64 = !(GEN - 1);
 pub(crate) const MAX_FREQ: u64 = 3;
 /// Pins past which the process aborts, as `Arc` does: half the field, so that no number of racing threads reaches its end.
 const MAX_PINS: u64 = 1 << 23;
+/// Collisions counted before a block's pins are spread over stripes.
+const MAX_HEAT: u64 = 3;
 /// Failed pins past which a failing pin clears them; only a tight loop of lookups during one long eviction gets here.
 const STALE_PINS: u64 = 1 << 22;
 
@@ -51,14 +62,42 @@ impl Word {
         self.0 / GEN
     }
 
+    /// Whether the last unpin evicts the block.
     #[inline]
-    pub(crate) fn erased(self) -> bool {
-        self.0 & ERASED != 0
+    pub(crate) fn leaves(self) -> bool {
+        self.0 & LEAVES != 0
     }
 
+    /// Whether pins count.
     #[inline]
     pub(crate) fn resident(self) -> bool {
-        self.0 & PHASE_MASK == RESIDENT
+        self.0 & RESIDENT != 0
+    }
+
+    /// Whether someone looks through its stripes now.
+    pub(crate) fn probed(self) -> bool {
+        self.0 & PHASE_MASK == RESIDENT | PROBE
+    }
+
+    /// The array of its further pins, 0 for none.
+    #[inline]
+    pub(crate) fn stripes(self) -> u8 {
+        ((self.0 & STRIPES_MASK) / STRIPES) as u8
+    }
+
+    /// The array to pin in, 0 for none: stripes count only while nobody looks through them.
+    #[inline]
+    pub(crate) fn open_stripes(self) -> u8 {
+        if self.0 & PHASE_MASK == RESIDENT {
+            self.stripes()
+        } else {
+            0
+        }
+    }
+
+    /// Whether collisions justify stripes.
+    pub(crate) fn hot(self) -> bool {
+        self.0 & HEAT_MASK == MAX_HEAT * HEAT
     }
 }
 
@@ -67,19 +106,35 @@ impl std::fmt::Debug for Word {
         let phase = match self.0 & PHASE_MASK {
             EMPTY => "empty",
             RESIDENT => "resident",
-            _ => "evicting",
+            OWNED => "owned",
+            _ => "probed",
         };
         f.debug_struct("Word")
             .field("phase", &phase)
             .field("pins", &self.pins())
             .field("freq", &self.freq())
-            .field("erased", &self.erased())
+            .field("leaves", &self.leaves())
+            .field("stripes", &self.stripes())
             .field("generation", &self.generation())
             .finish()
     }
 }
 
-/// The word itself. Readers add and subtract pins, the clock ages and evicts, the slot's owner publishes and vacates.
+/// What a pin of the word came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pinned {
+    /// It counts.
+    Yes,
+    /// It counts, and another thread changed the word within the few nanoseconds it took.
+    Collided,
+    /// Nothing was pinned: the block's pins are in this array.
+    Striped(u8),
+    /// The block is not here.
+    No,
+}
+
+/// The word itself. Readers add and subtract pins and note collisions, the policy ages and evicts, the slot's owner publishes
+/// and vacates, whoever probes stripes sets and clears the probe.
 #[derive(Debug)]
 #[repr(transparent)]
 pub(crate) struct StateWord(AtomicU64);
@@ -91,26 +146,50 @@ impl StateWord {
         Self(AtomicU64::new(EMPTY))
     }
 
-    /// Pins the block if it is resident; then the slot's contents stay put until [`Self::unpin`].
+    /// Pins the block if it is resident and has no stripes; then the slot's contents stay put until [`Self::unpin`].
     #[inline]
-    pub(crate) fn try_pin(&self) -> bool {
+    pub(crate) fn try_pin(&self) -> Pinned {
+        // Relaxed: a guess at where to pin, and what the word was a moment ago. What counts is read by the add or by `Stripes::pin`.
+        let before = Word(self.0.load(Ordering::Relaxed));
+        let stripes = before.open_stripes();
+        if stripes != 0 {
+            return Pinned::Striped(stripes);
+        }
+        let Some(old) = self.pin_here() else {
+            return Pinned::No;
+        };
+        self.count_use(Word(old.0 + PIN));
+        if old.0 == before.0 {
+            Pinned::Yes
+        } else {
+            Pinned::Collided
+        }
+    }
+
+    /// Pins in the word itself, stripes or not, without counting a use. Answers the word before; `None` if the block is not here.
+    #[inline]
+    pub(crate) fn pin_here(&self) -> Option<Word> {
         // Acquire: sees what `publish` released, itself or through the pins and unpins since (a release sequence).
         let old = Word(self.0.fetch_add(PIN, Ordering::Acquire));
         if !old.resident() {
             self.scrub(old);
-            return false;
+            return None;
         }
         if old.pins() >= MAX_PINS {
             std::process::abort();
         }
-        if old.freq() < MAX_FREQ {
-            let now = old.0 + PIN;
+        Some(old)
+    }
+
+    /// Counts a use of a pinned block whose word was just seen as `now`.
+    #[inline]
+    pub(crate) fn count_use(&self, now: Word) {
+        if now.freq() < MAX_FREQ {
             // One try, for a lost use does no harm; not an add, which could carry out of the field. Relaxed: it says nothing more.
-            let _ = self
-                .0
-                .compare_exchange(now, now + FREQ, Ordering::Relaxed, Ordering::Relaxed);
+            let _ =
+                self.0
+                    .compare_exchange(now.0, now.0 + FREQ, Ordering::Relaxed, Ordering::Relaxed);
         }
-        true
     }
 
     /// Keeps failed pins from running out of their field. `PINS` means nothing unless the phase is resident, so anyone may clear it.
@@ -118,6 +197,7 @@ impl StateWord {
     fn scrub(&self, old: Word) {
         if old.pins() >= STALE_PINS {
             let now = old.0.wrapping_add(PIN);
+            // Relaxed: nothing is read or written on the strength of it.
             let _ = self.0.compare_exchange(
                 now,
                 now & !PINS_MASK,
@@ -127,43 +207,121 @@ impl StateWord {
         }
     }
 
-    /// Gives a pin back; answers the word before. At one pin before, the caller must look whether someone waits for memory.
+    /// Gives a pin of the word back; answers the word before. At one pin before, the caller must look whether someone waits for
+    /// memory.
     #[inline]
     pub(crate) fn unpin(&self) -> Word {
-        // Release: my reads come before the reuse that `try_evict` acquires. SeqCst: the store of a store-load pair with
+        // Release: my reads come before the reuse that `try_own` acquires. SeqCst: the store of a store-load pair with
         // `Turnstile::waiting`; its other half is `Ticket::enter` followed by `look`.
         let old = self.0.fetch_sub(PIN, order(Step::Unpin, Ordering::SeqCst));
         store_load_fence(Step::Wake);
         Word(old)
     }
 
-    /// What the clock sees. SeqCst: pairs with `unpin`, so that either this sees the pin gone or `unpin` sees the taker waiting.
+    /// The word as it is. SeqCst: pairs with `unpin`, so that either this sees the pin gone or `unpin` sees the taker waiting;
+    /// and with `Stripes::pin`, which looks after it pinned.
+    #[inline]
     pub(crate) fn look(&self) -> Word {
+        // SeqCst: as said, partner of `unpin` and of `try_probe`.
         Word(self.0.load(order(Step::Evict, Ordering::SeqCst)))
     }
 
-    /// Takes a cold, unpinned block out of the pool. True: the slot and its contents are the caller's until `vacate`.
-    pub(crate) fn try_evict(&self, seen: Word) -> bool {
-        let cold = seen.freq() == 0 || seen.erased();
-        if !seen.resident() || seen.pins() != 0 || !cold {
+    /// Takes the contents of a block without stripes of which `held` pins are left, all the caller's. True: they are the
+    /// caller's until `vacate`, and nobody else reads them.
+    pub(crate) fn try_own(&self, seen: Word, held: u64) -> bool {
+        if seen.0 & PHASE_MASK != RESIDENT || seen.stripes() != 0 || seen.pins() != held {
             return false;
         }
-        let evicting = (seen.0 & GEN_MASK) | EVICTING;
+        self.own(seen)
+    }
+
+    fn own(&self, seen: Word) -> bool {
         // Acquire: the readers' last use, released by `unpin`, comes before the reuse of the frame. One try: a change means a pin,
         // or another hand.
         self.0
             .compare_exchange(
                 seen.0,
-                evicting,
+                (seen.0 & GEN_MASK) | OWNED,
                 order(Step::Evict, Ordering::Acquire),
                 Ordering::Relaxed,
             )
             .is_ok()
     }
 
-    /// Takes one use off an unpinned block. One try, Relaxed: nothing but the count is said.
+    /// Begins to look through the stripes: from now on pins come into the word. The caller alone may end it, by
+    /// [`Self::own_probed`], [`Self::close_stripes`] or [`Self::end_probe`].
+    pub(crate) fn try_probe(&self, seen: Word) -> Option<Word> {
+        if seen.0 & PHASE_MASK != RESIDENT {
+            return None;
+        }
+        let probed = Word(seen.0 | PROBE);
+        // SeqCst: the store of a store-load pair with the stripes; its other half is `Stripes::pin`, which adds and then looks.
+        let won = self.0.compare_exchange(
+            seen.0,
+            probed.0,
+            order(Step::Probe, Ordering::SeqCst),
+            Ordering::Relaxed,
+        );
+        store_load_fence(Step::Probe);
+        won.is_ok().then_some(probed)
+    }
+
+    /// Takes the contents if nobody pinned in the word since `try_probe` answered `probed`.
+    pub(crate) fn own_probed(&self, probed: Word) -> bool {
+        self.own(probed)
+    }
+
+    /// Leaves the stripes, empty as they are, if nobody pinned in the word meanwhile; ends the probe if so.
+    pub(crate) fn close_stripes(&self, probed: Word) -> bool {
+        let closed = probed.0 & !(PROBE | STRIPES_MASK | HEAT_MASK);
+        // Relaxed: no contents change hands.
+        self.0
+            .compare_exchange(probed.0, closed, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    /// Ends a probe that came to nothing.
+    pub(crate) fn end_probe(&self) {
+        // SeqCst: before the second look of who ends it, `BlockPool::evict_leaving`; pins in `Stripes::unpin` look after it.
+        self.0.fetch_and(!PROBE, Ordering::SeqCst);
+        store_load_fence(Step::Probe);
+    }
+
+    /// Notes a collision on a block the caller has pinned; answers the word if the block is hot by now.
+    #[cold]
+    pub(crate) fn heat(&self) -> Option<Word> {
+        // Relaxed: a count that orders nothing; a lost one does no harm.
+        let now = Word(self.0.load(Ordering::Relaxed));
+        if now.hot() || now.stripes() != 0 {
+            return Some(now);
+        }
+        // Relaxed: as above.
+        let _ = self
+            .0
+            .compare_exchange(now.0, now.0 + HEAT, Ordering::Relaxed, Ordering::Relaxed);
+        None
+    }
+
+    /// Gives a block that the caller has pinned an array of stripes. One try.
+    pub(crate) fn open(&self, seen: Word, stripes: u8) -> bool {
+        if seen.0 & PHASE_MASK != RESIDENT || seen.stripes() != 0 {
+            return false;
+        }
+        // Relaxed: who pins in the stripes looks at this word again, `Stripes::pin`; an RMW, so `publish` is still acquired through it.
+        self.0
+            .compare_exchange(
+                seen.0,
+                seen.0 | (u64::from(stripes) * STRIPES),
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            )
+            .is_ok()
+    }
+
+    /// Takes one use off an unpinned block. One try.
     pub(crate) fn age(&self, seen: Word) {
-        if seen.resident() && seen.pins() == 0 && seen.freq() > 0 {
+        if seen.resident() && !seen.probed() && seen.pins() == 0 && seen.freq() > 0 {
+            // Relaxed: nothing but the count is said.
             let _ = self.0.compare_exchange(
                 seen.0,
                 seen.0 - FREQ,
@@ -173,26 +331,29 @@ impl StateWord {
         }
     }
 
-    /// Marks a block for eviction at its last unpin. The caller holds a pin, so the phase cannot change meanwhile.
-    pub(crate) fn mark_erased(&self) {
-        // Relaxed: read by the `unpin` that finds the last pin, after this in the word's own order.
-        self.0.fetch_or(ERASED, Ordering::Relaxed);
+    /// Marks a block for eviction at its last unpin. The caller holds a pin, so it stays till then.
+    pub(crate) fn mark_leaving(&self) {
+        // SeqCst: before the marker's own unpin and probe; its partner is `Stripes::unpin`, which looks after it gave its pin back.
+        self.0.fetch_or(LEAVES, Ordering::SeqCst);
     }
 
     /// The owner of an empty slot, its contents written, lets readers in. `pins` are handed off with it.
-    pub(crate) fn publish(&self, pins: u64, erased: bool) {
+    pub(crate) fn publish(&self, pins: u64, leaves: bool) {
+        // Relaxed: the owner alone changes the generation.
         let generation = (self.0.load(Ordering::Relaxed) & GEN_MASK).wrapping_add(GEN);
-        let erased = if erased { ERASED } else { 0 };
+        let leaves = if leaves { LEAVES } else { 0 };
         // Release: the contents, for `try_pin`. Swap: failed pins that landed on the empty slot are gone with it.
         self.0.swap(
-            generation | RESIDENT | erased | pins,
+            generation | RESIDENT | leaves | pins,
             order(Step::Publish, Ordering::Release),
         );
     }
 
-    /// The winner of `try_evict`, done with the contents, leaves the slot empty. Release, swap: as `publish`.
+    /// The winner of `try_own`, done with the contents, leaves the slot empty.
     pub(crate) fn vacate(&self) {
+        // Relaxed: the owner alone changes the generation.
         let generation = self.0.load(Ordering::Relaxed) & GEN_MASK;
+        // Release, swap: as `publish`.
         self.0.swap(generation | EMPTY, Ordering::Release);
     }
 }

@@ -116,6 +116,7 @@ impl Version {
     /// The pool's key of block `block`.
     pub(crate) fn key(&self, block: u32) -> BlockKey {
         BlockKey {
+            store: 0,
             object: self.id,
             block,
         }

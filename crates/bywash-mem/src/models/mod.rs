@@ -7,6 +7,7 @@
 mod flight;
 mod follow;
 mod ledger;
+mod stripes;
 mod wake;
 mod word;
 
@@ -21,7 +22,11 @@ const UP: Share = Share::Upload;
 const KEY: BlockKey = key(1);
 
 const fn key(object: u64) -> BlockKey {
-    BlockKey { object, block: 0 }
+    BlockKey {
+        store: 0,
+        object,
+        block: 0,
+    }
 }
 
 /// Steps of one execution; the whole pool in a model takes some hundreds.
@@ -68,6 +73,7 @@ fn pool(pages: u64) -> Arc<BlockPool> {
     let limit = pages * PAGE;
     BlockPool::new(PoolConfig {
         limit,
+        ceiling: limit,
         download_guarantee: 0,
         upload_guarantee: 0,
     })

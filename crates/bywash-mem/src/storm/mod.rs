@@ -64,7 +64,11 @@ struct World {
 }
 
 fn key(object: u64) -> BlockKey {
-    BlockKey { object, block: 0 }
+    BlockKey {
+        store: 0,
+        object,
+        block: 0,
+    }
 }
 
 impl World {

@@ -6,9 +6,25 @@ pub(crate) use loom::cell::UnsafeCell;
 pub(crate) use loom::sync::Arc as Counted;
 pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 pub(super) use loom::sync::{Condvar, Mutex as Lock, MutexGuard};
+pub(crate) use loom::thread::yield_now;
+use std::cell::Cell;
 use std::sync::Arc;
 
 use super::{Step, skipped};
+
+loom::thread_local! {
+    static LANE: Cell<usize> = Cell::new(0);
+}
+
+/// The lane of stripes that this thread of a model pins in; 0 until [`set_lane`].
+pub(crate) fn lane() -> usize {
+    LANE.with(Cell::get)
+}
+
+/// Deals this thread of a model to a lane.
+pub(crate) fn set_lane(lane: usize) {
+    LANE.with(|own| own.set(lane));
+}
 
 pub(crate) fn order(step: Step, strong: Ordering) -> Ordering {
     if skipped(step) {

@@ -5,3 +5,9 @@ pub(super) use shuttle::sync::{Condvar, Mutex as Lock, MutexGuard};
 pub(crate) use std::sync::Arc as Counted;
 
 pub(crate) use shuttle::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+pub(crate) use shuttle::thread::yield_now;
+
+/// The lane of stripes that this thread of a storm pins in.
+pub(crate) fn lane() -> usize {
+    usize::from(shuttle::current::me())
+}

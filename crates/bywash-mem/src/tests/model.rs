@@ -351,6 +351,7 @@ impl World {
             vacant(
                 other,
                 BlockKey {
+                    store: 0,
                     object: u64::MAX,
                     block: 0,
                 },

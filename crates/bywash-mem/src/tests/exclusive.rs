@@ -1,0 +1,146 @@
+//! Adopting and resizing: by the only holder, or not at all.
+
+use std::sync::Arc;
+
+use super::{KIB, MIB, begin, key, load, pool};
+use crate::{Claim, MAX_FRAME, RefusedReason, Share};
+
+#[test]
+fn an_adopted_block_keeps_its_place() {
+    let pool = pool(MIB);
+    let pin = load(&pool, key(1), b"bytes");
+    let (address, handle) = (pin.as_ptr(), pin.handle());
+    let pin = pool.adopt(pin, key(2)).unwrap();
+    assert_eq!((pin.as_ptr(), pin.key()), (address, key(2)), "not copied");
+    assert_eq!(&pool.get(key(2)).unwrap()[..], b"bytes");
+    assert!(pool.get(key(1)).is_none() && pool.try_pin(&handle).is_none());
+    drop(pin);
+    assert_eq!(pool.budget().held(Share::Download), 4096);
+    assert_eq!(
+        (pool.stats().resident_blocks, pool.stats().evictions),
+        (1, 0)
+    );
+}
+
+#[test]
+fn adoption_is_refused_while_others_hold_the_block() {
+    let pool = pool(MIB);
+    let pin = load(&pool, key(1), b"bytes");
+    let other = pool.get(key(1)).unwrap();
+    let refused = pool.adopt(pin, key(2)).unwrap_err();
+    assert_eq!(refused.reason, RefusedReason::Held);
+    assert_eq!(&refused.pin[..], b"bytes");
+    assert!(pool.get(key(2)).is_none());
+    drop(other);
+    let pin = pool.adopt(refused.pin, key(2)).unwrap();
+    drop(load(&pool, key(3), b"x"));
+    let refused = pool.adopt(pin, key(3)).unwrap_err();
+    assert_eq!(refused.reason, RefusedReason::KeyTaken);
+    assert!(refused.to_string().contains("erase that block first"));
+    let loading = begin(&pool, key(4), 1);
+    let refused = pool.adopt(refused.pin, key(4)).unwrap_err();
+    assert_eq!(refused.reason, RefusedReason::KeyTaken);
+    drop(loading);
+    assert_eq!(pool.adopt(refused.pin, key(4)).unwrap().key(), key(4));
+}
+
+#[test]
+fn adoption_is_refused_while_followers_hold_the_frame() {
+    let pool = pool(MIB);
+    let mut loading = begin(&pool, key(1), 3);
+    let mut follower = loading.flight().follow(0);
+    loading.write(b"abc");
+    let slice = follower.next_blocking(3).unwrap().unwrap();
+    let pin = loading.publish().unwrap();
+    let refused = pool.adopt(pin, key(2)).unwrap_err();
+    assert_eq!(refused.reason, RefusedReason::Held);
+    drop((slice, follower));
+    assert_eq!(&pool.adopt(refused.pin, key(2)).unwrap()[..], b"abc");
+}
+
+#[test]
+fn a_pin_in_a_lane_is_as_exclusive() {
+    let pool = pool(MIB);
+    let pin = load(&pool, key(1), b"hot");
+    for _ in 0..4 {
+        pool.stripes().heat(pool.slab(), pin.handle().slot);
+    }
+    let in_lane = pool.get(key(1)).unwrap().into_owned(Arc::clone(&pool));
+    let refused = pool.adopt(in_lane, key(2)).unwrap_err();
+    assert_eq!(refused.reason, RefusedReason::Held);
+    drop(pin);
+    let pin = pool.adopt(refused.pin, key(2)).unwrap();
+    assert_eq!((&pin[..], pool.stats().striped_blocks), (&b"hot"[..], 0));
+    drop(pin);
+    // Its lane is empty again: the next block to get the array can leave.
+    let pin = pool.get(key(2)).unwrap();
+    for _ in 0..4 {
+        pool.stripes().heat(pool.slab(), pin.handle().slot);
+    }
+    drop(pin);
+    assert!(pool.erase(key(2)));
+    assert_eq!(pool.stats().resident_blocks, 0);
+}
+
+#[test]
+fn a_resized_block_keeps_what_fits() {
+    let pool = pool(MIB);
+    let bytes: Vec<u8> = (0..5000u32).map(|i| i as u8 | 1).collect();
+    let pin = load(&pool, key(1), &bytes);
+    let address = pin.as_ptr();
+    let pin = pool.resize(pin, 6000).unwrap();
+    assert_eq!(pin.as_ptr(), address, "in place, in the same class");
+    assert_eq!((&pin[..5000], &pin[5000..]), (&bytes[..], &[0; 1000][..]));
+    let pin = pool.resize(pin, 20 * KIB).unwrap();
+    assert_eq!(&pin[..5000], &bytes[..]);
+    assert!(pin[5000..].iter().all(|byte| *byte == 0));
+    assert_eq!(pool.budget().held(Share::Download), 32 << 10);
+    let pin = pool.resize(pin, 10).unwrap();
+    assert_eq!(pool.budget().held(Share::Download), 4096);
+    assert_eq!(&pool.get(key(1)).unwrap()[..], &bytes[..10]);
+    let refused = pool.resize(pin, MAX_FRAME + 1).unwrap_err();
+    assert_eq!(refused.reason, RefusedReason::TooLarge);
+    let refused = pool.resize(refused.pin, MIB as usize).unwrap_err();
+    assert_eq!(refused.reason, RefusedReason::Memory);
+    assert!(pool.erase(key(1)));
+    let refused = pool.resize(refused.pin, 11).unwrap_err();
+    assert_eq!(refused.reason, RefusedReason::Erased);
+    assert_eq!(&refused.pin[..], &bytes[..10]);
+    drop(refused);
+    assert_eq!(pool.budget().held(Share::Download), 0);
+}
+
+#[test]
+fn who_claims_a_block_while_it_is_resized_gets_the_new_one() {
+    let pool = pool(MIB);
+    drop(load(&pool, key(1), b"a"));
+    let resizes = if cfg!(miri) { 20 } else { 2000 };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for len in 1..=resizes {
+                loop {
+                    let pin = pool.get(key(1)).expect("nobody takes it out");
+                    let pin = pin.into_owned(Arc::clone(&pool));
+                    if pool.resize(pin, len).is_ok() {
+                        break;
+                    }
+                }
+            }
+        });
+        let mut last = 0;
+        while last < resizes {
+            let pin = match pool.claim(key(1)) {
+                Claim::Resident(pin) => pin.into_owned(Arc::clone(&pool)),
+                Claim::Loading(flight) => match flight.join().wait_blocking() {
+                    Ok(pin) => pin,
+                    Err(_) => continue,
+                },
+                Claim::Vacant(_) => panic!("there is always one"),
+            };
+            assert!(pin.len() >= last, "lengths only grow");
+            assert_eq!(pin[0], b'a');
+            last = pin.len();
+        }
+    });
+    assert_eq!(pool.stats().loads, 1, "and it was loaded once");
+}

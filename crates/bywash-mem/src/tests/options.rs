@@ -1,0 +1,163 @@
+//! Keep policies, tags, erasure of many.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::{MIB, begin, key, load, pool, vacant};
+use crate::{
+    BlockKey, BlockOptions, BlockPool, Keep, Load, OwnedPin, Share, Spill, Spilled, Tag, TagStats,
+};
+
+fn publish(pool: &Arc<BlockPool>, key: BlockKey, options: BlockOptions, len: usize) -> OwnedPin {
+    let mut load = begin(pool, key, len);
+    load.set_options(options);
+    load.write(&vec![key.object as u8; len]);
+    load.publish().unwrap()
+}
+
+fn keep(keep: Keep) -> BlockOptions {
+    BlockOptions {
+        keep,
+        ..BlockOptions::default()
+    }
+}
+
+#[test]
+fn a_block_kept_while_pinned_goes_at_its_last_unpin() {
+    let pool = pool(MIB);
+    let first = publish(&pool, key(1), keep(Keep::WhilePinned), 10);
+    let second = pool.get(key(1)).expect("found while pinned");
+    drop(first);
+    assert_eq!(pool.get(key(1)).unwrap()[..], [1; 10]);
+    drop(second);
+    assert!(pool.get(key(1)).is_none());
+    assert_eq!(
+        (pool.stats().resident_blocks, pool.stats().evictions),
+        (0, 1)
+    );
+}
+
+/// Keeps what it is offered, or declines.
+#[derive(Debug, Default)]
+struct Tier {
+    kept: Mutex<Vec<Spilled>>,
+    declines: bool,
+    declined: Mutex<Vec<BlockKey>>,
+}
+
+impl Spill for Tier {
+    fn spill(&self, block: Spilled) -> Result<(), Spilled> {
+        assert!(block.bytes().iter().all(|b| *b == block.key().object as u8));
+        if self.declines {
+            self.declined.lock().push(block.key());
+            return Err(block);
+        }
+        self.kept.lock().push(block);
+        Ok(())
+    }
+}
+
+#[test]
+fn an_evicted_block_is_spilled_with_its_charge() {
+    let pool = pool(MIB);
+    let tier = Arc::new(Tier::default());
+    assert!(pool.set_spill(Arc::clone(&tier) as Arc<dyn Spill>));
+    assert!(!pool.set_spill(Arc::clone(&tier) as Arc<dyn Spill>), "once");
+    drop(publish(&pool, key(1), keep(Keep::Spill), 5000));
+    drop(publish(&pool, key(2), keep(Keep::UntilEvicted), 10));
+    drop(publish(&pool, key(3), keep(Keep::Spill), 10));
+    assert!(pool.erase(key(3)));
+    pool.evict(u64::MAX);
+    assert!(pool.get(key(1)).is_none() && pool.get(key(2)).is_none());
+    let keys: Vec<_> = tier.kept.lock().iter().map(Spilled::key).collect();
+    assert_eq!(
+        keys,
+        [key(1)],
+        "not what is dropped instead, nor what was erased"
+    );
+    assert_eq!(pool.budget().held(Share::Download), 8192, "still charged");
+    // The key can be loaded anew while the old bytes are on their way to the tier.
+    drop(load(&pool, key(1), b"new"));
+    tier.kept.lock().clear();
+    assert_eq!(pool.budget().held(Share::Download), 4096);
+    assert_eq!((pool.stats().spilled, pool.stats().evictions), (1, 3));
+}
+
+#[test]
+fn a_declined_block_is_dropped() {
+    let pool = pool(MIB);
+    let tier = Arc::new(Tier {
+        declines: true,
+        ..Tier::default()
+    });
+    assert!(pool.set_spill(Arc::clone(&tier) as Arc<dyn Spill>));
+    drop(publish(&pool, key(1), keep(Keep::Spill), 10));
+    assert!(pool.evict(1));
+    assert_eq!(tier.declined.lock()[..], [key(1)]);
+    assert_eq!(
+        (pool.budget().held(Share::Download), pool.stats().spilled),
+        (0, 0)
+    );
+}
+
+#[test]
+fn tags_count_what_is_used_and_evicted() {
+    let pool = pool(MIB);
+    let tagged = |number| BlockOptions {
+        tag: Tag::new(number).unwrap(),
+        ..BlockOptions::default()
+    };
+    assert!(Tag::new(16).is_none());
+    for object in 0..4 {
+        drop(publish(&pool, key(object), tagged(1), 5000));
+    }
+    drop(publish(&pool, key(9), tagged(15), 10));
+    let stats = |number| pool.tag_stats(Tag::new(number).unwrap());
+    assert_eq!((stats(1).used_blocks, stats(1).used_bytes), (4, 4 * 8192));
+    pool.erase(key(0));
+    assert_eq!((stats(1).evicted_blocks, stats(1).evicted_bytes), (1, 8192));
+    let pin = pool.get(key(1)).unwrap().into_owned(Arc::clone(&pool));
+    let pin = pool.adopt(pin, key(100)).unwrap();
+    assert_eq!(stats(1).evicted_blocks, 1, "a new name is no eviction");
+    drop(pin);
+    while pool.evict(u64::MAX) {}
+    assert_eq!(
+        stats(1),
+        TagStats {
+            evicted_blocks: 4,
+            evicted_bytes: 4 * 8192,
+            ..TagStats::default()
+        }
+    );
+    assert_eq!(stats(15).evicted_bytes, 4096);
+    assert_eq!(stats(0), TagStats::default());
+}
+
+#[test]
+fn stores_and_objects_are_erased_whole() {
+    let pool = pool(MIB);
+    let at = |store, object, block| BlockKey {
+        store,
+        object,
+        block,
+    };
+    for store in 1..=2 {
+        for object in 1..=2 {
+            for block in 0..3 {
+                drop(load(&pool, at(store, object, block), b"x"));
+            }
+        }
+    }
+    let pin = pool.get(at(1, 1, 0)).unwrap();
+    let loading: Load = vacant(&pool, at(1, 1, 3));
+    assert_eq!(pool.erase_object(1, 1), 4, "three blocks and a load");
+    assert_eq!(pool.erase_object(1, 1), 0);
+    assert!(pool.get(at(1, 1, 0)).is_none());
+    assert_eq!(&pin[..], b"x", "whoever has it pinned keeps it");
+    assert!(pool.get(at(1, 2, 0)).is_some() && pool.get(at(2, 1, 0)).is_some());
+    drop(loading);
+    assert_eq!(pool.erase_store(2), 6);
+    drop(pin);
+    assert_eq!(pool.stats().resident_blocks, 3);
+}
