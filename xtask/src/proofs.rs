@@ -1,5 +1,6 @@
 //! Proofs of the memory core that need more than the gate has: time, or another toolchain.
 
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::ValueEnum;
@@ -52,46 +53,61 @@ pub(crate) fn soak(ops: u64, schedules: u64, seed: Option<u64>) -> Result<(), Fa
     shuttle(Some((schedules, seed))).run()
 }
 
-/// Aliasing, races, leaks: the tests interpreted. Loom and shuttle are not for it.
-pub(crate) fn miri(filter: Option<&str>) -> Result<(), Failure> {
-    // Through rustup: this toolchain's own cargo takes no `+nightly`.
-    let cargo = || Step::new("rustup").args(["run", "nightly", "cargo"]);
-    if !cargo().args(["miri", "--version"]).succeeds() {
-        return Err(Failure::Missing(
-            "Miri is missing: rustup toolchain install nightly --component miri,rust-src"
-                .to_owned(),
-        ));
+/// Cargo of the nightly toolchain, through rustup: this toolchain's own cargo takes no `+nightly`.
+fn nightly() -> Step {
+    Step::new("rustup")
+        .args(["run", "nightly", "cargo"])
+        .unset(["CARGO", "RUSTC", "RUSTDOC", "RUSTUP_TOOLCHAIN"])
+}
+
+fn need(found: bool, what: &str) -> Result<(), Failure> {
+    if found {
+        return Ok(());
     }
-    cargo()
+    Err(Failure::Missing(format!(
+        "{what} is missing: rustup toolchain install nightly --component miri,rust-src"
+    )))
+}
+
+/// Aliasing, races, leaks: the tests interpreted.
+pub(crate) fn miri(filter: Option<&str>) -> Result<(), Failure> {
+    let works = nightly().args(["miri", "--version"]).succeeds();
+    need(works, "Miri")?;
+    nightly()
         .args(["miri", "test", "-p", "bywash-mem", "--lib"])
         .args(["--target-dir", "target/miri"])
         .args(filter)
-        // Deadlines read the clock. Isolation would only refuse that.
+        // Deadlines read the clock; isolation would only refuse that.
         .env("MIRIFLAGS", "-Zmiri-disable-isolation")
-        .unset(["RUSTC", "RUSTDOC", "CARGO", "RUSTUP_TOOLCHAIN"])
         .run()
 }
 
-/// Data races in the real threads of the tests. The sanitizer comes with the toolchain, behind an unstable flag.
+/// Data races among the real threads of the tests. The standard library is built with the sanitizer too: without that, the last
+/// drop of each `Arc` is taken for a race.
 pub(crate) fn tsan(filter: Option<&str>) -> Result<(), Failure> {
-    let here = Step::new("rustc")
-        .args(["--print", "target-libdir", "--target", TSAN_TARGET])
-        .output()?;
-    let runtime = std::path::Path::new(here.trim()).join("librustc-stable_rt.tsan.a");
-    let nightly = runtime.with_file_name("librustc-nightly_rt.tsan.a");
-    if !runtime.exists() && !nightly.exists() {
-        return Err(Failure::Missing(format!(
-            "ThreadSanitizer is missing: this toolchain has no {}; use one for {TSAN_TARGET} from rustup",
-            runtime.display()
-        )));
-    }
-    core_tests(&["test", "--target", TSAN_TARGET], "tsan")
+    let sysroot = Step::new("rustup")
+        .args(["run", "nightly", "rustc", "--print", "sysroot"])
+        .unset(["RUSTUP_TOOLCHAIN"])
+        .output();
+    let sources = sysroot.is_ok_and(|root| {
+        let library = "lib/rustlib/src/rust/library/Cargo.toml";
+        Path::new(root.trim()).join(library).exists()
+    });
+    need(
+        sources,
+        "a nightly toolchain with the standard library's source, for ThreadSanitizer",
+    )?;
+    nightly()
+        .args([
+            "test",
+            "-p",
+            "bywash-mem",
+            "--lib",
+            "--target-dir",
+            "target/tsan",
+        ])
+        .args(["-Zbuild-std", "--target", TSAN_TARGET])
         .args(filter)
-        .env("RUSTC_BOOTSTRAP", "1")
-        // The standard library is not instrumented, which is said to be another ABI.
-        .env(
-            "RUSTFLAGS",
-            "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer",
-        )
+        .env("RUSTFLAGS", "-Zsanitizer=thread")
         .run()
 }
