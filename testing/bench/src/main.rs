@@ -26,6 +26,12 @@ enum Cli {
     Read(read::Args),
     /// The memory core beside its ancestors and rivals, in alternating rounds
     Peers(peers::Args),
+    /// Pins and unpins, for `perf stat` to count (started by `peers pin`)
+    #[command(hide = true)]
+    PinLoop(peers::LoopArgs),
+    /// Fills one cache and says what its blocks take (started by `peers block-memory`)
+    #[command(hide = true)]
+    BlockMemoryChild(peers::ChildArgs),
     /// The origin of `read`: objects made up as they are asked for (started by `read`)
     #[command(hide = true)]
     Origin(origin::Args),
@@ -38,6 +44,8 @@ fn main() -> ExitCode {
     let result = match Cli::parse() {
         Cli::Read(args) => read::run(&args),
         Cli::Peers(args) => peers::run(&args),
+        Cli::PinLoop(args) => peers::run_loop(&args),
+        Cli::BlockMemoryChild(args) => peers::run_child(&args),
         Cli::Origin(args) => origin::run(&args),
         Cli::Worker(args) => worker::run(&args),
     };

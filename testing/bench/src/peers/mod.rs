@@ -4,21 +4,22 @@
 //! which runs each once a round, and makes [`Row`]s of the rounds that come back. What Go does runs in a process of
 //! its own ([`Go`]), which answers one line a case. A new benchmark is a module here, a variant of [`Name`] and a line
 //! in [`run`]; a Go side of it is a file and a line of the table in `testing/bench/peers/main.go`.
-#![allow(
-    dead_code,
-    reason = "the frame is used in full once `pin` and `registry` stand on it"
-)]
 
+mod block_memory;
 mod crew;
 mod go;
+mod pin;
+mod pool;
 mod report;
 mod round;
 mod write_at;
 
 use std::path::PathBuf;
 
+pub(crate) use block_memory::{ChildArgs, run_child};
 use clap::ValueEnum as _;
 pub(crate) use go::Go;
+pub(crate) use pin::{LoopArgs, run_loop};
 pub(crate) use report::{Report, Row};
 pub(crate) use round::{Pace, Side, alternate};
 
@@ -29,6 +30,10 @@ use crate::Failure;
 enum Name {
     /// Buffers that threads fill together, against two Go designs and plain copies
     WriteAt,
+    /// Blocks that threads pin together, against locks, compare-and-swap and caches
+    Pin,
+    /// Memory a resident block takes beside its bytes
+    BlockMemory,
 }
 
 /// Settings of all of them.
@@ -61,9 +66,14 @@ impl Args {
         std::time::Duration::from_millis(if self.quick { 10 } else { 40 })
     }
 
-    /// Whether the case was asked for; if so, says that it begins.
+    /// Whether the case was asked for.
+    pub(crate) fn wants(&self, case: &str) -> bool {
+        self.only.as_ref().is_none_or(|only| case.contains(only))
+    }
+
+    /// As [`Self::wants`]; if so, says that it begins.
     pub(crate) fn begins(&self, case: &str) -> bool {
-        let wanted = self.only.as_ref().is_none_or(|only| case.contains(only));
+        let wanted = self.wants(case);
         if wanted {
             eprintln!("{case}");
         }
@@ -78,6 +88,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         .map_or_else(String::new, |value| value.get_name().to_owned());
     let mut report = Report::default();
     match args.name {
+        Name::BlockMemory => block_memory::run(args, &mut report)?,
+        Name::Pin => pin::run(args, &mut report)?,
         Name::WriteAt => write_at::run(args, &mut report)?,
     }
     let json = args

@@ -6,16 +6,16 @@ use super::Row;
 use crate::Failure;
 use crate::read::load::median;
 
-/// One contestant in a cell. Its turn measures once and answers in the cell's unit, where less is better.
-pub(crate) struct Side<'a> {
+/// One contestant in a cell. Its turn measures once and answers a figure in the cell's unit, where less is better, or several.
+pub(crate) struct Side<'a, F = f64> {
     name: String,
-    turn: Box<dyn FnMut() -> Result<f64, Failure> + 'a>,
+    turn: Box<dyn FnMut() -> Result<F, Failure> + 'a>,
 }
 
-impl<'a> Side<'a> {
+impl<'a, F> Side<'a, F> {
     pub(crate) fn new(
         name: impl Into<String>,
-        turn: impl FnMut() -> Result<f64, Failure> + 'a,
+        turn: impl FnMut() -> Result<F, Failure> + 'a,
     ) -> Self {
         Self {
             name: name.into(),
@@ -25,8 +25,11 @@ impl<'a> Side<'a> {
 }
 
 /// Runs every side once a round. Odd rounds go backwards, so that nobody always comes after the same neighbour.
-pub(crate) fn alternate(rounds: usize, mut sides: Vec<Side<'_>>) -> Result<Rounds, Failure> {
-    let mut values = vec![Vec::with_capacity(rounds); sides.len()];
+pub(crate) fn alternate<F>(
+    rounds: usize,
+    mut sides: Vec<Side<'_, F>>,
+) -> Result<Rounds<F>, Failure> {
+    let mut values: Vec<Vec<F>> = sides.iter().map(|_| Vec::new()).collect();
     for round in 0..rounds {
         for turn in 0..sides.len() {
             let at = if round % 2 == 0 {
@@ -45,8 +48,21 @@ pub(crate) fn alternate(rounds: usize, mut sides: Vec<Side<'_>>) -> Result<Round
 
 /// What the sides of one cell measured, round by round.
 #[derive(Debug)]
-pub(crate) struct Rounds {
-    sides: Vec<(String, Vec<f64>)>,
+pub(crate) struct Rounds<F = f64> {
+    sides: Vec<(String, Vec<F>)>,
+}
+
+impl<F> Rounds<F> {
+    /// One of several figures, in all rounds of all sides.
+    pub(crate) fn map(&self, figure: impl Fn(&F) -> f64) -> Rounds {
+        let sides = self.sides.iter().map(|(name, values)| {
+            let figures = values.iter().map(&figure).collect();
+            (name.clone(), figures)
+        });
+        Rounds {
+            sides: sides.collect(),
+        }
+    }
 }
 
 impl Rounds {
@@ -63,6 +79,7 @@ impl Rounds {
     }
 
     /// The one of `among` with the least median.
+    #[allow(dead_code, reason = "for cells where ours is held against the better of several")]
     pub(crate) fn best<'a>(&self, among: &[&'a str]) -> Option<&'a str> {
         among
             .iter()

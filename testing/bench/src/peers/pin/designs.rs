@@ -1,0 +1,188 @@
+//! What is pinned: our blocks, in hand and by key, two plain adds, and a mutex a block.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bywash_mem::{BlockHandle, BlockKey, BlockPool, Pin};
+use parking_lot::Mutex;
+
+use super::seed::CasIfPinned;
+use super::workload::Cells;
+use crate::Failure;
+use crate::peers::pool::{filled, key};
+
+/// A way to hold a block in place for a moment.
+pub(super) trait Design: Send + Sync + 'static {
+    /// Pins block `at` and lets go of it.
+    fn pair(&self, at: u32, thread: u32);
+
+    /// Pins block `at` for good.
+    fn keep(&self, at: u32);
+}
+
+/// Ours, by handle: no lookup.
+#[derive(Debug)]
+pub(super) struct InHand {
+    pool: Arc<BlockPool>,
+    handles: Vec<BlockHandle>,
+}
+
+impl InHand {
+    /// Blocks of `len` bytes. `fill` gets each one's place among the keys and its bytes.
+    pub(super) fn new(
+        keys: impl ExactSizeIterator<Item = BlockKey> + Clone,
+        len: usize,
+        fill: impl FnMut(u32, &mut [u8]),
+    ) -> Result<Self, Failure> {
+        let pool = filled(keys.clone(), len, fill)?;
+        let handles = keys
+            .map(|key| pool.get(key).map(|pin| pin.handle()))
+            .collect::<Option<Vec<_>>>()
+            .ok_or("a pool with room for twice the blocks has evicted one")?;
+        Ok(Self { pool, handles })
+    }
+
+    #[inline]
+    fn pin(&self, at: u32) -> Option<Pin<'_>> {
+        self.pool.try_pin(&self.handles[at as usize])
+    }
+}
+
+impl Design for InHand {
+    #[inline]
+    fn pair(&self, at: u32, _: u32) {
+        black_box(&self.pin(at));
+    }
+
+    fn keep(&self, at: u32) {
+        std::mem::forget(self.pin(at));
+    }
+}
+
+impl Cells for InHand {
+    #[inline]
+    fn cell(&self, at: u32, offset: usize) -> [u8; 8] {
+        let pin = self.pin(at);
+        cell(pin.as_deref().unwrap_or(&[]), offset)
+    }
+}
+
+/// The 8 bytes at `offset`; zeros if there are none, which a block of the workload never is.
+#[inline]
+fn cell(bytes: &[u8], offset: usize) -> [u8; 8] {
+    let found = bytes.get(offset..).and_then(|rest| rest.first_chunk());
+    found.copied().unwrap_or_default()
+}
+
+/// Ours, by key.
+#[derive(Debug)]
+pub(super) struct ByKey(Arc<BlockPool>);
+
+impl ByKey {
+    pub(super) fn new(blocks: u32) -> Result<Self, Failure> {
+        let keys = (0..blocks).map(|block| key(0, block));
+        Ok(Self(filled(keys, 1, |_, _| ())?))
+    }
+}
+
+impl Design for ByKey {
+    #[inline]
+    fn pair(&self, at: u32, _: u32) {
+        black_box(&self.0.get(key(0, at)));
+    }
+
+    fn keep(&self, at: u32) {
+        std::mem::forget(self.0.get(key(0, at)));
+    }
+}
+
+/// As much as any counted pin must do: an add and a subtract on a line that nobody else wants.
+#[derive(Debug)]
+pub(super) struct TwoAdds(Vec<Line>);
+
+/// Alone on its cache line, as a block's header is.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Line(AtomicU64);
+
+impl TwoAdds {
+    pub(super) fn new(blocks: u32) -> Self {
+        // One hot block becomes one line a thread, with room between the lines for the prefetcher.
+        let lines = blocks.max(1 << 8);
+        Self((0..lines).map(|_| Line::default()).collect())
+    }
+}
+
+impl Design for TwoAdds {
+    #[inline]
+    fn pair(&self, at: u32, thread: u32) {
+        let at = (at + 4 * thread) as usize % self.0.len();
+        // The orderings of a pin and an unpin; on x86 they cost what any others would.
+        self.0[at].0.fetch_add(1, Ordering::Acquire);
+        self.0[at].0.fetch_sub(1, Ordering::Release);
+    }
+
+    fn keep(&self, _: u32) {}
+}
+
+/// A mutex a block, taken twice, as DuckDB has it. Without its eviction queue.
+#[derive(Debug)]
+pub(super) struct Locked(Vec<Arc<LockedBlock>>);
+
+#[derive(Debug)]
+struct LockedBlock {
+    state: Mutex<Readers>,
+    bytes: Box<[u8]>,
+}
+
+#[derive(Debug)]
+struct Readers(u32);
+
+impl Locked {
+    pub(super) fn new(blocks: impl IntoIterator<Item = Box<[u8]>>) -> Self {
+        let block = |bytes| {
+            Arc::new(LockedBlock {
+                state: Mutex::new(Readers(0)),
+                bytes,
+            })
+        };
+        Self(blocks.into_iter().map(block).collect())
+    }
+
+    #[inline]
+    fn with<R>(&self, at: u32, read: impl FnOnce(&[u8]) -> R) -> R {
+        let block = &self.0[at as usize];
+        block.state.lock().0 += 1;
+        let result = read(&block.bytes);
+        block.state.lock().0 -= 1;
+        result
+    }
+}
+
+impl Design for Locked {
+    #[inline]
+    fn pair(&self, at: u32, _: u32) {
+        self.with(at, |bytes| {
+            black_box(bytes);
+        });
+    }
+
+    fn keep(&self, at: u32) {
+        self.0[at as usize].state.lock().0 += 1;
+    }
+}
+
+impl Cells for Locked {
+    #[inline]
+    fn cell(&self, at: u32, offset: usize) -> [u8; 8] {
+        self.with(at, |bytes| cell(bytes, offset))
+    }
+}
+
+impl Cells for CasIfPinned {
+    #[inline]
+    fn cell(&self, at: u32, offset: usize) -> [u8; 8] {
+        self.with(at, |bytes| cell(bytes, offset))
+    }
+}

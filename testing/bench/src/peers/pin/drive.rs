@@ -1,0 +1,331 @@
+//! Threads that pin and unpin: one alone, two that provably overlap, and a crowd.
+
+use std::sync::{Arc, Barrier};
+use std::time::{Duration, Instant};
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::designs::Design;
+use crate::Failure;
+use crate::peers::Pace;
+use crate::peers::crew::Crew;
+
+/// Between two looks at the clock: long beside the look, short beside a time slice.
+const STRETCH: Duration = Duration::from_micros(100);
+/// A stretch that took this long was interrupted by another process.
+const INTERRUPTED: Duration = Duration::from_millis(1);
+/// Fewer proven stretches than this say nothing.
+const MIN_PROVEN: usize = 40;
+/// For want of them a turn is prolonged up to this.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What a turn measured, in nanoseconds a pair of pin and unpin.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Figures {
+    /// CPU time of the threads.
+    pub(super) cpu: f64,
+    /// Of the clock on the wall. One thread: its own. Two: the median of the stretches with proven overlap. A crowd: the
+    /// turn's, by all pairs of all threads.
+    pub(super) wall: f64,
+    /// Two threads: the 90th percentile of those stretches. Else as `wall`.
+    pub(super) wall_p90: f64,
+    /// The part of all stretches that proved overlap. Not two threads: 0.
+    pub(super) proven: f64,
+}
+
+/// Which blocks are pinned.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Picks {
+    state: u64,
+    mask: u64,
+}
+
+impl Picks {
+    pub(super) const BITS: u32 = 31;
+
+    /// Any of `blocks`, a power of two; of one, always the same. Both cost the same to pick.
+    pub(super) fn new(blocks: u32, seed: usize) -> Self {
+        Self {
+            state: seed as u64,
+            mask: u64::from(blocks) - 1,
+        }
+    }
+
+    /// Any number of [`Self::BITS`] bits.
+    pub(super) fn all(seed: usize) -> Self {
+        Self::new(1 << Self::BITS, seed)
+    }
+
+    #[inline]
+    pub(super) fn next(&mut self) -> u32 {
+        // Knuth's MMIX generator; its high bits are the random ones.
+        self.state = self
+            .state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        ((self.state >> 33) & self.mask) as u32
+    }
+}
+
+pub(super) fn cpu_time() -> Duration {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
+
+#[inline]
+pub(super) fn pairs<D: Design>(design: &D, picks: &mut Picks, thread: u32, count: usize) {
+    for _ in 0..count {
+        design.pair(picks.next(), thread);
+    }
+}
+
+/// One thread.
+pub(super) fn alone<D: Design>(
+    design: &D,
+    blocks: u32,
+    pace: &mut Pace,
+) -> Result<Figures, Failure> {
+    let mut picks = Picks::new(blocks, 0);
+    let mut elapsed = (Duration::ZERO, 0);
+    let cpu = pace.ns(|count| {
+        let (begun, cpu) = (Instant::now(), cpu_time());
+        // The first two calls are for one operation: too few for the clock to see.
+        let count = if count == 1 { 1000 } else { count };
+        pairs(design, &mut picks, 0, count);
+        elapsed = (begun.elapsed(), count);
+        Ok(cpu_time() - cpu)
+    })?;
+    let wall = elapsed.0.as_nanos() as f64 / elapsed.1 as f64;
+    Ok(Figures {
+        cpu,
+        wall,
+        wall_p90: wall,
+        proven: 0.0,
+    })
+}
+
+/// More threads than cores.
+pub(super) fn crowd<D: Design>(
+    design: &Arc<D>,
+    blocks: u32,
+    threads: usize,
+    crew: &Crew,
+    pairs_a_thread: usize,
+) -> Result<Figures, Failure> {
+    let barrier = Arc::new(Barrier::new(threads));
+    let begun = Instant::now();
+    let cpu: Duration = crew
+        .run((0..threads).map(|thread| {
+            let (design, barrier) = (Arc::clone(design), Arc::clone(&barrier));
+            move || {
+                let mut picks = Picks::new(blocks, thread);
+                barrier.wait();
+                let cpu = cpu_time();
+                pairs(&*design, &mut picks, thread as u32, pairs_a_thread);
+                cpu_time() - cpu
+            }
+        }))?
+        .into_iter()
+        .sum();
+    let all = (threads * pairs_a_thread) as f64;
+    let wall = begun.elapsed().as_nanos() as f64 / all;
+    Ok(Figures {
+        cpu: cpu.as_nanos() as f64 / all,
+        wall,
+        wall_p90: wall,
+        proven: 0.0,
+    })
+}
+
+/// When a thread was at work between two looks at the clock, since a moment common to both threads.
+type Stretch = (Duration, Duration);
+
+/// What one of two threads did.
+#[derive(Debug)]
+struct Lap {
+    stretches: Vec<Stretch>,
+    cpu: Duration,
+}
+
+/// Two threads, each bound to a core of its own. Counts only stretches during all of which the other thread was at work too;
+/// not a number if other processes leave too few of them.
+pub(super) fn overlapped<D: Design>(
+    design: &Arc<D>,
+    blocks: u32,
+    crew: &Crew,
+    turn: Duration,
+    pairs_a_stretch: usize,
+) -> Result<Figures, Failure> {
+    let cores = two_cores()?;
+    let origin = Instant::now();
+    let mut seen = Seen::default();
+    while seen.proven.len() < MIN_PROVEN && origin.elapsed() < PATIENCE {
+        let barrier = Arc::new(Barrier::new(2));
+        let laps: Result<Vec<Lap>, Failure> = crew
+            .run((0..2).map(|thread| {
+                let (design, barrier) = (Arc::clone(design), Arc::clone(&barrier));
+                let core = cores[thread];
+                move || {
+                    bound_to(core, || {
+                        barrier.wait();
+                        let mut picks = Picks::new(blocks, thread);
+                        lap(origin, turn, || {
+                            pairs(&*design, &mut picks, thread as u32, pairs_a_stretch);
+                        })
+                    })
+                }
+            }))?
+            .into_iter()
+            .collect();
+        seen.add(&laps?);
+    }
+    Ok(seen.figures(pairs_a_stretch))
+}
+
+/// How many pairs fill a stretch, from how long a thread alone takes for one.
+pub(super) fn pairs_a_stretch(ns: f64) -> usize {
+    ((STRETCH.as_nanos() as f64 / ns) as usize).max(1)
+}
+
+fn lap(origin: Instant, turn: Duration, mut stretch: impl FnMut()) -> Lap {
+    let mut stretches = Vec::with_capacity(1 << 14);
+    let cpu = cpu_time();
+    let begun = origin.elapsed();
+    let mut from = begun;
+    while from - begun < turn {
+        stretch();
+        let to = origin.elapsed();
+        stretches.push((from, to));
+        from = to;
+    }
+    Lap {
+        stretches,
+        cpu: cpu_time() - cpu,
+    }
+}
+
+/// The laps of a turn.
+#[derive(Debug, Default)]
+struct Seen {
+    proven: Vec<Duration>,
+    stretches: usize,
+    cpu: Duration,
+}
+
+impl Seen {
+    fn add(&mut self, laps: &[Lap]) {
+        for (mine, theirs) in laps.iter().zip(laps.iter().rev()) {
+            self.proven
+                .extend(proven(&mine.stretches, &theirs.stretches));
+            self.stretches += mine.stretches.len();
+            self.cpu += mine.cpu;
+        }
+    }
+
+    fn figures(mut self, pairs_a_stretch: usize) -> Figures {
+        let enough = self.proven.len() >= MIN_PROVEN;
+        self.proven.sort_unstable();
+        let at = |part: f64| {
+            let index = (self.proven.len() as f64 * part) as usize;
+            match self.proven.get(index).filter(|_| enough) {
+                Some(stretch) => stretch.as_nanos() as f64 / pairs_a_stretch as f64,
+                None => f64::NAN,
+            }
+        };
+        Figures {
+            cpu: self.cpu.as_nanos() as f64 / (self.stretches * pairs_a_stretch) as f64,
+            wall: at(0.5),
+            wall_p90: at(0.9),
+            proven: self.proven.len() as f64 / self.stretches as f64,
+        }
+    }
+}
+
+/// How long each of `mine` took that nothing interrupted and during all of which the other thread was uninterrupted too.
+fn proven(mine: &[Stretch], theirs: &[Stretch]) -> Vec<Duration> {
+    let whole = |stretch: &Stretch| stretch.1 - stretch.0 < INTERRUPTED;
+    let (Some(first), Some(last)) = (theirs.first(), theirs.last()) else {
+        return Vec::new();
+    };
+    let mut begin = 0;
+    let mut found = Vec::new();
+    for stretch in mine.iter().filter(|mine| whole(mine)) {
+        if stretch.0 < first.0 || stretch.1 > last.1 {
+            continue;
+        }
+        // Their stretches follow one another without a gap.
+        while theirs[begin].1 <= stretch.0 {
+            begin += 1;
+        }
+        let beside = theirs[begin..]
+            .iter()
+            .take_while(|theirs| theirs.0 < stretch.1);
+        if beside.into_iter().all(whole) {
+            found.push(stretch.1 - stretch.0);
+        }
+    }
+    found
+}
+
+fn two_cores() -> Result<[usize; 2], Failure> {
+    let allowed = sched_getaffinity(None)?;
+    let mut cores = (0..CpuSet::MAX_CPU).filter(|&core| allowed.is_set(core));
+    match (cores.next(), cores.next()) {
+        (Some(one), Some(other)) => Ok([one, other]),
+        _ => Err("two threads cannot overlap on one core; allow the benchmark two".into()),
+    }
+}
+
+/// Runs `work` on one core, then lets the thread go where it could before.
+fn bound_to<T>(core: usize, work: impl FnOnce() -> T) -> Result<T, Failure> {
+    let before = sched_getaffinity(None)?;
+    let mut only = CpuSet::new();
+    only.set(core);
+    sched_setaffinity(None, &only)?;
+    let result = work();
+    sched_setaffinity(None, &before)?;
+    Ok(result)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    fn stretches(ends_us: &[u64]) -> Vec<Stretch> {
+        let at = Duration::from_micros;
+        ends_us.windows(2).map(|w| (at(w[0]), at(w[1]))).collect()
+    }
+
+    #[test]
+    fn only_stretches_beside_uninterrupted_ones_prove_overlap() {
+        let mine = stretches(&[0, 100, 200, 300, 400, 500]);
+        // Begins late, is interrupted from 250 to 2250.
+        let theirs = stretches(&[50, 150, 250, 2250]);
+        let found = proven(&mine, &theirs);
+        assert_eq!(
+            found,
+            [Duration::from_micros(100)],
+            "only 100 to 200 had company throughout"
+        );
+        assert!(proven(&mine, &[]).is_empty());
+    }
+
+    #[test]
+    fn an_interrupted_stretch_proves_nothing() {
+        let mine = stretches(&[0, 2000]);
+        let theirs = stretches(&[0, 500, 1000, 1500, 2000, 2500]);
+        assert!(proven(&mine, &theirs).is_empty());
+    }
+
+    #[test]
+    fn picks_reach_every_block() {
+        let mut picks = Picks::new(64, 1);
+        let seen: std::collections::HashSet<u32> = (0..10_000).map(|_| picks.next()).collect();
+        assert_eq!(seen.len(), 64);
+        let mut one = Picks::new(1, 1);
+        assert!((0..100).all(|_| one.next() == 0));
+    }
+}
