@@ -275,6 +275,7 @@ impl Memory {
         &self.config
     }
 
+    #[inline]
     pub(crate) fn turnstile(&self) -> &Turnstile {
         &self.turnstile
     }

@@ -38,6 +38,7 @@ impl<'a> Pin<'a> {
     }
 
     /// The block's key.
+    #[inline]
     #[must_use]
     pub fn key(&self) -> BlockKey {
         // SAFETY: this is a pin.
@@ -96,7 +97,7 @@ impl std::fmt::Debug for Pin<'_> {
 }
 
 impl Drop for Pin<'_> {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
         self.pool.unpin(self.header, self.slot, self.hold);
     }

@@ -15,7 +15,7 @@ use crate::registry::Registry;
 use crate::slab::{Contents, Header, Slab};
 use crate::stripes::{Hold, Owning, Stripes};
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, Step, skipped, yield_now};
-use crate::word::{Pinned, Word};
+use crate::word::{Pinned, Tried, Word};
 
 /// Names a block. What it holds never changes: another version of an object is another `object`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -192,36 +192,46 @@ impl BlockPool {
 
     /// The block in hand, if it is still the one the handle was made of: one atomic add, no lookup. Never waits, never loads.
     /// Counts as a use.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn try_pin(&self, at: &BlockHandle) -> Option<Pin<'_>> {
         self.pin(at.slot, at.key)
     }
 
     /// Pins the block in `slot` if that is still `key`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn pin(&self, slot: u32, key: BlockKey) -> Option<Pin<'_>> {
         let pin = self.pin_slot(slot)?;
         (pin.key() == key || skipped(Step::Key)).then_some(pin)
     }
 
     /// Pins whatever block is in `slot`.
-    #[inline]
+    #[inline(always)]
     fn pin_slot(&self, slot: u32) -> Option<Pin<'_>> {
         let header = self.slab.header(slot);
-        let hold = match header.word.try_pin() {
-            Pinned::Yes => Hold::WORD,
-            Pinned::No => return None,
-            Pinned::Collided => {
-                self.stripes.heat(&self.slab, slot);
-                Hold::WORD
-            }
-            Pinned::Striped(array) => match self.stripes.pin(&header.word, array) {
-                Ok(hold) => hold,
-                Err(hold) => self.pin_late(header, hold)?,
-            },
+        let hold = match header.word.try_pin_plainly() {
+            Ok(()) => Hold::WORD,
+            Err(tried) => self.pin_otherwise(slot, tried)?,
         };
         Some(Pin::adopt(self, header, slot, hold))
+    }
+
+    /// The long way of `pin_slot`, apart so that the short one is inlined.
+    #[inline(never)]
+    fn pin_otherwise(&self, slot: u32, tried: Tried) -> Option<Hold> {
+        let header = self.slab.header(slot);
+        match header.word.try_pin(tried) {
+            Pinned::Yes => Some(Hold::WORD),
+            Pinned::No => None,
+            Pinned::Collided => {
+                self.stripes.heat(&self.slab, slot);
+                Some(Hold::WORD)
+            }
+            Pinned::Striped(array) => match self.stripes.pin(&header.word, array) {
+                Ok(hold) => Some(hold),
+                Err(hold) => self.pin_late(header, hold),
+            },
+        }
     }
 
     /// Takes back a pin in a lane that does not count, and pins in the word.
@@ -316,22 +326,33 @@ impl BlockPool {
     }
 
     /// Gives a pin back, and does what the last one owes: evict a block that leaves, or wake whoever waits for memory.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn unpin(&self, header: &Header, slot: u32, hold: Hold) {
-        if hold.in_word() {
-            let before = header.word.unpin();
-            if before.pins() == 1 {
-                if before.leaves() {
-                    self.evict_leaving(slot);
-                }
-                self.memory().turnstile().wake();
-            }
-        } else if self.stripes.unpin(hold) {
+        if !hold.in_word() {
+            return self.unpin_striped(header, slot, hold);
+        }
+        let before = header.word.unpin();
+        if before.last_of_a_keeper() {
+            self.memory().turnstile().wake();
+        } else if before.pins() == 1 {
+            self.unpin_leaving(slot);
+        }
+    }
+
+    #[inline(never)]
+    fn unpin_striped(&self, header: &Header, slot: u32, hold: Hold) {
+        if self.stripes.unpin(hold) {
             if header.word.look().leaves() {
                 self.evict_leaving(slot);
             }
             self.memory().turnstile().wake();
         }
+    }
+
+    #[cold]
+    fn unpin_leaving(&self, slot: u32) {
+        self.evict_leaving(slot);
+        self.memory().turnstile().wake();
     }
 
     /// Gives back a pin in a lane that was nobody's for certain, or whose block is gone: whoever has the array now may have

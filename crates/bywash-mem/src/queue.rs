@@ -27,6 +27,7 @@ impl Turnstile {
     }
 
     /// Takers in line.
+    #[inline]
     pub(crate) fn waiting(&self) -> u64 {
         // SeqCst: the load after `StateWord::unpin`'s store; the other half is `Ticket::enter`, then `StateWord::look`.
         self.waiters.load(order(Step::Wake, Ordering::SeqCst))

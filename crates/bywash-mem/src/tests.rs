@@ -216,9 +216,12 @@ fn a_pool_gives_back_everything_when_dropped() {
 
 #[test]
 fn an_event_of_the_word() {
-    use crate::word::{MAX_FREQ, Pinned, StateWord};
+    use crate::word::{MAX_FREQ, Pinned, StateWord, Tried};
     let word = StateWord::new();
-    assert_eq!((word.try_pin(), word.try_pin()), (Pinned::No, Pinned::No));
+    assert_eq!(
+        (word.try_pin(Tried::Not), word.try_pin(Tried::Not)),
+        (Pinned::No, Pinned::No)
+    );
     assert_eq!(word.look().pins(), 2, "failed pins stay");
     word.publish(1, false);
     assert_eq!(
@@ -228,7 +231,7 @@ fn an_event_of_the_word() {
     );
     assert!(!word.try_own(word.look(), 0), "pinned, though never used");
     for _ in 0..10 {
-        assert_eq!(word.try_pin(), Pinned::Yes);
+        assert_eq!(word.try_pin(Tried::Not), Pinned::Yes);
         word.unpin();
     }
     assert_eq!(word.look().freq(), MAX_FREQ);
@@ -239,7 +242,10 @@ fn an_event_of_the_word() {
     }
     let probed = word.try_probe(word.look()).unwrap();
     assert_eq!(
-        (word.try_probe(word.look()).is_none(), word.try_pin()),
+        (
+            word.try_probe(word.look()).is_none(),
+            word.try_pin(Tried::Not)
+        ),
         (true, Pinned::Yes),
         "one probe at a time, and pins count meanwhile"
     );
@@ -248,12 +254,12 @@ fn an_event_of_the_word() {
     assert!(!word.try_own(word.look(), 0), "pinned");
     word.unpin();
     assert!(word.try_own(word.look(), 0));
-    assert_eq!(word.try_pin(), Pinned::No);
+    assert_eq!(word.try_pin(Tried::Not), Pinned::No);
     word.vacate();
     assert_eq!((word.look().pins(), word.look().generation()), (0, 1));
     // Failed pins never reach the next field.
     for _ in 0..if cfg!(miri) { 100 } else { 5 << 22 } {
-        assert_eq!(word.try_pin(), Pinned::No);
+        assert_eq!(word.try_pin(Tried::Not), Pinned::No);
     }
     assert!(word.look().pins() <= 1 << 22);
     assert_eq!(

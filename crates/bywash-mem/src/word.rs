@@ -44,6 +44,10 @@ const MAX_HEAT: u64 = 3;
 /// Failed pins past which a failing pin clears them; only a tight loop of lookups during one long eviction gets here.
 const STALE_PINS: u64 = 1 << 22;
 
+/// What a pin of a block in steady use finds in these bits: resident, no stripes, its uses counted, far from too many pins.
+const PLAIN_MASK: u64 = PHASE_MASK | STRIPES_MASK | FREQ_MASK | MAX_PINS;
+const PLAIN: u64 = RESIDENT | FREQ_MASK;
+
 /// A value of the word, as it was at one moment.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Word(u64);
@@ -66,6 +70,12 @@ impl Word {
     #[inline]
     pub(crate) fn leaves(self) -> bool {
         self.0 & LEAVES != 0
+    }
+
+    /// Whether there is one pin, and nothing else to do when it is given back than to look for waiters.
+    #[inline]
+    pub(crate) fn last_of_a_keeper(self) -> bool {
+        self.0 & (PINS_MASK | LEAVES) == PIN
     }
 
     /// Whether pins count.
@@ -133,6 +143,15 @@ pub(crate) enum Pinned {
     No,
 }
 
+/// What the short way of a pin did before it gave up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tried {
+    /// Nothing.
+    Not,
+    /// It added a pin to this word, which is not the one it had seen a moment before.
+    Added(Word),
+}
+
 /// The word itself. Readers add and subtract pins and note collisions, the policy ages and evicts, the slot's owner publishes
 /// and vacates, whoever probes stripes sets and clears the probe.
 #[derive(Debug)]
@@ -146,24 +165,63 @@ impl StateWord {
         Self(AtomicU64::new(EMPTY))
     }
 
+    /// The short way of [`Self::try_pin`], for a block in steady use that nobody else is just pinning. Whoever is told otherwise
+    /// goes the long way with what the answer says.
+    #[inline(always)]
+    pub(crate) fn try_pin_plainly(&self) -> Result<(), Tried> {
+        // Relaxed: a guess. What counts is read by the add.
+        let before = Word(self.0.load(Ordering::Relaxed));
+        if before.0 & PLAIN_MASK != PLAIN {
+            return Err(Tried::Not);
+        }
+        // Acquire: as `pin_here`.
+        let old = Word(self.0.fetch_add(PIN, Ordering::Acquire));
+        if old.0 == before.0 {
+            Ok(())
+        } else {
+            Err(Tried::Added(old))
+        }
+    }
+
     /// Pins the block if it is resident and has no stripes; then the slot's contents stay put until [`Self::unpin`].
-    #[inline]
-    pub(crate) fn try_pin(&self) -> Pinned {
+    pub(crate) fn try_pin(&self, tried: Tried) -> Pinned {
+        if let Tried::Added(old) = tried {
+            return self.pinned(old, false);
+        }
         // Relaxed: a guess at where to pin, and what the word was a moment ago. What counts is read by the add or by `Stripes::pin`.
         let before = Word(self.0.load(Ordering::Relaxed));
         let stripes = before.open_stripes();
         if stripes != 0 {
             return Pinned::Striped(stripes);
         }
-        let Some(old) = self.pin_here() else {
+        // Acquire: as `pin_here`.
+        let old = Word(self.0.fetch_add(PIN, Ordering::Acquire));
+        self.pinned(old, old.0 == before.0)
+    }
+
+    /// What an add came to that found `old`.
+    fn pinned(&self, old: Word, undisturbed: bool) -> Pinned {
+        if !self.counts(old) {
             return Pinned::No;
-        };
+        }
         self.count_use(Word(old.0 + PIN));
-        if old.0 == before.0 {
+        if undisturbed {
             Pinned::Yes
         } else {
             Pinned::Collided
         }
+    }
+
+    /// Whether an add that found `old` is a pin.
+    fn counts(&self, old: Word) -> bool {
+        if !old.resident() {
+            self.scrub(old);
+            return false;
+        }
+        if old.pins() >= MAX_PINS {
+            std::process::abort();
+        }
+        true
     }
 
     /// Pins in the word itself, stripes or not, without counting a use. Answers the word before; `None` if the block is not here.
@@ -171,14 +229,7 @@ impl StateWord {
     pub(crate) fn pin_here(&self) -> Option<Word> {
         // Acquire: sees what `publish` released, itself or through the pins and unpins since (a release sequence).
         let old = Word(self.0.fetch_add(PIN, Ordering::Acquire));
-        if !old.resident() {
-            self.scrub(old);
-            return None;
-        }
-        if old.pins() >= MAX_PINS {
-            std::process::abort();
-        }
-        Some(old)
+        self.counts(old).then_some(old)
     }
 
     /// Counts a use of a pinned block whose word was just seen as `now`.

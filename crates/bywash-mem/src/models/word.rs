@@ -8,7 +8,7 @@ use super::{ALL, DOWN, KEY, MANY, PAGE, control, explore, frame, gone, key, load
 use crate::budget::Memory;
 use crate::slab::{Body, Contents, Slab};
 use crate::sync::Step;
-use crate::word::Pinned;
+use crate::word::{Pinned, Tried};
 use crate::{BlockOptions, Claim, PoolConfig};
 
 fn readers_against_evictor() {
@@ -42,7 +42,7 @@ fn readers_against_evictor() {
             let slab = Arc::clone(&slab);
             thread::spawn(move || {
                 let header = slab.header(0);
-                if header.word.try_pin() != Pinned::No {
+                if header.word.try_pin(Tried::Not) != Pinned::No {
                     // SAFETY: pinned.
                     let key = unsafe { header.key() };
                     // SAFETY: pinned.
