@@ -7,6 +7,7 @@
 //! - [`Frame`]: uniquely owned memory of a power-of-two class together with its charge.
 //! - [`BlockPool`]: blocks by [`BlockKey`]. A reader of a resident block pays one atomic add and one subtract.
 //! - [`Flight`]: one load of one block, however many wait for it or read along.
+//! - [`Names`]: get or create by name; a known name costs a hash and a probe.
 #![allow(
     unsafe_code,
     reason = "the one crate that owns raw memory; each block says why it is sound"
@@ -21,6 +22,7 @@ mod flight;
 mod follow;
 mod frame;
 mod load;
+mod names;
 mod options;
 mod pin;
 mod pool;
@@ -29,6 +31,7 @@ mod registry;
 mod slab;
 mod stripes;
 mod sync;
+mod table;
 mod take;
 mod word;
 
@@ -47,7 +50,10 @@ pub use flight::{Flight, Waiter};
 pub use follow::{Followed, Follower};
 pub use frame::Frame;
 pub use load::Load;
+pub use names::Names;
 pub use options::{BlockOptions, Keep, Priority, Spill, Spilled, Tag, TagStats};
 pub use pin::{OwnedPin, Pin};
 pub use pool::{BlockHandle, BlockKey, BlockPool, Claim, PoolStats};
+#[doc(hidden)]
+pub use registry::Registry;
 pub use take::FrameWait;

@@ -176,18 +176,9 @@ impl BlockPool {
     #[inline]
     #[must_use]
     pub fn get(&self, key: BlockKey) -> Option<Pin<'_>> {
-        let mut slot = self.registry.get(&key)?;
-        loop {
-            if let Some(pin) = self.pin(slot, key) {
-                return Some(pin);
-            }
-            // On its way out, or gone and the slot reused. Unless it is back in another slot meanwhile, it is a miss.
-            let again = self.registry.get(&key)?;
-            if again == slot {
-                return None;
-            }
-            slot = again;
-        }
+        // A slot may be another's by now, or on its way out: the next one, if any, is asked then.
+        self.registry
+            .find(self.registry.hash(key), |slot| self.pin(slot, key))
     }
 
     /// The block in hand, if it is still the one the handle was made of: one atomic add, no lookup. Never waits, never loads.
@@ -279,7 +270,7 @@ impl BlockPool {
         let pin = self.get(key);
         if let Some(pin) = &pin {
             pin.mark_leaving();
-            self.registry.remove(&key, pin.slot());
+            self.registry.remove(self.registry.hash(key), pin.slot());
         }
         let found = flight.is_some() || pin.is_some();
         drop(flights);
@@ -319,7 +310,7 @@ impl BlockPool {
             let pin = Pin::adopt(self, header, slot, Hold::WORD);
             if matches(pin.key()) {
                 pin.mark_leaving();
-                erased += u64::from(self.registry.remove(&pin.key(), slot));
+                erased += u64::from(self.registry.remove(self.registry.hash(pin.key()), slot));
             }
         }
         erased
@@ -461,7 +452,7 @@ impl BlockPool {
     /// Leaves a slot whose contents were taken.
     pub(crate) fn retire(&self, slot: u32, contents: &Contents) {
         // The name goes before the slot can be used again, so that it never leads to another block under the same key.
-        self.registry.remove(&contents.key, slot);
+        self.registry.remove(self.registry.hash(contents.key), slot);
         self.slab.header(slot).word.vacate();
         self.slab.put_back(slot);
         let bytes = contents.charge();
@@ -473,7 +464,8 @@ impl BlockPool {
 
     /// Whether a key leads to this slot.
     pub(crate) fn leads_to(&self, key: BlockKey, slot: u32) -> bool {
-        self.registry.get(&key) == Some(slot)
+        let is_it = |found| (found == slot).then_some(());
+        self.registry.find(self.registry.hash(key), is_it).is_some()
     }
 
     /// Makes a finished load's block resident, with `pins` handed off. Called with the flight closed, under the table's lock.
@@ -491,7 +483,7 @@ impl BlockPool {
         unsafe { header.fill(contents) };
         header.word.publish(pins, leaves);
         if !erased {
-            self.registry.insert(key, slot);
+            self.registry.insert(self.registry.hash(key), slot);
         }
         slot
     }

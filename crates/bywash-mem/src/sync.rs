@@ -24,6 +24,7 @@ pub(crate) use stand_in::*;
 #[cfg(not(any(loom, shuttle)))]
 mod real {
     pub(crate) use event_listener::{Event, EventListener, Listener};
+    pub(crate) use foldhash::fast::RandomState as Hashing;
     pub(crate) use parking_lot::Mutex;
     /// A counted pointer whose last drop loom sees as the synchronisation it is.
     pub(crate) use std::sync::Arc as Counted;
@@ -88,4 +89,12 @@ pub(crate) enum Step {
     Charge,
     /// The store-load pair of `unpin` and a taker's `Ticket`.
     Wake,
+    /// The release of an entry, `Table::enter`.
+    Enter,
+    /// The release of a larger table, `Tables::with_room`.
+    Grow,
+    /// A miss is believed only if no entry moved, `Registry::find_again`.
+    Moves,
+    /// Only the entry of one slot is removed, `Registry::remove`.
+    Leave,
 }

@@ -7,6 +7,8 @@
 mod flight;
 mod follow;
 mod ledger;
+mod names;
+mod registry;
 mod stripes;
 mod wake;
 mod word;

@@ -8,6 +8,9 @@ use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
+/// Seeded alike in every run, which the tools repeat.
+pub(crate) use foldhash::fast::FixedState as Hashing;
+
 use super::{Condvar, Lock, MutexGuard, Step};
 
 thread_local! {

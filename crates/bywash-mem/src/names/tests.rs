@@ -1,0 +1,183 @@
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::collections::{HashMap, HashSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use proptest::prelude::*;
+
+use super::Names;
+
+const MIRI: bool = cfg!(miri);
+
+#[test]
+fn a_name_is_entered_once() {
+    let names = Names::new();
+    assert!(names.is_empty());
+    assert_eq!(names.get("a"), None);
+    assert_eq!(*names.get_or_insert_with("a", || 1), 1);
+    assert_eq!(
+        *names.get_or_insert_with("a", || unreachable!("it is there")),
+        1
+    );
+    assert_eq!(names.get("a"), Some(&1));
+    assert_eq!(names.get("A"), None);
+    assert_eq!(names.len(), 1);
+}
+
+#[test]
+fn any_text_is_a_name() {
+    let long = |len: usize| "é".repeat(len / 2);
+    let texts = [
+        String::new(),
+        "\0".into(),
+        "\0\0".into(),
+        " ".into(),
+        "cpu.総和{host=\"a\"}".into(),
+        long(64 << 10),
+        long((64 << 10) + 2),
+        long(if MIRI { 70 << 10 } else { 1 << 20 }),
+    ];
+    let names = Names::new();
+    for (at, text) in texts.iter().enumerate() {
+        assert_eq!(names.get(text), None);
+        names.get_or_insert_with(text, || at);
+    }
+    for (at, text) in texts.iter().enumerate() {
+        assert_eq!(names.get(text), Some(&at));
+        assert_eq!(names.by_id(at as u32), Some((text.as_str(), &at)));
+    }
+    assert_eq!(names.by_id(texts.len() as u32), None);
+    assert_eq!(names.by_id(u32::MAX), None);
+}
+
+#[test]
+fn a_panic_while_making_a_value_leaves_nothing() {
+    let names = Names::new();
+    names.get_or_insert_with("a", || 0);
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        names.get_or_insert_numbered("b", |id| panic!("no value for {id}"));
+    }));
+    assert!(panicked.is_err());
+    assert_eq!((names.get("b"), names.len()), (None, 1));
+    assert_eq!(*names.get_or_insert_numbered("b", |id| id), 1);
+    assert_eq!(names.iter().collect::<Vec<_>>(), [("a", &0), ("b", &1)]);
+}
+
+#[test]
+fn values_are_dropped_with_the_table() {
+    struct Counted<'a>(&'a AtomicUsize);
+    impl Drop for Counted<'_> {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let dropped = AtomicUsize::new(0);
+    let names = Names::new();
+    let count = if MIRI { 100 } else { 1000 };
+    for n in 0..count {
+        for _ in 0..2 {
+            names.get_or_insert_with(&n.to_string(), || Counted(&dropped));
+        }
+    }
+    assert_eq!(dropped.load(Ordering::Relaxed), 0);
+    drop(names);
+    assert_eq!(dropped.load(Ordering::Relaxed), count);
+}
+
+#[test]
+fn what_is_entered_meanwhile_is_listed_too() {
+    let names = Names::new();
+    for n in 0..3 {
+        names.get_or_insert_with(&n.to_string(), || n);
+    }
+    let mut listed = Vec::new();
+    for (name, &n) in names.iter() {
+        assert_eq!(name, n.to_string());
+        if n < 200 {
+            names.get_or_insert_with(&(n + 3).to_string(), || n + 3);
+        }
+        listed.push(n);
+    }
+    assert_eq!(listed, (0..203).collect::<Vec<_>>());
+    assert_eq!(names.len(), 203);
+    assert!(format!("{names:?}").starts_with("{\"0\": 0, "));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: if MIRI { 4 } else { 200 },
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn it_holds_what_a_plain_map_holds(
+        texts in prop::collection::vec("[a-c]{0,3}|.{0,40}", 0..if MIRI { 30 } else { 300 })
+    ) {
+        let names = Names::new();
+        let mut plain: HashMap<&str, u32> = HashMap::new();
+        let mut order = Vec::new();
+        for text in &texts {
+            prop_assert_eq!(names.get(text), plain.get(text.as_str()));
+            let next = plain.len() as u32;
+            let id = *plain.entry(text).or_insert_with(|| {
+                order.push(text.as_str());
+                next
+            });
+            prop_assert_eq!(*names.get_or_insert_numbered(text, |id| id), id);
+            prop_assert_eq!(names.len(), plain.len());
+        }
+        let listed: Vec<_> = names.iter().map(|(name, _)| name).collect();
+        prop_assert_eq!(listed, order);
+    }
+}
+
+/// Catena's hardest: 64 threads get or create the same names, and names of their own, while others list.
+#[test]
+fn sixty_four_threads_get_one_object_a_name() {
+    const THREADS: usize = if MIRI { 4 } else { 64 };
+    let (shared, own) = if MIRI { (20, 10) } else { (500, 200) };
+    let names = Names::new();
+    let made = AtomicUsize::new(0);
+    let start = Barrier::new(THREADS);
+    let work = |thread: usize| {
+        start.wait();
+        let mut seen = Vec::new();
+        for n in 0..shared.max(own) {
+            // Each begins elsewhere, so that all are somebody's first.
+            let common = (n + thread * 7) % shared;
+            let mine = format!("thread {thread} name {}", n % own);
+            for name in [format!("shared {common}"), mine] {
+                let value = names.get_or_insert_numbered(&name, |id| {
+                    made.fetch_add(1, Ordering::Relaxed);
+                    (id, name.clone())
+                });
+                assert_eq!(value.1, name);
+                seen.push(std::ptr::from_ref(value) as usize);
+            }
+            if n % 100 == 0 {
+                let listed: Vec<_> = names.iter().collect();
+                assert!(listed.len() <= names.len());
+                for (id, (name, value)) in listed.into_iter().enumerate() {
+                    assert_eq!((value.0 as usize, value.1.as_str()), (id, name));
+                }
+            }
+        }
+        seen.into_iter().collect::<HashSet<_>>()
+    };
+    let seen = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS)
+            .map(|thread| scope.spawn(move || work(thread)))
+            .collect();
+        let each = threads.into_iter().map(|thread| thread.join().unwrap());
+        each.collect::<Vec<_>>()
+    });
+    let count = shared + THREADS * own;
+    assert_eq!(made.load(Ordering::Relaxed), count, "one object each");
+    assert_eq!(names.len(), count);
+    let all: HashSet<usize> = seen.iter().flatten().copied().collect();
+    assert_eq!(all.len(), count, "and everyone saw that one");
+    assert!(seen.iter().all(|seen| seen.len() == shared + own));
+}

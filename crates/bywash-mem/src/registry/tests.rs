@@ -1,0 +1,211 @@
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use proptest::prelude::*;
+
+use super::Registry;
+
+const MIRI: bool = cfg!(miri);
+
+/// All slots under a hash. `find` may ask about one twice.
+fn slots(registry: &Registry, hash: u64) -> BTreeSet<u32> {
+    let mut all = BTreeSet::new();
+    registry.find(hash, |slot| {
+        all.insert(slot);
+        None::<()>
+    });
+    all
+}
+
+/// A hash with these top bits: entries of one `place` of 64 and different `rest` collide in the table, not in their tags.
+fn hash(place: u64, rest: u64) -> u64 {
+    place << 58 | rest << 32
+}
+
+#[test]
+fn a_slot_is_found_under_its_hash_alone() {
+    let registry = Registry::new();
+    registry.insert(hash(1, 1), 7);
+    registry.insert(hash(1, 2), 8);
+    assert_eq!(registry.find(hash(1, 1), Some), Some(7));
+    assert_eq!(registry.find(hash(1, 2), Some), Some(8));
+    assert_eq!(registry.find(hash(1, 3), Some), None);
+    assert_eq!(registry.find(hash(2, 1), Some), None);
+    assert_eq!(registry.len(), 2);
+}
+
+#[test]
+fn a_refused_slot_gives_way_to_the_next() {
+    let registry = Registry::new();
+    registry.insert(hash(1, 1), 7);
+    registry.insert(hash(1, 1), 8);
+    let newer = |slot| (slot == 8).then_some(slot);
+    assert_eq!(registry.find(hash(1, 1), newer), Some(8));
+    assert!(registry.remove(hash(1, 1), 7));
+    assert!(!registry.remove(hash(1, 1), 7));
+    assert_eq!(slots(&registry, hash(1, 1)), BTreeSet::from([8]));
+    assert_eq!(registry.len(), 1);
+}
+
+#[test]
+fn entries_behind_a_removed_one_move_back_around_the_end() {
+    let registry = Registry::new();
+    // Places 63, 63, 63 and then 0: the chain runs over the end of the table.
+    for (slot, place) in [63, 63, 63, 0, 1].into_iter().enumerate() {
+        registry.insert(hash(place, slot as u64), slot as u32);
+    }
+    registry.remove(hash(63, 0), 0);
+    for (slot, place) in [(1, 63), (2, 63), (3, 0), (4, 1)] {
+        assert_eq!(registry.find(hash(place, slot), Some), Some(slot as u32));
+    }
+    let before = registry.writing.moves.load(Ordering::Relaxed);
+    // The last of a chain: nothing moves.
+    registry.remove(hash(1, 4), 4);
+    assert_eq!(registry.writing.moves.load(Ordering::Relaxed), before);
+    assert!(before.is_multiple_of(2) && before > 0);
+}
+
+#[test]
+fn an_entry_costs_34_bytes_at_most() {
+    let counts: &[usize] = if MIRI {
+        &[1000]
+    } else {
+        &[10_000, 1_000_000, 4_000_000]
+    };
+    let registry = Registry::new();
+    let mut entered = 0;
+    for &count in counts {
+        for key in entered..count as u64 {
+            registry.insert(registry.hash(key), key as u32);
+        }
+        entered = count as u64;
+        let each = registry.bytes() as f64 / count as f64;
+        assert!(each <= 34.0, "{count} entries of {each} bytes");
+    }
+}
+
+/// Keys as callers number them, consecutive: the hash must spread them as chance would.
+#[test]
+fn a_lookup_reads_as_few_cells_as_chance_would_have_it() {
+    let registry = Registry::new();
+    // As full as a table of its size gets.
+    let count = if MIRI { 48 } else { 3 << 14 };
+    for key in 0..count {
+        registry.insert(registry.hash((3_u32, key, 0_u32)), key as u32);
+    }
+    let table = registry.tables.newest();
+    assert_eq!(count as usize * 4, table.capacity() * 3, "just not grown");
+    let read: usize = (0..count)
+        .map(|key| table.distance(registry.hash((3_u32, key, 0_u32)), key as u32))
+        .sum();
+    let mean = read as f64 / count as f64;
+    // 2.5 expected.
+    assert!(MIRI || mean < 2.8, "{mean} cells a hit");
+}
+
+#[derive(Debug, Clone)]
+enum Op {
+    Insert { place: u64, rest: u64 },
+    Remove(prop::sample::Index),
+    RemoveAbsent { place: u64, rest: u64 },
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    // Few places, at both ends: long chains, over the end of the table too.
+    let place = || prop_oneof![Just(0_u64), Just(1), Just(62), Just(63), 0..64_u64];
+    let op = prop_oneof![
+        3 => (place(), 0..4_u64).prop_map(|(place, rest)| Op::Insert { place, rest }),
+        2 => any::<prop::sample::Index>().prop_map(Op::Remove),
+        1 => (place(), 0..4_u64).prop_map(|(place, rest)| Op::RemoveAbsent { place, rest }),
+    ];
+    prop::collection::vec(op, 0..if MIRI { 40 } else { 300 })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: if MIRI { 4 } else { 300 },
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn it_holds_what_a_plain_set_holds(ops in ops()) {
+        let registry = Registry::new();
+        let mut plain: Vec<(u64, u32)> = Vec::new();
+        for (at, op) in ops.into_iter().enumerate() {
+            match op {
+                Op::Insert { place, rest } => {
+                    registry.insert(hash(place, rest), at as u32);
+                    plain.push((hash(place, rest), at as u32));
+                }
+                Op::Remove(_) if plain.is_empty() => {}
+                Op::Remove(which) => {
+                    let (hash, slot) = plain.swap_remove(which.index(plain.len()));
+                    prop_assert!(registry.remove(hash, slot));
+                }
+                Op::RemoveAbsent { place, rest } => {
+                    prop_assert!(!registry.remove(hash(place, rest), u32::MAX - 1));
+                }
+            }
+            prop_assert_eq!(registry.len(), plain.len());
+        }
+        for place in 0..64 {
+            for rest in 0..4 {
+                let expected: BTreeSet<u32> = plain
+                    .iter()
+                    .filter(|(found, _)| *found == hash(place, rest))
+                    .map(|(_, slot)| *slot)
+                    .collect();
+                prop_assert_eq!(slots(&registry, hash(place, rest)), expected);
+            }
+        }
+    }
+}
+
+/// An entry is moved back again and again, cell by cell, and the table grows under the readers: while it is there, every look
+/// finds it.
+#[test]
+fn what_stays_is_never_missed() {
+    const BEFORE_IT: u32 = 24;
+    let rounds = if MIRI { 3 } else { 4_000 };
+    let registry = Registry::new();
+    // Odd while the entry is there.
+    let present = AtomicU64::new(0);
+    let done = AtomicBool::new(false);
+    let look = || {
+        let mut looks = 0;
+        while !done.load(Ordering::Relaxed) || looks == 0 {
+            let before = present.load(Ordering::Acquire);
+            let found = registry.find(hash(63, 999), Some);
+            let after = present.load(Ordering::Acquire);
+            looks += 1;
+            assert!(
+                before.is_multiple_of(2) || before != after || found == Some(999),
+                "missed at look {looks}"
+            );
+        }
+    };
+    let move_back = || {
+        for _ in 0..rounds {
+            (0..BEFORE_IT).for_each(|slot| registry.insert(hash(63, 1), slot));
+            registry.insert(hash(63, 999), 999);
+            present.fetch_add(1, Ordering::AcqRel);
+            assert!((0..BEFORE_IT).all(|slot| registry.remove(hash(63, 1), slot)));
+            present.fetch_add(1, Ordering::AcqRel);
+            registry.remove(hash(63, 999), 999);
+        }
+        done.store(true, Ordering::Relaxed);
+    };
+    let grow = || {
+        for slot in 0..if MIRI { 60 } else { 3000 } {
+            registry.insert(registry.hash(slot), 1000 + slot);
+        }
+    };
+    std::thread::scope(|scope| {
+        let _readers = [scope.spawn(look), scope.spawn(look)];
+        scope.spawn(grow);
+        scope.spawn(move_back);
+    });
+}
