@@ -158,8 +158,7 @@ impl BlockPool {
 fn into_frame(body: Body) -> Frame {
     match body {
         Body::Own(frame) => frame,
-        Body::Shared(buffer) => Counted::try_unwrap(buffer)
-            .map(crate::follow::Buffer::into_frame)
+        Body::Shared(frame) => Counted::try_unwrap(frame)
             .expect("no follower was left when the block was taken out, and none can come"),
     }
 }

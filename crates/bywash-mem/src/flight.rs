@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use crate::error::{FlightError, LoadError};
-use crate::follow::{Buffer, Follower};
+use crate::follow::Follower;
 use crate::options::BlockOptions;
 use crate::pin::OwnedPin;
 use crate::pool::{BlockKey, BlockPool};
 use crate::slab::{Body, Contents};
 use crate::sync::{Counted, Event, EventListener, Listener, Mutex, Step, skipped};
+use crate::write_at::{Core, WriteAtError};
 
 /// One load in progress, or its outcome. Belongs to one attempt: a later load of the key is another flight.
 pub struct Flight {
@@ -18,8 +19,8 @@ pub struct Flight {
     state: Mutex<State>,
     /// Rings once, at the end.
     done: Event,
-    /// Rings at every advance, and at the end.
-    moved: Event,
+    /// Rings when the load gets its frame, and at the end. Followers listen to the frame's own bell after that.
+    attached: Event,
 }
 
 #[derive(Debug)]
@@ -29,7 +30,7 @@ struct State {
     waiters: u64,
     followers: u64,
     /// Set from attachment to the end; kept past publication while followers remain that may not have taken it yet.
-    buffer: Option<Counted<Buffer>>,
+    buffer: Option<Counted<Core>>,
     /// The block was erased while it was loading: it is published for its waiters alone.
     erased: bool,
 }
@@ -38,13 +39,6 @@ struct State {
 enum Outcome {
     Open,
     Published(u32),
-    Ended(FlightError),
-}
-
-/// A flight's state as a follower sees it.
-pub(crate) enum Progress {
-    Open,
-    Published,
     Ended(FlightError),
 }
 
@@ -62,8 +56,12 @@ impl Flight {
             key,
             state: Mutex::new(state),
             done: Event::new(),
-            moved: Event::new(),
+            attached: Event::new(),
         })
+    }
+
+    pub(crate) fn pool(&self) -> &Arc<BlockPool> {
+        &self.pool
     }
 
     /// The block it loads.
@@ -107,43 +105,37 @@ impl Flight {
         state.waiters > 0 || state.followers > 0
     }
 
-    pub(crate) fn attach(&self, buffer: &Counted<Buffer>) {
+    pub(crate) fn attach(&self, buffer: &Counted<Core>) {
         self.state.lock().buffer = Some(Counted::clone(buffer));
+        self.attached.notify(usize::MAX);
     }
 
     pub(crate) fn erase(&self) {
         self.state.lock().erased = true;
     }
 
-    /// The leader wrote more: followers look again.
-    pub(crate) fn ring(&self) {
-        self.moved.notify(usize::MAX);
+    pub(crate) fn listen_attached(&self) -> EventListener {
+        self.attached.listen()
     }
 
-    pub(crate) fn listen_progress(&self) -> EventListener {
-        self.moved.listen()
-    }
-
-    /// The state for a follower, which takes its hold of the buffer here.
-    pub(crate) fn progress(&self, buffer: &mut Option<Counted<Buffer>>) -> Progress {
+    /// A follower's hold of the load's frame; nothing before there is one.
+    pub(crate) fn attached(&self) -> Result<Option<Counted<Core>>, FlightError> {
         let state = self.state.lock();
-        if buffer.is_none() {
-            buffer.clone_from(&state.buffer);
-        }
-        match &state.outcome {
-            Outcome::Open => Progress::Open,
-            Outcome::Published(_) => Progress::Published,
-            Outcome::Ended(error) => Progress::Ended(error.clone()),
+        match (&state.buffer, &state.outcome) {
+            (_, Outcome::Ended(error)) => Err(error.clone()),
+            (None, Outcome::Published(_)) => Err(FlightError::Abandoned),
+            (buffer, _) => Ok(buffer.clone()),
         }
     }
 
     /// Makes the complete block resident and hands each waiter its pin.
     pub(crate) fn publish(
         self: &Arc<Self>,
-        buffer: Counted<Buffer>,
+        buffer: Counted<Core>,
+        len: usize,
         options: BlockOptions,
     ) -> OwnedPin {
-        let slot = self.pool.end_flight(self, || {
+        let (slot, followed) = self.pool.end_flight(self, || {
             let mut state = self.state.lock();
             // One pin each: no waiter finds the block evicted before it wakes.
             let handed = if skipped(Step::HandOff) {
@@ -155,15 +147,18 @@ impl Flight {
                 // Not the last hold, `buffer` being another; so nothing is given back under the lock.
                 state.buffer = None;
             }
-            let (start, len) = (buffer.start(), buffer.len() as u32);
-            let body = match Counted::try_unwrap(buffer) {
-                Ok(buffer) => Body::Own(buffer.into_frame()),
-                Err(buffer) => Body::Shared(buffer),
+            let frame = buffer.frame();
+            let start = frame.start();
+            // Followers that still hold the buffer hold the frame by it; those that are done may hold slices of it.
+            let followed = Counted::try_unwrap(buffer).err();
+            let body = match Counted::try_unwrap(frame) {
+                Ok(frame) => Body::Own(frame),
+                Err(frame) => Body::Shared(frame),
             };
             let slot = self.pool.admit(
                 Contents {
                     start,
-                    len,
+                    len: len as u32,
                     key: self.key,
                     options,
                     body,
@@ -172,26 +167,36 @@ impl Flight {
                 state.erased,
             );
             state.outcome = Outcome::Published(slot);
-            slot
+            (slot, followed)
         });
+        // The end is told only now that it is true.
+        if let Some(buffer) = followed {
+            buffer.publish();
+        }
         self.ring_out();
         OwnedPin::adopt(Arc::clone(&self.pool), slot)
     }
 
     /// Ends the flight without a block.
     pub(crate) fn end(self: &Arc<Self>, error: FlightError) {
+        let told = match &error {
+            FlightError::Failed(error) => WriteAtError::Failed(Arc::clone(error)),
+            FlightError::Abandoned => WriteAtError::Cancelled,
+        };
         let buffer = self.pool.end_flight(self, || {
             let mut state = self.state.lock();
             state.outcome = Outcome::Ended(error);
             state.buffer.take()
         });
-        drop(buffer);
+        if let Some(buffer) = buffer {
+            buffer.end(told);
+        }
         self.ring_out();
     }
 
     fn ring_out(&self) {
         self.done.notify(usize::MAX);
-        self.moved.notify(usize::MAX);
+        self.attached.notify(usize::MAX);
     }
 }
 

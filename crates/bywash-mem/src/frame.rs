@@ -23,7 +23,7 @@ pub struct Frame {
 
 // SAFETY: a frame owns its memory as a box does; the ledger gives it to one owner at a time.
 unsafe impl Send for Frame {}
-// SAFETY: through `&Frame` memory is only read, but for `Buffer`, which keeps writer and readers apart.
+// SAFETY: through `&Frame` memory is only read, but for `unwritten`, whose callers keep writer and readers apart.
 unsafe impl Sync for Frame {}
 
 impl Frame {
@@ -62,6 +62,34 @@ impl Frame {
         self.touch_mut(0..self.capacity());
         // SAFETY: as `as_slice`, and `&mut self` is the only way in.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.capacity()) }
+    }
+
+    /// Some of its bytes, of a frame that is being filled.
+    ///
+    /// # Safety
+    /// The range is within the frame, and nobody writes it while the slice lives.
+    pub(crate) unsafe fn written(&self, range: Range<usize>) -> &[u8] {
+        self.touch(range.clone());
+        // SAFETY: within the frame, as the caller promises.
+        let first = unsafe { self.start.as_ptr().add(range.start) };
+        // SAFETY: initialised memory that nobody writes, as the caller promises.
+        unsafe { std::slice::from_raw_parts(first, range.len()) }
+    }
+
+    /// Some of its bytes, to write while others read elsewhere in the frame.
+    ///
+    /// # Safety
+    /// The range is within the frame, and nobody else uses it while the slice lives.
+    #[expect(
+        clippy::mut_from_ref,
+        reason = "writers and readers of parts are kept apart by `write_at`"
+    )]
+    pub(crate) unsafe fn unwritten(&self, range: Range<usize>) -> &mut [u8] {
+        self.touch_mut(range.clone());
+        // SAFETY: within the frame, as the caller promises.
+        let first = unsafe { self.start.as_ptr().add(range.start) };
+        // SAFETY: initialised memory that is the caller's alone, as it promises.
+        unsafe { std::slice::from_raw_parts_mut(first, range.len()) }
     }
 
     pub(crate) fn start(&self) -> NonNull<u8> {

@@ -6,6 +6,7 @@
 //! - [`Budget`]: what may be taken, and what is. Never above its limit, not for an instant.
 //! - [`Frame`]: uniquely owned memory of a power-of-two class together with its charge.
 //! - [`BlockPool`]: blocks by [`BlockKey`]. A reader of a resident block pays one atomic add and one subtract.
+//! - [`WriteAtBuffer`]: bytes of one object, written at any offset by many threads, read as they arrive.
 //! - [`Flight`]: one load of one block, however many wait for it or read along.
 //! - [`Names`]: get or create by name; a known name costs a hash and a probe.
 #![allow(
@@ -34,6 +35,7 @@ mod sync;
 mod table;
 mod take;
 mod word;
+mod write_at;
 
 #[cfg(all(test, loom))]
 mod models;
@@ -47,7 +49,7 @@ pub use budget::{Budget, PoolConfig, Reservation, Share};
 pub use error::{FlightError, FrameError, Incomplete, LoadError, PoolError};
 pub use exclusive::{Refused, RefusedReason};
 pub use flight::{Flight, Waiter};
-pub use follow::{Followed, Follower};
+pub use follow::Follower;
 pub use frame::Frame;
 pub use load::Load;
 pub use names::Names;
@@ -57,3 +59,7 @@ pub use pool::{BlockHandle, BlockKey, BlockPool, Claim, PoolStats};
 #[doc(hidden)]
 pub use registry::Registry;
 pub use take::FrameWait;
+pub use write_at::{
+    Followed, FreezeError, Overlap, PrefixReader, Segments, Shard, WriteAtBuffer, WriteAtCursor,
+    WriteAtError, WriteAtOptions,
+};

@@ -5,21 +5,29 @@ use std::sync::Arc;
 use crate::budget::Share;
 use crate::error::{FlightError, Incomplete, LoadError};
 use crate::flight::Flight;
-use crate::follow::Buffer;
 use crate::frame::Frame;
 use crate::options::BlockOptions;
 use crate::pin::OwnedPin;
 use crate::pool::BlockKey;
-use crate::sync::{Counted, Step, skipped};
+use crate::sync::Counted;
+use crate::write_at::{Core, Parts, Shard};
 
 /// The exclusive right to load one block. Dropped before [`Self::publish`] or [`Self::fail`], by a panic too, the load is
 /// abandoned: its memory goes back and whoever waited looks the block up again.
 #[must_use = "dropping it abandons the load"]
 pub struct Load {
     flight: Arc<Flight>,
-    buffer: Option<Counted<Buffer>>,
+    buffer: Option<Buffer>,
     options: BlockOptions,
     ended: bool,
+}
+
+/// A write-at buffer of one frame.
+struct Buffer {
+    core: Counted<Core>,
+    len: usize,
+    /// All of it; none of an empty block.
+    shard: Option<Shard>,
 }
 
 impl Load {
@@ -64,36 +72,38 @@ impl Load {
     pub fn attach(&mut self, mut frame: Frame, len: usize) {
         assert!(self.buffer.is_none(), "a load has one frame");
         frame.charge_to(Share::Download);
-        let buffer = Counted::new(Buffer::new(frame, len));
-        self.flight.attach(&buffer);
-        self.buffer = Some(buffer);
-        self.flight.ring();
+        let core = Core::of_frame(self.flight.pool(), frame, len);
+        let claimed = Core::claim(&core, 0..len as u64, Parts::First);
+        let shard = claimed
+            .expect("the buffer is new and has its frame")
+            .shards
+            .pop();
+        self.flight.attach(&core);
+        self.buffer = Some(Buffer { core, len, shard });
+    }
+
+    fn shard(&mut self) -> Option<&mut Shard> {
+        self.buffer.as_mut()?.shard.as_mut()
     }
 
     /// Bytes still missing; 0 before a frame is attached.
     #[must_use]
     pub fn remaining(&self) -> usize {
-        self.buffer
+        let shard = self
+            .buffer
             .as_ref()
-            .map_or(0, |buffer| buffer.len() - buffer.written())
+            .and_then(|buffer| buffer.shard.as_ref());
+        shard.map_or(0, |shard| shard.remaining() as usize)
     }
 
     /// Appends as much of `bytes` as is missing, and answers how much that was. Followers see it at once.
     pub fn write(&mut self, bytes: &[u8]) -> usize {
-        let spare = self.spare();
-        let n = bytes.len().min(spare.len());
-        spare[..n].copy_from_slice(&bytes[..n]);
-        self.advance(n);
-        n
+        self.shard().map_or(0, |shard| shard.write(bytes))
     }
 
     /// The missing bytes' place, to be filled from its start; then [`Self::advance`]. Empty before a frame is attached.
     pub fn spare(&mut self) -> &mut [u8] {
-        match &self.buffer {
-            // SAFETY: this is the leader, and `&mut self` keeps the slice from outliving a call of `advance`.
-            Some(buffer) => unsafe { buffer.rest() },
-            None => &mut [],
-        }
+        self.shard().map_or(&mut [], Shard::spare)
     }
 
     /// Says that the first `n` bytes of [`Self::spare`] are the block's. Followers see them at once.
@@ -101,12 +111,9 @@ impl Load {
     /// # Panics
     /// If fewer than `n` bytes are missing.
     pub fn advance(&mut self, n: usize) {
-        match &self.buffer {
-            Some(buffer) => buffer.advance(n),
-            None => assert!(n == 0, "no frame is attached"),
-        }
-        if n > 0 {
-            self.flight.ring();
+        match self.shard() {
+            Some(shard) => shard.advance(n),
+            None => assert!(n == 0, "no byte is missing"),
         }
     }
 
@@ -118,11 +125,15 @@ impl Load {
         self.ended = true;
         let missing = self.remaining();
         match self.buffer.take() {
-            Some(buffer) if missing == 0 => Ok(self.flight.publish(buffer, self.options)),
+            Some(Buffer { core, len, shard }) if missing == 0 => {
+                // The frame goes on without it.
+                drop(shard);
+                Ok(self.flight.publish(core, len, self.options))
+            }
             buffer => {
                 let incomplete = Incomplete {
                     missing,
-                    len: buffer.as_ref().map_or(0, |buffer| buffer.len()),
+                    len: buffer.as_ref().map_or(0, |buffer| buffer.len),
                 };
                 drop(buffer);
                 self.flight.end(FlightError::Failed(Arc::new(incomplete)));
@@ -139,9 +150,6 @@ impl Load {
     fn end(&mut self, error: FlightError) {
         self.ended = true;
         self.flight.end(error);
-        if let Some(buffer) = self.buffer.as_ref().filter(|_| skipped(Step::Hold)) {
-            buffer.reuse();
-        }
         // After the end, so that a new load of the key may already run while followers let go.
         self.buffer = None;
     }

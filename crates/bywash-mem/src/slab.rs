@@ -4,7 +4,6 @@ use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
 use crate::error::PoolError;
-use crate::follow::Buffer;
 use crate::frame::Frame;
 use crate::options::BlockOptions;
 use crate::pool::BlockKey;
@@ -17,7 +16,7 @@ pub(crate) enum Body {
     /// The frame itself.
     Own(Frame),
     /// Followers of the load still held the frame when the block was published.
-    Shared(Counted<Buffer>),
+    Shared(Counted<Frame>),
 }
 
 /// A resident block, but for its state.
@@ -35,7 +34,7 @@ impl Contents {
     pub(crate) fn bytes(&self) -> *const [u8] {
         match &self.body {
             Body::Own(frame) => frame.touch(0..self.len as usize),
-            Body::Shared(buffer) => buffer.touch(0..self.len as usize),
+            Body::Shared(frame) => frame.touch(0..self.len as usize),
         }
         std::ptr::slice_from_raw_parts(self.start.as_ptr(), self.len as usize)
     }
@@ -44,7 +43,7 @@ impl Contents {
     pub(crate) fn charge(&self) -> u64 {
         match &self.body {
             Body::Own(frame) => frame.capacity() as u64,
-            Body::Shared(buffer) => buffer.capacity() as u64,
+            Body::Shared(frame) => frame.capacity() as u64,
         }
     }
 
@@ -56,8 +55,8 @@ impl Contents {
                 drop(frame);
                 charge
             }
-            Body::Shared(buffer) => Counted::try_unwrap(buffer).map_or(0, |buffer| {
-                drop(buffer);
+            Body::Shared(frame) => Counted::try_unwrap(frame).map_or(0, |frame| {
+                drop(frame);
                 charge
             }),
         }

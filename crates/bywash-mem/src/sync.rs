@@ -81,8 +81,16 @@ pub(crate) enum Step {
     Key,
     /// Hand-off pins: `Flight` publishes with one pin for each waiter.
     HandOff,
-    /// The release of the bytes written so far, `Buffer::advance`.
+    /// The release of the bytes written so far, `Progress::raise`.
     Progress,
+    /// The store-load pair of `Progress::raise` and an `Audience`.
+    Ring,
+    /// A frame that came first stays, `Core::grow`.
+    Grow,
+    /// What a claim wrote stays when its rest is given back, `Extents::settle`.
+    Head,
+    /// What is in flight is missing, `Extents::complete`.
+    Freeze,
     /// A reader's own hold of the frame, `Followed`.
     Hold,
     /// Room is checked and charged under one lock, `Memory::take`.

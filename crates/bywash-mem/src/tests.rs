@@ -11,6 +11,9 @@ mod frames;
 mod model;
 mod options;
 mod stripes;
+mod write_at;
+mod write_at_hardest;
+mod write_at_model;
 
 pub(crate) const KIB: usize = 1024;
 pub(crate) const MIB: u64 = 1 << 20;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use loom::thread;
 
-use super::{ALL, KEY, MANY, begin, control, explore, frame, gone, pool};
+use super::{KEY, MANY, begin, control, explore, frame, gone, pool};
 use crate::FlightError;
 use crate::sync::Step;
 
@@ -62,7 +62,7 @@ fn without_its_hold_a_follower_reads_what_is_written() {
 
 #[test]
 fn a_followed_block_outlives_its_followers() {
-    explore(ALL, || {
+    explore(MANY, || {
         let pool = pool(1);
         let mut load = begin(&pool, KEY, 1);
         let mut follower = load.flight().follow(0);

@@ -12,6 +12,7 @@ mod registry;
 mod stripes;
 mod wake;
 mod word;
+mod write_at;
 
 use std::sync::Arc;
 

@@ -1,0 +1,113 @@
+//! How a buffer's offsets are divided among frames.
+
+use std::ops::Range;
+
+use super::error::WriteAtError;
+use crate::arena::Class;
+use crate::{MAX_FRAME, MIN_FRAME};
+
+/// Frames of a buffer whose size nobody knows, in bytes: few of them for a large object, little wasted on a small one.
+const UNKNOWN_SIZE_FRAME: usize = 1 << 20;
+/// The smallest frame length chosen for a known size, in bytes: below it the bookkeeping of a frame shows beside its copying.
+const SMALLEST_CHOSEN_FRAME: u64 = 64 << 10;
+
+/// Frames of one length from offset 0 on; one shorter where the expected size ends, and one more for what may follow it there.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Layout {
+    frame_len: u64,
+    /// Where the short frame at the expected end is full; 0 if there is none.
+    tail: u64,
+    /// The expected size, within the limit.
+    expected: u64,
+    limit: u64,
+}
+
+/// Frames of one length to begin with, and the shorter one after them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Expected {
+    /// Frames of the buffer's full length.
+    pub(super) whole: u64,
+    /// Bytes of the last, shorter one; 0 if there is none.
+    pub(super) tail: u64,
+}
+
+impl Layout {
+    pub(super) fn new(
+        expected: u64,
+        limit: u64,
+        frame_len: Option<usize>,
+    ) -> Result<Self, WriteAtError> {
+        let expected = expected.min(limit);
+        let frame_len = match frame_len {
+            Some(len) if len.is_power_of_two() && (MIN_FRAME..=MAX_FRAME).contains(&len) => {
+                len as u64
+            }
+            Some(len) => return Err(WriteAtError::FrameLen { len }),
+            None if expected == 0 => UNKNOWN_SIZE_FRAME as u64,
+            None => expected
+                .min(MAX_FRAME as u64)
+                .next_power_of_two()
+                .max(SMALLEST_CHOSEN_FRAME),
+        };
+        let rest = expected % frame_len;
+        let short = Class::of(rest as usize).map_or(0, Class::bytes);
+        Ok(Self {
+            frame_len,
+            tail: if rest == 0 {
+                0
+            } else {
+                (expected - rest).saturating_add(short)
+            },
+            expected,
+            limit,
+        })
+    }
+
+    /// One frame of this capacity.
+    pub(super) fn one(capacity: usize, len: u64) -> Self {
+        Self {
+            frame_len: capacity as u64,
+            tail: 0,
+            expected: len,
+            limit: len,
+        }
+    }
+
+    pub(super) fn frame_len(&self) -> u64 {
+        self.frame_len
+    }
+
+    pub(super) fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// What the expected size asks for.
+    pub(super) fn expected(&self) -> Expected {
+        Expected {
+            whole: self.expected / self.frame_len,
+            tail: self.expected % self.frame_len,
+        }
+    }
+
+    /// The offsets that share a frame with this one. Their first is the frame's first byte.
+    pub(super) fn span(&self, offset: u64) -> Range<u64> {
+        let start = offset & !(self.frame_len - 1);
+        let end = start.saturating_add(self.frame_len);
+        let span = if !(start + 1..end).contains(&self.tail) {
+            start..end
+        } else if offset < self.tail {
+            start..self.tail
+        } else {
+            self.tail..end
+        };
+        span.start..span.end.min(self.limit)
+    }
+
+    /// The spans that a range touches, in order.
+    pub(super) fn spans(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+        let first = (!range.is_empty()).then(|| self.span(range.start));
+        std::iter::successors(first, move |span| {
+            (span.end < range.end).then(|| self.span(span.end))
+        })
+    }
+}
