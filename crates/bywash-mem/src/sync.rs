@@ -86,7 +86,7 @@ pub(crate) enum Step {
     /// The store-load pair of `Progress::raise` and an `Audience`.
     Ring,
     /// A frame that came first stays, `Core::grow`.
-    Grow,
+    FirstFrame,
     /// What a claim wrote stays when its rest is given back, `Extents::settle`.
     Head,
     /// What is in flight is missing, `Extents::complete`.

@@ -164,7 +164,7 @@ fn two_that_grow_the_same_place_lose_no_byte() {
 
 #[test]
 fn without_the_first_frame_kept_a_grower_loses_a_byte() {
-    control(Step::Grow, growers_and_reader, "left == right");
+    control(Step::FirstFrame, growers_and_reader, "left == right");
 }
 
 // --- freeze

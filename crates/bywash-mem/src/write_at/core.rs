@@ -229,7 +229,7 @@ impl Core {
         let mut state = self.state.lock();
         state.open()?;
         for (span, frame) in missing.iter().zip(frames) {
-            if skipped(Step::Grow) || !state.frames.contains_key(&span.start) {
+            if skipped(Step::FirstFrame) || !state.frames.contains_key(&span.start) {
                 late.extend(state.frames.insert(span.start, frame));
             } else {
                 late.push(frame);
