@@ -202,6 +202,9 @@ impl BlockPool {
         let header = self.slab.header(slot);
         let hold = match header.word.try_pin_plainly() {
             Ok(()) => Hold::WORD,
+            Err(Tried::Not(before)) if before.open_stripes() != 0 => {
+                self.pin_striped(header, before.open_stripes())?
+            }
             Err(tried) => self.pin_otherwise(slot, tried)?,
         };
         Some(Pin::adopt(self, header, slot, hold))
@@ -218,10 +221,15 @@ impl BlockPool {
                 self.stripes.heat(&self.slab, slot);
                 Some(Hold::WORD)
             }
-            Pinned::Striped(array) => match self.stripes.pin(&header.word, array) {
-                Ok(hold) => Some(hold),
-                Err(hold) => self.pin_late(header, hold),
-            },
+            Pinned::Striped(array) => self.pin_striped(header, array),
+        }
+    }
+
+    #[inline(never)]
+    fn pin_striped(&self, header: &Header, array: u8) -> Option<Hold> {
+        match self.stripes.pin(&header.word, array) {
+            Ok(hold) => Some(hold),
+            Err(hold) => self.pin_late(header, hold),
         }
     }
 

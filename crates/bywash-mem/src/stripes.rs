@@ -9,7 +9,6 @@
 //! USENIX ATC 2019).
 
 use std::cell::Cell;
-use std::sync::OnceLock;
 
 use crossbeam_utils::CachePadded;
 
@@ -75,7 +74,7 @@ struct Array {
 /// The arrays of a pool.
 #[derive(Debug)]
 pub(crate) struct Stripes {
-    arrays: Box<[OnceLock<Array>]>,
+    arrays: Box<[Array]>,
     free: Mutex<Free>,
 }
 
@@ -92,16 +91,14 @@ struct Free {
 impl Stripes {
     pub(crate) fn new() -> Self {
         Self {
-            arrays: (0..ARRAYS).map(|_| OnceLock::new()).collect(),
+            arrays: arrays(),
             free: Mutex::new(Free::default()),
         }
     }
 
     #[inline]
     fn array(&self, number: u8) -> &Array {
-        self.arrays[usize::from(number) - 1]
-            .get()
-            .expect("an array is made before its number is given out")
+        &self.arrays[usize::from(number) - 1]
     }
 
     #[inline]
@@ -227,7 +224,6 @@ impl Stripes {
                 }
                 if free.used < ARRAYS {
                     free.used += 1;
-                    self.arrays[free.used - 1].get_or_init(Array::new);
                     return Some(free.used as u8);
                 }
                 free.hand = free.hand % ARRAYS + 1;
@@ -281,14 +277,22 @@ pub(crate) enum Owning {
     Changed,
 }
 
-impl Array {
-    fn new() -> Self {
-        Self {
-            lanes: std::array::from_fn(|_| CachePadded::new(AtomicU64::new(0))),
-            slot: AtomicU32::new(0),
-            seen: AtomicU64::new(0),
-        }
-    }
+/// Zeroed memory, so that pages are committed only as arrays are used.
+#[cfg(not(any(loom, shuttle)))]
+fn arrays() -> Box<[Array]> {
+    let zeroed = Box::<[Array]>::new_zeroed_slice(ARRAYS);
+    // SAFETY: an array of zeroes is an unused one: atomics at 0.
+    unsafe { zeroed.assume_init() }
+}
+
+#[cfg(any(loom, shuttle))]
+fn arrays() -> Box<[Array]> {
+    let unused = || Array {
+        lanes: std::array::from_fn(|_| CachePadded::new(AtomicU64::new(0))),
+        slot: AtomicU32::new(0),
+        seen: AtomicU64::new(0),
+    };
+    std::iter::repeat_with(unused).take(ARRAYS).collect()
 }
 
 /// Whether this collision is one to note.

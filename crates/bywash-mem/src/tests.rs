@@ -221,10 +221,8 @@ fn a_pool_gives_back_everything_when_dropped() {
 fn an_event_of_the_word() {
     use crate::word::{MAX_FREQ, Pinned, StateWord, Tried};
     let word = StateWord::new();
-    assert_eq!(
-        (word.try_pin(Tried::Not), word.try_pin(Tried::Not)),
-        (Pinned::No, Pinned::No)
-    );
+    let try_pin = |word: &StateWord| word.try_pin(Tried::Not(word.look()));
+    assert_eq!((try_pin(&word), try_pin(&word)), (Pinned::No, Pinned::No));
     assert_eq!(word.look().pins(), 2, "failed pins stay");
     word.publish(1, false);
     assert_eq!(
@@ -234,7 +232,7 @@ fn an_event_of_the_word() {
     );
     assert!(!word.try_own(word.look(), 0), "pinned, though never used");
     for _ in 0..10 {
-        assert_eq!(word.try_pin(Tried::Not), Pinned::Yes);
+        assert_eq!(try_pin(&word), Pinned::Yes);
         word.unpin();
     }
     assert_eq!(word.look().freq(), MAX_FREQ);
@@ -245,10 +243,7 @@ fn an_event_of_the_word() {
     }
     let probed = word.try_probe(word.look()).unwrap();
     assert_eq!(
-        (
-            word.try_probe(word.look()).is_none(),
-            word.try_pin(Tried::Not)
-        ),
+        (word.try_probe(word.look()).is_none(), try_pin(&word)),
         (true, Pinned::Yes),
         "one probe at a time, and pins count meanwhile"
     );
@@ -257,12 +252,12 @@ fn an_event_of_the_word() {
     assert!(!word.try_own(word.look(), 0), "pinned");
     word.unpin();
     assert!(word.try_own(word.look(), 0));
-    assert_eq!(word.try_pin(Tried::Not), Pinned::No);
+    assert_eq!(try_pin(&word), Pinned::No);
     word.vacate();
     assert_eq!((word.look().pins(), word.look().generation()), (0, 1));
     // Failed pins never reach the next field.
     for _ in 0..if cfg!(miri) { 100 } else { 5 << 22 } {
-        assert_eq!(word.try_pin(Tried::Not), Pinned::No);
+        assert_eq!(try_pin(&word), Pinned::No);
     }
     assert!(word.look().pins() <= 1 << 22);
     assert_eq!(

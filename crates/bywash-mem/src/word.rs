@@ -146,8 +146,8 @@ pub(crate) enum Pinned {
 /// What the short way of a pin did before it gave up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tried {
-    /// Nothing.
-    Not,
+    /// Nothing: it saw this word.
+    Not(Word),
     /// It added a pin to this word, which is not the one it had seen a moment before.
     Added(Word),
 }
@@ -172,7 +172,7 @@ impl StateWord {
         // Relaxed: a guess. What counts is read by the add.
         let before = Word(self.0.load(Ordering::Relaxed));
         if before.0 & PLAIN_MASK != PLAIN {
-            return Err(Tried::Not);
+            return Err(Tried::Not(before));
         }
         // Acquire: as `pin_here`.
         let old = Word(self.0.fetch_add(PIN, Ordering::Acquire));
@@ -185,11 +185,10 @@ impl StateWord {
 
     /// Pins the block if it is resident and has no stripes; then the slot's contents stay put until [`Self::unpin`].
     pub(crate) fn try_pin(&self, tried: Tried) -> Pinned {
-        if let Tried::Added(old) = tried {
-            return self.pinned(old, false);
-        }
-        // Relaxed: a guess at where to pin, and what the word was a moment ago. What counts is read by the add or by `Stripes::pin`.
-        let before = Word(self.0.load(Ordering::Relaxed));
+        let before = match tried {
+            Tried::Not(before) => before,
+            Tried::Added(old) => return self.pinned(old, false),
+        };
         let stripes = before.open_stripes();
         if stripes != 0 {
             return Pinned::Striped(stripes);

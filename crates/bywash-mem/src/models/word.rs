@@ -42,7 +42,7 @@ fn readers_against_evictor() {
             let slab = Arc::clone(&slab);
             thread::spawn(move || {
                 let header = slab.header(0);
-                if header.word.try_pin(Tried::Not) != Pinned::No {
+                if header.word.try_pin(Tried::Not(header.word.look())) != Pinned::No {
                     // SAFETY: pinned.
                     let key = unsafe { header.key() };
                     // SAFETY: pinned.
