@@ -241,9 +241,16 @@ impl Ledger {
         );
     }
 
-    /// One frame for `share`, whose room was checked: idle ones first.
-    fn frame(&mut self, share: Share, class: Class, config: &PoolConfig, arena: &Arena) -> u32 {
-        let index = if let Some(index) = self.classes[class.index()].idle.pop() {
+    /// One frame for `share`, whose room was checked: idle ones first. Answers its number, and whether it has no pages yet.
+    fn frame(
+        &mut self,
+        share: Share,
+        class: Class,
+        config: &PoolConfig,
+        arena: &Arena,
+    ) -> (u32, bool) {
+        let idle = self.classes[class.index()].idle.pop();
+        let index = if let Some(index) = idle {
             self.idle -= class.bytes();
             index
         } else {
@@ -255,7 +262,7 @@ impl Ledger {
             })
         };
         self.held[share as usize] += class.bytes();
-        index
+        (index, idle.is_none())
     }
 }
 
@@ -321,14 +328,14 @@ impl Memory {
             drop(ledger);
             ledger = self.ledger.lock();
         }
-        let indices: Vec<u32> = (0..now)
+        let indices: Vec<(u32, bool)> = (0..now)
             .map(|_| ledger.frame(share, class, &self.config, &self.arena))
             .collect();
         drop(ledger);
         Supply::Frames(
             indices
                 .into_iter()
-                .map(|index| Frame::new(self, class, index, share))
+                .map(|(index, fresh)| Frame::new(self, class, index, share, fresh))
                 .collect(),
         )
     }

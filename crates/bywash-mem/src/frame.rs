@@ -17,6 +17,8 @@ pub struct Frame {
     index: u32,
     class: Class,
     share: Share,
+    /// Nobody has touched its pages yet.
+    fresh: bool,
     #[cfg(loom)]
     shadow: Arc<crate::sync::Shadow>,
 }
@@ -28,13 +30,20 @@ unsafe impl Sync for Frame {}
 
 impl Frame {
     /// Takes over a frame that the ledger has just charged to `share`.
-    pub(crate) fn new(memory: &Arc<Memory>, class: Class, index: u32, share: Share) -> Self {
+    pub(crate) fn new(
+        memory: &Arc<Memory>,
+        class: Class,
+        index: u32,
+        share: Share,
+        fresh: bool,
+    ) -> Self {
         let frame = Self {
             start: memory.arena().frame(class, index),
             memory: Arc::clone(memory),
             index,
             class,
             share,
+            fresh,
             #[cfg(loom)]
             shadow: memory.arena().shadow(class, index),
         };
@@ -94,6 +103,13 @@ impl Frame {
 
     pub(crate) fn start(&self) -> NonNull<u8> {
         self.start
+    }
+
+    /// Before its first `len` bytes are written for the first time: has their pages made in one call.
+    pub(crate) fn commit(&self, len: usize) {
+        if self.fresh {
+            self.memory.arena().commit(self.class, self.index, len);
+        }
     }
 
     /// Moves the charge to another share, as when an uploaded chunk becomes a cached block.

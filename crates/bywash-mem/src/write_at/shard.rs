@@ -68,6 +68,9 @@ impl Shard {
         match &self.part {
             Some(part) => {
                 let (from, to) = (self.at - part.first, part.end - part.first);
+                if from == 0 {
+                    part.frame.commit(to as usize);
+                }
                 // SAFETY: claimed, so this shard alone uses these bytes; `&mut self` ends the slice before the next `advance`.
                 unsafe { part.frame.unwritten(from as usize..to as usize) }
             }
