@@ -14,7 +14,7 @@ pub(crate) struct Row {
     pub(crate) peer: f64,
     pub(crate) peer_name: String,
     pub(crate) unit: String,
-    /// Ours by theirs: under 1 ours takes less.
+    /// Ours by theirs: under 1 ours takes less. 1 if both take nothing; not a number (`null`) if only theirs does.
     pub(crate) ratio: f64,
     /// The largest ratio allowed.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -33,7 +33,7 @@ impl Row {
             peer,
             peer_name: peer_name.to_owned(),
             unit: unit.to_owned(),
-            ratio: ours / peer,
+            ratio: if ours == peer { 1.0 } else { ours / peer },
             goal: None,
             info: true,
         }
@@ -101,29 +101,12 @@ impl Report {
         for note in &self.notes {
             let _ = writeln!(text, "{note}\n");
         }
-        text.push_str(
-            "| case | unit | Bywash | peer | its figure | ratio | goal | |\n|---|---|--:|---|--:|--:|--:|---|\n",
-        );
-        for row in &self.rows {
-            let (goal, verdict) = match row.goal {
-                None => (String::new(), ""),
-                Some(goal) if row.is_missed() => (format!("{goal:.2}"), "missed"),
-                Some(goal) => (format!("{goal:.2}"), "met"),
-            };
-            let _ = writeln!(
-                text,
-                "| {} | {} | {} | {} | {} | {:.2} | {goal} | {verdict} |",
-                row.case,
-                row.unit,
-                digits(row.ours),
-                row.peer_name,
-                digits(row.peer),
-                row.ratio,
-            );
-        }
-        let goals = self.rows.iter().filter(|row| row.goal.is_some()).count();
-        let missed: Vec<&Row> = self.rows.iter().filter(|row| row.is_missed()).collect();
-        let _ = write!(text, "\n{} of {goals} goals missed", missed.len());
+        let (goals, infos): (Vec<&Row>, Vec<&Row>) =
+            self.rows.iter().partition(|row| row.goal.is_some());
+        table(&mut text, &goals);
+        table(&mut text, &infos);
+        let missed: Vec<&&Row> = goals.iter().filter(|row| row.is_missed()).collect();
+        let _ = write!(text, "{} of {} goals missed", missed.len(), goals.len());
         for (at, row) in missed.iter().enumerate() {
             let _ = write!(
                 text,
@@ -138,6 +121,34 @@ impl Report {
         text.push_str(".\n");
         text
     }
+}
+
+/// Rows with goals and those without, each in a table of its own.
+fn table(text: &mut String, rows: &[&Row]) {
+    if rows.is_empty() {
+        return;
+    }
+    text.push_str(
+        "| case | unit | Bywash | peer | its figure | ratio | goal | |\n|---|---|--:|---|--:|--:|--:|---|\n",
+    );
+    for row in rows {
+        let (goal, verdict) = match row.goal {
+            None => (String::new(), ""),
+            Some(goal) if row.is_missed() => (format!("{goal:.2}"), "missed"),
+            Some(goal) => (format!("{goal:.2}"), "met"),
+        };
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {} | {} | {:.2} | {goal} | {verdict} |",
+            row.case,
+            row.unit,
+            digits(row.ours),
+            row.peer_name,
+            digits(row.peer),
+            row.ratio,
+        );
+    }
+    text.push('\n');
 }
 
 /// Three digits that say something.

@@ -47,7 +47,7 @@ pub(crate) fn alternate<F>(
 }
 
 /// What the sides of one cell measured, round by round.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Rounds<F = f64> {
     sides: Vec<(String, Vec<F>)>,
 }
@@ -79,7 +79,10 @@ impl Rounds {
     }
 
     /// The one of `among` with the least median.
-    #[allow(dead_code, reason = "for cells where ours is held against the better of several")]
+    #[allow(
+        dead_code,
+        reason = "for cells where ours is held against the better of several"
+    )]
     pub(crate) fn best<'a>(&self, among: &[&'a str]) -> Option<&'a str> {
         among
             .iter()

@@ -43,7 +43,9 @@ impl Moka {
 impl Design for Moka {
     #[inline]
     fn pair(&self, at: u32, _: u32) {
-        black_box(&self.0.get(&key(0, at)));
+        if let Some(value) = self.0.get(&key(0, at)) {
+            black_box::<&[u8]>(&value);
+        }
     }
 
     fn keep(&self, at: u32) {
@@ -80,7 +82,9 @@ impl Quick {
 impl Design for Quick {
     #[inline]
     fn pair(&self, at: u32, _: u32) {
-        black_box(&self.0.get(&key(0, at)));
+        if let Some(value) = self.0.get(&key(0, at)) {
+            black_box::<&[u8]>(&value);
+        }
     }
 
     fn keep(&self, at: u32) {
@@ -105,7 +109,9 @@ impl Foyer {
 impl Design for Foyer {
     #[inline]
     fn pair(&self, at: u32, _: u32) {
-        black_box(&self.0.get(&key(0, at)));
+        if let Some(value) = self.0.get(&key(0, at)) {
+            black_box::<&[u8]>(&value);
+        }
     }
 
     fn keep(&self, at: u32) {

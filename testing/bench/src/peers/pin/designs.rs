@@ -14,7 +14,7 @@ use crate::peers::pool::{filled, key};
 
 /// A way to hold a block in place for a moment.
 pub(super) trait Design: Send + Sync + 'static {
-    /// Pins block `at` and lets go of it.
+    /// Pins block `at`, looks where its bytes are, and lets go of it.
     fn pair(&self, at: u32, thread: u32);
 
     /// Pins block `at` for good.
@@ -52,7 +52,9 @@ impl InHand {
 impl Design for InHand {
     #[inline]
     fn pair(&self, at: u32, _: u32) {
-        black_box(&self.pin(at));
+        if let Some(pin) = self.pin(at) {
+            black_box::<&[u8]>(&pin);
+        }
     }
 
     fn keep(&self, at: u32) {
@@ -89,7 +91,9 @@ impl ByKey {
 impl Design for ByKey {
     #[inline]
     fn pair(&self, at: u32, _: u32) {
-        black_box(&self.0.get(key(0, at)));
+        if let Some(pin) = self.0.get(key(0, at)) {
+            black_box::<&[u8]>(&pin);
+        }
     }
 
     fn keep(&self, at: u32) {

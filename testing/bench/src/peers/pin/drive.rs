@@ -149,19 +149,19 @@ struct Lap {
 }
 
 /// Two threads, each bound to a core of its own. Counts only stretches during all of which the other thread was at work too;
-/// not a number if other processes leave too few of them.
+/// not a number if other processes leave too few of them. `pairs_a_stretch` is adapted to what the threads do to each other.
 pub(super) fn overlapped<D: Design>(
     design: &Arc<D>,
     blocks: u32,
     crew: &Crew,
     turn: Duration,
-    pairs_a_stretch: usize,
+    pairs_a_stretch: &mut usize,
 ) -> Result<Figures, Failure> {
     let cores = two_cores()?;
     let origin = Instant::now();
     let mut seen = Seen::default();
     while seen.proven.len() < MIN_PROVEN && origin.elapsed() < PATIENCE {
-        let barrier = Arc::new(Barrier::new(2));
+        let (barrier, count) = (Arc::new(Barrier::new(2)), *pairs_a_stretch);
         let laps: Result<Vec<Lap>, Failure> = crew
             .run((0..2).map(|thread| {
                 let (design, barrier) = (Arc::clone(design), Arc::clone(&barrier));
@@ -171,16 +171,19 @@ pub(super) fn overlapped<D: Design>(
                         barrier.wait();
                         let mut picks = Picks::new(blocks, thread);
                         lap(origin, turn, || {
-                            pairs(&*design, &mut picks, thread as u32, pairs_a_stretch);
+                            pairs(&*design, &mut picks, thread as u32, count);
                         })
                     })
                 }
             }))?
             .into_iter()
             .collect();
-        seen.add(&laps?);
+        let typical = seen.add(&laps?, count);
+        if !(STRETCH / 2..=STRETCH * 2).contains(&typical) {
+            *pairs_a_stretch = self::pairs_a_stretch(typical.as_nanos() as f64 / count as f64);
+        }
     }
-    Ok(seen.figures(pairs_a_stretch))
+    Ok(seen.figures())
 }
 
 /// How many pairs fill a stretch, from how long a thread alone takes for one.
@@ -208,33 +211,40 @@ fn lap(origin: Instant, turn: Duration, mut stretch: impl FnMut()) -> Lap {
 /// The laps of a turn.
 #[derive(Debug, Default)]
 struct Seen {
-    proven: Vec<Duration>,
+    /// Nanoseconds a pair of each stretch with proven overlap.
+    proven: Vec<f64>,
     stretches: usize,
+    pairs: usize,
     cpu: Duration,
 }
 
 impl Seen {
-    fn add(&mut self, laps: &[Lap]) {
+    /// Answers how long these laps' stretches typically took.
+    fn add(&mut self, laps: &[Lap], pairs_a_stretch: usize) -> Duration {
         for (mine, theirs) in laps.iter().zip(laps.iter().rev()) {
+            let proven = proven(&mine.stretches, &theirs.stretches).into_iter();
             self.proven
-                .extend(proven(&mine.stretches, &theirs.stretches));
+                .extend(proven.map(|took| took.as_nanos() as f64 / pairs_a_stretch as f64));
             self.stretches += mine.stretches.len();
+            self.pairs += mine.stretches.len() * pairs_a_stretch;
             self.cpu += mine.cpu;
         }
+        let all = laps.iter().flat_map(|lap| &lap.stretches);
+        let mut took: Vec<Duration> = all.map(|stretch| stretch.1 - stretch.0).collect();
+        took.sort_unstable();
+        took.get(took.len() / 2).copied().unwrap_or(STRETCH)
     }
 
-    fn figures(mut self, pairs_a_stretch: usize) -> Figures {
+    fn figures(mut self) -> Figures {
         let enough = self.proven.len() >= MIN_PROVEN;
-        self.proven.sort_unstable();
+        self.proven.sort_unstable_by(f64::total_cmp);
         let at = |part: f64| {
             let index = (self.proven.len() as f64 * part) as usize;
-            match self.proven.get(index).filter(|_| enough) {
-                Some(stretch) => stretch.as_nanos() as f64 / pairs_a_stretch as f64,
-                None => f64::NAN,
-            }
+            let found = self.proven.get(index).filter(|_| enough);
+            found.copied().unwrap_or(f64::NAN)
         };
         Figures {
-            cpu: self.cpu.as_nanos() as f64 / (self.stretches * pairs_a_stretch) as f64,
+            cpu: self.cpu.as_nanos() as f64 / self.pairs as f64,
             wall: at(0.5),
             wall_p90: at(0.9),
             proven: self.proven.len() as f64 / self.stretches as f64,

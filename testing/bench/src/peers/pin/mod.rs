@@ -24,7 +24,7 @@ use crate::Failure;
 
 /// Blocks to choose from when no block is hot. Their headers fill 256 KiB: past the first cache, within the second.
 const BLOCKS: u32 = 4096;
-const ROUNDS: usize = 15;
+const ROUNDS: usize = 11;
 const CROWD: usize = 20;
 
 const OURS: &str = "Bywash";
@@ -265,12 +265,13 @@ impl<'a> Visitor for Context<'a> {
         } = self;
         let blocks = cell.blocks();
         let mut pace = Pace::new(turn);
+        // Nanoseconds that one thread alone needs for a pair; pairs of a stretch.
         let mut each = None;
+        let mut stretch = None;
         Side::new(name, move || {
             if cell.threads == 1 {
                 return drive::alone(&*design, blocks, &mut pace);
             }
-            // Set once, from the nanoseconds that one thread alone needs for a pair.
             let each = match each {
                 Some(each) => each,
                 None => {
@@ -279,7 +280,7 @@ impl<'a> Visitor for Context<'a> {
                 }
             };
             if cell.threads == 2 {
-                let stretch = drive::pairs_a_stretch(each);
+                let stretch = stretch.get_or_insert(drive::pairs_a_stretch(each));
                 return drive::overlapped(&design, blocks, crew, turn, stretch);
             }
             let pairs = turn.as_nanos() as f64 / each / cell.threads as f64;
