@@ -1,4 +1,5 @@
-//! One thread of a storm: it reads, loads, waits, follows, cancels and erases by the throw of a die.
+//! One thread of a storm: it reads, loads, waits, follows, cancels and erases by the throw of a die. What it does to blocks that are there is
+//! in `changes`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -6,8 +7,11 @@ use std::time::{Duration, Instant};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use super::{Ordering, World, block_on, key, oracle, thread};
-use crate::{BlockKey, Claim, Flight, FlightError, Frame, Load, OwnedPin, Share};
+use super::{BLOCKS, Ordering, STORES, World, block_on, oracle, thread};
+use crate::{
+    BlockHandle, BlockKey, BlockOptions, Claim, Flight, FlightError, Frame, Keep, Load, OwnedPin,
+    Priority, Share, Tag,
+};
 
 /// Past it a wait is a lost wake-up.
 const LOST: Duration = Duration::from_secs(120);
@@ -15,18 +19,36 @@ const LOST: Duration = Duration::from_secs(120);
 const MOST_HELD: usize = 3;
 
 /// A pinned block and what was known when it was found.
-struct Held {
-    key: BlockKey,
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) key: BlockKey,
     load: u64,
-    erasures: u64,
+    len: usize,
+    /// Times it had left before it was found.
+    left: u64,
     pin: OwnedPin,
 }
 
+impl Held {
+    /// Compares it with what it was.
+    pub(super) fn unchanged(&self, world: &World) {
+        let now = (world.verify(self.key, &self.pin), self.pin.len());
+        assert_eq!(
+            now,
+            (self.load, self.len),
+            "{:?} changed under a pin",
+            self.key
+        );
+    }
+}
+
 pub(super) struct Actor<'a> {
-    world: &'a World,
-    rng: StdRng,
+    pub(super) world: &'a World,
+    pub(super) rng: StdRng,
     /// Whoever may wait, for memory or for another's load, holds none: else two could wait for each other.
-    held: Vec<Held>,
+    pub(super) held: Vec<Held>,
+    /// Where each block was last found.
+    handles: Vec<Option<BlockHandle>>,
     /// Where blocks are written before they are copied into frames.
     scratch: Vec<u8>,
 }
@@ -37,6 +59,7 @@ impl<'a> Actor<'a> {
             world,
             rng: StdRng::seed_from_u64(world.plan.seed ^ (number << 56)),
             held: Vec::new(),
+            handles: vec![None; world.known.len()],
             scratch: vec![0; world.plan.longest],
         }
     }
@@ -52,87 +75,94 @@ impl<'a> Actor<'a> {
     fn step(&mut self) {
         let key = self.any_key();
         match self.rng.random_range(0..100) {
-            0..40 => self.get(key),
-            40..44 => self.erase(key),
-            44..64 => self.look_again(),
+            0..25 => self.get(key),
+            25..40 => self.pin_in_hand(key),
+            40..42 => self.erase(key),
+            42..46 => self.adopt(key),
+            46..50 => self.resize(key),
+            50..65 => self.look_again(),
             _ => self.claim(key),
         }
     }
 
     /// Some keys are asked for more than others.
     fn any_key(&mut self) -> BlockKey {
-        let keys = self.world.plan.keys;
-        key(self
-            .rng
-            .random_range(0..keys)
-            .min(self.rng.random_range(0..keys)))
-    }
-
-    fn get(&mut self, key: BlockKey) {
-        let erasures = self.world.known(key).erasures.load(Ordering::SeqCst);
-        if let Some(pin) = self.world.pool.get(key) {
-            let pin = pin.into_owned(Arc::clone(&self.world.pool));
-            self.found(key, erasures, pin);
+        let objects = self.world.plan.objects;
+        let mut any = || self.rng.random_range(0..objects);
+        let object = any().min(any());
+        BlockKey {
+            store: u32::from(self.rng.random_ratio(1, 2 * STORES as u32)),
+            object,
+            block: self.rng.random_range(0..BLOCKS as u32),
         }
     }
 
-    /// Compares a block that was found and perhaps keeps it. `erasures` was counted before it was looked for.
-    fn found(&mut self, key: BlockKey, erasures: u64, pin: OwnedPin) {
+    fn get(&mut self, key: BlockKey) {
+        let left = self.world.left(key);
+        if let Some(pin) = self.world.pool.get(key) {
+            let pin = pin.into_owned(Arc::clone(&self.world.pool));
+            self.found(key, left, pin);
+        }
+    }
+
+    /// A handle finds its block as long as anyone has it pinned, even if it was erased meanwhile.
+    fn pin_in_hand(&mut self, key: BlockKey) {
+        let Some(handle) = self.handles[self.world.number(key)] else {
+            return;
+        };
+        if let Some(pin) = self.world.pool.try_pin(&handle) {
+            assert_eq!(pin.key(), key);
+            let load = self.world.verify(key, &pin);
+            thread::yield_now();
+            assert_eq!(self.world.verify(key, &pin), load, "changed under a pin");
+        }
+    }
+
+    /// Compares a block that was found and perhaps keeps it. `left` was counted before it was looked for.
+    fn found(&mut self, key: BlockKey, left: u64, pin: OwnedPin) {
         let load = self.world.verify(key, &pin);
-        let erased = self.world.known(key).erasures.load(Ordering::SeqCst);
+        let leaving = self.world.leaving(key);
+        let number = self.world.number(key);
+        self.handles[number] = Some(pin.handle());
         for other in self.held.iter().filter(|held| held.key == key) {
             assert!(
-                other.load == load || erased > other.erasures,
+                other.load == load || leaving > other.left,
                 "{key:?} was found twice, as loads {} and {load}, and nobody erased it",
                 other.load
             );
         }
         if self.held.len() == MOST_HELD {
             let oldest = self.held.remove(0);
-            self.unchanged(&oldest);
+            oldest.unchanged(self.world);
         }
-        if self.rng.random() {
-            self.held.push(Held {
-                key,
-                load,
-                erasures,
-                pin,
-            });
+        let held = Held {
+            key,
+            load,
+            len: pin.len(),
+            left,
+            pin,
+        };
+        match self.rng.random_range(0..8) {
+            0..4 => {}
+            4 => drop(self.world.shelf.leave(held)),
+            _ => self.held.push(held),
         }
-    }
-
-    fn unchanged(&self, held: &Held) {
-        let load = self.world.verify(held.key, &held.pin);
-        assert_eq!(load, held.load, "{:?} changed under a pin", held.key);
     }
 
     fn look_again(&mut self) {
         thread::yield_now();
-        self.held.iter().for_each(|held| self.unchanged(held));
+        self.held.iter().for_each(|held| held.unchanged(self.world));
         let keep = self.rng.random_range(0..=self.held.len());
         self.held.truncate(keep);
     }
 
-    fn erase(&mut self, key: BlockKey) {
-        let known = self.world.known(key);
-        let begun = known.loads.load(Ordering::SeqCst);
-        known.erasures.fetch_add(1, Ordering::SeqCst);
-        self.world.pool.erase(key);
-        if let Some(pin) = self.world.pool.get(key) {
-            assert!(
-                self.world.verify(key, &pin) > begun,
-                "what was erased is found again"
-            );
-        }
-    }
-
     fn claim(&mut self, key: BlockKey) {
-        let erasures = self.world.known(key).erasures.load(Ordering::SeqCst);
+        let left = self.world.left(key);
         let pool = &self.world.pool;
         match pool.claim(key) {
             Claim::Resident(pin) => {
                 let pin = pin.into_owned(Arc::clone(pool));
-                self.found(key, erasures, pin);
+                self.found(key, left, pin);
             }
             Claim::Loading(flight) => {
                 self.held.clear();
@@ -147,24 +177,50 @@ impl<'a> Actor<'a> {
 
     fn frame(&mut self, len: usize) -> Option<Frame> {
         let pool = &self.world.pool;
+        // A written chunk may become a block.
+        let share = if self.rng.random_ratio(1, 8) {
+            Share::Upload
+        } else {
+            Share::Download
+        };
         let frames = match self.rng.random_range(0..3) {
-            0 => pool.try_frames(Share::Download, len, 1, 1)?,
+            0 => pool.try_frames(share, len, 1, 1)?,
             1 => pool
-                .frames_blocking(Share::Download, len, 1, 1, Instant::now() + LOST)
+                .frames_blocking(share, len, 1, 1, Instant::now() + LOST)
                 .unwrap(),
-            _ => block_on(pool.frames(Share::Download, len, 1, 1)).unwrap(),
+            _ => block_on(pool.frames(share, len, 1, 1)).unwrap(),
         };
         frames.into_iter().next()
+    }
+
+    fn options(&mut self, key: BlockKey) -> BlockOptions {
+        let keep = match self.rng.random_range(0..6) {
+            0 => Keep::WhilePinned,
+            1 => Keep::Spill,
+            _ => Keep::UntilEvicted,
+        };
+        let priority = match self.rng.random_range(0..3) {
+            0 => Priority::Low,
+            1 => Priority::Normal,
+            _ => Priority::High,
+        };
+        let tag = Tag::new((key.object % Tag::COUNT as u64) as u8).unwrap();
+        BlockOptions {
+            keep,
+            priority,
+            tag,
+        }
     }
 
     fn lead(&mut self, mut load: Load) {
         let key = load.key();
         let len = self.world.len(key);
-        let number = self.world.known(key).loads.fetch_add(1, Ordering::SeqCst) + 1;
+        let number = self.world.loads(key).fetch_add(1, Ordering::SeqCst) + 1;
         let Some(frame) = self.frame(len) else {
             return;
         };
         load.attach(frame, len);
+        load.set_options(self.options(key));
         let mut bytes = std::mem::take(&mut self.scratch);
         oracle::write(key, number, &mut bytes[..len]);
         let gives_up = self.rng.random_ratio(1, 8);
@@ -222,7 +278,10 @@ impl<'a> Actor<'a> {
         if whole {
             self.world.verify(key, &bytes);
         } else if bytes.len() >= size_of::<u64>() {
-            assert!(oracle::read(key, &bytes).is_some(), "a prefix of one load");
+            assert!(
+                self.world.load_of(key, &bytes).is_some(),
+                "a prefix of one load"
+            );
         }
     }
 }

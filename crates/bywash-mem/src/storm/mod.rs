@@ -4,11 +4,13 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod actor;
+mod changes;
 mod oracle;
 #[cfg(not(shuttle))]
 mod runs;
 #[cfg(shuttle)]
 mod schedules;
+mod shelf;
 mod uploads;
 
 use std::sync::Arc;
@@ -20,8 +22,14 @@ use shuttle::{future::block_on, thread};
 #[cfg(not(shuttle))]
 use {futures::executor::block_on, std::thread};
 
-use crate::{BlockKey, BlockPool, PoolConfig, Share};
+use crate::{BlockKey, BlockPool, PoolConfig, Share, Tag};
 use actor::Actor;
+use shelf::Shelf;
+
+/// Blocks are loaded into the first store or the second, and adopted from the first by the second.
+const STORES: u64 = 2;
+/// Blocks of an object.
+const BLOCKS: u64 = 2;
 
 /// One storm's size.
 #[derive(Debug, Clone, Copy)]
@@ -32,10 +40,11 @@ struct Plan {
     uploaders: u64,
     /// Operations of them all.
     ops: u64,
-    keys: u64,
+    /// Objects of each store.
+    objects: u64,
     /// The pool's limit, in pages. Three quarters are the blocks'.
     pages: u64,
-    /// The longest block, in bytes; every fifth key's. The others are of one page.
+    /// The longest block, in bytes; every fifth object's. The others are of one page.
     longest: usize,
     /// Samples that the watching thread takes at most.
     samples: u64,
@@ -45,10 +54,12 @@ struct Plan {
 /// What is known of one key.
 #[derive(Debug, Default)]
 struct Known {
-    /// Loads begun.
+    /// Loads begun of this block, whatever the store: kept at the first store's key.
     loads: AtomicU64,
-    /// Times its block was made to go, counted before it was.
-    erasures: AtomicU64,
+    /// Times its block was to go, counted before.
+    leaving: AtomicU64,
+    /// Times it had gone, counted after.
+    left: AtomicU64,
 }
 
 /// The pool and the truth about it.
@@ -56,39 +67,84 @@ struct World {
     plan: Plan,
     pool: Arc<BlockPool>,
     known: Vec<Known>,
+    shelf: Arc<Shelf>,
     /// Operations done.
     done: AtomicU64,
     /// Blocks whose every byte was compared.
     compared: AtomicU64,
+    /// Blocks that changed their key or their length.
+    changed: AtomicU64,
     over: AtomicBool,
-}
-
-fn key(object: u64) -> BlockKey {
-    BlockKey {
-        store: 0,
-        object,
-        block: 0,
-    }
 }
 
 impl World {
     fn new(plan: Plan) -> Self {
+        let pool = BlockPool::new(PoolConfig::new(plan.pages * crate::MIN_FRAME as u64)).unwrap();
+        let shelf = Arc::new(Shelf::new(plan.pages as usize / 8));
+        pool.set_spill(Arc::clone(&shelf) as _);
         Self {
             plan,
-            pool: BlockPool::new(PoolConfig::new(plan.pages * crate::MIN_FRAME as u64)).unwrap(),
+            pool,
             known: std::iter::repeat_with(Known::default)
-                .take(plan.keys as usize)
+                .take((STORES * plan.objects * BLOCKS) as usize)
                 .collect(),
+            shelf,
             done: AtomicU64::new(0),
             compared: AtomicU64::new(0),
+            changed: AtomicU64::new(0),
             over: AtomicBool::new(false),
         }
     }
 
-    fn known(&self, key: BlockKey) -> &Known {
-        &self.known[key.object as usize]
+    /// Every key there is.
+    fn keys(&self) -> impl Iterator<Item = BlockKey> {
+        (0..self.known.len() as u64).map(|number| BlockKey {
+            store: (number / (self.plan.objects * BLOCKS)) as u32,
+            object: number / BLOCKS % self.plan.objects,
+            block: (number % BLOCKS) as u32,
+        })
     }
 
+    fn number(&self, key: BlockKey) -> usize {
+        let objects = u64::from(key.store) * self.plan.objects + key.object;
+        (objects * BLOCKS + u64::from(key.block)) as usize
+    }
+
+    fn known(&self, key: BlockKey) -> &Known {
+        &self.known[self.number(key)]
+    }
+
+    /// Loads begun of this block.
+    fn loads(&self, key: BlockKey) -> &AtomicU64 {
+        &self.known(BlockKey { store: 0, ..key }).loads
+    }
+
+    fn leaving(&self, key: BlockKey) -> u64 {
+        self.known(key).leaving.load(Ordering::SeqCst)
+    }
+
+    fn left(&self, key: BlockKey) -> u64 {
+        self.known(key).left.load(Ordering::SeqCst)
+    }
+
+    /// Runs what makes blocks go, and counts it.
+    fn erasing<R>(&self, goes: impl Fn(BlockKey) -> bool, erase: impl FnOnce() -> R) -> R {
+        let known = || {
+            self.keys()
+                .filter(|key| goes(*key))
+                .map(|key| self.known(key))
+        };
+        for known in known() {
+            known.leaving.fetch_add(1, Ordering::SeqCst);
+        }
+        let answer = erase();
+        for known in known() {
+            known.left.fetch_add(1, Ordering::SeqCst);
+        }
+        answer
+    }
+
+    /// Bytes that a load of the block brings.
     fn len(&self, key: BlockKey) -> usize {
         // Two classes, so that frames of one are given up for the other.
         if key.object.is_multiple_of(5) {
@@ -98,17 +154,31 @@ impl World {
         }
     }
 
+    /// Whether a storm changes this block's length.
+    fn is_resized(&self, key: BlockKey) -> bool {
+        key.object % 3 == 1
+    }
+
+    /// The load that these first bytes of a block came from, if it is one.
+    fn load_of(&self, key: BlockKey, bytes: &[u8]) -> Option<u64> {
+        if self.is_resized(key) {
+            oracle::read_resized(key, bytes)
+        } else {
+            oracle::read(key, bytes)
+        }
+    }
+
     /// The load that a block's bytes came from; all of them are compared.
     #[track_caller]
     fn verify(&self, key: BlockKey, bytes: &[u8]) -> u64 {
-        assert_eq!(bytes.len(), self.len(key), "{key:?} is whole");
-        let Some(load) = oracle::read(key, bytes) else {
-            panic!(
-                "{key:?} holds bytes that are not its own, from {:x?}",
-                &bytes[..8]
-            );
+        if !self.is_resized(key) {
+            assert_eq!(bytes.len(), self.len(key), "{key:?} is whole");
+        }
+        let Some(load) = self.load_of(key, bytes) else {
+            let start = &bytes[..bytes.len().min(16)];
+            panic!("{key:?} holds bytes that are not its own, from {start:x?}");
         };
-        let begun = self.known(key).loads.load(Ordering::SeqCst);
+        let begun = self.loads(key).load(Ordering::SeqCst);
         assert!(
             load >= 1 && load <= begun,
             "{key:?} shows load {load} of {begun}"
@@ -131,26 +201,27 @@ impl World {
 
     /// What holds when all is quiet: after erasing every block, nothing is left.
     fn settle(&self) {
-        let begun: u64 = self
-            .known
-            .iter()
-            .map(|known| known.loads.load(Ordering::SeqCst))
-            .sum();
-        assert_eq!(
-            self.pool.stats().loads,
-            begun,
-            "loads the pool knows of, and those the oracle does"
-        );
-        for object in 0..self.plan.keys {
-            self.pool.erase(key(object));
+        for key in self.keys() {
+            if let Some(pin) = self.pool.get(key) {
+                self.verify(key, &pin);
+            }
+            self.pool.erase(key);
         }
         assert_eq!(self.pool.names(), 0, "keys that lead somewhere");
         let (stats, budget) = (self.pool.stats(), self.pool.budget());
         assert_eq!((stats.resident_blocks, stats.resident_bytes), (0, 0));
         assert_eq!((stats.flights, budget.waiting()), (0, 0));
+        assert_eq!(stats.striped_blocks, 0);
         let held = [Share::Download, Share::Upload].map(|share| budget.held(share));
         assert_eq!(held, [0, 0], "memory charged to downloads and uploads");
         assert_eq!(budget.used(), budget.idle());
+        let mut evicted = 0;
+        for number in 0..Tag::COUNT as u8 {
+            let tag = self.pool.tag_stats(Tag::new(number).unwrap());
+            assert_eq!((tag.used_blocks, tag.used_bytes), (0, 0), "of tag {number}");
+            evicted += tag.evicted_blocks;
+        }
+        assert_eq!(evicted, stats.evictions, "evictions of all tags");
     }
 }
 
@@ -159,14 +230,10 @@ struct Repeat(Plan);
 
 impl Drop for Repeat {
     fn drop(&mut self) {
-        if thread_panics() {
+        if std::thread::panicking() {
             eprintln!("the storm that failed: {:?}", self.0);
         }
     }
-}
-
-fn thread_panics() -> bool {
-    std::thread::panicking()
 }
 
 /// One storm, from an empty pool to an empty pool. `watch` is called between samples.
@@ -182,9 +249,12 @@ fn storm(plan: Plan, mut watch: impl FnMut(&World) + Send) -> World {
                     break;
                 }
                 world.sample();
+                world.shelf.clear(world);
                 watch(world);
                 thread::yield_now();
             }
+            world.shelf.close();
+            world.shelf.clear(world);
         });
         let readers = (0..plan.readers)
             .map(|number| scope.spawn(move || Actor::new(world, number).read(each)));

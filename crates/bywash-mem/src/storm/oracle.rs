@@ -14,7 +14,7 @@ fn base(key: BlockKey, generation: u64) -> u64 {
     (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB)
 }
 
-/// The bytes that the `generation`th load of a key brings.
+/// The bytes that the `generation`th load of a key brings. They do not name the store: a block may be adopted by another.
 pub(super) fn write(key: BlockKey, generation: u64, into: &mut [u8]) {
     let mut word = base(key, generation);
     let mut next = generation;
@@ -40,12 +40,26 @@ pub(super) fn read(key: BlockKey, bytes: &[u8]) -> Option<u64> {
     (wrong == 0 && tail == &last[..tail.len()]).then_some(generation)
 }
 
+/// As [`read`], of a block that was resized: cut at some place, and continued with zeros.
+pub(super) fn read_resized(key: BlockKey, bytes: &[u8]) -> Option<u64> {
+    let zeros = bytes.iter().rev().take_while(|byte| **byte == 0).count();
+    // The bytes before the cut may end in zeros themselves, in a word at most.
+    let least = bytes.len() - zeros;
+    (least.max(WORD)..=bytes.len().min(least.max(WORD) + WORD))
+        .find_map(|cut| read(key, &bytes[..cut]))
+}
+
 #[cfg(not(shuttle))]
 #[test]
 fn one_wrong_byte_is_seen() {
-    let (key, other) = (super::key(3), super::key(4));
+    let [key, other] = [3, 4].map(|object| BlockKey {
+        store: 0,
+        object,
+        block: 0,
+    });
+    let mut bytes = Vec::new();
     for len in [8, 9, 64, 100] {
-        let mut bytes = vec![0; len];
+        bytes.resize(len, 0);
         write(key, 7, &mut bytes);
         assert_eq!(read(key, &bytes), Some(7));
         assert!(len == 8 || read(other, &bytes).is_none());
@@ -56,4 +70,10 @@ fn one_wrong_byte_is_seen() {
         }
     }
     assert_eq!(read(key, &[0xDB; 64]), None, "freed memory");
+    bytes.truncate(50);
+    assert_eq!(read_resized(key, &bytes), Some(7));
+    bytes.resize(90, 0);
+    assert_eq!(read_resized(key, &bytes), Some(7));
+    bytes[89] = 1;
+    assert_eq!(read_resized(key, &bytes), None);
 }

@@ -14,7 +14,7 @@ const PLAN: Plan = Plan {
     readers: 6,
     uploaders: 2,
     ops: OPS,
-    keys: 24,
+    objects: 16,
     pages: 16,
     longest: 6000,
     samples: u64::MAX,
