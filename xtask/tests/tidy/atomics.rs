@@ -176,3 +176,89 @@ fn a_planted_partner_is_found() {
     let relaxed = "// a counter\nx.load(Ordering::Relaxed);\n";
     assert!(orderings_without_partner(relaxed, &functions).is_empty());
 }
+
+/// The document that explains every shared word.
+const MODEL: &str = "docs/memory-model.md";
+
+/// The atomics that a file's product code shares: `Type`, or `Type::field`, and the line.
+fn atomic_words(text: &str) -> Vec<(String, usize)> {
+    let mut found = Vec::new();
+    let mut of = String::new();
+    for (number, line) in product(text).iter().enumerate() {
+        let code = line.split("//").next().unwrap();
+        let mut words = code.split(|c: char| !c.is_alphanumeric() && c != '_');
+        if words.any(|word| word == "struct") {
+            words.next().unwrap_or_default().clone_into(&mut of);
+        } else if code.starts_with('}') {
+            of.clear();
+        }
+        let Some(at) = code.find("Atomic").filter(|_| !of.is_empty()) else {
+            continue;
+        };
+        let field = code[..at]
+            .split_once(':')
+            .map(|(name, _)| name.trim().rsplit(' ').next().unwrap());
+        match field {
+            Some(field) => found.push((format!("{of}::{field}"), number + 1)),
+            None => found.push((of.clone(), number + 1)),
+        }
+        if code.contains(';') {
+            of.clear();
+        }
+    }
+    found
+}
+
+/// Whether a table of the document has a row for the word, or for all words of its type.
+fn is_explained(word: &str, document: &str) -> bool {
+    let of = word.split("::").next().unwrap();
+    document.lines().any(|line| {
+        [word, of]
+            .iter()
+            .any(|name| line.starts_with(&format!("| `{name}` |")))
+    })
+}
+
+#[test]
+fn each_shared_word_is_explained() {
+    let files = files();
+    let (_, model) = files.iter().find(|(path, _)| path == MODEL).unwrap();
+    let section = model.split("## The shared words").nth(1).unwrap();
+    let section = section.split("\n## ").next().unwrap();
+    let mut words = 0;
+    let missing: Vec<String> = files
+        .iter()
+        .filter(|(path, _)| {
+            path.starts_with("crates/bywash-mem/src/")
+                && !FACADE.iter().any(|facade| path.starts_with(facade))
+                && !is_test_file(path)
+        })
+        .flat_map(|(path, text)| {
+            atomic_words(text)
+                .into_iter()
+                .map(move |(word, line)| (format!("{path}:{line}: {word}"), word))
+        })
+        .inspect(|_| words += 1)
+        .filter(|(_, word)| !is_explained(word, section))
+        .map(|(finding, _)| finding)
+        .collect();
+    none(
+        "atomics that docs/memory-model.md does not explain",
+        &missing,
+    );
+    assert!(words > 10, "only {words} atomics were found");
+}
+
+#[test]
+fn a_planted_word_is_found() {
+    let text = "struct Word(AtomicU64);\nimpl Word {\n    fn new() -> Self { Self(AtomicU64::new(0)) }\n}\n\
+                pub struct Pool {\n    pub(crate) hand: Padded<AtomicU32>,\n    name: String,\n}\n";
+    let found: Vec<(String, usize)> = atomic_words(text);
+    assert_eq!(
+        found,
+        [("Word".to_owned(), 1), ("Pool::hand".to_owned(), 6)]
+    );
+    let table = "| word |\n|---|\n| `Word` | x |\n";
+    assert!(is_explained("Word", table) && is_explained("Word::field", table));
+    assert!(!is_explained("Pool::hand", table));
+}
