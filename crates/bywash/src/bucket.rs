@@ -89,12 +89,13 @@ impl Bucket {
         consistency: Consistency,
         engine: Arc<EngineShared>,
     ) -> Self {
+        let pool = Arc::clone(&engine.pool);
         let shared = Shared {
             name: name.to_owned(),
             origin,
             consistency,
             counters: Counters::default(),
-            versions: Versions::new(Arc::clone(&engine.pool), engine.block_size),
+            versions: Versions::new(pool, engine.next_store(), engine.block_size),
             opens: Opens::default(),
             shard_turns: Semaphore::new(SHARDS_IN_FLIGHT),
             engine,

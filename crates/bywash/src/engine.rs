@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path as FsPath, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use bywash_mem::{BlockPool, Frame, FrameError, PoolConfig, Share};
@@ -18,6 +19,7 @@ use crate::error::EngineError;
 use crate::machine::available_memory;
 use crate::origin::folder::FolderStore;
 use crate::origin::{Origin, OriginUrl};
+use crate::read::Ahead;
 use crate::retry::RetryPolicy;
 use crate::stats::{BudgetStats, PoolStats, Stats};
 
@@ -36,6 +38,9 @@ const SHARDS_AHEAD: u64 = 4;
 /// One shard, and what a body reads ahead, take at most this share of the memory, so that one
 /// reader does not push out what others are about to read.
 const AHEAD_MEMORY_DIVISOR: u64 = 16;
+/// What all bodies together hold ahead of themselves, at most: the rest of the downloads' share is
+/// for what they read now, and for what is worth keeping.
+const ALL_AHEAD_MEMORY_DIVISOR: u64 = 2;
 /// The least memory, in blocks: a block for a reader, one for what it reads next, and the same
 /// again in each guaranteed share.
 const LEAST_MEMORY_BLOCKS: u64 = 8;
@@ -141,11 +146,11 @@ impl EngineBuilder {
                 source,
             })?;
         }
-        let pool = BlockPool::new(PoolConfig::new(memory)).map_err(|error| {
-            EngineError::InvalidSetting {
-                setting: "memory",
-                reason: error.to_string(),
-            }
+        let config = PoolConfig::new(memory);
+        let blocks = |bytes: u64| u32::try_from(bytes / block_size).unwrap_or(u32::MAX);
+        let pool = BlockPool::new(config).map_err(|error| EngineError::InvalidSetting {
+            setting: "memory",
+            reason: error.to_string(),
         })?;
         let shard_size = DEFAULT_SHARD_BYTES
             .min(memory / AHEAD_MEMORY_DIVISOR)
@@ -156,10 +161,15 @@ impl EngineBuilder {
             block_size,
             chunk_size,
             shard_size: shard_size / block_size * block_size,
-            ahead_blocks: (ahead / block_size) as u32,
+            ahead: Ahead::new(
+                blocks(ahead),
+                blocks(memory / ALL_AHEAD_MEMORY_DIVISOR),
+                blocks(memory - config.upload_guarantee),
+            ),
             root: self.root,
             retry: self.retry,
             admission_deadline: self.admission_deadline,
+            stores: AtomicU32::new(0),
             buckets: RwLock::default(),
         };
         Ok(Engine {
@@ -178,15 +188,27 @@ pub(crate) struct Shared {
     pub(crate) chunk_size: u64,
     /// Bytes of one ranged GET, a multiple of the block size.
     pub(crate) shard_size: u64,
-    /// How many blocks a body keeps on their way ahead of the one it reads.
-    pub(crate) ahead_blocks: u32,
+    /// What bodies have in memory, or on its way, ahead of the block they read.
+    pub(crate) ahead: Arc<Ahead>,
     pub(crate) root: Option<PathBuf>,
     pub(crate) retry: RetryPolicy,
     pub(crate) admission_deadline: Duration,
+    /// Numbers buckets in the pool's keys; only uniqueness matters, hence relaxed.
+    stores: AtomicU32,
     buckets: RwLock<BTreeMap<String, Mounted>>,
 }
 
 impl Shared {
+    /// The number of a new bucket.
+    pub(crate) fn next_store(&self) -> u32 {
+        self.stores.fetch_add(1, Relaxed)
+    }
+
+    /// Blocks of one ranged GET, at least 1.
+    pub(crate) fn shard_blocks(&self) -> u32 {
+        (self.shard_size / self.block_size) as u32
+    }
+
     /// A frame for a block of `length` bytes, waiting in order until the admission deadline.
     pub(crate) async fn frame(
         &self,
@@ -211,6 +233,11 @@ impl Shared {
         operation: &'static str,
         object: &Path,
     ) -> StoreResult<Vec<Frame>> {
+        if let Some(frames) = self.pool.try_frames(share, length, count, count) {
+            return Ok(frames);
+        }
+        // Who must wait needs it more than who reads ahead.
+        self.ahead.give_up();
         let wait = self.pool.frames(share, length, count, count);
         let deadline = self.admission_deadline;
         match tokio::time::timeout(deadline, wait).await {
@@ -385,6 +412,7 @@ impl Engine {
         }
         remove_empty_bucket(root, name)?;
         self.shared.buckets.write().remove(name);
+        bucket.shared().versions.forget_all();
         Ok(())
     }
 

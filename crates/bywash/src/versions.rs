@@ -29,9 +29,9 @@ const KNOWN_OBJECTS: std::ops::RangeInclusive<u64> = 16_384..=200_000;
 /// Locks for recording. Paths that share one also share a count of writes, and a write to one keeps
 /// an answer about the other from being recorded; so there are far more than threads.
 const LOCKS: usize = 1024;
-/// The most blocks erased at once when a version goes; the rest is left to eviction, so that
-/// forgetting a huge object does not stall a thread.
-const ERASE_LIMIT_BLOCKS: u32 = 1 << 16;
+/// Up to so many blocks of a version that goes are erased one by one, some 100 ns each; of a larger one the pool is asked to
+/// look through its blocks, some 10 ns each.
+const ERASED_SINGLY_BLOCKS: u32 = 1024;
 
 /// Source of pool ids; only uniqueness matters, nothing is published, hence relaxed.
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
@@ -61,6 +61,8 @@ impl Validator {
 /// One version of one object: everything about it but its bytes.
 #[derive(Debug)]
 pub(crate) struct Version {
+    /// Number of the bucket it is in.
+    store: u32,
     id: u64,
     pub(crate) meta: ObjectMeta,
     pub(crate) attributes: Attributes,
@@ -68,9 +70,10 @@ pub(crate) struct Version {
 }
 
 impl Version {
-    fn new(meta: ObjectMeta, attributes: Attributes) -> Self {
+    fn new(store: u32, meta: ObjectMeta, attributes: Attributes) -> Self {
         let validator = Validator::of(&meta);
         Self {
+            store,
             id: NEXT_ID.fetch_add(1, Relaxed),
             meta,
             attributes,
@@ -116,7 +119,7 @@ impl Version {
     /// The pool's key of block `block`.
     pub(crate) fn key(&self, block: u32) -> BlockKey {
         BlockKey {
-            store: 0,
+            store: self.store,
             object: self.id,
             block,
         }
@@ -155,6 +158,8 @@ pub(crate) struct Versions {
     writes: Box<[Mutex<u64>]>,
     hasher: RandomState,
     pool: Arc<BlockPool>,
+    /// This bucket's number in the pool's keys.
+    store: u32,
     block_size: u64,
     /// The most objects remembered.
     limit: usize,
@@ -169,7 +174,7 @@ impl std::fmt::Debug for Versions {
 }
 
 impl Versions {
-    pub(crate) fn new(pool: Arc<BlockPool>, block_size: u64) -> Self {
+    pub(crate) fn new(pool: Arc<BlockPool>, store: u32, block_size: u64) -> Self {
         let hasher = RandomState::default();
         let limit = pool.budget().limit() / MEMORY_AN_OBJECT_BYTES;
         let limit = limit.clamp(*KNOWN_OBJECTS.start(), *KNOWN_OBJECTS.end()) as usize;
@@ -178,6 +183,7 @@ impl Versions {
             writes: (0..LOCKS).map(|_| Mutex::new(0)).collect(),
             hasher,
             pool,
+            store,
             block_size,
             limit,
         }
@@ -226,13 +232,14 @@ impl Versions {
             Some(old) if old.is(&meta) => {
                 // Same bytes, new headers: the blocks stay valid, so the id does too.
                 Arc::new(Version {
+                    store: old.store,
                     id: old.id,
                     validator: old.validator.clone(),
                     meta,
                     attributes,
                 })
             }
-            _ => Arc::new(Version::new(meta, attributes)),
+            _ => Arc::new(Version::new(self.store, meta, attributes)),
         };
         if *writes == asked.writes {
             if known.len() >= self.limit {
@@ -296,17 +303,30 @@ impl Versions {
     /// The origin no longer has `version`: it is not offered again, and its blocks go. A newer
     /// version that was learned meanwhile stays.
     pub(crate) fn forget(&self, version: &Version) {
-        let _writes = self.lock_of(&version.meta.location).lock();
-        let known = self.known.pin();
-        if known
-            .get(&version.meta.location)
-            .is_some_and(|found| found.version.id == version.id)
         {
-            known.remove(&version.meta.location);
+            let _writes = self.lock_of(&version.meta.location).lock();
+            let known = self.known.pin();
+            if known
+                .get(&version.meta.location)
+                .is_some_and(|found| found.version.id == version.id)
+            {
+                known.remove(&version.meta.location);
+            }
         }
-        for block in 0..version.blocks(self.block_size).min(ERASE_LIMIT_BLOCKS) {
+        let blocks = version.blocks(self.block_size);
+        if blocks > ERASED_SINGLY_BLOCKS {
+            self.pool.erase_object(version.store, version.id);
+            return;
+        }
+        for block in 0..blocks {
             self.pool.erase(version.key(block));
         }
+    }
+
+    /// The bucket is gone, and what the pool has of it goes.
+    pub(crate) fn forget_all(&self) {
+        self.known.pin().clear();
+        self.pool.erase_store(self.store);
     }
 
     /// Drops a quarter of the table, whichever comes first: with this many objects any of them

@@ -185,3 +185,28 @@ async fn an_object_larger_than_memory_streams_through() {
     }
     assert_eq!(at, data.len());
 }
+
+#[tokio::test]
+async fn a_deleted_bucket_leaves_nothing_in_memory_and_others_stay() {
+    let root = tempfile::tempdir().unwrap();
+    let engine = Engine::builder()
+        .memory(16 << 20)
+        .block_size(BLOCK)
+        .root(root.path())
+        .build()
+        .unwrap();
+    let path = Path::from("a");
+    let data = pattern(3 * BLOCK);
+    for name in ["goes", "stays"] {
+        let bucket = engine.create_bucket(name).unwrap();
+        bucket.put(&path, data.clone().into()).await.unwrap();
+        bucket.get(&path).await.unwrap().bytes().await.unwrap();
+    }
+    assert_eq!(engine.stats().pool.resident_blocks, 6);
+    engine.bucket("goes").unwrap().delete(&path).await.unwrap();
+    engine.delete_bucket("goes").await.unwrap();
+    assert_eq!(engine.stats().pool.resident_blocks, 3);
+    let stays = engine.bucket("stays").unwrap();
+    let (outcome, bytes) = outcome_of(&stays, &path, GetOptions::default()).await;
+    assert_eq!((outcome, bytes), (CacheOutcome::Hit, data));
+}

@@ -5,69 +5,123 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use bywash_mem::{Claim, FlightError, Followed, Follower, Load, Share};
+use bywash_mem::{Claim, FlightError, Followed, Follower, Load, OwnedPin, Share};
 use object_store::Result;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::open::Opened;
+use super::ahead::Reader;
+use super::open::Resolved;
 use super::shard::Shard;
 use super::shared_error::{from_load_error, load_error, retell};
-use crate::bucket::Shared;
+use crate::bucket::{CacheOutcome, Shared};
 use crate::error::EngineError;
 use crate::versions::Version;
 
 /// The most blocks looked at to find the first one that is absent.
-pub(super) const PROBE_LIMIT_BLOCKS: u32 = 4096;
+const PROBE_LIMIT_BLOCKS: u32 = 4096;
 /// How often one block is looked up again after whoever loaded it gave up. Each round someone
 /// else must have abandoned it, so only a storm of leaving readers comes near.
 const ABANDONED_LIMIT: u32 = 100;
+/// Blocks that a body's window grows by with each block it reads.
+const RAMP: u32 = 2;
 
 /// Reads a range block by block. Dropping it stops the loads only it wanted.
 pub(super) struct Body {
     bucket: Arc<Shared>,
     version: Arc<Version>,
+    /// The first block of the range.
+    from: u32,
     /// The next byte to hand out, and the end of the range.
     at: u64,
     end: u64,
+    /// The first block of the range, found in memory when the read began.
+    first: Option<OwnedPin>,
     /// A load in progress that holds the byte at `at`.
     following: Option<Follower>,
     /// Blocks this body had loaded, counted as misses then, in order.
     launched: VecDeque<u32>,
     /// The block counted last, so that one looked up again is counted once.
     counted: Option<u32>,
+    /// The first block that was not in memory when the read began.
+    absent: u32,
     /// The first block not yet considered for reading ahead.
     ahead: u32,
-    leaving: CancellationToken,
-    _leave_on_drop: DropGuard,
+    /// Holds what was read ahead. Before the guards, so that nothing has an audience when they tell that we left.
+    reader: Option<Reader>,
+    /// Set with the first load of this body's own.
+    leaving: Option<(CancellationToken, DropGuard)>,
     /// Says to the load that came with the version that we are here.
-    opened: Arc<Opened>,
+    resolved: Resolved,
+}
+
+/// Why no more loads could be added to a shard.
+enum End {
+    /// As many as were wanted.
+    Full,
+    /// The next block is here, or on its way.
+    Present,
+    /// No memory to read ahead with.
+    NoMemory,
 }
 
 impl Body {
-    pub(super) fn new(bucket: Arc<Shared>, opened: Arc<Opened>, range: Range<u64>) -> Self {
-        let version = Arc::clone(&opened.version);
-        let leaving = CancellationToken::new();
-        let ahead = (range.start / bucket.engine.block_size) as u32;
+    pub(super) fn new(bucket: Arc<Shared>, resolved: Resolved, range: Range<u64>) -> Self {
+        let first = (range.start / bucket.engine.block_size) as u32;
         Self {
             bucket,
-            version,
+            version: Arc::clone(&resolved.version),
+            from: first,
             at: range.start,
             end: range.end,
+            first: None,
             following: None,
             launched: VecDeque::new(),
             counted: None,
-            ahead,
-            leaving: leaving.clone(),
-            _leave_on_drop: leaving.drop_guard(),
-            opened,
+            absent: first,
+            ahead: first,
+            reader: resolved.take_ahead(),
+            leaving: None,
+            resolved,
         }
+    }
+
+    /// Whether the range is in memory, as far as a bounded look tells. Keeps the first block if it is.
+    pub(super) fn look(&mut self) -> CacheOutcome {
+        let pool = &self.bucket.engine.pool;
+        let first = self.from;
+        let end = self
+            .end_block()
+            .min(first.saturating_add(PROBE_LIMIT_BLOCKS));
+        let (mut resident, mut absent) = (0, None);
+        for block in first..end {
+            let pin = pool.get(self.version.key(block));
+            match pin {
+                Some(_) if !self.resolved.loaded(block) => resident += 1,
+                _ => _ = absent.get_or_insert(block),
+            }
+            if let Some(pin) = pin.filter(|_| block == first) {
+                self.first = Some(pin.into_owned(Arc::clone(pool)));
+            }
+        }
+        self.absent = absent.unwrap_or(end);
+        self.ahead = self.absent;
+        match resident {
+            0 if first < end => CacheOutcome::Miss,
+            n if n == end - first => CacheOutcome::Hit,
+            _ => CacheOutcome::Partial,
+        }
+    }
+
+    /// Whether all of the range was handed out.
+    pub(super) fn is_done(&self) -> bool {
+        self.at >= self.end
     }
 
     /// The next bytes, at most to the end of one block; `None` after the range's end.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>> {
         let size = self.bucket.engine.block_size;
         for _ in 0..ABANDONED_LIMIT {
-            if self.at >= self.end {
+            if self.is_done() {
                 return Ok(None);
             }
             let block = (self.at / size) as u32;
@@ -85,14 +139,14 @@ impl Body {
                 }
                 continue;
             }
+            if let Some(pin) = self.first.take() {
+                return Ok(Some(self.resident(block, pin, offset..offset + wanted)));
+            }
             let pool = Arc::clone(&self.bucket.engine.pool);
             match pool.claim(self.version.key(block)) {
                 Claim::Resident(pin) => {
                     let pin = pin.into_owned(Arc::clone(&pool));
-                    self.count(block, true);
-                    self.read_ahead(block);
-                    let bytes = Bytes::from_owner(pin).slice(offset..offset + wanted);
-                    return Ok(Some(self.hand_out(bytes)));
+                    return Ok(Some(self.resident(block, pin, offset..offset + wanted)));
                 }
                 Claim::Loading(flight) => {
                     self.count(block, false);
@@ -116,24 +170,26 @@ impl Body {
         .into())
     }
 
-    /// Waits for the first bytes of the range that are not here yet.
+    fn resident(&mut self, block: u32, pin: OwnedPin, range: Range<usize>) -> Bytes {
+        self.count(block, true);
+        self.read_ahead(block);
+        self.hand_out(Bytes::from_owner(pin).slice(range))
+    }
+
+    /// Waits for the first bytes of the range that were not here when the read began.
     ///
     /// Bytes in memory could be handed out at once, but if the object has changed since, what is
     /// missing can no longer be had; before the answer begins, the read can still start over.
     pub(super) async fn await_first_absent(&mut self) -> Result<()> {
-        let first = (self.at / self.bucket.engine.block_size) as u32;
-        let end = self
-            .end_block()
-            .min(first.saturating_add(PROBE_LIMIT_BLOCKS));
-        let pool = Arc::clone(&self.bucket.engine.pool);
-        let Some(block) = (first..end).find(|block| pool.get(self.version.key(*block)).is_none())
-        else {
-            return Ok(());
-        };
-        if block == first {
-            // The caller awaits it anyway.
+        let block = self.absent;
+        let size = self.bucket.engine.block_size;
+        if u64::from(block) == self.at / size || block >= self.end_block() {
+            // The caller awaits it anyway, or everything looked at was here.
             return Ok(());
         }
+        // Who may have to wait for memory holds none.
+        self.first = None;
+        let pool = Arc::clone(&self.bucket.engine.pool);
         let mut follower = match pool.claim(self.version.key(block)) {
             Claim::Resident(_) => return Ok(()),
             Claim::Loading(flight) => flight.follow(0),
@@ -172,7 +228,7 @@ impl Body {
         }
         if self.launched.front() == Some(&block) {
             self.launched.pop_front();
-        } else if resident && !self.opened.loading.contains(&block) {
+        } else if resident && !self.resolved.loaded(block) {
             self.bucket.counters.hit();
         } else {
             self.bucket.counters.miss();
@@ -201,63 +257,89 @@ impl Body {
         };
         load.attach(frame, length);
         let mut loads = vec![load];
-        self.extend(&mut loads, block + 1);
+        let next = block + 1;
+        if next < self.end_block() {
+            let most = self.bucket.engine.shard_blocks() - 1;
+            let most = self.reader().room(most).free;
+            self.extend(&mut loads, next, most);
+        }
         self.ahead = self.ahead.max(block + loads.len() as u32);
         self.launch(loads);
         Ok(())
     }
 
-    /// Adds absent blocks from `next` on to a shard, as far as memory is free and the range goes.
-    fn extend(&mut self, loads: &mut Vec<Load>, next: u32) {
-        let engine = &self.bucket.engine;
-        let most = (engine.shard_size / engine.block_size) as usize;
-        for block in next..self.end_block() {
-            if loads.len() >= most {
-                break;
-            }
+    fn reader(&mut self) -> &Reader {
+        let ahead = &self.bucket.engine.ahead;
+        self.reader.get_or_insert_with(|| ahead.reader())
+    }
+
+    /// Adds at most `most` absent blocks from `next` on to a shard, as far as the range goes, and holds them.
+    fn extend(&mut self, loads: &mut Vec<Load>, next: u32, most: u32) -> End {
+        let engine = Arc::clone(&self.bucket.engine);
+        let end = next.saturating_add(most).min(self.end_block());
+        for block in next..end {
             let length = self.version.block_len(block, engine.block_size);
             let Claim::Vacant(mut load) = engine.pool.claim(self.version.key(block)) else {
-                break;
+                return End::Present;
             };
             let frames = engine.pool.try_frames(Share::Download, length, 1, 1);
             let Some(frame) = frames.and_then(|mut frames| frames.pop()) else {
-                break;
+                return End::NoMemory;
             };
             load.attach(frame, length);
+            self.reader().hold(block, load.flight().join());
             self.bucket.counters.miss();
             self.launched.push_back(block);
             loads.push(load);
         }
+        End::Full
     }
 
-    fn launch(&self, loads: Vec<Load>) {
+    fn launch(&mut self, loads: Vec<Load>) {
+        let (leaving, _) = self.leaving.get_or_insert_with(|| {
+            let leaving = CancellationToken::new();
+            (leaving.clone(), leaving.drop_guard())
+        });
         let shard = Shard::new(
             Arc::clone(&self.bucket),
             Arc::clone(&self.version),
             loads,
-            self.leaving.clone(),
+            leaving.clone(),
         );
         tokio::spawn(shard.run(None));
     }
 
     /// Keeps shards of this range on their way ahead of `block`, with memory nobody waits for.
+    ///
+    /// `block` is in hand. A shard begins only when there is room for all of it: many small requests would cost more
+    /// than they hide.
     fn read_ahead(&mut self, block: u32) {
-        let engine = Arc::clone(&self.bucket.engine);
-        let horizon = block
-            .saturating_add(engine.ahead_blocks)
-            .min(self.end_block());
+        if let Some(reader) = &self.reader {
+            reader.reached(block);
+        }
         self.ahead = self.ahead.max(block + 1);
-        while self.ahead < horizon {
-            let mut loads = Vec::new();
-            let from = self.ahead;
-            self.extend(&mut loads, from);
-            if loads.is_empty() {
-                // Resident, on its way, or no memory: step over it.
-                self.ahead += 1;
-                continue;
+        let shard = self.bucket.engine.shard_blocks();
+        // Grows as it reads: many that begin together must not take all room before they know of each other.
+        let ramp = shard.saturating_add((block - self.from).saturating_mul(RAMP));
+        while self.ahead < self.end_block() {
+            let room = self.reader().room(ramp);
+            let left = self.end_block() - self.ahead;
+            let shard = shard.min(left).min(room.window);
+            let horizon = block.saturating_add(1).saturating_add(room.window);
+            if shard == 0 || room.free < shard || horizon - self.ahead.min(horizon) < shard {
+                return;
             }
-            self.ahead = from + loads.len() as u32;
-            self.launch(loads);
+            let mut loads = Vec::new();
+            let end = self.extend(&mut loads, self.ahead, shard);
+            self.ahead += loads.len() as u32;
+            if !loads.is_empty() {
+                self.launch(loads);
+            }
+            match end {
+                End::Full => {}
+                End::Present => self.ahead += 1,
+                End::NoMemory => return,
+            }
         }
     }
 }

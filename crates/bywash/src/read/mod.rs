@@ -11,6 +11,7 @@
 //! The first bytes are awaited before the answer begins. So a version that vanished is noticed
 //! while the read can still start over, which it does once.
 
+mod ahead;
 mod body;
 mod open;
 mod shard;
@@ -28,9 +29,9 @@ use crate::bucket::{CacheOutcome, ReadInfo, Shared};
 use crate::error::EngineError;
 use crate::retry::{is_out_of_range, stalled, with_retries};
 use crate::versions::Version;
-use body::{Body, PROBE_LIMIT_BLOCKS};
+use body::Body;
 
-use open::Opened;
+pub(crate) use ahead::Ahead;
 pub(crate) use open::Opens;
 
 /// Reads an object, or its metadata, through the cache.
@@ -59,10 +60,10 @@ fn is_version_change(error: &Error) -> bool {
 }
 
 async fn try_get(bucket: &Arc<Shared>, path: &Path, options: &GetOptions) -> Result<GetResult> {
-    let opened = open::resolve(bucket, path, options).await?;
-    let version = Arc::clone(&opened.version);
+    let resolved = open::resolve(bucket, path, options).await?;
+    let version = Arc::clone(&resolved.version);
     if !version.cacheable() && !options.head {
-        return match opened.take_body() {
+        return match resolved.take_body() {
             Some(result) => first_uncached(bucket, path, result, options).await,
             None => get_uncached(bucket, path, options.clone()).await,
         };
@@ -78,12 +79,16 @@ async fn try_get(bucket: &Arc<Shared>, path: &Path, options: &GetOptions) -> Res
         ));
     }
     let range = checked_range(&version, options.range.as_ref())?;
-    let outcome = outcome(bucket, &opened, &range);
-    let mut body = Body::new(Arc::clone(bucket), opened, range.clone());
+    let mut body = Body::new(Arc::clone(bucket), resolved, range.clone());
+    let outcome = body.look();
     if outcome == CacheOutcome::Partial {
         body.await_first_absent().await?;
     }
     let first = body.next().await?;
+    if body.is_done() {
+        let payload = stream::iter(first.map(Ok)).boxed();
+        return Ok(answer(&version, range, outcome, payload));
+    }
     let rest = stream::try_unfold(body, |mut body| async move {
         Ok(body.next().await?.map(|bytes| (bytes, body)))
     });
@@ -119,23 +124,6 @@ fn checked_range(version: &Version, range: Option<&GetRange>) -> Result<Range<u6
     range
         .as_range(length)
         .map_err(|_| range_error(&version.meta.location, length))
-}
-
-/// Whether the range is in memory, as far as a bounded look tells.
-fn outcome(bucket: &Shared, opened: &Opened, range: &Range<u64>) -> CacheOutcome {
-    let size = bucket.engine.block_size;
-    let first = (range.start / size) as u32;
-    let last = range.end.div_ceil(size) as u32;
-    let last = last.min(first.saturating_add(PROBE_LIMIT_BLOCKS));
-    let resident = (first..last)
-        .filter(|block| !opened.loading.contains(block))
-        .filter(|block| bucket.engine.pool.get(opened.version.key(*block)).is_some())
-        .count();
-    match resident {
-        0 if first < last => CacheOutcome::Miss,
-        n if n as u32 == last - first => CacheOutcome::Hit,
-        _ => CacheOutcome::Partial,
-    }
 }
 
 /// Hands a read to the origin as it is: for old versions, and objects without any validator.

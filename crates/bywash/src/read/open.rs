@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -11,13 +12,48 @@ use futures::future::{BoxFuture, Shared as SharedFuture};
 use object_store::path::Path;
 use object_store::{Error, GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore, Result};
 use parking_lot::Mutex;
+use tokio::sync::oneshot;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::ahead::Reader;
 use super::shard::Shard;
 use super::shared_error::retell;
 use crate::bucket::Shared;
 use crate::retry::{is_out_of_range, with_retries};
 use crate::versions::Version;
+
+/// The version to read, and what asking for it brought, if it was asked for.
+#[derive(Debug)]
+pub(super) struct Resolved {
+    pub(super) version: Arc<Version>,
+    pub(super) asked: Option<Arc<Opened>>,
+}
+
+impl Resolved {
+    fn known(version: Arc<Version>) -> Self {
+        Self {
+            version,
+            asked: None,
+        }
+    }
+
+    /// The answer already begun, if nobody took it yet.
+    pub(super) fn take_body(&self) -> Option<GetResult> {
+        self.asked.as_ref()?.body.lock().take()
+    }
+
+    /// The hold on what was loaded ahead, if nobody took it yet.
+    pub(super) fn take_ahead(&self) -> Option<Reader> {
+        self.asked.as_ref()?.ahead.lock().take()
+    }
+
+    /// Whether asking began to load `block`. Whoever is given this answer waited for it, even if it is here by now.
+    pub(super) fn loaded(&self, block: u32) -> bool {
+        self.asked
+            .as_ref()
+            .is_some_and(|asked| asked.loading.contains(&block))
+    }
+}
 
 /// What asking the origin brought.
 #[derive(Debug)]
@@ -25,36 +61,28 @@ pub(super) struct Opened {
     pub(super) version: Arc<Version>,
     /// The body that came with an object that cannot be cached: for whoever takes it first.
     body: Mutex<Option<GetResult>>,
-    /// Blocks that asking began to load. Whoever is given this answer waited for them, even if
-    /// they are here by the time it looks.
-    pub(super) loading: Range<u32>,
+    /// Blocks that asking began to load.
+    loading: Range<u32>,
+    /// Holds those of them after the first, for the first reader that takes it.
+    ahead: Mutex<Option<Reader>>,
     /// Ends the load when the last reader that was given this answer left.
-    _left_on_drop: DropGuard,
+    _left_on_drop: Option<DropGuard>,
 }
 
 impl Opened {
     /// An answer that brought no data.
     fn known(version: Arc<Version>) -> Arc<Self> {
-        Self::new(version, None, 0..0, CancellationToken::new())
+        Self::with_body(version, None)
     }
 
-    fn new(
-        version: Arc<Version>,
-        body: Option<GetResult>,
-        loading: Range<u32>,
-        left: CancellationToken,
-    ) -> Arc<Self> {
+    fn with_body(version: Arc<Version>, body: Option<GetResult>) -> Arc<Self> {
         Arc::new(Self {
             version,
             body: Mutex::new(body),
-            loading,
-            _left_on_drop: left.drop_guard(),
+            loading: 0..0,
+            ahead: Mutex::new(None),
+            _left_on_drop: None,
         })
-    }
-
-    /// The answer already begun, if nobody took it yet.
-    pub(super) fn take_body(&self) -> Option<GetResult> {
-        self.body.lock().take()
     }
 }
 
@@ -101,13 +129,13 @@ pub(super) async fn resolve(
     bucket: &Arc<Shared>,
     path: &Path,
     options: &GetOptions,
-) -> Result<Arc<Opened>> {
+) -> Result<Resolved> {
     let known = bucket.versions.get(path, bucket.consistency.max_age());
     let known = match known {
-        Some((version, true)) => return Ok(Opened::known(version)),
+        Some((version, true)) => return Ok(Resolved::known(version)),
         // Every read of it asks the origin anyway.
         Some((version, false)) if !version.cacheable() && !options.head => {
-            return Ok(Opened::known(version));
+            return Ok(Resolved::known(version));
         }
         Some((version, false)) => Some(version),
         None => None,
@@ -135,7 +163,11 @@ pub(super) async fn resolve(
             }
         }
     };
-    flight.await.map_err(|error| retell(&error))
+    let asked = flight.await.map_err(|error| retell(&error))?;
+    Ok(Resolved {
+        version: Arc::clone(&asked.version),
+        asked: Some(asked),
+    })
 }
 
 enum Ask {
@@ -144,24 +176,77 @@ enum Ask {
     Data(Option<GetRange>, Option<Arc<Version>>),
 }
 
+/// An answer this short mostly comes with its headers: whoever asked is then told when it is stored, and wakes once.
+const EARLY_BYTES: u64 = 64 << 10;
+
 /// Starts the question in a task of its own: a reader that leaves must not take the answer from
-/// those who wait with it.
+/// those who wait with it. The same task then stores the bytes that came with the answer.
 fn begin(landing: Landing, ask: Ask) -> OpenFlight {
-    let task = tokio::spawn(async move {
+    let (tell, told) = oneshot::channel();
+    tokio::spawn(async move {
         let Landing { bucket, path, .. } = &landing;
         let answer = match ask {
-            Ask::Head => head(bucket, path).await,
+            Ask::Head => head(bucket, path).await.map(Begun::told),
             Ask::Data(range, known) => {
                 let range = first_range(bucket, range, known.as_deref());
                 open(bucket, path, range).await
             }
         };
         drop(landing);
-        answer.map_err(Arc::new)
+        let (opened, storing) = match answer {
+            Ok(Begun { opened, storing }) => (Ok(opened), storing),
+            Err(error) => (Err(Arc::new(error)), None),
+        };
+        let Some(Storing {
+            shard,
+            first,
+            short,
+        }) = storing
+        else {
+            // Nobody may be left to be told.
+            let _ = tell.send(opened);
+            return;
+        };
+        let mut storing = pin!(shard.run(Some(first)));
+        let stored = short && futures::poll!(&mut storing).is_ready();
+        let _ = tell.send(opened);
+        if !stored {
+            storing.await;
+        }
     });
-    task.map(|joined| joined.unwrap_or_else(|source| Err(Arc::new(Error::JoinError { source }))))
-        .boxed()
-        .shared()
+    told.map(|told| {
+        told.unwrap_or_else(|_| {
+            let source = "the task that asked the origin ended".into();
+            Err(Arc::new(Error::Generic {
+                store: "Bywash",
+                source,
+            }))
+        })
+    })
+    .boxed()
+    .shared()
+}
+
+/// What a question began: the answer, and bytes of it to be stored.
+struct Begun {
+    opened: Arc<Opened>,
+    storing: Option<Storing>,
+}
+
+impl Begun {
+    fn told(opened: Arc<Opened>) -> Self {
+        Self {
+            opened,
+            storing: None,
+        }
+    }
+}
+
+struct Storing {
+    shard: Shard,
+    /// The answer, and the bytes of it to skip.
+    first: (GetResult, u64),
+    short: bool,
 }
 
 /// Whether the first block wanted is in memory, or on its way there.
@@ -219,7 +304,7 @@ fn at(path: &Path, mut meta: ObjectMeta) -> ObjectMeta {
 }
 
 /// Learns the version by the first ranged GET, whose body a shard then stores.
-async fn open(bucket: &Arc<Shared>, path: &Path, range: GetRange) -> Result<Arc<Opened>> {
+async fn open(bucket: &Arc<Shared>, path: &Path, range: GetRange) -> Result<Begun> {
     let engine = &bucket.engine;
     // The minimum, before anything is asked: one block. More is only tried for once the object's
     // length is known.
@@ -243,21 +328,14 @@ async fn open(bucket: &Arc<Shared>, path: &Path, range: GetRange) -> Result<Arc<
                 .versions
                 .learn(asked, meta, result.attributes.clone());
             if !version.cacheable() {
-                return Ok(Opened::new(
-                    version,
-                    Some(result),
-                    0..0,
-                    CancellationToken::new(),
-                ));
+                return Ok(Begun::told(Opened::with_body(version, Some(result))));
             }
-            let left = CancellationToken::new();
-            let loading = store(bucket, &version, frame, result, &left);
-            Ok(Opened::new(version, None, loading, left))
+            Ok(store(bucket, version, frame, result))
         }
         // An empty object, or a range beyond the end: only the length can tell.
         Err(error) if is_out_of_range(&error) => {
             drop(frame);
-            head(bucket, path).await
+            head(bucket, path).await.map(Begun::told)
         }
         Err(error) => {
             if matches!(error, Error::NotFound { .. }) {
@@ -272,7 +350,8 @@ async fn open(bucket: &Arc<Shared>, path: &Path, range: GetRange) -> Result<Arc<
 /// block that is here already if the object turns out to be unchanged.
 fn first_range(bucket: &Shared, wanted: Option<GetRange>, known: Option<&Version>) -> GetRange {
     let block = bucket.engine.block_size;
-    let shard = bucket.engine.shard_size;
+    let shard = bucket.engine.shard_blocks();
+    let shard = u64::from(bucket.engine.ahead.room(shard - 1).free + 1) * block;
     let from = |start: u64, end: u64| {
         let first = start / block;
         let last = end.div_ceil(block).min(first.saturating_add(shard / block));
@@ -298,14 +377,8 @@ fn first_range(bucket: &Shared, wanted: Option<GetRange>, known: Option<&Version
     }
 }
 
-/// Lets a shard put the first answer's body into the blocks it covers whole, and says which.
-fn store(
-    bucket: &Arc<Shared>,
-    version: &Arc<Version>,
-    frame: Frame,
-    result: GetResult,
-    left: &CancellationToken,
-) -> Range<u32> {
+/// Prepares to put the first answer's body into the blocks it covers whole, as far as there is room to read ahead.
+fn store(bucket: &Arc<Shared>, version: Arc<Version>, frame: Frame, result: GetResult) -> Begun {
     let size = bucket.engine.block_size;
     let range = result.range.clone();
     let first = range.start.div_ceil(size) as u32;
@@ -315,9 +388,13 @@ fn store(
     } else {
         (range.end / size) as u32
     };
+    let ahead = (end > first.saturating_add(1)).then(|| bucket.engine.ahead.reader());
+    let room = ahead
+        .as_ref()
+        .map_or(0, |reader| reader.room(bucket.engine.shard_blocks()).free);
     let mut loads = Vec::new();
     let mut spare = Some(frame);
-    for block in first..end {
+    for block in first..end.min(first.saturating_add(1).saturating_add(room)) {
         // Someone may be loading this version already: the run ends there.
         let Claim::Vacant(mut load) = bucket.engine.pool.claim(version.key(block)) else {
             break;
@@ -327,16 +404,26 @@ fn store(
             break;
         };
         load.attach(frame, length);
+        if let Some(reader) = ahead.as_ref().filter(|_| block > first) {
+            reader.hold(block, load.flight().join());
+        }
         loads.push(load);
     }
     drop(spare);
-    let loading = first..first + loads.len() as u32;
-    if !loads.is_empty() {
-        let skip = u64::from(first) * size - range.start;
-        let shard = Shard::new(Arc::clone(bucket), Arc::clone(version), loads, left.clone());
-        tokio::spawn(shard.run(Some((result, skip))));
-    }
-    loading
+    let left = CancellationToken::new();
+    let opened = Arc::new(Opened {
+        version: Arc::clone(&version),
+        body: Mutex::new(None),
+        loading: first..first + loads.len() as u32,
+        ahead: Mutex::new(ahead),
+        _left_on_drop: Some(left.clone().drop_guard()),
+    });
+    let storing = (!loads.is_empty()).then(|| Storing {
+        short: range.end - range.start <= EARLY_BYTES,
+        first: (result, u64::from(first) * size - range.start),
+        shard: Shard::new(Arc::clone(bucket), version, loads, left),
+    });
+    Begun { opened, storing }
 }
 
 /// A frame for `length` bytes: the smallest class if there is memory, else the one in hand.

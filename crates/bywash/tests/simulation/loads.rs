@@ -297,6 +297,59 @@ async fn with_hardly_any_memory_all_is_read_and_the_limit_holds() {
     world.assert_idle().await;
 }
 
+/// What is read ahead is not pushed out before its turn, however many read ahead at once.
+#[tokio::test(start_paused = true)]
+async fn readers_of_more_than_memory_fetch_each_block_once() {
+    // In blocks: the memory, the length of each object, and the most requests a reader makes for it.
+    for (readers, memory, length, most) in [
+        (1, 64, 100, 26),
+        (8, 64, 100, 26),
+        (12, 64, 100, 52),
+        (64, 1024, 256, 34),
+    ] {
+        let small = 4096;
+        let world = Arc::new(World::with(HOUR, |builder| {
+            builder
+                .memory(memory * small)
+                .block_size(small as usize)
+                .chunk_size(4 * small as usize)
+        }));
+        let size = length * small + 7;
+        let paths: Vec<_> = (0..readers)
+            .map(|n| object_store::path::Path::from(format!("large/{n}")))
+            .collect();
+        let versions: Vec<_> = paths
+            .iter()
+            .map(|path| world.origin.write(path, size as usize))
+            .collect();
+        let reads = paths.iter().map(|path| {
+            let (world, path) = (Arc::clone(&world), path.clone());
+            tokio::spawn(async move {
+                let mut body = world.bucket.get(&path).await.unwrap().into_stream();
+                let mut bytes = Vec::new();
+                // Each piece is let go of before the next: what readers keep is not read-ahead.
+                while let Some(piece) = body.next().await {
+                    bytes.extend_from_slice(&piece.unwrap());
+                }
+                bytes
+            })
+        });
+        for (body, version) in join_all(reads).await.into_iter().zip(&versions) {
+            assert_eq!(body.unwrap(), version.body);
+        }
+        for path in &paths {
+            let sent = world.origin.data_bytes(Some(path));
+            assert_eq!(sent, size, "{readers} readers, {path}");
+        }
+        let requests = world.origin.data_requests(None);
+        assert!(
+            requests <= readers * most,
+            "{requests} requests of {readers} readers"
+        );
+        world.assert_idle().await;
+    }
+}
+
 /// Looks at the budget each millisecond; panics when the limit is passed, else goes on for ever.
 async fn watch_limit(world: Arc<World>) {
     loop {

@@ -1,0 +1,208 @@
+//! Memory for what bodies read before its turn, shared out among them.
+//!
+//! A block that was read ahead is held until its reader comes to it, so that other readers' blocks do not push it out and
+//! it is loaded once. All that is held so is bounded: each reader has a window, which shrinks as readers come. And it is
+//! given up when someone must wait for memory, so that readers that stopped reading keep nobody waiting with it.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use bywash_mem::Waiter;
+use parking_lot::Mutex;
+
+/// What all readers of an engine hold ahead of themselves.
+#[derive(Debug)]
+pub(crate) struct Ahead {
+    /// The most blocks one reader holds.
+    each: u32,
+    /// The most that all hold together.
+    limit: u32,
+    /// What downloads may ever have, in blocks.
+    downloads: u32,
+    held: Mutex<Held>,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    readers: HashMap<u64, VecDeque<(u32, Waiter)>>,
+    /// The sum of what they hold.
+    blocks: u32,
+    next_reader: u64,
+}
+
+/// What a reader needs besides: the block it reads, and the one its consumer still has.
+const IN_HAND_BLOCKS: u32 = 2;
+
+/// How far a reader may read ahead now, in blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Room {
+    /// Its share when it holds nothing.
+    pub(super) window: u32,
+    /// What is left of it.
+    pub(super) free: u32,
+}
+
+impl Ahead {
+    pub(crate) fn new(each: u32, limit: u32, downloads: u32) -> Arc<Self> {
+        Arc::new(Self {
+            each,
+            limit,
+            downloads,
+            held: Mutex::default(),
+        })
+    }
+
+    /// A reader that has more than one block to read.
+    pub(super) fn reader(self: &Arc<Self>) -> Reader {
+        let mut held = self.held.lock();
+        let id = held.next_reader;
+        held.next_reader += 1;
+        held.readers.insert(id, VecDeque::new());
+        Reader {
+            ahead: Arc::clone(self),
+            id,
+        }
+    }
+
+    /// What a reader would be given that came now and wants no more than `most`.
+    pub(super) fn room(&self, most: u32) -> Room {
+        let held = self.held.lock();
+        self.room_of(&held, 1 + held.readers.len(), 0, most)
+    }
+
+    fn room_of(&self, held: &Held, readers: usize, own: usize, most: u32) -> Room {
+        let readers = u32::try_from(readers).unwrap_or(u32::MAX).max(1);
+        let share = (self.downloads / readers).saturating_sub(IN_HAND_BLOCKS);
+        let window = self.each.min(self.limit / readers).min(share).min(most);
+        Room {
+            window,
+            free: window
+                .saturating_sub(own as u32)
+                .min(self.limit.saturating_sub(held.blocks)),
+        }
+    }
+
+    /// Lets go of all that is held: it stays in memory only while nobody needs the memory.
+    pub(crate) fn give_up(&self) {
+        let mut held = self.held.lock();
+        let waiters: Vec<_> = held.readers.values_mut().flat_map(std::mem::take).collect();
+        held.blocks = 0;
+        drop(held);
+        drop(waiters);
+    }
+}
+
+/// One body that reads ahead. Dropping it lets go of all it holds.
+#[derive(Debug)]
+pub(super) struct Reader {
+    ahead: Arc<Ahead>,
+    id: u64,
+}
+
+impl Reader {
+    /// What this reader may hold, at most `most`.
+    pub(super) fn room(&self, most: u32) -> Room {
+        let held = self.ahead.held.lock();
+        let own = held.readers.get(&self.id).map_or(0, VecDeque::len);
+        self.ahead.room_of(&held, held.readers.len(), own, most)
+    }
+
+    /// Holds a block that is on its way, after all those held already, unless others took the room meanwhile.
+    pub(super) fn hold(&self, block: u32, waiter: Waiter) {
+        let mut held = self.ahead.held.lock();
+        if held.blocks >= self.ahead.limit {
+            drop(held);
+            drop(waiter);
+            return;
+        }
+        let held = &mut *held;
+        if let Some(blocks) = held.readers.get_mut(&self.id) {
+            blocks.push_back((block, waiter));
+            held.blocks += 1;
+        }
+    }
+
+    /// The reader has `block` in hand: lets go of it and what is before it.
+    pub(super) fn reached(&self, block: u32) {
+        let mut passed = Vec::new();
+        {
+            let mut held = self.ahead.held.lock();
+            let held = &mut *held;
+            if let Some(blocks) = held.readers.get_mut(&self.id) {
+                while let Some(first) = blocks.pop_front_if(|(at, _)| *at <= block) {
+                    passed.push(first);
+                }
+                held.blocks -= passed.len() as u32;
+            }
+        }
+        // After the lock: a waiter's end takes the pool's.
+        drop(passed);
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        let mut held = self.ahead.held.lock();
+        let blocks = held.readers.remove(&self.id).unwrap_or_default();
+        held.blocks -= blocks.len() as u32;
+        drop(held);
+        drop(blocks);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use bywash_mem::{BlockKey, BlockPool, Claim, PoolConfig};
+
+    #[test]
+    fn the_windows_of_all_readers_stay_within_the_limit() {
+        let pool = BlockPool::new(PoolConfig::new(1 << 20)).unwrap();
+        let ahead = Ahead::new(4, 8, 20);
+        let first = ahead.reader();
+        assert_eq!(first.room(100), Room { window: 4, free: 4 });
+        let mut loads = Vec::new();
+        let mut fill = |reader: &Reader, object: u64, blocks: std::ops::Range<u32>| {
+            for block in blocks {
+                let Claim::Vacant(load) = pool.claim(key(object, block)) else {
+                    panic!("nobody loads it");
+                };
+                reader.hold(block, load.flight().join());
+                loads.push(load);
+            }
+        };
+        fill(&first, 1, 0..4);
+        assert_eq!(first.room(100), Room { window: 4, free: 0 });
+        let others: Vec<_> = (0..3).map(|_| ahead.reader()).collect();
+        assert_eq!(others[0].room(100), Room { window: 2, free: 2 });
+        fill(&others[0], 2, 0..6);
+        assert_eq!(
+            others[1].room(100),
+            Room { window: 2, free: 0 },
+            "the limit holds whoever was early"
+        );
+        first.reached(2);
+        assert_eq!(first.room(100), Room { window: 2, free: 1 });
+        assert_eq!(others[1].room(100), Room { window: 2, free: 2 });
+        let crowd: Vec<_> = (0..4).map(|_| ahead.reader()).collect();
+        assert_eq!(
+            others[1].room(100).window,
+            0,
+            "each still needs a block to read"
+        );
+        drop(crowd);
+        ahead.give_up();
+        assert!(loads.iter().all(|load| !load.has_audience()));
+        drop(others);
+        assert_eq!(first.room(100), Room { window: 4, free: 4 });
+    }
+
+    fn key(object: u64, block: u32) -> BlockKey {
+        BlockKey {
+            store: 0,
+            object,
+            block,
+        }
+    }
+}
