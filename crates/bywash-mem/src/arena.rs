@@ -63,7 +63,8 @@ mod mapped {
     #[cfg(target_os = "linux")]
     const POPULATE: usize = 64 << 10;
 
-    /// Below this size a huge page would commit memory nobody charged, so the kernel is told not to make any.
+    /// Frames below this size shall not have huge pages, which would commit memory nobody charged. Others shall: copies into
+    /// them take up to 0.6 of the time.
     const HUGE_PAGE: u64 = 2 << 20;
 
     #[derive(Debug)]
@@ -126,21 +127,26 @@ mod mapped {
                 mapped,
                 start,
             };
-            arena.forbid_huge_pages(span as usize);
+            arena.advise_huge_pages(span as usize);
             Ok(arena)
         }
 
         #[cfg(target_os = "linux")]
-        fn forbid_huge_pages(&self, span: usize) {
-            for class in Class::all().filter(|class| class.bytes() < HUGE_PAGE) {
+        fn advise_huge_pages(&self, span: usize) {
+            for class in Class::all() {
                 let first = self.frame(class, 0);
+                let advice = if class.bytes() < HUGE_PAGE {
+                    libc::MADV_NOHUGEPAGE
+                } else {
+                    libc::MADV_HUGEPAGE
+                };
                 // SAFETY: the class's own range of this mapping. A refusal (no such feature) is no loss.
-                unsafe { libc::madvise(first.as_ptr().cast(), span, libc::MADV_NOHUGEPAGE) };
+                unsafe { libc::madvise(first.as_ptr().cast(), span, advice) };
             }
         }
 
         #[cfg(not(target_os = "linux"))]
-        fn forbid_huge_pages(&self, _: usize) {}
+        fn advise_huge_pages(&self, _: usize) {}
 
         /// The address of a frame. Its memory is initialised, zero if never used.
         pub(crate) fn frame(&self, class: Class, index: u32) -> NonNull<u8> {

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
+use smallvec::SmallVec;
 
 use super::error::{FreezeError, WriteAtError};
 use super::extents::{Extents, Found};
@@ -64,7 +65,7 @@ pub(crate) enum Parts {
 /// What was claimed, and what another holds of the same range.
 #[derive(Debug)]
 pub(crate) struct Claimed {
-    pub(crate) shards: Vec<Shard>,
+    pub(crate) shards: SmallVec<[Shard; 1]>,
     pub(crate) in_flight: Option<Range<u64>>,
 }
 
@@ -106,9 +107,11 @@ impl Core {
         let spans = layout.spans(0..layout.limit());
         let state = State {
             extents: Extents::default(),
+            // The frames returned last come first: reversed, a buffer of the same size gives each thread the frames it had
+            // in its cache.
             frames: spans
                 .map(|span| span.start)
-                .zip(frames.into_iter().map(Counted::new))
+                .zip(frames.into_iter().rev().map(Counted::new))
                 .collect(),
             end: End::Open,
         };
@@ -164,7 +167,7 @@ impl Core {
                 return Err(WriteAtError::InFlight { range });
             }
             let most = if parts == Parts::First { 1 } else { usize::MAX };
-            let free: Vec<_> = state.extents.free(range.clone()).take(most).collect();
+            let free: SmallVec<[_; 1]> = state.extents.free(range.clone()).take(most).collect();
             let missing = core.missing(&state, &free)?;
             if missing.is_empty() {
                 let shards = free
@@ -199,7 +202,7 @@ impl Core {
     }
 
     fn hold(core: &Counted<Self>, state: &mut State, range: Range<u64>) -> Shard {
-        let parts: Vec<_> = core
+        let parts: SmallVec<[_; 1]> = core
             .layout
             .spans(range.clone())
             .map(|span| Part {
@@ -209,7 +212,7 @@ impl Core {
             })
             .collect();
         let progress = state.extents.claim(range.clone());
-        Shard::new(core, progress, range, parts.into_iter())
+        Shard::new(core, progress, range, parts)
     }
 
     /// Gives these spans frames. Taken outside the lock, so two may bring one for the same span: the first stays.
@@ -223,7 +226,7 @@ impl Core {
                 .ok_or(WriteAtError::Memory {
                     bytes: len.saturating_mul(alike.len() as u64),
                 })?;
-            frames.extend(more.into_iter().map(Counted::new));
+            frames.extend(more.into_iter().rev().map(Counted::new));
         }
         let mut late = Vec::new();
         let mut state = self.state.lock();

@@ -6,8 +6,8 @@ use super::error::WriteAtError;
 use crate::arena::Class;
 use crate::{MAX_FRAME, MIN_FRAME};
 
-/// Frames of a buffer whose size nobody knows, in bytes: few of them for a large object, little wasted on a small one.
-const UNKNOWN_SIZE_FRAME: usize = 1 << 20;
+/// Frames of a buffer whose size nobody knows, in bytes: the smallest that the arena backs with huge pages.
+const UNKNOWN_SIZE_FRAME: usize = 2 << 20;
 /// The smallest frame length chosen for a known size, in bytes: below it the bookkeeping of a frame shows beside its copying.
 const SMALLEST_CHOSEN_FRAME: u64 = 64 << 10;
 

@@ -1,7 +1,8 @@
 //! The writer's side: one claim.
 
 use std::ops::Range;
-use std::vec;
+
+use smallvec::SmallVec;
 
 use super::core::Core;
 use super::extents::Progress;
@@ -18,6 +19,9 @@ pub(super) struct Part {
     pub(super) end: u64,
 }
 
+/// Those of one claim, in order; most have one.
+type Parts = smallvec::IntoIter<[Part; 1]>;
+
 /// The exclusive right to write one range of a buffer, from its start on. Readers see what is written at once.
 ///
 /// Writing takes no lock and shares no word with other shards. Dropped early, what was written stays and the rest becomes a
@@ -29,7 +33,7 @@ pub struct Shard {
     range: Range<u64>,
     at: u64,
     part: Option<Part>,
-    later: vec::IntoIter<Part>,
+    later: Parts,
 }
 
 impl Shard {
@@ -38,8 +42,9 @@ impl Shard {
         core: &Counted<Core>,
         progress: Counted<Progress>,
         range: Range<u64>,
-        mut parts: vec::IntoIter<Part>,
+        parts: SmallVec<[Part; 1]>,
     ) -> Self {
+        let mut parts = parts.into_iter();
         Self {
             core: Counted::clone(core),
             progress,
