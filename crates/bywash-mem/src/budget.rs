@@ -67,6 +67,20 @@ impl PoolConfig {
         })
     }
 
+    /// The same with another limit: the guarantees keep their part of it.
+    pub(crate) fn with_limit(&self, limit: u64) -> Self {
+        let part = |guarantee: u64| {
+            let part = u128::from(guarantee) * u128::from(limit) / u128::from(self.limit);
+            u64::try_from(part).unwrap_or(u64::MAX)
+        };
+        Self {
+            limit,
+            ceiling: self.ceiling,
+            download_guarantee: part(self.download_guarantee),
+            upload_guarantee: part(self.upload_guarantee),
+        }
+    }
+
     fn guarantee(&self, share: Share) -> u64 {
         match share {
             Share::Download => self.download_guarantee,
@@ -94,10 +108,10 @@ impl Budget {
         self.0.ledger.lock().used()
     }
 
-    /// The ceiling, in bytes.
+    /// The limit, in bytes: [`crate::BlockPool::set_limit`] changes it.
     #[must_use]
     pub fn limit(&self) -> u64 {
-        self.0.config.limit
+        self.0.limits().limit
     }
 
     /// Bytes of free frames that keep their pages. Part of [`Self::used`]; any taker may have them.
@@ -178,14 +192,14 @@ pub(crate) enum Supply {
 /// The ledger, the frames it speaks of, and the line of those who wait for them. Outlived by no frame and no reservation.
 #[derive(Debug)]
 pub(crate) struct Memory {
-    config: PoolConfig,
     ledger: Mutex<Ledger>,
     turnstile: Turnstile,
     arena: Arena,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Ledger {
+    limits: PoolConfig,
     /// Bytes charged to each share.
     held: [u64; 2],
     /// Bytes of the idle frames of all classes.
@@ -214,18 +228,18 @@ impl Ledger {
     }
 
     /// What a taker of `share` finds gone from the limit: what both hold, and what the other's guarantee still lacks.
-    fn gone(&self, share: Share, config: &PoolConfig) -> u64 {
+    fn gone(&self, share: Share) -> u64 {
         let other = share.other();
-        self.held[share as usize] + self.held[other as usize].max(config.guarantee(other))
+        self.held[share as usize] + self.held[other as usize].max(self.limits.guarantee(other))
     }
 
     /// Makes physical room for `bytes` by decommitting idle frames. `spoken_for + bytes` is within the limit.
     ///
     /// The system call is made under the lock: it costs microseconds, happens only when the mix of classes changes, and keeps
     /// the charge and the pages in step.
-    fn make_room(&mut self, bytes: u64, config: &PoolConfig, arena: &Arena) {
+    fn make_room(&mut self, bytes: u64, arena: &Arena) {
         for class in Class::all().rev() {
-            while self.used() + bytes > config.limit {
+            while self.used() + bytes > self.limits.limit {
                 let Some(index) = self.classes[class.index()].idle.pop() else {
                     break;
                 };
@@ -236,25 +250,19 @@ impl Ledger {
             }
         }
         debug_assert!(
-            self.used() + bytes <= config.limit,
+            self.used() + bytes <= self.limits.limit,
             "all that no share holds is idle, and was given back"
         );
     }
 
     /// One frame for `share`, whose room was checked: idle ones first. Answers its number, and whether it has no pages yet.
-    fn frame(
-        &mut self,
-        share: Share,
-        class: Class,
-        config: &PoolConfig,
-        arena: &Arena,
-    ) -> (u32, bool) {
+    fn frame(&mut self, share: Share, class: Class, arena: &Arena) -> (u32, bool) {
         let idle = self.classes[class.index()].idle.pop();
         let index = if let Some(index) = idle {
             self.idle -= class.bytes();
             index
         } else {
-            self.make_room(class.bytes(), config, arena);
+            self.make_room(class.bytes(), arena);
             let frames = &mut self.classes[class.index()];
             frames.vacant.pop().unwrap_or_else(|| {
                 frames.unused += 1;
@@ -271,15 +279,31 @@ impl Memory {
         config.check()?;
         let arena = Arena::new(config.ceiling)?;
         Ok(Arc::new(Self {
-            config,
-            ledger: Mutex::new(Ledger::default()),
+            ledger: Mutex::new(Ledger {
+                limits: config,
+                held: [0; 2],
+                idle: 0,
+                classes: Default::default(),
+            }),
             turnstile: Turnstile::new(),
             arena,
         }))
     }
 
-    pub(crate) fn config(&self) -> &PoolConfig {
-        &self.config
+    pub(crate) fn limits(&self) -> PoolConfig {
+        self.ledger.lock().limits
+    }
+
+    /// Sets the limit if what is held fits it; idle frames give way. Answers what is held too much otherwise, in bytes.
+    pub(crate) fn try_limit(&self, limits: PoolConfig) -> Result<(), u64> {
+        let mut ledger = self.ledger.lock();
+        let over = ledger.spoken_for().saturating_sub(limits.limit);
+        if over > 0 {
+            return Err(over);
+        }
+        ledger.limits = limits;
+        ledger.make_room(0, &self.arena);
+        Ok(())
     }
 
     #[inline]
@@ -304,21 +328,21 @@ impl Memory {
     ) -> Supply {
         let size = class.bytes();
         let mut ledger = self.ledger.lock();
-        let gone = ledger.gone(share, &self.config);
+        let limits = ledger.limits;
+        let gone = ledger.gone(share);
         let fits = |bytes: u64| usize::try_from(bytes / size).unwrap_or(usize::MAX).min(max);
-        let now = fits(self.config.limit.saturating_sub(gone));
+        let now = fits(limits.limit.saturating_sub(gone));
         if now < max {
             // Blocks are the downloads'. Below the downloads' guarantee an upload gains nothing by evicting them.
             let gain = match share {
                 Share::Download => evictable,
                 Share::Upload => evictable.min(
-                    ledger.held[Share::Download as usize]
-                        .saturating_sub(self.config.download_guarantee),
+                    ledger.held[Share::Download as usize].saturating_sub(limits.download_guarantee),
                 ),
             };
-            let after = fits((self.config.limit + gain).saturating_sub(gone));
+            let after = fits((limits.limit + gain).saturating_sub(gone));
             if after > now && after >= min {
-                return Supply::Short(gone + after as u64 * size - self.config.limit);
+                return Supply::Short(gone + after as u64 * size - limits.limit);
             }
             if now < min {
                 return Supply::Nothing;
@@ -329,7 +353,7 @@ impl Memory {
             ledger = self.ledger.lock();
         }
         let indices: Vec<(u32, bool)> = (0..now)
-            .map(|_| ledger.frame(share, class, &self.config, &self.arena))
+            .map(|_| ledger.frame(share, class, &self.arena))
             .collect();
         drop(ledger);
         Supply::Frames(
@@ -344,11 +368,11 @@ impl Memory {
     fn charge(&self, share: Share, bytes: u64) -> bool {
         let mut ledger = self.ledger.lock();
         let fits = ledger
-            .gone(share, &self.config)
+            .gone(share)
             .checked_add(bytes)
-            .is_some_and(|all| all <= self.config.limit);
+            .is_some_and(|all| all <= ledger.limits.limit);
         if fits {
-            ledger.make_room(bytes, &self.config, &self.arena);
+            ledger.make_room(bytes, &self.arena);
             ledger.held[share as usize] += bytes;
         }
         fits

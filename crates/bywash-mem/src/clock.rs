@@ -8,6 +8,22 @@ use crate::sync::Ordering;
 use crate::word::MAX_FREQ;
 
 impl BlockPool {
+    /// Evicts until `bytes` came free, but only blocks that were not used since the hand last passed. Ages none. Answers whether
+    /// anything came free.
+    pub(crate) fn evict_cold(&self, bytes: u64) -> bool {
+        let mut gained = None;
+        for slot in 0..self.slab().len() {
+            if let Some(freed) = self.evict_slot(slot, self.settled(slot)) {
+                let sum = gained.unwrap_or(0) + freed;
+                gained = Some(sum);
+                if sum >= bytes {
+                    break;
+                }
+            }
+        }
+        gained.is_some()
+    }
+
     /// Evicts until `bytes` came free or nothing more can be had. Answers whether anything came free.
     ///
     /// Effort: at most `MAX_FREQ + 1` rounds over the slots, fewer once a round saw only pinned blocks. A caller in line may

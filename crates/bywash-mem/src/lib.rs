@@ -22,11 +22,13 @@ mod exclusive;
 mod flight;
 mod follow;
 mod frame;
+mod limit;
 mod load;
 mod names;
 mod options;
 mod pin;
 mod pool;
+mod prefetch;
 mod queue;
 mod registry;
 mod slab;
@@ -34,6 +36,7 @@ mod stripes;
 mod sync;
 mod table;
 mod take;
+mod unused;
 mod word;
 mod write_at;
 
@@ -51,14 +54,17 @@ pub use exclusive::{Refused, RefusedReason};
 pub use flight::{Flight, Waiter};
 pub use follow::Follower;
 pub use frame::Frame;
+pub use limit::LimitError;
 pub use load::Load;
 pub use names::Names;
 pub use options::{BlockOptions, Keep, Priority, Spill, Spilled, Tag, TagStats};
 pub use pin::{OwnedPin, Pin};
 pub use pool::{BlockHandle, BlockKey, BlockPool, Claim, PoolStats};
+pub use prefetch::PrefetchRun;
 #[doc(hidden)]
 pub use registry::Registry;
 pub use take::FrameWait;
+pub use unused::Evicted;
 pub use write_at::{
     Followed, FreezeError, Overlap, PrefixReader, Segments, Shard, WriteAtBuffer, WriteAtCursor,
     WriteAtError, WriteAtOptions,

@@ -45,6 +45,15 @@ impl<'a> Pin<'a> {
         unsafe { self.header.key() }
     }
 
+    /// Bytes that its eviction would free: none while followers hold the frame.
+    pub(crate) fn sole_charge(&self) -> u64 {
+        // SAFETY: this is a pin.
+        let sole = unsafe { self.header.sole() };
+        // SAFETY: this is a pin.
+        let charge = unsafe { self.header.charge() };
+        if sole { charge } else { 0 }
+    }
+
     /// Where the block is, to pin it again without a lookup. Holds nothing.
     #[must_use]
     pub fn handle(&self) -> BlockHandle {

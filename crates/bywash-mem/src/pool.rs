@@ -15,6 +15,7 @@ use crate::registry::Registry;
 use crate::slab::{Contents, Header, Slab};
 use crate::stripes::{Hold, Owning, Stripes};
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, Step, skipped, yield_now};
+use crate::unused::LastUses;
 use crate::word::{Pinned, Tried, Word};
 
 /// Names a block. What it holds never changes: another version of an object is another `object`.
@@ -76,6 +77,7 @@ pub struct BlockPool {
     slab: Slab,
     stripes: Stripes,
     spill: OnceLock<Arc<dyn Spill>>,
+    pub(crate) last_uses: Mutex<LastUses>,
     /// Loads in progress, but for erased ones. Holds a flight until it ends; never locked during I/O or a sweep of the clock.
     pub(crate) flights: Mutex<HashMap<BlockKey, Arc<Flight>>>,
     /// Where the clock's next round begins. Written and read by evicting takers; lost updates do no harm.
@@ -102,6 +104,7 @@ impl BlockPool {
             slab: Slab::new(config.ceiling / crate::MIN_FRAME as u64)?,
             stripes: Stripes::new(),
             spill: OnceLock::new(),
+            last_uses: Mutex::new(LastUses::default()),
             flights: Mutex::new(HashMap::new()),
             hand: CachePadded::new(AtomicU32::new(0)),
             resident_blocks: AtomicU64::new(0),
@@ -125,6 +128,7 @@ impl BlockPool {
         self.registry.len() as u64
     }
 
+    #[inline]
     pub(crate) fn memory(&self) -> &Arc<Memory> {
         &self.budget.0
     }
@@ -233,6 +237,13 @@ impl BlockPool {
         }
     }
 
+    /// Pins whatever block is in `slot`, without counting a use.
+    pub(crate) fn pin_quietly(&self, slot: u32) -> Option<Pin<'_>> {
+        let header = self.slab.header(slot);
+        header.word.pin_here()?;
+        Some(Pin::adopt(self, header, slot, Hold::WORD))
+    }
+
     /// Takes back a pin in a lane that does not count, and pins in the word.
     #[cold]
     fn pin_late(&self, header: &Header, lane: Hold) -> Option<Hold> {
@@ -311,12 +322,9 @@ impl BlockPool {
         };
         let mut erased = loading.len() as u64;
         for slot in 0..self.slab.len() {
-            let header = self.slab.header(slot);
-            if header.word.pin_here().is_none() {
-                continue;
-            }
-            let pin = Pin::adopt(self, header, slot, Hold::WORD);
-            if matches(pin.key()) {
+            if let Some(pin) = self.pin_quietly(slot)
+                && matches(pin.key())
+            {
                 pin.mark_leaving();
                 erased += u64::from(self.registry.remove(self.registry.hash(pin.key()), slot));
             }
@@ -410,6 +418,14 @@ impl BlockPool {
     /// Takes one cold block out if nothing changed since `seen`. Answers the bytes it gave back: 0 while followers hold the frame,
     /// or the spill hook.
     pub(crate) fn evict_slot(&self, slot: u32, seen: Word) -> Option<u64> {
+        if seen.freq() != 0 && !seen.leaves() {
+            return None;
+        }
+        self.evict_even_if_used(slot, seen)
+    }
+
+    /// As `evict_slot`, however often the block was used.
+    pub(crate) fn evict_even_if_used(&self, slot: u32, seen: Word) -> Option<u64> {
         match self.try_evict(slot, seen) {
             Eviction::Done(freed) => Some(freed),
             Eviction::Held | Eviction::Changed => None,
@@ -417,7 +433,7 @@ impl BlockPool {
     }
 
     fn try_evict(&self, slot: u32, seen: Word) -> Eviction {
-        if !seen.resident() || seen.pins() != 0 || (seen.freq() != 0 && !seen.leaves()) {
+        if !seen.resident() || seen.pins() != 0 {
             return Eviction::Held;
         }
         let header = self.slab.header(slot);

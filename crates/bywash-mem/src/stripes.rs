@@ -152,6 +152,11 @@ impl Stripes {
             .sum()
     }
 
+    /// Whether its lanes are all empty.
+    pub(crate) fn empty(&self, array: u8) -> bool {
+        self.pins(array) == 0
+    }
+
     fn uses(&self, array: u8) -> u64 {
         let lanes = self.array(array).lanes.iter();
         // Relaxed: a measure of heat.

@@ -76,6 +76,8 @@ impl BlockPool {
             if let Some(frames) = self.try_in_turn(&ticket, wish) {
                 return Ok(frames);
             }
+            // The limit may have been lowered since.
+            self.possible(wish)?;
             if listener.wait_deadline(deadline).is_none() {
                 return Err(FrameError::Deadline {
                     bytes: wish.class.bytes() * wish.min as u64,
@@ -85,31 +87,49 @@ impl BlockPool {
     }
 
     fn wish(&self, share: Share, len: usize, min: usize, max: usize) -> Result<Wish, FrameError> {
-        let too_large = |bytes, most| FrameError::TooLarge { bytes, most };
-        let class = Class::of(len).ok_or(too_large(len as u64, MAX_FRAME as u64))?;
-        let most = self.memory().config().ceiling(share);
-        let bytes = class.bytes().saturating_mul(min as u64);
-        if bytes > most {
-            return Err(too_large(bytes, most));
-        }
-        Ok(Wish {
+        let class = Class::of(len).ok_or(FrameError::TooLarge {
+            bytes: len as u64,
+            most: MAX_FRAME as u64,
+        })?;
+        let wish = Wish {
             share,
             class,
             min,
             max: max.max(min),
-        })
+        };
+        self.possible(wish).map(|()| wish)
+    }
+
+    /// Whether waiting could help.
+    fn possible(&self, wish: Wish) -> Result<(), FrameError> {
+        let most = self.memory().limits().ceiling(wish.share);
+        let bytes = wish.class.bytes().saturating_mul(wish.min as u64);
+        if bytes > most {
+            return Err(FrameError::TooLarge { bytes, most });
+        }
+        Ok(())
     }
 
     fn try_ahead(&self, wish: Wish) -> Option<Vec<Frame>> {
         if self.memory().turnstile().in_line(wish.share) {
             return None;
         }
-        self.attempt(wish)
+        self.attempt(wish, |bytes| self.evict(bytes))
+    }
+
+    /// One frame, if it can be had without taking from a block in use. Never waits, never gets ahead.
+    pub(crate) fn try_frame_gently(&self, share: Share, len: usize) -> Option<Frame> {
+        let wish = self.wish(share, len, 1, 1).ok()?;
+        if self.memory().turnstile().in_line(share) {
+            return None;
+        }
+        let frames = self.attempt(wish, |bytes| self.evict_cold(bytes));
+        frames.and_then(|mut frames| frames.pop())
     }
 
     fn try_in_turn(&self, ticket: &Ticket, wish: Wish) -> Option<Vec<Frame>> {
         if ticket.at_head() {
-            self.attempt(wish)
+            self.attempt(wish, |bytes| self.evict(bytes))
         } else {
             None
         }
@@ -117,7 +137,7 @@ impl BlockPool {
 
     /// Takes what there is, evicting as long as that helps. Holds nothing while it evicts: two takers never keep half of what
     /// the other needs.
-    fn attempt(&self, wish: Wish) -> Option<Vec<Frame>> {
+    fn attempt(&self, wish: Wish, evict: impl Fn(u64) -> bool) -> Option<Vec<Frame>> {
         let mut exhausted = false;
         loop {
             let evictable = if exhausted { 0 } else { self.resident_bytes() };
@@ -126,7 +146,7 @@ impl BlockPool {
                 .take(wish.share, wish.class, (wish.min, wish.max), evictable)
             {
                 Supply::Frames(frames) => return Some(frames),
-                Supply::Short(bytes) => exhausted = !self.evict(bytes),
+                Supply::Short(bytes) => exhausted = !evict(bytes),
                 Supply::Nothing => return None,
             }
         }
@@ -172,6 +192,12 @@ impl Future for FrameWait {
                 *listener = None;
                 *ticket = None;
                 return Poll::Ready(Ok(frames));
+            }
+            // The limit may have been lowered since.
+            if let Err(error) = pool.possible(wish) {
+                *listener = None;
+                *ticket = None;
+                return Poll::Ready(Err(error));
             }
             match Pin::new(heard).poll(cx) {
                 Poll::Ready(()) => *listener = None,

@@ -11,6 +11,7 @@ mod frames;
 mod model;
 mod options;
 mod stripes;
+mod unused;
 mod write_at;
 mod write_at_hardest;
 mod write_at_model;

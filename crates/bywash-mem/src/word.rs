@@ -4,6 +4,7 @@
 //! bits  0..24  PINS    counted pins
 //! bits 24..26  FREQ    uses seen since the hand last passed, saturating
 //! bit  26      LEAVES  evict at the last unpin, whatever FREQ says: erased, or kept only while pinned
+//! bit  27      USED    used since `evict_unused` last looked
 //! bits 28..30  PHASE   0 empty, 1 resident, 2 owned, 3 resident and probed
 //! bits 30..32  HEAT    collisions of pins seen, saturating
 //! bits 32..40  STRIPES the array that holds further pins (`stripes.rs`), 0 for none
@@ -22,6 +23,7 @@ const PINS_MASK: u64 = (1 << 24) - 1;
 const FREQ: u64 = 1 << 24;
 const FREQ_MASK: u64 = 0b11 << 24;
 const LEAVES: u64 = 1 << 26;
+const USED: u64 = 1 << 27;
 const PHASE_MASK: u64 = RESIDENT | PROBE;
 const EMPTY: u64 = 0;
 const RESIDENT: u64 = 1 << 28;
@@ -45,8 +47,8 @@ const MAX_HEAT: u64 = 3;
 const STALE_PINS: u64 = 1 << 22;
 
 /// What a pin of a block in steady use finds in these bits: resident, no stripes, its uses counted, far from too many pins.
-const PLAIN_MASK: u64 = PHASE_MASK | STRIPES_MASK | FREQ_MASK | MAX_PINS;
-const PLAIN: u64 = RESIDENT | FREQ_MASK;
+const PLAIN_MASK: u64 = PHASE_MASK | STRIPES_MASK | FREQ_MASK | USED | MAX_PINS;
+const PLAIN: u64 = RESIDENT | FREQ_MASK | USED;
 
 /// A value of the word, as it was at one moment.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -76,6 +78,11 @@ impl Word {
     #[inline]
     pub(crate) fn last_of_a_keeper(self) -> bool {
         self.0 & (PINS_MASK | LEAVES) == PIN
+    }
+
+    /// Whether it was used since `StateWord::forget_use`.
+    pub(crate) fn used(self) -> bool {
+        self.0 & USED != 0
     }
 
     /// Whether pins count.
@@ -234,12 +241,15 @@ impl StateWord {
     /// Counts a use of a pinned block whose word was just seen as `now`.
     #[inline]
     pub(crate) fn count_use(&self, now: Word) {
-        if now.freq() < MAX_FREQ {
-            // One try, for a lost use does no harm; not an add, which could carry out of the field. Relaxed: it says nothing more.
-            let _ =
-                self.0
-                    .compare_exchange(now.0, now.0 + FREQ, Ordering::Relaxed, Ordering::Relaxed);
+        if now.freq() == MAX_FREQ && now.used() {
+            return;
         }
+        let more = if now.freq() < MAX_FREQ { FREQ } else { 0 };
+        let then = (now.0 + more) | USED;
+        // One try, for a lost use does no harm; not an add, which could carry out of the field. Relaxed: it says nothing more.
+        let _ = self
+            .0
+            .compare_exchange(now.0, then, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// Keeps failed pins from running out of their field. `PINS` means nothing unless the phase is resident, so anyone may clear it.
@@ -381,6 +391,19 @@ impl StateWord {
         }
     }
 
+    /// Begins to look for the next use. One try: who fails was just used.
+    pub(crate) fn forget_use(&self, seen: Word) {
+        if seen.resident() {
+            // Relaxed: nothing but the use is said.
+            let _ = self.0.compare_exchange(
+                seen.0,
+                seen.0 & !USED,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
+        }
+    }
+
     /// Marks a block for eviction at its last unpin. The caller holds a pin, so it stays till then.
     pub(crate) fn mark_leaving(&self) {
         // SeqCst: before the marker's own unpin and probe; its partner is `Stripes::unpin`, which looks after it gave its pin back.
@@ -394,7 +417,7 @@ impl StateWord {
         let leaves = if leaves { LEAVES } else { 0 };
         // Release: the contents, for `try_pin`. Swap: failed pins that landed on the empty slot are gone with it.
         self.0.swap(
-            generation | RESIDENT | leaves | pins,
+            generation | RESIDENT | USED | leaves | pins,
             order(Step::Publish, Ordering::Release),
         );
     }

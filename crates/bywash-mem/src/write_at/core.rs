@@ -188,7 +188,7 @@ impl Core {
         ranges: &[Range<u64>],
     ) -> Result<Vec<Range<u64>>, WriteAtError> {
         let bytes = ranges.iter().map(|range| range.end - range.start).sum();
-        if bytes > self.pool.memory().config().ceiling(self.share) {
+        if bytes > self.pool.memory().limits().ceiling(self.share) {
             return Err(WriteAtError::Memory { bytes });
         }
         let mut missing: Vec<_> = ranges

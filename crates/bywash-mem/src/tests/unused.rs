@@ -1,0 +1,45 @@
+//! Eviction by age.
+
+use std::time::{Duration, Instant};
+
+use super::{MIB, key, load, pool};
+use crate::Evicted;
+
+#[test]
+fn blocks_go_when_nobody_used_them_for_so_long() {
+    let pool = pool(MIB);
+    for object in 0..3 {
+        drop(load(&pool, key(object), b"x"));
+        for _ in 0..5 {
+            drop(pool.get(key(object)));
+        }
+    }
+    let start = Instant::now();
+    let after = |seconds| start + Duration::from_secs(seconds);
+    let sweep = |seconds| pool.evict_unused(Duration::from_secs(10), after(seconds));
+    assert_eq!(sweep(0), Evicted::default(), "first seen now");
+    drop(pool.get(key(1)));
+    let pinned = pool.get(key(2)).unwrap();
+    assert_eq!(sweep(5), Evicted::default());
+    let gone = Evicted {
+        blocks: 1,
+        bytes: 4096,
+    };
+    assert_eq!(
+        sweep(10),
+        gone,
+        "unused since second 0, though it was used often"
+    );
+    assert!(pool.get(key(0)).is_none());
+    assert_eq!(sweep(14), Evicted::default());
+    assert_eq!(sweep(15), gone, "used until second 5");
+    assert_eq!(sweep(100), Evicted::default(), "a pinned block is in use");
+    drop(pinned);
+    // A new block in a slot that was another's has its own age.
+    drop(load(&pool, key(3), b"new"));
+    assert_eq!(sweep(101), Evicted::default());
+    assert_eq!(sweep(110).blocks, 1, "unpinned after second 100");
+    assert!(pool.get(key(3)).is_some());
+    assert_eq!(sweep(112), Evicted::default(), "used just now");
+    assert_eq!(sweep(122).blocks, 1);
+}
