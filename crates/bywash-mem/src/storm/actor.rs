@@ -47,6 +47,8 @@ pub(super) struct Actor<'a> {
     pub(super) rng: StdRng,
     /// Whoever may wait, for memory or for another's load, holds none: else two could wait for each other.
     pub(super) held: Vec<Held>,
+    /// The newest load seen of each block of the first store, into which nothing is adopted.
+    newest: Vec<u64>,
     /// Where each block was last found.
     handles: Vec<Option<BlockHandle>>,
     /// Where blocks are written before they are copied into frames.
@@ -59,6 +61,7 @@ impl<'a> Actor<'a> {
             world,
             rng: StdRng::seed_from_u64(world.plan.seed ^ (number << 56)),
             held: Vec::new(),
+            newest: vec![0; world.known.len()],
             handles: vec![None; world.known.len()],
             scratch: vec![0; world.plan.longest],
         }
@@ -124,6 +127,14 @@ impl<'a> Actor<'a> {
         let leaving = self.world.leaving(key);
         let number = self.world.number(key);
         self.handles[number] = Some(pin.handle());
+        if key.store == 0 {
+            let newest = &mut self.newest[number];
+            assert!(
+                load >= *newest,
+                "{key:?} came back: load {load} after {newest}"
+            );
+            *newest = load;
+        }
         for other in self.held.iter().filter(|held| held.key == key) {
             assert!(
                 other.load == load || leaving > other.left,

@@ -5,6 +5,7 @@
 
 mod actor;
 mod changes;
+mod hardest;
 mod oracle;
 #[cfg(not(shuttle))]
 mod runs;

@@ -38,7 +38,10 @@ fn setting(name: &str, default: usize) -> usize {
     }
 }
 
-fn run<S: Scheduler + 'static>(scheduler: impl FnOnce(u64, usize) -> S) {
+fn run<S: Scheduler + 'static>(
+    scheduler: impl FnOnce(u64, usize) -> S,
+    schedule: impl Fn() + Send + Sync + 'static,
+) {
     let seed = setting("BYWASH_SOAK_SEED", 1) as u64;
     let schedules = setting("BYWASH_SHUTTLE_SCHEDULES", SCHEDULES);
     // Shown when the test fails, above the failing schedule that shuttle prints.
@@ -46,21 +49,33 @@ fn run<S: Scheduler + 'static>(scheduler: impl FnOnce(u64, usize) -> S) {
     let mut config = Config::new();
     config.stack_size = STACK;
     config.silence_warnings = true;
-    Runner::new(scheduler(seed, schedules), config).run(|| {
-        // Drawn from the schedule, so that a replay makes the same storm.
-        let seed = shuttle::rand::thread_rng().next_u64();
-        storm(Plan { seed, ..PLAN }, |_| ());
-    });
+    Runner::new(scheduler(seed, schedules), config).run(schedule);
+}
+
+fn small_storm() {
+    // Drawn from the schedule, so that a replay makes the same storm.
+    let seed = shuttle::rand::thread_rng().next_u64();
+    storm(Plan { seed, ..PLAN }, |_| ());
+}
+
+/// Runs a meeting of a few threads on schedules of both kinds.
+pub(super) fn on_all(meeting: fn()) {
+    run(RandomScheduler::new_from_seed, meeting);
+    run(pct, meeting);
+}
+
+fn pct(seed: u64, schedules: usize) -> PctScheduler {
+    PctScheduler::new_from_seed(seed, DEPTH, schedules)
 }
 
 #[test]
 fn a_storm_in_random_order() {
-    run(RandomScheduler::new_from_seed);
+    run(RandomScheduler::new_from_seed, small_storm);
 }
 
 #[test]
 fn a_storm_by_changing_priorities() {
-    run(|seed, schedules| PctScheduler::new_from_seed(seed, DEPTH, schedules));
+    run(pct, small_storm);
 }
 
 // The storms find what a missing step lets through; which check does depends on the schedule.
