@@ -8,8 +8,10 @@ use crate::{BlockKey, BlockPool, Claim, FlightError, Load, OwnedPin, PoolConfig,
 mod exclusive;
 mod flights;
 mod frames;
+mod limit;
 mod model;
 mod options;
+mod prefetch;
 mod stripes;
 mod unused;
 mod write_at;
