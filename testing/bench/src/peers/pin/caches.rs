@@ -41,7 +41,7 @@ impl Moka {
 }
 
 impl Design for Moka {
-    #[inline]
+    #[inline(always)]
     fn pair(&self, at: u32, _: u32) {
         if let Some(value) = self.0.get(&key(0, at)) {
             black_box::<&[u8]>(&value);
@@ -80,7 +80,7 @@ impl Quick {
 }
 
 impl Design for Quick {
-    #[inline]
+    #[inline(always)]
     fn pair(&self, at: u32, _: u32) {
         if let Some(value) = self.0.get(&key(0, at)) {
             black_box::<&[u8]>(&value);
@@ -107,7 +107,7 @@ impl Foyer {
 }
 
 impl Design for Foyer {
-    #[inline]
+    #[inline(always)]
     fn pair(&self, at: u32, _: u32) {
         if let Some(value) = self.0.get(&key(0, at)) {
             black_box::<&[u8]>(&value);

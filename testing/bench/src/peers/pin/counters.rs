@@ -1,4 +1,5 @@
-//! What the processor counts, by `perf stat`, where it lets us: instructions, and lines of the caches missed.
+//! What the processor counts, by `perf stat`, where it lets us: instructions, and lines of the caches missed. Else the
+//! instructions of one thread, which callgrind counts by running them itself.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -10,12 +11,46 @@ use crate::Failure;
 use crate::peers::crew::Crew;
 use crate::peers::{Args, Report, Row};
 
-/// Pairs of one counted run; enough that making the blocks, subtracted by a run without pairs, says nothing.
-const PAIRS: usize = 5_000_000;
+/// Who counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Tool {
+    Perf,
+    Callgrind,
+}
 
-/// A line that two cores write moves from one to the other: each move is a miss of the first cache, and of the second.
+impl Tool {
+    /// Pairs of one counted run. A run without pairs is subtracted, for what it takes to make the blocks.
+    fn pairs(self) -> usize {
+        match self {
+            Self::Perf => 5_000_000,
+            // Exact however few, and 50 times slower.
+            Self::Callgrind => 100_000,
+        }
+    }
+
+    /// The command that counts another, to be added.
+    fn command(self) -> Command {
+        match self {
+            Self::Perf => {
+                let events = EVENTS.map(|(event, _)| event).join(",");
+                let mut command = Command::new("perf");
+                command.args(["stat", "-x", ",", "-e", &events]);
+                command
+            }
+            Self::Callgrind => {
+                let mut command = Command::new("valgrind");
+                command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]);
+                command
+            }
+        }
+    }
+}
+
+const INSTRUCTIONS: &str = "instructions:u";
+/// As `perf` calls them, and as the table does. A line that two cores write moves from one to the other: each move is a miss
+/// of the first cache, and of the second.
 const EVENTS: [(&str, &str); 3] = [
-    ("instructions:u", "instructions/pair"),
+    (INSTRUCTIONS, "instructions/pair"),
     ("L1-dcache-load-misses:u", "L1 misses/pair"),
     ("cache-misses:u", "cache misses/pair"),
 ];
@@ -62,51 +97,69 @@ impl Visitor for &LoopArgs {
     }
 }
 
-pub(super) fn run(args: &Args, report: &mut Report) -> Result<(), Failure> {
-    let name = |by_key, heat, threads| {
-        let reach = if by_key { "by key" } else { "in hand" };
-        format!("counted: {reach}, {heat}, {threads} threads")
+/// What is counted.
+#[derive(Debug, Clone, Copy)]
+struct Case {
+    by_key: bool,
+    name: &'static str,
+    blocks: u32,
+    threads: usize,
+}
+
+fn cases() -> [Case; 5] {
+    let case = |by_key, name, blocks, threads| Case {
+        by_key,
+        name,
+        blocks,
+        threads,
     };
-    let hand: &[&str] = &[MUTEX, CAS, CAS_QUEUE, ADDS];
-    let keyed: &[&str] = &[MOKA, QUICK, FOYER];
-    let cases = [
-        (false, "one hot block", 1, 1, hand),
-        (false, "one hot block", 1, 2, hand),
-        (false, "uniform", super::BLOCKS, 1, hand),
-        (true, "one hot block", 1, 1, keyed),
-        (true, "uniform", super::BLOCKS, 1, keyed),
-    ];
-    for (by_key, heat, blocks, threads, peers) in cases {
-        let name = name(by_key, heat, threads);
-        if !args.begins(&name) {
+    let all = super::BLOCKS;
+    [
+        case(false, "in hand, one hot block, 1 thread, counted", 1, 1),
+        case(false, "in hand, one hot block, 2 threads, counted", 1, 2),
+        case(false, "in hand, uniform, 1 thread, counted", all, 1),
+        case(true, "by key, one hot block, 1 thread, counted", 1, 1),
+        case(true, "by key, uniform, 1 thread, counted", all, 1),
+    ]
+}
+
+pub(super) fn run(args: &Args, report: &mut Report) -> Result<(), Failure> {
+    let mut wanted = cases()
+        .into_iter()
+        .filter(|case| args.wants(case.name))
+        .peekable();
+    let Some(first) = wanted.peek().copied() else {
+        return Ok(());
+    };
+    let counts = |tool| Ok::<_, Failure>(!counted(tool, first, OURS, 0)?.is_empty());
+    let tool = if counts(Tool::Perf)? {
+        Tool::Perf
+    } else if counts(Tool::Callgrind)? {
+        report.note(
+            "`perf stat` counts nothing here: the instructions of one thread are callgrind's, cache lines are not counted.",
+        );
+        Tool::Callgrind
+    } else {
+        report.note("Neither `perf stat` nor callgrind counts here: no counts of instructions and cache lines.");
+        return Ok(());
+    };
+    for case in wanted {
+        if (tool == Tool::Callgrind && case.threads > 1) || !args.begins(case.name) {
             continue;
         }
-        let counted = |design: &str| {
-            count(&LoopArgs {
-                design: design.to_owned(),
-                by_key,
-                blocks,
-                threads,
-                pairs: PAIRS,
-            })
+        let peers: &[&str] = if case.by_key {
+            &[MOKA, QUICK, FOYER]
+        } else {
+            &[MUTEX, CAS, CAS_QUEUE, ADDS]
         };
-        let Some(ours) = counted(OURS)? else {
-            report.note(
-                "`perf stat` is not installed or counts nothing on this machine: no counts of instructions and cache lines.",
-            );
-            return Ok(());
-        };
+        let ours = per_pair(tool, case, OURS)?;
         for &peer in peers {
-            let theirs = counted(peer)?.unwrap_or_default();
+            let theirs = per_pair(tool, case, peer)?;
             for (event, unit) in EVENTS {
-                let of = |counts: &[(&str, f64)]| {
-                    counts
-                        .iter()
-                        .find(|(name, _)| *name == event)
-                        .map(|&(_, count)| count)
-                };
-                if let (Some(ours), Some(theirs)) = (of(&ours), of(&theirs)) {
-                    report.rows.push(Row::info(&name, unit, ours, peer, theirs));
+                if let (Some(ours), Some(theirs)) = (find(&ours, event), find(&theirs, event)) {
+                    report
+                        .rows
+                        .push(Row::info(case.name, unit, ours, peer, theirs));
                 }
             }
         }
@@ -114,50 +167,50 @@ pub(super) fn run(args: &Args, report: &mut Report) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Counts a pair. Nothing, if there are no counters.
-fn count(args: &LoopArgs) -> Result<Option<Vec<(&'static str, f64)>>, Failure> {
-    let with = perf(args)?;
-    let without = perf(&LoopArgs {
-        pairs: 0,
-        ..args.clone()
-    })?;
-    let all = (args.threads * args.pairs) as f64;
-    let per_pair: Vec<_> = with
-        .iter()
-        .filter_map(|&(event, count)| {
-            let (_, base) = without.iter().find(|(name, _)| *name == event)?;
-            Some((event, (count - base) / all))
-        })
-        .collect();
-    Ok((!per_pair.is_empty()).then_some(per_pair))
+type Counts = Vec<(&'static str, f64)>;
+
+fn find(counts: &Counts, event: &str) -> Option<f64> {
+    let found = counts.iter().find(|(name, _)| *name == event)?;
+    Some(found.1)
 }
 
-fn perf(args: &LoopArgs) -> Result<Vec<(&'static str, f64)>, Failure> {
-    let mut command = Command::new("perf");
-    command.args([
-        "stat",
-        "-x",
-        ",",
-        "-e",
-        &EVENTS.map(|(event, _)| event).join(","),
-    ]);
-    command
-        .arg(std::env::current_exe()?)
-        .args(["pin-loop", &args.design]);
-    command.args(args.by_key.then_some("--by-key"));
-    command.args(["--blocks", &args.blocks.to_string()]);
-    command.args(["--threads", &args.threads.to_string()]);
-    command.args(["--pairs", &args.pairs.to_string()]);
-    // No perf, no counts.
+fn per_pair(tool: Tool, case: Case, design: &str) -> Result<Counts, Failure> {
+    let with = counted(tool, case, design, tool.pairs())?;
+    let without = counted(tool, case, design, 0)?;
+    let all = (case.threads * tool.pairs()) as f64;
+    let event = |&(event, count): &(&'static str, f64)| {
+        Some((event, (count - find(&without, event)?) / all))
+    };
+    Ok(with.iter().filter_map(event).collect())
+}
+
+/// Counts one run; nothing, if the tool is not there or counts nothing.
+fn counted(tool: Tool, case: Case, design: &str, pairs: usize) -> Result<Counts, Failure> {
+    let Case {
+        by_key,
+        blocks,
+        threads,
+        ..
+    } = case;
+    let mut command = tool.command();
+    command.arg(std::env::current_exe()?);
+    command.args(["pin-loop", design]);
+    command.args(by_key.then_some("--by-key"));
+    command.args(["--blocks", &blocks.to_string()]);
+    command.args(["--threads", &threads.to_string()]);
+    command.args(["--pairs", &pairs.to_string()]);
     let Ok(output) = command.output() else {
-        return Ok(Vec::new());
+        return Ok(Counts::new());
     };
     Ok(parse(&String::from_utf8_lossy(&output.stderr)))
 }
 
-/// Lines of `perf stat -x ,`: the count, its unit, the event, and more.
-fn parse(text: &str) -> Vec<(&'static str, f64)> {
+/// Lines of `perf stat -x ,` (the count, its unit, the event, and more) and of callgrind.
+fn parse(text: &str) -> Counts {
     let line = |line: &str| {
+        if let Some((_, count)) = line.split_once("== Collected : ") {
+            return Some((INSTRUCTIONS, count.trim().parse().ok()?));
+        }
         let fields: Vec<&str> = line.split(',').collect();
         let (event, _) = EVENTS
             .into_iter()
@@ -175,5 +228,7 @@ mod tests {
     fn what_is_not_counted_is_left_out() {
         let text = "<not supported>,,instructions:u,0,100.00,,\n1234,,cache-misses:u,500,100.00,,\nnoise\n";
         assert_eq!(parse(text), [("cache-misses:u", 1234.0)]);
+        let text = "==7== Events    : Ir\n==7== Collected : 9690660\n==7== \n";
+        assert_eq!(parse(text), [(INSTRUCTIONS, 9_690_660.0)]);
     }
 }

@@ -50,7 +50,7 @@ impl InHand {
 }
 
 impl Design for InHand {
-    #[inline]
+    #[inline(always)]
     fn pair(&self, at: u32, _: u32) {
         if let Some(pin) = self.pin(at) {
             black_box::<&[u8]>(&pin);
@@ -89,7 +89,7 @@ impl ByKey {
 }
 
 impl Design for ByKey {
-    #[inline]
+    #[inline(always)]
     fn pair(&self, at: u32, _: u32) {
         if let Some(pin) = self.0.get(key(0, at)) {
             black_box::<&[u8]>(&pin);
@@ -101,9 +101,20 @@ impl Design for ByKey {
     }
 }
 
-/// As much as any counted pin must do: an add and a subtract on a line that nobody else wants.
+/// As much as any counted pin must do: an add and a subtract on a line that nobody else wants, found through a list of places
+/// as long as our handles.
 #[derive(Debug)]
-pub(super) struct TwoAdds(Vec<Line>);
+pub(super) struct TwoAdds {
+    places: Vec<Place>,
+    lines: Vec<Line>,
+}
+
+/// As large as a [`BlockHandle`].
+#[derive(Debug)]
+struct Place {
+    line: u32,
+    _key: BlockKey,
+}
 
 /// Alone on its cache line, as a block's header is.
 #[derive(Debug, Default)]
@@ -114,17 +125,25 @@ impl TwoAdds {
     pub(super) fn new(blocks: u32) -> Self {
         // One hot block becomes one line a thread, with room between the lines for the prefetcher.
         let lines = blocks.max(1 << 8);
-        Self((0..lines).map(|_| Line::default()).collect())
+        let place = |line| Place {
+            line,
+            _key: key(0, line),
+        };
+        Self {
+            places: (0..lines).map(place).collect(),
+            lines: (0..lines).map(|_| Line::default()).collect(),
+        }
     }
 }
 
 impl Design for TwoAdds {
-    #[inline]
+    #[inline(always)]
     fn pair(&self, at: u32, thread: u32) {
-        let at = (at + 4 * thread) as usize % self.0.len();
+        let place = &self.places[(at + 4 * thread) as usize % self.places.len()];
+        let line = &self.lines[place.line as usize].0;
         // The orderings of a pin and an unpin; on x86 they cost what any others would.
-        self.0[at].0.fetch_add(1, Ordering::Acquire);
-        self.0[at].0.fetch_sub(1, Ordering::Release);
+        line.fetch_add(1, Ordering::Acquire);
+        line.fetch_sub(1, Ordering::Release);
     }
 
     fn keep(&self, _: u32) {}
@@ -165,7 +184,7 @@ impl Locked {
 }
 
 impl Design for Locked {
-    #[inline]
+    #[inline(always)]
     fn pair(&self, at: u32, _: u32) {
         self.with(at, |bytes| {
             black_box(bytes);

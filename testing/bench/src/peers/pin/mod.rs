@@ -131,7 +131,7 @@ fn notes(report: &mut Report) {
          pairs; beside it the clock's, where a thread that sleeps on a lock shows only as far as a core runs dry.",
     );
     report.note(
-        "Two adds: one add and one subtract on a line of 64 bytes that no other thread uses. Mutex a block: taken twice, no \
+        "Two adds: one add and one subtract on a line of 64 bytes that no other thread uses, found through a list as long as our handles. Mutex a block: taken twice, no \
          eviction queue. CAS if pinned: the readers' count by compare-and-swap while above zero, else the block's mutex; with \
          eviction queue: as the ancestor has it, a node a last unpin and purges. Caches are asked by key, with our hasher, and \
          give a clone of an `Arc` (foyer: its own entry). Nothing is ever evicted.",

@@ -167,7 +167,7 @@ impl CasIfPinned {
 }
 
 impl Design for CasIfPinned {
-    #[inline]
+    #[inline(always)]
     fn pair(&self, at: u32, _: u32) {
         self.with(at, |bytes| {
             std::hint::black_box(bytes);
