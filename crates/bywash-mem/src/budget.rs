@@ -192,6 +192,8 @@ pub(crate) enum Supply {
 /// The ledger, the frames it speaks of, and the line of those who wait for them. Outlived by no frame and no reservation.
 #[derive(Debug)]
 pub(crate) struct Memory {
+    /// As the pool was made. The limits in force are the ledger's.
+    config: PoolConfig,
     ledger: Mutex<Ledger>,
     turnstile: Turnstile,
     arena: Arena,
@@ -279,6 +281,7 @@ impl Memory {
         config.check()?;
         let arena = Arena::new(config.ceiling)?;
         Ok(Arc::new(Self {
+            config,
             ledger: Mutex::new(Ledger {
                 limits: config,
                 held: [0; 2],
@@ -290,6 +293,12 @@ impl Memory {
         }))
     }
 
+    /// As the pool was made.
+    pub(crate) fn config(&self) -> &PoolConfig {
+        &self.config
+    }
+
+    /// The limits in force.
     pub(crate) fn limits(&self) -> PoolConfig {
         self.ledger.lock().limits
     }

@@ -42,8 +42,8 @@ impl BlockPool {
     /// [`LimitError`]; the limit is as it was. If it was clear from the start that too much is held, nothing was evicted either.
     pub fn set_limit(&self, limit: u64) -> Result<(), LimitError> {
         let memory = self.memory();
-        let now = memory.limits();
-        let (least, ceiling) = (crate::MIN_FRAME as u64, now.ceiling);
+        let made = memory.config();
+        let (least, ceiling) = (crate::MIN_FRAME as u64, made.ceiling);
         if limit < least || limit > ceiling {
             return Err(LimitError::OutOfRange {
                 limit,
@@ -51,7 +51,8 @@ impl BlockPool {
                 ceiling,
             });
         }
-        let limits = now.with_limit(limit);
+        // Of the pool as it was made: parts of parts would lose a byte each time.
+        let limits = made.with_limit(limit);
         let mut held = 0;
         for _ in 0..ROUNDS {
             let Err(over) = memory.try_limit(limits) else {

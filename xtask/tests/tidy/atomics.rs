@@ -13,11 +13,14 @@ const FACADE: [&str; 2] = [
 /// line.
 const COMMENT_REACH: usize = 10;
 
-/// The product code of a file: what stands before its unit tests.
+/// The product code of a file: what stands before its unit tests, a module that is there under some `cfg` with `test`.
 fn product(text: &str) -> Vec<&str> {
-    text.lines()
-        .take_while(|line| !line.starts_with("#[cfg(test)]"))
-        .collect()
+    let lines: Vec<&str> = text.lines().collect();
+    let tests = lines.windows(2).position(|pair| {
+        pair[0].starts_with("#[cfg(") && pair[0].contains("test") && pair[1].ends_with("tests {")
+    });
+    let product = tests.unwrap_or(lines.len());
+    lines[..product].to_vec()
 }
 
 fn is_test_file(path: &str) -> bool {
@@ -247,6 +250,12 @@ fn each_shared_word_is_explained() {
         &missing,
     );
     assert!(words > 10, "only {words} atomics were found");
+}
+
+#[test]
+fn unit_tests_are_no_product() {
+    let text = "#[cfg(test)]\nfn help() {}\n#[cfg(all(test, not(loom)))]\nmod tests {\n}\n";
+    assert_eq!(product(text), ["#[cfg(test)]", "fn help() {}"]);
 }
 
 #[test]

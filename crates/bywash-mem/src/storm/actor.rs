@@ -83,7 +83,10 @@ impl<'a> Actor<'a> {
             40..42 => self.erase(key),
             42..46 => self.adopt(key),
             46..50 => self.resize(key),
-            50..65 => self.look_again(),
+            50..54 => self.prefetch(key),
+            54..56 => self.limit(),
+            56 => drop(self.world.pool.evict_unused(Duration::ZERO, Instant::now())),
+            57..67 => self.look_again(),
             _ => self.claim(key),
         }
     }
@@ -231,6 +234,14 @@ impl<'a> Actor<'a> {
             return;
         };
         load.attach(frame, len);
+        self.fill(load, number);
+    }
+
+    /// Writes what the `number`th load of the block brings, or gives up.
+    pub(super) fn fill(&mut self, mut load: Load, number: u64) {
+        let key = load.key();
+        let len = self.world.len(key);
+        assert_eq!(load.remaining(), len);
         load.set_options(self.options(key));
         let mut bytes = std::mem::take(&mut self.scratch);
         oracle::write(key, number, &mut bytes[..len]);

@@ -1,12 +1,12 @@
-//! What changes a block or takes it out: erasure, adoption, resizing.
+//! What changes a block or takes it out: erasure, adoption, resizing; and what changes the pool: prefetch, the limit.
 
 use std::sync::Arc;
 
 use rand::RngExt;
 
-use super::Ordering;
 use super::actor::Actor;
-use crate::{BlockKey, OwnedPin, RefusedReason};
+use super::{BLOCKS, Ordering};
+use crate::{BlockKey, LimitError, Load, OwnedPin, RefusedReason};
 
 impl Actor<'_> {
     pub(super) fn erase(&mut self, key: BlockKey) {
@@ -93,6 +93,52 @@ impl Actor<'_> {
                 assert_eq!((refused.pin.key(), refused.pin.len()), (key, before));
                 assert_eq!(self.world.verify(key, &refused.pin), load);
             }
+        }
+    }
+
+    /// Loads both blocks of an object ahead of need, if there is memory nobody needs.
+    pub(super) fn prefetch(&mut self, key: BlockKey) {
+        let wanted = (0..BLOCKS as u32).map(|block| BlockKey { block, ..key });
+        let wanted: Vec<_> = wanted.map(|key| (key, self.world.len(key))).collect();
+        let runs = self.world.pool.prefetch(wanted, BLOCKS as usize);
+        // Numbered before any of them is published: as they were claimed.
+        let number = |load: Load| {
+            let loads = self.world.loads(load.key());
+            (loads.fetch_add(1, Ordering::SeqCst) + 1, load)
+        };
+        let loads: Vec<_> = runs.into_iter().flatten().map(number).collect();
+        for (number, load) in loads {
+            self.fill(load, number);
+        }
+    }
+
+    /// Moves the limit, one thread at a time.
+    pub(super) fn limit(&mut self) {
+        let world = self.world;
+        let Ok(_limiting) = world.limiting.try_lock() else {
+            return;
+        };
+        let budget = world.pool.budget();
+        let before = budget.limit();
+        let limit = self.rng.random_range(world.ceiling() / 2..=world.ceiling());
+        world.limits.fetch_add(1, Ordering::SeqCst);
+        let outcome = world.pool.set_limit(limit);
+        world.limits.fetch_add(1, Ordering::SeqCst);
+        match outcome {
+            Ok(()) => {
+                let used = budget.used();
+                assert!(
+                    used <= limit,
+                    "{used} bytes are used of a new limit of {limit}"
+                );
+                assert_eq!(budget.limit(), limit);
+                world.changed.fetch_add(1, Ordering::Relaxed);
+            }
+            Err(LimitError::Held { held, .. }) => {
+                assert!(held > limit && limit < before);
+                assert_eq!(budget.limit(), before, "a refused limit changes nothing");
+            }
+            Err(error) => panic!("{error}"),
         }
     }
 }

@@ -14,7 +14,7 @@ mod schedules;
 mod shelf;
 mod uploads;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 // The storm's own counters, not the pool's: no tool needs to see them.
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -43,7 +43,7 @@ struct Plan {
     ops: u64,
     /// Objects of each store.
     objects: u64,
-    /// The pool's limit, in pages. Three quarters are the blocks'.
+    /// The pool's highest limit, in pages; it moves down to half of it. Three quarters are the blocks'.
     pages: u64,
     /// The longest block, in bytes; every fifth object's. The others are of one page.
     longest: usize,
@@ -73,9 +73,13 @@ struct World {
     done: AtomicU64,
     /// Blocks whose every byte was compared.
     compared: AtomicU64,
-    /// Blocks that changed their key or their length.
+    /// Blocks that changed their key or their length, and changes of the limit.
     changed: AtomicU64,
     over: AtomicBool,
+    /// Held by who changes the limit.
+    limiting: Mutex<()>,
+    /// Odd while the limit changes, and then 2 higher.
+    limits: AtomicU64,
 }
 
 impl World {
@@ -94,6 +98,8 @@ impl World {
             compared: AtomicU64::new(0),
             changed: AtomicU64::new(0),
             over: AtomicBool::new(false),
+            limiting: Mutex::new(()),
+            limits: AtomicU64::new(0),
         }
     }
 
@@ -191,13 +197,21 @@ impl World {
     /// What holds at every moment.
     fn sample(&self) {
         let budget = self.pool.budget();
+        let limits = self.limits.load(Ordering::SeqCst);
         let (used, limit) = (budget.used(), budget.limit());
+        let settled = limits.is_multiple_of(2) && limits == self.limits.load(Ordering::SeqCst);
+        let limit = if settled { limit } else { self.ceiling() };
         assert!(used <= limit, "{used} bytes are used of {limit}");
-        let (uploads, most) = (budget.held(Share::Upload), limit * 3 / 4);
+        let (uploads, most) = (budget.held(Share::Upload), self.ceiling() * 3 / 4);
         assert!(
             uploads <= most,
             "uploads hold {uploads} bytes; blocks are guaranteed all above {most}"
         );
+    }
+
+    /// The highest limit, in bytes.
+    fn ceiling(&self) -> u64 {
+        self.plan.pages * crate::MIN_FRAME as u64
     }
 
     /// What holds when all is quiet: after erasing every block, nothing is left.

@@ -1,10 +1,10 @@
-//! Threads that take memory for uploads, wait for it, and change their minds.
+//! Threads that take memory for uploads, as frames and as write-at buffers, wait for it, and change their minds.
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use super::{Ordering, World, block_on, thread};
-use crate::Share;
+use super::{Ordering, World, block_on, oracle, thread};
+use crate::{BlockKey, Overlap, Share, WriteAtBuffer, WriteAtError, WriteAtOptions};
 
 pub(super) fn run(world: &World, number: u64, ops: u64) {
     let mut rng = StdRng::seed_from_u64(world.plan.seed ^ (number << 56));
@@ -22,6 +22,9 @@ fn upload(world: &World, rng: &mut StdRng) {
         rng.random_range(1..=most.min(4)),
         rng.random_range(most..=2 * most),
     );
+    if rng.random_ratio(1, 3) {
+        return write_at(world, rng);
+    }
     if rng.random_ratio(1, 4) {
         let bytes = rng.random_range(1..4 * page as u64);
         if let Some(reserved) = world.pool.budget().try_reserve(Share::Upload, bytes) {
@@ -48,5 +51,55 @@ fn upload(world: &World, rng: &mut StdRng) {
     assert!(
         frames.iter().all(|frame| whole(frame.as_slice())),
         "a frame has one owner"
+    );
+}
+
+/// Fills a buffer whose size was guessed, from its end to its start, in shards of which some are dropped early.
+fn write_at(world: &World, rng: &mut StdRng) {
+    // Its bytes are those of a block that nobody loads.
+    let key = BlockKey {
+        store: u32::MAX,
+        object: rng.random_range(0..1 << 20),
+        block: 0,
+    };
+    let mut bytes = vec![0; rng.random_range(8..=2 * world.plan.longest)];
+    oracle::write(key, 1, &mut bytes);
+    let options = WriteAtOptions {
+        size_hint: rng.random_range(0..=3 * world.plan.longest as u64),
+        frame_len: Some(crate::MIN_FRAME),
+        overlap: Overlap::Refuse,
+        share: Share::Upload,
+        ..WriteAtOptions::default()
+    };
+    let buffer = WriteAtBuffer::new(&world.pool, options).unwrap();
+    let len = bytes.len() as u64;
+    while let Some(hole) = buffer.holes(len).pop() {
+        let start = rng.random_range(hole.start..hole.end);
+        match buffer.claim(start..hole.end) {
+            Ok(shard) => {
+                let mut shard = shard.expect("it is a hole");
+                let here = shard.range().start as usize;
+                let most = shard.remaining() as usize;
+                let n = rng.random_range(1..=most);
+                assert_eq!(shard.write(&bytes[here..here + n]), n);
+            }
+            // A buffer that holds memory does not wait for more.
+            Err(WriteAtError::Memory { .. }) => return,
+            Err(error) => panic!("{error}"),
+        }
+        world.sample();
+        if rng.random_ratio(1, 32) {
+            buffer.cancel();
+            return;
+        }
+    }
+    let segments = buffer.freeze(len).unwrap();
+    drop(buffer);
+    thread::yield_now();
+    let whole = segments.into_contiguous();
+    assert_eq!(
+        oracle::read(key, &whole),
+        Some(1),
+        "a frozen buffer changed"
     );
 }

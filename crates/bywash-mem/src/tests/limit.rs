@@ -28,6 +28,17 @@ fn a_raised_limit_holds_more() {
 }
 
 #[test]
+fn a_limit_that_moves_often_keeps_the_guarantees() {
+    let pool = pool(MIB, MIB);
+    let made = pool.memory().limits();
+    for limit in (4096..MIB).step_by(997) {
+        pool.set_limit(limit).unwrap();
+    }
+    pool.set_limit(MIB).unwrap();
+    assert_eq!(pool.memory().limits(), made);
+}
+
+#[test]
 fn a_lowered_limit_evicts() {
     let pool = pool(MIB, MIB);
     for object in 0..100 {
