@@ -30,7 +30,7 @@ pub(crate) struct ChildArgs {
 
 pub(super) fn run(args: &Args, report: &mut Report) -> Result<(), Failure> {
     report.note(
-        "Growth of the resident set while the blocks are made, by their number, each measured in a process of its own. Our blocks \
+        "Growth of the resident memory (no file's) while the blocks are made, by their number, each measured in a process of its own. Our blocks \
          have no bytes, so that their frames' pages are never touched; the caches keep a `u64` in place. Same keys, same hasher; \
          caches have room for an eighth more than is put in, and the figure is by what stayed in.",
     );
@@ -133,11 +133,14 @@ fn foyer(blocks: u32) -> Result<(u64, u64), Failure> {
     Ok((resident_bytes()?, cache.entries() as u64))
 }
 
+/// Memory of this process that is resident and no file's, such as the program itself.
 fn resident_bytes() -> Result<u64, Failure> {
-    let pages = std::fs::read_to_string("/proc/self/statm")?
-        .split(' ')
-        .nth(1)
-        .and_then(|pages| pages.parse::<u64>().ok())
-        .ok_or("/proc/self/statm has no second number")?;
-    Ok(pages * rustix::param::page_size() as u64)
+    let text = std::fs::read_to_string("/proc/self/statm")?;
+    let pages: Vec<u64> = text.split(' ').flat_map(str::parse).collect();
+    match pages[..] {
+        [_, resident, of_files, ..] => {
+            Ok((resident - of_files) * rustix::param::page_size() as u64)
+        }
+        _ => Err(format!("/proc/self/statm is {text:?}").into()),
+    }
 }
