@@ -1,7 +1,8 @@
 //! What is hardest in a pool whose pins take no lock: the cases in which DuckDB's buffer manager was found wanting, or needs its
 //! block mutex. Each is one meeting of a few threads on one block; on threads it is repeated, on shuttle each schedule is one.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{block_on, thread};
 use crate::{
@@ -272,4 +273,79 @@ fn expire_register_and_unregister() {
 #[test]
 fn a_key_is_registered_expires_and_is_unregistered_at_once() {
     meet(expire_register_and_unregister);
+}
+
+/// A slower tier: it copies what is spilled, and gives it out once.
+#[derive(Debug, Default)]
+struct Disk {
+    blocks: Mutex<HashMap<BlockKey, Vec<u8>>>,
+}
+
+impl Disk {
+    fn with<R>(&self, f: impl FnOnce(&mut HashMap<BlockKey, Vec<u8>>) -> R) -> R {
+        f(&mut self.blocks.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Spill for Disk {
+    fn spill(&self, block: Spilled) -> Result<(), Spilled> {
+        let copy = block.bytes().to_vec();
+        self.with(|blocks| blocks.insert(block.key(), copy));
+        drop(block);
+        Ok(())
+    }
+}
+
+/// More threads than frames: each load evicts and spills another's block, finds no memory, or reads back what was spilled.
+fn spill_and_load_again_at_the_limit() {
+    const KEYS: u64 = 3;
+    let pool = pool(2);
+    let disk = Arc::new(Disk::default());
+    pool.set_spill(Arc::clone(&disk) as _);
+    thread::scope(|scope| {
+        for number in 0..3 {
+            let (pool, disk) = (&pool, &disk);
+            scope.spawn(move || {
+                for step in 0..4 {
+                    let object = (number + step) % KEYS;
+                    let mark = 1 + object as u8;
+                    if let Some(pin) = pool.get(key(object)) {
+                        read(&pin, mark);
+                    } else if let Claim::Vacant(mut load) = pool.claim(key(object)) {
+                        // Out of memory: what was begun is given up, and nothing of it stays.
+                        let frames = pool.try_frames(Share::Download, LEN, 1, 1);
+                        if let Some(mut frames) = frames {
+                            load.attach(frames.remove(0), LEN);
+                            load.set_options(BlockOptions {
+                                keep: Keep::Spill,
+                                ..BlockOptions::default()
+                            });
+                            let spilled = disk.with(|blocks| blocks.remove(&key(object)));
+                            load.write(&spilled.unwrap_or_else(|| vec![mark; LEN]));
+                            read(&load.publish().unwrap(), mark);
+                        }
+                    }
+                    let budget = pool.budget();
+                    assert!(budget.used() <= budget.limit());
+                }
+            });
+        }
+    });
+    let spilled = disk.with(std::mem::take);
+    for (key, bytes) in spilled {
+        check(&bytes, 1 + key.object as u8);
+    }
+    // An erased block is not spilled.
+    gone(&pool, &[key(0), key(1), key(2)]);
+    assert!(disk.with(|blocks| blocks.is_empty()));
+    let (stats, tag) = (pool.stats(), pool.tag_stats(crate::Tag::default()));
+    assert!(stats.spilled <= stats.evictions);
+    assert_eq!(stats.evictions, tag.evicted_blocks);
+    assert_eq!(tag.used_bytes, 0);
+    assert_eq!(pool.budget().used(), pool.budget().idle());
+}
+
+#[test]
+fn threads_at_the_limit_spill_and_load_again_byte_for_byte() {
+    meet(spill_and_load_again_at_the_limit);
 }
