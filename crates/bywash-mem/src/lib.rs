@@ -39,6 +39,8 @@ mod take;
 mod unused;
 mod word;
 mod write_at;
+#[cfg(not(any(loom, shuttle)))]
+mod zeroed;
 
 #[cfg(all(test, loom))]
 mod models;

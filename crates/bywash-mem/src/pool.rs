@@ -102,7 +102,7 @@ impl BlockPool {
             registry: Registry::new(),
             // A block has a frame, and no frame is smaller.
             slab: Slab::new(config.ceiling / crate::MIN_FRAME as u64)?,
-            stripes: Stripes::new(),
+            stripes: Stripes::new()?,
             spill: OnceLock::new(),
             last_uses: Mutex::new(LastUses::default()),
             flights: Mutex::new(HashMap::new()),

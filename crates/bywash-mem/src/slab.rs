@@ -147,9 +147,15 @@ impl Header {
     }
 }
 
+#[cfg(not(any(loom, shuttle)))]
+type Headers = crate::zeroed::Zeroed<Header>;
+/// The tools make every header.
+#[cfg(any(loom, shuttle))]
+type Headers = Box<[Header]>;
+
 /// All slots.
 pub(crate) struct Slab {
-    headers: Box<[Header]>,
+    headers: Headers,
     free: Mutex<Free>,
 }
 
@@ -202,31 +208,15 @@ impl Slab {
     }
 }
 
-/// Zeroed memory, so that pages are committed only as slots are used.
+/// Slots of zeroes, so that pages are committed only as they are used.
 #[cfg(not(any(loom, shuttle)))]
-fn headers(len: usize) -> Result<Box<[Header]>, PoolError> {
-    use std::alloc::{Layout, alloc_zeroed};
-    let too_many = || PoolError::AddressSpace {
-        bytes: len as u64 * size_of::<Header>() as u64,
-        source: std::io::ErrorKind::OutOfMemory.into(),
-    };
-    if len == 0 {
-        return Ok(Box::default());
-    }
-    let layout = Layout::array::<Header>(len).map_err(|_| too_many())?;
-    // SAFETY: the layout is not empty.
-    let start = unsafe { alloc_zeroed(layout) }.cast::<Header>();
-    if start.is_null() {
-        return Err(too_many());
-    }
-    let slice = std::ptr::slice_from_raw_parts_mut(start, len);
-    // SAFETY: allocated just now with the layout of such a slice, and a header of zeroes is an empty slot: an atomic 0 and
-    // uninitialised contents.
-    Ok(unsafe { Box::from_raw(slice) })
+fn headers(len: usize) -> Result<Headers, PoolError> {
+    // SAFETY: a header of zeroes is an empty slot: an atomic 0 and uninitialised contents.
+    unsafe { Headers::new(len) }
 }
 
 #[cfg(any(loom, shuttle))]
-fn headers(len: usize) -> Result<Box<[Header]>, PoolError> {
+fn headers(len: usize) -> Result<Headers, PoolError> {
     let empty = || Header {
         word: StateWord::new(),
         contents: UnsafeCell::new(MaybeUninit::uninit()),

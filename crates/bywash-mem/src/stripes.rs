@@ -12,6 +12,7 @@ use std::cell::Cell;
 
 use crossbeam_utils::CachePadded;
 
+use crate::error::PoolError;
 use crate::slab::Slab;
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, Step, lane, order, store_load_fence};
 use crate::word::{StateWord, Word};
@@ -74,7 +75,7 @@ struct Array {
 /// The arrays of a pool.
 #[derive(Debug)]
 pub(crate) struct Stripes {
-    arrays: Box<[Array]>,
+    arrays: Arrays,
     free: Mutex<Free>,
 }
 
@@ -89,11 +90,11 @@ struct Free {
 }
 
 impl Stripes {
-    pub(crate) fn new() -> Self {
-        Self {
-            arrays: arrays(),
+    pub(crate) fn new() -> Result<Self, PoolError> {
+        Ok(Self {
+            arrays: arrays()?,
             free: Mutex::new(Free::default()),
-        }
+        })
     }
 
     #[inline]
@@ -282,22 +283,27 @@ pub(crate) enum Owning {
     Changed,
 }
 
-/// Zeroed memory, so that pages are committed only as arrays are used.
 #[cfg(not(any(loom, shuttle)))]
-fn arrays() -> Box<[Array]> {
-    let zeroed = Box::<[Array]>::new_zeroed_slice(ARRAYS);
+type Arrays = crate::zeroed::Zeroed<Array>;
+/// The tools make every array.
+#[cfg(any(loom, shuttle))]
+type Arrays = Box<[Array]>;
+
+/// Arrays of zeroes, so that pages are committed only as they are used.
+#[cfg(not(any(loom, shuttle)))]
+fn arrays() -> Result<Arrays, PoolError> {
     // SAFETY: an array of zeroes is an unused one: atomics at 0.
-    unsafe { zeroed.assume_init() }
+    unsafe { Arrays::new(ARRAYS) }
 }
 
 #[cfg(any(loom, shuttle))]
-fn arrays() -> Box<[Array]> {
+fn arrays() -> Result<Arrays, PoolError> {
     let unused = || Array {
         lanes: std::array::from_fn(|_| CachePadded::new(AtomicU64::new(0))),
         slot: AtomicU32::new(0),
         seen: AtomicU64::new(0),
     };
-    std::iter::repeat_with(unused).take(ARRAYS).collect()
+    Ok(std::iter::repeat_with(unused).take(ARRAYS).collect())
 }
 
 /// Whether this collision is one to note.

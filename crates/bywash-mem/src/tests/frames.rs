@@ -378,3 +378,26 @@ fn a_hot_block_is_still_evicted_for_a_waiter() {
     );
     drop(frames);
 }
+
+#[test]
+#[cfg_attr(miri, ignore = "Miri has no resident pages")]
+fn a_high_ceiling_costs_addresses_only() {
+    let resident = || {
+        let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+        statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
+    };
+    let before = resident();
+    let pools: Vec<_> = (0..4)
+        .map(|_| {
+            let config = PoolConfig {
+                ceiling: 64 << 30,
+                ..PoolConfig::new(MIB)
+            };
+            BlockPool::new(config).unwrap()
+        })
+        .collect();
+    pools.iter().for_each(|pool| drop(load(pool, key(1), b"x")));
+    let after = resident();
+    // Other tests run beside this one; the tables of four such pools would be 4 GiB.
+    assert!(after.saturating_sub(before) < 1 << 30, "{before} {after}");
+}
