@@ -17,10 +17,8 @@ pub struct Flight {
     key: BlockKey,
     /// Locked for moments only, after the pool's table if both.
     state: Mutex<State>,
-    /// Rings once, at the end.
-    done: Event,
-    /// Rings when the load gets its frame, and at the end. Followers listen to the frame's own bell after that.
-    attached: Event,
+    /// Rings for waiters and followers: at the end, and when the load gets its frame.
+    changed: Event,
 }
 
 #[derive(Debug)]
@@ -33,6 +31,12 @@ struct State {
     buffer: Option<Counted<Core>>,
     /// The block was erased while it was loading: it is published for its waiters alone.
     erased: bool,
+}
+
+impl State {
+    fn has_audience(&self) -> bool {
+        self.waiters > 0 || self.followers > 0
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -55,8 +59,7 @@ impl Flight {
             pool,
             key,
             state: Mutex::new(state),
-            done: Event::new(),
-            attached: Event::new(),
+            changed: Event::new(),
         })
     }
 
@@ -101,21 +104,23 @@ impl Flight {
 
     /// Whether anyone waits for the block or reads along now.
     pub(crate) fn has_audience(&self) -> bool {
-        let state = self.state.lock();
-        state.waiters > 0 || state.followers > 0
+        self.state.lock().has_audience()
     }
 
     pub(crate) fn attach(&self, buffer: &Counted<Core>) {
-        self.state.lock().buffer = Some(Counted::clone(buffer));
-        self.attached.notify(usize::MAX);
+        let mut state = self.state.lock();
+        state.buffer = Some(Counted::clone(buffer));
+        let heard = state.followers > 0;
+        drop(state);
+        self.ring(heard);
     }
 
     pub(crate) fn erase(&self) {
         self.state.lock().erased = true;
     }
 
-    pub(crate) fn listen_attached(&self) -> EventListener {
-        self.attached.listen()
+    pub(crate) fn listen(&self) -> EventListener {
+        self.changed.listen()
     }
 
     /// A follower's hold of the load's frame; nothing before there is one.
@@ -135,7 +140,7 @@ impl Flight {
         len: usize,
         options: BlockOptions,
     ) -> OwnedPin {
-        let (slot, followed) = self.pool.end_flight(self, || {
+        let (slot, followed, heard) = self.pool.end_flight(self, || {
             let mut state = self.state.lock();
             // One pin each: no waiter finds the block evicted before it wakes.
             let handed = if skipped(Step::HandOff) {
@@ -167,13 +172,13 @@ impl Flight {
                 state.erased,
             );
             state.outcome = Outcome::Published(slot);
-            (slot, followed)
+            (slot, followed, state.has_audience())
         });
         // The end is told only now that it is true.
         if let Some(buffer) = followed {
             buffer.publish();
         }
-        self.ring_out();
+        self.ring(heard);
         OwnedPin::adopt(Arc::clone(&self.pool), slot)
     }
 
@@ -183,20 +188,22 @@ impl Flight {
             FlightError::Failed(error) => WriteAtError::Failed(Arc::clone(error)),
             FlightError::Abandoned => WriteAtError::Cancelled,
         };
-        let buffer = self.pool.end_flight(self, || {
+        let (buffer, heard) = self.pool.end_flight(self, || {
             let mut state = self.state.lock();
             state.outcome = Outcome::Ended(error);
-            state.buffer.take()
+            (state.buffer.take(), state.has_audience())
         });
         if let Some(buffer) = buffer {
             buffer.end(told);
         }
-        self.ring_out();
+        self.ring(heard);
     }
 
-    fn ring_out(&self) {
-        self.done.notify(usize::MAX);
-        self.attached.notify(usize::MAX);
+    /// Who was counted before the change may be asleep; who comes later sees it.
+    fn ring(&self, heard: bool) {
+        if heard {
+            self.changed.notify(usize::MAX);
+        }
     }
 }
 
@@ -226,7 +233,7 @@ impl Waiter {
             if let Some(answer) = self.poll() {
                 return answer;
             }
-            let listener = self.flight.done.listen();
+            let listener = self.flight.listen();
             if let Some(answer) = self.poll() {
                 return answer;
             }
@@ -243,7 +250,7 @@ impl Waiter {
             if let Some(answer) = self.poll() {
                 return answer;
             }
-            let listener = self.flight.done.listen();
+            let listener = self.flight.listen();
             if let Some(answer) = self.poll() {
                 return answer;
             }

@@ -36,7 +36,7 @@ impl Follower {
     /// away, or if this follower came after publication: claim the block again, and go on from [`Self::offset`].
     pub async fn next(&mut self, max: usize) -> Answer {
         while self.reader.is_none() {
-            let listener = self.flight.listen_attached();
+            let listener = self.flight.listen();
             if !self.attach()? {
                 listener.await;
             }
@@ -52,7 +52,7 @@ impl Follower {
     /// As [`Self::next`].
     pub fn next_blocking(&mut self, max: usize) -> Answer {
         while self.reader.is_none() {
-            let listener = self.flight.listen_attached();
+            let listener = self.flight.listen();
             if !self.attach()? {
                 listener.wait();
             }

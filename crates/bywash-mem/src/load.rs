@@ -10,7 +10,7 @@ use crate::options::BlockOptions;
 use crate::pin::OwnedPin;
 use crate::pool::BlockKey;
 use crate::sync::Counted;
-use crate::write_at::{Core, Parts, Shard};
+use crate::write_at::{Core, Shard};
 
 /// The exclusive right to load one block. Dropped before [`Self::publish`] or [`Self::fail`], by a panic too, the load is
 /// abandoned: its memory goes back and whoever waited looks the block up again.
@@ -72,12 +72,7 @@ impl Load {
     pub fn attach(&mut self, mut frame: Frame, len: usize) {
         assert!(self.buffer.is_none(), "a load has one frame");
         frame.charge_to(Share::Download);
-        let core = Core::of_frame(self.flight.pool(), frame, len);
-        let claimed = Core::claim(&core, 0..len as u64, Parts::First);
-        let shard = claimed
-            .expect("the buffer is new and has its frame")
-            .shards
-            .pop();
+        let (core, shard) = Core::of_frame(self.flight.pool(), frame, len);
         self.flight.attach(&core);
         self.buffer = Some(Buffer { core, len, shard });
     }

@@ -53,7 +53,7 @@ enum End {
 
 /// How much of a range to claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Parts {
+pub(super) enum Parts {
     /// The first part that is free.
     First,
     /// All that are free.
@@ -64,9 +64,9 @@ pub(crate) enum Parts {
 
 /// What was claimed, and what another holds of the same range.
 #[derive(Debug)]
-pub(crate) struct Claimed {
-    pub(crate) shards: SmallVec<[Shard; 1]>,
-    pub(crate) in_flight: Option<Range<u64>>,
+pub(super) struct Claimed {
+    pub(super) shards: SmallVec<[Shard; 1]>,
+    pub(super) in_flight: Option<Range<u64>>,
 }
 
 impl State {
@@ -104,17 +104,19 @@ impl Core {
         layout: Layout,
         frames: Vec<Frame>,
     ) -> Counted<Self> {
+        // The frames returned last come first: reversed, a buffer of the same size gives each thread the frames it had in its
+        // cache.
+        let frames = frames.into_iter().rev().map(Counted::new);
         let spans = layout.spans(0..layout.limit());
         let state = State {
             extents: Extents::default(),
-            // The frames returned last come first: reversed, a buffer of the same size gives each thread the frames it had
-            // in its cache.
-            frames: spans
-                .map(|span| span.start)
-                .zip(frames.into_iter().rev().map(Counted::new))
-                .collect(),
+            frames: spans.map(|span| span.start).zip(frames).collect(),
             end: End::Open,
         };
+        Self::of(pool, share, layout, state)
+    }
+
+    fn of(pool: &Arc<BlockPool>, share: Share, layout: Layout, state: State) -> Counted<Self> {
         Counted::new(Self {
             pool: Arc::clone(pool),
             share,
@@ -125,20 +127,38 @@ impl Core {
         })
     }
 
-    /// A buffer of one frame, of which `len` bytes are to be written.
+    /// A buffer of one frame, of which `len` bytes are to be written, and all of it claimed; no shard if that is nothing.
     ///
     /// # Panics
     /// If they do not fit.
-    pub(crate) fn of_frame(pool: &Arc<BlockPool>, frame: Frame, len: usize) -> Counted<Self> {
+    pub(crate) fn of_frame(
+        pool: &Arc<BlockPool>,
+        frame: Frame,
+        len: usize,
+    ) -> (Counted<Self>, Option<Shard>) {
         assert!(
             len <= frame.capacity(),
             "a block of {len} bytes does not fit a frame of {}",
             frame.capacity()
         );
-        let layout = Layout::one(frame.capacity(), len as u64);
-        let core = Self::new(pool, Share::Download, layout, Vec::new());
-        core.state.lock().frames.insert(0, Counted::new(frame));
-        core
+        let range = 0..len as u64;
+        let layout = Layout::one(frame.capacity(), range.end);
+        let frame = Counted::new(frame);
+        let part = Part {
+            frame: Counted::clone(&frame),
+            first: 0,
+            end: range.end,
+        };
+        let mut state = State {
+            extents: Extents::default(),
+            frames: BTreeMap::from([(0, frame)]),
+            end: End::Open,
+        };
+        let progress = (len > 0).then(|| state.extents.claim(range.clone()));
+        let core = Self::of(pool, Share::Download, layout, state);
+        let parts = SmallVec::from_buf([part]);
+        let shard = progress.map(|progress| Shard::new(&core, progress, range, parts));
+        (core, shard)
     }
 
     /// The frame of such a buffer, while it has not ended.
@@ -151,7 +171,7 @@ impl Core {
     }
 
     /// Claims parts of a range in one step, once there are frames for all of them.
-    pub(crate) fn claim(
+    pub(super) fn claim(
         core: &Counted<Self>,
         range: Range<u64>,
         parts: Parts,
@@ -344,7 +364,7 @@ impl Core {
 
 /// Someone who may sleep until the buffer changes. Counted for as long as it lives, so that writers need not ring for nobody.
 #[derive(Debug)]
-pub(crate) struct Audience(Counted<Core>);
+pub(super) struct Audience(Counted<Core>);
 
 impl Audience {
     pub(crate) fn new(core: &Counted<Core>) -> Self {

@@ -23,4 +23,4 @@ pub use segments::Segments;
 pub use shard::Shard;
 pub use slice::Followed;
 
-pub(crate) use self::core::{Core, Parts};
+pub(crate) use self::core::Core;
