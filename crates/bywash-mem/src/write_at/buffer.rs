@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::core::{Audience, Claimed, Core, Parts};
+use super::core::{Audience, Claimed, Core, Parts, in_order_of_use};
 use super::cursor::WriteAtCursor;
 use super::error::{FreezeError, WriteAtError};
 use super::layout::Layout;
@@ -109,7 +109,8 @@ impl WriteAtBuffer {
         };
         let mut frames = Vec::new();
         if expected.whole > 0 {
-            frames = take(layout.frame_len(), expected.whole).unwrap_or_default();
+            let whole = take(layout.frame_len(), expected.whole).unwrap_or_default();
+            frames.extend(in_order_of_use(whole));
         }
         if frames.len() as u64 == expected.whole && expected.tail > 0 {
             frames.extend(take(expected.tail, 1).unwrap_or_default());

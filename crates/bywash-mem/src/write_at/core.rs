@@ -104,13 +104,13 @@ impl Core {
         layout: Layout,
         frames: Vec<Frame>,
     ) -> Counted<Self> {
-        // The frames returned last come first: reversed, a buffer of the same size gives each thread the frames it had in its
-        // cache.
-        let frames = frames.into_iter().rev().map(Counted::new);
         let spans = layout.spans(0..layout.limit());
         let state = State {
             extents: Extents::default(),
-            frames: spans.map(|span| span.start).zip(frames).collect(),
+            frames: spans
+                .zip(frames)
+                .map(|(span, frame)| (span.start, fitting(&span, frame)))
+                .collect(),
             end: End::Open,
         };
         Self::of(pool, share, layout, state)
@@ -246,12 +246,13 @@ impl Core {
                 .ok_or(WriteAtError::Memory {
                     bytes: len.saturating_mul(alike.len() as u64),
                 })?;
-            frames.extend(more.into_iter().rev().map(Counted::new));
+            frames.extend(in_order_of_use(more));
         }
         let mut late = Vec::new();
         let mut state = self.state.lock();
         state.open()?;
         for (span, frame) in missing.iter().zip(frames) {
+            let frame = fitting(span, frame);
             if skipped(Step::FirstFrame) || !state.frames.contains_key(&span.start) {
                 late.extend(state.frames.insert(span.start, frame));
             } else {
@@ -360,6 +361,22 @@ impl Core {
         self.state.lock().end = End::Closed;
         self.moved.notify(usize::MAX);
     }
+}
+
+/// Frames that were just taken, in the order in which they were last returned: a buffer of the same size as one before gives
+/// each thread the frames that are in its cache.
+pub(super) fn in_order_of_use(taken: Vec<Frame>) -> impl Iterator<Item = Frame> {
+    taken.into_iter().rev()
+}
+
+/// A frame for a span. What shards do without looking rests on its being long enough.
+fn fitting(span: &Range<u64>, frame: Frame) -> Counted<Frame> {
+    assert!(
+        frame.capacity() as u64 >= span.end - span.start,
+        "a frame of {} bytes for {span:?}",
+        frame.capacity()
+    );
+    Counted::new(frame)
 }
 
 /// Someone who may sleep until the buffer changes. Counted for as long as it lives, so that writers need not ring for nobody.
