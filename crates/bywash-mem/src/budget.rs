@@ -1,6 +1,7 @@
 //! The budget: one exact ledger of committed memory.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::arena::{Arena, CLASSES, Class};
 use crate::error::PoolError;
@@ -26,7 +27,7 @@ impl Share {
     }
 }
 
-/// Sizes of a [`crate::BlockPool`], in bytes.
+/// Sizes of a [`crate::BlockPool`], in bytes, and when its housekeeping is slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PoolConfig {
     /// The ceiling of all committed memory: frames in use, idle frames, reservations.
@@ -37,6 +38,10 @@ pub struct PoolConfig {
     pub download_guarantee: u64,
     /// What downloads always leave to uploads. Resident blocks count as downloads.
     pub upload_guarantee: u64,
+    /// An eviction that takes longer than this is reported: a warning, and [`crate::PoolStats::slow_evictions`].
+    pub slow_eviction: Duration,
+    /// So is one that looks at each slot more often than this, on average.
+    pub slow_eviction_rounds: u32,
 }
 
 impl PoolConfig {
@@ -48,6 +53,9 @@ impl PoolConfig {
             ceiling: limit,
             download_guarantee: limit / 4,
             upload_guarantee: limit / 4,
+            // Whoever waits for a read notices a second; a pass that finds nothing takes four looks at a slot.
+            slow_eviction: Duration::from_secs(1),
+            slow_eviction_rounds: 10,
         }
     }
 
@@ -75,9 +83,9 @@ impl PoolConfig {
         };
         Self {
             limit,
-            ceiling: self.ceiling,
             download_guarantee: part(self.download_guarantee),
             upload_guarantee: part(self.upload_guarantee),
+            ..*self
         }
     }
 

@@ -150,7 +150,7 @@ impl BlockPool {
         self.forget_pin(pin);
         // SAFETY: the contents are the caller's.
         let contents = unsafe { header.take() };
-        self.retire(slot, &contents);
+        self.retire(slot, &contents, false);
         Ok(contents)
     }
 }

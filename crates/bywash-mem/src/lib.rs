@@ -16,8 +16,8 @@
 
 mod arena;
 mod budget;
-mod clock;
 mod error;
+mod evict;
 mod exclusive;
 mod flight;
 mod follow;

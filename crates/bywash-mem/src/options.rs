@@ -32,6 +32,11 @@ pub enum Priority {
     High,
 }
 
+impl Priority {
+    /// Number of classes.
+    pub(crate) const COUNT: usize = 3;
+}
+
 /// The account a block's memory is counted on; its meaning is the caller's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Tag(u8);

@@ -7,6 +7,7 @@ use crossbeam_utils::CachePadded;
 
 use crate::budget::{Budget, Memory, PoolConfig};
 use crate::error::PoolError;
+use crate::evict::Evictor;
 use crate::flight::Flight;
 use crate::load::Load;
 use crate::options::{Keep, Spill, Spilled, Tag, TagCounters, TagStats};
@@ -14,7 +15,7 @@ use crate::pin::{OwnedPin, Pin};
 use crate::registry::Registry;
 use crate::slab::{Contents, Header, Slab};
 use crate::stripes::{Hold, Owning, Stripes};
-use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, Step, skipped, yield_now};
+use crate::sync::{AtomicU64, Mutex, Ordering, Step, skipped, yield_now};
 use crate::unused::LastUses;
 use crate::word::{Pinned, Tried, Word};
 
@@ -64,6 +65,8 @@ pub struct PoolStats {
     pub spilled: u64,
     /// Blocks so hot that their pins are spread over stripes.
     pub striped_blocks: u64,
+    /// Evictions that took longer than [`PoolConfig::slow_eviction`] or [`PoolConfig::slow_eviction_rounds`] say.
+    pub slow_evictions: u64,
 }
 
 /// Blocks that threads share, under one [`Budget`]. Always behind an `Arc`.
@@ -80,14 +83,14 @@ pub struct BlockPool {
     pub(crate) last_uses: Mutex<LastUses>,
     /// Loads in progress, but for erased ones. Holds a flight until it ends; never locked during I/O or a sweep of the clock.
     pub(crate) flights: Mutex<HashMap<BlockKey, Arc<Flight>>>,
-    /// Where the clock's next round begins. Written and read by evicting takers; lost updates do no harm.
-    pub(crate) hand: CachePadded<AtomicU32>,
+    pub(crate) evictor: CachePadded<Evictor>,
     /// The counters of `PoolStats`. Written by whoever publishes, evicts or begins a load; read by `stats` and by takers.
     resident_blocks: AtomicU64,
     resident_bytes: AtomicU64,
     loads: AtomicU64,
     evictions: AtomicU64,
     spilled: AtomicU64,
+    slow_evictions: AtomicU64,
     tags: [TagCounters; Tag::COUNT],
 }
 
@@ -106,12 +109,13 @@ impl BlockPool {
             spill: OnceLock::new(),
             last_uses: Mutex::new(LastUses::default()),
             flights: Mutex::new(HashMap::new()),
-            hand: CachePadded::new(AtomicU32::new(0)),
+            evictor: CachePadded::new(Evictor::new(&config)),
             resident_blocks: AtomicU64::new(0),
             resident_bytes: AtomicU64::new(0),
             loads: AtomicU64::new(0),
             evictions: AtomicU64::new(0),
             spilled: AtomicU64::new(0),
+            slow_evictions: AtomicU64::new(0),
             tags: Default::default(),
         }))
     }
@@ -168,7 +172,13 @@ impl BlockPool {
             evictions: self.evictions.load(Ordering::Relaxed),
             spilled: self.spilled.load(Ordering::Relaxed),
             striped_blocks: self.stripes.in_use(),
+            slow_evictions: self.slow_evictions.load(Ordering::Relaxed),
         }
+    }
+
+    pub(crate) fn note_slow_eviction(&self) {
+        // Relaxed: a counter.
+        self.slow_evictions.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn resident_bytes(&self) -> u64 {
@@ -406,7 +416,7 @@ impl BlockPool {
         }
     }
 
-    /// Takes one use off an unpinned block, and its stripes if it has cooled.
+    /// Takes the uses off an unpinned block, and its stripes if it has cooled.
     pub(crate) fn age(&self, slot: u32, seen: Word) {
         let word = &self.slab.header(slot).word;
         word.age(seen);
@@ -415,16 +425,8 @@ impl BlockPool {
         }
     }
 
-    /// Takes one cold block out if nothing changed since `seen`. Answers the bytes it gave back: 0 while followers hold the frame,
-    /// or the spill hook.
-    pub(crate) fn evict_slot(&self, slot: u32, seen: Word) -> Option<u64> {
-        if seen.freq() != 0 && !seen.leaves() {
-            return None;
-        }
-        self.evict_even_if_used(slot, seen)
-    }
-
-    /// As `evict_slot`, however often the block was used.
+    /// Takes one block out if nothing changed since `seen`, however often it was used. Answers the bytes it gave back: 0 while
+    /// followers hold the frame, or the spill hook.
     pub(crate) fn evict_even_if_used(&self, slot: u32, seen: Word) -> Option<u64> {
         match self.try_evict(slot, seen) {
             Eviction::Done(freed) => Some(freed),
@@ -432,7 +434,7 @@ impl BlockPool {
         }
     }
 
-    fn try_evict(&self, slot: u32, seen: Word) -> Eviction {
+    pub(crate) fn try_evict(&self, slot: u32, seen: Word) -> Eviction {
         if !seen.resident() || seen.pins() != 0 {
             return Eviction::Held;
         }
@@ -450,7 +452,8 @@ impl BlockPool {
         }
         // SAFETY: the contents are this caller's.
         let contents = unsafe { header.take() };
-        self.retire(slot, &contents);
+        // The erased and the short-lived come back by chance, and say nothing of the policy.
+        self.retire(slot, &contents, !seen.leaves());
         // Relaxed: counters.
         self.evictions.fetch_add(1, Ordering::Relaxed);
         self.tag(contents.options.tag).evicted(contents.charge());
@@ -473,12 +476,21 @@ impl BlockPool {
         }
     }
 
-    /// Leaves a slot whose contents were taken.
-    pub(crate) fn retire(&self, slot: u32, contents: &Contents) {
+    /// Leaves a slot whose contents were taken, by eviction or not.
+    pub(crate) fn retire(&self, slot: u32, contents: &Contents, evicted: bool) {
+        let hash = self.registry.hash(contents.key);
         // The name goes before the slot can be used again, so that it never leads to another block under the same key.
-        self.registry.remove(self.registry.hash(contents.key), slot);
+        self.registry.remove(hash, slot);
+        let forget = || self.evictor.forget(slot, evicted.then_some(hash));
+        // So does its place in the policy, or the next block's would go.
+        if !skipped(Step::Unlink) {
+            forget();
+        }
         self.slab.header(slot).word.vacate();
         self.slab.put_back(slot);
+        if skipped(Step::Unlink) {
+            forget();
+        }
         let bytes = contents.charge();
         // Relaxed: counters.
         self.resident_blocks.fetch_sub(1, Ordering::Relaxed);
@@ -494,7 +506,8 @@ impl BlockPool {
 
     /// Makes a finished load's block resident, with `pins` handed off. Called with the flight closed, under the table's lock.
     pub(crate) fn admit(&self, contents: Contents, pins: u64, erased: bool) -> u32 {
-        let key = contents.key;
+        let hash = self.registry.hash(contents.key);
+        let priority = contents.options.priority;
         let leaves = erased || contents.options.keep == Keep::WhilePinned;
         // Relaxed: counters.
         self.resident_blocks.fetch_add(1, Ordering::Relaxed);
@@ -505,9 +518,10 @@ impl BlockPool {
         let header = self.slab.header(slot);
         // SAFETY: the slot was just taken off the free list.
         unsafe { header.fill(contents) };
+        self.evictor.admit(slot, hash, priority);
         header.word.publish(pins, leaves);
         if !erased {
-            self.registry.insert(self.registry.hash(key), slot);
+            self.registry.insert(hash, slot);
         }
         slot
     }
@@ -528,7 +542,7 @@ impl BlockPool {
 
 /// How an attempt to evict one block ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Eviction {
+pub(crate) enum Eviction {
     /// It is out; so many bytes came free.
     Done(u64),
     /// It is pinned or in use.

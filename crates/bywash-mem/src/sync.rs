@@ -105,4 +105,6 @@ pub(crate) enum Step {
     Moves,
     /// Only the entry of one slot is removed, `Registry::remove`.
     Leave,
+    /// A block's place in the policy goes before its slot, `BlockPool::retire`.
+    Unlink,
 }

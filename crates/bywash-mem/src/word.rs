@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! bits  0..24  PINS    counted pins
-//! bits 24..26  FREQ    uses seen since the hand last passed, saturating
+//! bits 24..26  FREQ    uses seen since the policy last looked, saturating
 //! bit  26      LEAVES  evict at the last unpin, whatever FREQ says: erased, or kept only while pinned
 //! bit  27      USED    used since `evict_unused` last looked
 //! bits 28..30  PHASE   0 empty, 1 resident, 2 owned, 3 resident and probed
@@ -37,7 +37,7 @@ const STRIPES_MASK: u64 = 0xff << 32;
 const GEN: u64 = 1 << 40;
 const GEN_MASK: u64 = !(GEN - 1);
 
-/// The most uses the clock remembers of a block: so many passes of the hand it survives unread.
+/// The most uses the word counts between two looks of the policy.
 pub(crate) const MAX_FREQ: u64 = 3;
 /// Pins past which the process aborts, as `Arc` does: half the field, so that no number of racing threads reaches its end.
 const MAX_PINS: u64 = 1 << 23;
@@ -378,13 +378,13 @@ impl StateWord {
             .is_ok()
     }
 
-    /// Takes one use off an unpinned block. One try.
+    /// Takes the uses off an unpinned block. One try.
     pub(crate) fn age(&self, seen: Word) {
         if seen.resident() && !seen.probed() && seen.pins() == 0 && seen.freq() > 0 {
             // Relaxed: nothing but the count is said.
             let _ = self.0.compare_exchange(
                 seen.0,
-                seen.0 - FREQ,
+                seen.0 & !FREQ_MASK,
                 Ordering::Relaxed,
                 Ordering::Relaxed,
             );

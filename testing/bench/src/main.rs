@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod hit_ratio;
 mod machine;
 mod origin;
 mod peers;
@@ -24,6 +25,8 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 enum Cli {
     /// Cold and warm reads, through the Rust API and the S3 endpoint, beside direct ones
     Read(read::Args),
+    /// Hits of seeded traces, beside LRU, quick_cache and moka
+    HitRatio(hit_ratio::Args),
     /// The memory core beside its ancestors and rivals, in alternating rounds
     Peers(peers::Args),
     /// Pins and unpins, for `perf stat` to count (started by `peers pin`)
@@ -43,6 +46,7 @@ enum Cli {
 fn main() -> ExitCode {
     let result = match Cli::parse() {
         Cli::Read(args) => read::run(&args),
+        Cli::HitRatio(args) => hit_ratio::run(&args),
         Cli::Peers(args) => peers::run(&args),
         Cli::PinLoop(args) => peers::run_loop(&args),
         Cli::BlockMemoryChild(args) => peers::run_child(&args),

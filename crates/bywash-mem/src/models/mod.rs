@@ -4,6 +4,7 @@
 //! `RUSTFLAGS="--cfg loom" cargo test -p bywash-mem --release --lib --target-dir target/loom`
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod evict;
 mod flight;
 mod follow;
 mod ledger;
@@ -75,10 +76,9 @@ fn control(step: Step, model: fn(), reason: &str) {
 fn pool(pages: u64) -> Arc<BlockPool> {
     let limit = pages * PAGE;
     BlockPool::new(PoolConfig {
-        limit,
-        ceiling: limit,
         download_guarantee: 0,
         upload_guarantee: 0,
+        ..PoolConfig::new(limit)
     })
     .unwrap()
 }

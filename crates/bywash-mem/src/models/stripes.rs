@@ -5,6 +5,7 @@ use std::sync::Arc;
 use loom::thread;
 
 use super::{KEY, MANY, control, explore, frame, gone, key, load, pool};
+use crate::pool::Eviction;
 use crate::sync::{Step, set_lane};
 use crate::{BlockPool, Claim};
 
@@ -40,7 +41,7 @@ fn striped_readers_against_evictor() {
     });
     // The only page: whoever gets it evicted the block.
     let mut got = None;
-    if pool.evict_slot(0, pool.settled(0)).is_some() {
+    if matches!(pool.evict_cold_slot(0), Eviction::Done(_)) {
         got = frame(&pool);
         if let Some(frame) = &mut got {
             frame.as_mut_slice()[0] = b'!';
@@ -99,7 +100,7 @@ fn a_late_reader_does_no_harm_to_the_arrays_next_block() {
                 }
             }
         });
-        if pool.evict_slot(0, pool.settled(0)).is_some()
+        if matches!(pool.evict_cold_slot(0), Eviction::Done(_))
             && let Some(frame) = frame(&pool)
         {
             let Claim::Vacant(mut load) = pool.claim(key(2)) else {

@@ -46,10 +46,9 @@ fn frames_are_zero_at_first_and_of_the_class() {
 #[test]
 fn sizes_that_make_no_sense_are_refused() {
     let config = |limit, down, up| PoolConfig {
-        ceiling: limit,
-        limit,
         download_guarantee: down,
         upload_guarantee: up,
+        ..PoolConfig::new(limit)
     };
     for config in [
         config(4095, 0, 0),

@@ -1,0 +1,423 @@
+//! The policy alone, and what the pool does with it.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+use super::policy::{Glance, Pick, Policy, Sweep};
+use crate::tests::{MIB, key, load, pool};
+use crate::{BlockOptions, BlockPool, PoolConfig, Priority, Share};
+
+const PAGE: u64 = 4096;
+
+/// A cache of so many blocks around the policy alone: what the pool is to it, without threads or bytes.
+struct Cache {
+    policy: Policy,
+    room: usize,
+    slots: HashMap<u64, u32>,
+    /// Key and uses by slot.
+    blocks: Vec<(u64, u8)>,
+}
+
+fn hash(key: u64) -> u64 {
+    let mixed = (key ^ key >> 31).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (mixed ^ mixed >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9)
+}
+
+impl Cache {
+    fn new(room: usize) -> Self {
+        Self {
+            policy: Policy::default(),
+            room,
+            slots: HashMap::new(),
+            blocks: Vec::new(),
+        }
+    }
+
+    fn evict(&mut self) -> u32 {
+        let (policy, blocks) = (&mut self.policy, &mut self.blocks);
+        let mut sweep = Sweep::default();
+        loop {
+            let look = |slot: u32| match std::mem::take(&mut blocks[slot as usize].1) {
+                0 => Glance::Idle,
+                uses => Glance::Used(uses),
+            };
+            match policy.pick(&mut sweep, look) {
+                Pick::Try(slot) => {
+                    let (key, uses) = blocks[slot as usize];
+                    assert_eq!(uses, 0, "a used block is not evicted");
+                    policy.forget(slot, Some(hash(key)));
+                    assert_eq!(self.slots.remove(&key), Some(slot));
+                    return slot;
+                }
+                Pick::Again => {}
+                Pick::Nothing => panic!("nothing is pinned"),
+            }
+        }
+    }
+
+    fn hit(&mut self, key: u64) -> bool {
+        if let Some(&slot) = self.slots.get(&key) {
+            let uses = &mut self.blocks[slot as usize].1;
+            *uses = (*uses + 1).min(3);
+            return true;
+        }
+        let slot = if self.slots.len() < self.room {
+            self.blocks.push((0, 0));
+            self.blocks.len() as u32 - 1
+        } else {
+            self.evict()
+        };
+        self.blocks[slot as usize] = (key, 0);
+        self.slots.insert(key, slot);
+        self.policy.admit(slot, hash(key), Priority::Normal);
+        assert_eq!(self.policy.len() as usize, self.slots.len());
+        false
+    }
+
+    /// Hits of a hundred requests.
+    fn ratio(&mut self, requests: impl Iterator<Item = u64>) -> f64 {
+        let (mut hits, mut all) = (0, 0);
+        for key in requests {
+            hits += u32::from(self.hit(key));
+            all += 1;
+        }
+        f64::from(hits) * 100.0 / f64::from(all)
+    }
+}
+
+const ROOM: u64 = 500;
+const REQUESTS: u64 = if cfg!(miri) { 2_000 } else { 100_000 };
+
+#[test]
+fn a_loop_larger_than_the_memory_keeps_what_fits() {
+    let mut cache = Cache::new(ROOM as usize);
+    let around = ROOM * 11 / 10;
+    let ratio = cache.ratio((0..REQUESTS).map(|i| i % around));
+    assert!(cfg!(miri) || ratio > 88.0, "{ratio}; LRU has 0");
+}
+
+#[test]
+fn a_scan_does_not_wash_the_hot_set_out() {
+    let mut cache = Cache::new(ROOM as usize);
+    let mut rng = StdRng::seed_from_u64(1);
+    let mut hot = || rng.random_range(0..ROOM * 8 / 10);
+    for _ in 0..REQUESTS / 10 {
+        cache.hit(hot());
+    }
+    for once in 0..ROOM * 4 {
+        cache.hit(1 << 32 | once);
+    }
+    let ratio = cache.ratio((0..ROOM).map(|_| hot()));
+    assert!(cfg!(miri) || ratio > 95.0, "{ratio}");
+}
+
+#[test]
+fn a_new_hot_set_displaces_the_old_one() {
+    let mut cache = Cache::new(ROOM as usize);
+    let mut rng = StdRng::seed_from_u64(2);
+    let mut ratio = 0.0;
+    for phase in 1..=5 {
+        let requests = (0..REQUESTS / 5).map(|_| {
+            let any = rng.random_range(1 << 40..1 << 41);
+            let hot = phase << 32 | rng.random_range(0..ROOM * 8 / 10);
+            if rng.random_ratio(1, 10) { any } else { hot }
+        });
+        ratio = cache.ratio(requests);
+    }
+    assert!(cfg!(miri) || ratio > 83.0, "{ratio} of at most 88");
+}
+
+#[test]
+fn pinned_blocks_are_passed_and_keep_their_place() {
+    let mut policy = Policy::default();
+    for slot in 0..200 {
+        policy.admit(slot, hash(slot.into()), Priority::Normal);
+    }
+    let mut sweep = Sweep::default();
+    let picks = std::iter::repeat_with(|| policy.pick(&mut sweep, |_| Glance::Pinned));
+    let again = picks
+        .take_while(|pick| match pick {
+            Pick::Try(slot) => panic!("{slot} is pinned"),
+            pick => *pick == Pick::Again,
+        })
+        .count();
+    assert!(again > 1, "the lock is let go in between");
+    assert_eq!(
+        (sweep.examined, sweep.pinned),
+        (sweep.pinned, sweep.examined)
+    );
+    let mut left = HashSet::new();
+    for _ in 0..200 {
+        let Pick::Try(slot) = policy.pick(&mut Sweep::default(), |_| Glance::Idle) else {
+            panic!("all are free now")
+        };
+        policy.forget(slot, None);
+        left.insert(slot);
+    }
+    assert_eq!((left.len(), policy.len()), (200, 0));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: if cfg!(miri) { 4 } else { 256 },
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    /// Whatever is admitted, picked, forgotten or pinned, in whatever order: each block has one place, and a full sweep finds
+    /// each that is not pinned, lower classes first.
+    #[test]
+    fn a_place_for_each_block(ops in prop::collection::vec((0..48u32, 0..4u8, 0..4u8), 0..300)) {
+        let mut policy = Policy::default();
+        let mut blocks: HashMap<u32, (Priority, u8)> = HashMap::new();
+        for (slot, what, uses) in ops {
+            let priority = [Priority::Low, Priority::Normal, Priority::High][slot as usize % 3];
+            match what {
+                0 | 1 => {
+                    if let Entry::Vacant(entry) = blocks.entry(slot) {
+                        entry.insert((priority, uses));
+                        policy.admit(slot, hash(slot.into()), priority);
+                    }
+                }
+                2 => if blocks.remove(&slot).is_some() {
+                    policy.forget(slot, (uses > 1).then(|| hash(slot.into())));
+                },
+                _ => if let Some(block) = blocks.get_mut(&slot) {
+                    block.1 = uses;
+                },
+            }
+            prop_assert_eq!(policy.len() as usize, blocks.len());
+        }
+        // Three uses stand for a pin here.
+        let mut sweep = Sweep::default();
+        loop {
+            let look = |slot: u32| match &mut blocks.get_mut(&slot).expect("no place without a block").1 {
+                0 => Glance::Idle,
+                3 => Glance::Pinned,
+                uses => Glance::Used(std::mem::take(uses)),
+            };
+            match policy.pick(&mut sweep, look) {
+                Pick::Again => {}
+                Pick::Nothing => break,
+                Pick::Try(slot) => {
+                    let (priority, _) = blocks.remove(&slot).unwrap();
+                    policy.forget(slot, None);
+                    prop_assert!(blocks.values().all(|(other, uses)| *uses == 3 || *other >= priority));
+                }
+            }
+        }
+        prop_assert!(blocks.values().all(|(_, uses)| *uses == 3), "only pinned ones are left");
+    }
+}
+
+fn load_as(pool: &Arc<BlockPool>, object: u64, priority: Priority) {
+    let mut load = crate::tests::begin(pool, key(object), 100);
+    load.set_options(BlockOptions {
+        priority,
+        ..BlockOptions::default()
+    });
+    load.advance(100);
+    drop(load.publish().unwrap());
+}
+
+#[test]
+fn lower_classes_leave_first() {
+    let pool = pool(16 * PAGE);
+    let class = |object: u64| match object % 3 {
+        0 => Priority::High,
+        1 => Priority::Low,
+        _ => Priority::Normal,
+    };
+    for object in 0..12 {
+        load_as(&pool, object, class(object));
+        // Use helps within a class, not against one.
+        drop(
+            pool.get(key(object))
+                .filter(|_| class(object) == Priority::Low),
+        );
+    }
+    let left = |pool: &BlockPool, priority| {
+        let here = |object: &u64| pool.get(key(*object)).is_some();
+        (0..12)
+            .filter(|object| class(*object) == priority)
+            .filter(here)
+            .count()
+    };
+    assert!(pool.evict(4 * PAGE));
+    assert_eq!(left(&pool, Priority::Low), 0);
+    assert_eq!(
+        (left(&pool, Priority::Normal), left(&pool, Priority::High)),
+        (4, 4)
+    );
+    assert!(pool.evict(4 * PAGE));
+    assert_eq!(
+        (left(&pool, Priority::Normal), left(&pool, Priority::High)),
+        (0, 4)
+    );
+}
+
+/// DuckDB's fourth: its queue took a node at each unpin, and lost count of the dead ones.
+#[test]
+fn as_many_nodes_as_blocks_whatever_is_pinned_again() {
+    let pool = pool(64 * PAGE);
+    let repins = if cfg!(miri) { 100 } else { 1_000_000 };
+    for object in 0..40 {
+        drop(load(&pool, key(object), b"block"));
+    }
+    let threads = 4;
+    thread::scope(|scope| {
+        for thread in 0..threads {
+            let pool = &pool;
+            scope.spawn(move || {
+                for i in 0..repins / threads {
+                    drop(pool.get(key((i * 7 + thread) % 40)));
+                }
+            });
+        }
+    });
+    assert_eq!((pool.evictor.len(), pool.stats().resident_blocks), (40, 40));
+    let kept: Vec<_> = (0..5)
+        .map(|object| pool.get(key(object)).unwrap())
+        .collect();
+    assert!(pool.evict(u64::MAX), "a purge ends");
+    assert_eq!((pool.evictor.len(), pool.stats().resident_blocks), (5, 5));
+    assert!(kept.iter().all(|pin| &pin[..] == b"block"));
+    assert!(pool.erase(key(0)));
+    assert_eq!(pool.evictor.len(), 5, "until its last unpin");
+    drop(kept);
+    assert_eq!((pool.evictor.len(), pool.stats().resident_blocks), (4, 4));
+    assert!(pool.evict(u64::MAX));
+    assert_eq!((pool.evictor.len(), pool.stats().resident_blocks), (0, 0));
+}
+
+/// DuckDB's fifth.
+#[test]
+fn threads_at_the_limit_get_no_more_and_give_all_back() {
+    let limit = 64 * PAGE;
+    let pool = pool(limit);
+    let rounds: u64 = if cfg!(miri) { 10 } else { 2_000 };
+    thread::scope(|scope| {
+        for thread in 0..8 {
+            let pool = &pool;
+            scope.spawn(move || {
+                let mut rng = StdRng::seed_from_u64(thread);
+                for round in 0..rounds {
+                    let share = if rng.random() {
+                        Share::Download
+                    } else {
+                        Share::Upload
+                    };
+                    let bytes = rng.random_range(1..limit);
+                    let reserved = pool.budget().try_reserve(share, bytes);
+                    let frames = pool.try_frames(share, 1, 1, 8);
+                    assert!(pool.budget().used() <= limit);
+                    let object = key(thread << 32 | round);
+                    if let (Some(frame), crate::Claim::Vacant(mut load)) = (
+                        frames.and_then(|mut frames| frames.pop()),
+                        pool.claim(object),
+                    ) {
+                        load.attach(frame, 8);
+                        load.write(&round.to_le_bytes());
+                        let pin = load.publish().unwrap();
+                        drop(reserved);
+                        assert_eq!(pin[..], round.to_le_bytes());
+                    }
+                    assert!(pool.budget().used() <= limit);
+                }
+            });
+        }
+    });
+    assert_eq!(pool.evictor.len(), pool.stats().resident_blocks);
+    pool.evict(u64::MAX);
+    let (stats, budget) = (pool.stats(), pool.budget());
+    assert_eq!(
+        (
+            stats.resident_blocks,
+            stats.resident_bytes,
+            pool.evictor.len()
+        ),
+        (0, 0, 0)
+    );
+    assert_eq!(
+        (
+            budget.held(Share::Download),
+            budget.held(Share::Upload),
+            budget.used()
+        ),
+        (0, 0, budget.idle())
+    );
+}
+
+#[derive(Clone, Default)]
+struct Said(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Said {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Runs with a pool, and answers what it said of slow evictions.
+fn heard(rounds: u32, run: impl FnOnce(&Arc<BlockPool>)) -> String {
+    let said = Said::default();
+    let writer = said.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_writer(move || writer.clone())
+        .finish();
+    tracing::subscriber::with_default(subscriber, || {
+        let pool = BlockPool::new(PoolConfig {
+            slow_eviction: Duration::MAX,
+            slow_eviction_rounds: rounds,
+            ..PoolConfig::new(MIB)
+        });
+        run(&pool.unwrap());
+    });
+    let said = said.0.lock().unwrap();
+    String::from_utf8(said.clone()).unwrap()
+}
+
+#[test]
+fn a_slow_eviction_says_so_once() {
+    let fill = |pool: &Arc<BlockPool>| {
+        let pins: Vec<_> = (0..20)
+            .map(|object| load(pool, key(object), b"pinned"))
+            .collect();
+        drop(load(pool, key(20), b"not pinned"));
+        assert!(pool.evict(10 * PAGE));
+        drop(pins);
+        pool.stats().slow_evictions
+    };
+    let said = heard(1, |pool| assert_eq!(fill(pool), 1));
+    assert_eq!(said.lines().count(), 1, "{said}");
+    for part in [
+        "WARN",
+        "eviction was slow",
+        "blocks_evicted=1",
+        "bytes_wanted=40960",
+        "bytes_freed=4096",
+        "used_before=86016",
+        "used_after=86016",
+        "slots_examined=",
+        "slots_pinned=",
+        "elapsed_ms=",
+    ] {
+        assert!(said.contains(part), "{part} in {said}");
+    }
+    let said = heard(10, |pool| assert_eq!(fill(pool), 0));
+    assert_eq!(said, "", "four looks at a slot are not slow");
+}
