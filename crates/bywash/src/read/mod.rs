@@ -14,6 +14,7 @@
 mod ahead;
 mod body;
 mod open;
+mod ranged;
 mod shard;
 mod shared_error;
 

@@ -211,6 +211,8 @@ fn begin(landing: Landing, ask: Ask) -> OpenFlight {
         let stored = short && futures::poll!(&mut storing).is_ready();
         let _ = tell.send(opened);
         if !stored {
+            // On this worker the reader would wait for the first pieces to be stored.
+            tokio::task::yield_now().await;
             storing.await;
         }
     });

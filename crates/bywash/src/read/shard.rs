@@ -8,17 +8,16 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use bywash_mem::Load;
 use futures::StreamExt;
-use futures::stream::BoxStream;
-use object_store::{Error, GetOptions, GetRange, GetResult, ObjectStore, Result};
+use object_store::{Error, GetResult, Result};
 use tokio_util::sync::CancellationToken;
 
+use super::ranged::{self, Body};
 use super::shared_error::load_error;
 use crate::bucket::Shared;
 use crate::error::EngineError;
-use crate::retry::{Retries, is_out_of_range, is_transient, stalled, unavailable};
+use crate::retry::{Retries, is_transient, stalled, unavailable};
 use crate::versions::Version;
 
 /// Blocks to fill, in order, each with its frame attached.
@@ -45,8 +44,6 @@ enum End {
     /// Nobody waits for the rest.
     Unwanted,
 }
-
-type Body = BoxStream<'static, Result<Bytes>>;
 
 impl Shard {
     pub(super) fn new(
@@ -98,6 +95,7 @@ impl Shard {
         let mut answer = first.map(|(result, skip)| Ok((result.into_stream(), skip)));
         loop {
             let mut turn = None;
+            let (start, end) = self.missing();
             let begun = match answer.take() {
                 Some(begun) => begun,
                 None => tokio::select! {
@@ -105,7 +103,7 @@ impl Shard {
                     () = self.unwanted_from_now_on() => return Ok(End::Unwanted),
                     asked = async {
                         turn = bucket.shard_turns.acquire().await.ok();
-                        self.ask().await
+                        ranged::ask(&bucket, &self.version, start..end).await
                     } => asked.map(|body| (body, 0)),
                 },
             };
@@ -117,7 +115,7 @@ impl Shard {
                 Err(error) => error,
             };
             drop(turn);
-            let error = self.classify(error);
+            let error = ranged::classify(&self.version, error);
             if !is_transient(&error) {
                 return Err(error);
             }
@@ -162,33 +160,6 @@ impl Shard {
         (start, end)
     }
 
-    /// Asks for what is missing, tied to the version.
-    async fn ask(&self) -> Result<Body> {
-        let (start, end) = self.missing();
-        let mut options = GetOptions {
-            range: Some(GetRange::Bounded(start..end)),
-            ..GetOptions::default()
-        };
-        self.version.tie(&mut options);
-        self.bucket.counters.origin_data_request();
-        let path = &self.version.meta.location;
-        let answer = self.bucket.origin.get_opts(path, options);
-        let policy = self.bucket.engine.retry;
-        let result = tokio::time::timeout(policy.stall, answer)
-            .await
-            .map_err(|_| stalled(policy))??;
-        // The condition may have been ignored: the answer itself must show the same version.
-        if !self.version.is(&result.meta) {
-            return Err(self.changed());
-        }
-        if result.range != (start..end) {
-            return Err(
-                self.bad_answer(format!("asked for {start}..{end}, got {:?}", result.range))
-            );
-        }
-        Ok(result.into_stream())
-    }
-
     async fn receive(
         &mut self,
         mut body: Body,
@@ -210,7 +181,7 @@ impl Shard {
             };
             let piece = match next {
                 Err(_) => return Err(stalled(self.bucket.engine.retry)),
-                Ok(None) => return Err(self.bad_answer("the body ended early".to_owned())),
+                Ok(None) => return Err(ranged::bad_answer(&self.version, "the body ended early".to_owned())),
                 Ok(Some(piece)) => piece?,
             };
             self.bucket.counters.origin_bytes(piece.len() as u64);
@@ -240,7 +211,7 @@ impl Shard {
                 // The shard's own pin is not needed: those who wait got theirs.
                 drop(
                     load.publish()
-                        .map_err(|error| self.bad_answer(error.to_string()))?,
+                        .map_err(|error| ranged::bad_answer(&self.version, error.to_string()))?,
                 );
             }
         }
@@ -259,31 +230,5 @@ impl Shard {
         }
         self.unwatched += 1;
         self.unwatched > UNWATCHED_LIMIT
-    }
-
-    /// On a request tied to a version, "not there" and "not that" both mean: it changed.
-    fn classify(&self, error: Error) -> Error {
-        match error {
-            Error::Precondition { .. } | Error::NotFound { .. } | Error::NotModified { .. } => {
-                self.changed()
-            }
-            error if is_out_of_range(&error) => self.changed(),
-            error => error,
-        }
-    }
-
-    fn changed(&self) -> Error {
-        EngineError::VersionChanged {
-            object: self.version.meta.location.to_string(),
-        }
-        .into()
-    }
-
-    fn bad_answer(&self, detail: String) -> Error {
-        EngineError::BadAnswer {
-            object: self.version.meta.location.to_string(),
-            detail,
-        }
-        .into()
     }
 }
