@@ -21,7 +21,7 @@ use crate::consistency::Consistency;
 use crate::engine::{SHARDS_IN_FLIGHT, Shared as EngineShared};
 use crate::list;
 use crate::origin::{Origin, UploadedPart};
-use crate::read::{self, Opens};
+use crate::read::{self, Download, DownloadOptions, Opens};
 use crate::retry::{once, with_retries};
 use crate::stats::Counters;
 use crate::versions::Versions;
@@ -115,6 +115,19 @@ impl Bucket {
     #[must_use]
     pub fn consistency(&self) -> Consistency {
         self.shared.consistency
+    }
+
+    /// Downloads an object, or a range of it, whole into memory: by several ranged GETs at once, all of one version, each byte
+    /// copied once into its place. Returns when version and length are known and memory for all of it is there, after waiting in
+    /// line for that.
+    ///
+    /// It goes to the origin and leaves the cache alone, for objects that are used once and whole. What has arrived can be read
+    /// while the rest is on its way ([`Download::reader`]); [`Download::finish`] hands out all of it, or nothing.
+    ///
+    /// # Errors
+    /// Those of a read; [`crate::EngineError::InvalidSetting`] if the object can never fit the memory.
+    pub async fn download(&self, path: &Path, options: DownloadOptions) -> Result<Download> {
+        read::download(&self.shared, path, options).await
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {

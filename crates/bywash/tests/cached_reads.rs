@@ -12,6 +12,8 @@ use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt};
 
 const BLOCK: usize = 64 << 10;
+/// The least memory an engine with such blocks takes.
+const LEAST: u64 = 8 * BLOCK as u64;
 
 fn engine() -> Engine {
     Engine::builder()
@@ -209,4 +211,51 @@ async fn a_deleted_bucket_leaves_nothing_in_memory_and_others_stay() {
     let stays = engine.bucket("stays").unwrap();
     let (outcome, bytes) = outcome_of(&stays, &path, GetOptions::default()).await;
     assert_eq!((outcome, bytes), (CacheOutcome::Hit, data));
+}
+
+#[tokio::test]
+async fn the_ceiling_is_changed_while_the_engine_works() {
+    let engine = Engine::builder()
+        .memory(16 << 20)
+        .block_size(BLOCK)
+        .chunk_size(BLOCK)
+        .build()
+        .unwrap();
+    let (origin, bucket) = bucket_over(&engine, Consistency::Immutable);
+    let path = Path::from("a");
+    let data = pattern(8 << 20);
+    origin.put(&path, data.clone().into()).await.unwrap();
+    bucket.get(&path).await.unwrap().bytes().await.unwrap();
+    assert!(engine.stats().budget.used >= 8 << 20);
+    engine.set_memory(2 << 20).unwrap();
+    let budget = engine.stats().budget;
+    assert_eq!(budget.limit, 2 << 20);
+    assert!(budget.used <= budget.limit, "{budget:?}");
+    assert_eq!(
+        bucket.get(&path).await.unwrap().bytes().await.unwrap(),
+        data
+    );
+    let mut held = Vec::new();
+    for block in 0..16u64 {
+        let size = BLOCK as u64;
+        held.push(
+            bucket
+                .get_range(&path, block * size..(block + 1) * size)
+                .await
+                .unwrap(),
+        );
+    }
+    assert!(engine.set_memory(LEAST).is_err(), "readers hold more");
+    assert_eq!(engine.stats().budget.limit, 2 << 20);
+    drop(held);
+    engine.set_memory(LEAST).unwrap();
+    assert!(engine.set_memory(LEAST - 1).is_err());
+    assert!(engine.set_memory(u64::MAX).is_err());
+    engine.set_memory(64 << 20).unwrap();
+    assert_eq!(
+        bucket.get(&path).await.unwrap().bytes().await.unwrap(),
+        data
+    );
+    let (outcome, _) = outcome_of(&bucket, &path, GetOptions::default()).await;
+    assert_eq!(outcome, CacheOutcome::Hit, "all of it has room now");
 }

@@ -13,17 +13,23 @@ use parking_lot::Mutex;
 /// What all readers of an engine hold ahead of themselves.
 #[derive(Debug)]
 pub(crate) struct Ahead {
-    /// The most blocks one reader holds.
-    each: u32,
-    /// The most that all hold together.
-    limit: u32,
-    /// What downloads may ever have, in blocks.
-    downloads: u32,
     held: Mutex<Held>,
 }
 
-#[derive(Debug, Default)]
+/// How much may be held, in blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct AheadLimits {
+    /// By one reader.
+    pub(crate) each: u32,
+    /// By all together.
+    pub(crate) all: u32,
+    /// By everything that is downloaded, held ahead or not.
+    pub(crate) downloads: u32,
+}
+
+#[derive(Debug)]
 struct Held {
+    limits: AheadLimits,
     readers: HashMap<u64, VecDeque<(u32, Waiter)>>,
     /// The sum of what they hold.
     blocks: u32,
@@ -43,13 +49,20 @@ pub(super) struct Room {
 }
 
 impl Ahead {
-    pub(crate) fn new(each: u32, limit: u32, downloads: u32) -> Arc<Self> {
+    pub(crate) fn new(limits: AheadLimits) -> Arc<Self> {
         Arc::new(Self {
-            each,
-            limit,
-            downloads,
-            held: Mutex::default(),
+            held: Mutex::new(Held {
+                limits,
+                readers: HashMap::new(),
+                blocks: 0,
+                next_reader: 0,
+            }),
         })
+    }
+
+    /// What is held beyond new limits is let go of as its readers come to it.
+    pub(crate) fn set_limits(&self, limits: AheadLimits) {
+        self.held.lock().limits = limits;
     }
 
     /// A reader that has more than one block to read.
@@ -67,19 +80,7 @@ impl Ahead {
     /// What a reader would be given that came now and wants no more than `most`.
     pub(super) fn room(&self, most: u32) -> Room {
         let held = self.held.lock();
-        self.room_of(&held, 1 + held.readers.len(), 0, most)
-    }
-
-    fn room_of(&self, held: &Held, readers: usize, own: usize, most: u32) -> Room {
-        let readers = u32::try_from(readers).unwrap_or(u32::MAX).max(1);
-        let share = (self.downloads / readers).saturating_sub(IN_HAND_BLOCKS);
-        let window = self.each.min(self.limit / readers).min(share).min(most);
-        Room {
-            window,
-            free: window
-                .saturating_sub(own as u32)
-                .min(self.limit.saturating_sub(held.blocks)),
-        }
+        held.room(1 + held.readers.len(), 0, most)
     }
 
     /// Lets go of all that is held: it stays in memory only while nobody needs the memory.
@@ -89,6 +90,25 @@ impl Ahead {
         held.blocks = 0;
         drop(held);
         drop(waiters);
+    }
+}
+
+impl Held {
+    fn room(&self, readers: usize, own: usize, most: u32) -> Room {
+        let readers = u32::try_from(readers).unwrap_or(u32::MAX).max(1);
+        let AheadLimits {
+            each,
+            all,
+            downloads,
+        } = self.limits;
+        let share = (downloads / readers).saturating_sub(IN_HAND_BLOCKS);
+        let window = each.min(all / readers).min(share).min(most);
+        Room {
+            window,
+            free: window
+                .saturating_sub(own as u32)
+                .min(all.saturating_sub(self.blocks)),
+        }
     }
 }
 
@@ -104,13 +124,13 @@ impl Reader {
     pub(super) fn room(&self, most: u32) -> Room {
         let held = self.ahead.held.lock();
         let own = held.readers.get(&self.id).map_or(0, VecDeque::len);
-        self.ahead.room_of(&held, held.readers.len(), own, most)
+        held.room(held.readers.len(), own, most)
     }
 
     /// Holds a block that is on its way, after all those held already, unless others took the room meanwhile.
     pub(super) fn hold(&self, block: u32, waiter: Waiter) {
         let mut held = self.ahead.held.lock();
-        if held.blocks >= self.ahead.limit {
+        if held.blocks >= held.limits.all {
             drop(held);
             drop(waiter);
             return;
@@ -159,7 +179,11 @@ mod tests {
     #[test]
     fn the_windows_of_all_readers_stay_within_the_limit() {
         let pool = BlockPool::new(PoolConfig::new(1 << 20)).unwrap();
-        let ahead = Ahead::new(4, 8, 20);
+        let ahead = Ahead::new(AheadLimits {
+            each: 4,
+            all: 8,
+            downloads: 20,
+        });
         let first = ahead.reader();
         assert_eq!(first.room(100), Room { window: 4, free: 4 });
         let mut loads = Vec::new();

@@ -54,16 +54,6 @@ pub(super) struct Body {
     resolved: Resolved,
 }
 
-/// Why no more loads could be added to a shard.
-enum End {
-    /// As many as were wanted.
-    Full,
-    /// The next block is here, or on its way.
-    Present,
-    /// No memory to read ahead with.
-    NoMemory,
-}
-
 impl Body {
     pub(super) fn new(bucket: Arc<Shared>, resolved: Resolved, range: Range<u64>) -> Self {
         let first = (range.start / bucket.engine.block_size) as u32;
@@ -273,26 +263,31 @@ impl Body {
         self.reader.get_or_insert_with(|| ahead.reader())
     }
 
-    /// Adds at most `most` absent blocks from `next` on to a shard, as far as the range goes, and holds them.
-    fn extend(&mut self, loads: &mut Vec<Load>, next: u32, most: u32) -> End {
+    /// Adds at most `most` absent neighbours from `next` on to a shard, as far as the range and memory go.
+    fn extend(&mut self, loads: &mut Vec<Load>, next: u32, most: u32) {
         let engine = Arc::clone(&self.bucket.engine);
         let end = next.saturating_add(most).min(self.end_block());
         for block in next..end {
             let length = self.version.block_len(block, engine.block_size);
             let Claim::Vacant(mut load) = engine.pool.claim(self.version.key(block)) else {
-                return End::Present;
+                return;
             };
             let frames = engine.pool.try_frames(Share::Download, length, 1, 1);
             let Some(frame) = frames.and_then(|mut frames| frames.pop()) else {
-                return End::NoMemory;
+                return;
             };
             load.attach(frame, length);
-            self.reader().hold(block, load.flight().join());
-            self.bucket.counters.miss();
-            self.launched.push_back(block);
+            self.hold(&load);
             loads.push(load);
         }
-        End::Full
+    }
+
+    /// Notes a load of a block whose turn will come.
+    fn hold(&mut self, load: &Load) {
+        let block = load.key().block;
+        self.reader().hold(block, load.flight().join());
+        self.bucket.counters.miss();
+        self.launched.push_back(block);
     }
 
     fn launch(&mut self, loads: Vec<Load>) {
@@ -309,7 +304,7 @@ impl Body {
         tokio::spawn(shard.run(None));
     }
 
-    /// Keeps shards of this range on their way ahead of `block`, with memory nobody waits for.
+    /// Keeps shards of this range on their way ahead of `block`, with memory nobody waits for and no hotter block has.
     ///
     /// `block` is in hand. A shard begins only when there is room for all of it: many small requests would cost more
     /// than they hide.
@@ -317,28 +312,35 @@ impl Body {
         if let Some(reader) = &self.reader {
             reader.reached(block);
         }
+        let engine = Arc::clone(&self.bucket.engine);
+        let (end, size) = (self.end_block(), engine.block_size);
         self.ahead = self.ahead.max(block + 1);
-        let shard = self.bucket.engine.shard_blocks();
         // Grows as it reads: many that begin together must not take all room before they know of each other.
-        let ramp = shard.saturating_add((block - self.from).saturating_mul(RAMP));
-        while self.ahead < self.end_block() {
+        let ramp = (block - self.from).saturating_mul(RAMP);
+        let ramp = ramp.saturating_add(engine.shard_blocks());
+        while self.ahead < end {
             let room = self.reader().room(ramp);
-            let left = self.end_block() - self.ahead;
-            let shard = shard.min(left).min(room.window);
+            let shard = engine.shard_blocks().min(end - self.ahead).min(room.window);
             let horizon = block.saturating_add(1).saturating_add(room.window);
-            if shard == 0 || room.free < shard || horizon - self.ahead.min(horizon) < shard {
+            if shard == 0 || room.free < shard || self.ahead.saturating_add(shard) > horizon {
                 return;
             }
-            let mut loads = Vec::new();
-            let end = self.extend(&mut loads, self.ahead, shard);
-            self.ahead += loads.len() as u32;
-            if !loads.is_empty() {
-                self.launch(loads);
+            if engine.pool.get(self.version.key(self.ahead)).is_some() {
+                self.ahead += 1;
+                continue;
             }
-            match end {
-                End::Full => {}
-                End::Present => self.ahead += 1,
-                End::NoMemory => return,
+            let version = Arc::clone(&self.version);
+            let blocks = self.ahead..self.ahead + shard;
+            let blocks = blocks.map(|block| (version.key(block), version.block_len(block, size)));
+            let runs = engine.pool.prefetch(blocks, shard as usize);
+            let Some(last) = runs.last().and_then(|run| run.last()) else {
+                // All on its way, or no memory.
+                return;
+            };
+            self.ahead = last.key().block + 1;
+            for run in runs {
+                run.iter().for_each(|load| self.hold(load));
+                self.launch(run);
             }
         }
     }

@@ -13,6 +13,7 @@
 
 mod ahead;
 mod body;
+mod download;
 mod open;
 mod ranged;
 mod shard;
@@ -32,7 +33,9 @@ use crate::retry::{is_out_of_range, stalled, with_retries};
 use crate::versions::Version;
 use body::Body;
 
-pub(crate) use ahead::Ahead;
+pub(crate) use ahead::{Ahead, AheadLimits};
+pub(crate) use download::begin as download;
+pub use download::{Download, DownloadOptions};
 pub(crate) use open::Opens;
 
 /// Reads an object, or its metadata, through the cache.

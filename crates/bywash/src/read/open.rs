@@ -300,7 +300,7 @@ pub(super) async fn head(bucket: &Arc<Shared>, path: &Path) -> Result<Arc<Opened
 }
 
 /// The origin's own idea of the path may differ in spelling (a prefix, an encoding); ours is the key.
-fn at(path: &Path, mut meta: ObjectMeta) -> ObjectMeta {
+pub(super) fn at(path: &Path, mut meta: ObjectMeta) -> ObjectMeta {
     meta.location = path.clone();
     meta
 }

@@ -181,7 +181,12 @@ impl Shard {
             };
             let piece = match next {
                 Err(_) => return Err(stalled(self.bucket.engine.retry)),
-                Ok(None) => return Err(ranged::bad_answer(&self.version, "the body ended early".to_owned())),
+                Ok(None) => {
+                    return Err(ranged::bad_answer(
+                        &self.version,
+                        "the body ended early".to_owned(),
+                    ));
+                }
                 Ok(Some(piece)) => piece?,
             };
             self.bucket.counters.origin_bytes(piece.len() as u64);

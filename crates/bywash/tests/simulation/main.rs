@@ -5,6 +5,7 @@
 //! `BYWASH_SEEDS=1000..5000`.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod downloads;
 mod faults;
 mod loads;
 mod versions;

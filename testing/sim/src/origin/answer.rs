@@ -43,6 +43,9 @@ impl SimOrigin {
             request.answered = Some(range.clone());
         }
         let mut meta = version.meta.clone();
+        if let Some(size) = world.state.lock().sizes.get(path) {
+            meta.size = *size;
+        }
         if received.has(Fault::WrongTotal) && pinned {
             meta.size += 17;
         }

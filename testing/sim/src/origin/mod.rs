@@ -64,6 +64,8 @@ struct State {
     validators: Validators,
     validators_of: BTreeMap<Path, Validators>,
     scripts: HashMap<Path, VecDeque<Vec<Fault>>>,
+    /// Sizes it claims in place of the true ones.
+    sizes: HashMap<Path, u64>,
     uploads: BTreeMap<String, uploads::Upload>,
     next_number: u64,
     log: Vec<Request>,
@@ -85,6 +87,7 @@ impl SimOrigin {
             validators: Validators::Strong,
             validators_of: BTreeMap::new(),
             scripts: HashMap::new(),
+            sizes: HashMap::new(),
             uploads: BTreeMap::new(),
             next_number: 1,
             log: Vec::new(),
@@ -116,6 +119,11 @@ impl SimOrigin {
             .lock()
             .validators_of
             .insert(path.clone(), validators);
+    }
+
+    /// Claims in every answer from now on that the object has `size` bytes, whatever it has.
+    pub fn lie_about_size(&self, path: &Path, size: u64) {
+        self.world.state.lock().sizes.insert(path.clone(), size);
     }
 
     /// What goes wrong from now on.

@@ -1,0 +1,188 @@
+//! The engine's settings.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::time::Duration;
+
+use bywash_mem::{BlockPool, PoolConfig};
+
+use super::{Engine, Shared};
+use crate::error::EngineError;
+use crate::machine::available_memory;
+use crate::read::{Ahead, AheadLimits};
+use crate::retry::RetryPolicy;
+
+/// The default share of the machine's memory: enough to matter, small enough to be a guest.
+const DEFAULT_MEMORY_DIVISOR: u64 = 4;
+/// The default block: large enough to amortise a request, small enough to read at random.
+const DEFAULT_BLOCK_BYTES: usize = 1 << 20;
+/// The default upload chunk, and the largest body that is one atomic put.
+const DEFAULT_CHUNK_BYTES: u64 = 16 << 20;
+/// The default length of one ranged GET: long enough that a request costs little beside it.
+const DEFAULT_SHARD_BYTES: u64 = 8 << 20;
+/// Ranged GETs in flight of one bucket: enough to fill a fast line, few enough for any origin.
+pub(crate) const SHARDS_IN_FLIGHT: usize = 16;
+/// Shards one body keeps on their way.
+const SHARDS_AHEAD: u64 = 4;
+/// One shard, and what a body reads ahead, take at most this share of the memory, so that one
+/// reader does not push out what others are about to read.
+const AHEAD_MEMORY_DIVISOR: u64 = 16;
+/// What all bodies together hold ahead of themselves, at most: the rest of the downloads' share is
+/// for what they read now, and for what is worth keeping.
+const ALL_AHEAD_MEMORY_DIVISOR: u64 = 2;
+/// The least memory, in blocks: a block for a reader, one for what it reads next, and the same
+/// again in each guaranteed share.
+const LEAST_MEMORY_BLOCKS: u64 = 8;
+/// Block sizes the pool has frames for.
+const BLOCK_BYTES: std::ops::RangeInclusive<usize> = (4 << 10)..=(4 << 20);
+
+/// Settings of an [`Engine`]. Checked by [`EngineBuilder::build`].
+#[derive(Debug, Clone)]
+pub struct EngineBuilder {
+    memory: Option<u64>,
+    block_size: usize,
+    chunk_size: Option<u64>,
+    root: Option<PathBuf>,
+    retry: RetryPolicy,
+    admission_deadline: Duration,
+}
+
+impl EngineBuilder {
+    pub(super) fn new() -> Self {
+        Self {
+            memory: None,
+            block_size: DEFAULT_BLOCK_BYTES,
+            chunk_size: None,
+            root: None,
+            retry: RetryPolicy::default(),
+            admission_deadline: Duration::from_secs(60),
+        }
+    }
+
+    /// The memory ceiling in bytes: blocks, downloads in flight and upload buffers together.
+    /// Default: a quarter of what the machine or its control group allows.
+    #[must_use]
+    pub fn memory(mut self, bytes: u64) -> Self {
+        self.memory = Some(bytes);
+        self
+    }
+
+    /// The size of a cached block in bytes, a power of two from 4 KiB to 4 MiB. Default 1 MiB.
+    #[must_use]
+    pub fn block_size(mut self, bytes: usize) -> Self {
+        self.block_size = bytes;
+        self
+    }
+
+    /// The size of an upload chunk in bytes; longer bodies become uploads in parts. Default
+    /// 16 MiB, or a quarter of the memory if that is less.
+    #[must_use]
+    pub fn chunk_size(mut self, bytes: usize) -> Self {
+        self.chunk_size = Some(bytes as u64);
+        self
+    }
+
+    /// A folder whose sub-folders are buckets that can be created and deleted. Default: none.
+    #[must_use]
+    pub fn root(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.root = Some(folder.into());
+        self
+    }
+
+    /// How failed requests to origins are repeated.
+    #[must_use]
+    pub fn retry(mut self, policy: RetryPolicy) -> Self {
+        self.retry = policy;
+        self
+    }
+
+    /// How long a request may wait for memory before it is told to slow down. Default 60 s.
+    #[must_use]
+    pub fn admission_deadline(mut self, deadline: Duration) -> Self {
+        self.admission_deadline = deadline;
+        self
+    }
+
+    /// Checks the settings and makes the engine. Creates the root folder if it is missing.
+    pub fn build(self) -> Result<Engine, EngineError> {
+        let memory = self
+            .memory
+            .unwrap_or_else(|| available_memory() / DEFAULT_MEMORY_DIVISOR);
+        let invalid =
+            |setting, reason: String| Err(EngineError::InvalidSetting { setting, reason });
+        if !self.block_size.is_power_of_two() || !BLOCK_BYTES.contains(&self.block_size) {
+            return invalid(
+                "block_size",
+                format!(
+                    "{} is not a power of two from 4 KiB to 4 MiB",
+                    self.block_size
+                ),
+            );
+        }
+        let block_size = self.block_size as u64;
+        check_memory(memory, block_size)?;
+        let chunk_size = self
+            .chunk_size
+            .unwrap_or_else(|| DEFAULT_CHUNK_BYTES.min(memory / 4));
+        if chunk_size == 0 || chunk_size > memory / 2 {
+            return invalid(
+                "chunk_size",
+                format!("{chunk_size} is not between 1 and half of the memory ({memory})"),
+            );
+        }
+        if let Some(root) = &self.root {
+            std::fs::create_dir_all(root).map_err(|source| EngineError::Io {
+                bucket: root.display().to_string(),
+                source,
+            })?;
+        }
+        let config = PoolConfig {
+            ceiling: memory.max(available_memory()),
+            ..PoolConfig::new(memory)
+        };
+        let pool = BlockPool::new(config).map_err(|error| EngineError::InvalidSetting {
+            setting: "memory",
+            reason: error.to_string(),
+        })?;
+        let shard_size = DEFAULT_SHARD_BYTES
+            .min(memory / AHEAD_MEMORY_DIVISOR)
+            .max(block_size);
+        let shared = Shared {
+            pool,
+            block_size,
+            chunk_size,
+            shard_size: shard_size / block_size * block_size,
+            ahead: Ahead::new(ahead_limits(memory, block_size)),
+            root: self.root,
+            retry: self.retry,
+            admission_deadline: self.admission_deadline,
+            stores: AtomicU32::new(0),
+        };
+        Ok(Engine {
+            shared: Arc::new(shared),
+            buckets: Arc::default(),
+        })
+    }
+}
+
+pub(super) fn check_memory(memory: u64, block_size: u64) -> Result<(), EngineError> {
+    let least = LEAST_MEMORY_BLOCKS * block_size;
+    if memory >= least {
+        return Ok(());
+    }
+    Err(EngineError::InvalidSetting {
+        setting: "memory",
+        reason: format!("{memory} bytes are too few: at least {least} are needed"),
+    })
+}
+
+pub(super) fn ahead_limits(memory: u64, block_size: u64) -> AheadLimits {
+    let blocks = |bytes: u64| u32::try_from(bytes / block_size).unwrap_or(u32::MAX);
+    let each = (SHARDS_AHEAD * DEFAULT_SHARD_BYTES).min(memory / AHEAD_MEMORY_DIVISOR);
+    AheadLimits {
+        each: blocks(each),
+        all: blocks(memory / ALL_AHEAD_MEMORY_DIVISOR),
+        downloads: blocks(memory - PoolConfig::new(memory).upload_guarantee),
+    }
+}

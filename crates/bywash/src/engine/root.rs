@@ -1,0 +1,113 @@
+//! Buckets as folders under the root: their names, and their end.
+
+use std::path::Path as FsPath;
+
+use crate::error::EngineError;
+use crate::origin::folder::FolderStore;
+
+/// Bucket names: the rules of S3.
+const BUCKET_NAME_BYTES: std::ops::RangeInclusive<usize> = 3..=63;
+
+/// Removes a bucket's folder that has nothing in it but the store's own housekeeping.
+///
+/// The own folder is moved aside first. An object written meanwhile then makes the removal fail,
+/// or shows in what was moved; either way all of it is put back.
+pub(super) fn remove_empty_bucket(root: &FsPath, name: &str) -> Result<(), EngineError> {
+    let io = |source| EngineError::Io {
+        bucket: name.to_owned(),
+        source,
+    };
+    let folder = root.join(name);
+    let own = folder.join(FolderStore::OWN_FOLDER);
+    // No bucket's name begins with a dot.
+    let aside = root.join(format!(".deleting-{name}"));
+    if aside.exists() {
+        std::fs::remove_dir_all(&aside).map_err(io)?;
+    }
+    let had_own = own.exists();
+    if had_own {
+        std::fs::rename(&own, &aside).map_err(io)?;
+    }
+    let busy = had_own && has_files(&aside.join("keys"));
+    let removed = if busy {
+        Ok(())
+    } else {
+        std::fs::remove_dir(&folder)
+    };
+    match removed {
+        Ok(()) if !busy => {
+            if had_own {
+                std::fs::remove_dir_all(&aside).map_err(io)?;
+            }
+            Ok(())
+        }
+        removed => {
+            if had_own {
+                std::fs::rename(&aside, &own).map_err(io)?;
+            }
+            match removed {
+                Err(source) if source.kind() != std::io::ErrorKind::DirectoryNotEmpty => {
+                    Err(io(source))
+                }
+                _ => Err(EngineError::BucketNotEmpty(name.to_owned())),
+            }
+        }
+    }
+}
+
+/// Whether there is any file below `folder`.
+fn has_files(folder: &FsPath) -> bool {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries
+        .into_iter()
+        .any(|entry| !entry.path().is_dir() || has_files(&entry.path()))
+}
+
+pub(super) fn check_bucket_name(name: &str) -> Result<(), EngineError> {
+    let bad = |reason| {
+        Err(EngineError::InvalidBucketName {
+            name: name.to_owned(),
+            reason,
+        })
+    };
+    if !BUCKET_NAME_BYTES.contains(&name.len()) {
+        return bad("a name has 3 to 63 characters");
+    }
+    if !name
+        .bytes()
+        .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'.' || c == b'-')
+    {
+        return bad("only lower-case letters, digits, '.' and '-' are allowed");
+    }
+    let edge = |c: Option<u8>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+    if !edge(name.bytes().next()) || !edge(name.bytes().last()) || name.contains("..") {
+        return bad("a name begins and ends with a letter or digit and has no '..'");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bucket_names_follow_the_rules() {
+        for good in ["abc", "a-b.c", "0ab", &"a".repeat(63)] {
+            assert!(check_bucket_name(good).is_ok(), "{good}");
+        }
+        for bad in [
+            "",
+            "ab",
+            "Abc",
+            "a_b",
+            "-ab",
+            "ab.",
+            "a..b",
+            "../x",
+            "a/b",
+            &"a".repeat(64),
+        ] {
+            assert!(check_bucket_name(bad).is_err(), "{bad}");
+        }
+    }
+}
