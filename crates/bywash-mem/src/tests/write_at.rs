@@ -544,11 +544,9 @@ fn a_buffer_waits_for_memory_only_while_it_holds_none() {
     }
     drop(all);
     let waited = waiting.join().unwrap().unwrap();
-    assert_eq!(
-        pool.budget().held(DOWN),
-        3 * 4096,
-        "what it expects, of which it needed two"
-    );
+    // The frames come back one by one, and two are enough to begin with.
+    let held = pool.budget().held(DOWN);
+    assert!([2 * 4096, 3 * 4096].contains(&held), "{held}");
     waited.write_at(0, &pattern(0..12_288)).unwrap();
     assert_eq!(pool.budget().held(DOWN), 3 * 4096);
 }
