@@ -114,28 +114,31 @@ fn grow_from(pool: &Arc<BlockPool>, size_hint: u64) {
 #[test]
 fn sizes_expected_too_small_or_too_large_lose_no_byte_among_parallel_growers() {
     let pool = pool(MIB);
-    for hint in [0, 1, 3 * PAGE + 1, 40 * PAGE, 1 << 50] {
+    let hints = [3 * PAGE + 1, 40 * PAGE, 0, 1, 1 << 50];
+    // Miri looks at each byte.
+    let hints = if cfg!(miri) { &hints[..2] } else { &hints };
+    for &hint in hints {
         grow_from(&pool, hint as u64);
     }
     // A short frame at the expected end, and bytes written past it.
     let options = WriteAtOptions {
-        size_hint: 64 * 1024 + 5000,
-        frame_len: Some(64 * 1024),
+        size_hint: 16 * 1024 + 5000,
+        frame_len: Some(16 * 1024),
         ..WriteAtOptions::default()
     };
     let buffer = WriteAtBuffer::new(&pool, options).unwrap();
-    assert_eq!(pool.budget().held(DOWN), (64 + 8) * 1024);
-    buffer.write_at(0, &pattern(0..100_000)).unwrap();
+    assert_eq!(pool.budget().held(DOWN), (16 + 8) * 1024);
+    buffer.write_at(0, &pattern(0..30_000)).unwrap();
     let lengths: Vec<_> = buffer
-        .freeze(100_000)
+        .freeze(30_000)
         .unwrap()
         .iter()
         .map(bytes::Bytes::len)
         .collect();
-    assert_eq!(lengths, [65_536, 8192, 26_272]);
+    assert_eq!(lengths, [16_384, 8192, 5424]);
     assert_eq!(
-        buffer.freeze(100_000).unwrap().into_contiguous(),
-        pattern(0..100_000)
+        buffer.freeze(30_000).unwrap().into_contiguous(),
+        pattern(0..30_000)
     );
 }
 
