@@ -208,7 +208,9 @@ impl Core {
         ranges: &[Range<u64>],
     ) -> Result<Vec<Range<u64>>, WriteAtError> {
         let bytes = ranges.iter().map(|range| range.end - range.start).sum();
-        if bytes > self.pool.memory().limits().ceiling(self.share) {
+        // Before they are counted one by one, which for a wild range would itself take memory.
+        let many = bytes > self.layout.frame_len();
+        if many && bytes > self.pool.memory().limits().ceiling(self.share) {
             return Err(WriteAtError::Memory { bytes });
         }
         let mut missing: Vec<_> = ranges
