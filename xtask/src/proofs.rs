@@ -109,5 +109,7 @@ pub(crate) fn tsan(filter: Option<&str>) -> Result<(), Failure> {
         .args(["-Zbuild-std", "--target", TSAN_TARGET])
         .args(filter)
         .env("RUSTFLAGS", "-Zsanitizer=thread")
+        // Some twenty times slower than without.
+        .env("BYWASH_STORM_OPS", "100000")
         .run()
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::{Ordering, Plan, storm};
 
-/// Operations of the storm in the gate.
+/// Operations of the storm in the gate; `BYWASH_STORM_OPS` says another number.
 const OPS: u64 = if cfg!(miri) { 400 } else { 1_000_000 };
 /// Between two lines of a soak's progress.
 const NEWS: Duration = Duration::from_secs(10);
@@ -23,14 +23,17 @@ const PLAN: Plan = Plan {
 
 #[test]
 fn a_million_operations_and_no_wrong_byte() {
-    let world = storm(PLAN, |_| ());
+    let ops = setting("BYWASH_STORM_OPS", OPS);
+    let world = storm(Plan { ops, ..PLAN }, |_| ());
     let compared = world.compared.load(Ordering::Relaxed);
-    assert!(compared > OPS / 4, "only {compared} blocks were read");
+    assert!(compared > ops / 4, "only {compared} blocks were read");
     let evictions = world.pool.stats().evictions;
     assert!(
-        cfg!(miri) || evictions > OPS / 50,
+        cfg!(miri) || evictions > ops / 50,
         "only {evictions} evictions"
     );
+    let changed = world.changed.load(Ordering::Relaxed);
+    assert!(cfg!(miri) || changed > ops / 200, "only {changed} changes");
 }
 
 /// A number from the environment.
