@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 
 use super::ranged::{self, Body};
 use super::shared_error::load_error;
-use super::{checked_range, open};
+use super::{checked_range, is_version_change, open};
 use crate::bucket::Shared;
 use crate::error::EngineError;
 use crate::io::AsyncPrefixReader;
@@ -115,8 +115,19 @@ pub(crate) async fn begin(
 ) -> Result<Download> {
     bucket.counters.request();
     bucket.counters.miss();
+    match try_begin(bucket, path, &options).await {
+        Err(error) if is_version_change(&error) => try_begin(bucket, path, &options).await,
+        begun => begun,
+    }
+}
+
+async fn try_begin(
+    bucket: &Arc<Shared>,
+    path: &Path,
+    options: &DownloadOptions,
+) -> Result<Download> {
     let shard_size = options.shard_size.max(1);
-    let (version, first) = first_answer(bucket, path, &options).await?;
+    let (version, first) = first_answer(bucket, path, options).await?;
     let range = checked_range(&version, options.range.as_ref())?;
     let length = range.end - range.start;
     let buffer = buffer(bucket, path, length).await?;

@@ -101,6 +101,11 @@ fn seeded_runs() {
 /// The set of runs tried what it is for: a change of the drawing that empties it must not pass.
 fn check_coverage(total: &Report) {
     assert!(total.reads > 5_000, "only {} reads", total.reads);
+    assert!(
+        total.downloads > 500,
+        "only {} of them downloads",
+        total.downloads
+    );
     let reads = total.verdicts["read"];
     assert!(
         reads * 2 > total.reads,
@@ -130,6 +135,7 @@ fn sum(reports: &[Report]) -> Report {
     let mut total = Report::default();
     for report in reports {
         total.reads += report.reads;
+        total.downloads += report.downloads;
         total.bytes += report.bytes;
         total.origin_requests += report.origin_requests;
         add(&mut total.verdicts, &report.verdicts);

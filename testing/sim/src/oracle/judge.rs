@@ -49,6 +49,23 @@ pub struct Observation {
     pub outcome: Outcome,
 }
 
+impl Observation {
+    /// A read that begins now.
+    pub(crate) fn begin(oracle: &Oracle, path: &Path, options: GetOptions) -> Self {
+        let start = oracle.now();
+        Self {
+            path: path.clone(),
+            options,
+            start,
+            end: start,
+            meta: None,
+            range: None,
+            body: Vec::new(),
+            outcome: Outcome::Left,
+        }
+    }
+}
+
 /// What the engine was told, which decides what a reader may see.
 #[derive(Debug, Clone, Copy)]
 pub struct Rules {

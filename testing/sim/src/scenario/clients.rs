@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use bywash::{EngineError, PutStreamOptions};
+use bywash::{Bucket, DownloadOptions, EngineError, PutStreamOptions};
 use futures::{StreamExt as _, stream};
 use object_store::path::Path;
 use object_store::{Error, GetOptions, GetRange, ObjectStore, ObjectStoreExt as _};
 use rand::RngExt as _;
 use rand::rngs::StdRng;
+use tokio::io::AsyncReadExt as _;
 use tokio::time::{sleep, timeout};
 
 use super::plan::draw_size;
@@ -33,6 +34,49 @@ pub enum Consume {
     GiveUp(Duration),
 }
 
+/// Downloads once. What a reader got on the way must be what the end hands out.
+async fn observe_download(
+    bucket: &Bucket,
+    oracle: &Oracle,
+    path: &Path,
+    options: DownloadOptions,
+    consume: Consume,
+) -> Observation {
+    let asked = GetOptions {
+        range: options.range.clone(),
+        ..GetOptions::default()
+    };
+    let mut seen = Observation::begin(oracle, path, asked);
+    let patience = match consume {
+        Consume::GiveUp(patience) => patience,
+        _ => LONGEST,
+    };
+    let all = async {
+        let download = bucket.download(path, options).await?;
+        seen.meta = Some(download.meta().clone());
+        seen.range = Some(download.range().clone());
+        let mut reader = download.reader();
+        let mut read = Vec::new();
+        let told = match consume {
+            Consume::Slowly(_) => reader.read_to_end(&mut read).await.map(|_| ()),
+            _ => Ok(()),
+        };
+        let body = download.finish().await?.into_contiguous();
+        told.expect("a reader of a download that ends well ends well");
+        assert!(read.is_empty() || read == body, "a reader got other bytes");
+        seen.body.extend_from_slice(&body);
+        Ok::<_, Error>(())
+    };
+    seen.outcome = match (timeout(patience, all).await, consume) {
+        (Ok(Ok(())), _) => Outcome::Complete,
+        (Ok(Err(error)), _) => Outcome::Failed(error),
+        (Err(_), Consume::GiveUp(_)) => Outcome::Left,
+        (Err(_), _) => Outcome::Hung,
+    };
+    seen.end = oracle.now();
+    seen
+}
+
 /// Reads once and notes all there was to see.
 pub async fn observe(
     store: &dyn ObjectStore,
@@ -41,17 +85,7 @@ pub async fn observe(
     options: GetOptions,
     consume: Consume,
 ) -> Observation {
-    let start = oracle.now();
-    let mut seen = Observation {
-        path: path.clone(),
-        options: options.clone(),
-        start,
-        end: start,
-        meta: None,
-        range: None,
-        body: Vec::new(),
-        outcome: Outcome::Left,
-    };
+    let mut seen = Observation::begin(oracle, path, options.clone());
     let patience = match consume {
         Consume::GiveUp(patience) => patience,
         _ => LONGEST,
@@ -109,7 +143,18 @@ pub(super) async fn read(run: Arc<Run>, mut rng: StdRng) {
             run.draw_options(&path, &mut rng),
             run.draw_consume(&mut rng),
         );
-        let seen = observe(&run.bucket, &run.oracle, &path, options, consume).await;
+        let seen = if run.plan.downloads && rng.random_bool(0.3) {
+            let shard_size = rng.random_range(1..4 * run.plan.block_size as u64);
+            let download = DownloadOptions {
+                range: options.range,
+                shard_size,
+                parallel: rng.random_range(1..5),
+            };
+            run.findings.lock().report.downloads += 1;
+            observe_download(&run.bucket, &run.oracle, &path, download, consume).await
+        } else {
+            observe(&run.bucket, &run.oracle, &path, options, consume).await
+        };
         run.judge(&seen);
     }
 }

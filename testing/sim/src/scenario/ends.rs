@@ -84,10 +84,12 @@ impl Run {
     /// Where nothing goes wrong and all fits, the origin sends no block of a version twice.
     ///
     /// Suffix ranges are left out: asked of an unknown object, they begin within a block. So are
-    /// objects without a validator, which are not cached, and runs with writers: an answer that a
-    /// write overtook serves those who asked and is not remembered.
+    /// objects without a validator, which are not cached, runs with writers: an answer that a
+    /// write overtook serves those who asked and is not remembered; and downloads, which go past the
+    /// cache.
     fn check_asked_once(&self, evictions: u64) {
-        if evictions > 0 || self.plan.tight_memory || self.plan.writers > 0 {
+        let plan = &self.plan;
+        if evictions > 0 || plan.tight_memory || plan.writers > 0 || plan.downloads {
             return;
         }
         let mut sent: BTreeMap<(usize, u64, u64), u64> = BTreeMap::new();

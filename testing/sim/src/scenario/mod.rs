@@ -52,6 +52,8 @@ pub struct Scenario {
 pub struct Report {
     /// Reads that were judged.
     pub reads: u64,
+    /// Those of them that were downloads.
+    pub downloads: u64,
     /// Bytes they got.
     pub bytes: u64,
     /// How many reads got which verdict (versions are counted together).

@@ -40,6 +40,8 @@ pub struct Plan {
     pub stranger_writes: usize,
     /// Whether readers leave midway.
     pub leavers: bool,
+    /// Whether some reads are downloads.
+    pub downloads: bool,
 }
 
 impl Plan {
@@ -97,6 +99,7 @@ impl Plan {
             writes: rng.random_range(1..6),
             stranger_writes: if changing { rng.random_range(0..6) } else { 0 },
             leavers: rng.random_bool(0.5),
+            downloads: rng.random_bool(0.4),
         }
     }
 
