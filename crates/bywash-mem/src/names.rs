@@ -18,7 +18,7 @@ const SEGMENTS: usize = 33 - FIRST.trailing_zeros() as usize;
 /// Reading a known name costs a hash, a probe and a comparison: no lock, no write, no guard, and the value is borrowed for as
 /// long as the table lives. Ids are dense, in the order of entry, and never used again: at most `u32::MAX` names.
 ///
-/// Names may come from strangers. The hash is foldhash under a random seed of the table's own: fast, and not predictable from
+/// Names may come from strangers. The hash is foldhash (quality) under a random seed of the table's own: not predictable from
 /// outside, though no cryptographic defence against someone who measures many lookups; whoever may enter names at will can
 /// also fill memory, and must be limited elsewhere.
 pub struct Names<V> {

@@ -24,7 +24,7 @@ pub(crate) use stand_in::*;
 #[cfg(not(any(loom, shuttle)))]
 mod real {
     pub(crate) use event_listener::{Event, EventListener, Listener};
-    pub(crate) use foldhash::fast::RandomState as Hashing;
+    pub(crate) use foldhash::quality::RandomState as Hashing;
     pub(crate) use parking_lot::Mutex;
     /// A counted pointer whose last drop loom sees as the synchronisation it is.
     pub(crate) use std::sync::Arc as Counted;

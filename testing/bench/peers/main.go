@@ -16,6 +16,7 @@ import (
 type peer func(words []string) ([]float64, error)
 
 var peers = map[string]peer{
+	"registry": registry,
 	"write-at": writeAt,
 }
 

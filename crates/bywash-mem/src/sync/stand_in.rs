@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 /// Seeded alike in every run, which the tools repeat.
-pub(crate) use foldhash::fast::FixedState as Hashing;
+pub(crate) use foldhash::quality::FixedState as Hashing;
 
 use super::{Condvar, Lock, MutexGuard, Step};
 

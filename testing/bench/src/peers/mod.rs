@@ -10,6 +10,7 @@ mod crew;
 mod go;
 mod pin;
 mod pool;
+mod registry;
 mod report;
 mod round;
 mod write_at;
@@ -32,6 +33,8 @@ enum Name {
     WriteAt,
     /// Blocks that threads pin together, against locks, compare-and-swap and caches
     Pin,
+    /// Names that threads look up together, against locks and concurrent maps; the pool's table
+    Registry,
     /// Memory a resident block takes beside its bytes
     BlockMemory,
 }
@@ -90,6 +93,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     match args.name {
         Name::BlockMemory => block_memory::run(args, &mut report)?,
         Name::Pin => pin::run(args, &mut report)?,
+        Name::Registry => registry::run(args, &mut report)?,
         Name::WriteAt => write_at::run(args, &mut report)?,
     }
     let json = args

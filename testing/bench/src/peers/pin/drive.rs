@@ -36,16 +36,16 @@ pub(super) struct Figures {
 
 /// Which blocks are pinned.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Picks {
+pub(in crate::peers) struct Picks {
     state: u64,
     mask: u64,
 }
 
 impl Picks {
-    pub(super) const BITS: u32 = 31;
+    pub(in crate::peers) const BITS: u32 = 31;
 
     /// Any of `blocks`, a power of two; of one, always the same. Both cost the same to pick.
-    pub(super) fn new(blocks: u32, seed: usize) -> Self {
+    pub(in crate::peers) fn new(blocks: u32, seed: usize) -> Self {
         Self {
             state: seed as u64,
             mask: u64::from(blocks) - 1,
@@ -53,12 +53,12 @@ impl Picks {
     }
 
     /// Any number of [`Self::BITS`] bits.
-    pub(super) fn all(seed: usize) -> Self {
+    pub(in crate::peers) fn all(seed: usize) -> Self {
         Self::new(1 << Self::BITS, seed)
     }
 
     #[inline]
-    pub(super) fn next(&mut self) -> u32 {
+    pub(in crate::peers) fn next(&mut self) -> u32 {
         // Knuth's MMIX generator; its high bits are the random ones.
         self.state = self
             .state
@@ -68,7 +68,7 @@ impl Picks {
     }
 }
 
-pub(super) fn cpu_time() -> Duration {
+pub(in crate::peers) fn cpu_time() -> Duration {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }

@@ -14,7 +14,8 @@ pub(crate) use counters::{LoopArgs, run_loop};
 
 use caches::{Foyer, Moka, Quick};
 use designs::{ByKey, Design, InHand, Locked, TwoAdds};
-use drive::{Figures, Picks};
+use drive::Figures;
+pub(super) use drive::{Picks, cpu_time};
 use seed::CasIfPinned;
 
 use super::crew::Crew;
