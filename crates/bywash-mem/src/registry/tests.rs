@@ -86,13 +86,16 @@ fn an_entry_costs_34_bytes_at_most() {
     }
 }
 
+/// Store, object and block of the key of this number.
+type Numbering = fn(u32) -> (u32, u64, u32);
+
 /// Keys as callers number them, consecutive in one part or another: the hash must spread them as chance would. (Foldhash's fast
 /// variant does not, in the bits that the table goes by.)
 #[test]
 fn a_lookup_reads_as_few_cells_as_chance_would_have_it() {
     // As full as a table of its size gets.
     let count: u32 = if MIRI { 48 } else { 3 << 14 };
-    let patterns: [fn(u32) -> (u32, u64, u32); 4] = [
+    let patterns: [Numbering; 4] = [
         |n| (0, 0, n),
         |n| (3, u64::from(n), 0),
         |n| (0, u64::from(n / 1024), n % 1024),
