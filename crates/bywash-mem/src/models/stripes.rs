@@ -86,7 +86,7 @@ fn without_the_lanes_release_a_reader_is_overrun() {
 
 #[test]
 fn a_late_reader_does_no_harm_to_the_arrays_next_block() {
-    explore(Some(3), || {
+    explore(Some(2), || {
         let pool = pool(1);
         drop(load(&pool, KEY, b"1"));
         stripe(&pool, 1);
