@@ -79,6 +79,22 @@ pub enum EngineError {
         /// The part's number.
         number: u16,
     },
+    /// The store does not know the upload's session (any more), and the object is not there either. Upload it again.
+    #[error(
+        "upload of {object}: the store does not know the session any more, and the object is not there; upload it again"
+    )]
+    UploadLost {
+        /// The object.
+        object: String,
+    },
+    /// What the store says of the upload contradicts what was sent. Repeating would not help.
+    #[error("upload of {object}: {detail}; nothing was completed, upload it again")]
+    UploadDamaged {
+        /// The object.
+        object: String,
+        /// The contradiction.
+        detail: String,
+    },
     /// The range begins at or beyond the object's end.
     #[error("read {object}: the range begins beyond the object's {length} bytes")]
     RangeNotSatisfiable {

@@ -19,6 +19,7 @@ mod progress;
 mod read;
 mod retry;
 mod stats;
+pub mod upload;
 mod versions;
 mod write;
 

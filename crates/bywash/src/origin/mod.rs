@@ -15,6 +15,8 @@ use futures::stream::BoxStream;
 use object_store::path::Path;
 use object_store::{ObjectStore, PutMode, PutMultipartOptions, PutResult, Result};
 
+use crate::upload::{SessionOptions, SessionToken, UploadSession};
+
 pub use url::{OriginUrl, OriginUrlError};
 
 /// Bytes of one part, in order. An error in the stream means the part must not be stored.
@@ -70,6 +72,27 @@ pub trait Origin: ObjectStore {
 
     /// Drops the upload and its parts. An unknown upload is `NotFound`.
     async fn abort_upload(&self, path: &Path, upload: &str) -> Result<()>;
+
+    /// Opens a session that another process can take over; `None` if this kind of origin has none, and uploads go by the
+    /// parts above.
+    async fn open_session(
+        &self,
+        _path: &Path,
+        _options: &SessionOptions,
+    ) -> Result<Option<Box<dyn UploadSession>>> {
+        Ok(None)
+    }
+
+    /// Takes over the session that [`Self::open_session`] opened with these options, here or in another process. Sends no
+    /// request: [`UploadSession::status`] tells what became of it.
+    async fn resume_session(
+        &self,
+        _path: &Path,
+        _options: &SessionOptions,
+        _token: &SessionToken,
+    ) -> Result<Option<Box<dyn UploadSession>>> {
+        Ok(None)
+    }
 }
 
 /// The error for a body that is not as long as announced; its part is not stored.
