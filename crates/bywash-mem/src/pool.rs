@@ -195,6 +195,15 @@ impl BlockPool {
             .find(self.registry.hash(key), |slot| self.pin(slot, key))
     }
 
+    /// Whether the block is resident: a hint, for it may be gone with the answer. Never waits, and counts as no use.
+    #[must_use]
+    pub fn contains(&self, key: BlockKey) -> bool {
+        let found = self.registry.find(self.registry.hash(key), |slot| {
+            self.pin_quietly(slot).filter(|pin| pin.key() == key)
+        });
+        found.is_some()
+    }
+
     /// The block in hand, if it is still the one the handle was made of: one atomic add, no lookup. Never waits, never loads.
     /// Counts as a use.
     #[inline(always)]

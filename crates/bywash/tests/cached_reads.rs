@@ -189,6 +189,37 @@ async fn an_object_larger_than_memory_streams_through() {
 }
 
 #[tokio::test]
+async fn in_full_memory_a_scan_asks_once_and_what_is_read_again_stays() {
+    let engine = engine();
+    let (origin, bucket) = bucket_over(&engine, Consistency::Immutable);
+    let quarter = pattern(4 << 20);
+    let mut asked = stats(&engine).origin_bytes;
+    let mut read = async |name: String| {
+        let body = bucket.get(&Path::from(name)).await.unwrap();
+        assert_eq!(body.bytes().await.unwrap(), quarter);
+        let now = stats(&engine).origin_bytes;
+        now - std::mem::replace(&mut asked, now)
+    };
+    for n in 0..8 {
+        let name = format!("scan-{n}");
+        origin
+            .put(&Path::from(name.as_str()), quarter.clone().into())
+            .await
+            .unwrap();
+        assert_eq!(read(name).await, 4 << 20, "each byte once");
+    }
+    origin
+        .put(&Path::from("again"), quarter.clone().into())
+        .await
+        .unwrap();
+    // What was read once keeps nothing out that others use. Its return is noticed, and then it stays.
+    let first: Vec<u64> = [read("again".into()).await, read("again".into()).await].into();
+    assert!(first.iter().all(|bytes| *bytes <= 4 << 20), "{first:?}");
+    let late = read("again".into()).await + read("again".into()).await;
+    assert!(late <= 1 << 20, "still asked for {late} bytes");
+}
+
+#[tokio::test]
 async fn a_deleted_bucket_leaves_nothing_in_memory_and_others_stay() {
     let root = tempfile::tempdir().unwrap();
     let engine = Engine::builder()

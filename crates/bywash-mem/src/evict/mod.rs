@@ -18,6 +18,9 @@ use policy::{Glance, Pick, Policy, Sweep};
 /// at most three between two pins.
 const TRIES: u32 = 8;
 
+/// Looks for memory that is needed by nobody yet. Enough to pass a hot stretch, and few beside the request that the memory is for.
+const GENTLE_LOOKS: u64 = 1024;
+
 /// The policy behind its lock, which nests inside all others but those of the stripes and is held for a few dozen looks at
 /// most.
 #[derive(Debug)]
@@ -118,25 +121,37 @@ impl BlockPool {
         pass.evicted > 0
     }
 
-    /// Evicts until `wanted` bytes came free, but only blocks that were never used since they were loaded, or not for long. Ages
-    /// none. Answers whether anything came free.
+    /// Evicts until `wanted` bytes came free, but only blocks that were not used since they were last looked at, the coldest first.
+    /// Ages none, and gives up after [`GENTLE_LOOKS`]; the hands stay where they are, so the next call goes on from there. Answers
+    /// whether anything came free.
     pub(crate) fn evict_cold(&self, wanted: u64) -> bool {
-        let mut gained = None;
-        for slot in 0..self.slab().len() {
-            let seen = self.settled(slot);
-            let idle = seen.resident() && seen.pins() == 0 && seen.freq() == 0;
-            if idle
-                && self.evictor.policy.lock().cold(slot)
-                && let Eviction::Done(freed) = self.try_evict(slot, seen)
-            {
-                let sum = gained.unwrap_or(0) + freed;
-                gained = Some(sum);
-                if sum >= wanted {
-                    break;
+        let mut sweep = Sweep::default();
+        let mut freed = 0;
+        while freed < wanted && sweep.examined < GENTLE_LOOKS {
+            let mut policy = self.evictor.policy.lock();
+            let pick = policy.pick(&mut sweep, |slot| self.glance_gently(slot));
+            drop(policy);
+            match pick {
+                Pick::Try(slot) => {
+                    if let Eviction::Done(bytes) = self.evict_cold_slot(slot) {
+                        freed += bytes;
+                    }
                 }
+                Pick::Again => {}
+                Pick::Nothing => break,
             }
         }
-        gained.is_some()
+        freed > 0
+    }
+
+    /// What the policy is told of a slot on behalf of who needs nothing: a block in use is not to be had, and keeps its uses.
+    fn glance_gently(&self, slot: u32) -> Glance {
+        let seen = self.slab().header(slot).word.look();
+        if seen.resident() && !seen.probed() && seen.pins() == 0 && seen.freq() == 0 {
+            Glance::Idle
+        } else {
+            Glance::Pinned
+        }
     }
 
     /// What the policy is told of a slot. Takes the uses off the block if it could be evicted but for them.

@@ -190,16 +190,6 @@ impl Policy {
         }
     }
 
-    /// Whether nothing speaks for a block but uses that its word may still count.
-    pub(super) fn cold(&self, slot: u32) -> bool {
-        let node = &self.nodes[slot as usize];
-        match node.place {
-            Place::Nowhere => false,
-            Place::Newcomers => true,
-            Place::Settled => node.score == 0,
-        }
-    }
-
     /// A newcomer, used `score` times as far as is known, settles.
     fn settle(&mut self, slot: u32, score: u8) {
         let class = &mut self.classes[usize::from(self.nodes[slot as usize].class)];

@@ -79,3 +79,22 @@ fn it_does_not_pass_those_who_wait() {
     assert!(pool.prefetch([(at(1, 0), LEN)], 1).is_empty());
     assert_eq!(pool.stats().flights, 0, "and nothing is left begun");
 }
+
+#[test]
+fn to_look_for_a_block_is_not_to_use_it() {
+    let pool = pool(MIB);
+    for block in 0..12 {
+        assert!(!pool.contains(at(1, block)));
+        drop(load(&pool, at(1, block), &vec![1; LEN]));
+        for _ in 0..4 {
+            assert!(pool.contains(at(1, block)));
+        }
+    }
+    let runs = pool.prefetch((0..12).map(|block| (at(2, block), LEN)), 100);
+    assert_eq!(
+        runs.iter().map(Vec::len).sum::<usize>(),
+        12,
+        "none of them is in use"
+    );
+    assert!((0..12).all(|block| !pool.contains(at(1, block))));
+}

@@ -142,8 +142,8 @@ impl Reader {
         }
     }
 
-    /// The reader has `block` in hand: lets go of it and what is before it.
-    pub(super) fn reached(&self, block: u32) {
+    /// The reader comes to `block`: it is handed its hold on that, and what is before it is let go of.
+    pub(super) fn take(&self, block: u32) -> Option<Waiter> {
         let mut passed = Vec::new();
         {
             let mut held = self.ahead.held.lock();
@@ -156,7 +156,8 @@ impl Reader {
             }
         }
         // After the lock: a waiter's end takes the pool's.
-        drop(passed);
+        let last = passed.pop().filter(|(at, _)| *at == block);
+        last.map(|(_, waiter)| waiter)
     }
 }
 
@@ -206,7 +207,8 @@ mod tests {
             Room { window: 2, free: 0 },
             "the limit holds whoever was early"
         );
-        first.reached(2);
+        assert!(first.take(2).is_some());
+        assert!(first.take(2).is_none());
         assert_eq!(first.room(100), Room { window: 2, free: 1 });
         assert_eq!(others[1].room(100), Room { window: 2, free: 2 });
         let crowd: Vec<_> = (0..4).map(|_| ahead.reader()).collect();

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use bywash_mem::{Claim, FlightError, Followed, Follower, Load, OwnedPin, Share};
+use futures::FutureExt;
 use object_store::Result;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -84,13 +85,19 @@ impl Body {
             .min(first.saturating_add(PROBE_LIMIT_BLOCKS));
         let (mut resident, mut absent) = (0, None);
         for block in first..end {
-            let pin = pool.get(self.version.key(block));
-            match pin {
-                Some(_) if !self.resolved.loaded(block) => resident += 1,
-                _ => _ = absent.get_or_insert(block),
-            }
-            if let Some(pin) = pin.filter(|_| block == first) {
-                self.first = Some(pin.into_owned(Arc::clone(pool)));
+            let key = self.version.key(block);
+            let here = if block == first {
+                let pin = pool.get(key);
+                self.first = pin.map(|pin| pin.into_owned(Arc::clone(pool)));
+                self.first.is_some()
+            } else {
+                // It is used when its turn comes.
+                pool.contains(key)
+            };
+            if here && !self.resolved.loaded(block) {
+                resident += 1;
+            } else {
+                absent.get_or_insert(block);
             }
         }
         self.absent = absent.unwrap_or(end);
@@ -130,6 +137,12 @@ impl Body {
                 continue;
             }
             if let Some(pin) = self.first.take() {
+                return Ok(Some(self.resident(block, pin, offset..offset + wanted)));
+            }
+            // Read ahead for this reader: its turn is no further use. Held until it is followed, if it is still on its way.
+            let held = self.reader.as_ref().and_then(|reader| reader.take(block));
+            let mut held = held.map(|waiter| Box::pin(waiter.wait()));
+            if let Some(Ok(pin)) = held.as_mut().and_then(FutureExt::now_or_never) {
                 return Ok(Some(self.resident(block, pin, offset..offset + wanted)));
             }
             let pool = Arc::clone(&self.bucket.engine.pool);
@@ -309,9 +322,6 @@ impl Body {
     /// `block` is in hand. A shard begins only when there is room for all of it: many small requests would cost more
     /// than they hide.
     fn read_ahead(&mut self, block: u32) {
-        if let Some(reader) = &self.reader {
-            reader.reached(block);
-        }
         let engine = Arc::clone(&self.bucket.engine);
         let (end, size) = (self.end_block(), engine.block_size);
         self.ahead = self.ahead.max(block + 1);
@@ -325,7 +335,7 @@ impl Body {
             if shard == 0 || room.free < shard || self.ahead.saturating_add(shard) > horizon {
                 return;
             }
-            if engine.pool.get(self.version.key(self.ahead)).is_some() {
+            if engine.pool.contains(self.version.key(self.ahead)) {
                 self.ahead += 1;
                 continue;
             }

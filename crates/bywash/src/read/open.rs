@@ -266,10 +266,8 @@ fn first_block_present(bucket: &Shared, version: &Version, range: Option<&GetRan
 }
 
 fn is_present(bucket: &Shared, version: &Version, block: u32) -> bool {
-    !matches!(
-        bucket.engine.pool.claim(version.key(block)),
-        Claim::Vacant(_)
-    )
+    let (pool, key) = (&bucket.engine.pool, version.key(block));
+    pool.contains(key) || !matches!(pool.claim(key), Claim::Vacant(_))
 }
 
 /// Asks for the metadata only.
