@@ -1,7 +1,8 @@
 //! What a writer asks of a store: a session that takes chunks, says what it keeps, and ends in an object.
 //!
 //! A session makes one attempt a call and never waits to try again: the writer owns retries, and asks
-//! [`UploadSession::status`] before it sends anything again after a failure.
+//! [`UploadSession::status`] before it sends anything again after a failure. A session over a network fails a call by
+//! itself when nothing moves, so a call that moves bytes slowly may take as long as it takes.
 
 use std::fmt;
 use std::ops::Range;
