@@ -66,7 +66,8 @@ impl BlockPool {
     }
 
     /// Gives a block another length: cut, or continued with zeros. In place if the frame's class fits, else copied into a frame
-    /// that is free now. Those who claim the block meanwhile wait for it.
+    /// that is free now. Those who claim the block meanwhile wait for it. Handles made before find it again if it came back to its
+    /// place, as it does unless another block was published meanwhile; the new pin's handle always does.
     ///
     /// # Errors
     /// [`Refused`] if others hold the block, it was erased, or there is no frame.

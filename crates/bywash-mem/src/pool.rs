@@ -132,6 +132,13 @@ impl BlockPool {
         self.registry.len() as u64
     }
 
+    /// Slots that hold a block, in order.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn slots(&self) -> Vec<u32> {
+        let resident = |slot: &u32| self.slab.header(*slot).word.look().resident();
+        (0..self.slab.len()).filter(resident).collect()
+    }
+
     #[inline]
     pub(crate) fn memory(&self) -> &Arc<Memory> {
         &self.budget.0
@@ -204,12 +211,29 @@ impl BlockPool {
         found.is_some()
     }
 
-    /// The block in hand, if it is still the one the handle was made of: one atomic add, no lookup. Never waits, never loads.
-    /// Counts as a use.
+    /// The block in hand, if it is still in the place the handle was made of: one atomic add, no lookup. Never waits, never
+    /// loads. Counts as a use.
+    ///
+    /// An erased block is not found, though others may have it pinned. A block that was resized is, if it came back to its
+    /// place; where another was published between, `None`, and [`Self::get`] finds it.
     #[inline(always)]
     #[must_use]
     pub fn try_pin(&self, at: &BlockHandle) -> Option<Pin<'_>> {
-        self.pin(at.slot, at.key)
+        let header = self.slab.header(at.slot);
+        let (hold, plain) = match header.word.try_pin_plainly() {
+            Ok(()) => (Hold::WORD, true),
+            Err(tried) => (self.pin_tried(at.slot, tried)?, false),
+        };
+        let pin = Pin::adopt(self, header, at.slot, hold);
+        let found = pin.key() == at.key || skipped(Step::Key);
+        (found && (plain || !self.was_erased(&pin))).then_some(pin)
+    }
+
+    /// Whether a pinned block was erased: it leaves and has no name, unlike one kept while pinned. Erasure marks it before it
+    /// takes the name and before it ends, so whoever pins later sees both.
+    fn was_erased(&self, pin: &Pin<'_>) -> bool {
+        let leaves = self.slab.header(pin.slot()).word.look().leaves();
+        leaves && !self.leads_to(pin.key(), pin.slot())
     }
 
     /// Pins the block in `slot` if that is still `key`.
@@ -225,12 +249,20 @@ impl BlockPool {
         let header = self.slab.header(slot);
         let hold = match header.word.try_pin_plainly() {
             Ok(()) => Hold::WORD,
-            Err(Tried::Not(before)) if before.open_stripes() != 0 => {
-                self.pin_striped(header, before.open_stripes())?
-            }
-            Err(tried) => self.pin_otherwise(slot, tried)?,
+            Err(tried) => self.pin_tried(slot, tried)?,
         };
         Some(Pin::adopt(self, header, slot, hold))
+    }
+
+    /// Goes on where the short way of a pin gave up.
+    #[inline(always)]
+    fn pin_tried(&self, slot: u32, tried: Tried) -> Option<Hold> {
+        match tried {
+            Tried::Not(before) if before.open_stripes() != 0 => {
+                self.pin_striped(self.slab.header(slot), before.open_stripes())
+            }
+            tried => self.pin_otherwise(slot, tried),
+        }
     }
 
     /// The long way of `pin_slot`, apart so that the short one is inlined.

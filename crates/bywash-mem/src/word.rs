@@ -46,8 +46,9 @@ const MAX_HEAT: u64 = 3;
 /// Failed pins past which a failing pin clears them; only a tight loop of lookups during one long eviction gets here.
 const STALE_PINS: u64 = 1 << 22;
 
-/// What a pin of a block in steady use finds in these bits: resident, no stripes, its uses counted, far from too many pins.
-const PLAIN_MASK: u64 = PHASE_MASK | STRIPES_MASK | FREQ_MASK | USED | MAX_PINS;
+/// What a pin of a block in steady use finds in these bits: resident and staying, no stripes, its uses counted, far from too many
+/// pins.
+const PLAIN_MASK: u64 = PHASE_MASK | LEAVES | STRIPES_MASK | FREQ_MASK | USED | MAX_PINS;
 const PLAIN: u64 = RESIDENT | FREQ_MASK | USED;
 
 /// A value of the word, as it was at one moment.

@@ -48,6 +48,12 @@ impl Evictor {
         self.policy.lock().forget(slot, evicted);
     }
 
+    /// The slots it knows of, in order; checks the rings.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn slots(&self) -> Vec<u32> {
+        self.policy.lock().slots()
+    }
+
     /// Blocks it knows of.
     #[cfg(test)]
     pub(crate) fn len(&self) -> u64 {

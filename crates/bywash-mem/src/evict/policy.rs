@@ -126,6 +126,31 @@ impl Policy {
         self.classes.iter().map(Class::len).sum()
     }
 
+    /// The slots it knows of, in order; checks that each is in exactly one ring, that of its class and place.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn slots(&self) -> Vec<u32> {
+        let mut slots = Vec::new();
+        for (number, class) in self.classes.iter().enumerate() {
+            let rings = [
+                (Place::Newcomers, &class.newcomers),
+                (Place::Settled, &class.settled),
+            ];
+            for (place, ring) in rings {
+                for slot in ring.slots(&self.nodes) {
+                    let node = self.nodes[slot as usize];
+                    let found = (node.place, usize::from(node.class));
+                    assert_eq!(found, (place, number), "slot {slot} is in its own ring");
+                    slots.push(slot);
+                }
+            }
+        }
+        slots.sort_unstable();
+        let placed = |slot: &u32| self.nodes[*slot as usize].place != Place::Nowhere;
+        let all: Vec<u32> = (0..self.nodes.len() as u32).filter(placed).collect();
+        assert_eq!(slots, all, "each slot that is somewhere is in one ring");
+        slots
+    }
+
     /// A block was published.
     pub(super) fn admit(&mut self, slot: u32, hash: u64, priority: Priority) {
         self.now = self.now.wrapping_add(1);

@@ -83,4 +83,19 @@ impl Ring {
         }
         self.len -= 1;
     }
+
+    /// Its slots from the hand on; checks that they are a circle both ways.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn slots(&self, nodes: &[Node]) -> Vec<u32> {
+        let mut at = self.hand;
+        let mut step = || {
+            let (slot, next) = (at, nodes[at as usize].next);
+            assert_eq!(nodes[next as usize].prev, slot, "both ends of one link");
+            at = next;
+            slot
+        };
+        let slots: Vec<u32> = (0..self.len).map(|_| step()).collect();
+        assert!(self.len == 0 || at == self.hand, "as many as it counts");
+        slots
+    }
 }

@@ -111,9 +111,13 @@ impl<'a> Actor<'a> {
         }
     }
 
-    /// A handle finds its block as long as anyone has it pinned, even if it was erased meanwhile.
+    /// Where the block was found last, if it was.
+    pub(super) fn handle(&self, key: BlockKey) -> Option<BlockHandle> {
+        self.handles[self.world.number(key)]
+    }
+
     fn pin_in_hand(&mut self, key: BlockKey) {
-        let Some(handle) = self.handles[self.world.number(key)] else {
+        let Some(handle) = self.handle(key) else {
             return;
         };
         if let Some(pin) = self.world.pool.try_pin(&handle) {

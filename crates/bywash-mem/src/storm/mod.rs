@@ -209,19 +209,30 @@ impl World {
         );
     }
 
+    fn places(&self) {
+        let slots = self.pool.slots();
+        assert_eq!(self.pool.evictor.slots(), slots, "a place for each block");
+        let blocks = (self.pool.evictor.len(), self.pool.stats().resident_blocks);
+        let all = slots.len() as u64;
+        assert_eq!(blocks, (all, all), "blocks that are counted");
+    }
+
     /// The highest limit, in bytes.
     fn ceiling(&self) -> u64 {
         self.plan.pages * crate::MIN_FRAME as u64
     }
 
-    /// What holds when all is quiet: after erasing every block, nothing is left.
+    /// What holds when all is quiet: each block has one place in the policy, and nobody else has; after erasing every block,
+    /// nothing is left.
     fn settle(&self) {
+        self.places();
         for key in self.keys() {
             if let Some(pin) = self.pool.get(key) {
                 self.verify(key, &pin);
             }
             self.pool.erase(key);
         }
+        self.places();
         assert_eq!(self.pool.names(), 0, "keys that lead somewhere");
         let (stats, budget) = (self.pool.stats(), self.pool.budget());
         assert_eq!((stats.resident_blocks, stats.resident_bytes), (0, 0));

@@ -111,6 +111,22 @@ fn a_resized_block_keeps_what_fits() {
 }
 
 #[test]
+fn a_handle_finds_its_block_again_after_resize() {
+    let pool = pool(MIB);
+    let pin = load(&pool, key(1), b"bytes");
+    let before = pin.handle();
+    let pin = pool.resize(pin, 3).unwrap();
+    assert_eq!(pin.handle(), before, "it came back to its place");
+    assert_eq!(&pool.try_pin(&before).unwrap()[..], b"byt");
+    // Another frame, the same place.
+    let pin = pool.resize(pin, 5000).unwrap();
+    assert_eq!(pool.try_pin(&before).unwrap().len(), 5000);
+    // A block that changed its key does not answer to the old one there.
+    drop(pool.adopt(pin, key(2)).unwrap());
+    assert!(pool.try_pin(&before).is_none());
+}
+
+#[test]
 fn who_claims_a_block_while_it_is_resized_gets_the_new_one() {
     let pool = pool(MIB);
     drop(load(&pool, key(1), b"a"));

@@ -38,6 +38,45 @@ fn a_block_kept_while_pinned_goes_at_its_last_unpin() {
     );
 }
 
+#[test]
+fn a_handle_does_not_find_an_erased_block_that_others_pin() {
+    let pool = pool(MIB);
+    for hot in [false, true] {
+        let pin = load(&pool, key(1), b"old");
+        let handle = pin.handle();
+        if hot {
+            (0..4).for_each(|_| pool.stripes().heat(pool.slab(), handle.slot));
+        }
+        // In steady use, so that the next pin could take the short way.
+        let pins: Vec<_> = (0..8).map(|_| pool.try_pin(&handle).unwrap()).collect();
+        assert_eq!(pool.stats().striped_blocks, u64::from(hot));
+        assert!(pool.erase(key(1)));
+        assert!(pool.try_pin(&handle).is_none(), "erased, though pinned");
+        let new = load(&pool, key(1), b"new");
+        assert!(pool.try_pin(&handle).is_none(), "another of the same key");
+        assert_eq!((&pin[..], pool.stats().resident_blocks), (&b"old"[..], 2));
+        drop((pins, pin));
+        assert_eq!(&pool.try_pin(&new.handle()).unwrap()[..], b"new");
+        assert!(pool.erase(key(1)));
+        drop(new);
+        assert_eq!(
+            pool.stats().resident_blocks,
+            0,
+            "its last pin was a real one"
+        );
+    }
+}
+
+#[test]
+fn a_handle_finds_a_block_kept_while_pinned() {
+    let pool = pool(MIB);
+    let pin = publish(&pool, key(1), keep(Keep::WhilePinned), 10);
+    let handle = pin.handle();
+    assert_eq!(pool.try_pin(&handle).unwrap()[..], [1; 10]);
+    drop(pin);
+    assert!(pool.try_pin(&handle).is_none());
+}
+
 /// Keeps what it is offered, or declines.
 #[derive(Debug, Default)]
 struct Tier {
