@@ -9,6 +9,9 @@
 //! [`Scenario`] draws a whole run from a seed (engine settings, objects, readers, writers, faults)
 //! and judges every read. Time is tokio's paused clock, so an hour of stalls costs nothing and the
 //! same seed gives the same run.
+//!
+//! [`server`] has stores that are spoken to by HTTP, on real sockets: each follows the upload protocol of its kind to the
+//! letter, until a drawn or written fault strikes.
 
 #![forbid(unsafe_code)]
 
@@ -17,6 +20,7 @@ mod oracle;
 mod origin;
 mod pattern;
 mod scenario;
+pub mod server;
 
 pub use fault::{Fault, FaultKind, Weather};
 pub use oracle::{Moment, Observation, Oracle, Outcome, Rules, Verdict, Version, Violation, Wrote};
