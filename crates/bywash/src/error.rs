@@ -95,6 +95,9 @@ pub enum EngineError {
         /// The contradiction.
         detail: String,
     },
+    /// The journal of uploads failed.
+    #[error(transparent)]
+    Journal(#[from] crate::upload::journal::JournalError),
     /// The range begins at or beyond the object's end.
     #[error("read {object}: the range begins beyond the object's {length} bytes")]
     RangeNotSatisfiable {

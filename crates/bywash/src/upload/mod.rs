@@ -2,6 +2,7 @@
 
 #[allow(dead_code, reason = "the sessions of the stores come next")]
 pub(crate) mod http;
+pub mod journal;
 mod session;
 
 pub use session::{

@@ -28,7 +28,7 @@ pub struct ChunkRule {
 }
 
 /// What is known when a session is opened.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct SessionOptions {
     /// Create only, replace a known version only, or replace. Checked when the object becomes visible, at the latest.
     pub mode: PutMode,

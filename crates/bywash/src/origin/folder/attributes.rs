@@ -23,7 +23,7 @@ use super::stage::Staged;
 /// Attributes as JSON. Unknown fields of a newer version are ignored.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub(super) struct Stored {
+pub(crate) struct Stored {
     #[serde(skip_serializing_if = "Option::is_none")]
     cache_control: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -41,7 +41,7 @@ pub(super) struct Stored {
 }
 
 impl Stored {
-    pub(super) fn new(attributes: &Attributes) -> Result<Self> {
+    pub(crate) fn new(attributes: &Attributes) -> Result<Self> {
         let mut stored = Self::default();
         for (attribute, value) in attributes {
             let value = value.to_string();

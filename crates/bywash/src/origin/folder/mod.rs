@@ -65,6 +65,8 @@ use object_store::{
     ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, TagSet,
 };
 
+pub(crate) use self::attributes::Stored as StoredAttributes;
+
 use self::error::{FolderError, blocking};
 use self::list::{Filter, Listing};
 use self::multipart::FolderUpload;

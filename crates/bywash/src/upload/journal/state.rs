@@ -1,0 +1,390 @@
+//! What a journal says of an upload.
+
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path as FsPath, PathBuf};
+
+use chrono::{DateTime, Utc};
+use object_store::path::Path;
+use object_store::{Attributes, PutMode, UpdateVersion};
+use serde::{Deserialize, Serialize};
+use url::Url;
+
+use super::record::{self, Fields, Kind, Step};
+use crate::origin::folder::StoredAttributes;
+use crate::upload::{SessionOptions, SessionToken};
+
+/// What is known when an upload begins, all that another process needs to go on with it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Header {
+    /// The address of the object, as people write it: `s3://bucket/key`. Without secrets.
+    pub url: String,
+    /// Where requests to the origin go, if not where the address says.
+    pub endpoint: Option<String>,
+    /// The bucket's name in the engine.
+    pub bucket: String,
+    /// The object in the bucket.
+    pub object: Path,
+    /// How the session was opened.
+    pub options: SessionOptions,
+    /// Bytes of a chunk: with it every process cuts the same bytes into the same chunks.
+    pub chunk: u64,
+    /// The session at the store.
+    pub session: SessionToken,
+    /// The file the bytes come from, if it is one.
+    pub source: Option<SourceIdentity>,
+    /// When the upload began.
+    pub started: DateTime<Utc>,
+}
+
+/// What tells whether a file still is the one an upload began with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceIdentity {
+    /// Absolute.
+    pub path: PathBuf,
+    /// Number of the device it lies on.
+    pub device: u64,
+    /// Its inode there.
+    pub inode: u64,
+    /// Bytes.
+    pub size: u64,
+    /// When it was last written, nanoseconds since 1970.
+    pub modified_ns: i64,
+}
+
+impl SourceIdentity {
+    /// The file `path`, of which `meta` was read.
+    ///
+    /// # Errors
+    /// If the working folder is not known.
+    pub fn of(path: &FsPath, meta: &std::fs::Metadata) -> io::Result<Self> {
+        let modified_ns = meta
+            .mtime()
+            .saturating_mul(1_000_000_000)
+            .saturating_add(meta.mtime_nsec());
+        Ok(Self {
+            path: std::path::absolute(path)?,
+            device: meta.dev(),
+            inode: meta.ino(),
+            size: meta.len(),
+            modified_ns,
+        })
+    }
+
+    /// In what a file found now differs from this one, in words; `None` if it is the same.
+    #[must_use]
+    pub fn difference(&self, now: &Self) -> Option<String> {
+        let time = DateTime::<Utc>::from_timestamp_nanos;
+        if self.size != now.size {
+            Some(format!(
+                "its size was {} bytes and is {}",
+                self.size, now.size
+            ))
+        } else if self.modified_ns != now.modified_ns {
+            Some(format!(
+                "it was last written at {} and is now of {}",
+                time(self.modified_ns).to_rfc3339(),
+                time(now.modified_ns).to_rfc3339()
+            ))
+        } else if self.inode != now.inode {
+            Some(format!(
+                "it is another file: its inode was {} and is {}",
+                self.inode, now.inode
+            ))
+        } else if self.device != now.device {
+            Some(format!(
+                "it lies on another device: {} was {}",
+                now.device, self.device
+            ))
+        } else {
+            None
+        }
+    }
+}
+
+/// How far an upload is, as the store said.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// The store keeps all bytes below.
+    pub offset: u64,
+    /// CRC32C of them.
+    pub crc32c: u32,
+    /// What it keeps above, in ascending order.
+    pub beyond: Vec<Beyond>,
+}
+
+impl Progress {
+    /// Bytes the store keeps.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let beyond = self
+            .beyond
+            .iter()
+            .map(|part| part.range.end - part.range.start);
+        self.offset + beyond.sum::<u64>()
+    }
+}
+
+/// Bytes a store keeps above a gap.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Beyond {
+    /// Where they lie in the object.
+    pub range: Range<u64>,
+    /// CRC32C of them.
+    pub crc32c: u32,
+}
+
+/// The object as it was when its end was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Whole {
+    /// Bytes.
+    pub length: u64,
+    /// CRC32C of them.
+    pub crc32c: u32,
+}
+
+/// All that a journal file says, and how much of the file says it.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) header: Header,
+    pub(super) progress: Progress,
+    pub(super) whole: Option<Whole>,
+    /// The process that wrote last.
+    pub(super) process: u32,
+    /// Bytes of the file that are whole records.
+    pub(super) length: usize,
+}
+
+/// Why a file's bytes are no journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// A newer version wrote it.
+    Newer(u32),
+    /// Bytes that no crash leaves behind.
+    Damaged { offset: usize, detail: &'static str },
+}
+
+/// Reads a whole file. A torn record at its end is left out.
+pub(super) fn parse(file: &[u8]) -> Result<State, Fault> {
+    let damaged = |offset, detail| Fault::Damaged { offset, detail };
+    let preamble = file
+        .get(..record::PREAMBLE_BYTES)
+        .filter(|bytes| bytes.starts_with(record::MAGIC))
+        .ok_or(damaged(0, "it does not begin as a journal"))?;
+    let version = record::number(&preamble[record::MAGIC.len()..]);
+    if version > record::VERSION {
+        return Err(Fault::Newer(version));
+    }
+    if version != record::VERSION {
+        return Err(damaged(record::MAGIC.len(), "its version never was"));
+    }
+    let mut position = record::PREAMBLE_BYTES;
+    let (first, mut process) = match record::step(file, position) {
+        Step::Record {
+            kind: Kind::Header,
+            body,
+            next,
+        } => {
+            let read = read_header(body);
+            let (header, process) =
+                read.ok_or(damaged(position, "its header cannot be understood"))?;
+            position = next;
+            (header, process)
+        }
+        // It had a header, synced, when it got its name.
+        _ => return Err(damaged(position, "it has no whole header")),
+    };
+    let (mut progress, mut whole) = (Progress::default(), None);
+    loop {
+        let (kind, body, next) = match record::step(file, position) {
+            Step::Record { kind, body, next } => (kind, body, next),
+            Step::End | Step::Torn => break,
+            Step::Damaged(detail) => return Err(damaged(position, detail)),
+        };
+        let understood = match kind {
+            Kind::Header => None,
+            Kind::Acknowledged => read_progress(body).map(|read| progress = read),
+            Kind::Finishing => read_whole(body).map(|read| whole = Some(read)),
+            Kind::Taken => Fields(body).u32().map(|read| process = read),
+        };
+        understood.ok_or(damaged(position, "a record cannot be understood"))?;
+        position = next;
+    }
+    Ok(State {
+        header: first,
+        progress,
+        whole,
+        process,
+        length: position,
+    })
+}
+
+/// The body of a progress record: offset, CRC, count, then start, end and CRC of each range.
+pub(super) fn write_progress(progress: &Progress, out: &mut Vec<u8>) {
+    out.extend_from_slice(&progress.offset.to_le_bytes());
+    out.extend_from_slice(&progress.crc32c.to_le_bytes());
+    // A record holds fewer ranges than that, by far.
+    out.extend_from_slice(&(progress.beyond.len() as u32).to_le_bytes());
+    for part in &progress.beyond {
+        out.extend_from_slice(&part.range.start.to_le_bytes());
+        out.extend_from_slice(&part.range.end.to_le_bytes());
+        out.extend_from_slice(&part.crc32c.to_le_bytes());
+    }
+}
+
+fn read_progress(body: &[u8]) -> Option<Progress> {
+    let mut fields = Fields(body);
+    let mut progress = Progress {
+        offset: fields.u64()?,
+        crc32c: fields.u32()?,
+        beyond: Vec::new(),
+    };
+    let count = fields.u32()?;
+    let mut last = progress.offset;
+    for _ in 0..count {
+        let range = fields.u64()?..fields.u64()?;
+        let crc32c = fields.u32()?;
+        if range.start < last || range.end <= range.start {
+            return None;
+        }
+        last = range.end;
+        progress.beyond.push(Beyond { range, crc32c });
+    }
+    fields.0.is_empty().then_some(progress)
+}
+
+pub(super) fn write_whole(whole: &Whole, out: &mut Vec<u8>) {
+    out.extend_from_slice(&whole.length.to_le_bytes());
+    out.extend_from_slice(&whole.crc32c.to_le_bytes());
+}
+
+fn read_whole(body: &[u8]) -> Option<Whole> {
+    let mut fields = Fields(body);
+    let whole = Whole {
+        length: fields.u64()?,
+        crc32c: fields.u32()?,
+    };
+    fields.0.is_empty().then_some(whole)
+}
+
+/// The header as JSON. Unknown fields of a newer version are ignored.
+#[derive(Serialize, Deserialize)]
+struct StoredHeader {
+    url: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    endpoint: Option<String>,
+    bucket: String,
+    object: String,
+    mode: StoredMode,
+    #[serde(default)]
+    attributes: StoredAttributes,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    length: Option<u64>,
+    chunk: u64,
+    session: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    source: Option<StoredSource>,
+    /// Nanoseconds since 1970.
+    started: i64,
+    process: u32,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum StoredMode {
+    Overwrite,
+    Create,
+    Update {
+        e_tag: Option<String>,
+        version: Option<String>,
+    },
+}
+
+#[derive(Serialize, Deserialize)]
+struct StoredSource {
+    /// A `file://` address: a path need not be text.
+    path: String,
+    device: u64,
+    inode: u64,
+    size: u64,
+    modified_ns: i64,
+}
+
+/// The body of the header record.
+///
+/// # Errors
+/// If an attribute is of a kind that cannot be kept, or the source's path is not absolute.
+pub(super) fn header_json(header: &Header, process: u32) -> Result<Vec<u8>, String> {
+    let stored = StoredHeader {
+        url: header.url.clone(),
+        endpoint: header.endpoint.clone(),
+        bucket: header.bucket.clone(),
+        object: header.object.to_string(),
+        mode: match &header.options.mode {
+            PutMode::Overwrite => StoredMode::Overwrite,
+            PutMode::Create => StoredMode::Create,
+            PutMode::Update(version) => StoredMode::Update {
+                e_tag: version.e_tag.clone(),
+                version: version.version.clone(),
+            },
+        },
+        attributes: StoredAttributes::new(&header.options.attributes)
+            .map_err(|error| error.to_string())?,
+        length: header.options.length,
+        chunk: header.chunk,
+        session: header.session.0.clone(),
+        source: header.source.as_ref().map(stored_source).transpose()?,
+        started: header.started.timestamp_nanos_opt().unwrap_or_default(),
+        process,
+    };
+    serde_json::to_vec(&stored).map_err(|error| error.to_string())
+}
+
+fn stored_source(source: &SourceIdentity) -> Result<StoredSource, String> {
+    let path = Url::from_file_path(&source.path)
+        .map_err(|()| format!("{} is not an absolute path", source.path.display()))?;
+    Ok(StoredSource {
+        path: path.into(),
+        device: source.device,
+        inode: source.inode,
+        size: source.size,
+        modified_ns: source.modified_ns,
+    })
+}
+
+fn read_header(body: &[u8]) -> Option<(Header, u32)> {
+    let stored: StoredHeader = serde_json::from_slice(body).ok()?;
+    let source = match stored.source {
+        None => None,
+        Some(source) => Some(SourceIdentity {
+            path: Url::parse(&source.path).ok()?.to_file_path().ok()?,
+            device: source.device,
+            inode: source.inode,
+            size: source.size,
+            modified_ns: source.modified_ns,
+        }),
+    };
+    let header = Header {
+        url: stored.url,
+        endpoint: stored.endpoint,
+        bucket: stored.bucket,
+        object: Path::parse(stored.object).ok()?,
+        options: SessionOptions {
+            mode: match stored.mode {
+                StoredMode::Overwrite => PutMode::Overwrite,
+                StoredMode::Create => PutMode::Create,
+                StoredMode::Update { e_tag, version } => {
+                    PutMode::Update(UpdateVersion { e_tag, version })
+                }
+            },
+            attributes: Attributes::from(stored.attributes),
+            length: stored.length,
+        },
+        chunk: stored.chunk,
+        session: SessionToken(stored.session),
+        source,
+        started: DateTime::from_timestamp_nanos(stored.started),
+    };
+    Some((header, stored.process))
+}
