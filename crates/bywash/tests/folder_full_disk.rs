@@ -9,7 +9,9 @@ use std::io::ErrorKind;
 use std::process::{Command, Output};
 
 use bytes::Bytes;
+use bywash::origin::Origin;
 use bywash::origin::folder::FolderStore;
+use bywash::upload::{Chunk, Ending, SessionOptions, SessionStatus};
 use futures::TryStreamExt;
 use object_store::path::Path;
 use object_store::{Attribute, Attributes, ObjectStore, ObjectStoreExt};
@@ -75,7 +77,43 @@ async fn in_a_limited_process() {
     store.put(&key, "small".into()).await.unwrap();
     let got = store.get(&key).await.unwrap().bytes().await.unwrap();
     assert_eq!(got, "small");
+    a_session_goes_on_once_there_is_room(&store).await;
     println!("limits met");
+}
+
+async fn a_session_goes_on_once_there_is_room(store: &FolderStore) {
+    let (key, filler) = (Path::from("session"), Path::from("filler"));
+    let options = SessionOptions::default();
+    let session = store.open_session(&key, &options).await.unwrap().unwrap();
+    let chunk = |index: u64| {
+        let bytes = Bytes::from(vec![index as u8; 300_000]);
+        Chunk {
+            index,
+            offset: index * 300_000,
+            crc32c: crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, &bytes) as u32,
+            pieces: vec![bytes],
+        }
+    };
+    session.send(&chunk(0)).await.unwrap();
+    store.put(&filler, vec![9; 600_000].into()).await.unwrap();
+    if let Err(error) = session.send(&chunk(1)).await {
+        assert_eq!(io_kind(&error), Some(ErrorKind::StorageFull), "{error:?}");
+        let SessionStatus::Open(kept) = session.status().await.unwrap() else {
+            panic!("the session is gone");
+        };
+        assert_eq!(kept.len(), 1);
+        assert_eq!(kept[0].range, 0..300_000);
+        store.delete(&filler).await.unwrap();
+        session.send(&chunk(1)).await.unwrap();
+        println!("session met the limit");
+    }
+    let ending = Ending {
+        length: 600_000,
+        crc32c: 0,
+        tail: None,
+    };
+    session.finish(&ending).await.unwrap();
+    assert_eq!(store.head(&key).await.unwrap().size, 600_000);
 }
 
 fn limited(command: &mut Command, script: &str) -> Output {
@@ -122,6 +160,8 @@ fn a_full_disk_leaves_the_old_object() {
     {
         let output = limited(&mut unshare, &script);
         if output.status.code() != Some(NO_MOUNT) {
+            let said = String::from_utf8_lossy(&output.stdout);
+            assert!(said.contains("session met the limit"), "{said}");
             return assert_limits_met(&output);
         }
     }

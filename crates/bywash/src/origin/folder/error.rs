@@ -42,6 +42,8 @@ pub(super) enum FolderError {
         number: u16,
         e_tag: String,
     },
+    #[error("another process writes to this upload; retry when it has ended")]
+    UploadBusy,
     #[error("part number {0} is not between 1 and 10000")]
     PartNumber(usize),
     #[error("part {number} was promised {expected} bytes but got {got}; send it again")]

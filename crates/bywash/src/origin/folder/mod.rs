@@ -8,7 +8,8 @@
 //! a/b.parquet                                the object a/b.parquet
 //! .bywash/keys/a                             the object `a`, since `a` is a folder in the tree
 //! .bywash/attributes/a%2Fb%2Eparquet/<mtime>-<size>.json
-//! .bywash/uploads/<id>/{manifest.json, 00001.<etag>, ..}
+//! .bywash/uploads/<id>/{manifest.json, 00001.<etag>, ..}   an upload in parts
+//! .bywash/uploads/<id>/{manifest.json, data, ranges}       an upload session
 //! .bywash/staging/                           files being written
 //! ```
 //!
@@ -46,7 +47,9 @@ mod list;
 mod multipart;
 mod names;
 mod objects;
+mod ranges;
 mod root;
+mod session;
 mod stage;
 mod uploads;
 
@@ -66,6 +69,7 @@ use object_store::{
 };
 
 pub(crate) use self::attributes::Stored as StoredAttributes;
+pub use self::session::StagedSession;
 
 use self::error::{FolderError, blocking};
 use self::list::{Filter, Listing};

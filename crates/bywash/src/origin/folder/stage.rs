@@ -23,7 +23,8 @@ pub(super) struct Staged {
     folder: OwnedFd,
     name: String,
     file: File,
-    placed: bool,
+    /// Whether it is left where it is when dropped.
+    keep: bool,
 }
 
 impl Staged {
@@ -36,8 +37,18 @@ impl Staged {
             folder,
             name,
             file: File::from(fd),
-            placed: false,
+            keep: false,
         })
+    }
+
+    /// The file `name` of `folder`, open to write; left there unless it is placed.
+    pub(super) fn keeping(folder: OwnedFd, name: &str, file: File) -> Self {
+        Self {
+            folder,
+            name: name.to_owned(),
+            file,
+            keep: true,
+        }
     }
 
     pub(super) fn write(&mut self, body: impl IntoIterator<Item = Bytes>) -> std::io::Result<()> {
@@ -75,7 +86,7 @@ impl Staged {
         } else {
             rustix::fs::renameat(&self.folder, &self.name, folder, name)?;
         }
-        self.placed = true;
+        self.keep = true;
         sync_folder(folder)
     }
 
@@ -97,7 +108,7 @@ impl Staged {
 
 impl Drop for Staged {
     fn drop(&mut self) {
-        if !self.placed {
+        if !self.keep {
             // What cannot be removed now is swept later.
             let _ = rustix::fs::unlinkat(&self.folder, &self.name, AtFlags::empty());
         }

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use object_store::path::Path;
 use object_store::{Attributes, Error, PutMode, PutMultipartOptions, PutResult, Result};
-use rustix::fs::{AtFlags, Mode};
+use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
@@ -18,9 +18,11 @@ use super::attributes::Stored;
 use super::error::{FolderError, blocking, io_error};
 use super::names::{self, STAGING, UPLOADS};
 use super::root::sync_folder;
+use super::session::{self, FolderSession};
 use super::stage::{Staged, remove_flat_folder, unique_name};
 use super::{FolderStore, Inner, refuse_tags};
 use crate::origin::{Origin, PartBody, UploadedPart};
+use crate::upload::{SessionOptions, SessionToken, UploadSession};
 
 const MANIFEST: &str = "manifest.json";
 
@@ -32,9 +34,12 @@ const WRITE_PIECE: usize = 1024 * 1024;
 
 /// What an upload will become.
 #[derive(Debug, Serialize, Deserialize)]
-struct Manifest {
-    key: String,
-    attributes: Stored,
+pub(super) struct Manifest {
+    pub(super) key: String,
+    pub(super) attributes: Stored,
+    /// Its bytes go to one file, see [`super::session`]; otherwise to one file a part.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) session: bool,
 }
 
 /// Part files sort and show their number; the ETag is the version of the part.
@@ -54,12 +59,19 @@ fn no_such_upload(key: &Path, upload: &str) -> Error {
 }
 
 impl Inner {
-    fn create_upload(&self, key: &Path, attributes: &Attributes) -> Result<String> {
+    /// Makes an upload, with these empty files in it; with any it is a session.
+    pub(super) fn create_upload(
+        &self,
+        key: &Path,
+        attributes: &Attributes,
+        files: &[&str],
+    ) -> Result<String> {
         names::places(key)?;
         let failed = |errno: Errno| io_error("create an upload of", key.as_ref(), errno);
         let manifest = Manifest {
             key: key.to_string(),
             attributes: Stored::new(attributes)?,
+            session: !files.is_empty(),
         };
         let json = self.to_json(MANIFEST, &manifest)?;
         let mut staged = self.stage(key)?;
@@ -71,24 +83,32 @@ impl Inner {
         let staging = self.root.make_folder(STAGING).map_err(failed)?;
         rustix::fs::mkdirat(&staging, &id, Mode::from(0o777)).map_err(failed)?;
         let folder = self.root.open_folder(&format!("{STAGING}/{id}"));
-        staged
-            .place(&folder.map_err(failed)?, MANIFEST, true)
-            .map_err(failed)?;
+        let folder = folder.map_err(failed)?;
+        for file in files {
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+            rustix::fs::openat(&folder, *file, flags, Mode::from(0o666)).map_err(failed)?;
+        }
+        // Syncs the folder, and so the files' names too.
+        staged.place(&folder, MANIFEST, true).map_err(failed)?;
         let uploads = self.root.make_folder(UPLOADS).map_err(failed)?;
         rustix::fs::renameat(&staging, &id, &uploads, &id).map_err(failed)?;
         sync_folder(&uploads).map_err(failed)?;
         Ok(id)
     }
 
-    fn manifest(&self, key: &Path, upload: &str) -> Result<Manifest> {
-        if !is_plain(upload) {
-            return Err(no_such_upload(key, upload));
-        }
-        let name = format!("{UPLOADS}/{upload}/{MANIFEST}");
-        let found: Option<Manifest> = self.read_json("read the upload of", key, &name)?;
-        found
+    pub(super) fn manifest(&self, key: &Path, upload: &str) -> Result<Manifest> {
+        self.any_manifest(key, upload)?
             .filter(|manifest| manifest.key == key.as_ref())
             .ok_or_else(|| no_such_upload(key, upload))
+    }
+
+    /// The manifest of an upload, whatever its key; `key` is the one to name in an error.
+    pub(super) fn any_manifest(&self, key: &Path, upload: &str) -> Result<Option<Manifest>> {
+        if !is_plain(upload) {
+            return Ok(None);
+        }
+        let name = format!("{UPLOADS}/{upload}/{MANIFEST}");
+        self.read_json("read the upload of", key, &name)
     }
 
     fn commit_part(
@@ -239,7 +259,7 @@ impl Origin for FolderStore {
     async fn create_upload(&self, path: &Path, opts: PutMultipartOptions) -> Result<String> {
         refuse_tags(&opts.tags)?;
         let (inner, path) = (Arc::clone(&self.inner), path.clone());
-        blocking(move || inner.create_upload(&path, &opts.attributes)).await
+        blocking(move || inner.create_upload(&path, &opts.attributes, &[])).await
     }
 
     async fn put_part(
@@ -272,6 +292,32 @@ impl Origin for FolderStore {
         let (inner, key) = (Arc::clone(&self.inner), path.clone());
         let (id, parts) = (upload.to_owned(), parts.to_vec());
         blocking(move || inner.complete_upload(&key, &id, &parts, &mode)).await
+    }
+
+    async fn open_session(
+        &self,
+        path: &Path,
+        options: &SessionOptions,
+    ) -> Result<Option<Box<dyn UploadSession>>> {
+        let (inner, key) = (Arc::clone(&self.inner), path.clone());
+        let attributes = options.attributes.clone();
+        let files = [session::DATA, session::RANGES];
+        let id = blocking(move || inner.create_upload(&key, &attributes, &files)).await?;
+        self.resume_session(path, options, &SessionToken(id)).await
+    }
+
+    async fn resume_session(
+        &self,
+        path: &Path,
+        options: &SessionOptions,
+        token: &SessionToken,
+    ) -> Result<Option<Box<dyn UploadSession>>> {
+        Ok(Some(Box::new(FolderSession::new(
+            Arc::clone(&self.inner),
+            path.clone(),
+            token.0.clone(),
+            options.mode.clone(),
+        ))))
     }
 
     async fn abort_upload(&self, path: &Path, upload: &str) -> Result<()> {

@@ -1,0 +1,382 @@
+//! Upload sessions: an object is staged in one file, in place, and becomes visible by one rename.
+//!
+//! `.bywash/uploads/<id>/` holds the manifest, `data` and `ranges` (see [`super::ranges`]). A chunk is written where it belongs
+//! and synced, then noted down in `ranges`, then acknowledged. So chunks may be on their way side by side, a killed process
+//! loses only those, and no byte is written twice. When the manifest is there and `data` is not, the object was placed.
+
+use std::collections::BTreeMap;
+use std::fs::{File, TryLockError};
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, SystemTime};
+
+use async_trait::async_trait;
+use object_store::path::Path;
+use object_store::{Attributes, Error, PutMode, Result};
+use parking_lot::{Mutex, RwLock};
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::error::{FolderError, blocking, io_error};
+use super::names::UPLOADS;
+use super::ranges::Ranges;
+use super::stage::Staged;
+use super::{FolderStore, Inner};
+use crate::error::EngineError;
+use crate::upload::{
+    Chunk, ChunkRule, Digest, Ending, Finished, Kept, SessionStatus, SessionToken, UploadSession,
+};
+
+/// The object's bytes.
+pub(super) const DATA: &str = "data";
+/// Which of them are on disk.
+pub(super) const RANGES: &str = "ranges";
+/// More than any file system takes; small enough to add without overflow.
+const CHUNK_BYTES_MAX: u64 = 1 << 40;
+
+/// Uploads open in this process, by folder and id: sessions of one upload share its files.
+static STAGINGS: Mutex<BTreeMap<Name, Weak<Staging>>> = Mutex::new(BTreeMap::new());
+
+/// Device and inode of the folder, and the upload's id.
+type Name = ((u64, u64), String);
+
+/// The open files of one upload.
+#[derive(Debug)]
+struct Staging {
+    name: Name,
+    /// Locked, shared, by each process that may write; alone by the one that places it: a late write would change the version
+    /// of the object it became.
+    data: File,
+    ranges: Mutex<Ranges>,
+    /// Shared by who writes, so that no write is under way when the object is placed; `true` from then on.
+    ended: RwLock<bool>,
+}
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        let mut stagings = STAGINGS.lock();
+        // Another may have taken the name since the last handle was gone.
+        if stagings
+            .get(&self.name)
+            .is_some_and(|staging| staging.strong_count() == 0)
+        {
+            stagings.remove(&self.name);
+        }
+    }
+}
+
+/// What is found under an upload's id.
+enum Found {
+    Open(Arc<Staging>),
+    /// Its bytes became the object.
+    Placed,
+    Nothing,
+}
+
+/// A session that nobody may be working on, as `uploads sweep` finds it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StagedSession {
+    /// Its token.
+    pub token: SessionToken,
+    /// The object it would have become.
+    pub object: Path,
+    /// Bytes it takes on disk, at most.
+    pub bytes: u64,
+    /// When it was last written.
+    pub modified: SystemTime,
+}
+
+impl Inner {
+    fn session(&self, key: &Path, id: &str) -> Result<Found> {
+        let failed = |errno: Errno| io_error("open the upload of", key.as_ref(), errno);
+        match self.manifest(key, id) {
+            Ok(manifest) if manifest.session => {}
+            Ok(_) | Err(Error::NotFound { .. }) => return Ok(Found::Nothing),
+            Err(error) => return Err(error),
+        }
+        let name = (self.root.node(), id.to_owned());
+        let mut stagings = STAGINGS.lock();
+        if let Some(staging) = stagings.get(&name).and_then(Weak::upgrade) {
+            return Ok(Found::Open(staging));
+        }
+        let folder = match self.root.open_folder(&format!("{UPLOADS}/{id}")) {
+            Err(Errno::NOENT) => return Ok(Found::Nothing),
+            folder => folder.map_err(failed)?,
+        };
+        let open = |file: &str| {
+            let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+            rustix::fs::openat(&folder, file, flags, Mode::empty()).map(File::from)
+        };
+        let data = match open(DATA) {
+            Err(Errno::NOENT) => return Ok(Found::Placed),
+            data => data.map_err(failed)?,
+        };
+        if matches!(data.try_lock_shared(), Err(TryLockError::WouldBlock)) {
+            return Err(FolderError::UploadBusy.generic());
+        }
+        let ranges = Ranges::open(open(RANGES).map_err(failed)?)
+            .map_err(|source| io_error("read the upload of", key.as_ref(), source))?;
+        let staging = Arc::new(Staging {
+            name: name.clone(),
+            data,
+            ranges: Mutex::new(ranges),
+            ended: RwLock::new(false),
+        });
+        stagings.insert(name, Arc::downgrade(&staging));
+        Ok(Found::Open(staging))
+    }
+}
+
+impl FolderSession {
+    /// The upload's files, kept open from the first time they were found.
+    fn found(&self) -> Result<Found> {
+        if let Some(staging) = self.staging.get() {
+            return Ok(match *staging.ended.read() {
+                false => Found::Open(Arc::clone(staging)),
+                true => Found::Nothing,
+            });
+        }
+        let found = self.inner.session(&self.key, &self.id)?;
+        if let Found::Open(staging) = &found {
+            let _ = self.staging.set(Arc::clone(staging));
+        }
+        Ok(found)
+    }
+
+    fn send_now(&self, chunk: &Chunk) -> Result<u64> {
+        let Found::Open(staging) = self.found()? else {
+            return Err(lost(&self.key));
+        };
+        let failed = |source| io_error("write a chunk of", self.key.as_ref(), source);
+        let ended = staging.ended.read();
+        if *ended {
+            return Err(lost(&self.key));
+        }
+        let mut at = chunk.offset;
+        for piece in &chunk.pieces {
+            staging.data.write_all_at(piece, at).map_err(failed)?;
+            at += piece.len() as u64;
+        }
+        staging.data.sync_data().map_err(failed)?;
+        if at > chunk.offset {
+            let mut ranges = staging.ranges.lock();
+            ranges.add(chunk.offset..at, chunk.crc32c).map_err(failed)?;
+        }
+        Ok(at)
+    }
+
+    fn status_now(&self) -> Result<SessionStatus> {
+        let staging = match self.found()? {
+            Found::Open(staging) => staging,
+            Found::Placed => return Ok(SessionStatus::Finished(Finished::default())),
+            Found::Nothing => return Ok(SessionStatus::Gone),
+        };
+        let mut ranges = staging.ranges.lock();
+        ranges
+            .verify(&staging.data)
+            .map_err(|source| io_error("read the upload of", self.key.as_ref(), source))?;
+        let kept = ranges.all().map(|(range, crc32c)| Kept {
+            range,
+            digest: Some(Digest::Crc32c(crc32c)),
+        });
+        Ok(SessionStatus::Open(kept.collect()))
+    }
+
+    fn finish_now(&self, ending: &Ending) -> Result<Finished> {
+        if let Some(tail) = &ending.tail {
+            self.send_now(tail)?;
+        }
+        let Found::Open(staging) = self.found()? else {
+            return Err(lost(&self.key));
+        };
+        let mut ended = staging.ended.write();
+        if *ended {
+            return Err(lost(&self.key));
+        }
+        self.check_whole(&staging, ending.length)?;
+        if matches!(staging.data.try_lock(), Err(TryLockError::WouldBlock)) {
+            let _ = staging.data.try_lock_shared();
+            return Err(FolderError::UploadBusy.generic());
+        }
+        let placed = self.place(&staging, ending.length);
+        *ended = placed.is_ok();
+        if placed.is_err() {
+            let _ = staging.data.try_lock_shared();
+        } else if let Err(error) = self.inner.drop_upload(&self.key, &self.id) {
+            // The object is there; what is left of the upload says so.
+            tracing::warn!(key = %self.key, upload = self.id, %error, "finished upload not removed");
+        }
+        placed
+    }
+
+    /// Whether just the object's bytes are on disk.
+    fn check_whole(&self, staging: &Staging, length: u64) -> Result<()> {
+        staging.ranges.lock().covers(length).map_err(|byte| {
+            EngineError::UploadDamaged {
+                object: self.key.to_string(),
+                detail: format!(
+                    "the folder does not have just the {length} bytes that were sent: see byte {byte}"
+                ),
+            }
+            .into()
+        })
+    }
+
+    fn place(&self, staging: &Staging, length: u64) -> Result<Finished> {
+        let key = &self.key;
+        let failed = |source| io_error("finish the upload of", key.as_ref(), source);
+        let manifest = self.inner.manifest(key, &self.id)?;
+        // Bytes that were written beyond the end and never noted down.
+        staging.data.set_len(length).map_err(failed)?;
+        let folder = self
+            .inner
+            .root
+            .open_folder(&format!("{UPLOADS}/{}", self.id))
+            .map_err(|errno| failed(errno.into()))?;
+        let file = staging.data.try_clone().map_err(failed)?;
+        let mut staged = Staged::keeping(folder, DATA, file);
+        let attributes = Attributes::from(manifest.attributes);
+        let put = self
+            .inner
+            .commit(key, &mut staged, &attributes, &self.mode)?;
+        Ok(Finished {
+            e_tag: put.e_tag,
+            length: Some(length),
+            ..Finished::default()
+        })
+    }
+
+    fn abort_now(&self) -> Result<()> {
+        match self.found()? {
+            Found::Nothing => return Ok(()),
+            Found::Open(staging) => *staging.ended.write() = true,
+            Found::Placed => {}
+        }
+        match self.inner.drop_upload(&self.key, &self.id) {
+            Err(Error::NotFound { .. }) => Ok(()),
+            result => result,
+        }
+    }
+}
+
+impl Inner {
+    fn staged_sessions(&self) -> Result<Vec<StagedSession>> {
+        let failed = |errno: Errno| io_error("list the uploads below", UPLOADS, errno);
+        let mut ids = Vec::new();
+        let listed = self.root.read_folder(UPLOADS, |name, _| {
+            ids.push(name.to_owned());
+            true
+        });
+        listed.map_err(failed)?;
+        let mut sessions = Vec::new();
+        for id in ids {
+            // What is no upload, or ended since, is passed by.
+            let Ok(Some(manifest)) = self.any_manifest(&Path::ROOT, &id) else {
+                continue;
+            };
+            let Ok(object) = Path::parse(&manifest.key) else {
+                continue;
+            };
+            if manifest.session
+                && let Ok(folder) = self.root.open_folder(&format!("{UPLOADS}/{id}"))
+            {
+                let stat =
+                    |name: &str| rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW);
+                let whole = rustix::fs::fstat(&folder).map_err(failed)?;
+                let data = stat(DATA).ok();
+                let modified = data.as_ref().map_or(whole.st_mtime, |data| data.st_mtime);
+                sessions.push(StagedSession {
+                    token: SessionToken(id),
+                    object,
+                    bytes: data.map_or(0, |data| u64::try_from(data.st_size).unwrap_or_default()),
+                    modified: SystemTime::UNIX_EPOCH
+                        + Duration::from_secs(u64::try_from(modified).unwrap_or_default()),
+                });
+            }
+        }
+        Ok(sessions)
+    }
+}
+
+impl FolderStore {
+    /// Sessions that neither finished nor were aborted, whoever opened them. Those that wait for parts of the S3 protocol are
+    /// not among them.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub async fn sessions(&self) -> Result<Vec<StagedSession>> {
+        self.run(|inner| inner.staged_sessions()).await
+    }
+}
+
+fn lost(key: &Path) -> Error {
+    EngineError::UploadLost {
+        object: key.to_string(),
+    }
+    .into()
+}
+
+/// A handle to a session; all of it lies on disk. Clones share the files.
+#[derive(Debug, Clone)]
+pub(super) struct FolderSession {
+    inner: Arc<Inner>,
+    key: Path,
+    id: String,
+    mode: PutMode,
+    staging: Arc<OnceLock<Arc<Staging>>>,
+}
+
+impl FolderSession {
+    pub(super) fn new(inner: Arc<Inner>, key: Path, id: String, mode: PutMode) -> Self {
+        Self {
+            inner,
+            key,
+            id,
+            mode,
+            staging: Arc::default(),
+        }
+    }
+
+    async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Self) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let session = self.clone();
+        blocking(move || work(&session)).await
+    }
+}
+
+#[async_trait]
+impl UploadSession for FolderSession {
+    fn rule(&self) -> ChunkRule {
+        ChunkRule {
+            granule: 1,
+            least: 1,
+            most: CHUNK_BYTES_MAX,
+            chunks: None,
+            parallel: true,
+        }
+    }
+
+    fn token(&self) -> SessionToken {
+        SessionToken(self.id.clone())
+    }
+
+    async fn send(&self, chunk: &Chunk) -> Result<u64> {
+        let chunk = chunk.clone();
+        self.run(move |session| session.send_now(&chunk)).await
+    }
+
+    async fn status(&self) -> Result<SessionStatus> {
+        self.run(Self::status_now).await
+    }
+
+    async fn finish(&self, ending: &Ending) -> Result<Finished> {
+        let ending = ending.clone();
+        self.run(move |session| session.finish_now(&ending)).await
+    }
+
+    async fn abort(&self) -> Result<()> {
+        self.run(Self::abort_now).await
+    }
+}
