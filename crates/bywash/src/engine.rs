@@ -24,6 +24,7 @@ use crate::origin::{Origin, OriginUrl};
 use crate::read::Ahead;
 use crate::retry::RetryPolicy;
 use crate::stats::{BudgetStats, PoolStats, Stats};
+use crate::upload::journal::Journal;
 use builder::{ahead_limits, check_memory};
 use root::{check_bucket_name, remove_empty_bucket};
 
@@ -46,6 +47,8 @@ pub(crate) struct Shared {
     /// What bodies have in memory, or on its way, ahead of the block they read.
     pub(crate) ahead: Arc<Ahead>,
     pub(crate) root: Option<PathBuf>,
+    /// Where open uploads are written down.
+    pub(crate) journal: Option<Journal>,
     pub(crate) retry: RetryPolicy,
     pub(crate) admission_deadline: Duration,
     /// Numbers buckets in the pool's keys; only uniqueness matters, hence relaxed.
@@ -241,6 +244,12 @@ impl Engine {
                 source,
             }),
         }
+    }
+
+    /// The journal of uploads, if there is one.
+    #[must_use]
+    pub fn journal(&self) -> Option<&Journal> {
+        self.shared.journal.as_ref()
     }
 
     /// Deletes an empty bucket of the root folder.

@@ -12,6 +12,7 @@ use crate::error::EngineError;
 use crate::machine::available_memory;
 use crate::read::{Ahead, AheadLimits};
 use crate::retry::RetryPolicy;
+use crate::upload::journal::Journal;
 
 /// The default share of the machine's memory: enough to matter, small enough to be a guest.
 const DEFAULT_MEMORY_DIVISOR: u64 = 4;
@@ -44,6 +45,7 @@ pub struct EngineBuilder {
     block_size: usize,
     chunk_size: Option<u64>,
     root: Option<PathBuf>,
+    journal: Option<Journal>,
     retry: RetryPolicy,
     admission_deadline: Duration,
 }
@@ -55,6 +57,7 @@ impl EngineBuilder {
             block_size: DEFAULT_BLOCK_BYTES,
             chunk_size: None,
             root: None,
+            journal: None,
             retry: RetryPolicy::default(),
             admission_deadline: Duration::from_secs(60),
         }
@@ -87,6 +90,14 @@ impl EngineBuilder {
     #[must_use]
     pub fn root(mut self, folder: impl Into<PathBuf>) -> Self {
         self.root = Some(folder.into());
+        self
+    }
+
+    /// A folder in which open uploads are written down, so that another process can go on with them; made with the first of
+    /// them. Processes may share it. Default: none, and an upload ends with its process.
+    #[must_use]
+    pub fn journal(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.journal = Some(Journal::at(folder));
         self
     }
 
@@ -155,6 +166,7 @@ impl EngineBuilder {
             shard_size: shard_size / block_size * block_size,
             ahead: Ahead::new(ahead_limits(memory, block_size)),
             root: self.root,
+            journal: self.journal,
             retry: self.retry,
             admission_deadline: self.admission_deadline,
             stores: AtomicU32::new(0),

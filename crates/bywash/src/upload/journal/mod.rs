@@ -136,21 +136,25 @@ pub struct Content {
 }
 
 impl Journal {
-    /// Opens the folder, making it (and what lies above) if missing, and removes what crashes left half-made.
-    ///
-    /// # Errors
-    /// [`JournalError::Io`].
-    pub fn open(folder: impl Into<PathBuf>) -> Result<Self> {
-        let folder = folder.into();
+    /// The journal in `folder`, which is made (and what lies above) when the first upload is written down. Does nothing yet.
+    #[must_use]
+    pub fn at(folder: impl Into<PathBuf>) -> Self {
+        Self {
+            folder: folder.into(),
+        }
+    }
+
+    /// Makes the folder if it is missing, closes it to others, and removes what crashes left half-made.
+    fn make(&self) -> Result<()> {
         let made = DirBuilder::new()
             .recursive(true)
             .mode(FOLDER_MODE)
-            .create(&folder)
-            .and_then(|()| fs::set_permissions(&folder, fs::Permissions::from_mode(FOLDER_MODE)));
-        made.map_err(io_error("open", &folder))?;
-        let journal = Self { folder };
-        journal.remove_half_made()?;
-        Ok(journal)
+            .create(&self.folder)
+            .and_then(|()| {
+                fs::set_permissions(&self.folder, fs::Permissions::from_mode(FOLDER_MODE))
+            });
+        made.map_err(io_error("open", &self.folder))?;
+        self.remove_half_made()
     }
 
     /// Where the files are.
@@ -164,6 +168,7 @@ impl Journal {
     /// # Errors
     /// [`JournalError::Io`] (a full disk too), [`JournalError::Unfit`].
     pub fn create(&self, header: &Header) -> Result<Entry> {
+        self.make()?;
         let process = std::process::id();
         let unfit = |detail| JournalError::Unfit {
             url: header.url.clone(),
@@ -215,7 +220,7 @@ impl Journal {
         }
     }
 
-    /// All uploads, in the order they began, whether someone works on them or not. Takes none.
+    /// All uploads, in the order they began, whether someone works on them or not. Takes none, and makes no folder.
     ///
     /// # Errors
     /// [`JournalError::Io`] of the folder; troubles of one file are told with it.
@@ -314,7 +319,11 @@ impl Journal {
     fn ids(&self, suffix: &str) -> Result<Vec<String>> {
         let failed = || io_error("list", &self.folder);
         let mut ids = Vec::new();
-        for entry in fs::read_dir(&self.folder).map_err(failed())? {
+        let entries = match fs::read_dir(&self.folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(ids),
+            entries => entries.map_err(failed())?,
+        };
+        for entry in entries {
             let name = entry.map_err(failed())?.file_name();
             if let Some(id) = name.to_str().and_then(|name| name.strip_suffix(suffix)) {
                 ids.push(id.to_owned());

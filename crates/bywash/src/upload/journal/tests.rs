@@ -49,7 +49,7 @@ fn source() -> SourceIdentity {
 
 fn journal() -> (tempfile::TempDir, Journal) {
     let home = tempfile::tempdir().unwrap();
-    let journal = Journal::open(home.path().join("data/uploads")).unwrap();
+    let journal = Journal::at(home.path().join("data/uploads"));
     (home, journal)
 }
 
@@ -85,7 +85,7 @@ fn what_is_written_is_read_by_whoever_takes_the_upload() {
         let id = entry.id().to_owned();
         drop(entry);
 
-        let again = Journal::open(journal.folder()).unwrap();
+        let again = Journal::at(journal.folder());
         let entry = again.take(&id).unwrap();
         assert_eq!(entry.header(), &header(source));
         assert_eq!(entry.progress(), &progress(200));
@@ -101,6 +101,8 @@ fn what_is_written_is_read_by_whoever_takes_the_upload() {
 #[test]
 fn an_upload_that_is_worked_on_is_taken_by_nobody_else() {
     let (_home, journal) = journal();
+    assert!(journal.list().unwrap().is_empty());
+    assert!(!journal.folder().exists(), "looking makes nothing");
     let mut entry = journal.create(&header(None)).unwrap();
     let id = entry.id().to_owned();
     let refused = journal.take(&id).unwrap_err();
@@ -165,7 +167,7 @@ fn files_are_for_their_owner_and_show_no_token() {
     );
     // A folder that was open to all is closed, for what will be in it.
     fs::set_permissions(journal.folder(), fs::Permissions::from_mode(0o755)).unwrap();
-    Journal::open(journal.folder()).unwrap();
+    journal.make().unwrap();
     assert_eq!(mode(journal.folder()), 0o700);
 }
 
@@ -177,14 +179,14 @@ fn what_a_crash_left_half_made_is_removed_and_nothing_else() {
     let foreign = journal.folder().join("notes.txt");
     fs::write(&half, "BYW").unwrap();
     fs::write(&foreign, "mine").unwrap();
-    Journal::open(journal.folder()).unwrap();
+    journal.make().unwrap();
     assert!(!half.exists());
     assert!(foreign.exists());
     // One that is being written is locked.
     fs::write(&half, "BYW").unwrap();
     let writer = File::open(&half).unwrap();
     writer.lock().unwrap();
-    Journal::open(journal.folder()).unwrap();
+    journal.make().unwrap();
     assert!(half.exists());
     assert_eq!(only(&journal).id, entry.id());
 }
