@@ -7,12 +7,10 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bywash::origin::memory::MemoryStore;
 use bywash::{Consistency, Engine, Origin, PartBody, UploadedPart};
-use futures::stream::BoxStream;
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
-    ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult,
-    Result,
+    Error, GetOptions, GetResult, ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions,
+    PutPayload, PutResult, Result,
 };
 use tokio::sync::{Notify, Semaphore};
 
@@ -42,52 +40,26 @@ impl fmt::Display for Late {
     }
 }
 
-#[async_trait]
-impl ObjectStore for Late {
-    async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
-        let answer = self.store.get_opts(path, options).await;
-        if let Ok(first) = self.reads.try_acquire() {
-            first.forget();
-            self.answered.notify_one();
-            self.gate.acquire().await.unwrap().forget();
+bywash::forward_object_store! {
+    impl[] ObjectStore for Late => store {
+        async fn put_opts(
+            &self,
+            path: &Path,
+            payload: PutPayload,
+            options: PutOptions,
+        ) -> Result<PutResult> {
+            self.store.put_opts(path, payload, options).await
         }
-        answer
-    }
 
-    async fn put_opts(
-        &self,
-        path: &Path,
-        payload: PutPayload,
-        options: PutOptions,
-    ) -> Result<PutResult> {
-        self.store.put_opts(path, payload, options).await
-    }
-
-    async fn put_multipart_opts(
-        &self,
-        path: &Path,
-        options: PutMultipartOptions,
-    ) -> Result<Box<dyn MultipartUpload>> {
-        self.store.put_multipart_opts(path, options).await
-    }
-
-    fn delete_stream(
-        &self,
-        paths: BoxStream<'static, Result<Path>>,
-    ) -> BoxStream<'static, Result<Path>> {
-        self.store.delete_stream(paths)
-    }
-
-    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.store.list(prefix)
-    }
-
-    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        self.store.list_with_delimiter(prefix).await
-    }
-
-    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
-        self.store.copy_opts(from, to, options).await
+        async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
+            let answer = self.store.get_opts(path, options).await;
+            if let Ok(first) = self.reads.try_acquire() {
+                first.forget();
+                self.answered.notify_one();
+                self.gate.acquire().await.unwrap().forget();
+            }
+            answer
+        }
     }
 }
 

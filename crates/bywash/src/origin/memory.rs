@@ -8,12 +8,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
-use futures::stream::BoxStream;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
-    ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    Error, GetOptions, GetResult, ObjectStore, PutMode, PutMultipartOptions, PutOptions,
+    PutPayload, PutResult, Result,
 };
 use parking_lot::Mutex;
 
@@ -147,55 +146,21 @@ impl Origin for MemoryStore {
     }
 }
 
-#[async_trait]
-impl ObjectStore for MemoryStore {
-    async fn put_opts(
-        &self,
-        path: &Path,
-        payload: PutPayload,
-        options: PutOptions,
-    ) -> Result<PutResult> {
-        // Copied for the same reason as a part.
-        let copied: Vec<u8> = payload.iter().flatten().copied().collect();
-        self.objects.put_opts(path, copied.into(), options).await
-    }
+crate::forward_object_store! {
+    impl[] ObjectStore for MemoryStore => objects {
+        async fn put_opts(
+            &self,
+            path: &Path,
+            payload: PutPayload,
+            options: PutOptions,
+        ) -> Result<PutResult> {
+            // Copied for the same reason as a part.
+            let copied: Vec<u8> = payload.iter().flatten().copied().collect();
+            self.objects.put_opts(path, copied.into(), options).await
+        }
 
-    async fn put_multipart_opts(
-        &self,
-        path: &Path,
-        options: PutMultipartOptions,
-    ) -> Result<Box<dyn MultipartUpload>> {
-        self.objects.put_multipart_opts(path, options).await
-    }
-
-    async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
-        self.objects.get_opts(path, options).await
-    }
-
-    fn delete_stream(
-        &self,
-        paths: BoxStream<'static, Result<Path>>,
-    ) -> BoxStream<'static, Result<Path>> {
-        self.objects.delete_stream(paths)
-    }
-
-    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.objects.list(prefix)
-    }
-
-    fn list_with_offset(
-        &self,
-        prefix: Option<&Path>,
-        offset: &Path,
-    ) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.objects.list_with_offset(prefix, offset)
-    }
-
-    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        self.objects.list_with_delimiter(prefix).await
-    }
-
-    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
-        self.objects.copy_opts(from, to, options).await
+        async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
+            self.objects.get_opts(path, options).await
+        }
     }
 }

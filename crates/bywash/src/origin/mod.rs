@@ -4,8 +4,14 @@
 //! the one thing that trait does not offer: multipart uploads whose parts arrive in any order,
 //! under numbers the client chose, as the S3 protocol allows.
 
+pub mod azure;
+mod cloud;
 pub mod folder;
+mod forward;
+pub mod gcs;
 pub mod memory;
+mod multipart_xml;
+mod requests;
 pub mod s3;
 mod url;
 
@@ -17,6 +23,7 @@ use object_store::{ObjectStore, PutMode, PutMultipartOptions, PutResult, Result}
 
 use crate::upload::{SessionOptions, SessionToken, UploadSession};
 
+pub use cloud::Cloud;
 pub use url::{OriginUrl, OriginUrlError};
 
 /// Bytes of one part, in order. An error in the stream means the part must not be stored.
@@ -38,7 +45,7 @@ pub struct UploadedPart {
 /// validator; the origin does not retry by itself.
 #[async_trait]
 pub trait Origin: ObjectStore {
-    /// Short name of the kind of origin, for metrics and messages: `s3`, `file`, `memory`.
+    /// Short name of the kind of origin, for metrics and messages: `s3`, `gcs`, `azure`, `file`, `memory`.
     fn kind(&self) -> &'static str;
 
     /// Opens an upload; nothing is visible until it is completed.

@@ -1,4 +1,4 @@
-//! Addresses of origins: `file:///folder`, `s3://bucket/prefix`, `memory://`.
+//! Addresses of origins: `file:///folder`, `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`, `memory://`.
 
 use std::fmt;
 use std::path::{Path as FsPath, PathBuf};
@@ -9,7 +9,9 @@ use object_store::path::Path;
 use url::Url;
 
 use super::Origin;
+use super::azure::AzureStore;
 use super::folder::FolderStore;
+use super::gcs::GcsStore;
 use super::memory::MemoryStore;
 use super::s3::S3Store;
 
@@ -26,13 +28,31 @@ pub enum OriginUrl {
         /// Keys start with this; empty for the whole bucket.
         prefix: Path,
     },
+    /// A bucket of Google Cloud Storage, or the part of it below a prefix. Credentials come from the environment, as
+    /// Google's clients find them; `STORAGE_EMULATOR_HOST` names another server.
+    Gcs {
+        /// The bucket's name.
+        bucket: String,
+        /// Keys start with this; empty for the whole bucket.
+        prefix: Path,
+    },
+    /// A container of Azure Blob Storage, or the part of it below a prefix. Account, credentials and endpoint come from
+    /// `AZURE_STORAGE_*`.
+    Azure {
+        /// The container's name.
+        container: String,
+        /// Keys start with this; empty for the whole container.
+        prefix: Path,
+    },
     /// Nothing but memory, gone with the process. Not charged to the budget: it is an origin.
     Memory,
 }
 
 /// The text is not the address of an origin we know.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("origin {text:?}: {reason}; write file:///folder, s3://bucket/prefix or memory://")]
+#[error(
+    "origin {text:?}: {reason}; write file:///folder, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or memory://"
+)]
 pub struct OriginUrlError {
     text: String,
     reason: String,
@@ -44,18 +64,24 @@ impl OriginUrl {
         Ok(match self {
             Self::File(folder) => Arc::new(FolderStore::open(folder)?),
             Self::S3 { bucket, prefix } => Arc::new(S3Store::from_env(bucket, prefix)?),
+            Self::Gcs { bucket, prefix } => Arc::new(GcsStore::from_env(bucket, prefix)?),
+            Self::Azure { container, prefix } => Arc::new(AzureStore::from_env(container, prefix)?),
             Self::Memory => Arc::new(MemoryStore::new()),
         })
     }
 
-    /// The bucket name this origin gets when none is given: the S3 bucket's, or the folder's.
+    /// The bucket name this origin gets when none is given: the bucket's or container's, or the folder's.
     #[must_use]
     pub fn default_name(&self) -> Option<String> {
         match self {
             Self::File(folder) => folder
                 .file_name()
                 .map(|name| name.to_string_lossy().into_owned()),
-            Self::S3 { bucket, .. } => Some(bucket.clone()),
+            Self::S3 { bucket: name, .. }
+            | Self::Gcs { bucket: name, .. }
+            | Self::Azure {
+                container: name, ..
+            } => Some(name.clone()),
             Self::Memory => Some("memory".to_owned()),
         }
     }
@@ -85,14 +111,27 @@ impl FromStr for OriginUrl {
                 .to_file_path()
                 .map(Self::File)
                 .map_err(|()| bad("a file address needs an absolute path")),
-            "s3" => {
-                let bucket = url
+            scheme @ ("s3" | "gs" | "az") => {
+                let name = url
                     .host_str()
                     .ok_or_else(|| bad("the bucket is missing"))?
                     .to_owned();
                 let prefix =
                     Path::from_url_path(url.path()).map_err(|error| bad(&error.to_string()))?;
-                Ok(Self::S3 { bucket, prefix })
+                Ok(match scheme {
+                    "s3" => Self::S3 {
+                        bucket: name,
+                        prefix,
+                    },
+                    "gs" => Self::Gcs {
+                        bucket: name,
+                        prefix,
+                    },
+                    _ => Self::Azure {
+                        container: name,
+                        prefix,
+                    },
+                })
             }
             "memory" => Ok(Self::Memory),
             other => Err(bad(&format!("scheme {other} is not known"))),
@@ -106,11 +145,17 @@ fn absolute(path: &FsPath) -> std::io::Result<PathBuf> {
 
 impl fmt::Display for OriginUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::File(folder) => write!(f, "file://{}", folder.display()),
-            Self::S3 { bucket, prefix } if prefix.as_ref().is_empty() => write!(f, "s3://{bucket}"),
-            Self::S3 { bucket, prefix } => write!(f, "s3://{bucket}/{prefix}"),
-            Self::Memory => write!(f, "memory://"),
+        let (scheme, name, prefix) = match self {
+            Self::File(folder) => return write!(f, "file://{}", folder.display()),
+            Self::Memory => return write!(f, "memory://"),
+            Self::S3 { bucket, prefix } => ("s3", bucket, prefix),
+            Self::Gcs { bucket, prefix } => ("gs", bucket, prefix),
+            Self::Azure { container, prefix } => ("az", container, prefix),
+        };
+        write!(f, "{scheme}://{name}")?;
+        match prefix.is_root() {
+            true => Ok(()),
+            false => write!(f, "/{prefix}"),
         }
     }
 }
@@ -134,8 +179,20 @@ mod tests {
         );
         assert_eq!(s3.to_string(), "s3://data/a/b");
         assert_eq!(s3.default_name().as_deref(), Some("data"));
+        for text in [
+            "gs://data/a",
+            "az://data/a/b",
+            "gs://my_bucket.example",
+            "az://data",
+        ] {
+            let url: OriginUrl = text.parse().unwrap();
+            assert_eq!(url.to_string(), text);
+            assert!(url.default_name().is_some_and(|name| text.contains(&name)));
+        }
+        assert!(matches!("gs://a".parse(), Ok(OriginUrl::Gcs { .. })));
+        assert!(matches!("az://a".parse(), Ok(OriginUrl::Azure { .. })));
         assert!(matches!("some/folder".parse(), Ok(OriginUrl::File(path)) if path.is_absolute()));
-        for bad in ["", "ftp://x", "s3://", "file://host/a"] {
+        for bad in ["", "ftp://x", "s3://", "gs://", "az://", "file://host/a"] {
             assert!(bad.parse::<OriginUrl>().is_err(), "{bad}");
         }
     }

@@ -1,0 +1,218 @@
+//! The `az://` origin: object_store's client, plus uploads by blocks in any order.
+//!
+//! Azure knows no upload, only blocks that a blob does not show yet. So an upload's id is made here, and carries the headers
+//! that the blob gets when its blocks are committed. Another commit to the same blob drops the blocks; those that nobody
+//! commits go after a week.
+
+mod address;
+mod upload;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use http::Method;
+use http::header::{ETAG, HeaderName, IF_MATCH, IF_NONE_MATCH};
+use object_store::azure::{AzureAuthorizer, MicrosoftAzure, MicrosoftAzureBuilder};
+use object_store::client::{HttpRequest, HttpRequestBody};
+use object_store::path::Path;
+use object_store::{Error, ObjectStore, PutMode, PutMultipartOptions, PutResult, Result};
+
+use self::address::Address;
+use self::upload::{BlockUpload, block_list};
+use super::cloud::{Cloud, client_options, no_retries};
+use super::requests::{Answer, Requests};
+use super::{Origin, PartBody, UploadedPart, invalid_part};
+
+/// A container of Azure Blob Storage, or of a server that speaks its protocol.
+pub type AzureStore = Cloud<AzureClient>;
+
+/// What an [`AzureStore`] needs for uploads.
+#[derive(Debug, Clone)]
+pub struct AzureClient {
+    objects: MicrosoftAzure,
+    requests: Requests,
+    address: Address,
+}
+
+impl AzureStore {
+    /// Opens `container` with the account, credentials and endpoint of the environment (`AZURE_STORAGE_ACCOUNT_NAME`,
+    /// `AZURE_STORAGE_ACCOUNT_KEY`, `AZURE_STORAGE_SAS_KEY`, ...); with `AZURE_STORAGE_USE_EMULATOR=true` at Azurite, whose
+    /// address `AZURITE_BLOB_STORAGE_URL` may name. Sends no request.
+    pub fn from_env(container: &str, prefix: &Path) -> Result<Self> {
+        let builder = MicrosoftAzureBuilder::from_env().with_container_name(container);
+        Self::from_builder(builder, container, prefix)
+    }
+
+    /// Opens `container` as `builder` says; retries and time limits are replaced by the engine's.
+    pub fn from_builder(
+        builder: MicrosoftAzureBuilder,
+        container: &str,
+        prefix: &Path,
+    ) -> Result<Self> {
+        let requests = Requests::new("MicrosoftAzure")?;
+        let address = Address::of(&builder, container).map_err(|text| requests.generic(text));
+        let objects = builder
+            .with_client_options(client_options())
+            .with_retry(no_retries())
+            .build()?;
+        let client = AzureClient {
+            objects: objects.clone(),
+            requests,
+            // After the builder's own complaints, which say more.
+            address: address?,
+        };
+        let objects: Arc<dyn ObjectStore> = Arc::new(objects);
+        Ok(Self::new(
+            &format!("az://{container}"),
+            objects,
+            prefix,
+            client,
+        ))
+    }
+
+    /// A request for a blob, authorized as the environment allows. `length` is the body's, in bytes.
+    async fn request(
+        &self,
+        method: Method,
+        path: &Path,
+        query: &[(&str, &str)],
+        headers: &[(HeaderName, String)],
+        length: u64,
+    ) -> Result<reqwest::RequestBuilder> {
+        let client = &self.client;
+        let url = client.address.blob(&self.full_path(path), query);
+        let mut unsigned = http::Request::builder().method(method).uri(url.as_str());
+        for (name, value) in headers {
+            unsigned = unsigned.header(name, value);
+        }
+        let mut signed: HttpRequest = unsigned
+            .header(http::header::CONTENT_LENGTH, length)
+            .body(HttpRequestBody::empty())
+            .map_err(|error| client.requests.generic(error))?;
+        if client.address.anonymous {
+            address::add_version(&mut signed);
+        } else {
+            let credential = client.objects.credentials().get_credential().await?;
+            AzureAuthorizer::new(&credential, &client.address.account)
+                .try_authorize(&mut signed)?;
+        }
+        let (signed, _) = signed.into_parts();
+        let url = reqwest::Url::parse(&signed.uri.to_string())
+            .map_err(|error| client.requests.generic(error))?;
+        Ok(client
+            .requests
+            .http
+            .request(signed.method, url)
+            .headers(signed.headers))
+    }
+
+    /// The error for a refused request.
+    fn refusal(&self, path: &Path, answer: &Answer) -> Error {
+        let code = upload::error_code(answer);
+        self.client.requests.refusal(path, answer.status, code)
+    }
+}
+
+#[async_trait]
+impl Origin for AzureStore {
+    fn kind(&self) -> &'static str {
+        "azure"
+    }
+
+    async fn create_upload(&self, _path: &Path, options: PutMultipartOptions) -> Result<String> {
+        Ok(BlockUpload::begin(&options.attributes).id())
+    }
+
+    async fn put_part(
+        &self,
+        path: &Path,
+        upload: &str,
+        number: u16,
+        length: u64,
+        body: PartBody,
+    ) -> Result<String> {
+        let upload = BlockUpload::parse(path, upload)?;
+        let e_tag = upload::part_tag();
+        let block = upload
+            .block(number, &e_tag)
+            .ok_or_else(|| self.client.requests.generic("a part's tag is malformed"))?;
+        let query = [("comp", "block"), ("blockid", &*block)];
+        let request = self.request(Method::PUT, path, &query, &[], length).await?;
+        let requests = &self.client.requests;
+        let answer = requests.send_part(request, path, length, body).await?;
+        if !answer.status.is_success() {
+            return Err(self.refusal(path, &answer));
+        }
+        Ok(e_tag)
+    }
+
+    async fn complete_upload(
+        &self,
+        path: &Path,
+        upload: &str,
+        parts: &[UploadedPart],
+        mode: PutMode,
+    ) -> Result<PutResult> {
+        let upload = BlockUpload::parse(path, upload)?;
+        let blocks: Option<Vec<String>> = parts
+            .iter()
+            .map(|part| upload.block(part.number, &part.e_tag))
+            .collect();
+        let (Some(blocks), Some(first)) = (blocks, parts.first()) else {
+            return Err(match parts.first() {
+                Some(part) => invalid_part(path, part),
+                None => self.client.requests.generic("an upload has no part"),
+            });
+        };
+        let mut headers = upload.headers();
+        let create = matches!(mode, PutMode::Create);
+        headers.extend(condition(&self.client.requests, mode)?);
+        let body = block_list(&blocks);
+        let query = [("comp", "blocklist")];
+        let request = self
+            .request(Method::PUT, path, &query, &headers, body.len() as u64)
+            .await?;
+        let answer = self.client.requests.send(request.body(body)).await?;
+        if !answer.status.is_success() {
+            return Err(
+                match (upload::error_code(&answer), self.refusal(path, &answer)) {
+                    ("InvalidBlockList", _) => invalid_part(path, first),
+                    ("BlobAlreadyExists", error) => already_exists(path, error),
+                    (_, Error::Precondition { path, source }) if create => {
+                        Error::AlreadyExists { path, source }
+                    }
+                    (_, error) => error,
+                },
+            );
+        }
+        Ok(PutResult {
+            e_tag: answer.header(&ETAG),
+            version: answer.header(&HeaderName::from_static("x-ms-version-id")),
+            extensions: object_store::Extensions::new(),
+        })
+    }
+
+    /// Azure has no such request: the blocks go with the next commit to the blob, or after a week.
+    async fn abort_upload(&self, path: &Path, upload: &str) -> Result<()> {
+        BlockUpload::parse(path, upload).map(|_| ())
+    }
+}
+
+fn already_exists(path: &Path, error: Error) -> Error {
+    Error::AlreadyExists {
+        path: path.to_string(),
+        source: Box::new(error),
+    }
+}
+
+/// The header that makes a commit conditional.
+fn condition(requests: &Requests, mode: PutMode) -> Result<Option<(HeaderName, String)>> {
+    match mode {
+        PutMode::Overwrite => Ok(None),
+        PutMode::Create => Ok(Some((IF_NONE_MATCH, "*".to_owned()))),
+        PutMode::Update(version) => version
+            .e_tag
+            .map(|e_tag| Some((IF_MATCH, e_tag)))
+            .ok_or_else(|| requests.generic("an ETag is needed to replace conditionally")),
+    }
+}

@@ -1,0 +1,181 @@
+//! What an upload's id and its blocks' ids say.
+//!
+//! All blocks of a blob have ids of one length, so ours are a fixed 40 bytes: 16 bytes that name the upload, the part's
+//! number, and a tag new for each time the part is sent. An earlier block of the same part therefore stays distinct, and a
+//! completion names exactly the bytes it was told of.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
+use http::header::HeaderName;
+use object_store::path::Path;
+use object_store::{Attribute, Attributes, Error, Result};
+use rand::RngExt;
+
+use super::super::requests::Answer;
+
+/// Hexadecimal digits of an upload's name and of a part's tag.
+const DIGITS: usize = 16;
+
+/// One upload: its name among the blob's blocks, and the headers the blob will have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct BlockUpload {
+    name: String,
+    headers: BTreeMap<String, String>,
+}
+
+fn random_hex() -> String {
+    format!("{:0DIGITS$x}", rand::rng().random::<u64>())
+}
+
+fn is_hex(text: &str) -> bool {
+    text.len() == DIGITS && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// The tag of a part that is about to be sent: its ETag for the client.
+pub(super) fn part_tag() -> String {
+    random_hex()
+}
+
+impl BlockUpload {
+    pub(super) fn begin(attributes: &Attributes) -> Self {
+        Self {
+            name: random_hex(),
+            headers: blob_headers(attributes),
+        }
+    }
+
+    pub(super) fn id(&self) -> String {
+        // A map of texts always serialises.
+        let headers = serde_json::to_vec(&self.headers).unwrap_or_default();
+        format!("{}.{}", self.name, BASE64_URL_SAFE_NO_PAD.encode(headers))
+    }
+
+    /// # Errors
+    /// `NotFound` if no upload was ever given this id.
+    pub(super) fn parse(path: &Path, id: &str) -> Result<Self> {
+        let parsed = || {
+            let (name, headers) = id.split_once('.').filter(|(name, _)| is_hex(name))?;
+            let headers = BASE64_URL_SAFE_NO_PAD.decode(headers).ok()?;
+            Some(Self {
+                name: name.to_owned(),
+                headers: serde_json::from_slice(&headers).ok()?,
+            })
+        };
+        parsed().ok_or_else(|| Error::NotFound {
+            path: path.to_string(),
+            source: "no upload has this id".into(),
+        })
+    }
+
+    /// The block of a part, unless `tag` is none of ours.
+    pub(super) fn block(&self, number: u16, tag: &str) -> Option<String> {
+        let tag = tag.trim_matches('"');
+        is_hex(tag).then(|| BASE64_STANDARD.encode(format!("{}{number:08}{tag}", self.name)))
+    }
+
+    /// The headers of the commit.
+    pub(super) fn headers(&self) -> Vec<(HeaderName, String)> {
+        let headers = self.headers.iter().filter_map(|(name, value)| {
+            let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
+            Some((name, value.clone()))
+        });
+        headers.collect()
+    }
+}
+
+/// Content headers and metadata as a commit takes them.
+pub(super) fn blob_headers(attributes: &Attributes) -> BTreeMap<String, String> {
+    let mut headers = BTreeMap::new();
+    for (attribute, value) in attributes {
+        let name = match attribute {
+            Attribute::CacheControl => "x-ms-blob-cache-control".to_owned(),
+            Attribute::ContentDisposition => "x-ms-blob-content-disposition".to_owned(),
+            Attribute::ContentEncoding => "x-ms-blob-content-encoding".to_owned(),
+            Attribute::ContentLanguage => "x-ms-blob-content-language".to_owned(),
+            Attribute::ContentType => "x-ms-blob-content-type".to_owned(),
+            Attribute::StorageClass => "x-ms-access-tier".to_owned(),
+            Attribute::Metadata(name) => format!("x-ms-meta-{name}"),
+            // None of object_store 0.14's; a new one would be one we do not know how to store.
+            _ => continue,
+        };
+        headers.insert(name, value.to_string());
+    }
+    headers
+}
+
+/// The body of a commit.
+pub(super) fn block_list(blocks: &[String]) -> String {
+    let mut xml = String::from("<?xml version=\"1.0\" encoding=\"utf-8\"?><BlockList>");
+    for block in blocks {
+        // Base64 needs no escapes.
+        xml.push_str(&format!("<Uncommitted>{block}</Uncommitted>"));
+    }
+    xml.push_str("</BlockList>");
+    xml
+}
+
+/// Azure's name for what is wrong; empty if it says none.
+pub(super) fn error_code(answer: &Answer) -> &str {
+    let name = HeaderName::from_static("x-ms-error-code");
+    if let Some(code) = answer.headers.get(name).and_then(|code| code.to_str().ok()) {
+        return code;
+    }
+    let code = answer.body.split_once("<Code>").map(|(_, rest)| rest);
+    code.and_then(|rest| rest.split_once("</Code>"))
+        .map_or("", |(code, _)| code)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn an_upload_is_known_by_its_id_alone() {
+        let attributes = Attributes::from_iter([
+            (Attribute::ContentType, "text/plain"),
+            (Attribute::Metadata("k".into()), "v"),
+        ]);
+        let upload = BlockUpload::begin(&attributes);
+        let path = Path::from("a");
+        assert_eq!(BlockUpload::parse(&path, &upload.id()).unwrap(), upload);
+        let names: Vec<_> = upload
+            .headers()
+            .iter()
+            .map(|(name, _)| name.to_string())
+            .collect();
+        assert_eq!(names, ["x-ms-blob-content-type", "x-ms-meta-k"]);
+        for bad in [
+            "",
+            "x",
+            "0123456789abcdef",
+            "0123456789abcdef.!",
+            "012345678.e30",
+        ] {
+            assert!(
+                matches!(BlockUpload::parse(&path, bad), Err(Error::NotFound { .. })),
+                "{bad}"
+            );
+        }
+    }
+
+    #[test]
+    fn blocks_have_ids_of_one_length_and_a_new_one_each_time() {
+        let upload = BlockUpload::begin(&Attributes::new());
+        let (one, two) = (part_tag(), part_tag());
+        let ids = [
+            upload.block(1, &one),
+            upload.block(10_000, &one),
+            upload.block(1, &two),
+        ];
+        let ids: Vec<_> = ids.into_iter().map(Option::unwrap).collect();
+        assert!(
+            ids.iter()
+                .all(|id| id.len() == ids[0].len() && id.len() <= 88)
+        );
+        assert!(ids[0] != ids[1] && ids[0] != ids[2]);
+        assert_eq!(upload.block(1, "\"wrong\""), None);
+    }
+}

@@ -1,0 +1,87 @@
+//! What the origins in the cloud have in common: one client without retries and a prefix before every key.
+//!
+//! The client's retries are off; the engine retries (one owner).
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use object_store::path::Path;
+use object_store::prefix::PrefixStore;
+use object_store::{
+    BackoffConfig, ClientOptions, GetOptions, GetResult, ObjectStore, PutOptions, PutPayload,
+    PutResult, Result, RetryConfig,
+};
+
+use crate::upload::http::install_tls_provider;
+
+/// A bucket or container of a cloud, or the part of it below a prefix. `C` is what the kind of cloud needs besides.
+#[derive(Debug, Clone)]
+pub struct Cloud<C> {
+    objects: PrefixStore<Arc<dyn ObjectStore>>,
+    prefix: Path,
+    name: String,
+    pub(super) client: C,
+}
+
+impl<C> Cloud<C> {
+    /// `address` is the bucket's, as `s3://bucket`; `objects` its client, which knows no prefix.
+    pub(super) fn new(
+        address: &str,
+        objects: Arc<dyn ObjectStore>,
+        prefix: &Path,
+        client: C,
+    ) -> Self {
+        Self {
+            objects: PrefixStore::new(objects, prefix.clone()),
+            prefix: prefix.clone(),
+            name: format!("{address}/{prefix}"),
+            client,
+        }
+    }
+
+    /// The key in the bucket.
+    pub(super) fn full_path(&self, path: &Path) -> Path {
+        self.prefix.parts().chain(path.parts()).collect()
+    }
+}
+
+impl<C> fmt::Display for Cloud<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+crate::forward_object_store! {
+    impl[C: fmt::Debug + Send + Sync + 'static] ObjectStore for Cloud<C> => objects {
+        async fn put_opts(
+            &self,
+            path: &Path,
+            payload: PutPayload,
+            options: PutOptions,
+        ) -> Result<PutResult> {
+            self.objects.put_opts(path, payload, options).await
+        }
+
+        async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
+            self.objects.get_opts(path, options).await
+        }
+    }
+}
+
+/// Settings of every cloud's client. There is no limit on a whole request: a large body on a slow line is not a failure.
+/// The engine limits the time without progress instead.
+pub(super) fn client_options() -> ClientOptions {
+    install_tls_provider();
+    ClientOptions::new()
+        .with_allow_http(true)
+        .with_timeout_disabled()
+}
+
+pub(super) fn no_retries() -> RetryConfig {
+    RetryConfig {
+        max_retries: 0,
+        retry_timeout: Duration::ZERO,
+        backoff: BackoffConfig::default(),
+    }
+}

@@ -1,0 +1,240 @@
+//! The `gs://` origin: object_store's client, which speaks Google's XML API, plus its multipart uploads in any order.
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use http::header::ETAG;
+use http::{HeaderName, Method};
+use object_store::gcp::{GoogleCloudStorage, GoogleCloudStorageBuilder, GoogleConfigKey};
+use object_store::multipart::MultipartStore;
+use object_store::path::Path;
+use object_store::{
+    Error, GetOptions, GetResult, ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions,
+    PutPayload, PutResult, Result, UpdateVersion,
+};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+
+use super::cloud::{Cloud, client_options, no_retries};
+use super::multipart_xml::{complete_body, completed, refusal};
+use super::requests::Requests;
+use super::{Origin, PartBody, UploadedPart};
+
+/// Where Google's API is.
+const GOOGLE: &str = "https://storage.googleapis.com";
+
+/// A bucket of Google Cloud Storage, or of a server that speaks its protocols.
+pub type GcsStore = Cloud<GcsClient>;
+
+/// What a [`GcsStore`] needs for uploads.
+#[derive(Debug, Clone)]
+pub struct GcsClient {
+    objects: GoogleCloudStorage,
+    requests: Requests,
+    bucket: String,
+    /// Scheme, host and port, without a slash at the end.
+    endpoint: String,
+    /// No credentials are looked for.
+    anonymous: bool,
+}
+
+impl GcsStore {
+    /// Opens `bucket` with the credentials of the environment (`GOOGLE_APPLICATION_CREDENTIALS`, `GOOGLE_SERVICE_ACCOUNT`,
+    /// ..., the login of `gcloud`, instance metadata last), or without credentials at the server that
+    /// `STORAGE_EMULATOR_HOST` names. Sends no request.
+    pub fn from_env(bucket: &str, prefix: &Path) -> Result<Self> {
+        let mut builder = GoogleCloudStorageBuilder::from_env().with_bucket_name(bucket);
+        if let Some(host) = std::env::var("STORAGE_EMULATOR_HOST")
+            .ok()
+            .filter(|host| !host.is_empty())
+        {
+            builder = builder
+                .with_base_url(&emulator(&host))
+                .with_skip_signature(true);
+        }
+        Self::from_builder(builder, bucket, prefix)
+    }
+
+    /// Opens `bucket` as `builder` says; retries and time limits are replaced by the engine's.
+    pub fn from_builder(
+        builder: GoogleCloudStorageBuilder,
+        bucket: &str,
+        prefix: &Path,
+    ) -> Result<Self> {
+        let endpoint = builder.get_config_value(&GoogleConfigKey::BaseUrl);
+        let endpoint = endpoint.unwrap_or_else(|| GOOGLE.to_owned());
+        let anonymous = builder.get_config_value(&GoogleConfigKey::SkipSignature);
+        let objects = builder
+            .with_client_options(client_options())
+            .with_retry(no_retries())
+            .build()?;
+        let client = GcsClient {
+            objects: objects.clone(),
+            requests: Requests::new("GCS")?,
+            bucket: bucket.to_owned(),
+            endpoint: endpoint.trim_end_matches('/').to_owned(),
+            anonymous: anonymous.as_deref() == Some("true"),
+        };
+        let address = format!("gs://{bucket}");
+        Ok(Self::new(
+            &address,
+            Arc::new(ByGeneration { objects }),
+            prefix,
+            client,
+        ))
+    }
+
+    /// A request of the XML API for an object.
+    async fn request(
+        &self,
+        method: Method,
+        path: &Path,
+        query: &[(&str, &str)],
+    ) -> Result<reqwest::RequestBuilder> {
+        let client = &self.client;
+        let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+        let full_path = self.full_path(path);
+        let (bucket, key) = (encoded(&client.bucket), encoded(full_path.as_ref()));
+        let address = format!("{}/{bucket}/{key}", client.endpoint);
+        let mut url =
+            reqwest::Url::parse(&address).map_err(|error| client.requests.generic(error))?;
+        url.query_pairs_mut().extend_pairs(query);
+        let mut request = client.requests.http.request(method, url);
+        if !client.anonymous {
+            let credential = client.objects.credentials().get_credential().await?;
+            if !credential.bearer.is_empty() {
+                request = request.bearer_auth(&credential.bearer);
+            }
+        }
+        Ok(request)
+    }
+}
+
+/// The address in `STORAGE_EMULATOR_HOST`, which may come without a scheme.
+fn emulator(host: &str) -> String {
+    match host.split_once("://") {
+        Some(_) => host.trim_end_matches('/').to_owned(),
+        None => format!("http://{host}"),
+    }
+}
+
+/// Google's conditions name a generation. A caller that only knows the ETag gets the generation that has it.
+#[derive(Debug)]
+struct ByGeneration {
+    objects: GoogleCloudStorage,
+}
+
+impl fmt::Display for ByGeneration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.objects.fmt(f)
+    }
+}
+
+crate::forward_object_store! {
+    impl[] ObjectStore for ByGeneration => objects {
+        async fn put_opts(
+            &self,
+            path: &Path,
+            payload: PutPayload,
+            mut options: PutOptions,
+        ) -> Result<PutResult> {
+            if let PutMode::Update(UpdateVersion { e_tag: Some(e_tag), version: version @ None }) =
+                &mut options.mode
+            {
+                let found = self.objects.head(path).await.map_err(|error| match error {
+                    Error::NotFound { path, source } => Error::Precondition { path, source },
+                    error => error,
+                })?;
+                if found.e_tag.as_ref() != Some(e_tag) {
+                    return Err(Error::Precondition {
+                        path: path.to_string(),
+                        source: "the object has another ETag".into(),
+                    });
+                }
+                *version = found.version;
+            }
+            self.objects.put_opts(path, payload, options).await
+        }
+
+        async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
+            self.objects.get_opts(path, options).await
+        }
+    }
+}
+
+#[async_trait]
+impl Origin for GcsStore {
+    fn kind(&self) -> &'static str {
+        "gcs"
+    }
+
+    async fn create_upload(&self, path: &Path, options: PutMultipartOptions) -> Result<String> {
+        let path = self.full_path(path);
+        self.client
+            .objects
+            .create_multipart_opts(&path, options)
+            .await
+    }
+
+    async fn put_part(
+        &self,
+        path: &Path,
+        upload: &str,
+        number: u16,
+        length: u64,
+        body: PartBody,
+    ) -> Result<String> {
+        let query = [("partNumber", &*number.to_string()), ("uploadId", upload)];
+        let request = self.request(Method::PUT, path, &query).await?;
+        let requests = &self.client.requests;
+        let answer = requests.send_part(request, path, length, body).await?;
+        if !answer.status.is_success() {
+            return Err(refusal(requests, path, &answer));
+        }
+        let e_tag = answer.header(&ETAG);
+        e_tag.ok_or_else(|| requests.generic("the answer to a part has no ETag"))
+    }
+
+    async fn complete_upload(
+        &self,
+        path: &Path,
+        upload: &str,
+        parts: &[UploadedPart],
+        mode: PutMode,
+    ) -> Result<PutResult> {
+        // Google documents no condition for it, so one we sent would not hold.
+        if !matches!(mode, PutMode::Overwrite) {
+            return Err(Error::NotSupported {
+                source: "Google's multipart uploads take no condition; upload in one request, or without the condition".into(),
+            });
+        }
+        let query = [("uploadId", upload)];
+        let request = self.request(Method::POST, path, &query).await?;
+        let requests = &self.client.requests;
+        let answer = requests.send(request.body(complete_body(parts))).await?;
+        Ok(PutResult {
+            e_tag: Some(completed(requests, path, parts, &answer)?),
+            version: answer.header(&HeaderName::from_static("x-goog-generation")),
+            extensions: object_store::Extensions::new(),
+        })
+    }
+
+    async fn abort_upload(&self, path: &Path, upload: &str) -> Result<()> {
+        let path = self.full_path(path);
+        self.client
+            .objects
+            .abort_multipart(&path, &upload.to_owned())
+            .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_emulator_is_named_with_or_without_a_scheme() {
+        assert_eq!(emulator("127.0.0.1:9"), "http://127.0.0.1:9");
+        assert_eq!(emulator("https://gcs.local/"), "https://gcs.local");
+    }
+}

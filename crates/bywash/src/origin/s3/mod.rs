@@ -1,0 +1,156 @@
+//! The `s3://` origin: object_store's client, plus uploads in the S3 protocol's own terms.
+//!
+//! Parts and completion go through presigned requests, because the client numbers parts by their position and cannot put a
+//! condition on a completion.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use http::Method;
+use http::header::{ETAG, HeaderName, IF_MATCH, IF_NONE_MATCH};
+use object_store::aws::{AmazonS3, AmazonS3Builder, S3CopyIfNotExists};
+use object_store::multipart::MultipartStore;
+use object_store::path::Path;
+use object_store::signer::{SignedUrlOptions, Signer};
+use object_store::{Error, ObjectStore, PutMode, PutMultipartOptions, PutResult, Result};
+
+use super::cloud::{Cloud, client_options, no_retries};
+use super::multipart_xml::{complete_body, completed, refusal};
+use super::requests::Requests;
+use super::{Origin, PartBody, UploadedPart};
+
+/// How long a presigned request of ours stays valid: long enough for a 5 GiB part on a slow line.
+const PRESIGN_VALIDITY: Duration = Duration::from_secs(6 * 3600);
+
+/// A bucket of S3, or of a server that speaks its protocol.
+pub type S3Store = Cloud<S3Client>;
+
+/// What an [`S3Store`] needs for uploads.
+#[derive(Debug, Clone)]
+pub struct S3Client {
+    client: Arc<AmazonS3>,
+    requests: Requests,
+}
+
+impl S3Store {
+    /// Opens `bucket` with the credentials, region and endpoint of the environment
+    /// (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, ..., instance metadata last). Sends no request.
+    pub fn from_env(bucket: &str, prefix: &Path) -> Result<Self> {
+        Self::from_builder(
+            AmazonS3Builder::from_env().with_bucket_name(bucket),
+            bucket,
+            prefix,
+        )
+    }
+
+    /// Opens `bucket` as `builder` says; retries and time limits are replaced by the engine's.
+    pub fn from_builder(builder: AmazonS3Builder, bucket: &str, prefix: &Path) -> Result<Self> {
+        let client = builder
+            .with_client_options(client_options())
+            .with_retry(no_retries())
+            .with_copy_if_not_exists(S3CopyIfNotExists::Multipart)
+            .build()?;
+        let client = Arc::new(client);
+        let objects: Arc<dyn ObjectStore> = Arc::<AmazonS3>::clone(&client);
+        let requests = Requests::new("S3")?;
+        let client = S3Client { client, requests };
+        Ok(Self::new(
+            &format!("s3://{bucket}"),
+            objects,
+            prefix,
+            client,
+        ))
+    }
+
+    async fn presign(
+        &self,
+        method: Method,
+        path: &Path,
+        query: &[(&str, &str)],
+    ) -> Result<reqwest::Url> {
+        let options = SignedUrlOptions::new().with_query(query.iter().copied());
+        let path = self.full_path(path);
+        let client = &self.client.client;
+        client
+            .signed_url_opts(method, &path, PRESIGN_VALIDITY, &options)
+            .await
+    }
+}
+
+#[async_trait]
+impl Origin for S3Store {
+    fn kind(&self) -> &'static str {
+        "s3"
+    }
+
+    async fn create_upload(&self, path: &Path, options: PutMultipartOptions) -> Result<String> {
+        let path = self.full_path(path);
+        self.client
+            .client
+            .create_multipart_opts(&path, options)
+            .await
+    }
+
+    async fn put_part(
+        &self,
+        path: &Path,
+        upload: &str,
+        number: u16,
+        length: u64,
+        body: PartBody,
+    ) -> Result<String> {
+        let query = [("partNumber", &*number.to_string()), ("uploadId", upload)];
+        let url = self.presign(Method::PUT, path, &query).await?;
+        let requests = &self.client.requests;
+        let request = requests.http.put(url);
+        let answer = requests.send_part(request, path, length, body).await?;
+        if !answer.status.is_success() {
+            return Err(refusal(requests, path, &answer));
+        }
+        let e_tag = answer.header(&ETAG);
+        e_tag.ok_or_else(|| requests.generic("the answer to a part has no ETag"))
+    }
+
+    async fn complete_upload(
+        &self,
+        path: &Path,
+        upload: &str,
+        parts: &[UploadedPart],
+        mode: PutMode,
+    ) -> Result<PutResult> {
+        let query = [("uploadId", upload)];
+        let url = self.presign(Method::POST, path, &query).await?;
+        let requests = &self.client.requests;
+        let mut request = requests.http.post(url).body(complete_body(parts));
+        let create = matches!(mode, PutMode::Create);
+        match mode {
+            PutMode::Overwrite => {}
+            PutMode::Create => request = request.header(IF_NONE_MATCH, "*"),
+            PutMode::Update(version) => {
+                let e_tag = version.e_tag.ok_or_else(|| {
+                    requests.generic("an ETag is needed to replace conditionally")
+                })?;
+                request = request.header(IF_MATCH, e_tag);
+            }
+        }
+        let answer = requests.send(request).await?;
+        let e_tag = completed(requests, path, parts, &answer).map_err(|error| match error {
+            Error::Precondition { path, source } if create => Error::AlreadyExists { path, source },
+            error => error,
+        })?;
+        Ok(PutResult {
+            e_tag: Some(e_tag),
+            version: answer.header(&HeaderName::from_static("x-amz-version-id")),
+            extensions: object_store::Extensions::new(),
+        })
+    }
+
+    async fn abort_upload(&self, path: &Path, upload: &str) -> Result<()> {
+        let path = self.full_path(path);
+        self.client
+            .client
+            .abort_multipart(&path, &upload.to_owned())
+            .await
+    }
+}
