@@ -28,9 +28,9 @@ const CONTEST: u32 = 8;
 /// Uses remembered of a settled block.
 const MAX_SCORE: u8 = 7;
 /// What each of them adds to the time a block may go unused, in the newcomer's intervals.
-const INERTIA: u32 = 2;
+const INERTIA: u32 = 4;
 /// How much more often evicted newcomers than evicted settled blocks come back when the times have changed.
-const SHIFT: f64 = 3.0;
+const SHIFT: f64 = 2.5;
 /// Less than this part of evicted newcomers coming back is no sign of anything.
 const NOISE: f64 = 0.05;
 /// Evictions over which returns are counted, as a part of the blocks; then the counts are halved.

@@ -67,11 +67,10 @@ impl<'a> Actor<'a> {
         }
     }
 
-    pub(super) fn read(mut self, ops: u64) {
-        for _ in 0..ops {
+    pub(super) fn read(mut self) {
+        while self.world.another() {
             self.step();
             self.world.sample();
-            self.world.done.fetch_add(1, Ordering::Relaxed);
         }
     }
 

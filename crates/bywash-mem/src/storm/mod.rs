@@ -69,8 +69,8 @@ struct World {
     pool: Arc<BlockPool>,
     known: Vec<Known>,
     shelf: Arc<Shelf>,
-    /// Operations done.
-    done: AtomicU64,
+    /// Operations begun. All threads draw from them, so that they end together however fast each is.
+    begun: AtomicU64,
     /// Blocks whose every byte was compared.
     compared: AtomicU64,
     /// Blocks that changed their key or their length, and changes of the limit.
@@ -94,7 +94,7 @@ impl World {
                 .take((STORES * plan.objects * BLOCKS) as usize)
                 .collect(),
             shelf,
-            done: AtomicU64::new(0),
+            begun: AtomicU64::new(0),
             compared: AtomicU64::new(0),
             changed: AtomicU64::new(0),
             over: AtomicBool::new(false),
@@ -222,6 +222,11 @@ impl World {
         self.plan.pages * crate::MIN_FRAME as u64
     }
 
+    /// Whether a thread shall do another operation.
+    fn another(&self) -> bool {
+        self.begun.fetch_add(1, Ordering::Relaxed) < self.plan.ops
+    }
+
     /// What holds when all is quiet: each block has one place in the policy, and nobody else has; after erasing every block,
     /// nothing is left.
     fn settle(&self) {
@@ -266,7 +271,6 @@ impl Drop for Repeat {
 fn storm(plan: Plan, mut watch: impl FnMut(&World) + Send) -> World {
     let _repeat = Repeat(plan);
     let world = World::new(plan);
-    let each = plan.ops / (plan.readers + plan.uploaders);
     thread::scope(|scope| {
         let world = &world;
         let watching = scope.spawn(move || {
@@ -282,12 +286,12 @@ fn storm(plan: Plan, mut watch: impl FnMut(&World) + Send) -> World {
             world.shelf.close();
             world.shelf.clear(world);
         });
-        let readers = (0..plan.readers)
-            .map(|number| scope.spawn(move || Actor::new(world, number).read(each)));
+        let readers =
+            (0..plan.readers).map(|number| scope.spawn(move || Actor::new(world, number).read()));
         let mut threads: Vec<_> = readers.collect();
         threads.extend((0..plan.uploaders).map(|number| {
             let number = plan.readers + number;
-            scope.spawn(move || uploads::run(world, number, each))
+            scope.spawn(move || uploads::run(world, number))
         }));
         let outcomes: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
         world.over.store(true, Ordering::SeqCst);

@@ -61,25 +61,25 @@ fn soak() {
     println!("{plan:?}");
     let start = Instant::now();
     let mut told = start;
-    let news = |done: u64, compared: u64, evictions: u64| {
+    let news = |begun: u64, compared: u64, evictions: u64| {
         let seconds = start.elapsed().as_secs_f64();
         println!(
-            "{seconds:7.0} s  {done:>11} operations  {:>9.0} a second  {compared:>11} blocks compared  {evictions:>10} evictions",
-            done as f64 / seconds
+            "{seconds:7.0} s  {begun:>11} operations  {:>9.0} a second  {compared:>11} blocks compared  {evictions:>10} evictions",
+            begun as f64 / seconds
         );
     };
     let world = storm(plan, |world| {
         if told.elapsed() >= NEWS {
             told = Instant::now();
             news(
-                world.done.load(Ordering::Relaxed),
+                world.begun.load(Ordering::Relaxed),
                 world.compared.load(Ordering::Relaxed),
                 world.pool.stats().evictions,
             );
         }
     });
     news(
-        world.done.load(Ordering::Relaxed),
+        world.begun.load(Ordering::Relaxed),
         world.compared.load(Ordering::Relaxed),
         world.pool.stats().evictions,
     );

@@ -6,12 +6,11 @@ use rand::{RngExt, SeedableRng};
 use super::{Ordering, World, block_on, oracle, thread};
 use crate::{BlockKey, Overlap, Share, WriteAtBuffer, WriteAtError, WriteAtOptions};
 
-pub(super) fn run(world: &World, number: u64, ops: u64) {
+pub(super) fn run(world: &World, number: u64) {
     let mut rng = StdRng::seed_from_u64(world.plan.seed ^ (number << 56));
-    for _ in 0..ops {
+    while world.another() {
         upload(world, &mut rng);
         world.sample();
-        world.done.fetch_add(1, Ordering::Relaxed);
     }
 }
 
