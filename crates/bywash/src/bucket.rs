@@ -1,6 +1,5 @@
 //! A bucket: the ecosystem's `ObjectStore` over one origin, cached.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -9,21 +8,20 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use object_store::path::Path;
 use object_store::{
-    CopyMode, CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
-    ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
-    UploadPart,
+    CopyMode, CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
+    ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
-use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::consistency::Consistency;
 use crate::engine::{SHARDS_IN_FLIGHT, Shared as EngineShared};
 use crate::list;
-use crate::origin::{Origin, UploadedPart};
+use crate::origin::Origin;
 use crate::read::{self, Download, DownloadOptions, Opens};
 use crate::retry::{once, with_retries};
 use crate::stats::Counters;
+use crate::upload::{Ordered, UploadOptions};
 use crate::versions::Versions;
 
 /// The most objects deleted by one request, as in the S3 protocol.
@@ -163,19 +161,12 @@ impl ObjectStore for Bucket {
         options: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
         self.shared.counters.request();
-        let put = PutOptions {
-            tags: options.tags.clone(),
-            attributes: options.attributes.clone(),
-            ..PutOptions::default()
+        let options = UploadOptions {
+            attributes: options.attributes,
+            tags: options.tags,
+            ..UploadOptions::default()
         };
-        Ok(Box::new(NumberedUpload {
-            bucket: self.clone(),
-            path: path.clone(),
-            id: self.begin_upload(path, options).await?,
-            put,
-            next: 0,
-            sent: Arc::default(),
-        }))
+        Ok(Box::new(Ordered::new(self.upload(path, options).await?)))
     }
 
     async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
@@ -250,63 +241,5 @@ impl Shared {
     pub(crate) fn written(&self, path: &Path) {
         self.versions.written(path);
         self.opens.forget(path);
-    }
-}
-
-/// An upload through the trait's own interface, in parts numbered as they come.
-#[derive(Debug)]
-struct NumberedUpload {
-    bucket: Bucket,
-    path: Path,
-    id: String,
-    /// For an upload that turns out to have no parts.
-    put: PutOptions,
-    next: u16,
-    /// What was sent so far, by number.
-    sent: Arc<Mutex<BTreeMap<u16, UploadedPart>>>,
-}
-
-#[async_trait]
-impl MultipartUpload for NumberedUpload {
-    fn put_part(&mut self, data: PutPayload) -> UploadPart {
-        self.next = self.next.saturating_add(1);
-        let (bucket, path, id, number) = (
-            self.bucket.clone(),
-            self.path.clone(),
-            self.id.clone(),
-            self.next,
-        );
-        let sent = Arc::clone(&self.sent);
-        Box::pin(async move {
-            let e_tag = bucket.send_pieces(&path, &id, number, data).await?;
-            sent.lock().insert(number, UploadedPart { number, e_tag });
-            Ok(())
-        })
-    }
-
-    async fn complete(&mut self) -> Result<PutResult> {
-        let parts: Vec<UploadedPart> = self.sent.lock().values().cloned().collect();
-        if parts.len() != usize::from(self.next) {
-            let source = format!("{} of {} parts were sent", parts.len(), self.next).into();
-            return Err(Error::Generic {
-                store: "Bywash",
-                source,
-            });
-        }
-        if parts.is_empty() {
-            // Not every origin completes an upload without parts.
-            self.abort().await?;
-            return self
-                .bucket
-                .put_once(&self.path, PutPayload::default(), self.put.clone())
-                .await;
-        }
-        self.bucket
-            .finish_upload(&self.path, &self.id, &parts, PutMode::Overwrite)
-            .await
-    }
-
-    async fn abort(&mut self) -> Result<()> {
-        self.bucket.drop_upload(&self.path, &self.id).await
     }
 }

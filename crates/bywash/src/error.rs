@@ -79,16 +79,16 @@ pub enum EngineError {
         /// The part's number.
         number: u16,
     },
-    /// The store does not know the upload's session (any more), and the object is not there either. Upload it again.
+    /// The store does not know the upload's session (any more), and no object proves that it ended well. Upload it again.
     #[error(
-        "upload of {object}: the store does not know the session any more, and the object is not there; upload it again"
+        "upload of {object}: the store does not know the session any more, and no object there is what was sent; upload it again"
     )]
     UploadLost {
         /// The object.
         object: String,
     },
     /// What the store says of the upload contradicts what was sent. Repeating would not help.
-    #[error("upload of {object}: {detail}; nothing was completed, upload it again")]
+    #[error("upload of {object}: {detail}; upload it again")]
     UploadDamaged {
         /// The object.
         object: String,
@@ -98,6 +98,41 @@ pub enum EngineError {
     /// The journal of uploads failed.
     #[error(transparent)]
     Journal(#[from] crate::upload::journal::JournalError),
+    /// The store's answer to the end of an upload was lost. An object of this length is there, but without a checksum that would
+    /// prove it to be what was sent. Look at it.
+    #[error(
+        "upload of {object}: the answer to its end was lost; an object of {length} bytes is there, without a checksum to prove \
+         it; compare it with the source (CRC32C {crc32c:08x}), or upload it again"
+    )]
+    UploadUnproven {
+        /// The object.
+        object: String,
+        /// Bytes that were sent.
+        length: u64,
+        /// Their CRC32C.
+        crc32c: u32,
+    },
+    /// What was given to an upload does not have the checksum its caller announced. Nothing was completed.
+    #[error(
+        "upload of {object}: its bytes have CRC32C {got:08x}, {expected:08x} was announced; nothing was completed, read the \
+         source again"
+    )]
+    ChecksumMismatch {
+        /// The object.
+        object: String,
+        /// As announced.
+        expected: u32,
+        /// Of what came.
+        got: u32,
+    },
+    /// The upload has ended, or is ending; it takes no more.
+    #[error("upload of {object}: it was {how} already; begin another")]
+    UploadEnded {
+        /// The object.
+        object: String,
+        /// Finished or aborted.
+        how: &'static str,
+    },
     /// The range begins at or beyond the object's end.
     #[error("read {object}: the range begins beyond the object's {length} bytes")]
     RangeNotSatisfiable {

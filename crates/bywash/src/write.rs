@@ -4,8 +4,6 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use bywash_mem::{Frame, Share};
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{
@@ -14,16 +12,10 @@ use object_store::{
 };
 
 use crate::bucket::Bucket;
-use crate::error::EngineError;
-use crate::origin::{PartBody, UploadedPart, body_length_error};
+use crate::origin::{PartBody, UploadedPart};
 use crate::progress::watched;
-use crate::retry::{Retries, is_transient, once, stalled, unavailable, with_retries};
-
-/// The most parts an upload may have, as in the S3 protocol.
-const PARTS_LIMIT: u16 = 10_000;
-
-/// The largest frame of the pool: a chunk is made of as few frames as it can.
-const LARGEST_FRAME_BYTES: usize = 4 << 20;
+use crate::retry::{is_transient, once, stalled, with_retries};
+use crate::upload::{Upload, UploadOptions};
 
 /// How a streamed body is stored.
 #[derive(Default)]
@@ -52,204 +44,62 @@ impl std::fmt::Debug for PutStreamOptions {
 
 /// The slowest origin we bear with while it takes a body, in bytes a second: a put may take as
 /// long as this needs, beyond the time limit of any request.
-const SLOWEST_PUT_BYTES_PER_S: u64 = 64 << 10;
+pub(crate) const SLOWEST_PUT_BYTES_PER_S: u64 = 64 << 10;
 
-/// Aborts an upload unless it was completed.
-struct AbortOnDrop(Option<(Bucket, Path, String)>);
+/// Aborts an upload unless it was finished.
+struct AbortOnDrop(Option<Upload>);
 
 impl Drop for AbortOnDrop {
     fn drop(&mut self) {
-        let Some((bucket, path, upload)) = self.0.take() else {
+        let Some(mut upload) = self.0.take() else {
             return;
         };
-        // Without a runtime (it is shutting down) the parts stay, seen by nobody.
+        // Without a runtime (it is shutting down) what was sent stays, seen by nobody.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return;
         };
         runtime.spawn(async move {
-            if let Err(error) = bucket.drop_upload(&path, &upload).await {
-                tracing::warn!(object = %path, upload, %error, "abort of an unfinished upload failed");
+            if let Err(error) = upload.abort().await {
+                tracing::warn!(?upload, %error, "abort of an unfinished upload failed");
             }
         });
-    }
-}
-
-/// One chunk of a body, in frames; `last` when the body ended with it.
-struct Chunk {
-    pieces: Vec<Bytes>,
-    length: u64,
-    last: bool,
-}
-
-/// The rest of a body, and what its last piece had beyond the chunk before.
-struct Source {
-    body: PartBody,
-    rest: Bytes,
-    announced: Option<u64>,
-    taken: u64,
-}
-
-impl Source {
-    /// Whether the body has ended. May wait for its next piece.
-    async fn ended(&mut self) -> Result<bool> {
-        while self.rest.is_empty() {
-            match self.body.try_next().await? {
-                Some(piece) => self.rest = piece,
-                None => return Ok(true),
-            }
-        }
-        Ok(false)
-    }
-
-    /// The next piece, at most `limit` bytes of it; empty at the end.
-    async fn next(&mut self, limit: usize) -> Result<Bytes> {
-        self.ended().await?;
-        let piece = self.rest.split_to(limit.min(self.rest.len()));
-        self.taken += piece.len() as u64;
-        Ok(piece)
-    }
-
-    /// The most bytes still to come, as far as announced.
-    fn expected(&self, most: u64) -> u64 {
-        self.announced
-            .map_or(most, |announced| (announced - self.taken).min(most))
-    }
-
-    /// Whether the body keeps to the announced length so far. `last`: it has ended.
-    fn check_length(&self, path: &Path, last: bool) -> Result<()> {
-        let seen = self.taken + self.rest.len() as u64;
-        match self.announced {
-            Some(announced) if seen > announced || (last && seen < announced) => {
-                Err(body_length_error(path, announced, seen))
-            }
-            _ => Ok(()),
-        }
     }
 }
 
 impl Bucket {
     /// Streams a body into an object.
     ///
-    /// A body of at most one chunk is one atomic put. A longer one becomes an upload in parts,
-    /// completed only when the stream ended without an error and with the announced length;
-    /// otherwise it is aborted and the error is returned. Nothing half-written is ever visible.
+    /// A body of at most one chunk is one atomic put. A longer one is an [`Upload`], finished only when the stream ended without
+    /// an error and with the announced length; otherwise it is aborted and the error is returned. Nothing half-written is ever
+    /// visible.
     pub async fn put_stream(
         &self,
         path: &Path,
         options: PutStreamOptions,
-        body: PartBody,
+        mut body: PartBody,
     ) -> Result<PutResult> {
         self.shared().counters.request();
-        let mut source = Source {
-            body,
-            rest: Bytes::new(),
-            announced: options.length,
-            taken: 0,
-        };
-        let chunk = self.read_chunk(path, &mut source).await?;
-        if !chunk.last {
-            return self.put_in_parts(path, options, chunk, source).await;
-        }
-        let mut attributes = options.attributes;
-        if let Some(late) = options.late_attributes {
-            for (name, value) in &late() {
-                attributes.insert(name.clone(), value.clone());
-            }
-        }
-        let put = PutOptions {
+        let upload = UploadOptions {
             mode: options.mode,
-            attributes,
-            ..PutOptions::default()
-        };
-        self.put_once(path, PutPayload::from_iter(chunk.pieces), put)
-            .await
-    }
-
-    async fn put_in_parts(
-        &self,
-        path: &Path,
-        options: PutStreamOptions,
-        first: Chunk,
-        source: Source,
-    ) -> Result<PutResult> {
-        let create = PutMultipartOptions {
             attributes: options.attributes,
-            ..PutMultipartOptions::default()
+            length: options.length,
+            ..UploadOptions::default()
         };
-        let upload = self.begin_upload(path, create).await?;
+        let upload = self.upload(path, upload).await?;
         // Aborted when this fails, and when it is dropped because the caller left.
-        let mut abort = AbortOnDrop(Some((self.clone(), path.clone(), upload.clone())));
-        let parts = self.put_parts(path, &upload, first, source).await?;
-        let result = self
-            .finish_upload(path, &upload, &parts, options.mode)
-            .await?;
-        abort.0 = None;
-        Ok(result)
-    }
-
-    async fn put_parts(
-        &self,
-        path: &Path,
-        upload: &str,
-        first: Chunk,
-        mut source: Source,
-    ) -> Result<Vec<UploadedPart>> {
-        let mut parts = Vec::new();
-        let mut chunk = first;
-        loop {
-            let number = parts.len() as u16 + 1;
-            if number > PARTS_LIMIT {
-                return Err(EngineError::TooManyParts {
-                    object: path.to_string(),
-                    limit_parts: PARTS_LIMIT,
-                }
-                .into());
-            }
-            let last = chunk.last;
-            let payload = PutPayload::from_iter(chunk.pieces);
-            let e_tag = self.send_pieces(path, upload, number, payload).await?;
-            parts.push(UploadedPart { number, e_tag });
-            if last {
-                return Ok(parts);
-            }
-            chunk = self.read_chunk(path, &mut source).await?;
+        let mut guard = AbortOnDrop(Some(upload));
+        let upload = guard.0.as_mut().expect("it was put there just now");
+        while let Some(piece) = body.try_next().await? {
+            upload.write(piece).await?;
         }
-    }
-
-    /// Reads up to one chunk into frames, waiting for their memory before the first byte.
-    async fn read_chunk(&self, path: &Path, source: &mut Source) -> Result<Chunk> {
-        let engine = &self.shared().engine;
-        let expected = source.expected(engine.chunk_size);
-        let frame_size = (expected.next_power_of_two() as usize).clamp(1, LARGEST_FRAME_BYTES);
-        let count = expected.div_ceil(frame_size as u64) as usize;
-        let mut frames = match count {
-            0 => Vec::new(),
-            count => {
-                engine
-                    .frames(Share::Upload, frame_size, count, "write", path)
-                    .await?
-            }
-        };
-        let mut chunk = Chunk {
-            pieces: Vec::new(),
-            length: 0,
-            last: false,
-        };
-        while let Some(frame) = frames.pop() {
-            let room = (expected - chunk.length).min(frame.capacity() as u64) as usize;
-            let piece = fill(frame, room, source).await?;
-            let filled = piece.len() == room;
-            chunk.length += piece.len() as u64;
-            if !piece.is_empty() {
-                chunk.pieces.push(piece);
-            }
-            if !filled {
-                break;
-            }
+        if let Some(late) = options.late_attributes
+            && upload.is_small()
+        {
+            upload.add_attributes(&late());
         }
-        chunk.last = source.ended().await?;
-        source.check_length(path, chunk.last)?;
-        Ok(chunk)
+        let result = upload.finish().await?;
+        guard.0 = None;
+        Ok(result.put)
     }
 
     pub(crate) async fn put_once(
@@ -407,29 +257,6 @@ impl Bucket {
         .await
     }
 
-    /// Sends a part whose bytes are here, so that it can be sent again.
-    pub(crate) async fn send_pieces(
-        &self,
-        path: &Path,
-        upload: &str,
-        number: u16,
-        payload: PutPayload,
-    ) -> Result<String> {
-        let length = payload.content_length() as u64;
-        let mut retries = Retries::new(self.shared().engine.retry);
-        loop {
-            let pieces: Vec<_> = payload.iter().cloned().map(Ok).collect();
-            let body = futures::stream::iter(pieces).boxed();
-            match self.send_part(path, upload, number, length, body).await {
-                Err(error) if is_transient(&error) && retries.again().await => {}
-                Err(error) if is_transient(&error) => {
-                    return Err(unavailable("write part of", path, error));
-                }
-                result => return result,
-            }
-        }
-    }
-
     async fn send_part(
         &self,
         path: &Path,
@@ -483,18 +310,4 @@ fn missing_answer() -> Error {
         store: "Bywash",
         source: "the origin did not say what became of a delete".into(),
     }
-}
-
-/// Fills the first `room` bytes of a frame, or fewer if the body ends.
-async fn fill(mut frame: Frame, room: usize, source: &mut Source) -> Result<Bytes> {
-    let mut filled = 0;
-    while filled < room {
-        let piece = source.next(room - filled).await?;
-        if piece.is_empty() {
-            break;
-        }
-        frame.as_mut_slice()[filled..filled + piece.len()].copy_from_slice(&piece);
-        filled += piece.len();
-    }
-    Ok(Bytes::from_owner(frame).slice(..filled))
 }

@@ -19,9 +19,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use object_store::path::Path;
-use object_store::{ObjectStore, PutMode, PutMultipartOptions, PutResult, Result};
+use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions, PutResult, Result};
 
-use crate::upload::{SessionOptions, SessionToken, UploadSession};
+use crate::upload::{Finished, SessionOptions, SessionToken, UploadSession};
 
 pub use cloud::Cloud;
 pub use url::{OriginUrl, OriginUrlError};
@@ -79,6 +79,22 @@ pub trait Origin: ObjectStore {
 
     /// Drops the upload and its parts. An unknown upload is `NotFound`.
     async fn abort_upload(&self, path: &Path, upload: &str) -> Result<()>;
+
+    /// What the store says of an object: its length, and its CRC32C if the store keeps one. `None` if there is no object.
+    ///
+    /// Asked when the answer to the end of an upload was lost.
+    async fn stored(&self, path: &Path) -> Result<Option<Finished>> {
+        match self.head(path).await {
+            Ok(meta) => Ok(Some(Finished {
+                e_tag: meta.e_tag,
+                version: meta.version,
+                length: Some(meta.size),
+                crc32c: None,
+            })),
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
 
     /// Opens a session that another process can take over; `None` if this kind of origin has none, and uploads go by the
     /// parts above.

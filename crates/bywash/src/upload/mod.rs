@@ -1,11 +1,27 @@
 //! Uploads that survive: one writer, a session at the store, a journal on disk.
+//!
+//! `writer.rs` takes bytes and makes chunks of them by a plan (`plan.rs`), which wait in one buffer (`buffer.rs`, `filling.rs`);
+//! `driver.rs` brings them to a session (`session.rs`) and ends it. `parts.rs` is a session over stores that only have parts.
 
+mod buffer;
+mod checksum;
+mod driver;
+mod filling;
 #[allow(dead_code, reason = "the sessions of the stores come next")]
 pub(crate) mod http;
 pub mod journal;
+mod ordered;
+mod parts;
+mod plan;
 mod session;
+mod token;
+mod writer;
 
+pub(crate) use ordered::Ordered;
+pub use plan::ChunkPlan;
 pub use session::{
     Chunk, ChunkRule, Digest, Ending, Finished, Kept, SessionOptions, SessionStatus, SessionToken,
     UploadSession,
 };
+pub use token::UploadToken;
+pub use writer::{Upload, UploadOptions, UploadResult};

@@ -1,0 +1,160 @@
+//! The one place where an upload's bytes wait: frames of the pool, lent out as `Bytes` and written again when they came back.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use bywash_mem::Frame;
+
+/// The largest frame of the pool: a chunk is made of as few frames as it can.
+const LARGEST_FRAME_BYTES: u64 = 4 << 20;
+/// Frames are not made smaller than this to waste less.
+const SMALLEST_FRAME_BYTES: u64 = 64 << 10;
+/// What a buffer may be longer than asked for: this part of it.
+const WASTE_DIVISOR: u64 = 8;
+
+/// The frames that hold `bytes`: their length and how many.
+pub(super) fn frames_for(bytes: u64) -> (usize, usize) {
+    let mut frame = bytes.next_power_of_two().min(LARGEST_FRAME_BYTES);
+    while frame > SMALLEST_FRAME_BYTES
+        && bytes.next_multiple_of(frame) - bytes > bytes / WASTE_DIVISOR
+    {
+        frame /= 2;
+    }
+    (frame as usize, bytes.div_ceil(frame) as usize)
+}
+
+/// A frame on loan: an HTTP client drops it when it likes.
+struct Lent(Arc<Frame>);
+
+impl AsRef<[u8]> for Lent {
+    fn as_ref(&self) -> &[u8] {
+        self.0.as_slice()
+    }
+}
+
+/// Frames filled from the front.
+#[derive(Debug)]
+pub(super) struct Buffer {
+    /// All of one capacity.
+    frames: Vec<Arc<Frame>>,
+    filled: usize,
+}
+
+impl Buffer {
+    pub(super) fn new(frames: Vec<Frame>) -> Self {
+        Self {
+            frames: frames.into_iter().map(Arc::new).collect(),
+            filled: 0,
+        }
+    }
+
+    pub(super) fn capacity(&self) -> usize {
+        self.frames.len() * self.frame_capacity()
+    }
+
+    pub(super) fn filled(&self) -> usize {
+        self.filled
+    }
+
+    fn frame_capacity(&self) -> usize {
+        self.frames.first().map_or(0, |frame| frame.capacity())
+    }
+
+    /// Empties it for the next chunk; `false` if some of what was lent is still out, so that it cannot be written again.
+    pub(super) fn reclaim(&mut self) -> bool {
+        self.filled = 0;
+        self.frames
+            .iter_mut()
+            .all(|frame| Arc::get_mut(frame).is_some())
+    }
+
+    /// Copies what fits behind what is there; returns how much. Not while anything is lent.
+    pub(super) fn copy_in(&mut self, mut bytes: &[u8]) -> usize {
+        let size = self.frame_capacity();
+        let before = self.filled;
+        while !bytes.is_empty() && self.filled < self.capacity() {
+            let (index, at) = (self.filled / size, self.filled % size);
+            let count = bytes.len().min(size - at);
+            let frame = Arc::get_mut(&mut self.frames[index])
+                .expect("nothing is lent of a buffer that is being filled");
+            frame.as_mut_slice()[at..at + count].copy_from_slice(&bytes[..count]);
+            self.filled += count;
+            bytes = &bytes[count..];
+        }
+        self.filled - before
+    }
+
+    /// What is in it, in order, frame by frame.
+    pub(super) fn slices(&self) -> impl Iterator<Item = &[u8]> {
+        let size = self.frame_capacity();
+        self.frames
+            .iter()
+            .enumerate()
+            .map(move |(index, frame)| {
+                let end = self.filled.saturating_sub(index * size).min(size);
+                &frame.as_slice()[..end]
+            })
+            .filter(|slice| !slice.is_empty())
+    }
+
+    /// Lends what is in it, but for the first `skip` bytes, without a copy.
+    pub(super) fn lend(&self, mut skip: usize, into: &mut Vec<Bytes>) {
+        let size = self.frame_capacity();
+        for (index, frame) in self.frames.iter().enumerate() {
+            let end = self.filled.saturating_sub(index * size).min(size);
+            let begin = skip.min(end);
+            skip -= begin;
+            if begin < end {
+                into.push(Bytes::from_owner(Lent(Arc::clone(frame))).slice(begin..end));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use bywash_mem::{BlockPool, PoolConfig, Share};
+
+    fn buffer(bytes: u64) -> Buffer {
+        let pool = BlockPool::new(PoolConfig::new(16 << 20)).unwrap();
+        let (length, count) = frames_for(bytes);
+        Buffer::new(
+            pool.try_frames(Share::Upload, length, count, count)
+                .unwrap(),
+        )
+    }
+
+    #[test]
+    fn frames_waste_little() {
+        assert_eq!(frames_for(16 << 20), (4 << 20, 4));
+        assert_eq!(frames_for(5 << 20), (1 << 20, 5));
+        assert_eq!(frames_for(1), (1, 1));
+        for bytes in [100_000, 5_000_000, 17 << 20] {
+            let (length, count) = frames_for(bytes);
+            let all = length as u64 * count as u64;
+            assert!(all >= bytes && all <= bytes + bytes / 8 + SMALLEST_FRAME_BYTES);
+        }
+    }
+
+    #[test]
+    fn what_is_lent_is_what_was_copied_and_comes_back() {
+        let mut buffer = buffer(300_000);
+        let bytes: Vec<u8> = (0..300_000_u32).map(|n| (n % 251) as u8).collect();
+        assert_eq!(buffer.copy_in(&bytes[..7]), 7);
+        assert_eq!(buffer.copy_in(&bytes[7..]), bytes.len() - 7);
+        assert_eq!(buffer.slices().collect::<Vec<_>>().concat(), bytes);
+        for skip in [0, 1, 65_536, 299_999, 300_000] {
+            let mut lent = Vec::new();
+            buffer.lend(skip, &mut lent);
+            assert_eq!(lent.concat(), bytes[skip..], "but for {skip}");
+        }
+        let mut lent = Vec::new();
+        buffer.lend(0, &mut lent);
+        assert!(!buffer.reclaim(), "it is still out");
+        drop(lent);
+        assert!(buffer.reclaim());
+        assert_eq!(buffer.filled(), 0);
+    }
+}

@@ -1,0 +1,170 @@
+//! A session over the parts of an origin that has no sessions of its own.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures::StreamExt;
+use object_store::path::Path;
+use object_store::{Error, PutMode, Result};
+use parking_lot::Mutex;
+
+use super::{
+    Chunk, ChunkRule, Digest, Ending, Finished, Kept, SessionStatus, SessionToken, UploadSession,
+};
+use crate::RetryPolicy;
+use crate::error::EngineError;
+use crate::origin::{Origin, UploadedPart};
+use crate::progress::watched;
+use crate::retry::stalled;
+
+/// The most parts an upload may have, as in the S3 protocol.
+const PARTS_LIMIT: u64 = 10_000;
+/// The longest part, as there.
+const LONGEST_PART_BYTES: u64 = 5 << 30;
+/// The shortest part S3 takes, but for the last of an upload.
+const S3_LEAST_PART_BYTES: u64 = 5 << 20;
+
+/// A part the origin said it keeps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct KeptPart {
+    pub(super) e_tag: String,
+    pub(super) range: Range<u64>,
+    pub(super) crc32c: u32,
+}
+
+/// An upload in numbered parts. The origin cannot be asked what it keeps, so that is remembered here.
+#[derive(Debug)]
+pub(super) struct PartsSession {
+    origin: Arc<dyn Origin>,
+    path: Path,
+    id: String,
+    mode: PutMode,
+    /// A request that shows no sign of life for so long has failed.
+    retry: RetryPolicy,
+    /// By number.
+    kept: Mutex<BTreeMap<u16, KeptPart>>,
+}
+
+impl PartsSession {
+    pub(super) fn new(
+        origin: &Arc<dyn Origin>,
+        path: &Path,
+        id: String,
+        mode: PutMode,
+        retry: RetryPolicy,
+        kept: BTreeMap<u16, KeptPart>,
+    ) -> Self {
+        Self {
+            origin: Arc::clone(origin),
+            path: path.clone(),
+            id,
+            mode,
+            retry,
+            kept: Mutex::new(kept),
+        }
+    }
+
+    /// What is kept, by number.
+    pub(super) fn kept(&self) -> BTreeMap<u16, KeptPart> {
+        self.kept.lock().clone()
+    }
+
+    fn lost(&self) -> Error {
+        EngineError::UploadLost {
+            object: self.path.to_string(),
+        }
+        .into()
+    }
+
+    /// An upload the origin does not know is lost, which is not the same as an object that is not there.
+    fn gone(&self, error: Error) -> Error {
+        match error {
+            Error::NotFound { .. } => self.lost(),
+            error => error,
+        }
+    }
+}
+
+#[async_trait]
+impl UploadSession for PartsSession {
+    fn rule(&self) -> ChunkRule {
+        let least = match self.origin.kind() {
+            "s3" => S3_LEAST_PART_BYTES,
+            _ => 1,
+        };
+        ChunkRule {
+            granule: 1,
+            least,
+            most: LONGEST_PART_BYTES,
+            chunks: Some(PARTS_LIMIT),
+            parallel: true,
+        }
+    }
+
+    fn token(&self) -> SessionToken {
+        SessionToken(self.id.clone())
+    }
+
+    async fn send(&self, chunk: &Chunk) -> Result<u64> {
+        let number = u16::try_from(chunk.index + 1).ok();
+        let number = number.filter(|number| u64::from(*number) <= PARTS_LIMIT);
+        let number = number.ok_or_else(|| EngineError::TooManyParts {
+            object: self.path.to_string(),
+            limit_parts: PARTS_LIMIT as u16,
+        })?;
+        let pieces: Vec<_> = chunk.pieces.iter().cloned().map(Ok).collect();
+        let (body, progress) = watched(futures::stream::iter(pieces).boxed());
+        let sending = self
+            .origin
+            .put_part(&self.path, &self.id, number, chunk.length(), body);
+        let answer = progress.guard(self.retry.stall, sending).await;
+        let e_tag = answer
+            .unwrap_or_else(|| Err(stalled(self.retry)))
+            .map_err(|error| self.gone(error))?;
+        let part = KeptPart {
+            e_tag,
+            range: chunk.range(),
+            crc32c: chunk.crc32c,
+        };
+        self.kept.lock().insert(number, part);
+        Ok(chunk.range().end)
+    }
+
+    async fn status(&self) -> Result<SessionStatus> {
+        let kept = self.kept.lock();
+        let kept = kept.values().map(|part| Kept {
+            range: part.range.clone(),
+            digest: Some(Digest::Crc32c(part.crc32c)),
+        });
+        Ok(SessionStatus::Open(kept.collect()))
+    }
+
+    async fn finish(&self, _ending: &Ending) -> Result<Finished> {
+        let parts: Vec<_> = {
+            let kept = self.kept.lock();
+            let parts = kept.iter().map(|(number, part)| UploadedPart {
+                number: *number,
+                e_tag: part.e_tag.clone(),
+            });
+            parts.collect()
+        };
+        let ended = self
+            .origin
+            .complete_upload(&self.path, &self.id, &parts, self.mode.clone());
+        let put = ended.await.map_err(|error| self.gone(error))?;
+        Ok(Finished {
+            e_tag: put.e_tag,
+            version: put.version,
+            ..Finished::default()
+        })
+    }
+
+    async fn abort(&self) -> Result<()> {
+        match self.origin.abort_upload(&self.path, &self.id).await {
+            Err(Error::NotFound { .. }) => Ok(()),
+            answer => answer,
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Captured by one process, restored by another: (4) of the five hardest cases of java-storage's resumable writer.
+
+use bytes::Bytes;
+use bywash::{EngineError, Upload, UploadOptions};
+use object_store::Error;
+use object_store::path::Path;
+
+use super::fake::{Fake, Fault, crc32c};
+
+const CHUNK: usize = 40;
+
+fn body() -> Bytes {
+    bywash_sim::pattern(11, 3 * CHUNK + 7)
+}
+
+fn path() -> Path {
+    Path::from("hardest")
+}
+
+async fn begin(at: usize, faults: &[Fault]) -> (Fake, Upload) {
+    let fake = Fake::with(faults, &[]);
+    let bucket = fake.bucket(CHUNK);
+    let mut upload = bucket
+        .upload(&path(), UploadOptions::default())
+        .await
+        .unwrap();
+    // A refusal in the middle leaves part of a chunk acknowledged.
+    let _refused = upload.write(body().slice(..at)).await;
+    (fake, upload)
+}
+
+fn is_damaged(error: &Error) -> bool {
+    matches!(
+        EngineError::find(error),
+        Some(EngineError::UploadDamaged { .. })
+    )
+}
+
+/// (4) Captured at every byte position, after partial flushes too, and restored in another process, while the original is dropped,
+/// or goes on, or the session is gone.
+#[tokio::test(start_paused = true)]
+async fn captured_at_every_position_and_restored_in_another_process() {
+    let body = body();
+    for at in 0..=body.len() {
+        for faults in [&[][..], &[Fault::Keep(13), Fault::Refuse]] {
+            let (fake, original) = begin(at, faults).await;
+            let token = original.capture();
+            assert_eq!(token.position(), at as u64);
+            drop(original);
+            fake.state.lock().sends.clear();
+            let mut restored = fake.bucket(CHUNK).restore_upload(&token).await.unwrap();
+            restored.write(body.slice(at..)).await.unwrap();
+            let again = restored.capture();
+            assert_eq!(again.position(), body.len() as u64);
+            let result = restored.finish().await.unwrap();
+            assert_eq!(result.crc32c, crc32c(&body), "at {at}, {faults:?}");
+            assert_eq!(
+                fake.object(&path()).await.unwrap(),
+                body,
+                "at {at}, {faults:?}"
+            );
+        }
+    }
+}
+
+/// The original goes on and finishes: whoever has the token learns that it is done, or that the session has ended.
+#[tokio::test(start_paused = true)]
+async fn an_original_that_goes_on_and_finishes_is_not_undone() {
+    let body = body();
+    for at in [CHUNK + 1, 3 * CHUNK, body.len()] {
+        let (mut fake, mut original) = begin(at, &[]).await;
+        fake.strict = false;
+        let token = original.capture();
+        original.write(body.slice(at..)).await.unwrap();
+        original.finish().await.unwrap();
+        let mut restored = fake.bucket(CHUNK).restore_upload(&token).await.unwrap();
+        let written = restored.write(body.slice(at..)).await;
+        match written {
+            Ok(()) => drop(restored.finish().await.unwrap()),
+            Err(error) => assert!(is_damaged(&error), "{error}"),
+        }
+        assert_eq!(fake.object(&path()).await.unwrap(), body);
+    }
+}
+
+/// The original goes on and dies: the store is ahead of the token, and its bytes are not sent again; what they are is proven at the end.
+#[tokio::test(start_paused = true)]
+async fn a_store_ahead_of_the_token_is_not_sent_the_same_again() {
+    let body = body();
+    let (fake, mut original) = begin(CHUNK + 1, &[]).await;
+    let token = original.capture();
+    original
+        .write(body.slice(CHUNK + 1..3 * CHUNK + 1))
+        .await
+        .unwrap();
+    drop(original);
+    assert_eq!(fake.kept().len(), 3 * CHUNK);
+    let mut restored = fake.bucket(CHUNK).restore_upload(&token).await.unwrap();
+    restored.write(body.slice(CHUNK + 1..)).await.unwrap();
+    let result = restored.finish().await.unwrap();
+    assert_eq!((result.sent_bytes, result.resent_bytes), (7, 0));
+    assert_eq!(fake.object(&path()).await.unwrap(), body);
+    // Another source: what the store has is not what this one says.
+    let (fake, mut original) = begin(CHUNK + 1, &[]).await;
+    let token = original.capture();
+    original
+        .write(body.slice(CHUNK + 1..3 * CHUNK + 1))
+        .await
+        .unwrap();
+    drop(original);
+    let mut restored = fake.bucket(CHUNK).restore_upload(&token).await.unwrap();
+    let mut other = body.slice(CHUNK + 1..).to_vec();
+    other[CHUNK] ^= 1;
+    let written = restored.write(other.into()).await;
+    let error = match written {
+        Ok(()) => restored.finish().await.unwrap_err(),
+        Err(error) => error,
+    };
+    assert!(is_damaged(&error), "{error}");
+    assert_eq!(fake.object(&path()).await, None);
+}
+
+/// The session is gone: an error that says so.
+#[tokio::test(start_paused = true)]
+async fn a_session_that_is_gone_is_an_error() {
+    let body = body();
+    let (fake, original) = begin(2 * CHUNK + 1, &[]).await;
+    fake.state.lock().sends.push_back(Fault::Forget);
+    let mut restored = fake
+        .bucket(CHUNK)
+        .restore_upload(&original.capture())
+        .await
+        .unwrap();
+    let error = restored
+        .write(body.slice(2 * CHUNK + 1..))
+        .await
+        .unwrap_err();
+    let found = EngineError::find(&error);
+    assert!(
+        matches!(found, Some(EngineError::UploadLost { .. })),
+        "{found:?}"
+    );
+}

@@ -1,0 +1,528 @@
+//! A store whose sessions keep any prefix, lose any answer and lie, on cue.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use bywash::origin::memory::MemoryStore;
+use bywash::upload::{
+    Chunk, ChunkRule, Digest, Ending, Finished, Kept, SessionOptions, SessionStatus, SessionToken,
+    UploadSession,
+};
+use bywash::{Bucket, Consistency, Engine, EngineError, Origin, PartBody, UploadedPart};
+use futures::stream::BoxStream;
+use object_store::path::Path;
+use object_store::{
+    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
+    ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult,
+    Result,
+};
+use parking_lot::Mutex;
+
+/// What befalls one request that carries bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// Nothing.
+    None,
+    /// Keeps this many bytes of the chunk and says so.
+    Keep(u64),
+    /// Keeps this many bytes, and the answer is lost. All of them, if there are fewer.
+    LoseAfter(u64),
+    /// Claims to keep this many bytes more than were sent.
+    Claim(u64),
+    /// Forgets what it has acknowledged, but for this many bytes, and fails.
+    Regress(u64),
+    /// Does not know the session any more.
+    Forget,
+    /// Has done it, and the answer is lost. Of a request to finish: the object is there.
+    LoseAnswer,
+    /// As `LoseAnswer`, and then the session is forgotten.
+    LoseAnswerAndForget,
+    /// Finishes, and answers that the object has another CRC32C.
+    WrongChecksum,
+    /// Finishes, and answers that the object is shorter.
+    WrongLength,
+    /// Refuses for good.
+    Refuse,
+}
+
+/// One request as it arrived.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Sent {
+    pub(crate) index: u64,
+    pub(crate) offset: u64,
+    /// Address and length of each piece.
+    pub(crate) pieces: Vec<(usize, usize)>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    sessions: HashMap<String, Session>,
+    pub(crate) opened: usize,
+    pub(crate) aborted: usize,
+    pub(crate) sends: VecDeque<Fault>,
+    pub(crate) ends: VecDeque<Fault>,
+    pub(crate) log: Vec<Sent>,
+    /// Keeps the pieces of each request, as a slow HTTP client would.
+    pub(crate) hoard: Option<Vec<Bytes>>,
+}
+
+#[derive(Debug)]
+struct Session {
+    options: SessionOptions,
+    /// In order: what is kept. In parts: as far as they are contiguous, which nobody asks.
+    kept: Vec<u8>,
+    parts: HashMap<u64, (u64, Bytes, u32)>,
+    finished: Option<Finished>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Fake {
+    objects: MemoryStore,
+    pub(crate) state: Arc<Mutex<State>>,
+    pub(crate) rule: ChunkRule,
+    /// Says checksums: of ranges, of finished objects, of objects.
+    pub(crate) checksums: bool,
+    /// A request that does not begin where the store ends is the writer's fault.
+    pub(crate) strict: bool,
+}
+
+pub(crate) const IN_ORDER: ChunkRule = ChunkRule {
+    granule: 1,
+    least: 1,
+    most: 1 << 40,
+    chunks: None,
+    parallel: false,
+};
+
+impl Fake {
+    pub(crate) fn new(rule: ChunkRule) -> Self {
+        Self {
+            objects: MemoryStore::new(),
+            state: Arc::default(),
+            rule,
+            checksums: true,
+            strict: true,
+        }
+    }
+
+    pub(crate) fn with(sends: &[Fault], ends: &[Fault]) -> Self {
+        let fake = Self::new(IN_ORDER);
+        fake.state.lock().sends.extend(sends);
+        fake.state.lock().ends.extend(ends);
+        fake
+    }
+
+    pub(crate) async fn object(&self, path: &Path) -> Option<Bytes> {
+        match self.objects.get(path).await {
+            Ok(found) => Some(found.bytes().await.unwrap()),
+            Err(Error::NotFound { .. }) => None,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    pub(crate) fn open_sessions(&self) -> usize {
+        let state = self.state.lock();
+        state
+            .sessions
+            .values()
+            .filter(|session| session.finished.is_none())
+            .count()
+    }
+
+    pub(crate) fn kept(&self) -> Vec<u8> {
+        let state = self.state.lock();
+        let session = state.sessions.values().next();
+        session.map_or_else(Vec::new, |session| session.kept.clone())
+    }
+
+    /// A bucket of a process of its own over this store.
+    pub(crate) fn bucket(&self, chunk: usize) -> Bucket {
+        engine(chunk)
+            .mount("test", Arc::new(self.clone()), Consistency::default())
+            .unwrap()
+    }
+}
+
+pub(crate) fn engine(chunk: usize) -> Engine {
+    Engine::builder()
+        .memory(4 << 20)
+        .block_size(4 << 10)
+        .chunk_size(chunk)
+        .build()
+        .unwrap()
+}
+
+pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
+    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
+}
+
+fn passing(what: &str) -> Error {
+    Error::Generic {
+        store: "fake",
+        source: format!("503 {what}").into(),
+    }
+}
+
+fn lost(path: &Path) -> Error {
+    EngineError::UploadLost {
+        object: path.to_string(),
+    }
+    .into()
+}
+
+#[derive(Debug)]
+struct Handle {
+    fake: Fake,
+    path: Path,
+    id: String,
+}
+
+impl Handle {
+    /// Takes the bytes that a chunk brings, `most` of them.
+    fn keep(&self, session: &mut Session, chunk: &Chunk, most: u64) -> u64 {
+        let bytes = chunk.pieces.concat();
+        assert_eq!(chunk.crc32c, crc32c(&bytes), "of what is sent");
+        assert!(chunk.pieces.iter().all(|piece| !piece.is_empty()));
+        let count = most.min(bytes.len() as u64);
+        if self.fake.rule.parallel {
+            if count == bytes.len() as u64 {
+                let part = (chunk.offset, bytes.into(), chunk.crc32c);
+                session.parts.insert(chunk.index, part);
+            }
+            return count;
+        }
+        let kept = session.kept.len() as u64;
+        if self.fake.strict {
+            assert_eq!(chunk.offset, kept, "a request goes on where the store is");
+        }
+        let end = chunk.offset + count;
+        if chunk.offset <= kept && end > kept {
+            let new = &bytes[(kept - chunk.offset) as usize..count as usize];
+            session.kept.extend_from_slice(new);
+        }
+        count
+    }
+
+    async fn make(&self, ending: &Ending) -> Result<Finished> {
+        let (bytes, options) = {
+            let mut state = self.fake.state.lock();
+            let session = state.sessions.get_mut(&self.id);
+            let session = session.ok_or_else(|| lost(&self.path))?;
+            if let Some(tail) = &ending.tail {
+                self.keep(session, tail, u64::MAX);
+            }
+            let bytes = if self.fake.rule.parallel {
+                let mut parts: Vec<_> = session.parts.iter().collect();
+                parts.sort_by_key(|(index, _)| **index);
+                parts
+                    .iter()
+                    .map(|(_, part)| &part.1[..])
+                    .collect::<Vec<_>>()
+                    .concat()
+            } else {
+                session.kept.clone()
+            };
+            (bytes, session.options.clone())
+        };
+        assert_eq!(bytes.len() as u64, ending.length, "length told at the end");
+        assert_eq!(crc32c(&bytes), ending.crc32c, "checksum told at the end");
+        let put = PutOptions {
+            mode: options.mode,
+            attributes: options.attributes,
+            ..PutOptions::default()
+        };
+        let length = bytes.len() as u64;
+        let crc = crc32c(&bytes);
+        let put = self
+            .fake
+            .objects
+            .put_opts(&self.path, bytes.into(), put)
+            .await?;
+        let finished = Finished {
+            e_tag: put.e_tag,
+            version: put.version,
+            length: Some(length),
+            crc32c: self.fake.checksums.then_some(crc),
+        };
+        if let Some(session) = self.fake.state.lock().sessions.get_mut(&self.id) {
+            session.finished = Some(finished.clone());
+        }
+        Ok(finished)
+    }
+}
+
+#[async_trait]
+impl UploadSession for Handle {
+    fn rule(&self) -> ChunkRule {
+        self.fake.rule
+    }
+
+    fn token(&self) -> SessionToken {
+        SessionToken(self.id.clone())
+    }
+
+    async fn send(&self, chunk: &Chunk) -> Result<u64> {
+        let mut state = self.fake.state.lock();
+        let state = &mut *state;
+        let fault = state.sends.pop_front().unwrap_or(Fault::None);
+        state.log.push(Sent {
+            index: chunk.index,
+            offset: chunk.offset,
+            pieces: chunk
+                .pieces
+                .iter()
+                .map(|piece| (piece.as_ptr() as usize, piece.len()))
+                .collect(),
+        });
+        if let Some(hoard) = &mut state.hoard {
+            hoard.extend(chunk.pieces.iter().cloned());
+        }
+        if fault == Fault::Forget {
+            state.sessions.remove(&self.id);
+        }
+        let session = state.sessions.get_mut(&self.id);
+        let session = session.ok_or_else(|| lost(&self.path))?;
+        if session.finished.is_some() {
+            return Err(EngineError::UploadDamaged {
+                object: self.path.to_string(),
+                detail: "the session has ended".to_owned(),
+            }
+            .into());
+        }
+        match fault {
+            Fault::Keep(count) => Ok(chunk.offset + self.keep(session, chunk, count)),
+            Fault::LoseAfter(count) => {
+                self.keep(session, chunk, count);
+                Err(passing("after some bytes"))
+            }
+            Fault::Claim(more) => Ok(chunk.range().end + more),
+            Fault::Regress(count) => {
+                session.kept.truncate(count as usize);
+                Err(passing("and forgot"))
+            }
+            Fault::Refuse => Err(Error::PermissionDenied {
+                path: self.path.to_string(),
+                source: "403".into(),
+            }),
+            Fault::LoseAnswer => {
+                self.keep(session, chunk, u64::MAX);
+                Err(passing("after all bytes"))
+            }
+            _ => Ok(chunk.offset + self.keep(session, chunk, u64::MAX)),
+        }
+    }
+
+    async fn status(&self) -> Result<SessionStatus> {
+        let state = self.fake.state.lock();
+        let Some(session) = state.sessions.get(&self.id) else {
+            return Ok(SessionStatus::Gone);
+        };
+        if let Some(finished) = &session.finished {
+            return Ok(SessionStatus::Finished(finished.clone()));
+        }
+        let digest = |crc| self.fake.checksums.then_some(Digest::Crc32c(crc));
+        if self.fake.rule.parallel {
+            let mut kept: Vec<_> = session.parts.values().collect();
+            kept.sort_by_key(|part| part.0);
+            let kept = kept.into_iter().map(|(offset, bytes, crc)| Kept {
+                range: *offset..*offset + bytes.len() as u64,
+                digest: digest(*crc),
+            });
+            return Ok(SessionStatus::Open(kept.collect()));
+        }
+        let kept = Kept {
+            range: 0..session.kept.len() as u64,
+            digest: digest(crc32c(&session.kept)),
+        };
+        let kept = Some(kept).filter(|kept| !kept.range.is_empty());
+        Ok(SessionStatus::Open(kept.into_iter().collect()))
+    }
+
+    async fn finish(&self, ending: &Ending) -> Result<Finished> {
+        let fault = self.fake.state.lock().ends.pop_front();
+        match fault.unwrap_or(Fault::None) {
+            Fault::LoseAfter(count) => {
+                let mut state = self.fake.state.lock();
+                let session = state.sessions.get_mut(&self.id);
+                let session = session.ok_or_else(|| lost(&self.path))?;
+                if let Some(tail) = &ending.tail {
+                    self.keep(session, tail, count);
+                }
+                Err(passing("before the end"))
+            }
+            Fault::Forget => {
+                self.fake.state.lock().sessions.remove(&self.id);
+                Err(lost(&self.path))
+            }
+            Fault::LoseAnswer => {
+                self.make(ending).await?;
+                Err(passing("after the end"))
+            }
+            Fault::LoseAnswerAndForget => {
+                self.make(ending).await?;
+                self.fake.state.lock().sessions.remove(&self.id);
+                Err(passing("after the end"))
+            }
+            Fault::WrongChecksum => {
+                let finished = self.make(ending).await?;
+                Ok(Finished {
+                    crc32c: finished.crc32c.map(|crc| crc ^ 1),
+                    ..finished
+                })
+            }
+            Fault::WrongLength => {
+                let finished = self.make(ending).await?;
+                Ok(Finished {
+                    length: finished.length.map(|length| length - 1),
+                    ..finished
+                })
+            }
+            Fault::Refuse => Err(Error::PermissionDenied {
+                path: self.path.to_string(),
+                source: "403".into(),
+            }),
+            _ => self.make(ending).await,
+        }
+    }
+
+    async fn abort(&self) -> Result<()> {
+        let mut state = self.fake.state.lock();
+        state.sessions.remove(&self.id);
+        state.aborted += 1;
+        Ok(())
+    }
+}
+
+impl fmt::Display for Fake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("fake")
+    }
+}
+
+#[async_trait]
+impl Origin for Fake {
+    fn kind(&self) -> &'static str {
+        "fake"
+    }
+
+    async fn stored(&self, path: &Path) -> Result<Option<Finished>> {
+        Ok(self.object(path).await.map(|bytes| Finished {
+            length: Some(bytes.len() as u64),
+            crc32c: self.checksums.then(|| crc32c(&bytes)),
+            ..Finished::default()
+        }))
+    }
+
+    async fn open_session(
+        &self,
+        path: &Path,
+        options: &SessionOptions,
+    ) -> Result<Option<Box<dyn UploadSession>>> {
+        let id = {
+            let mut state = self.state.lock();
+            state.opened += 1;
+            let id = format!("session-{}", state.opened);
+            let session = Session {
+                options: options.clone(),
+                kept: Vec::new(),
+                parts: HashMap::new(),
+                finished: None,
+            };
+            state.sessions.insert(id.clone(), session);
+            id
+        };
+        self.resume_session(path, options, &SessionToken(id)).await
+    }
+
+    async fn resume_session(
+        &self,
+        path: &Path,
+        _options: &SessionOptions,
+        token: &SessionToken,
+    ) -> Result<Option<Box<dyn UploadSession>>> {
+        Ok(Some(Box::new(Handle {
+            fake: self.clone(),
+            path: path.clone(),
+            id: token.0.clone(),
+        })))
+    }
+
+    async fn create_upload(&self, path: &Path, opts: PutMultipartOptions) -> Result<String> {
+        self.objects.create_upload(path, opts).await
+    }
+
+    async fn put_part(
+        &self,
+        path: &Path,
+        upload: &str,
+        number: u16,
+        length: u64,
+        body: PartBody,
+    ) -> Result<String> {
+        self.objects
+            .put_part(path, upload, number, length, body)
+            .await
+    }
+
+    async fn complete_upload(
+        &self,
+        path: &Path,
+        upload: &str,
+        parts: &[UploadedPart],
+        mode: PutMode,
+    ) -> Result<PutResult> {
+        self.objects
+            .complete_upload(path, upload, parts, mode)
+            .await
+    }
+
+    async fn abort_upload(&self, path: &Path, upload: &str) -> Result<()> {
+        self.objects.abort_upload(path, upload).await
+    }
+}
+
+#[async_trait]
+impl ObjectStore for Fake {
+    async fn put_opts(
+        &self,
+        path: &Path,
+        payload: PutPayload,
+        options: PutOptions,
+    ) -> Result<PutResult> {
+        self.objects.put_opts(path, payload, options).await
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        path: &Path,
+        options: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        self.objects.put_multipart_opts(path, options).await
+    }
+
+    async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
+        self.objects.get_opts(path, options).await
+    }
+
+    fn delete_stream(
+        &self,
+        paths: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
+        self.objects.delete_stream(paths)
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.objects.list(prefix)
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.objects.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        self.objects.copy_opts(from, to, options).await
+    }
+}

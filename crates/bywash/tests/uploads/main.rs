@@ -1,0 +1,9 @@
+//! The upload writer over a store that keeps any prefix, loses any answer and lies; time is paused, so that retries cost none.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod buffering;
+mod capture;
+mod ends;
+mod fake;
+mod hardest;
+mod origins;
