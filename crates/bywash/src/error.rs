@@ -133,6 +133,29 @@ pub enum EngineError {
         /// Finished or aborted.
         how: &'static str,
     },
+    /// An upload cannot be taken over: its source is another now. Upload it again.
+    #[error(
+        "upload of {object}: {} changed since it began: {difference}; upload it again, and drop this one: bywash uploads abort",
+        path.display()
+    )]
+    SourceChanged {
+        /// The object.
+        object: String,
+        /// The file.
+        path: std::path::PathBuf,
+        /// What is different, in words.
+        difference: String,
+    },
+    /// An upload cannot be taken over: its bytes cannot be read again.
+    #[error(
+        "upload of {object}: {reason}; upload it again, and drop this one: bywash uploads abort"
+    )]
+    SourceLost {
+        /// The object.
+        object: String,
+        /// Why.
+        reason: String,
+    },
     /// The range begins at or beyond the object's end.
     #[error("read {object}: the range begins beyond the object's {length} bytes")]
     RangeNotSatisfiable {

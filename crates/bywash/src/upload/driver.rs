@@ -20,7 +20,7 @@ use crate::write::SLOWEST_PUT_BYTES_PER_S;
 #[derive(Debug, Clone)]
 pub(super) struct Link {
     bucket: Bucket,
-    path: Path,
+    pub(super) path: Path,
     session: Arc<dyn UploadSession>,
     /// The session knows what is kept without a request.
     remembers: bool,

@@ -2,6 +2,7 @@
 //!
 //! `writer.rs` takes bytes and makes chunks of them by a plan (`plan.rs`), which wait in one buffer (`buffer.rs`, `filling.rs`);
 //! `driver.rs` brings them to a session (`session.rs`) and ends it. `parts.rs` is a session over stores that only have parts.
+//! `journal/` is what a process leaves behind, written by `journaled.rs`; `resume.rs` takes it over.
 
 mod buffer;
 mod checksum;
@@ -10,15 +11,19 @@ mod filling;
 #[allow(dead_code, reason = "the sessions of the stores come next")]
 pub(crate) mod http;
 pub mod journal;
+mod journaled;
 mod ordered;
 mod parts;
 mod plan;
+mod resume;
 mod session;
 mod token;
 mod writer;
 
+pub use journaled::Journaling;
 pub(crate) use ordered::Ordered;
 pub use plan::ChunkPlan;
+pub use resume::Resumed;
 pub use session::{
     Chunk, ChunkRule, Digest, Ending, Finished, Kept, SessionOptions, SessionStatus, SessionToken,
     UploadSession,

@@ -17,9 +17,11 @@ use super::buffer::{Buffer, frames_for};
 use super::checksum::combine;
 use super::driver::{Driver, Link};
 use super::filling::Filling;
+use super::journal::{Header, Whole};
+use super::journaled::{Journaled, Journaling};
 use super::parts::PartsSession;
 use super::token::UploadToken;
-use super::{ChunkPlan, Finished, SessionOptions};
+use super::{Chunk, ChunkPlan, Finished, SessionOptions};
 use crate::bucket::Bucket;
 use crate::error::EngineError;
 use crate::origin::body_length_error;
@@ -40,6 +42,8 @@ pub struct UploadOptions {
     pub crc32c: Option<u32>,
     /// Bytes of a chunk. Default: the engine's, fitted to the store. A length that breaks the store's rule is an error.
     pub chunk: Option<u64>,
+    /// Written down in the engine's journal, if it has one and the store has sessions, so that another process can go on.
+    pub journal: Option<Journaling>,
 }
 
 /// A finished upload.
@@ -60,7 +64,7 @@ pub struct UploadResult {
 }
 
 /// What a task that ends an upload hands back.
-type Ended = (Option<Driver>, Result<Finished>);
+type Ended = (Option<(Driver, Option<Journaled>)>, Result<Finished>);
 
 #[derive(Debug)]
 enum State {
@@ -87,6 +91,8 @@ pub struct Upload {
     driver: Option<Driver>,
     /// The session, if it is one over parts.
     parts: Option<Arc<PartsSession>>,
+    /// Its entry in the journal.
+    pub(super) journaled: Option<Journaled>,
     filling: Filling,
     /// Taken, but not in a chunk yet: more than nothing only after a failure.
     rest: VecDeque<Bytes>,
@@ -171,6 +177,7 @@ impl Upload {
             plan,
             driver: None,
             parts: None,
+            journaled: None,
             rest: VecDeque::new(),
             taken: 0,
             buffers: 0,
@@ -261,6 +268,9 @@ impl Upload {
         }
         if let Some(driver) = &self.driver {
             driver.link.abort().await?;
+        }
+        if let Some(journaled) = &mut self.journaled {
+            journaled.remove().await?;
         }
         self.filling.buffer = None;
         self.rest.clear();
@@ -375,6 +385,12 @@ impl Upload {
         driver.deliver(&mut chunk).await?;
         self.pieces = chunk.pieces;
         self.filling.advance(&self.plan);
+        if let Some(journaled) = &mut self.journaled {
+            // On its way to the disk while the next chunk is on its way to the store.
+            journaled
+                .acknowledged(driver.acknowledged, driver.crc32c)
+                .await?;
+        }
         Ok(())
     }
 
@@ -433,7 +449,37 @@ impl Upload {
             }
         }
         self.filling.fit(&self.plan);
+        if self.parts.is_none() {
+            self.write_down(&link).await?;
+        }
         self.driver = Some(Driver::new(link));
+        Ok(())
+    }
+
+    /// Writes the upload down, before its session carries a byte.
+    async fn write_down(&mut self, link: &Link) -> Result<()> {
+        let engine = &self.bucket.shared().engine;
+        let (Some(journal), Some(journaling)) = (&engine.journal, &self.options.journal) else {
+            return Ok(());
+        };
+        let header = Header {
+            url: journaling.url.clone(),
+            endpoint: journaling.endpoint.clone(),
+            bucket: self.bucket.name().to_owned(),
+            object: self.path.clone(),
+            options: self.session_options(),
+            chunk: self.plan.length_of(0),
+            session: link.session().token(),
+            source: journaling.source.clone(),
+            started: chrono::Utc::now(),
+        };
+        match Journaled::create(journal, header).await {
+            Ok(journaled) => self.journaled = Some(journaled),
+            Err(error) => {
+                link.abort().await?;
+                return Err(error);
+            }
+        }
         Ok(())
     }
 
@@ -499,12 +545,16 @@ impl Upload {
         }
         let (bucket, path, length) = (self.bucket.clone(), self.path.clone(), self.taken);
         let task = match self.driver.clone() {
-            Some(mut driver) => tokio::spawn(async move {
-                let tail = Some(tail).filter(|tail| !tail.pieces.is_empty());
-                let result = driver.finish(length, tail).await;
-                bucket.shared().written(&path);
-                (Some(driver), result.map(|found| proven(found, crc)))
-            }),
+            Some(mut driver) => {
+                let mut journaled = self.journaled.take();
+                tokio::spawn(async move {
+                    let tail = Some(tail).filter(|tail| !tail.pieces.is_empty());
+                    let result = end(&mut driver, &mut journaled, length, crc, tail).await;
+                    bucket.shared().written(&path);
+                    let ended = Some((driver, journaled));
+                    (ended, result.map(|found| proven(found, crc)))
+                })
+            }
             None => {
                 let put = PutOptions {
                     mode: self.options.mode.clone(),
@@ -537,11 +587,33 @@ impl Upload {
         let ended = task.await;
         self.state = State::Open;
         let (driver, result) = ended.map_err(|source| Error::JoinError { source })?;
-        if driver.is_some() {
-            self.driver = driver;
+        if let Some((driver, journaled)) = driver {
+            self.driver = Some(driver);
+            self.journaled = journaled;
         }
         result
     }
+}
+
+/// Ends an upload at the store, and in the journal before and after.
+async fn end(
+    driver: &mut Driver,
+    journaled: &mut Option<Journaled>,
+    length: u64,
+    crc32c: u32,
+    tail: Option<Chunk>,
+) -> Result<Finished> {
+    if let Some(journaled) = journaled {
+        journaled.finishing(Whole { length, crc32c }).await?;
+    }
+    let finished = driver.finish(length, tail).await?;
+    if let Some(journaled) = journaled
+        && let Err(error) = journaled.remove().await
+    {
+        // The object is there. Who takes the entry over finds that out.
+        tracing::warn!(object = %driver.link.path, %error, "finished upload not removed from the journal");
+    }
+    Ok(finished)
 }
 
 /// The object, with the checksum of what was sent whether the store says one or not.

@@ -20,8 +20,10 @@ use super::Inner;
 use super::error::{FolderError, STORE, blocking, io_error, is_misfit};
 use super::identity::Identity;
 use super::names::{self, Area};
+use super::ranges;
 use super::root::sync_folder;
 use super::stage::Staged;
+use crate::upload::Finished;
 
 /// Bytes a read takes in one go: large enough that the hop to a blocking thread costs little,
 /// small enough for a body in flight to be a small part of any memory limit.
@@ -173,6 +175,26 @@ impl Inner {
         });
         let first = (!first.is_empty()).then_some(Ok(first));
         stream::iter(first).chain(rest).boxed()
+    }
+
+    /// What the object is: its length and checksum, from its bytes.
+    pub(super) fn stored(&self, key: &Path) -> Result<Option<Finished>> {
+        let (located, _) = match self.open_object(key) {
+            Err(Error::NotFound { .. }) => return Ok(None),
+            opened => opened?,
+        };
+        let size = located.identity.size();
+        let crc32c = ranges::hash(&located.file, 0..size)
+            .map_err(|source| io_error("read", key.as_ref(), source))?;
+        if crc32c.is_none() || !is_unchanged(key, &located)? {
+            return Err(FolderError::Changed.precondition(key));
+        }
+        Ok(Some(Finished {
+            e_tag: Some(located.identity.e_tag()),
+            version: None,
+            length: Some(size),
+            crc32c,
+        }))
     }
 
     /// Reads several ranges of one version.

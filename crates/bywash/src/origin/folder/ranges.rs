@@ -164,7 +164,7 @@ fn crc_of(bytes: &[u8]) -> u32 {
 }
 
 /// CRC32C of bytes of a file; `None` if it has not all of them.
-fn hash(file: &File, range: Range<u64>) -> io::Result<Option<u32>> {
+pub(super) fn hash(file: &File, range: Range<u64>) -> io::Result<Option<u32>> {
     let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
     // At most a piece, so the cast keeps the value.
     let mut piece = vec![0; HASH_PIECE_BYTES.min(range.end - range.start) as usize];

@@ -22,7 +22,7 @@ use super::session::{self, FolderSession};
 use super::stage::{Staged, remove_flat_folder, unique_name};
 use super::{FolderStore, Inner, refuse_tags};
 use crate::origin::{Origin, PartBody, UploadedPart};
-use crate::upload::{SessionOptions, SessionToken, UploadSession};
+use crate::upload::{Finished, SessionOptions, SessionToken, UploadSession};
 
 const MANIFEST: &str = "manifest.json";
 
@@ -292,6 +292,12 @@ impl Origin for FolderStore {
         let (inner, key) = (Arc::clone(&self.inner), path.clone());
         let (id, parts) = (upload.to_owned(), parts.to_vec());
         blocking(move || inner.complete_upload(&key, &id, &parts, &mode)).await
+    }
+
+    /// Reads all of the object, for its checksum.
+    async fn stored(&self, path: &Path) -> Result<Option<Finished>> {
+        let (inner, key) = (Arc::clone(&self.inner), path.clone());
+        blocking(move || inner.stored(&key)).await
     }
 
     async fn open_session(

@@ -1,0 +1,449 @@
+//! Takes over an upload that another process left: nothing is skipped that the source does not prove.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use crc_fast::{CrcAlgorithm, Digest as Crc};
+use object_store::Result;
+
+use super::checksum::combine;
+use super::journal::{Entry, Header, Progress, SourceIdentity, Whole};
+use super::journaled::{Journaled, Journaling};
+use super::{
+    ChunkPlan, ChunkRule, Digest, Finished, Kept, SessionStatus, Upload, UploadOptions,
+    UploadSession, UploadToken,
+};
+use crate::bucket::Bucket;
+use crate::error::EngineError;
+use crate::retry::with_retries;
+
+/// Bytes read at once when a source is hashed.
+const HASH_PIECE_BYTES: u64 = 1 << 20;
+
+/// An upload that was taken over.
+#[derive(Debug)]
+pub enum Resumed {
+    /// Write the source's bytes from [`Upload::position`] on, then finish.
+    Open {
+        /// The writer.
+        upload: Box<Upload>,
+        /// Bytes the store keeps and the source proved: they are not sent again.
+        resumed_bytes: u64,
+    },
+    /// The object is there already: only the answer was lost.
+    Finished {
+        /// As the store says it.
+        object: Finished,
+        /// Bytes of the object.
+        length: u64,
+    },
+}
+
+impl Bucket {
+    /// Goes on with an upload that a process left in the journal. The source must be the file it was; what the store keeps is
+    /// compared with it before it is not sent again.
+    ///
+    /// A session the store does not know any more may have become the object, which is looked at first; else all of it is sent
+    /// again, in a session of its own.
+    ///
+    /// # Errors
+    /// [`EngineError::SourceLost`] if the bytes cannot be read again, [`EngineError::SourceChanged`] if they are others;
+    /// otherwise as any request. The upload stays in the journal then.
+    pub async fn resume_upload(&self, entry: Entry) -> Result<Resumed> {
+        let header = entry.header().clone();
+        let source = open_source(&header).await?;
+        let session = self.session_of(&header).await?;
+        let status = with_retries(self.shared().engine.retry, "resume", &header.object, || {
+            self.shared().counters.origin_request();
+            session.status()
+        });
+        match (status.await?, source) {
+            (SessionStatus::Open(kept), Some(source)) => {
+                self.go_on(entry, &*session, kept, source).await
+            }
+            (SessionStatus::Open(kept), None) => {
+                self.go_on_without_source(entry, &*session, &kept).await
+            }
+            (ended, source) => {
+                let whole = match (&source, entry.whole()) {
+                    (_, Some(whole)) => whole,
+                    (Some((file, identity)), None) => whole_of(file, identity.size).await?,
+                    (None, None) => return Err(lost_source(&header)),
+                };
+                self.look_or_begin_again(entry, ended, whole, source.is_some())
+                    .await
+            }
+        }
+    }
+
+    /// Drops what the store keeps of an upload in the journal, and its entry.
+    ///
+    /// # Errors
+    /// As any request; the entry stays then.
+    pub async fn abort_journaled(&self, entry: Entry) -> Result<()> {
+        let session = self.session_of(entry.header()).await?;
+        let policy = self.shared().engine.retry;
+        with_retries(policy, "abort upload of", &entry.header().object, || {
+            self.shared().counters.origin_request();
+            session.abort()
+        })
+        .await?;
+        Journaled::over(entry).remove().await
+    }
+
+    async fn session_of(&self, header: &Header) -> Result<Arc<dyn UploadSession>> {
+        let origin = &self.shared().origin;
+        let resumed = origin
+            .resume_session(&header.object, &header.options, &header.session)
+            .await?;
+        resumed.map(Arc::from).ok_or_else(|| {
+            EngineError::UploadLost {
+                object: header.object.to_string(),
+            }
+            .into()
+        })
+    }
+
+    async fn go_on(
+        &self,
+        entry: Entry,
+        session: &dyn UploadSession,
+        kept: Vec<Kept>,
+        (file, identity): Source,
+    ) -> Result<Resumed> {
+        let header = entry.header().clone();
+        let rule = session.rule();
+        let plan = plan_of(&header, &rule)?;
+        let progress = entry.progress().clone();
+        let proven = tokio::task::spawn_blocking(move || {
+            prove(&file, identity.size, &rule, &plan, &kept, &progress)
+        });
+        let proven = proven.await?.map_err(|error| unreadable(&header, &error))?;
+        let Proof::Same {
+            offset,
+            crc32c,
+            kept,
+        } = proven
+        else {
+            return Err(EngineError::UploadDamaged {
+                object: header.object.to_string(),
+                detail: "the source's bytes are not those that were acknowledged, though its date and size are"
+                    .to_owned(),
+            }
+            .into());
+        };
+        let upload = self
+            .taken_over(entry, session, plan, offset, crc32c)
+            .await?;
+        Ok(Resumed::Open {
+            upload: Box::new(upload),
+            resumed_bytes: kept,
+        })
+    }
+
+    /// The source is gone; but perhaps nothing of it is missing.
+    async fn go_on_without_source(
+        &self,
+        entry: Entry,
+        session: &dyn UploadSession,
+        kept: &[Kept],
+    ) -> Result<Resumed> {
+        let header = entry.header();
+        let all = contiguous(kept);
+        match entry.whole() {
+            Some(whole) if whole.length == all && entry.progress().offset == all => {}
+            _ => return Err(lost_source(header)),
+        }
+        let plan = plan_of(header, &session.rule())?;
+        let Progress { offset, crc32c, .. } = *entry.progress();
+        let upload = self
+            .taken_over(entry, session, plan, offset, crc32c)
+            .await?;
+        Ok(Resumed::Open {
+            upload: Box::new(upload),
+            resumed_bytes: offset,
+        })
+    }
+
+    async fn taken_over(
+        &self,
+        entry: Entry,
+        session: &dyn UploadSession,
+        plan: ChunkPlan,
+        acknowledged: u64,
+        crc32c: u32,
+    ) -> Result<Upload> {
+        let header = entry.header();
+        let token = UploadToken {
+            path: header.object.clone(),
+            options: options_of(header),
+            plan,
+            session: Some(session.token()),
+            parts: None,
+            acknowledged,
+            crc32c,
+            waiting: Bytes::new(),
+        };
+        let mut upload = self.restore_upload(&token).await?;
+        upload.journaled = Some(Journaled::over(entry));
+        Ok(upload)
+    }
+
+    /// The session ended. It may have become the object; if not, all is sent again.
+    async fn look_or_begin_again(
+        &self,
+        entry: Entry,
+        ended: SessionStatus,
+        whole: Whole,
+        readable: bool,
+    ) -> Result<Resumed> {
+        let header = entry.header().clone();
+        let shared = self.shared();
+        let found = match ended {
+            SessionStatus::Finished(found) if found.crc32c.is_some() => Some(found),
+            _ => {
+                with_retries(shared.engine.retry, "look for", &header.object, || {
+                    shared.counters.origin_request();
+                    shared.origin.stored(&header.object)
+                })
+                .await?
+            }
+        };
+        shared.written(&header.object);
+        if let Some(object) = found
+            && object.length.is_none_or(|length| length == whole.length)
+            && object.crc32c == Some(whole.crc32c)
+        {
+            // What a folder keeps of an upload whose process died right after the rename.
+            if let Err(error) = self.session_of(&header).await?.abort().await {
+                tracing::debug!(object = %header.object, %error, "finished session not cleared");
+            }
+            Journaled::over(entry).remove().await?;
+            return Ok(Resumed::Finished {
+                object,
+                length: whole.length,
+            });
+        }
+        if !readable {
+            return Err(lost_source(&header));
+        }
+        let upload = self.upload(&header.object, options_of(&header)).await?;
+        Journaled::over(entry).remove().await?;
+        Ok(Resumed::Open {
+            upload: Box::new(upload),
+            resumed_bytes: 0,
+        })
+    }
+}
+
+type Source = (File, SourceIdentity);
+
+/// What of the store's bytes the source proves.
+enum Proof {
+    Same {
+        /// Everything below is the same at the store and in the source, and the next chunk begins here.
+        offset: u64,
+        crc32c: u32,
+        /// The same, and what the writer will find to be kept behind it.
+        kept: u64,
+    },
+    /// The source is not what was sent.
+    Different,
+}
+
+/// Compares what the store keeps with the source. Reads all of the source up to there.
+fn prove(
+    file: &File,
+    size: u64,
+    rule: &ChunkRule,
+    plan: &ChunkPlan,
+    kept: &[Kept],
+    progress: &Progress,
+) -> io::Result<Proof> {
+    let before = hash(file, 0..progress.offset)?;
+    if before != progress.crc32c {
+        return Ok(Proof::Different);
+    }
+    if !rule.parallel {
+        return prove_prefix(file, kept, progress);
+    }
+    let (mut offset, mut crc32c, mut index) = (0, 0, 0);
+    while offset < size {
+        let range = offset..size.min(offset + plan.length_of(index));
+        let Some(part) = kept.iter().find(|part| part.range == range) else {
+            break;
+        };
+        let (crc, md5) = hash_part(file, range.clone())?;
+        let same = match part.digest {
+            Some(Digest::Crc32c(stored)) => stored == crc,
+            Some(Digest::Md5(stored)) => stored == md5,
+            // Acknowledged when it was sent, and the source is what it was.
+            None => range.end <= progress.offset,
+        };
+        if !same {
+            break;
+        }
+        crc32c = combine(crc32c, crc, range.end - range.start);
+        offset = range.end;
+        index += 1;
+    }
+    Ok(Proof::Same {
+        offset,
+        crc32c,
+        kept: offset,
+    })
+}
+
+/// A store that takes chunks in order keeps one range from 0.
+fn prove_prefix(file: &File, kept: &[Kept], progress: &Progress) -> io::Result<Proof> {
+    let end = contiguous(kept);
+    if let [
+        Kept {
+            digest: Some(Digest::Crc32c(stored)),
+            ..
+        },
+    ] = kept
+        && hash(file, 0..end)? != *stored
+    {
+        return Ok(Proof::Different);
+    }
+    // The writer asks again, and skips what is kept beyond; the object's checksum proves that at its end.
+    let offset = end.min(progress.offset);
+    let crc32c = if offset == progress.offset {
+        progress.crc32c
+    } else {
+        hash(file, 0..offset)?
+    };
+    Ok(Proof::Same {
+        offset,
+        crc32c,
+        kept: end,
+    })
+}
+
+/// Bytes kept from 0 without a gap.
+fn contiguous(kept: &[Kept]) -> u64 {
+    let mut end = 0;
+    for part in kept {
+        if part.range.start != end {
+            break;
+        }
+        end = part.range.end;
+    }
+    end
+}
+
+fn plan_of(header: &Header, rule: &ChunkRule) -> Result<ChunkPlan> {
+    let plan = ChunkPlan::new(rule, header.chunk, true, header.options.length);
+    plan.map_err(|reason| {
+        EngineError::UploadDamaged {
+            object: header.object.to_string(),
+            detail: format!("its chunks do not fit the store any more: {reason}"),
+        }
+        .into()
+    })
+}
+
+fn options_of(header: &Header) -> UploadOptions {
+    UploadOptions {
+        mode: header.options.mode.clone(),
+        attributes: header.options.attributes.clone(),
+        length: header.options.length,
+        chunk: Some(header.chunk),
+        journal: Some(Journaling {
+            url: header.url.clone(),
+            endpoint: header.endpoint.clone(),
+            source: header.source.clone(),
+        }),
+        ..UploadOptions::default()
+    }
+}
+
+/// Opens the source if it still is what it was; `None` if it never could be read again.
+async fn open_source(header: &Header) -> Result<Option<Source>> {
+    let Some(before) = header.source.clone() else {
+        return Ok(None);
+    };
+    let opened = tokio::task::spawn_blocking(move || {
+        let file = File::open(&before.path)?;
+        let now = SourceIdentity::of(&before.path, &file.metadata()?)?;
+        Ok((file, before, now))
+    });
+    let (file, before, now) = opened.await?.map_err(|error| unreadable(header, &error))?;
+    match before.difference(&now) {
+        None => Ok(Some((file, now))),
+        Some(difference) => Err(EngineError::SourceChanged {
+            object: header.url.clone(),
+            path: before.path,
+            difference,
+        }
+        .into()),
+    }
+}
+
+fn unreadable(header: &Header, error: &io::Error) -> object_store::Error {
+    let path = header.source.as_ref().map(|source| source.path.display());
+    EngineError::SourceLost {
+        object: header.url.clone(),
+        reason: path.map_or_else(
+            || error.to_string(),
+            |path| format!("{path} cannot be read: {error}"),
+        ),
+    }
+    .into()
+}
+
+fn lost_source(header: &Header) -> object_store::Error {
+    EngineError::SourceLost {
+        object: header.url.clone(),
+        reason: "its bytes came from a pipe, which cannot be rewound".to_owned(),
+    }
+    .into()
+}
+
+async fn whole_of(file: &File, length: u64) -> Result<Whole> {
+    let failed = |error: io::Error| object_store::Error::Generic {
+        store: "Bywash",
+        source: Box::new(error),
+    };
+    let file = file.try_clone().map_err(failed)?;
+    let crc32c = tokio::task::spawn_blocking(move || hash(&file, 0..length));
+    let crc32c = crc32c.await?.map_err(failed)?;
+    Ok(Whole { length, crc32c })
+}
+
+/// CRC32C of bytes of a file.
+fn hash(file: &File, range: Range<u64>) -> io::Result<u32> {
+    let mut crc = Crc::new(CrcAlgorithm::Crc32Iscsi);
+    read(file, range, |piece| crc.update(piece))?;
+    // A CRC of 32 bits.
+    Ok(crc.finalize() as u32)
+}
+
+/// CRC32C and MD5 of bytes of a file.
+fn hash_part(file: &File, range: Range<u64>) -> io::Result<(u32, [u8; 16])> {
+    use md5::Digest as _;
+    let (mut crc, mut md5) = (Crc::new(CrcAlgorithm::Crc32Iscsi), md5::Md5::new());
+    read(file, range, |piece| {
+        crc.update(piece);
+        md5.update(piece);
+    })?;
+    Ok((crc.finalize() as u32, md5.finalize().into()))
+}
+
+fn read(file: &File, range: Range<u64>, mut each: impl FnMut(&[u8])) -> io::Result<()> {
+    // At most a piece, so the cast keeps the value.
+    let mut piece = vec![0; HASH_PIECE_BYTES.min(range.end - range.start) as usize];
+    let mut at = range.start;
+    while at < range.end {
+        let wanted = (range.end - at).min(piece.len() as u64) as usize;
+        file.read_exact_at(&mut piece[..wanted], at)?;
+        each(&piece[..wanted]);
+        at += wanted as u64;
+    }
+    Ok(())
+}
