@@ -91,7 +91,8 @@ impl PartsSession {
 impl UploadSession for PartsSession {
     fn rule(&self) -> ChunkRule {
         let least = match self.origin.kind() {
-            "s3" => S3_LEAST_PART_BYTES,
+            // Google's parts are S3's.
+            "s3" | "gcs" => S3_LEAST_PART_BYTES,
             _ => 1,
         };
         ChunkRule {

@@ -1,31 +1,28 @@
 //! The writer: takes bytes in any pieces, gathers them to chunks, and keeps each until the store has it.
 
-use std::collections::{BTreeMap, VecDeque};
+mod begin;
+mod end;
+
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use bywash_mem::Share;
 use object_store::path::Path;
-use object_store::{
-    Attributes, Error, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
-    TagSet,
-};
-use tokio::task::JoinHandle;
+use object_store::{Attributes, Error, PutMode, PutResult, Result, TagSet};
 
+use super::ChunkPlan;
 use super::buffer::{Buffer, frames_for};
-use super::checksum::combine;
 use super::driver::{Driver, Link};
 use super::filling::Filling;
-use super::journal::{Header, Whole};
 use super::journaled::{Journaled, Journaling};
 use super::parts::PartsSession;
 use super::token::UploadToken;
-use super::{Chunk, ChunkPlan, Finished, SessionOptions};
 use crate::bucket::Bucket;
 use crate::error::EngineError;
 use crate::origin::body_length_error;
-use crate::retry::with_retries;
+use end::State;
 
 /// How an object is uploaded.
 #[derive(Debug, Clone, Default)]
@@ -42,7 +39,8 @@ pub struct UploadOptions {
     pub crc32c: Option<u32>,
     /// Bytes of a chunk. Default: the engine's, fitted to the store. A length that breaks the store's rule is an error.
     pub chunk: Option<u64>,
-    /// Written down in the engine's journal, if it has one and the store has sessions, so that another process can go on.
+    /// Writes the upload down in the engine's journal, if it has one, so that another process can go on after a crash. Not for
+    /// stores without sessions, and not for an upload of at most one chunk.
     pub journal: Option<Journaling>,
 }
 
@@ -63,18 +61,6 @@ pub struct UploadResult {
     pub buffers: u64,
 }
 
-/// What a task that ends an upload hands back.
-type Ended = (Option<(Driver, Option<Journaled>)>, Result<Finished>);
-
-#[derive(Debug)]
-enum State {
-    Open,
-    /// A task ends it. It goes on when nobody waits for it.
-    Ending(JoinHandle<Ended>),
-    Finished(Box<UploadResult>),
-    Aborted,
-}
-
 /// An object on its way to a store, written from front to back.
 ///
 /// At most one chunk in all is one atomic put. More go through a session of the store: each chunk is kept here until the store
@@ -91,8 +77,6 @@ pub struct Upload {
     driver: Option<Driver>,
     /// The session, if it is one over parts.
     parts: Option<Arc<PartsSession>>,
-    /// Its entry in the journal.
-    pub(super) journaled: Option<Journaled>,
     filling: Filling,
     /// Taken, but not in a chunk yet: more than nothing only after a failure.
     rest: VecDeque<Bytes>,
@@ -101,6 +85,8 @@ pub struct Upload {
     buffers: u64,
     /// An empty vector for the next chunk's pieces.
     pieces: Vec<Bytes>,
+    /// Its entry in the journal.
+    pub(super) journaled: Option<Journaled>,
     state: State,
 }
 
@@ -177,11 +163,11 @@ impl Upload {
             plan,
             driver: None,
             parts: None,
-            journaled: None,
             rest: VecDeque::new(),
             taken: 0,
             buffers: 0,
             pieces: Vec::new(),
+            journaled: None,
             state: State::Open,
         }
     }
@@ -386,7 +372,8 @@ impl Upload {
         self.pieces = chunk.pieces;
         self.filling.advance(&self.plan);
         if let Some(journaled) = &mut self.journaled {
-            // On its way to the disk while the next chunk is on its way to the store.
+            // Gets to the disk while the next chunk is on its way.
+            let driver = self.driver.as_ref().expect("it was opened above");
             journaled
                 .acknowledged(driver.acknowledged, driver.crc32c)
                 .await?;
@@ -423,204 +410,6 @@ impl Upload {
         self.buffers += 1;
         self.filling.move_to(Buffer::new(frames));
         Ok(())
-    }
-
-    fn session_options(&self) -> SessionOptions {
-        SessionOptions {
-            mode: self.options.mode.clone(),
-            attributes: self.options.attributes.clone(),
-            length: self.options.length,
-        }
-    }
-
-    /// Opens the session, once. What the store thinks a chunk is becomes known with it.
-    async fn open(&mut self) -> Result<()> {
-        if self.driver.is_some() {
-            return Ok(());
-        }
-        let link = self.open_link().await?;
-        let exact = self.options.chunk.is_some();
-        let chunk = self.plan.length_of(0);
-        match ChunkPlan::new(&link.rule, chunk, exact, self.options.length) {
-            Ok(plan) => self.plan = plan,
-            Err(reason) => {
-                link.abort().await?;
-                return Err(invalid_chunk(reason));
-            }
-        }
-        self.filling.fit(&self.plan);
-        if self.parts.is_none() {
-            self.write_down(&link).await?;
-        }
-        self.driver = Some(Driver::new(link));
-        Ok(())
-    }
-
-    /// Writes the upload down, before its session carries a byte.
-    async fn write_down(&mut self, link: &Link) -> Result<()> {
-        let engine = &self.bucket.shared().engine;
-        let (Some(journal), Some(journaling)) = (&engine.journal, &self.options.journal) else {
-            return Ok(());
-        };
-        let header = Header {
-            url: journaling.url.clone(),
-            endpoint: journaling.endpoint.clone(),
-            bucket: self.bucket.name().to_owned(),
-            object: self.path.clone(),
-            options: self.session_options(),
-            chunk: self.plan.length_of(0),
-            session: link.session().token(),
-            source: journaling.source.clone(),
-            started: chrono::Utc::now(),
-        };
-        match Journaled::create(journal, header).await {
-            Ok(journaled) => self.journaled = Some(journaled),
-            Err(error) => {
-                link.abort().await?;
-                return Err(error);
-            }
-        }
-        Ok(())
-    }
-
-    async fn open_link(&mut self) -> Result<Link> {
-        let shared = Arc::clone(self.bucket.shared());
-        if self.options.tags.encoded().is_empty() {
-            let options = self.session_options();
-            let policy = shared.engine.retry;
-            let opened = with_retries(policy, "begin upload of", &self.path, || async {
-                let opened = shared.origin.open_session(&self.path, &options).await;
-                if !matches!(opened, Ok(None)) {
-                    shared.counters.origin_request();
-                }
-                opened
-            });
-            if let Some(session) = opened.await? {
-                return Ok(Link::new(&self.bucket, &self.path, Arc::from(session)));
-            }
-        }
-        let create = PutMultipartOptions {
-            tags: self.options.tags.clone(),
-            attributes: self.options.attributes.clone(),
-            ..PutMultipartOptions::default()
-        };
-        let id = self.bucket.begin_upload(&self.path, create).await?;
-        Ok(self.over_parts(id, None))
-    }
-
-    fn over_parts(
-        &mut self,
-        id: String,
-        kept: Option<BTreeMap<u16, super::parts::KeptPart>>,
-    ) -> Link {
-        let shared = self.bucket.shared();
-        let session = Arc::new(PartsSession::new(
-            &shared.origin,
-            &self.path,
-            id,
-            self.options.mode.clone(),
-            shared.engine.retry,
-            kept.unwrap_or_default(),
-        ));
-        self.parts = Some(Arc::clone(&session));
-        Link::new(&self.bucket, &self.path, session).remembering()
-    }
-
-    /// Starts the task that ends the upload; in a task of its own, since an end that was asked for cannot be taken back.
-    fn begin_end(&mut self) -> Result<()> {
-        if let Some(length) = self.options.length.filter(|length| *length != self.taken) {
-            return Err(body_length_error(&self.path, length, self.taken));
-        }
-        let from = self.acknowledged().max(self.filling.offset);
-        let tail = self.filling.chunk(from, Vec::new());
-        let before = self.driver.as_ref().map_or(0, |driver| driver.crc32c);
-        let crc = combine(before, tail.crc32c, tail.length());
-        if let Some(expected) = self.options.crc32c.filter(|expected| *expected != crc) {
-            return Err(EngineError::ChecksumMismatch {
-                object: self.path.to_string(),
-                expected,
-                got: crc,
-            }
-            .into());
-        }
-        let (bucket, path, length) = (self.bucket.clone(), self.path.clone(), self.taken);
-        let task = match self.driver.clone() {
-            Some(mut driver) => {
-                let mut journaled = self.journaled.take();
-                tokio::spawn(async move {
-                    let tail = Some(tail).filter(|tail| !tail.pieces.is_empty());
-                    let result = end(&mut driver, &mut journaled, length, crc, tail).await;
-                    bucket.shared().written(&path);
-                    let ended = Some((driver, journaled));
-                    (ended, result.map(|found| proven(found, crc)))
-                })
-            }
-            None => {
-                let put = PutOptions {
-                    mode: self.options.mode.clone(),
-                    tags: self.options.tags.clone(),
-                    attributes: self.options.attributes.clone(),
-                    ..PutOptions::default()
-                };
-                let payload = PutPayload::from_iter(tail.pieces);
-                tokio::spawn(async move {
-                    let result = bucket.put_once(&path, payload, put).await;
-                    let finished = result.map(|put| Finished {
-                        e_tag: put.e_tag,
-                        version: put.version,
-                        length: Some(length),
-                        crc32c: Some(crc),
-                    });
-                    (None, finished)
-                })
-            }
-        };
-        self.state = State::Ending(task);
-        Ok(())
-    }
-
-    /// Waits for the task that ends the upload.
-    async fn ended(&mut self) -> Result<Finished> {
-        let State::Ending(task) = &mut self.state else {
-            return Err(self.ended_error("finished"));
-        };
-        let ended = task.await;
-        self.state = State::Open;
-        let (driver, result) = ended.map_err(|source| Error::JoinError { source })?;
-        if let Some((driver, journaled)) = driver {
-            self.driver = Some(driver);
-            self.journaled = journaled;
-        }
-        result
-    }
-}
-
-/// Ends an upload at the store, and in the journal before and after.
-async fn end(
-    driver: &mut Driver,
-    journaled: &mut Option<Journaled>,
-    length: u64,
-    crc32c: u32,
-    tail: Option<Chunk>,
-) -> Result<Finished> {
-    if let Some(journaled) = journaled {
-        journaled.finishing(Whole { length, crc32c }).await?;
-    }
-    let finished = driver.finish(length, tail).await?;
-    if let Some(journaled) = journaled
-        && let Err(error) = journaled.remove().await
-    {
-        // The object is there. Who takes the entry over finds that out.
-        tracing::warn!(object = %driver.link.path, %error, "finished upload not removed from the journal");
-    }
-    Ok(finished)
-}
-
-/// The object, with the checksum of what was sent whether the store says one or not.
-fn proven(finished: Finished, crc: u32) -> Finished {
-    Finished {
-        crc32c: Some(crc),
-        ..finished
     }
 }
 

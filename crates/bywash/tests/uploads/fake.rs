@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -67,6 +68,8 @@ pub(crate) struct State {
     pub(crate) log: Vec<Sent>,
     /// Keeps the pieces of each request, as a slow HTTP client would.
     pub(crate) hoard: Option<Vec<Bytes>>,
+    /// Where the journal is, which must know of a session that carries bytes.
+    pub(crate) journal: Option<PathBuf>,
 }
 
 #[derive(Debug)]
@@ -277,6 +280,13 @@ impl UploadSession for Handle {
                 .map(|piece| (piece.as_ptr() as usize, piece.len()))
                 .collect(),
         });
+        if let Some(journal) = &state.journal {
+            let files = std::fs::read_dir(journal).map_or(0, Iterator::count);
+            assert_eq!(
+                files, 1,
+                "a session the journal does not know carries bytes"
+            );
+        }
         if let Some(hoard) = &mut state.hoard {
             hoard.extend(chunk.pieces.iter().cloned());
         }

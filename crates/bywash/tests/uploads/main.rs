@@ -6,4 +6,5 @@ mod capture;
 mod ends;
 mod fake;
 mod hardest;
+mod journal;
 mod origins;
