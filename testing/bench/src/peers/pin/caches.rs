@@ -25,6 +25,24 @@ fn room(blocks: u32) -> usize {
     2 * blocks as usize
 }
 
+/// A pin is what `get` answers. Their values' types are their own, and only these lines are alike.
+macro_rules! pinned_by_get {
+    ($cache:ty) => {
+        impl Design for $cache {
+            #[inline(always)]
+            fn pair(&self, at: u32, _: u32) {
+                if let Some(value) = self.0.get(&key(0, at)) {
+                    black_box::<&[u8]>(&value);
+                }
+            }
+
+            fn keep(&self, at: u32) {
+                std::mem::forget(self.0.get(&key(0, at)));
+            }
+        }
+    };
+}
+
 /// moka's synchronous cache.
 #[derive(Debug)]
 pub(super) struct Moka(moka::sync::Cache<BlockKey, Value, RandomState>);
@@ -40,18 +58,7 @@ impl Moka {
     }
 }
 
-impl Design for Moka {
-    #[inline(always)]
-    fn pair(&self, at: u32, _: u32) {
-        if let Some(value) = self.0.get(&key(0, at)) {
-            black_box::<&[u8]>(&value);
-        }
-    }
-
-    fn keep(&self, at: u32) {
-        std::mem::forget(self.0.get(&key(0, at)));
-    }
-}
+pinned_by_get!(Moka);
 
 /// quick_cache's synchronous cache.
 #[derive(Debug)]
@@ -79,18 +86,7 @@ impl Quick {
     }
 }
 
-impl Design for Quick {
-    #[inline(always)]
-    fn pair(&self, at: u32, _: u32) {
-        if let Some(value) = self.0.get(&key(0, at)) {
-            black_box::<&[u8]>(&value);
-        }
-    }
-
-    fn keep(&self, at: u32) {
-        std::mem::forget(self.0.get(&key(0, at)));
-    }
-}
+pinned_by_get!(Quick);
 
 /// foyer's memory cache with S3-FIFO, whose hits change least.
 pub(super) struct Foyer(foyer_memory::Cache<BlockKey, Value, RandomState>);
@@ -106,15 +102,4 @@ impl Foyer {
     }
 }
 
-impl Design for Foyer {
-    #[inline(always)]
-    fn pair(&self, at: u32, _: u32) {
-        if let Some(value) = self.0.get(&key(0, at)) {
-            black_box::<&[u8]>(&value);
-        }
-    }
-
-    fn keep(&self, at: u32) {
-        std::mem::forget(self.0.get(&key(0, at)));
-    }
-}
+pinned_by_get!(Foyer);
