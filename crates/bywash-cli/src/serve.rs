@@ -132,6 +132,7 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
             ..Limits::default()
         },
         tls,
+        uploads: Some(data.multipart()),
     };
     let serve_s3 = serve_s3(engine.clone(), s3, config, stop_asked(stopped.clone()));
     let serve_console = serve_console(engine.clone(), admin, stop_asked(stopped));

@@ -103,6 +103,9 @@ pub struct S3Config {
     pub limits: Limits,
     /// Serves TLS with this certificate; see [`load_tls`].
     pub tls: Option<Arc<ServerConfig>>,
+    /// The folder in which open multipart uploads outlive the server, made if it is missing. It must be this server's alone.
+    /// Without one they are forgotten when the server ends.
+    pub uploads: Option<PathBuf>,
 }
 
 impl S3Config {
@@ -115,6 +118,7 @@ impl S3Config {
             region: "us-east-1".to_owned(),
             limits: Limits::default(),
             tls: None,
+            uploads: None,
         }
     }
 
@@ -127,6 +131,7 @@ impl S3Config {
             region: "us-east-1".to_owned(),
             limits: Limits::default(),
             tls: None,
+            uploads: None,
         }
     }
 }

@@ -6,7 +6,7 @@ use bywash::ReadInfo;
 use chrono::{DateTime, Utc};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use object_store::path::Path;
-use object_store::{Attribute, Attributes, GetResult, ObjectMeta};
+use object_store::{Attribute, AttributeValue, Attributes, GetResult, ObjectMeta};
 use s3s::dto::{ETag, Metadata, Timestamp};
 use s3s::{S3ErrorCode, S3Result};
 
@@ -22,6 +22,8 @@ const RESERVED: &str = "bywash-";
 const CHECKSUM: &str = "bywash-checksum-";
 /// The Expires header, for which `object_store` has no attribute.
 const EXPIRES: &str = "bywash-expires";
+/// The mark of the upload in parts that made an object. Ours too; Azure takes no hyphen in a name.
+const UPLOAD_MARK: &str = "bywashupload";
 const USER_METADATA: &str = "x-amz-meta-";
 
 /// The path of a key, or why it cannot be stored unchanged.
@@ -221,6 +223,10 @@ const CONTENT_HEADERS: [(HeaderName, Attribute); 5] = [
     (header::CONTENT_ENCODING, Attribute::ContentEncoding),
 ];
 
+fn is_ours(name: &str) -> bool {
+    name.starts_with(RESERVED) || name == UPLOAD_MARK
+}
+
 fn metadata(name: impl Into<String>) -> Attribute {
     Attribute::Metadata(name.into().into())
 }
@@ -258,9 +264,10 @@ pub(crate) fn attributes_of(headers: &HeaderMap) -> S3Result<Attributes> {
         else {
             continue;
         };
-        if name.starts_with(RESERVED) {
-            let message =
-                format!("Metadata names that begin with {RESERVED} are reserved; rename {name}.");
+        if is_ours(name) {
+            let message = format!(
+                "Metadata names that begin with {RESERVED}, and {UPLOAD_MARK}, are reserved; rename {name}."
+            );
             return Err(fault(S3ErrorCode::InvalidArgument, message));
         }
         // As it came: a value that is not ASCII comes encoded (RFC 2047) and is kept so.
@@ -302,12 +309,34 @@ pub(crate) fn kept_checksum(attributes: &Attributes) -> Option<Checksum> {
     })
 }
 
+/// Adds the mark of the upload that will make the object. Answers whether it did: with much user metadata there is no room,
+/// for an origin takes no more of ours and the user's together.
+pub(crate) fn mark_upload(attributes: &mut Attributes, mark: &str) -> bool {
+    let length = |(attribute, value): (&Attribute, &AttributeValue)| match attribute {
+        Attribute::Metadata(name) => name.len() + value.len(),
+        _ => 0,
+    };
+    let taken: usize = attributes.iter().map(length).sum();
+    let fits = taken + UPLOAD_MARK.len() + mark.len() <= METADATA_BYTES;
+    if fits {
+        attributes.insert(metadata(UPLOAD_MARK), mark.to_owned().into());
+    }
+    fits
+}
+
+/// The mark of the upload that made the object, if it is known.
+pub(crate) fn upload_mark(attributes: &Attributes) -> Option<&str> {
+    attributes
+        .get(&metadata(UPLOAD_MARK))
+        .map(|mark| mark.as_ref())
+}
+
 /// The user metadata among `attributes`.
 pub(crate) fn user_metadata(attributes: &Attributes) -> Option<Metadata> {
     let mut found = Metadata::new();
     for (attribute, value) in attributes {
         if let Attribute::Metadata(name) = attribute
-            && !name.starts_with(RESERVED)
+            && !is_ours(name)
         {
             found.insert(name.to_string(), value.to_string());
         }

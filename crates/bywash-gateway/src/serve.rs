@@ -1,6 +1,7 @@
 //! The accept loop: connections with limits, and an orderly end.
 
 use std::future::Future;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -44,6 +45,14 @@ pub enum ServeError {
     /// Credentials that nobody would look at.
     #[error("S3 endpoint: credentials and anonymous access exclude each other; give one")]
     AnonymousWithCredentials,
+    /// The folder of open multipart uploads cannot be used.
+    #[error("S3 endpoint: cannot use the folder {} of open multipart uploads: {source}", folder.display())]
+    Uploads {
+        /// The folder.
+        folder: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
     /// A limit of nothing.
     #[error("S3 endpoint: the limit {0} must be more than 0")]
     ZeroLimit(&'static str),
@@ -90,11 +99,10 @@ pub async fn serve_s3(
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<Drained, ServeError> {
     check(&config)?;
-    let uploads = Arc::new(Uploads::new(config.limits.open_uploads));
     let gateway = Gateway {
         engine,
         region: config.region.as_str().into(),
-        uploads,
+        uploads: Arc::new(open_uploads(&config).await?),
     };
     let server = Arc::new(Server {
         front: Front::new(gateway, &config),
@@ -142,6 +150,18 @@ pub async fn serve_s3(
     };
     connections.shutdown().await;
     Ok(Drained { cut })
+}
+
+async fn open_uploads(config: &S3Config) -> Result<Uploads, ServeError> {
+    let limit = config.limits.open_uploads;
+    let Some(folder) = config.uploads.clone() else {
+        return Ok(Uploads::new(limit));
+    };
+    let reading = folder.clone();
+    let read = tokio::task::spawn_blocking(move || Uploads::kept(limit, &reading));
+    read.await
+        .unwrap_or_else(|error| Err(error.into()))
+        .map_err(|source| ServeError::Uploads { folder, source })
 }
 
 fn http(limits: &Limits) -> http1::Builder {

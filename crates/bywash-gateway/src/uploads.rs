@@ -1,28 +1,33 @@
-//! Multipart uploads in progress, and the rules of their parts.
+//! Multipart uploads in progress.
 //!
-//! Kept in memory: an upload is forgotten when the server ends, and its parts stay with the origin.
+//! In memory, and with a [folder](crate::S3Config::uploads) on disk too: then a change is on disk before it is known, so what a
+//! client was told holds after a restart.
 
-use std::collections::BTreeMap;
+mod journal;
+mod record;
+mod rules;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::ops::Bound;
+use std::path::Path;
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use bywash::UploadedPart;
 use chrono::{DateTime, Utc};
 use parking_lot::Mutex;
-use s3s::dto::CompletedPart;
-use s3s::{S3ErrorCode, S3Result};
+use s3s::{S3Error, S3ErrorCode, S3Result};
+use sha2::{Digest as _, Sha256};
 
 use crate::digest::{Algorithm, Checksum};
-use crate::errors::{fault, no_such_upload, slow_down};
-use crate::meta::bare;
-
-/// The highest part number, as in S3.
-pub(crate) const PART_NUMBER_MAX: u16 = 10_000;
-/// The smallest part in bytes, but for the last one, as in S3.
-const PART_BYTES_MIN: u64 = 5 << 20;
+use crate::errors::{Doing, fault, no_such_upload, slow_down};
+use journal::{Journal, Tail};
+pub(crate) use rules::{choose, part_number};
 
 /// One stored part.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Part {
     /// As the engine gave it.
     pub(crate) e_tag: String,
@@ -39,9 +44,15 @@ pub(crate) struct Upload {
     pub(crate) algorithm: Option<Algorithm>,
     /// Whether that checksum is to be over the whole object.
     pub(crate) full_object: bool,
+    /// What the origin keeps with the object if it was made by this upload.
+    pub(crate) mark: Option<String>,
     pub(crate) parts: BTreeMap<u16, Part>,
+    /// Lists of parts that the origin was asked to complete it from, as [`attempt`] writes them.
+    pub(crate) attempts: BTreeSet<String>,
     /// A completion is on its way; nothing else may touch the upload.
     completing: bool,
+    /// Locked by whoever writes to its file, if it has one.
+    tail: Arc<Mutex<Tail>>,
 }
 
 impl Upload {
@@ -49,15 +60,50 @@ impl Upload {
         initiated: DateTime<Utc>,
         algorithm: Option<Algorithm>,
         full_object: bool,
+        mark: Option<String>,
     ) -> Self {
         Self {
             initiated,
             algorithm,
             full_object,
+            mark,
             parts: BTreeMap::new(),
+            attempts: BTreeSet::new(),
             completing: false,
+            tail: Arc::default(),
         }
     }
+
+    fn apply(&mut self, change: Change) {
+        match change {
+            Change::Part(number, part) => {
+                self.parts.insert(number, part);
+            }
+            Change::Completing(parts) => {
+                self.attempts.insert(parts);
+            }
+        }
+    }
+}
+
+/// What happens to an upload before it ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Change {
+    /// A part was stored, in place of one of its number.
+    Part(u16, Part),
+    /// The origin is about to be asked to complete it from these parts.
+    Completing(String),
+}
+
+/// Names a list of parts: equal exactly if the lists are.
+pub(crate) fn attempt(parts: &[UploadedPart]) -> String {
+    let mut digest = Sha256::new();
+    for part in parts {
+        digest.update(part.number.to_le_bytes());
+        digest.update((part.e_tag.len() as u64).to_le_bytes());
+        digest.update(&part.e_tag);
+    }
+    BASE64_STANDARD.encode(digest.finalize())
 }
 
 /// Names an upload.
@@ -68,19 +114,61 @@ pub(crate) struct UploadName {
     pub(crate) id: String,
 }
 
+impl UploadName {
+    pub(crate) fn of(doing: Doing<'_>, id: String) -> Self {
+        Self {
+            bucket: doing.bucket.to_owned(),
+            key: doing.key.to_owned(),
+            id,
+        }
+    }
+}
+
 /// All uploads of an endpoint.
 #[derive(Debug)]
 pub(crate) struct Uploads {
     open: Mutex<BTreeMap<UploadName, Upload>>,
     limit: usize,
+    journal: Option<Journal>,
 }
 
 impl Uploads {
+    /// Uploads that are forgotten when the server ends; their parts stay with the origin.
     pub(crate) fn new(limit: usize) -> Self {
         Self {
             open: Mutex::new(BTreeMap::new()),
             limit,
+            journal: None,
         }
+    }
+
+    /// Uploads kept in `folder`, those of earlier servers among them. Blocks.
+    pub(crate) fn kept(limit: usize, folder: &Path) -> io::Result<Self> {
+        let (journal, uploads) = Journal::open(folder)?;
+        Ok(Self {
+            open: Mutex::new(uploads.into_iter().collect()),
+            limit,
+            journal: Some(journal),
+        })
+    }
+
+    /// Whether uploads outlive the server.
+    pub(crate) fn are_kept(&self) -> bool {
+        self.journal.is_some()
+    }
+
+    /// Runs `work` where it may block, if it will. Goes on to its end though the caller leaves.
+    async fn run<R: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Self) -> S3Result<R> + Send + 'static,
+    ) -> S3Result<R> {
+        if self.journal.is_none() {
+            return work(self);
+        }
+        let uploads = Arc::clone(self);
+        let work = tokio::task::spawn_blocking(move || work(&uploads));
+        work.await
+            .unwrap_or_else(|error| Err(fault(S3ErrorCode::InternalError, error.to_string())))
     }
 
     /// Whether one more may begin.
@@ -94,8 +182,18 @@ impl Uploads {
         )))
     }
 
-    pub(crate) fn begin(&self, name: UploadName, upload: Upload) {
-        self.open.lock().insert(name, upload);
+    pub(crate) async fn begin(self: &Arc<Self>, name: UploadName, upload: Upload) -> S3Result<()> {
+        self.run(move |uploads| {
+            if let Some(journal) = &uploads.journal {
+                let mut tail = upload.tail.lock();
+                journal
+                    .write(&name, &upload, &mut tail)
+                    .map_err(|error| not_kept(&name, &error))?;
+            }
+            uploads.open.lock().insert(name, upload);
+            Ok(())
+        })
+        .await
     }
 
     /// What is known of an upload now.
@@ -116,14 +214,43 @@ impl Uploads {
         }
     }
 
-    pub(crate) fn add_part(&self, name: &UploadName, number: u16, part: Part) -> S3Result<()> {
-        match self.open.lock().get_mut(name) {
-            None => Err(no_such_upload(&name.id)),
-            Some(upload) => {
-                upload.parts.insert(number, part);
-                Ok(())
-            }
+    pub(crate) async fn add_part(
+        self: &Arc<Self>,
+        name: &UploadName,
+        number: u16,
+        part: Part,
+    ) -> S3Result<()> {
+        let name = name.clone();
+        self.run(move |uploads| uploads.change(&name, Change::Part(number, part)))
+            .await
+    }
+
+    fn tail(&self, name: &UploadName) -> S3Result<Arc<Mutex<Tail>>> {
+        let open = self.open.lock();
+        let upload = open.get(name).ok_or_else(|| no_such_upload(&name.id))?;
+        Ok(Arc::clone(&upload.tail))
+    }
+
+    /// Makes a change known, on disk first. Changes of one upload take turns.
+    fn change(&self, name: &UploadName, change: Change) -> S3Result<()> {
+        let tail = self.tail(name)?;
+        let mut tail = tail.lock();
+        if let Some(journal) = &self.journal {
+            // It may have ended while its file was another's; while it is ours, it cannot.
+            self.tail(name)?;
+            let written = if Journal::appendable(&tail) {
+                journal.append(name, &change, &mut tail)
+            } else {
+                let mut upload = self.get(name)?;
+                upload.apply(change.clone());
+                journal.write(name, &upload, &mut tail)
+            };
+            written.map_err(|error| not_kept(name, &error))?;
         }
+        let mut open = self.open.lock();
+        let upload = open.get_mut(name).ok_or_else(|| no_such_upload(&name.id))?;
+        upload.apply(change);
+        Ok(())
     }
 
     /// Takes the upload for a completion; [`Completion`] gives it back unless it succeeded.
@@ -144,8 +271,26 @@ impl Uploads {
         ))
     }
 
-    pub(crate) fn remove(&self, name: &UploadName) {
-        self.open.lock().remove(name);
+    /// Forgets an upload that has ended at the origin.
+    pub(crate) async fn remove(self: &Arc<Self>, name: &UploadName) -> S3Result<()> {
+        let name = name.clone();
+        self.run(move |uploads| {
+            let Ok(tail) = uploads.tail(&name) else {
+                return Ok(());
+            };
+            let _tail = tail.lock();
+            if let Some(journal) = &uploads.journal
+                && let Err(error) = journal.remove(&name)
+            {
+                tracing::warn!(
+                    upload = name.id, %error,
+                    "the file of a multipart upload that has ended cannot be removed; it is listed again after a restart"
+                );
+            }
+            uploads.open.lock().remove(&name);
+            Ok(())
+        })
+        .await
     }
 
     /// The uploads of a bucket after `(key, id)`, in order; an empty id stands for all of the key.
@@ -178,10 +323,21 @@ impl Uploads {
     }
 }
 
-fn busy(id: &str) -> s3s::S3Error {
+fn busy(id: &str) -> S3Error {
     fault(
         S3ErrorCode::OperationAborted,
         format!("The upload {id} is being completed; try again."),
+    )
+}
+
+fn not_kept(name: &UploadName, error: &io::Error) -> S3Error {
+    tracing::error!(upload = name.id, %error, "a multipart upload cannot be kept on disk");
+    fault(
+        S3ErrorCode::InternalError,
+        format!(
+            "The upload {} cannot be kept on the server's disk ({error}); try again.",
+            name.id
+        ),
     )
 }
 
@@ -193,10 +349,18 @@ pub(crate) struct Completion {
 }
 
 impl Completion {
-    /// The object is there: the upload is gone.
-    pub(crate) fn done(mut self) {
+    /// The origin is about to be asked: notes from which parts, in case its answer is lost.
+    pub(crate) async fn begin(&self, attempt: String) -> S3Result<()> {
+        let name = self.name.clone();
+        self.uploads
+            .run(move |uploads| uploads.change(&name, Change::Completing(attempt)))
+            .await
+    }
+
+    /// The object is there, or can never be: the upload is gone.
+    pub(crate) async fn done(mut self) -> S3Result<()> {
         self.done = true;
-        self.uploads.remove(&self.name);
+        self.uploads.remove(&self.name).await
     }
 }
 
@@ -210,84 +374,5 @@ impl Drop for Completion {
     }
 }
 
-/// The parts a completion asks for, checked against those stored.
-pub(crate) fn choose<'u>(
-    upload: &'u Upload,
-    asked: &[CompletedPart],
-) -> S3Result<Vec<(UploadedPart, &'u Part)>> {
-    if asked.is_empty() {
-        return Err(fault(
-            S3ErrorCode::MalformedXML,
-            "The completion names no part; name at least one.",
-        ));
-    }
-    let mut chosen: Vec<(UploadedPart, &Part)> = Vec::with_capacity(asked.len());
-    for wanted in asked {
-        let number = part_number(wanted.part_number.unwrap_or_default())?;
-        if chosen.last().is_some_and(|(last, _)| last.number >= number) {
-            let message = "The parts are not in ascending order; sort them by part number.";
-            return Err(fault(S3ErrorCode::InvalidPartOrder, message));
-        }
-        let e_tag = wanted.e_tag.as_ref().map(|e_tag| e_tag.value());
-        let stored = upload
-            .parts
-            .get(&number)
-            .filter(|part| e_tag == Some(bare(&part.e_tag)));
-        let Some(part) = stored.filter(|part| checksum_agrees(part, wanted)) else {
-            let message =
-                format!("Part {number} was not uploaded, or its ETag or checksum is another one.");
-            return Err(fault(S3ErrorCode::InvalidPart, message));
-        };
-        chosen.push((
-            UploadedPart {
-                number,
-                e_tag: part.e_tag.clone(),
-            },
-            part,
-        ));
-    }
-    let small = chosen
-        .iter()
-        .rev()
-        .skip(1)
-        .find(|(_, part)| part.size < PART_BYTES_MIN);
-    if let Some((small, part)) = small {
-        let number = small.number;
-        let message = format!(
-            "Part {number} has {} bytes; all but the last need {PART_BYTES_MIN}.",
-            part.size
-        );
-        return Err(fault(S3ErrorCode::EntityTooSmall, message));
-    }
-    Ok(chosen)
-}
-
-fn checksum_agrees(part: &Part, wanted: &CompletedPart) -> bool {
-    let named = [
-        (Algorithm::Crc32, &wanted.checksum_crc32),
-        (Algorithm::Crc32c, &wanted.checksum_crc32c),
-        (Algorithm::Crc64Nvme, &wanted.checksum_crc64nvme),
-        (Algorithm::Sha1, &wanted.checksum_sha1),
-        (Algorithm::Sha256, &wanted.checksum_sha256),
-    ];
-    named
-        .into_iter()
-        .all(|(algorithm, value)| match (value, &part.checksum) {
-            (Some(value), Some(stored)) if stored.algorithm == algorithm => stored.value == *value,
-            // No checksum of that kind was stored to compare with.
-            _ => true,
-        })
-}
-
-/// A part number within bounds.
-pub(crate) fn part_number(number: i32) -> S3Result<u16> {
-    u16::try_from(number)
-        .ok()
-        .filter(|number| (1..=PART_NUMBER_MAX).contains(number))
-        .ok_or_else(|| {
-            let message = format!(
-                "Part number must be an integer between 1 and {PART_NUMBER_MAX}, inclusive."
-            );
-            fault(S3ErrorCode::InvalidArgument, message)
-        })
-}
+#[cfg(test)]
+mod tests;

@@ -7,6 +7,7 @@
 //! | `credentials.json` | the key made at first start, mode 0600 |
 //! | `session.json` | endpoint and credentials of the server that runs or ran last, mode 0600 |
 //! | `buckets/` | a folder a bucket, when the server was given no URL |
+//! | `multipart/` | a file an open multipart upload, mode 0600 |
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
@@ -137,6 +138,11 @@ impl DataDir {
     /// The folder of buckets.
     pub(crate) fn buckets(&self) -> PathBuf {
         self.dir.join("buckets")
+    }
+
+    /// The folder of open multipart uploads.
+    pub(crate) fn multipart(&self) -> PathBuf {
+        self.dir.join("multipart")
     }
 
     /// The credentials kept here, made now if there are none; also tells whether they were made.

@@ -105,7 +105,7 @@ pub(crate) async fn delete(
         .await
         .map_err(|error| from_engine(doing, &error))?;
     for upload in gateway.uploads.of_bucket(&name) {
-        gateway.uploads.remove(&upload);
+        gateway.uploads.remove(&upload).await?;
     }
     Ok(S3Response::new(DeleteBucketOutput {}))
 }

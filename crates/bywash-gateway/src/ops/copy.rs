@@ -217,11 +217,7 @@ pub(crate) async fn part(
     let path = path_of(doing.key)?;
     refuse_unsupported(&headers)?;
     let number = part_number(input.part_number)?;
-    let name = UploadName {
-        bucket: input.bucket.clone(),
-        key: input.key.clone(),
-        id: input.upload_id.clone(),
-    };
+    let name = UploadName::of(doing, input.upload_id.clone());
     gateway.uploads.check_open(&name)?;
     let source = Source::find(gateway, &input.copy_source, &headers).await?;
     let size = source.meta.size;
@@ -241,16 +237,13 @@ pub(crate) async fn part(
         last_modified: Some(timestamp(modified)),
         ..Default::default()
     };
-    gateway.uploads.add_part(
-        &name,
-        number,
-        Part {
-            e_tag: stored,
-            size: length,
-            checksum: None,
-            modified,
-        },
-    )?;
+    let part = Part {
+        e_tag: stored,
+        size: length,
+        checksum: None,
+        modified,
+    };
+    gateway.uploads.add_part(&name, number, part).await?;
     Ok(S3Response::new(UploadPartCopyOutput {
         copy_part_result: Some(result),
         ..Default::default()

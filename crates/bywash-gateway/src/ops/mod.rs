@@ -1,6 +1,7 @@
 //! The operations, one file a group of verbs.
 
 pub(crate) mod buckets;
+mod complete;
 pub(crate) mod copy;
 pub(crate) mod delete;
 pub(crate) mod list;

@@ -2,22 +2,22 @@
 
 use std::sync::Arc;
 
-use bywash::{Bucket, UploadedPart};
+use bywash::UploadedPart;
 use chrono::Utc;
 use http::HeaderMap;
-use object_store::path::Path;
-use object_store::{Error as StoreError, PutMode, PutMultipartOptions, PutResult};
+use object_store::{Error as StoreError, PutMultipartOptions};
 use s3s::dto::*;
 use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
 
+use super::complete::{Finishing, Proof};
 use super::context;
 use super::set_checksum;
-use super::write::{body_length, part_body, put_mode, write_error};
+use super::write::{body_length, part_body, write_error};
 use crate::digest::{self, Algorithm, announce};
 use crate::errors::{Doing, fault, from_store, no_such_upload};
 use crate::gateway::Gateway;
-use crate::meta::{attributes_of, e_tag, path_of, refuse_unsupported, text};
-use crate::uploads::{Completion, Part as StoredPart, Upload, UploadName, choose, part_number};
+use crate::meta::{attributes_of, e_tag, mark_upload, path_of, refuse_unsupported, text};
+use crate::uploads::{Part as StoredPart, Upload, UploadName, choose, part_number};
 use crate::verify::{Checks, VerifiedBody, invalid_checksum};
 
 fn full_object(algorithm: Option<Algorithm>, kind: Option<&ChecksumType>) -> bool {
@@ -67,22 +67,25 @@ pub(crate) async fn create(
         return Err(fault(S3ErrorCode::InvalidRequest, message));
     }
     gateway.uploads.check_room()?;
+    let mut attributes = attributes_of(&headers)?;
+    let mark = Some(format!("{:032x}", rand::random::<u128>()));
+    let mark = mark.filter(|mark| gateway.uploads.are_kept() && mark_upload(&mut attributes, mark));
     let options = PutMultipartOptions {
-        attributes: attributes_of(&headers)?,
+        attributes,
         ..PutMultipartOptions::default()
     };
     let id = bucket
         .create_upload(&path, options)
         .await
         .map_err(|error| from_store(doing, &error))?;
-    let name = UploadName {
-        bucket: input.bucket.clone(),
-        key: input.key.clone(),
-        id: id.clone(),
-    };
-    gateway
-        .uploads
-        .begin(name, Upload::new(Utc::now(), algorithm, full));
+    let name = UploadName::of(doing, id.clone());
+    let upload = Upload::new(Utc::now(), algorithm, full, mark);
+    if let Err(error) = gateway.uploads.begin(name, upload).await {
+        if let Err(left) = bucket.abort_upload(&path, &id).await {
+            tracing::warn!(upload = id, error = %left, "an upload that could not be kept stays at the origin");
+        }
+        return Err(error);
+    }
     Ok(S3Response::new(CreateMultipartUploadOutput {
         bucket: Some(input.bucket),
         key: Some(input.key),
@@ -113,11 +116,7 @@ pub(crate) async fn upload(
     let path = path_of(doing.key)?;
     refuse_unsupported(&headers)?;
     let number = part_number(input.part_number)?;
-    let name = UploadName {
-        bucket: input.bucket.clone(),
-        key: input.key.clone(),
-        id: input.upload_id,
-    };
+    let name = UploadName::of(doing, input.upload_id);
     gateway.uploads.check_open(&name)?;
     let checks = Checks::announced(&headers, trailing_headers, &context)?;
     let body = input.body.unwrap_or_else(|| s3s::Body::empty().into());
@@ -152,7 +151,7 @@ pub(crate) async fn upload(
         checksum,
         modified: Utc::now(),
     };
-    gateway.uploads.add_part(&name, number, part)?;
+    gateway.uploads.add_part(&name, number, part).await?;
     Ok(S3Response::with_headers(output, answer))
 }
 
@@ -211,11 +210,7 @@ pub(crate) async fn complete(
     };
     let bucket = gateway.bucket(doing.bucket)?;
     let path = path_of(doing.key)?;
-    let name = UploadName {
-        bucket: input.bucket.clone(),
-        key: input.key.clone(),
-        id: input.upload_id,
-    };
+    let name = UploadName::of(doing, input.upload_id);
     let (completion, upload) = gateway.uploads.complete(&name)?;
     let asked = input
         .multipart_upload
@@ -233,13 +228,17 @@ pub(crate) async fn complete(
     let full = upload.full_object || full_object(algorithm, input.checksum_type.as_ref());
     let computed = digest::combine(&checksums, full);
     check_whole(&headers, computed.as_ref())?;
+    let size = chosen.iter().map(|(_, part)| part.size).sum();
     let parts: Vec<_> = chosen.into_iter().map(|(part, _)| part).collect();
-    let mode = put_mode(&bucket, &path, &headers, doing).await?;
-    let result = match complete_at_origin(completion, bucket, path, &name, parts, mode).await {
-        Ok(result) => result,
-        Err(StoreError::NotFound { .. }) => return Err(no_such_upload(&name.id)),
-        Err(error) => return Err(from_store(doing, &error)),
+    let finishing = Finishing {
+        completion,
+        proof: Proof::new(&upload, &parts, size),
+        bucket,
+        path,
+        id: name.id,
+        parts,
     };
+    let result = finishing.run(&headers, doing).await?;
     let mut output = CompleteMultipartUploadOutput {
         location: Some(format!("/{}/{}", input.bucket, input.key)),
         e_tag: result.e_tag.as_deref().map(e_tag),
@@ -266,37 +265,11 @@ pub(crate) async fn abort(
     };
     let bucket = gateway.bucket(doing.bucket)?;
     let path = path_of(doing.key)?;
-    let name = UploadName {
-        bucket: input.bucket.clone(),
-        key: input.key.clone(),
-        id: input.upload_id,
-    };
+    let name = UploadName::of(doing, input.upload_id);
     gateway.uploads.check_open(&name)?;
     match bucket.abort_upload(&path, &name.id).await {
-        Ok(()) | Err(StoreError::NotFound { .. }) => gateway.uploads.remove(&name),
+        Ok(()) | Err(StoreError::NotFound { .. }) => gateway.uploads.remove(&name).await?,
         Err(error) => return Err(from_store(doing, &error)),
     }
     Ok(S3Response::new(AbortMultipartUploadOutput::default()))
-}
-
-/// Completes an upload in a task of its own: a client that leaves does not end the origin's work, and
-/// the upload must be forgotten when that succeeds.
-async fn complete_at_origin(
-    completion: Completion,
-    bucket: Bucket,
-    path: Path,
-    name: &UploadName,
-    parts: Vec<UploadedPart>,
-    mode: PutMode,
-) -> Result<PutResult, StoreError> {
-    let id = name.id.clone();
-    let task = tokio::spawn(async move {
-        let result = bucket.complete_upload(&path, &id, &parts, mode).await;
-        if matches!(result, Ok(_) | Err(StoreError::NotFound { .. })) {
-            completion.done();
-        }
-        result
-    });
-    task.await
-        .unwrap_or_else(|source| Err(StoreError::JoinError { source }))
 }

@@ -19,6 +19,7 @@ mod log;
 mod multipart;
 mod objects;
 mod parts;
+mod restart;
 mod server;
 mod sign;
 mod tls;

@@ -30,7 +30,7 @@ pub async fn upload(
         .await
 }
 
-async fn part(server: &Server, target: &str, id: &str, number: u32, body: &[u8]) -> String {
+pub async fn part(server: &Server, target: &str, id: &str, number: u32, body: &[u8]) -> String {
     upload(server, target, id, number, &[], body)
         .await
         .expect(200)

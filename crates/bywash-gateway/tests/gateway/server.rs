@@ -41,7 +41,11 @@ impl Server {
 
     /// With a memory ceiling in bytes.
     pub async fn start_in(memory: u64, config: S3Config) -> Self {
-        let root = tempfile::tempdir().unwrap();
+        Self::start_over(tempfile::tempdir().unwrap(), memory, config).await
+    }
+
+    /// With the folder of another server.
+    async fn start_over(root: TempDir, memory: u64, config: S3Config) -> Self {
         let engine = Engine::builder()
             .memory(memory)
             .root(root.path())
@@ -54,7 +58,9 @@ impl Server {
                 Consistency::default(),
             )
             .unwrap();
-        engine.create_bucket("folder").unwrap();
+        if engine.bucket("folder").is_none() {
+            engine.create_bucket("folder").unwrap();
+        }
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
@@ -123,6 +129,16 @@ impl Server {
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }
         assert_eq!(self.files(), files);
+    }
+
+    /// Another server over the same folder, when this one has ended.
+    pub async fn restarted(self, config: S3Config) -> Self {
+        let Self {
+            stop, task, root, ..
+        } = self;
+        drop(stop);
+        task.await.unwrap();
+        Self::start_over(root, 256 << 20, config).await
     }
 
     pub fn begin_stop(&mut self) {

@@ -1,0 +1,106 @@
+use std::os::unix::fs::PermissionsExt;
+
+use super::*;
+use crate::uploads::tests::{name, part, same, upload};
+
+fn part_stored(number: u16) -> Change {
+    Change::Part(number, part(u64::from(number)))
+}
+
+/// A folder with one upload of two parts, and the upload.
+fn one_upload(folder: &Path) -> (Journal, UploadName, Upload, Tail) {
+    let (journal, found) = Journal::open(folder).unwrap();
+    assert!(found.is_empty());
+    let (name, mut upload) = (name("key", "id"), upload(None));
+    let mut tail = Tail::default();
+    journal.write(&name, &upload, &mut tail).unwrap();
+    for number in 1..=2 {
+        assert!(Journal::appendable(&tail));
+        let change = part_stored(number);
+        journal.append(&name, &change, &mut tail).unwrap();
+        upload.apply(change);
+    }
+    (journal, name, upload, tail)
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap();
+    entries.map(|entry| entry.unwrap().path()).collect()
+}
+
+#[test]
+fn an_upload_is_found_again_and_its_file_is_private() {
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path().join("multipart");
+    let (journal, name, upload, _) = one_upload(&folder);
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&folder), 0o700);
+    assert_eq!(mode(&journal.path(&name)), 0o600);
+    let (journal, found) = Journal::open(&folder).unwrap();
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].0, name);
+    same(&found[0].1, &upload);
+    journal.remove(&name).unwrap();
+    journal.remove(&name).unwrap();
+    assert!(files(&folder).is_empty());
+}
+
+#[test]
+fn a_torn_end_is_cut_and_the_next_record_follows() {
+    let home = tempfile::tempdir().unwrap();
+    let (journal, name, mut upload, _) = one_upload(home.path());
+    let path = journal.path(&name);
+    let whole = fs::read(&path).unwrap();
+    fs::write(&path, &whole[..whole.len() - 1]).unwrap();
+    let (journal, found) = Journal::open(home.path()).unwrap();
+    upload.parts.remove(&2);
+    same(&found[0].1, &upload);
+    assert!(fs::read(&path).unwrap().len() < whole.len() - 1, "cut");
+    let change = part_stored(7);
+    journal
+        .append(&name, &change, &mut Tail::default())
+        .unwrap();
+    upload.apply(change);
+    same(&Journal::open(home.path()).unwrap().1[0].1, &upload);
+}
+
+#[test]
+fn a_damaged_file_is_left_and_others_are_read() {
+    let home = tempfile::tempdir().unwrap();
+    let (journal, first, ..) = one_upload(home.path());
+    let damaged = journal.path(&first);
+    let mut bytes = fs::read(&damaged).unwrap();
+    bytes[30] ^= 1;
+    fs::write(&damaged, &bytes).unwrap();
+    let other = name("key", "other id");
+    journal
+        .write(&other, &upload(None), &mut Tail::default())
+        .unwrap();
+    // One that is not where it belongs, one that never was whole, and one that is none of ours.
+    let stray = home.path().join("stray.upload");
+    fs::copy(journal.path(&other), &stray).unwrap();
+    let staged = home.path().join("0.new");
+    fs::write(&staged, b"half").unwrap();
+    fs::write(home.path().join("notes.txt"), b"mine").unwrap();
+    let (_, found) = Journal::open(home.path()).unwrap();
+    let names: Vec<_> = found.iter().map(|(name, _)| name).collect();
+    assert_eq!(names, [&other]);
+    assert_eq!(fs::read(&damaged).unwrap(), bytes, "left as it was");
+    assert!(stray.exists() && !staged.exists());
+    assert_eq!(files(home.path()).len(), 4);
+}
+
+#[test]
+fn after_a_failed_write_and_after_many_the_file_is_written_whole() {
+    let home = tempfile::tempdir().unwrap();
+    let (journal, name, upload, mut tail) = one_upload(home.path());
+    fs::rename(journal.path(&name), home.path().join("away")).unwrap();
+    let refused = journal.append(&name, &part_stored(3), &mut tail);
+    assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::NotFound);
+    assert!(!Journal::appendable(&tail));
+    journal.write(&name, &upload, &mut tail).unwrap();
+    assert!(Journal::appendable(&tail));
+    same(&Journal::open(home.path()).unwrap().1[0].1, &upload);
+    tail.appended = ANEW_BYTES;
+    assert!(!Journal::appendable(&tail));
+}

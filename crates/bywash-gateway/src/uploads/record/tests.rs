@@ -1,0 +1,122 @@
+use chrono::TimeDelta;
+
+use super::*;
+use crate::uploads::tests::{name, part, same, upload};
+
+/// A file of three parts and an attempt, and where its records end.
+fn whole_file() -> (Vec<u8>, Vec<usize>, Upload) {
+    let mut expected = upload(Some(Algorithm::Crc32c));
+    let mut bytes = file(&name("a/key", "id"), &expected).unwrap();
+    let mut ends = vec![bytes.len()];
+    for number in [1, 2, 2] {
+        let mut stored = part(u64::from(number) + ends.len() as u64);
+        stored.modified += TimeDelta::nanoseconds(1);
+        let stored = Change::Part(number, stored);
+        bytes.extend(change(&stored).unwrap());
+        ends.push(bytes.len());
+        expected.apply(stored);
+    }
+    let completing = Change::Completing("parts".to_owned());
+    bytes.extend(change(&completing).unwrap());
+    ends.push(bytes.len());
+    expected.apply(completing);
+    (bytes, ends, expected)
+}
+
+#[test]
+fn what_is_written_is_read() {
+    let (bytes, _, expected) = whole_file();
+    let content = read(&bytes).unwrap();
+    assert_eq!(content.name, name("a/key", "id"));
+    assert_eq!(content.whole, bytes.len());
+    same(&content.upload, &expected);
+    assert_eq!(expected.parts.len(), 2, "the second is stored again");
+    let anew = file(&content.name, &content.upload).unwrap();
+    assert!(
+        anew.len() < bytes.len(),
+        "without what says nothing any more"
+    );
+    same(&read(&anew).unwrap().upload, &expected);
+}
+
+#[test]
+fn a_file_cut_anywhere_is_read_up_to_its_last_whole_record() {
+    let (bytes, ends, _) = whole_file();
+    for cut in 0..bytes.len() {
+        let found = read(&bytes[..cut]);
+        match ends.iter().rev().find(|end| **end <= cut) {
+            Some(end) => assert_eq!(found.unwrap().whole, *end, "cut at {cut}"),
+            // The file has its name only when its first record is on disk.
+            None => assert!(
+                matches!(found, Err(Unreadable::Foreign | Unreadable::Damaged { .. })),
+                "cut at {cut}"
+            ),
+        }
+        let mut zeros = bytes[..cut].to_vec();
+        zeros.resize(cut + 100, 0);
+        if ends.contains(&cut) {
+            assert_eq!(read(&zeros).unwrap().whole, cut, "zeros from {cut}");
+        }
+    }
+}
+
+#[test]
+fn a_changed_byte_is_found_or_cut() {
+    let (bytes, ends, _) = whole_file();
+    let before_last = ends[ends.len() - 2];
+    for at in 0..bytes.len() {
+        let mut changed = bytes.clone();
+        changed[at] ^= 0x20;
+        match read(&changed) {
+            Err(Unreadable::Newer(_)) => assert!((8..12).contains(&at)),
+            Err(Unreadable::Foreign) => assert!(at < 12),
+            Err(Unreadable::Damaged { .. }) => assert!(at >= 12),
+            // Nothing tells it from a write that broke off.
+            Ok(content) => assert!(
+                at >= before_last && content.whole == before_last,
+                "byte {at} of {before_last}"
+            ),
+        }
+    }
+}
+
+#[test]
+fn what_no_record_can_say_is_damage() {
+    let with = |body: &[u8]| {
+        let (mut bytes, ..) = whole_file();
+        let length = (body.len() as u32).to_le_bytes();
+        for piece in [&length[..], &check(&length), body, &check(body)] {
+            bytes.extend_from_slice(piece);
+        }
+        read(&bytes).unwrap_err()
+    };
+    let (bytes, ..) = whole_file();
+    let at = bytes.len();
+    let again = serde_json::to_vec(&Record::Completing { parts: "x".into() }).unwrap();
+    assert!(
+        read(
+            &[
+                &bytes[..],
+                &change(&Change::Completing("x".into())).unwrap()
+            ]
+            .concat()
+        )
+        .is_ok()
+    );
+    for body in [
+        &b"{}"[..],
+        b"not json",
+        &again[1..],
+        br#"{"begun":{"bucket":"b","key":"k","id":"i","initiated":0,"algorithm":null,"full_object":false,"mark":null}}"#,
+        br#"{"part":{"number":1,"e_tag":"e","size":1,"checksum":{"algorithm":"MD6","value":"x"},"modified":0}}"#,
+    ] {
+        let found = with(body);
+        assert!(
+            matches!(found, Unreadable::Damaged { at: found, .. } if found == at),
+            "{found}"
+        );
+    }
+    let long = "x".repeat(BODY_BYTES_MAX);
+    assert!(change(&Change::Completing(long.clone())).is_none());
+    assert!(file(&name(&long, "id"), &upload(None)).is_none());
+}

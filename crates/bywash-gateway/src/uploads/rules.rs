@@ -1,0 +1,97 @@
+//! What S3 asks of the parts of an upload.
+
+use bywash::UploadedPart;
+use s3s::dto::CompletedPart;
+use s3s::{S3ErrorCode, S3Result};
+
+use super::{Part, Upload};
+use crate::digest::Algorithm;
+use crate::errors::fault;
+use crate::meta::bare;
+
+/// The highest part number, as in S3.
+const PART_NUMBER_MAX: u16 = 10_000;
+/// The smallest part in bytes, but for the last one, as in S3.
+const PART_BYTES_MIN: u64 = 5 << 20;
+
+/// The parts a completion asks for, checked against those stored.
+pub(crate) fn choose<'u>(
+    upload: &'u Upload,
+    asked: &[CompletedPart],
+) -> S3Result<Vec<(UploadedPart, &'u Part)>> {
+    if asked.is_empty() {
+        return Err(fault(
+            S3ErrorCode::MalformedXML,
+            "The completion names no part; name at least one.",
+        ));
+    }
+    let mut chosen: Vec<(UploadedPart, &Part)> = Vec::with_capacity(asked.len());
+    for wanted in asked {
+        let number = part_number(wanted.part_number.unwrap_or_default())?;
+        if chosen.last().is_some_and(|(last, _)| last.number >= number) {
+            let message = "The parts are not in ascending order; sort them by part number.";
+            return Err(fault(S3ErrorCode::InvalidPartOrder, message));
+        }
+        let e_tag = wanted.e_tag.as_ref().map(|e_tag| e_tag.value());
+        let stored = upload
+            .parts
+            .get(&number)
+            .filter(|part| e_tag == Some(bare(&part.e_tag)));
+        let Some(part) = stored.filter(|part| checksum_agrees(part, wanted)) else {
+            let message =
+                format!("Part {number} was not uploaded, or its ETag or checksum is another one.");
+            return Err(fault(S3ErrorCode::InvalidPart, message));
+        };
+        chosen.push((
+            UploadedPart {
+                number,
+                e_tag: part.e_tag.clone(),
+            },
+            part,
+        ));
+    }
+    let small = chosen
+        .iter()
+        .rev()
+        .skip(1)
+        .find(|(_, part)| part.size < PART_BYTES_MIN);
+    if let Some((small, part)) = small {
+        let number = small.number;
+        let message = format!(
+            "Part {number} has {} bytes; all but the last need {PART_BYTES_MIN}.",
+            part.size
+        );
+        return Err(fault(S3ErrorCode::EntityTooSmall, message));
+    }
+    Ok(chosen)
+}
+
+fn checksum_agrees(part: &Part, wanted: &CompletedPart) -> bool {
+    let named = [
+        (Algorithm::Crc32, &wanted.checksum_crc32),
+        (Algorithm::Crc32c, &wanted.checksum_crc32c),
+        (Algorithm::Crc64Nvme, &wanted.checksum_crc64nvme),
+        (Algorithm::Sha1, &wanted.checksum_sha1),
+        (Algorithm::Sha256, &wanted.checksum_sha256),
+    ];
+    named
+        .into_iter()
+        .all(|(algorithm, value)| match (value, &part.checksum) {
+            (Some(value), Some(stored)) if stored.algorithm == algorithm => stored.value == *value,
+            // No checksum of that kind was stored to compare with.
+            _ => true,
+        })
+}
+
+/// A part number within bounds.
+pub(crate) fn part_number(number: i32) -> S3Result<u16> {
+    u16::try_from(number)
+        .ok()
+        .filter(|number| (1..=PART_NUMBER_MAX).contains(number))
+        .ok_or_else(|| {
+            let message = format!(
+                "Part number must be an integer between 1 and {PART_NUMBER_MAX}, inclusive."
+            );
+            fault(S3ErrorCode::InvalidArgument, message)
+        })
+}

@@ -1,0 +1,122 @@
+use super::*;
+
+pub(super) fn name(key: &str, id: &str) -> UploadName {
+    UploadName {
+        bucket: "bucket".to_owned(),
+        key: key.to_owned(),
+        id: id.to_owned(),
+    }
+}
+
+/// A part with a checksum if its size is odd.
+pub(super) fn part(size: u64) -> Part {
+    let checksum = Checksum {
+        algorithm: Algorithm::Crc32c,
+        value: format!("{size}=="),
+    };
+    Part {
+        e_tag: format!("\"tag {size}\""),
+        size,
+        checksum: Some(checksum).filter(|_| size % 2 == 1),
+        modified: DateTime::from_timestamp_nanos(1_700_000_000_123_456_789),
+    }
+}
+
+pub(super) fn upload(algorithm: Option<Algorithm>) -> Upload {
+    let initiated = DateTime::from_timestamp_nanos(1_600_000_000_987_654_321);
+    Upload::new(initiated, algorithm, true, Some("mark".to_owned()))
+}
+
+/// Everything a client or a completion can learn of them is the same.
+#[track_caller]
+pub(super) fn same(found: &Upload, expected: &Upload) {
+    assert_eq!(found.initiated, expected.initiated);
+    assert_eq!(found.algorithm, expected.algorithm);
+    assert_eq!(found.full_object, expected.full_object);
+    assert_eq!(found.mark, expected.mark);
+    assert_eq!(found.parts, expected.parts);
+    assert_eq!(found.attempts, expected.attempts);
+}
+
+fn kept(folder: &Path) -> Arc<Uploads> {
+    Arc::new(Uploads::kept(10, folder).unwrap())
+}
+
+#[tokio::test]
+async fn what_was_answered_is_known_after_a_restart() {
+    let home = tempfile::tempdir().unwrap();
+    let uploads = kept(home.path());
+    let (first, second) = (name("a", "1"), name("b", "2"));
+    for name in [&first, &second] {
+        uploads.begin(name.clone(), upload(None)).await.unwrap();
+    }
+    uploads.add_part(&first, 2, part(2)).await.unwrap();
+    uploads.add_part(&first, 1, part(1)).await.unwrap();
+    uploads.add_part(&first, 2, part(3)).await.unwrap();
+    let (completion, _) = uploads.complete(&first).unwrap();
+    completion.begin("parts".to_owned()).await.unwrap();
+    drop(completion);
+    uploads.remove(&second).await.unwrap();
+    let refused = uploads.add_part(&second, 1, part(1)).await.unwrap_err();
+    assert_eq!(*refused.code(), S3ErrorCode::NoSuchUpload);
+
+    let again = kept(home.path());
+    same(&again.get(&first).unwrap(), &uploads.get(&first).unwrap());
+    assert_eq!(again.get(&first).unwrap().attempts.len(), 1);
+    assert!(again.get(&second).is_err());
+    assert_eq!(
+        again.after("bucket", "", ""),
+        uploads.after("bucket", "", "")
+    );
+    again.check_open(&first).unwrap();
+    let (completion, _) = again.complete(&first).unwrap();
+    completion.done().await.unwrap();
+    assert!(again.get(&first).is_err());
+    assert!(kept(home.path()).get(&first).is_err());
+}
+
+#[tokio::test]
+async fn what_cannot_be_written_is_not_known() {
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path().join("multipart");
+    let uploads = kept(&folder);
+    let first = name("a", "1");
+    uploads.begin(first.clone(), upload(None)).await.unwrap();
+    uploads.add_part(&first, 1, part(1)).await.unwrap();
+    std::fs::rename(&folder, home.path().join("away")).unwrap();
+    let refused = uploads.add_part(&first, 2, part(2)).await.unwrap_err();
+    assert_eq!(*refused.code(), S3ErrorCode::InternalError);
+    assert!(uploads.begin(name("b", "2"), upload(None)).await.is_err());
+    assert!(uploads.get(&name("b", "2")).is_err());
+    assert_eq!(uploads.get(&first).unwrap().parts.len(), 1);
+    // Once the disk is well again, all is written that was answered.
+    std::fs::create_dir(&folder).unwrap();
+    uploads.add_part(&first, 3, part(3)).await.unwrap();
+    same(
+        &kept(&folder).get(&first).unwrap(),
+        &uploads.get(&first).unwrap(),
+    );
+}
+
+#[tokio::test]
+async fn parts_stored_at_once_are_all_kept() {
+    let home = tempfile::tempdir().unwrap();
+    let uploads = kept(home.path());
+    let first = name("a", "1");
+    uploads.begin(first.clone(), upload(None)).await.unwrap();
+    let storing = (1..=50).map(|number| {
+        let (uploads, first) = (Arc::clone(&uploads), first.clone());
+        // Every number twice, so that the file and the memory must agree on which came last.
+        tokio::spawn(async move {
+            uploads
+                .add_part(&first, number % 25 + 1, part(u64::from(number)))
+                .await
+        })
+    });
+    for stored in storing.collect::<Vec<_>>() {
+        stored.await.unwrap().unwrap();
+    }
+    let found = kept(home.path()).get(&first).unwrap();
+    assert_eq!(found.parts.len(), 25);
+    same(&found, &uploads.get(&first).unwrap());
+}
