@@ -8,7 +8,6 @@ mod buffer;
 mod checksum;
 mod driver;
 mod filling;
-#[allow(dead_code, reason = "the sessions of the stores come next")]
 pub(crate) mod http;
 pub mod journal;
 mod journaled;

@@ -92,7 +92,7 @@ pub enum ServerFaultKind {
 
 impl ServerFaultKind {
     /// What a client must get over, for as long as it does not happen again and again.
-    pub const PASSING: [Self; 9] = [
+    pub const PASSING: [Self; 8] = [
         Self::Unavailable,
         Self::UnavailableAfter,
         Self::ResetAfter,
@@ -101,11 +101,16 @@ impl ServerFaultKind {
         Self::StallAnswer,
         Self::BadBody,
         Self::Keep,
-        Self::AcknowledgeLess,
     ];
 
     /// After which an upload may end in an error that says so, but never in a wrong object taken for a right one.
-    pub const LASTING: [Self; 4] = [Self::Forget, Self::AcknowledgeMore, Self::Lose, Self::Flip];
+    pub const LASTING: [Self; 5] = [
+        Self::Forget,
+        Self::AcknowledgeMore,
+        Self::AcknowledgeLess,
+        Self::Lose,
+        Self::Flip,
+    ];
 
     /// With numbers for a body of `length` bytes.
     fn draw(self, rng: &mut StdRng, length: u64) -> ServerFault {

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use chrono::{DateTime, SecondsFormat, Utc};
 use crc_fast::CrcAlgorithm::Crc32Iscsi;
 use http::Method;
+use md5::{Digest as _, Md5};
 use parking_lot::Mutex;
 
 use super::request::decode;
@@ -30,7 +31,9 @@ pub struct Stored {
     pub generation: u64,
     /// CRC32C of the bytes.
     pub crc32c: u32,
-    /// Quoted.
+    /// MD5 of the bytes.
+    pub md5: [u8; 16],
+    /// The MD5 in hex, quoted: the same bytes have the same one, whatever their generation.
     pub e_tag: String,
     /// Content headers and user metadata, the latter under the store's own prefix.
     pub headers: BTreeMap<String, String>,
@@ -96,6 +99,8 @@ impl Objects {
         allowed: impl FnOnce(Option<&Stored>) -> bool,
     ) -> Option<Stored> {
         let crc32c = crc32c(&bytes);
+        let md5: [u8; 16] = Md5::digest(&bytes).into();
+        let hex: String = md5.iter().map(|byte| format!("{byte:02x}")).collect();
         let mut inner = self.inner.lock();
         let name = (bucket.to_owned(), key.to_owned());
         if !allowed(inner.objects.get(&name)) {
@@ -107,7 +112,8 @@ impl Objects {
             bytes,
             generation,
             crc32c,
-            e_tag: format!("\"{crc32c:08x}-{generation}\""),
+            md5,
+            e_tag: format!("\"{hex}\""),
             headers,
             updated: Utc::now(),
         };

@@ -1,5 +1,9 @@
 //! The `gs://` origin: object_store's client, which speaks Google's XML API, plus its multipart uploads in any order.
 
+mod client;
+mod session;
+mod sessions;
+
 use std::fmt;
 use std::sync::Arc;
 
@@ -10,8 +14,8 @@ use object_store::gcp::{GoogleCloudStorage, GoogleCloudStorageBuilder, GoogleCon
 use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use object_store::{
-    Error, GetOptions, GetResult, ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions,
-    PutPayload, PutResult, Result, UpdateVersion,
+    Error, GetOptions, GetResult, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult,
+    Result,
 };
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
@@ -19,6 +23,10 @@ use super::cloud::{Cloud, client_options, no_retries};
 use super::multipart_xml::{complete_body, completed, refusal};
 use super::requests::Requests;
 use super::{Origin, PartBody, UploadedPart};
+use crate::upload::http::HttpClient;
+use crate::upload::{Finished, SessionOptions, SessionToken, UploadSession};
+
+pub use sessions::open_signed_session;
 
 /// Where Google's API is.
 const GOOGLE: &str = "https://storage.googleapis.com";
@@ -36,6 +44,7 @@ pub struct GcsClient {
     endpoint: String,
     /// No credentials are looked for.
     anonymous: bool,
+    sessions: HttpClient,
 }
 
 impl GcsStore {
@@ -74,6 +83,7 @@ impl GcsStore {
             bucket: bucket.to_owned(),
             endpoint: endpoint.trim_end_matches('/').to_owned(),
             anonymous: anonymous.as_deref() == Some("true"),
+            sessions: HttpClient::new(client::STORE)?,
         };
         let address = format!("gs://{bucket}");
         Ok(Self::new(
@@ -138,20 +148,8 @@ crate::forward_object_store! {
             payload: PutPayload,
             mut options: PutOptions,
         ) -> Result<PutResult> {
-            if let PutMode::Update(UpdateVersion { e_tag: Some(e_tag), version: version @ None }) =
-                &mut options.mode
-            {
-                let found = self.objects.head(path).await.map_err(|error| match error {
-                    Error::NotFound { path, source } => Error::Precondition { path, source },
-                    error => error,
-                })?;
-                if found.e_tag.as_ref() != Some(e_tag) {
-                    return Err(Error::Precondition {
-                        path: path.to_string(),
-                        source: "the object has another ETag".into(),
-                    });
-                }
-                *version = found.version;
+            if let PutMode::Update(version) = &mut options.mode {
+                version.version = Some(sessions::generation(&self.objects, path, version).await?);
             }
             self.objects.put_opts(path, payload, options).await
         }
@@ -225,6 +223,27 @@ impl Origin for GcsStore {
             .objects
             .abort_multipart(&path, &upload.to_owned())
             .await
+    }
+
+    async fn stored(&self, path: &Path) -> Result<Option<Finished>> {
+        self.look(path).await
+    }
+
+    async fn open_session(
+        &self,
+        path: &Path,
+        options: &SessionOptions,
+    ) -> Result<Option<Box<dyn UploadSession>>> {
+        Ok(Some(Box::new(self.open(path, options).await?)))
+    }
+
+    async fn resume_session(
+        &self,
+        path: &Path,
+        options: &SessionOptions,
+        token: &SessionToken,
+    ) -> Result<Option<Box<dyn UploadSession>>> {
+        Ok(Some(Box::new(self.take_over(path, options, token)?)))
     }
 }
 

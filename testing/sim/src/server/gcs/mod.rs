@@ -142,9 +142,13 @@ fn refusal(status: u16, reason: &str) -> Reply {
     reply
 }
 
-fn crc_text(crc32c: u32) -> String {
+fn base64_text(bytes: &[u8]) -> String {
     use base64::Engine as _;
-    base64::prelude::BASE64_STANDARD.encode(crc32c.to_be_bytes())
+    base64::prelude::BASE64_STANDARD.encode(bytes)
+}
+
+fn crc_text(crc32c: u32) -> String {
+    base64_text(&crc32c.to_be_bytes())
 }
 
 /// An object as the JSON API shows it: numbers of 64 bits are text.
@@ -162,7 +166,9 @@ fn resource(bucket: &str, key: &str, stored: &Stored) -> Value {
         "metageneration": "1",
         "size": stored.bytes.len().to_string(),
         "crc32c": crc_text(stored.crc32c),
-        "etag": stored.e_tag.trim_matches('"'),
+        "md5Hash": base64_text(&stored.md5),
+        // Another one than reads by the XML API see.
+        "etag": base64_text(&stored.generation.to_be_bytes()),
         "updated": stored.updated.to_rfc3339(),
         "metadata": metadata,
     });

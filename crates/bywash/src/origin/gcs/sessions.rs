@@ -1,0 +1,149 @@
+//! How sessions of a bucket are opened, taken over, and opened for somebody else.
+
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use object_store::path::Path;
+use object_store::signer::{SignedUrlOptions, Signer};
+use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, Result, UpdateVersion};
+use url::Url;
+
+use super::GcsStore;
+use super::client::{self, GcsSession, STORE, generic};
+use super::session::{SignedStart, Start};
+use crate::upload::http::HttpClient;
+use crate::upload::{Finished, SessionOptions, SessionToken, UploadSession};
+
+impl GcsStore {
+    /// The same store, whose upload requests fail after this long without a sign of life. The default is 20 s.
+    #[must_use]
+    pub fn with_stall(mut self, stall: Duration) -> Self {
+        self.client.sessions = self.client.sessions.with_stall(stall);
+        self
+    }
+
+    fn endpoint(&self) -> Result<Url> {
+        let endpoint = &self.client.endpoint;
+        let url = endpoint.parse();
+        url.map_err(|error| generic(format!("the endpoint {endpoint}: {error}")))
+    }
+
+    /// `None` where no credentials are asked for.
+    async fn bearer(&self) -> Result<Option<String>> {
+        if self.client.anonymous {
+            return Ok(None);
+        }
+        let credential = self.client.objects.credentials().get_credential().await?;
+        Ok(Some(credential.bearer.clone()).filter(|bearer| !bearer.is_empty()))
+    }
+
+    /// Length and checksum of an object, which the XML API's HEAD through object_store leaves out.
+    pub(super) async fn look(&self, path: &Path) -> Result<Option<Finished>> {
+        let key = self.full_path(path);
+        let bearer = self.bearer().await?;
+        let place = (&self.endpoint()?, self.client.bucket.as_str(), key.as_ref());
+        client::look(&self.client.sessions, place, bearer.as_deref()).await
+    }
+
+    pub(super) async fn open(&self, path: &Path, options: &SessionOptions) -> Result<GcsSession> {
+        let client = &self.client;
+        let key = self.full_path(path);
+        let bearer = self.bearer().await?;
+        let if_generation = match &options.mode {
+            PutMode::Overwrite => None,
+            PutMode::Create => Some("0".to_owned()),
+            PutMode::Update(version) => Some(generation(&client.objects, &key, version).await?),
+        };
+        let start = Start {
+            bucket: &client.bucket,
+            key: key.as_ref(),
+            if_generation: if_generation.as_deref(),
+            attributes: &options.attributes,
+            length: options.length,
+        };
+        GcsSession::open(
+            &client.sessions,
+            &self.endpoint()?,
+            bearer.as_deref(),
+            &start,
+        )
+        .await
+    }
+
+    pub(super) fn take_over(
+        &self,
+        path: &Path,
+        options: &SessionOptions,
+        token: &SessionToken,
+    ) -> Result<GcsSession> {
+        let key = self.full_path(path);
+        let create = matches!(options.mode, PutMode::Create);
+        GcsSession::resume(&self.client.sessions, token, key.as_ref(), create)
+    }
+
+    /// An address by which anybody may open one upload of `path` within `validity` (at most 7 days), with
+    /// [`open_signed_session`] and exactly these headers: a content type or a precondition, for instance.
+    ///
+    /// # Errors
+    /// If the credentials cannot sign.
+    pub async fn sign_upload(
+        &self,
+        path: &Path,
+        validity: Duration,
+        headers: &HeaderMap,
+    ) -> Result<Url> {
+        let resumable = HeaderName::from_static("x-goog-resumable");
+        let start = HeaderValue::from_static("start");
+        let mut options = SignedUrlOptions::new().with_signed_header(resumable, start);
+        for (name, value) in headers {
+            options = options.with_signed_header(name.clone(), value.clone());
+        }
+        let objects = &self.client.objects;
+        objects
+            .signed_url_opts(Method::POST, &self.full_path(path), validity, &options)
+            .await
+    }
+}
+
+/// Opens the upload that `url` was signed for, without credentials. `headers` are those it was signed with, except `host` and
+/// `x-goog-resumable`.
+///
+/// # Errors
+/// `Generic` that names each header that is missing or was not signed; otherwise as any request.
+pub async fn open_signed_session(url: &Url, headers: HeaderMap) -> Result<Box<dyn UploadSession>> {
+    let start = SignedStart::new(url, headers)
+        .map_err(|text| generic(format!("start upload of {}: {text}", url.path())))?;
+    let http = HttpClient::new(STORE)?;
+    let session = GcsSession::open_signed(&http, url, start).await?;
+    Ok(Box::new(session))
+}
+
+/// The generation to replace, in whose terms Google's conditions are. One who only knows the ETag gets the generation that
+/// has it.
+pub(super) async fn generation(
+    objects: &impl ObjectStore,
+    key: &Path,
+    version: &UpdateVersion,
+) -> Result<String> {
+    if let Some(generation) = &version.version {
+        return Ok(generation.clone());
+    }
+    if version.e_tag.is_none() {
+        let text = format!("{key}: an ETag or a generation is needed to replace conditionally");
+        return Err(generic(text));
+    }
+    let another = |text: &str| Error::Precondition {
+        path: key.to_string(),
+        source: text.into(),
+    };
+    let found = match objects.head(key).await {
+        Err(Error::NotFound { path, source }) => return Err(Error::Precondition { path, source }),
+        found => found?,
+    };
+    if found.e_tag != version.e_tag {
+        return Err(another("the object has another ETag"));
+    }
+    found
+        .version
+        .ok_or_else(|| another("the store names no generation"))
+}

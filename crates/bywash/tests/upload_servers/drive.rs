@@ -1,0 +1,105 @@
+//! The least a client of a session can do right: one chunk at a time, and after any failure ask, compare, rewind.
+
+use bytes::Bytes;
+use bywash::EngineError;
+use bywash::upload::{Chunk, Ending, Finished, SessionStatus, UploadSession};
+use bywash_sim::server::objects::crc32c;
+use object_store::{Error, Result};
+
+/// More failures than this in one upload are too many.
+const MOST_FAILURES: u32 = 50;
+
+/// What an upload came to.
+#[derive(Debug)]
+pub(crate) struct Driven {
+    pub(crate) finished: Finished,
+    /// Bytes that were sent more than once.
+    pub(crate) resent: u64,
+}
+
+/// Whether it is worth to ask the store and go on.
+pub(crate) fn may_pass(error: &Error) -> bool {
+    let text = error.to_string();
+    let status = text.split_once("status code: ").map(|(_, rest)| &rest[..3]);
+    matches!(error, Error::Generic { .. })
+        && EngineError::find(error).is_none()
+        && status.is_none_or(|status| ["408", "429", "500", "502", "503", "504"].contains(&status))
+}
+
+/// Uploads `bytes` in chunks of `chunk` bytes, the last of which goes with the end.
+pub(crate) async fn drive(
+    session: &dyn UploadSession,
+    bytes: &Bytes,
+    chunk: usize,
+) -> Result<Driven> {
+    let mut at = 0_usize;
+    let mut furthest = 0_usize;
+    let mut resent = 0_u64;
+    let mut failures = 0;
+    loop {
+        let end = (at / chunk + 1) * chunk;
+        let last = end >= bytes.len();
+        let piece = bytes.slice(at..end.min(bytes.len()));
+        resent += furthest.saturating_sub(at).min(piece.len()) as u64;
+        furthest = furthest.max(at + piece.len());
+        let one = Chunk {
+            index: (at / chunk) as u64,
+            offset: at as u64,
+            crc32c: crc32c(&piece),
+            pieces: vec![piece],
+        };
+        let error = if last {
+            let tail = (at < bytes.len()).then_some(one);
+            let ending = Ending {
+                length: bytes.len() as u64,
+                crc32c: crc32c(bytes),
+                tail,
+            };
+            match session.finish(&ending).await {
+                Ok(finished) => return Ok(Driven { finished, resent }),
+                Err(error) => error,
+            }
+        } else {
+            match session.send(&one).await {
+                Ok(kept) => {
+                    at = usize::try_from(kept).unwrap();
+                    continue;
+                }
+                Err(error) => error,
+            }
+        };
+        failures += 1;
+        if !may_pass(&error) || failures > MOST_FAILURES {
+            return Err(error);
+        }
+        match status(session, &mut failures).await? {
+            SessionStatus::Open(kept) => {
+                at = kept
+                    .first()
+                    .map_or(0, |kept| usize::try_from(kept.range.end).unwrap());
+                if at > furthest {
+                    return Err(damaged("more is kept than was sent"));
+                }
+            }
+            SessionStatus::Finished(finished) => return Ok(Driven { finished, resent }),
+            SessionStatus::Gone => return Err(damaged("the session is gone")),
+        }
+    }
+}
+
+async fn status(session: &dyn UploadSession, failures: &mut u32) -> Result<SessionStatus> {
+    loop {
+        match session.status().await {
+            Err(error) if may_pass(&error) && *failures < MOST_FAILURES => *failures += 1,
+            answer => return answer,
+        }
+    }
+}
+
+fn damaged(detail: &str) -> Error {
+    EngineError::UploadDamaged {
+        object: "a".to_owned(),
+        detail: detail.to_owned(),
+    }
+    .into()
+}
