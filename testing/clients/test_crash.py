@@ -1,12 +1,13 @@
 """What is left when the server is killed or the disk is full: the old object, whole, or nothing."""
 
 import os
+import random
 import shutil
 import subprocess
 
 import pytest
 from botocore.exceptions import ClientError
-from harness import MIB, error, head_of_put, keys, payload, until
+from harness import MIB, error, head_of_put, keys, payload, read_answer, until
 
 OLD = payload(3 * MIB, 3)
 
@@ -68,6 +69,52 @@ def test_what_was_acknowledged_is_there_after_a_kill(killable, tmp_path):
     got = server.s3.get_object(Bucket=bucket, Key="small")
     assert (got["Body"].read(), got["Metadata"]) == (b"small", {"a": "b"})
     assert server.s3.get_object(Bucket=bucket, Key="large")["Body"].read() == payload(20 * MIB)
+
+
+def test_an_open_upload_goes_on_after_kills(killable, tmp_path):
+    server, bucket = killable
+    rng = random.Random(4)
+    bodies = {number: payload(5 * MIB + number, number) for number in range(1, 7)}
+    bodies[7] = b"the end"
+    where = {"Bucket": bucket, "Key": "deep/parts"}
+    where["UploadId"] = server.s3.create_multipart_upload(Metadata={"a": "b"}, **where)["UploadId"]
+    stored = {}
+    for _ in range(10):
+        number = rng.choice(list(bodies.keys() - stored.keys()) or list(bodies))
+        body = bodies[number]
+        how = "sending" if number in stored else rng.choice(["sending", "sent", "answered"])
+        url = server.presigned("upload_part", bucket, where["Key"], UploadId=where["UploadId"], PartNumber=number)
+        bare = server.connect()
+        bare.sendall(head_of_put(url, len(body)))
+        bare.sendall(body[: rng.randrange(len(body))] if how == "sending" else body)
+        if how == "answered":
+            answer = read_answer(bare)
+            assert answer.status == 200, answer
+            stored[number] = answer.headers["etag"]
+        server.kill()
+        bare.close()
+        server.start()
+        assert [found["UploadId"] for found in server.s3.list_multipart_uploads(Bucket=bucket)["Uploads"]] == [where["UploadId"]]
+        listed = {part["PartNumber"]: part["ETag"] for part in server.s3.list_parts(**where).get("Parts", [])}
+        assert stored.items() <= listed.items(), f"{how} {number}"
+        stored = listed
+    for number in bodies.keys() - stored.keys():
+        stored[number] = server.s3.upload_part(PartNumber=number, Body=bodies[number], **where)["ETag"]
+    parts = {"Parts": [{"PartNumber": number, "ETag": stored[number]} for number in sorted(stored)]}
+
+    # Killed when the origin had completed it and the file was not removed yet: the next server finds what came of it.
+    (file,) = (server.data_dir / "multipart").iterdir()
+    os.link(file, tmp_path / "spare")
+    completed = server.s3.complete_multipart_upload(MultipartUpload=parts, **where)
+    server.kill()
+    os.rename(tmp_path / "spare", file)
+    server.start()
+    again = server.s3.complete_multipart_upload(MultipartUpload=parts, IfNoneMatch="*", **where)
+    assert again["ETag"] == completed["ETag"]
+    got = server.s3.get_object(Bucket=bucket, Key=where["Key"])
+    assert (got["Body"].read(), got["Metadata"]) == (b"".join(bodies[number] for number in sorted(bodies)), {"a": "b"})
+    assert error(server.s3.complete_multipart_upload, MultipartUpload=parts, **where) == ("NoSuchUpload", 404)
+    assert not list((server.data_dir / "multipart").iterdir())
 
 
 @pytest.fixture
