@@ -35,14 +35,14 @@ enum Task {
         #[arg(last = true)]
         pytest: Vec<String>,
     },
-    /// Runs the storms of the memory core for long.
+    /// Runs the storms of the memory core, or drawn uploads, for long.
     Soak {
         /// What to soak.
         #[arg(value_enum)]
         what: proofs::Soaked,
-        /// Operations of the storm on threads.
-        #[arg(long, default_value_t = 100_000_000)]
-        ops: u64,
+        /// Operations of the storm on threads (default 100,000,000), or uploads (100,000).
+        #[arg(long)]
+        ops: Option<u64>,
         /// Schedules of each kind of the storms on shuttle.
         #[arg(long, default_value_t = 20_000)]
         schedules: u64,
@@ -82,7 +82,13 @@ fn main() -> ExitCode {
             ops,
             schedules,
             seed,
-        } => proofs::soak(ops, schedules, seed),
+        } => proofs::soak(ops.unwrap_or(100_000_000), schedules, seed),
+        Task::Soak {
+            what: proofs::Soaked::Uploads,
+            ops,
+            seed,
+            ..
+        } => proofs::soak_uploads(ops.unwrap_or(100_000), seed),
         Task::Miri { filter } => proofs::miri(filter.as_deref()),
         Task::Tsan { filter } => proofs::tsan(filter.as_deref()),
         Task::Bench { args } => bench(&args),

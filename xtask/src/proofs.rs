@@ -15,6 +15,8 @@ const TSAN_TARGET: &str = "x86_64-unknown-linux-gnu";
 pub(crate) enum Soaked {
     /// The memory core.
     Mem,
+    /// Uploads to servers that fail on cue.
+    Uploads,
 }
 
 /// The tests of the memory core itself, in a folder of their own for each way to build them.
@@ -39,10 +41,7 @@ pub(crate) fn shuttle(more: Option<(u64, u64)>) -> Step {
 
 /// The storm on threads, then the storms on schedules.
 pub(crate) fn soak(ops: u64, schedules: u64, seed: Option<u64>) -> Result<(), Failure> {
-    let seed = seed.unwrap_or_else(|| {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        now.map_or(1, |now| now.as_secs())
-    });
+    let seed = seed.unwrap_or_else(drawn);
     println!("seed {seed}: {ops} operations on threads");
     core_tests(&["test", "--quiet", "--profile", "soak"], "soak")
         .args(["storm::runs::soak", "--", "--ignored", "--nocapture"])
@@ -51,6 +50,24 @@ pub(crate) fn soak(ops: u64, schedules: u64, seed: Option<u64>) -> Result<(), Fa
         .run()?;
     println!("seed {seed}: {schedules} schedules of each kind");
     shuttle(Some((schedules, seed))).run()
+}
+
+/// A seed that nobody named.
+fn drawn() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(1, |now| now.as_secs())
+}
+
+/// Drawn uploads, from a first seed on.
+pub(crate) fn soak_uploads(uploads: u64, seed: Option<u64>) -> Result<(), Failure> {
+    let first = seed.unwrap_or_else(drawn);
+    let seeds = format!("{first}..{}", first.saturating_add(uploads));
+    println!("seeds {seeds}: {uploads} uploads");
+    Step::cargo(["test", "--quiet", "--profile", "soak", "-p", "bywash"])
+        .args(["--test", "upload_servers", "--target-dir", "target/soak"])
+        .args(["seeded_uploads", "--", "--nocapture"])
+        .env("BYWASH_SEEDS", seeds)
+        .run()
 }
 
 /// Cargo of the nightly toolchain, through rustup: this toolchain's own cargo takes no `+nightly`.

@@ -4,3 +4,4 @@
 mod drive;
 mod gcs;
 mod gcs_hardest;
+mod seeded;
