@@ -271,6 +271,17 @@ impl Uploads {
         ))
     }
 
+    /// The origin does not know the upload. It is forgotten, unless it may have become the object: then its completion has
+    /// still to be answered.
+    pub(crate) async fn gone(self: &Arc<Self>, name: &UploadName) -> S3Error {
+        let ended = |upload: &Upload| upload.attempts.is_empty() && !upload.completing;
+        let ended = self.open.lock().get(name).is_some_and(ended);
+        if ended && let Err(error) = self.remove(name).await {
+            return error;
+        }
+        no_such_upload(&name.id)
+    }
+
     /// Forgets an upload that has ended at the origin.
     pub(crate) async fn remove(self: &Arc<Self>, name: &UploadName) -> S3Result<()> {
         let name = name.clone();

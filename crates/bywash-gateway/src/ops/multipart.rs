@@ -14,7 +14,7 @@ use super::context;
 use super::set_checksum;
 use super::write::{body_length, part_body, write_error};
 use crate::digest::{self, Algorithm, announce};
-use crate::errors::{Doing, fault, from_store, no_such_upload};
+use crate::errors::{Doing, fault, from_store};
 use crate::gateway::Gateway;
 use crate::meta::{attributes_of, e_tag, mark_upload, path_of, refuse_unsupported, text};
 use crate::uploads::{Part as StoredPart, Upload, UploadName, choose, part_number};
@@ -131,10 +131,11 @@ pub(crate) async fn upload(
         Arc::clone(&context),
     ));
     let stored = bucket.put_part(&path, &name.id, number, length, body).await;
-    let stored = stored.map_err(|error| match error {
-        StoreError::NotFound { .. } => no_such_upload(&name.id),
-        error => write_error(&context, doing, &error),
-    })?;
+    let stored = match stored {
+        Ok(stored) => stored,
+        Err(StoreError::NotFound { .. }) => return Err(gateway.uploads.gone(&name).await),
+        Err(error) => return Err(write_error(&context, doing, &error)),
+    };
     let checksum = context.verified.get().cloned();
     let mut answer = HeaderMap::new();
     if let Some(checksum) = &checksum {

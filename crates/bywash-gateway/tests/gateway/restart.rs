@@ -75,7 +75,7 @@ async fn an_open_upload_goes_on_after_a_restart() {
     upload(&server, "/memory/lost", &lost, 1, &[], b"x")
         .await
         .expect_error(404, "NoSuchUpload");
-    assert_eq!(files(&kept(&home)).len(), 2, "of the others");
+    assert_eq!(files(&kept(&home)).len(), 1, "of the other");
     let server = server.restarted(keeping(&home)).await;
     let left = server.get("/folder?uploads", &[]).await.expect(200);
     assert_eq!(left.tags("Key"), ["other"]);
