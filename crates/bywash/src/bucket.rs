@@ -29,6 +29,9 @@ const DELETE_CHUNK: usize = 1000;
 /// Such requests in flight of one stream.
 const DELETES_IN_FLIGHT: usize = 4;
 
+/// Parts in flight of one upload through the trait: who uses it sends parts side by side.
+const PARTS_IN_FLIGHT: usize = 4;
+
 /// Whether a read was answered from memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CacheOutcome {
@@ -164,6 +167,7 @@ impl ObjectStore for Bucket {
         let options = UploadOptions {
             attributes: options.attributes,
             tags: options.tags,
+            parallel: PARTS_IN_FLIGHT,
             ..UploadOptions::default()
         };
         Ok(Box::new(Ordered::new(self.upload(path, options).await?)))

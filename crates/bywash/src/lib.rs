@@ -33,7 +33,7 @@ pub use origin::{Origin, OriginUrl, PartBody, UploadedPart};
 pub use read::{Download, DownloadOptions};
 pub use retry::RetryPolicy;
 pub use stats::{BucketStats, BudgetStats, PoolStats, Stats};
-pub use upload::{Upload, UploadOptions, UploadResult, UploadToken};
+pub use upload::{Upload, UploadOptions, UploadResult, UploadToken, UploadWriter};
 pub use write::PutStreamOptions;
 
 /// The README's example, compiled and run with the tests.

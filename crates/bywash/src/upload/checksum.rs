@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use crc_fast::{CrcAlgorithm::Crc32Iscsi, Digest};
+use md5::{Digest as _, Md5};
 
 /// CRC32C of these pieces, one after another.
 pub(crate) fn crc32c(pieces: &[Bytes]) -> u32 {
@@ -20,6 +21,13 @@ pub(crate) fn combine(first: u32, second: u32, second_length: u64) -> u32 {
         u64::from(second),
         second_length,
     ))
+}
+
+/// MD5 of these pieces, one after another: what some stores vouch with.
+pub(crate) fn md5(pieces: &[Bytes]) -> [u8; 16] {
+    let mut digest = Md5::new();
+    pieces.iter().for_each(|piece| digest.update(piece));
+    digest.finalize().into()
 }
 
 fn narrow(crc: u64) -> u32 {

@@ -9,7 +9,7 @@ use bytes::{Buf, Bytes};
 use object_store::path::Path;
 use object_store::{Error, Result};
 
-use super::checksum::{combine, crc32c};
+use super::checksum::{combine, crc32c, md5 as md5_of};
 use super::{Chunk, ChunkRule, Digest, Ending, Finished, Kept, SessionStatus, UploadSession};
 use crate::bucket::Bucket;
 use crate::error::EngineError;
@@ -138,6 +138,51 @@ impl Link {
         }
     }
 
+    /// Sends a chunk of a store that takes them side by side, until it is kept whole. What was sent goes to `tally`.
+    pub(super) async fn deliver_whole(&self, chunk: &Chunk, tally: &mut Tally) -> Result<()> {
+        let mut retries = self.retries();
+        let mut unsure = tally.reached > chunk.offset;
+        loop {
+            let failure = match self.attempt_whole(chunk, tally, &mut unsure).await {
+                Ok(true) => return Ok(()),
+                Ok(false) => kept_nothing(chunk),
+                Err(error) if !is_transient(&error) => return Err(error),
+                Err(error) => error,
+            };
+            unsure = true;
+            if !retries.again().await {
+                return Err(self.gave_up(failure));
+            }
+        }
+    }
+
+    /// Whether the store keeps all of the chunk now.
+    async fn attempt_whole(
+        &self,
+        chunk: &Chunk,
+        tally: &mut Tally,
+        unsure: &mut bool,
+    ) -> Result<bool> {
+        let range = chunk.range();
+        if *unsure {
+            let kept = match self.status().await? {
+                SessionStatus::Open(kept) => kept,
+                SessionStatus::Finished(_) => return Err(self.ended_early()),
+                SessionStatus::Gone => return Err(self.lost()),
+            };
+            if kept.iter().any(|kept| vouches(kept, chunk)) {
+                return Ok(true);
+            }
+            *unsure = false;
+        }
+        tally.sending(&range);
+        let end = self.send(chunk).await?;
+        if end > range.end {
+            return Err(self.kept_too_much(end, range.end));
+        }
+        Ok(end == range.end)
+    }
+
     fn ended_early(&self) -> Error {
         self.damaged("the session has ended before all was sent".to_owned())
     }
@@ -161,6 +206,11 @@ pub(super) struct Tally {
 }
 
 impl Tally {
+    pub(super) fn add(&mut self, more: &Self) {
+        self.sent += more.sent;
+        self.resent += more.resent;
+    }
+
     fn sending(&mut self, range: &std::ops::Range<u64>) {
         self.sent += range.end - range.start;
         self.resent += self.reached.min(range.end).saturating_sub(range.start);
@@ -183,6 +233,8 @@ pub(super) struct Driver {
     taken_over: bool,
     /// Bytes were not sent because the store had them, without a digest: the end must prove them.
     skipped: bool,
+    /// What the store kept when it was asked last, if it takes chunks side by side.
+    kept: Vec<Kept>,
 }
 
 impl Driver {
@@ -195,7 +247,43 @@ impl Driver {
             unsure: false,
             taken_over: false,
             skipped: false,
+            kept: Vec::new(),
         }
+    }
+
+    /// Whether the store vouched for just this chunk when it was asked last.
+    pub(super) fn has(&self, chunk: &Chunk) -> bool {
+        self.kept.iter().any(|kept| vouches(kept, chunk))
+    }
+
+    /// Asks what the store keeps, if that is not known, before chunks go side by side.
+    pub(super) async fn ask(&mut self) -> Result<()> {
+        let mut retries = self.link.retries();
+        while self.unsure {
+            match self.link.status().await {
+                Ok(SessionStatus::Open(kept)) => {
+                    self.kept = kept;
+                    self.unsure = false;
+                }
+                Ok(SessionStatus::Finished(_)) => return Err(self.link.ended_early()),
+                Ok(SessionStatus::Gone) => return Err(self.link.lost()),
+                Err(error) if !is_transient(&error) => return Err(error),
+                Err(error) => {
+                    if !retries.again().await {
+                        return Err(self.link.gave_up(error));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The store keeps the next bytes, up to `end`, of this CRC32C.
+    pub(super) fn fold(&mut self, crc: u32, end: u64) {
+        self.crc32c = combine(self.crc32c, crc, end - self.acknowledged);
+        self.acknowledged = end;
+        self.tally.reached = self.tally.reached.max(end);
+        self.kept.retain(|kept| kept.range.start >= end);
     }
 
     /// Goes on where another writer was.
@@ -242,6 +330,9 @@ impl Driver {
     }
 
     async fn attempt(&mut self, chunk: &mut Chunk) -> Result<()> {
+        if self.has(chunk) {
+            return self.settle(chunk, chunk.range().end);
+        }
         if self.unsure {
             match self.link.status().await? {
                 SessionStatus::Open(kept) => self.rewind(chunk, &kept)?,
@@ -263,11 +354,9 @@ impl Driver {
     fn rewind(&mut self, chunk: &mut Chunk, kept: &[Kept]) -> Result<()> {
         let range = chunk.range();
         if self.link.rule.parallel {
-            let digest = Some(Digest::Crc32c(chunk.crc32c));
-            let has = kept
-                .iter()
-                .any(|kept| kept.range == range && kept.digest == digest);
             self.unsure = false;
+            self.kept = kept.to_vec();
+            let has = self.has(chunk);
             return self.settle(chunk, if has { range.end } else { range.start });
         }
         let (end, digest) = match kept {
@@ -311,18 +400,17 @@ impl Driver {
             return Err(self.link.kept_too_much(end, range.end));
         }
         if end == range.end {
-            self.crc32c = combine(self.crc32c, chunk.crc32c, end - range.start);
+            self.fold(chunk.crc32c, end);
             chunk.pieces.clear();
         } else if end > range.start && self.link.rule.parallel {
             // A part is kept whole or not at all.
             return Ok(());
         } else if end > range.start {
             let kept = split_front(&mut chunk.pieces, end - range.start);
-            self.crc32c = combine(self.crc32c, crc32c(&kept), end - range.start);
+            self.fold(crc32c(&kept), end);
             chunk.crc32c = crc32c(&chunk.pieces);
         }
         chunk.offset = end;
-        self.acknowledged = end;
         Ok(())
     }
 
@@ -458,6 +546,16 @@ impl Driver {
             _ => Ok(finished),
         }
     }
+}
+
+/// Whether what the store keeps is this chunk, by its own word for the bytes: only then it is not sent again.
+fn vouches(kept: &Kept, chunk: &Chunk) -> bool {
+    kept.range == chunk.range()
+        && match kept.digest {
+            Some(Digest::Crc32c(crc)) => crc == chunk.crc32c,
+            Some(Digest::Md5(md5)) => md5 == md5_of(&chunk.pieces),
+            None => false,
+        }
 }
 
 fn kept_nothing(chunk: &Chunk) -> Error {

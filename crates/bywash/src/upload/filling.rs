@@ -132,4 +132,18 @@ impl Filling {
         self.index += 1;
         self.fit(plan);
     }
+
+    /// The next chunk, with a buffer of its own.
+    pub(super) fn next(&self, plan: &ChunkPlan, buffer: Option<Buffer>) -> Self {
+        let mut next = Self {
+            index: self.index + 1,
+            offset: self.end,
+            end: 0,
+            length: 0,
+            buffer,
+            whole: None,
+        };
+        next.fit(plan);
+        next
+    }
 }

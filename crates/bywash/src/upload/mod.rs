@@ -1,7 +1,7 @@
 //! Uploads that survive: one writer, a session at the store, a journal on disk.
 //!
 //! `writer.rs` takes bytes and makes chunks of them by a plan (`plan.rs`), which wait in one buffer (`buffer.rs`, `filling.rs`);
-//! `driver.rs` brings them to a session (`session.rs`) and ends it. `parts.rs` is a session over stores that only have parts.
+//! `driver.rs` brings them to a session (`session.rs`) and ends it, `window.rs` several at once. `parts.rs` is a session over stores that only have parts.
 //! `journal/` is what a process leaves behind, written by `journaled.rs`; `resume.rs` takes it over.
 
 mod buffer;
@@ -16,7 +16,9 @@ mod parts;
 mod plan;
 mod resume;
 mod session;
+mod stream;
 mod token;
+mod window;
 mod writer;
 
 pub use journaled::Journaling;
@@ -27,5 +29,6 @@ pub use session::{
     Chunk, ChunkRule, Digest, Ending, Finished, Kept, SessionOptions, SessionStatus, SessionToken,
     UploadSession,
 };
+pub use stream::UploadWriter;
 pub use token::UploadToken;
 pub use writer::{Upload, UploadOptions, UploadResult};

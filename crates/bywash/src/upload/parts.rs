@@ -142,9 +142,19 @@ impl UploadSession for PartsSession {
         Ok(SessionStatus::Open(kept.collect()))
     }
 
-    async fn finish(&self, _ending: &Ending) -> Result<Finished> {
+    async fn finish(&self, ending: &Ending) -> Result<Finished> {
         let parts: Vec<_> = {
             let kept = self.kept.lock();
+            let end = kept.values().try_fold(0, |end, part| {
+                (part.range.start == end).then_some(part.range.end)
+            });
+            if end != Some(ending.length) {
+                return Err(EngineError::UploadDamaged {
+                    object: self.path.to_string(),
+                    detail: format!("its parts are not its {} bytes", ending.length),
+                }
+                .into());
+            }
             let parts = kept.iter().map(|(number, part)| UploadedPart {
                 number: *number,
                 e_tag: part.e_tag.clone(),

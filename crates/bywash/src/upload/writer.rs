@@ -19,13 +19,14 @@ use super::filling::Filling;
 use super::journaled::{Journaled, Journaling};
 use super::parts::PartsSession;
 use super::token::UploadToken;
+use super::window::Window;
 use crate::bucket::Bucket;
 use crate::error::EngineError;
 use crate::origin::body_length_error;
 use end::State;
 
 /// How an object is uploaded.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct UploadOptions {
     /// Create only, replace a known version only, or replace. Checked when the object becomes visible.
     pub mode: PutMode,
@@ -42,6 +43,24 @@ pub struct UploadOptions {
     /// Writes the upload down in the engine's journal, if it has one, so that another process can go on after a crash. Not for
     /// stores without sessions, and not for an upload of at most one chunk.
     pub journal: Option<Journaling>,
+    /// Chunks on their way at once, where the store takes them side by side. Default 1. With more, each that is on its way keeps a
+    /// chunk of memory, beside the one that is being filled.
+    pub parallel: usize,
+}
+
+impl Default for UploadOptions {
+    fn default() -> Self {
+        Self {
+            mode: PutMode::default(),
+            attributes: Attributes::default(),
+            tags: TagSet::default(),
+            length: None,
+            crc32c: None,
+            chunk: None,
+            journal: None,
+            parallel: 1,
+        }
+    }
 }
 
 /// A finished upload.
@@ -78,6 +97,8 @@ pub struct Upload {
     /// The session, if it is one over parts.
     parts: Option<Arc<PartsSession>>,
     filling: Filling,
+    /// Full chunks on their way, if they go side by side.
+    window: Window,
     /// Taken, but not in a chunk yet: more than nothing only after a failure.
     rest: VecDeque<Bytes>,
     /// Bytes taken.
@@ -160,6 +181,7 @@ impl Upload {
             path: path.clone(),
             options,
             filling: Filling::at(&plan, 0),
+            window: Window::default(),
             plan,
             driver: None,
             parts: None,
@@ -216,6 +238,9 @@ impl Upload {
         if !matches!(self.state, State::Ending(_)) {
             self.check_open()?;
             self.drive().await?;
+            if let Some(driver) = &mut self.driver {
+                self.window.drain(driver).await?;
+            }
             self.begin_end()?;
         }
         let finished = self.ended().await?;
@@ -233,6 +258,7 @@ impl Upload {
             resent_bytes: tally.map_or(0, |tally| tally.resent),
             buffers: self.buffers,
         };
+        self.window.clear().await;
         self.filling.buffer = None;
         self.filling.whole = None;
         self.state = State::Finished(Box::new(result.clone()));
@@ -252,6 +278,7 @@ impl Upload {
             State::Finished(_) => return Err(self.ended_error("finished")),
             State::Open | State::Ending(_) => {}
         }
+        self.window.clear().await;
         if let Some(driver) = &self.driver {
             driver.link.abort().await?;
         }
@@ -267,11 +294,14 @@ impl Upload {
     /// Everything another process needs to go on, the bytes that wait included. No I/O. It may hold a secret of the store.
     #[must_use]
     pub fn capture(&self) -> UploadToken {
-        let acknowledged = self.acknowledged().max(self.filling.offset);
+        let first = self.window.offset().unwrap_or(self.filling.offset);
+        let driver = self.driver.as_ref();
+        let acknowledged = driver.map_or(first, |driver| driver.acknowledged);
         let mut waiting = Vec::new();
-        let mut skip = (acknowledged - self.filling.offset) as usize;
+        let mut skip = (acknowledged - first) as usize;
         let rest = self.rest.iter().map(AsRef::as_ref);
-        for slice in self.filling.slices().chain(rest) {
+        let chunks = self.window.slices().chain(self.filling.slices());
+        for slice in chunks.chain(rest) {
             let begin = skip.min(slice.len());
             waiting.extend_from_slice(&slice[begin..]);
             skip -= begin;
@@ -325,14 +355,19 @@ impl Upload {
         {
             return Err(body_length_error(&self.path, length, self.taken));
         }
-        while let Some(next) = self.rest.front_mut() {
-            if next.is_empty() {
-                self.rest.pop_front();
+        loop {
+            let room = self.filling.room();
+            let more = self.rest.iter().any(|bytes| !bytes.is_empty());
+            // The last chunk of an upload waits for the end, which may take it along; side by side it need not.
+            if room == 0 && (more || self.side_by_side()) {
+                self.flush().await?;
                 continue;
             }
-            let room = self.filling.room();
-            if room == 0 {
-                self.flush().await?;
+            let Some(next) = self.rest.front_mut() else {
+                return Ok(());
+            };
+            if next.is_empty() {
+                self.rest.pop_front();
             } else if next.len() as u64 >= room && self.filling.whole.is_none() {
                 let slice = next.split_to(room as usize);
                 self.filling.complete_with(slice);
@@ -348,7 +383,11 @@ impl Upload {
                 };
             }
         }
-        Ok(())
+    }
+
+    fn side_by_side(&self) -> bool {
+        let driver = self.driver.as_ref();
+        self.options.parallel > 1 && driver.is_some_and(|driver| driver.link.rule.parallel)
     }
 
     /// Sends the chunk that is full.
@@ -358,27 +397,42 @@ impl Upload {
             // The store wants longer chunks than was thought.
             return Ok(());
         }
-        let pieces = std::mem::take(&mut self.pieces);
+        self.check_chunks()?;
+        let side_by_side = self.side_by_side();
         let driver = self.driver.as_mut().expect("it was opened above");
-        if self
-            .plan
-            .chunks()
-            .is_some_and(|most| self.filling.index >= most)
-        {
-            return Err(self.too_many_chunks());
+        let before = driver.acknowledged;
+        if side_by_side {
+            driver.ask().await?;
+            while self.window.len() >= self.options.parallel {
+                self.window.land(driver).await?;
+            }
+            let next = self.filling.next(&self.plan, self.window.spare());
+            let full = std::mem::replace(&mut self.filling, next);
+            self.window.send(full, driver);
+        } else {
+            let pieces = std::mem::take(&mut self.pieces);
+            let mut chunk = self.filling.chunk(driver.acknowledged, pieces);
+            driver.deliver(&mut chunk).await?;
+            self.pieces = chunk.pieces;
+            self.filling.advance(&self.plan);
         }
-        let mut chunk = self.filling.chunk(driver.acknowledged, pieces);
-        driver.deliver(&mut chunk).await?;
-        self.pieces = chunk.pieces;
-        self.filling.advance(&self.plan);
-        if let Some(journaled) = &mut self.journaled {
+        if let Some(journaled) = &mut self.journaled
+            && driver.acknowledged > before
+        {
             // Gets to the disk while the next chunk is on its way.
-            let driver = self.driver.as_ref().expect("it was opened above");
             journaled
                 .acknowledged(driver.acknowledged, driver.crc32c)
                 .await?;
         }
         Ok(())
+    }
+
+    /// Whether the store takes the chunk that is being filled.
+    fn check_chunks(&self) -> Result<()> {
+        match self.plan.chunks() {
+            Some(most) if self.filling.index >= most => Err(self.too_many_chunks()),
+            _ => Ok(()),
+        }
     }
 
     fn too_many_chunks(&self) -> Error {
@@ -392,15 +446,29 @@ impl Upload {
 
     /// Sees to a buffer for what must wait. It holds the whole chunk from the beginning: who holds memory never waits for more.
     async fn ready_buffer(&mut self) -> Result<()> {
-        let chunk = self.filling.end - self.filling.offset;
-        let known = self.options.length;
-        let capacity = known.map_or(chunk, |length| chunk.min(length - self.filling.offset));
+        let capacity = self.capacity();
         if self.filling.buffer_is_ready(capacity) {
             return Ok(());
         }
         if self.filling.length == 0 {
             // Some of it is still lent, or it is too small. Nobody is waited for.
             self.filling.buffer = None;
+            // Who holds memory never waits for more, but for its own to come back.
+            while self.window.len() > 0 {
+                if let Some(buffer) = self.try_buffer(capacity) {
+                    self.filling.move_to(buffer);
+                    return Ok(());
+                }
+                let driver = self.driver.as_mut().expect("chunks are on their way");
+                self.window.land(driver).await?;
+                while let Some(buffer) = self.window.spare() {
+                    self.filling.buffer = Some(buffer);
+                    if self.filling.buffer_is_ready(capacity) {
+                        return Ok(());
+                    }
+                    self.filling.buffer = None;
+                }
+            }
         }
         let (length, count) = frames_for(capacity);
         let engine = &self.bucket.shared().engine;
@@ -410,6 +478,48 @@ impl Upload {
         self.buffers += 1;
         self.filling.move_to(Buffer::new(frames));
         Ok(())
+    }
+
+    /// Copies of `bytes` what has room without waiting; `None` if room must be made.
+    pub(super) fn copy_now(&mut self, bytes: &[u8]) -> Result<Option<usize>> {
+        self.check_open()?;
+        if let Some(length) = self.options.length
+            && self.taken + bytes.len() as u64 > length
+        {
+            let got = self.taken + bytes.len() as u64;
+            return Err(body_length_error(&self.path, length, got));
+        }
+        if !self.rest.is_empty() || !self.filling.buffer_is_ready(self.capacity()) {
+            return Ok(None);
+        }
+        let copied = self.filling.copy_in(bytes);
+        self.taken += copied as u64;
+        Ok(Some(copied).filter(|copied| *copied > 0))
+    }
+
+    /// Makes room for bytes to copy, which come.
+    pub(super) async fn make_room(&mut self) -> Result<()> {
+        self.drive().await?;
+        while self.filling.room() == 0 {
+            self.flush().await?;
+        }
+        self.ready_buffer().await
+    }
+
+    /// Bytes that the buffer of this chunk shall hold.
+    fn capacity(&self) -> u64 {
+        let chunk = self.filling.end - self.filling.offset;
+        let known = self.options.length;
+        known.map_or(chunk, |length| chunk.min(length - self.filling.offset))
+    }
+
+    /// A buffer, if its memory is free now.
+    fn try_buffer(&mut self, capacity: u64) -> Option<Buffer> {
+        let (length, count) = frames_for(capacity);
+        let pool = &self.bucket.shared().engine.pool;
+        let frames = pool.try_frames(Share::Upload, length, count, count)?;
+        self.buffers += 1;
+        Some(Buffer::new(frames))
     }
 }
 

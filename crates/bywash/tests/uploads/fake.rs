@@ -90,6 +90,8 @@ pub(crate) struct Fake {
     pub(crate) checksums: bool,
     /// A request that does not begin where the store ends is the writer's fault.
     pub(crate) strict: bool,
+    /// Requests with bytes wait here for each other.
+    pub(crate) barrier: Option<Arc<tokio::sync::Barrier>>,
 }
 
 pub(crate) const IN_ORDER: ChunkRule = ChunkRule {
@@ -108,6 +110,7 @@ impl Fake {
             rule,
             checksums: true,
             strict: true,
+            barrier: None,
         }
     }
 
@@ -268,6 +271,9 @@ impl UploadSession for Handle {
     }
 
     async fn send(&self, chunk: &Chunk) -> Result<u64> {
+        if let Some(barrier) = &self.fake.barrier {
+            barrier.wait().await;
+        }
         let mut state = self.fake.state.lock();
         let state = &mut *state;
         let fault = state.sends.pop_front().unwrap_or(Fault::None);

@@ -143,7 +143,7 @@ async fn the_server_acknowledges_less_zero_or_beyond_or_regresses() {
 }
 
 /// What may go wrong with a request, with weights that let most uploads end well.
-fn fault() -> impl Strategy<Value = Fault> {
+pub(super) fn fault() -> impl Strategy<Value = Fault> {
     prop_oneof![
         6 => Just(Fault::None),
         3 => (0..900_u64).prop_map(Fault::Keep),

@@ -8,3 +8,5 @@ mod fake;
 mod hardest;
 mod journal;
 mod origins;
+mod side_by_side;
+mod stream;

@@ -37,6 +37,9 @@ impl Upload {
         if let Some(length) = self.options.length.filter(|length| *length != self.taken) {
             return Err(body_length_error(&self.path, length, self.taken));
         }
+        if self.filling.length > 0 {
+            self.check_chunks()?;
+        }
         let from = self.acknowledged().max(self.filling.offset);
         let tail = self.filling.chunk(from, Vec::new());
         let before = self.driver.as_ref().map_or(0, |driver| driver.crc32c);

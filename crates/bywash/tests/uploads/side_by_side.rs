@@ -1,0 +1,151 @@
+//! Chunks on their way at once, for stores that take them so.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use bywash::upload::ChunkRule;
+use bywash::{Consistency, EngineError, UploadOptions};
+use object_store::Error;
+use object_store::path::Path;
+use proptest::prelude::*;
+use tokio::sync::Barrier;
+
+use super::fake::{Fake, Fault, IN_ORDER, crc32c, engine};
+
+const CHUNK: usize = 4 << 10;
+
+const SIDE_BY_SIDE: ChunkRule = ChunkRule {
+    parallel: true,
+    chunks: Some(10_000),
+    ..IN_ORDER
+};
+
+fn options(parallel: usize) -> UploadOptions {
+    UploadOptions {
+        parallel,
+        ..UploadOptions::default()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn as_many_chunks_are_on_their_way_as_was_asked_for_and_buffers_are_used_again() {
+    let mut fake = Fake::new(SIDE_BY_SIDE);
+    // Each request waits for two others: one at a time would wait for ever.
+    fake.barrier = Some(Arc::new(Barrier::new(3)));
+    let engine = engine(CHUNK);
+    let bucket = engine
+        .mount("test", Arc::new(fake.clone()), Consistency::default())
+        .unwrap();
+    let path = Path::from("three");
+    let mut upload = bucket.upload(&path, options(3)).await.unwrap();
+    let body = bywash_sim::pattern(1, 30 * CHUNK);
+    for piece in body.chunks(1_000) {
+        upload.write(Bytes::copy_from_slice(piece)).await.unwrap();
+        let budget = engine.stats().budget;
+        assert!(budget.used - budget.idle <= 4 * CHUNK as u64, "{budget:?}");
+    }
+    let result = upload.finish().await.unwrap();
+    assert!(result.buffers <= 4, "{} buffers", result.buffers);
+    assert_eq!((result.crc32c, result.resent_bytes), (crc32c(&body), 0));
+    assert_eq!(fake.object(&path).await.unwrap(), body);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_chunk_that_was_refused_is_sent_again_and_no_other() {
+    let fake = Fake::new(SIDE_BY_SIDE);
+    fake.state.lock().sends.extend([Fault::None, Fault::Refuse]);
+    let path = Path::from("refused");
+    let mut upload = fake.bucket(CHUNK).upload(&path, options(4)).await.unwrap();
+    let body = bywash_sim::pattern(2, 8 * CHUNK);
+    let error = upload.write(body.clone()).await.unwrap_err();
+    assert!(matches!(error, Error::PermissionDenied { .. }), "{error}");
+    let token = upload.capture();
+    assert_eq!(token.position(), body.len() as u64, "all of it was taken");
+    let result = upload.finish().await.unwrap();
+    assert_eq!(result.resent_bytes, CHUNK as u64);
+    assert_eq!(fake.object(&path).await.unwrap(), body);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_takes_over_skips_what_the_store_vouches_for_and_nothing_else() {
+    for vouches in [true, false] {
+        let mut fake = Fake::new(SIDE_BY_SIDE);
+        fake.checksums = vouches;
+        // The first chunk does not get there, those behind it do.
+        fake.state.lock().sends.push_back(Fault::Refuse);
+        let path = Path::from("left");
+        let mut upload = fake.bucket(CHUNK).upload(&path, options(4)).await.unwrap();
+        let body = bywash_sim::pattern(3, 6 * CHUNK);
+        upload.write(body.slice(..4 * CHUNK)).await.unwrap();
+        let failed = upload.write(body.slice(4 * CHUNK..5 * CHUNK)).await;
+        assert!(failed.is_err());
+        while fake.state.lock().log.len() < 4 {
+            tokio::task::yield_now().await;
+        }
+        let token = upload.capture();
+        assert_eq!(
+            (token.acknowledged(), token.position()),
+            (0, 5 * CHUNK as u64)
+        );
+        drop(upload);
+        let mut upload = fake.bucket(CHUNK).restore_upload(&token).await.unwrap();
+        upload.write(body.slice(5 * CHUNK..)).await.unwrap();
+        let result = upload.finish().await.unwrap();
+        let sent = if vouches { 3 } else { 6 };
+        assert_eq!(result.sent_bytes, sent * CHUNK as u64);
+        assert_eq!(fake.object(&path).await.unwrap(), body);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn any_writes_and_any_faults_side_by_side_give_exactly_the_bytes(
+        chunk in 1_usize..900,
+        parallel in 1_usize..5,
+        writes in prop::collection::vec(0_usize..2_500, 0..12),
+        sends in prop::collection::vec(super::hardest::fault(), 0..25),
+        ends in prop::collection::vec(prop_oneof![
+            Just(Fault::LoseAfter(0)), Just(Fault::LoseAnswer), Just(Fault::LoseAnswerAndForget)
+        ], 0..4),
+        lost in any::<bool>(),
+    ) {
+        let runtime = bywash_sim::paused_runtime();
+        runtime.block_on(async move {
+            let length: usize = writes.iter().sum();
+            let body = bywash_sim::pattern(11, length);
+            let fake = Fake::new(SIDE_BY_SIDE);
+            fake.state.lock().sends.extend(sends);
+            fake.state.lock().sends.extend(lost.then_some(Fault::Forget));
+            fake.state.lock().ends.extend(ends);
+            let path = Path::from("property");
+            let mut upload = fake.bucket(chunk).upload(&path, options(parallel)).await.unwrap();
+            let mut rest = body.clone();
+            let mut ended = Ok(());
+            for size in writes {
+                ended = upload.write(rest.split_to(size)).await;
+                if ended.is_err() {
+                    break;
+                }
+            }
+            let ended = match ended {
+                Ok(()) => upload.finish().await,
+                Err(error) => Err(error),
+            };
+            match ended {
+                Ok(result) => {
+                    assert_eq!(fake.object(&path).await.unwrap(), body);
+                    assert_eq!((result.length, result.crc32c), (length as u64, crc32c(&body)));
+                    assert_eq!(result.sent_bytes - result.resent_bytes, length as u64);
+                    assert!(result.buffers <= parallel as u64 + 1);
+                }
+                Err(error) => {
+                    let found = EngineError::find(&error);
+                    assert!(lost && matches!(found, Some(EngineError::UploadLost { .. })), "{error}");
+                    assert_eq!(fake.object(&path).await, None);
+                }
+            }
+        });
+    }
+}

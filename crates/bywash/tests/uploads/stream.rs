@@ -1,0 +1,66 @@
+//! The upload as a stream to write to.
+
+use bywash::{EngineError, UploadOptions};
+use object_store::path::Path;
+use tokio::io::AsyncWriteExt;
+
+use super::fake::{Fake, Fault, IN_ORDER};
+
+const CHUNK: usize = 1_000;
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_takes_all_and_only_finish_finishes() {
+    for piece in [1, 7, 999, 1_000, 1_001, 2_500] {
+        let fake = Fake::with(
+            &[Fault::Keep(3), Fault::LoseAfter(500)],
+            &[Fault::LoseAnswer],
+        );
+        let path = Path::from("stream");
+        let bucket = fake.bucket(CHUNK);
+        let upload = bucket.upload(&path, UploadOptions::default());
+        let mut writer = upload.await.unwrap().into_writer();
+        let body = bywash_sim::pattern(5, 4 * CHUNK + 3);
+        for piece in body.chunks(piece) {
+            writer.write_all(piece).await.unwrap();
+        }
+        writer.flush().await.unwrap();
+        writer.shutdown().await.unwrap();
+        assert_eq!(fake.object(&path).await, None, "a shutdown is no end");
+        let mut upload = writer.into_upload().await;
+        assert_eq!(upload.position(), body.len() as u64);
+        let result = upload.finish().await.unwrap();
+        assert_eq!(result.buffers, 1);
+        assert_eq!(
+            fake.object(&path).await.unwrap(),
+            body,
+            "in pieces of {piece}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_fails_has_taken_nothing_and_may_be_tried_again() {
+    let fake = Fake::new(IN_ORDER);
+    let path = Path::from("stream");
+    let options = UploadOptions {
+        length: Some(2 * CHUNK as u64),
+        ..UploadOptions::default()
+    };
+    let upload = fake.bucket(CHUNK).upload(&path, options).await.unwrap();
+    let mut writer = upload.into_writer();
+    let body = bywash_sim::pattern(6, 2 * CHUNK);
+    writer.write_all(&body[..CHUNK]).await.unwrap();
+    fake.state.lock().sends.push_back(Fault::Refuse);
+    let error = writer.write(&body[CHUNK..]).await.unwrap_err();
+    assert!(error.to_string().contains("403"), "{error}");
+    writer.write_all(&body[CHUNK..]).await.unwrap();
+    let error = writer.write(b"more").await.unwrap_err();
+    let error = error.get_ref().unwrap();
+    let found = EngineError::find(error.downcast_ref().unwrap());
+    assert!(
+        matches!(found, Some(EngineError::LengthMismatch { .. })),
+        "{found:?}"
+    );
+    writer.into_upload().await.finish().await.unwrap();
+    assert_eq!(fake.object(&path).await.unwrap(), body);
+}
