@@ -125,6 +125,12 @@ pub enum EngineError {
         /// Of what came.
         got: u32,
     },
+    /// The bytes are no upload token, or not of this version. Nothing was begun.
+    #[error("restore an upload: the token cannot be read: {reason}; begin the upload again")]
+    InvalidToken {
+        /// What is wrong with it.
+        reason: String,
+    },
     /// The upload has ended, or is ending; it takes no more.
     #[error("upload of {object}: it was {how} already; begin another")]
     UploadEnded {

@@ -9,6 +9,7 @@ use futures::StreamExt;
 use object_store::path::Path;
 use object_store::{Error, PutMode, Result};
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 
 use super::{
     Chunk, ChunkRule, Digest, Ending, Finished, Kept, SessionStatus, SessionToken, UploadSession,
@@ -27,7 +28,7 @@ const LONGEST_PART_BYTES: u64 = 5 << 30;
 const S3_LEAST_PART_BYTES: u64 = 5 << 20;
 
 /// A part the origin said it keeps.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct KeptPart {
     pub(super) e_tag: String,
     pub(super) range: Range<u64>,

@@ -79,6 +79,11 @@ impl ChunkPlan {
         })
     }
 
+    /// Whether it can be worked with: one that was read from somewhere might not.
+    pub(crate) fn is_sound(&self) -> bool {
+        self.first > 0 && self.first <= self.most && self.step != Some(0)
+    }
+
     /// The most chunks, if the store counts them.
     pub(crate) fn chunks(&self) -> Option<u64> {
         self.chunks

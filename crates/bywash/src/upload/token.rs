@@ -1,5 +1,7 @@
 //! What another process needs to go on with an upload.
 
+mod codec;
+
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -9,7 +11,8 @@ use object_store::path::Path;
 use super::parts::KeptPart;
 use super::{ChunkPlan, SessionToken, UploadOptions};
 
-/// An upload as it was at one moment: what the store keeps, and the bytes it does not. Made by [`super::Upload::capture`].
+/// An upload as it was at one moment: what the store keeps, and the bytes it does not. Made by [`super::Upload::capture`];
+/// [`Self::to_bytes`] takes it to another process.
 ///
 /// Restored twice, both writers send to one session: the store takes the bytes of either, and only one object comes of it.
 #[derive(Clone)]

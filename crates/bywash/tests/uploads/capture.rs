@@ -1,7 +1,7 @@
 //! Captured by one process, restored by another: (4) of the five hardest cases of java-storage's resumable writer.
 
 use bytes::Bytes;
-use bywash::{EngineError, Upload, UploadOptions};
+use bywash::{EngineError, Upload, UploadOptions, UploadToken};
 use object_store::Error;
 use object_store::path::Path;
 
@@ -29,6 +29,11 @@ async fn begin(at: usize, faults: &[Fault]) -> (Fake, Upload) {
     (fake, upload)
 }
 
+/// The token as another process gets it.
+fn sent(token: &UploadToken) -> UploadToken {
+    UploadToken::from_bytes(token.to_bytes().unwrap().into()).unwrap()
+}
+
 fn is_damaged(error: &Error) -> bool {
     matches!(
         EngineError::find(error),
@@ -48,7 +53,11 @@ async fn captured_at_every_position_and_restored_in_another_process() {
             assert_eq!(token.position(), at as u64);
             drop(original);
             fake.state.lock().sends.clear();
-            let mut restored = fake.bucket(CHUNK).restore_upload(&token).await.unwrap();
+            let mut restored = fake
+                .bucket(CHUNK)
+                .restore_upload(&sent(&token))
+                .await
+                .unwrap();
             restored.write(body.slice(at..)).await.unwrap();
             let again = restored.capture();
             assert_eq!(again.position(), body.len() as u64);
@@ -73,7 +82,11 @@ async fn an_original_that_goes_on_and_finishes_is_not_undone() {
         let token = original.capture();
         original.write(body.slice(at..)).await.unwrap();
         original.finish().await.unwrap();
-        let mut restored = fake.bucket(CHUNK).restore_upload(&token).await.unwrap();
+        let mut restored = fake
+            .bucket(CHUNK)
+            .restore_upload(&sent(&token))
+            .await
+            .unwrap();
         let written = restored.write(body.slice(at..)).await;
         match written {
             Ok(()) => drop(restored.finish().await.unwrap()),
@@ -95,7 +108,11 @@ async fn a_store_ahead_of_the_token_is_not_sent_the_same_again() {
         .unwrap();
     drop(original);
     assert_eq!(fake.kept().len(), 3 * CHUNK);
-    let mut restored = fake.bucket(CHUNK).restore_upload(&token).await.unwrap();
+    let mut restored = fake
+        .bucket(CHUNK)
+        .restore_upload(&sent(&token))
+        .await
+        .unwrap();
     restored.write(body.slice(CHUNK + 1..)).await.unwrap();
     let result = restored.finish().await.unwrap();
     assert_eq!((result.sent_bytes, result.resent_bytes), (7, 0));
@@ -108,7 +125,11 @@ async fn a_store_ahead_of_the_token_is_not_sent_the_same_again() {
         .await
         .unwrap();
     drop(original);
-    let mut restored = fake.bucket(CHUNK).restore_upload(&token).await.unwrap();
+    let mut restored = fake
+        .bucket(CHUNK)
+        .restore_upload(&sent(&token))
+        .await
+        .unwrap();
     let mut other = body.slice(CHUNK + 1..).to_vec();
     other[CHUNK] ^= 1;
     let written = restored.write(other.into()).await;
@@ -128,7 +149,7 @@ async fn a_session_that_is_gone_is_an_error() {
     fake.state.lock().sends.push_back(Fault::Forget);
     let mut restored = fake
         .bucket(CHUNK)
-        .restore_upload(&original.capture())
+        .restore_upload(&sent(&original.capture()))
         .await
         .unwrap();
     let error = restored
@@ -140,4 +161,26 @@ async fn a_session_that_is_gone_is_an_error() {
         matches!(found, Some(EngineError::UploadLost { .. })),
         "{found:?}"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_that_is_cut_or_has_a_flipped_bit_is_refused() {
+    let (_fake, upload) = begin(2 * CHUNK + 3, &[]).await;
+    let bytes = upload.capture().to_bytes().unwrap();
+    let read = |bytes: &[u8]| UploadToken::from_bytes(Bytes::copy_from_slice(bytes));
+    assert_eq!(read(&bytes).unwrap().position(), 2 * CHUNK as u64 + 3);
+    for at in 0..bytes.len() {
+        let cut = read(&bytes[..at]).unwrap_err();
+        assert!(
+            matches!(cut, EngineError::InvalidToken { .. }),
+            "cut at {at}"
+        );
+        let mut flipped = bytes.clone();
+        flipped[at] ^= 1 << (at % 8);
+        let flipped = read(&flipped).unwrap_err();
+        assert!(
+            matches!(flipped, EngineError::InvalidToken { .. }),
+            "byte {at}"
+        );
+    }
 }

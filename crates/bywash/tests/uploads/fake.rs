@@ -90,6 +90,8 @@ pub(crate) struct Fake {
     pub(crate) checksums: bool,
     /// A request that does not begin where the store ends is the writer's fault.
     pub(crate) strict: bool,
+    /// Keeps nothing, and says it does.
+    pub(crate) discard: bool,
     /// Requests with bytes wait here for each other.
     pub(crate) barrier: Option<Arc<tokio::sync::Barrier>>,
 }
@@ -110,6 +112,7 @@ impl Fake {
             rule,
             checksums: true,
             strict: true,
+            discard: false,
             barrier: None,
         }
     }
@@ -271,6 +274,9 @@ impl UploadSession for Handle {
     }
 
     async fn send(&self, chunk: &Chunk) -> Result<u64> {
+        if self.fake.discard {
+            return Ok(chunk.range().end);
+        }
         if let Some(barrier) = &self.fake.barrier {
             barrier.wait().await;
         }

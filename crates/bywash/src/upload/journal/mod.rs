@@ -24,6 +24,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use self::record::Kind;
 use self::state::{Fault, State};
 
+pub(super) use self::state::StoredMode;
 pub use self::state::{Beyond, Header, Progress, SourceIdentity, Whole};
 
 /// Ends the name of an upload's file; what stands before it is the upload's id.

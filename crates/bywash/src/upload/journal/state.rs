@@ -290,15 +290,39 @@ struct StoredHeader {
     process: u32,
 }
 
+/// A mode as JSON.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum StoredMode {
+pub(in crate::upload) enum StoredMode {
     Overwrite,
     Create,
     Update {
         e_tag: Option<String>,
         version: Option<String>,
     },
+}
+
+impl From<&PutMode> for StoredMode {
+    fn from(mode: &PutMode) -> Self {
+        match mode {
+            PutMode::Overwrite => Self::Overwrite,
+            PutMode::Create => Self::Create,
+            PutMode::Update(version) => Self::Update {
+                e_tag: version.e_tag.clone(),
+                version: version.version.clone(),
+            },
+        }
+    }
+}
+
+impl From<StoredMode> for PutMode {
+    fn from(stored: StoredMode) -> Self {
+        match stored {
+            StoredMode::Overwrite => Self::Overwrite,
+            StoredMode::Create => Self::Create,
+            StoredMode::Update { e_tag, version } => Self::Update(UpdateVersion { e_tag, version }),
+        }
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -321,14 +345,7 @@ pub(super) fn header_json(header: &Header, process: u32) -> Result<Vec<u8>, Stri
         endpoint: header.endpoint.clone(),
         bucket: header.bucket.clone(),
         object: header.object.to_string(),
-        mode: match &header.options.mode {
-            PutMode::Overwrite => StoredMode::Overwrite,
-            PutMode::Create => StoredMode::Create,
-            PutMode::Update(version) => StoredMode::Update {
-                e_tag: version.e_tag.clone(),
-                version: version.version.clone(),
-            },
-        },
+        mode: StoredMode::from(&header.options.mode),
         attributes: StoredAttributes::new(&header.options.attributes)
             .map_err(|error| error.to_string())?,
         length: header.options.length,
@@ -371,13 +388,7 @@ fn read_header(body: &[u8]) -> Option<(Header, u32)> {
         bucket: stored.bucket,
         object: Path::parse(stored.object).ok()?,
         options: SessionOptions {
-            mode: match stored.mode {
-                StoredMode::Overwrite => PutMode::Overwrite,
-                StoredMode::Create => PutMode::Create,
-                StoredMode::Update { e_tag, version } => {
-                    PutMode::Update(UpdateVersion { e_tag, version })
-                }
-            },
+            mode: PutMode::from(stored.mode),
             attributes: Attributes::from(stored.attributes),
             length: stored.length,
         },

@@ -1,0 +1,149 @@
+//! A token as bytes, for another process. The format is in `docs/formats.md`.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use object_store::path::Path;
+use object_store::{Attributes, PutMode, TagSet};
+use serde::{Deserialize, Serialize};
+
+use super::UploadToken;
+use crate::error::EngineError;
+use crate::origin::folder::StoredAttributes;
+use crate::upload::checksum::{combine, crc32c};
+use crate::upload::journal::StoredMode;
+use crate::upload::parts::KeptPart;
+use crate::upload::{ChunkPlan, SessionToken, UploadOptions};
+
+const MAGIC: &[u8; 8] = b"BYWTOKEN";
+const VERSION: u32 = 1;
+/// Magic, version, and the length of the header.
+const PREAMBLE_BYTES: usize = 16;
+const CRC_BYTES: usize = 4;
+
+/// Unknown fields of a newer version are ignored.
+#[derive(Serialize, Deserialize)]
+struct Header {
+    object: String,
+    mode: StoredMode,
+    #[serde(default)]
+    attributes: StoredAttributes,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    length: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    crc32c: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    chunk: Option<u64>,
+    parallel: usize,
+    plan: ChunkPlan,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    session: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    parts: Option<BTreeMap<u16, KeptPart>>,
+    acknowledged: u64,
+    acknowledged_crc32c: u32,
+}
+
+impl UploadToken {
+    /// The token as bytes, the waiting ones included. Whoever has them can write to the session: keep them as a secret.
+    ///
+    /// # Errors
+    /// [`EngineError::InvalidToken`] if the upload has tags, or attributes that cannot be written down.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, EngineError> {
+        if !self.options.tags.encoded().is_empty() {
+            return Err(invalid("an upload with tags stays in its process"));
+        }
+        let attributes = StoredAttributes::new(&self.options.attributes);
+        let header = Header {
+            object: self.path.to_string(),
+            mode: StoredMode::from(&self.options.mode),
+            attributes: attributes.map_err(|error| invalid(error.to_string()))?,
+            length: self.options.length,
+            crc32c: self.options.crc32c,
+            chunk: self.options.chunk,
+            parallel: self.options.parallel,
+            plan: self.plan,
+            session: self.session.as_ref().map(|session| session.0.clone()),
+            parts: self.parts.clone(),
+            acknowledged: self.acknowledged,
+            acknowledged_crc32c: self.crc32c,
+        };
+        let header = serde_json::to_vec(&header).map_err(|error| invalid(error.to_string()))?;
+        let length = u32::try_from(header.len());
+        let length = length.map_err(|_| invalid("its attributes are too long"))?;
+        let size = PREAMBLE_BYTES + header.len() + self.waiting.len() + CRC_BYTES;
+        let mut bytes = Vec::with_capacity(size);
+        bytes.extend_from_slice(MAGIC);
+        bytes.extend_from_slice(&VERSION.to_le_bytes());
+        bytes.extend_from_slice(&length.to_le_bytes());
+        bytes.extend_from_slice(&header);
+        let crc = crc32c(&[Bytes::copy_from_slice(&bytes)]);
+        let waiting = crc32c(std::slice::from_ref(&self.waiting));
+        let crc = combine(crc, waiting, self.waiting.len() as u64);
+        bytes.extend_from_slice(&self.waiting);
+        bytes.extend_from_slice(&crc.to_le_bytes());
+        Ok(bytes)
+    }
+
+    /// Reads a token that [`Self::to_bytes`] wrote, here or in another process. Copies nothing.
+    ///
+    /// # Errors
+    /// [`EngineError::InvalidToken`] if it is cut, damaged, or of a newer version.
+    pub fn from_bytes(bytes: Bytes) -> Result<Self, EngineError> {
+        if !bytes.starts_with(MAGIC) || bytes.len() < PREAMBLE_BYTES + CRC_BYTES {
+            return Err(invalid("it is none, or cut"));
+        }
+        let version = number(&bytes[8..12]);
+        if version != VERSION {
+            return Err(invalid(format!(
+                "it is of format {version}, this is {VERSION}"
+            )));
+        }
+        let end = bytes.len() - CRC_BYTES;
+        if crc32c(&[bytes.slice(..end)]) != number(&bytes[end..]) {
+            return Err(invalid("it is damaged"));
+        }
+        let header_end = PREAMBLE_BYTES.checked_add(number(&bytes[12..16]) as usize);
+        let header_end = header_end.filter(|header_end| *header_end <= end);
+        let header_end = header_end.ok_or_else(|| invalid("it is cut"))?;
+        let header: Header = serde_json::from_slice(&bytes[PREAMBLE_BYTES..header_end])
+            .map_err(|error| invalid(error.to_string()))?;
+        let plan = header.plan;
+        if !plan.is_sound() {
+            return Err(invalid("its chunks cannot be"));
+        }
+        Ok(Self {
+            path: Path::parse(header.object).map_err(|error| invalid(error.to_string()))?,
+            options: UploadOptions {
+                mode: PutMode::from(header.mode),
+                attributes: Attributes::from(header.attributes),
+                tags: TagSet::default(),
+                length: header.length,
+                crc32c: header.crc32c,
+                chunk: header.chunk,
+                journal: None,
+                parallel: header.parallel,
+            },
+            plan,
+            session: header.session.map(SessionToken),
+            parts: header.parts,
+            acknowledged: header.acknowledged,
+            crc32c: header.acknowledged_crc32c,
+            waiting: bytes.slice(header_end..end),
+        })
+    }
+}
+
+/// Of four bytes.
+fn number(bytes: &[u8]) -> u32 {
+    bytes
+        .iter()
+        .rev()
+        .fold(0, |all, byte| all << 8 | u32::from(*byte))
+}
+
+fn invalid(reason: impl Into<String>) -> EngineError {
+    EngineError::InvalidToken {
+        reason: reason.into(),
+    }
+}
