@@ -1,17 +1,21 @@
 //! Names to values, for good.
 
 use std::hash::{BuildHasher, Hasher};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use crossbeam_utils::CachePadded;
 
 use crate::sync::{AtomicU32, Hashing, Mutex, Ordering};
-use crate::table::Tables;
+use crate::table::{Table, Tables};
 
-/// Entries in the first segment; each further one holds as many as all before it and one first more.
-const FIRST: u32 = 64;
-/// Enough for every id.
-const SEGMENTS: usize = 33 - FIRST.trailing_zeros() as usize;
+/// Names whose entries lie together, a power of two.
+#[cfg(not(any(loom, shuttle)))]
+const CHUNK: usize = 256;
+/// Models fill the first.
+#[cfg(any(loom, shuttle))]
+const CHUNK: usize = 2;
+/// The longest name that lies beside its value, in bytes: name, value of a word and lock fill a cache line.
+const SHORT: usize = 46;
 
 /// A table of names that are entered once and stay: get or create.
 ///
@@ -22,17 +26,101 @@ const SEGMENTS: usize = 33 - FIRST.trailing_zeros() as usize;
 /// outside, though no cryptographic defence against someone who measures many lookups; whoever may enter names at will can
 /// also fill memory, and must be limited elsewhere.
 pub struct Names<V> {
-    tables: Tables,
+    tables: Tables<Entries<V>>,
     hashing: Hashing,
-    segments: [OnceLock<Segment<V>>; SEGMENTS],
     writing: CachePadded<Writing>,
 }
 
-type Segment<V> = Box<[OnceLock<Entry<V>>]>;
+/// Beside each table: where the entries are that it can name. The chunks are those of the table before, and those after them
+/// as they are needed.
+struct Entries<V>(Box<[OnceLock<Chunk<V>>]>);
+
+type Chunk<V> = Arc<[Place<V>]>;
+
+impl<V> Entries<V> {
+    fn new(most: usize) -> Self {
+        let chunks = std::iter::repeat_with(OnceLock::new);
+        Self(chunks.take(most.div_ceil(CHUNK)).collect())
+    }
+
+    fn larger(&self, most: usize) -> Self {
+        let larger = Self::new(most);
+        for (chunk, there) in larger.0.iter().zip(&self.0) {
+            if let Some(there) = there.get() {
+                chunk.get_or_init(|| Arc::clone(there));
+            }
+        }
+        larger
+    }
+
+    #[inline(always)]
+    fn get(&self, id: u32) -> Option<&Entry<V>> {
+        let id = id as usize;
+        self.0.get(id / CHUNK)?.get()?[id % CHUNK].0.get()
+    }
+
+    /// The value of an id, if this is its name.
+    #[inline(always)]
+    fn named(&self, id: u32, name: &str) -> Option<&V> {
+        let entry = self.get(id)?;
+        (entry.name.as_bytes() == name.as_bytes()).then_some(&entry.value)
+    }
+
+    /// One writer at a time.
+    fn put(&self, id: u32, entry: Entry<V>) -> &Entry<V> {
+        let id = id as usize;
+        let chunk = self.0[id / CHUNK].get_or_init(|| {
+            let places = std::iter::repeat_with(|| Place(OnceLock::new()));
+            places.take(CHUNK).collect()
+        });
+        chunk[id % CHUNK].0.get_or_init(|| entry)
+    }
+}
+
+/// Begins a cache line, so that a lookup reads the table's line and this one.
+#[repr(align(64))]
+struct Place<V>(OnceLock<Entry<V>>);
 
 struct Entry<V> {
-    name: Box<str>,
+    name: Name,
     value: V,
+}
+
+/// The bytes of a name.
+enum Name {
+    Short { len: u8, bytes: [u8; SHORT] },
+    Long(Box<str>),
+}
+
+impl Name {
+    fn new(name: &str) -> Self {
+        let mut bytes = [0; SHORT];
+        match bytes.get_mut(..name.len()) {
+            Some(place) => {
+                place.copy_from_slice(name.as_bytes());
+                Self::Short {
+                    len: name.len() as u8,
+                    bytes,
+                }
+            }
+            None => Self::Long(name.into()),
+        }
+    }
+
+    #[inline(always)]
+    fn as_bytes(&self) -> &[u8] {
+        match self {
+            Self::Short { len, bytes } => &bytes[..usize::from(*len)],
+            Self::Long(name) => name.as_bytes(),
+        }
+    }
+
+    fn as_str(&self) -> &str {
+        match self {
+            Self::Short { .. } => std::str::from_utf8(self.as_bytes()).expect("made of a str"),
+            Self::Long(name) => name,
+        }
+    }
 }
 
 /// What writers write, apart from what readers read.
@@ -48,9 +136,8 @@ impl<V> Names<V> {
     #[must_use]
     pub fn new() -> Self {
         Self {
-            tables: Tables::new(),
+            tables: Tables::new(Entries::new),
             hashing: Hashing::default(),
-            segments: [const { OnceLock::new() }; SEGMENTS],
             writing: CachePadded::new(Writing {
                 lock: Mutex::new(()),
                 len: AtomicU32::new(0),
@@ -93,8 +180,8 @@ impl<V> Names<V> {
     /// The name and value of an id.
     #[must_use]
     pub fn by_id(&self, id: u32) -> Option<(&str, &V)> {
-        let entry = self.entry(id)?;
-        Some((&entry.name, &entry.value))
+        let entry = self.tables.newest().side().get(id)?;
+        Some((entry.name.as_str(), &entry.value))
     }
 
     /// Names and values in the order of their ids, with what is entered meanwhile.
@@ -123,19 +210,23 @@ impl<V> Names<V> {
         hasher.finish()
     }
 
-    #[inline]
+    #[inline(always)]
     fn find(&self, hash: u64, name: &str) -> Option<&V> {
-        // Nothing ever moves within a table, so a miss is one: the name was not there when the table was read.
-        self.tables.newest().probe(hash, |id| {
-            let entry = self.entry(id)?;
-            (*entry.name == *name).then_some(&entry.value)
-        })
+        let table = self.tables.newest();
+        match table
+            .likely(hash)
+            .and_then(|id| table.side().named(id, name))
+        {
+            None => Self::find_again(table, hash, name),
+            found => found,
+        }
     }
 
-    #[inline]
-    fn entry(&self, id: u32) -> Option<&Entry<V>> {
-        let (segment, place) = locate(id);
-        self.segments[segment].get()?[place].get()
+    /// A look beyond the first group of cells.
+    #[inline(never)]
+    fn find_again<'a>(table: &'a Table<Entries<V>>, hash: u64, name: &str) -> Option<&'a V> {
+        // Nothing ever moves within a table, so a miss is one: the name was not there when the table was read.
+        table.probe(hash, |id| table.side().named(id, name))
     }
 
     #[inline(never)]
@@ -149,33 +240,17 @@ impl<V> Names<V> {
         let id = self.writing.len.load(Ordering::Relaxed);
         let after = id.checked_add(1).expect("at most u32::MAX names");
         let made = Entry {
-            name: name.into(),
+            name: Name::new(name),
             value: init(id),
         };
-        let (segment, place) = locate(id);
-        let segment = self.segments[segment].get_or_init(|| {
-            std::iter::repeat_with(OnceLock::new)
-                .take((FIRST as usize) << segment)
-                .collect()
-        });
-        let entry = segment[place].get_or_init(|| made);
+        let table = self.tables.with_room(id as usize, Entries::larger);
+        let entry = table.side().put(id, made);
         // Release: to `len`, the entry.
         self.writing.len.store(after, Ordering::Release);
-        self.tables.with_room(id as usize).enter(hash, id);
+        table.enter(hash, id);
         drop(entering);
         &entry.value
     }
-}
-
-/// Segment and place of an id.
-#[inline]
-fn locate(id: u32) -> (usize, usize) {
-    let shifted = u64::from(id) + u64::from(FIRST);
-    let top = shifted.ilog2();
-    (
-        (top - FIRST.trailing_zeros()) as usize,
-        (shifted - (1 << top)) as usize,
-    )
 }
 
 impl<V> Default for Names<V> {

@@ -10,8 +10,8 @@ use crate::table::Tables;
 /// Keys of resident blocks to slots: a table of slot numbers under the hashes of their keys. A hint: the key in the slot, read
 /// under a pin, decides.
 ///
-/// A hit reads the number of the newest table and the cells between the hash's place and the block's: no lock, no write, no
-/// guard. A miss is believed only if no entry moved while the cells were read.
+/// A hit reads the newest table's address and mostly one group of its cells: no lock, no write, no guard. A miss is believed only
+/// if no entry moved while the cells were read.
 ///
 /// Public for the benchmarks alone, which measure it without the pins of `BlockPool::get`.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl Registry {
     #[must_use]
     pub fn new() -> Self {
         Self {
-            tables: Tables::new(),
+            tables: Tables::new(|_| ()),
             hashing: Hashing::default(),
             writing: CachePadded::new(Writing {
                 entries: Mutex::new(0),
@@ -60,19 +60,19 @@ impl Registry {
     /// The answer of `check` to the first slot entered under this hash that it has one for. It may be asked about slots of other
     /// keys, about slots on their way out, and about one slot twice.
     ///
-    /// `None` means that at some moment during the call there was no such slot. Never waits but in the worst case: if entries
-    /// moved during both of two looks, for one insertion or removal.
+    /// `None` means that at some moment during the call there was no such slot. Never waits but in the worst case: if
+    /// entries moved during the look, for one insertion or removal.
     #[inline]
     pub fn find<R>(&self, hash: u64, mut check: impl FnMut(u32) -> Option<R>) -> Option<R> {
-        let found = self.tables.newest().probe(hash, &mut check);
-        if found.is_some() {
-            return found;
+        let likely = self.tables.newest().likely(hash);
+        match likely.and_then(&mut check) {
+            None => self.find_again(hash, check),
+            found => found,
         }
-        self.find_again(hash, check)
     }
 
-    /// A second look, which can tell whether it may have overlooked an entry that was moved past it. If so, the slots that the
-    /// lock shows are asked, after it is released: `check` may end in a removal.
+    /// A look beyond the first group, which can tell whether it may have overlooked an entry that was moved past it. If so, the
+    /// slots that the lock shows are asked, after it is released: `check` may end in a removal.
     ///
     /// An old table needs no such care. It holds all that was there when it was replaced, and what came after that came during
     /// this call.
@@ -103,7 +103,8 @@ impl Registry {
     /// Takes as long as moving every entry if the table must grow.
     pub fn insert(&self, hash: u64, slot: u32) {
         let mut entries = self.writing.entries.lock();
-        self.tables.with_room(*entries).enter(hash, slot);
+        let table = self.tables.with_room(*entries, |(), _| ());
+        table.enter(hash, slot);
         *entries += 1;
     }
 

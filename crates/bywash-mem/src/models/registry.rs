@@ -7,12 +7,15 @@ use loom::thread;
 
 use super::{ALL, MANY, control, explore};
 use crate::Registry;
-use crate::sync::{Step, UnsafeCell};
+use crate::sync::{AtomicU32, Ordering, Step, UnsafeCell};
 
-/// Hashes of three tags, all of whose first cell is the table's first.
+/// Hashes of three tags that all begin in the first group of any table.
 const A: u64 = 1 << 32;
-const B: u64 = 2 << 32;
-const C: u64 = 3 << 32;
+const B: u64 = 3 << 32;
+const C: u64 = 5 << 32;
+/// Two more, that begin in the second of four.
+const D: u64 = 1 << 62 | A;
+const E: u64 = 1 << 62 | B;
 
 fn find(registry: &Registry, hash: u64) -> Option<u32> {
     registry.find(hash, Some)
@@ -90,7 +93,7 @@ fn move_back() {
         let registry = Arc::clone(&registry);
         move || assert_eq!(find(&registry, C), Some(3), "what stays is found")
     });
-    // Each removal moves the last entry one cell towards the first.
+    // Two fill the first group. The third comes back to it as soon as there is room.
     registry.remove(A, 1);
     registry.remove(B, 2);
     reading.join().unwrap();
@@ -105,6 +108,71 @@ fn an_entry_that_moves_is_found() {
 #[test]
 fn without_the_look_at_the_moves_it_is_missed() {
     control(Step::Moves, move_back, "what stays is found");
+}
+
+fn move_along() {
+    let registry = Arc::new(Registry::new());
+    for (slot, hash) in (1..).zip([A, B, C, D, E]) {
+        registry.insert(hash, slot);
+    }
+    let reading = thread::spawn({
+        let registry = Arc::clone(&registry);
+        move || assert_eq!(find(&registry, E), Some(5), "what stays is found")
+    });
+    // The third comes back from the second group, and the fifth from the third.
+    registry.remove(A, 1);
+    reading.join().unwrap();
+    for (slot, hash) in (2..).zip([B, C, D, E]) {
+        assert_eq!(find(&registry, hash), Some(slot));
+    }
+}
+
+#[test]
+fn an_entry_that_moves_after_another_is_found() {
+    explore(MANY, move_along);
+}
+
+#[test]
+fn without_the_look_at_the_moves_that_is_missed() {
+    control(Step::Moves, move_along, "what stays is found");
+}
+
+fn reentry_beside_removal() {
+    let registry = Arc::new(Registry::new());
+    // The older entry is in the second cell of its group, and the newer comes to the first.
+    registry.insert(B, 9);
+    registry.insert(A, 1);
+    registry.remove(B, 9);
+    let newer = Arc::new(AtomicU32::new(0));
+    let reading = thread::spawn({
+        let (registry, newer) = (Arc::clone(&registry), Arc::clone(&newer));
+        move || {
+            let known = newer.load(Ordering::Acquire) == 2;
+            // The pool compares by a word that refuses the older before there is a newer.
+            let resident = |slot| (slot == 2).then_some(slot);
+            let found = registry.find(A, resident);
+            assert!(!known || found == Some(2), "what was entered is found");
+        }
+    });
+    registry.insert(A, 2);
+    newer.store(2, Ordering::Release);
+    registry.remove(A, 1);
+    reading.join().unwrap();
+    assert_eq!(find(&registry, A), Some(2), "what was entered is found");
+}
+
+#[test]
+fn an_entry_is_found_while_its_predecessor_leaves() {
+    explore(ALL, reentry_beside_removal);
+}
+
+#[test]
+fn without_the_look_at_the_slot_it_leaves_too() {
+    control(
+        Step::Leave,
+        reentry_beside_removal,
+        "what was entered is found",
+    );
 }
 
 fn removal_against_reentry() {

@@ -37,6 +37,9 @@ fn any_text_is_a_name() {
         "cpu.総和{host=\"a\"}".into(),
         long(64 << 10),
         long((64 << 10) + 2),
+        // The longest beside its value, and one more byte.
+        "x".repeat(super::SHORT),
+        "x".repeat(super::SHORT + 1),
         long(if MIRI { 70 << 10 } else { 1 << 20 }),
     ];
     let names = Names::new();
