@@ -46,6 +46,9 @@ enum Task {
         /// Schedules of each kind of the storms on shuttle.
         #[arg(long, default_value_t = 20_000)]
         schedules: u64,
+        /// Kills of a server with open uploads.
+        #[arg(long, default_value_t = 100)]
+        kills: u64,
         /// Which storm; the default is drawn anew each time.
         #[arg(long)]
         seed: Option<u64>,
@@ -82,13 +85,15 @@ fn main() -> ExitCode {
             ops,
             schedules,
             seed,
+            ..
         } => proofs::soak(ops.unwrap_or(100_000_000), schedules, seed),
         Task::Soak {
             what: proofs::Soaked::Uploads,
             ops,
+            kills,
             seed,
             ..
-        } => proofs::soak_uploads(ops.unwrap_or(100_000), seed),
+        } => proofs::soak_uploads(ops.unwrap_or(100_000), kills, seed),
         Task::Miri { filter } => proofs::miri(filter.as_deref()),
         Task::Tsan { filter } => proofs::tsan(filter.as_deref()),
         Task::Bench { args } => bench(&args),

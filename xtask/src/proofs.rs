@@ -58,8 +58,8 @@ fn drawn() -> u64 {
     now.map_or(1, |now| now.as_secs())
 }
 
-/// Drawn uploads, from a first seed on.
-pub(crate) fn soak_uploads(uploads: u64, seed: Option<u64>) -> Result<(), Failure> {
+/// Drawn uploads, from a first seed on, then uploads to a server that is killed.
+pub(crate) fn soak_uploads(uploads: u64, kills: u64, seed: Option<u64>) -> Result<(), Failure> {
     let first = seed.unwrap_or_else(drawn);
     let seeds = format!("{first}..{}", first.saturating_add(uploads));
     println!("seeds {seeds}: {uploads} uploads");
@@ -67,6 +67,13 @@ pub(crate) fn soak_uploads(uploads: u64, seed: Option<u64>) -> Result<(), Failur
         .args(["--test", "upload_servers", "--target-dir", "target/soak"])
         .args(["seeded_uploads", "--", "--nocapture"])
         .env("BYWASH_SEEDS", seeds)
+        .run()?;
+    println!("seed {first}: {kills} kills of a server");
+    Step::cargo(["test", "--quiet", "--profile", "soak", "-p", "bywash-cli"])
+        .args(["--test", "multipart", "--target-dir", "target/soak"])
+        .args(["--", "--nocapture"])
+        .env("BYWASH_KILLS", kills.to_string())
+        .env("BYWASH_SEED", first.to_string())
         .run()
 }
 
