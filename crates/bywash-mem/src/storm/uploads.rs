@@ -3,7 +3,7 @@
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use super::{Ordering, World, block_on, oracle, thread};
+use super::{World, block_on, oracle, thread};
 use crate::{BlockKey, Overlap, Share, WriteAtBuffer, WriteAtError, WriteAtOptions};
 
 pub(super) fn run(world: &World, number: u64) {
