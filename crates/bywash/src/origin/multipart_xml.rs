@@ -13,7 +13,7 @@ pub(super) struct ErrorAnswer {
     #[serde(rename = "Code")]
     pub(super) code: String,
     #[serde(rename = "Message", default)]
-    message: String,
+    pub(super) message: String,
 }
 
 /// Without an ETag it is something else: an error with another root, or a page of a proxy.

@@ -8,6 +8,7 @@ mod fault;
 pub mod gcs;
 pub mod objects;
 mod request;
+pub mod s3;
 
 use std::convert::Infallible;
 use std::fmt;

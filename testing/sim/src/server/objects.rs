@@ -89,13 +89,14 @@ impl Objects {
         keys.map(|(_, key)| key.clone()).collect()
     }
 
-    /// Replaces the current version if `allowed` says so of it, in one step.
+    /// Replaces the current version if `allowed` says so of it, in one step. An `etag` among the headers takes the place of the
+    /// usual one.
     pub fn put(
         &self,
         bucket: &str,
         key: &str,
         bytes: Bytes,
-        headers: BTreeMap<String, String>,
+        mut headers: BTreeMap<String, String>,
         allowed: impl FnOnce(Option<&Stored>) -> bool,
     ) -> Option<Stored> {
         let crc32c = crc32c(&bytes);
@@ -113,7 +114,9 @@ impl Objects {
             generation,
             crc32c,
             md5,
-            e_tag: format!("\"{hex}\""),
+            e_tag: headers
+                .remove("etag")
+                .unwrap_or_else(|| format!("\"{hex}\"")),
             headers,
             updated: Utc::now(),
         };

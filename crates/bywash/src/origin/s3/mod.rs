@@ -3,12 +3,15 @@
 //! Parts and completion go through presigned requests, because the client numbers parts by their position and cannot put a
 //! condition on a completion.
 
+mod client;
+mod session;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use http::Method;
 use http::header::{ETAG, HeaderName, IF_MATCH, IF_NONE_MATCH};
+use http::{HeaderMap, Method};
 use object_store::aws::{AmazonS3, AmazonS3Builder, S3CopyIfNotExists};
 use object_store::multipart::MultipartStore;
 use object_store::path::Path;
@@ -19,6 +22,8 @@ use super::cloud::{Cloud, client_options, no_retries};
 use super::multipart_xml::{complete_body, completed, refusal};
 use super::requests::Requests;
 use super::{Origin, PartBody, UploadedPart};
+use crate::upload::http::HttpClient;
+use crate::upload::{Finished, SessionOptions, SessionToken, UploadSession};
 
 /// How long a presigned request of ours stays valid: long enough for a 5 GiB part on a slow line.
 const PRESIGN_VALIDITY: Duration = Duration::from_secs(6 * 3600);
@@ -31,9 +36,30 @@ pub type S3Store = Cloud<S3Client>;
 pub struct S3Client {
     client: Arc<AmazonS3>,
     requests: Requests,
+    sessions: HttpClient,
+    /// Bytes of the shortest part but the last.
+    least_part: u64,
+    /// How much longer than other requests a completion may take in silence.
+    joining: Duration,
 }
 
 impl S3Store {
+    /// The same store, whose upload requests fail after this long without a sign of life; a completion after twice as long. The
+    /// default is 20 s, and ten minutes for a completion.
+    #[must_use]
+    pub fn with_stall(mut self, stall: Duration) -> Self {
+        self.client.sessions = self.client.sessions.with_stall(stall);
+        self.client.joining = stall;
+        self
+    }
+
+    /// The same store, which takes parts from this many bytes. The default is 5 MiB, S3's own rule.
+    #[must_use]
+    pub fn with_least_part(mut self, bytes: u64) -> Self {
+        self.client.least_part = bytes;
+        self
+    }
+
     /// Opens `bucket` with the credentials, region and endpoint of the environment
     /// (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, ..., instance metadata last). Sends no request.
     pub fn from_env(bucket: &str, prefix: &Path) -> Result<Self> {
@@ -54,7 +80,13 @@ impl S3Store {
         let client = Arc::new(client);
         let objects: Arc<dyn ObjectStore> = Arc::<AmazonS3>::clone(&client);
         let requests = Requests::new("S3")?;
-        let client = S3Client { client, requests };
+        let client = S3Client {
+            client,
+            requests,
+            sessions: HttpClient::new("S3")?,
+            least_part: session::RULE.least,
+            joining: client::JOINING,
+        };
         Ok(Self::new(
             &format!("s3://{bucket}"),
             objects,
@@ -68,8 +100,10 @@ impl S3Store {
         method: Method,
         path: &Path,
         query: &[(&str, &str)],
+        headers: &HeaderMap,
     ) -> Result<reqwest::Url> {
-        let options = SignedUrlOptions::new().with_query(query.iter().copied());
+        let mut options = SignedUrlOptions::new().with_query(query.iter().copied());
+        options.signed_headers.clone_from(headers);
         let path = self.full_path(path);
         let client = &self.client.client;
         client
@@ -101,7 +135,9 @@ impl Origin for S3Store {
         body: PartBody,
     ) -> Result<String> {
         let query = [("partNumber", &*number.to_string()), ("uploadId", upload)];
-        let url = self.presign(Method::PUT, path, &query).await?;
+        let url = self
+            .presign(Method::PUT, path, &query, &HeaderMap::new())
+            .await?;
         let requests = &self.client.requests;
         let request = requests.http.put(url);
         let answer = requests.send_part(request, path, length, body).await?;
@@ -120,7 +156,9 @@ impl Origin for S3Store {
         mode: PutMode,
     ) -> Result<PutResult> {
         let query = [("uploadId", upload)];
-        let url = self.presign(Method::POST, path, &query).await?;
+        let url = self
+            .presign(Method::POST, path, &query, &HeaderMap::new())
+            .await?;
         let requests = &self.client.requests;
         let mut request = requests.http.post(url).body(complete_body(parts));
         let create = matches!(mode, PutMode::Create);
@@ -152,5 +190,26 @@ impl Origin for S3Store {
             .client
             .abort_multipart(&path, &upload.to_owned())
             .await
+    }
+
+    async fn stored(&self, path: &Path) -> Result<Option<Finished>> {
+        self.look(path).await
+    }
+
+    async fn open_session(
+        &self,
+        path: &Path,
+        options: &SessionOptions,
+    ) -> Result<Option<Box<dyn UploadSession>>> {
+        Ok(Some(Box::new(self.open(path, options).await?)))
+    }
+
+    async fn resume_session(
+        &self,
+        path: &Path,
+        options: &SessionOptions,
+        token: &SessionToken,
+    ) -> Result<Option<Box<dyn UploadSession>>> {
+        Ok(Some(Box::new(self.take_over(path, options, token)?)))
     }
 }

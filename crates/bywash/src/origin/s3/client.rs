@@ -1,0 +1,359 @@
+//! The I/O of multipart sessions: sends what `session.rs` says, and turns its findings into the engine's errors.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::header::ETAG;
+use http::{HeaderMap, Method};
+use object_store::path::Path;
+use object_store::{Error, PutMode, Result};
+use parking_lot::Mutex;
+
+use super::S3Store;
+use super::session::{self, Checksums, Meaning, Part, Parts, PartsPage, RULE, Upload};
+use crate::EngineError;
+use crate::upload::http::{Answer, Request};
+use crate::upload::{
+    Chunk, ChunkRule, Ending, Finished, SessionOptions, SessionStatus, SessionToken, UploadSession,
+};
+
+/// Names this kind of store in errors.
+const STORE: &str = "S3";
+/// How long S3 may join the parts in silence, unless somebody sets a stall limit.
+pub(super) const JOINING: Duration = Duration::from_secs(600);
+/// The most of a page of parts, in bytes: a thousand of them.
+const PAGE_LIMIT_BYTES: usize = 4 << 20;
+
+/// A multipart upload.
+pub(super) struct S3Session {
+    store: S3Store,
+    path: Path,
+    upload: Upload,
+    mode: PutMode,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// What the store said it keeps, as far as this process was told.
+    parts: Parts,
+    /// The ETag of the object that a completion on its way would make.
+    completing: Option<String>,
+}
+
+impl fmt::Debug for S3Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "S3Session({}/{} <redacted>)", self.store, self.path)
+    }
+}
+
+fn generic(text: String) -> Error {
+    Error::Generic {
+        store: STORE,
+        source: text.into(),
+    }
+}
+
+impl S3Store {
+    /// Sends a presigned request; `headers` are signed too, as S3 wants it of its own.
+    async fn ask(
+        &self,
+        method: Method,
+        path: &Path,
+        query: &[(&str, &str)],
+        headers: HeaderMap,
+        prepare: impl FnOnce(Request) -> Request,
+    ) -> Result<Answer> {
+        let url = self.presign(method.clone(), path, query, &headers).await?;
+        let mut request = Request::new(method, url);
+        for (name, value) in &headers {
+            request = request.header(name.clone(), value.clone());
+        }
+        self.client.sessions.send(prepare(request)).await
+    }
+
+    pub(super) async fn open(&self, path: &Path, options: &SessionOptions) -> Result<S3Session> {
+        // Wrong before a byte is sent rather than after all of them.
+        session::complete_headers(Checksums::Md5, 0, &options.mode).map_err(generic)?;
+        let headers = session::start_headers(&options.attributes);
+        let answer = self
+            .ask(Method::POST, path, &[("uploads", "")], headers, |request| {
+                request
+            })
+            .await?;
+        let id = session::started(&answer).ok_or_else(|| match session::failure(&answer) {
+            Meaning::Refused(reason) => {
+                answer.error(STORE, "start upload of", path.as_ref(), &reason)
+            }
+            other => generic(format!("start upload of {path}: the answer is {other:?}")),
+        })?;
+        let upload = Upload {
+            id,
+            checksums: Checksums::promised(&answer),
+        };
+        Ok(self.session(path, options, upload))
+    }
+
+    pub(super) fn take_over(
+        &self,
+        path: &Path,
+        options: &SessionOptions,
+        token: &SessionToken,
+    ) -> Result<S3Session> {
+        let upload = Upload::parse(&token.0).ok_or_else(|| {
+            generic(format!(
+                "resume upload of {path}: what was kept of its session is no upload of S3; upload it again"
+            ))
+        })?;
+        Ok(self.session(path, options, upload))
+    }
+
+    fn session(&self, path: &Path, options: &SessionOptions, upload: Upload) -> S3Session {
+        S3Session {
+            store: self.clone(),
+            path: path.clone(),
+            upload,
+            mode: options.mode.clone(),
+            state: Arc::default(),
+        }
+    }
+
+    /// What the store says of an object: its checksum too, if it keeps one of the whole object.
+    pub(super) async fn look(&self, path: &Path) -> Result<Option<Finished>> {
+        let mut headers = HeaderMap::new();
+        let name = http::HeaderName::from_static("x-amz-checksum-mode");
+        headers.insert(name, http::HeaderValue::from_static("ENABLED"));
+        let answer = self
+            .ask(Method::HEAD, path, &[], headers, |request| request)
+            .await?;
+        if answer.status == http::StatusCode::NOT_FOUND {
+            return Ok(None);
+        }
+        if !answer.status.is_success() {
+            return Err(answer.error(STORE, "look for", path.as_ref(), ""));
+        }
+        let header = |name| answer.header(name).map(str::to_owned);
+        let whole = answer.header("x-amz-checksum-type") != Some("COMPOSITE");
+        Ok(Some(Finished {
+            e_tag: header("etag"),
+            version: header("x-amz-version-id"),
+            length: header("content-length").and_then(|length| length.parse().ok()),
+            crc32c: header("x-amz-checksum-crc32c")
+                .filter(|_| whole)
+                .and_then(|crc| session::crc_of(&crc)),
+        }))
+    }
+}
+
+impl S3Session {
+    async fn ask(
+        &self,
+        method: Method,
+        query: &[(&str, &str)],
+        headers: HeaderMap,
+        prepare: impl FnOnce(Request) -> Request,
+    ) -> Result<Answer> {
+        let mut query = query.to_vec();
+        query.push(("uploadId", &self.upload.id));
+        self.store
+            .ask(method, &self.path, &query, headers, prepare)
+            .await
+    }
+
+    /// The error for an answer that was not the one hoped for.
+    fn refused(&self, operation: &str, answer: &Answer, meaning: Meaning) -> Error {
+        let object = self.path.to_string();
+        match meaning {
+            Meaning::Gone => EngineError::UploadLost { object }.into(),
+            Meaning::Refused(reason) => match answer.error(STORE, operation, &object, &reason) {
+                Error::Precondition { path, source } if matches!(self.mode, PutMode::Create) => {
+                    Error::AlreadyExists { path, source }
+                }
+                error => error,
+            },
+            // Of a part: the bytes were damaged on their way, and go again.
+            Meaning::Passing(reason) | Meaning::Damaged(reason) => {
+                generic(format!("{operation} {object}: {reason}"))
+            }
+            Meaning::Stale => generic(format!(
+                "{operation} {object}: a part is not the one that was listed"
+            )),
+            Meaning::Finished(_) => generic(format!("{operation} {object}: an unexpected answer")),
+        }
+    }
+
+    /// Asks which parts there are; `None` if the store does not know the upload.
+    async fn list(&self) -> Result<Option<Parts>> {
+        let (mut parts, mut marker) = (Parts::new(), "0".to_owned());
+        loop {
+            let query = [("max-parts", "1000"), ("part-number-marker", &*marker)];
+            let answer = self
+                .ask(Method::GET, &query, HeaderMap::new(), |request| {
+                    request.answer_limit(PAGE_LIMIT_BYTES)
+                })
+                .await?;
+            if !answer.status.is_success() {
+                return match session::failure(&answer) {
+                    Meaning::Gone => Ok(None),
+                    meaning => Err(self.refused("list parts of", &answer, meaning)),
+                };
+            }
+            let page = PartsPage::parse(&answer.body)
+                .map_err(|error| generic(format!("list parts of {}: {error}", self.path)))?;
+            let next = page
+                .next()
+                .filter(|next| **next != *marker)
+                .map(str::to_owned);
+            parts.extend(page.parts.into_iter().map(|part| (part.number, part)));
+            match next {
+                Some(next) => marker = next,
+                None => break,
+            }
+        }
+        let mut state = self.state.lock();
+        for (number, part) in &parts {
+            // What was acknowledged stays as it was then, so that a completion notices if the store has changed it.
+            state.parts.entry(*number).or_insert_with(|| part.clone());
+        }
+        Ok(Some(parts))
+    }
+
+    async fn put(&self, number: u64, crc32c: u32, pieces: Vec<Bytes>) -> Result<()> {
+        // Whatever becomes of this request, what was known of the part is not known any more.
+        self.state.lock().parts.remove(&number);
+        let size = pieces.iter().map(|piece| piece.len() as u64).sum();
+        let text = number.to_string();
+        let headers = session::part_headers(self.upload.checksums, crc32c, &pieces);
+        let checksum = headers.get("x-amz-checksum-crc32c").cloned();
+        let answer = self
+            .ask(Method::PUT, &[("partNumber", &*text)], headers, |request| {
+                request.body(pieces)
+            })
+            .await?;
+        let e_tag = answer.header(ETAG.as_str()).map(str::to_owned);
+        let (true, Some(e_tag)) = (answer.status.is_success(), e_tag) else {
+            return Err(self.refused("send part of", &answer, session::failure(&answer)));
+        };
+        let part = Part {
+            number,
+            size,
+            e_tag,
+            crc32c: checksum.and_then(|value| Some(value.to_str().ok()?.to_owned())),
+        };
+        self.state.lock().parts.insert(number, part);
+        Ok(())
+    }
+
+    /// The body of the completion, from parts known or listed.
+    async fn completion(&self, length: u64) -> Result<String> {
+        if length == 0 {
+            // An upload has at least one part.
+            self.put(1, 0, Vec::new()).await?;
+        }
+        let known = session::covering(&self.state.lock().parts, length).is_some();
+        if !known && self.list().await?.is_none() {
+            return Err(self.lost());
+        }
+        let mut state = self.state.lock();
+        let Some(parts) = session::covering(&state.parts, length) else {
+            let detail = format!("the parts that the store keeps are not the {length} bytes sent");
+            return Err(self.damaged(&detail));
+        };
+        let body = session::complete_body(&parts, self.upload.checksums);
+        let e_tag = session::object_e_tag(&parts);
+        state.completing = e_tag;
+        Ok(body)
+    }
+
+    fn damaged(&self, detail: &str) -> Error {
+        EngineError::UploadDamaged {
+            object: self.path.to_string(),
+            detail: detail.to_owned(),
+        }
+        .into()
+    }
+
+    fn lost(&self) -> Error {
+        EngineError::UploadLost {
+            object: self.path.to_string(),
+        }
+        .into()
+    }
+
+    /// The upload is gone. If the object is the one our completion would make, it did.
+    async fn proven(&self) -> Result<Option<Finished>> {
+        let Some(wanted) = self.state.lock().completing.clone() else {
+            return Ok(None);
+        };
+        let found = self.store.look(&self.path).await?;
+        Ok(found.filter(|found| found.e_tag.as_ref() == Some(&wanted)))
+    }
+}
+
+#[async_trait]
+impl UploadSession for S3Session {
+    fn rule(&self) -> ChunkRule {
+        ChunkRule {
+            least: self.store.client.least_part,
+            ..RULE
+        }
+    }
+
+    fn token(&self) -> SessionToken {
+        SessionToken(self.upload.token())
+    }
+
+    async fn send(&self, chunk: &Chunk) -> Result<u64> {
+        self.put(chunk.index + 1, chunk.crc32c, chunk.pieces.clone())
+            .await?;
+        Ok(chunk.range().end)
+    }
+
+    async fn status(&self) -> Result<SessionStatus> {
+        if let Some(parts) = self.list().await? {
+            return Ok(SessionStatus::Open(session::kept(&parts)));
+        }
+        Ok(match self.proven().await? {
+            Some(finished) => SessionStatus::Finished(finished),
+            None => SessionStatus::Gone,
+        })
+    }
+
+    async fn finish(&self, ending: &Ending) -> Result<Finished> {
+        let headers = session::complete_headers(self.upload.checksums, ending.crc32c, &self.mode)
+            .map_err(generic)?;
+        let body = self.completion(ending.length).await?;
+        let answer = self
+            .ask(Method::POST, &[], headers, |request| {
+                request
+                    .body(vec![Bytes::from(body)])
+                    .patience(self.store.client.joining)
+            })
+            .await?;
+        match session::completed(&answer, self.upload.checksums) {
+            Meaning::Finished(finished) => Ok(finished),
+            Meaning::Gone => self.proven().await?.ok_or_else(|| self.lost()),
+            Meaning::Stale => {
+                Err(self.damaged("a part that the store acknowledged is not there any more"))
+            }
+            Meaning::Damaged(reason) => Err(self.damaged(&reason)),
+            meaning => Err(self.refused("complete upload of", &answer, meaning)),
+        }
+    }
+
+    async fn abort(&self) -> Result<()> {
+        let answer = self
+            .ask(Method::DELETE, &[], HeaderMap::new(), |request| request)
+            .await?;
+        if answer.status.is_success() {
+            return Ok(());
+        }
+        match session::failure(&answer) {
+            Meaning::Gone => Ok(()),
+            meaning => Err(self.refused("abort upload of", &answer, meaning)),
+        }
+    }
+}

@@ -1,0 +1,204 @@
+#![allow(clippy::unwrap_used, reason = "tests")]
+use bytes::Bytes;
+use http::StatusCode;
+
+use super::*;
+
+fn answer(status: u16, body: &str) -> Answer {
+    Answer {
+        status: StatusCode::from_u16(status).unwrap(),
+        headers: HeaderMap::new(),
+        body: Bytes::copy_from_slice(body.as_bytes()),
+    }
+}
+
+fn error(status: u16, code: &str) -> Answer {
+    let body =
+        format!("<?xml version=\"1.0\"?>\n<Error><Code>{code}</Code><Message>m</Message></Error>");
+    answer(status, &body)
+}
+
+fn part(number: u64, size: u64) -> (u64, Part) {
+    let e_tag = format!("\"{number:032x}\"");
+    let crc32c = None;
+    (
+        number,
+        Part {
+            number,
+            size,
+            e_tag,
+            crc32c,
+        },
+    )
+}
+
+#[test]
+fn a_completion_may_fail_with_status_200_and_blanks_before_the_answer() {
+    let done = "<CompleteMultipartUploadResult><ETag>\"e-2\"</ETag><ChecksumCRC32C>4waSgw==</ChecksumCRC32C></CompleteMultipartUploadResult>";
+    let blank = format!(" \n  {done}");
+    let finished = |crc32c| {
+        Meaning::Finished(Finished {
+            e_tag: Some("\"e-2\"".to_owned()),
+            crc32c,
+            ..Finished::default()
+        })
+    };
+    assert_eq!(
+        completed(&answer(200, done), Checksums::Md5),
+        finished(None)
+    );
+    let whole = Some(0xE306_9283);
+    assert_eq!(
+        completed(&answer(200, &blank), Checksums::Object),
+        finished(whole)
+    );
+    assert_eq!(
+        completed(&error(200, "InternalError"), Checksums::Md5),
+        Meaning::Passing("InternalError: m".to_owned())
+    );
+    for nothing in ["", "   ", "<html>", "<CompleteMultipartUploadResult>"] {
+        let meaning = completed(&answer(200, nothing), Checksums::Md5);
+        assert!(
+            matches!(meaning, Meaning::Passing(_)),
+            "{nothing:?}: {meaning:?}"
+        );
+    }
+}
+
+#[test]
+fn failures_say_what_to_do() {
+    let reason = |code: &str| format!("{code}: m");
+    for (status, code, meaning) in [
+        (404, "NoSuchUpload", Meaning::Gone),
+        (200, "NoSuchUpload", Meaning::Gone),
+        (400, "InvalidPart", Meaning::Stale),
+        (400, "BadDigest", Meaning::Damaged(reason("BadDigest"))),
+        (
+            409,
+            "ConditionalRequestConflict",
+            Meaning::Passing(reason("ConditionalRequestConflict")),
+        ),
+        (
+            412,
+            "PreconditionFailed",
+            Meaning::Refused(reason("PreconditionFailed")),
+        ),
+        (
+            400,
+            "EntityTooSmall",
+            Meaning::Refused(reason("EntityTooSmall")),
+        ),
+        (503, "SlowDown", Meaning::Refused(reason("SlowDown"))),
+    ] {
+        assert_eq!(failure(&error(status, code)), meaning, "{status} {code}");
+    }
+    assert_eq!(
+        failure(&answer(502, "<html>")),
+        Meaning::Refused(String::new())
+    );
+}
+
+#[test]
+fn parts_after_a_gap_have_no_place() {
+    let parts = Parts::from([part(1, 5), part(2, 7), part(4, 5)]);
+    let ranges: Vec<_> = kept(&parts).into_iter().map(|kept| kept.range).collect();
+    assert_eq!(ranges, [0..5, 5..12]);
+    assert_eq!(
+        kept(&parts)[0].digest,
+        Some(Digest::Md5([
+            0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1
+        ]))
+    );
+    assert_eq!(kept(&Parts::from([part(2, 5)])), []);
+}
+
+#[test]
+fn a_completion_names_exactly_the_parts_of_the_object() {
+    let parts = Parts::from([part(1, 5), part(2, 7), part(3, 5)]);
+    let covered = |length| covering(&parts, length).map(|parts| parts.len());
+    // What lies beyond the end is left out; an object that ends within a part is none of these.
+    assert_eq!(
+        (covered(17), covered(12), covered(5)),
+        (Some(3), Some(2), Some(1))
+    );
+    assert_eq!((covered(11), covered(18), covered(0)), (None, None, None));
+    assert_eq!(covering(&Parts::from([part(2, 5)]), 5), None);
+    assert_eq!(covering(&Parts::new(), 0), None);
+    let empty = Parts::from([part(1, 0)]);
+    assert_eq!(covering(&empty, 0).map(|parts| parts.len()), Some(1));
+    let body = complete_body(&covering(&parts, 5).unwrap(), Checksums::Md5);
+    assert!(
+        body.contains("<PartNumber>1</PartNumber>") && !body.contains("Checksum"),
+        "{body}"
+    );
+}
+
+#[test]
+fn pages_of_parts_are_read_with_and_without_checksums() {
+    let body = "<?xml version=\"1.0\"?><ListPartsResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">\
+        <UploadId>u</UploadId><NextPartNumberMarker>2</NextPartNumberMarker><IsTruncated>true</IsTruncated>\
+        <Part><PartNumber>1</PartNumber><LastModified>2026-01-01T00:00:00Z</LastModified><ETag>\"a\"</ETag><Size>5</Size></Part>\
+        <Part><PartNumber>2</PartNumber><ETag>\"b\"</ETag><ChecksumCRC32C>4waSgw==</ChecksumCRC32C><Size>7</Size></Part>\
+        </ListPartsResult>";
+    let page = PartsPage::parse(body.as_bytes()).unwrap();
+    assert_eq!(page.next(), Some("2"));
+    assert_eq!(page.parts.len(), 2);
+    let parts: Parts = page
+        .parts
+        .into_iter()
+        .map(|part| (part.number, part))
+        .collect();
+    let digests: Vec<_> = kept(&parts).into_iter().map(|kept| kept.digest).collect();
+    assert_eq!(digests, [None, Some(Digest::Crc32c(0xE306_9283))]);
+    let last =
+        PartsPage::parse(b"<ListPartsResult><UploadId>u</UploadId><IsTruncated>false</IsTruncated></ListPartsResult>")
+            .unwrap();
+    assert_eq!((last.next(), last.parts.len()), (None, 0));
+    assert!(
+        PartsPage::parse(b"<html>").is_err()
+            || PartsPage::parse(b"<html>").unwrap().parts.is_empty()
+    );
+}
+
+#[test]
+fn a_token_says_the_upload_and_its_checksums() {
+    for checksums in [Checksums::Md5, Checksums::Parts, Checksums::Object] {
+        let upload = Upload {
+            id: "an id".to_owned(),
+            checksums,
+        };
+        assert_eq!(Upload::parse(&upload.token()), Some(upload));
+    }
+    for bad in ["", "md5", "md5 ", "sha9 id", "http://a/b"] {
+        assert_eq!(Upload::parse(bad), None, "{bad}");
+    }
+}
+
+#[test]
+fn the_object_of_plain_parts_has_a_known_etag() {
+    // Of the MD5s of "a" and "b".
+    let e_tags = [
+        "\"0cc175b9c0f1b6a831c399e269772661\"",
+        "\"92eb5ffee6ae2fec3ad71c777531578f\"",
+    ];
+    let parts: Vec<_> = e_tags
+        .iter()
+        .zip(1..)
+        .map(|(e_tag, number)| Part {
+            number,
+            size: 1,
+            e_tag: (*e_tag).to_owned(),
+            crc32c: None,
+        })
+        .collect();
+    let e_tag = object_e_tag(&parts.iter().collect::<Vec<_>>());
+    assert_eq!(
+        e_tag.as_deref(),
+        Some("\"96e024ba2074fe77e8e965ba43a704be-2\"")
+    );
+    let opaque = Part {
+        e_tag: "\"opaque\"".to_owned(),
+        ..parts[0].clone()
+    };
+    assert_eq!(object_e_tag(&[&opaque]), None);
+}

@@ -1,0 +1,220 @@
+//! Uploads to S3 as its protocol has them: parts, lists of parts, and a completion that may fail in any way.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use bywash::origin::s3::S3Store;
+use bywash::upload::{SessionOptions, SessionStatus, SessionToken};
+use bywash::{EngineError, Origin, UploadOptions};
+use bywash_sim::pattern;
+use bywash_sim::server::s3::S3;
+use bywash_sim::server::{FaultPlan, Server, ServerFault, ServerFaultKind};
+use object_store::aws::AmazonS3Builder;
+use object_store::path::Path;
+use object_store::{Attribute, Attributes, Error, ObjectStoreExt, PutMode};
+
+use super::seeded::{CHUNK, STALL, bucket, is_honest, upload_all};
+
+const BUCKET: &str = "data";
+
+async fn store(protocol: &Arc<S3>) -> (Server, S3Store) {
+    let server = Server::start(Arc::<S3>::clone(protocol)).await.unwrap();
+    let builder = AmazonS3Builder::new()
+        .with_bucket_name(BUCKET)
+        .with_endpoint(server.url())
+        .with_region("us-east-1")
+        .with_access_key_id("key")
+        .with_secret_access_key("secret");
+    let store = S3Store::from_builder(builder, BUCKET, &Path::from("p")).unwrap();
+    (server, store.with_stall(STALL).with_least_part(CHUNK))
+}
+
+fn small(protocol: Arc<S3>) -> Arc<S3> {
+    protocol.with_rules(2, usize::try_from(CHUNK).unwrap())
+}
+
+fn both() -> [Arc<S3>; 2] {
+    [small(S3::new()), small(S3::plain())]
+}
+
+fn object(protocol: &S3, path: &Path) -> Option<Bytes> {
+    let stored = protocol.objects().get(BUCKET, &format!("p/{path}"));
+    stored.map(|stored| stored.bytes)
+}
+
+#[tokio::test]
+async fn seeded_faults_that_pass_never_stop_an_upload() {
+    let kinds = ServerFaultKind::PASSING.map(|kind| (kind, 0.05));
+    for seed in 0..8 {
+        for protocol in both() {
+            let (server, store) = store(&protocol).await;
+            server.plan(FaultPlan::seeded(seed, &kinds, 12));
+            for tried in upload_all(seed, &bucket(Arc::new(store))).await {
+                let at = format!("seed {seed}, {}, {} bytes", tried.path, tried.body.len());
+                match tried.outcome {
+                    Ok(()) => assert_eq!(object(&protocol, &tried.path), Some(tried.body), "{at}"),
+                    // Without a checksum of the whole, a completion whose answer was lost may be one nobody can prove.
+                    Err(error) => assert!(
+                        matches!(
+                            EngineError::find(&error),
+                            Some(EngineError::UploadUnproven { .. })
+                        ),
+                        "{at}: {error}"
+                    ),
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn seeded_losses_and_damage_never_pass_for_success() {
+    let kinds = ServerFaultKind::LASTING
+        .into_iter()
+        .chain([ServerFaultKind::AnswerLost])
+        .map(|kind| (kind, 0.06))
+        .collect::<Vec<_>>();
+    let mut failed = 0;
+    for seed in 0..8 {
+        for protocol in both() {
+            let (server, store) = store(&protocol).await;
+            server.plan(FaultPlan::seeded(seed, &kinds, 12));
+            for tried in upload_all(seed, &bucket(Arc::new(store))).await {
+                let at = format!("seed {seed}, {}, {} bytes", tried.path, tried.body.len());
+                match tried.outcome {
+                    Ok(()) => assert_eq!(object(&protocol, &tried.path), Some(tried.body), "{at}"),
+                    Err(error) => {
+                        failed += 1;
+                        assert!(is_honest(&error), "{at}: {error}");
+                    }
+                }
+            }
+        }
+    }
+    assert!(failed > 0, "no fault ever mattered");
+}
+
+/// Begins an upload of five and a half chunks, four of them sent, and drops it as a killed process would.
+async fn interrupted(store: &S3Store, path: &Path, body: &Bytes) -> bywash::UploadToken {
+    let options = UploadOptions {
+        mode: PutMode::Create,
+        attributes: Attributes::from_iter([(Attribute::ContentType, "text/plain")]),
+        chunk: Some(CHUNK),
+        ..UploadOptions::default()
+    };
+    let mut upload = bucket(Arc::new(store.clone()))
+        .upload(path, options)
+        .await
+        .unwrap();
+    let sent = usize::try_from(4 * CHUNK).unwrap();
+    upload.write(body.slice(..sent)).await.unwrap();
+    upload.capture()
+}
+
+#[tokio::test]
+async fn another_process_sends_only_what_is_missing() {
+    for protocol in both() {
+        let (server, store) = store(&protocol).await;
+        let (path, body) = (Path::from("a"), pattern(1, 5 * 8192 + 4096));
+        let token = interrupted(&store, &path, &body).await;
+        let _before = server.take_log();
+        let at = usize::try_from(token.position()).unwrap();
+        let mut upload = bucket(Arc::new(store))
+            .restore_upload(&token)
+            .await
+            .unwrap();
+        upload.write(body.slice(at..)).await.unwrap();
+        let result = upload.finish().await.unwrap();
+        assert_eq!(object(&protocol, &path), Some(body.clone()));
+        assert!(result.sent_bytes <= body.len() as u64 - token.acknowledged());
+        assert_eq!(protocol.open_uploads(), 0);
+        let log = server.take_log();
+        assert!(
+            log.iter().any(|logged| logged.line.starts_with("GET")
+                && logged.line.contains("part-number-marker"))
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_lost_answer_to_the_completion_is_no_lost_object() {
+    for protocol in both() {
+        for fault in [
+            ServerFault::AnswerLost,
+            ServerFault::StallAnswer,
+            ServerFault::BadBody,
+        ] {
+            let (server, store) = store(&protocol).await;
+            let path = Path::from(format!("{fault:?}"));
+            let body = pattern(2, 3 * 8192);
+            server.script(&format!("POST /data/p/{path}?uploadId"), fault);
+            let options = UploadOptions {
+                mode: PutMode::Create,
+                chunk: Some(CHUNK),
+                ..UploadOptions::default()
+            };
+            let mut upload = bucket(Arc::new(store))
+                .upload(&path, options)
+                .await
+                .unwrap();
+            upload.write(body.clone()).await.unwrap();
+            upload.finish().await.unwrap();
+            assert_eq!(object(&protocol, &path), Some(body), "{fault:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_condition_holds_at_the_end_of_an_upload() {
+    for protocol in both() {
+        let (_server, store) = store(&protocol).await;
+        let (path, body) = (Path::from("a"), pattern(3, 6 * 8192));
+        let token = interrupted(&store, &path, &body).await;
+        store.put(&path, "first".into()).await.unwrap();
+        let mut upload = bucket(Arc::new(store.clone()))
+            .restore_upload(&token)
+            .await
+            .unwrap();
+        let at = usize::try_from(token.position()).unwrap();
+        upload.write(body.slice(at..)).await.unwrap();
+        let error = upload.finish().await.unwrap_err();
+        assert!(matches!(error, Error::AlreadyExists { .. }), "{error}");
+        assert_eq!(object(&protocol, &path), Some(Bytes::from_static(b"first")));
+        upload.abort().await.unwrap();
+        assert_eq!(protocol.open_uploads(), 0);
+    }
+}
+
+#[tokio::test]
+async fn an_upload_the_store_forgot_is_lost_and_says_so() {
+    let protocol = small(S3::new());
+    let (_server, store) = store(&protocol).await;
+    let (path, body) = (Path::from("a"), pattern(4, 6 * 8192));
+    let token = interrupted(&store, &path, &body).await;
+    protocol.forget_uploads();
+    let mut upload = bucket(Arc::new(store.clone()))
+        .restore_upload(&token)
+        .await
+        .unwrap();
+    let at = usize::try_from(token.position()).unwrap();
+    let error = match upload.write(body.slice(at..)).await {
+        Ok(()) => upload.finish().await.unwrap_err(),
+        Err(error) => error,
+    };
+    assert!(
+        matches!(
+            EngineError::find(&error),
+            Some(EngineError::UploadLost { .. })
+        ),
+        "{error}"
+    );
+    let options = SessionOptions::default();
+    let unknown = SessionToken("md5 nobody".to_owned());
+    let session = store
+        .resume_session(&path, &options, &unknown)
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(session.status().await.unwrap(), SessionStatus::Gone);
+    session.abort().await.unwrap();
+}

@@ -1,0 +1,106 @@
+//! Uploads to a fake store over real sockets, with faults from a seed: the exact object, or an error that says why not.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use bywash::{Bucket, Consistency, Engine, EngineError, Origin, RetryPolicy, UploadOptions};
+use bywash_sim::pattern;
+use object_store::path::Path;
+use object_store::{Error, PutMode, Result};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+/// An upload request without a sign of life for this long has failed, so that a stall costs a test little.
+pub(crate) const STALL: Duration = Duration::from_millis(250);
+/// Bytes of a chunk, and the least the fakes take.
+pub(crate) const CHUNK: u64 = 8 << 10;
+/// Objects of one seed.
+const UPLOADS: u64 = 6;
+
+pub(crate) fn bucket(origin: Arc<dyn Origin>) -> Bucket {
+    let retry = RetryPolicy {
+        first_pause: Duration::from_millis(1),
+        longest_pause: Duration::from_millis(20),
+        ..RetryPolicy::default()
+    };
+    let engine = Engine::builder()
+        .memory(64 << 20)
+        .retry(retry)
+        .build()
+        .unwrap();
+    engine
+        .mount("uploads", origin, Consistency::Immutable)
+        .unwrap()
+}
+
+/// One upload of a seed: what is to be stored, and what came of it.
+pub(crate) struct Tried {
+    pub(crate) path: Path,
+    pub(crate) body: Bytes,
+    pub(crate) outcome: Result<()>,
+}
+
+/// Uploads objects of random sizes in random pieces; some are captured in the middle and restored.
+pub(crate) async fn upload_all(seed: u64, bucket: &Bucket) -> Vec<Tried> {
+    let mut rng = StdRng::seed_from_u64(seed);
+    let mut tried = Vec::new();
+    for number in 0..UPLOADS {
+        // More than one chunk: less is one atomic put, which has no session.
+        let length = match rng.random_range(0..3) {
+            0 => rng.random_range(2..=5) * CHUNK,
+            _ => rng.random_range(CHUNK + 1..=6 * CHUNK),
+        };
+        let body = pattern(seed ^ number, usize::try_from(length).unwrap());
+        let path = Path::from(format!("dir/object-{number}"));
+        let outcome = upload(&mut rng, bucket, &path, &body).await;
+        tried.push(Tried {
+            path,
+            body,
+            outcome,
+        });
+    }
+    tried
+}
+
+async fn upload(rng: &mut StdRng, bucket: &Bucket, path: &Path, body: &Bytes) -> Result<()> {
+    let options = UploadOptions {
+        mode: if rng.random_bool(0.5) {
+            PutMode::Create
+        } else {
+            PutMode::Overwrite
+        },
+        length: rng.random_bool(0.5).then_some(body.len() as u64),
+        chunk: Some(CHUNK),
+        ..UploadOptions::default()
+    };
+    let mut upload = bucket.upload(path, options).await?;
+    let (mut at, mut restored) = (0, false);
+    while at < body.len() {
+        if !restored && rng.random_bool(0.1) {
+            let token = upload.capture();
+            drop(upload);
+            upload = bucket.restore_upload(&token).await?;
+            restored = true;
+        }
+        let piece = rng.random_range(1..=3 * usize::try_from(CHUNK).unwrap());
+        let end = (at + piece).min(body.len());
+        upload.write(body.slice(at..end)).await?;
+        at = end;
+    }
+    let result = upload.finish().await?;
+    assert_eq!(result.length, body.len() as u64);
+    Ok(())
+}
+
+/// Whether an error says that the store lost or damaged what it had acknowledged, or that nothing proves the object.
+pub(crate) fn is_honest(error: &Error) -> bool {
+    matches!(
+        EngineError::find(error),
+        Some(
+            EngineError::UploadLost { .. }
+                | EngineError::UploadDamaged { .. }
+                | EngineError::UploadUnproven { .. }
+        )
+    )
+}

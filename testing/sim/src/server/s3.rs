@@ -1,0 +1,350 @@
+//! S3, as far as uploads and their clients go: multipart uploads with CRC32C of parts and of the object, and whole objects.
+//!
+//! A part is kept whole or not at all. Signatures are not checked.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
+use http::Method;
+use md5::{Digest as _, Md5};
+use parking_lot::Mutex;
+
+use super::objects::{Dialect, Objects, Stored, allowed, crc32c, escape, failure};
+use super::{Asked, Protocol, Reply, ServerFault};
+
+const DIALECT: Dialect = Dialect {
+    metadata_prefix: "x-amz-meta-",
+    copy_source: "x-amz-copy-source",
+    version: "x-amz-version-id",
+};
+/// No part but the last is shorter, in bytes.
+const LEAST_PART_BYTES: usize = 5 << 20;
+/// Parts on a page of a list.
+const PAGE: usize = 1000;
+
+/// The store. Give it to [`super::Server::start`], and keep it to look at its objects.
+#[derive(Debug)]
+pub struct S3 {
+    objects: Objects,
+    uploads: Mutex<BTreeMap<String, Upload>>,
+    checksums: bool,
+    least_part: usize,
+    page: usize,
+}
+
+#[derive(Debug)]
+struct Upload {
+    bucket: String,
+    key: String,
+    headers: BTreeMap<String, String>,
+    /// It was started with `x-amz-checksum-type: FULL_OBJECT`.
+    whole: bool,
+    parts: BTreeMap<u64, Part>,
+    open: bool,
+}
+
+#[derive(Debug, Clone)]
+struct Part {
+    bytes: Bytes,
+    e_tag: String,
+    crc32c: u32,
+}
+
+impl Part {
+    fn new(bytes: Bytes) -> Self {
+        Self {
+            e_tag: format!("\"{}\"", hex(&Md5::digest(&bytes))),
+            crc32c: crc32c(&bytes),
+            bytes,
+        }
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn crc_text(crc32c: u32) -> String {
+    BASE64_STANDARD.encode(crc32c.to_be_bytes())
+}
+
+impl S3 {
+    /// An empty store that keeps checksums as AWS does.
+    #[must_use]
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self::keeping(true))
+    }
+
+    /// An empty store that knows no checksum but MD5, as many servers do.
+    #[must_use]
+    pub fn plain() -> Arc<Self> {
+        Arc::new(Self::keeping(false))
+    }
+
+    fn keeping(checksums: bool) -> Self {
+        Self {
+            objects: Objects::default(),
+            uploads: Mutex::default(),
+            checksums,
+            least_part: LEAST_PART_BYTES,
+            page: PAGE,
+        }
+    }
+
+    /// The same, empty, with so many parts on a page of a list, and parts from so many bytes.
+    #[must_use]
+    pub fn with_rules(self: &Arc<Self>, page: usize, least_part: usize) -> Arc<Self> {
+        Arc::new(Self {
+            page,
+            least_part,
+            ..Self::keeping(self.checksums)
+        })
+    }
+
+    /// Its objects.
+    #[must_use]
+    pub fn objects(&self) -> &Objects {
+        &self.objects
+    }
+
+    /// Uploads that were started and neither completed, aborted nor forgotten.
+    #[must_use]
+    pub fn open_uploads(&self) -> usize {
+        let uploads = self.uploads.lock();
+        uploads.values().filter(|upload| upload.open).count()
+    }
+
+    /// Forgets all uploads, as a bucket's rule may say.
+    pub fn forget_uploads(&self) {
+        for upload in self.uploads.lock().values_mut() {
+            upload.open = false;
+            upload.parts.clear();
+        }
+    }
+
+    fn start(&self, asked: &Asked) -> Reply {
+        let (bucket, key) = asked.bucket_and_key();
+        let mut headers = BTreeMap::new();
+        for (name, value) in &asked.headers {
+            let name = name.as_str();
+            let kept = name.starts_with("content-") || name.starts_with("x-amz-meta-");
+            if kept
+                && name != "content-length"
+                && let Ok(value) = value.to_str()
+            {
+                headers.insert(name.to_owned(), value.to_owned());
+            }
+        }
+        let whole = asked.header("x-amz-checksum-type") == Some("FULL_OBJECT");
+        let mut uploads = self.uploads.lock();
+        // Known by bucket and key, so that uploads side by side get the same ids in every run.
+        let same = |upload: &&Upload| upload.bucket == bucket && upload.key == key;
+        let nth = uploads.values().filter(same).count();
+        let id = format!("{:08x}-{nth}", crc32c(format!("{bucket}/{key}").as_bytes()));
+        let text = format!(
+            "<InitiateMultipartUploadResult><UploadId>{id}</UploadId></InitiateMultipartUploadResult>"
+        );
+        let upload = Upload {
+            bucket,
+            key,
+            headers,
+            whole,
+            parts: BTreeMap::new(),
+            open: true,
+        };
+        uploads.insert(id, upload);
+        let reply = Reply::status(200).body(text);
+        if !self.checksums {
+            return reply;
+        }
+        let kind = if whole { "FULL_OBJECT" } else { "COMPOSITE" };
+        reply
+            .with("x-amz-checksum-algorithm", "CRC32C")
+            .with("x-amz-checksum-type", kind)
+    }
+
+    fn put_part(&self, asked: &Asked, upload: &mut Upload, number: u64) -> Reply {
+        if !asked.complete {
+            return failure(400, "IncompleteBody");
+        }
+        let part = Part::new(asked.body.clone());
+        let crc = crc_text(part.crc32c);
+        let md5 = BASE64_STANDARD.encode(Md5::digest(&asked.body));
+        let wrong = |name, right: &str| asked.header(name).is_some_and(|told| told != right);
+        if wrong("content-md5", &md5) || (self.checksums && wrong("x-amz-checksum-crc32c", &crc)) {
+            return failure(400, "BadDigest");
+        }
+        let reply = Reply::status(200).with("etag", &part.e_tag);
+        let kept = match asked.fault {
+            // Kept wrong, though acknowledged; what the store says of it later is true.
+            Some(ServerFault::Flip) => {
+                let mut bytes = part.bytes.to_vec();
+                if let Some(byte) = bytes.first_mut() {
+                    *byte ^= 0x10;
+                }
+                Part::new(bytes.into())
+            }
+            _ => part,
+        };
+        upload.parts.insert(number, kept);
+        if self.checksums {
+            return reply.with("x-amz-checksum-crc32c", &crc);
+        }
+        reply
+    }
+
+    fn list_parts(&self, asked: &Asked, upload: &Upload, id: &str) -> Reply {
+        let marker = asked
+            .query("part-number-marker")
+            .and_then(|text| text.parse::<u64>().ok());
+        let after = marker.unwrap_or(0) + 1;
+        let mut text = format!("<ListPartsResult><UploadId>{id}</UploadId>");
+        let mut last = 0;
+        for (number, part) in upload.parts.range(after..).take(self.page) {
+            last = *number;
+            let _ = write!(
+                text,
+                "<Part><PartNumber>{number}</PartNumber><ETag>{}</ETag><Size>{}</Size>",
+                escape(&part.e_tag),
+                part.bytes.len()
+            );
+            if self.checksums {
+                let _ = write!(
+                    text,
+                    "<ChecksumCRC32C>{}</ChecksumCRC32C>",
+                    crc_text(part.crc32c)
+                );
+            }
+            text.push_str("</Part>");
+        }
+        let more = last > 0 && upload.parts.range(last + 1..).next().is_some();
+        let _ = write!(
+            text,
+            "<NextPartNumberMarker>{last}</NextPartNumberMarker><IsTruncated>{more}</IsTruncated></ListPartsResult>"
+        );
+        Reply::status(200).body(text)
+    }
+
+    fn complete(&self, asked: &Asked, upload: &mut Upload) -> Reply {
+        let text = String::from_utf8_lossy(&asked.body);
+        let Some(named) = named_parts(&text).filter(|named| !named.is_empty()) else {
+            return failure(400, "MalformedXML");
+        };
+        let (mut bytes, mut md5s, mut before) = (Vec::new(), Vec::new(), 0);
+        for (index, (number, e_tag)) in named.iter().enumerate() {
+            let Some(part) = upload.parts.get(number).filter(|part| part.e_tag == *e_tag) else {
+                return failure(400, "InvalidPart");
+            };
+            if *number <= before {
+                return failure(400, "InvalidPartOrder");
+            }
+            before = *number;
+            if index + 1 < named.len() && part.bytes.len() < self.least_part {
+                return failure(400, "EntityTooSmall");
+            }
+            bytes.extend_from_slice(&part.bytes);
+            md5s.extend_from_slice(&Md5::digest(&part.bytes));
+        }
+        let crc = crc_text(crc32c(&bytes));
+        let told = asked.header("x-amz-checksum-crc32c");
+        if self.checksums && told.is_some_and(|told| told != crc) {
+            return failure(400, "BadDigest");
+        }
+        let e_tag = format!("\"{}-{}\"", hex(&Md5::digest(&md5s)), named.len());
+        let mut headers = upload.headers.clone();
+        if self.checksums && upload.whole {
+            headers.insert("x-amz-checksum-crc32c".to_owned(), crc.clone());
+            headers.insert("x-amz-checksum-type".to_owned(), "FULL_OBJECT".to_owned());
+        }
+        // The ETag of an object of parts, which whole objects do not have.
+        headers.insert("etag".to_owned(), e_tag.clone());
+        let holds = |current: Option<&Stored>| allowed(asked, current);
+        let put = self
+            .objects
+            .put(&upload.bucket, &upload.key, bytes.into(), headers, holds);
+        let Some(stored) = put else {
+            return failure(412, "PreconditionFailed");
+        };
+        upload.open = false;
+        upload.parts.clear();
+        let mut text = format!(
+            "  <CompleteMultipartUploadResult><ETag>{}</ETag>",
+            escape(&e_tag)
+        );
+        if self.checksums && upload.whole {
+            let _ = write!(text, "<ChecksumCRC32C>{crc}</ChecksumCRC32C>");
+        }
+        text.push_str("</CompleteMultipartUploadResult>");
+        Reply::status(200)
+            .with("x-amz-version-id", &stored.generation.to_string())
+            .body(text)
+    }
+
+    fn in_upload(&self, asked: &Asked, id: &str) -> Reply {
+        let (bucket, key) = asked.bucket_and_key();
+        let mut uploads = self.uploads.lock();
+        let found = uploads
+            .get_mut(id)
+            .filter(|upload| upload.open && upload.bucket == bucket && upload.key == key);
+        let Some(upload) = found else {
+            return failure(404, "NoSuchUpload");
+        };
+        match asked.fault {
+            Some(ServerFault::Forget) => {
+                upload.open = false;
+                upload.parts.clear();
+                return failure(404, "NoSuchUpload");
+            }
+            Some(ServerFault::Lose(_)) => {
+                upload.parts.pop_last();
+            }
+            _ => {}
+        }
+        let number = asked
+            .query("partNumber")
+            .and_then(|number| number.parse().ok());
+        match (&asked.method, number) {
+            (&Method::PUT, Some(number @ 1..=10_000)) => self.put_part(asked, upload, number),
+            (&Method::PUT, _) => failure(400, "InvalidArgument"),
+            (&Method::GET, _) => self.list_parts(asked, upload, id),
+            (&Method::DELETE, _) => {
+                upload.open = false;
+                upload.parts.clear();
+                Reply::status(204)
+            }
+            (&Method::POST, _) if asked.complete => self.complete(asked, upload),
+            _ => failure(400, "IncompleteBody"),
+        }
+    }
+}
+
+/// Numbers and ETags of the parts that a completion names.
+fn named_parts(text: &str) -> Option<Vec<(u64, String)>> {
+    let inside = |text: &str, tag: &str| {
+        let (_, rest) = text.split_once(&format!("<{tag}>"))?;
+        Some(rest.split_once(&format!("</{tag}>"))?.0.to_owned())
+    };
+    text.split("</Part>")
+        .filter(|piece| piece.contains("<Part>"))
+        .map(|piece| {
+            let e_tag = inside(piece, "ETag")?.replace("&quot;", "\"");
+            Some((inside(piece, "PartNumber")?.parse().ok()?, e_tag))
+        })
+        .collect()
+}
+
+impl Protocol for S3 {
+    fn answer(&self, asked: &Asked) -> Reply {
+        if let Some(id) = asked.query("uploadId") {
+            return self.in_upload(asked, id);
+        }
+        if asked.method == Method::POST && asked.query("uploads").is_some() {
+            return self.start(asked);
+        }
+        self.objects.answer(asked, DIALECT)
+    }
+}
