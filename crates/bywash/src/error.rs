@@ -40,7 +40,7 @@ pub enum EngineError {
         source: Box<dyn StdError + Send + Sync>,
     },
     /// The origin answered something other than what it was asked for.
-    #[error("read {object}: the origin's answer is not what was asked for: {detail}")]
+    #[error("{object}: the origin's answer is not what was asked for: {detail}")]
     BadAnswer {
         /// The object.
         object: String,

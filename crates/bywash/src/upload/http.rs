@@ -130,8 +130,9 @@ impl Answer {
         object: &str,
         detail: &str,
     ) -> Error {
+        // The status comes first, so that no key can imitate it.
         let text = format!(
-            "{operation} {object}: {store} answered with status code: {}: {detail}",
+            "{store} answered with status code: {} to {operation} {object}: {detail}",
             self.status
         );
         let path = object.to_owned();

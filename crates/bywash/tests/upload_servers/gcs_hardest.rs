@@ -1,13 +1,16 @@
 //! The hardest cases of Google's Java client, as far as sessions go; what a writer has to do with them is tested with it.
 
-use bywash::EngineError;
-use bywash::upload::SessionStatus;
+use std::sync::Arc;
+
+use bywash::upload::{SessionStatus, UploadOptions};
+use bywash::{Consistency, Engine, EngineError};
 use bywash_sim::pattern;
 use bywash_sim::server::ServerFault;
 use object_store::PutMode;
+use object_store::path::Path;
 
 use crate::drive::{drive, may_pass};
-use crate::gcs::{UNIT, chunk, ending, world};
+use crate::gcs::{UNIT, chunk, client, ending, world};
 
 #[tokio::test]
 async fn a_503_after_the_server_kept_k_bytes_for_every_k() {
@@ -163,4 +166,39 @@ async fn the_server_regresses() {
         "{error}"
     );
     assert_eq!(world.object(), None);
+}
+
+#[tokio::test]
+async fn a_forgotten_session_may_have_become_the_object() {
+    let world = world().await;
+    let engine = Engine::builder().memory(32 << 20).build().unwrap();
+    let store = Arc::new(client(&world.server));
+    let bucket = engine.mount("test", store, Consistency::default()).unwrap();
+    let options = || UploadOptions {
+        chunk: Some(UNIT as u64),
+        ..UploadOptions::default()
+    };
+    let path = Path::from("a");
+    let bytes = pattern(9, UNIT + 1);
+    // The end is carried out, its answer lost, and then nobody knows the session: the object proves it.
+    world.server.script("/262145", ServerFault::AnswerLost);
+    world.server.script("bytes */*", ServerFault::Forget);
+    let mut upload = bucket.upload(&path, options()).await.unwrap();
+    upload.write(bytes.clone()).await.unwrap();
+    assert_eq!(upload.finish().await.unwrap().length, bytes.len() as u64);
+    assert_eq!(world.object(), Some(bytes.clone()));
+    // The end is not carried out: an object of the same length that was there before proves nothing.
+    world.server.script("/262145", ServerFault::Unavailable);
+    world.server.script("bytes */*", ServerFault::Forget);
+    let mut upload = bucket.upload(&path, options()).await.unwrap();
+    upload.write(pattern(10, UNIT + 1)).await.unwrap();
+    let error = upload.finish().await.unwrap_err();
+    assert!(
+        matches!(
+            EngineError::find(&error),
+            Some(EngineError::UploadLost { .. })
+        ),
+        "{error}"
+    );
+    assert_eq!(world.object(), Some(bytes));
 }

@@ -3,5 +3,6 @@
 
 mod drive;
 mod gcs;
+mod gcs_credentials;
 mod gcs_hardest;
 mod seeded;

@@ -128,10 +128,8 @@ impl GcsSession {
                 detail,
             }
             .into()),
-            // Without a status in the text: it may be right the next time.
             Meaning::Garbled(what) => {
-                let (name, object) = (step.name(), &self.object);
-                Err(generic(format!("{name} {object}: GCS answered {what}")))
+                Err(bad_answer(&self.object, format!("{}: {what}", step.name())))
             }
             meaning => Ok(meaning),
         }
@@ -167,7 +165,7 @@ pub(super) async fn look(
     match answer.status.as_u16() {
         200 => session::object(&answer)
             .map(Some)
-            .map_err(|what| generic(format!("look for {key}: GCS answered {what}"))),
+            .map_err(|what| bad_answer(key, format!("look for it: {what}"))),
         404 => Ok(None),
         _ => {
             let reason = session::reason(&answer);
@@ -207,6 +205,15 @@ fn refused(answer: &Answer, operation: &str, object: &str, reason: &str, create:
 
 fn header(text: &str) -> Result<HeaderValue> {
     HeaderValue::from_str(text).map_err(|error| generic(error.to_string()))
+}
+
+/// An answer that may be right the next time.
+fn bad_answer(object: &str, detail: String) -> Error {
+    EngineError::BadAnswer {
+        object: object.to_owned(),
+        detail,
+    }
+    .into()
 }
 
 pub(super) fn generic(text: String) -> Error {
@@ -255,10 +262,13 @@ impl UploadSession for GcsSession {
         let body = ending.tail.as_ref().map(|tail| tail.pieces.clone());
         match self.ask(&step, body.unwrap_or_default()).await? {
             Meaning::Finished(finished) => Ok(finished),
-            Meaning::Keeps(kept) => Err(generic(format!(
-                "finish upload of {}: the store keeps {kept} of {} bytes and has not ended; ask it again",
-                self.object, ending.length
-            ))),
+            Meaning::Keeps(kept) => {
+                let length = ending.length;
+                let text = format!(
+                    "finish upload: the store keeps {kept} of {length} bytes and has not ended"
+                );
+                Err(bad_answer(&self.object, text))
+            }
             _ => Err(self.lost()),
         }
     }
