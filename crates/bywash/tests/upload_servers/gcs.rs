@@ -103,6 +103,31 @@ pub(crate) fn ending(bytes: &Bytes, tail: Option<Chunk>) -> Ending {
     }
 }
 
+#[tokio::test]
+async fn without_credentials_none_are_looked_for() {
+    let gcs = Gcs::new();
+    let server = Server::start(Arc::clone(&gcs) as _).await.unwrap();
+    let builder = GoogleCloudStorageBuilder::new()
+        .with_bucket_name("data")
+        .with_base_url(&server.url())
+        .with_skip_signature(true);
+    let store = GcsStore::from_builder(builder, "data", &Path::default()).unwrap();
+    let path = Path::from("a");
+    store.put(&path, "small".into()).await.unwrap();
+    let session = store
+        .open_session(&path, &SessionOptions::default())
+        .await
+        .unwrap()
+        .unwrap();
+    let bytes = Bytes::from_static(b"longer");
+    let tail = Some(chunk(&bytes, 0, bytes.len()));
+    session.finish(&ending(&bytes, tail)).await.unwrap();
+    assert_eq!(
+        store.get(&path).await.unwrap().bytes().await.unwrap(),
+        bytes
+    );
+}
+
 fn damaged(error: &Error) -> bool {
     matches!(
         EngineError::find(error),

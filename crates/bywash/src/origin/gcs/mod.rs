@@ -10,7 +10,10 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use http::header::ETAG;
 use http::{HeaderName, Method};
-use object_store::gcp::{GoogleCloudStorage, GoogleCloudStorageBuilder, GoogleConfigKey};
+use object_store::client::StaticCredentialProvider;
+use object_store::gcp::{
+    GcpCredential, GoogleCloudStorage, GoogleCloudStorageBuilder, GoogleConfigKey,
+};
 use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use object_store::{
@@ -73,6 +76,15 @@ impl GcsStore {
         let endpoint = builder.get_config_value(&GoogleConfigKey::BaseUrl);
         let endpoint = endpoint.unwrap_or_else(|| GOOGLE.to_owned());
         let anonymous = builder.get_config_value(&GoogleConfigKey::SkipSignature);
+        let anonymous = anonymous.as_deref() == Some("true");
+        let builder = if anonymous {
+            // Its puts ask for credentials all the same (object_store 0.14.2), so they get an empty one.
+            builder.with_credentials(Arc::new(StaticCredentialProvider::new(GcpCredential {
+                bearer: String::new(),
+            })))
+        } else {
+            builder
+        };
         let objects = builder
             .with_client_options(client_options())
             .with_retry(no_retries())
@@ -82,7 +94,7 @@ impl GcsStore {
             requests: Requests::new("GCS")?,
             bucket: bucket.to_owned(),
             endpoint: endpoint.trim_end_matches('/').to_owned(),
-            anonymous: anonymous.as_deref() == Some("true"),
+            anonymous,
             sessions: HttpClient::new(client::STORE)?,
         };
         let address = format!("gs://{bucket}");
