@@ -150,7 +150,7 @@ async fn wrong_checksums_store_nothing() {
             .get(&format!("/{bucket}/new"), &[])
             .await
             .expect_error(404, "NoSuchKey");
-        assert_eq!(server.files(), files);
+        server.settled(&files).await;
     }
 }
 

@@ -106,8 +106,9 @@ impl Server {
     /// Files under the folder bucket, whatever they are: nothing may be left of a failed write.
     pub fn files(&self) -> Vec<String> {
         fn walk(folder: &FsPath, found: &mut Vec<String>) {
-            for entry in std::fs::read_dir(folder).unwrap() {
-                let path = entry.unwrap().path();
+            // What is being removed meanwhile may be gone by now.
+            for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+                let path = entry.path();
                 if path.is_dir() {
                     walk(&path, found)
                 } else {
@@ -120,7 +121,7 @@ impl Server {
         found
     }
 
-    /// Waits until the folder holds just `files`: what a client left behind goes in the background.
+    /// Waits until the folder holds just `files`: what a client left behind, or was refused, goes in the background.
     pub async fn settled(&self, files: &[String]) {
         for _ in 0..500 {
             if self.files() == files {
