@@ -163,7 +163,6 @@ impl ObjectStore for Bucket {
         path: &Path,
         options: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
-        self.shared.counters.request();
         let options = UploadOptions {
             attributes: options.attributes,
             tags: options.tags,

@@ -78,7 +78,6 @@ impl Bucket {
         options: PutStreamOptions,
         mut body: PartBody,
     ) -> Result<PutResult> {
-        self.shared().counters.request();
         let upload = UploadOptions {
             mode: options.mode,
             attributes: options.attributes,

@@ -115,15 +115,18 @@ impl Link {
         unavailable("upload of", &self.path, source)
     }
 
-    /// The session is gone. Its object may be there all the same: only the store's own checksum proves it.
-    async fn look(&self, length: u64, crc32c: u32) -> Result<Finished> {
+    async fn stored(&self) -> Result<Option<Finished>> {
         let shared = self.bucket.shared();
-        let stored = with_retries(shared.engine.retry, "look for", &self.path, || {
+        with_retries(shared.engine.retry, "look for", &self.path, || {
             shared.counters.origin_request();
             shared.origin.stored(&self.path)
         })
-        .await?;
-        match stored {
+        .await
+    }
+
+    /// The session is gone. Its object may be there all the same: only the store's own checksum proves it.
+    async fn look(&self, length: u64, crc32c: u32) -> Result<Finished> {
+        match self.stored().await? {
             Some(found) if found.length == Some(length) => match found.crc32c {
                 Some(crc) if crc == crc32c => Ok(found),
                 Some(_) => Err(self.lost()),
@@ -233,6 +236,8 @@ pub(super) struct Driver {
     taken_over: bool,
     /// Bytes were not sent because the store had them, without a digest: the end must prove them.
     skipped: bool,
+    /// Taken over, and ended by somebody else: nothing is sent any more, the object must prove to be what this writer was given.
+    pub(super) proving: bool,
     /// What the store kept when it was asked last, if it takes chunks side by side.
     kept: Vec<Kept>,
 }
@@ -247,6 +252,7 @@ impl Driver {
             unsure: false,
             taken_over: false,
             skipped: false,
+            proving: false,
             kept: Vec::new(),
         }
     }
@@ -265,8 +271,10 @@ impl Driver {
                     self.kept = kept;
                     self.unsure = false;
                 }
-                Ok(SessionStatus::Finished(_)) => return Err(self.link.ended_early()),
-                Ok(SessionStatus::Gone) => return Err(self.link.lost()),
+                Ok(SessionStatus::Finished(_)) => {
+                    return self.prove_only(self.link.ended_early()).await;
+                }
+                Ok(SessionStatus::Gone) => return self.prove_only(self.link.lost()).await,
                 Err(error) if !is_transient(&error) => return Err(error),
                 Err(error) => {
                     if !retries.again().await {
@@ -307,12 +315,16 @@ impl Driver {
     pub(super) async fn deliver(&mut self, chunk: &mut Chunk) -> Result<()> {
         let mut retries = self.link.retries();
         while !chunk.pieces.is_empty() {
+            if self.proving {
+                return self.settle(chunk, chunk.range().end);
+            }
             let before = self.acknowledged;
             let failure = match self.attempt(chunk).await {
                 Ok(()) if self.acknowledged > before => {
                     retries.progress();
                     continue;
                 }
+                Ok(()) if self.proving => continue,
                 // A store that takes nothing is not asked in a tight loop.
                 Ok(()) => kept_nothing(chunk),
                 Err(error) if !is_transient(&error) => return Err(error),
@@ -336,8 +348,10 @@ impl Driver {
         if self.unsure {
             match self.link.status().await? {
                 SessionStatus::Open(kept) => self.rewind(chunk, &kept)?,
-                SessionStatus::Finished(_) => return Err(self.link.ended_early()),
-                SessionStatus::Gone => return Err(self.link.lost()),
+                SessionStatus::Finished(_) => {
+                    return self.prove_only(self.link.ended_early()).await;
+                }
+                SessionStatus::Gone => return self.prove_only(self.link.lost()).await,
             }
             if chunk.pieces.is_empty() {
                 return Ok(());
@@ -348,6 +362,18 @@ impl Driver {
         let end = self.link.send(chunk).await?;
         self.unsure = false;
         self.settle(chunk, end)
+    }
+
+    /// The session is over before this writer gave it all. If it was taken over, the one before may have ended it well.
+    ///
+    /// # Errors
+    /// `over`, if that cannot be.
+    async fn prove_only(&mut self, over: Error) -> Result<()> {
+        if self.taken_over && self.link.stored().await?.is_some() {
+            self.proving = true;
+            return Ok(());
+        }
+        Err(over)
     }
 
     /// Goes on where the store says it is.
@@ -430,6 +456,9 @@ impl Driver {
         {
             self.deliver(tail).await?;
         }
+        if self.proving {
+            return self.link.look(length, crc).await;
+        }
         let mut ending = Ending {
             length,
             crc32c: crc,
@@ -440,6 +469,9 @@ impl Driver {
         loop {
             let before = self.acknowledged;
             let failure = match self.attempt_finish(&mut ending, &mut asked).await {
+                Ok(Finished { crc32c: None, .. }) if self.skipped => {
+                    return self.link.look(length, crc).await;
+                }
                 Ok(finished) => return self.verified(finished, length, crc),
                 Err(error) => error,
             };
@@ -450,8 +482,7 @@ impl Driver {
                 EngineError::find(&failure),
                 Some(EngineError::UploadLost { .. })
             ) {
-                let found = self.link.look(length, crc).await?;
-                return self.verified(found, length, crc);
+                return self.link.look(length, crc).await;
             }
             if !is_transient(&failure) {
                 return self.refused(failure, asked, length, crc).await;
@@ -516,7 +547,7 @@ impl Driver {
             return Err(refusal);
         }
         match self.link.look(length, crc).await {
-            Ok(found) => self.verified(found, length, crc),
+            Ok(found) => Ok(found),
             // The refusal stands if what is there is another object.
             Err(error) => match EngineError::find(&error) {
                 Some(EngineError::UploadUnproven { .. }) => Err(error),
@@ -537,12 +568,6 @@ impl Driver {
                 );
                 Err(self.link.damaged(detail))
             }
-            None if self.skipped => Err(EngineError::UploadUnproven {
-                object: self.link.path.to_string(),
-                length,
-                crc32c: crc,
-            }
-            .into()),
             _ => Ok(finished),
         }
     }

@@ -129,6 +129,7 @@ impl Bucket {
     /// [`EngineError::InvalidSetting`] if the chunk or the length break the store's rule, which is known when the session is
     /// opened; otherwise as any request.
     pub async fn upload(&self, path: &Path, options: UploadOptions) -> Result<Upload> {
+        self.shared().counters.request();
         let chunk = options.chunk.unwrap_or(self.shared().engine.chunk_size);
         if chunk == 0 {
             return Err(invalid_chunk("0 bytes; at least 1 is needed".to_owned()));
@@ -146,6 +147,7 @@ impl Bucket {
     /// # Errors
     /// [`EngineError::UploadLost`] if this kind of store cannot go on with the session.
     pub async fn restore_upload(&self, token: &UploadToken) -> Result<Upload> {
+        self.shared().counters.request();
         let mut upload = Upload::new(self, &token.path, token.options.clone(), token.plan);
         if let Some(session) = &token.session {
             let origin = &self.shared().origin;
@@ -403,6 +405,8 @@ impl Upload {
         let before = driver.acknowledged;
         if side_by_side {
             driver.ask().await?;
+        }
+        if side_by_side && !driver.proving {
             while self.window.len() >= self.options.parallel {
                 self.window.land(driver).await?;
             }

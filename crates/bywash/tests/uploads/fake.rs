@@ -141,6 +141,10 @@ impl Fake {
             .count()
     }
 
+    pub(crate) fn forget_sessions(&self) {
+        self.state.lock().sessions.clear();
+    }
+
     pub(crate) fn kept(&self) -> Vec<u8> {
         let state = self.state.lock();
         let session = state.sessions.values().next();
