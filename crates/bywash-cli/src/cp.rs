@@ -1,48 +1,45 @@
 //! `bywash cp`: one object or file to another place.
 //!
-//! A [`Source`] reads parts ahead, in parallel where it can; the sink stores them: a file is
-//! written beside its place and renamed, an object larger than one part becomes a multipart upload
-//! with several parts in flight. Nothing is visible at the destination before all of it is there.
+//! A [`Source`] reads parts ahead, in parallel where it can; the sink stores them: a file is written beside its place and
+//! renamed, an object goes to an [`Upload`](bywash::upload::Upload) of the engine. Nothing is visible at the destination before
+//! all of it is there. An upload of a file that was killed can be taken over: see [`crate::uploads`].
 
 use std::path::{Path as FsPath, PathBuf};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use bytes::Bytes;
 use indicatif::ProgressBar;
-use object_store::path::Path;
-use object_store::{
-    MultipartUpload, ObjectStore, ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload,
-    PutResult,
-};
+use object_store::ObjectStoreExt;
 use serde::Serialize;
 use tokio::io::AsyncWriteExt;
-use tokio::task::JoinSet;
 
 use crate::cat::to_stdout;
 use crate::failure::Failure;
 use crate::location::{Location, Remote, one_object};
 use crate::output::Output;
 use crate::progress::{bar, or_interrupt};
-use crate::source::{Source, ahead};
+use crate::send;
+use crate::serve::data_dir::DEFAULT_DATA_DIR;
+use crate::source::Source;
+use crate::target::{self, Destination, ObjectUrl, Target};
 
 /// S3's limit for a copy in one request.
 const SERVER_COPY_MAX_BYTES: u64 = 5 << 30;
-/// How long a failed upload tries to take its parts back before the program gives up on it.
-const ABORT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Copy one object or file
 ///
 /// A destination that is a folder, a bucket or ends in / gets the source's name. Objects keep
-/// their content headers and metadata.
+/// their content headers and metadata. The upload of a file that is killed midway can be taken over: bywash uploads resume.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// s3://bucket/key, a file path, or - for standard input
     #[arg(value_name = "SRC")]
     source: Location,
-    /// s3://bucket/key, a file path, or - for standard output
+    /// s3://bucket/key, gs://bucket/key, az://container/key, file:///folder/key, a file path, or - for standard output
     #[arg(value_name = "DST")]
-    destination: Location,
+    destination: Destination,
+    /// Where open uploads are written down, so that `bywash uploads resume` can go on with them
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_DATA_DIR)]
+    data_dir: PathBuf,
     #[command(flatten)]
     remote: Remote,
     #[command(flatten)]
@@ -60,7 +57,7 @@ struct Copied {
 }
 
 pub(crate) async fn run(args: Args) -> Result<(), Failure> {
-    let destination = resolve(args.destination, &args.source)?;
+    let destination = resolve(args.destination.clone(), &args.source)?;
     if same_place(&args.source, &destination) {
         return Err(Failure::usage(format!(
             "{} would be copied onto itself",
@@ -73,7 +70,7 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
         false => {
             let mut source = or_interrupt(Source::open(&args.source, None, &args.remote)).await?;
             let bar = bar(source.bytes, destination.to_string(), args.output);
-            let stored = store(&mut source, &destination, &args.remote, &bar).await;
+            let stored = store(&mut source, &destination, &args, &bar).await;
             if stored.is_ok() {
                 bar.finish()
             } else {
@@ -91,18 +88,20 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
         e_tag,
     };
     match destination {
-        Location::Stdio => args.output.summary(&copied),
+        Destination::Plain(Location::Stdio) => args.output.summary(&copied),
         _ if args.output.json => args.output.line(&copied, String::new),
         _ => Ok(()),
     }
 }
 
 /// Gives a destination that is a folder the source's name.
-fn resolve(destination: Location, source: &Location) -> Result<Location, Failure> {
+fn resolve(destination: Destination, source: &Location) -> Result<Destination, Failure> {
     let into_folder = match &destination {
-        Location::Stdio => false,
-        Location::File(path) => path.is_dir() || path.to_string_lossy().ends_with('/'),
-        Location::S3 { key, .. } => key.is_empty() || key.ends_with('/'),
+        Destination::Plain(Location::File(path)) => {
+            path.is_dir() || path.to_string_lossy().ends_with('/')
+        }
+        Destination::Plain(_) => false,
+        Destination::Object(url) => url.is_folder(),
     };
     if !into_folder {
         return Ok(destination);
@@ -113,21 +112,26 @@ fn resolve(destination: Location, source: &Location) -> Result<Location, Failure
         ))
     })?;
     Ok(match destination {
-        Location::File(path) => Location::File(path.join(name)),
-        Location::S3 { bucket, key } => Location::S3 {
-            bucket,
-            key: format!("{key}{name}"),
-        },
-        Location::Stdio => Location::Stdio,
+        Destination::Plain(Location::File(path)) => {
+            Destination::Plain(Location::File(path.join(name)))
+        }
+        Destination::Plain(other) => Destination::Plain(other),
+        Destination::Object(url) => Destination::Object(url.join(&name)),
     })
 }
 
-fn same_place(source: &Location, destination: &Location) -> bool {
+fn same_place(source: &Location, destination: &Destination) -> bool {
+    use ObjectUrl::{Folder, S3};
     match (source, destination) {
-        (Location::File(a), Location::File(b)) => {
+        (
+            Location::File(a),
+            Destination::Plain(Location::File(b)) | Destination::Object(Folder(b)),
+        ) => {
             matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
         }
-        (Location::S3 { .. }, Location::S3 { .. }) => source == destination,
+        (Location::S3 { bucket: a, key: k }, Destination::Object(S3 { bucket: b, key: l })) => {
+            (a, k) == (b, l)
+        }
         _ => false,
     }
 }
@@ -135,7 +139,7 @@ fn same_place(source: &Location, destination: &Location) -> bool {
 /// Lets the endpoint copy within a bucket by itself. `false` if this is no such copy.
 async fn server_copy(
     source: &Location,
-    destination: &Location,
+    destination: &Destination,
     remote: &Remote,
 ) -> Result<bool, Failure> {
     let (
@@ -143,7 +147,7 @@ async fn server_copy(
             bucket: from_bucket,
             key: from,
         },
-        Location::S3 { bucket, key: to },
+        Destination::Object(ObjectUrl::S3 { bucket, key: to }),
     ) = (source, destination)
     else {
         return Ok(false);
@@ -168,24 +172,28 @@ async fn server_copy(
 /// Stores all of `source` at `destination`; returns the bytes, and the new object's ETag.
 async fn store(
     source: &mut Source,
-    destination: &Location,
-    remote: &Remote,
+    destination: &Destination,
+    args: &Args,
     bar: &ProgressBar,
 ) -> Result<(u64, Option<String>), Failure> {
     match destination {
-        Location::Stdio => Ok((
+        Destination::Plain(Location::File(path)) => {
+            Ok((or_interrupt(to_file(source, path, bar)).await?, None))
+        }
+        Destination::Plain(_) => Ok((
             or_interrupt(to_stdout(source, |bytes| bar.inc(bytes))).await?,
             None,
         )),
-        Location::File(path) => Ok((or_interrupt(to_file(source, path, bar)).await?, None)),
-        Location::S3 { bucket, key } => {
-            let upload = Upload {
-                path: one_object(bucket, key)?,
-                store: remote.bucket(bucket)?,
-                name: destination.to_string(),
-                bar,
+        Destination::Object(url) => {
+            // Parts of the source's length are sent as they were read.
+            let engine = target::engine(&args.data_dir, source.part_bytes)?;
+            let target = Target::open(&engine, url, &args.remote)?;
+            let file = match &args.source {
+                Location::File(path) if source.bytes.is_some() => Some(send::identity(path)?),
+                _ => None,
             };
-            upload.run(source).await
+            let result = send::new_object(source, &target, file, bar).await?;
+            Ok((result.length, result.put.e_tag))
         }
     }
 }
@@ -248,136 +256,4 @@ async fn write_parts(
     }
     file.flush().await.map_err(|error| failed(&error))?;
     Ok(bytes)
-}
-
-/// The storing of one object.
-#[derive(Debug)]
-struct Upload<'a> {
-    store: Arc<dyn ObjectStore>,
-    path: Path,
-    name: String,
-    bar: &'a ProgressBar,
-}
-
-impl Upload<'_> {
-    fn failed(&self, error: &object_store::Error) -> Failure {
-        Failure::store(format!("cannot write {}", self.name), error)
-    }
-
-    /// Stores one part in one request, more as a multipart upload.
-    async fn run(&self, source: &mut Source) -> Result<(u64, Option<String>), Failure> {
-        let (first, second) = or_interrupt(async {
-            let first = source.next().await?.unwrap_or_default();
-            Ok((first, source.next().await?))
-        })
-        .await?;
-        match second {
-            None => or_interrupt(self.whole(first, source)).await,
-            Some(second) => self.in_parts([first, second], source).await,
-        }
-    }
-
-    async fn whole(
-        &self,
-        content: Bytes,
-        source: &Source,
-    ) -> Result<(u64, Option<String>), Failure> {
-        let bytes = content.len() as u64;
-        let options = PutOptions {
-            attributes: source.attributes.clone(),
-            ..PutOptions::default()
-        };
-        let put = self
-            .store
-            .put_opts(&self.path, content.into(), options)
-            .await;
-        let put = put.map_err(|error| self.failed(&error))?;
-        self.bar.inc(bytes);
-        Ok((bytes, put.e_tag))
-    }
-
-    async fn in_parts(
-        &self,
-        first: [Bytes; 2],
-        source: &mut Source,
-    ) -> Result<(u64, Option<String>), Failure> {
-        let options = PutMultipartOptions {
-            attributes: source.attributes.clone(),
-            ..PutMultipartOptions::default()
-        };
-        let mut upload = or_interrupt(async {
-            self.store
-                .put_multipart_opts(&self.path, options)
-                .await
-                .map_err(|error| self.failed(&error))
-        })
-        .await?;
-        let outcome = or_interrupt(self.feed(&mut *upload, first, source)).await;
-        if outcome.is_err() {
-            // Best effort: the failure that led here is the one to tell.
-            match tokio::time::timeout(ABORT_TIMEOUT, upload.abort()).await {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => {
-                    tracing::warn!("{}: parts may be left at the endpoint: {error}", self.name)
-                }
-                Err(_) => tracing::warn!(
-                    "{}: parts may be left at the endpoint: it does not answer",
-                    self.name
-                ),
-            }
-        }
-        let (bytes, put) = outcome?;
-        Ok((bytes, put.e_tag))
-    }
-
-    async fn feed(
-        &self,
-        upload: &mut dyn MultipartUpload,
-        first: [Bytes; 2],
-        source: &mut Source,
-    ) -> Result<(u64, PutResult), Failure> {
-        let most = ahead(source.part_bytes);
-        let mut first = first.into_iter();
-        let mut in_flight = JoinSet::new();
-        let mut bytes = 0;
-        while let Some(part) = match first.next() {
-            Some(part) => Some(part),
-            None => source.next().await?,
-        } {
-            if in_flight.len() >= most {
-                self.stored(in_flight.join_next().await)?;
-            }
-            let length = part.len() as u64;
-            bytes += length;
-            let put = upload.put_part(PutPayload::from_bytes(part));
-            in_flight.spawn(async move { put.await.map(|()| length) });
-        }
-        while !in_flight.is_empty() {
-            self.stored(in_flight.join_next().await)?;
-        }
-        let put = upload
-            .complete()
-            .await
-            .map_err(|error| self.failed(&error))?;
-        Ok((bytes, put))
-    }
-
-    /// Takes note of a part that ended.
-    fn stored(
-        &self,
-        part: Option<Result<object_store::Result<u64>, tokio::task::JoinError>>,
-    ) -> Result<(), Failure> {
-        match part {
-            None => Ok(()),
-            Some(Ok(Ok(bytes))) => {
-                self.bar.inc(bytes);
-                Ok(())
-            }
-            Some(Ok(Err(error))) => Err(self.failed(&error)),
-            Some(Err(error)) => Err(Failure::failed(format!(
-                "cannot write {}: {error}",
-                self.name
-            ))),
-        }
-    }
 }

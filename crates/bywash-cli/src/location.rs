@@ -134,10 +134,21 @@ pub(crate) struct Remote {
 }
 
 impl Remote {
+    /// Where S3 is: as given, or else as the environment says.
+    pub(crate) fn endpoint(&self) -> Option<Url> {
+        let ambient = || ambient_endpoint().map(|(_, url)| url);
+        self.endpoint.clone().or_else(ambient)
+    }
+
+    /// Says where S3 is, as the option does.
+    pub(crate) fn set_endpoint(&mut self, endpoint: Option<Url>) {
+        self.endpoint = endpoint;
+    }
+
     /// A client of `bucket`. Sends no request.
     pub(crate) fn bucket(&self, bucket: &str) -> Result<Arc<AmazonS3>, Failure> {
-        let mut builder = AmazonS3Builder::from_env()
-            .with_bucket_name(bucket)
+        let client = self
+            .builder(bucket)
             .with_config(
                 AmazonS3ConfigKey::Client(ClientConfigKey::Timeout),
                 REQUEST_TIMEOUT,
@@ -146,12 +157,16 @@ impl Remote {
                 max_retries: RETRIES,
                 retry_timeout: RETRY_TIMEOUT,
                 ..RetryConfig::default()
-            });
-        if let Some(endpoint) = self
-            .endpoint
-            .clone()
-            .or_else(|| ambient_endpoint().map(|(_, url)| url))
-        {
+            })
+            .build()
+            .map_err(|error| Failure::store(format!("cannot open s3://{bucket}"), &error))?;
+        Ok(Arc::new(client))
+    }
+
+    /// Credentials, region and endpoint for `bucket`.
+    pub(crate) fn builder(&self, bucket: &str) -> AmazonS3Builder {
+        let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket);
+        if let Some(endpoint) = self.endpoint() {
             builder = builder
                 .with_config(
                     AmazonS3ConfigKey::S3Endpoint,
@@ -162,10 +177,7 @@ impl Remote {
                 builder = builder.with_skip_signature(true);
             }
         }
-        let client = builder
-            .build()
-            .map_err(|error| Failure::store(format!("cannot open s3://{bucket}"), &error))?;
-        Ok(Arc::new(client))
+        builder
     }
 }
 

@@ -11,10 +11,13 @@ mod ls;
 mod output;
 mod progress;
 mod rm;
+mod send;
 mod serve;
 mod size;
 mod source;
 mod stat;
+mod target;
+mod uploads;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -60,6 +63,7 @@ enum Verb {
     Cat(cat::Args),
     Stat(stat::Args),
     Rm(rm::Args),
+    Uploads(uploads::Args),
 }
 
 impl Verb {
@@ -72,6 +76,7 @@ impl Verb {
             Self::Cat(args) => args.output.json,
             Self::Stat(args) => args.output.json,
             Self::Rm(args) => args.output.json,
+            Self::Uploads(args) => args.output.json,
         }
     }
 
@@ -93,6 +98,7 @@ impl Verb {
             Self::Cat(args) => Box::pin(cat::run(args)).await,
             Self::Stat(args) => stat::run(args).await,
             Self::Rm(args) => rm::run(args).await,
+            Self::Uploads(args) => Box::pin(uploads::run(args)).await,
         }
     }
 }

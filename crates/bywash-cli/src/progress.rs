@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::io::IsTerminal;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::failure::Failure;
@@ -28,6 +28,20 @@ pub(crate) fn bar(bytes: Option<u64>, name: String, output: Output) -> ProgressB
     let style =
         ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
     bar.with_style(style).with_message(name)
+}
+
+/// The bar of an upload that is gone on with: what was there already is told apart, and not in the rate.
+pub(crate) fn resumed_bar(
+    bytes: Option<u64>,
+    resumed_bytes: u64,
+    name: &str,
+    output: Output,
+) -> ProgressBar {
+    let name = format!("{name} ({} were there)", HumanBytes(resumed_bytes));
+    let bar = bar(bytes, name, output);
+    bar.set_position(resumed_bytes);
+    bar.reset_eta();
+    bar
 }
 
 /// Runs `work` until it ends, or until SIGINT or SIGTERM drops it.

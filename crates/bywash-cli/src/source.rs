@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -159,6 +160,28 @@ impl Source {
         range: Option<ByteRange>,
     ) -> Result<Self, Failure> {
         let span = span(&name, range, size)?;
+        let parts = part_bytes(span.end - span.start);
+        Ok(Self::of_file_in_parts(name, file, span, parts))
+    }
+
+    /// The bytes of a file from `offset` on, in parts of this length: the rest of an upload.
+    pub(crate) async fn rest_of_file(
+        path: PathBuf,
+        offset: u64,
+        part_bytes: u64,
+    ) -> Result<Self, Failure> {
+        let name = path.display().to_string();
+        let opened = tokio::task::spawn_blocking(move || open_file(&path)).await;
+        let opened = opened
+            .map_err(std::io::Error::other)
+            .and_then(|outcome| outcome);
+        let (file, bytes) =
+            opened.map_err(|error| Failure::io(format!("cannot read {name}"), &error))?;
+        let span = offset..bytes.unwrap_or_default().max(offset);
+        Ok(Self::of_file_in_parts(name, file, span, part_bytes))
+    }
+
+    fn of_file_in_parts(name: String, file: File, span: Range<u64>, part_bytes: u64) -> Self {
         let file = Arc::new(file);
         let read = move |part: Range<u64>| {
             let (file, name) = (Arc::clone(&file), name.clone());
@@ -170,7 +193,7 @@ impl Source {
                 outcome.map_err(|error| Failure::io(format!("cannot read {name}"), &error))
             }
         };
-        Ok(Self::of_spans(span, Attributes::new(), read))
+        Self::of_spans(span, part_bytes, Attributes::new(), read)
     }
 
     async fn of_object(
@@ -215,12 +238,14 @@ impl Source {
                 Ok(bytes)
             }
         };
-        Ok(Self::of_spans(span, found.attributes, read))
+        let parts = part_bytes(span.end - span.start);
+        Ok(Self::of_spans(span, parts, found.attributes, read))
     }
 
     /// The bytes `span`, each part read by `read`, several at once and yielded in order.
     fn of_spans<F>(
         span: Range<u64>,
+        part_bytes: u64,
         attributes: Attributes,
         read: impl Fn(Range<u64>) -> F + Send + 'static,
     ) -> Self
@@ -228,7 +253,6 @@ impl Source {
         F: Future<Output = Result<Bytes, Failure>> + Send + 'static,
     {
         let bytes = span.end - span.start;
-        let part_bytes = part_bytes(bytes);
         let starts =
             (0..bytes.div_ceil(part_bytes)).map(move |index| span.start + index * part_bytes);
         let end = span.end;
@@ -248,7 +272,7 @@ impl Source {
 }
 
 /// How many parts of this length may be in flight on one side.
-pub(crate) fn ahead(part_bytes: u64) -> usize {
+fn ahead(part_bytes: u64) -> usize {
     // At most AHEAD_PARTS_MAX, so the cast keeps the value.
     (AHEAD_BYTES / part_bytes).clamp(1, AHEAD_PARTS_MAX) as usize
 }

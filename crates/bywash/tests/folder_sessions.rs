@@ -131,7 +131,7 @@ async fn chunks_in_any_order_become_the_object_by_one_rename() {
     assert_eq!(names(dir.path().join(".bywash/uploads")).len(), 0);
     assert_eq!(names(dir.path().join(".bywash/staging")).len(), 0);
     assert_eq!(session.status().await.unwrap(), SessionStatus::Gone);
-    assert_eq!(store.sessions().await.unwrap(), []);
+    assert_eq!(store.open_sessions().await.unwrap(), []);
 }
 
 #[tokio::test]
@@ -299,7 +299,7 @@ async fn a_session_nobody_knows_is_gone() {
             );
         }
     }
-    let found = store.sessions().await.unwrap();
+    let found = store.open_sessions().await.unwrap();
     assert_eq!(found.len(), 1, "uploads in parts are none of them");
     assert_eq!(found[0].token.0, elsewhere);
     assert_eq!(found[0].object, Path::from("other"));

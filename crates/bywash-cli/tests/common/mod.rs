@@ -166,6 +166,10 @@ impl Server {
     /// A verb with this server's environment.
     pub(crate) fn client(&self, args: &[&str]) -> Command {
         let mut command = bywash(args);
+        if args.first() == Some(&"cp") {
+            // The server's own: they can share it.
+            command.arg("--data-dir").arg(&self.data);
+        }
         command.envs(self.env());
         command
     }

@@ -21,7 +21,7 @@ use futures::stream::BoxStream;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions, PutResult, Result};
 
-use crate::upload::{Finished, SessionOptions, SessionToken, UploadSession};
+use crate::upload::{Finished, OpenSession, SessionOptions, SessionToken, UploadSession};
 
 pub use cloud::Cloud;
 pub use url::{OriginUrl, OriginUrlError};
@@ -115,6 +115,11 @@ pub trait Origin: ObjectStore {
         _token: &SessionToken,
     ) -> Result<Option<Box<dyn UploadSession>>> {
         Ok(None)
+    }
+
+    /// Sessions that neither finished nor were aborted, whoever opened them; none where the store does not list them.
+    async fn open_sessions(&self) -> Result<Vec<OpenSession>> {
+        Ok(Vec::new())
     }
 }
 

@@ -3,6 +3,7 @@
 use object_store::Result;
 use tokio::task::JoinHandle;
 
+use super::Upload;
 use super::journal::{Entry, Header, Journal, JournalError, Progress, SourceIdentity, Whole};
 use crate::error::EngineError;
 
@@ -32,7 +33,16 @@ enum State {
 /// The journal's entry of an upload under way, locked for as long as this lives.
 #[derive(Debug)]
 pub(super) struct Journaled {
+    id: String,
     state: State,
+}
+
+impl Upload {
+    /// Its id in the journal, while it is written down there and goes on.
+    #[must_use]
+    pub fn journal_id(&self) -> Option<&str> {
+        self.journaled.as_ref().map(|journaled| &*journaled.id)
+    }
 }
 
 impl Journaled {
@@ -47,6 +57,7 @@ impl Journaled {
     /// Goes on with an entry that was taken.
     pub(super) fn over(entry: Entry) -> Self {
         Self {
+            id: entry.id().to_owned(),
             state: State::Idle(Box::new(entry)),
         }
     }

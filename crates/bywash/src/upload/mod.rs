@@ -26,8 +26,8 @@ pub(crate) use ordered::Ordered;
 pub use plan::ChunkPlan;
 pub use resume::Resumed;
 pub use session::{
-    Chunk, ChunkRule, Digest, Ending, Finished, Kept, SessionOptions, SessionStatus, SessionToken,
-    UploadSession,
+    Chunk, ChunkRule, Digest, Ending, Finished, Kept, OpenSession, SessionOptions, SessionStatus,
+    SessionToken, UploadSession,
 };
 pub use stream::UploadWriter;
 pub use token::UploadToken;

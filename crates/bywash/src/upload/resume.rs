@@ -9,13 +9,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use crc_fast::{CrcAlgorithm, Digest as Crc};
 use object_store::Result;
+use object_store::path::Path;
 
 use super::checksum::combine;
 use super::journal::{Entry, Header, Progress, SourceIdentity, Whole};
 use super::journaled::{Journaled, Journaling};
 use super::{
-    ChunkPlan, ChunkRule, Digest, Finished, Kept, SessionStatus, Upload, UploadOptions,
-    UploadSession, UploadToken,
+    ChunkPlan, ChunkRule, Digest, Finished, Kept, OpenSession, SessionOptions, SessionStatus,
+    Upload, UploadOptions, UploadSession, UploadToken,
 };
 use crate::bucket::Bucket;
 use crate::error::EngineError;
@@ -93,6 +94,45 @@ impl Bucket {
         })
         .await?;
         Journaled::over(entry).remove().await
+    }
+
+    /// Sessions the store keeps, of whichever process; none where it does not list them. One whose upload goes on is among
+    /// them: look at the journals of all who upload here, or at its age, before it is dropped.
+    ///
+    /// # Errors
+    /// As any request.
+    pub async fn open_sessions(&self) -> Result<Vec<OpenSession>> {
+        let shared = self.shared();
+        with_retries(
+            shared.engine.retry,
+            "list uploads below",
+            &Path::ROOT,
+            || {
+                shared.counters.origin_request();
+                shared.origin.open_sessions()
+            },
+        )
+        .await
+    }
+
+    /// Drops a session that was listed, and what the store keeps of it.
+    ///
+    /// # Errors
+    /// As any request.
+    pub async fn abort_session(&self, open: &OpenSession) -> Result<()> {
+        let shared = self.shared();
+        let options = SessionOptions::default();
+        let resumed = shared
+            .origin
+            .resume_session(&open.object, &options, &open.token);
+        let Some(session) = resumed.await? else {
+            return Ok(());
+        };
+        with_retries(shared.engine.retry, "abort upload of", &open.object, || {
+            shared.counters.origin_request();
+            session.abort()
+        })
+        .await
     }
 
     async fn session_of(&self, header: &Header) -> Result<Arc<dyn UploadSession>> {
@@ -277,10 +317,10 @@ fn prove(
         let Some(part) = kept.iter().find(|part| part.range == range) else {
             break;
         };
-        let (crc, md5) = hash_part(file, range.clone())?;
+        let crc = hash(file, range.clone())?;
         let same = match part.digest {
             Some(Digest::Crc32c(stored)) => stored == crc,
-            Some(Digest::Md5(stored)) => stored == md5,
+            Some(Digest::Md5(stored)) => stored == md5_of(file, range.clone())?,
             // Acknowledged when it was sent, and the source is what it was.
             None => range.end <= progress.offset,
         };
@@ -424,15 +464,11 @@ fn hash(file: &File, range: Range<u64>) -> io::Result<u32> {
     Ok(crc.finalize() as u32)
 }
 
-/// CRC32C and MD5 of bytes of a file.
-fn hash_part(file: &File, range: Range<u64>) -> io::Result<(u32, [u8; 16])> {
+fn md5_of(file: &File, range: Range<u64>) -> io::Result<[u8; 16]> {
     use md5::Digest as _;
-    let (mut crc, mut md5) = (Crc::new(CrcAlgorithm::Crc32Iscsi), md5::Md5::new());
-    read(file, range, |piece| {
-        crc.update(piece);
-        md5.update(piece);
-    })?;
-    Ok((crc.finalize() as u32, md5.finalize().into()))
+    let mut md5 = md5::Md5::new();
+    read(file, range, |piece| md5.update(piece))?;
+    Ok(md5.finalize().into())
 }
 
 fn read(file: &File, range: Range<u64>, mut each: impl FnMut(&[u8])) -> io::Result<()> {

@@ -9,6 +9,8 @@ use std::ops::Range;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use chrono::{DateTime, Utc};
+use object_store::path::Path;
 use object_store::{Attributes, PutMode, Result};
 
 /// How a store wants its chunks.
@@ -128,6 +130,19 @@ pub enum SessionStatus {
     Finished(Finished),
     /// The store does not know it: it expired, was aborted, or ended without a trace. The object may be there all the same.
     Gone,
+}
+
+/// A session that neither finished nor was aborted, as its store lists it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenSession {
+    /// What to take it over with.
+    pub token: SessionToken,
+    /// The object it would have become.
+    pub object: Path,
+    /// Bytes the store keeps of it, at most, where the store says it.
+    pub bytes: Option<u64>,
+    /// When it was last written to, or else opened.
+    pub modified: DateTime<Utc>,
 }
 
 /// One upload at a store.

@@ -69,7 +69,6 @@ use object_store::{
 };
 
 pub(crate) use self::attributes::Stored as StoredAttributes;
-pub use self::session::StagedSession;
 
 use self::error::{FolderError, blocking};
 use self::list::{Filter, Listing};

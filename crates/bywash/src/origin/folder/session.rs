@@ -8,23 +8,24 @@ use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
+use chrono::DateTime;
 use object_store::path::Path;
 use object_store::{Attributes, Error, PutMode, Result};
 use parking_lot::{Mutex, RwLock};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
+use super::Inner;
 use super::error::{FolderError, blocking, io_error};
 use super::names::UPLOADS;
 use super::ranges::Ranges;
 use super::stage::Staged;
-use super::{FolderStore, Inner};
 use crate::error::EngineError;
 use crate::upload::{
-    Chunk, ChunkRule, Digest, Ending, Finished, Kept, SessionStatus, SessionToken, UploadSession,
+    Chunk, ChunkRule, Digest, Ending, Finished, Kept, OpenSession, SessionStatus, SessionToken,
+    UploadSession,
 };
 
 /// The object's bytes.
@@ -71,19 +72,6 @@ enum Found {
     /// Its bytes became the object.
     Placed,
     Nothing,
-}
-
-/// A session that nobody may be working on, as `uploads sweep` finds it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StagedSession {
-    /// Its token.
-    pub token: SessionToken,
-    /// The object it would have become.
-    pub object: Path,
-    /// Bytes it takes on disk, at most.
-    pub bytes: u64,
-    /// When it was last written.
-    pub modified: SystemTime,
 }
 
 impl Inner {
@@ -260,7 +248,7 @@ impl FolderSession {
 }
 
 impl Inner {
-    fn staged_sessions(&self) -> Result<Vec<StagedSession>> {
+    pub(super) fn open_sessions(&self) -> Result<Vec<OpenSession>> {
         let failed = |errno: Errno| io_error("list the uploads below", UPLOADS, errno);
         let mut ids = Vec::new();
         let listed = self.root.read_folder(UPLOADS, |name, _| {
@@ -285,27 +273,15 @@ impl Inner {
                 let whole = rustix::fs::fstat(&folder).map_err(failed)?;
                 let data = stat(DATA).ok();
                 let modified = data.as_ref().map_or(whole.st_mtime, |data| data.st_mtime);
-                sessions.push(StagedSession {
+                sessions.push(OpenSession {
                     token: SessionToken(id),
                     object,
-                    bytes: data.map_or(0, |data| u64::try_from(data.st_size).unwrap_or_default()),
-                    modified: SystemTime::UNIX_EPOCH
-                        + Duration::from_secs(u64::try_from(modified).unwrap_or_default()),
+                    bytes: data.and_then(|data| u64::try_from(data.st_size).ok()),
+                    modified: DateTime::from_timestamp(modified, 0).unwrap_or_default(),
                 });
             }
         }
         Ok(sessions)
-    }
-}
-
-impl FolderStore {
-    /// Sessions that neither finished nor were aborted, whoever opened them. Those that wait for parts of the S3 protocol are
-    /// not among them.
-    ///
-    /// # Errors
-    /// Those of the file system.
-    pub async fn sessions(&self) -> Result<Vec<StagedSession>> {
-        self.run(|inner| inner.staged_sessions()).await
     }
 }
 

@@ -22,7 +22,7 @@ use super::session::{self, FolderSession};
 use super::stage::{Staged, remove_flat_folder, unique_name};
 use super::{FolderStore, Inner, refuse_tags};
 use crate::origin::{Origin, PartBody, UploadedPart};
-use crate::upload::{Finished, SessionOptions, SessionToken, UploadSession};
+use crate::upload::{Finished, OpenSession, SessionOptions, SessionToken, UploadSession};
 
 const MANIFEST: &str = "manifest.json";
 
@@ -324,6 +324,11 @@ impl Origin for FolderStore {
             token.0.clone(),
             options.mode.clone(),
         ))))
+    }
+
+    /// Those that wait for parts of the S3 protocol are not among them.
+    async fn open_sessions(&self) -> Result<Vec<OpenSession>> {
+        self.run(|inner| inner.open_sessions()).await
     }
 
     async fn abort_upload(&self, path: &Path, upload: &str) -> Result<()> {

@@ -121,6 +121,8 @@ pub struct Listed {
     pub content: Result<Content>,
     /// Someone works on it now.
     pub alive: bool,
+    /// When it was last written to.
+    pub modified: SystemTime,
 }
 
 /// What the file of an upload says.
@@ -238,13 +240,20 @@ impl Journal {
                         id,
                         content: Err(io_error("read", &path)(error)),
                         alive: false,
+                        modified: UNIX_EPOCH,
                     });
                     continue;
                 }
             };
             let alive = is_locked(&file);
             let content = read(&file, &path).map(Content::from);
-            listed.push(Listed { id, content, alive });
+            let modified = file.metadata().and_then(|meta| meta.modified());
+            listed.push(Listed {
+                id,
+                content,
+                alive,
+                modified: modified.unwrap_or(UNIX_EPOCH),
+            });
         }
         Ok(listed)
     }

@@ -1,0 +1,106 @@
+//! Brings a source's bytes to an upload, and says how to go on when that fails.
+
+use std::fs::File;
+use std::path::Path as FsPath;
+use std::time::Duration;
+
+use bywash::EngineError;
+use bywash::upload::journal::SourceIdentity;
+use bywash::upload::{Journaling, Upload, UploadOptions, UploadResult};
+use indicatif::ProgressBar;
+
+use crate::failure::{Failure, Kind};
+use crate::progress::or_interrupt;
+use crate::source::Source;
+use crate::target::Target;
+
+/// How long a failed upload tries to take its bytes back before the program gives up on it.
+const ABORT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What tells whether the file at `path` still is the one that is read.
+pub(crate) fn identity(path: &FsPath) -> Result<SourceIdentity, Failure> {
+    let found = File::open(path).and_then(|file| SourceIdentity::of(path, &file.metadata()?));
+    found.map_err(|error| Failure::io(format!("cannot read {}", path.display()), &error))
+}
+
+/// Stores all of `source` as a new object. `file`: what is read is this file, so that the upload can be taken over.
+pub(crate) async fn new_object(
+    source: &mut Source,
+    target: &Target,
+    file: Option<SourceIdentity>,
+    bar: &ProgressBar,
+) -> Result<UploadResult, Failure> {
+    let options = UploadOptions {
+        attributes: source.attributes.clone(),
+        length: source.bytes,
+        journal: Some(Journaling {
+            url: target.url.clone(),
+            endpoint: target.endpoint.clone(),
+            source: file.clone(),
+        }),
+        ..UploadOptions::default()
+    };
+    let begin = target.bucket.upload(&target.path, options);
+    let mut upload = or_interrupt(async {
+        begin
+            .await
+            .map_err(|error| Failure::store(format!("cannot write {}", target.url), &error))
+    })
+    .await?;
+    let sent = rest(source, &mut upload, &target.url, file.as_ref(), bar).await;
+    match sent {
+        Err(failure) => Err(leave(failure, upload, &target.url, file.is_some()).await),
+        done => done,
+    }
+}
+
+/// Brings what is left of a source to an upload, and ends it.
+pub(crate) async fn rest(
+    source: &mut Source,
+    upload: &mut Upload,
+    url: &str,
+    file: Option<&SourceIdentity>,
+    bar: &ProgressBar,
+) -> Result<UploadResult, Failure> {
+    let failed = |error| Failure::store(format!("cannot write {url}"), &error);
+    or_interrupt(async {
+        while let Some(part) = source.next().await? {
+            let bytes = part.len() as u64;
+            upload.write(part).await.map_err(failed)?;
+            bar.inc(bytes);
+        }
+        if let Some(before) = file
+            && let Some(difference) = before.difference(&identity(&before.path)?)
+        {
+            let path = before.path.display();
+            return Err(Failure::failed(format!(
+                "cannot write {url}: {path} changed while it was read: {difference}; try again"
+            )));
+        }
+        upload.finish().await.map_err(failed)
+    })
+    .await
+}
+
+/// What can be taken over stays, and the failure says how; else what the store has is dropped.
+async fn leave(mut failure: Failure, mut upload: Upload, url: &str, rewindable: bool) -> Failure {
+    let id = upload.journal_id().map(str::to_owned);
+    if let Some(id) = id.filter(|_| rewindable && failure.kind != Kind::Usage) {
+        failure.message = format!("{}; to go on: bywash uploads resume {id}", failure.message);
+        return failure;
+    }
+    // Best effort: the failure that led here is the one to tell.
+    match tokio::time::timeout(ABORT_TIMEOUT, upload.abort()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error))
+            if matches!(
+                EngineError::find(&error),
+                Some(EngineError::UploadEnded { .. })
+            ) => {}
+        Ok(Err(error)) => tracing::warn!("{url}: parts may be left at the endpoint: {error}"),
+        Err(_) => {
+            tracing::warn!("{url}: parts may be left at the endpoint: it does not answer");
+        }
+    }
+    failure
+}

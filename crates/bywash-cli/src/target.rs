@@ -1,0 +1,327 @@
+//! Objects that `cp` uploads and `uploads` takes over: where they are, and the engine that writes them.
+
+use std::fmt;
+use std::path::{Path as FsPath, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bywash::origin::Origin;
+use bywash::origin::folder::FolderStore;
+use bywash::origin::s3::S3Store;
+use bywash::upload::journal::{Header, Journal};
+use bywash::{Bucket, Consistency, Engine, OriginUrl, RetryPolicy};
+use object_store::path::Path;
+use url::Url;
+
+use crate::failure::Failure;
+use crate::location::{Location, Remote, object_path, one_object};
+
+/// An upload gives up when the store failed for this long without a step forward. What is in the journal can go on later.
+const RETRY_DEADLINE: Duration = Duration::from_secs(20);
+/// The least memory of an engine that uploads; frames are only taken for bytes that must wait.
+const MEMORY_MIN_BYTES: u64 = 64 << 20;
+/// Chunks that fit the memory.
+const CHUNKS_IN_MEMORY: u64 = 8;
+/// Below the data folder.
+const JOURNAL: &str = "uploads";
+
+/// Where a copy goes: a place without an engine, or an object of an origin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Destination {
+    /// A file's path, or standard output.
+    Plain(Location),
+    Object(ObjectUrl),
+}
+
+/// An object, or a folder of objects if the key is empty or ends with a slash.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ObjectUrl {
+    /// `file:///folder/key`
+    Folder(PathBuf),
+    /// `s3://bucket/key`
+    S3 { bucket: String, key: String },
+    /// `gs://bucket/key`, `az://container/key`
+    Cloud {
+        scheme: &'static str,
+        bucket: String,
+        key: String,
+    },
+}
+
+impl FromStr for Destination {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        for scheme in ["gs", "az"] {
+            let Some(rest) = text
+                .strip_prefix(scheme)
+                .and_then(|rest| rest.strip_prefix("://"))
+            else {
+                continue;
+            };
+            let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
+            if bucket.is_empty() || key.starts_with('/') {
+                return Err(format!(
+                    "{text:?} names no object; write {scheme}://bucket/key"
+                ));
+            }
+            Path::parse(key)
+                .map_err(|error| format!("{text:?}: this key cannot be named here: {error}"))?;
+            return Ok(Self::Object(ObjectUrl::Cloud {
+                scheme,
+                bucket: bucket.to_owned(),
+                key: key.to_owned(),
+            }));
+        }
+        Ok(match text.parse()? {
+            Location::S3 { bucket, key } => Self::Object(ObjectUrl::S3 { bucket, key }),
+            // What is there and is no file, as a pipe, is written to as it is.
+            Location::File(path) if text.starts_with("file://") && !is_special(&path) => {
+                Self::Object(ObjectUrl::Folder(path))
+            }
+            plain => Self::Plain(plain),
+        })
+    }
+}
+
+fn is_special(path: &FsPath) -> bool {
+    path.metadata()
+        .is_ok_and(|meta| !meta.is_file() && !meta.is_dir())
+}
+
+impl fmt::Display for Destination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Plain(location) => location.fmt(f),
+            Self::Object(url) => url.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for ObjectUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Folder(path) => match Url::from_file_path(path) {
+                Ok(url) => url.fmt(f),
+                Err(()) => write!(f, "file://{}", path.display()),
+            },
+            Self::S3 { bucket, key } => write!(f, "s3://{bucket}/{key}"),
+            Self::Cloud {
+                scheme,
+                bucket,
+                key,
+            } => write!(f, "{scheme}://{bucket}/{key}"),
+        }
+    }
+}
+
+impl ObjectUrl {
+    pub(crate) fn is_folder(&self) -> bool {
+        match self {
+            Self::Folder(path) => {
+                path.is_dir() || path.as_os_str().as_encoded_bytes().ends_with(b"/")
+            }
+            Self::S3 { key, .. } | Self::Cloud { key, .. } => key.is_empty() || key.ends_with('/'),
+        }
+    }
+
+    /// The object `name` in this folder.
+    pub(crate) fn join(self, name: &str) -> Self {
+        match self {
+            Self::Folder(path) => Self::Folder(path.join(name)),
+            Self::S3 { bucket, key } => Self::S3 {
+                bucket,
+                key: format!("{key}{name}"),
+            },
+            Self::Cloud {
+                scheme,
+                bucket,
+                key,
+            } => Self::Cloud {
+                scheme,
+                bucket,
+                key: format!("{key}{name}"),
+            },
+        }
+    }
+
+    /// The address of the origin, and the object in it.
+    fn split(&self) -> Result<(OriginUrl, Path), Failure> {
+        match self {
+            Self::Folder(path) => {
+                let root = root_of(path);
+                let key = path.strip_prefix(&root).unwrap_or(path);
+                let key = key.to_str().ok_or_else(|| {
+                    Failure::usage(format!("{self}: a key is text, and this name is not UTF-8"))
+                })?;
+                Ok((OriginUrl::File(root), object_path(key)?))
+            }
+            Self::S3 { bucket, key } => {
+                let url = OriginUrl::S3 {
+                    bucket: bucket.clone(),
+                    prefix: Path::ROOT,
+                };
+                Ok((url, one_object(bucket, key)?))
+            }
+            Self::Cloud {
+                scheme,
+                bucket,
+                key,
+            } => {
+                let url = format!("{scheme}://{bucket}").parse();
+                let url = url.map_err(|error| Failure::usage(format!("{self}: {error}")))?;
+                Ok((url, object_path(key)?))
+            }
+        }
+    }
+}
+
+/// The folder that is the origin of the object at `path`: the nearest above that was one before, else the nearest that exists.
+fn root_of(path: &FsPath) -> PathBuf {
+    let above = || path.ancestors().skip(1);
+    above()
+        .find(|folder| folder.join(FolderStore::OWN_FOLDER).is_dir())
+        .or_else(|| above().find(|folder| folder.is_dir()))
+        .unwrap_or_else(|| FsPath::new("/"))
+        .to_owned()
+}
+
+/// An object to upload, and the bucket of an engine that does it.
+#[derive(Debug)]
+pub(crate) struct Target {
+    pub(crate) bucket: Bucket,
+    pub(crate) path: Path,
+    /// As people write it.
+    pub(crate) url: String,
+    /// Where the origin is, if the address does not say it: the folder that keys are relative to, the S3 endpoint.
+    pub(crate) endpoint: Option<String>,
+}
+
+impl Target {
+    pub(crate) fn open(engine: &Engine, url: &ObjectUrl, remote: &Remote) -> Result<Self, Failure> {
+        let (origin, path) = url.split()?;
+        let endpoint = match &origin {
+            OriginUrl::File(_) => Some(origin.to_string()),
+            OriginUrl::S3 { .. } => remote.endpoint().map(|url| url.to_string()),
+            _ => None,
+        };
+        Ok(Self {
+            bucket: mount(engine, &origin, remote)?,
+            path,
+            url: url.to_string(),
+            endpoint,
+        })
+    }
+
+    /// The bucket of an upload in the journal. Where the endpoint is not given now, it is where it was.
+    pub(crate) fn reopen(
+        engine: &Engine,
+        header: &Header,
+        remote: &Remote,
+    ) -> Result<Bucket, Failure> {
+        let url = header
+            .url
+            .parse()
+            .map_err(|error| Failure::failed(format!("{}: {error}", header.url)))?;
+        let Destination::Object(url) = url else {
+            return Err(Failure::failed(format!(
+                "{} is no object that can be uploaded to",
+                header.url
+            )));
+        };
+        let origin = match (&url, &header.endpoint) {
+            (ObjectUrl::Folder(_), Some(root)) => {
+                let root = root.strip_prefix("file://").unwrap_or(root);
+                OriginUrl::File(PathBuf::from(root))
+            }
+            _ => url.split()?.0,
+        };
+        let mut remote = remote.clone();
+        if remote.endpoint().is_none() {
+            remote.set_endpoint(header.endpoint.as_deref().and_then(|url| url.parse().ok()));
+        }
+        mount(engine, &origin, &remote)
+    }
+}
+
+/// Makes an origin a bucket of the engine.
+pub(crate) fn mount(engine: &Engine, url: &OriginUrl, remote: &Remote) -> Result<Bucket, Failure> {
+    let failed = |error: &object_store::Error| Failure::store(format!("cannot open {url}"), error);
+    let origin: Arc<dyn Origin> = match url {
+        OriginUrl::S3 { bucket, prefix } => {
+            let store = S3Store::from_builder(remote.builder(bucket), bucket, prefix);
+            Arc::new(store.map_err(|error| failed(&error))?)
+        }
+        url => url.open().map_err(|error| failed(&error))?,
+    };
+    // Buckets of one engine have names of their own; nobody sees these.
+    let name = format!("origin-{}", engine.buckets().len());
+    engine
+        .mount(&name, origin, Consistency::default())
+        .map_err(|error| Failure::failed(format!("cannot open {url}: {error}")))
+}
+
+/// The journal of a data folder.
+pub(crate) fn journal(data_dir: &FsPath) -> Journal {
+    Journal::at(data_dir.join(JOURNAL))
+}
+
+/// An engine that uploads in chunks of `chunk` bytes, or about, and keeps its journal in the data folder.
+pub(crate) fn engine(data_dir: &FsPath, chunk: u64) -> Result<Engine, Failure> {
+    Engine::builder()
+        .memory(MEMORY_MIN_BYTES.max(chunk.saturating_mul(CHUNKS_IN_MEMORY)))
+        .chunk_size(usize::try_from(chunk).unwrap_or(usize::MAX))
+        .journal(journal(data_dir).folder())
+        .retry(RetryPolicy {
+            deadline: RETRY_DEADLINE,
+            ..RetryPolicy::default()
+        })
+        .build()
+        .map_err(|error| Failure::failed(format!("cannot upload: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn destinations_are_read_and_written() {
+        for (text, folder) in [
+            ("s3://b/k", false),
+            ("s3://b/", true),
+            ("gs://b/dir/k", false),
+            ("az://container/dir/", true),
+            ("file:///no/such/a%20b", false),
+        ] {
+            let Destination::Object(url) = text.parse().unwrap() else {
+                panic!("{text} is an object");
+            };
+            assert_eq!(url.to_string(), text);
+            assert_eq!(url.is_folder(), folder, "{text}");
+        }
+        for text in ["-", "a/b", "file:///dev/null"] {
+            assert!(matches!(text.parse(), Ok(Destination::Plain(_))), "{text}");
+        }
+        for bad in ["gs://", "gs:///k", "gs://b//k", "az://c/../k", "ftp://b/k"] {
+            assert!(bad.parse::<Destination>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_folder_that_was_an_origin_stays_the_origin_of_what_is_below() {
+        let home = tempfile::tempdir().unwrap();
+        let below = home.path().join("a/b");
+        std::fs::create_dir_all(&below).unwrap();
+        assert_eq!(root_of(&below.join("key")), below);
+        assert_eq!(root_of(&below.join("new/key")), below);
+        std::fs::create_dir(home.path().join(FolderStore::OWN_FOLDER)).unwrap();
+        assert_eq!(root_of(&below.join("key")), home.path());
+        let url = ObjectUrl::Folder(below.join("key"));
+        let (origin, path) = url.split().unwrap();
+        assert_eq!(origin, OriginUrl::File(home.path().to_owned()));
+        assert_eq!(path, Path::from("a/b/key"));
+    }
+}

@@ -1,0 +1,359 @@
+//! `bywash uploads`: what killed or failed copies left behind, to be gone on with or dropped.
+
+mod sweep;
+
+use std::path::PathBuf;
+
+use bywash::upload::Resumed;
+use bywash::upload::journal::{Entry, Header, Journal, JournalError, Listed};
+use chrono::{DateTime, SecondsFormat, Utc};
+use serde::Serialize;
+
+use crate::failure::{Failure, Kind};
+use crate::location::Remote;
+use crate::output::Output;
+use crate::progress::{or_interrupt, resumed_bar};
+use crate::send;
+use crate::serve::data_dir::DEFAULT_DATA_DIR;
+use crate::source::Source;
+use crate::target::{self, Target};
+
+/// Uploads whose process ended before they did
+///
+/// `bywash cp` writes each upload of more than one chunk down in the data folder. Whoever finds it there can go on with it,
+/// once nobody works on it any more.
+#[derive(Debug, clap::Args)]
+#[command(arg_required_else_help = true)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+    /// The data folder of the copies
+    #[arg(long, global = true, value_name = "DIR", default_value = DEFAULT_DATA_DIR)]
+    data_dir: PathBuf,
+    #[command(flatten)]
+    remote: Remote,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    /// Show open uploads: how far they are, and who works on them
+    List,
+    /// Go on with an upload: only what the store does not have is sent
+    Resume {
+        /// As `list` shows it
+        #[arg(value_name = "ID", required_unless_present = "all")]
+        id: Option<String>,
+        /// Every upload that nobody works on
+        #[arg(long, conflicts_with = "id")]
+        all: bool,
+    },
+    /// Drop an upload, and what the store has of it
+    Abort {
+        /// As `list` shows it
+        #[arg(value_name = "ID")]
+        id: String,
+    },
+    /// Drop uploads that nobody has worked on for long, here and at the stores
+    Sweep(sweep::Args),
+}
+
+pub(crate) async fn run(args: Args) -> Result<(), Failure> {
+    match &args.verb {
+        Verb::List => list(&args),
+        Verb::Resume { id, all: _ } => resume(&args, id.as_deref()).await,
+        Verb::Abort { id } => or_interrupt(abort(&args, id)).await,
+        Verb::Sweep(sweep) => or_interrupt(sweep::run(&args, sweep)).await,
+    }
+}
+
+impl Args {
+    fn journal(&self) -> Journal {
+        target::journal(&self.data_dir)
+    }
+}
+
+/// One line of `list`.
+#[derive(Debug, Serialize)]
+struct Line {
+    id: String,
+    url: Option<String>,
+    /// Bytes the store keeps, as last heard.
+    acknowledged_bytes: u64,
+    /// Of the object, if known.
+    bytes: Option<u64>,
+    started: Option<DateTime<Utc>>,
+    /// Whether somebody works on it now.
+    alive: bool,
+    process: Option<u32>,
+    source: Option<String>,
+    /// Whether its bytes can be read again.
+    rewindable: bool,
+    /// What is wrong with its file.
+    problem: Option<String>,
+}
+
+impl Line {
+    fn new(listed: Listed) -> Self {
+        let Listed {
+            id, content, alive, ..
+        } = listed;
+        match content {
+            Ok(content) => Self {
+                id,
+                acknowledged_bytes: content.progress.bytes(),
+                bytes: content.header.options.length,
+                started: Some(content.header.started),
+                alive,
+                process: alive.then_some(content.process),
+                source: source_name(&content.header),
+                rewindable: content.header.source.is_some(),
+                problem: None,
+                url: Some(content.header.url),
+            },
+            Err(error) => Self {
+                id,
+                url: None,
+                acknowledged_bytes: 0,
+                bytes: None,
+                started: None,
+                alive,
+                process: None,
+                source: None,
+                rewindable: false,
+                problem: Some(error.to_string()),
+            },
+        }
+    }
+
+    fn text(&self) -> String {
+        let Some(url) = &self.url else {
+            let problem = self.problem.as_deref().unwrap_or_default();
+            return format!("{}  {problem}", self.id);
+        };
+        let of = self
+            .bytes
+            .map_or_else(String::new, |bytes| format!(" of {bytes}"));
+        let state = match self.process {
+            Some(process) => format!("process {process} works on it"),
+            None if self.rewindable => "can be resumed".to_owned(),
+            None => "came from a pipe, which cannot be rewound: can only be aborted".to_owned(),
+        };
+        let started = self.started.unwrap_or_default();
+        format!(
+            "{}  {}  {}{of} bytes  {url}  ({state})",
+            self.id,
+            started.to_rfc3339_opts(SecondsFormat::Secs, true),
+            self.acknowledged_bytes,
+        )
+    }
+}
+
+fn source_name(header: &Header) -> Option<String> {
+    let source = header.source.as_ref()?;
+    Some(source.path.display().to_string())
+}
+
+fn list(args: &Args) -> Result<(), Failure> {
+    for listed in args.journal().list().map_err(|error| journal(&error))? {
+        let line = Line::new(listed);
+        args.output.line(&line, || line.text())?;
+    }
+    Ok(())
+}
+
+/// One line of `resume`.
+#[derive(Debug, Serialize)]
+struct Done {
+    id: String,
+    url: Option<String>,
+    /// Bytes the store had.
+    resumed_bytes: u64,
+    /// Bytes sent to it now.
+    sent_bytes: u64,
+    ok: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+impl Done {
+    fn text(&self) -> String {
+        let name = self.url.as_deref().unwrap_or(&self.id);
+        match &self.error {
+            None => format!(
+                "{name}: done; {} bytes were there, {} were sent",
+                self.resumed_bytes, self.sent_bytes
+            ),
+            Some(error) => format!("{name}: {error}"),
+        }
+    }
+}
+
+/// Goes on with one upload, or with all, and tells of each.
+async fn resume(args: &Args, id: Option<&str>) -> Result<(), Failure> {
+    let journal_of = args.journal();
+    let ids = match id {
+        Some(id) => vec![id.to_owned()],
+        None => {
+            let listed = journal_of.list().map_err(|error| journal(&error))?;
+            listed.into_iter().map(|listed| listed.id).collect()
+        }
+    };
+    let (count, mut failed) = (ids.len(), Vec::new());
+    for id in ids {
+        let mut url = None;
+        let outcome = resume_one(args, &journal_of, &id, &mut url).await;
+        let (done, failure) = match outcome {
+            Ok((resumed_bytes, sent_bytes)) => (
+                Done {
+                    id,
+                    url,
+                    resumed_bytes,
+                    sent_bytes,
+                    ok: true,
+                    error: None,
+                },
+                None,
+            ),
+            Err(failure) => (
+                Done {
+                    id,
+                    url,
+                    resumed_bytes: 0,
+                    sent_bytes: 0,
+                    ok: false,
+                    error: Some(failure.message.clone()),
+                },
+                Some(failure),
+            ),
+        };
+        // Without JSON a failure of the only upload is told once, as the verb's own.
+        if args.output.json || done.ok || count > 1 {
+            args.output.line(&done, || done.text())?;
+        }
+        failed.extend(failure);
+    }
+    if failed
+        .iter()
+        .any(|failure| failure.kind == Kind::Interrupted)
+    {
+        return Err(Failure::interrupted());
+    }
+    match failed.len() {
+        0 => Ok(()),
+        1 if count == 1 => Err(failed.remove(0)),
+        some => Err(Failure::new(
+            failed.remove(0).kind,
+            format!("{some} of {count} uploads could not be gone on with"),
+        )),
+    }
+}
+
+/// Returns the bytes that were there, and those that were sent.
+async fn resume_one(
+    args: &Args,
+    journal_of: &Journal,
+    id: &str,
+    url: &mut Option<String>,
+) -> Result<(u64, u64), Failure> {
+    let entry = take(journal_of, id).await?;
+    let header = entry.header().clone();
+    *url = Some(header.url.clone());
+    let engine = target::engine(&args.data_dir, header.chunk)?;
+    let bucket = Target::reopen(&engine, &header, &args.remote)?;
+    let resumed = or_interrupt(async {
+        let resumed = bucket.resume_upload(entry).await;
+        resumed.map_err(|error| Failure::store(format!("cannot go on with {}", header.url), &error))
+    });
+    let (mut upload, resumed_bytes) = match resumed.await? {
+        Resumed::Finished { length, .. } => return Ok((length, 0)),
+        Resumed::Open {
+            upload,
+            resumed_bytes,
+        } => (*upload, resumed_bytes),
+    };
+    let bar = resumed_bar(
+        header.options.length,
+        resumed_bytes,
+        &header.url,
+        args.output,
+    );
+    bar.set_position(upload.position());
+    let sent = match &header.source {
+        Some(file) => {
+            let from = upload.position();
+            let mut source = Source::rest_of_file(file.path.clone(), from, header.chunk).await?;
+            send::rest(&mut source, &mut upload, &header.url, Some(file), &bar).await
+        }
+        // All of its bytes were at the store.
+        None => {
+            or_interrupt(async {
+                let finished = upload.finish().await;
+                finished.map_err(|error| {
+                    Failure::store(format!("cannot finish {}", header.url), &error)
+                })
+            })
+            .await
+        }
+    };
+    bar.finish_and_clear();
+    Ok((resumed_bytes, sent?.sent_bytes))
+}
+
+async fn abort(args: &Args, id: &str) -> Result<(), Failure> {
+    let journal_of = args.journal();
+    let entry = match take(&journal_of, id).await {
+        Err(failure) if is_damaged(&journal_of, id) => {
+            // What cannot be read names no session; only the file can go.
+            journal_of.forget(id).map_err(|error| journal(&error))?;
+            return Err(Failure::failed(format!(
+                "{}. The file was removed now; what the store has of it, if anything, goes with: bywash uploads sweep --older-than 7d URL",
+                failure.message
+            )));
+        }
+        taken => taken?,
+    };
+    let (url, acknowledged_bytes) = (entry.header().url.clone(), entry.progress().bytes());
+    drop_upload(args, entry).await?;
+    let line =
+        serde_json::json!({"id": id, "url": url, "dropped_bytes": acknowledged_bytes, "ok": true});
+    args.output.line(&line, || {
+        format!("{url}: dropped, with {acknowledged_bytes} bytes at the store")
+    })
+}
+
+fn is_damaged(journal_of: &Journal, id: &str) -> bool {
+    journal_of.list().is_ok_and(|listed| {
+        listed.iter().any(|listed| {
+            listed.id == id && matches!(listed.content, Err(JournalError::Damaged { .. }))
+        })
+    })
+}
+
+async fn drop_upload(args: &Args, entry: Entry) -> Result<(), Failure> {
+    let header = entry.header().clone();
+    let engine = target::engine(&args.data_dir, header.chunk)?;
+    let bucket = Target::reopen(&engine, &header, &args.remote)?;
+    bucket
+        .abort_journaled(entry)
+        .await
+        .map_err(|error| Failure::store(format!("cannot drop {}", header.url), &error))
+}
+
+async fn take(journal_of: &Journal, id: &str) -> Result<Entry, Failure> {
+    let (journal_of, id) = (journal_of.clone(), id.to_owned());
+    let taken = tokio::task::spawn_blocking(move || journal_of.take(&id)).await;
+    let taken =
+        taken.map_err(|error| Failure::failed(format!("cannot read the journal: {error}")))?;
+    taken.map_err(|error| journal(&error))
+}
+
+/// A failure of the journal; its messages name file and next step.
+fn journal(error: &JournalError) -> Failure {
+    let kind = match error {
+        JournalError::Unknown { .. } => Kind::NotFound,
+        _ => Kind::Failed,
+    };
+    Failure::new(kind, error.to_string())
+}
