@@ -16,6 +16,16 @@ pub(crate) struct Doing<'a> {
     pub(crate) key: &'a str,
 }
 
+impl<'a> Doing<'a> {
+    pub(crate) fn new(operation: &'static str, bucket: &'a str, key: &'a str) -> Self {
+        Self {
+            operation,
+            bucket,
+            key,
+        }
+    }
+}
+
 pub(crate) fn fault(code: S3ErrorCode, message: impl Into<String>) -> S3Error {
     S3Error::with_message(code, message.into())
 }

@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bywash::{Bucket, Engine};
+use object_store::path::Path;
 use s3s::dto::*;
 use s3s::{S3, S3Request, S3Response, S3Result};
 
-use crate::errors::no_such_bucket;
+use crate::errors::{Doing, no_such_bucket};
+use crate::meta::path_of;
 use crate::uploads::Uploads;
 
 /// Serves the buckets of an engine; cheap to clone.
@@ -30,6 +32,11 @@ impl fmt::Debug for Gateway {
 impl Gateway {
     pub(crate) fn bucket(&self, name: &str) -> S3Result<Bucket> {
         self.engine.bucket(name).ok_or_else(|| no_such_bucket(name))
+    }
+
+    /// The bucket and the path of what is to be written.
+    pub(crate) fn target(&self, doing: Doing<'_>) -> S3Result<(Bucket, Path)> {
+        Ok((self.bucket(doing.bucket)?, path_of(doing.key)?))
     }
 }
 

@@ -202,17 +202,10 @@ fn lock(dir: &Path) -> Result<File, Failure> {
 /// The folder's format, `None` if none is written. Refuses one this program does not know.
 fn check_format(dir: &Path) -> Result<Option<u32>, Failure> {
     let path = dir.join("format");
-    let text = match fs::read_to_string(&path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => {
-            return Err(Failure::io(
-                format!("cannot read {}", path.display()),
-                &error,
-            ));
-        }
+    let Some(text) = read(&path)? else {
+        return Ok(None);
     };
-    match text.trim().parse() {
+    match String::from_utf8_lossy(&text).trim().parse() {
         Ok(FORMAT) => Ok(Some(FORMAT)),
         Ok(other) if other > FORMAT => Err(Failure::failed(format!(
             "the data folder {} has format {other}; this bywash knows {FORMAT}: use a newer bywash, or another --data-dir",
@@ -239,16 +232,21 @@ fn refuse_public(path: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
+/// What a file holds, if it is there.
+fn read(path: &Path) -> Result<Option<Vec<u8>>, Failure> {
+    match fs::read(path) {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Failure::io(
+            format!("cannot read {}", path.display()),
+            &error,
+        )),
+    }
+}
+
 fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Failure> {
-    let text = match fs::read(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => {
-            return Err(Failure::io(
-                format!("cannot read {}", path.display()),
-                &error,
-            ));
-        }
+    let Some(text) = read(path)? else {
+        return Ok(None);
     };
     let value = serde_json::from_slice(&text);
     value.map(Some).map_err(|error| {

@@ -18,7 +18,7 @@ use super::write::put_mode;
 use crate::errors::{Doing, fault, from_store, invalid_range, not_implemented};
 use crate::gateway::Gateway;
 use crate::meta::{
-    Conditions, attributes_of, check_version, e_tag, keep_checksum, kept_checksum, path_of,
+    Conditions, attributes_of, check_version, e_tag, keep_checksum, kept_checksum,
     refuse_unsupported, timestamp,
 };
 use crate::uploads::{Part, UploadName, part_number};
@@ -123,13 +123,8 @@ pub(crate) async fn object(
     request: S3Request<CopyObjectInput>,
 ) -> S3Result<S3Response<CopyObjectOutput>> {
     let S3Request { input, headers, .. } = request;
-    let doing = Doing {
-        operation: "copy to",
-        bucket: &input.bucket,
-        key: &input.key,
-    };
-    let bucket = gateway.bucket(doing.bucket)?;
-    let path = path_of(doing.key)?;
+    let doing = Doing::new("copy to", &input.bucket, &input.key);
+    let (bucket, path) = gateway.target(doing)?;
     refuse_unsupported(&headers)?;
     let source = Source::find(gateway, &input.copy_source, &headers).await?;
     let (attributes, same) = copied_attributes(&input, &headers, &source)?;
@@ -208,13 +203,8 @@ pub(crate) async fn part(
     request: S3Request<UploadPartCopyInput>,
 ) -> S3Result<S3Response<UploadPartCopyOutput>> {
     let S3Request { input, headers, .. } = request;
-    let doing = Doing {
-        operation: "copy to part of",
-        bucket: &input.bucket,
-        key: &input.key,
-    };
-    let bucket = gateway.bucket(doing.bucket)?;
-    let path = path_of(doing.key)?;
+    let doing = Doing::new("copy to part of", &input.bucket, &input.key);
+    let (bucket, path) = gateway.target(doing)?;
     refuse_unsupported(&headers)?;
     let number = part_number(input.part_number)?;
     let name = UploadName::of(doing, input.upload_id.clone());

@@ -16,7 +16,7 @@ use super::write::{body_length, part_body, write_error};
 use crate::digest::{self, Algorithm, announce};
 use crate::errors::{Doing, fault, from_store};
 use crate::gateway::Gateway;
-use crate::meta::{attributes_of, e_tag, mark_upload, path_of, refuse_unsupported, text};
+use crate::meta::{attributes_of, e_tag, mark_upload, refuse_unsupported, text};
 use crate::uploads::{Part as StoredPart, Upload, UploadName, choose, part_number};
 use crate::verify::{Checks, VerifiedBody, invalid_checksum};
 
@@ -44,13 +44,8 @@ pub(crate) async fn create(
     request: S3Request<CreateMultipartUploadInput>,
 ) -> S3Result<S3Response<CreateMultipartUploadOutput>> {
     let S3Request { input, headers, .. } = request;
-    let doing = Doing {
-        operation: "create upload of",
-        bucket: &input.bucket,
-        key: &input.key,
-    };
-    let bucket = gateway.bucket(doing.bucket)?;
-    let path = path_of(doing.key)?;
+    let doing = Doing::new("create upload of", &input.bucket, &input.key);
+    let (bucket, path) = gateway.target(doing)?;
     refuse_unsupported(&headers)?;
     let algorithm = match input.checksum_algorithm.as_ref() {
         None => None,
@@ -107,13 +102,8 @@ pub(crate) async fn upload(
         trailing_headers,
         ..
     } = request;
-    let doing = Doing {
-        operation: "upload part of",
-        bucket: &input.bucket,
-        key: &input.key,
-    };
-    let bucket = gateway.bucket(doing.bucket)?;
-    let path = path_of(doing.key)?;
+    let doing = Doing::new("upload part of", &input.bucket, &input.key);
+    let (bucket, path) = gateway.target(doing)?;
     refuse_unsupported(&headers)?;
     let number = part_number(input.part_number)?;
     let name = UploadName::of(doing, input.upload_id);
@@ -204,13 +194,8 @@ pub(crate) async fn complete(
     request: S3Request<CompleteMultipartUploadInput>,
 ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
     let S3Request { input, headers, .. } = request;
-    let doing = Doing {
-        operation: "complete upload of",
-        bucket: &input.bucket,
-        key: &input.key,
-    };
-    let bucket = gateway.bucket(doing.bucket)?;
-    let path = path_of(doing.key)?;
+    let doing = Doing::new("complete upload of", &input.bucket, &input.key);
+    let (bucket, path) = gateway.target(doing)?;
     let name = UploadName::of(doing, input.upload_id);
     let (completion, upload) = gateway.uploads.complete(&name)?;
     let asked = input
@@ -259,13 +244,8 @@ pub(crate) async fn abort(
     request: S3Request<AbortMultipartUploadInput>,
 ) -> S3Result<S3Response<AbortMultipartUploadOutput>> {
     let input = request.input;
-    let doing = Doing {
-        operation: "abort upload of",
-        bucket: &input.bucket,
-        key: &input.key,
-    };
-    let bucket = gateway.bucket(doing.bucket)?;
-    let path = path_of(doing.key)?;
+    let doing = Doing::new("abort upload of", &input.bucket, &input.key);
+    let (bucket, path) = gateway.target(doing)?;
     let name = UploadName::of(doing, input.upload_id);
     gateway.uploads.check_open(&name)?;
     match bucket.abort_upload(&path, &name.id).await {

@@ -16,9 +16,7 @@ use crate::body::{BodyError, RequestContext};
 use crate::digest::announce;
 use crate::errors::{Doing, fault, from_store, not_implemented};
 use crate::gateway::Gateway;
-use crate::meta::{
-    attributes_of, e_tag, e_tag_like, keep_checksum, path_of, refuse_unsupported, text,
-};
+use crate::meta::{attributes_of, e_tag, e_tag_like, keep_checksum, refuse_unsupported, text};
 use crate::verify::{Checks, VerifiedBody};
 
 /// How a write with these conditions replaces what is there.
@@ -91,13 +89,8 @@ pub(crate) async fn put(
         uri,
         ..
     } = request;
-    let doing = Doing {
-        operation: "write",
-        bucket: &input.bucket,
-        key: &input.key,
-    };
-    let bucket = gateway.bucket(doing.bucket)?;
-    let path = path_of(doing.key)?;
+    let doing = Doing::new("write", &input.bucket, &input.key);
+    let (bucket, path) = gateway.target(doing)?;
     refuse_unsupported(&headers)?;
     refuse_half_part(uri.query())?;
     let mut attributes = attributes_of(&headers)?;
