@@ -13,6 +13,7 @@ use object_store::{Error, Result};
 use reqwest::RequestBuilder;
 
 use super::{PartBody, body_length_error};
+use crate::upload::http::install_tls_provider;
 
 /// The most of an answer to a completion, or of an error, that we read, in bytes.
 const ANSWER_LIMIT_BYTES: usize = 64 * 1024;
@@ -41,6 +42,7 @@ impl Answer {
 
 impl Requests {
     pub(super) fn new(store: &'static str) -> Result<Self> {
+        install_tls_provider();
         let http = reqwest::Client::builder()
             .connect_timeout(Duration::from_secs(5))
             .build();

@@ -4,6 +4,7 @@
 //! and keeps a log. The server does to a request what networks and front ends do (cuts, stalls, lost answers, 503); what
 //! only the store itself can do wrong is handed to the protocol with the request.
 
+pub mod azure;
 mod fault;
 pub mod gcs;
 pub mod objects;

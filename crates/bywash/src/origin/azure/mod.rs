@@ -5,13 +5,16 @@
 //! commits go after a week.
 
 mod address;
+mod client;
+mod session;
 mod upload;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
-use http::Method;
 use http::header::{ETAG, HeaderName, IF_MATCH, IF_NONE_MATCH};
+use http::{HeaderMap, Method};
 use object_store::azure::{AzureAuthorizer, MicrosoftAzure, MicrosoftAzureBuilder};
 use object_store::client::{HttpRequest, HttpRequestBody};
 use object_store::path::Path;
@@ -22,6 +25,8 @@ use self::upload::{BlockUpload, block_list};
 use super::cloud::{Cloud, client_options, no_retries};
 use super::requests::{Answer, Requests};
 use super::{Origin, PartBody, UploadedPart, invalid_part};
+use crate::upload::http::HttpClient;
+use crate::upload::{SessionOptions, SessionToken, UploadSession};
 
 /// A container of Azure Blob Storage, or of a server that speaks its protocol.
 pub type AzureStore = Cloud<AzureClient>;
@@ -31,10 +36,25 @@ pub type AzureStore = Cloud<AzureClient>;
 pub struct AzureClient {
     objects: MicrosoftAzure,
     requests: Requests,
+    sessions: HttpClient,
     address: Address,
 }
 
+/// A request that may be sent.
+struct Signed {
+    method: Method,
+    url: reqwest::Url,
+    headers: HeaderMap,
+}
+
 impl AzureStore {
+    /// The same store, whose upload requests fail after this long without a sign of life. The default is 20 s.
+    #[must_use]
+    pub fn with_stall(mut self, stall: Duration) -> Self {
+        self.client.sessions = self.client.sessions.with_stall(stall);
+        self
+    }
+
     /// Opens `container` with the account, credentials and endpoint of the environment (`AZURE_STORAGE_ACCOUNT_NAME`,
     /// `AZURE_STORAGE_ACCOUNT_KEY`, `AZURE_STORAGE_SAS_KEY`, ...); with `AZURE_STORAGE_USE_EMULATOR=true` at Azurite, whose
     /// address `AZURITE_BLOB_STORAGE_URL` may name. Sends no request.
@@ -58,6 +78,7 @@ impl AzureStore {
         let client = AzureClient {
             objects: objects.clone(),
             requests,
+            sessions: HttpClient::new("MicrosoftAzure")?,
             // After the builder's own complaints, which say more.
             address: address?,
         };
@@ -71,14 +92,14 @@ impl AzureStore {
     }
 
     /// A request for a blob, authorized as the environment allows. `length` is the body's, in bytes.
-    async fn request(
+    async fn sign(
         &self,
         method: Method,
         path: &Path,
         query: &[(&str, &str)],
         headers: &[(HeaderName, String)],
         length: u64,
-    ) -> Result<reqwest::RequestBuilder> {
+    ) -> Result<Signed> {
         let client = &self.client;
         let url = client.address.blob(&self.full_path(path), query);
         let mut unsigned = http::Request::builder().method(method).uri(url.as_str());
@@ -99,17 +120,31 @@ impl AzureStore {
         let (signed, _) = signed.into_parts();
         let url = reqwest::Url::parse(&signed.uri.to_string())
             .map_err(|error| client.requests.generic(error))?;
-        Ok(client
-            .requests
-            .http
-            .request(signed.method, url)
+        Ok(Signed {
+            method: signed.method,
+            url,
+            headers: signed.headers,
+        })
+    }
+
+    async fn request(
+        &self,
+        path: &Path,
+        query: &[(&str, &str)],
+        headers: &[(HeaderName, String)],
+        length: u64,
+    ) -> Result<reqwest::RequestBuilder> {
+        let signed = self.sign(Method::PUT, path, query, headers, length).await?;
+        let http = &self.client.requests.http;
+        Ok(http
+            .request(signed.method, signed.url)
             .headers(signed.headers))
     }
 
     /// The error for a refused request.
     fn refusal(&self, path: &Path, answer: &Answer) -> Error {
-        let code = upload::error_code(answer);
-        self.client.requests.refusal(path, answer.status, code)
+        let code = upload::error_code(&answer.headers, answer.body.as_bytes());
+        self.client.requests.refusal(path, answer.status, &code)
     }
 }
 
@@ -137,7 +172,7 @@ impl Origin for AzureStore {
             .block(number, &e_tag)
             .ok_or_else(|| self.client.requests.generic("a part's tag is malformed"))?;
         let query = [("comp", "block"), ("blockid", &*block)];
-        let request = self.request(Method::PUT, path, &query, &[], length).await?;
+        let request = self.request(path, &query, &[], length).await?;
         let requests = &self.client.requests;
         let answer = requests.send_part(request, path, length, body).await?;
         if !answer.status.is_success() {
@@ -170,20 +205,19 @@ impl Origin for AzureStore {
         let body = block_list(&blocks);
         let query = [("comp", "blocklist")];
         let request = self
-            .request(Method::PUT, path, &query, &headers, body.len() as u64)
+            .request(path, &query, &headers, body.len() as u64)
             .await?;
         let answer = self.client.requests.send(request.body(body)).await?;
         if !answer.status.is_success() {
-            return Err(
-                match (upload::error_code(&answer), self.refusal(path, &answer)) {
-                    ("InvalidBlockList", _) => invalid_part(path, first),
-                    ("BlobAlreadyExists", error) => already_exists(path, error),
-                    (_, Error::Precondition { path, source }) if create => {
-                        Error::AlreadyExists { path, source }
-                    }
-                    (_, error) => error,
-                },
-            );
+            let code = upload::error_code(&answer.headers, answer.body.as_bytes());
+            return Err(match (&*code, self.refusal(path, &answer)) {
+                ("InvalidBlockList", _) => invalid_part(path, first),
+                ("BlobAlreadyExists", error) => already_exists(path, error),
+                (_, Error::Precondition { path, source }) if create => {
+                    Error::AlreadyExists { path, source }
+                }
+                (_, error) => error,
+            });
         }
         Ok(PutResult {
             e_tag: answer.header(&ETAG),
@@ -195,6 +229,23 @@ impl Origin for AzureStore {
     /// Azure has no such request: the blocks go with the next commit to the blob, or after a week.
     async fn abort_upload(&self, path: &Path, upload: &str) -> Result<()> {
         BlockUpload::parse(path, upload).map(|_| ())
+    }
+
+    async fn open_session(
+        &self,
+        path: &Path,
+        options: &SessionOptions,
+    ) -> Result<Option<Box<dyn UploadSession>>> {
+        Ok(Some(Box::new(self.open(path, options)?)))
+    }
+
+    async fn resume_session(
+        &self,
+        path: &Path,
+        options: &SessionOptions,
+        token: &SessionToken,
+    ) -> Result<Option<Box<dyn UploadSession>>> {
+        Ok(Some(Box::new(self.take_over(path, options, token)?)))
     }
 }
 

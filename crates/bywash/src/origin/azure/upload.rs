@@ -1,19 +1,17 @@
 //! What an upload's id and its blocks' ids say.
 //!
-//! All blocks of a blob have ids of one length, so ours are a fixed 40 bytes: 16 bytes that name the upload, the part's
-//! number, and a tag new for each time the part is sent. An earlier block of the same part therefore stays distinct, and a
+//! All blocks of a blob have ids of one length, so ours are a fixed 48 bytes: 16 bytes that name the upload, the part's
+//! number, and a tag new for each time the part is sent (a session's blocks say more, see `session.rs`). An earlier block of the same part therefore stays distinct, and a
 //! completion names exactly the bytes it was told of.
 
 use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
-use http::header::HeaderName;
+use http::{HeaderMap, HeaderName};
 use object_store::path::Path;
 use object_store::{Attribute, Attributes, Error, Result};
 use rand::RngExt;
-
-use super::super::requests::Answer;
 
 /// Hexadecimal digits of an upload's name and of a part's tag.
 const DIGITS: usize = 16;
@@ -29,7 +27,7 @@ fn random_hex() -> String {
     format!("{:0DIGITS$x}", rand::rng().random::<u64>())
 }
 
-fn is_hex(text: &str) -> bool {
+pub(super) fn is_hex(text: &str) -> bool {
     text.len() == DIGITS && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
@@ -44,6 +42,18 @@ impl BlockUpload {
             name: random_hex(),
             headers: blob_headers(attributes),
         }
+    }
+
+    /// The upload that another process began under this name.
+    pub(super) fn named(name: &str, attributes: &Attributes) -> Self {
+        Self {
+            name: name.to_owned(),
+            headers: blob_headers(attributes),
+        }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
     }
 
     pub(super) fn id(&self) -> String {
@@ -72,7 +82,7 @@ impl BlockUpload {
     /// The block of a part, unless `tag` is none of ours.
     pub(super) fn block(&self, number: u16, tag: &str) -> Option<String> {
         let tag = tag.trim_matches('"');
-        is_hex(tag).then(|| BASE64_STANDARD.encode(format!("{}{number:08}{tag}", self.name)))
+        is_hex(tag).then(|| BASE64_STANDARD.encode(format!("{}{number:08}{tag:0>24}", self.name)))
     }
 
     /// The headers of the commit.
@@ -105,26 +115,27 @@ pub(super) fn blob_headers(attributes: &Attributes) -> BTreeMap<String, String> 
     headers
 }
 
-/// The body of a commit.
+/// The body of a commit. What an earlier commit took, whose answer was lost, may be named again.
 pub(super) fn block_list(blocks: &[String]) -> String {
     let mut xml = String::from("<?xml version=\"1.0\" encoding=\"utf-8\"?><BlockList>");
     for block in blocks {
         // Base64 needs no escapes.
-        xml.push_str(&format!("<Uncommitted>{block}</Uncommitted>"));
+        xml.push_str(&format!("<Latest>{block}</Latest>"));
     }
     xml.push_str("</BlockList>");
     xml
 }
 
 /// Azure's name for what is wrong; empty if it says none.
-pub(super) fn error_code(answer: &Answer) -> &str {
-    let name = HeaderName::from_static("x-ms-error-code");
-    if let Some(code) = answer.headers.get(name).and_then(|code| code.to_str().ok()) {
-        return code;
+pub(super) fn error_code(headers: &HeaderMap, body: &[u8]) -> String {
+    let code = headers.get("x-ms-error-code");
+    if let Some(code) = code.and_then(|code| code.to_str().ok()) {
+        return code.to_owned();
     }
-    let code = answer.body.split_once("<Code>").map(|(_, rest)| rest);
+    let body = String::from_utf8_lossy(body);
+    let code = body.split_once("<Code>").map(|(_, rest)| rest);
     code.and_then(|rest| rest.split_once("</Code>"))
-        .map_or("", |(code, _)| code)
+        .map_or_else(String::new, |(code, _)| code.to_owned())
 }
 
 #[cfg(test)]

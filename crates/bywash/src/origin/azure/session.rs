@@ -1,0 +1,242 @@
+//! Uploads to Azure as another process can take them over: what is asked, and what an answer means. No I/O, no clock.
+//!
+//! A chunk is one block. The block's id says which upload it is of, where its bytes lie and what their CRC32C is; the store
+//! checks their MD5 when they come. So a list of blocks tells all that a takeover must know, before the commit and after it.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use serde::Deserialize;
+
+use super::upload::is_hex;
+use crate::upload::{Chunk, ChunkRule, Digest, Kept};
+
+/// What Azure asks of blocks.
+pub(super) const RULE: ChunkRule = ChunkRule {
+    granule: 1,
+    least: 1,
+    most: 4000 << 20,
+    chunks: Some(50_000),
+    parallel: true,
+};
+
+/// What the id of one of our blocks says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Block {
+    pub(super) id: String,
+    pub(super) range: Range<u64>,
+    crc32c: u32,
+}
+
+impl Block {
+    /// The block of a chunk of the upload `name`.
+    pub(super) fn of(name: &str, chunk: &Chunk) -> Self {
+        let (offset, crc32c) = (chunk.offset, chunk.crc32c);
+        let text = format!("{name}{:08}{offset:016x}{crc32c:08x}", chunk.index);
+        Self {
+            id: BASE64_STANDARD.encode(text),
+            range: chunk.range(),
+            crc32c,
+        }
+    }
+
+    /// `None` if the block is of another upload.
+    fn listed(name: &str, listed: &Listed) -> Option<Self> {
+        let text = String::from_utf8(BASE64_STANDARD.decode(&listed.name).ok()?).ok()?;
+        let rest = text.strip_prefix(name).filter(|rest| rest.len() == 32)?;
+        let (_index, rest) = rest.split_at_checked(8)?;
+        let (offset, crc32c) = rest.split_at_checked(16)?;
+        let offset = u64::from_str_radix(offset, 16).ok()?;
+        Some(Self {
+            id: listed.name.clone(),
+            range: offset..offset.checked_add(listed.size)?,
+            crc32c: u32::from_str_radix(crc32c, 16).ok()?,
+        })
+    }
+
+    pub(super) fn kept(&self) -> Kept {
+        Kept {
+            range: self.range.clone(),
+            digest: Some(Digest::Crc32c(self.crc32c)),
+        }
+    }
+}
+
+/// Blocks of an upload, by where they begin. One sent later takes the place of one sent before.
+pub(super) type Blocks = BTreeMap<u64, Block>;
+
+/// The blocks that are an object of `length` bytes together; `None` if some are missing.
+pub(super) fn covering(blocks: &Blocks, length: u64) -> Option<Vec<String>> {
+    let (mut at, mut ids) = (0, Vec::new());
+    while at < length {
+        let block = blocks.get(&at).filter(|block| !block.range.is_empty())?;
+        at = block.range.end;
+        ids.push(block.id.clone());
+    }
+    (at == length).then_some(ids)
+}
+
+#[derive(Debug, Deserialize)]
+struct Listed {
+    #[serde(rename = "Name")]
+    name: String,
+    #[serde(rename = "Size")]
+    size: u64,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Group {
+    #[serde(rename = "Block", default)]
+    blocks: Vec<Listed>,
+}
+
+/// A list of a blob's blocks.
+#[derive(Debug, Deserialize)]
+#[serde(rename = "BlockList")]
+pub(super) struct BlockLists {
+    #[serde(rename = "CommittedBlocks")]
+    committed: Group,
+    #[serde(rename = "UncommittedBlocks")]
+    uncommitted: Group,
+}
+
+impl BlockLists {
+    pub(super) fn parse(body: &[u8]) -> Result<Self, String> {
+        let text = std::str::from_utf8(body).map_err(|error| error.to_string())?;
+        // Azure begins with a byte order mark.
+        quick_xml::de::from_str(text.trim_start_matches('\u{feff}'))
+            .map_err(|error| error.to_string())
+    }
+
+    /// Those of the upload `name` that the blob does not show yet.
+    pub(super) fn open(&self, name: &str) -> Blocks {
+        let blocks = self.uncommitted.blocks.iter();
+        blocks
+            .filter_map(|listed| Block::listed(name, listed))
+            .map(|block| (block.range.start, block))
+            .collect()
+    }
+
+    /// The blob's length, if it is made of blocks of the upload `name`.
+    pub(super) fn committed(&self, name: &str) -> Option<u64> {
+        let mut length = 0;
+        for listed in &self.committed.blocks {
+            let block = Block::listed(name, listed).filter(|block| block.range.start == length)?;
+            length = block.range.end;
+        }
+        Some(length).filter(|_| !self.committed.blocks.is_empty())
+    }
+}
+
+/// The name of the upload that a token is for.
+pub(super) fn name_of(token: &str) -> Option<&str> {
+    token.strip_prefix("blocks ").filter(|name| is_hex(name))
+}
+
+/// The token of the upload `name`.
+pub(super) fn token_of(name: &str) -> String {
+    format!("blocks {name}")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use bytes::Bytes;
+
+    use super::*;
+
+    const NAME: &str = "0123456789abcdef";
+
+    fn chunk(index: u64, offset: u64, bytes: &'static [u8]) -> Chunk {
+        Chunk {
+            index,
+            offset,
+            pieces: vec![Bytes::from_static(bytes)],
+            crc32c: 0xE306_9283,
+        }
+    }
+
+    fn list(committed: &[(&str, u64)], open: &[(&str, u64)]) -> BlockLists {
+        let group = |blocks: &[(&str, u64)]| {
+            let block = |(name, size): &(&str, u64)| {
+                format!("<Block><Name>{name}</Name><Size>{size}</Size></Block>")
+            };
+            blocks.iter().map(block).collect::<String>()
+        };
+        let text = format!(
+            "\u{feff}<?xml version=\"1.0\" encoding=\"utf-8\"?><BlockList><CommittedBlocks>{}</CommittedBlocks>\
+             <UncommittedBlocks>{}</UncommittedBlocks></BlockList>",
+            group(committed),
+            group(open)
+        );
+        BlockLists::parse(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn a_list_of_blocks_tells_where_each_lies_and_its_checksum() {
+        let (first, third) = (chunk(0, 0, b"12345"), chunk(2, 10, b"xyz"));
+        let (one, three) = (Block::of(NAME, &first), Block::of(NAME, &third));
+        assert_eq!(
+            one.id.len(),
+            64,
+            "Azure takes 64 bytes before base64, all of one length"
+        );
+        assert_eq!(one.id.len(), three.id.len());
+        assert_eq!(
+            one,
+            Block::of(NAME, &first),
+            "the same bytes have the same id"
+        );
+        let foreign = Block::of("fedcba9876543210", &first);
+        let lists = list(
+            &[],
+            &[(&three.id, 3), (&foreign.id, 5), (&one.id, 5), ("AAAA", 1)],
+        );
+        let kept: Vec<_> = lists.open(NAME).values().map(Block::kept).collect();
+        let digest = Some(Digest::Crc32c(0xE306_9283));
+        assert_eq!(
+            kept,
+            [
+                Kept {
+                    range: 0..5,
+                    digest
+                },
+                Kept {
+                    range: 10..13,
+                    digest
+                }
+            ]
+        );
+        assert_eq!(lists.committed(NAME), None);
+        assert!(BlockLists::parse(b"<html></html>").is_err());
+    }
+
+    #[test]
+    fn a_commit_names_the_blocks_of_the_whole_object() {
+        let blocks =
+            [chunk(0, 0, b"12345"), chunk(1, 5, b"678")].map(|chunk| Block::of(NAME, &chunk));
+        let ids = blocks.clone().map(|block| block.id);
+        let all: Blocks = blocks
+            .clone()
+            .map(|block| (block.range.start, block))
+            .into();
+        assert_eq!(covering(&all, 8).unwrap(), ids);
+        assert_eq!(covering(&all, 5).unwrap(), ids[..1]);
+        assert_eq!(covering(&all, 0).unwrap(), [""; 0]);
+        assert_eq!((covering(&all, 7), covering(&all, 9)), (None, None));
+        let lists = list(&[(&ids[0], 5), (&ids[1], 3)], &[]);
+        assert_eq!(lists.committed(NAME), Some(8));
+        assert_eq!(lists.committed("fedcba9876543210"), None);
+        assert_eq!(list(&[(&ids[1], 3)], &[]).committed(NAME), None);
+    }
+
+    #[test]
+    fn a_token_names_its_upload() {
+        assert_eq!(name_of(&token_of(NAME)), Some(NAME));
+        for bad in ["", "blocks ", "blocks xyz", "md5 id"] {
+            assert_eq!(name_of(bad), None, "{bad}");
+        }
+    }
+}

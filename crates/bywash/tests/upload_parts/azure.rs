@@ -1,0 +1,180 @@
+//! Uploads to Azure as its protocol has them: blocks, lists of blocks, and a commit.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use bywash::origin::azure::AzureStore;
+use bywash::upload::{SessionOptions, SessionStatus};
+use bywash::{EngineError, Origin, UploadOptions};
+use bywash_sim::pattern;
+use bywash_sim::server::azure::Azure;
+use bywash_sim::server::{FaultPlan, Server, ServerFault, ServerFaultKind};
+use object_store::azure::MicrosoftAzureBuilder;
+use object_store::path::Path;
+use object_store::{Attribute, Attributes, Error, PutMode};
+
+use super::seeded::{CHUNK, STALL, bucket, is_honest, upload_all};
+
+async fn store(protocol: &Arc<Azure>) -> (Server, AzureStore) {
+    let server = Server::start(Arc::<Azure>::clone(protocol)).await.unwrap();
+    let builder = MicrosoftAzureBuilder::new()
+        .with_account("account")
+        .with_access_key("c2VjcmV0")
+        .with_container_name("data")
+        .with_endpoint(format!("{}/account", server.url()));
+    let store = AzureStore::from_builder(builder, "data", &Path::from("p")).unwrap();
+    (server, store.with_stall(STALL))
+}
+
+fn object(protocol: &Azure, path: &Path) -> Option<Bytes> {
+    let stored = protocol.objects().get("account", &format!("data/p/{path}"));
+    stored.map(|stored| stored.bytes)
+}
+
+#[tokio::test]
+async fn seeded_faults_that_pass_never_stop_an_upload() {
+    let kinds = ServerFaultKind::PASSING.map(|kind| (kind, 0.05));
+    for seed in 0..16 {
+        let protocol = Azure::new();
+        let (server, store) = store(&protocol).await;
+        server.plan(FaultPlan::seeded(seed, &kinds, 12));
+        for tried in upload_all(seed, &bucket(Arc::new(store))).await {
+            let at = format!("seed {seed}, {}, {} bytes", tried.path, tried.body.len());
+            tried
+                .outcome
+                .unwrap_or_else(|error| panic!("{at}: {error}"));
+            assert_eq!(object(&protocol, &tried.path), Some(tried.body), "{at}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn seeded_losses_never_pass_for_success() {
+    let kinds = [
+        ServerFaultKind::Forget,
+        ServerFaultKind::Lose,
+        ServerFaultKind::AnswerLost,
+    ]
+    .map(|kind| (kind, 0.06));
+    let mut failed = 0;
+    for seed in 0..16 {
+        let protocol = Azure::new();
+        let (server, store) = store(&protocol).await;
+        server.plan(FaultPlan::seeded(seed, &kinds, 12));
+        for tried in upload_all(seed, &bucket(Arc::new(store))).await {
+            let at = format!("seed {seed}, {}, {} bytes", tried.path, tried.body.len());
+            match tried.outcome {
+                Ok(()) => assert_eq!(object(&protocol, &tried.path), Some(tried.body), "{at}"),
+                Err(error) => {
+                    failed += 1;
+                    assert!(is_honest(&error), "{at}: {error}");
+                }
+            }
+        }
+    }
+    assert!(failed > 0, "no fault ever mattered");
+}
+
+fn options() -> UploadOptions {
+    UploadOptions {
+        mode: PutMode::Create,
+        attributes: Attributes::from_iter([(Attribute::ContentType, "text/plain")]),
+        chunk: Some(CHUNK),
+        ..UploadOptions::default()
+    }
+}
+
+#[tokio::test]
+async fn another_process_sends_only_what_is_missing() {
+    let protocol = Azure::new();
+    let (server, store) = store(&protocol).await;
+    let (path, body) = (Path::from("a"), pattern(1, 5 * 8192 + 4096));
+    let mut upload = bucket(Arc::new(store.clone()))
+        .upload(&path, options())
+        .await
+        .unwrap();
+    upload.write(body.slice(..4 * 8192)).await.unwrap();
+    let token = upload.capture();
+    drop(upload);
+    let sent: u64 = server.take_log().iter().map(|logged| logged.received).sum();
+    let mut upload = bucket(Arc::new(store))
+        .restore_upload(&token)
+        .await
+        .unwrap();
+    upload
+        .write(body.slice(usize::try_from(token.position()).unwrap()..))
+        .await
+        .unwrap();
+    let result = upload.finish().await.unwrap();
+    assert_eq!(object(&protocol, &path), Some(body.clone()));
+    assert!(sent > 0 && result.sent_bytes <= body.len() as u64 - token.acknowledged());
+    let stored = protocol.objects().get("account", "data/p/a").unwrap();
+    assert_eq!(
+        stored.headers.get("content-type").map(String::as_str),
+        Some("text/plain")
+    );
+}
+
+#[tokio::test]
+async fn a_lost_answer_to_the_commit_is_no_lost_object_though_it_exists_now() {
+    for fault in [ServerFault::AnswerLost, ServerFault::StallAnswer] {
+        let protocol = Azure::new();
+        let (server, store) = store(&protocol).await;
+        let (path, body) = (Path::from("a"), pattern(2, 3 * 8192));
+        server.script("comp=blocklist", fault);
+        let mut upload = bucket(Arc::new(store))
+            .upload(&path, options())
+            .await
+            .unwrap();
+        upload.write(body.clone()).await.unwrap();
+        upload.finish().await.unwrap();
+        assert_eq!(object(&protocol, &path), Some(body), "{fault:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_condition_holds_at_the_commit_and_dropped_blocks_are_said_to_be_lost() {
+    let protocol = Azure::new();
+    let (_server, store) = store(&protocol).await;
+    let (path, body) = (Path::from("a"), pattern(3, 3 * 8192));
+    let mut upload = bucket(Arc::new(store.clone()))
+        .upload(&path, options())
+        .await
+        .unwrap();
+    upload.write(body.clone()).await.unwrap();
+    let first = Bytes::from_static(b"first");
+    let none = std::collections::BTreeMap::new();
+    protocol
+        .objects()
+        .put("account", "data/p/a", first.clone(), none, |_| true)
+        .unwrap();
+    let error = upload.finish().await.unwrap_err();
+    assert!(matches!(error, Error::AlreadyExists { .. }), "{error}");
+    assert_eq!(object(&protocol, &path), Some(first));
+
+    let path = Path::from("b");
+    let mut upload = bucket(Arc::new(store.clone()))
+        .upload(&path, options())
+        .await
+        .unwrap();
+    upload.write(body).await.unwrap();
+    protocol.drop_open_blocks();
+    let error = upload.finish().await.unwrap_err();
+    assert!(
+        matches!(
+            EngineError::find(&error),
+            Some(EngineError::UploadLost { .. })
+        ),
+        "{error}"
+    );
+    assert_eq!(object(&protocol, &path), None);
+    let fresh = store
+        .open_session(&path, &SessionOptions::default())
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(
+        fresh.status().await.unwrap(),
+        SessionStatus::Open(Vec::new())
+    );
+}
