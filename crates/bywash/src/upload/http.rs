@@ -92,7 +92,6 @@ impl Request {
     }
 
     /// The most bytes of an answer that are of use.
-    #[cfg_attr(not(test), allow(dead_code, reason = "for stores that list parts"))]
     pub(crate) fn answer_limit(mut self, bytes: usize) -> Self {
         self.answer_limit = bytes;
         self
@@ -167,7 +166,6 @@ impl HttpClient {
     }
 
     /// The same client with another stall limit; the default is 20 s.
-    #[cfg_attr(not(test), allow(dead_code, reason = "for servers that stall on cue"))]
     pub(crate) fn with_stall(mut self, stall: Duration) -> Self {
         self.stall = stall;
         self

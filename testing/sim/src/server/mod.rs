@@ -204,7 +204,9 @@ async fn answer(
     if cut {
         return Err(Cut);
     }
-    Ok(reply.response(fault == Some(ServerFault::BadBody)))
+    // The answer to a HEAD has no body that could be spoilt.
+    let garbled = fault == Some(ServerFault::BadBody) && asked.method != http::Method::HEAD;
+    Ok(reply.response(garbled))
 }
 
 /// Reads a body until `most` bytes of it came; the rest stays unread. Whether it came whole.

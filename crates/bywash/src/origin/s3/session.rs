@@ -337,7 +337,8 @@ pub(super) enum Meaning {
 pub(super) fn failure(answer: &Answer) -> Meaning {
     let text = String::from_utf8_lossy(&answer.body);
     let Ok(ErrorAnswer { code, message }) = quick_xml::de::from_str(text.trim_start()) else {
-        return match answer.status.is_success() {
+        // A 404 alone does not tell a bucket that is missing from an upload that has ended.
+        return match answer.status.is_success() || answer.status == 404 {
             true => Meaning::Passing("an answer that cannot be read".to_owned()),
             false => Meaning::Refused(String::new()),
         };

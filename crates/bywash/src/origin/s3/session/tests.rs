@@ -92,6 +92,8 @@ fn failures_say_what_to_do() {
     ] {
         assert_eq!(failure(&error(status, code)), meaning, "{status} {code}");
     }
+    // Nor does a 404 whose body is cut say that there is no bucket.
+    assert!(matches!(failure(&answer(404, "<Err")), Meaning::Passing(_)));
     assert_eq!(
         failure(&answer(502, "<html>")),
         Meaning::Refused(String::new())
