@@ -10,6 +10,7 @@ mod hit_ratio;
 mod machine;
 mod origin;
 mod peers;
+mod process;
 mod read;
 mod worker;
 
@@ -35,6 +36,12 @@ enum Cli {
     /// Fills one cache and says what its blocks take (started by `peers block-memory`)
     #[command(hide = true)]
     BlockMemoryChild(peers::ChildArgs),
+    /// The store of `peers upload` (started by it)
+    #[command(hide = true)]
+    UploadServer,
+    /// Our client of `peers upload` (started by it)
+    #[command(hide = true)]
+    UploadWorker(peers::UploadWorkerArgs),
     /// The origin of `read`: objects made up as they are asked for (started by `read`)
     #[command(hide = true)]
     Origin(origin::Args),
@@ -50,6 +57,8 @@ fn main() -> ExitCode {
         Cli::Peers(args) => peers::run(&args),
         Cli::PinLoop(args) => peers::run_loop(&args),
         Cli::BlockMemoryChild(args) => peers::run_child(&args),
+        Cli::UploadServer => peers::run_upload_server(),
+        Cli::UploadWorker(args) => peers::run_upload_worker(&args),
         Cli::Origin(args) => origin::run(&args),
         Cli::Worker(args) => worker::run(&args),
     };

@@ -1,4 +1,4 @@
-//! `peers`: the memory core beside the designs it grew from and beside rivals, on the same work in the same run.
+//! `peers`: the memory core and uploads beside the designs it grew from and beside rivals, on the same work in the same run.
 //!
 //! A benchmark is a function that fills a [`Report`]. For each cell it hands its [`Side`]s to [`alternate`],
 //! which runs each once a round, and makes [`Row`]s of the rounds that come back. What Go does runs in a process of
@@ -13,6 +13,7 @@ mod pool;
 mod registry;
 mod report;
 mod round;
+mod upload;
 mod write_at;
 
 use std::path::PathBuf;
@@ -23,6 +24,10 @@ pub(crate) use go::Go;
 pub(crate) use pin::{LoopArgs, run_loop};
 pub(crate) use report::{Report, Row};
 pub(crate) use round::{Pace, Side, alternate};
+pub(crate) use upload::{
+    WorkerArgs as UploadWorkerArgs, run_server as run_upload_server,
+    run_worker as run_upload_worker,
+};
 
 use crate::Failure;
 
@@ -37,6 +42,8 @@ enum Name {
     Registry,
     /// Memory a resident block takes beside its bytes
     BlockMemory,
+    /// Objects uploaded through resumable sessions, against plain PUTs and Google's clients
+    Upload,
 }
 
 /// Settings of all of them.
@@ -94,6 +101,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Name::BlockMemory => block_memory::run(args, &mut report)?,
         Name::Pin => pin::run(args, &mut report)?,
         Name::Registry => registry::run(args, &mut report)?,
+        Name::Upload => upload::run(args, &mut report)?,
         Name::WriteAt => write_at::run(args, &mut report)?,
     }
     let json = args

@@ -8,12 +8,13 @@ mod report;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use child::{Process, Worker, build_server, start_origin, start_server};
+use child::{Worker, build_server, start_origin, start_server};
 use load::{Cell, Load, median};
 use report::Row;
 
 use crate::Failure;
 use crate::machine::Machine;
+use crate::process::Process;
 
 /// Milliseconds to the first byte, and megabytes a second of all bodies together, when shaped.
 const SHAPED: (u64, u64) = (20, 200);

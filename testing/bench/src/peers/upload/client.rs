@@ -1,0 +1,162 @@
+//! The processes of `peers upload`: the store, and clients that answer a line of figures for a line of sizes.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::AT_ONCE;
+use crate::Failure;
+use crate::process::Process;
+
+/// The store's process and address.
+#[derive(Debug)]
+pub(super) struct Store {
+    _process: Process,
+    endpoint: String,
+}
+
+impl Store {
+    pub(super) fn start() -> Result<Self, Failure> {
+        let mut process =
+            Process::start(Command::new(std::env::current_exe()?).arg("upload-server"))?;
+        let endpoint = format!("http://{}", process.line("ready ")?);
+        Ok(Self {
+            _process: process,
+            endpoint,
+        })
+    }
+}
+
+/// What one round took.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Figures {
+    pub(super) seconds: f64,
+    /// Processor seconds of the client's process, all threads.
+    pub(super) cpu: f64,
+    /// Bytes allocated; not a number where the client does not count them.
+    pub(super) allocated: f64,
+    /// Largest resident memory during the round, in bytes.
+    pub(super) peak_bytes: f64,
+}
+
+/// A client that keeps running, so that it is warm.
+#[derive(Debug)]
+pub(super) struct Client(Process);
+
+impl Client {
+    fn start(command: &mut Command) -> Result<Self, Failure> {
+        let mut process = Process::start(command)?;
+        process.line("ready")?;
+        Ok(Self(process))
+    }
+
+    /// This program: an upload, or plain PUTs.
+    pub(super) fn ours(store: &Store, how: &str, count: bool) -> Result<Self, Failure> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command
+            .args(["upload-worker", how])
+            .args(client_arguments(store))
+            .env("STORAGE_EMULATOR_HOST", store.endpoint.clone());
+        if count {
+            command.arg("--count");
+        }
+        Self::start(&mut command)
+    }
+
+    /// Google's client in Java, built by Maven.
+    pub(super) fn java(store: &Store) -> Result<Self, Failure> {
+        let folder = peers().join("upload-java");
+        let target = peers().join("../../../target/peers/upload-java");
+        std::fs::create_dir_all(&target)?;
+        let target = target.canonicalize()?;
+        let class_path = target.join("class-path");
+        // Maven builds beside its file, and sources are no place for that.
+        let build = target.join("build");
+        copy_folder(&folder, &build)?;
+        run(Command::new("mvn")
+            .args(["-q", "-B", "compile", "dependency:build-classpath"])
+            .arg(format!("-Dmdep.outputFile={}", class_path.display()))
+            .current_dir(&build))?;
+        let jars = std::fs::read_to_string(class_path)?;
+        let classes = build.join("target/classes");
+        let mut command = Command::new("java");
+        command
+            .arg("-cp")
+            .arg(format!("{}:{}", classes.display(), jars.trim()))
+            .arg("UploadPeer")
+            .args(client_arguments(store));
+        Self::start(&mut command)
+    }
+
+    /// Google's client in Python, in an environment of its own.
+    pub(super) fn python(store: &Store) -> Result<Self, Failure> {
+        let folder = peers().join("upload-python");
+        let target = peers().join("../../../target/peers/upload-python");
+        let python = target.join("bin/python");
+        if !python.exists() {
+            run(Command::new("python3").args(["-m", "venv"]).arg(&target))?;
+        }
+        run(Command::new(&python)
+            .args(["-m", "pip", "install", "--quiet", "-r"])
+            .arg(folder.join("requirements.txt")))?;
+        let mut command = Command::new(&python);
+        command
+            .arg(folder.join("upload_peer.py"))
+            .args(client_arguments(store));
+        Self::start(&mut command)
+    }
+
+    /// Uploads objects of these sizes.
+    pub(super) fn round(&mut self, sizes: &[usize]) -> Result<Figures, Failure> {
+        let process = &mut self.0;
+        process.forget_peak()?;
+        let sizes: Vec<String> = sizes.iter().map(usize::to_string).collect();
+        let orders = process.child.stdin.as_mut();
+        let orders = orders.ok_or("a piped input is there")?;
+        writeln!(orders, "{}", sizes.join(" "))?;
+        orders.flush()?;
+        let line = process.line("")?;
+        let figures: Result<Vec<f64>, _> = line.split_whitespace().map(str::parse).collect();
+        let [seconds, cpu, allocated] = figures
+            .ok()
+            .and_then(|figures| figures.first_chunk().copied())
+            .ok_or_else(|| format!("a client answered {line:?}"))?;
+        Ok(Figures {
+            seconds,
+            cpu,
+            allocated,
+            peak_bytes: process.peak_bytes()? as f64,
+        })
+    }
+}
+
+fn client_arguments(store: &Store) -> [String; 2] {
+    [store.endpoint.clone(), AT_ONCE.to_string()]
+}
+
+fn peers() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("peers")
+}
+
+fn run(command: &mut Command) -> Result<(), Failure> {
+    let status = command.status();
+    let status = status.map_err(|error| format!("start {:?}: {error}", command.get_program()))?;
+    status
+        .success()
+        .then_some(())
+        .ok_or_else(|| format!("{command:?} failed; look at the output above").into())
+}
+
+fn copy_folder(from: &Path, to: &Path) -> Result<(), Failure> {
+    std::fs::create_dir_all(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let place = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy_folder(&entry.path(), &place)?;
+        } else {
+            std::fs::copy(entry.path(), place)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,65 @@
+//! Processes that benchmarks start and talk to by lines.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use crate::Failure;
+
+/// A child that is killed when dropped.
+#[derive(Debug)]
+pub(crate) struct Process {
+    pub(crate) child: Child,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended by itself; there is nothing else to do about it.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Process {
+    pub(crate) fn start(command: &mut Command) -> Result<Self, Failure> {
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut child =
+            child.map_err(|error| format!("cannot start {:?}: {error}", command.get_program()))?;
+        let stdout = child.stdout.take().ok_or("a piped output is there")?;
+        Ok(Self {
+            child,
+            stdout: BufReader::new(stdout),
+        })
+    }
+
+    /// The next line that begins with `word`, without it.
+    pub(crate) fn line(&mut self, word: &str) -> Result<String, Failure> {
+        let mut line = String::new();
+        while self.stdout.read_line(&mut line)? > 0 {
+            if let Some(rest) = line.strip_prefix(word) {
+                return Ok(rest.trim().to_owned());
+            }
+            line.clear();
+        }
+        Err(format!("process {} ended before it said {word:?}", self.child.id()).into())
+    }
+
+    /// Peak memory since [`Self::forget_peak`], in bytes.
+    pub(crate) fn peak_bytes(&self) -> Result<u64, Failure> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmHWM:"))
+            .ok_or("no VmHWM in /proc")?;
+        let kib: u64 = line.trim().trim_end_matches(" kB").parse()?;
+        Ok(kib * 1024)
+    }
+
+    /// Sets the peak back to what is resident now (`man 5 proc_pid_clear_refs`, value 5).
+    pub(crate) fn forget_peak(&self) -> Result<(), Failure> {
+        Ok(std::fs::write(
+            format!("/proc/{}/clear_refs", self.child.id()),
+            "5",
+        )?)
+    }
+}
