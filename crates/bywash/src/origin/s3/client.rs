@@ -136,7 +136,8 @@ impl S3Store {
             return Err(answer.error(STORE, "look for", path.as_ref(), ""));
         }
         let header = |name| answer.header(name).map(str::to_owned);
-        let whole = answer.header("x-amz-checksum-type") != Some("COMPOSITE");
+        // Said in so many words: a server that does not tell may show the checksum of the parts' checksums.
+        let whole = answer.header("x-amz-checksum-type") == Some("FULL_OBJECT");
         Ok(Some(Finished {
             e_tag: header("etag"),
             version: header("x-amz-version-id"),
