@@ -5,10 +5,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use bywash::origin::azure::AzureStore;
 use bywash::upload::{SessionOptions, SessionStatus};
-use bywash::{EngineError, Origin, UploadOptions};
+use bywash::{EngineError, Origin, UploadOptions, UploadedPart};
 use bywash_sim::pattern;
 use bywash_sim::server::azure::Azure;
-use bywash_sim::server::{FaultPlan, Server, ServerFault, ServerFaultKind};
+use bywash_sim::server::{FaultPlan, Logged, Server, ServerFault, ServerFaultKind};
 use object_store::azure::MicrosoftAzureBuilder;
 use object_store::path::Path;
 use object_store::{Attribute, Attributes, Error, PutMode};
@@ -177,4 +177,40 @@ async fn a_condition_holds_at_the_commit_and_dropped_blocks_are_said_to_be_lost(
         fresh.status().await.unwrap(),
         SessionStatus::Open(Vec::new())
     );
+}
+
+#[tokio::test]
+async fn parts_of_a_clients_upload_come_in_any_order_and_are_named_at_the_end() {
+    let protocol = Azure::new();
+    let (server, store) = store(&protocol).await;
+    let path = Path::from("a");
+    let attributes = Attributes::from_iter([(Attribute::ContentType, "text/plain")]);
+    let id = store.create_upload(&path, attributes.into()).await.unwrap();
+    let mut parts = Vec::new();
+    for (number, text) in [(7, "world"), (3, "hello "), (3, "Hello ")] {
+        let body = futures::stream::iter([Ok(Bytes::from_static(text.as_bytes()))]);
+        let length = text.len() as u64;
+        let sent = store.put_part(&path, &id, number, length, Box::pin(body));
+        let e_tag = sent.await.unwrap();
+        parts.push(UploadedPart { number, e_tag });
+    }
+    let named = [parts[2].clone(), parts[0].clone()];
+    let done = store.complete_upload(&path, &id, &named, PutMode::Create);
+    assert!(done.await.unwrap().e_tag.is_some());
+    assert_eq!(
+        object(&protocol, &path),
+        Some(Bytes::from_static(b"Hello world"))
+    );
+    let again = store.complete_upload(&path, &id, &parts[1..2], PutMode::Overwrite);
+    let error = again.await.unwrap_err();
+    assert!(
+        matches!(
+            EngineError::find(&error),
+            Some(EngineError::InvalidPart { number: 3, .. })
+        ),
+        "{error}"
+    );
+    // Azure refuses a request that says its length twice.
+    let lengths = |logged: &Logged| logged.headers.get_all("content-length").iter().count();
+    assert!(server.take_log().iter().all(|logged| lengths(logged) == 1));
 }

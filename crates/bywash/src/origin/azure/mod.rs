@@ -134,7 +134,9 @@ impl AzureStore {
         headers: &[(HeaderName, String)],
         length: u64,
     ) -> Result<reqwest::RequestBuilder> {
-        let signed = self.sign(Method::PUT, path, query, headers, length).await?;
+        let mut signed = self.sign(Method::PUT, path, query, headers, length).await?;
+        // Whoever adds the body says its length; twice would be a bad request.
+        signed.headers.remove(http::header::CONTENT_LENGTH);
         let http = &self.client.requests.http;
         Ok(http
             .request(signed.method, signed.url)
