@@ -11,7 +11,7 @@ use indicatif::ProgressBar;
 
 use crate::failure::{Failure, Kind};
 use crate::progress::or_interrupt;
-use crate::source::Source;
+use crate::source::{Source, ahead};
 use crate::target::Target;
 
 /// How long a failed upload tries to take its bytes back before the program gives up on it.
@@ -33,6 +33,8 @@ pub(crate) async fn new_object(
     let options = UploadOptions {
         attributes: source.attributes.clone(),
         length: source.bytes,
+        // They are sent as they were read, uncopied.
+        parallel: ahead(source.part_bytes),
         journal: Some(Journaling {
             url: target.url.clone(),
             endpoint: target.endpoint.clone(),

@@ -272,7 +272,7 @@ impl Source {
 }
 
 /// How many parts of this length may be in flight on one side.
-fn ahead(part_bytes: u64) -> usize {
+pub(crate) fn ahead(part_bytes: u64) -> usize {
     // At most AHEAD_PARTS_MAX, so the cast keeps the value.
     (AHEAD_BYTES / part_bytes).clamp(1, AHEAD_PARTS_MAX) as usize
 }

@@ -18,7 +18,9 @@ use crate::failure::Failure;
 use crate::location::{Location, Remote, object_path, one_object};
 
 /// An upload gives up when the store failed for this long without a step forward. What is in the journal can go on later.
-const RETRY_DEADLINE: Duration = Duration::from_secs(20);
+const RETRY_DEADLINE: Duration = Duration::from_secs(30);
+/// A request without a sign of life for this long has failed; a few of them fit the deadline.
+const STALL: Duration = Duration::from_secs(10);
 /// The least memory of an engine that uploads; frames are only taken for bytes that must wait.
 const MEMORY_MIN_BYTES: u64 = 64 << 20;
 /// Chunks that fit the memory.
@@ -275,6 +277,7 @@ pub(crate) fn engine(data_dir: &FsPath, chunk: u64) -> Result<Engine, Failure> {
         .journal(journal(data_dir).folder())
         .retry(RetryPolicy {
             deadline: RETRY_DEADLINE,
+            stall: STALL,
             ..RetryPolicy::default()
         })
         .build()

@@ -15,7 +15,7 @@ use crate::output::Output;
 use crate::progress::{or_interrupt, resumed_bar};
 use crate::send;
 use crate::serve::data_dir::DEFAULT_DATA_DIR;
-use crate::source::Source;
+use crate::source::{Source, ahead};
 use crate::target::{self, Target};
 
 /// Uploads whose process ended before they did
@@ -263,7 +263,7 @@ async fn resume_one(
     let engine = target::engine(&args.data_dir, header.chunk)?;
     let bucket = Target::reopen(&engine, &header, &args.remote)?;
     let resumed = or_interrupt(async {
-        let resumed = bucket.resume_upload(entry).await;
+        let resumed = bucket.resume_upload(entry, ahead(header.chunk)).await;
         resumed.map_err(|error| Failure::store(format!("cannot go on with {}", header.url), &error))
     });
     let (mut upload, resumed_bytes) = match resumed.await? {

@@ -89,7 +89,7 @@ impl Place {
 
     async fn resume(&self, id: &str) -> object_store::Result<(u64, u64)> {
         let entry = self.journal().take(id).unwrap();
-        match self.bucket().resume_upload(entry).await? {
+        match self.bucket().resume_upload(entry, 1).await? {
             Resumed::Finished { .. } => Ok((self.content.len() as u64, 0)),
             Resumed::Open {
                 mut upload,

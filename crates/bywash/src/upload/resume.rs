@@ -51,10 +51,29 @@ impl Bucket {
     /// A session the store does not know any more may have become the object, which is looked at first; else all of it is sent
     /// again, in a session of its own.
     ///
+    /// `parallel` as in [`UploadOptions::parallel`].
+    ///
     /// # Errors
     /// [`EngineError::SourceLost`] if the bytes cannot be read again, [`EngineError::SourceChanged`] if they are others;
     /// otherwise as any request. The upload stays in the journal then.
-    pub async fn resume_upload(&self, entry: Entry) -> Result<Resumed> {
+    pub async fn resume_upload(&self, entry: Entry, parallel: usize) -> Result<Resumed> {
+        let resumed = self.taken_up(entry).await?;
+        Ok(match resumed {
+            Resumed::Open {
+                mut upload,
+                resumed_bytes,
+            } => {
+                upload.options.parallel = parallel;
+                Resumed::Open {
+                    upload,
+                    resumed_bytes,
+                }
+            }
+            finished => finished,
+        })
+    }
+
+    async fn taken_up(&self, entry: Entry) -> Result<Resumed> {
         let header = entry.header().clone();
         let source = open_source(&header).await?;
         let session = self.session_of(&header).await?;

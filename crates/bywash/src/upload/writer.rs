@@ -90,7 +90,7 @@ pub struct UploadResult {
 pub struct Upload {
     bucket: Bucket,
     path: Path,
-    options: UploadOptions,
+    pub(super) options: UploadOptions,
     /// Of the wanted chunk length until the store's rule is known.
     plan: ChunkPlan,
     driver: Option<Driver>,

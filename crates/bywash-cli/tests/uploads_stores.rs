@@ -1,0 +1,232 @@
+//! Copies to stores that speak their upload protocols: killed and gone on with, and through faults.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use bywash_sim::server::gcs::Gcs;
+use bywash_sim::server::s3::S3;
+use bywash_sim::server::{FaultPlan, Server, ServerFaultKind};
+use common::{bywash, stderr, stdout};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Kills of each store; `BYWASH_KILLS` says another number, and `BYWASH_SEED` another seed.
+const KILLS: u64 = 10;
+const LENGTH: usize = (80 << 20) + 777;
+/// Of this length `cp` makes chunks of 8 MiB, of which it sends at most four side by side.
+const ON_THEIR_WAY: u64 = 32 << 20;
+
+#[derive(Debug, Clone)]
+enum Store {
+    S3(Arc<S3>),
+    Gcs(Arc<Gcs>),
+}
+
+impl Store {
+    fn both() -> [Self; 2] {
+        [Self::S3(S3::new()), Self::Gcs(Gcs::new())]
+    }
+
+    async fn serve(&self) -> Server {
+        let server = match self {
+            Self::S3(store) => Server::start(Arc::<S3>::clone(store)).await,
+            Self::Gcs(store) => Server::start(Arc::<Gcs>::clone(store)).await,
+        };
+        server.unwrap()
+    }
+
+    fn url(&self) -> &'static str {
+        match self {
+            Self::S3(_) => "s3://data/dir/object",
+            Self::Gcs(_) => "gs://data/dir/object",
+        }
+    }
+
+    fn object(&self) -> Option<Bytes> {
+        let objects = match self {
+            Self::S3(store) => store.objects(),
+            Self::Gcs(store) => store.objects(),
+        };
+        objects.get("data", "dir/object").map(|stored| stored.bytes)
+    }
+
+    fn open(&self) -> usize {
+        match self {
+            Self::S3(store) => store.open_uploads(),
+            Self::Gcs(store) => store.open_sessions(),
+        }
+    }
+}
+
+/// A file to copy, and a data folder.
+struct Place {
+    home: TempDir,
+    content: Vec<u8>,
+    endpoint: String,
+}
+
+impl Place {
+    fn new(server: &Server, seed: u64) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let mut piece = vec![0; 1 << 20];
+        rand::Rng::fill_bytes(&mut StdRng::seed_from_u64(seed), &mut piece);
+        let mut content = Vec::with_capacity(LENGTH + piece.len());
+        while content.len() < LENGTH {
+            let index = content.len();
+            piece[..8].copy_from_slice(&index.to_le_bytes());
+            content.extend_from_slice(&piece);
+        }
+        content.truncate(LENGTH);
+        std::fs::write(home.path().join("source"), &content).unwrap();
+        Self {
+            home,
+            content,
+            endpoint: server.url(),
+        }
+    }
+
+    fn bywash(&self, args: &[&str]) -> Command {
+        let mut command = bywash(args);
+        command
+            .arg("--data-dir")
+            .arg(self.home.path().join("data"))
+            .env("AWS_ENDPOINT_URL", &self.endpoint)
+            .env("AWS_ACCESS_KEY_ID", "key")
+            .env("AWS_SECRET_ACCESS_KEY", "secret")
+            .env("AWS_REGION", "us-east-1")
+            .env("STORAGE_EMULATOR_HOST", &self.endpoint);
+        command
+    }
+
+    fn journal(&self) -> Option<PathBuf> {
+        let files = std::fs::read_dir(self.home.path().join("data/uploads")).ok()?;
+        files
+            .map(|file| file.unwrap().path())
+            .find(|path| path.to_string_lossy().ends_with(".upload"))
+    }
+
+    /// Copies, and kills the copy once its journal has grown by so many records. Returns whether it was killed before its end.
+    fn kill_after(&self, url: &str, records: u64) -> bool {
+        let source = self.home.path().join("source");
+        let mut cp = self.bywash(&["cp", source.to_str().unwrap(), url]);
+        let mut child = cp
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut first = 0;
+        loop {
+            let length = self
+                .journal()
+                .and_then(|path| path.metadata().ok())
+                .map_or(0, |meta| meta.len());
+            if first == 0 {
+                first = length;
+            }
+            // The smallest record there is.
+            if first > 0 && length >= first + records * 32 {
+                break;
+            }
+            if child.try_wait().unwrap().is_some() {
+                return false;
+            }
+            std::thread::yield_now();
+        }
+        kill_process(Pid::from_child(&child), Signal::KILL).unwrap();
+        !child.wait().unwrap().success()
+    }
+}
+
+fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn copies_killed_at_any_moment_are_gone_on_with() {
+    let seed = setting("BYWASH_SEED", 815);
+    let kills = setting("BYWASH_KILLS", KILLS);
+    let mut random = StdRng::seed_from_u64(seed);
+    for store in Store::both() {
+        let server = store.serve().await;
+        let mut killed = 0;
+        for round in 0..kills {
+            let place = Place::new(&server, seed + round);
+            let records = random.random_range(0..5);
+            let case = format!(
+                "{} seed {seed} round {round}: {records} records",
+                store.url()
+            );
+            let was_killed = tokio::task::block_in_place(|| place.kill_after(store.url(), records));
+            let mut resume = place.bywash(&["uploads", "--json", "resume", "--all"]);
+            let output = tokio::task::block_in_place(|| resume.output().unwrap());
+            assert!(
+                output.status.success(),
+                "{case}: {}{}",
+                stdout(&output),
+                stderr(&output)
+            );
+            let told = stdout(&output);
+            if was_killed && !told.is_empty() {
+                killed += 1;
+                let told: Value = serde_json::from_str(&told).unwrap();
+                let number = |name: &str| told[name].as_u64().unwrap();
+                assert_eq!(told["ok"], true, "{case}");
+                let whole = number("resumed_bytes") + number("sent_bytes");
+                assert_eq!(whole, LENGTH as u64, "{case}");
+                let noted = records * (8 << 20);
+                let again = noted.saturating_sub(number("resumed_bytes"));
+                assert!(
+                    again <= ON_THEIR_WAY,
+                    "{case}: {again} bytes were sent again"
+                );
+            }
+            let object = store.object().expect("there is an object");
+            assert!(object == place.content, "{case}: the object differs");
+            assert_eq!(place.journal(), None, "{case}");
+            assert_eq!(store.open(), 0, "{case}");
+        }
+        assert!(
+            killed * 3 >= kills,
+            "only {killed} of {kills} copies were killed midway"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_from_a_pipe_survives_faults_that_pass() {
+    let seed = setting("BYWASH_SEED", 815);
+    // Those that the program notices without waiting for long.
+    let slow = [ServerFaultKind::StallAfter, ServerFaultKind::StallAnswer];
+    let kinds =
+        ServerFaultKind::PASSING.map(|kind| (kind, if slow.contains(&kind) { 0.0 } else { 0.2 }));
+    for store in Store::both() {
+        let server = store.serve().await;
+        server.plan(FaultPlan::seeded(seed, &kinds, 6));
+        let place = Place::new(&server, seed);
+        let mut cp = place.bywash(&["cp", "-", store.url()]);
+        let mut child = cp.stdin(Stdio::piped()).spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        let content = place.content.clone();
+        let written = std::thread::spawn(move || stdin.write_all(&content));
+        let output = tokio::task::block_in_place(|| child.wait_with_output().unwrap());
+        assert!(
+            output.status.success(),
+            "{}: {}",
+            store.url(),
+            stderr(&output)
+        );
+        written.join().unwrap().unwrap();
+        assert!(store.object().unwrap() == place.content, "{}", store.url());
+        // A session whose opening lost its answer is left to the store.
+        assert_eq!(place.journal(), None);
+    }
+}
