@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use bywash_sim::server::azure::Azure;
 use bywash_sim::server::gcs::Gcs;
 use bywash_sim::server::s3::S3;
 use bywash_sim::server::{FaultPlan, Server, ServerFaultKind};
@@ -29,17 +30,23 @@ const ON_THEIR_WAY: u64 = 32 << 20;
 enum Store {
     S3(Arc<S3>),
     Gcs(Arc<Gcs>),
+    Azure(Arc<Azure>),
 }
 
 impl Store {
-    fn both() -> [Self; 2] {
-        [Self::S3(S3::new()), Self::Gcs(Gcs::new())]
+    fn all() -> [Self; 3] {
+        [
+            Self::S3(S3::new()),
+            Self::Gcs(Gcs::new()),
+            Self::Azure(Azure::new()),
+        ]
     }
 
     async fn serve(&self) -> Server {
         let server = match self {
             Self::S3(store) => Server::start(Arc::<S3>::clone(store)).await,
             Self::Gcs(store) => Server::start(Arc::<Gcs>::clone(store)).await,
+            Self::Azure(store) => Server::start(Arc::<Azure>::clone(store)).await,
         };
         server.unwrap()
     }
@@ -48,21 +55,25 @@ impl Store {
         match self {
             Self::S3(_) => "s3://data/dir/object",
             Self::Gcs(_) => "gs://data/dir/object",
+            Self::Azure(_) => "az://data/dir/object",
         }
     }
 
     fn object(&self) -> Option<Bytes> {
-        let objects = match self {
-            Self::S3(store) => store.objects(),
-            Self::Gcs(store) => store.objects(),
+        let (objects, container, key) = match self {
+            Self::S3(store) => (store.objects(), "data", "dir/object"),
+            Self::Gcs(store) => (store.objects(), "data", "dir/object"),
+            Self::Azure(store) => (store.objects(), "account", "data/dir/object"),
         };
-        objects.get("data", "dir/object").map(|stored| stored.bytes)
+        objects.get(container, key).map(|stored| stored.bytes)
     }
 
     fn open(&self) -> usize {
         match self {
             Self::S3(store) => store.open_uploads(),
             Self::Gcs(store) => store.open_sessions(),
+            // Blocks that were not committed go with the commit.
+            Self::Azure(_) => 0,
         }
     }
 }
@@ -103,7 +114,13 @@ impl Place {
             .env("AWS_ACCESS_KEY_ID", "key")
             .env("AWS_SECRET_ACCESS_KEY", "secret")
             .env("AWS_REGION", "us-east-1")
-            .env("STORAGE_EMULATOR_HOST", &self.endpoint);
+            .env("STORAGE_EMULATOR_HOST", &self.endpoint)
+            .env("AZURE_STORAGE_ACCOUNT_NAME", "account")
+            .env("AZURE_STORAGE_ACCOUNT_KEY", "c2VjcmV0")
+            .env(
+                "AZURE_STORAGE_ENDPOINT",
+                format!("{}/account", self.endpoint),
+            );
         command
     }
 
@@ -155,7 +172,7 @@ async fn copies_killed_at_any_moment_are_gone_on_with() {
     let seed = setting("BYWASH_SEED", 815);
     let kills = setting("BYWASH_KILLS", KILLS);
     let mut random = StdRng::seed_from_u64(seed);
-    for store in Store::both() {
+    for store in Store::all() {
         let server = store.serve().await;
         let mut killed = 0;
         for round in 0..kills {
@@ -208,7 +225,7 @@ async fn a_copy_from_a_pipe_survives_faults_that_pass() {
     let slow = [ServerFaultKind::StallAfter, ServerFaultKind::StallAnswer];
     let kinds =
         ServerFaultKind::PASSING.map(|kind| (kind, if slow.contains(&kind) { 0.0 } else { 0.2 }));
-    for store in Store::both() {
+    for store in Store::all() {
         let server = store.serve().await;
         server.plan(FaultPlan::seeded(seed, &kinds, 6));
         let place = Place::new(&server, seed);
