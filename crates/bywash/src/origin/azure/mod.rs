@@ -6,6 +6,7 @@
 
 mod address;
 mod client;
+mod names;
 mod session;
 mod upload;
 
@@ -21,6 +22,7 @@ use object_store::path::Path;
 use object_store::{Error, ObjectStore, PutMode, PutMultipartOptions, PutResult, Result};
 
 use self::address::Address;
+use self::names::AnyNames;
 use self::upload::{BlockUpload, block_list};
 use super::cloud::{Cloud, client_options, no_retries};
 use super::requests::{Answer, Requests};
@@ -82,7 +84,7 @@ impl AzureStore {
             // After the builder's own complaints, which say more.
             address: address?,
         };
-        let objects: Arc<dyn ObjectStore> = Arc::new(objects);
+        let objects: Arc<dyn ObjectStore> = Arc::new(AnyNames { objects });
         Ok(Self::new(
             &format!("az://{container}"),
             objects,

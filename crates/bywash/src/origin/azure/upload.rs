@@ -13,6 +13,8 @@ use object_store::path::Path;
 use object_store::{Attribute, Attributes, Error, Result};
 use rand::RngExt;
 
+use super::names::encoded;
+
 /// Hexadecimal digits of an upload's name and of a part's tag.
 const DIGITS: usize = 16;
 
@@ -106,7 +108,7 @@ pub(super) fn blob_headers(attributes: &Attributes) -> BTreeMap<String, String> 
             Attribute::ContentLanguage => "x-ms-blob-content-language".to_owned(),
             Attribute::ContentType => "x-ms-blob-content-type".to_owned(),
             Attribute::StorageClass => "x-ms-access-tier".to_owned(),
-            Attribute::Metadata(name) => format!("x-ms-meta-{name}"),
+            Attribute::Metadata(name) => format!("x-ms-meta-{}", encoded(name)),
             // None of object_store 0.14's; a new one would be one we do not know how to store.
             _ => continue,
         };

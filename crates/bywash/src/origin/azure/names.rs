@@ -1,0 +1,115 @@
+//! Names of metadata. Azure takes identifiers only, other stores hyphens and dots as well, so what is none is written `_x2d_`.
+
+use std::fmt;
+
+use object_store::azure::MicrosoftAzure;
+use object_store::path::Path;
+use object_store::{
+    Attribute, Attributes, GetOptions, GetResult, PutOptions, PutPayload, PutResult, Result,
+};
+
+/// A client that takes any name.
+#[derive(Debug)]
+pub(super) struct AnyNames {
+    pub(super) objects: MicrosoftAzure,
+}
+
+impl fmt::Display for AnyNames {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.objects.fmt(f)
+    }
+}
+
+crate::forward_object_store! {
+    impl[] ObjectStore for AnyNames => objects {
+        async fn put_opts(
+            &self,
+            path: &Path,
+            payload: PutPayload,
+            mut options: PutOptions,
+        ) -> Result<PutResult> {
+            options.attributes = renamed(&options.attributes, encoded);
+            self.objects.put_opts(path, payload, options).await
+        }
+
+        async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
+            let mut found = self.objects.get_opts(path, options).await?;
+            found.attributes = renamed(&found.attributes, decoded);
+            Ok(found)
+        }
+    }
+}
+
+fn renamed(attributes: &Attributes, rename: impl Fn(&str) -> String) -> Attributes {
+    let renamed = attributes.iter().map(|(attribute, value)| {
+        let attribute = match attribute {
+            Attribute::Metadata(name) => Attribute::Metadata(rename(name).into()),
+            other => other.clone(),
+        };
+        (attribute, value.clone())
+    });
+    renamed.collect()
+}
+
+/// The identifier that stands for a name.
+pub(super) fn encoded(name: &str) -> String {
+    let mut identifier = String::with_capacity(name.len());
+    for (at, byte) in name.bytes().enumerate() {
+        let mark = byte == b'_' && name[at..].starts_with("_x");
+        let plain = byte == b'_' || byte.is_ascii_alphabetic() || (at > 0 && byte.is_ascii_digit());
+        if plain && !mark {
+            identifier.push(char::from(byte));
+        } else {
+            identifier.push_str(&format!("_x{byte:02x}_"));
+        }
+    }
+    identifier
+}
+
+/// The name that an identifier stands for. What others wrote stands for itself.
+fn decoded(identifier: &str) -> String {
+    let (mut name, mut rest) = (Vec::with_capacity(identifier.len()), identifier);
+    while let Some(at) = rest.find("_x") {
+        let (before, from) = rest.split_at(at);
+        name.extend_from_slice(before.as_bytes());
+        let digits = from.get(2..4).filter(|_| from.get(4..5) == Some("_"));
+        match digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+            Some(byte) => {
+                name.push(byte);
+                rest = &from[5..];
+            }
+            None => {
+                name.extend_from_slice(b"_x");
+                rest = &from[2..];
+            }
+        }
+    }
+    name.extend_from_slice(rest.as_bytes());
+    String::from_utf8(name).unwrap_or_else(|_| identifier.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_name_becomes_an_identifier_and_comes_back() {
+        for name in [
+            "k",
+            "bywash-checksum-crc32",
+            "_x2d_",
+            "9lives",
+            "a.b_x",
+            "_",
+            "mtime",
+        ] {
+            let identifier = encoded(name);
+            let plain = |byte: u8| byte == b'_' || byte.is_ascii_alphanumeric();
+            assert!(identifier.bytes().all(plain), "{identifier}");
+            assert!(!identifier.starts_with(|first: char| first.is_ascii_digit()));
+            assert_eq!(decoded(&identifier), name);
+        }
+        assert_eq!(encoded("plain_name"), "plain_name");
+        assert_eq!(decoded("_xyz_x4"), "_xyz_x4");
+    }
+}
