@@ -5,8 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use bywash_mem::Frame;
 
-/// The largest frame of the pool: a chunk is made of as few frames as it can.
-const LARGEST_FRAME_BYTES: u64 = 4 << 20;
+/// A huge page: larger frames save nothing more, and the more lengths of frames there are, the more lie idle.
+const LARGEST_FRAME_BYTES: u64 = 2 << 20;
 /// Frames are not made smaller than this to waste less.
 const SMALLEST_FRAME_BYTES: u64 = 64 << 10;
 /// What a buffer may be longer than asked for: this part of it.
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn frames_waste_little() {
-        assert_eq!(frames_for(16 << 20), (4 << 20, 4));
+        assert_eq!(frames_for(16 << 20), (2 << 20, 8));
         assert_eq!(frames_for(5 << 20), (1 << 20, 5));
         assert_eq!(frames_for(1), (1, 1));
         for bytes in [100_000, 5_000_000, 17 << 20] {
