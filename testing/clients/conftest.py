@@ -7,7 +7,7 @@ import pytest
 from harness import Bywash, Moto
 
 os.environ.pop("AWS_CA_BUNDLE", None)
-for missing in [name for name in ("BYWASH_BIN", "BYWASH_AWS", "BYWASH_FLIGHTS") if name not in os.environ]:
+for missing in [name for name in ("BYWASH_BIN", "BYWASH_AWS", "BYWASH_AZURITE", "BYWASH_FLIGHTS") if name not in os.environ]:
     pytest.exit(f"{missing} is not set: run this suite with `cargo xtask test --only clients`", returncode=2)
 
 

@@ -4,8 +4,11 @@ Everything here waits for an event (a line printed, a socket closed, a counter r
 fault reaches.
 """
 
+import base64
 import contextlib
+import email.utils
 import hashlib
+import hmac
 import http.client
 import os
 import queue
@@ -35,7 +38,7 @@ STOP_SECONDS = 30
 
 def clean_environment():
     """Our environment without what would send a client elsewhere."""
-    dropped = re.compile(r"^(AWS_.*|.*_proxy|BYWASH_.*)$", re.IGNORECASE)
+    dropped = re.compile(r"^(AWS_.*|AZUR.*|.*_proxy|BYWASH_.*)$", re.IGNORECASE)
     kept = {name: value for name, value in os.environ.items() if not dropped.match(name)}
     kept["AWS_EC2_METADATA_DISABLED"] = "true"
     return kept
@@ -133,6 +136,38 @@ class Moto:
     def gets(self, bucket, key):
         """How many GET requests for that object it has logged."""
         return sum(f"GET /{bucket}/{key} " in line for line in list(self.process.seen))
+
+
+class Azurite:
+    """A real server of Azure's protocol, in a process of its own. It checks signatures."""
+
+    ACCOUNT = "devstoreaccount1"
+    # Azurite's documentation gives it to everybody; it opens nothing else.
+    KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+    VERSION = "2023-11-03"
+
+    def __init__(self, folder):
+        command = [os.environ["BYWASH_AZURITE"], "--inMemoryPersistence", "--disableTelemetry", "--skipApiVersionCheck"]
+        command += ["--blobHost", "127.0.0.1", "--blobPort", "0"]
+        self.process = Process(command, clean_environment(), folder / "azurite.log")
+        self.url = self.process.wait_for(r"listens on (http://127\.0\.0\.1:\d+)").group(1)
+
+    def environment(self):
+        """What makes a program take this server for Azure."""
+        return {"AZURE_STORAGE_USE_EMULATOR": "true", "AZURITE_BLOB_STORAGE_URL": self.url}
+
+    def request(self, method, path, **query):
+        """One signed request without a body (Shared Key): `path` is a container, or a container and a blob in it."""
+        resource = f"/{self.ACCOUNT}/{path}"
+        headers = {"x-ms-date": email.utils.formatdate(usegmt=True), "x-ms-version": self.VERSION}
+        signed = [method, *[""] * 11, *[f"{name}:{value}" for name, value in headers.items()]]
+        # An emulator's address has the account twice: as that of the resource, and as the first of its path.
+        signed += [f"/{self.ACCOUNT}{resource}", *[f"{name}:{value}" for name, value in sorted(query.items())]]
+        mac = hmac.digest(base64.b64decode(self.KEY), "\n".join(signed).encode(), "sha256")
+        headers["Authorization"] = f"SharedKey {self.ACCOUNT}:{base64.b64encode(mac).decode()}"
+        answer = requests.request(method, self.url + resource, params=query, headers=headers, timeout=30)
+        answer.raise_for_status()
+        return answer
 
 
 class Bywash:

@@ -171,6 +171,7 @@ fn clients(counts: &mut Counts, pytest: &[String]) -> Result<(), Failure> {
         .folder(&root().join("testing/clients"))
         .env("BYWASH_BIN", binary)
         .env("BYWASH_AWS", &tools.aws)
+        .env("BYWASH_AZURITE", &tools.azurite)
         .env("BYWASH_FLIGHTS", &tools.flights)
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .run_counted(counts)

@@ -1,4 +1,5 @@
-//! What the real-client stage needs, fetched once into a cache folder: two Python environments and one data file.
+//! What the real-client stage needs, fetched once into a cache folder: two Python environments, a server of Azure's
+//! protocol and one data file.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,6 +8,8 @@ use sha2::{Digest, Sha256};
 
 use crate::run::{Failure, Step, doing, root};
 
+/// The npm package of a server that speaks Azure's protocol.
+const AZURITE_PACKAGE: &str = "azurite@3.35.0";
 /// The npm package that carries [`FLIGHTS_FILE`].
 const FLIGHTS_PACKAGE: &str = "vega-datasets@3.2.1";
 /// Three million flights, 13.5 MB of Parquet, inside the package.
@@ -21,6 +24,8 @@ pub(crate) struct Tools {
     pub(crate) python: PathBuf,
     /// The AWS command line.
     pub(crate) aws: PathBuf,
+    /// The blob server of Azurite.
+    pub(crate) azurite: PathBuf,
     /// `flights-3m.parquet`.
     pub(crate) flights: PathBuf,
 }
@@ -35,6 +40,7 @@ pub(crate) fn ensure() -> Result<Tools, Failure> {
     Ok(Tools {
         python: clients.join("bin/python"),
         aws: awscli.join("bin/aws"),
+        azurite: azurite(&cache)?,
         flights: flights(&cache)?,
     })
 }
@@ -77,17 +83,39 @@ fn venv(folder: &Path, requirements: &str) -> Result<PathBuf, Failure> {
     Ok(folder.to_path_buf())
 }
 
+/// Azurite, in a folder of its own, made anew when the version changes.
+fn azurite(cache: &Path) -> Result<PathBuf, Failure> {
+    let folder = cache.join("azurite");
+    let program = folder.join("node_modules/.bin/azurite-blob");
+    let stamp = folder.join("installed");
+    if fs::read_to_string(&stamp).is_ok_and(|have| have == AZURITE_PACKAGE) {
+        return Ok(program);
+    }
+    need_npm()?;
+    println!("installing {AZURITE_PACKAGE} into {}", folder.display());
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).map_err(doing(format!("create {}", folder.display())))?;
+    Step::new("npm")
+        .args(["install", "--silent", "--no-audit", "--no-fund"])
+        .args(["--ignore-scripts", "--prefix", ".", AZURITE_PACKAGE])
+        .folder(&folder)
+        .run()?;
+    fs::write(&stamp, AZURITE_PACKAGE).map_err(doing(format!("write {}", stamp.display())))?;
+    Ok(program)
+}
+
+fn need_npm() -> Result<(), Failure> {
+    let works = || Step::new("npm").args(["--version"]).succeeds();
+    need("npm", works, &["npm"])
+}
+
 /// The data file, its digest checked each time: it is small, and a cache is not to be trusted.
 fn flights(cache: &Path) -> Result<PathBuf, Failure> {
     let file = cache.join("flights-3m.parquet");
     if file.exists() && sha256(&file)? == FLIGHTS_SHA256 {
         return Ok(file);
     }
-    need(
-        "npm",
-        || Step::new("npm").args(["--version"]).succeeds(),
-        &["npm"],
-    )?;
+    need_npm()?;
     println!("fetching {FLIGHTS_PACKAGE} into {}", cache.display());
     let unpacked = cache.join("npm");
     let _ = fs::remove_dir_all(&unpacked);

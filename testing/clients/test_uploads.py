@@ -1,0 +1,129 @@
+"""`bywash cp` to servers that other people wrote, killed midway: another process goes on with what the store keeps."""
+
+import json
+import os
+import subprocess
+import time
+
+import pytest
+from harness import MIB, Azurite, Bywash, clean_environment, file_sha256, payload, sha256
+
+BUCKET = "suite-uploads"
+KEY = "deep/object with space"
+SIZE = 64 * MIB + 777
+# Longer than any copy takes; only a fault reaches it.
+DEADLINE_SECONDS = 120
+# How often a copy may end before its kill.
+TRIES = 20
+
+
+class S3:
+    def __init__(self, moto):
+        self.url, self.env = f"s3://{BUCKET}", moto.environment()
+        self.s3 = moto.s3
+        self.s3.create_bucket(Bucket=BUCKET)
+
+    def read(self, key):
+        return self.s3.get_object(Bucket=BUCKET, Key=key)["Body"].read()
+
+    def open(self):
+        return self.s3.list_multipart_uploads(Bucket=BUCKET).get("Uploads", [])
+
+
+class Azure:
+    def __init__(self, azurite):
+        self.url, self.env = f"az://{BUCKET}", azurite.environment()
+        self.azurite = azurite
+        azurite.request("PUT", BUCKET, restype="container")
+
+    def read(self, key):
+        return self.azurite.request("GET", f"{BUCKET}/{key.replace(' ', '%20')}").content
+
+    def open(self):
+        """Nothing tells of blocks without a blob: names of blobs that have nothing else are listed only if asked for."""
+        names = self.azurite.request("GET", BUCKET, restype="container", comp="list", include="uncommittedblobs").text
+        return [name for name in names.split("<Blob>")[1:] if "<Content-Length>0<" in name]
+
+
+@pytest.fixture(scope="module", params=["s3", "azure"])
+def store(request, tmp_path_factory):
+    if request.param == "s3":
+        yield S3(request.getfixturevalue("moto"))
+        return
+    azurite = Azurite(tmp_path_factory.mktemp("azurite"))
+    yield Azure(azurite)
+    azurite.process.kill()
+
+
+class Copier:
+    """Runs the program with one data folder."""
+
+    def __init__(self, folder, store):
+        self.data, self.source, self.store = folder / "data", folder / "source", store
+        self.env = clean_environment() | store.env
+
+    def journal(self):
+        return list((self.data / "uploads").glob("*.upload"))
+
+    def start(self, *arguments):
+        command = [os.environ["BYWASH_BIN"], *arguments, "--data-dir", self.data]
+        return subprocess.Popen(command, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def run(self, *arguments):
+        child = self.start(*arguments)
+        out, err = child.communicate(timeout=DEADLINE_SECONDS)
+        return child.returncode, out, err
+
+    def kill_copy(self, url, growths):
+        """Copies, and kills the copy once its journal was seen to grow so often. False: it had ended before."""
+        child = self.start("cp", self.source, url)
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        sizes = set()
+        while len(sizes) <= growths and child.poll() is None:
+            assert time.monotonic() < deadline, f"the journal grew {len(sizes) - 1} times, not {growths}"
+            for file in self.journal():
+                try:
+                    sizes.add(file.stat().st_size)
+                except FileNotFoundError:
+                    pass
+        child.kill()
+        out, err = child.communicate()
+        assert child.returncode in (0, -9), (out, err)
+        return child.returncode == -9 and bool(self.journal())
+
+
+@pytest.mark.parametrize("growths", [0, 1, 2])
+def test_a_killed_copy_is_gone_on_with(store, tmp_path, growths):
+    key = f"{KEY} {growths}"
+    url = f"{store.url}/{key}"
+    copier = Copier(tmp_path, store)
+    copier.source.write_bytes(payload(SIZE, 1 + growths))
+    assert any(copier.kill_copy(url, growths) for _ in range(TRIES)), f"{TRIES} copies ended before growth {growths} of the journal"
+    (file,) = copier.journal()
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert store.open() or not growths
+
+    code, out, err = copier.run("uploads", "--json", "resume", "--all")
+    assert code == 0, (out, err)
+    (done,) = [json.loads(line) for line in out.splitlines()]
+    assert (done["ok"], done["url"]) == (True, url), done
+    # Chunks go side by side: behind the first gap, too, what the store vouches for is not sent again.
+    assert done["resumed_bytes"] + done["sent_bytes"] <= SIZE, done
+    if growths:
+        assert done["sent_bytes"] < SIZE, done
+    assert sha256(store.read(key)) == file_sha256(copier.source)
+    assert not list((copier.data / "uploads").iterdir())
+    assert not store.open()
+
+
+def test_what_was_copied_is_served(store, tmp_path):
+    body = payload(SIZE, 9)
+    copier = Copier(tmp_path, store)
+    copier.source.write_bytes(body)
+    code, out, err = copier.run("cp", copier.source, f"{store.url}/served", "--json")
+    assert code == 0, (out, err)
+    server = Bywash(tmp_path, store.url, env=store.env)
+    try:
+        assert sha256(server.s3.get_object(Bucket=BUCKET, Key="served")["Body"].read()) == sha256(body)
+    finally:
+        server.stop()
