@@ -9,11 +9,17 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use bywash::Origin;
+use bywash::origin::s3::S3Store;
+use bywash::upload::SessionOptions;
 use bywash_sim::server::azure::Azure;
 use bywash_sim::server::gcs::Gcs;
 use bywash_sim::server::s3::S3;
 use bywash_sim::server::{FaultPlan, Server, ServerFaultKind};
+use chrono::TimeDelta;
 use common::{bywash, stderr, stdout};
+use object_store::aws::AmazonS3Builder;
+use object_store::path::Path;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use rustix::process::{Pid, Signal, kill_process};
@@ -246,4 +252,73 @@ async fn a_copy_from_a_pipe_survives_faults_that_pass() {
         // A session whose opening lost its answer is left to the store.
         assert_eq!(place.journal(), None);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sweep_drops_old_orphans_of_an_s3_store_and_nothing_else() {
+    let s3 = S3::new().with_rules(2, 5 << 20);
+    let store = Store::S3(Arc::clone(&s3));
+    let server = store.serve().await;
+    let place = Place::new(&server, 815);
+    let killed = tokio::task::block_in_place(|| (0..10).any(|_| place.kill_after(store.url(), 1)));
+    assert!(killed, "every copy was faster than its kill");
+    let builder = AmazonS3Builder::new()
+        .with_bucket_name("data")
+        .with_endpoint(server.url())
+        .with_region("us-east-1")
+        .with_access_key_id("key")
+        .with_secret_access_key("secret");
+    let origin = S3Store::from_builder(builder, "data", &Path::ROOT).unwrap();
+    let (orphans, young) = (["dir/a", "dir/b c+d", "e"], "dir/young");
+    for key in orphans.into_iter().chain([young]) {
+        let options = SessionOptions::default();
+        let opened = origin.open_session(&Path::from(key), &options).await;
+        assert!(opened.unwrap().is_some());
+    }
+    let journaled = "dir/object";
+    for key in orphans.into_iter().chain([journaled]) {
+        s3.age_uploads("data", key, TimeDelta::days(8));
+    }
+    let sweep = |urls: &[&str]| {
+        let args = [&["uploads", "--json", "sweep", "--older-than", "7d"], urls].concat();
+        let output = tokio::task::block_in_place(|| place.bywash(&args).output().unwrap());
+        assert!(output.status.success(), "{}", stderr(&output));
+        let told = stdout(&output);
+        let lines = told.lines().map(|line| {
+            let line: Value = serde_json::from_str(line).unwrap();
+            line["url"].as_str().unwrap().to_owned()
+        });
+        lines.collect::<Vec<_>>()
+    };
+
+    // The bucket is other programs' too: that the journal names it is no leave to look through it.
+    assert_eq!(sweep(&[]), [""; 0]);
+    assert_eq!(store.open(), 5);
+    assert_eq!(
+        sweep(&["s3://data/dir"]),
+        ["s3://data/dir/a", "s3://data/dir/b c+d"]
+    );
+    let _before = server.take_log();
+    assert_eq!(sweep(&["s3://data"]), ["s3://data/e"]);
+    let log = server.take_log();
+    let pages = log
+        .iter()
+        .filter(|logged| logged.line.contains("max-uploads"));
+    assert_eq!(pages.count(), 2, "three uploads on pages of two");
+    assert_eq!(s3.open_keys("data"), [journaled, young]);
+
+    // A server's upload that cannot be read may be any of them.
+    let multipart = place.home.path().join("data/multipart");
+    std::fs::create_dir_all(&multipart).unwrap();
+    std::fs::write(multipart.join("some.upload"), "no upload").unwrap();
+    s3.age_uploads("data", young, TimeDelta::days(8));
+    let mut all = place.bywash(&["uploads", "sweep", "s3://data"]);
+    let output = tokio::task::block_in_place(|| all.output().unwrap());
+    assert!(!output.status.success() && stderr(&output).contains("some.upload"));
+    assert_eq!(s3.open_keys("data"), [journaled, young]);
+
+    let mut resume = place.bywash(&["uploads", "resume", "--all"]);
+    let output = tokio::task::block_in_place(|| resume.output().unwrap());
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(store.object().unwrap() == place.content);
 }

@@ -22,6 +22,8 @@ use crate::failure::{Failure, Kind};
 
 /// The data folder when none is given.
 pub(crate) const DEFAULT_DATA_DIR: &str = "./bywash-data";
+/// The folder of open multipart uploads, below the data folder.
+pub(crate) const MULTIPART: &str = "multipart";
 /// The layout this program reads and writes.
 const FORMAT: u32 = 1;
 /// Characters of the keys made here, of 62 kinds each: as long as AWS makes them.
@@ -142,7 +144,7 @@ impl DataDir {
 
     /// The folder of open multipart uploads.
     pub(crate) fn multipart(&self) -> PathBuf {
-        self.dir.join("multipart")
+        self.dir.join(MULTIPART)
     }
 
     /// The credentials kept here, made now if there are none; also tells whether they were made.

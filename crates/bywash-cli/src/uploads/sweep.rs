@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use bywash::upload::SessionToken;
-use bywash::upload::journal::Listed;
+use bywash::upload::journal::{Header, JournalError, Listed};
 use bywash::{Bucket, OriginUrl};
+use bywash_gateway::open_upload_ids;
 use chrono::Utc;
 
 use super::{drop_upload, journal, take};
 use crate::failure::Failure;
+use crate::serve::data_dir::MULTIPART;
 use crate::target::{self, Target};
 
 /// Without other words: as long as the longest-lived sessions of the stores.
@@ -17,11 +19,11 @@ const DEFAULT_AGE: &str = "7d";
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// As 7d, 12h, 30m or 90s: uploads written to since then stay
+    /// As 7d, 12h, 30m or 90s: uploads written to since then stay. S3 only says when an upload was begun
     #[arg(long, value_name = "AGE", default_value = DEFAULT_AGE, value_parser = age)]
     older_than: Duration,
-    /// Origins to look through for uploads that are in no journal, beside those that the journal names. What other data
-    /// folders have open there is dropped too, if it is as old
+    /// Origins to look through for uploads that are in no journal, beside the folders that the journal names. What other data
+    /// folders have open there is dropped too, if it is as old; at s3:// also what other programs have
     #[arg(value_name = "URL")]
     origins: Vec<OriginUrl>,
 }
@@ -43,34 +45,27 @@ fn age(text: &str) -> Result<Duration, String> {
         .ok_or_else(bad)
 }
 
-/// What is looked through, and the sessions there that a journal knows.
-#[derive(Default)]
-struct Places {
-    buckets: BTreeMap<String, Bucket>,
-    known: Vec<SessionToken>,
-}
-
 pub(super) async fn run(args: &super::Args, sweep: &Args) -> Result<(), Failure> {
     let journal_of = args.journal();
     let engine = target::engine(&args.data_dir, 8 << 20)?;
-    let mut places = Places::default();
+    // What is looked through.
+    let mut places = BTreeMap::new();
     let mut failed = Vec::new();
     for url in &sweep.origins {
         let bucket = target::mount(&engine, url, &args.remote)?;
-        places.buckets.insert(url.to_string(), bucket);
+        places.insert(url.to_string(), bucket);
     }
     for listed in journal_of.list().map_err(|error| journal(&error))? {
         let Ok(content) = &listed.content else {
             failed.push(format!("{} is left: its file is damaged", listed.id));
             continue;
         };
-        places.known.push(content.header.session.clone());
-        match Target::reopen(&engine, &content.header, &args.remote) {
-            Ok(bucket) => {
-                let name = place_name(&content.header.url, content.header.endpoint.as_deref());
-                places.buckets.entry(name).or_insert(bucket);
+        // A store is other programs' too, whose uploads look like ours: it is looked through only where somebody says so.
+        if let Some(name) = own_folder(&content.header) {
+            match Target::reopen(&engine, &content.header, &args.remote) {
+                Ok(bucket) => _ = places.entry(name).or_insert(bucket),
+                Err(failure) => failed.push(failure.message),
             }
-            Err(failure) => failed.push(failure.message),
         }
         if !listed.alive && is_old(&listed, sweep.older_than) {
             let url = content.header.url.clone();
@@ -84,8 +79,8 @@ pub(super) async fn run(args: &super::Args, sweep: &Args) -> Result<(), Failure>
             }
         }
     }
-    for (name, bucket) in &places.buckets {
-        if let Err(failure) = orphans(args, sweep, &places, name, bucket).await {
+    for (name, bucket) in &places {
+        if let Err(failure) = orphans(args, sweep, name, bucket).await {
             failed.push(failure.message);
         }
     }
@@ -102,19 +97,43 @@ pub(super) async fn run(args: &super::Args, sweep: &Args) -> Result<(), Failure>
 async fn orphans(
     args: &super::Args,
     sweep: &Args,
-    places: &Places,
     name: &str,
     bucket: &Bucket,
 ) -> Result<(), Failure> {
     let failed = |error| Failure::store(format!("cannot sweep {name}"), &error);
-    for open in bucket.open_sessions().await.map_err(failed)? {
+    let sessions = bucket.open_sessions().await.map_err(failed)?;
+    // Read after the sessions were listed, so that it has those of copies that began meanwhile.
+    let known = known(args)?;
+    for open in sessions {
         let idle = (Utc::now() - open.modified).to_std().unwrap_or_default();
-        if idle >= sweep.older_than && !places.known.contains(&open.token) {
+        let is_known = known.iter().any(|token| bucket.is_session(&open, token));
+        if idle >= sweep.older_than && !is_known {
             bucket.abort_session(&open).await.map_err(failed)?;
             tell(args, None, &format!("{name}/{}", open.object))?;
         }
     }
     Ok(())
+}
+
+/// The sessions that the data folder names: those of copies, and those of clients of `bywash serve`.
+fn known(args: &super::Args) -> Result<Vec<SessionToken>, Failure> {
+    let copies = args.journal().list().map_err(|error| journal(&error))?;
+    let mut known = Vec::new();
+    for listed in copies {
+        match listed.content {
+            Ok(content) => known.push(content.header.session),
+            // Nobody can go on with it, so what the store has of it is an orphan.
+            Err(JournalError::Damaged { .. }) if !listed.alive => {}
+            Err(error) => return Err(journal(&error)),
+        }
+    }
+    let clients = open_upload_ids(&args.data_dir.join(MULTIPART)).map_err(|error| {
+        Failure::failed(format!(
+            "cannot tell which uploads the server has open, so none is dropped: {error}"
+        ))
+    })?;
+    known.extend(clients.into_iter().map(SessionToken));
+    Ok(known)
 }
 
 fn tell(args: &super::Args, id: Option<&str>, url: &str) -> Result<(), Failure> {
@@ -128,21 +147,10 @@ fn is_old(listed: &Listed, age: Duration) -> bool {
         .is_ok_and(|idle| idle >= age)
 }
 
-/// The origin of a journaled upload, to look through each once.
-fn place_name(url: &str, endpoint: Option<&str>) -> String {
-    match endpoint {
-        Some(folder) if folder.starts_with("file://") => folder.to_owned(),
-        _ => {
-            let rest = url.split_once("://");
-            rest.map_or_else(
-                || url.to_owned(),
-                |(scheme, rest)| {
-                    let bucket = rest.split('/').next().unwrap_or(rest);
-                    format!("{scheme}://{bucket}")
-                },
-            )
-        }
-    }
+/// The folder that is the origin of a journaled upload, if it is one. All open uploads there are Bywash's.
+fn own_folder(header: &Header) -> Option<String> {
+    let folder = header.endpoint.as_ref()?;
+    (header.url.starts_with("file://") && folder.starts_with("file://")).then(|| folder.clone())
 }
 
 #[cfg(test)]

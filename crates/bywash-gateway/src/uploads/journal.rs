@@ -39,6 +39,36 @@ fn too_long() -> io::Error {
     )
 }
 
+/// The origins' ids of the uploads that a server keeps in `folder`, which may run; none if there is no such folder. Changes
+/// nothing. Blocks.
+///
+/// # Errors
+/// If the folder or a file in it cannot be read: nobody knows which upload that file is of.
+pub fn open_upload_ids(folder: &Path) -> io::Result<Vec<String>> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut ids = Vec::new();
+    for entry in entries {
+        let path = entry?.path();
+        if path.extension().is_none_or(|suffix| suffix != SUFFIX) {
+            continue;
+        }
+        let file = match fs::read(&path) {
+            // It ended meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            file => file?,
+        };
+        let content = record::read(&file).map_err(|reason| {
+            let text = format!("{}: {reason}", path.display());
+            io::Error::new(io::ErrorKind::InvalidData, text)
+        })?;
+        ids.push(content.name.id);
+    }
+    Ok(ids)
+}
+
 impl Journal {
     /// Opens the folder, making it if it is missing, and reads every upload. Torn ends are cut. A file that cannot be read is
     /// reported and left.

@@ -121,6 +121,12 @@ pub trait Origin: ObjectStore {
     async fn open_sessions(&self) -> Result<Vec<OpenSession>> {
         Ok(Vec::new())
     }
+
+    /// Whether two tokens are of one session. A token that [`Self::open_sessions`] made up may say less than the one its
+    /// session was opened with. The id of an upload that [`Self::create_upload`] returned may stand for a token here.
+    fn same_session(&self, one: &SessionToken, other: &SessionToken) -> bool {
+        one == other
+    }
 }
 
 /// The error for a body that is not as long as announced; its part is not stored.

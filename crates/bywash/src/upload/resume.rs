@@ -16,7 +16,7 @@ use super::journal::{Entry, Header, Progress, SourceIdentity, Whole};
 use super::journaled::{Journaled, Journaling};
 use super::{
     ChunkPlan, ChunkRule, Digest, Finished, Kept, OpenSession, SessionOptions, SessionStatus,
-    Upload, UploadOptions, UploadSession, UploadToken,
+    SessionToken, Upload, UploadOptions, UploadSession, UploadToken,
 };
 use crate::bucket::Bucket;
 use crate::error::EngineError;
@@ -132,6 +132,11 @@ impl Bucket {
             },
         )
         .await
+    }
+
+    /// Whether the session is the one of this token, as a journal has it.
+    pub fn is_session(&self, open: &OpenSession, token: &SessionToken) -> bool {
+        self.shared().origin.same_session(&open.token, token)
     }
 
     /// Drops a session that was listed, and what the store keeps of it.

@@ -19,14 +19,19 @@ const BUCKET: &str = "data";
 
 async fn store(protocol: &Arc<S3>) -> (Server, S3Store) {
     let server = Server::start(Arc::<S3>::clone(protocol)).await.unwrap();
+    let store = store_at(&server, "p");
+    (server, store)
+}
+
+fn store_at(server: &Server, prefix: &str) -> S3Store {
     let builder = AmazonS3Builder::new()
         .with_bucket_name(BUCKET)
         .with_endpoint(server.url())
         .with_region("us-east-1")
         .with_access_key_id("key")
         .with_secret_access_key("secret");
-    let store = S3Store::from_builder(builder, BUCKET, &Path::from("p")).unwrap();
-    (server, store.with_stall(STALL).with_least_part(CHUNK))
+    let store = S3Store::from_builder(builder, BUCKET, &Path::from(prefix)).unwrap();
+    store.with_stall(STALL).with_least_part(CHUNK)
 }
 
 fn small(protocol: Arc<S3>) -> Arc<S3> {
@@ -217,4 +222,43 @@ async fn an_upload_the_store_forgot_is_lost_and_says_so() {
         .unwrap();
     assert_eq!(session.status().await.unwrap(), SessionStatus::Gone);
     session.abort().await.unwrap();
+}
+
+#[tokio::test]
+async fn open_uploads_are_listed_over_pages_and_dropped() {
+    for protocol in both() {
+        let (server, store) = store(&protocol).await;
+        let bucket = bucket(Arc::new(store.clone()));
+        assert_eq!(bucket.open_sessions().await.unwrap(), []);
+        let names = ["a", "b c+d/é%&=", "e"];
+        let options = SessionOptions::default();
+        let mut tokens = Vec::new();
+        for name in names {
+            let session = store.open_session(&Path::from(name), &options).await;
+            tokens.push(session.unwrap().unwrap().token());
+        }
+        // Another mount's, whose prefix begins like ours.
+        let beside = store_at(&server, "p2");
+        beside
+            .open_session(&Path::from("a"), &options)
+            .await
+            .unwrap();
+        let _before = server.take_log();
+        let found = bucket.open_sessions().await.unwrap();
+        let lists = server.take_log();
+        assert_eq!(lists.len(), 2, "three uploads on pages of two");
+        assert!(lists[1].line.contains("key-marker") && lists[1].line.contains("upload-id-marker"));
+        let keys: Vec<_> = found.iter().map(|open| open.object.clone()).collect();
+        assert_eq!(keys, names.map(Path::from));
+        for (open, token) in found.iter().zip(&tokens) {
+            assert!(bucket.is_session(open, token), "{}", open.object);
+        }
+        assert!(!bucket.is_session(&found[0], &tokens[1]));
+
+        // One that is gone by then is no error.
+        for open in [&found[0], &found[1], &found[0]] {
+            bucket.abort_session(open).await.unwrap();
+        }
+        assert_eq!(protocol.open_keys(BUCKET), ["p/e", "p2/a"]);
+    }
 }

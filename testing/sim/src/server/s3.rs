@@ -9,9 +9,11 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
+use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 use http::Method;
 use md5::{Digest as _, Md5};
 use parking_lot::Mutex;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::objects::{Dialect, Objects, Stored, allowed, crc32c, escape, failure};
 use super::{Asked, Protocol, Reply, ServerFault};
@@ -23,7 +25,7 @@ const DIALECT: Dialect = Dialect {
 };
 /// No part but the last is shorter, in bytes.
 const LEAST_PART_BYTES: usize = 5 << 20;
-/// Parts on a page of a list.
+/// Parts, or uploads, on a page of a list.
 const PAGE: usize = 1000;
 
 /// The store. Give it to [`super::Server::start`], and keep it to look at its objects.
@@ -45,6 +47,7 @@ struct Upload {
     whole: bool,
     parts: BTreeMap<u64, Part>,
     open: bool,
+    initiated: DateTime<Utc>,
 }
 
 #[derive(Debug, Clone)]
@@ -95,7 +98,7 @@ impl S3 {
         }
     }
 
-    /// The same, empty, with so many parts on a page of a list, and parts from so many bytes.
+    /// The same, empty, with so many parts or uploads on a page of a list, and parts from so many bytes.
     #[must_use]
     pub fn with_rules(self: &Arc<Self>, page: usize, least_part: usize) -> Arc<Self> {
         Arc::new(Self {
@@ -124,6 +127,86 @@ impl S3 {
             upload.open = false;
             upload.parts.clear();
         }
+    }
+
+    /// Keys of the open uploads of a bucket, in order.
+    #[must_use]
+    pub fn open_keys(&self, bucket: &str) -> Vec<String> {
+        let uploads = self.uploads.lock();
+        let open = uploads
+            .values()
+            .filter(|upload| upload.open && upload.bucket == bucket);
+        let mut keys: Vec<_> = open.map(|upload| upload.key.clone()).collect();
+        keys.sort();
+        keys
+    }
+
+    /// Makes uploads of this key older.
+    pub fn age_uploads(&self, bucket: &str, key: &str, by: TimeDelta) {
+        for upload in self.uploads.lock().values_mut() {
+            if upload.bucket == bucket && upload.key == key {
+                upload.initiated -= by;
+            }
+        }
+    }
+
+    /// The open uploads of a bucket, by key and id.
+    fn list_uploads(&self, asked: &Asked, bucket: &str) -> Reply {
+        let prefix = asked.query("prefix").unwrap_or_default();
+        let marker = asked.query("key-marker").filter(|key| !key.is_empty());
+        let upload_marker = asked.query("upload-id-marker").filter(|id| !id.is_empty());
+        let uploads = self.uploads.lock();
+        let mut found: Vec<_> = uploads
+            .iter()
+            .filter(|(_, upload)| upload.open && upload.bucket == bucket)
+            .map(|(id, upload)| (&*upload.key, &**id, upload.initiated))
+            .filter(|(key, id, _)| {
+                key.starts_with(prefix)
+                    && match (marker, upload_marker) {
+                        (None, _) => true,
+                        (Some(marker), None) => *key > marker,
+                        (Some(marker), Some(last)) => (*key, *id) > (marker, last),
+                    }
+            })
+            .collect();
+        found.sort_unstable();
+        let most = asked
+            .query("max-uploads")
+            .and_then(|most| most.parse().ok());
+        let page = most.unwrap_or(self.page).min(self.page);
+        let encoded = asked.query("encoding-type") == Some("url");
+        let name = |key: &str| match encoded {
+            // As a form, which is how S3 does it.
+            true => utf8_percent_encode(key, NON_ALPHANUMERIC)
+                .to_string()
+                .replace("%2F", "/")
+                .replace("%20", "+"),
+            false => escape(key),
+        };
+        let mut text = format!("<ListMultipartUploadsResult><Bucket>{bucket}</Bucket>");
+        if encoded {
+            text.push_str("<EncodingType>url</EncodingType>");
+        }
+        let more = found.len() > page;
+        found.truncate(page);
+        if let (true, Some((key, id, _))) = (more, found.last()) {
+            let _ = write!(
+                text,
+                "<NextKeyMarker>{}</NextKeyMarker><NextUploadIdMarker>{id}</NextUploadIdMarker>",
+                name(key)
+            );
+        }
+        let _ = write!(text, "<IsTruncated>{more}</IsTruncated>");
+        for (key, id, initiated) in found {
+            let _ = write!(
+                text,
+                "<Upload><Key>{}</Key><UploadId>{id}</UploadId><Initiated>{}</Initiated></Upload>",
+                name(key),
+                initiated.to_rfc3339_opts(SecondsFormat::Millis, true)
+            );
+        }
+        text.push_str("</ListMultipartUploadsResult>");
+        Reply::status(200).body(text)
     }
 
     fn start(&self, asked: &Asked) -> Reply {
@@ -155,6 +238,7 @@ impl S3 {
             whole,
             parts: BTreeMap::new(),
             open: true,
+            initiated: Utc::now(),
         };
         uploads.insert(id, upload);
         let reply = Reply::status(200).body(text);
@@ -344,6 +428,10 @@ impl Protocol for S3 {
         }
         if asked.method == Method::POST && asked.query("uploads").is_some() {
             return self.start(asked);
+        }
+        let (bucket, key) = asked.bucket_and_key();
+        if asked.method == Method::GET && key.is_empty() && asked.query("uploads").is_some() {
+            return self.list_uploads(asked, &bucket);
         }
         self.objects.answer(asked, DIALECT)
     }

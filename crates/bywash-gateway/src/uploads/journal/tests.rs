@@ -104,3 +104,22 @@ fn after_a_failed_write_and_after_many_the_file_is_written_whole() {
     tail.appended = ANEW_BYTES;
     assert!(!Journal::appendable(&tail));
 }
+
+#[test]
+fn ids_are_told_beside_the_server_and_a_damaged_file_is_an_error() {
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path().join("multipart");
+    assert_eq!(open_upload_ids(&folder).unwrap(), [""; 0]);
+    let (journal, name, _, _) = one_upload(&folder);
+    let staged = folder.join("other").with_extension(STAGED_SUFFIX);
+    fs::write(&staged, "half").unwrap();
+    let path = journal.path(&name);
+    let whole = fs::read(&path).unwrap();
+    // The server is about to write the rest of a record.
+    fs::write(&path, &whole[..whole.len() - 1]).unwrap();
+    assert_eq!(open_upload_ids(&folder).unwrap(), ["id"]);
+    assert_eq!(fs::read(&path).unwrap().len(), whole.len() - 1);
+    assert!(staged.exists(), "nothing is changed");
+    fs::write(&path, "nothing of ours").unwrap();
+    assert!(open_upload_ids(&folder).is_err());
+}

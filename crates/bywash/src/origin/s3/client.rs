@@ -13,11 +13,12 @@ use object_store::{Error, PutMode, Result};
 use parking_lot::Mutex;
 
 use super::S3Store;
-use super::session::{self, Checksums, Meaning, Part, Parts, PartsPage, RULE, Upload};
+use super::session::{self, Checksums, Meaning, Part, Parts, PartsPage, RULE, Upload, UploadsPage};
 use crate::EngineError;
 use crate::upload::http::{Answer, Request};
 use crate::upload::{
-    Chunk, ChunkRule, Ending, Finished, SessionOptions, SessionStatus, SessionToken, UploadSession,
+    Chunk, ChunkRule, Ending, Finished, OpenSession, SessionOptions, SessionStatus, SessionToken,
+    UploadSession,
 };
 
 /// Names this kind of store in errors.
@@ -26,6 +27,8 @@ const STORE: &str = "S3";
 pub(super) const JOINING: Duration = Duration::from_secs(600);
 /// The most of a page of parts, in bytes: a thousand of them.
 const PAGE_LIMIT_BYTES: usize = 4 << 20;
+/// The most of a page of uploads, in bytes: a thousand whose keys of 1024 bytes are encoded, and whose owners have long names.
+const UPLOADS_LIMIT_BYTES: usize = 8 << 20;
 
 /// A multipart upload.
 pub(super) struct S3Session {
@@ -118,6 +121,45 @@ impl S3Store {
             upload,
             mode: options.mode.clone(),
             state: Arc::default(),
+        }
+    }
+
+    /// The uploads below the prefix that neither finished nor were aborted, whichever program started them. Keys that no path
+    /// here writes are passed by.
+    pub(super) async fn list_uploads(&self) -> Result<Vec<OpenSession>> {
+        let prefix = self.full_path(&Path::ROOT);
+        let failed = |reason: &str| generic(format!("list uploads below {self}: {reason}"));
+        let (mut sessions, mut marker) = (Vec::new(), None);
+        loop {
+            let query = session::uploads_query(&prefix, marker.as_ref());
+            let query: Vec<_> = query
+                .iter()
+                .map(|(name, value)| (*name, &**value))
+                .collect();
+            let url = self
+                .presign_key(Method::GET, &Path::ROOT, &query, &HeaderMap::new())
+                .await?;
+            let request = Request::new(Method::GET, url).answer_limit(UPLOADS_LIMIT_BYTES);
+            let answer = self.client.sessions.send(request).await?;
+            if !answer.status.is_success() {
+                return Err(match session::failure(&answer) {
+                    Meaning::Refused(reason) => {
+                        answer.error(STORE, "list uploads below", &self.to_string(), &reason)
+                    }
+                    other => failed(&format!("the answer is {other:?}")),
+                });
+            }
+            let page = UploadsPage::parse(&answer.body).map_err(|error| failed(&error))?;
+            let next = page.next.clone();
+            sessions.extend(page.sessions(&prefix));
+            match next {
+                None => return Ok(sessions),
+                // A store that does not look at markers would be asked forever.
+                next if next == marker => {
+                    return Err(failed("the store lists the same uploads again"));
+                }
+                next => marker = next,
+            }
         }
     }
 

@@ -23,7 +23,7 @@ use super::multipart_xml::{complete_body, completed, refusal};
 use super::requests::Requests;
 use super::{Origin, PartBody, UploadedPart};
 use crate::upload::http::HttpClient;
-use crate::upload::{Finished, SessionOptions, SessionToken, UploadSession};
+use crate::upload::{Finished, OpenSession, SessionOptions, SessionToken, UploadSession};
 
 /// How long a presigned request of ours stays valid: long enough for a 5 GiB part on a slow line.
 const PRESIGN_VALIDITY: Duration = Duration::from_secs(6 * 3600);
@@ -102,12 +102,23 @@ impl S3Store {
         query: &[(&str, &str)],
         headers: &HeaderMap,
     ) -> Result<reqwest::Url> {
+        let key = self.full_path(path);
+        self.presign_key(method, &key, query, headers).await
+    }
+
+    /// `key` is that in the bucket, whose root is the bucket itself.
+    async fn presign_key(
+        &self,
+        method: Method,
+        key: &Path,
+        query: &[(&str, &str)],
+        headers: &HeaderMap,
+    ) -> Result<reqwest::Url> {
         let mut options = SignedUrlOptions::new().with_query(query.iter().copied());
         options.signed_headers.clone_from(headers);
-        let path = self.full_path(path);
         let client = &self.client.client;
         client
-            .signed_url_opts(method, &path, PRESIGN_VALIDITY, &options)
+            .signed_url_opts(method, key, PRESIGN_VALIDITY, &options)
             .await
     }
 }
@@ -211,5 +222,13 @@ impl Origin for S3Store {
         token: &SessionToken,
     ) -> Result<Option<Box<dyn UploadSession>>> {
         Ok(Some(Box::new(self.take_over(path, options, token)?)))
+    }
+
+    async fn open_sessions(&self) -> Result<Vec<OpenSession>> {
+        self.list_uploads().await
+    }
+
+    fn same_session(&self, one: &SessionToken, other: &SessionToken) -> bool {
+        session::same_upload(&one.0, &other.0)
     }
 }
