@@ -103,7 +103,7 @@ def test_a_killed_copy_is_gone_on_with(store, tmp_path, growths):
     assert file.stat().st_mode & 0o777 == 0o600
     assert store.open() or not growths
 
-    code, out, err = copier.run("uploads", "--json", "resume", "--all")
+    code, out, err = copier.run("uploads", "resume", "--all", "--json")
     assert code == 0, (out, err)
     (done,) = [json.loads(line) for line in out.splitlines()]
     assert (done["ok"], done["url"]) == (True, url), done

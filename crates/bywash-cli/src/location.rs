@@ -129,7 +129,7 @@ pub(crate) struct Remote {
     /// Credentials and region come from AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN
     /// and AWS_REGION, then from the instance's metadata. Without AWS_ACCESS_KEY_ID, requests to a
     /// loopback endpoint are not signed.
-    #[arg(long, value_name = "URL")]
+    #[arg(long, global = true, value_name = "URL")]
     endpoint: Option<Url>,
 }
 

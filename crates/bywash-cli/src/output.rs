@@ -10,7 +10,7 @@ use crate::failure::{Failure, Kind};
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(crate) struct Output {
     /// Tell results and errors as JSON, one document a line
-    #[arg(long)]
+    #[arg(long, global = true)]
     pub(crate) json: bool,
 }
 

@@ -57,7 +57,7 @@ impl Place {
 
     /// Runs `bywash uploads`; gives its outcome and the lines it told.
     fn uploads(&self, args: &[&str]) -> (Output, Vec<Value>) {
-        let args = [&["uploads", "--json"], args].concat();
+        let args = [&["uploads"], args, &["--json"]].concat();
         let output = self.bywash(&args).output().unwrap();
         let told = stdout(&output);
         let lines = told.lines().map(|line| serde_json::from_str(line).unwrap());

@@ -189,7 +189,7 @@ async fn copies_killed_at_any_moment_are_gone_on_with() {
                 store.url()
             );
             let was_killed = tokio::task::block_in_place(|| place.kill_after(store.url(), records));
-            let mut resume = place.bywash(&["uploads", "--json", "resume", "--all"]);
+            let mut resume = place.bywash(&["uploads", "resume", "--all", "--json"]);
             let output = tokio::task::block_in_place(|| resume.output().unwrap());
             assert!(
                 output.status.success(),
