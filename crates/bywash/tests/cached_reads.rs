@@ -189,6 +189,23 @@ async fn an_object_larger_than_memory_streams_through() {
 }
 
 #[tokio::test]
+async fn a_cold_read_asks_once_a_shard() {
+    let engine = engine();
+    let (origin, bucket) = bucket_over(&engine, Consistency::Immutable);
+    // A sixteenth of the memory is a shard.
+    for shards in 1..=4 {
+        let path = Path::from(format!("of-{shards}"));
+        let data = pattern(shards << 20);
+        origin.put(&path, data.clone().into()).await.unwrap();
+        let before = stats(&engine).origin_data_requests;
+        let body = bucket.get(&path).await.unwrap();
+        assert_eq!(body.bytes().await.unwrap(), data);
+        let asked = stats(&engine).origin_data_requests - before;
+        assert_eq!(asked, shards as u64);
+    }
+}
+
+#[tokio::test]
 async fn in_full_memory_a_scan_asks_once_and_what_is_read_again_stays() {
     let engine = engine();
     let (origin, bucket) = bucket_over(&engine, Consistency::Immutable);

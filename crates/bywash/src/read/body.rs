@@ -11,7 +11,7 @@ use object_store::Result;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::ahead::Reader;
-use super::open::Resolved;
+use super::open::{Resolved, is_present};
 use super::shard::Shard;
 use super::shared_error::{from_load_error, load_error, retell};
 use crate::bucket::{CacheOutcome, Shared};
@@ -335,7 +335,8 @@ impl Body {
             if shard == 0 || room.free < shard || self.ahead.saturating_add(shard) > horizon {
                 return;
             }
-            if engine.pool.contains(self.version.key(self.ahead)) {
+            // Also what is on its way: a shard that began within it would be cut off where the next one begins.
+            if is_present(&engine.pool, &self.version, self.ahead) {
                 self.ahead += 1;
                 continue;
             }

@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use bywash_mem::{Claim, Frame, Share};
+use bywash_mem::{BlockPool, Claim, Frame, Share};
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared as SharedFuture};
 use object_store::path::Path;
@@ -258,15 +258,16 @@ fn first_block_present(bucket: &Shared, version: &Version, range: Option<&GetRan
     match range {
         Some(range) if range.start < range.end => {
             let block = (range.start / bucket.engine.block_size) as u32;
-            is_present(bucket, version, block)
+            is_present(&bucket.engine.pool, version, block)
         }
         // Nothing to read: metadata is all that is needed.
         _ => true,
     }
 }
 
-fn is_present(bucket: &Shared, version: &Version, block: u32) -> bool {
-    let (pool, key) = (&bucket.engine.pool, version.key(block));
+/// Whether a block is here or on its way. No use of it.
+pub(super) fn is_present(pool: &Arc<BlockPool>, version: &Version, block: u32) -> bool {
+    let key = version.key(block);
     pool.contains(key) || !matches!(pool.claim(key), Claim::Vacant(_))
 }
 
@@ -355,7 +356,9 @@ fn first_range(bucket: &Shared, wanted: Option<GetRange>, known: Option<&Version
     let from = |start: u64, end: u64| {
         let first = start / block;
         let last = end.div_ceil(block).min(first.saturating_add(shard / block));
-        let present = |at: &u64| known.is_some_and(|known| is_present(bucket, known, *at as u32));
+        let present = |at: &u64| {
+            known.is_some_and(|known| is_present(&bucket.engine.pool, known, *at as u32))
+        };
         let last = (first.saturating_add(1)..last)
             .find(present)
             .unwrap_or(last);
