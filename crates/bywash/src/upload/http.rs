@@ -82,10 +82,6 @@ impl Request {
     }
 
     /// How much longer than the stall limit the server may work in silence.
-    #[cfg_attr(
-        not(test),
-        allow(dead_code, reason = "for stores that end an upload slowly")
-    )]
     pub(crate) fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
