@@ -8,6 +8,7 @@
 //! - [`BlockPool`]: blocks by [`BlockKey`]. A reader of a resident block pays one atomic add and one subtract.
 //! - [`WriteAtBuffer`]: bytes of one object, written at any offset by many threads, read as they arrive.
 //! - [`Flight`]: one load of one block, however many wait for it or read along.
+//! - [`Gate`]: generations of writers; closing one waits until its writers have left.
 //! - [`Names`]: get or create by name; a known name costs a hash and a probe.
 #![allow(
     unsafe_code,
@@ -22,6 +23,7 @@ mod exclusive;
 mod flight;
 mod follow;
 mod frame;
+mod gate;
 mod limit;
 mod load;
 mod names;
@@ -56,6 +58,7 @@ pub use exclusive::{Refused, RefusedReason};
 pub use flight::{Flight, Waiter};
 pub use follow::Follower;
 pub use frame::Frame;
+pub use gate::{Entered, Gate};
 pub use limit::LimitError;
 pub use load::Load;
 pub use names::Names;

@@ -184,6 +184,17 @@ impl<V> Names<V> {
         Some((entry.name.as_str(), &entry.value))
     }
 
+    /// The value of an id.
+    #[inline]
+    #[must_use]
+    pub fn value(&self, id: u32) -> Option<&V> {
+        self.tables
+            .newest()
+            .side()
+            .get(id)
+            .map(|entry| &entry.value)
+    }
+
     /// Names and values in the order of their ids, with what is entered meanwhile.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &V)> {
         (0..u32::MAX).map_while(|id| self.by_id(id))

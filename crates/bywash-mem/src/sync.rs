@@ -107,4 +107,8 @@ pub(crate) enum Step {
     Leave,
     /// A block's place in the policy goes before its slot, `BlockPool::retire`.
     Unlink,
+    /// Who entered looks again which generation is current, `Gate::enter`.
+    Entry,
+    /// The release of whoever leaves a generation, `Entered::drop`.
+    Exit,
 }

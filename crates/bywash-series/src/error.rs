@@ -13,4 +13,48 @@ pub enum SeriesError {
         #[source]
         source: object_store::Error,
     },
+    /// The options contradict themselves.
+    #[error("the series options cannot be used: {0}")]
+    Options(&'static str),
+    /// The name of a source or metric is too long. Nothing was stored.
+    #[error(
+        "the {what}'s name has {bytes} bytes; at most {} are stored: use a shorter one",
+        crate::MAX_NAME
+    )]
+    NameTooLong {
+        /// `source` or `metric`.
+        what: &'static str,
+        /// Its length.
+        bytes: usize,
+    },
+    /// A new series found no memory. Known ones are not concerned.
+    #[error(
+        "no memory for a new series beside {series} in {limit} bytes; raise head_bytes or the memory budget, or use fewer names"
+    )]
+    TooManySeries {
+        /// Series there are.
+        series: usize,
+        /// What rows and names may take, in bytes.
+        limit: u64,
+    },
+    /// The handle is of another database.
+    #[error("there is no series {0}; a handle is of use only to the database that gave it")]
+    UnknownHandle(u32),
+    /// Memory or log were full for as long as a writer waits. Of a batch, the first `stored` rows are stored.
+    #[error("no room for more rows after {waited:?}{}: {stored} rows of the batch are stored; write the rest again later", because(.cause.as_deref()))]
+    NoRoom {
+        /// Rows of the batch that are stored.
+        stored: usize,
+        /// How long the writer waited.
+        waited: std::time::Duration,
+        /// Why the last attempt to seal failed, if it did.
+        cause: Option<String>,
+    },
+    /// The database was closed.
+    #[error("the series database is closed; open it again")]
+    Closed,
+}
+
+fn because(cause: Option<&str>) -> String {
+    cause.map_or_else(String::new, |cause| format!(" ({cause})"))
 }

@@ -5,9 +5,23 @@
 
 #![forbid(unsafe_code)]
 
+#[allow(dead_code, reason = "as above")]
+mod catalog;
+mod db;
 mod error;
+#[allow(dead_code, reason = "sealing, which comes next, reads what is frozen")]
 mod frozen;
+#[allow(dead_code, reason = "as above")]
+mod head;
+mod options;
 mod point;
+#[allow(dead_code, reason = "as above")]
+mod span;
+mod stats;
 
+pub use catalog::{MAX_NAME, SeriesHandle};
+pub use db::SeriesDb;
 pub use error::SeriesError;
+pub use options::{Ack, Clock, Profile, Retention, SeriesOptions, SystemClock};
 pub use point::{Point, Row};
+pub use stats::SeriesStats;

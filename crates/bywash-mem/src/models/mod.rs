@@ -7,6 +7,7 @@
 mod evict;
 mod flight;
 mod follow;
+mod gate;
 mod ledger;
 mod names;
 mod registry;

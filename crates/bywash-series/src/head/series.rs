@@ -1,0 +1,221 @@
+//! One series in memory.
+
+use parking_lot::Mutex;
+
+use super::Place;
+use super::charge::Charge;
+use super::run::{Block, Run, Taken};
+use crate::Point;
+use crate::catalog::SeriesHandle;
+use crate::span::Span;
+
+/// A series, for as long as the database is open.
+#[derive(Debug)]
+pub(crate) struct Series {
+    pub(crate) handle: SeriesHandle,
+    /// Names of source and metric, by their ids in the catalogue's texts.
+    pub(crate) source: u32,
+    pub(crate) metric: u32,
+    points: Mutex<Points>,
+}
+
+/// What its lock protects; held for one run of rows at a time.
+#[derive(Debug)]
+struct Points {
+    /// The run of the row written last.
+    current: Run,
+    /// Other partitions and generations, until they are sealed.
+    others: Vec<Run>,
+    turns: Turns,
+}
+
+/// The turns in which writers of one generation wrote to a series: the log may have two frames in the other order, and a replay
+/// puts them right by these numbers.
+#[derive(Debug, Clone, Copy)]
+struct Turns {
+    generation: u64,
+    next: u32,
+}
+
+/// Rows of one partition and generation of a series.
+#[derive(Debug)]
+pub(crate) struct HeadRun {
+    /// `floor(timestamp / span)` of each.
+    pub(crate) partition: i64,
+    /// The generation they were written in.
+    pub(crate) generation: u64,
+    /// By ascending timestamp over all blocks, no two alike.
+    pub(crate) blocks: Vec<Block>,
+}
+
+/// A series that one writer holds, to write a run of rows.
+pub(crate) struct Turn<'a> {
+    points: parking_lot::MutexGuard<'a, Points>,
+    generation: u64,
+}
+
+impl Series {
+    pub(crate) fn new(handle: SeriesHandle, source: u32, metric: u32) -> Self {
+        Self {
+            handle,
+            source,
+            metric,
+            points: Mutex::new(Points {
+                current: Run::none(),
+                others: Vec::new(),
+                turns: Turns {
+                    generation: 0,
+                    next: 0,
+                },
+            }),
+        }
+    }
+
+    /// Waits for the series, for a writer of this generation.
+    #[inline]
+    pub(crate) fn turn(&self, generation: u64) -> Turn<'_> {
+        Turn {
+            points: self.points.lock(),
+            generation,
+        }
+    }
+
+    /// All rows in memory whose partitions are among these. Other writers wait while at most a block and what came late is
+    /// copied.
+    pub(super) fn runs(
+        &self,
+        span: Span,
+        partitions: std::ops::RangeInclusive<i64>,
+    ) -> Vec<HeadRun> {
+        let taken: Vec<(i64, u64, Taken)> = {
+            let points = self.points.lock();
+            let runs = points.runs().map(|run| (span.partition(run.to), run));
+            runs.filter(|(partition, _)| partitions.contains(partition))
+                .map(|(partition, run)| (partition, run.generation, run.take()))
+                .collect()
+        };
+        let in_order = |(partition, generation, taken): (i64, u64, Taken)| HeadRun {
+            partition,
+            generation,
+            blocks: taken.in_order(),
+        };
+        taken.into_iter().map(in_order).collect()
+    }
+
+    /// The rows of one place, if there are any.
+    pub(super) fn run(&self, span: Span, place: Place) -> Option<HeadRun> {
+        let to = span.last_of(place.partition);
+        let taken = {
+            let points = self.points.lock();
+            points
+                .runs()
+                .find(|run| run.is(place.generation, to))?
+                .take()
+        };
+        Some(HeadRun {
+            partition: place.partition,
+            generation: place.generation,
+            blocks: taken.in_order(),
+        })
+    }
+
+    /// Partition and generation of each run in memory.
+    pub(super) fn places(&self, span: Span, mut see: impl FnMut(i64, u64)) {
+        for run in self.points.lock().runs() {
+            see(span.partition(run.to), run.generation);
+        }
+    }
+
+    /// Whether a row in memory lies in this range.
+    pub(super) fn has(&self, range: &std::ops::RangeInclusive<i64>) -> bool {
+        self.points.lock().runs().any(|run| run.has(range))
+    }
+
+    /// Drops the run of this place, and answers the bytes that were charged for it.
+    pub(super) fn forget(&self, to: i64, generation: u64) -> u64 {
+        let run = {
+            let mut points = self.points.lock();
+            if points.current.is(generation, to) {
+                std::mem::replace(&mut points.current, Run::none())
+            } else {
+                let at = points.others.iter().position(|run| run.is(generation, to));
+                at.map_or_else(Run::none, |at| points.others.swap_remove(at))
+            }
+        };
+        run.bytes()
+    }
+}
+
+impl Points {
+    /// None is empty.
+    fn runs(&self) -> impl Iterator<Item = &Run> {
+        let all = self.others.iter().chain(std::iter::once(&self.current));
+        all.filter(|run| !run.is_empty())
+    }
+
+    /// Makes the run of this generation and timestamp the current one.
+    #[cold]
+    fn turn_to(&mut self, generation: u64, timestamp: i64, span: Span) {
+        let to = span.last_of(span.partition(timestamp));
+        if self.current.is(generation, to) {
+            return;
+        }
+        let other = self.others.iter().position(|run| run.is(generation, to));
+        let run = match other {
+            Some(at) => self.others.swap_remove(at),
+            None => Run::new(generation, to),
+        };
+        let before = std::mem::replace(&mut self.current, run);
+        if !before.is_empty() {
+            self.others.push(before);
+        }
+    }
+}
+
+impl Turn<'_> {
+    /// Whether nobody has written to the series in this generation.
+    #[inline]
+    pub(crate) fn is_first(&self) -> bool {
+        self.points.turns.generation != self.generation
+    }
+
+    /// Writes rows until there is no memory for one, or `rows` ends; answers how many. Rows count as one turn.
+    #[inline]
+    pub(crate) fn write(
+        &mut self,
+        span: Span,
+        charge: &Charge,
+        rows: impl Iterator<Item = Point>,
+    ) -> usize {
+        let points = &mut *self.points;
+        let mut written = 0;
+        for point in rows {
+            let stored = if points.current.is_next(self.generation, point.timestamp) {
+                points.current.push_next(point, charge)
+            } else {
+                points.turn_to(self.generation, point.timestamp, span);
+                points.current.push(point, charge)
+            };
+            if !stored {
+                break;
+            }
+            written += 1;
+        }
+        written
+    }
+
+    /// The number of this turn, dense from 0 in each generation. Asked for once, when rows were written.
+    #[inline]
+    pub(crate) fn number(&mut self) -> u32 {
+        let turns = &mut self.points.turns;
+        if turns.generation != self.generation {
+            *turns = Turns {
+                generation: self.generation,
+                next: 0,
+            };
+        }
+        let number = turns.next;
+        turns.next += 1;
+        number
+    }
+}

@@ -1,0 +1,39 @@
+//! Counters.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What a database did since it was opened, and what it holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct SeriesStats {
+    /// Series named since it was opened.
+    pub series: u64,
+    /// Rows appended.
+    pub rows: u64,
+    /// Bytes of rows and names in memory.
+    pub head_bytes: u64,
+    /// The most there may be.
+    pub head_limit: u64,
+}
+
+/// What is counted while it happens.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    rows: AtomicU64,
+}
+
+impl Counters {
+    /// Counts rows of a batch.
+    pub(crate) fn rows(&self, rows: usize) {
+        // Relaxed: a count.
+        self.rows.fetch_add(rows as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn read(&self) -> SeriesStats {
+        SeriesStats {
+            // Relaxed: a count.
+            rows: self.rows.load(Ordering::Relaxed),
+            ..SeriesStats::default()
+        }
+    }
+}
