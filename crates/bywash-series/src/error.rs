@@ -53,6 +53,41 @@ pub enum SeriesError {
     /// The database was closed.
     #[error("the series database is closed; open it again")]
     Closed,
+    /// What a file or the manifest says of itself is not true. Nothing of it is returned; the other files are well.
+    #[error(
+        "{object} in the series store is damaged: {reason}; restore it, or move it away to go on without its rows"
+    )]
+    DamagedFile {
+        /// The object.
+        object: String,
+        /// What does not match.
+        reason: String,
+    },
+    /// Another process has opened the store to write. Rows not sealed yet are still in this one's log.
+    #[error("another process writes to the series store; stop one of them, then open it again")]
+    AnotherWriter,
+    /// The store cannot replace an object on condition, so two writers could undo each other's work.
+    #[error(
+        "the series store has no conditional puts; use a folder of Bywash, S3, Google's store or Azure"
+    )]
+    NoConditionalPut,
+    /// The store was written by a newer program.
+    #[error(
+        "the series store has format {format}, which this program does not know; use a newer one"
+    )]
+    NewerFormat {
+        /// What the manifest says.
+        format: u32,
+    },
+    /// The store's partitions have another length.
+    #[error("the series store has partitions of {stored} ns; open it with that span")]
+    OtherSpan {
+        /// Theirs, in nanoseconds.
+        stored: i64,
+    },
+    /// Rows could not be made a Parquet file. They are still in memory and in the log.
+    #[error("rows could not be written as Parquet")]
+    Encode(#[from] parquet::errors::ParquetError),
 }
 
 fn because(cause: Option<&str>) -> String {

@@ -9,6 +9,8 @@
 mod catalog;
 mod db;
 mod error;
+#[allow(dead_code, reason = "the front, which comes next, seals and reads")]
+mod files;
 #[allow(dead_code, reason = "sealing, which comes next, reads what is frozen")]
 mod frozen;
 #[allow(dead_code, reason = "as above")]

@@ -13,6 +13,11 @@ impl Span {
         (nanos >= 1000).then_some(Self(nanos))
     }
 
+    /// Its length.
+    pub(crate) fn nanos(self) -> i64 {
+        self.0
+    }
+
     /// The partition of a timestamp: floor division, so that each has one length on both sides of 1970.
     pub(crate) fn partition(self, timestamp: i64) -> i64 {
         timestamp.div_euclid(self.0)

@@ -1,0 +1,313 @@
+//! The index of a file's series: where the rows of each lie, and when they were. `docs/formats.md` has the bytes.
+
+use std::ops::{Range, RangeInclusive};
+use std::sync::Arc;
+
+use super::crc32c;
+
+const MAGIC: &[u8; 8] = b"BYWINDEX";
+const FORMAT: u32 = 1;
+
+/// The bytes before the index are summed in blocks of this many: what a reader reads too much at most, at either end.
+pub(super) const SUM_BYTES: u64 = 16 << 10;
+
+/// The rows of one series in one file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SeriesRows {
+    /// Positions in the file.
+    pub(crate) rows: Range<u64>,
+    /// First and last timestamp.
+    pub(crate) range: (i64, i64),
+}
+
+#[derive(Debug)]
+struct Entry {
+    metric: u32,
+    rows: SeriesRows,
+}
+
+/// The series of one file, by source and metric.
+#[derive(Debug)]
+pub(crate) struct SeriesIndex {
+    /// Sorted.
+    metrics: Vec<Arc<str>>,
+    /// Sorted, each with the end of its entries.
+    sources: Vec<(Arc<str>, usize)>,
+    entries: Vec<Entry>,
+    /// CRC32C of each [`SUM_BYTES`] before the index.
+    pub(super) sums: Vec<u32>,
+}
+
+/// A source, its metrics and their rows, as an index is walked.
+pub(crate) type IndexedSeries<'a> = (&'a Arc<str>, &'a Arc<str>, &'a SeriesRows);
+
+impl SeriesIndex {
+    /// The rows of a series, if the file has any.
+    pub(crate) fn find(&self, source: &str, metric: &str) -> Option<&SeriesRows> {
+        let at = self
+            .sources
+            .binary_search_by(|(known, _)| (**known).cmp(source))
+            .ok()?;
+        let entries = self.entries_of(at);
+        let metric = self
+            .metrics
+            .binary_search_by(|known| (**known).cmp(metric))
+            .ok()?;
+        let at = entries
+            .binary_search_by_key(&metric, |entry| entry.metric as usize)
+            .ok()?;
+        Some(&entries[at].rows)
+    }
+
+    /// Each source and its place, to be asked for its metrics by [`Self::metrics_of`].
+    pub(crate) fn sources(&self) -> impl Iterator<Item = (usize, &Arc<str>)> {
+        self.sources.iter().map(|(source, _)| source).enumerate()
+    }
+
+    /// The place of a source.
+    pub(crate) fn source(&self, name: &str) -> Option<usize> {
+        self.sources
+            .binary_search_by(|(known, _)| (**known).cmp(name))
+            .ok()
+    }
+
+    /// The series of the source at a place, by metric.
+    pub(crate) fn metrics_of(&self, at: usize) -> impl Iterator<Item = (&Arc<str>, &SeriesRows)> {
+        let entries = self.entries_of(at).iter();
+        entries.map(|entry| (&self.metrics[entry.metric as usize], &entry.rows))
+    }
+
+    /// All series, in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = IndexedSeries<'_>> {
+        let of = |(at, source)| {
+            self.metrics_of(at)
+                .map(move |(metric, rows)| (source, metric, rows))
+        };
+        self.sources().flat_map(of)
+    }
+
+    fn entries_of(&self, at: usize) -> &[Entry] {
+        let start = if at == 0 { 0 } else { self.sources[at - 1].1 };
+        &self.entries[start..self.sources[at].1]
+    }
+
+    /// About what it takes in memory, in bytes.
+    pub(super) fn memory(&self) -> u64 {
+        let names = self
+            .metrics
+            .iter()
+            .chain(self.sources.iter().map(|(source, _)| source));
+        let names: usize = names.map(|name| name.len() + 40).sum();
+        (names + self.entries.len() * size_of::<Entry>() + self.sums.len() * 4) as u64
+    }
+
+    /// Reads what [`IndexBuilder::encode`] wrote; `tail` may go on behind it. The error says what is wrong.
+    pub(super) fn decode(tail: &[u8], rows: u64) -> Result<Self, String> {
+        let mut from = Decoder(tail);
+        if from.bytes(8)? != MAGIC {
+            return Err("its index does not begin as one".to_owned());
+        }
+        let format = from.u32()?;
+        if format != FORMAT {
+            return Err(format!(
+                "its index has format {format}, this program knows {FORMAT}"
+            ));
+        }
+        let sums = from.counted(4, Decoder::u32)?;
+        let metrics = from.counted(1, Decoder::name)?;
+        let groups = from.varint()?;
+        let mut index = Self {
+            metrics,
+            sources: Vec::new(),
+            entries: Vec::new(),
+            sums,
+        };
+        let mut row = 0;
+        for _ in 0..groups {
+            let source = from.name()?;
+            for _ in 0..from.varint()? {
+                index
+                    .entries
+                    .push(from.entry(index.metrics.len(), &mut row)?);
+            }
+            index.sources.push((source, index.entries.len()));
+        }
+        if row == rows {
+            Ok(index)
+        } else {
+            Err(format!(
+                "its index speaks of {row} rows, the footer of {rows}"
+            ))
+        }
+    }
+}
+
+/// Gathers an index while the file is written.
+#[derive(Debug, Default)]
+pub(super) struct IndexBuilder {
+    series: Vec<(Arc<str>, Arc<str>, SeriesRows)>,
+}
+
+impl IndexBuilder {
+    pub(super) fn append(&mut self, source: &Arc<str>, metric: &Arc<str>, timestamps: &[i64]) {
+        let (Some(first), Some(last)) = (timestamps.first(), timestamps.last()) else {
+            return;
+        };
+        let start = self.rows();
+        let end = start + timestamps.len() as u64;
+        match self.series.last_mut() {
+            Some((known, of, rows)) if known == source && of == metric => {
+                rows.rows.end = end;
+                rows.range.1 = *last;
+            }
+            _ => self.series.push((
+                Arc::clone(source),
+                Arc::clone(metric),
+                SeriesRows {
+                    rows: start..end,
+                    range: (*first, *last),
+                },
+            )),
+        }
+    }
+
+    pub(super) fn rows(&self) -> u64 {
+        self.series.last().map_or(0, |(_, _, rows)| rows.rows.end)
+    }
+
+    pub(super) fn series(&self) -> u64 {
+        self.series.len() as u64
+    }
+
+    /// First and last timestamp of all rows, if there are any.
+    pub(super) fn range(&self) -> Option<(i64, i64)> {
+        let ranges = self.series.iter().map(|(_, _, rows)| rows.range);
+        ranges.reduce(|all, one| (all.0.min(one.0), all.1.max(one.1)))
+    }
+
+    /// The bytes, with sums of `data`, all that comes before the index.
+    pub(super) fn encode(&self, data: &[u8]) -> Vec<u8> {
+        let mut out = MAGIC.to_vec();
+        out.extend(FORMAT.to_le_bytes());
+        put_varint(&mut out, data.len().div_ceil(SUM_BYTES as usize) as u64);
+        for block in data.chunks(SUM_BYTES as usize) {
+            out.extend(crc32c(block).to_le_bytes());
+        }
+        let mut metrics: Vec<&Arc<str>> = self.series.iter().map(|(_, metric, _)| metric).collect();
+        metrics.sort_unstable();
+        metrics.dedup();
+        put_varint(&mut out, metrics.len() as u64);
+        for metric in &metrics {
+            put_name(&mut out, metric);
+        }
+        let groups = self.series.chunk_by(|one, next| one.0 == next.0);
+        put_varint(&mut out, groups.clone().count() as u64);
+        for group in groups {
+            put_name(&mut out, &group[0].0);
+            put_varint(&mut out, group.len() as u64);
+            for (_, metric, rows) in group {
+                let metric = metrics.partition_point(|known| *known < metric);
+                put_varint(&mut out, metric as u64);
+                put_varint(&mut out, rows.rows.end - rows.rows.start);
+                out.extend(rows.range.0.to_le_bytes());
+                put_varint(&mut out, rows.range.1.wrapping_sub(rows.range.0) as u64);
+            }
+        }
+        out
+    }
+}
+
+/// Seven bits a byte, the lowest first; the highest bit says that more follow.
+fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+fn put_name(out: &mut Vec<u8>, name: &str) {
+    put_varint(out, name.len() as u64);
+    out.extend(name.as_bytes());
+}
+
+/// What is left to be read.
+struct Decoder<'a>(&'a [u8]);
+
+impl<'a> Decoder<'a> {
+    fn bytes(&mut self, count: usize) -> Result<&'a [u8], String> {
+        let (taken, rest) = self
+            .0
+            .split_at_checked(count)
+            .ok_or("its index ends too early")?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], String> {
+        let bytes = self.bytes(N)?;
+        Ok(bytes.try_into().expect("as many bytes as were asked for"))
+    }
+
+    fn u32(&mut self) -> Result<u32, String> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    fn varint(&mut self) -> Result<u64, String> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let [byte] = self.array()?;
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Ok(value);
+            }
+        }
+        Err("its index has a number of more than 64 bits".to_owned())
+    }
+
+    fn name(&mut self) -> Result<Arc<str>, String> {
+        let length = self.varint()?;
+        let bytes = self.bytes(usize::try_from(length).unwrap_or(usize::MAX))?;
+        let name =
+            std::str::from_utf8(bytes).map_err(|_| "its index has a name that is not UTF-8")?;
+        Ok(name.into())
+    }
+
+    /// A count, then so many of at least `least` bytes each.
+    fn counted<T>(
+        &mut self,
+        least: usize,
+        one: impl Fn(&mut Self) -> Result<T, String>,
+    ) -> Result<Vec<T>, String> {
+        let count = usize::try_from(self.varint()?).unwrap_or(usize::MAX);
+        if count > self.0.len() / least {
+            return Err("its index ends too early".to_owned());
+        }
+        (0..count).map(|_| one(self)).collect()
+    }
+
+    fn entry(&mut self, metrics: usize, row: &mut u64) -> Result<Entry, String> {
+        let metric = self.varint()?;
+        let start = *row;
+        *row = start.saturating_add(self.varint()?);
+        let first = self.array().map(i64::from_le_bytes)?;
+        let last = first.wrapping_add(self.varint()? as i64);
+        if metric >= metrics as u64 || *row == start || last < first {
+            return Err("its index contradicts itself".to_owned());
+        }
+        Ok(Entry {
+            metric: metric as u32,
+            rows: SeriesRows {
+                rows: start..*row,
+                range: (first, last),
+            },
+        })
+    }
+}
+
+impl SeriesRows {
+    /// Whether a row may lie in the range.
+    pub(crate) fn meets(&self, range: &RangeInclusive<i64>) -> bool {
+        self.range.0 <= *range.end() && self.range.1 >= *range.start()
+    }
+}
