@@ -1,9 +1,11 @@
 //! A bucket: the ecosystem's `ObjectStore` over one origin, cached.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use object_store::path::Path;
@@ -18,7 +20,7 @@ use crate::consistency::Consistency;
 use crate::engine::{SHARDS_IN_FLIGHT, Shared as EngineShared};
 use crate::list;
 use crate::origin::Origin;
-use crate::read::{self, Download, DownloadOptions, Opens};
+use crate::read::{self, Download, DownloadOptions, Opens, Runs};
 use crate::retry::{once, with_retries};
 use crate::stats::Counters;
 use crate::upload::{Ordered, UploadOptions};
@@ -77,6 +79,7 @@ pub(crate) struct Shared {
     pub(crate) counters: Counters,
     pub(crate) versions: Versions,
     pub(crate) opens: Opens,
+    pub(crate) runs: Runs,
     /// A turn for each ranged GET in flight. Of this bucket alone: an origin that hangs must not
     /// keep other buckets waiting.
     pub(crate) shard_turns: Semaphore,
@@ -98,6 +101,7 @@ impl Bucket {
             counters: Counters::default(),
             versions: Versions::new(pool, engine.next_store(), engine.block_size),
             opens: Opens::default(),
+            runs: Runs::default(),
             shard_turns: Semaphore::new(SHARDS_IN_FLIGHT),
             engine,
         };
@@ -174,6 +178,10 @@ impl ObjectStore for Bucket {
 
     async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
         read::get(&self.shared, path, options).await
+    }
+
+    async fn get_ranges(&self, path: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        read::get_ranges(&self.shared, path, ranges).await
     }
 
     fn delete_stream(

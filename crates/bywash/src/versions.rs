@@ -125,6 +125,11 @@ impl Version {
         }
     }
 
+    /// Its number: no two versions of an engine have the same.
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
     /// The number of blocks of `block_size` bytes.
     pub(crate) fn blocks(&self, block_size: u64) -> u32 {
         u32::try_from(self.meta.size.div_ceil(block_size)).unwrap_or(u32::MAX)

@@ -142,6 +142,21 @@ impl Reader {
         }
     }
 
+    /// Takes over what `other` holds of the blocks before `end`.
+    pub(super) fn adopt(&self, other: &Self, end: u32) {
+        let held = &mut *self.ahead.held.lock();
+        let mut taken = VecDeque::new();
+        if let Some(theirs) = held.readers.get_mut(&other.id) {
+            while let Some(first) = theirs.pop_front_if(|(at, _)| *at < end) {
+                taken.push_back(first);
+            }
+        }
+        if let Some(own) = held.readers.get_mut(&self.id) {
+            own.append(&mut taken);
+            own.make_contiguous().sort_unstable_by_key(|(at, _)| *at);
+        }
+    }
+
     /// The reader comes to `block`: it is handed its hold on that, and what is before it is let go of.
     pub(super) fn take(&self, block: u32) -> Option<Waiter> {
         let mut passed = Vec::new();

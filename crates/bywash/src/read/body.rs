@@ -11,8 +11,9 @@ use object_store::Result;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::ahead::Reader;
-use super::open::{Resolved, is_present};
-use super::shard::Shard;
+use super::open::Resolved;
+use super::runs::Joined;
+use super::shard::{AheadOf, Shard, begin_ahead};
 use super::shared_error::{from_load_error, load_error, retell};
 use crate::bucket::{CacheOutcome, Shared};
 use crate::error::EngineError;
@@ -49,6 +50,8 @@ pub(super) struct Body {
     ahead: u32,
     /// Holds what was read ahead. Before the guards, so that nothing has an audience when they tell that we left.
     reader: Option<Reader>,
+    /// The run of reads that this one goes on with.
+    run: Option<Joined>,
     /// Set with the first load of this body's own.
     leaving: Option<(CancellationToken, DropGuard)>,
     /// Says to the load that came with the version that we are here.
@@ -71,6 +74,7 @@ impl Body {
             absent: first,
             ahead: first,
             reader: resolved.take_ahead(),
+            run: None,
             leaving: None,
             resolved,
         }
@@ -102,11 +106,25 @@ impl Body {
         }
         self.absent = absent.unwrap_or(end);
         self.ahead = self.absent;
-        match resident {
+        let outcome = match resident {
             0 if first < end => CacheOutcome::Miss,
             n if n == end - first => CacheOutcome::Hit,
             _ => CacheOutcome::Partial,
+        };
+        self.join_run(outcome == CacheOutcome::Hit);
+        outcome
+    }
+
+    /// Goes on with the run of reads that ended where this one begins, and takes over what was loaded for it.
+    fn join_run(&mut self, warm: bool) {
+        let bucket = Arc::clone(&self.bucket);
+        let range = self.at..self.end;
+        let run = bucket.runs.join(&bucket, &self.version, &range, warm);
+        if let Some(run) = &run {
+            let end = self.end_block();
+            self.reader().adopt(&run.ahead.reader, end);
         }
+        self.run = run;
     }
 
     /// Whether all of the range was handed out.
@@ -303,56 +321,55 @@ impl Body {
         self.launched.push_back(block);
     }
 
-    fn launch(&mut self, loads: Vec<Load>) {
+    fn leaving(&mut self) -> CancellationToken {
         let (leaving, _) = self.leaving.get_or_insert_with(|| {
             let leaving = CancellationToken::new();
             (leaving.clone(), leaving.drop_guard())
         });
+        leaving.clone()
+    }
+
+    fn launch(&mut self, loads: Vec<Load>) {
+        let leaving = self.leaving();
         let shard = Shard::new(
             Arc::clone(&self.bucket),
             Arc::clone(&self.version),
             loads,
-            leaving.clone(),
+            leaving,
         );
         tokio::spawn(shard.run(None));
     }
 
-    /// Keeps shards of this range on their way ahead of `block`, with memory nobody waits for and no hotter block has.
-    ///
-    /// `block` is in hand. A shard begins only when there is room for all of it: many small requests would cost more
-    /// than they hide.
+    /// Keeps shards on their way ahead of `block`, which is in hand: of this range, and beyond it if the reads of a client go
+    /// forward one after the other.
     fn read_ahead(&mut self, block: u32) {
-        let engine = Arc::clone(&self.bucket.engine);
-        let (end, size) = (self.end_block(), engine.block_size);
+        let end = self.end_block();
         self.ahead = self.ahead.max(block + 1);
-        // Grows as it reads: many that begin together must not take all room before they know of each other.
-        let ramp = (block - self.from).saturating_mul(RAMP);
-        let ramp = ramp.saturating_add(engine.shard_blocks());
-        while self.ahead < end {
-            let room = self.reader().room(ramp);
-            let shard = engine.shard_blocks().min(end - self.ahead).min(room.window);
-            let horizon = block.saturating_add(1).saturating_add(room.window);
-            if shard == 0 || room.free < shard || self.ahead.saturating_add(shard) > horizon {
-                return;
-            }
-            // Also what is on its way: a shard that began within it would be cut off where the next one begins.
-            if is_present(&engine.pool, &self.version, self.ahead) {
-                self.ahead += 1;
-                continue;
-            }
-            let version = Arc::clone(&self.version);
-            let blocks = self.ahead..self.ahead + shard;
-            let blocks = blocks.map(|block| (version.key(block), version.block_len(block, size)));
-            let runs = engine.pool.prefetch(blocks, shard as usize);
-            let Some(last) = runs.last().and_then(|run| run.last()) else {
-                // All on its way, or no memory.
-                return;
+        if self.ahead < end {
+            self.reader();
+            self.leaving();
+        }
+        if let (Some(reader), Some((leaving, _))) = (&self.reader, &self.leaving) {
+            // Grows as it reads: many that begin together must not take all room before they know of each other.
+            let ramp = (block - self.from).saturating_mul(RAMP);
+            let ramp = ramp.saturating_add(self.bucket.engine.shard_blocks());
+            let ahead = AheadOf {
+                bucket: &self.bucket,
+                version: &self.version,
+                reader,
+                leaving,
             };
-            self.ahead = last.key().block + 1;
-            for run in runs {
-                run.iter().for_each(|load| self.hold(load));
-                self.launch(run);
-            }
+            let next = self.ahead..end;
+            let launched = &mut self.launched;
+            self.ahead = begin_ahead(&ahead, block.saturating_add(1), next, ramp, |block| {
+                self.bucket.counters.miss();
+                launched.push_back(block);
+            });
+        }
+        if let Some(run) = self.run.as_ref().filter(|_| self.ahead >= end) {
+            let beyond = run.beyond.div_ceil(self.bucket.engine.block_size);
+            let beyond = u32::try_from(beyond).unwrap_or(u32::MAX);
+            run.ahead.extend(&self.bucket, &self.version, end, beyond);
         }
     }
 }

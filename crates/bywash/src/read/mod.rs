@@ -16,6 +16,8 @@ mod body;
 mod download;
 mod open;
 mod ranged;
+mod ranges;
+mod runs;
 mod shard;
 mod shared_error;
 
@@ -37,6 +39,8 @@ pub(crate) use ahead::{Ahead, AheadLimits};
 pub(crate) use download::begin as download;
 pub use download::{Download, DownloadOptions};
 pub(crate) use open::Opens;
+pub(crate) use ranges::get_ranges;
+pub(crate) use runs::Runs;
 
 /// Reads an object, or its metadata, through the cache.
 pub(crate) async fn get(

@@ -370,13 +370,10 @@ fn first_range(bucket: &Shared, wanted: Option<GetRange>, known: Option<&Version
             from(range.start, range.end.max(range.start.saturating_add(1)))
         }
         Some(GetRange::Offset(start)) => from(start, start.saturating_add(shard)),
-        // One block more than wanted: the end's position in its block is not known yet, and this
-        // covers each wanted block whole.
-        Some(GetRange::Suffix(length)) => GetRange::Suffix(
-            (length.div_ceil(block).saturating_mul(block))
-                .min(shard)
-                .saturating_add(block),
-        ),
+        // So much more that each wanted block comes whole, wherever the end lies in its block.
+        Some(GetRange::Suffix(length)) => {
+            GetRange::Suffix(length.min(shard).saturating_add(block - 1))
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 //! failure fails the blocks still missing, for those who wait now and for nobody later.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,12 +14,68 @@ use futures::StreamExt;
 use object_store::{Error, GetResult, Result};
 use tokio_util::sync::CancellationToken;
 
+use super::ahead::Reader;
+use super::open::is_present;
 use super::ranged::{self, Body};
 use super::shared_error::load_error;
 use crate::bucket::Shared;
 use crate::error::EngineError;
 use crate::retry::{Retries, is_transient, stalled, unavailable};
 use crate::versions::Version;
+
+/// Who loads ahead of need, of what, and what holds and ends these loads.
+pub(super) struct AheadOf<'a> {
+    pub(super) bucket: &'a Arc<Shared>,
+    pub(super) version: &'a Arc<Version>,
+    pub(super) reader: &'a Reader,
+    pub(super) leaving: &'a CancellationToken,
+}
+
+/// Keeps shards of the blocks `next` on their way ahead of `base`, with memory that nobody waits for and no hotter block has;
+/// at most `most` blocks, and those the reader may hold. Answers the first block not considered yet.
+///
+/// A shard begins only when there is room for all of it: many small requests would cost more than they hide.
+pub(super) fn begin_ahead(
+    of: &AheadOf<'_>,
+    base: u32,
+    next: Range<u32>,
+    most: u32,
+    mut begun: impl FnMut(u32),
+) -> u32 {
+    let (pool, size) = (&of.bucket.engine.pool, of.bucket.engine.block_size);
+    let Range { start: mut at, end } = next;
+    while at < end {
+        let room = of.reader.room(most);
+        let shard = of.bucket.engine.shard_blocks();
+        let shard = shard.min(end - at).min(room.window);
+        let horizon = base.saturating_add(room.window);
+        if shard == 0 || room.free < shard || at.saturating_add(shard) > horizon {
+            return at;
+        }
+        // Also what is on its way: a shard that began within it would be cut off where the next one begins.
+        if is_present(pool, of.version, at) {
+            at += 1;
+            continue;
+        }
+        let blocks = (at..at + shard)
+            .map(|block| (of.version.key(block), of.version.block_len(block, size)));
+        let runs = pool.prefetch(blocks, shard as usize);
+        let Some(last) = runs.last().and_then(|run| run.last()) else {
+            // All on its way, or no memory.
+            return at;
+        };
+        at = last.key().block + 1;
+        for loads in runs {
+            for load in &loads {
+                of.reader.hold(load.key().block, load.flight().join());
+                begun(load.key().block);
+            }
+            let (bucket, version) = (Arc::clone(of.bucket), Arc::clone(of.version));
+            tokio::spawn(Shard::new(bucket, version, loads, of.leaving.clone()).run(None));
+        }
+    }
+    at
+}
 
 /// Blocks to fill, in order, each with its frame attached.
 pub(super) struct Shard {

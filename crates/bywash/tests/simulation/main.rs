@@ -5,9 +5,11 @@
 //! `BYWASH_SEEDS=1000..5000`.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod ahead;
 mod downloads;
 mod faults;
 mod loads;
+mod ranges;
 mod versions;
 mod world;
 
