@@ -36,12 +36,13 @@ const DRAIN_GRACE: Duration = Duration::from_secs(1);
 /// Without URL, buckets are folders under DATA-DIR/buckets, made and deleted by S3 clients. With
 /// URLs, each is one bucket: `s3://data` serves bucket `data`, `NAME=URL` names it. s3:// origins
 /// take credentials, region and endpoint from the AWS_* variables, gs:// origins from GOOGLE_* and STORAGE_EMULATOR_HOST,
-/// az:// origins from AZURE_STORAGE_*.
+/// az:// origins from AZURE_STORAGE_*. Files of a web server, http:// or https://, are only read, by their keys: nothing lists
+/// them.
 ///
 /// When ready, a line `ready s3=URL admin=URL` is written to standard output.
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct Args {
-    /// Origins: file:///folder, a folder's path, s3://bucket[/prefix], gs://bucket[/prefix], az://container[/prefix] or memory://
+    /// Origins: file:///folder, a folder's path, s3://bucket[/prefix], gs://bucket[/prefix], az://container[/prefix], https://host[/folder] or memory://
     #[arg(value_name = "URL|NAME=URL")]
     origins: Vec<String>,
     /// Where credentials, lock and buckets are kept; made if missing [default: ./bywash-data]

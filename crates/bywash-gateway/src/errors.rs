@@ -150,6 +150,7 @@ pub(crate) fn from_engine(doing: Doing<'_>, error: &EngineError) -> S3Error {
         EngineError::BucketNotEmpty(_) => fault(S3ErrorCode::BucketNotEmpty, text),
         EngineError::InvalidBucketName { .. } => fault(S3ErrorCode::InvalidBucketName, text),
         EngineError::NoRoot(_) => not_implemented(text),
+        EngineError::ReadOnly { .. } => fault(S3ErrorCode::AccessDenied, text),
         _ => fault(
             S3ErrorCode::InternalError,
             format!("{operation} {bucket}/{key} failed: {text}"),

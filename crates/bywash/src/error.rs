@@ -87,6 +87,16 @@ pub enum EngineError {
         /// The object.
         object: String,
     },
+    /// The bucket is only read.
+    #[error("{operation} {object}: the bucket is only read: {reason}")]
+    ReadOnly {
+        /// What was refused.
+        operation: &'static str,
+        /// The object it was to be done to.
+        object: String,
+        /// Why, and what to do about it.
+        reason: &'static str,
+    },
     /// What the store says of the upload contradicts what was sent. Repeating would not help.
     #[error("upload of {object}: {detail}; upload it again")]
     UploadDamaged {

@@ -9,8 +9,10 @@ mod cloud;
 pub mod folder;
 mod forward;
 pub mod gcs;
+pub mod http;
 pub mod memory;
 mod multipart_xml;
+mod read_only;
 mod requests;
 pub mod s3;
 mod url;
@@ -24,6 +26,7 @@ use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions, Pu
 use crate::upload::{Finished, OpenSession, SessionOptions, SessionToken, UploadSession};
 
 pub use cloud::Cloud;
+pub use read_only::{ReadOnly, Readable};
 pub use url::{OriginUrl, OriginUrlError};
 
 /// Bytes of one part, in order. An error in the stream means the part must not be stored.
@@ -45,7 +48,7 @@ pub struct UploadedPart {
 /// validator; the origin does not retry by itself.
 #[async_trait]
 pub trait Origin: ObjectStore {
-    /// Short name of the kind of origin, for metrics and messages: `s3`, `gcs`, `azure`, `file`, `memory`.
+    /// Short name of the kind of origin, for metrics and messages: `s3`, `gcs`, `azure`, `http`, `file`, `memory`.
     fn kind(&self) -> &'static str;
 
     /// Opens an upload; nothing is visible until it is completed.

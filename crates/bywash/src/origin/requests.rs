@@ -42,10 +42,17 @@ impl Answer {
 
 impl Requests {
     pub(super) fn new(store: &'static str) -> Result<Self> {
+        Self::with(store, |client| client)
+    }
+
+    /// `settings` are made beside the usual ones.
+    pub(super) fn with(
+        store: &'static str,
+        settings: impl FnOnce(reqwest::ClientBuilder) -> reqwest::ClientBuilder,
+    ) -> Result<Self> {
         install_tls_provider();
-        let http = reqwest::Client::builder()
-            .connect_timeout(Duration::from_secs(5))
-            .build();
+        let client = reqwest::Client::builder().connect_timeout(Duration::from_secs(5));
+        let http = settings(client).build();
         Ok(Self {
             http: http.map_err(|error| generic(store, Box::new(error)))?,
             store,
@@ -113,7 +120,8 @@ impl Requests {
         let text = format!("status code: {status}: {detail}");
         let (path, source) = (path.to_string(), text.into());
         match status {
-            StatusCode::NOT_FOUND => Error::NotFound { path, source },
+            StatusCode::NOT_FOUND | StatusCode::GONE => Error::NotFound { path, source },
+            StatusCode::NOT_MODIFIED => Error::NotModified { path, source },
             StatusCode::PRECONDITION_FAILED => Error::Precondition { path, source },
             StatusCode::UNAUTHORIZED => Error::Unauthenticated { path, source },
             StatusCode::FORBIDDEN => Error::PermissionDenied { path, source },

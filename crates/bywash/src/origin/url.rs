@@ -1,4 +1,5 @@
-//! Addresses of origins: `file:///folder`, `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`, `memory://`.
+//! Addresses of origins: `file:///folder`, `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`,
+//! `https://host/folder`, `memory://`.
 
 use std::fmt;
 use std::path::{Path as FsPath, PathBuf};
@@ -12,6 +13,7 @@ use super::Origin;
 use super::azure::AzureStore;
 use super::folder::FolderStore;
 use super::gcs::GcsStore;
+use super::http::{HttpStore, HttpUrl};
 use super::memory::MemoryStore;
 use super::s3::S3Store;
 
@@ -44,6 +46,9 @@ pub enum OriginUrl {
         /// Keys start with this; empty for the whole container.
         prefix: Path,
     },
+    /// A folder of a web server, over `http` or `https`; it is only read. Its user info is sent as basic authentication, its
+    /// query with each request; neither is shown.
+    Http(HttpUrl),
     /// Nothing but memory, gone with the process. Not charged to the budget: it is an origin.
     Memory,
 }
@@ -51,7 +56,7 @@ pub enum OriginUrl {
 /// The text is not the address of an origin we know.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "origin {text:?}: {reason}; write file:///folder, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or memory://"
+    "origin {text:?}: {reason}; write file:///folder, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, https://host/folder or memory://"
 )]
 pub struct OriginUrlError {
     text: String,
@@ -66,6 +71,7 @@ impl OriginUrl {
             Self::S3 { bucket, prefix } => Arc::new(S3Store::from_env(bucket, prefix)?),
             Self::Gcs { bucket, prefix } => Arc::new(GcsStore::from_env(bucket, prefix)?),
             Self::Azure { container, prefix } => Arc::new(AzureStore::from_env(container, prefix)?),
+            Self::Http(url) => Arc::new(HttpStore::open(url, &http::HeaderMap::new())?),
             Self::Memory => Arc::new(MemoryStore::new()),
         })
     }
@@ -82,6 +88,7 @@ impl OriginUrl {
             | Self::Azure {
                 container: name, ..
             } => Some(name.clone()),
+            Self::Http(url) => url.name(),
             Self::Memory => Some("memory".to_owned()),
         }
     }
@@ -92,7 +99,7 @@ impl FromStr for OriginUrl {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let bad = |reason: &str| OriginUrlError {
-            text: text.to_owned(),
+            text: without_secrets(text),
             reason: reason.to_owned(),
         };
         let url = match Url::parse(text) {
@@ -133,10 +140,22 @@ impl FromStr for OriginUrl {
                     },
                 })
             }
+            "http" | "https" => Ok(Self::Http(HttpUrl::new(url))),
             "memory" => Ok(Self::Memory),
             other => Err(bad(&format!("scheme {other} is not known"))),
         }
     }
+}
+
+/// What may be shown of a text that is not an address: no query, and no user info.
+fn without_secrets(text: &str) -> String {
+    let text = text.split(['?', '#']).next().unwrap_or_default();
+    let Some((scheme, rest)) = text.split_once("://") else {
+        return text.to_owned();
+    };
+    let authority_end = rest.find('/').unwrap_or(rest.len());
+    let user_end = rest[..authority_end].rfind('@').map_or(0, |at| at + 1);
+    format!("{scheme}://{}", &rest[user_end..])
 }
 
 fn absolute(path: &FsPath) -> std::io::Result<PathBuf> {
@@ -147,6 +166,7 @@ impl fmt::Display for OriginUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (scheme, name, prefix) = match self {
             Self::File(folder) => return write!(f, "file://{}", folder.display()),
+            Self::Http(url) => return url.fmt(f),
             Self::Memory => return write!(f, "memory://"),
             Self::S3 { bucket, prefix } => ("s3", bucket, prefix),
             Self::Gcs { bucket, prefix } => ("gs", bucket, prefix),
@@ -192,6 +212,15 @@ mod tests {
         assert!(matches!("gs://a".parse(), Ok(OriginUrl::Gcs { .. })));
         assert!(matches!("az://a".parse(), Ok(OriginUrl::Azure { .. })));
         assert!(matches!("some/folder".parse(), Ok(OriginUrl::File(path)) if path.is_absolute()));
+        let web: OriginUrl = "https://me:pw@h.example:8443/pub/set?sig=s"
+            .parse()
+            .unwrap();
+        assert_eq!(web.to_string(), "https://h.example:8443/pub/set");
+        assert_eq!(web.default_name().as_deref(), Some("set"));
+        let error = "http://me:pw@h:port/a?sig=s".parse::<OriginUrl>();
+        let text = error.unwrap_err().to_string();
+        assert!(text.contains("http://h:port/a"), "{text}");
+        assert!(!text.contains("pw") && !text.contains("sig"), "{text}");
         for bad in ["", "ftp://x", "s3://", "gs://", "az://", "file://host/a"] {
             assert!(bad.parse::<OriginUrl>().is_err(), "{bad}");
         }

@@ -10,6 +10,7 @@ pub mod gcs;
 pub mod objects;
 mod request;
 pub mod s3;
+pub mod web;
 
 use std::convert::Infallible;
 use std::fmt;

@@ -1,0 +1,145 @@
+//! What the head of a web server's answer says of an object.
+
+use std::ops::Range;
+
+use chrono::{DateTime, Utc};
+use http::header::{
+    CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_LENGTH,
+    CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderName, LAST_MODIFIED,
+};
+use http::{HeaderMap, StatusCode};
+use object_store::path::Path;
+use object_store::{Attribute, Attributes, ObjectMeta};
+
+/// The head of an answer with (part of) an object.
+#[derive(Debug, Clone)]
+pub(super) struct Head {
+    pub(super) meta: ObjectMeta,
+    pub(super) attributes: Attributes,
+    /// The bytes that the body has.
+    pub(super) range: Range<u64>,
+}
+
+impl Head {
+    /// Reads the head of a 200 or 206. `Ok(None)`: it does not say how long the object is.
+    pub(super) fn read(
+        path: &Path,
+        status: StatusCode,
+        headers: &HeaderMap,
+    ) -> Result<Option<Self>, String> {
+        let (range, size) = if status == StatusCode::PARTIAL_CONTENT {
+            let text = text(headers, &CONTENT_RANGE);
+            let parsed = text.and_then(content_range);
+            parsed.ok_or_else(|| match text {
+                Some(text) => format!("Content-Range {text:?} is not one range of a known length"),
+                None => "206 without Content-Range".to_owned(),
+            })?
+        } else {
+            let length = text(headers, &CONTENT_LENGTH).and_then(|text| text.parse().ok());
+            let Some(length) = length else {
+                return Ok(None);
+            };
+            (0..length, length)
+        };
+        Ok(Some(Self::of(path, headers, range, size)))
+    }
+
+    /// The head of an answer whose length was told by other means.
+    pub(super) fn of(path: &Path, headers: &HeaderMap, range: Range<u64>, size: u64) -> Self {
+        let meta = ObjectMeta {
+            location: path.clone(),
+            // The engine's sign for "unknown" is the epoch.
+            last_modified: text(headers, &LAST_MODIFIED)
+                .and_then(http_date)
+                .unwrap_or(DateTime::UNIX_EPOCH),
+            size,
+            e_tag: text(headers, &ETAG).map(str::to_owned),
+            version: None,
+        };
+        Self {
+            meta,
+            attributes: attributes(headers),
+            range,
+        }
+    }
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+    headers.get(name)?.to_str().ok().map(str::trim)
+}
+
+/// The content headers, which go with the bytes as they are: an encoding is named, never undone.
+fn attributes(headers: &HeaderMap) -> Attributes {
+    let names = [
+        (CACHE_CONTROL, Attribute::CacheControl),
+        (CONTENT_DISPOSITION, Attribute::ContentDisposition),
+        (CONTENT_ENCODING, Attribute::ContentEncoding),
+        (CONTENT_LANGUAGE, Attribute::ContentLanguage),
+        (CONTENT_TYPE, Attribute::ContentType),
+    ];
+    let value = |(name, attribute): (HeaderName, Attribute)| {
+        text(headers, &name).map(|value| (attribute, value.to_owned()))
+    };
+    names.into_iter().filter_map(value).collect()
+}
+
+/// `bytes FIRST-LAST/LENGTH`, as the range of bytes and the object's length.
+fn content_range(text: &str) -> Option<(Range<u64>, u64)> {
+    let (range, size) = text.strip_prefix("bytes")?.trim_start().split_once('/')?;
+    let (first, last) = range.split_once('-')?;
+    let (first, last): (u64, u64) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+    let size = size.trim().parse().ok()?;
+    (first <= last && last < size).then(|| (first..last + 1, size))
+}
+
+/// A date of HTTP, as servers write it today (RFC 9110, section 5.6.7).
+fn http_date(text: &str) -> Option<DateTime<Utc>> {
+    Some(DateTime::parse_from_rfc2822(text).ok()?.to_utc())
+}
+
+/// A date as a request's header has it.
+pub(super) fn http_date_text(date: DateTime<Utc>) -> String {
+    date.format("%a, %d %b %Y %H:%M:%S GMT").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn reads_ranges_of_known_lengths_only() {
+        assert_eq!(content_range("bytes 0-9/100"), Some((0..10, 100)));
+        assert_eq!(content_range("bytes 99-99/100"), Some((99..100, 100)));
+        for bad in [
+            "bytes 0-9/*",
+            "bytes */100",
+            "bytes 9-0/100",
+            "bytes 0-100/100",
+            "bytes 0-18446744073709551615/18446744073709551615",
+            "items 0-9/100",
+            "",
+        ] {
+            assert_eq!(content_range(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn dates_come_back_as_they_were_sent() {
+        let text = "Sun, 06 Nov 1994 08:49:37 GMT";
+        assert_eq!(http_date_text(http_date(text).unwrap()), text);
+        assert_eq!(http_date("yesterday"), None);
+    }
+
+    #[test]
+    fn an_answer_without_length_says_so() {
+        let (path, headers) = (Path::from("k"), HeaderMap::new());
+        assert!(
+            Head::read(&path, StatusCode::OK, &headers)
+                .unwrap()
+                .is_none()
+        );
+        let error = Head::read(&path, StatusCode::PARTIAL_CONTENT, &headers).unwrap_err();
+        assert!(error.contains("without Content-Range"), "{error}");
+    }
+}

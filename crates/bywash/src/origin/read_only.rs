@@ -1,0 +1,207 @@
+//! An origin that is only read: every write is refused before anything is sent.
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use object_store::path::Path;
+use object_store::{
+    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
+    ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+};
+
+use super::{Origin, PartBody, UploadedPart};
+use crate::EngineError;
+use crate::upload::{SessionOptions, SessionToken, UploadSession};
+
+/// The reading half of an origin.
+#[async_trait]
+pub trait Readable: fmt::Debug + fmt::Display + Send + Sync + 'static {
+    /// See [`Origin::kind`].
+    fn kind(&self) -> &'static str;
+
+    /// Why it is only read, and what to do about it; ends the message of each refused write.
+    fn reason(&self) -> &'static str;
+
+    /// See [`ObjectStore::get_opts`].
+    async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult>;
+
+    /// See [`ObjectStore::list`], and with an offset [`ObjectStore::list_with_offset`].
+    fn list(
+        &self,
+        prefix: Option<&Path>,
+        offset: Option<&Path>,
+    ) -> BoxStream<'static, Result<ObjectMeta>>;
+
+    /// See [`ObjectStore::list_with_delimiter`].
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult>;
+}
+
+/// Any origin, as its bucket's settings may ask for it.
+#[async_trait]
+impl Readable for Arc<dyn Origin> {
+    fn kind(&self) -> &'static str {
+        (**self).kind()
+    }
+
+    fn reason(&self) -> &'static str {
+        "its settings say read-only; write to another bucket, or change them"
+    }
+
+    async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
+        (**self).get_opts(path, options).await
+    }
+
+    fn list(
+        &self,
+        prefix: Option<&Path>,
+        offset: Option<&Path>,
+    ) -> BoxStream<'static, Result<ObjectMeta>> {
+        match offset {
+            None => (**self).list(prefix),
+            Some(offset) => (**self).list_with_offset(prefix, offset),
+        }
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        (**self).list_with_delimiter(prefix).await
+    }
+}
+
+/// An origin whose writes all end in [`EngineError::ReadOnly`].
+#[derive(Debug)]
+pub struct ReadOnly<R>(R);
+
+impl<R: Readable> ReadOnly<R> {
+    /// Reads go on to `origin`.
+    pub fn new(origin: R) -> Self {
+        Self(origin)
+    }
+
+    fn refuse<T>(&self, operation: &'static str, path: &Path) -> Result<T> {
+        Err(EngineError::ReadOnly {
+            operation,
+            object: path.to_string(),
+            reason: self.0.reason(),
+        }
+        .into())
+    }
+}
+
+impl<R: Readable> fmt::Display for ReadOnly<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+#[async_trait]
+impl<R: Readable> ObjectStore for ReadOnly<R> {
+    async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
+        self.0.get_opts(path, options).await
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.0.list(prefix, None)
+    }
+
+    fn list_with_offset(
+        &self,
+        prefix: Option<&Path>,
+        offset: &Path,
+    ) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.0.list(prefix, Some(offset))
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.0.list_with_delimiter(prefix).await
+    }
+
+    async fn put_opts(&self, path: &Path, _: PutPayload, _: PutOptions) -> Result<PutResult> {
+        self.refuse("write", path)
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        path: &Path,
+        _: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        self.refuse("write", path)
+    }
+
+    fn delete_stream(
+        &self,
+        paths: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
+        let reason = self.0.reason();
+        let refuse = move |path: Path| -> Error {
+            EngineError::ReadOnly {
+                operation: "delete",
+                object: path.to_string(),
+                reason,
+            }
+            .into()
+        };
+        paths
+            .map(move |path| path.and_then(|path| Err(refuse(path))))
+            .boxed()
+    }
+
+    async fn copy_opts(&self, _: &Path, to: &Path, _: CopyOptions) -> Result<()> {
+        self.refuse("copy to", to)
+    }
+}
+
+#[async_trait]
+impl<R: Readable> Origin for ReadOnly<R> {
+    fn kind(&self) -> &'static str {
+        self.0.kind()
+    }
+
+    async fn create_upload(&self, path: &Path, _: PutMultipartOptions) -> Result<String> {
+        self.refuse("begin upload of", path)
+    }
+
+    async fn put_part(
+        &self,
+        path: &Path,
+        _upload: &str,
+        _number: u16,
+        _length: u64,
+        _body: PartBody,
+    ) -> Result<String> {
+        self.refuse("upload a part of", path)
+    }
+
+    async fn complete_upload(
+        &self,
+        path: &Path,
+        _upload: &str,
+        _parts: &[UploadedPart],
+        _mode: PutMode,
+    ) -> Result<PutResult> {
+        self.refuse("complete upload of", path)
+    }
+
+    async fn abort_upload(&self, path: &Path, _upload: &str) -> Result<()> {
+        self.refuse("abort upload of", path)
+    }
+
+    async fn open_session(
+        &self,
+        path: &Path,
+        _options: &SessionOptions,
+    ) -> Result<Option<Box<dyn UploadSession>>> {
+        self.refuse("begin upload of", path)
+    }
+
+    async fn resume_session(
+        &self,
+        path: &Path,
+        _options: &SessionOptions,
+        _token: &SessionToken,
+    ) -> Result<Option<Box<dyn UploadSession>>> {
+        self.refuse("go on with upload of", path)
+    }
+}

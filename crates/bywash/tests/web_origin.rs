@@ -1,0 +1,425 @@
+//! Files of web servers, good and bad ones, read through a bucket.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use bywash::origin::http::HttpStore;
+use bywash::{Bucket, BucketStats, Consistency, Engine, EngineError, OriginUrl, RetryPolicy};
+use bywash_sim::server::web::{Manners, Tag, Web};
+use bywash_sim::server::{Logged, Server, ServerFault};
+use futures::TryStreamExt;
+use http::{HeaderMap, HeaderValue};
+use object_store::path::Path;
+use object_store::{
+    Attribute, Error, GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutPayload,
+};
+
+const BLOCK: usize = 64 << 10;
+
+struct World {
+    web: Arc<Web>,
+    server: Server,
+    engine: Engine,
+    bucket: Bucket,
+}
+
+impl World {
+    async fn new(manners: Manners) -> Self {
+        Self::with(manners, "", &HeaderMap::new()).await
+    }
+
+    /// The bucket is the folder `/pub`; `secret` is the address's user info.
+    async fn with(manners: Manners, secret: &str, headers: &HeaderMap) -> Self {
+        let web = Arc::new(Web::new(manners));
+        let server = Server::start(Arc::<Web>::clone(&web)).await.unwrap();
+        let host = server.url().replace("http://", "");
+        let url = format!("http://{secret}{host}/pub/?sig=s3cr3t");
+        let OriginUrl::Http(url) = url.parse().unwrap() else {
+            panic!("{url} is the address of a web server");
+        };
+        let retry = RetryPolicy {
+            first_pause: std::time::Duration::from_millis(1),
+            ..RetryPolicy::default()
+        };
+        let builder = Engine::builder().memory(16 << 20).block_size(BLOCK);
+        let engine = builder.retry(retry).build().unwrap();
+        let origin = Arc::new(HttpStore::open(&url, headers).unwrap());
+        let bucket = engine.mount("web", origin, Consistency::Immutable).unwrap();
+        Self {
+            web,
+            server,
+            engine,
+            bucket,
+        }
+    }
+
+    fn stats(&self) -> BucketStats {
+        self.engine.stats().buckets["web"]
+    }
+
+    async fn read(&self, key: &str, range: Option<GetRange>) -> object_store::Result<Bytes> {
+        let options = GetOptions {
+            range,
+            ..GetOptions::default()
+        };
+        let path = Path::from(key);
+        self.bucket.get_opts(&path, options).await?.bytes().await
+    }
+}
+
+/// Its period is a prime, so bytes of another place are seen.
+fn pattern(length: usize, seed: usize) -> Bytes {
+    let period: Vec<u8> = (0..251).map(|i| (i * 31 + seed) as u8).collect();
+    let mut bytes = period.repeat(length / 251 + 1);
+    bytes.truncate(length);
+    bytes.into()
+}
+
+fn gets(log: &[Logged]) -> usize {
+    log.iter()
+        .filter(|request| request.line.starts_with("GET "))
+        .count()
+}
+
+/// Each kind of server there is.
+fn every_manners() -> Vec<Manners> {
+    let mut all = Vec::new();
+    for ranges in [true, false] {
+        for tag in [Tag::None, Tag::Weak, Tag::Strong] {
+            for dates in [true, false] {
+                for conditions in [true, false] {
+                    let manners = Manners {
+                        ranges,
+                        tag,
+                        dates,
+                        conditions,
+                        ..Manners::default()
+                    };
+                    all.push(manners);
+                }
+            }
+        }
+    }
+    all
+}
+
+#[tokio::test]
+async fn any_server_gives_the_right_bytes_and_what_has_a_validator_is_cached() {
+    let world = World::new(Manners::default()).await;
+    for (number, manners) in every_manners().into_iter().enumerate() {
+        world.web.behave(manners);
+        let data = pattern(5 * BLOCK + 17, number);
+        let key = format!("a b/c+%.{number}");
+        world.web.put(&format!("/pub/{key}"), data.clone());
+        let path = Path::parse(&key).unwrap();
+        for range in [
+            None,
+            Some(GetRange::Bounded(0..1)),
+            Some(GetRange::Bounded(
+                3 * BLOCK as u64 - 5..4 * BLOCK as u64 + 5,
+            )),
+            Some(GetRange::Offset(5 * BLOCK as u64 + 16)),
+            Some(GetRange::Suffix(100)),
+        ] {
+            let wanted = range
+                .as_ref()
+                .map(|range| range.as_range(data.len() as u64).unwrap());
+            let wanted = wanted.map_or(data.clone(), |range| {
+                data.slice(range.start as usize..range.end as usize)
+            });
+            let options = GetOptions {
+                range,
+                ..GetOptions::default()
+            };
+            let answer = world.bucket.get_opts(&path, options).await.unwrap();
+            assert_eq!(answer.meta.size, data.len() as u64, "{manners:?}");
+            assert_eq!(
+                answer
+                    .attributes
+                    .get(&Attribute::ContentType)
+                    .unwrap()
+                    .as_ref(),
+                "application/x-test"
+            );
+            assert_eq!(answer.bytes().await.unwrap(), wanted, "{manners:?}");
+        }
+        let before = world.stats().origin_requests;
+        assert_eq!(
+            world
+                .bucket
+                .get(&path)
+                .await
+                .unwrap()
+                .bytes()
+                .await
+                .unwrap(),
+            data
+        );
+        let asked = world.stats().origin_requests - before;
+        let cached = manners.tag == Tag::Strong || manners.dates;
+        assert_eq!(asked == 0, cached, "{manners:?}: {asked} requests");
+        for request in world.server.take_log() {
+            assert_eq!(request.headers["accept-encoding"], "identity");
+            assert!(
+                request
+                    .line
+                    .ends_with(&format!("/pub/a%20b/c+%25.{number}?sig=s3cr3t")),
+                "{}",
+                request.line
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_object_replaced_under_its_reader_is_never_mixed() {
+    let world = World::new(Manners::default()).await;
+    for (number, manners) in every_manners().into_iter().enumerate() {
+        world.web.behave(manners);
+        let (key, path) = (format!("/pub/{number}"), Path::from(number.to_string()));
+        let (old, new) = (pattern(64 * BLOCK, 0), pattern(64 * BLOCK, 7));
+        world.web.put(&key, old.clone());
+        let mut body = world.bucket.get(&path).await.unwrap().into_stream();
+        let mut got = body.try_next().await.unwrap().unwrap().to_vec();
+        world.web.put(&key, new.clone());
+        let end = loop {
+            match body.try_next().await {
+                Ok(Some(piece)) => got.extend_from_slice(&piece),
+                end => break end,
+            }
+        };
+        assert!(old.starts_with(&got), "{manners:?}: bytes of two versions");
+        if let Err(error) = end {
+            let changed = EngineError::find(&error);
+            assert!(
+                matches!(changed, Some(EngineError::VersionChanged { .. })),
+                "{error}"
+            );
+            let again = world.bucket.get(&path).await.unwrap();
+            assert_eq!(again.bytes().await.unwrap(), new, "{manners:?}");
+        } else {
+            assert_eq!(got.len(), old.len(), "{manners:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn without_ranges_a_reader_goes_on_with_the_body_it_has() {
+    let manners = Manners {
+        ranges: false,
+        ..Manners::default()
+    };
+    let world = World::new(manners).await;
+    let data = pattern(640 * BLOCK, 0);
+    world.web.put("/pub/k", data.clone());
+    let mut body = world
+        .bucket
+        .get(&Path::from("k"))
+        .await
+        .unwrap()
+        .into_stream();
+    let mut got = 0;
+    while let Some(piece) = body.try_next().await.unwrap() {
+        assert_eq!(piece, data[got..got + piece.len()]);
+        got += piece.len();
+    }
+    assert_eq!(got, data.len());
+    // Each of its requests in flight has a body of its own.
+    let asked = world.stats().origin_data_requests;
+    let sent = gets(&world.server.take_log());
+    assert!(
+        asked > 8,
+        "only {asked} shards: the object is too short for this test"
+    );
+    assert!(sent <= 4, "{sent} GETs for {asked} shards");
+}
+
+#[tokio::test]
+async fn what_the_server_answers_is_told() {
+    let world = World::new(Manners::default()).await;
+    world.web.answer_with("/pub/gone", 410);
+    world.web.answer_with("/pub/secret", 403);
+    world.web.answer_with("/pub/login", 401);
+    world.web.answer_with("/pub/teapot", 418);
+    world.web.put("/pub/k", pattern(10, 0));
+    let failure = async |key: &str| world.read(key, None).await.unwrap_err();
+    assert!(matches!(failure("none").await, Error::NotFound { .. }));
+    assert!(matches!(failure("gone").await, Error::NotFound { .. }));
+    assert!(matches!(
+        failure("secret").await,
+        Error::PermissionDenied { .. }
+    ));
+    assert!(matches!(
+        failure("login").await,
+        Error::Unauthenticated { .. }
+    ));
+    let teapot = failure("teapot").await.to_string();
+    assert!(
+        teapot.contains("418") && !teapot.contains("s3cr3t"),
+        "{teapot}"
+    );
+    let beyond = world
+        .read("k", Some(GetRange::Offset(10)))
+        .await
+        .unwrap_err();
+    let beyond = EngineError::find(&beyond);
+    assert!(matches!(
+        beyond,
+        Some(EngineError::RangeNotSatisfiable { length: 10, .. })
+    ));
+    world.server.script("/pub/k", ServerFault::Unavailable);
+    assert_eq!(
+        world
+            .read("k", Some(GetRange::Bounded(2..5)))
+            .await
+            .unwrap(),
+        pattern(10, 0)[2..5]
+    );
+    let listing = world.bucket.list_with_delimiter(None).await.unwrap_err();
+    assert!(matches!(listing, Error::NotSupported { .. }), "{listing}");
+}
+
+#[tokio::test]
+async fn servers_without_head_or_length_are_asked_by_other_means() {
+    for (head, length, ranges) in [
+        (false, true, true),
+        (false, true, false),
+        (true, false, true),
+        (true, false, false),
+        (false, false, false),
+    ] {
+        let manners = Manners {
+            ranges,
+            head,
+            length,
+            ..Manners::default()
+        };
+        let world = World::new(manners).await;
+        world.web.put("/pub/empty", Bytes::new());
+        world.web.put("/pub/short", pattern(1000, 0));
+        for (key, size) in [("empty", 0), ("short", 1000)] {
+            let path = Path::from(key);
+            assert_eq!(
+                world.bucket.head(&path).await.unwrap().size,
+                size,
+                "{manners:?}"
+            );
+            assert_eq!(
+                world.read(key, None).await.unwrap(),
+                pattern(size as usize, 0),
+                "{manners:?}"
+            );
+        }
+        let missing = world.bucket.head(&Path::from("none")).await.unwrap_err();
+        assert!(matches!(missing, Error::NotFound { .. }), "{manners:?}");
+    }
+    // Too long to be measured.
+    let chunked = Manners {
+        ranges: false,
+        length: false,
+        ..Manners::default()
+    };
+    let world = World::new(chunked).await;
+    world.web.put("/pub/long", pattern((1 << 20) + 1, 0));
+    let error = world.read("long", None).await.unwrap_err();
+    assert!(matches!(error, Error::NotSupported { .. }), "{error}");
+    assert!(error.to_string().contains("Content-Length"), "{error}");
+}
+
+#[tokio::test]
+async fn an_encoding_is_kept_and_named() {
+    let world = World::new(Manners::default()).await;
+    let packed = pattern(300, 3);
+    world
+        .web
+        .put_encoded("/pub/k.gz", packed.clone(), Some("gzip"));
+    let answer = world.bucket.get(&Path::from("k.gz")).await.unwrap();
+    assert_eq!(
+        answer
+            .attributes
+            .get(&Attribute::ContentEncoding)
+            .unwrap()
+            .as_ref(),
+        "gzip"
+    );
+    assert_eq!(answer.bytes().await.unwrap(), packed);
+}
+
+#[tokio::test]
+async fn redirects_are_followed_but_headers_stay_with_their_host() {
+    let token = HeaderMap::from_iter([(
+        http::HeaderName::from_static("x-api-key"),
+        HeaderValue::from_static("t0ken"),
+    )]);
+    let world = World::with(Manners::default(), "me:pw@", &token).await;
+    let other = Arc::new(Web::new(Manners::default()));
+    let elsewhere = Server::start(Arc::<Web>::clone(&other)).await.unwrap();
+    other.put("/k", pattern(10, 0));
+    world.web.put("/store/k", pattern(10, 0));
+    world.web.redirect("/pub/near", "/store/k");
+    world
+        .web
+        .redirect("/pub/far", &format!("{}/k", elsewhere.url()));
+    world.web.redirect("/pub/loop", "/pub/loop");
+    assert_eq!(world.read("near", None).await.unwrap(), pattern(10, 0));
+    for request in world.server.take_log() {
+        assert_eq!(request.headers["x-api-key"], "t0ken");
+        assert_eq!(request.headers["authorization"], "Basic bWU6cHc=");
+    }
+    for key in ["far", "loop"] {
+        let error = world.read(key, None).await.unwrap_err();
+        assert!(
+            matches!(error, Error::NotSupported { .. }),
+            "{key}: {error}"
+        );
+        assert!(!error.to_string().contains("s3cr3t"), "{error}");
+    }
+    assert!(elsewhere.take_log().is_empty());
+    // Without headers of its own the bucket may go there, and does not take its user info along.
+    let plain = World::with(Manners::default(), "me:pw@", &HeaderMap::new()).await;
+    plain
+        .web
+        .redirect("/pub/far", &format!("{}/k", elsewhere.url()));
+    assert_eq!(plain.read("far", None).await.unwrap(), pattern(10, 0));
+    let log = elsewhere.take_log();
+    assert!(
+        !log.is_empty()
+            && log
+                .iter()
+                .all(|request| !request.headers.contains_key("authorization"))
+    );
+}
+
+#[tokio::test]
+async fn every_write_is_refused_before_anything_is_sent() {
+    let world = World::new(Manners::default()).await;
+    world.web.put("/pub/k", pattern(10, 0));
+    let (from, to) = (Path::from("k"), Path::from("to"));
+    let bucket = &world.bucket;
+    let errors = [
+        bucket
+            .put(&to, PutPayload::from_static(b"x"))
+            .await
+            .unwrap_err(),
+        bucket.delete(&from).await.unwrap_err(),
+        bucket.copy(&from, &to).await.unwrap_err(),
+        bucket
+            .create_upload(&to, Default::default())
+            .await
+            .unwrap_err(),
+        bucket
+            .complete_upload(&to, "u", &[], Default::default())
+            .await
+            .unwrap_err(),
+        bucket.abort_upload(&to, "u").await.unwrap_err(),
+    ];
+    for error in errors {
+        let refused = EngineError::find(&error);
+        assert!(
+            matches!(refused, Some(EngineError::ReadOnly { .. })),
+            "{error}"
+        );
+    }
+    assert!(world.server.take_log().is_empty());
+}
