@@ -1,5 +1,6 @@
 //! The database: the front of the engine.
 
+use std::cell::RefCell;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,14 +9,17 @@ use bywash_mem::{Budget, Gate};
 use object_store::ObjectStore;
 
 use crate::catalog::{Key, SeriesHandle};
-use crate::head::{Charge, Head, in_order};
+use crate::head::{Charge, Head, Series, in_order};
 use crate::options::SeriesOptions;
-use crate::span::Span;
+use crate::replay::{Replayed, recover};
 use crate::stats::{Counters, SeriesStats};
-use crate::{Point, Row, SeriesError};
+use crate::wal::{Files, Folder, Kind, Position, Wal, put_names, put_turn};
+use crate::{Ack, Point, Row, SeriesError};
 
 /// Rows of `insert_rows` whose names are looked up before they are written, so that a batch needs little room.
 const ROWS_AT_ONCE: usize = 1024;
+/// The most rows of a frame of the log: some 100 KiB.
+const ROWS_A_FRAME: usize = 4096;
 
 /// A database of series. A cheap handle; clones are the same database.
 #[derive(Debug, Clone)]
@@ -24,9 +28,19 @@ pub struct SeriesDb(pub(crate) Arc<Shared>);
 /// What all handles share.
 #[derive(Debug)]
 pub(crate) struct Shared {
+    pub(crate) options: SeriesOptions,
     pub(crate) head: Head,
-    gate: Gate,
+    pub(crate) wal: Option<Wal>,
+    pub(crate) gate: Gate,
     counters: Counters,
+    opened: Opened,
+}
+
+/// What was found at the start.
+#[derive(Debug, Default)]
+struct Opened {
+    replayed_rows: u64,
+    unclean: bool,
 }
 
 impl SeriesDb {
@@ -36,18 +50,39 @@ impl SeriesDb {
     /// [`SeriesError`], see its kinds.
     pub async fn open(
         _store: Arc<dyn ObjectStore>,
-        _wal_dir: impl Into<PathBuf>,
+        wal_dir: impl Into<PathBuf>,
         budget: Budget,
         options: SeriesOptions,
     ) -> Result<Self, SeriesError> {
-        let span = Span::new(options.span).ok_or(SeriesError::Options(
-            "span is below a microsecond or above 292 years",
-        ))?;
+        let span = options.check()?;
         let head_bytes = options.head_bytes.unwrap_or(budget.limit() / 4);
+        let mut head = Head::new(span, Charge::new(budget, head_bytes));
+        let mut wal = None;
+        let mut replayed = Replayed::default();
+        if options.log {
+            let (path, salvage) = (wal_dir.into(), options.salvage);
+            let recovering = tokio::task::spawn_blocking(move || {
+                let folder = Folder::open(path, Box::new(Files))?;
+                let (folder, replayed) = recover(folder, &head, &|_, _| false, salvage)?;
+                Ok((folder, replayed, head))
+            });
+            let recovered: Result<_, SeriesError> =
+                recovering.await.expect("replay does not panic");
+            let folder;
+            (folder, replayed, head) = recovered?;
+            let segments = std::mem::take(&mut replayed.segments);
+            wal = Some(Wal::new(folder, options.segment_bytes, segments));
+        }
         Ok(Self(Arc::new(Shared {
-            head: Head::new(span, Charge::new(budget, head_bytes)),
-            gate: Gate::new(1),
+            head,
+            wal,
+            gate: Gate::new(replayed.newest + 1),
             counters: Counters::default(),
+            opened: Opened {
+                replayed_rows: replayed.rows,
+                unclean: replayed.unclean,
+            },
+            options,
         })))
     }
 
@@ -83,9 +118,12 @@ impl SeriesDb {
     /// # Errors
     /// [`SeriesError::UnknownHandle`]; [`SeriesError::NoRoom`]; [`SeriesError::Closed`].
     pub fn append_batch(&self, rows: &[(SeriesHandle, i64, f64)]) -> Result<(), SeriesError> {
+        self.0.check(rows)?;
         let mut stored = 0;
+        let mut position = None;
         while stored < rows.len() {
-            let count = self.0.write(&rows[stored..])?;
+            let most = (stored + ROWS_A_FRAME).min(rows.len());
+            let (count, at) = self.0.write(&rows[stored..most])?;
             if count == 0 {
                 return Err(SeriesError::NoRoom {
                     stored,
@@ -94,8 +132,9 @@ impl SeriesDb {
                 });
             }
             stored += count;
+            position = at.or(position);
         }
-        Ok(())
+        self.0.acknowledge(position)
     }
 
     /// Writes rows with their names spelt out, as [`Self::append_batch`] does. Rows that follow each other with the same names
@@ -163,7 +202,15 @@ impl SeriesDb {
     /// # Errors
     /// As [`Self::flush`].
     pub async fn close(&self) -> Result<(), SeriesError> {
-        Ok(())
+        let shared = Arc::clone(&self.0);
+        let closing = tokio::task::spawn_blocking(move || match &shared.wal {
+            Some(wal) => {
+                wal.append(Kind::Closed, shared.gate.current(), &[])?;
+                wal.write_out(true)
+            }
+            None => Ok(()),
+        });
+        closing.await.expect("closing does not panic")
     }
 
     /// What it did and holds.
@@ -174,32 +221,113 @@ impl SeriesDb {
             series: head.catalog.len() as u64,
             head_bytes: head.charge.used(),
             head_limit: head.charge.limit(),
+            wal_bytes: self.0.wal.as_ref().map_or(0, Wal::bytes),
+            replayed_rows: self.0.opened.replayed_rows,
+            unclean_stop: self.0.opened.unclean,
             ..self.0.counters.read()
         }
     }
 }
 
+thread_local! {
+    /// Room for the frame that this thread makes, kept from batch to batch: at most some 128 KiB.
+    static BODY: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
 impl Shared {
-    /// Writes the first of these rows, as many as there is memory for; answers how many.
-    fn write(&self, rows: &[(SeriesHandle, i64, f64)]) -> Result<usize, SeriesError> {
+    /// Whether all rows are of series there are.
+    fn check(&self, rows: &[(SeriesHandle, i64, f64)]) -> Result<(), SeriesError> {
+        let highest = rows.iter().map(|(handle, ..)| handle.0).max();
+        match highest {
+            Some(highest) if highest as usize >= self.head.catalog.len() => {
+                Err(SeriesError::UnknownHandle(highest))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes the first of these rows, as many as there is memory for; answers how many, and where the log has them.
+    fn write(
+        &self,
+        rows: &[(SeriesHandle, i64, f64)],
+    ) -> Result<(usize, Option<Position>), SeriesError> {
         let inside = self.gate.enter();
+        BODY.with_borrow_mut(|body| {
+            body.clear();
+            let stored = self.write_turns(rows, inside.generation(), body)?;
+            self.counters.rows(stored);
+            let position = match &self.wal {
+                Some(wal) if stored > 0 => {
+                    Some(wal.append(Kind::Rows, inside.generation(), body)?)
+                }
+                _ => None,
+            };
+            Ok((stored, position))
+        })
+    }
+
+    /// Memory before the log: which of two writers comes first to a series is decided there, and noted for the log.
+    fn write_turns(
+        &self,
+        rows: &[(SeriesHandle, i64, f64)],
+        generation: u64,
+        body: &mut Vec<u8>,
+    ) -> Result<usize, SeriesError> {
+        let Head {
+            span,
+            catalog,
+            charge,
+        } = &self.head;
         let mut stored = 0;
+        let mut last = 0;
         for run in rows.chunk_by(|a, b| a.0 == b.0) {
             let handle = run[0].0;
-            let Some(series) = self.head.catalog.series(handle) else {
-                return Err(SeriesError::UnknownHandle(handle.0));
-            };
+            let series = catalog.series(handle).expect("checked before");
             let points = run
                 .iter()
                 .map(|&(_, timestamp, value)| Point { timestamp, value });
-            let mut turn = series.turn(inside.generation());
-            let written = turn.write(self.head.span, &self.head.charge, points);
+            let mut turn = series.turn(generation);
+            let number = turn.number();
+            if number == 0
+                && let Some(wal) = &self.wal
+            {
+                // Under the series' lock: the name is before all its rows, whichever writer's frame comes first.
+                self.log_name(wal, generation, series)?;
+            }
+            let written = turn.write(*span, charge, points);
+            if written > 0 && self.wal.is_some() {
+                turn.count();
+                drop(turn);
+                put_turn((handle, number), &run[..written], &mut last, body);
+            }
             stored += written;
             if written < run.len() {
                 break;
             }
         }
-        self.counters.rows(stored);
         Ok(stored)
     }
+
+    #[cold]
+    fn log_name(&self, wal: &Wal, generation: u64, series: &Series) -> Result<(), SeriesError> {
+        let (source, metric) = self.head.catalog.names(series);
+        let mut body = Vec::with_capacity(source.len() + metric.len() + 16);
+        put_names(series.handle, (source, metric), &mut body);
+        wal.append(Kind::Names, generation, &body).map(drop)
+    }
+
+    /// Returns when the log is as far as was asked for.
+    fn acknowledge(&self, position: Option<Position>) -> Result<(), SeriesError> {
+        let (Some(wal), Some(position)) = (&self.wal, position) else {
+            return Ok(());
+        };
+        match self.options.ack {
+            Ack::Memory => wal.relieve(),
+            Ack::Written => wal.commit(position, false),
+            Ack::Synced => wal.commit(position, true),
+        }
+    }
 }
+
+#[cfg(test)]
+mod tests;

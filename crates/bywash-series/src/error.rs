@@ -1,5 +1,7 @@
 //! Errors, by what the caller can do.
 
+use std::path::PathBuf;
+
 /// Why the engine did not do what was asked.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -49,6 +51,60 @@ pub enum SeriesError {
         waited: std::time::Duration,
         /// Why the last attempt to seal failed, if it did.
         cause: Option<String>,
+    },
+    /// The file system failed at the log.
+    #[error("cannot {doing} {}: {source}", path.display())]
+    Log {
+        /// What was being done.
+        doing: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A write or a sync of the log failed, so nobody knows what of it is on disk. Nothing is stored any more: open the database
+    /// again when the disk is well, and write again what was not acknowledged.
+    #[error(
+        "the log has failed ({cause}) and takes no more rows; mend the disk, then open the database again"
+    )]
+    LogFailed {
+        /// What the file system said.
+        cause: String,
+    },
+    /// Bytes of the log that no crash leaves behind, with whole frames after them. Nothing was changed.
+    #[error(
+        "the log is damaged in segment {segment} at byte {offset} ({detail}), and whole frames follow; nothing was changed: open with salvage to go on without what cannot be read"
+    )]
+    DamagedLog {
+        /// The number of the file.
+        segment: u64,
+        /// Where in it.
+        offset: u64,
+        /// What is wrong there.
+        detail: &'static str,
+    },
+    /// A newer version of this program wrote the log.
+    #[error("the log {} has format {format}; go on with a newer program", path.display())]
+    NewerLog {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        format: u32,
+    },
+    /// The rows of the log need more memory than the database may take.
+    #[error(
+        "the rows of the log do not fit {limit} bytes of memory; raise head_bytes or the memory budget, and open again"
+    )]
+    LogTooLarge {
+        /// What rows and names may take, in bytes.
+        limit: u64,
+    },
+    /// Another process, or this one, has the database open.
+    #[error("the log {} is in use; close the database that uses it first", path.display())]
+    Locked {
+        /// The folder of the log.
+        path: PathBuf,
     },
     /// The database was closed.
     #[error("the series database is closed; open it again")]

@@ -17,9 +17,11 @@ mod frozen;
 mod head;
 mod options;
 mod point;
+mod replay;
 #[allow(dead_code, reason = "as above")]
 mod span;
 mod stats;
+mod wal;
 
 pub use catalog::{MAX_NAME, SeriesHandle};
 pub use db::SeriesDb;

@@ -3,6 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::SeriesError;
+use crate::span::Span;
+
 /// When an append returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Ack {
@@ -99,5 +102,27 @@ impl Default for SeriesOptions {
             retention: Retention::default(),
             clock: Arc::new(SystemClock),
         }
+    }
+}
+
+/// The smallest segment: a few of the largest frames.
+const LEAST_SEGMENT: u64 = 512 << 10;
+/// How many segments a log must be able to hold, so that sealing at half of it empties some.
+const LEAST_SEGMENTS: u64 = 4;
+
+impl SeriesOptions {
+    /// The length of partitions, if all of it can be used.
+    pub(crate) fn check(&self) -> Result<Span, SeriesError> {
+        if self.segment_bytes < LEAST_SEGMENT {
+            return Err(SeriesError::Options("segment_bytes is below 512 KiB"));
+        }
+        if self.wal_bytes / LEAST_SEGMENTS < self.segment_bytes {
+            return Err(SeriesError::Options(
+                "wal_bytes is below four times segment_bytes",
+            ));
+        }
+        Span::new(self.span).ok_or(SeriesError::Options(
+            "span is below a microsecond or above 292 years",
+        ))
     }
 }

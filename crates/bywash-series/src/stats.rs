@@ -14,6 +14,12 @@ pub struct SeriesStats {
     pub head_bytes: u64,
     /// The most there may be.
     pub head_limit: u64,
+    /// Bytes of log.
+    pub wal_bytes: u64,
+    /// Rows that were read from the log when it was opened.
+    pub replayed_rows: u64,
+    /// Whether it was not closed the last time.
+    pub unclean_stop: bool,
 }
 
 /// What is counted while it happens.

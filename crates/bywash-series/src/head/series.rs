@@ -26,12 +26,13 @@ struct Points {
     current: Run,
     /// Other partitions and generations, until they are sealed.
     others: Vec<Run>,
-    turns: Turns,
+    /// Of the even and of the odd generation: there are writers in two at most.
+    turns: [Turns; 2],
 }
 
 /// The turns in which writers of one generation wrote to a series: the log may have two frames in the other order, and a replay
 /// puts them right by these numbers.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Turns {
     generation: u64,
     next: u32,
@@ -63,10 +64,7 @@ impl Series {
             points: Mutex::new(Points {
                 current: Run::none(),
                 others: Vec::new(),
-                turns: Turns {
-                    generation: 0,
-                    next: 0,
-                },
+                turns: Default::default(),
             }),
         }
     }
@@ -173,13 +171,28 @@ impl Points {
 }
 
 impl Turn<'_> {
-    /// Whether nobody has written to the series in this generation.
+    /// Its number: turns of a generation count from 0, without a gap. At 0, nobody has written to the series in it.
     #[inline]
-    pub(crate) fn is_first(&self) -> bool {
-        self.points.turns.generation != self.generation
+    pub(crate) fn number(&self) -> u32 {
+        let turns = &self.points.turns[(self.generation % 2) as usize];
+        if turns.generation == self.generation {
+            turns.next
+        } else {
+            0
+        }
     }
 
-    /// Writes rows until there is no memory for one, or `rows` ends; answers how many. Rows count as one turn.
+    /// Makes the next turn another one.
+    #[inline]
+    pub(crate) fn count(&mut self) {
+        let next = self.number() + 1;
+        self.points.turns[(self.generation % 2) as usize] = Turns {
+            generation: self.generation,
+            next,
+        };
+    }
+
+    /// Writes rows until there is no memory for one, or `rows` ends; answers how many.
     #[inline]
     pub(crate) fn write(
         &mut self,
@@ -202,20 +215,5 @@ impl Turn<'_> {
             written += 1;
         }
         written
-    }
-
-    /// The number of this turn, dense from 0 in each generation. Asked for once, when rows were written.
-    #[inline]
-    pub(crate) fn number(&mut self) -> u32 {
-        let turns = &mut self.points.turns;
-        if turns.generation != self.generation {
-            *turns = Turns {
-                generation: self.generation,
-                next: 0,
-            };
-        }
-        let number = turns.next;
-        turns.next += 1;
-        number
     }
 }

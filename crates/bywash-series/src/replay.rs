@@ -1,0 +1,372 @@
+//! From the log back to memory.
+//!
+//! One thread reads segment after segment, checks frames and takes them apart; others, each with series of its own, write the
+//! rows. What waits between them is bounded. Rows of one series are written in the order of their turns: where the log has two
+//! frames the other way round, the later turn waits for the earlier.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+
+use crate::catalog::{Key, SeriesHandle};
+use crate::head::Head;
+use crate::wal::{Folder, Frame, Kind, Names, Segment, Turns, list, path_of, read_segment};
+use crate::{Point, SeriesError};
+
+/// Rows that go to a writer together.
+const BATCH: usize = 4096;
+/// Batches that wait for one writer: 64 KiB of points each.
+const WAITING: usize = 8;
+/// Writers beyond this wait for the one reader.
+const MOST_WRITERS: usize = 8;
+
+/// What a replay came to.
+#[derive(Debug, Default)]
+pub(crate) struct Replayed {
+    pub(crate) segments: Vec<Segment>,
+    /// The highest generation met; 0: none.
+    pub(crate) newest: u64,
+    /// Rows written to memory.
+    pub(crate) rows: u64,
+    /// Bytes that a crash tore off, and which were cut.
+    pub(crate) torn: u64,
+    /// Bytes of damage that were skipped.
+    pub(crate) damaged: u64,
+    /// Rows of series whose names are in the damage.
+    pub(crate) nameless: u64,
+    /// Whether there is a log, and it does not end where the database was closed.
+    pub(crate) unclean: bool,
+}
+
+/// Turns of some series, in the log's order.
+#[derive(Debug, Default)]
+struct Batch {
+    turns: Vec<(SeriesHandle, u64, u32, usize)>,
+    points: Vec<Point>,
+}
+
+/// Reads the log and writes its rows to memory, but for those that are sealed. Blocks the thread.
+pub(crate) fn replay(
+    folder: &Folder,
+    head: &Head,
+    sealed: &(dyn Fn(i64, u64) -> bool + Sync),
+    salvage: bool,
+) -> Result<Replayed, SeriesError> {
+    let writers =
+        thread::available_parallelism().map_or(1, |cores| cores.get().clamp(1, MOST_WRITERS));
+    thread::scope(|threads| {
+        let mut senders = Vec::new();
+        let mut handles = Vec::new();
+        for _ in 0..writers {
+            let (sender, receiver) = sync_channel(WAITING);
+            senders.push(sender);
+            handles.push(threads.spawn(move || Writer::new(head, sealed).run(&receiver)));
+        }
+        let mut reader = Reader {
+            head,
+            salvage,
+            key: Key::default(),
+            ids: HashMap::new(),
+            batches: senders.iter().map(|_| Batch::default()).collect(),
+            senders,
+            scratch: Vec::new(),
+            replayed: Replayed::default(),
+        };
+        let read = reader.read(folder);
+        let mut replayed = std::mem::take(&mut reader.replayed);
+        // The writers end when there is nobody to send.
+        drop(reader);
+        for handle in handles {
+            replayed.rows += handle
+                .join()
+                .expect("a writer of the replay does not panic")?;
+        }
+        read.map(|()| replayed)
+    })
+}
+
+struct Reader<'a> {
+    head: &'a Head,
+    salvage: bool,
+    key: Key,
+    /// Of each generation, the series by the ids they had in it.
+    ids: HashMap<u64, Vec<Option<SeriesHandle>>>,
+    /// What each writer gets next.
+    batches: Vec<Batch>,
+    senders: Vec<SyncSender<Batch>>,
+    scratch: Vec<Point>,
+    replayed: Replayed,
+}
+
+impl Reader<'_> {
+    fn read(&mut self, folder: &Folder) -> Result<(), SeriesError> {
+        // Of a segment behind whose last frame something is: no crash did that if frames follow in a later segment.
+        let mut torn: Vec<(usize, u64)> = Vec::new();
+        for number in list(&folder.path)? {
+            let found = read_segment(folder, number)?;
+            let mut segment = found.segment();
+            let has_frames = found.frames().next().is_some();
+            if has_frames && let Some((at, offset)) = torn.first().copied() {
+                self.damage(
+                    self.replayed.segments[at].number,
+                    offset,
+                    "something that is no frame",
+                )?;
+                for (at, _) in torn.drain(..) {
+                    self.replayed.segments[at].damaged = true;
+                }
+            }
+            match found.fault() {
+                Some((offset, true)) => {
+                    self.damage(number, offset, "a frame does not match its checksum")?;
+                    segment.damaged = true;
+                    self.replayed.damaged += found.unreadable();
+                }
+                Some((offset, false)) => {
+                    torn.push((self.replayed.segments.len(), offset));
+                    self.replayed.torn += found.unreadable();
+                }
+                None => {}
+            }
+            self.replayed.segments.push(segment);
+            for frame in found.frames() {
+                self.frame(frame, number)?;
+            }
+        }
+        for writer in 0..self.senders.len() {
+            self.send(writer);
+        }
+        for (at, _) in torn {
+            let segment = &self.replayed.segments[at];
+            folder.cut(&path_of(&folder.path, segment.number), segment.bytes)?;
+        }
+        Ok(())
+    }
+
+    fn damage(&self, segment: u64, offset: u64, detail: &'static str) -> Result<(), SeriesError> {
+        if self.salvage {
+            return Ok(());
+        }
+        Err(SeriesError::DamagedLog {
+            segment,
+            offset,
+            detail,
+        })
+    }
+
+    fn frame(&mut self, frame: Frame<'_>, segment: u64) -> Result<(), SeriesError> {
+        let generation = frame.generation;
+        self.replayed.newest = self.replayed.newest.max(generation);
+        self.replayed.unclean = frame.kind != Kind::Closed;
+        let unfit = SeriesError::DamagedLog {
+            segment,
+            offset: 0,
+            detail: "a frame matches its checksum, and says nothing that is written",
+        };
+        match frame.kind {
+            Kind::Closed => Ok(()),
+            Kind::Names => {
+                for series in Names(frame.body) {
+                    let Some((id, source, metric)) = series else {
+                        return Err(unfit);
+                    };
+                    self.name(generation, id, (source, metric))?;
+                }
+                Ok(())
+            }
+            Kind::Rows => {
+                let mut turns = Turns::new(frame.body);
+                loop {
+                    self.scratch.clear();
+                    match turns.next(&mut self.scratch) {
+                        None => return Ok(()),
+                        Some(Ok((id, number, _))) => {
+                            self.turn(generation, (id, number), segment)?
+                        }
+                        Some(Err(())) => return Err(unfit),
+                    }
+                }
+            }
+        }
+    }
+
+    fn name(&mut self, generation: u64, id: u32, names: (&str, &str)) -> Result<(), SeriesError> {
+        let handle = self
+            .head
+            .catalog
+            .handle(names, &mut self.key, &self.head.charge)?;
+        if !self.ids.contains_key(&generation) {
+            // Writers are in two generations at most, so no frame of one before those follows.
+            self.ids.retain(|before, _| before + 1 >= generation);
+        }
+        let ids = self.ids.entry(generation).or_default();
+        let at = id as usize;
+        if ids.len() <= at {
+            ids.resize((at + 1).next_power_of_two(), None);
+        }
+        ids[at] = Some(handle);
+        Ok(())
+    }
+
+    /// What was read into `scratch`.
+    fn turn(
+        &mut self,
+        generation: u64,
+        (id, number): (u32, u32),
+        segment: u64,
+    ) -> Result<(), SeriesError> {
+        let ids = self.ids.get(&generation);
+        let Some(handle) = ids.and_then(|ids| *ids.get(id as usize)?) else {
+            self.replayed.nameless += self.scratch.len() as u64;
+            return self.damage(segment, 0, "rows of a series that was not named before");
+        };
+        let writer = handle.0 as usize % self.batches.len();
+        let batch = &mut self.batches[writer];
+        batch
+            .turns
+            .push((handle, generation, number, self.scratch.len()));
+        batch.points.extend_from_slice(&self.scratch);
+        if batch.points.len() >= BATCH || batch.turns.len() >= BATCH {
+            self.send(writer);
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, writer: usize) {
+        let batch = std::mem::take(&mut self.batches[writer]);
+        // A writer that failed takes no more; its error is found when it is joined.
+        let _ = self.senders[writer].send(batch);
+    }
+}
+
+struct Writer<'a> {
+    head: &'a Head,
+    sealed: &'a (dyn Fn(i64, u64) -> bool + Sync),
+    /// Turns that came before an earlier one.
+    early: BTreeMap<(SeriesHandle, u64, u32), Vec<Point>>,
+    /// Where the last row lay: first and last timestamp of its partition, generation, whether it is sealed.
+    place: (i64, i64, u64, bool),
+    rows: u64,
+}
+
+impl<'a> Writer<'a> {
+    fn new(head: &'a Head, sealed: &'a (dyn Fn(i64, u64) -> bool + Sync)) -> Self {
+        Self {
+            head,
+            sealed,
+            early: BTreeMap::new(),
+            place: (0, -1, 0, false),
+            rows: 0,
+        }
+    }
+
+    fn run(mut self, batches: &Receiver<Batch>) -> Result<u64, SeriesError> {
+        while let Ok(batch) = batches.recv() {
+            let mut points = &batch.points[..];
+            for (handle, generation, number, count) in batch.turns {
+                let (turn, rest) = points.split_at(count);
+                points = rest;
+                self.take(handle, generation, number, turn)?;
+            }
+        }
+        // A turn whose predecessor was torn off was not waited for by anybody: it is kept.
+        for ((handle, generation, _), points) in std::mem::take(&mut self.early) {
+            self.write(handle, generation, &points)?;
+        }
+        Ok(self.rows)
+    }
+
+    fn take(
+        &mut self,
+        handle: SeriesHandle,
+        generation: u64,
+        number: u32,
+        points: &[Point],
+    ) -> Result<(), SeriesError> {
+        let expected = |head: &Head| {
+            let series = head.catalog.series(handle);
+            series.map_or(0, |series| series.turn(generation).number())
+        };
+        if number > expected(self.head) {
+            self.early
+                .insert((handle, generation, number), points.to_vec());
+            return Ok(());
+        }
+        self.write(handle, generation, points)?;
+        while !self.early.is_empty()
+            && let Some(points) = self
+                .early
+                .remove(&(handle, generation, expected(self.head)))
+        {
+            self.write(handle, generation, &points)?;
+        }
+        Ok(())
+    }
+
+    fn write(
+        &mut self,
+        handle: SeriesHandle,
+        generation: u64,
+        points: &[Point],
+    ) -> Result<(), SeriesError> {
+        let head = self.head;
+        let series = head.catalog.series(handle).expect("it was named");
+        let mut turn = series.turn(generation);
+        let kept = points
+            .iter()
+            .copied()
+            .filter(|point| !self.is_sealed(generation, point.timestamp));
+        let mut wanted = 0;
+        let kept = kept.inspect(|_| wanted += 1);
+        let written = turn.write(head.span, &head.charge, kept);
+        turn.count();
+        drop(turn);
+        self.rows += written as u64;
+        if written < wanted {
+            return Err(SeriesError::LogTooLarge {
+                limit: head.charge.limit(),
+            });
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn is_sealed(&mut self, generation: u64, timestamp: i64) -> bool {
+        let (first, last, of, sealed) = self.place;
+        if of == generation && (first..=last).contains(&timestamp) {
+            return sealed;
+        }
+        let span = self.head.span;
+        let partition = span.partition(timestamp);
+        let sealed = (self.sealed)(partition, generation);
+        self.place = (
+            span.first_of(partition),
+            span.last_of(partition),
+            generation,
+            sealed,
+        );
+        sealed
+    }
+}
+
+/// Opens the folder of a log and writes its rows to memory.
+pub(crate) fn recover(
+    folder: Folder,
+    head: &Head,
+    sealed: &(dyn Fn(i64, u64) -> bool + Sync),
+    salvage: bool,
+) -> Result<(Arc<Folder>, Replayed), SeriesError> {
+    let replayed = replay(&folder, head, sealed, salvage)?;
+    if replayed.torn > 0 {
+        tracing::warn!(bytes = replayed.torn, "cut what a crash tore off the log");
+    }
+    if replayed.damaged + replayed.nameless > 0 {
+        tracing::error!(
+            bytes = replayed.damaged,
+            rows = replayed.nameless,
+            "went on without what cannot be read of the log"
+        );
+    }
+    Ok((Arc::new(folder), replayed))
+}
