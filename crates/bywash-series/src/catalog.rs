@@ -1,6 +1,7 @@
 //! Names to series. A known name is found without a lock.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bywash_mem::Names;
 
@@ -25,6 +26,8 @@ pub(crate) struct Catalog {
     series: Names<Series>,
     /// Names of sources and metrics.
     texts: Names<Text>,
+    /// What all of it was charged.
+    bytes: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -97,7 +100,10 @@ impl Catalog {
             made = true;
             Series::new(SeriesHandle(id), self.text(source), self.text(metric))
         });
-        if !made {
+        if made {
+            // Relaxed: a count.
+            self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        } else {
             charge.give(bytes);
         }
         Ok(series.handle)
@@ -136,6 +142,12 @@ impl Catalog {
     /// All series in the order of their ids, with what is entered meanwhile.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Series> {
         (0..u32::MAX).map_while(|id| self.series.value(id))
+    }
+
+    /// What was charged for names, which are never given back.
+    pub(crate) fn bytes(&self) -> u64 {
+        // Relaxed: a count.
+        self.bytes.load(Ordering::Relaxed)
     }
 
     pub(crate) fn len(&self) -> usize {

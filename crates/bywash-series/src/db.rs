@@ -1,15 +1,19 @@
 //! The database: the front of the engine.
 
 use std::cell::RefCell;
-use std::ops::RangeInclusive;
+use std::ops::{Deref, RangeInclusive};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use bywash_mem::{Budget, Gate};
 use object_store::ObjectStore;
 
 use crate::catalog::{Key, SeriesHandle};
+use crate::files::SealedFiles;
 use crate::head::{Charge, Head, Series, in_order};
+use crate::keeper::{Keeper, Room};
 use crate::options::SeriesOptions;
 use crate::replay::{Replayed, recover};
 use crate::stats::{Counters, SeriesStats};
@@ -23,7 +27,22 @@ const ROWS_A_FRAME: usize = 4096;
 
 /// A database of series. A cheap handle; clones are the same database.
 #[derive(Debug, Clone)]
-pub struct SeriesDb(pub(crate) Arc<Shared>);
+pub struct SeriesDb(pub(crate) Arc<Front>);
+
+/// What goes with the last handle: the thread that keeps house, which itself holds what is shared.
+#[derive(Debug)]
+pub(crate) struct Front {
+    shared: Arc<Shared>,
+    keeper: Keeper,
+}
+
+impl Deref for Front {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.shared
+    }
+}
 
 /// What all handles share.
 #[derive(Debug)]
@@ -31,8 +50,14 @@ pub(crate) struct Shared {
     pub(crate) options: SeriesOptions,
     pub(crate) head: Head,
     pub(crate) wal: Option<Wal>,
+    pub(crate) files: SealedFiles,
     pub(crate) gate: Gate,
-    counters: Counters,
+    pub(crate) room: Room,
+    pub(crate) counters: Counters,
+    /// The log has no room until something is sealed.
+    log_full: AtomicBool,
+    /// Nothing is taken any more. Read inside a generation, set before that is closed.
+    closed: AtomicBool,
     opened: Opened,
 }
 
@@ -49,13 +74,16 @@ impl SeriesDb {
     /// # Errors
     /// [`SeriesError`], see its kinds.
     pub async fn open(
-        _store: Arc<dyn ObjectStore>,
+        store: Arc<dyn ObjectStore>,
         wal_dir: impl Into<PathBuf>,
         budget: Budget,
         options: SeriesOptions,
     ) -> Result<Self, SeriesError> {
         let span = options.check()?;
         let head_bytes = options.head_bytes.unwrap_or(budget.limit() / 4);
+        let files = SealedFiles::open(store, budget.clone(), span, options.profile).await?;
+        let version = files.version();
+        let next_generation = version.next_generation();
         let mut head = Head::new(span, Charge::new(budget, head_bytes));
         let mut wal = None;
         let mut replayed = Replayed::default();
@@ -63,7 +91,8 @@ impl SeriesDb {
             let (path, salvage) = (wal_dir.into(), options.salvage);
             let recovering = tokio::task::spawn_blocking(move || {
                 let folder = Folder::open(path, Box::new(Files))?;
-                let (folder, replayed) = recover(folder, &head, &|_, _| false, salvage)?;
+                let (folder, replayed) =
+                    recover(folder, &head, &|at, of| version.is_sealed(at, of), salvage)?;
                 Ok((folder, replayed, head))
             });
             let recovered: Result<_, SeriesError> =
@@ -73,17 +102,23 @@ impl SeriesDb {
             let segments = std::mem::take(&mut replayed.segments);
             wal = Some(Wal::new(folder, options.segment_bytes, segments));
         }
-        Ok(Self(Arc::new(Shared {
+        let shared = Arc::new(Shared {
             head,
             wal,
-            gate: Gate::new(replayed.newest + 1),
+            files,
+            gate: Gate::new(next_generation.max(replayed.newest + 1)),
+            room: Room::default(),
             counters: Counters::default(),
+            log_full: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
             opened: Opened {
                 replayed_rows: replayed.rows,
                 unclean: replayed.unclean,
             },
             options,
-        })))
+        });
+        let keeper = Keeper::start(Arc::clone(&shared)).map_err(SeriesError::Thread)?;
+        Ok(Self(Arc::new(Front { shared, keeper })))
     }
 
     /// The series of these names, made if it is new. A known one is found without a lock.
@@ -118,23 +153,27 @@ impl SeriesDb {
     /// # Errors
     /// [`SeriesError::UnknownHandle`]; [`SeriesError::NoRoom`]; [`SeriesError::Closed`].
     pub fn append_batch(&self, rows: &[(SeriesHandle, i64, f64)]) -> Result<(), SeriesError> {
-        self.0.check(rows)?;
+        let shared = &*self.0;
+        shared.check(rows)?;
+        let began = Instant::now();
         let mut stored = 0;
         let mut position = None;
         while stored < rows.len() {
             let most = (stored + ROWS_A_FRAME).min(rows.len());
-            let (count, at) = self.0.write(&rows[stored..most])?;
+            // Relaxed: who misses it writes one batch more.
+            let full = shared.log_full.load(Ordering::Relaxed);
+            let (count, at) = if full {
+                (0, None)
+            } else {
+                shared.write(&rows[stored..most])?
+            };
             if count == 0 {
-                return Err(SeriesError::NoRoom {
-                    stored,
-                    waited: std::time::Duration::ZERO,
-                    cause: None,
-                });
+                shared.room.wait(stored, began, shared.options.patience)?;
             }
             stored += count;
             position = at.or(position);
         }
-        self.0.acknowledge(position)
+        shared.acknowledge(position)
     }
 
     /// Writes rows with their names spelt out, as [`Self::append_batch`] does. Rows that follow each other with the same names
@@ -189,26 +228,41 @@ impl SeriesDb {
             .collect()
     }
 
-    /// Seals what is in memory.
+    /// Seals all rows in memory to files. What was written before is in them afterwards, and its log is gone but for the file
+    /// that is being written.
     ///
     /// # Errors
-    /// [`SeriesError::Store`].
+    /// [`SeriesError::Store`] and others of the files; nothing is lost, and it can be tried again. [`SeriesError::Closed`].
     pub async fn flush(&self) -> Result<(), SeriesError> {
-        Ok(())
+        self.0.keeper.seal().await
     }
 
-    /// Ends the database: what was written is in the log or sealed, and its threads have ended.
+    /// Ends the database: nothing is taken any more, all that was is in the log, or sealed if there is none, and its thread has
+    /// ended. Another call does nothing. Readers that are open go on.
+    ///
+    /// Dropping the last handle instead ends the thread as well, and is a crash to the rows: what was acknowledged is found.
     ///
     /// # Errors
-    /// As [`Self::flush`].
+    /// [`SeriesError::LogFailed`]; without a log, as [`Self::flush`], and then it is still open.
     pub async fn close(&self) -> Result<(), SeriesError> {
-        let shared = Arc::clone(&self.0);
-        let closing = tokio::task::spawn_blocking(move || match &shared.wal {
-            Some(wal) => {
-                wal.append(Kind::Closed, shared.gate.current(), &[])?;
-                wal.write_out(true)
+        if self.0.wal.is_none() && !self.0.is_closed() {
+            self.flush().await?;
+        }
+        let front = Arc::clone(&self.0);
+        let closing = tokio::task::spawn_blocking(move || {
+            // SeqCst: before the gate's accesses, as `write` has it after them.
+            if front.closed.swap(true, Ordering::SeqCst) {
+                return Ok(());
             }
-            None => Ok(()),
+            let last = front.gate.close();
+            front.keeper.stop();
+            match &front.wal {
+                Some(wal) => {
+                    wal.append(Kind::Closed, last, &[])?;
+                    wal.write_out(true)
+                }
+                None => Ok(()),
+            }
         });
         closing.await.expect("closing does not panic")
     }
@@ -235,6 +289,28 @@ thread_local! {
 }
 
 impl Shared {
+    fn is_closed(&self) -> bool {
+        // SeqCst: with `SeriesDb::close`, around the gate: who does not see it is waited for there.
+        self.closed.load(Ordering::SeqCst)
+    }
+
+    /// Partitions below this one are over, late rows included.
+    pub(crate) fn partitions_over(&self) -> i64 {
+        let lateness = i64::try_from(self.options.lateness.as_nanos()).unwrap_or(i64::MAX);
+        self.head
+            .span
+            .partition(self.options.clock.now().saturating_sub(lateness))
+    }
+
+    /// Says whether the log is full, by what it has and may have.
+    pub(crate) fn note_log(&self, bytes: u64) {
+        let full = bytes >= self.options.wal_bytes;
+        // Relaxed: see `append_batch`.
+        if full != self.log_full.load(Ordering::Relaxed) {
+            self.log_full.store(full, Ordering::Relaxed);
+        }
+    }
+
     /// Whether all rows are of series there are.
     fn check(&self, rows: &[(SeriesHandle, i64, f64)]) -> Result<(), SeriesError> {
         let highest = rows.iter().map(|(handle, ..)| handle.0).max();
@@ -252,13 +328,18 @@ impl Shared {
         rows: &[(SeriesHandle, i64, f64)],
     ) -> Result<(usize, Option<Position>), SeriesError> {
         let inside = self.gate.enter();
+        if self.is_closed() {
+            return Err(SeriesError::Closed);
+        }
         BODY.with_borrow_mut(|body| {
             body.clear();
             let stored = self.write_turns(rows, inside.generation(), body)?;
             self.counters.rows(stored);
             let position = match &self.wal {
                 Some(wal) if stored > 0 => {
-                    Some(wal.append(Kind::Rows, inside.generation(), body)?)
+                    let (position, bytes) = wal.append(Kind::Rows, inside.generation(), body)?;
+                    self.note_log(bytes);
+                    Some(position)
                 }
                 _ => None,
             };

@@ -106,6 +106,9 @@ pub enum SeriesError {
         /// The folder of the log.
         path: PathBuf,
     },
+    /// The thread that keeps house could not be started.
+    #[error("the system starts no thread for a series database: {0}")]
+    Thread(#[source] std::io::Error),
     /// The database was closed.
     #[error("the series database is closed; open it again")]
     Closed,

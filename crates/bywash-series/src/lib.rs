@@ -5,20 +5,17 @@
 
 #![forbid(unsafe_code)]
 
-#[allow(dead_code, reason = "as above")]
 mod catalog;
 mod db;
 mod error;
 #[allow(dead_code, reason = "the front, which comes next, seals and reads")]
 mod files;
-#[allow(dead_code, reason = "sealing, which comes next, reads what is frozen")]
 mod frozen;
-#[allow(dead_code, reason = "as above")]
 mod head;
+mod keeper;
 mod options;
 mod point;
 mod replay;
-#[allow(dead_code, reason = "as above")]
 mod span;
 mod stats;
 mod wal;

@@ -20,12 +20,18 @@ pub struct SeriesStats {
     pub replayed_rows: u64,
     /// Whether it was not closed the last time.
     pub unclean_stop: bool,
+    /// Times that rows were sealed.
+    pub seals: u64,
+    /// Times that this failed; it is tried again.
+    pub failed_seals: u64,
 }
 
 /// What is counted while it happens.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     rows: AtomicU64,
+    seals: AtomicU64,
+    failed_seals: AtomicU64,
 }
 
 impl Counters {
@@ -35,10 +41,23 @@ impl Counters {
         self.rows.fetch_add(rows as u64, Ordering::Relaxed);
     }
 
+    /// Counts an attempt to seal.
+    pub(crate) fn seal(&self, well: bool) {
+        let count = if well {
+            &self.seals
+        } else {
+            &self.failed_seals
+        };
+        // Relaxed: a count.
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(crate) fn read(&self) -> SeriesStats {
         SeriesStats {
-            // Relaxed: a count.
+            // Relaxed: counts.
             rows: self.rows.load(Ordering::Relaxed),
+            seals: self.seals.load(Ordering::Relaxed),
+            failed_seals: self.failed_seals.load(Ordering::Relaxed),
             ..SeriesStats::default()
         }
     }

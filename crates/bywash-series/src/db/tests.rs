@@ -13,6 +13,16 @@ use crate::MAX_NAME;
 
 const ALL: RangeInclusive<i64> = i64::MIN..=i64::MAX;
 
+/// A clock that stands at the beginning of time, where no partition is over.
+#[derive(Debug)]
+struct Beginning;
+
+impl crate::Clock for Beginning {
+    fn now(&self) -> i64 {
+        i64::MIN
+    }
+}
+
 /// Where a database lives, so that it can be opened again.
 struct World {
     folder: tempfile::TempDir,
@@ -30,6 +40,7 @@ impl World {
                 wal_bytes: 16 << 20,
                 head_bytes: Some(32 << 20),
                 patience: std::time::Duration::ZERO,
+                clock: Arc::new(Beginning),
                 ..SeriesOptions::default()
             },
         }
@@ -308,4 +319,84 @@ async fn case_7_of_writers_side_by_side_the_same_one_wins_before_and_after_a_sta
         .find(|&(key, value)| content(&again).get(key) != Some(value));
     assert_eq!(different, None);
     assert_eq!(content(&again).len(), written.len());
+}
+
+fn sealed_rows(db: &SeriesDb) -> u64 {
+    let version = db.0.files.version();
+    version.files().iter().map(|file| file.entry().rows).sum()
+}
+
+#[tokio::test]
+async fn what_is_flushed_is_in_files_once_and_neither_in_memory_nor_replayed() {
+    let world = World::new();
+    let db = world.open().await.unwrap();
+    let span = 2 * 3600 * 1_000_000_000;
+    let rows: Vec<Row<'_>> = (-3..3).map(|n| row("a", "b", n * span, 1.0)).collect();
+    db.insert_rows(&rows).unwrap();
+    db.flush().await.unwrap();
+    assert_eq!((content(&db).len(), sealed_rows(&db)), (0, 6));
+    db.insert_rows(&rows[..2]).unwrap();
+    let crashed = world.copy();
+    drop(db);
+    let again = crashed.open().await.unwrap();
+    assert_eq!((content(&again).len(), sealed_rows(&again)), (2, 6));
+    again.flush().await.unwrap();
+    again.flush().await.unwrap();
+    assert_eq!((content(&again).len(), sealed_rows(&again)), (0, 8));
+}
+
+#[tokio::test]
+async fn writers_wait_for_memory_and_log_and_lose_nothing() {
+    let mut world = World::new();
+    world.options.head_bytes = Some(1 << 20);
+    world.options.wal_bytes = 2 << 20;
+    world.options.patience = std::time::Duration::from_secs(60);
+    let db = world.open().await.unwrap();
+    const ROWS: i64 = 400_000;
+    std::thread::scope(|threads| {
+        for writer in 0..2 {
+            let db = &db;
+            threads.spawn(move || {
+                let series = db.handle("host", &format!("{writer}")).unwrap();
+                let rows: Vec<_> = (0..ROWS / 2).map(|n| (series, n, n as f64)).collect();
+                for rows in rows.chunks(10_000) {
+                    db.append_batch(rows).unwrap();
+                    assert!(db.stats().head_bytes <= 1 << 20);
+                }
+            });
+        }
+    });
+    assert!(db.stats().seals > 2, "{:?}", db.stats());
+    db.flush().await.unwrap();
+    assert_eq!(sealed_rows(&db), ROWS as u64);
+    assert!(db.stats().wal_bytes < 2 << 20);
+}
+
+#[tokio::test]
+async fn a_closed_database_takes_nothing() {
+    let world = World::new();
+    let db = world.open().await.unwrap();
+    let series = db.handle("a", "b").unwrap();
+    db.close().await.unwrap();
+    db.close().await.unwrap();
+    assert!(matches!(
+        db.append(series, 1, 1.0),
+        Err(SeriesError::Closed)
+    ));
+    assert!(matches!(db.flush().await, Err(SeriesError::Closed)));
+    assert!(matches!(
+        db.append(SeriesHandle(7), 1, 1.0),
+        Err(SeriesError::UnknownHandle(7))
+    ));
+}
+
+#[tokio::test]
+async fn without_a_log_a_close_seals() {
+    let mut world = World::new();
+    world.options.log = false;
+    let db = world.open().await.unwrap();
+    db.insert_rows(&[row("a", "b", 1, 1.0)]).unwrap();
+    db.close().await.unwrap();
+    assert_eq!(sealed_rows(&db), 1);
+    assert!(world.segments().is_empty());
 }

@@ -40,6 +40,11 @@ impl Head {
         }
     }
 
+    /// What was charged for rows.
+    pub(crate) fn rows_bytes(&self) -> u64 {
+        self.charge.used().saturating_sub(self.catalog.bytes())
+    }
+
     /// The rows of one series in the partitions that `range` touches: each run by ascending timestamp, no two alike in a run.
     /// In no order of runs; of rows with one timestamp, that of the higher generation holds.
     ///

@@ -52,11 +52,15 @@ struct State {
     /// Frames that no leader has taken yet.
     pending: Vec<Piece>,
     pending_bytes: u64,
+    /// Of all files, pending ones included.
+    bytes: u64,
     appended: Position,
     written: Position,
     synced: Position,
     /// Absent while a leader has it.
     writer: Option<Writer>,
+    /// The first file that the leader writes to.
+    writing: Option<u64>,
     /// Why the log takes no more.
     failed: Option<String>,
 }
@@ -88,6 +92,7 @@ impl Wal {
         Self {
             state: Mutex::new(State {
                 current: Segment::new(number),
+                bytes: found.iter().map(|segment| segment.bytes).sum(),
                 ended: found,
                 pending: Vec::new(),
                 pending_bytes: 0,
@@ -95,6 +100,7 @@ impl Wal {
                 written: Position(0),
                 synced: Position(0),
                 writer: Some(Writer::new(Arc::clone(&folder), segment_bytes)),
+                writing: None,
                 failed: None,
             }),
             folder,
@@ -103,20 +109,20 @@ impl Wal {
         }
     }
 
-    /// Puts a frame behind the others. Does no I/O: see [`Self::commit`].
+    /// Puts a frame behind the others, and answers where, and the bytes of all files then. Does no I/O: see [`Self::commit`].
     pub(crate) fn append(
         &self,
         kind: Kind,
         generation: u64,
         body: &[u8],
-    ) -> Result<Position, SeriesError> {
+    ) -> Result<(Position, u64), SeriesError> {
         debug_assert!(body.len() <= MOST_FRAME, "batches are cut before");
         // What does not need the place is done before there is one.
         let frame = Frame::new(kind, generation, body);
         let mut state = self.state.lock();
         state.check()?;
         state.put(&frame, self.segment_bytes);
-        Ok(state.appended)
+        Ok((state.appended, state.bytes))
     }
 
     /// Returns when the log is written, or synced, up to this position; blocks the thread.
@@ -134,11 +140,13 @@ impl Wal {
             };
             let pieces = std::mem::take(&mut state.pending);
             let until = state.appended;
+            state.writing = pieces.first().map(|piece| piece.segment);
             state.pending_bytes = 0;
             drop(state);
             let outcome = writer.write(&pieces, sync);
             state = self.state.lock();
             state.writer = Some(writer);
+            state.writing = None;
             match outcome {
                 Ok(()) => {
                     state.written = until;
@@ -179,9 +187,7 @@ impl Wal {
 
     /// Bytes of all files, pending ones included.
     pub(crate) fn bytes(&self) -> u64 {
-        let state = self.state.lock();
-        let ended: u64 = state.ended.iter().map(|segment| segment.bytes).sum();
-        ended + state.current.bytes
+        self.state.lock().bytes
     }
 
     /// Removes the files whose frames are all of generations below this one, and which are not written to any more. Damaged
@@ -189,14 +195,16 @@ impl Wal {
     pub(crate) fn drop_below(&self, generation: u64) -> Result<(), SeriesError> {
         let dropped: Vec<Segment> = {
             let mut state = self.state.lock();
-            let flushed = state.written == state.appended;
-            let droppable = |segment: &mut Segment| segment.newest < generation;
-            if flushed {
-                state.ended.extract_if(.., droppable).collect()
-            } else {
-                // A file may not be written yet.
-                Vec::new()
-            }
+            // From here on files are still to be written.
+            let unwritten = state
+                .writing
+                .or(state.pending.first().map(|piece| piece.segment));
+            let droppable = |segment: &mut Segment| {
+                segment.newest < generation && unwritten.is_none_or(|from| segment.number < from)
+            };
+            let dropped: Vec<Segment> = state.ended.extract_if(.., droppable).collect();
+            state.bytes -= dropped.iter().map(|segment| segment.bytes).sum::<u64>();
+            dropped
         };
         self.folder.drop_segments(&dropped)
     }
@@ -239,10 +247,12 @@ impl State {
         if current.bytes == 0 {
             piece.bytes.extend_from_slice(&header(current.number));
             current.bytes = HEADER as u64;
+            self.bytes += HEADER as u64;
         }
         frame.put((current.number, current.bytes), &mut piece.bytes);
         current.bytes += frame.bytes();
         current.newest = current.newest.max(frame.generation);
+        self.bytes += frame.bytes();
         self.pending_bytes += frame.bytes();
         self.appended.0 += frame.bytes();
     }
