@@ -5,12 +5,14 @@
 
 #![forbid(unsafe_code)]
 
+#[allow(dead_code, reason = "iterators, which come next, read it")]
 mod catalog;
 mod db;
 mod error;
 #[allow(dead_code, reason = "the front, which comes next, seals and reads")]
 mod files;
 mod frozen;
+#[allow(dead_code, reason = "iterators, which come next, read it")]
 mod head;
 mod keeper;
 mod options;
