@@ -1,7 +1,7 @@
 //! The database: the front of the engine.
 
 use std::cell::RefCell;
-use std::ops::{Deref, RangeInclusive};
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use object_store::ObjectStore;
 
 use crate::catalog::{Key, SeriesHandle};
 use crate::files::SealedFiles;
-use crate::head::{Charge, Head, Series, in_order};
+use crate::head::{Charge, Head, Series};
 use crate::keeper::{Keeper, Room};
 use crate::options::SeriesOptions;
 use crate::replay::{Replayed, recover};
@@ -207,27 +207,6 @@ impl SeriesDb {
         Ok(())
     }
 
-    /// The sources with a row in `range`, in order.
-    pub fn sources(&self, range: RangeInclusive<i64>) -> Vec<String> {
-        let names = self.0.head.names(&range).map(|(source, _)| source);
-        in_order(names)
-            .iter()
-            .map(|name| name.to_string())
-            .collect()
-    }
-
-    /// The metrics of a source with a row in `range`, in order.
-    pub fn metrics(&self, source: &str, range: RangeInclusive<i64>) -> Vec<String> {
-        let names = self.0.head.names(&range);
-        let names = names
-            .filter(|(of, _)| &***of == source)
-            .map(|(_, metric)| metric);
-        in_order(names)
-            .iter()
-            .map(|name| name.to_string())
-            .collect()
-    }
-
     /// Seals all rows in memory to files. What was written before is in them afterwards, and its log is gone but for the file
     /// that is being written.
     ///
@@ -271,7 +250,10 @@ impl SeriesDb {
     #[must_use]
     pub fn stats(&self) -> SeriesStats {
         let head = &self.0.head;
+        let version = self.0.files.version();
         SeriesStats {
+            files: version.files().len() as u64,
+            file_bytes: version.bytes(),
             series: head.catalog.len() as u64,
             head_bytes: head.charge.used(),
             head_limit: head.charge.limit(),

@@ -72,6 +72,7 @@ impl Keeper {
                         _ = stopped => {}
                         () = keep(&shared, inbox) => {}
                         () = write_behind(&shared) => {}
+                        () = crate::tidy::keep_tidy(&shared) => {}
                     }
                 });
             })?;

@@ -5,26 +5,33 @@
 
 #![forbid(unsafe_code)]
 
-#[allow(dead_code, reason = "iterators, which come next, read it")]
 mod catalog;
 mod db;
 mod error;
-#[allow(dead_code, reason = "the front, which comes next, seals and reads")]
 mod files;
 mod frozen;
-#[allow(dead_code, reason = "iterators, which come next, read it")]
 mod head;
+mod iterator;
 mod keeper;
+mod listing;
 mod options;
 mod point;
+mod query;
 mod replay;
+mod runs;
+mod selector;
+mod snapshot;
 mod span;
 mod stats;
+mod tidy;
 mod wal;
 
 pub use catalog::{MAX_NAME, SeriesHandle};
 pub use db::SeriesDb;
 pub use error::SeriesError;
+pub use iterator::SeriesIterator;
 pub use options::{Ack, Clock, Profile, Retention, SeriesOptions, SystemClock};
 pub use point::{Point, Row};
+pub use query::{Aggregate, SeriesPoints};
+pub use selector::{Pattern, Selector};
 pub use stats::SeriesStats;

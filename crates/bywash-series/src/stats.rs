@@ -20,6 +20,10 @@ pub struct SeriesStats {
     pub replayed_rows: u64,
     /// Whether it was not closed the last time.
     pub unclean_stop: bool,
+    /// Sealed files.
+    pub files: u64,
+    /// Their bytes.
+    pub file_bytes: u64,
     /// Times that rows were sealed.
     pub seals: u64,
     /// Times that this failed; it is tried again.

@@ -4,6 +4,7 @@ use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
 use super::crc32c;
+use crate::selector::{Pattern, Selector};
 
 const MAGIC: &[u8; 8] = b"BYWINDEX";
 const FORMAT: u32 = 1;
@@ -38,7 +39,7 @@ pub(crate) struct SeriesIndex {
     pub(super) sums: Vec<u32>,
 }
 
-/// A source, its metrics and their rows, as an index is walked.
+/// Source, metric and rows, as an index is walked.
 pub(crate) type IndexedSeries<'a> = (&'a Arc<str>, &'a Arc<str>, &'a SeriesRows);
 
 impl SeriesIndex {
@@ -59,31 +60,29 @@ impl SeriesIndex {
         Some(&entries[at].rows)
     }
 
-    /// Each source and its place, to be asked for its metrics by [`Self::metrics_of`].
-    pub(crate) fn sources(&self) -> impl Iterator<Item = (usize, &Arc<str>)> {
-        self.sources.iter().map(|(source, _)| source).enumerate()
-    }
-
-    /// The place of a source.
-    pub(crate) fn source(&self, name: &str) -> Option<usize> {
-        self.sources
-            .binary_search_by(|(known, _)| (**known).cmp(name))
-            .ok()
-    }
-
-    /// The series of the source at a place, by metric.
-    pub(crate) fn metrics_of(&self, at: usize) -> impl Iterator<Item = (&Arc<str>, &SeriesRows)> {
-        let entries = self.entries_of(at).iter();
-        entries.map(|entry| (&self.metrics[entry.metric as usize], &entry.rows))
-    }
-
-    /// All series, in order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = IndexedSeries<'_>> {
-        let of = |(at, source)| {
-            self.metrics_of(at)
-                .map(move |(metric, rows)| (source, metric, rows))
+    /// The selected series, in order.
+    pub(crate) fn select<'a>(
+        &'a self,
+        selector: &'a Selector,
+    ) -> impl Iterator<Item = IndexedSeries<'a>> {
+        let known = |name: &str| {
+            self.sources
+                .binary_search_by(|(known, _)| (**known).cmp(name))
         };
-        self.sources().flat_map(of)
+        let sources = match &selector.source {
+            Pattern::Exact(name) => known(name).map_or(0..0, |at| at..at + 1),
+            Pattern::Glob(_) => 0..self.sources.len(),
+        };
+        let sources = sources.filter(|at| selector.source.matches(&self.sources[*at].0));
+        let of_source = move |at: usize| {
+            let source = &self.sources[at].0;
+            let of =
+                move |entry: &'a Entry| (source, &self.metrics[entry.metric as usize], &entry.rows);
+            self.entries_of(at).iter().map(of)
+        };
+        sources
+            .flat_map(of_source)
+            .filter(|(_, metric, _)| selector.metric.matches(metric))
     }
 
     fn entries_of(&self, at: usize) -> &[Entry] {

@@ -111,7 +111,7 @@ impl Layout {
     }
 
     /// From which of a series' rows on timestamps may be `from` or later: pages that are all earlier are skipped.
-    pub(super) fn skip_to(&self, rows: &Range<u64>, from: i64) -> u64 {
+    pub(crate) fn skip_to(&self, rows: &Range<u64>, from: i64) -> u64 {
         // Pages at either end have rows of other series too: their times say nothing.
         let first = self
             .pages

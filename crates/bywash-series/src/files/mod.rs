@@ -8,7 +8,10 @@ mod cache;
 mod index;
 mod layout;
 mod manifest;
+mod merge;
+mod orphans;
 mod read;
+mod retain;
 mod seal;
 mod swap;
 mod version;
@@ -25,6 +28,7 @@ use object_store::{ObjectStore, ObjectStoreExt, UpdateVersion};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
+pub(crate) use read::FileReader;
 pub(crate) use version::{SealedFile, Version};
 pub(crate) use write::FileWriter;
 

@@ -6,7 +6,7 @@ mod series;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -124,9 +124,4 @@ impl Head {
             .sum();
         self.charge.give(bytes);
     }
-}
-
-/// Names in order, each once.
-pub(crate) fn in_order<'a>(names: impl Iterator<Item = &'a Arc<str>>) -> BTreeSet<Arc<str>> {
-    names.map(Arc::clone).collect()
 }

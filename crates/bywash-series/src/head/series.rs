@@ -42,6 +42,7 @@ struct Turns {
 #[derive(Debug)]
 pub(crate) struct HeadRun {
     /// `floor(timestamp / span)` of each.
+    #[cfg_attr(not(test), allow(dead_code, reason = "what tests compare"))]
     pub(crate) partition: i64,
     /// The generation they were written in.
     pub(crate) generation: u64,

@@ -1,0 +1,215 @@
+//! Points of many series, in steps of time.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use crate::selector::Selector;
+use crate::snapshot::Names;
+use crate::{Point, SeriesDb, SeriesError};
+
+/// Points of an answer at most: 256 MiB of them.
+const MAX_POINTS: usize = 16 << 20;
+
+/// What becomes of the points of one step.
+///
+/// Values that are no number count, and may be first or last; minimum, maximum, sum and average are of the others, and NaN if
+/// there are none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Aggregate {
+    /// The smallest value.
+    Min,
+    /// The largest value.
+    Max,
+    /// All values added up, in the order of time.
+    Sum,
+    /// How many points.
+    Count,
+    /// The earliest value.
+    First,
+    /// The latest value.
+    Last,
+    /// The sum by the number of values.
+    Avg,
+}
+
+/// One series of an answer.
+#[derive(Debug, Clone)]
+pub struct SeriesPoints {
+    /// Its source's name.
+    pub source: Arc<str>,
+    /// Its metric's name.
+    pub metric: Arc<str>,
+    /// By ascending timestamp; at least one.
+    pub points: Vec<Point>,
+}
+
+impl SeriesDb {
+    /// The points of the selected series in `range`, both ends included, by source and metric. Series without any are left out.
+    ///
+    /// With a step (in nanoseconds, above 0) each answer point stands for the points of `step` from its timestamp on; the first
+    /// step begins where the range does, and steps without points are left out. Without one, points come as they are and
+    /// `aggregate` is not used.
+    ///
+    /// # Errors
+    /// [`SeriesError::Query`] if the step is not above 0 or the answer has more than 16 Mi points; [`SeriesError::Store`];
+    /// [`SeriesError::DamagedFile`].
+    pub async fn query(
+        &self,
+        selector: &Selector,
+        range: RangeInclusive<i64>,
+        step: Option<i64>,
+        aggregate: Aggregate,
+    ) -> Result<Vec<SeriesPoints>, SeriesError> {
+        if step.is_some_and(|step| step <= 0) {
+            return Err(SeriesError::Query("the step must be above 0"));
+        }
+        let start = *range.start();
+        if range.is_empty() {
+            return Ok(Vec::new());
+        }
+        let snapshot = self.snapshot(selector, range);
+        let names: Vec<Names> = match selector.exact() {
+            Some((source, metric)) => vec![(source.into(), metric.into())],
+            None => snapshot.series(selector).await?,
+        };
+        let mut answer = Vec::new();
+        let mut room = MAX_POINTS;
+        let mut batch = Vec::new();
+        for names in names {
+            let mut rows = snapshot.rows(&names);
+            let mut steps = step.map(|step| Steps::new(start, step, aggregate));
+            let mut points = Vec::new();
+            loop {
+                batch.clear();
+                rows.next(&mut batch).await?;
+                if batch.is_empty() {
+                    break;
+                }
+                match &mut steps {
+                    None => points.extend_from_slice(&batch),
+                    Some(steps) => batch
+                        .iter()
+                        .for_each(|point| steps.add(*point, &mut points)),
+                }
+                if points.len() > room {
+                    let wrong = "the answer has more than 16 Mi points; ask for fewer series, less time or longer steps";
+                    return Err(SeriesError::Query(wrong));
+                }
+            }
+            if let Some(steps) = steps {
+                steps.end(&mut points);
+            }
+            room = room.saturating_sub(points.len());
+            if !points.is_empty() {
+                let (source, metric) = names;
+                answer.push(SeriesPoints {
+                    source,
+                    metric,
+                    points,
+                });
+            }
+        }
+        Ok(answer)
+    }
+}
+
+/// Puts points into steps, in the order of time.
+struct Steps {
+    start: i64,
+    step: u64,
+    aggregate: Aggregate,
+    current: Option<Step>,
+}
+
+/// The points of one step so far.
+struct Step {
+    timestamp: i64,
+    /// Nanoseconds from `start` to the step after this.
+    end: u128,
+    count: u64,
+    numbers: u64,
+    sum: f64,
+    min: f64,
+    max: f64,
+    first: f64,
+    last: f64,
+}
+
+impl Steps {
+    fn new(start: i64, step: i64, aggregate: Aggregate) -> Self {
+        Self {
+            start,
+            step: step.unsigned_abs(),
+            aggregate,
+            current: None,
+        }
+    }
+
+    fn add(&mut self, point: Point, out: &mut Vec<Point>) {
+        let offset = point.timestamp.abs_diff(self.start);
+        match &mut self.current {
+            Some(step) if u128::from(offset) < step.end => step.add(point.value),
+            current => {
+                let begin = offset / self.step * self.step;
+                let mut step = Step::new(
+                    self.start.wrapping_add_unsigned(begin),
+                    u128::from(begin) + u128::from(self.step),
+                    point.value,
+                );
+                step.add(point.value);
+                if let Some(done) = current.replace(step) {
+                    out.push(done.end(self.aggregate));
+                }
+            }
+        }
+    }
+
+    fn end(self, out: &mut Vec<Point>) {
+        out.extend(self.current.map(|step| step.end(self.aggregate)));
+    }
+}
+
+impl Step {
+    fn new(timestamp: i64, end: u128, first: f64) -> Self {
+        Self {
+            timestamp,
+            end,
+            count: 0,
+            numbers: 0,
+            sum: 0.0,
+            min: f64::NAN,
+            max: f64::NAN,
+            first,
+            last: first,
+        }
+    }
+
+    fn add(&mut self, value: f64) {
+        self.count += 1;
+        self.last = value;
+        if !value.is_nan() {
+            self.numbers += 1;
+            self.sum += value;
+            // Of a NaN and a number, these give the number.
+            self.min = self.min.min(value);
+            self.max = self.max.max(value);
+        }
+    }
+
+    fn end(self, aggregate: Aggregate) -> Point {
+        let of_numbers = |value| if self.numbers == 0 { f64::NAN } else { value };
+        let value = match aggregate {
+            Aggregate::Min => self.min,
+            Aggregate::Max => self.max,
+            Aggregate::Sum => of_numbers(self.sum),
+            Aggregate::Count => self.count as f64,
+            Aggregate::First => self.first,
+            Aggregate::Last => self.last,
+            Aggregate::Avg => of_numbers(self.sum / self.numbers as f64),
+        };
+        Point {
+            timestamp: self.timestamp,
+            value,
+        }
+    }
+}

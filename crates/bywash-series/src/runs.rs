@@ -1,0 +1,246 @@
+//! Runs of one series, merged: rows of several files and of memory by ascending timestamp, the higher generation's of those alike.
+
+use std::collections::{HashMap, VecDeque};
+use std::ops::{Range, RangeInclusive};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::files::{FileReader, SealedFile};
+use crate::head::HeadRun;
+use crate::{Point, SeriesError};
+
+/// Rows asked of a file at once. A reader holds so many of each run it stands in, in memory nobody charges: half a megabyte.
+const FILL_ROWS: u64 = 32 << 10;
+
+/// Files that readers share at once, each with the pages it decoded last.
+const SHARED: usize = 64;
+
+/// Readers of files for several series one after the other: neighbours share pages.
+#[derive(Debug, Default)]
+pub(crate) struct Readers(Mutex<HashMap<String, Arc<FileReader>>>);
+
+impl Readers {
+    pub(crate) async fn open(&self, file: &SealedFile) -> Result<Arc<FileReader>, SeriesError> {
+        let name = &file.entry().name;
+        if let Some(known) = self.0.lock().get(name) {
+            return Ok(Arc::clone(known));
+        }
+        let reader = Arc::new(file.open().await?);
+        let mut readers = self.0.lock();
+        if readers.len() >= SHARED {
+            readers.clear();
+        }
+        readers.insert(name.clone(), Arc::clone(&reader));
+        Ok(reader)
+    }
+}
+
+/// Some rows of a series: no two alike, all of generations that no other run's lie between.
+#[derive(Debug, Clone)]
+pub(crate) struct Run {
+    /// The highest.
+    generation: u64,
+    /// No row is earlier.
+    first: i64,
+    rows: Rows,
+}
+
+#[derive(Debug, Clone)]
+enum Rows {
+    Memory(Arc<HeadRun>),
+    File(Arc<SealedFile>),
+}
+
+impl Run {
+    /// None if it has no row.
+    pub(crate) fn in_memory(run: HeadRun) -> Option<Self> {
+        let first = run.blocks.iter().find_map(|block| block.first())?.timestamp;
+        Some(Self {
+            generation: run.generation,
+            first,
+            rows: Rows::Memory(run.into()),
+        })
+    }
+
+    /// Whatever rows of the series the file has.
+    pub(crate) fn in_file(file: &Arc<SealedFile>) -> Self {
+        let entry = file.entry();
+        Self {
+            generation: entry.generations.1,
+            first: entry.range.0,
+            rows: Rows::File(Arc::clone(file)),
+        }
+    }
+}
+
+/// A run that is being read.
+#[derive(Debug)]
+struct Reading {
+    generation: u64,
+    rest: Rest,
+    /// What was read; never empty but before a fill.
+    points: VecDeque<Point>,
+}
+
+/// What was not read yet.
+#[derive(Debug)]
+enum Rest {
+    Blocks(Arc<HeadRun>, usize),
+    Unopened(Arc<SealedFile>),
+    Rows(Arc<FileReader>, Range<u64>),
+    Nothing,
+}
+
+/// The rows of one series in a range of time.
+#[derive(Debug)]
+pub(crate) struct Merge {
+    source: Arc<str>,
+    metric: Arc<str>,
+    range: RangeInclusive<i64>,
+    readers: Arc<Readers>,
+    /// Not begun, the earliest last.
+    waiting: Vec<Run>,
+    reading: Vec<Reading>,
+}
+
+impl Merge {
+    pub(crate) fn new(
+        (source, metric): (&Arc<str>, &Arc<str>),
+        runs: &[Run],
+        range: RangeInclusive<i64>,
+        readers: &Arc<Readers>,
+    ) -> Self {
+        let mut waiting = if range.is_empty() {
+            Vec::new()
+        } else {
+            runs.to_vec()
+        };
+        waiting.sort_unstable_by_key(|run| std::cmp::Reverse(run.first));
+        Self {
+            source: Arc::clone(source),
+            metric: Arc::clone(metric),
+            range,
+            readers: Arc::clone(readers),
+            waiting,
+            reading: Vec::new(),
+        }
+    }
+
+    /// Appends the next rows to `out`: some, or none at the end.
+    ///
+    /// After an error, or when dropped halfway, it goes on where it was: no row is lost.
+    pub(crate) async fn next(&mut self, out: &mut Vec<Point>) -> Result<(), SeriesError> {
+        loop {
+            let mut at = 0;
+            while at < self.reading.len() {
+                if self.fill(at).await? {
+                    at += 1;
+                } else {
+                    self.reading.swap_remove(at);
+                }
+            }
+            let head = self.reading.iter().map(|run| run.points[0].timestamp).min();
+            match self.waiting.last() {
+                Some(run) if head.is_none_or(|head| run.first <= head) => {
+                    let run = self.waiting.pop().expect("it was just seen");
+                    self.reading.push(Reading::new(run));
+                }
+                _ => break,
+            }
+        }
+        let limit = self.waiting.last().map(|run| run.first);
+        if let [run] = &mut self.reading[..] {
+            let before = |limit| run.points.partition_point(|point| point.timestamp < limit);
+            let count = limit.map_or(run.points.len(), before);
+            out.extend(run.points.drain(..count));
+        } else {
+            self.merge(limit, out);
+        }
+        Ok(())
+    }
+
+    /// Takes rows of several runs until one has to be filled, or one that waits has to begin.
+    fn merge(&mut self, limit: Option<i64>, out: &mut Vec<Point>) {
+        loop {
+            let heads = self
+                .reading
+                .iter()
+                .filter_map(|run| Some((run.points.front()?, run.generation)));
+            if heads.clone().count() < self.reading.len() {
+                return;
+            }
+            let next =
+                heads.min_by_key(|(point, generation)| (point.timestamp, u64::MAX - generation));
+            let Some((point, _)) = next else { return };
+            let point = *point;
+            if limit.is_some_and(|limit| point.timestamp >= limit) {
+                return;
+            }
+            out.push(point);
+            for run in &mut self.reading {
+                run.points
+                    .pop_front_if(|known| known.timestamp == point.timestamp);
+            }
+        }
+    }
+
+    /// Whether the run has a row to give; it is read if need be.
+    async fn fill(&mut self, at: usize) -> Result<bool, SeriesError> {
+        let run = &mut self.reading[at];
+        while run.points.is_empty() {
+            match &mut run.rest {
+                Rest::Nothing => return Ok(false),
+                Rest::Blocks(of, at) => {
+                    let Some(block) = of.blocks.get(*at) else {
+                        return Ok(false);
+                    };
+                    *at += 1;
+                    let inside = |point: &&Point| self.range.contains(&point.timestamp);
+                    run.points.extend(block.iter().filter(inside));
+                }
+                Rest::Unopened(file) => {
+                    let reader = self.readers.open(file).await?;
+                    let found = reader.layout.index.find(&self.source, &self.metric);
+                    let found = found.filter(|found| found.meets(&self.range));
+                    run.rest = match found {
+                        None => Rest::Nothing,
+                        Some(found) => {
+                            let start = reader.layout.skip_to(&found.rows, *self.range.start());
+                            let rows = start..found.rows.end;
+                            Rest::Rows(Arc::clone(&reader), rows)
+                        }
+                    };
+                }
+                Rest::Rows(_, rows) if rows.is_empty() => return Ok(false),
+                Rest::Rows(reader, rows) => {
+                    let read = reader.read(rows, FILL_ROWS).await?;
+                    let (timestamps, values) = (read.timestamps(), read.values());
+                    rows.start += timestamps.len() as u64;
+                    let from = timestamps.partition_point(|at| at < self.range.start());
+                    let to = timestamps.partition_point(|at| at <= self.range.end());
+                    if to < timestamps.len() {
+                        rows.start = rows.end;
+                    }
+                    let inside = timestamps[from..to].iter().zip(&values[from..to]);
+                    run.points
+                        .extend(inside.map(|(&timestamp, &value)| Point { timestamp, value }));
+                }
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl Reading {
+    fn new(run: Run) -> Self {
+        Self {
+            generation: run.generation,
+            rest: match run.rows {
+                Rows::Memory(run) => Rest::Blocks(run, 0),
+                Rows::File(file) => Rest::Unopened(file),
+            },
+            points: VecDeque::new(),
+        }
+    }
+}

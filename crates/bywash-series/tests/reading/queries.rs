@@ -1,0 +1,152 @@
+//! Steps and names.
+
+use bywash_series::{Aggregate, Pattern, Selector, SeriesError};
+
+use super::*;
+
+async fn steps(
+    db: &SeriesDb,
+    range: RangeInclusive<i64>,
+    step: i64,
+    aggregate: Aggregate,
+) -> Vec<(i64, u64)> {
+    let answer = db
+        .query(&Selector::series("a", "x"), range, Some(step), aggregate)
+        .await
+        .unwrap();
+    answer
+        .into_iter()
+        .flat_map(|series| series.points)
+        .map(bits)
+        .collect()
+}
+
+#[tokio::test]
+async fn each_aggregate_of_each_step_from_memory_and_from_files() {
+    let world = World::new();
+    let db = world.open().await;
+    let nan = f64::from_bits(0x7ff8_0000_0000_0003);
+    insert(
+        &db,
+        "a",
+        "x",
+        &[
+            (0, 4.0),
+            (1, 2.0),
+            (9, 3.0),
+            (10, nan),
+            (11, nan),
+            (30, -0.0),
+            (31, nan),
+        ],
+    );
+    for sealed in [false, true] {
+        for (aggregate, truth) in [
+            (Aggregate::Min, [2.0, f64::NAN, -0.0]),
+            (Aggregate::Max, [4.0, f64::NAN, -0.0]),
+            (Aggregate::Sum, [9.0, f64::NAN, 0.0]),
+            (Aggregate::Count, [3.0, 2.0, 2.0]),
+            (Aggregate::First, [4.0, nan, -0.0]),
+            (Aggregate::Last, [3.0, nan, nan]),
+            (Aggregate::Avg, [3.0, f64::NAN, 0.0]),
+        ] {
+            let found = steps(&db, 0..=31, 10, aggregate).await;
+            let truth: Vec<_> = [0, 10, 30].into_iter().zip(truth).collect();
+            assert_eq!(found, expected(&truth), "{aggregate:?}, sealed: {sealed}");
+        }
+        // Both ends belong to the range.
+        assert_eq!(
+            steps(&db, 1..=9, 100, Aggregate::Count).await,
+            expected(&[(1, 2.0)])
+        );
+        assert_eq!(steps(&db, 12..=29, 5, Aggregate::Count).await, []);
+        db.flush().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn case_9_steps_at_both_ends_of_time() {
+    let world = World::new();
+    let db = world.open().await;
+    insert(
+        &db,
+        "a",
+        "x",
+        &[(i64::MIN, 1.0), (-1, 2.0), (0, 3.0), (i64::MAX, 4.0)],
+    );
+    for _ in 0..2 {
+        let whole = steps(&db, ALL, i64::MAX, Aggregate::Sum).await;
+        assert_eq!(
+            whole,
+            expected(&[(i64::MIN, 1.0), (-1, 5.0), (i64::MAX - 1, 4.0)])
+        );
+        let end = steps(&db, i64::MAX..=i64::MAX, 1, Aggregate::Last).await;
+        assert_eq!(end, expected(&[(i64::MAX, 4.0)]));
+        db.flush().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_question_without_sense_is_an_error_and_one_without_answer_is_not() {
+    let world = World::new();
+    let db = world.open().await;
+    let one = Selector::series("a", "x");
+    for step in [0, -1, i64::MIN] {
+        let refused = db.query(&one, ALL, Some(step), Aggregate::Sum).await;
+        assert!(matches!(refused, Err(SeriesError::Query(_))), "{step}");
+    }
+    #[expect(clippy::reversed_empty_ranges, reason = "what a caller may ask")]
+    let backwards = db
+        .query(&one, 2..=1, Some(1), Aggregate::Sum)
+        .await
+        .unwrap();
+    assert!(backwards.is_empty());
+    assert!(
+        db.query(&one, ALL, None, Aggregate::Sum)
+            .await
+            .unwrap()
+            .is_empty()
+    );
+}
+
+#[tokio::test]
+async fn names_of_a_range_come_from_memory_and_files_and_go_with_retention() {
+    let mut world = World::new();
+    world.retention = age(1);
+    let db = world.open().await;
+    insert(&db, "host 1", "cpu", &[(0, 1.0)]);
+    insert(&db, "host 1", "memory", &[(30 * HOUR, 1.0)]);
+    insert(&db, "host 2", "cpu", &[(1, 1.0)]);
+    db.flush().await.unwrap();
+    insert(&db, "other", "cpu", &[(HOUR, 1.0)]);
+    assert_eq!(
+        db.sources(ALL).await.unwrap(),
+        ["host 1", "host 2", "other"]
+    );
+    assert_eq!(db.sources(0..=0).await.unwrap(), ["host 1"]);
+    assert_eq!(db.sources(2..=HOUR - 1).await.unwrap(), [""; 0]);
+    assert_eq!(db.metrics("host 1", ALL).await.unwrap(), ["cpu", "memory"]);
+    assert_eq!(
+        db.metrics("host 1", 1..=30 * HOUR).await.unwrap(),
+        ["memory"]
+    );
+    assert_eq!(db.metrics("nobody", ALL).await.unwrap(), [""; 0]);
+    let hosts = Selector::parse("host ?", "c*");
+    let answer = db.query(&hosts, ALL, None, Aggregate::Last).await.unwrap();
+    let names: Vec<_> = answer
+        .iter()
+        .map(|series| (&*series.source, &*series.metric))
+        .collect();
+    assert_eq!(names, [("host 1", "cpu"), ("host 2", "cpu")]);
+    let literally = Selector {
+        source: Pattern::Exact("host ?".into()),
+        metric: Pattern::parse("*"),
+    };
+    assert!(db.list(&literally, ALL).await.unwrap().is_empty());
+
+    db.flush().await.unwrap();
+    world.set_clock(20 * HOUR);
+    db.tidy().await.unwrap();
+    assert_eq!(db.sources(ALL).await.unwrap(), ["host 1"]);
+    assert_eq!(db.metrics("host 1", ALL).await.unwrap(), ["memory"]);
+}
