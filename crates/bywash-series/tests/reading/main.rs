@@ -1,4 +1,5 @@
 //! What readers see of a database: rows in memory and in files, through seals, merges, retention and restarts.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod iterators;
 mod queries;
