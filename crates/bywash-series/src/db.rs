@@ -17,7 +17,7 @@ use crate::keeper::{Keeper, Room};
 use crate::options::SeriesOptions;
 use crate::replay::{Replayed, recover};
 use crate::stats::{Counters, SeriesStats};
-use crate::wal::{Files, Folder, Kind, Position, Wal, put_names, put_turn};
+use crate::wal::{Disk, Files, Folder, Kind, Position, Wal, put_names, put_turn};
 use crate::{Ack, Point, Row, SeriesError};
 
 /// Rows of `insert_rows` whose names are looked up before they are written, so that a batch needs little room.
@@ -65,6 +65,7 @@ pub(crate) struct Shared {
 #[derive(Debug, Default)]
 struct Opened {
     replayed_rows: u64,
+    nameless_rows: u64,
     unclean: bool,
 }
 
@@ -79,6 +80,17 @@ impl SeriesDb {
         budget: Budget,
         options: SeriesOptions,
     ) -> Result<Self, SeriesError> {
+        Self::open_on(Box::new(Files), store, wal_dir.into(), budget, options).await
+    }
+
+    /// As [`Self::open`], with a log whose files are made by `disk`.
+    async fn open_on(
+        disk: Box<dyn Disk>,
+        store: Arc<dyn ObjectStore>,
+        wal_dir: PathBuf,
+        budget: Budget,
+        options: SeriesOptions,
+    ) -> Result<Self, SeriesError> {
         let span = options.check()?;
         let head_bytes = options.head_bytes.unwrap_or(budget.limit() / 4);
         let files = SealedFiles::open(store, budget.clone(), span, options.profile).await?;
@@ -88,11 +100,10 @@ impl SeriesDb {
         let mut wal = None;
         let mut replayed = Replayed::default();
         if options.log {
-            let (path, salvage) = (wal_dir.into(), options.salvage);
+            let salvage = options.salvage;
             let recovering = tokio::task::spawn_blocking(move || {
-                let folder = Folder::open(path, Box::new(Files))?;
-                let (folder, replayed) =
-                    recover(folder, &head, &|at, of| version.is_sealed(at, of), salvage)?;
+                let folder = Folder::open(wal_dir, disk)?;
+                let (folder, replayed) = recover(folder, &head, &version, salvage)?;
                 Ok((folder, replayed, head))
             });
             let recovered: Result<_, SeriesError> =
@@ -113,6 +124,7 @@ impl SeriesDb {
             closed: AtomicBool::new(false),
             opened: Opened {
                 replayed_rows: replayed.rows,
+                nameless_rows: replayed.nameless,
                 unclean: replayed.unclean,
             },
             options,
@@ -259,6 +271,7 @@ impl SeriesDb {
             head_limit: head.charge.limit(),
             wal_bytes: self.0.wal.as_ref().map_or(0, Wal::bytes),
             replayed_rows: self.0.opened.replayed_rows,
+            nameless_rows: self.0.opened.nameless_rows,
             unclean_stop: self.0.opened.unclean,
             ..self.0.counters.read()
         }

@@ -10,6 +10,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
 use crate::catalog::{Key, SeriesHandle};
+use crate::files::Version;
 use crate::head::Head;
 use crate::wal::{Folder, Frame, Kind, Names, Segment, Turns, list, path_of, read_segment};
 use crate::{Point, SeriesError};
@@ -50,7 +51,7 @@ struct Batch {
 pub(crate) fn replay(
     folder: &Folder,
     head: &Head,
-    sealed: &(dyn Fn(i64, u64) -> bool + Sync),
+    sealed: &Version,
     salvage: bool,
 ) -> Result<Replayed, SeriesError> {
     let writers =
@@ -65,6 +66,7 @@ pub(crate) fn replay(
         }
         let mut reader = Reader {
             head,
+            sealed_below: sealed.sealed_below(),
             salvage,
             key: Key::default(),
             ids: HashMap::new(),
@@ -88,6 +90,8 @@ pub(crate) fn replay(
 
 struct Reader<'a> {
     head: &'a Head,
+    /// All rows of generations below are in files, and their names may be gone from the log.
+    sealed_below: u64,
     salvage: bool,
     key: Key,
     /// Of each generation, the series by the ids they had in it.
@@ -164,6 +168,9 @@ impl Reader<'_> {
             offset: 0,
             detail: "a frame matches its checksum, and says nothing that is written",
         };
+        if generation < self.sealed_below {
+            return Ok(());
+        }
         match frame.kind {
             Kind::Closed => Ok(()),
             Kind::Names => {
@@ -242,7 +249,7 @@ impl Reader<'_> {
 
 struct Writer<'a> {
     head: &'a Head,
-    sealed: &'a (dyn Fn(i64, u64) -> bool + Sync),
+    sealed: &'a Version,
     /// Turns that came before an earlier one.
     early: BTreeMap<(SeriesHandle, u64, u32), Vec<Point>>,
     /// Where the last row lay: first and last timestamp of its partition, generation, whether it is sealed.
@@ -251,7 +258,7 @@ struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    fn new(head: &'a Head, sealed: &'a (dyn Fn(i64, u64) -> bool + Sync)) -> Self {
+    fn new(head: &'a Head, sealed: &'a Version) -> Self {
         Self {
             head,
             sealed,
@@ -339,7 +346,7 @@ impl<'a> Writer<'a> {
         }
         let span = self.head.span;
         let partition = span.partition(timestamp);
-        let sealed = (self.sealed)(partition, generation);
+        let sealed = self.sealed.is_sealed(partition, generation);
         self.place = (
             span.first_of(partition),
             span.last_of(partition),
@@ -354,7 +361,7 @@ impl<'a> Writer<'a> {
 pub(crate) fn recover(
     folder: Folder,
     head: &Head,
-    sealed: &(dyn Fn(i64, u64) -> bool + Sync),
+    sealed: &Version,
     salvage: bool,
 ) -> Result<(Arc<Folder>, Replayed), SeriesError> {
     let replayed = replay(&folder, head, sealed, salvage)?;

@@ -18,6 +18,8 @@ pub struct SeriesStats {
     pub wal_bytes: u64,
     /// Rows that were read from the log when it was opened.
     pub replayed_rows: u64,
+    /// Rows that were left out then, because the damage that was skipped has their series' names.
+    pub nameless_rows: u64,
     /// Whether it was not closed the last time.
     pub unclean_stop: bool,
     /// Sealed files.

@@ -1,16 +1,18 @@
 //! A database and its log: closed, killed, cut and damaged.
 
 use std::collections::BTreeMap;
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::ops::RangeInclusive;
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use bywash_mem::{BlockPool, PoolConfig};
 use object_store::memory::InMemory;
 
 use super::*;
 use crate::MAX_NAME;
+
+mod log;
+mod writers;
 
 const ALL: RangeInclusive<i64> = i64::MIN..=i64::MAX;
 
@@ -48,22 +50,21 @@ impl World {
     }
 
     async fn open(&self) -> Result<SeriesDb, SeriesError> {
-        let pool = BlockPool::new(PoolConfig::new(64 << 20)).unwrap();
-        let store = Arc::clone(&self.store) as Arc<dyn ObjectStore>;
-        SeriesDb::open(
-            store,
-            self.folder.path(),
-            pool.budget().clone(),
-            self.options.clone(),
-        )
-        .await
+        self.open_on(Box::new(Files)).await
     }
 
-    /// Another world with the same log as it is now, as a crash would leave it.
+    async fn open_on(&self, disk: Box<dyn Disk>) -> Result<SeriesDb, SeriesError> {
+        let pool = BlockPool::new(PoolConfig::new(64 << 20)).unwrap();
+        let store = Arc::clone(&self.store) as Arc<dyn ObjectStore>;
+        let (folder, budget) = (self.folder.path().to_owned(), pool.budget().clone());
+        SeriesDb::open_on(disk, store, folder, budget, self.options.clone()).await
+    }
+
+    /// Another world with the log and the store as they are now, as a crash would leave them.
     fn copy(&self) -> Self {
         let copy = Self {
             options: self.options.clone(),
-            store: Arc::clone(&self.store),
+            store: Arc::new(self.store.fork()),
             ..Self::new()
         };
         for segment in self.segments() {
@@ -115,24 +116,6 @@ fn row<'a>(source: &'a str, metric: &'a str, timestamp: i64, value: f64) -> Row<
     }
 }
 
-/// The bytes of a segment up to the last that is not zero.
-fn used(path: &Path) -> usize {
-    let bytes = fs::read(path).unwrap();
-    bytes
-        .iter()
-        .rposition(|&byte| byte != 0)
-        .map_or(0, |at| at + 1)
-}
-
-fn truncate(path: &Path, bytes: u64) {
-    OpenOptions::new()
-        .write(true)
-        .open(path)
-        .unwrap()
-        .set_len(bytes)
-        .unwrap();
-}
-
 #[tokio::test]
 async fn rows_are_there_after_a_close_and_after_a_crash() {
     let world = World::new();
@@ -181,145 +164,6 @@ async fn a_log_in_use_is_refused() {
     ));
     drop(db);
     world.open().await.unwrap();
-}
-
-#[tokio::test]
-async fn case_3_a_tail_torn_at_every_byte_is_cut_and_all_rows_before_it_stay() {
-    let world = World::new();
-    let db = world.open().await.unwrap();
-    let host = db.handle("host", "cpu").unwrap();
-    db.append(host, 1, 1.0).unwrap();
-    let path = world.segments().remove(0);
-    let before = used(&path);
-    let written = content(&db);
-    db.append_batch(&[(host, 2, 2.0), (host, 3, 3.0)]).unwrap();
-    let all = content(&db);
-    let after = used(&path);
-    for end in 0..=after {
-        let torn = world.copy();
-        truncate(&torn.segments()[0], end as u64);
-        let again = torn.open().await.unwrap();
-        let expected = match end {
-            _ if end >= after => all.clone(),
-            _ if end >= before => written.clone(),
-            _ => content(&again),
-        };
-        assert_eq!(content(&again), expected, "cut at {end} of {after}");
-        // What is written now is behind the cut, and found at the next start.
-        again
-            .insert_rows(&[row("host", "cpu", 9, end as f64)])
-            .unwrap();
-        let expected = content(&again);
-        drop(again);
-        assert_eq!(
-            content(&torn.open().await.unwrap()),
-            expected,
-            "cut at {end} of {after}"
-        );
-    }
-}
-
-#[tokio::test]
-async fn case_3_a_flipped_bit_with_frames_behind_it_stops_with_a_report() {
-    let world = World::new();
-    let db = world.open().await.unwrap();
-    for n in 0..4 {
-        db.insert_rows(&[row("host", &format!("metric {n}"), n, 1.0)])
-            .unwrap();
-    }
-    let path = world.segments().remove(0);
-    let bytes = fs::read(&path).unwrap();
-    let end = used(&path);
-    // The last frame is a row's; a flip in it cannot be told from a torn one.
-    let last = end - 40;
-    for at in (24..last).step_by(3) {
-        let flipped = world.copy();
-        let path = flipped.segments().remove(0);
-        let file = OpenOptions::new().write(true).open(&path).unwrap();
-        file.write_all_at(&[bytes[at] ^ 0x10], at as u64).unwrap();
-        let before = fs::read(&path).unwrap();
-        match flipped.open().await {
-            Err(SeriesError::DamagedLog {
-                segment: 1, offset, ..
-            }) => assert!(offset <= at as u64),
-            other => panic!("byte {at} of {end}: {other:?}"),
-        }
-        assert!(fs::read(&path).unwrap() == before, "nothing was changed");
-    }
-}
-
-#[tokio::test]
-async fn salvage_keeps_what_can_be_read_and_puts_the_damage_aside() {
-    let world = World::new();
-    let db = world.open().await.unwrap();
-    db.insert_rows(&[row("a", "b", 1, 1.0)]).unwrap();
-    let damage = used(&world.segments()[0]);
-    db.insert_rows(&[row("a", "b", 2, 2.0)]).unwrap();
-    db.insert_rows(&[row("a", "b", 3, 3.0)]).unwrap();
-    let mut damaged = world.copy();
-    let file = OpenOptions::new()
-        .write(true)
-        .open(&damaged.segments()[0])
-        .unwrap();
-    file.write_all_at(b"?", damage as u64 + 30).unwrap();
-    assert!(damaged.open().await.is_err());
-    damaged.options.salvage = true;
-    let again = damaged.open().await.unwrap();
-    let timestamps: Vec<i64> = content(&again).keys().map(|key| key.2).collect();
-    assert_eq!(timestamps, [1, 3]);
-}
-
-#[tokio::test]
-async fn empty_and_header_only_segments_are_legal() {
-    let world = World::new();
-    let db = world.open().await.unwrap();
-    db.insert_rows(&[row("a", "b", 1, 1.0)]).unwrap();
-    let written = content(&db);
-    db.close().await.unwrap();
-    drop(db);
-    let first = fs::read(&world.segments()[0]).unwrap();
-    for content in [&[][..], &[0; 100], &first[..10]] {
-        fs::write(world.folder.path().join(format!("{:020}.wal", 2)), content).unwrap();
-        let again = world.copy().open().await.unwrap();
-        assert_eq!(super::tests::content(&again), written);
-    }
-    fs::write(world.folder.path().join("notes.wal"), b"not of the log").unwrap();
-    assert_eq!(super::tests::content(&world.open().await.unwrap()), written);
-}
-
-#[tokio::test]
-async fn case_7_of_writers_side_by_side_the_same_one_wins_before_and_after_a_start() {
-    let world = World::new();
-    let db = world.open().await.unwrap();
-    std::thread::scope(|threads| {
-        for writer in 0..4 {
-            let db = &db;
-            threads.spawn(move || {
-                let series: Vec<SeriesHandle> = (0..3)
-                    .map(|n| db.handle("host", &format!("{n}")).unwrap())
-                    .collect();
-                for n in 0..2000 {
-                    // The same few timestamps again and again, in batches that overlap.
-                    let value = f64::from(writer * 10_000 + n);
-                    let rows: Vec<_> = series
-                        .iter()
-                        .map(|&of| (of, i64::from(n / 8), value))
-                        .collect();
-                    db.append_batch(&rows).unwrap();
-                    if n % 100 == 0 {
-                        db.0.gate.close();
-                    }
-                }
-            });
-        }
-    });
-    let written = content(&db);
-    let again = world.copy().open().await.unwrap();
-    let different = written
-        .iter()
-        .find(|&(key, value)| content(&again).get(key) != Some(value));
-    assert_eq!(different, None);
-    assert_eq!(content(&again).len(), written.len());
 }
 
 fn sealed_rows(db: &SeriesDb) -> u64 {

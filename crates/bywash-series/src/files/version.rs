@@ -81,6 +81,11 @@ impl Version {
             || self.manifest.sealed.contains(&(partition, generation))
     }
 
+    /// Of no generation below this one is there a row that is not sealed.
+    pub(crate) fn sealed_below(&self) -> u64 {
+        self.manifest.sealed_below
+    }
+
     /// A generation above all that were ever sealed.
     pub(crate) fn next_generation(&self) -> u64 {
         let listed = self

@@ -17,7 +17,9 @@ use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
 
-pub(crate) use self::disk::{Files, Folder};
+#[cfg(test)]
+pub(crate) use self::disk::LogFile;
+pub(crate) use self::disk::{Disk, Files, Folder};
 pub(crate) use self::frame::{Frame, Kind, Names, Turns, put_names, put_turn};
 pub(crate) use self::read::read_segment;
 use self::segment::{HEADER, Writer, header};

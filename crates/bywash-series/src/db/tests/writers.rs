@@ -1,0 +1,125 @@
+//! Writers side by side.
+
+use super::*;
+
+/// Series that all threads name.
+const SHARED: usize = 100;
+const HOUR: i64 = 3_600_000_000_000;
+
+#[tokio::test]
+async fn case_7_of_writers_side_by_side_the_same_one_wins_before_and_after_a_start() {
+    let world = World::new();
+    let db = world.open().await.unwrap();
+    std::thread::scope(|threads| {
+        for writer in 0..4 {
+            let db = &db;
+            threads.spawn(move || {
+                let series: Vec<SeriesHandle> = (0..3)
+                    .map(|n| db.handle("host", &format!("{n}")).unwrap())
+                    .collect();
+                for n in 0..400 {
+                    // The same few timestamps again and again, in batches that overlap.
+                    let value = f64::from(writer * 10_000 + n);
+                    let rows: Vec<_> = series
+                        .iter()
+                        .map(|&of| (of, i64::from(n / 8), value))
+                        .collect();
+                    db.append_batch(&rows).unwrap();
+                    if n % 20 == 0 {
+                        db.0.gate.close();
+                    }
+                }
+            });
+        }
+    });
+    let written = content(&db);
+    let again = world.copy().open().await.unwrap();
+    let different = written
+        .iter()
+        .find(|&(key, value)| content(&again).get(key) != Some(value));
+    assert_eq!(different, None);
+    assert_eq!(content(&again).len(), written.len());
+}
+
+#[tokio::test]
+async fn case_1_64_threads_name_the_same_and_other_series_while_others_list_them() {
+    let world = World::new();
+    let db = world.open().await.unwrap();
+    let handles: Vec<Vec<SeriesHandle>> = std::thread::scope(|threads| {
+        let lister = threads.spawn(|| {
+            let mut seen = 0;
+            while seen < SHARED + 64 {
+                let head = &db.0.head;
+                let names: Vec<_> = head.names(&ALL).collect();
+                assert!(names.len() >= seen, "what was listed stays");
+                assert!(names.iter().all(|(source, _)| source.len() < 9));
+                seen = names.len();
+            }
+        });
+        let threads: Vec<_> = (0..64)
+            .map(|thread| {
+                let db = &db;
+                threads.spawn(move || {
+                    let name = |n| db.handle("shared", &format!("{n}")).unwrap();
+                    let mut handles: Vec<_> = (0..SHARED).map(name).collect();
+                    handles.push(db.handle(&format!("own {thread}"), "").unwrap());
+                    for (n, handle) in (0..).zip(&handles) {
+                        db.append(*handle, thread * 1000 + n, 1.0).unwrap();
+                    }
+                    handles
+                })
+            })
+            .collect();
+        let handles = threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .collect();
+        lister.join().unwrap();
+        handles
+    });
+    assert!(
+        handles
+            .iter()
+            .all(|of| of[..SHARED] == handles[0][..SHARED]),
+        "one id a name"
+    );
+    assert_eq!(db.stats().series, SHARED as u64 + 64);
+    let written = content(&db);
+    assert_eq!(written.len(), 64 * (SHARED + 1), "no row is lost");
+    assert_eq!(content(&world.copy().open().await.unwrap()), written);
+}
+
+#[tokio::test]
+async fn case_6_batches_over_partitions_raced_by_16_writers_are_stored_once() {
+    let world = World::new();
+    let db = world.open().await.unwrap();
+    std::thread::scope(|threads| {
+        for writer in 0..16 {
+            let db = &db;
+            threads.spawn(move || {
+                let metric = format!("{writer}");
+                for batch in 0..20 {
+                    // Several partitions, with gaps between them, on both sides of 1970, early and late; then one row alone.
+                    let at = |n: i64| (n * 7 % 5 - 2) * 6 * HOUR + batch * 10 + n;
+                    let rows: Vec<_> = (0..9)
+                        .map(|n| row("host", &metric, at(n), n as f64))
+                        .collect();
+                    db.insert_rows(&rows).unwrap();
+                    db.insert_rows(&[row("host", &metric, i64::MAX - batch, 1.0)])
+                        .unwrap();
+                }
+            });
+        }
+        threads.spawn(|| {
+            for _ in 0..50 {
+                db.0.gate.close();
+                std::thread::yield_now();
+            }
+        });
+    });
+    let written = content(&db);
+    assert_eq!(written.len(), 16 * 20 * 10);
+    assert_eq!(content(&world.copy().open().await.unwrap()), written);
+    db.flush().await.unwrap();
+    assert_eq!(content(&db).len(), 0);
+}
