@@ -17,6 +17,7 @@ mod machine;
 pub mod origin;
 mod progress;
 mod read;
+pub mod records;
 mod retry;
 mod stats;
 pub mod upload;

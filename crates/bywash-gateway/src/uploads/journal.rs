@@ -26,7 +26,9 @@ pub(super) struct Journal {
 /// What is known of the end of a file. Whoever writes to the file holds it locked.
 #[derive(Debug, Default)]
 pub(super) struct Tail {
-    /// Bytes appended since the file was last written whole.
+    /// Bytes of the file, all of them whole records.
+    length: u64,
+    /// Those appended since the file was last written whole.
     appended: u64,
     /// A write failed, so the file may end anywhere.
     unsure: bool,
@@ -67,6 +69,17 @@ pub fn open_upload_ids(folder: &Path) -> io::Result<Vec<String>> {
         ids.push(content.name.id);
     }
     Ok(ids)
+}
+
+impl Tail {
+    /// Of a file that was read or written whole.
+    fn at(length: u64) -> Self {
+        Self {
+            length,
+            appended: 0,
+            unsure: false,
+        }
+    }
 }
 
 impl Journal {
@@ -116,6 +129,7 @@ impl Journal {
                 "the server ended while it wrote of a multipart upload; what no client was told is cut"
             );
         }
+        *content.upload.tail.lock() = Tail::at(content.whole as u64);
         Ok((content.name, content.upload))
     }
 
@@ -155,7 +169,7 @@ impl Journal {
         file.sync_all()?;
         fs::rename(&staged, &path)?;
         File::open(&self.folder)?.sync_all()?;
-        *tail = Tail::default();
+        *tail = Tail::at(bytes.len() as u64);
         Ok(())
     }
 
@@ -171,12 +185,13 @@ impl Journal {
         change: &Change,
         tail: &mut Tail,
     ) -> io::Result<()> {
-        let bytes = record::change(change).ok_or_else(too_long)?;
+        let bytes = record::change(change, tail.length).ok_or_else(too_long)?;
         tail.unsure = true;
         let mut file = OpenOptions::new().append(true).open(self.path(name))?;
         file.write_all(&bytes)?;
         file.sync_data()?;
         tail.unsure = false;
+        tail.length += bytes.len() as u64;
         tail.appended += bytes.len() as u64;
         Ok(())
     }

@@ -1,4 +1,5 @@
 use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
 
 use super::*;
 use crate::uploads::tests::{name, part, same, upload};
@@ -57,9 +58,8 @@ fn a_torn_end_is_cut_and_the_next_record_follows() {
     same(&found[0].1, &upload);
     assert!(fs::read(&path).unwrap().len() < whole.len() - 1, "cut");
     let change = part_stored(7);
-    journal
-        .append(&name, &change, &mut Tail::default())
-        .unwrap();
+    let tail = Arc::clone(&found[0].1.tail);
+    journal.append(&name, &change, &mut tail.lock()).unwrap();
     upload.apply(change);
     same(&Journal::open(home.path()).unwrap().1[0].1, &upload);
 }

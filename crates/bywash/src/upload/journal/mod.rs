@@ -10,20 +10,27 @@
 //!
 //! Everything here blocks on the file system.
 
-mod record;
+mod entry;
+mod error;
+mod files;
+mod kinds;
 mod state;
 #[cfg(test)]
 mod tests;
 
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
-use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path as FsPath, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use self::record::Kind;
+use self::error::io_error;
+use self::files::{is_locked, is_still, lock_alone, remove, sync_folder, write_new};
+use self::kinds::{FORMAT, Kind};
 use self::state::{Fault, State};
 
+pub use self::entry::Entry;
+pub use self::error::JournalError;
 pub(super) use self::state::StoredMode;
 pub use self::state::{Beyond, Header, Progress, SourceIdentity, Whole};
 
@@ -31,78 +38,8 @@ pub use self::state::{Beyond, Header, Progress, SourceIdentity, Whole};
 const SUFFIX: &str = ".upload";
 /// Ends the name of a file that is not whole yet.
 const STAGED_SUFFIX: &str = ".new";
-/// Owner only: files hold session tokens.
-const FILE_MODE: u32 = 0o600;
+/// Owner only, as its files.
 const FOLDER_MODE: u32 = 0o700;
-/// How often a lock is tried while others look at the file; each holds it for an instant.
-const LOOKS: usize = 1000;
-
-/// What can go wrong with the journal, grouped by what the caller can do about it.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum JournalError {
-    /// The file system failed.
-    #[error("cannot {operation} the journal {}: {source}", path.display())]
-    Io {
-        /// What was being done.
-        operation: &'static str,
-        /// The file or folder.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// Bytes of a file that no crash leaves behind. Nothing was removed; the upload can only be begun again.
-    #[error(
-        "the journal {} is damaged at byte {offset}: {detail}; nothing was removed; upload the object again, then delete the file",
-        path.display()
-    )]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// Where.
-        offset: usize,
-        /// What is wrong there.
-        detail: &'static str,
-    },
-    /// A newer version of this program wrote the file.
-    #[error(
-        "the journal {} has format {version}, and this program reads up to {}; go on with a newer program",
-        path.display(),
-        record::VERSION
-    )]
-    Newer {
-        /// The file.
-        path: PathBuf,
-        /// Its version.
-        version: u32,
-    },
-    /// No upload has this id.
-    #[error("no upload {id:?} is in the journal; see which are: bywash uploads list")]
-    Unknown {
-        /// The id.
-        id: String,
-    },
-    /// Someone works on the upload now.
-    #[error("upload {id} is still being worked on{}; let it end, or end it first", by(*process))]
-    Busy {
-        /// The id.
-        id: String,
-        /// The process, if the file says it.
-        process: Option<u32>,
-    },
-    /// The upload cannot be described in a journal.
-    #[error("the upload of {url} cannot be journaled: {detail}")]
-    Unfit {
-        /// The object.
-        url: String,
-        /// Why.
-        detail: String,
-    },
-}
-
-fn by(process: Option<u32>) -> String {
-    process.map_or_else(String::new, |process| format!(" by process {process}"))
-}
 
 type Result<T, E = JournalError> = std::result::Result<T, E>;
 
@@ -178,10 +115,9 @@ impl Journal {
             detail,
         };
         let json = state::header_json(header, process).map_err(unfit)?;
-        let mut bytes = record::MAGIC.to_vec();
-        bytes.extend_from_slice(&record::VERSION.to_le_bytes());
+        let mut bytes = FORMAT.begin();
         let position = bytes.len() as u64;
-        if !record::encode(&mut bytes, position, Kind::Header, |out| {
+        if !FORMAT.append(&mut bytes, position, Kind::Header.code(), |out| {
             out.extend_from_slice(&json);
         }) {
             return Err(unfit("its headers are too long".to_owned()));
@@ -192,17 +128,14 @@ impl Journal {
             let staged = self.folder.join(format!("{id}{STAGED_SUFFIX}"));
             match write_new(&staged, &path, &bytes) {
                 Ok(file) => {
-                    let entry = Entry {
-                        id,
-                        path,
-                        file,
+                    let state = State {
                         header: header.clone(),
                         progress: Progress::default(),
                         whole: None,
-                        length: bytes.len() as u64,
-                        record: Vec::new(),
-                        failed: false,
+                        process,
+                        length: bytes.len(),
                     };
+                    let entry = Entry::over(id, path, file, state);
                     sync_folder(&self.folder).map_err(io_error("sync", &self.folder))?;
                     return Ok(entry);
                 }
@@ -261,27 +194,13 @@ impl Journal {
     /// Takes an upload over, if nobody works on it, and cuts a record that a crash tore.
     ///
     /// # Errors
-    /// [`JournalError::Unknown`], [`JournalError::Busy`], [`JournalError::Damaged`], [`JournalError::Newer`],
+    /// [`JournalError::Unknown`], [`JournalError::Busy`], [`JournalError::Damaged`], [`JournalError::OtherVersion`],
     /// [`JournalError::Io`]. The file is as it was then.
     pub fn take(&self, id: &str) -> Result<Entry> {
         let (path, file) = self.lock(id)?;
         let state = read(&file, &path)?;
-        let mut entry = Entry {
-            id: id.to_owned(),
-            path,
-            file,
-            header: state.header,
-            progress: state.progress,
-            whole: state.whole,
-            length: state.length as u64,
-            record: Vec::new(),
-            failed: false,
-        };
-        entry.cut()?;
-        let process = std::process::id();
-        entry.append(Kind::Taken, |out| {
-            out.extend_from_slice(&process.to_le_bytes());
-        })?;
+        let mut entry = Entry::over(id.to_owned(), path, file, state);
+        entry.taken()?;
         Ok(entry)
     }
 
@@ -358,114 +277,6 @@ impl Journal {
     }
 }
 
-/// An upload's file, locked until this is dropped. Dropping it ends nothing: the file stays.
-#[derive(Debug)]
-pub struct Entry {
-    id: String,
-    path: PathBuf,
-    file: File,
-    header: Header,
-    progress: Progress,
-    whole: Option<Whole>,
-    /// Bytes of the file that are whole records.
-    length: u64,
-    /// Room for the next record, reused.
-    record: Vec<u8>,
-    /// A write failed and could not be taken back, so nothing can stand behind it.
-    failed: bool,
-}
-
-impl Entry {
-    /// Names the upload.
-    #[must_use]
-    pub fn id(&self) -> &str {
-        &self.id
-    }
-
-    /// What was known when it began.
-    #[must_use]
-    pub fn header(&self) -> &Header {
-        &self.header
-    }
-
-    /// What was written last.
-    #[must_use]
-    pub fn progress(&self) -> &Progress {
-        &self.progress
-    }
-
-    /// The object's length and checksum, once its end was asked for.
-    #[must_use]
-    pub fn whole(&self) -> Option<Whole> {
-        self.whole
-    }
-
-    /// Writes down, durably, what the store keeps. Allocates nothing once its buffer has the size.
-    ///
-    /// # Errors
-    /// [`JournalError::Io`]; what was written before stands.
-    pub fn acknowledged(&mut self, progress: &Progress) -> Result<()> {
-        self.append(Kind::Acknowledged, |out| {
-            state::write_progress(progress, out);
-        })?;
-        self.progress.offset = progress.offset;
-        self.progress.crc32c = progress.crc32c;
-        self.progress.beyond.clear();
-        self.progress.beyond.extend_from_slice(&progress.beyond);
-        Ok(())
-    }
-
-    /// Writes down, durably, what the object will be, before its end is asked for.
-    ///
-    /// # Errors
-    /// [`JournalError::Io`]; what was written before stands.
-    pub fn finishing(&mut self, whole: Whole) -> Result<()> {
-        self.append(Kind::Finishing, |out| state::write_whole(&whole, out))?;
-        self.whole = Some(whole);
-        Ok(())
-    }
-
-    /// Ends the upload in the journal: its file is gone, durably.
-    ///
-    /// # Errors
-    /// [`JournalError::Io`].
-    pub fn remove(self) -> Result<()> {
-        remove(&self.path)
-    }
-
-    fn append(&mut self, kind: Kind, body: impl FnOnce(&mut Vec<u8>)) -> Result<()> {
-        if self.failed {
-            let source = io::Error::other("an earlier write failed and could not be taken back");
-            return Err(io_error("write", &self.path)(source));
-        }
-        self.record.clear();
-        if !record::encode(&mut self.record, self.length, kind, body) {
-            let source = io::Error::other("too many chunks are acknowledged above a gap");
-            return Err(io_error("write", &self.path)(source));
-        }
-        let written = (&self.file)
-            .write_all(&self.record)
-            .and_then(|()| self.file.sync_data());
-        if let Err(source) = written {
-            // The next record must not stand behind half of this one.
-            self.failed = self.cut().is_err();
-            return Err(io_error("write", &self.path)(source));
-        }
-        self.length += self.record.len() as u64;
-        Ok(())
-    }
-
-    /// Cuts what stands behind the last whole record, and goes on writing there.
-    fn cut(&mut self) -> Result<()> {
-        let cut = self
-            .file
-            .set_len(self.length)
-            .and_then(|()| self.file.seek(SeekFrom::Start(self.length)))
-            .and_then(|_| self.file.sync_data());
-        cut.map_err(io_error("cut", &self.path))
-    }
-}
-
 impl From<State> for Content {
     fn from(state: State) -> Self {
         Self {
@@ -477,77 +288,12 @@ impl From<State> for Content {
     }
 }
 
-fn io_error(operation: &'static str, path: &FsPath) -> impl Fn(io::Error) -> JournalError + use<> {
-    let path = path.to_owned();
-    move |source| JournalError::Io {
-        operation,
-        path: path.clone(),
-        source,
-    }
-}
-
 /// Ids sort in the order uploads began.
 fn new_id() -> String {
     let seconds = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| since.as_secs());
     format!("{seconds:08x}-{:08x}", rand::random::<u32>())
-}
-
-/// Writes a file, locked, under `staged`, and renames it to `path`, which must be free, when it is on disk.
-fn write_new(staged: &FsPath, path: &FsPath, bytes: &[u8]) -> io::Result<File> {
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .mode(FILE_MODE)
-        .open(staged)?;
-    file.try_lock()?;
-    (&file).write_all(bytes)?;
-    file.sync_all()?;
-    if path.try_exists()? {
-        fs::remove_file(staged)?;
-        return Err(io::ErrorKind::AlreadyExists.into());
-    }
-    fs::rename(staged, path)?;
-    if is_still(&file, path) {
-        Ok(file)
-    } else {
-        Err(io::ErrorKind::NotFound.into())
-    }
-}
-
-/// Whether someone works on the file.
-fn is_locked(file: &File) -> bool {
-    // Shared, so that two who look do not take each other for workers; and given back at once.
-    match file.try_lock_shared() {
-        Ok(()) => {
-            let _ = file.unlock();
-            false
-        }
-        Err(error) => matches!(error, TryLockError::WouldBlock),
-    }
-}
-
-/// Locks the file unless someone works on it. Whoever only looks, see [`is_locked`], is waited for.
-fn lock_alone(file: &File) -> io::Result<bool> {
-    for _ in 0..LOOKS {
-        match file.try_lock() {
-            Ok(()) => return Ok(true),
-            Err(TryLockError::WouldBlock) if is_locked(file) => return Ok(false),
-            Err(TryLockError::WouldBlock) => std::thread::yield_now(),
-            Err(TryLockError::Error(error)) => return Err(error),
-        }
-    }
-    Ok(false)
-}
-
-/// Whether `path` still names the open file.
-fn is_still(file: &File, path: &FsPath) -> bool {
-    match (file.metadata(), fs::symlink_metadata(path)) {
-        (Ok(open), Ok(named)) => (open.dev(), open.ino()) == (named.dev(), named.ino()),
-        _ => false,
-    }
 }
 
 fn read(file: &File, path: &FsPath) -> Result<State> {
@@ -558,7 +304,7 @@ fn read(file: &File, path: &FsPath) -> Result<State> {
         .and_then(|_| from_start.read_to_end(&mut bytes))
         .map_err(io_error("read", path))?;
     state::parse(&bytes).map_err(|fault| match fault {
-        Fault::Newer(version) => JournalError::Newer {
+        Fault::OtherVersion(version) => JournalError::OtherVersion {
             path: path.to_owned(),
             version,
         },
@@ -568,21 +314,4 @@ fn read(file: &File, path: &FsPath) -> Result<State> {
             detail,
         },
     })
-}
-
-fn remove(path: &FsPath) -> Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            return Err(io_error("remove", path)(error));
-        }
-        _ => {}
-    }
-    match path.parent() {
-        Some(folder) => sync_folder(folder).map_err(io_error("sync", folder)),
-        None => Ok(()),
-    }
-}
-
-fn sync_folder(folder: &FsPath) -> io::Result<()> {
-    File::open(folder)?.sync_all()
 }

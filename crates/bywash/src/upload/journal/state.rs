@@ -11,8 +11,9 @@ use object_store::{Attributes, PutMode, UpdateVersion};
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use super::record::{self, Fields, Kind, Step};
+use super::kinds::{FORMAT, Fields, Kind};
 use crate::origin::folder::StoredAttributes;
+use crate::records::{Beginning, Step};
 use crate::upload::{SessionOptions, SessionToken};
 
 /// What is known when an upload begins, all that another process needs to go on with it.
@@ -159,8 +160,8 @@ pub(super) struct State {
 /// Why a file's bytes are no journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// A newer version wrote it.
-    Newer(u32),
+    /// Another version wrote it.
+    OtherVersion(u32),
     /// Bytes that no crash leaves behind.
     Damaged { offset: usize, detail: &'static str },
 }
@@ -168,24 +169,13 @@ pub(super) enum Fault {
 /// Reads a whole file. A torn record at its end is left out.
 pub(super) fn parse(file: &[u8]) -> Result<State, Fault> {
     let damaged = |offset, detail| Fault::Damaged { offset, detail };
-    let preamble = file
-        .get(..record::PREAMBLE_BYTES)
-        .filter(|bytes| bytes.starts_with(record::MAGIC))
-        .ok_or(damaged(0, "it does not begin as a journal"))?;
-    let version = record::number(&preamble[record::MAGIC.len()..]);
-    if version > record::VERSION {
-        return Err(Fault::Newer(version));
-    }
-    if version != record::VERSION {
-        return Err(damaged(record::MAGIC.len(), "its version never was"));
-    }
-    let mut position = record::PREAMBLE_BYTES;
-    let (first, mut process) = match record::step(file, position) {
-        Step::Record {
-            kind: Kind::Header,
-            body,
-            next,
-        } => {
+    let mut position = match FORMAT.beginning(file) {
+        Beginning::Known(first) => first,
+        Beginning::Version(version) => return Err(Fault::OtherVersion(version)),
+        Beginning::Foreign => return Err(damaged(0, "it does not begin as a journal")),
+    };
+    let (first, mut process) = match FORMAT.step(file, position) {
+        Step::Record { kind, body, next } if kind == Kind::Header.code() => {
             let read = read_header(body);
             let (header, process) =
                 read.ok_or(damaged(position, "its header cannot be understood"))?;
@@ -197,16 +187,16 @@ pub(super) fn parse(file: &[u8]) -> Result<State, Fault> {
     };
     let (mut progress, mut whole) = (Progress::default(), None);
     loop {
-        let (kind, body, next) = match record::step(file, position) {
+        let (kind, body, next) = match FORMAT.step(file, position) {
             Step::Record { kind, body, next } => (kind, body, next),
             Step::End | Step::Torn => break,
             Step::Damaged(detail) => return Err(damaged(position, detail)),
         };
-        let understood = match kind {
-            Kind::Header => None,
-            Kind::Acknowledged => read_progress(body).map(|read| progress = read),
-            Kind::Finishing => read_whole(body).map(|read| whole = Some(read)),
-            Kind::Taken => Fields(body).u32().map(|read| process = read),
+        let understood = match Kind::of(kind) {
+            Some(Kind::Acknowledged) => read_progress(body).map(|read| progress = read),
+            Some(Kind::Finishing) => read_whole(body).map(|read| whole = Some(read)),
+            Some(Kind::Taken) => Fields(body).u32().map(|read| process = read),
+            Some(Kind::Header) | None => None,
         };
         understood.ok_or(damaged(position, "a record cannot be understood"))?;
         position = next;

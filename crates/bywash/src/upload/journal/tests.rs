@@ -213,7 +213,7 @@ fn a_newer_format_and_foreign_bytes_are_told_apart() {
     fs::write(&path, &bytes).unwrap();
     assert!(matches!(
         journal.take(&id),
-        Err(JournalError::Newer { version: 9, .. })
+        Err(JournalError::OtherVersion { version: 9, .. })
     ));
     fs::write(&path, b"").unwrap();
     assert!(matches!(
