@@ -4,23 +4,66 @@ use bytes::Bytes;
 use crc_fast::{CrcAlgorithm::Crc32Iscsi, Digest};
 use md5::{Digest as _, Md5};
 
+/// CRC32C of bytes that come one after another.
+#[derive(Debug, Clone)]
+pub(crate) struct Running(Digest);
+
+impl Default for Running {
+    fn default() -> Self {
+        Self(Digest::new(Crc32Iscsi))
+    }
+}
+
+impl Running {
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// Of what came so far.
+    pub(crate) fn value(&self) -> u32 {
+        narrow(self.0.finalize())
+    }
+}
+
 /// CRC32C of these pieces, one after another.
 pub(crate) fn crc32c(pieces: &[Bytes]) -> u32 {
-    let mut digest = Digest::new(Crc32Iscsi);
-    for piece in pieces {
-        digest.update(piece);
-    }
-    narrow(digest.finalize())
+    let mut crc = Running::default();
+    pieces.iter().for_each(|piece| crc.update(piece));
+    crc.value()
 }
 
 /// CRC32C of two ranges one after another, from that of each and the second one's length in bytes.
+///
+/// The first one is multiplied by x to the power of the second's bits, modulo CRC32C's polynomial, as Mark Adler's `crc32_combine`
+/// does it for zlib. crc-fast combines by matrices, which takes a tenth of a millisecond.
 pub(crate) fn combine(first: u32, second: u32, second_length: u64) -> u32 {
-    narrow(crc_fast::checksum_combine(
-        Crc32Iscsi,
-        u64::from(first),
-        u64::from(second),
-        second_length,
-    ))
+    let mut power = ONE >> 8;
+    let mut bytes = second_length;
+    let mut product = first;
+    while bytes > 0 {
+        if bytes & 1 == 1 {
+            product = multiply(product, power);
+        }
+        power = multiply(power, power);
+        bytes >>= 1;
+    }
+    product ^ second
+}
+
+/// The polynomial and 1 as CRC32C writes polynomials, the highest bit for x to the power of 0.
+const POLYNOMIAL: u32 = 0x82F6_3B78;
+const ONE: u32 = 1 << 31;
+
+/// The product of two polynomials, modulo CRC32C's.
+fn multiply(one: u32, mut other: u32) -> u32 {
+    let mut product = 0;
+    for bit in (0..32).rev() {
+        if one >> bit & 1 == 1 {
+            product ^= other;
+        }
+        other = other >> 1 ^ if other & 1 == 1 { POLYNOMIAL } else { 0 };
+    }
+    product
 }
 
 /// MD5 of these pieces, one after another: what some stores vouch with.
@@ -52,6 +95,10 @@ mod tests {
             );
             assert_eq!(folded, crc32c(&[first, second]), "cut at {cut}");
             assert_eq!(folded, crc32c(std::slice::from_ref(&whole)));
+        }
+        for length in [1_u64 << 20, 5 << 40, u64::MAX] {
+            let theirs = crc_fast::checksum_combine(Crc32Iscsi, 0x1234_5678, 9, length);
+            assert_eq!(u64::from(combine(0x1234_5678, 9, length)), theirs);
         }
     }
 }

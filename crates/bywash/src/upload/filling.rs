@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::buffer::Buffer;
-use super::checksum::crc32c;
+use super::checksum::{Running, crc32c};
 use super::{Chunk, ChunkPlan};
 
 /// A chunk that is not sent yet, or not acknowledged.
@@ -12,39 +12,51 @@ pub(super) struct Filling {
     pub(super) index: u64,
     /// Where its first byte that is here lies in the object: the chunk's start, or behind it if a former process sent the rest.
     pub(super) offset: u64,
-    /// Where the chunk ends in the object, when it is full.
+    /// Where the chunk ends in the object, when it is full: by the plan, or where the object does.
     pub(super) end: u64,
+    /// The object's length, if known.
+    object: Option<u64>,
     /// Bytes here.
     pub(super) length: u64,
     /// What was copied. It may be left over from the chunk before, while there is nothing here.
     pub(super) buffer: Option<Buffer>,
+    /// CRC32C of what was copied, taken while the copy is in the processor's cache.
+    copied_crc: Running,
     /// The caller's bytes that made it full, uncopied.
     pub(super) whole: Option<Bytes>,
 }
 
 impl Filling {
-    /// The chunk that has the byte at `offset`, to be filled from there.
-    pub(super) fn at(plan: &ChunkPlan, offset: u64) -> Self {
+    /// The chunk that has the byte at `offset`, to be filled from there; of an object of this length, if known.
+    pub(super) fn at(plan: &ChunkPlan, offset: u64, object: Option<u64>) -> Self {
         let mut filling = Self {
             index: plan.index_at(offset),
             offset,
             end: 0,
+            object,
             length: 0,
             buffer: None,
+            copied_crc: Running::default(),
             whole: None,
         };
         filling.fit(plan);
         filling
     }
 
-    /// Ends where the plan says.
+    /// Ends where the plan says, or where the object ends.
     pub(super) fn fit(&mut self, plan: &ChunkPlan) {
-        self.end = plan.start_of(self.index) + plan.length_of(self.index);
+        let end = plan.start_of(self.index) + plan.length_of(self.index);
+        self.end = self.object.map_or(end, |object| end.min(object));
     }
 
     /// Bytes until it is full.
     pub(super) fn room(&self) -> u64 {
         self.end - self.offset - self.length
+    }
+
+    /// Whether it has bytes and no room for more. Behind the last byte of an object of known length there is neither.
+    pub(super) fn is_full(&self) -> bool {
+        self.length > 0 && self.room() == 0
     }
 
     /// Takes a slice that makes it full.
@@ -61,6 +73,7 @@ impl Filling {
             .buffer
             .as_mut()
             .map_or(0, |buffer| buffer.copy_in(bytes));
+        self.copied_crc.update(&bytes[..copied]);
         self.length += copied as u64;
         copied
     }
@@ -87,7 +100,9 @@ impl Filling {
                 buffer.copy_in(slice);
             }
         }
-        self.whole = None;
+        if let Some(whole) = self.whole.take() {
+            self.copied_crc.update(&whole);
+        }
         self.buffer = Some(buffer);
     }
 
@@ -116,17 +131,32 @@ impl Filling {
                 pieces.push(rest);
             }
         }
+        let crc32c = if skip == 0 {
+            self.crc32c()
+        } else {
+            crc32c(&pieces)
+        };
         Chunk {
             index: self.index,
             offset,
-            crc32c: crc32c(&pieces),
+            crc32c,
             pieces,
         }
+    }
+
+    /// CRC32C of all bytes here.
+    fn crc32c(&self) -> u32 {
+        let mut crc = self.copied_crc.clone();
+        if let Some(whole) = &self.whole {
+            crc.update(whole);
+        }
+        crc.value()
     }
 
     /// The next chunk; the buffer is kept for it.
     pub(super) fn advance(&mut self, plan: &ChunkPlan) {
         self.whole = None;
+        self.copied_crc = Running::default();
         self.length = 0;
         self.offset = self.end;
         self.index += 1;
@@ -139,8 +169,10 @@ impl Filling {
             index: self.index + 1,
             offset: self.end,
             end: 0,
+            object: self.object,
             length: 0,
             buffer,
+            copied_crc: Running::default(),
             whole: None,
         };
         next.fit(plan);

@@ -1,29 +1,25 @@
 //! Takes over an upload that another process left: nothing is skipped that the source does not prove.
 
+mod prove;
+
 use std::fs::File;
 use std::io;
-use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use crc_fast::{CrcAlgorithm, Digest as Crc};
 use object_store::Result;
 use object_store::path::Path;
 
-use super::checksum::combine;
+use self::prove::{Proof, contiguous, hash, prove};
 use super::journal::{Entry, Header, Progress, SourceIdentity, Whole};
 use super::journaled::{Journaled, Journaling};
 use super::{
-    ChunkPlan, ChunkRule, Digest, Finished, Kept, OpenSession, SessionOptions, SessionStatus,
-    SessionToken, Upload, UploadOptions, UploadSession, UploadToken,
+    ChunkPlan, ChunkRule, Finished, Kept, OpenSession, SessionOptions, SessionStatus, SessionToken,
+    Upload, UploadOptions, UploadSession, UploadToken,
 };
 use crate::bucket::Bucket;
 use crate::error::EngineError;
 use crate::retry::with_retries;
-
-/// Bytes read at once when a source is hashed.
-const HASH_PIECE_BYTES: u64 = 1 << 20;
 
 /// An upload that was taken over.
 #[derive(Debug)]
@@ -306,101 +302,6 @@ impl Bucket {
 
 type Source = (File, SourceIdentity);
 
-/// What of the store's bytes the source proves.
-enum Proof {
-    Same {
-        /// Everything below is the same at the store and in the source, and the next chunk begins here.
-        offset: u64,
-        crc32c: u32,
-        /// The same, and what the writer will find to be kept behind it.
-        kept: u64,
-    },
-    /// The source is not what was sent.
-    Different,
-}
-
-/// Compares what the store keeps with the source. Reads all of the source up to there.
-fn prove(
-    file: &File,
-    size: u64,
-    rule: &ChunkRule,
-    plan: &ChunkPlan,
-    kept: &[Kept],
-    progress: &Progress,
-) -> io::Result<Proof> {
-    let before = hash(file, 0..progress.offset)?;
-    if before != progress.crc32c {
-        return Ok(Proof::Different);
-    }
-    if !rule.parallel {
-        return prove_prefix(file, kept, progress);
-    }
-    let (mut offset, mut crc32c, mut index) = (0, 0, 0);
-    while offset < size {
-        let range = offset..size.min(offset + plan.length_of(index));
-        let Some(part) = kept.iter().find(|part| part.range == range) else {
-            break;
-        };
-        let crc = hash(file, range.clone())?;
-        let same = match part.digest {
-            Some(Digest::Crc32c(stored)) => stored == crc,
-            Some(Digest::Md5(stored)) => stored == md5_of(file, range.clone())?,
-            // Acknowledged when it was sent, and the source is what it was.
-            None => range.end <= progress.offset,
-        };
-        if !same {
-            break;
-        }
-        crc32c = combine(crc32c, crc, range.end - range.start);
-        offset = range.end;
-        index += 1;
-    }
-    Ok(Proof::Same {
-        offset,
-        crc32c,
-        kept: offset,
-    })
-}
-
-/// A store that takes chunks in order keeps one range from 0.
-fn prove_prefix(file: &File, kept: &[Kept], progress: &Progress) -> io::Result<Proof> {
-    let end = contiguous(kept);
-    if let [
-        Kept {
-            digest: Some(Digest::Crc32c(stored)),
-            ..
-        },
-    ] = kept
-        && hash(file, 0..end)? != *stored
-    {
-        return Ok(Proof::Different);
-    }
-    // The writer asks again, and skips what is kept beyond; the object's checksum proves that at its end.
-    let offset = end.min(progress.offset);
-    let crc32c = if offset == progress.offset {
-        progress.crc32c
-    } else {
-        hash(file, 0..offset)?
-    };
-    Ok(Proof::Same {
-        offset,
-        crc32c,
-        kept: end,
-    })
-}
-
-/// Bytes kept from 0 without a gap.
-fn contiguous(kept: &[Kept]) -> u64 {
-    let mut end = 0;
-    for part in kept {
-        if part.range.start != end {
-            break;
-        }
-        end = part.range.end;
-    }
-    end
-}
-
 fn plan_of(header: &Header, rule: &ChunkRule) -> Result<ChunkPlan> {
     let plan = ChunkPlan::new(rule, header.chunk, true, header.options.length);
     plan.map_err(|reason| {
@@ -478,32 +379,4 @@ async fn whole_of(file: &File, length: u64) -> Result<Whole> {
     let crc32c = tokio::task::spawn_blocking(move || hash(&file, 0..length));
     let crc32c = crc32c.await?.map_err(failed)?;
     Ok(Whole { length, crc32c })
-}
-
-/// CRC32C of bytes of a file.
-fn hash(file: &File, range: Range<u64>) -> io::Result<u32> {
-    let mut crc = Crc::new(CrcAlgorithm::Crc32Iscsi);
-    read(file, range, |piece| crc.update(piece))?;
-    // A CRC of 32 bits.
-    Ok(crc.finalize() as u32)
-}
-
-fn md5_of(file: &File, range: Range<u64>) -> io::Result<[u8; 16]> {
-    use md5::Digest as _;
-    let mut md5 = md5::Md5::new();
-    read(file, range, |piece| md5.update(piece))?;
-    Ok(md5.finalize().into())
-}
-
-fn read(file: &File, range: Range<u64>, mut each: impl FnMut(&[u8])) -> io::Result<()> {
-    // At most a piece, so the cast keeps the value.
-    let mut piece = vec![0; HASH_PIECE_BYTES.min(range.end - range.start) as usize];
-    let mut at = range.start;
-    while at < range.end {
-        let wanted = (range.end - at).min(piece.len() as u64) as usize;
-        file.read_exact_at(&mut piece[..wanted], at)?;
-        each(&piece[..wanted]);
-        at += wanted as u64;
-    }
-    Ok(())
 }

@@ -6,9 +6,11 @@ use std::collections::VecDeque;
 use object_store::{Error, Result};
 use tokio::task::JoinSet;
 
+use super::Chunk;
 use super::buffer::Buffer;
-use super::driver::{Driver, Tally};
+use super::driver::Driver;
 use super::filling::Filling;
+use super::link::Tally;
 
 /// The chunks between what is acknowledged and the one that is being filled.
 #[derive(Debug, Default)]
@@ -73,16 +75,15 @@ impl Window {
         let state = if driver.has(&chunk) {
             State::Kept(chunk.crc32c)
         } else {
-            self.start(&filling, driver, false);
+            self.start(chunk, driver, false);
             State::Sending
         };
         self.flights.push_back(Flight { filling, state });
         self.fold(driver);
     }
 
-    fn start(&mut self, filling: &Filling, driver: &Driver, again: bool) {
+    fn start(&mut self, chunk: Chunk, driver: &Driver, again: bool) {
         let link = driver.link.clone();
-        let chunk = filling.chunk(filling.offset, Vec::new());
         self.tasks.spawn(async move {
             let mut tally = Tally {
                 reached: if again { chunk.range().end } else { 0 },
@@ -106,7 +107,8 @@ impl Window {
         let failed = |flight: &&mut Flight| flight.state == State::Failed;
         let mut flights = std::mem::take(&mut self.flights);
         for flight in flights.iter_mut().filter(failed) {
-            self.start(&flight.filling, driver, true);
+            let filling = &flight.filling;
+            self.start(filling.chunk(filling.offset, Vec::new()), driver, true);
             flight.state = State::Sending;
         }
         self.flights = flights;

@@ -8,9 +8,10 @@ use object_store::{PutMultipartOptions, Result};
 
 use super::{Upload, invalid_chunk};
 use crate::retry::with_retries;
-use crate::upload::driver::{Driver, Link};
+use crate::upload::driver::Driver;
 use crate::upload::journal::Header;
 use crate::upload::journaled::Journaled;
+use crate::upload::link::Link;
 use crate::upload::parts::{KeptPart, PartsSession};
 use crate::upload::{ChunkPlan, SessionOptions};
 
