@@ -227,6 +227,7 @@ def test_what_is_not_there_says_so(served):
     assert error(served.s3.put_object_tagging, Bucket=served.bucket, Key="tagged", Tagging=tags) == (
         "NotImplemented", 501,
     )
+    assert error(served.s3.get_bucket_policy, Bucket=served.bucket) == ("NoSuchBucketPolicy", 404)
     assert error(served.s3.put_bucket_policy, Bucket=served.bucket, Policy="{}") == ("NotImplemented", 501)
     assert error(served.put, "tagged", b"x", Tagging="a=b") == ("NotImplemented", 501)
     assert error(served.put, "tagged", b"x", ServerSideEncryption="aws:kms") == ("NotImplemented", 501)

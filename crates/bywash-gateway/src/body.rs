@@ -22,6 +22,8 @@ use crate::idle::IdleClock;
 #[derive(Debug)]
 pub(crate) struct RequestContext {
     pub(crate) id: String,
+    /// The header whose condition decides over the request; an answer that it failed names it.
+    pub(crate) condition: Option<&'static str>,
     /// What was wrong with the request's body. Layers between here and the engine wrap errors
     /// until only their text is left, so the first one to see it notes it here.
     fault: OnceLock<(S3ErrorCode, String)>,
@@ -37,9 +39,14 @@ pub(crate) struct RequestContext {
 }
 
 impl RequestContext {
-    pub(crate) fn new(id: String, payload_sha256: Option<String>) -> Self {
+    pub(crate) fn new(
+        id: String,
+        condition: Option<&'static str>,
+        payload_sha256: Option<String>,
+    ) -> Self {
         Self {
             id,
+            condition,
             fault: OnceLock::new(),
             trailers: OnceLock::new(),
             payload_sha256,

@@ -79,6 +79,7 @@ impl Front {
         );
         let context = Arc::new(RequestContext::new(
             id,
+            condition(&parts.method, &parts.headers),
             self.unchecked_payload(&parts.headers),
         ));
         let (bucket, key) = names(&parts.uri);
@@ -182,6 +183,23 @@ fn is_form(parts: &Parts) -> bool {
             .trim_start()
             .to_ascii_lowercase()
             .starts_with("multipart/form-data")
+}
+
+/// The header whose condition a failed precondition is of, as S3 writes its name.
+fn condition(method: &Method, headers: &HeaderMap) -> Option<&'static str> {
+    let reads = matches!(*method, Method::GET | Method::HEAD);
+    [
+        "If-Match",
+        "If-Unmodified-Since",
+        "If-None-Match",
+        "x-amz-copy-source-if-match",
+        "x-amz-copy-source-if-unmodified-since",
+        "x-amz-copy-source-if-none-match",
+        "x-amz-copy-source-if-modified-since",
+    ]
+    .into_iter()
+    // A read whose If-None-Match fails is not modified, which is another answer.
+    .find(|name| headers.contains_key(*name) && !(reads && *name == "If-None-Match"))
 }
 
 /// Bucket and key of a request's path, for the log and for error answers.
@@ -288,12 +306,8 @@ fn finish(mut answer: Response<Body>, access: &Access) -> Result<Response<Body>,
                 .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
                 .unwrap_or_default();
         }
-        *answer.body_mut() = Body::from(complete_error(
-            &text,
-            &context.id,
-            &access.bucket,
-            &access.key,
-        ));
+        *answer.body_mut() =
+            Body::from(complete_error(&text, context, &access.bucket, &access.key));
         let headers = answer.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
         headers.remove(CONTENT_LENGTH);
@@ -317,21 +331,27 @@ fn unread_body(status: StatusCode, text: &str) -> bool {
         && !text.contains("<Message>")
 }
 
-fn complete_error(text: &str, id: &str, bucket: &str, key: &str) -> String {
+fn complete_error(text: &str, context: &RequestContext, bucket: &str, key: &str) -> String {
     let Some(end) = text.rfind("</Error>") else {
         return text.to_owned();
     };
     let mut whole = text[..end].to_owned();
+    let code = text
+        .split_once("<Code>")
+        .and_then(|(_, rest)| rest.split_once("</Code>"))
+        .map_or("", |(code, _)| code);
     if !text.contains("<Message>") {
-        let code = text
-            .split_once("<Code>")
-            .and_then(|(_, rest)| rest.split_once("</Code>"))
-            .map_or("", |(code, _)| code);
         whole.push_str(&format!(
             "<Message>{}</Message>",
             escape(default_message(code))
         ));
     }
+    if code == "PreconditionFailed"
+        && let Some(condition) = context.condition
+    {
+        whole.push_str(&format!("<Condition>{condition}</Condition>"));
+    }
+    let id = &context.id;
     let resource = if key.is_empty() {
         format!("/{bucket}")
     } else {

@@ -10,7 +10,7 @@ use s3s::dto::*;
 use s3s::{S3, S3Request, S3Response, S3Result};
 
 use crate::errors::{Doing, no_such_bucket};
-use crate::meta::path_of;
+use crate::keys::path_of;
 use crate::uploads::Uploads;
 
 /// Serves the buckets of an engine; cheap to clone.
@@ -59,6 +59,24 @@ operations! {
     head_bucket(HeadBucketInput) -> HeadBucketOutput = buckets::head;
     delete_bucket(DeleteBucketInput) -> DeleteBucketOutput = buckets::delete;
     get_bucket_location(GetBucketLocationInput) -> GetBucketLocationOutput = buckets::location;
+    get_bucket_accelerate_configuration(GetBucketAccelerateConfigurationInput) -> GetBucketAccelerateConfigurationOutput = settings::acceleration;
+    get_bucket_acl(GetBucketAclInput) -> GetBucketAclOutput = settings::bucket_acl;
+    get_bucket_cors(GetBucketCorsInput) -> GetBucketCorsOutput = settings::cors;
+    get_bucket_encryption(GetBucketEncryptionInput) -> GetBucketEncryptionOutput = settings::encryption;
+    get_bucket_lifecycle_configuration(GetBucketLifecycleConfigurationInput) -> GetBucketLifecycleConfigurationOutput = settings::lifecycle;
+    get_bucket_logging(GetBucketLoggingInput) -> GetBucketLoggingOutput = settings::logging;
+    get_bucket_notification_configuration(GetBucketNotificationConfigurationInput) -> GetBucketNotificationConfigurationOutput = settings::notifications;
+    get_bucket_ownership_controls(GetBucketOwnershipControlsInput) -> GetBucketOwnershipControlsOutput = settings::ownership;
+    get_bucket_policy(GetBucketPolicyInput) -> GetBucketPolicyOutput = settings::policy;
+    get_bucket_policy_status(GetBucketPolicyStatusInput) -> GetBucketPolicyStatusOutput = settings::policy_status;
+    get_bucket_replication(GetBucketReplicationInput) -> GetBucketReplicationOutput = settings::replication;
+    get_bucket_request_payment(GetBucketRequestPaymentInput) -> GetBucketRequestPaymentOutput = settings::payment;
+    get_bucket_tagging(GetBucketTaggingInput) -> GetBucketTaggingOutput = settings::tags;
+    get_bucket_versioning(GetBucketVersioningInput) -> GetBucketVersioningOutput = settings::versioning;
+    get_bucket_website(GetBucketWebsiteInput) -> GetBucketWebsiteOutput = settings::website;
+    get_object_acl(GetObjectAclInput) -> GetObjectAclOutput = settings::object_acl;
+    get_object_lock_configuration(GetObjectLockConfigurationInput) -> GetObjectLockConfigurationOutput = settings::object_lock;
+    get_public_access_block(GetPublicAccessBlockInput) -> GetPublicAccessBlockOutput = settings::public_access;
     get_object(GetObjectInput) -> GetObjectOutput = read::get;
     head_object(HeadObjectInput) -> HeadObjectOutput = read::head;
     get_object_attributes(GetObjectAttributesInput) -> GetObjectAttributesOutput = read::attributes;

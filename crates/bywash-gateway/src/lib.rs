@@ -15,6 +15,7 @@ mod errors;
 mod front;
 mod gateway;
 mod idle;
+mod keys;
 mod listing;
 mod meta;
 mod ops;

@@ -4,7 +4,9 @@ use bywash::Bucket;
 use futures::TryStreamExt;
 use futures::stream::BoxStream;
 use object_store::path::Path;
-use object_store::{ObjectMeta, ObjectStore, Result};
+use object_store::{Error, ObjectMeta, ObjectStore, ObjectStoreExt, Result};
+
+use crate::keys::{key_of, late_folders, path_of};
 
 /// How many keys below a common prefix are read over before the listing is begun anew beyond it.
 /// Origins list by pages, so the next few keys are there already.
@@ -18,14 +20,30 @@ const LAST: char = '\u{10FFFD}';
 /// A line of a listing.
 #[derive(Debug)]
 pub(crate) enum Entry {
-    Object(ObjectMeta),
+    Object(Listed),
     Prefix(String),
+}
+
+/// An object, and the key it was asked for by.
+#[derive(Debug)]
+pub(crate) struct Listed {
+    pub(crate) key: String,
+    pub(crate) meta: ObjectMeta,
+}
+
+impl From<ObjectMeta> for Listed {
+    fn from(meta: ObjectMeta) -> Self {
+        Self {
+            key: key_of(&meta.location).to_owned(),
+            meta,
+        }
+    }
 }
 
 impl Entry {
     fn name(&self) -> &str {
         match self {
-            Self::Object(meta) => meta.location.as_ref(),
+            Self::Object(listed) => &listed.key,
             Self::Prefix(prefix) => prefix,
         }
     }
@@ -176,7 +194,7 @@ impl Walk<'_> {
         let mut keys = self.open();
         let mut read_over = 0;
         while let Some(meta) = keys.try_next().await? {
-            let key = meta.location.as_ref();
+            let key = key_of(&meta.location);
             if !key.starts_with(self.scope.prefix) {
                 if key > self.scope.prefix {
                     return Ok(Read::End);
@@ -193,15 +211,41 @@ impl Walk<'_> {
                 continue;
             }
             read_over = 0;
+            if !self.push_folders(&meta.location).await? {
+                return Ok(Read::Full);
+            }
             let entry = match self.scope.common_prefix(key) {
                 Some(prefix) => Entry::Prefix(prefix.to_owned()),
-                None => Entry::Object(meta),
+                None => Entry::Object(meta.into()),
             };
             if !self.push(entry) {
                 return Ok(Read::Full);
             }
         }
         Ok(Read::End)
+    }
+
+    /// Takes the keys `folder/` that belong before `path` but are stored after it; false if the page is full. Costs a
+    /// question to the origin for each folder that has a name lower than the reserved one.
+    async fn push_folders(&mut self, path: &Path) -> Result<bool> {
+        for folder in late_folders(path) {
+            let wanted = folder.starts_with(self.scope.prefix)
+                && self.after.admits(folder)
+                && self.scope.common_prefix(folder).is_none();
+            let Some(stored) = path_of(folder).ok().filter(|_| wanted) else {
+                continue;
+            };
+            match self.bucket.head(&stored).await {
+                Ok(meta) => {
+                    if !self.push(Entry::Object(meta.into())) {
+                        return Ok(false);
+                    }
+                }
+                Err(Error::NotFound { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
     }
 
     /// Takes the rest of the level from one listing with delimiter; true if the page is full.
@@ -215,7 +259,12 @@ impl Walk<'_> {
             .iter()
             .map(|path| Entry::Prefix(format!("{path}/")));
         let mut entries: Vec<Entry> = prefixes
-            .chain(level.objects.into_iter().map(Entry::Object))
+            .chain(
+                level
+                    .objects
+                    .into_iter()
+                    .map(|meta| Entry::Object(meta.into())),
+            )
             .collect();
         entries.retain(|entry| {
             entry.name().starts_with(self.scope.prefix) && self.after.admits(entry.name())
@@ -235,7 +284,7 @@ impl Walk<'_> {
             return false;
         }
         self.after = match &entry {
-            Entry::Object(meta) => After::Key(meta.location.to_string()),
+            Entry::Object(listed) => After::Key(listed.key.clone()),
             Entry::Prefix(prefix) => After::Prefix(prefix.clone()),
         };
         self.entries.push(entry);

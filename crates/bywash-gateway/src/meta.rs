@@ -1,11 +1,10 @@
-//! Keys, ETags, times, attributes and conditions, between HTTP and the engine.
+//! ETags, times, attributes and conditions, between HTTP and the engine.
 
 use std::time::SystemTime;
 
 use bywash::ReadInfo;
 use chrono::{DateTime, Utc};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
-use object_store::path::Path;
 use object_store::{Attribute, AttributeValue, Attributes, GetResult, ObjectMeta};
 use s3s::dto::{ETag, Metadata, Timestamp};
 use s3s::{S3ErrorCode, S3Result};
@@ -13,8 +12,6 @@ use s3s::{S3ErrorCode, S3Result};
 use crate::digest::{Algorithm, Checksum, announce};
 use crate::errors::{Doing, fault, not_implemented, precondition_failed};
 
-/// The longest key in bytes, as in S3.
-const KEY_BYTES: usize = 1024;
 /// All user metadata of an object in bytes, names and values, as in S3.
 const METADATA_BYTES: usize = 2048;
 /// User metadata of this prefix is ours.
@@ -25,32 +22,6 @@ const EXPIRES: &str = "bywash-expires";
 /// The mark of the upload in parts that made an object. Ours too; Azure takes no hyphen in a name.
 const UPLOAD_MARK: &str = "bywashupload";
 const USER_METADATA: &str = "x-amz-meta-";
-
-/// The path of a key, or why it cannot be stored unchanged.
-pub(crate) fn path_of(key: &str) -> S3Result<Path> {
-    if key.len() > KEY_BYTES {
-        let message = format!("The key has {} bytes, more than {KEY_BYTES}.", key.len());
-        return Err(fault(S3ErrorCode::KeyTooLongError, message));
-    }
-    let reason = match Path::parse(key) {
-        Ok(path) if path.as_ref() == key && !key.is_empty() => return Ok(path),
-        Ok(_) => "it begins or ends with `/`".to_owned(),
-        Err(error) => error.to_string(),
-    };
-    Err(fault(
-        S3ErrorCode::InvalidArgument,
-        format!("The key {key:?} cannot be stored here: {reason}."),
-    ))
-}
-
-/// Whether `key` ends with `/`, but could be stored otherwise. Such a key is never stored here, so
-/// it is absent rather than wrong: clients probe for `folder/` before they list a folder.
-pub(crate) fn is_folder_marker(key: &str) -> bool {
-    key.len() <= KEY_BYTES
-        && key
-            .strip_suffix('/')
-            .is_some_and(|rest| path_of(rest).is_ok())
-}
 
 /// Only the version `null` exists.
 pub(crate) fn check_version(version: Option<&str>, key: &str) -> S3Result<()> {

@@ -9,7 +9,7 @@ fn run(
     raw: &[u8],
     piece: usize,
 ) -> (Result<Vec<u8>, BodyError>, Arc<RequestContext>, usize) {
-    let context = Arc::new(RequestContext::new("test".to_owned(), None));
+    let context = Arc::new(RequestContext::new("test".to_owned(), None, None));
     let pieces: Vec<_> = raw
         .chunks(piece)
         .map(|piece| Ok(Bytes::copy_from_slice(piece)))

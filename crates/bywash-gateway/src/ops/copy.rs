@@ -13,10 +13,10 @@ use object_store::{
 use s3s::dto::*;
 use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
 
-use super::read::readable_path;
 use super::write::put_mode;
 use crate::errors::{Doing, fault, from_store, invalid_range, not_implemented};
 use crate::gateway::Gateway;
+use crate::keys::path_of;
 use crate::meta::{
     Conditions, attributes_of, check_version, e_tag, keep_checksum, kept_checksum,
     refuse_unsupported, timestamp,
@@ -50,7 +50,7 @@ impl Source {
             key,
         };
         let handle = gateway.bucket(bucket)?;
-        let path = readable_path(doing)?;
+        let path = path_of(key)?;
         check_version(version_id.as_deref(), key)?;
         let options = GetOptions {
             head: true,

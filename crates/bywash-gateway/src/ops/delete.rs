@@ -8,7 +8,8 @@ use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
 use crate::errors::{Doing, fault, from_store, not_implemented};
 use crate::gateway::Gateway;
-use crate::meta::{check_version, is_folder_marker, path_of};
+use crate::keys::path_of;
+use crate::meta::check_version;
 
 /// The most keys of one DeleteObjects, as in S3.
 const KEYS: usize = 1000;
@@ -18,9 +19,6 @@ const IN_FLIGHT: usize = 16;
 /// Deletes a key; one that does not exist is deleted already.
 async fn delete_key(bucket: &Bucket, key: &str, version: Option<&str>) -> S3Result<()> {
     check_version(version, key)?;
-    if is_folder_marker(key) {
-        return Ok(());
-    }
     let path = path_of(key)?;
     let doing = Doing {
         operation: "delete",

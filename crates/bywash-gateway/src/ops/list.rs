@@ -2,7 +2,6 @@
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
-use object_store::ObjectMeta;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use s3s::dto::*;
 use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
@@ -10,7 +9,7 @@ use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
 use super::buckets::owner;
 use crate::errors::{Doing, fault, from_store, not_implemented};
 use crate::gateway::Gateway;
-use crate::listing::{self, After, Entry, Page, Scope};
+use crate::listing::{self, After, Entry, Listed, Page, Scope};
 use crate::meta::{e_tag, timestamp};
 
 /// The most entries of a page, as in S3.
@@ -91,12 +90,12 @@ async fn page(
 fn split<T>(
     page: Page,
     encoding: Encoding,
-    object: impl Fn(ObjectMeta) -> T,
+    object: impl Fn(Listed) -> T,
 ) -> (Vec<T>, Vec<CommonPrefix>) {
     let (mut objects, mut prefixes) = (Vec::new(), Vec::new());
     for entry in page.entries {
         match entry {
-            Entry::Object(meta) => objects.push(object(meta)),
+            Entry::Object(listed) => objects.push(object(listed)),
             Entry::Prefix(prefix) => prefixes.push(CommonPrefix {
                 prefix: Some(encoding.write(&prefix)),
             }),
@@ -105,9 +104,10 @@ fn split<T>(
     (objects, prefixes)
 }
 
-fn object(meta: &ObjectMeta, encoding: Encoding, with_owner: bool) -> Object {
+fn object(listed: &Listed, encoding: Encoding, with_owner: bool) -> Object {
+    let Listed { key, meta } = listed;
     Object {
-        key: Some(encoding.write(meta.location.as_ref())),
+        key: Some(encoding.write(key)),
         e_tag: meta.e_tag.as_deref().map(e_tag),
         last_modified: Some(timestamp(meta.last_modified)),
         size: i64::try_from(meta.size).ok(),
@@ -140,7 +140,7 @@ pub(crate) async fn v1(
     )
     .await?;
     let next_marker = page.next.as_ref().map(|next| encoding.write(next.name()));
-    let (contents, prefixes) = split(page, encoding, |meta| object(&meta, encoding, true));
+    let (contents, prefixes) = split(page, encoding, |listed| object(&listed, encoding, true));
     Ok(S3Response::new(ListObjectsOutput {
         prefix: Some(encoding.write(scope.prefix)),
         delimiter: encoding.option(input.delimiter.as_deref()),
@@ -203,7 +203,9 @@ pub(crate) async fn v2(
     let next = page.next.as_ref().map(token);
     let key_count = i32::try_from(page.entries.len()).ok();
     let with_owner = input.fetch_owner.unwrap_or(false);
-    let (contents, prefixes) = split(page, encoding, |meta| object(&meta, encoding, with_owner));
+    let (contents, prefixes) = split(page, encoding, |listed| {
+        object(&listed, encoding, with_owner)
+    });
     Ok(S3Response::new(ListObjectsV2Output {
         prefix: Some(encoding.write(scope.prefix)),
         delimiter: encoding.option(input.delimiter.as_deref()),
@@ -251,8 +253,8 @@ pub(crate) async fn versions(
     .await?;
     let next_key_marker = page.next.as_ref().map(|next| encoding.write(next.name()));
     // Every object has one version, and it is called null.
-    let version = |meta: ObjectMeta| ObjectVersion {
-        key: Some(encoding.write(meta.location.as_ref())),
+    let version = |Listed { key, meta }: Listed| ObjectVersion {
+        key: Some(encoding.write(&key)),
         version_id: Some("null".to_owned()),
         is_latest: Some(true),
         e_tag: meta.e_tag.as_deref().map(e_tag),

@@ -16,9 +16,10 @@ use crate::errors::{
     Doing, custom, fault, from_store, invalid_range, not_implemented, precondition_failed,
 };
 use crate::gateway::Gateway;
+use crate::keys::path_of;
 use crate::meta::{
-    Conditions, Unmet, check_version, e_tag, is_folder_marker, kept_checksum, object_headers,
-    path_of, text, timestamp, user_metadata, validators,
+    Conditions, Unmet, check_version, e_tag, kept_checksum, object_headers, text, timestamp,
+    user_metadata, validators,
 };
 
 /// An object to read, checked.
@@ -37,7 +38,7 @@ impl<'a> Wanted<'a> {
         version: Option<&str>,
     ) -> S3Result<Self> {
         let bucket = gateway.bucket(doing.bucket)?;
-        let path = readable_path(doing)?;
+        let path = path_of(doing.key)?;
         check_version(version, doing.key)?;
         if text(headers, "x-amz-server-side-encryption-customer-algorithm").is_some() {
             return Err(not_implemented(
@@ -83,18 +84,6 @@ impl<'a> Wanted<'a> {
         self.check(&result.meta)?;
         Ok(result)
     }
-}
-
-/// The path of a key to read. Folder markers are absent; see [`is_folder_marker`].
-pub(super) fn readable_path(doing: Doing<'_>) -> S3Result<Path> {
-    if is_folder_marker(doing.key) {
-        let message = format!(
-            "The key {} does not exist in bucket {}.",
-            doing.key, doing.bucket
-        );
-        return Err(fault(S3ErrorCode::NoSuchKey, message));
-    }
-    path_of(doing.key)
 }
 
 /// Every object is one part, so part 1 is the whole object and there is no other.

@@ -8,7 +8,7 @@ use super::*;
 /// A taker that stops at the announced length must not have all bytes before they are verified.
 #[test]
 fn the_last_piece_waits_for_the_verdict() {
-    let context = Arc::new(RequestContext::new("test".to_owned(), None));
+    let context = Arc::new(RequestContext::new("test".to_owned(), None, None));
     let headers = HeaderMap::from_iter([(
         http::HeaderName::from_static("x-amz-checksum-crc32"),
         HeaderValue::from_static("AAAAAA=="),

@@ -1,0 +1,128 @@
+//! Keys as clients name them, and the paths they are stored at.
+//!
+//! A path is a key of [`object_store`], which cannot end with `/`. Clients put such keys to make a folder be seen before
+//! anything is in it, so they are stored as an object in the folder whose name is reserved. Other keys that a path cannot
+//! hold unchanged are refused. So each path is of one key, and no key is stored under another's path.
+
+use std::borrow::Cow;
+
+use object_store::path::Path;
+use s3s::{S3ErrorCode, S3Result};
+
+use crate::errors::fault;
+
+/// The longest key in bytes, as in S3.
+const KEY_BYTES: usize = 1024;
+/// Where `folder/` is stored: a name in the folder that tools which read the origin directly take for hidden.
+const FOLDER: &str = ".bywash-folder";
+
+/// The path of a key, or why it cannot be stored.
+pub(crate) fn path_of(key: &str) -> S3Result<Path> {
+    let invalid = |reason: String| {
+        let message = format!("The key {key:?} cannot be stored here: {reason}.");
+        Err(fault(S3ErrorCode::InvalidArgument, message))
+    };
+    if key.rsplit_once('/').is_some_and(|(_, name)| name == FOLDER) {
+        return invalid(format!(
+            "{FOLDER} is reserved for keys that end with `/`; rename the object"
+        ));
+    }
+    let name = match key.strip_suffix('/') {
+        Some(folder) => Cow::Owned(format!("{folder}/{FOLDER}")),
+        None => Cow::Borrowed(key),
+    };
+    if name.len() > KEY_BYTES {
+        let message = format!(
+            "The key has {} bytes as it is stored, more than {KEY_BYTES}.",
+            name.len()
+        );
+        return Err(fault(S3ErrorCode::KeyTooLongError, message));
+    }
+    match Path::parse(&name) {
+        Ok(path) if path.as_ref() == name && !name.is_empty() => Ok(path),
+        _ => invalid("a part of it is empty, `.` or `..`, or has a control character".to_owned()),
+    }
+}
+
+/// The key that is stored at `path`.
+pub(crate) fn key_of(path: &Path) -> &str {
+    let name = path.as_ref();
+    match name.strip_suffix(FOLDER) {
+        Some(folder) if folder.ends_with('/') => folder,
+        _ => name,
+    }
+}
+
+/// The folders of `path` whose own key (`folder/`) a listing of paths would come to only after `path`, though it is before
+/// it, outermost first.
+pub(crate) fn late_folders(path: &Path) -> impl Iterator<Item = &str> {
+    let name = path.as_ref();
+    name.match_indices('/')
+        .map(move |(at, _)| name.split_at(at + 1))
+        .filter(|(_, rest)| *rest < FOLDER)
+        .map(|(folder, _)| folder)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn keys_are_stored_so_that_each_comes_back_or_not_at_all() {
+        for key in [
+            "a", "a/b", "a b", "..a", "a..", "\u{fc}", "%2F", "a\\b", "a%2Fb",
+        ] {
+            let path = path_of(key).unwrap();
+            assert_eq!((path.as_ref(), key_of(&path)), (key, key));
+        }
+        for key in ["a/", "a/b/", " /", ".bywash-folder/", FOLDER] {
+            assert_eq!(key_of(&path_of(key).unwrap()), key);
+        }
+        for key in [
+            "",
+            "/",
+            "/a",
+            "/a/",
+            "a//",
+            "a//b",
+            ".",
+            "./",
+            "..",
+            "a/../b",
+            "a/./b",
+            "a/..",
+            "a\0b",
+            "a\nb",
+            "a\u{7f}b",
+            "a/.bywash-folder",
+        ] {
+            let error = path_of(key).unwrap_err();
+            assert_eq!(*error.code(), S3ErrorCode::InvalidArgument, "{key:?}");
+        }
+    }
+
+    #[test]
+    fn no_stored_name_is_too_long() {
+        assert!(path_of(&"k".repeat(1024)).is_ok());
+        for key in ["k".repeat(1025), format!("{}/", "k".repeat(1010))] {
+            assert_eq!(
+                *path_of(&key).unwrap_err().code(),
+                S3ErrorCode::KeyTooLongError
+            );
+        }
+    }
+
+    #[test]
+    fn folders_that_come_late_are_those_with_a_lower_name_in_them() {
+        let late = |path: &str| -> Vec<String> {
+            let path = Path::parse(path).unwrap();
+            late_folders(&path).map(str::to_owned).collect()
+        };
+        assert_eq!(late("a/-b"), ["a/"]);
+        assert_eq!(late("a/+b/.A"), ["a/", "a/+b/"]);
+        assert_eq!(late("-a/b/+c/d"), ["-a/b/"]);
+        assert!(late("a/b/.bywash-folder").is_empty() && late("-a").is_empty());
+    }
+}
