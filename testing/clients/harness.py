@@ -31,6 +31,11 @@ ACCESS_KEY = "suite-access-key"
 SECRET_KEY = "suite/secret+key=with specials"
 REGION = "us-east-1"
 MIB = 1024 * 1024
+# Keys that a careless encoding or a path library would change; any client and any origin can hold them.
+ODD_KEYS = [
+    "a b", " lead", "a+b", "a%20b", "a%2Fb", "per%cent", "ümläut/✓", "日本", "x=1/y=2", "a&b;c", "~*'()!", "#?", "[a]", "a\\b",
+    "a:b@c,d$", "..a", "a..b", ".hidden", "-dash", "a" * 200,
+]
 # How long a server may take to print its addresses, and to stop after SIGTERM.
 START_SECONDS = 30
 STOP_SECONDS = 30

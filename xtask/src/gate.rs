@@ -1,5 +1,6 @@
 //! The gate: its stages, in order, each timed; it stops at the first that fails.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
@@ -28,7 +29,7 @@ pub(crate) enum Stage {
     Loom,
     /// Storms on the memory core, on schedules drawn by shuttle.
     Shuttle,
-    /// boto3, the AWS CLI and DuckDB against the released binary.
+    /// boto3, the AWS CLI, DuckDB, pyarrow, Polars, obstore, rclone and s3fs against the released binary.
     Clients,
 }
 
@@ -148,7 +149,7 @@ fn loom(counts: &mut Counts) -> Result<(), Failure> {
 fn clients(counts: &mut Counts, pytest: &[String]) -> Result<(), Failure> {
     let tools = tools::ensure()?;
     let binary = match std::env::var_os("BYWASH_BIN") {
-        Some(given) => given.into(),
+        Some(given) => PathBuf::from(given),
         None => {
             Step::cargo(["build", "--quiet", "--release", "-p", "bywash-cli"]).run()?;
             let target = std::env::var_os("CARGO_TARGET_DIR")
@@ -156,23 +157,27 @@ fn clients(counts: &mut Counts, pytest: &[String]) -> Result<(), Failure> {
             target.join("release").join("bywash")
         }
     };
-    Step::new(&tools.python)
-        .args([
-            "-m",
-            "pytest",
-            "-p",
-            "no:cacheprovider",
-            "--durations=10",
-            "-q",
-        ])
-        // Some files mostly wait for a server's time limits; the others use the cores meanwhile.
-        .args(["-n", "3", "--dist", "loadfile"])
-        .args(pytest)
-        .folder(&root().join("testing/clients"))
-        .env("BYWASH_BIN", binary)
-        .env("BYWASH_AWS", &tools.aws)
-        .env("BYWASH_AZURITE", &tools.azurite)
-        .env("BYWASH_FLIGHTS", &tools.flights)
-        .env("PYTHONDONTWRITEBYTECODE", "1")
-        .run_counted(counts)
+    // Each environment runs the files whose client it has.
+    for python in [&tools.python, &tools.s3fs] {
+        Step::new(python)
+            .args([
+                "-m",
+                "pytest",
+                "-p",
+                "no:cacheprovider",
+                "--durations=10",
+                "-q",
+            ])
+            // Some files mostly wait for a server's time limits; the others use the cores meanwhile.
+            .args(["-n", "3", "--dist", "loadfile"])
+            .args(pytest)
+            .folder(&root().join("testing/clients"))
+            .env("BYWASH_BIN", &binary)
+            .env("BYWASH_AWS", &tools.aws)
+            .env("BYWASH_AZURITE", &tools.azurite)
+            .env("BYWASH_FLIGHTS", &tools.flights)
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .run_counted(counts)?;
+    }
+    Ok(())
 }

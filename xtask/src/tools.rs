@@ -1,4 +1,4 @@
-//! What the real-client stage needs, fetched once into a cache folder: two Python environments, a server of Azure's
+//! What the real-client stage needs, fetched once into a cache folder: three Python environments, rclone, a server of Azure's
 //! protocol and one data file.
 
 use std::fs;
@@ -20,8 +20,10 @@ const FLIGHTS_SHA256: &str = "dbeb920c90f59b6ccaff823dcc3d08f25a97fa1ce128d93f40
 /// Where the installed things are.
 #[derive(Debug)]
 pub(crate) struct Tools {
-    /// Python with boto3, DuckDB, moto and pytest.
+    /// Python with boto3, DuckDB, pyarrow, Polars, obstore, moto and pytest.
     pub(crate) python: PathBuf,
+    /// Python with s3fs and pytest.
+    pub(crate) s3fs: PathBuf,
     /// The AWS command line.
     pub(crate) aws: PathBuf,
     /// The blob server of Azurite.
@@ -36,9 +38,16 @@ pub(crate) fn ensure() -> Result<Tools, Failure> {
         .map_or_else(|| root().join("target/xtask-cache"), PathBuf::from);
     fs::create_dir_all(&cache).map_err(doing(format!("create {}", cache.display())))?;
     let clients = venv(&cache.join("clients"), "requirements.txt")?;
+    let s3fs = venv(&cache.join("s3fs"), "requirements-s3fs.txt")?;
     let awscli = venv(&cache.join("awscli"), "requirements-awscli.txt")?;
+    need(
+        "rclone",
+        || Step::new("rclone").args(["version"]).succeeds(),
+        &["rclone"],
+    )?;
     Ok(Tools {
         python: clients.join("bin/python"),
+        s3fs: s3fs.join("bin/python"),
         aws: awscli.join("bin/aws"),
         azurite: azurite(&cache)?,
         flights: flights(&cache)?,
