@@ -4,17 +4,19 @@ use crate::failure::Failure;
 use crate::location::{Location, Remote};
 use crate::output::{Output, written};
 use crate::progress::or_interrupt;
+use crate::serve::data_dir::DEFAULT_DATA_DIR;
 use crate::source::{ByteRange, Source};
+use crate::stores::Stores;
 
 /// Write objects or files to standard output, one after the other
 ///
-/// With --json, one line a source on standard error tells the bytes written.
+/// With --json, one line a source on standard error: source, bytes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// s3://bucket/key, a file path, or - for standard input
+    /// s3://bucket/key, gs://bucket/key, az://container/key, https://host/path, a file path, or - for standard input
     #[arg(required = true, value_name = "SRC")]
     sources: Vec<Location>,
-    /// Only these bytes: 0-99 (both ends included), 100- or -20 (the last 20)
+    /// Only these bytes of each: 0-99 (both ends included), 100- or -20 (the last 20)
     #[arg(long, value_name = "A-B", allow_hyphen_values = true)]
     range: Option<ByteRange>,
     #[command(flatten)]
@@ -24,9 +26,10 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args) -> Result<(), Failure> {
+    let stores = Stores::new(&args.remote, DEFAULT_DATA_DIR.as_ref());
     for location in &args.sources {
         let bytes = or_interrupt(async {
-            let mut source = Source::open(location, args.range, &args.remote).await?;
+            let mut source = Source::open(location, args.range, None, &stores).await?;
             to_stdout(&mut source, |_| ()).await
         })
         .await?;

@@ -91,18 +91,22 @@ impl Failure {
             _ if is_unreachable(error) => Kind::Unreachable,
             _ => Kind::Failed,
         };
-        let reason = s3_reason(&text).unwrap_or(match error {
-            StoreError::NotFound { .. } => "it does not exist".to_owned(),
+        let told = || s3_reason(&text);
+        let reason = match error {
+            StoreError::AlreadyExists { .. } => {
+                "it exists already; leave --create-only out to replace it".to_owned()
+            }
             StoreError::Precondition { .. } => "it changed meanwhile; try again".to_owned(),
-            _ if text.contains(METADATA_REQUEST) => {
+            StoreError::NotFound { .. } => told().unwrap_or_else(|| "it does not exist".to_owned()),
+            _ if text.contains(METADATA_REQUEST) => told().unwrap_or_else(|| {
                 "no credentials: AWS_ACCESS_KEY_ID is not set, and this machine has none of its own"
                     .to_owned()
-            }
-            _ => match root_cause(error) {
+            }),
+            _ => told().unwrap_or_else(|| match root_cause(error) {
                 Some(cause) if !text.contains(&cause) => format!("{text}: {cause}"),
-                _ => text,
-            },
-        });
+                _ => text.clone(),
+            }),
+        };
         let hint = match kind {
             Kind::Denied => {
                 "; check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (`bywash env` prints those of a local server)"

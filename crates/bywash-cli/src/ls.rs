@@ -4,26 +4,42 @@ use std::path::{Path as FsPath, PathBuf};
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use futures::TryStreamExt;
+use indicatif::HumanBytes;
 use object_store::path::Path;
-use object_store::{Error as StoreError, ObjectMeta, ObjectStore, ObjectStoreExt};
+use object_store::{Error as StoreError, ObjectMeta, ObjectStoreExt};
 use serde::Serialize;
 
+use crate::address::Address;
 use crate::failure::{Failure, Kind};
-use crate::location::{Location, Remote, object_path};
+use crate::location::{Location, Remote};
 use crate::output::Output;
 use crate::progress::or_interrupt;
+use crate::serve::data_dir::DEFAULT_DATA_DIR;
+use crate::stores::Stores;
 
 /// List a bucket, the keys below a prefix, or a folder
 ///
 /// Without --recursive, keys are shown up to the next slash after the prefix.
+///
+/// With --json, one line each: kind (object or prefix), name, size, modified, e_tag; with --summary a last one of kind summary:
+/// objects, prefixes, bytes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// s3://bucket, s3://bucket/prefix or a file path
+    /// s3://bucket, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or a file path
     #[arg(value_name = "WHERE")]
     location: Location,
     /// Every key below the prefix
     #[arg(long, short)]
     recursive: bool,
+    /// Also the ETags
+    #[arg(long, short)]
+    long: bool,
+    /// Sizes as 1.50 MiB
+    #[arg(long, short = 'H')]
+    human: bool,
+    /// How many there were, and how much, at the end
+    #[arg(long, short)]
+    summary: bool,
     #[command(flatten)]
     remote: Remote,
     #[command(flatten)]
@@ -56,70 +72,126 @@ impl Entry {
         }
     }
 
-    fn text(&self) -> String {
+    fn text(&self, args: &Args) -> String {
         match self {
             Self::Prefix { name } => format!("{:>20} {:>14} {name}", "", "PRE"),
             Self::Object {
                 name,
                 size,
                 modified,
-                ..
+                e_tag,
             } => {
-                format!(
-                    "{} {size:>14} {name}",
-                    modified.to_rfc3339_opts(SecondsFormat::Secs, true)
-                )
+                let modified = modified.to_rfc3339_opts(SecondsFormat::Secs, true);
+                let size = shown(*size, args.human);
+                let e_tag = e_tag.as_deref().unwrap_or("-");
+                match args.long {
+                    true => format!("{modified} {size:>14} {e_tag:<34} {name}"),
+                    false => format!("{modified} {size:>14} {name}"),
+                }
             }
         }
     }
 }
 
-pub(crate) async fn run(args: Args) -> Result<(), Failure> {
-    match &args.location {
-        Location::Stdio => Err(Failure::usage(
-            "- cannot be listed; write s3://bucket/prefix or a file path",
-        )),
-        Location::File(path) => files(path, &args),
-        Location::S3 { bucket, key } => or_interrupt(objects(bucket, key, &args)).await,
+fn shown(bytes: u64, human: bool) -> String {
+    match human {
+        true => HumanBytes(bytes).to_string(),
+        false => bytes.to_string(),
     }
 }
 
-async fn objects(bucket: &str, key: &str, args: &Args) -> Result<(), Failure> {
-    let store = args.remote.bucket(bucket)?;
-    let prefix = object_path(key)?;
-    let failed =
-        |error: StoreError| Failure::store(format!("cannot list s3://{bucket}/{key}"), &error);
+/// Writes a listing, and counts it.
+#[derive(Debug)]
+struct Listing<'a> {
+    args: &'a Args,
+    prefixes: u64,
+    objects: u64,
+    bytes: u64,
+}
+
+impl Listing<'_> {
+    fn print(&mut self, entry: &Entry) -> Result<(), Failure> {
+        match entry {
+            Entry::Prefix { .. } => self.prefixes += 1,
+            Entry::Object { size, .. } => {
+                self.objects += 1;
+                self.bytes += size;
+            }
+        }
+        self.args.output.line(entry, || entry.text(self.args))
+    }
+
+    fn end(&self) -> Result<(), Failure> {
+        let Self {
+            args,
+            prefixes,
+            objects,
+            bytes,
+        } = *self;
+        if !args.summary {
+            return Ok(());
+        }
+        let line = serde_json::json!({
+            "kind": "summary", "objects": objects, "prefixes": prefixes, "bytes": bytes
+        });
+        args.output.line(&line, || {
+            format!(
+                "{objects} objects, {prefixes} prefixes, {}",
+                shown(bytes, args.human)
+            )
+        })
+    }
+}
+
+pub(crate) async fn run(args: Args) -> Result<(), Failure> {
+    let mut listing = Listing {
+        args: &args,
+        prefixes: 0,
+        objects: 0,
+        bytes: 0,
+    };
+    match &args.location {
+        Location::Stdio => {
+            return Err(Failure::usage(
+                "- cannot be listed; write s3://bucket/prefix or a file path",
+            ));
+        }
+        Location::File(path) => files(path, &mut listing)?,
+        Location::Object(address) => or_interrupt(objects(address, &mut listing)).await?,
+    }
+    listing.end()
+}
+
+async fn objects(address: &Address, listing: &mut Listing<'_>) -> Result<(), Failure> {
+    let stores = Stores::new(&listing.args.remote, DEFAULT_DATA_DIR.as_ref());
+    let (store, prefix) = (stores.of(address)?, address.path()?);
+    let failed = |error: StoreError| Failure::store(format!("cannot list {address}"), &error);
     let mut found = 0_u64;
-    if args.recursive {
-        let mut listing = store.list(Some(&prefix));
-        while let Some(meta) = listing.try_next().await.map_err(failed)? {
+    if listing.args.recursive {
+        let mut keys = store.list(Some(&prefix));
+        while let Some(meta) = keys.try_next().await.map_err(failed)? {
             found += 1;
-            print(&Entry::object(meta), args.output)?;
+            listing.print(&Entry::object(meta))?;
         }
     } else {
-        let listing = store
-            .list_with_delimiter(Some(&prefix))
-            .await
-            .map_err(failed)?;
-        for entry in merge(listing.common_prefixes, listing.objects) {
+        let below = store.list_with_delimiter(Some(&prefix)).await;
+        let below = below.map_err(failed)?;
+        for entry in merge(below.common_prefixes, below.objects) {
             found += 1;
-            print(&entry, args.output)?;
+            listing.print(&entry)?;
         }
     }
     if found > 0 || prefix.is_root() {
         return Ok(());
     }
     // Nothing below it: perhaps it names an object.
-    if key.ends_with('/') {
+    if address.is_folder() {
         return Err(Failure::new(
             Kind::NotFound,
-            format!("cannot list s3://{bucket}/{key}: no key begins with it"),
+            format!("cannot list {address}: no key begins with it"),
         ));
     }
-    print(
-        &Entry::object(store.head(&prefix).await.map_err(failed)?),
-        args.output,
-    )
+    listing.print(&Entry::object(store.head(&prefix).await.map_err(failed)?))
 }
 
 /// Prefixes and objects in the order of their names.
@@ -140,21 +212,17 @@ fn name(entry: &Entry) -> &str {
     }
 }
 
-fn print(entry: &Entry, output: Output) -> Result<(), Failure> {
-    output.line(entry, || entry.text())
-}
-
-fn files(path: &FsPath, args: &Args) -> Result<(), Failure> {
+fn files(path: &FsPath, listing: &mut Listing<'_>) -> Result<(), Failure> {
     let meta = std::fs::metadata(path)
         .map_err(|error| Failure::io(format!("cannot list {}", path.display()), &error))?;
     if meta.is_dir() {
-        return folder(path, PathBuf::new(), args);
+        return folder(path, PathBuf::new(), listing);
     }
-    print(&file_entry(path.display().to_string(), &meta), args.output)
+    listing.print(&file_entry(path.display().to_string(), &meta))
 }
 
 /// Lists `root/below`, names relative to `root`.
-fn folder(root: &FsPath, below: PathBuf, args: &Args) -> Result<(), Failure> {
+fn folder(root: &FsPath, below: PathBuf, listing: &mut Listing<'_>) -> Result<(), Failure> {
     let here = root.join(&below);
     let failed =
         |error: std::io::Error| Failure::io(format!("cannot list {}", here.display()), &error);
@@ -167,16 +235,12 @@ fn folder(root: &FsPath, below: PathBuf, args: &Args) -> Result<(), Failure> {
         let name = below.join(entry.file_name());
         let meta = entry.metadata().map_err(failed)?;
         if !meta.is_dir() {
-            print(&file_entry(name.display().to_string(), &meta), args.output)?;
-        } else if args.recursive {
-            folder(root, name, args)?;
+            listing.print(&file_entry(name.display().to_string(), &meta))?;
+        } else if listing.args.recursive {
+            folder(root, name, listing)?;
         } else {
-            print(
-                &Entry::Prefix {
-                    name: format!("{}/", name.display()),
-                },
-                args.output,
-            )?;
+            let name = format!("{}/", name.display());
+            listing.print(&Entry::Prefix { name })?;
         }
     }
     Ok(())

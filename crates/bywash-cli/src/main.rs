@@ -2,12 +2,21 @@
 
 #![forbid(unsafe_code)]
 
+mod address;
+mod batch;
 mod cat;
+mod copy;
 mod cp;
+mod download;
+mod du;
 mod env;
 mod failure;
+mod file;
+mod filter;
 mod location;
 mod ls;
+mod mv;
+mod object;
 mod output;
 mod progress;
 mod rm;
@@ -16,7 +25,11 @@ mod serve;
 mod size;
 mod source;
 mod stat;
+mod stores;
+mod sync;
 mod target;
+mod transfer;
+mod tree;
 mod uploads;
 
 use std::io::IsTerminal;
@@ -59,9 +72,12 @@ enum Verb {
     Serve(Box<serve::Args>),
     Env(env::Args),
     Cp(cp::Args),
+    Mv(mv::Args),
+    Sync(sync::Args),
     Ls(ls::Args),
     Cat(cat::Args),
     Stat(stat::Args),
+    Du(du::Args),
     Rm(rm::Args),
     Uploads(uploads::Args),
 }
@@ -71,10 +87,13 @@ impl Verb {
     fn json(&self) -> bool {
         match self {
             Self::Serve(_) | Self::Env(_) => false,
-            Self::Cp(args) => args.output.json,
+            Self::Cp(args) => args.output().json,
+            Self::Mv(args) => args.output().json,
+            Self::Sync(args) => args.output.json,
             Self::Ls(args) => args.output.json,
             Self::Cat(args) => args.output.json,
             Self::Stat(args) => args.output.json,
+            Self::Du(args) => args.output.json,
             Self::Rm(args) => args.output.json,
             Self::Uploads(args) => args.output.json,
         }
@@ -94,10 +113,13 @@ impl Verb {
             Self::Serve(args) => Box::pin(serve::run(*args)).await,
             Self::Env(args) => env::run(&args),
             Self::Cp(args) => Box::pin(cp::run(args)).await,
+            Self::Mv(args) => Box::pin(mv::run(args)).await,
+            Self::Sync(args) => Box::pin(sync::run(args)).await,
             Self::Ls(args) => ls::run(args).await,
             Self::Cat(args) => Box::pin(cat::run(args)).await,
             Self::Stat(args) => stat::run(args).await,
-            Self::Rm(args) => rm::run(args).await,
+            Self::Du(args) => du::run(args).await,
+            Self::Rm(args) => Box::pin(rm::run(args)).await,
             Self::Uploads(args) => Box::pin(uploads::run(args)).await,
         }
     }
@@ -136,4 +158,14 @@ fn start_logs(filter: &str) -> Result<(), Failure> {
         .with_ansi(std::io::stderr().is_terminal())
         .init();
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Cli::command().debug_assert();
+    }
 }

@@ -25,6 +25,13 @@ impl Output {
         written(writeln!(io::stdout().lock(), "{line}"))
     }
 
+    /// Tells a person something worth knowing, on standard error. Scripts find it in the results.
+    pub(crate) fn note(self, text: &str) {
+        if !self.json {
+            eprintln!("bywash: {text}");
+        }
+    }
+
     /// Writes the summary of a verb whose data went to standard output: JSON on standard error.
     pub(crate) fn summary(self, value: &impl Serialize) -> Result<(), Failure> {
         if self.json {

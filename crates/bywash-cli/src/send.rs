@@ -31,6 +31,7 @@ pub(crate) async fn new_object(
     bar: &ProgressBar,
 ) -> Result<UploadResult, Failure> {
     let options = UploadOptions {
+        mode: target.mode.clone(),
         attributes: source.attributes.clone(),
         length: source.bytes,
         // They are sent as they were read, uncopied.

@@ -7,20 +7,21 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
-use object_store::aws::AmazonS3;
-use object_store::path::Path;
-use object_store::{Attributes, GetOptions, GetRange, ObjectStore};
+use object_store::Attributes;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::failure::Failure;
-use crate::location::{Location, Remote, one_object};
+use crate::location::Location;
+use crate::object::Object;
+use crate::stores::Stores;
 
 /// The smallest part: below this the round trip outweighs the transfer.
-const PART_MIN_BYTES: u64 = 8 << 20;
+pub(crate) const PART_MIN_BYTES: u64 = 8 << 20;
 /// Parts of a source whose length is not known: S3 takes 10,000 of them, so up to 312 GiB.
 const PART_UNKNOWN_BYTES: u64 = 32 << 20;
 /// The most parts S3 takes in one upload.
@@ -76,6 +77,10 @@ pub(crate) struct Source {
     pub(crate) part_bytes: u64,
     /// Content headers and user metadata of an object.
     pub(crate) attributes: Attributes,
+    /// When a file or an object was last written, if known.
+    pub(crate) modified: Option<SystemTime>,
+    /// What tells this version of an object from others.
+    pub(crate) e_tag: Option<String>,
     pub(crate) parts: BoxStream<'static, Result<Bytes, Failure>>,
 }
 
@@ -89,10 +94,12 @@ impl std::fmt::Debug for Source {
 }
 
 impl Source {
+    /// `listed`: the length of the object, if a listing told it.
     pub(crate) async fn open(
         location: &Location,
         range: Option<ByteRange>,
-        remote: &Remote,
+        listed: Option<u64>,
+        stores: &Stores,
     ) -> Result<Self, Failure> {
         match location {
             Location::Stdio => {
@@ -101,21 +108,24 @@ impl Source {
             Location::File(path) => {
                 let (name, path) = (location.to_string(), path.clone());
                 let opened = tokio::task::spawn_blocking(move || open_file(&path)).await;
-                let (file, bytes) = match opened {
-                    Ok(outcome) => outcome
-                        .map_err(|error| Failure::io(format!("cannot read {name}"), &error))?,
-                    Err(error) => {
-                        return Err(Failure::failed(format!("cannot read {name}: {error}")));
-                    }
+                let opened = opened
+                    .map_err(std::io::Error::other)
+                    .and_then(|outcome| outcome);
+                let (file, bytes, modified) =
+                    opened.map_err(|error| Failure::io(format!("cannot read {name}"), &error))?;
+                let source = match bytes {
+                    Some(bytes) => Self::of_file(name, file, bytes, range)?,
+                    None => Self::of_reader(name, range, tokio::fs::File::from_std(file))?,
                 };
-                match bytes {
-                    Some(bytes) => Self::of_file(name, file, bytes, range),
-                    None => Self::of_reader(name, range, tokio::fs::File::from_std(file)),
-                }
+                Ok(Self { modified, ..source })
             }
-            Location::S3 { bucket, key } => {
-                let path = one_object(bucket, key)?;
-                Self::of_object(location.to_string(), remote.bucket(bucket)?, path, range).await
+            Location::Object(address) => {
+                if range.is_none() && listed.is_some_and(|bytes| bytes <= PART_MIN_BYTES) {
+                    let (object, bytes) = Object::read_whole(address, stores).await?;
+                    return Ok(Self::of_whole(object, bytes));
+                }
+                let object = Object::open(address, stores).await?;
+                Self::of_object(object, &location.to_string(), range)
             }
         }
     }
@@ -149,6 +159,8 @@ impl Source {
             bytes: None,
             part_bytes: PART_UNKNOWN_BYTES,
             attributes: Attributes::new(),
+            modified: None,
+            e_tag: None,
             parts: parts.boxed(),
         })
     }
@@ -175,7 +187,7 @@ impl Source {
         let opened = opened
             .map_err(std::io::Error::other)
             .and_then(|outcome| outcome);
-        let (file, bytes) =
+        let (file, bytes, _) =
             opened.map_err(|error| Failure::io(format!("cannot read {name}"), &error))?;
         let span = offset..bytes.unwrap_or_default().max(offset);
         Ok(Self::of_file_in_parts(name, file, span, part_bytes))
@@ -196,50 +208,39 @@ impl Source {
         Self::of_spans(span, part_bytes, Attributes::new(), read)
     }
 
-    async fn of_object(
-        name: String,
-        store: Arc<AmazonS3>,
-        path: Path,
+    /// An object that came in one request.
+    fn of_whole(object: Object, bytes: Bytes) -> Self {
+        let part = (!bytes.is_empty()).then_some(Ok(bytes));
+        Self {
+            bytes: Some(object.meta.size),
+            part_bytes: PART_MIN_BYTES,
+            attributes: object.attributes,
+            modified: Some(object.meta.last_modified.into()),
+            e_tag: object.meta.e_tag,
+            parts: stream::iter(part).boxed(),
+        }
+    }
+
+    /// `name`: as people write it.
+    pub(crate) fn of_object(
+        object: Object,
+        name: &str,
         range: Option<ByteRange>,
     ) -> Result<Self, Failure> {
-        let head = GetOptions {
-            head: true,
-            ..GetOptions::default()
-        };
-        let found = store.get_opts(&path, head).await;
-        let found = found.map_err(|error| Failure::store(format!("cannot read {name}"), &error))?;
-        let span = span(&name, range, found.meta.size)?;
-        // Every part is asked of the version seen first.
-        let version = found.meta.e_tag;
-        let read = move |part: Range<u64>| {
-            let (store, path, name, version) = (
-                Arc::clone(&store),
-                path.clone(),
-                name.clone(),
-                version.clone(),
-            );
-            async move {
-                let wanted = part.end - part.start;
-                let options = GetOptions {
-                    if_match: version,
-                    range: Some(GetRange::Bounded(part)),
-                    ..GetOptions::default()
-                };
-                let read = async { store.get_opts(&path, options).await?.bytes().await };
-                let bytes = read
-                    .await
-                    .map_err(|error| Failure::store(format!("cannot read {name}"), &error))?;
-                if bytes.len() as u64 != wanted {
-                    return Err(Failure::failed(format!(
-                        "cannot read {name}: the endpoint sent {} bytes of a part of {wanted}; try again",
-                        bytes.len()
-                    )));
-                }
-                Ok(bytes)
-            }
-        };
+        let span = span(name, range, object.meta.size)?;
         let parts = part_bytes(span.end - span.start);
-        Ok(Self::of_spans(span, parts, found.attributes, read))
+        let (attributes, e_tag) = (object.attributes.clone(), object.meta.e_tag.clone());
+        let modified = Some(object.meta.last_modified.into());
+        let object = Arc::new(object);
+        let read = move |part: Range<u64>| {
+            let object = Arc::clone(&object);
+            async move { object.part(part).await }
+        };
+        Ok(Self {
+            modified,
+            e_tag,
+            ..Self::of_spans(span, parts, attributes, read)
+        })
     }
 
     /// The bytes `span`, each part read by `read`, several at once and yielded in order.
@@ -261,6 +262,8 @@ impl Source {
             bytes: Some(bytes),
             part_bytes,
             attributes,
+            modified: None,
+            e_tag: None,
             parts: parts.buffered(ahead(part_bytes)).boxed(),
         }
     }
@@ -278,7 +281,7 @@ pub(crate) fn ahead(part_bytes: u64) -> usize {
 }
 
 /// The smallest part that S3's count of parts allows, in whole MiB.
-fn part_bytes(bytes: u64) -> u64 {
+pub(crate) fn part_bytes(bytes: u64) -> u64 {
     bytes
         .div_ceil(PARTS_MAX)
         .next_multiple_of(1 << 20)
@@ -296,8 +299,8 @@ fn span(name: &str, range: Option<ByteRange>, size: u64) -> Result<Range<u64>, F
     }
 }
 
-/// Opens a file; tells its length if it is a regular one.
-fn open_file(path: &std::path::Path) -> std::io::Result<(File, Option<u64>)> {
+/// Opens a file; tells its length if it is a regular one, and when it was written.
+fn open_file(path: &std::path::Path) -> std::io::Result<(File, Option<u64>, Option<SystemTime>)> {
     let file = File::open(path)?;
     let meta = file.metadata()?;
     if meta.is_dir() {
@@ -305,7 +308,8 @@ fn open_file(path: &std::path::Path) -> std::io::Result<(File, Option<u64>)> {
     }
     let bytes = meta.is_file().then_some(meta.len());
     // Files of /proc say 0 and have content.
-    Ok((file, bytes.filter(|bytes| *bytes > 0)))
+    let modified = bytes.and_then(|_| meta.modified().ok());
+    Ok((file, bytes.filter(|bytes| *bytes > 0), modified))
 }
 
 fn read_exact(file: &File, part: &Range<u64>) -> std::io::Result<Bytes> {

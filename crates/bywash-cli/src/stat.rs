@@ -3,20 +3,26 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, SecondsFormat, Utc};
-use object_store::{Attribute, Attributes, GetOptions, ObjectStore};
+use object_store::{Attribute, Attributes};
 use serde::Serialize;
 
+use crate::batch::Failures;
 use crate::failure::Failure;
-use crate::location::{Location, Remote, one_object};
+use crate::location::{Location, Remote};
+use crate::object::Object;
 use crate::output::Output;
 use crate::progress::or_interrupt;
+use crate::serve::data_dir::DEFAULT_DATA_DIR;
+use crate::stores::Stores;
 
-/// Tell size, time, version, headers and metadata of one object or file
+/// Tell size, time, version, headers and metadata of objects or files
+///
+/// With --json, one line each: name, size, modified, and what there is of e_tag, version, headers and metadata.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// s3://bucket/key or a file path
-    #[arg(value_name = "WHAT")]
-    location: Location,
+    /// s3://bucket/key, gs://bucket/key, az://container/key, https://host/path or a file path
+    #[arg(required = true, value_name = "WHAT")]
+    locations: Vec<Location>,
     #[command(flatten)]
     remote: Remote,
     #[command(flatten)]
@@ -41,49 +47,52 @@ struct Facts {
 }
 
 pub(crate) async fn run(args: Args) -> Result<(), Failure> {
-    let facts = match &args.location {
-        Location::Stdio => {
-            return Err(Failure::usage(
-                "- is no object; write s3://bucket/key or a file path",
-            ));
+    let stores = Stores::new(&args.remote, DEFAULT_DATA_DIR.as_ref());
+    let mut failures = Failures::new(args.output);
+    for location in &args.locations {
+        match or_interrupt(facts(location, &stores)).await {
+            Ok(facts) => args.output.line(&facts, || facts.text())?,
+            Err(failure) => failures.push(failure),
         }
+    }
+    failures.end(args.locations.len(), "could not be found out")
+}
+
+async fn facts(location: &Location, stores: &Stores) -> Result<Facts, Failure> {
+    let name = location.to_string();
+    match location {
+        Location::Stdio => Err(Failure::usage(
+            "- is no object; write s3://bucket/key or a file path",
+        )),
         Location::File(path) => {
             let meta = std::fs::metadata(path)
-                .map_err(|error| Failure::io(format!("cannot stat {}", path.display()), &error))?;
-            Facts {
-                name: args.location.to_string(),
+                .map_err(|error| Failure::io(format!("cannot stat {name}"), &error))?;
+            Ok(Facts {
+                name,
                 size: meta.len(),
                 modified: meta.modified().map_or(DateTime::UNIX_EPOCH, DateTime::from),
                 e_tag: None,
                 version: None,
                 headers: BTreeMap::new(),
                 metadata: BTreeMap::new(),
-            }
+            })
         }
-        Location::S3 { bucket, key } => or_interrupt(object(bucket, key, &args)).await?,
-    };
-    args.output.line(&facts, || facts.text())
-}
-
-async fn object(bucket: &str, key: &str, args: &Args) -> Result<Facts, Failure> {
-    let path = one_object(bucket, key)?;
-    let head = GetOptions {
-        head: true,
-        ..GetOptions::default()
-    };
-    let found = args.remote.bucket(bucket)?.get_opts(&path, head).await;
-    let found =
-        found.map_err(|error| Failure::store(format!("cannot stat {}", args.location), &error))?;
-    let (headers, metadata) = split(&found.attributes);
-    Ok(Facts {
-        name: args.location.to_string(),
-        size: found.meta.size,
-        modified: found.meta.last_modified,
-        e_tag: found.meta.e_tag,
-        version: found.meta.version,
-        headers,
-        metadata,
-    })
+        Location::Object(address) => {
+            let Object {
+                meta, attributes, ..
+            } = Object::open(address, stores).await?;
+            let (headers, metadata) = split(&attributes);
+            Ok(Facts {
+                name,
+                size: meta.size,
+                modified: meta.last_modified,
+                e_tag: meta.e_tag,
+                version: meta.version,
+                headers,
+                metadata,
+            })
+        }
+    }
 }
 
 /// Content headers and user metadata.

@@ -11,11 +11,13 @@ use bywash::origin::folder::FolderStore;
 use bywash::origin::s3::S3Store;
 use bywash::upload::journal::{Header, Journal};
 use bywash::{Bucket, Consistency, Engine, OriginUrl, RetryPolicy};
+use object_store::PutMode;
 use object_store::path::Path;
 use url::Url;
 
+use crate::address::Address;
 use crate::failure::Failure;
-use crate::location::{Location, Remote, object_path, one_object};
+use crate::location::{Location, Remote};
 
 /// An upload gives up when the store failed for this long without a step forward. What is in the journal can go on later.
 const RETRY_DEADLINE: Duration = Duration::from_secs(30);
@@ -41,43 +43,19 @@ pub(crate) enum Destination {
 pub(crate) enum ObjectUrl {
     /// `file:///folder/key`
     Folder(PathBuf),
-    /// `s3://bucket/key`
-    S3 { bucket: String, key: String },
-    /// `gs://bucket/key`, `az://container/key`
-    Cloud {
-        scheme: &'static str,
-        bucket: String,
-        key: String,
-    },
+    /// `s3://bucket/key`, `gs://bucket/key`, `az://container/key`
+    Store(Address),
 }
 
 impl FromStr for Destination {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        for scheme in ["gs", "az"] {
-            let Some(rest) = text
-                .strip_prefix(scheme)
-                .and_then(|rest| rest.strip_prefix("://"))
-            else {
-                continue;
-            };
-            let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
-            if bucket.is_empty() || key.starts_with('/') {
-                return Err(format!(
-                    "{text:?} names no object; write {scheme}://bucket/key"
-                ));
-            }
-            Path::parse(key)
-                .map_err(|error| format!("{text:?}: this key cannot be named here: {error}"))?;
-            return Ok(Self::Object(ObjectUrl::Cloud {
-                scheme,
-                bucket: bucket.to_owned(),
-                key: key.to_owned(),
-            }));
-        }
         Ok(match text.parse()? {
-            Location::S3 { bucket, key } => Self::Object(ObjectUrl::S3 { bucket, key }),
+            Location::Object(address) if !address.scheme.is_writable() => {
+                return Err(format!("{text:?} can be read only"));
+            }
+            Location::Object(address) => Self::Object(ObjectUrl::Store(address)),
             // What is there and is no file, as a pipe, is written to as it is.
             Location::File(path) if text.starts_with("file://") && !is_special(&path) => {
                 Self::Object(ObjectUrl::Folder(path))
@@ -108,12 +86,7 @@ impl fmt::Display for ObjectUrl {
                 Ok(url) => url.fmt(f),
                 Err(()) => write!(f, "file://{}", path.display()),
             },
-            Self::S3 { bucket, key } => write!(f, "s3://{bucket}/{key}"),
-            Self::Cloud {
-                scheme,
-                bucket,
-                key,
-            } => write!(f, "{scheme}://{bucket}/{key}"),
+            Self::Store(address) => address.fmt(f),
         }
     }
 }
@@ -124,32 +97,20 @@ impl ObjectUrl {
             Self::Folder(path) => {
                 path.is_dir() || path.as_os_str().as_encoded_bytes().ends_with(b"/")
             }
-            Self::S3 { key, .. } | Self::Cloud { key, .. } => key.is_empty() || key.ends_with('/'),
+            Self::Store(address) => address.is_folder(),
         }
     }
 
-    /// The object `name` in this folder.
-    pub(crate) fn join(self, name: &str) -> Self {
+    /// The object `name` below this folder.
+    pub(crate) fn join(&self, name: &str) -> Self {
         match self {
             Self::Folder(path) => Self::Folder(path.join(name)),
-            Self::S3 { bucket, key } => Self::S3 {
-                bucket,
-                key: format!("{key}{name}"),
-            },
-            Self::Cloud {
-                scheme,
-                bucket,
-                key,
-            } => Self::Cloud {
-                scheme,
-                bucket,
-                key: format!("{key}{name}"),
-            },
+            Self::Store(address) => Self::Store(address.join(name)),
         }
     }
 
     /// The address of the origin, and the object in it.
-    fn split(&self) -> Result<(OriginUrl, Path), Failure> {
+    pub(crate) fn split(&self) -> Result<(OriginUrl, Path), Failure> {
         match self {
             Self::Folder(path) => {
                 let root = root_of(path);
@@ -157,24 +118,12 @@ impl ObjectUrl {
                 let key = key.to_str().ok_or_else(|| {
                     Failure::usage(format!("{self}: a key is text, and this name is not UTF-8"))
                 })?;
-                Ok((OriginUrl::File(root), object_path(key)?))
+                let path = Path::parse(key).map_err(|error| {
+                    Failure::usage(format!("{self}: this key cannot be named here: {error}"))
+                })?;
+                Ok((OriginUrl::File(root), path))
             }
-            Self::S3 { bucket, key } => {
-                let url = OriginUrl::S3 {
-                    bucket: bucket.clone(),
-                    prefix: Path::ROOT,
-                };
-                Ok((url, one_object(bucket, key)?))
-            }
-            Self::Cloud {
-                scheme,
-                bucket,
-                key,
-            } => {
-                let url = format!("{scheme}://{bucket}").parse();
-                let url = url.map_err(|error| Failure::usage(format!("{self}: {error}")))?;
-                Ok((url, object_path(key)?))
-            }
+            Self::Store(address) => Ok((address.origin()?, address.object()?)),
         }
     }
 }
@@ -198,24 +147,11 @@ pub(crate) struct Target {
     pub(crate) url: String,
     /// Where the origin is, if the address does not say it: the folder that keys are relative to, the S3 endpoint.
     pub(crate) endpoint: Option<String>,
+    /// What must hold of the object that is there.
+    pub(crate) mode: PutMode,
 }
 
 impl Target {
-    pub(crate) fn open(engine: &Engine, url: &ObjectUrl, remote: &Remote) -> Result<Self, Failure> {
-        let (origin, path) = url.split()?;
-        let endpoint = match &origin {
-            OriginUrl::File(_) => Some(origin.to_string()),
-            OriginUrl::S3 { .. } => remote.endpoint().map(|url| url.to_string()),
-            _ => None,
-        };
-        Ok(Self {
-            bucket: mount(engine, &origin, remote)?,
-            path,
-            url: url.to_string(),
-            endpoint,
-        })
-    }
-
     /// The bucket of an upload in the journal. Where the endpoint is not given now, it is where it was.
     pub(crate) fn reopen(
         engine: &Engine,
@@ -258,7 +194,7 @@ pub(crate) fn mount(engine: &Engine, url: &OriginUrl, remote: &Remote) -> Result
         url => url.open().map_err(|error| failed(&error))?,
     };
     // Buckets of one engine have names of their own; nobody sees these.
-    let name = format!("origin-{}", engine.buckets().len());
+    let name = format!("origin-{:016x}", rand::random::<u64>());
     engine
         .mount(&name, origin, Consistency::default())
         .map_err(|error| Failure::failed(format!("cannot open {url}: {error}")))
@@ -308,7 +244,14 @@ mod tests {
         for text in ["-", "a/b", "file:///dev/null"] {
             assert!(matches!(text.parse(), Ok(Destination::Plain(_))), "{text}");
         }
-        for bad in ["gs://", "gs:///k", "gs://b//k", "az://c/../k", "ftp://b/k"] {
+        for bad in [
+            "gs://",
+            "gs:///k",
+            "gs://b//k",
+            "az://c/../k",
+            "ftp://b/k",
+            "https://h/k",
+        ] {
             assert!(bad.parse::<Destination>().is_err(), "{bad}");
         }
     }

@@ -7,35 +7,8 @@ use std::io::Write;
 use std::path::Path;
 use std::process::Stdio;
 
-use common::{Server, bywash, data_dir, stderr, stdout};
+use common::{Server, bywash, data_dir, json_lines, pattern, stderr, stdout, text};
 use rustix::process::{Pid, Signal, kill_process};
-
-/// Bytes that no shift or repetition of a part leaves unchanged.
-fn pattern(length: usize) -> Vec<u8> {
-    let mut state = 0x9E37_79B9_7F4A_7C15_u64;
-    let words = std::iter::repeat_with(|| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    });
-    words
-        .take(length.div_ceil(8))
-        .flatten()
-        .take(length)
-        .collect()
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
-}
-
-fn json_lines(bytes: &[u8]) -> Vec<serde_json::Value> {
-    String::from_utf8_lossy(bytes)
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect()
-}
 
 #[test]
 fn small_and_large_objects_go_there_and_back() {
@@ -261,7 +234,7 @@ fn failures_have_their_exit_codes() {
         (&["cp", text(&file), "s3://first//a"], 2),
         (&["cp", text(&file)], 2),
         (&["cat", "s3://first"], 2),
-        (&["cat", "gs://first/a"], 2),
+        (&["cat", "ftp://first/a"], 2),
         (&["fly"], 2),
     ] {
         let (found, told) = server.fail(args);

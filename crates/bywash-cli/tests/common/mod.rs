@@ -1,6 +1,9 @@
 //! The real program, started as a user starts it.
 #![allow(dead_code, reason = "each test program uses its part")]
 
+pub(crate) mod gate;
+
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -37,6 +40,63 @@ pub(crate) fn stdout(output: &Output) -> String {
 
 pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Bytes that no shift or repetition of a part leaves unchanged.
+pub(crate) fn pattern(length: usize) -> Vec<u8> {
+    let mut state = 0x9E37_79B9_7F4A_7C15_u64;
+    let words = std::iter::repeat_with(|| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    });
+    words
+        .take(length.div_ceil(8))
+        .flatten()
+        .take(length)
+        .collect()
+}
+
+pub(crate) fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+pub(crate) fn json_lines(bytes: &[u8]) -> Vec<serde_json::Value> {
+    String::from_utf8_lossy(bytes)
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+/// The files below a folder by their names, without what Bywash keeps there for itself.
+pub(crate) fn tree(root: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.file_name().unwrap() == ".bywash" {
+                continue;
+            }
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let name = path.strip_prefix(root).unwrap().to_str().unwrap();
+            found.insert(name.to_owned(), std::fs::read(&path).unwrap());
+        }
+    }
+    found
+}
+
+/// Makes a folder with these files.
+pub(crate) fn write_tree(root: &Path, files: &BTreeMap<String, Vec<u8>>) {
+    for (name, content) in files {
+        let path = root.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+    }
 }
 
 /// A new folder, and a data folder in it with these buckets.
@@ -166,7 +226,7 @@ impl Server {
     /// A verb with this server's environment.
     pub(crate) fn client(&self, args: &[&str]) -> Command {
         let mut command = bywash(args);
-        if args.first() == Some(&"cp") {
+        if matches!(args.first(), Some(&("cp" | "mv" | "sync"))) {
             // The server's own: they can share it.
             command.arg("--data-dir").arg(&self.data);
         }

@@ -1,0 +1,206 @@
+//! Addresses of objects: `s3://bucket/key`, `gs://bucket/key`, `az://container/key`, `https://host/path`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use bywash::OriginUrl;
+use object_store::path::Path;
+
+use crate::failure::Failure;
+
+/// The protocol of a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Scheme {
+    S3,
+    Gcs,
+    Azure,
+    Http,
+    Https,
+}
+
+impl Scheme {
+    const ALL: [Self; 5] = [Self::S3, Self::Gcs, Self::Azure, Self::Http, Self::Https];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::S3 => "s3",
+            Self::Gcs => "gs",
+            Self::Azure => "az",
+            Self::Http => "http",
+            Self::Https => "https",
+        }
+    }
+
+    /// Whether objects can be written there.
+    pub(crate) fn is_writable(self) -> bool {
+        !matches!(self, Self::Http | Self::Https)
+    }
+}
+
+/// An object of a store, or a folder of objects if the key is empty or ends with a slash.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Address {
+    pub(crate) scheme: Scheme,
+    /// The bucket or container; the host of an HTTP server.
+    pub(crate) bucket: String,
+    /// As written, so that `dir/` is told from `dir`.
+    pub(crate) key: String,
+}
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, rest) = text.split_once("://").unwrap_or_default();
+        let scheme = Scheme::ALL.into_iter().find(|scheme| scheme.name() == name);
+        let scheme = scheme.ok_or_else(|| {
+            format!(
+                "{text:?}: this kind of address is not known; write a file path, s3://bucket/key, gs://bucket/key, \
+                 az://container/key or https://host/path"
+            )
+        })?;
+        let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
+        if bucket.is_empty() {
+            return Err(format!(
+                "{text:?} names no bucket; write {name}://bucket/key"
+            ));
+        }
+        // `Path` would cut a leading slash off, and the key would name another object.
+        if key.starts_with('/') {
+            return Err(format!(
+                "{text:?}: a key that begins with a slash cannot be named here"
+            ));
+        }
+        if !scheme.is_writable() && key.contains(['?', '#']) {
+            return Err(format!(
+                "{text:?}: an address with a query cannot be read here; fetch it with curl"
+            ));
+        }
+        Path::parse(key)
+            .map_err(|error| format!("{text:?}: this key cannot be named here: {error}"))?;
+        Ok(Self {
+            scheme,
+            bucket: bucket.to_owned(),
+            key: key.to_owned(),
+        })
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            scheme,
+            bucket,
+            key,
+        } = self;
+        write!(f, "{}://{bucket}/{key}", scheme.name())
+    }
+}
+
+impl Address {
+    pub(crate) fn is_folder(&self) -> bool {
+        self.key.is_empty() || self.key.ends_with('/')
+    }
+
+    /// The object `name` below this folder.
+    pub(crate) fn join(&self, name: &str) -> Self {
+        let slash = match self.is_folder() {
+            true => "",
+            false => "/",
+        };
+        Self {
+            key: format!("{}{slash}{name}", self.key),
+            ..self.clone()
+        }
+    }
+
+    /// The whole bucket, as the engine opens it.
+    pub(crate) fn origin(&self) -> Result<OriginUrl, Failure> {
+        let url = format!("{}://{}", self.scheme.name(), self.bucket);
+        url.parse()
+            .map_err(|error| Failure::usage(format!("{self}: {error}")))
+    }
+
+    /// The key as stores want it; of a folder, what keys below it begin with.
+    pub(crate) fn path(&self) -> Result<Path, Failure> {
+        let path = match self.scheme.is_writable() {
+            true => Path::parse(&self.key),
+            // What is written in percent signs here is one character there.
+            false => Path::from_url_path(&self.key),
+        };
+        path.map_err(|error| {
+            Failure::usage(format!("{self}: this key cannot be named here: {error}"))
+        })
+    }
+
+    /// The path of one object: a key that is neither empty nor ends as a folder does.
+    pub(crate) fn object(&self) -> Result<Path, Failure> {
+        if self.is_folder() {
+            return Err(Failure::usage(format!(
+                "{self} names no object; write {}://bucket/key",
+                self.scheme.name()
+            )));
+        }
+        self.path()
+    }
+
+    /// The address of a key of this bucket, as a listing has it.
+    pub(crate) fn sibling(&self, path: &Path) -> Self {
+        Self {
+            key: path.to_string(),
+            ..self.clone()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_and_written() {
+        for (text, folder) in [
+            ("s3://b/k", false),
+            ("s3://b/", true),
+            ("s3://data/a b%20c?d#e", false),
+            ("gs://b/dir/k", false),
+            ("az://container/dir/", true),
+            ("http://127.0.0.1:8080/a%20b", false),
+            ("https://example.org/", true),
+        ] {
+            let address: Address = text.parse().unwrap();
+            assert_eq!(address.to_string(), text);
+            assert_eq!(address.is_folder(), folder, "{text}");
+            assert_eq!(address.object().is_err(), folder, "{text}");
+        }
+        let http: Address = "http://host/a%20b".parse().unwrap();
+        assert_eq!(http.path().unwrap().as_ref(), "a b");
+        for bad in [
+            "s3://",
+            "s3:///key",
+            "s3://data//a",
+            "s3://data/a//b",
+            "s3://data/../a",
+            "gs:///k",
+            "az://c/../k",
+            "ftp://b/k",
+            "https://host/a?b=c",
+        ] {
+            assert!(bad.parse::<Address>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn names_are_joined_below_folders() {
+        for (folder, joined) in [
+            ("s3://b/", "s3://b/x/y"),
+            ("s3://b/dir", "s3://b/dir/x/y"),
+            ("s3://b/dir/", "s3://b/dir/x/y"),
+        ] {
+            let folder: Address = folder.parse().unwrap();
+            assert_eq!(folder.join("x/y").to_string(), joined);
+        }
+    }
+}

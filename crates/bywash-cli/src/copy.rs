@@ -1,0 +1,330 @@
+//! One copy, from any place to any other.
+//!
+//! A [`Source`] reads parts ahead, in parallel where it can; the sink stores them: a small file is written beside its place and
+//! renamed, a large object comes down by [`crate::download`], an object goes to an [`Upload`](bywash::upload::Upload) of the
+//! engine. Nothing is visible at the destination before all of it is there.
+
+use std::time::Instant;
+
+use indicatif::ProgressBar;
+use object_store::{ObjectStoreExt, PutMode};
+use serde::Serialize;
+use tokio::sync::Semaphore;
+
+use crate::address::Address;
+use crate::cat::to_stdout;
+use crate::failure::Failure;
+use crate::file::{self, Place};
+use crate::location::Location;
+use crate::object::Object;
+use crate::output::Output;
+use crate::progress::or_interrupt;
+use crate::source::Source;
+use crate::stores::Stores;
+use crate::target::{Destination, ObjectUrl};
+use crate::{download, send};
+
+/// S3's limit for a copy in one request.
+const SERVER_COPY_MAX_BYTES: u64 = 5 << 30;
+/// What copies side by side may hold together, in MiB: parts read ahead, and as much again on its way out.
+const IN_FLIGHT_MIB: usize = 256;
+/// What one of them holds at most.
+const COPY_MIB: u64 = 64;
+
+/// Copies, many at once, with one set of stores and conditions.
+#[derive(Debug)]
+pub(crate) struct Copier {
+    pub(crate) stores: Stores,
+    /// What must hold of what is at the destination.
+    mode: PutMode,
+    output: Output,
+    room: Semaphore,
+}
+
+/// What a listing told of a source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Listed {
+    pub(crate) bytes: u64,
+    pub(crate) e_tag: Option<String>,
+}
+
+/// A copy that ended well.
+#[derive(Debug, Serialize)]
+pub(crate) struct Copied {
+    pub(crate) source: String,
+    pub(crate) destination: String,
+    /// Absent when the store copied by itself.
+    pub(crate) bytes: Option<u64>,
+    /// Those of them that an interrupted copy had brought before.
+    #[serde(skip_serializing_if = "is_none_or_zero")]
+    resumed_bytes: Option<u64>,
+    seconds: f64,
+    e_tag: Option<String>,
+    /// The source's, if it is an object.
+    #[serde(skip)]
+    pub(crate) source_e_tag: Option<String>,
+}
+
+#[allow(clippy::ref_option, reason = "the signature that serde asks for")]
+fn is_none_or_zero(bytes: &Option<u64>) -> bool {
+    bytes.unwrap_or(0) == 0
+}
+
+impl Copied {
+    /// A file that only got another name.
+    pub(crate) fn renamed(source: &Location, destination: &Destination) -> Self {
+        Self {
+            source: source.to_string(),
+            destination: destination.to_string(),
+            bytes: None,
+            resumed_bytes: None,
+            seconds: 0.0,
+            e_tag: None,
+            source_e_tag: None,
+        }
+    }
+}
+
+/// What the sinks tell of a copy.
+#[derive(Debug, Default)]
+struct Stored {
+    bytes: Option<u64>,
+    resumed_bytes: Option<u64>,
+    e_tag: Option<String>,
+    source_e_tag: Option<String>,
+}
+
+impl Copier {
+    pub(crate) fn new(stores: Stores, mode: PutMode, output: Output) -> Self {
+        Self {
+            stores,
+            mode,
+            output,
+            room: Semaphore::new(IN_FLIGHT_MIB),
+        }
+    }
+
+    /// Whether something at the destination may be in the way.
+    pub(crate) fn keeps_existing(&self) -> bool {
+        self.mode != PutMode::Overwrite
+    }
+
+    /// Copies one object or file; waits for memory first. `bar` hears of each part.
+    pub(crate) async fn copy(
+        &self,
+        source: &Location,
+        destination: &Destination,
+        listed: Option<&Listed>,
+        bar: &ProgressBar,
+    ) -> Result<Copied, Failure> {
+        if same_place(source, destination) {
+            return Err(Failure::usage(format!(
+                "{source} would be copied onto itself"
+            )));
+        }
+        let mib = listed.map_or(COPY_MIB, |listed| listed.bytes.div_ceil(1 << 20));
+        // At most COPY_MIB, so the cast keeps the value.
+        let permits = mib.clamp(1, COPY_MIB) as u32;
+        let _room = or_interrupt(async {
+            let room = self.room.acquire_many(permits).await;
+            room.map_err(|error| Failure::failed(format!("cannot copy {source}: {error}")))
+        })
+        .await?;
+        let start = Instant::now();
+        let stored = match self.server_copy(source, destination, listed).await? {
+            Some(stored) => {
+                bar.inc(listed.map_or(0, |listed| listed.bytes));
+                stored
+            }
+            None => Box::pin(self.carry(source, destination, listed, bar)).await?,
+        };
+        Ok(Copied {
+            source: source.to_string(),
+            destination: destination.to_string(),
+            bytes: stored.bytes,
+            resumed_bytes: stored.resumed_bytes,
+            seconds: start.elapsed().as_secs_f64(),
+            e_tag: stored.e_tag,
+            source_e_tag: stored.source_e_tag,
+        })
+    }
+
+    /// Lets the store copy within a bucket by itself. `None` if this is no such copy.
+    async fn server_copy(
+        &self,
+        source: &Location,
+        destination: &Destination,
+        listed: Option<&Listed>,
+    ) -> Result<Option<Stored>, Failure> {
+        let (Location::Object(from), Destination::Object(ObjectUrl::Store(to))) =
+            (source, destination)
+        else {
+            return Ok(None);
+        };
+        let same_store = (from.scheme, &from.bucket) == (to.scheme, &to.bucket);
+        if !same_store || self.mode != PutMode::Overwrite {
+            return Ok(None);
+        }
+        let store = self.stores.of(from)?;
+        let (from, to) = (from.object()?, to.object()?);
+        let failed =
+            |error| Failure::store(format!("cannot copy {source} to {destination}"), &error);
+        or_interrupt(async {
+            let Listed { bytes, e_tag } = match listed {
+                Some(listed) => listed.clone(),
+                None => {
+                    let meta = store.head(&from).await.map_err(failed)?;
+                    Listed {
+                        bytes: meta.size,
+                        e_tag: meta.e_tag,
+                    }
+                }
+            };
+            if bytes > SERVER_COPY_MAX_BYTES {
+                return Ok(None);
+            }
+            store.copy(&from, &to).await.map_err(failed)?;
+            Ok(Some(Stored {
+                source_e_tag: e_tag,
+                ..Stored::default()
+            }))
+        })
+        .await
+    }
+
+    /// Brings the bytes over by itself.
+    async fn carry(
+        &self,
+        source: &Location,
+        destination: &Destination,
+        listed: Option<&Listed>,
+        bar: &ProgressBar,
+    ) -> Result<Stored, Failure> {
+        let mut opened = match (source, destination) {
+            (Location::Object(address), Destination::Plain(Location::File(path)))
+                if listed.is_none_or(|listed| listed.bytes > crate::source::PART_MIN_BYTES) =>
+            {
+                let object = or_interrupt(Object::open(address, &self.stores)).await?;
+                if listed.is_none() {
+                    bar.inc_length(object.meta.size);
+                }
+                if download::can_resume(&object)
+                    && let Some(place) = Place::prepare(path, &self.mode)?
+                {
+                    return self.download(object, address, place, bar).await;
+                }
+                Source::of_object(object, &source.to_string(), None)?
+            }
+            _ => {
+                let bytes = listed.map(|listed| listed.bytes);
+                let opened = or_interrupt(Source::open(source, None, bytes, &self.stores)).await?;
+                if listed.is_none() {
+                    bar.inc_length(opened.bytes.unwrap_or(0));
+                }
+                opened
+            }
+        };
+        let source_e_tag = opened.e_tag.clone();
+        let stored = self.store(&mut opened, source, destination, bar).await?;
+        Ok(Stored {
+            source_e_tag,
+            ..stored
+        })
+    }
+
+    async fn download(
+        &self,
+        object: Object,
+        address: &Address,
+        place: Place,
+        bar: &ProgressBar,
+    ) -> Result<Stored, Failure> {
+        let source_e_tag = object.meta.e_tag.clone();
+        let endpoint = self.stores.remote.endpoint().map(|url| url.to_string());
+        let (url, shown) = (address.to_string(), (bar, self.output));
+        let work = download::to_file(object, &url, endpoint, place, &self.mode, shown);
+        let done = or_interrupt(work).await?;
+        Ok(Stored {
+            bytes: Some(done.bytes),
+            resumed_bytes: Some(done.resumed_bytes),
+            e_tag: None,
+            source_e_tag,
+        })
+    }
+
+    async fn store(
+        &self,
+        opened: &mut Source,
+        source: &Location,
+        destination: &Destination,
+        bar: &ProgressBar,
+    ) -> Result<Stored, Failure> {
+        let plain = |bytes| Stored {
+            bytes: Some(bytes),
+            ..Stored::default()
+        };
+        match destination {
+            Destination::Plain(Location::File(path)) => {
+                let written = file::write(opened, path, &self.mode, bar);
+                Ok(plain(or_interrupt(written).await?))
+            }
+            Destination::Plain(_) => {
+                let written = to_stdout(opened, |bytes| bar.inc(bytes));
+                Ok(plain(or_interrupt(written).await?))
+            }
+            Destination::Object(url) => {
+                // Parts of the source's length are sent as they were read.
+                let target = self
+                    .stores
+                    .target(url, opened.part_bytes, self.mode.clone())?;
+                let file = match source {
+                    Location::File(path) if opened.bytes.is_some() => Some(send::identity(path)?),
+                    _ => None,
+                };
+                let result = send::new_object(opened, &target, file, bar).await?;
+                Ok(Stored {
+                    e_tag: result.put.e_tag,
+                    ..plain(result.length)
+                })
+            }
+        }
+    }
+
+    /// Deletes what was copied and moved by that; an object only if it still is the version that was copied.
+    pub(crate) async fn remove(
+        &self,
+        source: &Location,
+        e_tag: Option<&str>,
+    ) -> Result<(), Failure> {
+        match source {
+            Location::Stdio => Ok(()),
+            Location::File(path) => std::fs::remove_file(path)
+                .map_err(|error| Failure::io(format!("cannot delete {source}"), &error)),
+            Location::Object(address) => {
+                let (store, path) = (self.stores.of(address)?, address.object()?);
+                let failed = |error| Failure::store(format!("cannot delete {source}"), &error);
+                or_interrupt(async {
+                    let now = store.head(&path).await.map_err(failed)?.e_tag;
+                    if e_tag.is_some() && now.as_deref() != e_tag {
+                        return Err(Failure::failed(format!(
+                            "{source} changed while it was copied and is left; try again"
+                        )));
+                    }
+                    store.delete(&path).await.map_err(failed)
+                })
+                .await
+            }
+        }
+    }
+}
+
+pub(crate) fn same_place(source: &Location, destination: &Destination) -> bool {
+    match (source, destination) {
+        (
+            Location::File(a),
+            Destination::Plain(Location::File(b)) | Destination::Object(ObjectUrl::Folder(b)),
+        ) => matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b),
+        (Location::Object(a), Destination::Object(ObjectUrl::Store(b))) => a == b,
+        _ => false,
+    }
+}

@@ -1,0 +1,101 @@
+//! `bywash du`: how much is where.
+
+use std::collections::BTreeMap;
+
+use futures::TryStreamExt;
+use indicatif::HumanBytes;
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::filter::Filter;
+use crate::location::{Location, Remote};
+use crate::output::Output;
+use crate::progress::or_interrupt;
+use crate::serve::data_dir::DEFAULT_DATA_DIR;
+use crate::stores::Stores;
+use crate::tree;
+
+/// Count the objects or files below folders or prefixes, and their bytes
+///
+/// With --json, one line a folder: name, objects, bytes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// s3://bucket, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or a folder
+    #[arg(required = true, value_name = "WHERE")]
+    locations: Vec<Location>,
+    /// Also each folder below, down to this depth
+    #[arg(long, short, value_name = "N", default_value_t = 0)]
+    depth: usize,
+    /// Sizes as 1.50 MiB
+    #[arg(long, short = 'H')]
+    human: bool,
+    #[command(flatten)]
+    filter: Filter,
+    #[command(flatten)]
+    remote: Remote,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[derive(Debug, Default, Serialize)]
+struct Sum {
+    objects: u64,
+    bytes: u64,
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    name: &'a str,
+    #[serde(flatten)]
+    sum: &'a Sum,
+}
+
+pub(crate) async fn run(args: Args) -> Result<(), Failure> {
+    let stores = Stores::new(&args.remote, DEFAULT_DATA_DIR.as_ref());
+    for location in &args.locations {
+        for (below, sum) in or_interrupt(sums(location, &args, &stores)).await? {
+            let root = location.to_string();
+            let name = match below.as_str() {
+                "" => root,
+                below => format!("{}/{below}/", root.trim_end_matches('/')),
+            };
+            args.output.line(
+                &Line {
+                    name: &name,
+                    sum: &sum,
+                },
+                || {
+                    let size = match args.human {
+                        true => HumanBytes(sum.bytes).to_string(),
+                        false => sum.bytes.to_string(),
+                    };
+                    format!("{size:>14} {:>9} {name}", sum.objects)
+                },
+            )?;
+        }
+    }
+    Ok(())
+}
+
+/// By the name of the folder below the location; empty for all of it.
+async fn sums(
+    location: &Location,
+    args: &Args,
+    stores: &Stores,
+) -> Result<BTreeMap<String, Sum>, Failure> {
+    let mut sums = BTreeMap::from([(String::new(), Sum::default())]);
+    let mut items = tree::items(location, stores)?;
+    while let Some(item) = items.try_next().await? {
+        if !args.filter.takes(&item.name) {
+            continue;
+        }
+        let folders = item.name.match_indices('/').take(args.depth);
+        let folders = folders.map(|(slash, _)| &item.name[..slash]);
+        for folder in std::iter::once("").chain(folders) {
+            let sum = sums.entry(folder.to_owned()).or_default();
+            sum.objects += 1;
+            sum.bytes += item.listed.bytes;
+        }
+    }
+    Ok(sums)
+}

@@ -1,0 +1,146 @@
+//! Files as the end of a copy: written beside their place and renamed, so that no reader sees half of one.
+
+use std::fs::{File, FileTimes, Permissions};
+use std::io;
+use std::path::{Path as FsPath, PathBuf};
+use std::time::SystemTime;
+
+use indicatif::ProgressBar;
+use object_store::PutMode;
+use tokio::io::AsyncWriteExt;
+
+use crate::failure::{Failure, Kind};
+use crate::source::Source;
+
+/// The place of a file that is there or will be.
+#[derive(Debug)]
+pub(crate) struct Place {
+    /// As the user wrote it.
+    path: PathBuf,
+    /// A link stays a link: this is what it points to.
+    pub(crate) target: PathBuf,
+    /// The target's folder; it exists.
+    pub(crate) folder: PathBuf,
+    pub(crate) permissions: Permissions,
+}
+
+impl Place {
+    /// Makes the folders above `path`. `None` if what is there is no regular file, but a pipe or a device, which is written to
+    /// as it is.
+    pub(crate) fn prepare(path: &FsPath, mode: &PutMode) -> Result<Option<Self>, Failure> {
+        if matches!(mode, PutMode::Update(_)) {
+            return Err(Failure::usage(format!(
+                "{}: a file has no ETag to match; --if-match is for objects",
+                path.display()
+            )));
+        }
+        let existing = std::fs::metadata(path).ok();
+        if existing.as_ref().is_some_and(|meta| !meta.is_file()) {
+            return Ok(None);
+        }
+        let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let folder = target
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty())
+            .map_or_else(|| PathBuf::from("."), PathBuf::from);
+        let place = Self {
+            path: path.to_owned(),
+            target,
+            folder,
+            permissions: existing.map_or_else(default_permissions, |meta| meta.permissions()),
+        };
+        if *mode == PutMode::Create && place.target.exists() {
+            return Err(place.taken());
+        }
+        match std::fs::create_dir_all(&place.folder) {
+            Ok(()) => Ok(Some(place)),
+            Err(error) => Err(place.failed(&error)),
+        }
+    }
+
+    pub(crate) fn failed(&self, error: &io::Error) -> Failure {
+        Failure::io(format!("cannot write {}", self.path.display()), error)
+    }
+
+    /// The failure of a copy that must not replace what is there.
+    pub(crate) fn taken(&self) -> Failure {
+        Failure::new(
+            Kind::Failed,
+            format!(
+                "cannot write {}: it exists already; leave --create-only out to replace it",
+                self.path.display()
+            ),
+        )
+    }
+}
+
+/// What `open` gives a new file, before the umask.
+fn default_permissions() -> Permissions {
+    std::os::unix::fs::PermissionsExt::from_mode(0o666)
+}
+
+/// Gives a file the time of what it is a copy of.
+pub(crate) fn set_modified(file: &File, modified: Option<SystemTime>) -> io::Result<()> {
+    match modified {
+        Some(modified) => file.set_times(FileTimes::new().set_modified(modified)),
+        None => Ok(()),
+    }
+}
+
+/// Writes all of `source` to the file at `path`; returns its bytes.
+pub(crate) async fn write(
+    source: &mut Source,
+    path: &FsPath,
+    mode: &PutMode,
+    bar: &ProgressBar,
+) -> Result<u64, Failure> {
+    let Some(place) = Place::prepare(path, mode)? else {
+        let failed =
+            |error: &io::Error| Failure::io(format!("cannot write {}", path.display()), error);
+        let file = std::fs::OpenOptions::new()
+            .write(true)
+            .open(path)
+            .map_err(|error| failed(&error))?;
+        return write_parts(source, file, bar, failed).await;
+    };
+    let failed = |error: &io::Error| place.failed(error);
+    let staged = tempfile::Builder::new()
+        .prefix(".bywash-cp-")
+        .permissions(place.permissions.clone())
+        .tempfile_in(&place.folder)
+        .map_err(|error| failed(&error))?;
+    let file = staged
+        .as_file()
+        .try_clone()
+        .map_err(|error| failed(&error))?;
+    let bytes = write_parts(source, file, bar, failed).await?;
+    set_modified(staged.as_file(), source.modified).map_err(|error| failed(&error))?;
+    let kept = match mode {
+        PutMode::Create => staged.persist_noclobber(&place.target),
+        _ => staged.persist(&place.target),
+    };
+    match kept {
+        Ok(_) => Ok(bytes),
+        Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => Err(place.taken()),
+        Err(error) => Err(failed(&error.error)),
+    }
+}
+
+async fn write_parts(
+    source: &mut Source,
+    file: File,
+    bar: &ProgressBar,
+    failed: impl Fn(&io::Error) -> Failure,
+) -> Result<u64, Failure> {
+    let mut file = tokio::fs::File::from_std(file);
+    let mut bytes = 0;
+    while let Some(part) = source.next().await? {
+        file.write_all(&part)
+            .await
+            .map_err(|error| failed(&error))?;
+        bytes += part.len() as u64;
+        bar.inc(part.len() as u64);
+    }
+    file.flush().await.map_err(|error| failed(&error))?;
+    Ok(bytes)
+}

@@ -1,0 +1,92 @@
+//! Which names of a tree are meant.
+
+use std::str::FromStr;
+
+use globset::{GlobBuilder, GlobMatcher};
+
+/// Names to take and to leave out.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub(crate) struct Filter {
+    /// Only names that match one of these globs, such as '*.parquet' or '2026/**'
+    ///
+    /// A glob without a slash is compared with the last part of a name, one with a slash with the whole name below the source.
+    /// * and ? stop at a slash, ** does not; {a,b} is either.
+    #[arg(long, value_name = "GLOB")]
+    include: Vec<Pattern>,
+    /// No name that matches one of these globs, whatever --include says
+    #[arg(long, value_name = "GLOB")]
+    exclude: Vec<Pattern>,
+}
+
+impl Filter {
+    pub(crate) fn takes(&self, name: &str) -> bool {
+        let any = |patterns: &[Pattern]| patterns.iter().any(|pattern| pattern.matches(name));
+        (self.include.is_empty() || any(&self.include)) && !any(&self.exclude)
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Pattern {
+    matcher: GlobMatcher,
+    whole: bool,
+}
+
+impl Pattern {
+    fn matches(&self, name: &str) -> bool {
+        let last = name.rsplit('/').next().unwrap_or(name);
+        self.matcher.is_match(if self.whole { name } else { last })
+    }
+}
+
+impl FromStr for Pattern {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let glob = GlobBuilder::new(text.trim_start_matches('/'))
+            .literal_separator(true)
+            .build()
+            .map_err(|error| format!("{text:?} is no glob: {}", error.kind()))?;
+        Ok(Self {
+            matcher: glob.compile_matcher(),
+            whole: text.contains('/'),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    fn filter(include: &[&str], exclude: &[&str]) -> Filter {
+        let read = |globs: &[&str]| globs.iter().map(|glob| glob.parse().unwrap()).collect();
+        Filter {
+            include: read(include),
+            exclude: read(exclude),
+        }
+    }
+
+    #[test]
+    fn names_are_taken_and_left_out() {
+        let names = ["a.txt", "b.bin", "dir/c.txt", "dir/sub/d.txt"];
+        for (include, exclude, taken) in [
+            (&[][..], &[][..], &names[..]),
+            (&["*.txt"], &[], &["a.txt", "dir/c.txt", "dir/sub/d.txt"]),
+            (&["dir/*"], &[], &["dir/c.txt"]),
+            (&["dir/**"], &[], &["dir/c.txt", "dir/sub/d.txt"]),
+            (&["/*.txt"], &[], &["a.txt"]),
+            (&["*.{bin,md}"], &[], &["b.bin"]),
+            (&[], &["*.txt"], &["b.bin"]),
+            (&["*.txt"], &["dir/sub/*"], &["a.txt", "dir/c.txt"]),
+        ] {
+            let filter = filter(include, exclude);
+            let left: Vec<_> = names
+                .into_iter()
+                .filter(|name| filter.takes(name))
+                .collect();
+            assert_eq!(left, taken, "{include:?} {exclude:?}");
+        }
+        assert!("a[".parse::<Pattern>().is_err());
+    }
+}

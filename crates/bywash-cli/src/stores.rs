@@ -1,0 +1,110 @@
+//! The stores a verb works with, each opened once however many objects it moves.
+
+use std::collections::BTreeMap;
+use std::path::{Path as FsPath, PathBuf};
+use std::sync::Arc;
+
+use bywash::{Bucket, Engine, OriginUrl};
+use object_store::{ObjectStore, PutMode};
+use parking_lot::Mutex;
+
+use crate::address::{Address, Scheme};
+use crate::failure::Failure;
+use crate::location::Remote;
+use crate::source::PART_MIN_BYTES;
+use crate::target::{self, ObjectUrl, Target};
+
+/// How stores are reached, and those that were.
+#[derive(Debug)]
+pub(crate) struct Stores {
+    pub(crate) remote: Remote,
+    data_dir: PathBuf,
+    opened: Mutex<Opened>,
+}
+
+#[derive(Debug, Default)]
+struct Opened {
+    /// By bucket.
+    clients: BTreeMap<String, Arc<dyn ObjectStore>>,
+    /// By the chunk they upload in: it is the engine's.
+    engines: BTreeMap<u64, Engine>,
+    /// By chunk and address of the origin.
+    buckets: BTreeMap<(u64, String), Bucket>,
+}
+
+impl Stores {
+    /// `data_dir`: where open uploads are written down.
+    pub(crate) fn new(remote: &Remote, data_dir: &FsPath) -> Self {
+        Self {
+            remote: remote.clone(),
+            data_dir: data_dir.to_owned(),
+            opened: Mutex::default(),
+        }
+    }
+
+    /// The store that has the objects of this address, to read, list and delete. Sends no request.
+    ///
+    /// S3 is spoken to by the client alone, which repeats requests itself; the others through the engine.
+    pub(crate) fn of(&self, address: &Address) -> Result<Arc<dyn ObjectStore>, Failure> {
+        if address.scheme != Scheme::S3 {
+            let bucket = self.bucket(&address.origin()?, PART_MIN_BYTES)?;
+            return Ok(Arc::new(bucket));
+        }
+        let bucket = &address.bucket;
+        if let Some(client) = self.opened.lock().clients.get(bucket) {
+            return Ok(Arc::clone(client));
+        }
+        let client: Arc<dyn ObjectStore> = self.remote.bucket(bucket)?;
+        let mut opened = self.opened.lock();
+        let client = opened.clients.entry(bucket.clone()).or_insert(client);
+        Ok(Arc::clone(client))
+    }
+
+    /// An object to upload in chunks of `chunk` bytes, or about.
+    pub(crate) fn target(
+        &self,
+        url: &ObjectUrl,
+        chunk: u64,
+        mode: PutMode,
+    ) -> Result<Target, Failure> {
+        let (origin, path) = url.split()?;
+        let endpoint = match &origin {
+            OriginUrl::File(_) => Some(origin.to_string()),
+            OriginUrl::S3 { .. } => self.remote.endpoint().map(|url| url.to_string()),
+            _ => None,
+        };
+        Ok(Target {
+            bucket: self.bucket(&origin, chunk)?,
+            path,
+            url: url.to_string(),
+            endpoint,
+            mode,
+        })
+    }
+
+    /// An origin as a bucket of the engine that uploads in such chunks.
+    pub(crate) fn bucket(&self, origin: &OriginUrl, chunk: u64) -> Result<Bucket, Failure> {
+        let key = (chunk, origin.to_string());
+        if let Some(bucket) = self.opened.lock().buckets.get(&key) {
+            return Ok(bucket.clone());
+        }
+        let engine = self.engine(chunk)?;
+        let bucket = target::mount(&engine, origin, &self.remote)?;
+        Ok(self
+            .opened
+            .lock()
+            .buckets
+            .entry(key)
+            .or_insert(bucket)
+            .clone())
+    }
+
+    fn engine(&self, chunk: u64) -> Result<Engine, Failure> {
+        if let Some(engine) = self.opened.lock().engines.get(&chunk) {
+            return Ok(engine.clone());
+        }
+        let engine = target::engine(&self.data_dir, chunk)?;
+        let mut opened = self.opened.lock();
+        Ok(opened.engines.entry(chunk).or_insert(engine).clone())
+    }
+}

@@ -1,0 +1,171 @@
+//! `bywash sync`: makes a destination have what a source has.
+
+mod plan;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use futures::{StreamExt, stream};
+use object_store::PutMode;
+
+use crate::batch::{self, Failures, Jobs};
+use crate::copy::{Copier, same_place};
+use crate::failure::{Failure, Kind};
+use crate::filter::Filter;
+use crate::location::{Location, Remote};
+use crate::output::Output;
+use crate::progress::or_interrupt;
+use crate::serve::data_dir::DEFAULT_DATA_DIR;
+use crate::stores::Stores;
+use crate::target::Destination;
+use crate::transfer::{self, After, Pair};
+
+use plan::{Plan, Side};
+
+/// Copy what a destination lacks or has differently
+///
+/// A file or object is copied if there is none of its name, if their sizes differ, or if the source was written later (to the
+/// second). With --delete, what the source does not have is deleted, after all copies ended well: if a listing or a copy fails,
+/// nothing is.
+///
+/// With --json, one line a copy, as cp has it, and one a deletion: removed. With --dry-run: action (copy or delete), source,
+/// destination, bytes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// A folder, s3://bucket/prefix, gs://bucket/prefix or az://container/prefix
+    #[arg(value_name = "SRC")]
+    source: Location,
+    /// A folder, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or file:///folder
+    #[arg(value_name = "DST")]
+    destination: Destination,
+    /// Delete at the destination what the source does not have
+    #[arg(long)]
+    delete: bool,
+    /// Where sizes are the same, compare the bytes, whatever the times say. Reads both sides
+    #[arg(long)]
+    checksum: bool,
+    /// Tell what would be done, and do nothing
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    filter: Filter,
+    #[command(flatten)]
+    jobs: Jobs,
+    /// Where open uploads are written down, so that `bywash uploads resume` can go on with them
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_DATA_DIR)]
+    data_dir: PathBuf,
+    #[command(flatten)]
+    remote: Remote,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+pub(crate) async fn run(args: Args) -> Result<(), Failure> {
+    if same_place(&args.source, &args.destination) {
+        return Err(Failure::usage(format!(
+            "{} would be copied onto itself",
+            args.source
+        )));
+    }
+    let stores = Stores::new(&args.remote, &args.data_dir);
+    let copier = Arc::new(Copier::new(stores, PutMode::Overwrite, args.output));
+    let side = Arc::new(Side::of(&args.destination, &copier.stores)?);
+    let mut plan = or_interrupt(Plan::make(&args, &copier.stores, &side)).await?;
+    let different = compare(&args, &copier, &side, std::mem::take(&mut plan.to_compare)).await?;
+    plan.to_copy.extend(different);
+    if args.dry_run {
+        return tell(&args, &plan);
+    }
+    if !plan.to_copy.is_empty() {
+        transfer::root_store(&args.destination, &copier.stores)?;
+        let copies = transfer::all(&copier, plan.to_copy, args.jobs, args.output, After::Keep);
+        copies.await.map_err(|failure| undeleted(&args, failure))?;
+    }
+    let deleted = or_interrupt(delete(&args, &side, plan.to_delete)).await?;
+    if args.output.json {
+        return Ok(());
+    }
+    let unchanged = plan.unchanged;
+    args.output.line(&(), || {
+        format!("{deleted} deleted, {unchanged} were the same")
+    })
+}
+
+/// Says of a failed copy that deletions wait for it.
+fn undeleted(args: &Args, mut failure: Failure) -> Failure {
+    if args.delete && failure.kind != Kind::ReaderGone {
+        failure.message = format!("{}; nothing was deleted", failure.message);
+    }
+    failure
+}
+
+/// The pairs whose bytes differ.
+async fn compare(
+    args: &Args,
+    copier: &Arc<Copier>,
+    side: &Arc<Side>,
+    pairs: Vec<(String, Pair)>,
+) -> Result<Vec<Pair>, Failure> {
+    let mut different = Vec::new();
+    let compared = batch::each(
+        args.jobs,
+        args.output,
+        "comparisons failed; nothing was copied",
+        pairs,
+        |(name, pair)| {
+            let (copier, side) = (Arc::clone(copier), Arc::clone(side));
+            async move {
+                let same = or_interrupt(side.has_same(&name, &pair, &copier.stores)).await?;
+                Ok((!same).then_some(pair))
+            }
+        },
+        |found: Option<Pair>| {
+            different.extend(found);
+            Ok(())
+        },
+    );
+    compared.await.map_err(|failure| undeleted(args, failure))?;
+    Ok(different)
+}
+
+fn tell(args: &Args, plan: &Plan) -> Result<(), Failure> {
+    for Pair {
+        source,
+        destination,
+        listed,
+    } in &plan.to_copy
+    {
+        let bytes = listed.as_ref().map(|listed| listed.bytes);
+        let line = serde_json::json!({
+            "action": "copy", "source": source.to_string(), "destination": destination.to_string(), "bytes": bytes
+        });
+        args.output
+            .line(&line, || format!("would copy {source} to {destination}"))?;
+    }
+    for name in &plan.to_delete {
+        let destination = transfer::below(&args.destination, name)?;
+        let line = serde_json::json!({"action": "delete", "destination": destination.to_string()});
+        args.output
+            .line(&line, || format!("would delete {destination}"))?;
+    }
+    Ok(())
+}
+
+/// Deletes these names at the destination; returns how many they were.
+async fn delete(args: &Args, side: &Side, names: Vec<String>) -> Result<usize, Failure> {
+    let (count, mut failures) = (names.len(), Failures::new(args.output));
+    let mut outcomes = side.delete(stream::iter(names).boxed());
+    while let Some(outcome) = outcomes.next().await {
+        match outcome {
+            Ok(name) if args.output.json => {
+                let removed = transfer::below(&args.destination, &name)?.to_string();
+                args.output
+                    .line(&serde_json::json!({ "removed": removed }), String::new)?;
+            }
+            Ok(_) => {}
+            Err(failure) => failures.push(failure),
+        }
+    }
+    failures.end(count, "deletions failed")?;
+    Ok(count)
+}

@@ -1,0 +1,332 @@
+//! What `cp` and `mv` share: which sources go to which destinations, and their copies side by side.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bywash::OriginUrl;
+use futures::TryStreamExt;
+use indicatif::{HumanBytes, ProgressBar};
+use object_store::{PutMode, UpdateVersion};
+
+use crate::batch::{self, Jobs};
+use crate::copy::{Copied, Copier, Listed, same_place};
+use crate::failure::Failure;
+use crate::filter::Filter;
+use crate::location::{Location, Remote};
+use crate::output::Output;
+use crate::progress::{bar, or_interrupt};
+use crate::serve::data_dir::DEFAULT_DATA_DIR;
+use crate::source::PART_MIN_BYTES;
+use crate::stores::Stores;
+use crate::target::{Destination, ObjectUrl};
+use crate::tree;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Transfer {
+    /// s3://bucket/key, gs://bucket/key, az://container/key, https://host/path, a file path, or - for standard input
+    #[arg(value_name = "SRC", required = true)]
+    sources: Vec<Location>,
+    /// s3://bucket/key, gs://bucket/key, az://container/key, file:///folder/key, a file path, or - for standard output
+    #[arg(value_name = "DST")]
+    destination: Destination,
+    /// All that is below a source, a folder or prefix, under the same names below the destination
+    #[arg(long, short)]
+    recursive: bool,
+    #[command(flatten)]
+    filter: Filter,
+    #[command(flatten)]
+    jobs: Jobs,
+    /// Replace nothing: a destination that exists is a failure
+    #[arg(long, conflicts_with = "if_match")]
+    create_only: bool,
+    /// Replace only the version of the object that has this ETag, as `stat` shows it
+    #[arg(long, value_name = "ETAG", conflicts_with = "recursive")]
+    if_match: Option<String>,
+    /// Where open uploads are written down, so that `bywash uploads resume` can go on with them
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_DATA_DIR)]
+    data_dir: PathBuf,
+    #[command(flatten)]
+    remote: Remote,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// What becomes of the source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum After {
+    Keep,
+    Remove,
+}
+
+impl After {
+    fn verb(self) -> &'static str {
+        match self {
+            Self::Keep => "copied",
+            Self::Remove => "moved",
+        }
+    }
+}
+
+/// One copy to be made.
+#[derive(Debug)]
+pub(crate) struct Pair {
+    pub(crate) source: Location,
+    pub(crate) destination: Destination,
+    pub(crate) listed: Option<Listed>,
+}
+
+pub(crate) async fn run(args: Transfer, after: After) -> Result<(), Failure> {
+    let mode = match &args.if_match {
+        Some(e_tag) => PutMode::Update(UpdateVersion {
+            e_tag: Some(e_tag.clone()),
+            version: None,
+        }),
+        None if args.create_only => PutMode::Create,
+        None => PutMode::Overwrite,
+    };
+    let stores = Stores::new(&args.remote, &args.data_dir);
+    let copier = Arc::new(Copier::new(stores, mode, args.output));
+    if args.recursive {
+        let pairs = or_interrupt(trees(&args, &copier.stores)).await?;
+        return all(&copier, pairs, args.jobs, args.output, after).await;
+    }
+    let mut pairs = singles(&args)?;
+    if pairs.len() > 1 {
+        return all(&copier, pairs, args.jobs, args.output, after).await;
+    }
+    match pairs.pop() {
+        Some(pair) => one(&copier, &pair, args.output, after).await,
+        None => Ok(()),
+    }
+}
+
+/// Each source by itself. A destination that is a folder gives them their names.
+fn singles(args: &Transfer) -> Result<Vec<Pair>, Failure> {
+    if args.sources.len() > 1 && !is_folder(&args.destination) {
+        return Err(Failure::usage(format!(
+            "{} sources need a folder to go to; end {} with a slash if it is one",
+            args.sources.len(),
+            args.destination
+        )));
+    }
+    let pairs = args.sources.iter().map(|source| {
+        if let Location::File(path) = source
+            && path.is_dir()
+        {
+            return Err(Failure::usage(format!(
+                "{source} is a folder; to copy all below it, add --recursive"
+            )));
+        }
+        Ok(Pair {
+            source: source.clone(),
+            destination: resolve(&args.destination, source)?,
+            listed: None,
+        })
+    });
+    pairs.collect()
+}
+
+fn is_folder(destination: &Destination) -> bool {
+    match destination {
+        Destination::Plain(Location::File(path)) => {
+            path.is_dir() || path.to_string_lossy().ends_with('/')
+        }
+        Destination::Plain(_) => false,
+        Destination::Object(url) => url.is_folder(),
+    }
+}
+
+/// Gives a destination that is a folder the source's name.
+fn resolve(destination: &Destination, source: &Location) -> Result<Destination, Failure> {
+    if !is_folder(destination) {
+        return Ok(destination.clone());
+    }
+    let name = source.file_name().ok_or_else(|| {
+        Failure::usage(format!(
+            "{destination} is a folder, and {source} has no name to give; write the whole name"
+        ))
+    })?;
+    below(destination, &name)
+}
+
+/// The place of a name below a destination.
+pub(crate) fn below(destination: &Destination, name: &str) -> Result<Destination, Failure> {
+    match destination {
+        Destination::Plain(Location::File(path)) => {
+            Ok(Destination::Plain(Location::File(path.join(name))))
+        }
+        Destination::Plain(other) => Err(Failure::usage(format!(
+            "{other} is no folder; write a folder or s3://bucket/prefix"
+        ))),
+        Destination::Object(url) => Ok(Destination::Object(url.join(name))),
+    }
+}
+
+/// All that is below the sources.
+async fn trees(args: &Transfer, stores: &Stores) -> Result<Vec<Pair>, Failure> {
+    let mut pairs = Vec::new();
+    for source in &args.sources {
+        if same_place(source, &args.destination) {
+            return Err(Failure::usage(format!(
+                "{source} would be copied onto itself"
+            )));
+        }
+        let mut items: Vec<_> = tree::items(source, stores)?.try_collect().await?;
+        if matches!(args.destination, Destination::Plain(_)) {
+            items = tree::without_markers(items);
+        }
+        for item in items {
+            if args.filter.takes(&item.name) {
+                pairs.push(Pair {
+                    destination: below(&args.destination, &item.name)?,
+                    source: item.location,
+                    listed: Some(item.listed),
+                });
+            }
+        }
+    }
+    root_store(&args.destination, stores)?;
+    Ok(pairs)
+}
+
+/// Makes the folder that a tree goes to one store, rather than each folder below it.
+pub(crate) fn root_store(destination: &Destination, stores: &Stores) -> Result<(), Failure> {
+    let Destination::Object(ObjectUrl::Folder(folder)) = destination else {
+        return Ok(());
+    };
+    std::fs::create_dir_all(folder)
+        .map_err(|error| Failure::io(format!("cannot write {destination}"), &error))?;
+    let (origin, _): (OriginUrl, _) = ObjectUrl::Folder(folder.join("any")).split()?;
+    stores.bucket(&origin, PART_MIN_BYTES).map(drop)
+}
+
+async fn one(copier: &Copier, pair: &Pair, output: Output, after: After) -> Result<(), Failure> {
+    // Its length is told when the source is open.
+    let length = (pair.source != Location::Stdio).then_some(0);
+    let bar = bar(length, pair.destination.to_string(), output);
+    let copied = Box::pin(transfer(copier, pair, &bar, after)).await;
+    match copied {
+        Ok(_) => bar.finish(),
+        Err(_) => bar.abandon(),
+    }
+    let copied = copied?;
+    match pair.destination {
+        Destination::Plain(Location::Stdio) => output.summary(&copied),
+        _ if output.json => output.line(&copied, String::new),
+        _ => Ok(()),
+    }
+}
+
+/// Makes all copies, and tells how many they were.
+pub(crate) async fn all(
+    copier: &Arc<Copier>,
+    pairs: Vec<Pair>,
+    jobs: Jobs,
+    output: Output,
+    after: After,
+) -> Result<(), Failure> {
+    let (start, count) = (Instant::now(), pairs.len());
+    let known = |pair: &Pair| pair.listed.as_ref().map_or(0, |listed| listed.bytes);
+    let total = Some(pairs.iter().map(known).sum());
+    let bar = bar(total, format!("{count} files"), output);
+    let what = format!("copies failed; those that ended well were {}", after.verb());
+    let (mut done, mut bytes) = (0_u64, 0);
+    let outcome = batch::each(
+        jobs,
+        output,
+        &what,
+        pairs,
+        |pair| {
+            let (copier, bar) = (Arc::clone(copier), bar.clone());
+            async move {
+                let listed = pair.listed.as_ref().map(|listed| listed.bytes);
+                let copied = Box::pin(transfer(&copier, &pair, &bar, after)).await?;
+                Ok((listed.or(copied.bytes), copied))
+            }
+        },
+        |(length, copied): (Option<u64>, Copied)| {
+            done += 1;
+            bytes += length.unwrap_or(0);
+            match output.json {
+                true => output.line(&copied, String::new),
+                false => Ok(()),
+            }
+        },
+    )
+    .await;
+    bar.finish_and_clear();
+    if outcome.is_ok() && !output.json {
+        let seconds = start.elapsed().as_secs_f64();
+        output.line(&(), || {
+            format!(
+                "{done} {}, {}, {seconds:.1} s",
+                after.verb(),
+                HumanBytes(bytes)
+            )
+        })?;
+    }
+    outcome
+}
+
+/// One copy, and what becomes of its source.
+async fn transfer(
+    copier: &Copier,
+    pair: &Pair,
+    bar: &ProgressBar,
+    after: After,
+) -> Result<Copied, Failure> {
+    let Pair {
+        source,
+        destination,
+        listed,
+    } = pair;
+    if after == After::Remove {
+        can_move(pair)?;
+    }
+    if after == After::Remove && !copier.keeps_existing() && renamed(pair) {
+        return Ok(Copied::renamed(source, destination));
+    }
+    let copied = copier
+        .copy(source, destination, listed.as_ref(), bar)
+        .await?;
+    if after == After::Remove {
+        copier
+            .remove(source, copied.source_e_tag.as_deref())
+            .await?;
+    }
+    Ok(copied)
+}
+
+/// Moves a file by its name alone, if it stays on its file system.
+fn renamed(pair: &Pair) -> bool {
+    match (&pair.source, &pair.destination) {
+        (Location::File(from), Destination::Plain(Location::File(to))) => {
+            let above = to.parent().map_or(Ok(()), std::fs::create_dir_all);
+            // What fails here is copied, and tells then what is wrong.
+            from.is_file() && above.is_ok() && std::fs::rename(from, to).is_ok()
+        }
+        _ => false,
+    }
+}
+
+/// Refuses what cannot be deleted afterwards, or would be gone.
+fn can_move(pair: &Pair) -> Result<(), Failure> {
+    let Pair {
+        source,
+        destination,
+        ..
+    } = pair;
+    match (source, destination) {
+        (Location::Stdio, _) | (_, Destination::Plain(Location::Stdio)) => Err(Failure::usage(
+            "standard input and output are no places to move from or to; copy with cp",
+        )),
+        (Location::Object(address), _) if !address.scheme.is_writable() => Err(Failure::usage(
+            format!("{source} can be read only; copy it with cp"),
+        )),
+        _ if same_place(source, destination) => Err(Failure::usage(format!(
+            "{source} would be moved onto itself"
+        ))),
+        _ => Ok(()),
+    }
+}
