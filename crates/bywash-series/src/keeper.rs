@@ -205,10 +205,9 @@ async fn seal(shared: &Arc<Shared>, extent: Extent) -> Result<(), SeriesError> {
         .filter(|place| extent == Extent::All || place.partition < over)
         .copied()
         .collect();
-    let mut sealed_below = 0;
     for place in chosen {
         let series = places.remove(&place).expect("it was among them");
-        sealed_below = lowest(places.keys()).unwrap_or(closed + 1);
+        let sealed_below = lowest(places.keys()).unwrap_or(closed + 1);
         let (frozen, series) = {
             let shared = Arc::clone(shared);
             blocking(move || (shared.head.frozen(place, &series), series)).await
@@ -219,7 +218,6 @@ async fn seal(shared: &Arc<Shared>, extent: Extent) -> Result<(), SeriesError> {
             .await?;
         shared.head.forget(place, &series);
     }
-    let sealed_below = lowest(places.keys()).unwrap_or(sealed_below.max(closed + 1));
     let Some(wal) = &shared.wal else {
         return Ok(());
     };
@@ -227,7 +225,7 @@ async fn seal(shared: &Arc<Shared>, extent: Extent) -> Result<(), SeriesError> {
     if wal.failure().is_none() {
         wal.write_out(false)?;
     }
-    wal.drop_below(sealed_below)?;
+    wal.drop_below(lowest(places.keys()).unwrap_or(closed + 1))?;
     shared.note_log(wal.bytes());
     Ok(())
 }

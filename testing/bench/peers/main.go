@@ -17,6 +17,7 @@ type peer func(words []string) ([]float64, error)
 
 var peers = map[string]peer{
 	"registry": registry,
+	"series":   insertRows,
 	"write-at": writeAt,
 }
 

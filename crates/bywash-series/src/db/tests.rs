@@ -12,6 +12,7 @@ use super::*;
 use crate::MAX_NAME;
 
 mod log;
+mod model;
 mod writers;
 
 const ALL: RangeInclusive<i64> = i64::MIN..=i64::MAX;

@@ -13,6 +13,7 @@ mod pool;
 mod registry;
 mod report;
 mod round;
+mod series;
 mod upload;
 mod write_at;
 
@@ -42,6 +43,8 @@ enum Name {
     Registry,
     /// Memory a resident block takes beside its bytes
     BlockMemory,
+    /// Rows that threads write to series, against Catena's design
+    Series,
     /// Objects uploaded through resumable sessions, against plain PUTs and Google's clients
     Upload,
 }
@@ -101,6 +104,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Name::BlockMemory => block_memory::run(args, &mut report)?,
         Name::Pin => pin::run(args, &mut report)?,
         Name::Registry => registry::run(args, &mut report)?,
+        Name::Series => series::run(args, &mut report)?,
         Name::Upload => upload::run(args, &mut report)?,
         Name::WriteAt => write_at::run(args, &mut report)?,
     }

@@ -10,7 +10,7 @@ use super::*;
 use crate::wal::LogFile;
 
 /// The bytes of a segment up to the last that is not zero.
-fn used(path: &Path) -> usize {
+pub(super) fn used(path: &Path) -> usize {
     let bytes = fs::read(path).unwrap();
     bytes
         .iter()
@@ -18,7 +18,7 @@ fn used(path: &Path) -> usize {
         .map_or(0, |at| at + 1)
 }
 
-fn truncate(path: &Path, bytes: u64) {
+pub(super) fn truncate(path: &Path, bytes: u64) {
     OpenOptions::new()
         .write(true)
         .open(path)

@@ -1,0 +1,238 @@
+//! `series`: rows that threads write to series, by name and by handle, beside Catena's design in Go.
+
+mod ours;
+
+use std::cell::RefCell;
+
+use bywash_series::Ack;
+
+use self::ours::{Ours, replay};
+use super::pin::Picks;
+use super::{Args, Go, Report, Row, Side, alternate};
+use crate::Failure;
+
+const COUNTS: [usize; 4] = [1, 100, 10_000, 1_000_000];
+const THREADS: [usize; 3] = [1, 2, 4];
+const ROUNDS: usize = 5;
+/// Series are drawn for so many rows in advance, as in the Go sides.
+const SCRIPT: usize = 1 << 18;
+
+const OURS: &str = "Bywash";
+/// Name, and the word that the Go side knows it by.
+const GO: [(&str, &str); 3] = [
+    ("Go, Mutex", "mutex"),
+    ("Go, RWMutex looked at twice", "rwmutex"),
+    ("Go, sync.Map", "syncmap"),
+];
+/// The ancestor.
+const CATENA: &str = GO[1].0;
+/// DESIGN's goal for rows by name at 10,000 series.
+const CATENA_GOAL: f64 = 0.2;
+
+/// How rows say which series they are of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum How {
+    /// Both names in each row, series drawn at random.
+    Names,
+    /// Handles, series drawn at random.
+    Handles,
+    /// Handles, a hundred rows of one series behind each other.
+    Runs,
+}
+
+impl How {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Names => "names",
+            Self::Handles => "handles",
+            Self::Runs => "handles in runs of 100",
+        }
+    }
+
+    /// DESIGN's goal at 10,000 series without a log, in nanoseconds a row of one thread.
+    fn goal(self) -> f64 {
+        match self {
+            Self::Names => 200.0,
+            Self::Handles => 100.0,
+            Self::Runs => 25.0,
+        }
+    }
+}
+
+/// DESIGN's goal for rows that are written to the log, and for rows that are read back from it.
+const WRITTEN_GOAL: f64 = 1000.0 / 6.0;
+const REPLAY_GOAL: f64 = 200.0;
+
+#[derive(Debug, Clone, Copy)]
+struct Cell {
+    how: How,
+    series: usize,
+    threads: usize,
+    /// None: there is no log.
+    ack: Option<Ack>,
+}
+
+impl Cell {
+    fn name(self) -> String {
+        let Self {
+            how,
+            series,
+            threads,
+            ack,
+        } = self;
+        let how = how.name();
+        let log = match ack {
+            None => "no log",
+            Some(Ack::Memory) => "log behind",
+            Some(Ack::Written) => "log written",
+            Some(Ack::Synced) => "log synced",
+        };
+        format!("{how}, {log}, {series} series, {threads} threads")
+    }
+
+    /// Of each thread, a turn.
+    fn rows(self, quick: bool) -> usize {
+        let all = match self.ack {
+            Some(Ack::Synced) => 1 << 13,
+            _ => 1 << 20,
+        };
+        all / self.threads / if quick { 4 } else { 1 }
+    }
+}
+
+/// A number of series, and the order in which rows are of them.
+#[derive(Debug)]
+struct World {
+    names: Vec<(String, String)>,
+    script: Vec<u32>,
+}
+
+impl World {
+    fn new(count: usize) -> Self {
+        let name = |n| {
+            (
+                format!("host_{:06}", n / 10),
+                format!("usage_metric_{}", n % 10),
+            )
+        };
+        let mut picks = Picks::all(0);
+        let draw = || ((u64::from(picks.next()) * count as u64) >> Picks::BITS) as u32;
+        Self {
+            names: (0..count).map(name).collect(),
+            script: std::iter::repeat_with(draw).take(SCRIPT).collect(),
+        }
+    }
+}
+
+pub(super) fn run(args: &Args, report: &mut Report) -> Result<(), Failure> {
+    let go = Go::start("series").map(RefCell::new);
+    report.note(
+        "A row has two names of 11 and 14 bytes, or a handle, a timestamp and a value, and goes to memory; series exist before. \
+         Without a log 1,000 rows a call, with one 100. The clock's time by the rows of all threads. Go: Catena's way of a row, two \
+         maps and the metric's lock, with three ways to share the maps; it has no log. Replay: a log of 10,000 series opened, on all \
+         cores.",
+    );
+    report.note("What two cores cannot show: how it goes on with more. Prometheus' appender is left out: it takes no names.");
+    if let Err(no_go) = &go {
+        report.note(format!("The Go sides are left out: {no_go}."));
+    }
+    let go = go.ok();
+    for series in COUNTS {
+        let world = World::new(series);
+        for threads in THREADS {
+            for how in [How::Names, How::Handles, How::Runs] {
+                let cell = |ack| Cell {
+                    how,
+                    series,
+                    threads,
+                    ack,
+                };
+                one(args, report, &world, cell(None), go.as_ref())?;
+                for ack in [Ack::Memory, Ack::Written, Ack::Synced] {
+                    if series == 10_000 {
+                        one(args, report, &world, cell(Some(ack)), None)?;
+                    }
+                }
+            }
+        }
+    }
+    replays(args, report)
+}
+
+fn one(
+    args: &Args,
+    report: &mut Report,
+    world: &World,
+    cell: Cell,
+    go: Option<&RefCell<Go>>,
+) -> Result<(), Failure> {
+    let case = cell.name();
+    if !args.begins(&case) {
+        return Ok(());
+    }
+    let folder = tempfile::tempdir_in("target")?;
+    let rows = cell.rows(args.quick);
+    let mut ours = Ours::new(folder.path(), cell.ack, world)?;
+    // The first touch of each series' memory is not counted.
+    ours.turn(world, cell.how, cell.ack, cell.threads, rows)?;
+    let mut sides = vec![Side::new(OURS, || {
+        ours.turn(world, cell.how, cell.ack, cell.threads, rows)
+    })];
+    let go = go.filter(|_| cell.how == How::Names);
+    if let Some(go) = go {
+        for (name, word) in GO {
+            let ask = format!("{word} {} {} {rows}", cell.series, cell.threads);
+            sides.push(Side::new(name, move || {
+                let [wall] = go.borrow_mut().ask(&ask)?;
+                Ok(wall)
+            }));
+        }
+    }
+    let rounds = alternate(args.rounds(ROUNDS), sides)?;
+    let found = rounds.median(OURS);
+    let goal = match cell.ack {
+        None => Some(cell.how.goal()),
+        Some(Ack::Written) if cell.how != How::Names => Some(WRITTEN_GOAL),
+        Some(_) => None,
+    };
+    let row = match goal.filter(|_| cell.series == 10_000 && cell.threads == 1) {
+        Some(most) => Row::at_most(&case, "ns/row", found, most),
+        None => Row::info(&case, "ns/row", found, "itself", found),
+    };
+    report.rows.push(row);
+    if go.is_some() {
+        for (name, _) in GO {
+            let row = rounds.row(&case, "ns/row", OURS, name);
+            let held = name == CATENA && cell.series == 10_000;
+            report
+                .rows
+                .push(if held { row.goal(CATENA_GOAL) } else { row });
+        }
+    }
+    Ok(())
+}
+
+fn replays(args: &Args, report: &mut Report) -> Result<(), Failure> {
+    for (how, name) in [
+        (How::Handles, "replay"),
+        (How::Runs, "replay of runs of 100"),
+    ] {
+        if !args.begins(name) {
+            continue;
+        }
+        let folder = tempfile::tempdir_in("target")?;
+        let world = World::new(10_000);
+        let rows = if args.quick { 1 << 20 } else { 1 << 23 };
+        let ack = Some(Ack::Memory);
+        // Dropped without a close, as a crash would.
+        Ours::new(folder.path(), ack, &world)?.turn(&world, how, ack, 2, rows / 2)?;
+        let sides = vec![Side::new(OURS, || Ok(replay(folder.path())?.0))];
+        let rounds = alternate(args.rounds(ROUNDS), sides)?;
+        let cores = std::thread::available_parallelism()?.get() as f64;
+        let found = rounds.median(OURS) * cores;
+        report
+            .rows
+            .push(Row::at_most(name, "ns/row of one core", found, REPLAY_GOAL));
+    }
+    Ok(())
+}

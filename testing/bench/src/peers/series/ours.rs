@@ -1,0 +1,138 @@
+//! A database of ours, and rows for it.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bywash_mem::{BlockPool, PoolConfig};
+use bywash_series::{Ack, Row, SeriesDb, SeriesHandle, SeriesOptions};
+use object_store::memory::InMemory;
+
+use super::{How, SCRIPT, World};
+use crate::Failure;
+
+/// Rows of a batch without a log.
+const BATCH: usize = 1000;
+/// Rows of a batch that is logged.
+const LOGGED: usize = 100;
+/// Rows of one series behind each other, where they come in runs.
+const RUN: usize = 100;
+
+/// What a cell keeps from round to round.
+#[derive(Debug)]
+pub(super) struct Ours {
+    db: SeriesDb,
+    handles: Vec<SeriesHandle>,
+    /// Rows that each thread has written.
+    written: i64,
+}
+
+fn options(ack: Option<Ack>) -> SeriesOptions {
+    SeriesOptions {
+        // Memory, names and log are measured, not sealing: nothing is over, and nothing is too much.
+        span: Duration::from_secs(1 << 30),
+        log: ack.is_some(),
+        ack: ack.unwrap_or_default(),
+        head_bytes: Some(6 << 30),
+        wal_bytes: 64 << 30,
+        ..SeriesOptions::default()
+    }
+}
+
+fn open(folder: &Path, ack: Option<Ack>) -> Result<SeriesDb, Failure> {
+    let pool = BlockPool::new(PoolConfig::new(12 << 30))?;
+    let store = Arc::new(InMemory::new());
+    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    let opening = SeriesDb::open(store, folder, pool.budget().clone(), options(ack));
+    Ok(runtime.block_on(opening)?)
+}
+
+impl Ours {
+    pub(super) fn new(folder: &Path, ack: Option<Ack>, world: &World) -> Result<Self, Failure> {
+        let db = open(folder, ack)?;
+        let handle = |(source, metric): &(String, String)| db.handle(source, metric);
+        let handles = world.names.iter().map(handle).collect::<Result<_, _>>()?;
+        Ok(Self {
+            db,
+            handles,
+            written: 0,
+        })
+    }
+
+    /// Nanoseconds of the clock a row, of so many rows by each of so many threads.
+    pub(super) fn turn(
+        &mut self,
+        world: &World,
+        how: How,
+        ack: Option<Ack>,
+        threads: usize,
+        rows: usize,
+    ) -> Result<f64, Failure> {
+        let batch = if ack.is_some() { LOGGED } else { BATCH };
+        let begun = Instant::now();
+        std::thread::scope(|scope| {
+            let writers: Vec<_> = (0..threads)
+                .map(|thread| {
+                    let from = thread * (SCRIPT / threads);
+                    let this = &*self;
+                    scope.spawn(move || this.write(world, how, from, rows, batch))
+                })
+                .collect();
+            writers.into_iter().try_for_each(|writer| {
+                writer
+                    .join()
+                    .map_err(|_| Failure::from("a writer panicked"))?
+            })
+        })?;
+        let taken = begun.elapsed();
+        self.written += rows as i64;
+        Ok(taken.as_nanos() as f64 / (rows * threads) as f64)
+    }
+
+    fn write(
+        &self,
+        world: &World,
+        how: How,
+        from: usize,
+        rows: usize,
+        batch: usize,
+    ) -> Result<(), Failure> {
+        let mut named: Vec<Row<'_>> = Vec::with_capacity(batch);
+        let mut handled: Vec<(SeriesHandle, i64, f64)> = Vec::with_capacity(batch);
+        for first in (0..rows).step_by(batch) {
+            named.clear();
+            handled.clear();
+            for n in first..(first + batch).min(rows) {
+                let place = if how == How::Runs { n / RUN } else { n };
+                let series = world.script[(from + place) % SCRIPT] as usize;
+                let (timestamp, value) = (self.written + n as i64, n as f64);
+                if how == How::Names {
+                    let (source, metric) = &world.names[series];
+                    named.push(Row {
+                        source,
+                        metric,
+                        timestamp,
+                        value,
+                    });
+                } else {
+                    handled.push((self.handles[series], timestamp, value));
+                }
+            }
+            if how == How::Names {
+                self.db.insert_rows(&named)?;
+            } else {
+                self.db.append_batch(&handled)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Nanoseconds of the clock a row, and how many rows: a log that a process left when it ended is opened.
+pub(super) fn replay(folder: &Path) -> Result<(f64, u64), Failure> {
+    let begun = Instant::now();
+    let db = open(folder, Some(Ack::Written))?;
+    let taken = begun.elapsed();
+    let rows = db.stats().replayed_rows;
+    Ok((taken.as_nanos() as f64 / rows as f64, rows))
+}
