@@ -80,6 +80,9 @@ operations! {
     get_object(GetObjectInput) -> GetObjectOutput = read::get;
     head_object(HeadObjectInput) -> HeadObjectOutput = read::head;
     get_object_attributes(GetObjectAttributesInput) -> GetObjectAttributesOutput = read::attributes;
+    get_object_tagging(GetObjectTaggingInput) -> GetObjectTaggingOutput = tagging::get;
+    put_object_tagging(PutObjectTaggingInput) -> PutObjectTaggingOutput = tagging::put;
+    delete_object_tagging(DeleteObjectTaggingInput) -> DeleteObjectTaggingOutput = tagging::delete;
     put_object(PutObjectInput) -> PutObjectOutput = write::put;
     copy_object(CopyObjectInput) -> CopyObjectOutput = copy::object;
     upload_part_copy(UploadPartCopyInput) -> UploadPartCopyOutput = copy::part;

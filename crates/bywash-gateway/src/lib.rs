@@ -20,6 +20,7 @@ mod listing;
 mod meta;
 mod ops;
 mod serve;
+mod tags;
 mod uploads;
 mod verify;
 

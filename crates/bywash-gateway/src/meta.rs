@@ -11,6 +11,7 @@ use s3s::{S3ErrorCode, S3Result};
 
 use crate::digest::{Algorithm, Checksum, announce};
 use crate::errors::{Doing, fault, not_implemented, precondition_failed};
+use crate::tags::Tags;
 
 /// All user metadata of an object in bytes, names and values, as in S3.
 const METADATA_BYTES: usize = 2048;
@@ -137,9 +138,19 @@ impl Conditions {
     }
 }
 
+/// Whether an object is the version that If-Range names: by a strong ETag, or by its exact time (RFC 9110, section 13.1.5).
+pub(crate) fn meets_if_range(meta: &ObjectMeta, version: &str) -> bool {
+    match DateTime::parse_from_rfc2822(version) {
+        Ok(date) => date.timestamp() == meta.last_modified.timestamp(),
+        Err(_) => meta.e_tag.as_deref().is_some_and(|known| {
+            ![known, version].iter().any(|tag| tag.starts_with("W/"))
+                && bare(known) == bare(version)
+        }),
+    }
+}
+
 /// Headers of a write whose meaning this endpoint does not implement.
-const UNSUPPORTED: [&str; 17] = [
-    "x-amz-tagging",
+const UNSUPPORTED: [&str; 16] = [
     "x-amz-server-side-encryption",
     "x-amz-server-side-encryption-aws-kms-key-id",
     "x-amz-server-side-encryption-context",
@@ -343,6 +354,10 @@ pub(crate) fn object_headers(result: &GetResult, with_checksum: bool) -> HeaderM
     put(header::ACCEPT_RANGES, "bytes");
     let validators = validators(&result.meta);
     headers.extend(validators);
+    let tags = Tags::kept(&result.attributes).len();
+    if tags > 0 {
+        headers.insert("x-amz-tagging-count", HeaderValue::from(tags));
+    }
     if with_checksum && let Some(checksum) = kept_checksum(&result.attributes) {
         announce(&mut headers, &checksum);
     }

@@ -110,6 +110,12 @@ impl Bucket {
         }
     }
 
+    /// The kind of store its objects are in, as [`Origin::kind`] says it.
+    #[must_use]
+    pub fn origin_kind(&self) -> &'static str {
+        self.shared.origin.kind()
+    }
+
     /// The bucket's name.
     #[must_use]
     pub fn name(&self) -> &str {

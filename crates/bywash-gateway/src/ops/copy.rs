@@ -21,6 +21,7 @@ use crate::meta::{
     Conditions, attributes_of, check_version, e_tag, keep_checksum, kept_checksum,
     refuse_unsupported, timestamp,
 };
+use crate::tags::Tags;
 use crate::uploads::{Part, UploadName, part_number};
 
 /// Where a copy comes from, looked up and allowed by its conditions.
@@ -97,22 +98,45 @@ fn copied_attributes(
     input: &CopyObjectInput,
     headers: &HeaderMap,
     source: &Source,
+    bucket: &Bucket,
 ) -> S3Result<(Attributes, bool)> {
-    let directive = input
-        .metadata_directive
-        .as_ref()
-        .map(MetadataDirective::as_str);
-    match directive {
-        None | Some(MetadataDirective::COPY) => Ok((source.attributes.clone(), true)),
-        Some(MetadataDirective::REPLACE) => {
-            let mut attributes = attributes_of(headers)?;
-            if let Some(checksum) = kept_checksum(&source.attributes) {
-                keep_checksum(&mut attributes, &checksum);
-            }
-            Ok((attributes, false))
+    let metadata = replaces(
+        "metadata",
+        input
+            .metadata_directive
+            .as_ref()
+            .map(MetadataDirective::as_str),
+    )?;
+    let tagging = replaces(
+        "tagging",
+        input
+            .tagging_directive
+            .as_ref()
+            .map(TaggingDirective::as_str),
+    )?;
+    let tags = if tagging {
+        Tags::from_headers(headers)?
+    } else {
+        Tags::kept(&source.attributes)
+    };
+    let mut attributes = source.attributes.clone();
+    if metadata {
+        attributes = attributes_of(headers)?;
+        if let Some(checksum) = kept_checksum(&source.attributes) {
+            keep_checksum(&mut attributes, &checksum);
         }
+    }
+    tags.keep(bucket, &mut attributes)?;
+    Ok((attributes, !metadata && !tagging))
+}
+
+/// Whether a directive says REPLACE; without a word it is COPY.
+fn replaces(what: &str, directive: Option<&str>) -> S3Result<bool> {
+    match directive {
+        None | Some("COPY") => Ok(false),
+        Some("REPLACE") => Ok(true),
         Some(other) => {
-            let message = format!("The metadata directive is COPY or REPLACE, not {other}.");
+            let message = format!("The {what} directive is COPY or REPLACE, not {other}.");
             Err(fault(S3ErrorCode::InvalidArgument, message))
         }
     }
@@ -127,7 +151,7 @@ pub(crate) async fn object(
     let (bucket, path) = gateway.target(doing)?;
     refuse_unsupported(&headers)?;
     let source = Source::find(gateway, &input.copy_source, &headers).await?;
-    let (attributes, same) = copied_attributes(&input, &headers, &source)?;
+    let (attributes, same) = copied_attributes(&input, &headers, &source, &bucket)?;
     let within = source.bucket.name() == bucket.name();
     if within && source.path == path && same {
         let message = "This copy request is illegal because it is trying to copy an object to itself without changing \

@@ -8,6 +8,7 @@ pub(crate) mod list;
 pub(crate) mod multipart;
 pub(crate) mod read;
 pub(crate) mod settings;
+pub(crate) mod tagging;
 pub(crate) mod upload_lists;
 pub(crate) mod write;
 

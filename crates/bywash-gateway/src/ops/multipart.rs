@@ -17,6 +17,7 @@ use crate::digest::{self, Algorithm, announce};
 use crate::errors::{Doing, fault, from_store};
 use crate::gateway::Gateway;
 use crate::meta::{attributes_of, e_tag, mark_upload, refuse_unsupported, text};
+use crate::tags::Tags;
 use crate::uploads::{Part as StoredPart, Upload, UploadName, choose, part_number};
 use crate::verify::{Checks, VerifiedBody, invalid_checksum};
 
@@ -63,6 +64,7 @@ pub(crate) async fn create(
     }
     gateway.uploads.check_room()?;
     let mut attributes = attributes_of(&headers)?;
+    Tags::from_headers(&headers)?.keep(&bucket, &mut attributes)?;
     let mark = Some(format!("{:032x}", rand::random::<u128>()));
     let mark = mark.filter(|mark| gateway.uploads.are_kept() && mark_upload(&mut attributes, mark));
     let options = PutMultipartOptions {

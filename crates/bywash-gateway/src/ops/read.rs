@@ -18,8 +18,8 @@ use crate::errors::{
 use crate::gateway::Gateway;
 use crate::keys::path_of;
 use crate::meta::{
-    Conditions, Unmet, check_version, e_tag, kept_checksum, object_headers, text, timestamp,
-    user_metadata, validators,
+    Conditions, Unmet, check_version, e_tag, kept_checksum, meets_if_range, object_headers, text,
+    timestamp, user_metadata, validators,
 };
 
 /// An object to read, checked.
@@ -62,6 +62,32 @@ impl<'a> Wanted<'a> {
                 error
             }
         })
+    }
+
+    /// Reads `range`, or the whole object if it is not the version that If-Range names; tells which of the two.
+    async fn get_if(
+        &self,
+        mut range: Option<Range>,
+        if_range: Option<&str>,
+    ) -> S3Result<(GetResult, Option<Range>)> {
+        let if_range = if_range.filter(|_| range.is_some());
+        if let Some(version) = if_range {
+            let found = self.bucket.head(&self.path).await;
+            let meta = found.map_err(|error| from_store(self.doing, &error))?;
+            range = range.filter(|_| meets_if_range(&meta, version));
+        }
+        let options = GetOptions {
+            range: range.map(get_range),
+            ..GetOptions::default()
+        };
+        let result = self.get(options).await?;
+        match if_range {
+            // It was replaced meanwhile.
+            Some(version) if range.is_some() && !meets_if_range(&result.meta, version) => {
+                Ok((self.get(GetOptions::default()).await?, None))
+            }
+            _ => Ok((result, range)),
+        }
     }
 
     async fn get(&self, options: GetOptions) -> S3Result<GetResult> {
@@ -165,7 +191,7 @@ pub(crate) async fn get(
         key: &input.key,
     };
     let wanted = Wanted::new(gateway, doing, &headers, input.version_id.as_deref())?;
-    let mut range = part_range(input.part_number, input.range)?;
+    let range = part_range(input.part_number, input.range)?;
     if range == Some(Range::Suffix { length: 0 }) {
         let meta = wanted
             .bucket
@@ -174,15 +200,10 @@ pub(crate) async fn get(
             .map_err(|error| from_store(doing, &error))?;
         return Err(invalid_range(doing, meta.size));
     }
-    let options = GetOptions {
-        range: range.map(get_range),
-        ..GetOptions::default()
-    };
-    let result = match wanted.get(options).await {
+    let (result, range) = match wanted.get_if(range, text(&headers, "if-range")).await {
         // Part 1 of an object without bytes is all of it.
         Err(error) if input.part_number.is_some() && *error.code() == S3ErrorCode::InvalidRange => {
-            range = None;
-            wanted.get(GetOptions::default()).await?
+            (wanted.get(GetOptions::default()).await?, None)
         }
         other => other?,
     };

@@ -17,6 +17,7 @@ use crate::digest::announce;
 use crate::errors::{Doing, fault, from_store, not_implemented};
 use crate::gateway::Gateway;
 use crate::meta::{attributes_of, e_tag, e_tag_like, keep_checksum, refuse_unsupported, text};
+use crate::tags::Tags;
 use crate::verify::{Checks, VerifiedBody};
 
 /// How a write with these conditions replaces what is there.
@@ -94,6 +95,7 @@ pub(crate) async fn put(
     refuse_unsupported(&headers)?;
     refuse_half_part(uri.query())?;
     let mut attributes = attributes_of(&headers)?;
+    Tags::from_headers(&headers)?.keep(&bucket, &mut attributes)?;
     let checks = Checks::announced(&headers, trailing_headers, &context)?;
     if let Some(checksum) = checks.known() {
         keep_checksum(&mut attributes, &checksum);

@@ -1,0 +1,103 @@
+//! Tags of objects: get, put and delete.
+
+use bywash::{Bucket, PutStreamOptions};
+use object_store::path::Path;
+use object_store::{GetOptions, GetResult, ObjectStore, PutMode, UpdateVersion};
+use s3s::dto::*;
+use s3s::{S3Request, S3Response, S3Result};
+
+use crate::errors::{Doing, from_store};
+use crate::gateway::Gateway;
+use crate::meta::check_version;
+use crate::tags::{Tags, check_kept};
+
+/// An object whose tags are asked for or changed.
+struct Tagged<'a> {
+    bucket: Bucket,
+    path: Path,
+    doing: Doing<'a>,
+}
+
+impl<'a> Tagged<'a> {
+    fn new(gateway: &Gateway, doing: Doing<'a>, version: Option<&str>) -> S3Result<Self> {
+        let (bucket, path) = gateway.target(doing)?;
+        check_version(version, doing.key)?;
+        check_kept(&bucket)?;
+        Ok(Self {
+            bucket,
+            path,
+            doing,
+        })
+    }
+
+    async fn get(&self, head: bool) -> S3Result<GetResult> {
+        let options = GetOptions {
+            head,
+            ..GetOptions::default()
+        };
+        let found = self.bucket.get_opts(&self.path, options).await;
+        found.map_err(|error| from_store(self.doing, &error))
+    }
+
+    /// Writes the object again with other tags, if it is still the one that was read.
+    async fn replace(&self, tags: &Tags) -> S3Result<()> {
+        let found = self.get(false).await?;
+        let mut attributes = found.attributes.clone();
+        tags.keep(&self.bucket, &mut attributes)?;
+        let version = UpdateVersion {
+            e_tag: found.meta.e_tag.clone(),
+            version: found.meta.version.clone(),
+        };
+        let options = PutStreamOptions {
+            mode: PutMode::Update(version),
+            attributes,
+            late_attributes: None,
+            length: Some(found.meta.size),
+        };
+        let written = self
+            .bucket
+            .put_stream(&self.path, options, found.into_stream())
+            .await;
+        written.map_err(|error| from_store(self.doing, &error))?;
+        Ok(())
+    }
+}
+
+pub(crate) async fn get(
+    gateway: &Gateway,
+    request: S3Request<GetObjectTaggingInput>,
+) -> S3Result<S3Response<GetObjectTaggingOutput>> {
+    let input = request.input;
+    let doing = Doing::new("read the tags of", &input.bucket, &input.key);
+    let found = Tagged::new(gateway, doing, input.version_id.as_deref())?
+        .get(true)
+        .await?;
+    Ok(S3Response::new(GetObjectTaggingOutput {
+        tag_set: Tags::kept(&found.attributes).into_set(),
+        version_id: None,
+    }))
+}
+
+pub(crate) async fn put(
+    gateway: &Gateway,
+    request: S3Request<PutObjectTaggingInput>,
+) -> S3Result<S3Response<PutObjectTaggingOutput>> {
+    let input = request.input;
+    let doing = Doing::new("tag", &input.bucket, &input.key);
+    let tagged = Tagged::new(gateway, doing, input.version_id.as_deref())?;
+    tagged
+        .replace(&Tags::from_set(input.tagging.tag_set)?)
+        .await?;
+    Ok(S3Response::new(PutObjectTaggingOutput::default()))
+}
+
+pub(crate) async fn delete(
+    gateway: &Gateway,
+    request: S3Request<DeleteObjectTaggingInput>,
+) -> S3Result<S3Response<DeleteObjectTaggingOutput>> {
+    let input = request.input;
+    let doing = Doing::new("delete the tags of", &input.bucket, &input.key);
+    let tagged = Tagged::new(gateway, doing, input.version_id.as_deref())?;
+    tagged.replace(&Tags::default()).await?;
+    Ok(S3Response::new(DeleteObjectTaggingOutput::default()))
+}
