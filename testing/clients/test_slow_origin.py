@@ -1,0 +1,132 @@
+"""A glob over many small objects, behind an origin that takes its time: Polars and pyarrow wait for it side by side.
+
+The origin is a second Bywash over a folder, behind a proxy that holds each request back; both count.
+"""
+
+import asyncio
+import os
+import threading
+import urllib.parse
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+from harness import ACCESS_KEY, REGION, SECRET_KEY, Bywash
+from pyarrow.fs import S3FileSystem
+
+# As many as show it within seconds; BYWASH_GLOB_OBJECTS=10000 is the whole measure.
+OBJECTS = int(os.environ.get("BYWASH_GLOB_OBJECTS", "500"))
+ROWS = 20
+# How long each request is held back.
+LATENCY_SECONDS = 0.05
+# Beside the objects themselves: pages of listings, and a look at what is asked for.
+OTHER_REQUESTS = 20 + OBJECTS // 100
+
+
+class SlowProxy:
+    """Passes on what it gets, late; knows how many requests waited at once. HTTP/1.1, so one at a time a connection."""
+
+    def __init__(self, target):
+        self.target = urllib.parse.urlsplit(target)
+        self.waiting = self.most_waiting = 0
+        self.loop = asyncio.new_event_loop()
+        self.server = self.loop.run_until_complete(asyncio.start_server(self.connection, "127.0.0.1", 0))
+        self.url = "http://127.0.0.1:%d" % self.server.sockets[0].getsockname()[1]
+        self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self.thread.start()
+
+    async def connection(self, client, to_client):
+        origin, to_origin = await asyncio.open_connection(self.target.hostname, self.target.port)
+        state = {"asked": False}
+
+        async def up():
+            while data := await client.read(1 << 16):
+                if not state["asked"]:
+                    state["asked"] = True
+                    self.waiting += 1
+                    self.most_waiting = max(self.most_waiting, self.waiting)
+                    await asyncio.sleep(LATENCY_SECONDS)
+                to_origin.write(data)
+            to_origin.close()
+
+        async def down():
+            while data := await origin.read(1 << 16):
+                if state["asked"]:
+                    state["asked"] = False
+                    self.waiting -= 1
+                to_client.write(data)
+            to_client.close()
+
+        await asyncio.gather(up(), down(), return_exceptions=True)
+
+    async def connections_end(self):
+        await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()})
+
+    def stop(self):
+        """Once nobody is connected any more."""
+        self.server.close()
+        asyncio.run_coroutine_threadsafe(self.connections_end(), self.loop).result()
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join()
+
+
+@pytest.fixture(scope="module")
+def origin(tmp_path_factory):
+    """A folder of small Parquet files, served."""
+    folder, files = tmp_path_factory.mktemp("origin"), tmp_path_factory.mktemp("files")
+    (files / "glob").mkdir()
+    for number in range(OBJECTS):
+        table = pa.table({"number": range(number * ROWS, (number + 1) * ROWS)})
+        pq.write_table(table, files / "glob" / f"{number:05}.parquet")
+    server = Bywash(folder, f"slow={files.as_uri()}")
+    yield server
+    assert server.stop() == 0
+
+
+@pytest.fixture
+def slow(origin, start):
+    """A server that knows nothing yet, before the slow origin."""
+    proxy = SlowProxy(origin.url)
+    environment = {
+        "AWS_ENDPOINT_URL": proxy.url, "AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY, "AWS_REGION": REGION,
+    }
+    server = start("s3://slow", env=environment)
+    server.proxy = proxy
+    yield server
+    server.stop()
+    proxy.stop()
+
+
+def sum_by_polars(server):
+    options = {
+        "aws_endpoint_url": server.url, "aws_access_key_id": ACCESS_KEY, "aws_secret_access_key": SECRET_KEY,
+        "aws_region": REGION, "aws_allow_http": "true",
+    }
+    frame = pl.scan_parquet("s3://slow/glob/*.parquet", storage_options=options)
+    return frame.select(pl.col("number").sum()).collect().item()
+
+
+def sum_by_pyarrow(server):
+    pa.set_io_thread_count(32)  # as its documentation advises for remote files; the default is 8
+    fs = S3FileSystem(
+        access_key=ACCESS_KEY, secret_key=SECRET_KEY, region=REGION, scheme="http",
+        endpoint_override=urllib.parse.urlsplit(server.url).netloc,
+    )
+    return pc.sum(ds.dataset("slow/glob", filesystem=fs).to_table(fragment_readahead=32)["number"]).as_py()
+
+
+@pytest.mark.parametrize("client", [sum_by_polars, sum_by_pyarrow])
+def test_a_glob_waits_for_many_objects_at_once(origin, slow, client):
+    asked = origin.bucket_stats("slow")["requests"]
+    assert client(slow) == sum(range(OBJECTS * ROWS))
+    cold = slow.bucket_stats("slow")
+    asked = origin.bucket_stats("slow")["requests"] - asked
+    print(f"{client.__name__}: {cold['requests']} requests, {asked} at the origin, {slow.proxy.most_waiting} at once")
+    assert asked <= OBJECTS + OTHER_REQUESTS, "the origin is asked once for each object, however often the client asks"
+    assert slow.proxy.most_waiting >= 8
+    assert client(slow) == sum(range(OBJECTS * ROWS))
+    warm = slow.bucket_stats("slow")
+    assert warm["origin_data_requests"] == cold["origin_data_requests"]
