@@ -1,4 +1,4 @@
-//! Open multipart uploads of `bywash serve`, which is killed at any moment.
+//! Open multipart uploads of `bywash serve` over folders, Google's protocol and Azure's, which is killed at any moment.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;
@@ -7,15 +7,20 @@ use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
 
-use common::{Server, data_dir};
+use bywash_sim::server::azure::Azure;
+use bywash_sim::server::gcs::Gcs;
+use bywash_sim::server::{Protocol, Server as FakeServer};
+use common::{Server, bywash, data_dir};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use rustix::process::Signal;
 
 /// The smallest part that is not the last.
 const PART: usize = 5 << 20;
-/// Kills; `BYWASH_KILLS` says another number, and `BYWASH_SEED` another seed.
+/// Kills over each store; `BYWASH_KILLS` says another number, and `BYWASH_SEED` another seed.
 const KILLS: u64 = 10;
 const KEY: &str = "/first/deep/key";
 
@@ -306,8 +311,106 @@ fn moment(rng: &mut StdRng, parts: &[&[u8]]) -> Moment {
     }
 }
 
-#[test]
-fn an_upload_goes_on_wherever_the_server_was_killed() {
+/// Where the server keeps its objects.
+enum Store {
+    Folder,
+    Gcs(Arc<Gcs>, Fake),
+    Azure(Fake),
+}
+
+/// A store spoken to by HTTP, which outlives the servers over it.
+struct Fake {
+    server: FakeServer,
+    _runtime: tokio::runtime::Runtime,
+}
+
+impl Fake {
+    fn start(store: Arc<dyn Protocol>) -> Self {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        Self {
+            server: runtime.block_on(FakeServer::start(store)).unwrap(),
+            _runtime: runtime,
+        }
+    }
+}
+
+impl Store {
+    fn gcs() -> Self {
+        let store = Gcs::new();
+        let fake = Fake::start(Arc::<Gcs>::clone(&store));
+        Self::Gcs(store, fake)
+    }
+
+    fn azure() -> Self {
+        Self::Azure(Fake::start(Azure::new()))
+    }
+
+    fn serve(&self, data: &Path) -> Server {
+        let url = match self {
+            Self::Folder => return Server::start(data, &["--anonymous", "--memory", "64MiB"]),
+            Self::Gcs(..) => "gs://first",
+            Self::Azure(_) => "az://first",
+        };
+        let mut command = bywash(&["serve", url, "--anonymous", "--memory", "64MiB"]);
+        command.arg("--data-dir").arg(data);
+        command.args(["--s3-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0"]);
+        command.stderr(Stdio::inherit());
+        match self {
+            Self::Folder => {}
+            Self::Gcs(_, fake) => drop(command.env("STORAGE_EMULATOR_HOST", fake.server.url())),
+            Self::Azure(fake) => {
+                let endpoint = format!("{}/account", fake.server.url());
+                command
+                    .env("AZURE_STORAGE_ACCOUNT_NAME", "account")
+                    .env("AZURE_STORAGE_ACCOUNT_KEY", "c2VjcmV0")
+                    .env("AZURE_STORAGE_ENDPOINT", endpoint);
+            }
+        }
+        Server::spawn(command, data)
+    }
+
+    /// Whether nothing is left of uploads but objects.
+    fn is_clear(&self, data: &Path) -> bool {
+        match self {
+            Self::Folder => is_empty(&data.join("buckets/first/.bywash/uploads")),
+            Self::Gcs(store, _) => store.open_uploads() == 0,
+            // Blocks that were not committed went with the commit.
+            Self::Azure(_) => true,
+        }
+    }
+}
+
+/// Kills a server with an upload at some moment, and goes on with the upload at another one.
+fn kill_and_go_on(store: &Store, dies: Moment, content: &[u8]) {
+    let parts: Vec<&[u8]> = content.chunks(PART).collect();
+    let (_home, data) = data_dir(&["first"]);
+    let server = store.serve(&data);
+    let mut upload = Upload::default();
+    upload.run(&mut Client::new(&server, Some(dies)), &parts);
+    assert_eq!(server.wait().code(), None, "it was killed");
+
+    let server = store.serve(&data);
+    let mut client = Client::new(&server, None);
+    let begun = upload.id.is_some();
+    upload.find(&mut client, &parts);
+    if !upload.completed {
+        upload.run(&mut client, &parts).unwrap();
+    }
+    assert!(upload.completed);
+    let found = client.send("GET", KEY, b"").unwrap().expect(200);
+    assert!(found.body == content, "the object is exact");
+    let uploads = client.send("GET", "/first?uploads", b"").unwrap();
+    let left = uploads.expect(200).tags("UploadId");
+    // The client never got the id of the first one.
+    assert!(left.is_empty() || !begun, "{left:?} is left");
+    if begun {
+        assert!(is_empty(&data.join("multipart")));
+        assert!(store.is_clear(&data), "something is left at the store");
+    }
+}
+
+/// A new store for each kill, so that what one left is not taken for another's.
+fn kills(store: impl Fn() -> Store) {
     let seed = setting("BYWASH_SEED", 1);
     let content = bytes(seed, 2 * PART + 54321);
     let parts: Vec<&[u8]> = content.chunks(PART).collect();
@@ -316,29 +419,21 @@ fn an_upload_goes_on_wherever_the_server_was_killed() {
         let dies = moment(&mut rng, &parts);
         // Shown if the test fails.
         println!("BYWASH_SEED={seed}, kill {kill}: {dies:?}");
-        let (_home, data) = data_dir(&["first"]);
-        let server = Server::start(&data, &["--anonymous", "--memory", "64MiB"]);
-        let mut upload = Upload::default();
-        upload.run(&mut Client::new(&server, Some(dies)), &parts);
-        assert_eq!(server.wait().code(), None, "it was killed");
-
-        let server = Server::start(&data, &["--anonymous", "--memory", "64MiB"]);
-        let mut client = Client::new(&server, None);
-        let begun = upload.id.is_some();
-        upload.find(&mut client, &parts);
-        if !upload.completed {
-            upload.run(&mut client, &parts).unwrap();
-        }
-        assert!(upload.completed);
-        let found = client.send("GET", KEY, b"").unwrap().expect(200);
-        assert!(found.body == content, "the object is exact");
-        let uploads = client.send("GET", "/first?uploads", b"").unwrap();
-        let left = uploads.expect(200).tags("UploadId");
-        // The client never got the id of the first one.
-        assert!(left.is_empty() || !begun, "{left:?} is left");
-        if begun {
-            assert!(is_empty(&data.join("multipart")));
-            assert!(is_empty(&data.join("buckets/first/.bywash/uploads")));
-        }
+        kill_and_go_on(&store(), dies, &content);
     }
+}
+
+#[test]
+fn an_upload_goes_on_wherever_the_server_was_killed() {
+    kills(|| Store::Folder);
+}
+
+#[test]
+fn an_upload_to_gcs_goes_on_wherever_the_server_was_killed() {
+    kills(Store::gcs);
+}
+
+#[test]
+fn an_upload_to_azure_goes_on_wherever_the_server_was_killed() {
+    kills(Store::azure);
 }

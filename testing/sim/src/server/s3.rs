@@ -31,7 +31,8 @@ const PAGE: usize = 1000;
 /// The store. Give it to [`super::Server::start`], and keep it to look at its objects.
 #[derive(Debug)]
 pub struct S3 {
-    objects: Objects,
+    objects: Arc<Objects>,
+    dialect: Dialect,
     uploads: Mutex<BTreeMap<String, Upload>>,
     checksums: bool,
     least_part: usize,
@@ -90,11 +91,21 @@ impl S3 {
 
     fn keeping(checksums: bool) -> Self {
         Self {
-            objects: Objects::default(),
+            objects: Arc::default(),
+            dialect: DIALECT,
             uploads: Mutex::default(),
             checksums,
             least_part: LEAST_PART_BYTES,
             page: PAGE,
+        }
+    }
+
+    /// Multipart uploads of another store, which become objects there.
+    pub(super) fn of(objects: &Arc<Objects>, dialect: Dialect) -> Self {
+        Self {
+            objects: Arc::clone(objects),
+            dialect,
+            ..Self::keeping(false)
         }
     }
 
@@ -214,7 +225,8 @@ impl S3 {
         let mut headers = BTreeMap::new();
         for (name, value) in &asked.headers {
             let name = name.as_str();
-            let kept = name.starts_with("content-") || name.starts_with("x-amz-meta-");
+            let kept =
+                name.starts_with("content-") || name.starts_with(self.dialect.metadata_prefix);
             if kept
                 && name != "content-length"
                 && let Ok(value) = value.to_str()
@@ -433,6 +445,6 @@ impl Protocol for S3 {
         if asked.method == Method::GET && key.is_empty() && asked.query("uploads").is_some() {
             return self.list_uploads(asked, &bucket);
         }
-        self.objects.answer(asked, DIALECT)
+        self.objects.answer(asked, self.dialect)
     }
 }

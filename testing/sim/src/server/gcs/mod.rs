@@ -1,5 +1,5 @@
 //! Google Cloud Storage, as far as uploads and their clients go: resumable sessions of the JSON API (`session.rs`), whole
-//! objects by the XML API that object_store speaks, and metadata and media by the JSON API.
+//! objects and multipart uploads by the XML API that object_store speaks, and metadata and media by the JSON API.
 
 mod session;
 
@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::objects::{Dialect, Objects, Stored, failure};
 use super::request::decode;
+use super::s3::S3;
 use super::{Asked, Protocol, Reply};
 
 use session::Session;
@@ -25,9 +26,11 @@ const UPLOAD: &str = "/upload/storage/v1/b/";
 const JSON: &str = "/storage/v1/b/";
 
 /// The store. Give it to [`super::Server::start`], and keep it to look at its objects.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Gcs {
-    objects: Objects,
+    objects: Arc<Objects>,
+    /// Multipart uploads, which follow S3's protocol.
+    multipart: S3,
     sessions: Mutex<HashMap<String, Session>>,
     token: Mutex<Option<String>>,
 }
@@ -36,7 +39,19 @@ impl Gcs {
     /// An empty store that asks for no credentials.
     #[must_use]
     pub fn new() -> Arc<Self> {
-        Arc::default()
+        let objects = Arc::default();
+        Arc::new(Self {
+            multipart: S3::of(&objects, DIALECT),
+            objects,
+            sessions: Mutex::default(),
+            token: Mutex::default(),
+        })
+    }
+
+    /// Multipart uploads that were started and neither completed nor aborted.
+    #[must_use]
+    pub fn open_uploads(&self) -> usize {
+        self.multipart.open_uploads()
     }
 
     /// From now on a session is only opened for this bearer token.
@@ -123,7 +138,7 @@ impl Protocol for Gcs {
         if asked.query("upload_id").is_some() {
             return failure(404, "NoSuchUpload");
         }
-        self.objects.answer(asked, DIALECT)
+        self.multipart.answer(asked)
     }
 }
 
