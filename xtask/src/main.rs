@@ -46,9 +46,15 @@ enum Task {
         /// Schedules of each kind of the storms on shuttle.
         #[arg(long, default_value_t = 20_000)]
         schedules: u64,
-        /// Kills of a server with open uploads.
+        /// Kills of a server with open uploads, over each kind of store.
         #[arg(long, default_value_t = 100)]
         kills: u64,
+        /// Objects of the large load on a folder.
+        #[arg(long, default_value_t = 4096)]
+        objects: u64,
+        /// The part of the free disk of the temporary folder that the large load takes; 0 leaves it out.
+        #[arg(long, default_value_t = 0.4)]
+        scale: f64,
         /// Which storm; the default is drawn anew each time.
         #[arg(long)]
         seed: Option<u64>,
@@ -91,9 +97,14 @@ fn main() -> ExitCode {
             what: proofs::Soaked::Uploads,
             ops,
             kills,
+            objects,
+            scale,
             seed,
             ..
-        } => proofs::soak_uploads(ops.unwrap_or(100_000), kills, seed),
+        } => {
+            let uploads = ops.unwrap_or(100_000);
+            proofs::soak_uploads(uploads, kills, (objects, scale), seed)
+        }
         Task::Miri { filter } => proofs::miri(filter.as_deref()),
         Task::Tsan { filter } => proofs::tsan(filter.as_deref()),
         Task::Bench { args } => bench(&args),

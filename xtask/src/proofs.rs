@@ -58,8 +58,13 @@ fn drawn() -> u64 {
     now.map_or(1, |now| now.as_secs())
 }
 
-/// Drawn uploads, from a first seed on, then uploads to a server that is killed.
-pub(crate) fn soak_uploads(uploads: u64, kills: u64, seed: Option<u64>) -> Result<(), Failure> {
+/// Drawn uploads, from a first seed on, then uploads to a server that is killed, then so many objects on a part of the disk.
+pub(crate) fn soak_uploads(
+    uploads: u64,
+    kills: u64,
+    (objects, scale): (u64, f64),
+    seed: Option<u64>,
+) -> Result<(), Failure> {
     let first = seed.unwrap_or_else(drawn);
     let seeds = format!("{first}..{}", first.saturating_add(uploads));
     println!("seeds {seeds}: {uploads} uploads");
@@ -73,6 +78,17 @@ pub(crate) fn soak_uploads(uploads: u64, kills: u64, seed: Option<u64>) -> Resul
         .args(["--test", "multipart", "--target-dir", "target/soak"])
         .args(["--", "--nocapture"])
         .env("BYWASH_KILLS", kills.to_string())
+        .env("BYWASH_SEED", first.to_string())
+        .run()?;
+    if scale == 0.0 {
+        return Ok(());
+    }
+    println!("seed {first}: {objects} objects on {scale} of the free disk");
+    Step::cargo(["test", "--quiet", "--profile", "soak", "-p", "bywash"])
+        .args(["--test", "upload_load", "--target-dir", "target/soak"])
+        .args(["the_seeds_own_load", "--", "--ignored", "--nocapture"])
+        .env("BYWASH_LOAD_OBJECTS", objects.to_string())
+        .env("BYWASH_LOAD_SCALE", scale.to_string())
         .env("BYWASH_SEED", first.to_string())
         .run()
 }
