@@ -15,10 +15,22 @@ pub(super) struct Store {
     endpoint: String,
 }
 
+/// How many parts of an object go side by side, in all clients of S3.
+pub(super) const PARTS_AT_ONCE: usize = 4;
+
 impl Store {
     pub(super) fn start() -> Result<Self, Failure> {
-        let mut process =
-            Process::start(Command::new(std::env::current_exe()?).arg("upload-server"))?;
+        Self::of(Command::new(std::env::current_exe()?).arg("upload-server"))
+    }
+
+    /// moto, a server of S3 in Python.
+    pub(super) fn moto() -> Result<Self, Failure> {
+        let python = python_in("upload-s3")?;
+        Self::of(Command::new(python).arg(peers().join("upload-s3/store.py")))
+    }
+
+    fn of(command: &mut Command) -> Result<Self, Failure> {
+        let mut process = Process::start(command)?;
         let endpoint = format!("http://{}", process.line("ready ")?);
         Ok(Self {
             _process: process,
@@ -56,7 +68,8 @@ impl Client {
         command
             .args(["upload-worker", how])
             .args(client_arguments(store))
-            .env("STORAGE_EMULATOR_HOST", store.endpoint.clone());
+            .env("STORAGE_EMULATOR_HOST", store.endpoint.clone())
+            .envs(aws(store));
         if count {
             command.arg("--count");
         }
@@ -90,19 +103,27 @@ impl Client {
 
     /// Google's client in Python, in an environment of its own.
     pub(super) fn python(store: &Store) -> Result<Self, Failure> {
-        let folder = peers().join("upload-python");
-        let target = peers().join("../../../target/peers/upload-python");
-        let python = target.join("bin/python");
-        if !python.exists() {
-            run(Command::new("python3").args(["-m", "venv"]).arg(&target))?;
-        }
-        run(Command::new(&python)
-            .args(["-m", "pip", "install", "--quiet", "-r"])
-            .arg(folder.join("requirements.txt")))?;
-        let mut command = Command::new(&python);
+        Self::script(store, "upload-python", "upload_peer.py")
+    }
+
+    /// boto3's transfer manager.
+    pub(super) fn boto3(store: &Store) -> Result<Self, Failure> {
+        Self::script(store, "upload-s3", "boto3_peer.py")
+    }
+
+    /// rclone, a run of it a round.
+    pub(super) fn rclone(store: &Store) -> Result<Self, Failure> {
+        let version = Command::new("rclone").arg("version").output();
+        version.map_err(|error| format!("rclone is needed ({error}): apt-get install rclone"))?;
+        Self::script(store, "upload-s3", "rclone_peer.py")
+    }
+
+    fn script(store: &Store, folder: &str, file: &str) -> Result<Self, Failure> {
+        let mut command = Command::new(python_in(folder)?);
         command
-            .arg(folder.join("upload_peer.py"))
-            .args(client_arguments(store));
+            .arg(peers().join(folder).join(file))
+            .args(client_arguments(store))
+            .envs(aws(store));
         Self::start(&mut command)
     }
 
@@ -117,21 +138,49 @@ impl Client {
         orders.flush()?;
         let line = process.line("")?;
         let figures: Result<Vec<f64>, _> = line.split_whitespace().map(str::parse).collect();
-        let [seconds, cpu, allocated] = figures
-            .ok()
-            .and_then(|figures| figures.first_chunk().copied())
+        let figures = figures.unwrap_or_default();
+        let [seconds, cpu, allocated] = *figures
+            .first_chunk()
             .ok_or_else(|| format!("a client answered {line:?}"))?;
+        // Who starts another process knows its peak.
+        let peak_bytes = match figures.get(3) {
+            Some(peak) => *peak,
+            None => process.peak_bytes()? as f64,
+        };
         Ok(Figures {
             seconds,
             cpu,
             allocated,
-            peak_bytes: process.peak_bytes()? as f64,
+            peak_bytes,
         })
     }
 }
 
 fn client_arguments(store: &Store) -> [String; 2] {
     [store.endpoint.clone(), AT_ONCE.to_string()]
+}
+
+/// What makes a program take the store for S3.
+fn aws(store: &Store) -> [(&'static str, String); 4] {
+    [
+        ("AWS_ENDPOINT_URL", store.endpoint.clone()),
+        ("AWS_ACCESS_KEY_ID", "bench".to_owned()),
+        ("AWS_SECRET_ACCESS_KEY", "bench".to_owned()),
+        ("AWS_REGION", "us-east-1".to_owned()),
+    ]
+}
+
+/// Python with the packages that a folder lists, in an environment of its own.
+fn python_in(folder: &str) -> Result<PathBuf, Failure> {
+    let target = peers().join("../../../target/peers").join(folder);
+    let python = target.join("bin/python");
+    if !python.exists() {
+        run(Command::new("python3").args(["-m", "venv"]).arg(&target))?;
+    }
+    run(Command::new(&python)
+        .args(["-m", "pip", "install", "--quiet", "-r"])
+        .arg(peers().join(folder).join("requirements.txt")))?;
+    Ok(python)
 }
 
 fn peers() -> PathBuf {

@@ -1,4 +1,5 @@
-//! `upload`: many objects at once to one store, beside plain PUTs and Google's own clients.
+//! `upload`: many objects at once to one store, beside plain PUTs and Google's own clients; then to a server of S3 beside boto3
+//! and rclone.
 
 mod client;
 mod server;
@@ -34,6 +35,9 @@ const PLAIN: &str = "plain PUT";
 const JAVA: &str = "google-cloud-storage Java";
 const PYTHON: &str = "google-cloud-storage Python";
 const OURS: [&str; 2] = [PIECES, WHOLE];
+const S3: &str = "Bywash to S3";
+const BOTO3: &str = "boto3 transfer manager";
+const RCLONE: &str = "rclone";
 
 /// Sizes spread evenly over their logarithms, about 1 GiB in all; the same in every run.
 fn sizes() -> Vec<usize> {
@@ -51,6 +55,17 @@ fn sizes() -> Vec<usize> {
 
 pub(super) fn run(args: &Args, report: &mut Report) -> Result<(), Failure> {
     let sizes = sizes();
+    if OURS.iter().any(|ours| args.wants(ours)) {
+        to_gcs(args, &sizes, report)?;
+    }
+    if args.wants(S3) {
+        to_s3(args, &sizes, report)?;
+    }
+    Ok(())
+}
+
+/// The objects to a store that speaks Google's protocol.
+fn to_gcs(args: &Args, sizes: &[usize], report: &mut Report) -> Result<(), Failure> {
     let total: usize = sizes.iter().sum();
     report.note(format!(
         "{OBJECTS} objects of 128 KiB to 64 MiB, {:.0} MiB in all, {AT_ONCE} at a time in chunks of 16 MiB, to one store on \
@@ -60,33 +75,84 @@ pub(super) fn run(args: &Args, report: &mut Report) -> Result<(), Failure> {
         total as f64 / MIB
     ));
     let store = Store::start()?;
-    let mut clients = Vec::new();
-    for (name, client) in [
-        (PIECES, Client::ours(&store, "pieces", false)),
-        (WHOLE, Client::ours(&store, "whole", false)),
-        (PLAIN, Client::ours(&store, "plain", false)),
-        (JAVA, Client::java(&store)),
-        (PYTHON, Client::python(&store)),
-    ] {
-        if args.begins(name) {
-            let client = RefCell::new(client?);
-            client.borrow_mut().round(&sizes)?;
-            clients.push((name, client));
-        }
-    }
-    let sides = clients
-        .iter()
-        .map(|(name, client)| Side::new(*name, || client.borrow_mut().round(&sizes)));
-    let rounds = alternate(args.rounds(5), sides.collect())?;
+    let clients: [(_, Start<'_>); 5] = [
+        (PIECES, &|| Client::ours(&store, "pieces", false)),
+        (WHOLE, &|| Client::ours(&store, "whole", false)),
+        (PLAIN, &|| Client::ours(&store, "plain", false)),
+        (JAVA, &|| Client::java(&store)),
+        (PYTHON, &|| Client::python(&store)),
+    ];
+    let mut wanted = clients.to_vec();
+    wanted.retain(|(name, _)| args.wants(name));
+    let rounds = beside(args.rounds(5), &wanted, sizes)?;
     rows(&rounds, total as f64 / GIB, report);
     for (name, how) in [(PIECES, "pieces"), (WHOLE, "whole")] {
         let mut client = Client::ours(&store, how, true)?;
-        client.round(&sizes)?;
-        let allocated = client.round(&sizes)?.allocated / total as f64;
+        client.round(sizes)?;
+        let allocated = client.round(sizes)?.allocated / total as f64;
         let case = format!("allocated bytes a payload byte, {name}");
         report
             .rows
             .push(Row::at_most(&case, "bytes", allocated, 0.01));
+    }
+    Ok(())
+}
+
+/// Starts a client.
+type Start<'a> = &'a dyn Fn() -> Result<Client, Failure>;
+
+/// Rounds of these clients, each warm.
+fn beside(
+    rounds: usize,
+    clients: &[(&'static str, Start<'_>)],
+    sizes: &[usize],
+) -> Result<Rounds<Figures>, Failure> {
+    let mut warm = Vec::new();
+    for (name, start) in clients {
+        eprintln!("{name}");
+        let client = RefCell::new(start()?);
+        client.borrow_mut().round(sizes)?;
+        warm.push((*name, client));
+    }
+    let sides = warm
+        .iter()
+        .map(|(name, client)| Side::new(*name, || client.borrow_mut().round(sizes)));
+    alternate(rounds, sides.collect())
+}
+
+/// The same objects to moto. It is slower than any client, so processor and memory say more than time.
+fn to_s3(args: &Args, sizes: &[usize], report: &mut Report) -> Result<(), Failure> {
+    let gib = sizes.iter().sum::<usize>() as f64 / GIB;
+    report.note(format!(
+        "To S3: the same objects to moto (Python, one process), {AT_ONCE} at a time in parts of 16 MiB, {} side by side an object. \
+         Ours and boto3 upload from 64 MiB that are part of their memory, rclone files that are in the page cache, by a process a \
+         round.",
+        client::PARTS_AT_ONCE
+    ));
+    let store = Store::moto()?;
+    let clients: [(_, Start<'_>); 3] = [
+        (S3, &|| Client::ours(&store, "s3", false)),
+        (BOTO3, &|| Client::boto3(&store)),
+        (RCLONE, &|| Client::rclone(&store)),
+    ];
+    let rounds = beside(args.rounds(3), &clients, sizes)?;
+    for (what, unit, rounds) in [
+        ("time", "s/GiB", rounds.map(|figures| figures.seconds / gib)),
+        (
+            "processor",
+            "s/GiB",
+            rounds.map(|figures| figures.cpu / gib),
+        ),
+        (
+            "peak memory",
+            "MiB",
+            rounds.map(|figures| figures.peak_bytes / MIB),
+        ),
+    ] {
+        for peer in [BOTO3, RCLONE] {
+            let row = rounds.row(&format!("{what}, {S3}"), unit, S3, peer);
+            report.rows.push(row);
+        }
     }
     Ok(())
 }

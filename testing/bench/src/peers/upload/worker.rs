@@ -12,6 +12,7 @@ use object_store::path::Path;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::CONTENT_BYTES;
+use super::client::PARTS_AT_ONCE;
 use crate::Failure;
 
 /// Bytes of one write, where the caller writes in pieces.
@@ -29,6 +30,8 @@ pub(super) enum How {
     Whole,
     /// One PUT each, without an engine
     Plain,
+    /// Written to an upload in one piece, to S3
+    S3,
 }
 
 /// Uploads objects of the sizes in a line of its input, and answers a line of figures (started by `peers upload`).
@@ -102,6 +105,8 @@ async fn upload_all(
         .map(|(at, size)| {
             let client = Arc::clone(client);
             async move {
+                // moto keeps what it is given, so there each round replaces the one before.
+                let round = if client.how == How::S3 { 0 } else { round };
                 let name = format!("{:?}-{round}-{at}", client.how).to_lowercase();
                 tokio::spawn(async move { client.upload(&name, size).await }).await?
             }
@@ -120,7 +125,8 @@ impl Client {
         } else {
             let engine = Engine::builder().memory(1 << 30).build()?;
             // The endpoint is found in the environment, as by other clients.
-            let url: OriginUrl = "gs://bench".parse()?;
+            let scheme = if args.how == How::S3 { "s3" } else { "gs" };
+            let url: OriginUrl = format!("{scheme}://bench").parse()?;
             Some(engine.mount_url("bench", &url, Consistency::default())?)
         };
         let words = (0..CONTENT_BYTES as u64 / 8).map(|word| word.wrapping_mul(0x9E37_79B9));
@@ -147,10 +153,15 @@ impl Client {
         };
         let options = UploadOptions {
             length: Some(size as u64),
+            parallel: if self.how == How::S3 {
+                PARTS_AT_ONCE
+            } else {
+                1
+            },
             ..UploadOptions::default()
         };
         let mut upload = bucket.upload(&Path::from(name), options).await?;
-        if self.how == How::Whole {
+        if self.how != How::Pieces {
             upload.write(body).await?;
         } else {
             for at in (0..size).step_by(WRITE_BYTES) {
