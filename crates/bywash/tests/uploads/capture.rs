@@ -169,6 +169,31 @@ async fn a_store_ahead_of_the_token_is_not_sent_the_same_again() {
     assert_eq!(fake.object(&path()).await, None);
 }
 
+/// Restored twice from one token: both send to one session, and neither undoes the other.
+#[tokio::test(start_paused = true)]
+async fn restored_twice_they_leave_the_exact_object_or_an_error() {
+    let body = body();
+    for at in CHUNK + 1..=body.len() {
+        let (fake, original) = begin(CHUNK + 1, &[]).await;
+        let token = sent(&original.capture());
+        drop(original);
+        let bucket = fake.bucket(CHUNK);
+        let mut one = bucket.restore_upload(&token).await.unwrap();
+        let mut other = bucket.restore_upload(&token).await.unwrap();
+        one.write(body.slice(CHUNK + 1..at)).await.unwrap();
+        let stored = match other.write(body.slice(CHUNK + 1..)).await {
+            Ok(()) => other.finish().await.map(drop),
+            error => error,
+        };
+        let again = match one.write(body.slice(at..)).await {
+            Ok(()) => one.finish().await.map(drop),
+            error => error,
+        };
+        assert!(stored.is_ok() || again.is_ok(), "at {at}: {stored:?}");
+        assert_eq!(fake.object(&path()).await.unwrap(), body, "at {at}");
+    }
+}
+
 /// The session is gone: an error that says so.
 #[tokio::test(start_paused = true)]
 async fn a_session_that_is_gone_is_an_error() {
