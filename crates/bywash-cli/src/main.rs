@@ -4,6 +4,7 @@
 
 mod address;
 mod batch;
+mod cache;
 mod cat;
 mod copy;
 mod cp;
@@ -80,6 +81,7 @@ enum Verb {
     Du(du::Args),
     Rm(rm::Args),
     Uploads(uploads::Args),
+    Cache(cache::Args),
 }
 
 impl Verb {
@@ -96,6 +98,7 @@ impl Verb {
             Self::Du(args) => args.output.json,
             Self::Rm(args) => args.output.json,
             Self::Uploads(args) => args.output.json,
+            Self::Cache(args) => args.output.json,
         }
     }
 
@@ -121,6 +124,7 @@ impl Verb {
             Self::Du(args) => du::run(args).await,
             Self::Rm(args) => Box::pin(rm::run(args)).await,
             Self::Uploads(args) => Box::pin(uploads::run(args)).await,
+            Self::Cache(args) => cache::run(args).await,
         }
     }
 }

@@ -51,6 +51,9 @@ pub(crate) struct Args {
     /// The memory ceiling, as 4GiB or 25% of what the machine or its control group allows [default: 25%]
     #[arg(long, value_name = "SIZE|PERCENT")]
     memory: Option<String>,
+    /// Send a request to an origin a second time when it takes longer than 95 of 100 others; at most one in 20, and each costs
+    #[arg(long)]
+    hedge: bool,
     /// Address of the S3 endpoint; port 0 takes a free one [default: 127.0.0.1:8420]
     #[arg(long, value_name = "HOST:PORT")]
     s3_addr: Option<String>,
@@ -119,11 +122,12 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     };
     let scheme = if tls.is_some() { "https" } else { "http" };
     let endpoint = format!("{scheme}://{}", reachable(s3_addr));
-    data.record(&Session::new(&endpoint, REGION, credentials.clone()))?;
+    let admin_addr = local_addr(&admin)?;
+    let session = Session::new(&endpoint, REGION, credentials.clone());
+    data.record(&session.with_admin(admin_addr))?;
 
     let mut signals = Signals::new()?;
     let (stop, stopped) = watch::channel(false);
-    let admin_addr = local_addr(&admin)?;
     let config = S3Config {
         credentials: credentials.iter().map(Credentials::for_gateway).collect(),
         anonymous: credentials.is_none(),
@@ -257,7 +261,9 @@ fn refuse_loop(
 }
 
 fn engine(settings: &Settings, data: &DataDir) -> Result<Engine, Failure> {
-    let mut builder = Engine::builder().memory(settings.memory.bytes(available_memory()));
+    let mut builder = Engine::builder()
+        .memory(settings.memory.bytes(available_memory()))
+        .hedge(settings.hedge);
     if settings.buckets.is_empty() {
         builder = builder.root(data.buckets());
     }

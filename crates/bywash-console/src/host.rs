@@ -1,4 +1,4 @@
-//! The check against DNS rebinding.
+//! The checks against DNS rebinding and against pages of other sites.
 //!
 //! A browser lets a page of `http://evil.example` read what `http://evil.example` answers, even
 //! after that name has been pointed at 127.0.0.1. What such a request cannot change is the host it
@@ -7,8 +7,8 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use axum::extract::Request;
-use axum::http::StatusCode;
-use axum::http::header::HOST;
+use axum::http::header::{HOST, ORIGIN};
+use axum::http::{HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
@@ -39,6 +39,33 @@ pub(crate) async fn require_loopback(request: Request, next: Next) -> Response {
         }
     }
     next.run(request).await
+}
+
+/// Answers 403 to a change that a page of another site asks for.
+///
+/// A browser names the site in `Origin` with every request that is no plain GET; programs send none.
+pub(crate) async fn refuse_other_sites(request: Request, next: Next) -> Response {
+    if !request.method().is_safe() && is_of_other_site(&request) {
+        tracing::warn!(
+            path = request.uri().path(),
+            "refused a change asked for by another site"
+        );
+        return (
+            StatusCode::FORBIDDEN,
+            "the admin endpoints take no changes from pages of other sites\n",
+        )
+            .into_response();
+    }
+    next.run(request).await
+}
+
+fn is_of_other_site(request: &Request) -> bool {
+    let header = |name| {
+        let value = request.headers().get(name);
+        value.map(|value: &HeaderValue| value.to_str().unwrap_or_default())
+    };
+    let own = header(HOST);
+    header(ORIGIN).is_some_and(|origin| origin.split_once("://").map(|(_, host)| host) != own)
 }
 
 /// Whether `host`, as in a `Host` header, with or without port, can only mean this machine.

@@ -5,6 +5,8 @@
 //! | `GET /healthz` | `ok` while the process serves |
 //! | `GET /metrics` | the counters as Prometheus text |
 //! | `GET /stats` | the counters as JSON, the serialized form of [`bywash::Stats`] |
+//! | `GET /cache`, `GET /cache/why` | what is in memory, and why it is or is not (`cache`) |
+//! | `POST /cache/warm`, `POST /cache/drop` | changes that |
 //!
 //! These need no credentials, so two things keep strangers out: the listener must be bound to a
 //! loopback address, and every request must name a loopback host (see `host`), so that a web page
@@ -12,6 +14,7 @@
 
 #![forbid(unsafe_code)]
 
+mod cache;
 mod host;
 mod metrics;
 
@@ -60,12 +63,14 @@ fn router(engine: Engine) -> Router {
         .route("/healthz", get(|| async { ([NO_STORE], "ok\n") }))
         .route("/metrics", get(metrics))
         .route("/stats", get(stats))
+        .merge(cache::routes())
         .fallback(|| async {
             (
                 StatusCode::NOT_FOUND,
-                "no such page; there are /healthz, /metrics and /stats\n",
+                "no such page; there are /healthz, /metrics, /stats and /cache\n",
             )
         })
+        .layer(middleware::from_fn(host::refuse_other_sites))
         .layer(middleware::from_fn(host::require_loopback))
         .with_state(engine)
 }

@@ -15,7 +15,7 @@ pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8"
 type Family<T> = (&'static str, &'static str, fn(&T) -> u64);
 
 /// By bucket, all counters. Names follow the fields of [`BucketStats`].
-const BUCKET: [Family<BucketStats>; 7] = [
+const BUCKET: [Family<BucketStats>; 9] = [
     (
         "bywash_requests_total",
         "Operations asked of the bucket, of every kind.",
@@ -50,6 +50,16 @@ const BUCKET: [Family<BucketStats>; 7] = [
         "bywash_origin_bytes_total",
         "Bytes of object data the origin sent.",
         |s| s.origin_bytes,
+    ),
+    (
+        "bywash_hedges_total",
+        "Requests sent a second time because the first was slower than its peers.",
+        |s| s.hedges,
+    ),
+    (
+        "bywash_hedges_won_total",
+        "Second requests that brought the data first.",
+        |s| s.hedges_won,
     ),
 ];
 
@@ -179,6 +189,8 @@ mod tests {
             origin_requests: 5,
             origin_data_requests: 6,
             origin_bytes: u64::MAX,
+            hedges: 10,
+            hedges_won: 11,
         };
         stats.buckets.insert("data".to_owned(), counters);
         stats.pool.evictions = 8;
@@ -192,6 +204,8 @@ mod tests {
             "bywash_origin_requests_total{bucket=\"data\"} 5",
             "bywash_origin_data_requests_total{bucket=\"data\"} 6",
             "bywash_origin_bytes_total{bucket=\"data\"} 18446744073709551615",
+            "bywash_hedges_total{bucket=\"data\"} 10",
+            "bywash_hedges_won_total{bucket=\"data\"} 11",
             "bywash_pool_evictions_total 8",
             "bywash_budget_limit_bytes 9",
             "# TYPE bywash_requests_total counter",

@@ -20,7 +20,7 @@ use crate::consistency::Consistency;
 use crate::engine::{SHARDS_IN_FLIGHT, Shared as EngineShared};
 use crate::list;
 use crate::origin::Origin;
-use crate::read::{self, Download, DownloadOptions, Opens, Runs};
+use crate::read::{self, Download, DownloadOptions, Opens, Pace, Runs};
 use crate::retry::{once, with_retries};
 use crate::stats::Counters;
 use crate::upload::{Ordered, UploadOptions};
@@ -80,6 +80,7 @@ pub(crate) struct Shared {
     pub(crate) versions: Versions,
     pub(crate) opens: Opens,
     pub(crate) runs: Runs,
+    pub(crate) pace: Pace,
     /// A turn for each ranged GET in flight. Of this bucket alone: an origin that hangs must not
     /// keep other buckets waiting.
     pub(crate) shard_turns: Semaphore,
@@ -102,6 +103,7 @@ impl Bucket {
             versions: Versions::new(pool, engine.next_store(), engine.block_size),
             opens: Opens::default(),
             runs: Runs::default(),
+            pace: Pace::default(),
             shard_turns: Semaphore::new(SHARDS_IN_FLIGHT),
             engine,
         };

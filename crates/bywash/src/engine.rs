@@ -50,6 +50,8 @@ pub(crate) struct Shared {
     /// Where open uploads are written down.
     pub(crate) journal: Option<Journal>,
     pub(crate) retry: RetryPolicy,
+    /// Whether slow requests are sent a second time.
+    pub(crate) hedge: bool,
     pub(crate) admission_deadline: Duration,
     /// Numbers buckets in the pool's keys; only uniqueness matters, hence relaxed.
     stores: AtomicU32,

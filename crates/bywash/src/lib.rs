@@ -8,7 +8,9 @@
 #![forbid(unsafe_code)]
 
 mod bucket;
+mod cached;
 mod consistency;
+mod cost;
 mod engine;
 mod error;
 pub mod io;
@@ -26,14 +28,16 @@ mod write;
 
 pub use bucket::{Bucket, CacheOutcome, ReadInfo};
 pub use bywash_mem::Segments;
+pub use cached::{CachedObject, Changed, FAILURES_NAMED, Why};
 pub use consistency::{Consistency, ParseConsistencyError};
+pub use cost::Cost;
 pub use engine::{BucketInfo, Engine, EngineBuilder};
 pub use error::EngineError;
 pub use machine::available_memory;
 pub use origin::{Origin, OriginUrl, PartBody, UploadedPart};
 pub use read::{Download, DownloadOptions};
 pub use retry::RetryPolicy;
-pub use stats::{BucketStats, BudgetStats, PoolStats, Stats};
+pub use stats::{BucketStats, BudgetStats, HEDGED_PERCENT, PoolStats, Stats};
 pub use upload::{Upload, UploadOptions, UploadResult, UploadToken, UploadWriter};
 pub use write::PutStreamOptions;
 

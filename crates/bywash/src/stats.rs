@@ -5,6 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use serde::Serialize;
 
+/// Second requests are at most this part of a bucket's requests for data, in percent: what is slower than 95 of 100 is five.
+pub const HEDGED_PERCENT: u64 = 5;
+
 /// A moment's counters of the whole engine.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Stats {
@@ -33,6 +36,10 @@ pub struct BucketStats {
     pub origin_data_requests: u64,
     /// Bytes of object data the origin sent.
     pub origin_bytes: u64,
+    /// Requests sent a second time because the first was slower than its peers.
+    pub hedges: u64,
+    /// Those of them that brought the data first.
+    pub hedges_won: u64,
 }
 
 /// The block pool.
@@ -74,6 +81,8 @@ pub(crate) struct Counters {
     origin_requests: AtomicU64,
     origin_data_requests: AtomicU64,
     origin_bytes: AtomicU64,
+    hedges: AtomicU64,
+    hedges_won: AtomicU64,
 }
 
 impl Counters {
@@ -108,6 +117,21 @@ impl Counters {
         self.origin_bytes.fetch_add(bytes, Relaxed);
     }
 
+    /// One request sent a second time.
+    pub(crate) fn hedge(&self) {
+        self.hedges.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn hedge_won(&self) {
+        self.hedges_won.fetch_add(1, Relaxed);
+    }
+
+    /// Whether one more second request stays within [`HEDGED_PERCENT`]. Two that ask at once may both be told yes.
+    pub(crate) fn may_hedge(&self) -> bool {
+        let all = self.origin_data_requests.load(Relaxed);
+        (self.hedges.load(Relaxed) + 1) * 100 <= all * HEDGED_PERCENT
+    }
+
     pub(crate) fn snapshot(&self) -> BucketStats {
         BucketStats {
             requests: self.requests.load(Relaxed),
@@ -117,6 +141,8 @@ impl Counters {
             origin_requests: self.origin_requests.load(Relaxed),
             origin_data_requests: self.origin_data_requests.load(Relaxed),
             origin_bytes: self.origin_bytes.load(Relaxed),
+            hedges: self.hedges.load(Relaxed),
+            hedges_won: self.hedges_won.load(Relaxed),
         }
     }
 }

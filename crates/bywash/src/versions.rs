@@ -21,6 +21,8 @@ use object_store::{Attributes, GetOptions, ObjectMeta};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use crate::cost::Costs;
+
 /// Memory, in bytes, for which one object's version is remembered. An entry takes about 0.5 KiB that
 /// the budget does not see, so the table stays below a thirty-second of the ceiling.
 const MEMORY_AN_OBJECT_BYTES: u64 = 16 << 10;
@@ -67,6 +69,7 @@ pub(crate) struct Version {
     pub(crate) meta: ObjectMeta,
     pub(crate) attributes: Attributes,
     validator: Validator,
+    pub(crate) cost: Arc<Costs>,
 }
 
 impl Version {
@@ -78,6 +81,7 @@ impl Version {
             meta,
             attributes,
             validator,
+            cost: Arc::default(),
         }
     }
 
@@ -149,6 +153,22 @@ struct Known {
     confirmed: Instant,
 }
 
+/// A version, and when the question was asked whose answer last confirmed it.
+#[derive(Debug)]
+pub(crate) struct Remembered {
+    pub(crate) version: Arc<Version>,
+    pub(crate) validated: Instant,
+}
+
+impl Remembered {
+    fn of(known: &Known) -> Self {
+        Self {
+            version: Arc::clone(&known.version),
+            validated: known.confirmed,
+        }
+    }
+}
+
 /// The moment before a request to the origin, to be shown when its answer is recorded.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asked {
@@ -218,6 +238,20 @@ impl Versions {
         Some((Arc::clone(&found.version), fresh))
     }
 
+    /// What is known of objects whose keys begin with `prefix`, in no order. Looks at every entry of the table.
+    pub(crate) fn remembered(&self, prefix: &str) -> Vec<Remembered> {
+        let known = self.known.pin();
+        let matching = known
+            .iter()
+            .filter(|(path, _)| path.as_ref().starts_with(prefix));
+        matching.map(|(_, known)| Remembered::of(known)).collect()
+    }
+
+    /// What is known of one object.
+    pub(crate) fn remembered_one(&self, path: &Path) -> Option<Remembered> {
+        self.known.pin().get(path).map(Remembered::of)
+    }
+
     /// Takes in an answer of the origin and returns the version it describes: the one already
     /// known if it is the same, so that its blocks stay in use.
     pub(crate) fn learn(
@@ -242,6 +276,7 @@ impl Versions {
                     validator: old.validator.clone(),
                     meta,
                     attributes,
+                    cost: Arc::clone(&old.cost),
                 })
             }
             _ => Arc::new(Version::new(self.store, meta, attributes)),

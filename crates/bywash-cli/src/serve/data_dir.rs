@@ -11,6 +11,7 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
+use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -69,6 +70,9 @@ pub(crate) struct Session {
     pub(crate) endpoint: String,
     pub(crate) region: String,
     pub(crate) credentials: Credentials,
+    /// Address of the admin endpoints; older servers did not say.
+    #[serde(default)]
+    pub(crate) admin: Option<SocketAddr>,
 }
 
 impl Session {
@@ -82,7 +86,14 @@ impl Session {
             endpoint: endpoint.to_owned(),
             region: region.to_owned(),
             credentials: credentials.unwrap_or_else(anonymous),
+            admin: None,
         }
+    }
+
+    /// With the address of the admin endpoints.
+    pub(crate) fn with_admin(self, address: SocketAddr) -> Self {
+        let admin = Some(address);
+        Self { admin, ..self }
     }
 
     /// The session of the server that uses the data folder `dir`, or used it last. Takes no lock.

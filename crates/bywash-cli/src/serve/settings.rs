@@ -22,6 +22,7 @@ const DEFAULT_ADMIN_ADDR: &str = "127.0.0.1:8422";
 pub(super) struct FileSettings {
     data_dir: Option<PathBuf>,
     memory: Option<String>,
+    hedge: bool,
     s3_addr: Option<String>,
     admin_addr: Option<String>,
     access_key: Option<String>,
@@ -46,6 +47,7 @@ struct FileBucket {
 pub(super) struct Settings {
     pub(super) data_dir: PathBuf,
     pub(super) memory: Memory,
+    pub(super) hedge: bool,
     pub(super) s3_addr: SocketAddr,
     pub(super) admin_addr: SocketAddr,
     pub(super) access: Access,
@@ -125,6 +127,7 @@ impl Settings {
             memory: memory
                 .parse()
                 .map_err(|error| Failure::usage(format!("--memory: {error}")))?,
+            hedge: args.hedge || file.hedge,
             s3_addr: address(
                 "--s3-addr",
                 &or_default(args.s3_addr, file.s3_addr, DEFAULT_S3_ADDR),

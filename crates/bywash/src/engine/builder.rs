@@ -47,6 +47,7 @@ pub struct EngineBuilder {
     root: Option<PathBuf>,
     journal: Option<Journal>,
     retry: RetryPolicy,
+    hedge: bool,
     admission_deadline: Duration,
 }
 
@@ -59,6 +60,7 @@ impl EngineBuilder {
             root: None,
             journal: None,
             retry: RetryPolicy::default(),
+            hedge: false,
             admission_deadline: Duration::from_secs(60),
         }
     }
@@ -105,6 +107,14 @@ impl EngineBuilder {
     #[must_use]
     pub fn retry(mut self, policy: RetryPolicy) -> Self {
         self.retry = policy;
+        self
+    }
+
+    /// Whether a request for data that takes longer than 95 of 100 of its peers is sent a second time, and the first answer is
+    /// used. Such requests are at most [`crate::HEDGED_PERCENT`] of all. Default: no, for each costs what a request costs.
+    #[must_use]
+    pub fn hedge(mut self, on: bool) -> Self {
+        self.hedge = on;
         self
     }
 
@@ -168,6 +178,7 @@ impl EngineBuilder {
             root: self.root,
             journal: self.journal,
             retry: self.retry,
+            hedge: self.hedge,
             admission_deadline: self.admission_deadline,
             stores: AtomicU32::new(0),
         };

@@ -12,8 +12,10 @@
 //! while the read can still start over, which it does once.
 
 mod ahead;
+mod answers;
 mod body;
 mod download;
+mod hedge;
 mod open;
 mod ranged;
 mod ranges;
@@ -38,6 +40,7 @@ use body::Body;
 pub(crate) use ahead::{Ahead, AheadLimits};
 pub(crate) use download::begin as download;
 pub use download::{Download, DownloadOptions};
+pub(crate) use hedge::Pace;
 pub(crate) use open::Opens;
 pub(crate) use ranges::get_ranges;
 pub(crate) use runs::Runs;

@@ -13,9 +13,11 @@ use object_store::path::Path;
 use object_store::{Error, GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore, Result};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::ahead::Reader;
+use super::hedge::hedged;
 use super::shard::Shard;
 use super::shared_error::retell;
 use crate::bucket::Shared;
@@ -246,8 +248,7 @@ impl Begun {
 
 struct Storing {
     shard: Shard,
-    /// The answer, and the bytes of it to skip.
-    first: (GetResult, u64),
+    first: GetResult,
     short: bool,
 }
 
@@ -317,9 +318,12 @@ async fn open(bucket: &Arc<Shared>, path: &Path, range: GetRange) -> Result<Begu
         range: Some(range),
         ..GetOptions::default()
     };
+    let began = Instant::now();
     let result = with_retries(engine.retry, "read", path, || {
-        bucket.counters.origin_data_request();
-        bucket.origin.get_opts(path, options.clone())
+        hedged(bucket, || {
+            bucket.counters.origin_data_request();
+            bucket.origin.get_opts(path, options.clone())
+        })
     })
     .await;
     match result {
@@ -328,6 +332,8 @@ async fn open(bucket: &Arc<Shared>, path: &Path, range: GetRange) -> Result<Begu
             let version = bucket
                 .versions
                 .learn(asked, meta, result.attributes.clone());
+            version.cost.request();
+            version.cost.time(began.elapsed());
             if !version.cacheable() {
                 return Ok(Begun::told(Opened::with_body(version, Some(result))));
             }
@@ -420,7 +426,7 @@ fn store(bucket: &Arc<Shared>, version: Arc<Version>, frame: Frame, result: GetR
     });
     let storing = (!loads.is_empty()).then(|| Storing {
         short: range.end - range.start <= EARLY_BYTES,
-        first: (result, u64::from(first) * size - range.start),
+        first: result,
         shard: Shard::new(Arc::clone(bucket), version, loads, left),
     });
     Begun { opened, storing }

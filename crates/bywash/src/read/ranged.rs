@@ -21,6 +21,7 @@ pub(super) async fn ask(bucket: &Shared, version: &Version, range: Range<u64>) -
     };
     version.tie(&mut options);
     bucket.counters.origin_data_request();
+    version.cost.request();
     let answer = bucket.origin.get_opts(&version.meta.location, options);
     let policy = bucket.engine.retry;
     let result = tokio::time::timeout(policy.stall, answer)

@@ -10,17 +10,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bywash_mem::Load;
-use futures::StreamExt;
 use object_store::{Error, GetResult, Result};
 use tokio_util::sync::CancellationToken;
 
 use super::ahead::Reader;
+use super::answers::Answers;
 use super::open::is_present;
-use super::ranged::{self, Body};
+use super::ranged;
 use super::shared_error::load_error;
 use crate::bucket::Shared;
 use crate::error::EngineError;
-use crate::retry::{Retries, is_transient, stalled, unavailable};
+use crate::retry::{Retries, is_transient, unavailable};
 use crate::versions::Version;
 
 /// Who loads ahead of need, of what, and what holds and ends these loads.
@@ -118,8 +118,8 @@ impl Shard {
         }
     }
 
-    /// Fills the blocks. `first`: an answer already begun, and the bytes of it to skip.
-    pub(super) async fn run(mut self, first: Option<(GetResult, u64)>) {
+    /// Fills the blocks. `first`: an answer already begun, which has their bytes.
+    pub(super) async fn run(mut self, first: Option<GetResult>) {
         match self.fill(first).await {
             Ok(End::Complete) => {}
             // Dropped loads are abandoned: whoever comes in between looks again.
@@ -144,46 +144,34 @@ impl Shard {
         }
     }
 
-    async fn fill(&mut self, first: Option<(GetResult, u64)>) -> Result<End> {
-        let policy = self.bucket.engine.retry;
-        let bucket = Arc::clone(&self.bucket);
-        let mut retries = Retries::new(policy);
-        // An answer already begun takes no turn: its request is in flight.
-        let mut answer = first.map(|(result, skip)| Ok((result.into_stream(), skip)));
+    async fn fill(&mut self, mut first: Option<GetResult>) -> Result<End> {
+        let (bucket, version) = (Arc::clone(&self.bucket), Arc::clone(&self.version));
+        let mut retries = Retries::new(bucket.engine.retry);
         loop {
-            let mut turn = None;
             let (start, end) = self.missing();
-            let begun = match answer.take() {
-                Some(begun) => begun,
+            let answers = match first.take() {
+                Some(result) => Answers::begun(&bucket, &version, result, end),
                 None => tokio::select! {
                     biased;
                     () = self.unwanted_from_now_on() => return Ok(End::Unwanted),
-                    asked = async {
-                        turn = bucket.shard_turns.acquire().await.ok();
-                        ranged::ask(&bucket, &self.version, start..end).await
-                    } => asked.map(|body| (body, 0)),
+                    answers = Answers::ask(&bucket, &version, start..end) => answers,
                 },
             };
-            let error = match begun {
-                Ok((body, skip)) => match self.receive(body, skip, &mut retries).await {
-                    Ok(end) => return Ok(end),
-                    Err(error) => error,
-                },
-                Err(error) => error,
+            let error = match self.receive(answers, &mut retries).await {
+                Ok(end) => return Ok(end),
+                Err(error) => ranged::classify(&version, error),
             };
-            drop(turn);
-            let error = ranged::classify(&self.version, error);
             if !is_transient(&error) {
                 return Err(error);
             }
-            tracing::debug!(object = %self.version.meta.location, %error, "read failed, continuing at the byte reached");
+            tracing::debug!(object = %version.meta.location, %error, "read failed, continuing at the byte reached");
             let again = tokio::select! {
                 biased;
                 () = self.unwanted_from_now_on() => return Ok(End::Unwanted),
                 again = retries.again() => again,
             };
             if !again {
-                return Err(unavailable("read", &self.version.meta.location, error));
+                return Err(unavailable("read", &version.meta.location, error));
             }
         }
     }
@@ -217,40 +205,19 @@ impl Shard {
         (start, end)
     }
 
-    async fn receive(
-        &mut self,
-        mut body: Body,
-        mut skip: u64,
-        retries: &mut Retries,
-    ) -> Result<End> {
-        let stall = self.bucket.engine.retry.stall;
+    async fn receive(&mut self, mut answers: Answers<'_>, retries: &mut Retries) -> Result<End> {
         loop {
-            let next = tokio::select! {
+            let (reached, _) = self.missing();
+            let (at, piece) = tokio::select! {
                 // In this order, so that a seeded run repeats.
                 biased;
-                () = self.reader.cancelled(), if !self.reader.is_cancelled() => {
-                    if self.wanted() {
-                        continue;
-                    }
-                    return Ok(End::Unwanted);
-                }
-                next = tokio::time::timeout(stall, body.next()) => next,
+                () = self.unwanted_from_now_on() => return Ok(End::Unwanted),
+                next = answers.next(reached) => next?,
             };
-            let piece = match next {
-                Err(_) => return Err(stalled(self.bucket.engine.retry)),
-                Ok(None) => {
-                    return Err(ranged::bad_answer(
-                        &self.version,
-                        "the body ended early".to_owned(),
-                    ));
-                }
-                Ok(Some(piece)) => piece?,
-            };
-            self.bucket.counters.origin_bytes(piece.len() as u64);
             retries.progress();
-            let passed = skip.min(piece.len() as u64);
-            skip -= passed;
-            if self.take(&piece[passed as usize..])? {
+            let known = reached.saturating_sub(at).min(piece.len() as u64);
+            if self.take(&piece[known as usize..])? {
+                answers.complete();
                 return Ok(End::Complete);
             }
             if self.unwanted() {
@@ -270,6 +237,7 @@ impl Shard {
                 return Ok(false);
             }
             if let Some(load) = self.loads.pop_front() {
+                self.version.cost.block();
                 // The shard's own pin is not needed: those who wait got theirs.
                 drop(
                     load.publish()

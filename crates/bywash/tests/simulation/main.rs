@@ -8,6 +8,7 @@
 mod ahead;
 mod downloads;
 mod faults;
+mod hedges;
 mod loads;
 mod ranges;
 mod versions;

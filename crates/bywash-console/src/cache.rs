@@ -1,0 +1,133 @@
+//! What is in memory, and changes of that.
+//!
+//! | path | takes | answers |
+//! |---|---|---|
+//! | `GET /cache` | `bucket` (default: all), `prefix` | the known objects by bucket |
+//! | `GET /cache/why` | `bucket`, `key` | whether a read would be a hit, and why |
+//! | `POST /cache/warm` | JSON: `bucket`, `prefix` | what was read into memory, when all of it is |
+//! | `POST /cache/drop` | the same | what was dropped |
+//!
+//! Changes are JSON only: a page of another site cannot send that without asking first, and nobody answers it.
+
+use std::collections::BTreeMap;
+
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use bywash::{Bucket, CachedObject, Engine};
+use object_store::path::Path;
+use serde::{Deserialize, Serialize};
+
+use crate::NO_STORE;
+
+pub(crate) fn routes() -> Router<Engine> {
+    Router::new()
+        .route("/cache", get(list))
+        .route("/cache/why", get(why))
+        .route("/cache/warm", post(warm))
+        .route("/cache/drop", post(forget))
+}
+
+#[derive(Debug, Deserialize)]
+struct Listed {
+    bucket: Option<String>,
+    #[serde(default)]
+    prefix: String,
+}
+
+async fn list(
+    State(engine): State<Engine>,
+    Query(asked): Query<Listed>,
+) -> Result<Response, Refusal> {
+    let buckets = match &asked.bucket {
+        Some(name) => vec![bucket(&engine, name)?],
+        None => {
+            let all = engine.buckets();
+            all.iter()
+                .filter_map(|found| engine.bucket(&found.name))
+                .collect()
+        }
+    };
+    let objects = blocking(move || {
+        let cached = |bucket: &Bucket| (bucket.name().to_owned(), bucket.cached(&asked.prefix));
+        buckets
+            .iter()
+            .map(cached)
+            .collect::<BTreeMap<String, Vec<CachedObject>>>()
+    });
+    Ok(answer(&objects.await?))
+}
+
+#[derive(Debug, Deserialize)]
+struct AskedWhy {
+    bucket: String,
+    key: String,
+}
+
+async fn why(
+    State(engine): State<Engine>,
+    Query(asked): Query<AskedWhy>,
+) -> Result<Response, Refusal> {
+    let bucket = bucket(&engine, &asked.bucket)?;
+    let path = Path::parse(&asked.key).map_err(|error| {
+        let text = format!("the key {:?} cannot be named: {error}", asked.key);
+        Refusal(StatusCode::BAD_REQUEST, text)
+    })?;
+    Ok(answer(&blocking(move || bucket.why(&path)).await?))
+}
+
+/// What is to be changed. An empty prefix is the whole bucket.
+#[derive(Debug, Deserialize)]
+struct Wanted {
+    bucket: String,
+    #[serde(default)]
+    prefix: String,
+}
+
+async fn warm(
+    State(engine): State<Engine>,
+    Json(wanted): Json<Wanted>,
+) -> Result<Response, Refusal> {
+    let warmed = bucket(&engine, &wanted.bucket)?.warm(&wanted.prefix).await;
+    let warmed = warmed.map_err(|error| Refusal(StatusCode::BAD_GATEWAY, error.to_string()))?;
+    Ok(answer(&warmed))
+}
+
+async fn forget(
+    State(engine): State<Engine>,
+    Json(wanted): Json<Wanted>,
+) -> Result<Response, Refusal> {
+    let bucket = bucket(&engine, &wanted.bucket)?;
+    Ok(answer(
+        &blocking(move || bucket.drop_cached(&wanted.prefix)).await?,
+    ))
+}
+
+/// Why a request is not answered.
+struct Refusal(StatusCode, String);
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let body = serde_json::json!({ "error": self.1 });
+        (self.0, [NO_STORE], Json(body)).into_response()
+    }
+}
+
+fn bucket(engine: &Engine, name: &str) -> Result<Bucket, Refusal> {
+    let missing = || Refusal(StatusCode::NOT_FOUND, format!("there is no bucket {name}"));
+    engine.bucket(name).ok_or_else(missing)
+}
+
+/// Runs what looks at every block of many objects where it holds up no other request.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Refusal> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| Refusal(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
+}
+
+fn answer(value: &impl Serialize) -> Response {
+    ([NO_STORE], Json(value)).into_response()
+}

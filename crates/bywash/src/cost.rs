@@ -1,0 +1,55 @@
+//! What one version of an object has cost the origin.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// What the origin was asked for one version of an object since it became known.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cost {
+    /// Requests for its data, each attempt counted.
+    pub requests: u64,
+    /// Bytes of it that came.
+    pub bytes: u64,
+    /// Milliseconds these requests took, side by side ones added up.
+    pub time_ms: u64,
+    /// Blocks of it that were loaded into memory.
+    pub blocks: u64,
+}
+
+/// The live form of [`Cost`]. Written by any load, read by whoever asks; it orders nothing, hence relaxed.
+#[derive(Debug, Default)]
+pub(crate) struct Costs {
+    requests: AtomicU64,
+    bytes: AtomicU64,
+    time_us: AtomicU64,
+    blocks: AtomicU64,
+}
+
+impl Costs {
+    pub(crate) fn request(&self) {
+        self.requests.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn bytes(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Relaxed);
+    }
+
+    pub(crate) fn time(&self, took: Duration) {
+        self.time_us.fetch_add(took.as_micros() as u64, Relaxed);
+    }
+
+    pub(crate) fn block(&self) {
+        self.blocks.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn read(&self) -> Cost {
+        Cost {
+            requests: self.requests.load(Relaxed),
+            bytes: self.bytes.load(Relaxed),
+            time_ms: self.time_us.load(Relaxed) / 1000,
+            blocks: self.blocks.load(Relaxed),
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Requests sent a second time because the first is slower than its peers.
+
+use std::time::Duration;
+
+use bywash::{Consistency, HEDGED_PERCENT};
+use bywash_sim::Fault;
+use object_store::ObjectStoreExt as _;
+use object_store::path::Path;
+use tokio::time::Instant;
+
+use crate::world::{BLOCK, World};
+
+const HOUR: Consistency = Consistency::Ttl(Duration::from_secs(3600));
+/// Blocks of each object: 10 ms to the answer, 16 ms of body.
+const BLOCKS: usize = 4;
+/// Twice that and a moment more: a slow answer noticed, and the second one.
+const SOON: Duration = Duration::from_millis(60);
+
+/// A world whose engine has seen how long answers take: whole shards, and first answers.
+async fn acquainted(hedge: bool) -> World {
+    let world = World::with(HOUR, |builder| builder.hedge(hedge));
+    for n in 0..50 {
+        let path = Path::from(format!("peer/{n}"));
+        let version = world.origin.write(&path, BLOCKS * BLOCK);
+        if n % 2 == 0 {
+            // Its version is known, so all of it is one shard.
+            world.bucket.head(&path).await.unwrap();
+        }
+        let body = world.bucket.get(&path).await.unwrap().bytes().await;
+        assert_eq!(body.unwrap(), version.body);
+    }
+    assert_eq!(world.stats().hedges, 0, "no answer was slow");
+    world
+}
+
+/// Reads an object whose first answer does as `fault` says: how long it takes.
+async fn read(world: &World, known: bool, fault: Fault) -> Duration {
+    let version = world.origin.write(&world.path, BLOCKS * BLOCK);
+    if known {
+        world.bucket.head(&world.path).await.unwrap();
+    }
+    world.origin.script(&world.path, [vec![fault]]);
+    let begun = Instant::now();
+    assert_eq!(world.read().await, version.body);
+    begun.elapsed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stalled_shard_is_asked_for_again_and_published_once() {
+    for fault in [Fault::StallAnswer, Fault::Stall { after: 20_000 }] {
+        let world = acquainted(true).await;
+        let before = world.engine.stats().pool.resident_blocks;
+        let took = read(&world, true, fault).await;
+        assert!(took < SOON, "{fault:?}: {took:?}");
+        let stats = world.stats();
+        assert_eq!((stats.hedges, stats.hedges_won), (1, 1), "{fault:?}");
+        let blocks = world.engine.stats().pool.resident_blocks - before;
+        assert_eq!(blocks, BLOCKS as u64, "{fault:?}");
+        // What came before the stall was not asked for again.
+        let sent = world.origin.data_bytes(Some(&world.path));
+        assert_eq!(sent, (BLOCKS * BLOCK) as u64, "{fault:?}");
+        assert_eq!(stats.origin_bytes, world.origin.data_bytes(None));
+        world.assert_idle().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_answer_of_an_object_is_asked_for_again_too() {
+    let world = acquainted(true).await;
+    let took = read(&world, false, Fault::StallAnswer).await;
+    assert!(took < SOON, "{took:?}");
+    assert_eq!((world.stats().hedges, world.stats().hedges_won), (1, 1));
+    world.assert_idle().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_slow_and_comes_first_after_all_is_used() {
+    let world = acquainted(true).await;
+    // Noticed after some 26 ms; the second answer would be complete at 52.
+    let late = Fault::SlowFirstByte(Duration::from_millis(15));
+    let took = read(&world, true, late).await;
+    assert!(took < SOON, "{took:?}");
+    assert_eq!((world.stats().hedges, world.stats().hedges_won), (1, 0));
+    world.assert_idle().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_asked_for_twice_unless_the_engine_is_told() {
+    let world = acquainted(false).await;
+    let took = read(&world, true, Fault::StallAnswer).await;
+    assert!(took > Duration::from_secs(10), "{took:?}");
+    assert_eq!(world.stats().hedges, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn second_requests_stay_within_their_part_of_all() {
+    let world = acquainted(true).await;
+    for n in 0..200 {
+        let path = Path::from(format!("slow/{n}"));
+        let version = world.origin.write(&path, BLOCKS * BLOCK);
+        world.bucket.head(&path).await.unwrap();
+        let late = Fault::SlowFirstByte(Duration::from_millis(20 * n));
+        world.origin.script(&path, [vec![late]]);
+        let body = world.bucket.get(&path).await.unwrap().bytes().await;
+        assert_eq!(body.unwrap(), version.body);
+    }
+    let stats = world.stats();
+    assert!(stats.hedges >= 5, "{stats:?}");
+    assert!(
+        stats.hedges * 100 <= stats.origin_data_requests * HEDGED_PERCENT,
+        "{stats:?}"
+    );
+}
