@@ -7,22 +7,27 @@ import subprocess
 
 import pytest
 from botocore.exceptions import ClientError
-from harness import MIB, error, head_of_put, keys, payload, read_answer, until
+from harness import MIB, Azurite, error, head_of_put, keys, payload, read_answer, until
 
 OLD = payload(3 * MIB, 3)
 
 
-@pytest.fixture(params=["folder", "s3"])
-def killable(request, start):
+@pytest.fixture(params=["folder", "s3", "azure"])
+def killable(request, start, tmp_path):
     """A server of this test alone, over an origin that outlives it."""
     bucket = f"crash-{request.node.originalname.replace('_', '-')}"[:60].rstrip("-")
     if request.param == "folder":
         server = start()
         server.s3.create_bucket(Bucket=bucket)
-    else:
+    elif request.param == "s3":
         moto = request.getfixturevalue("moto")
         moto.s3.create_bucket(Bucket=bucket)
         server = start(f"s3://{bucket}", env=moto.environment())
+    else:
+        azurite = Azurite(tmp_path)
+        request.addfinalizer(azurite.process.kill)
+        azurite.request("PUT", bucket, restype="container")
+        server = start(f"az://{bucket}", env=azurite.environment())
     return server, bucket
 
 
