@@ -111,4 +111,7 @@ pub(crate) enum Step {
     Entry,
     /// The release of whoever leaves a generation, `Entered::drop`.
     Exit,
+    /// Of the model `first_turn` alone: a name is logged before its series is let go.
+    #[cfg(all(test, loom))]
+    NameFirst,
 }

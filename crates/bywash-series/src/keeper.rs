@@ -11,9 +11,9 @@ use parking_lot::{Condvar, Mutex};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::MissedTickBehavior;
 
-use crate::SeriesError;
 use crate::db::Shared;
 use crate::head::Place;
+use crate::{Point, SeriesError};
 
 /// How often there is a look at what is due, and how long a row that nobody waits for stays out of the log.
 const TICK: Duration = Duration::from_millis(100);
@@ -153,7 +153,7 @@ async fn keep(shared: &Arc<Shared>, mut requests: mpsc::Receiver<Reply>) {
                 Some(reply) => (Extent::All, Some(reply)),
                 None => return,
             },
-            () = shared.room.wanted.notified() => (Extent::All, None),
+            () = wanted(shared, not_before) => (Extent::All, None),
             _ = ticks.tick() => {
                 let now = shared.partitions_over();
                 let Some(extent) = due(shared, over != Some(now)) else { continue };
@@ -181,11 +181,20 @@ async fn keep(shared: &Arc<Shared>, mut requests: mpsc::Receiver<Reply>) {
     }
 }
 
+/// Waits until writers have no room; and, after a failure, until it may be tried again.
+async fn wanted(shared: &Shared, not_before: Instant) {
+    // First, so that nobody's wish is forgotten if another branch comes before.
+    tokio::time::sleep_until(not_before.into()).await;
+    shared.room.wanted.notified().await;
+}
+
 /// What should be sealed without being asked for.
 fn due(shared: &Shared, partition_ended: bool) -> Option<Extent> {
-    let charge = &shared.head.charge;
+    let head = &shared.head;
+    // Names stay: of what they leave, rows may take half.
+    let room = head.charge.limit().saturating_sub(head.catalog.bytes());
     let log = shared.wal.as_ref().map_or(0, |wal| wal.bytes());
-    if shared.head.rows_bytes() > charge.limit() / 2 || log > shared.options.wal_bytes / 2 {
+    if head.rows_bytes() > room / 2 || log > shared.options.wal_bytes / 2 {
         return Some(Extent::All);
     }
     partition_ended.then_some(Extent::Over)
@@ -212,6 +221,12 @@ async fn seal(shared: &Arc<Shared>, extent: Extent) -> Result<(), SeriesError> {
             let shared = Arc::clone(shared);
             blocking(move || (shared.head.frozen(place, &series), series)).await
         };
+        let rows: usize = frozen.series.iter().map(|of| of.timestamps.len()).sum();
+        // A copy, until it is sealed. Without room for it in the budget it is made all the same: it is what makes room.
+        let _copy = shared
+            .head
+            .charge
+            .reserve_copy((rows * size_of::<Point>()) as u64);
         shared
             .files
             .seal(vec![Arc::new(frozen)], sealed_below)

@@ -72,7 +72,8 @@ pub struct SeriesOptions {
     pub wal_bytes: u64,
     /// The size of one file of the log. A batch is split where its frame would not fit.
     pub segment_bytes: u64,
-    /// The most bytes of rows and names in memory; `None`: a quarter of the budget's limit. Seals begin at half of it.
+    /// The most bytes of rows and names in memory; `None`: a quarter of the budget's limit. Seals begin at half of what names leave of
+    /// it, and copy a partition's rows while they write it.
     pub head_bytes: Option<u64>,
     /// The longest a writer waits for memory or log before it gets [`crate::SeriesError::NoRoom`].
     pub patience: Duration,

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod evict;
+mod first_turn;
 mod flight;
 mod follow;
 mod gate;

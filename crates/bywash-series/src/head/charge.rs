@@ -84,6 +84,11 @@ impl Charge {
         }
     }
 
+    /// Takes so many bytes from the budget beside the account, for as long as the answer lives.
+    pub(crate) fn reserve_copy(&self, bytes: u64) -> Option<Reservation> {
+        self.budget.try_reserve(Share::Upload, bytes)
+    }
+
     /// Bytes spent.
     pub(crate) fn used(&self) -> u64 {
         // Relaxed: the count alone matters.

@@ -87,7 +87,8 @@ impl Cell {
             Some(Ack::Written) => "log written",
             Some(Ack::Synced) => "log synced",
         };
-        format!("{how}, {log}, {series} series, {threads} threads")
+        let s = if threads == 1 { "" } else { "s" };
+        format!("{how}, {log}, {series} series, {threads} thread{s}")
     }
 
     /// Of each thread, a turn.
@@ -132,7 +133,7 @@ pub(super) fn run(args: &Args, report: &mut Report) -> Result<(), Failure> {
          maps and the metric's lock, with three ways to share the maps; it has no log. Replay: a log of 10,000 series opened, on all \
          cores.",
     );
-    report.note("What two cores cannot show: how it goes on with more. Prometheus' appender is left out: it takes no names.");
+    report.note("What two cores cannot show: how it goes on with more. Prometheus' appender is not among the sides.");
     if let Err(no_go) = &go {
         report.note(format!("The Go sides are left out: {no_go}."));
     }
