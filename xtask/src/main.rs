@@ -35,18 +35,18 @@ enum Task {
         #[arg(last = true)]
         pytest: Vec<String>,
     },
-    /// Runs the storms of the memory core, or drawn uploads, for long.
+    /// Runs the storms of the memory core, drawn uploads, or the series engine, for long.
     Soak {
         /// What to soak.
         #[arg(value_enum)]
         what: proofs::Soaked,
-        /// Operations of the storm on threads (default 100,000,000), or uploads (100,000).
+        /// Operations of the storm on threads (default 100,000,000), uploads (100,000), or runs of series (1,000).
         #[arg(long)]
         ops: Option<u64>,
         /// Schedules of each kind of the storms on shuttle.
         #[arg(long, default_value_t = 20_000)]
         schedules: u64,
-        /// Kills of a server with open uploads, over each kind of store.
+        /// Kills of a server with open uploads over each kind of store, or of a process that writes series.
         #[arg(long, default_value_t = 100)]
         kills: u64,
         /// Objects of the large load on a folder.
@@ -105,6 +105,13 @@ fn main() -> ExitCode {
             let uploads = ops.unwrap_or(100_000);
             proofs::soak_uploads(uploads, kills, (objects, scale), seed)
         }
+        Task::Soak {
+            what: proofs::Soaked::Series,
+            ops,
+            kills,
+            seed,
+            ..
+        } => proofs::soak_series(ops.unwrap_or(1000), kills, seed),
         Task::Miri { filter } => proofs::miri(filter.as_deref()),
         Task::Tsan { filter } => proofs::tsan(filter.as_deref()),
         Task::Bench { args } => bench(&args),

@@ -17,6 +17,8 @@ pub(crate) enum Soaked {
     Mem,
     /// Uploads to servers that fail on cue.
     Uploads,
+    /// The series engine: its files, and processes that are killed.
+    Series,
 }
 
 /// The tests of the memory core itself, in a folder of their own for each way to build them.
@@ -89,6 +91,25 @@ pub(crate) fn soak_uploads(
         .args(["the_seeds_own_load", "--", "--ignored", "--nocapture"])
         .env("BYWASH_LOAD_OBJECTS", objects.to_string())
         .env("BYWASH_LOAD_SCALE", scale.to_string())
+        .env("BYWASH_SEED", first.to_string())
+        .run()
+}
+
+/// Drawn runs of sealed files beside a sorted map, then kills of a process that writes, seals and merges.
+pub(crate) fn soak_series(runs: u64, kills: u64, seed: Option<u64>) -> Result<(), Failure> {
+    let first = seed.unwrap_or_else(drawn);
+    let seeds = format!("{first}..{}", first.saturating_add(runs));
+    println!("seeds {seeds}: {runs} runs of files beside a sorted map");
+    Step::cargo(["test", "--quiet", "--profile", "soak"])
+        .args(["-p", "bywash-series", "--lib", "--target-dir"])
+        .args(["target/soak", "sorted_map_through_failures"])
+        .env("BYWASH_SEEDS", seeds)
+        .run()?;
+    println!("seed {first}: {kills} kills of a process");
+    Step::cargo(["test", "--quiet", "--profile", "soak"])
+        .args(["-p", "bywash-series-proofs", "--test", "kills"])
+        .args(["--target-dir", "target/soak", "--", "--nocapture"])
+        .env("BYWASH_KILLS", kills.to_string())
         .env("BYWASH_SEED", first.to_string())
         .run()
 }

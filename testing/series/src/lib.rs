@@ -1,0 +1,7 @@
+//! The series engine over Bywash's own stores: killed at every request, and read by other programs.
+
+#![forbid(unsafe_code)]
+
+mod dying;
+
+pub use dying::{Death, DyingStore};

@@ -1,0 +1,224 @@
+//! `kill -9` of a process that writes, seals, merges and drops its log, at each request to its store and between them.
+//!
+//! The process is this program again. What it says it has written must be there afterwards, each row once. `BYWASH_KILLS=N` kills
+//! so often by chance, `BYWASH_SEED=N` repeats one run of that.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use bywash::origin::folder::FolderStore;
+use bywash_mem::{BlockPool, PoolConfig};
+use bywash_series::{Ack, Clock, Row, SeriesDb, SeriesOptions};
+use bywash_series_proofs::{Death, DyingStore};
+use object_store::ObjectStore;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+const HOUR: i64 = 3_600_000_000_000;
+/// Timestamps that are written again in each round, so that a lost or doubled round shows.
+const TIMES: i64 = 6;
+/// Rounds of one life.
+const ROUNDS: i64 = 2;
+
+/// A clock far from all rows: each day is over, so each file is merged.
+#[derive(Debug)]
+struct Late;
+
+impl Clock for Late {
+    fn now(&self) -> i64 {
+        1_000_000 * HOUR
+    }
+}
+
+async fn open(folder: &Path, death: Option<Death>) -> SeriesDb {
+    std::fs::create_dir_all(folder.join("store")).unwrap();
+    let files = Arc::new(FolderStore::open(folder.join("store")).unwrap());
+    let store: Arc<dyn ObjectStore> = match death {
+        Some(death) => Arc::new(DyingStore::new(files, death)),
+        None => files,
+    };
+    let pool = BlockPool::new(PoolConfig::new(64 << 20)).unwrap();
+    let options = SeriesOptions {
+        clock: Arc::new(Late),
+        ack: Ack::Written,
+        segment_bytes: 512 << 10,
+        ..SeriesOptions::default()
+    };
+    let log = folder.join("log");
+    SeriesDb::open(store, log, pool.budget().clone(), options)
+        .await
+        .unwrap()
+}
+
+/// Each round writes all timestamps, half of them twice: only a part of them is new to what is sealed already.
+fn write(db: &SeriesDb, round: i64) {
+    let row = |at: i64, value: f64| Row {
+        source: "host",
+        metric: "round",
+        timestamp: at * HOUR,
+        value,
+    };
+    let early = (0..TIMES / 2).map(|at| row(at, -1.0));
+    let all = (0..TIMES).map(|at| row(at, round as f64));
+    db.insert_rows(&early.chain(all).collect::<Vec<_>>())
+        .unwrap();
+}
+
+/// The life that is killed: rounds from a first one on, each told when it is written.
+#[test]
+#[ignore = "the process that the other tests kill"]
+fn child() {
+    let argument = |name: &str| std::env::var(name).unwrap();
+    let folder = argument("BYWASH_SERIES_FOLDER");
+    let first: i64 = argument("BYWASH_SERIES_ROUND").parse().unwrap();
+    let death = Death::parse(&argument("BYWASH_SERIES_DEATH")).unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let db = open(folder.as_ref(), Some(death)).await;
+        for round in first..first + ROUNDS {
+            println!("begun {round}");
+            let writer = db.clone();
+            tokio::task::spawn_blocking(move || write(&writer, round))
+                .await
+                .unwrap();
+            println!("written {round}");
+            db.flush().await.unwrap();
+            db.tidy().await.unwrap();
+        }
+        db.close().await.unwrap();
+        println!("closed");
+    });
+}
+
+/// The last rounds that lives told of.
+#[derive(Debug, Clone, Default)]
+struct Told {
+    begun: i64,
+    written: i64,
+    closed: bool,
+}
+
+/// One more life; killed by us when it has told of `lines` deeds, if it does not die before.
+fn live(folder: &Path, told: &mut Told, death: Death, lines: usize) {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "child",
+            "--ignored",
+            "--nocapture",
+            "--test-threads=1",
+        ])
+        .env("BYWASH_SERIES_FOLDER", folder)
+        .env("BYWASH_SERIES_ROUND", (told.begun + 1).to_string())
+        .env("BYWASH_SERIES_DEATH", death.to_string())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let out = BufReader::new(child.stdout.take().unwrap());
+    let mut count = 0;
+    for line in out.lines().map(Result::unwrap) {
+        // The test harness may have begun the line.
+        let round = |deed: &str| Some(line.split_once(deed)?.1.parse::<i64>().unwrap());
+        if let Some(round) = round("begun ") {
+            told.begun = round;
+        } else if let Some(round) = round("written ") {
+            told.written = round;
+        } else if line == "closed" {
+            told.closed = true;
+        } else {
+            continue;
+        }
+        count += 1;
+        if count == lines {
+            child.kill().unwrap();
+        }
+    }
+    let end = child.wait_with_output().unwrap();
+    let errors = String::from_utf8_lossy(&end.stderr);
+    assert!(!errors.contains("panicked"), "{errors}");
+}
+
+/// Every row of the last round that was written, or of those that were begun after it; each timestamp once.
+async fn check(folder: &Path, told: &Told) {
+    let db = open(folder, None).await;
+    let mut rows = db.iterator("host", "round");
+    let mut next = 0;
+    while let Some(point) = rows.next().await.unwrap() {
+        assert_eq!(
+            point.timestamp,
+            next * HOUR,
+            "a row is missing or twice: {told:?}"
+        );
+        let round = point.value as i64;
+        // A batch is not atomic: of one that was begun some rows may be there, and of those written twice the first.
+        let known = (told.written..=told.begun).contains(&round);
+        let half = round == -1 && told.begun > told.written;
+        assert!(known || half, "row {next} is of round {round}: {told:?}");
+        next += 1;
+    }
+    assert!(
+        next == TIMES || told.written == 0,
+        "{next} of {TIMES} rows: {told:?}"
+    );
+    db.close().await.unwrap();
+}
+
+/// A life that dies at each request to the store, before the even ones and after the odd ones, until there is none left to die at;
+/// after it one that dies while it recovers, and then all is looked at.
+#[tokio::test]
+async fn case_5_killed_at_each_request_twice_no_row_is_lost_or_doubled() {
+    for request in 0.. {
+        let folder = tempfile::tempdir().unwrap();
+        let mut told = Told::default();
+        let after = request % 2 == 1;
+        live(
+            folder.path(),
+            &mut told,
+            Death { request, after },
+            usize::MAX,
+        );
+        let closed = told.closed;
+        let again = Death {
+            request: request % 5,
+            after: !after,
+        };
+        live(folder.path(), &mut told, again, usize::MAX);
+        check(folder.path(), &told).await;
+        if closed {
+            assert!(request > 20, "there were only {request} requests");
+            break;
+        }
+    }
+}
+
+/// One folder through many lives, each killed by chance: at a request, or when it has just begun or written a round.
+#[tokio::test]
+async fn case_5_killed_by_chance_again_and_again_no_row_is_lost_or_doubled() {
+    let number = |name| {
+        std::env::var(name)
+            .ok()
+            .map(|text| text.parse::<u64>().unwrap())
+    };
+    let seed = number("BYWASH_SEED").unwrap_or(1);
+    println!("BYWASH_SEED={seed} cargo test -p bywash-series-proofs --test kills by_chance");
+    let mut random = StdRng::seed_from_u64(seed);
+    let folder = tempfile::tempdir().unwrap();
+    let mut told = Told::default();
+    for _ in 0..number("BYWASH_KILLS").unwrap_or(10) {
+        let death = Death {
+            request: random.random_range(0..40),
+            after: random.random(),
+        };
+        live(folder.path(), &mut told, death, random.random_range(1..6));
+        check(folder.path(), &told).await;
+    }
+    assert!(told.written > 0, "no life wrote anything");
+}
