@@ -95,8 +95,10 @@ def test_metadata_and_content_headers(served):
             "colour": "blue",
             "empty-ish": "a  b",
         }
-    answer = served.get("described", ResponseContentType="text/plain", ResponseExpires=expires)
-    assert answer["ContentType"] == "text/plain"
+    for call in (served.get, served.head):
+        answer = call("described", ResponseContentType="text/plain", ResponseExpires=expires, ResponseContentLanguage="fr")
+        assert (answer["ContentType"], answer["ContentLanguage"]) == ("text/plain", "fr")
+        assert answer["ResponseMetadata"]["HTTPHeaders"]["expires"] == "Wed, 02 Jan 2030 03:04:05 GMT"
     served.put("described", b"body")
     assert served.head("described")["Metadata"] == {}
 

@@ -37,6 +37,8 @@ def test_refused_by_boto3(served, key):
 
 
 def aws(served, tmp_path, *arguments):
+    if served.origin != "folder":
+        pytest.skip("boto3 has shown it; the command line takes seconds to start")
     env = clean_environment() | {
         "HOME": str(tmp_path), "AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
         "AWS_DEFAULT_REGION": REGION, "AWS_ENDPOINT_URL": served.server.url, "AWS_MAX_ATTEMPTS": "1",
@@ -45,9 +47,8 @@ def aws(served, tmp_path, *arguments):
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
 
 
-@pytest.mark.parametrize("key", ["a//b", "../x"])
-def test_refused_by_the_aws_cli(served, tmp_path, key):
-    done = aws(served, tmp_path, "put-object", "--key", key)
+def test_refused_by_the_aws_cli(served, tmp_path):
+    done = aws(served, tmp_path, "put-object", "--key", "a//b")
     assert done.returncode != 0
     assert "InvalidArgument" in done.stderr
 

@@ -1,8 +1,8 @@
 //! DeleteObject and DeleteObjects.
 
-use bywash::Bucket;
 use futures::StreamExt;
-use object_store::{Error as StoreError, ObjectStoreExt};
+use object_store::path::Path;
+use object_store::{Error as StoreError, ObjectStore, ObjectStoreExt};
 use s3s::dto::*;
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
@@ -13,20 +13,18 @@ use crate::meta::check_version;
 
 /// The most keys of one DeleteObjects, as in S3.
 const KEYS: usize = 1000;
-/// Deletes of one request in flight at once.
-const IN_FLIGHT: usize = 16;
 
-/// Deletes a key; one that does not exist is deleted already.
-async fn delete_key(bucket: &Bucket, key: &str, version: Option<&str>) -> S3Result<()> {
+/// The path of a key to delete, if it may be deleted.
+fn target(key: &str, version: Option<&str>, conditional: bool) -> S3Result<Path> {
+    refuse_condition(conditional)?;
     check_version(version, key)?;
-    let path = path_of(key)?;
-    let doing = Doing {
-        operation: "delete",
-        bucket: bucket.name(),
-        key,
-    };
-    match bucket.delete(&path).await {
-        Ok(()) | Err(StoreError::NotFound { .. }) => Ok(()),
+    path_of(key)
+}
+
+/// A key that does not exist is deleted already.
+fn deleted<T>(result: Result<T, StoreError>, doing: Doing<'_>) -> S3Result<()> {
+    match result {
+        Ok(_) | Err(StoreError::NotFound { .. }) => Ok(()),
         Err(error) => Err(from_store(doing, &error)),
     }
 }
@@ -51,8 +49,10 @@ pub(crate) async fn one(
         input.if_match_size.is_some(),
         input.if_match_last_modified_time.is_some(),
     ];
-    refuse_condition(conditions.contains(&true))?;
-    delete_key(&bucket, &input.key, input.version_id.as_deref()).await?;
+    let version = input.version_id.as_deref();
+    let path = target(&input.key, version, conditions.contains(&true))?;
+    let doing = Doing::new("delete", &input.bucket, &input.key);
+    deleted(bucket.delete(&path).await, doing)?;
     Ok(S3Response::new(DeleteObjectOutput {
         version_id: input.version_id,
         ..Default::default()
@@ -73,31 +73,24 @@ pub(crate) async fn many(
         );
         return Err(fault(S3ErrorCode::MalformedXML, message));
     }
-    let outcomes = futures::stream::iter(objects)
-        .map(|object| {
-            let bucket = &bucket;
-            async move {
-                let conditions = [
-                    object.e_tag.is_some(),
-                    object.size.is_some(),
-                    object.last_modified_time.is_some(),
-                ];
-                let result = match refuse_condition(conditions.contains(&true)) {
-                    Ok(()) => delete_key(bucket, &object.key, object.version_id.as_deref()).await,
-                    refused => refused,
-                };
-                (object, result)
-            }
-        })
-        .buffered(IN_FLIGHT)
-        .collect::<Vec<_>>()
-        .await;
+    let targets: Vec<S3Result<Path>> = objects.iter().map(target_of).collect();
+    let paths: Vec<_> = targets.iter().flatten().cloned().map(Ok).collect();
+    // One request to an origin that takes many keys at once. Its answers come in the order of the paths.
+    let mut answers = bucket.delete_stream(futures::stream::iter(paths).boxed());
     let quiet = input.delete.quiet.unwrap_or(false);
-    let (mut deleted, mut errors) = (Vec::new(), Vec::new());
-    for (object, result) in outcomes {
+    let (mut gone, mut errors) = (Vec::new(), Vec::new());
+    for (object, target) in objects.into_iter().zip(targets) {
+        let result = match target {
+            Err(refused) => Err(refused),
+            Ok(_) => {
+                let doing = Doing::new("delete", &input.bucket, &object.key);
+                let answer = answers.next().await.unwrap_or_else(|| Err(no_answer()));
+                deleted(answer, doing)
+            }
+        };
         match result {
             Ok(()) if quiet => {}
-            Ok(()) => deleted.push(DeletedObject {
+            Ok(()) => gone.push(DeletedObject {
                 key: Some(object.key),
                 version_id: object.version_id,
                 ..Default::default()
@@ -105,12 +98,29 @@ pub(crate) async fn many(
             Err(error) => errors.push(entry(object, &error)),
         }
     }
-    let (deleted, errors) = (Some(deleted), Some(errors));
+    let (deleted, errors) = (Some(gone), Some(errors));
     Ok(S3Response::new(DeleteObjectsOutput {
         deleted,
         errors,
         ..Default::default()
     }))
+}
+
+fn target_of(object: &ObjectIdentifier) -> S3Result<Path> {
+    let conditions = [
+        object.e_tag.is_some(),
+        object.size.is_some(),
+        object.last_modified_time.is_some(),
+    ];
+    let conditional = conditions.contains(&true);
+    target(&object.key, object.version_id.as_deref(), conditional)
+}
+
+fn no_answer() -> StoreError {
+    StoreError::Generic {
+        store: "Bywash",
+        source: "what became of it is not known; delete it again".into(),
+    }
 }
 
 fn entry(object: ObjectIdentifier, error: &S3Error) -> Error {

@@ -2,7 +2,7 @@
 
 use bywash::Bucket;
 use futures::TryStreamExt;
-use http::header::CONTENT_RANGE;
+use http::header::{self, CONTENT_RANGE};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use http_body::Frame;
 use http_body_util::StreamBody;
@@ -154,28 +154,21 @@ fn content_range(headers: &mut HeaderMap, range: &std::ops::Range<u64>, size: u6
     }
 }
 
-/// Leaves out what the request overrides: s3s writes the value asked for, and what is returned
-/// from here would replace it.
-fn drop_overridden(answer: &mut HeaderMap, input: &GetObjectInput) {
-    for (name, overridden) in [
-        ("content-type", input.response_content_type.is_some()),
-        (
-            "content-encoding",
-            input.response_content_encoding.is_some(),
-        ),
-        (
-            "content-language",
-            input.response_content_language.is_some(),
-        ),
-        (
-            "content-disposition",
-            input.response_content_disposition.is_some(),
-        ),
-        ("cache-control", input.response_cache_control.is_some()),
-        ("expires", input.response_expires.is_some()),
-    ] {
-        if overridden {
-            answer.remove(name);
+/// Says what the query asks to be said instead (`response-content-type` and the like).
+fn override_headers(answer: &mut HeaderMap, query: Option<&str>) {
+    for (name, value) in form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
+        let name = match name.as_ref() {
+            "response-cache-control" => header::CACHE_CONTROL,
+            "response-content-disposition" => header::CONTENT_DISPOSITION,
+            "response-content-encoding" => header::CONTENT_ENCODING,
+            "response-content-language" => header::CONTENT_LANGUAGE,
+            "response-content-type" => header::CONTENT_TYPE,
+            "response-expires" => header::EXPIRES,
+            _ => continue,
+        };
+        // What is not fit for a header is left as it was.
+        if let Ok(value) = HeaderValue::from_str(&value) {
+            answer.insert(name, value);
         }
     }
 }
@@ -184,7 +177,12 @@ pub(crate) async fn get(
     gateway: &Gateway,
     request: S3Request<GetObjectInput>,
 ) -> S3Result<S3Response<GetObjectOutput>> {
-    let S3Request { input, headers, .. } = request;
+    let S3Request {
+        input,
+        headers,
+        uri,
+        ..
+    } = request;
     let doing = Doing {
         operation: "read",
         bucket: &input.bucket,
@@ -220,7 +218,7 @@ pub(crate) async fn get(
     if range.is_some() && size > 0 {
         content_range(&mut answer, &result.range, size);
     }
-    drop_overridden(&mut answer, &input);
+    override_headers(&mut answer, uri.query());
     let output = GetObjectOutput {
         content_length: i64::try_from(result.range.end - result.range.start).ok(),
         metadata: user_metadata(&result.attributes),
@@ -238,7 +236,12 @@ pub(crate) async fn head(
     gateway: &Gateway,
     request: S3Request<HeadObjectInput>,
 ) -> S3Result<S3Response<HeadObjectOutput>> {
-    let S3Request { input, headers, .. } = request;
+    let S3Request {
+        input,
+        headers,
+        uri,
+        ..
+    } = request;
     let doing = Doing {
         operation: "head",
         bucket: &input.bucket,
@@ -268,6 +271,7 @@ pub(crate) async fn head(
         content_range(&mut answer, &range, size);
         length = range.end - range.start;
     }
+    override_headers(&mut answer, uri.query());
     let output = HeadObjectOutput {
         content_length: i64::try_from(length).ok(),
         metadata: user_metadata(&result.attributes),
