@@ -1,0 +1,104 @@
+//! A disk that is full: the log says so and takes no more, what was acknowledged is there at the next start, and sealing makes
+//! room again.
+//!
+//! The disk is a tmpfs of one MiB in a process of its own, so the test starts this binary again; where nothing may be mounted it
+//! is skipped.
+
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use bywash_mem::{BlockPool, PoolConfig};
+use bywash_series::{SeriesDb, SeriesError, SeriesOptions};
+use object_store::memory::InMemory;
+
+const FOLDER: &str = "BYWASH_TEST_FULL_DISK_FOLDER";
+const NO_MOUNT: i32 = 77;
+
+async fn open(store: &Arc<InMemory>, folder: &Path) -> SeriesDb {
+    let pool = BlockPool::new(PoolConfig::new(64 << 20)).unwrap();
+    let options = SeriesOptions {
+        segment_bytes: 512 << 10,
+        ..SeriesOptions::default()
+    };
+    let (store, budget) = (Arc::clone(store), pool.budget().clone());
+    SeriesDb::open(store, folder, budget, options)
+        .await
+        .unwrap()
+}
+
+/// The body of the test; does nothing unless started by it.
+#[tokio::test]
+async fn on_a_small_disk() {
+    let Some(folder) = std::env::var_os(FOLDER) else {
+        return;
+    };
+    let folder = Path::new(&folder).join("log");
+    let store = Arc::new(InMemory::new());
+    let db = open(&store, &folder).await;
+    // In the far future: no partition is over, and nothing is sealed by itself.
+    let begin = i64::MAX - 1_000_000;
+    let series = db.handle("host", "cpu").unwrap();
+    let rows = |from: i64| -> Vec<_> {
+        (from..from + 1000)
+            .map(|n| (series, begin + n, 1.0))
+            .collect()
+    };
+    let mut acknowledged = 0;
+    let failure = loop {
+        match db.append_batch(&rows(acknowledged)) {
+            Ok(()) => acknowledged += 1000,
+            Err(failure) => break failure,
+        }
+    };
+    assert!(
+        matches!(failure, SeriesError::LogFailed { .. }),
+        "{failure}"
+    );
+    assert!(failure.to_string().contains("No space"), "{failure}");
+    assert!(acknowledged > 10_000, "{acknowledged}");
+    assert!(db.append_batch(&rows(acknowledged)).is_err());
+    drop(db);
+
+    let db = open(&store, &folder).await;
+    assert!(db.stats().replayed_rows >= acknowledged as u64);
+    let mut points = db.iterator("host", "cpu");
+    for n in 0..acknowledged {
+        assert_eq!(points.next().await.unwrap().unwrap().timestamp, begin + n);
+    }
+    db.flush().await.unwrap();
+    let series = db.handle("host", "cpu").unwrap();
+    db.append(series, begin, 2.0).unwrap();
+    println!("limits met");
+}
+
+#[test]
+fn a_full_disk_fails_the_log_and_loses_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = format!(
+        r#"mount -t tmpfs -o size=1m tmpfs "${FOLDER}" || exit {NO_MOUNT}; exec "$0" "$@""#
+    );
+    let output = Command::new("unshare")
+        .args(["--map-root-user", "--mount", "sh", "-c", &script])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "on_a_small_disk", "--nocapture"])
+        .env(FOLDER, folder.path())
+        .output();
+    let Ok(output) = output else {
+        eprintln!("skipped: there is no unshare here");
+        return;
+    };
+    let said = String::from_utf8_lossy(&output.stdout);
+    let why = String::from_utf8_lossy(&output.stderr);
+    if output.status.code() == Some(NO_MOUNT) || why.starts_with("unshare:") {
+        eprintln!("skipped: no tmpfs can be mounted here");
+        return;
+    }
+    assert!(
+        output.status.success() && said.contains("limits met"),
+        "{said}\n{why}"
+    );
+}
