@@ -8,8 +8,9 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use bywash::traffic::{Passed, RequestKind, Traffic};
 use futures::Stream;
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, Method, StatusCode};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use s3s::{Body, S3Error, S3ErrorCode, StdError};
@@ -145,17 +146,20 @@ impl Stream for ClientBody {
     }
 }
 
-/// One request's line in the log, written when this is dropped: when the response is over, or its
-/// client left before there was one.
+/// One request's line in the log and its place in the counters, written when this is dropped: when the
+/// response is over, or its client left before there was one.
 #[derive(Debug)]
 pub(crate) struct Access {
     pub(crate) context: Arc<RequestContext>,
-    pub(crate) method: http::Method,
+    traffic: Arc<Traffic>,
+    pub(crate) method: Method,
     pub(crate) bucket: String,
     pub(crate) key: String,
     begun: Instant,
     /// 0 until there is an answer.
-    pub(crate) status: u16,
+    status: u16,
+    /// Until the head of the answer was known.
+    answered: Option<Duration>,
     pub(crate) cache: &'static str,
     /// Bytes the response announced; `None` if it announced none, or has no body.
     pub(crate) announced: Option<u64>,
@@ -167,22 +171,40 @@ pub(crate) struct Access {
 impl Access {
     pub(crate) fn new(
         context: Arc<RequestContext>,
-        method: http::Method,
+        traffic: Arc<Traffic>,
+        method: Method,
         bucket: String,
         key: String,
     ) -> Self {
         Self {
             context,
+            traffic,
             method,
             bucket,
             key,
             begun: Instant::now(),
             status: 0,
+            answered: None,
             cache: "",
             announced: None,
             sent: 0,
             ended: false,
             error: None,
+        }
+    }
+
+    /// There is an answer; its body is still to be sent.
+    pub(crate) fn answered(&mut self, status: StatusCode) {
+        self.status = status.as_u16();
+        self.answered = Some(self.begun.elapsed());
+    }
+
+    fn kind(&self) -> RequestKind {
+        match self.method {
+            _ if self.key.is_empty() => RequestKind::Other,
+            Method::GET => RequestKind::Read,
+            Method::PUT | Method::POST => RequestKind::Write,
+            _ => RequestKind::Other,
         }
     }
 
@@ -200,6 +222,15 @@ impl Access {
 
 impl Drop for Access {
     fn drop(&mut self) {
+        let read = self.kind() == RequestKind::Read && !self.cache.is_empty();
+        self.traffic.note(&Passed {
+            kind: self.kind(),
+            answered: self.answered,
+            failed: self.status >= 500,
+            received: self.context.bytes_in.load(Relaxed),
+            sent: self.sent,
+            object: read.then_some((self.bucket.as_str(), self.key.as_str())),
+        });
         tracing::info!(
             target: "bywash::access",
             request_id = self.context.id,

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use bywash::traffic::Traffic;
 use futures::{Stream, StreamExt};
 use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, RANGE};
 use http::request::Parts;
@@ -37,6 +38,7 @@ const PAYLOAD: &str = "x-amz-content-sha256";
 /// Serves one request after the other, from any number of connections.
 pub(crate) struct Front {
     service: S3Service,
+    traffic: Arc<Traffic>,
     anonymous: bool,
     silent_body: Duration,
     /// Request ids: a number no other process has, and a count.
@@ -46,6 +48,7 @@ pub(crate) struct Front {
 
 impl Front {
     pub(crate) fn new(gateway: Gateway, config: &S3Config) -> Self {
+        let traffic = Arc::clone(gateway.engine.traffic());
         let mut open = S3ServiceBuilder::new(gateway.clone());
         open.set_config(bodies());
         let open = open.build();
@@ -60,6 +63,7 @@ impl Front {
         };
         Self {
             service,
+            traffic,
             anonymous: config.anonymous,
             silent_body: config.limits.silent_body,
             process: RandomState::new().hash_one(std::process::id()),
@@ -83,7 +87,9 @@ impl Front {
             self.unchecked_payload(&parts.headers),
         ));
         let (bucket, key) = names(&parts.uri);
-        let mut access = Access::new(Arc::clone(&context), parts.method.clone(), bucket, key);
+        let traffic = Arc::clone(&self.traffic);
+        let method = parts.method.clone();
+        let mut access = Access::new(Arc::clone(&context), traffic, method, bucket, key);
         let answer = if is_form(&parts) {
             // s3s would read the whole form into memory before it asks who sends it.
             not_implemented("Uploads by HTML form are not supported here; use PUT.")
@@ -113,7 +119,7 @@ impl Front {
         };
         let announced = text("content-length").and_then(|length| length.parse().ok());
         access.announced = announced.filter(|_| access.method != Method::HEAD);
-        access.status = answer.status().as_u16();
+        access.answered(answer.status());
         Ok(answer.map(|body| ServedBody::new(body, access)))
     }
 

@@ -26,4 +26,4 @@ mod verify;
 
 pub use config::{Credential, Limits, S3Config, TlsError, load_tls};
 pub use serve::{Drained, ServeError, serve_s3};
-pub use uploads::open_upload_ids;
+pub use uploads::{OpenUpload, open_uploads};

@@ -23,8 +23,8 @@ use sha2::{Digest as _, Sha256};
 
 use crate::digest::{Algorithm, Checksum};
 use crate::errors::{Doing, fault, no_such_upload, slow_down};
-pub use journal::open_upload_ids;
 use journal::{Journal, Tail};
+pub use journal::{OpenUpload, open_uploads};
 pub(crate) use rules::{choose, part_number};
 
 /// One stored part.

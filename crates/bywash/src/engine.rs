@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
-use bywash_mem::{BlockPool, Frame, FrameError, Share};
+use bywash_mem::{BlockPool, Budget, Frame, FrameError, Share};
 use chrono::{DateTime, Utc};
 use futures::StreamExt;
 use object_store::path::Path;
@@ -24,6 +24,7 @@ use crate::origin::{Origin, OriginUrl};
 use crate::read::Ahead;
 use crate::retry::RetryPolicy;
 use crate::stats::{BudgetStats, PoolStats, Stats};
+use crate::traffic::Traffic;
 use crate::upload::journal::Journal;
 use builder::{ahead_limits, check_memory};
 use root::{check_bucket_name, remove_empty_bucket};
@@ -53,6 +54,8 @@ pub(crate) struct Shared {
     /// Whether slow requests are sent a second time.
     pub(crate) hedge: bool,
     pub(crate) admission_deadline: Duration,
+    /// What passes the endpoints.
+    traffic: Arc<Traffic>,
     /// Numbers buckets in the pool's keys; only uniqueness matters, hence relaxed.
     stores: AtomicU32,
 }
@@ -304,6 +307,18 @@ impl Engine {
             .ahead
             .set_limits(ahead_limits(bytes, shared.block_size));
         Ok(())
+    }
+
+    /// The budget that all of the engine's memory is charged to, for others who keep things in memory.
+    #[must_use]
+    pub fn budget(&self) -> &Budget {
+        self.shared.pool.budget()
+    }
+
+    /// What passes the endpoints over this engine, noted by them.
+    #[must_use]
+    pub fn traffic(&self) -> &Arc<Traffic> {
+        &self.shared.traffic
     }
 
     /// The counters of this moment.

@@ -22,6 +22,7 @@ mod read;
 pub mod records;
 mod retry;
 mod stats;
+pub mod traffic;
 pub mod upload;
 mod versions;
 mod write;

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use bywash::upload::SessionToken;
 use bywash::upload::journal::{Header, JournalError, Listed};
 use bywash::{Bucket, OriginUrl};
-use bywash_gateway::open_upload_ids;
+use bywash_gateway::open_uploads;
 use chrono::Utc;
 
 use super::{drop_upload, journal, take};
@@ -127,12 +127,12 @@ fn known(args: &super::Args) -> Result<Vec<SessionToken>, Failure> {
             Err(error) => return Err(journal(&error)),
         }
     }
-    let clients = open_upload_ids(&args.data_dir.join(MULTIPART)).map_err(|error| {
+    let clients = open_uploads(&args.data_dir.join(MULTIPART)).map_err(|error| {
         Failure::failed(format!(
             "cannot tell which uploads the server has open, so none is dropped: {error}"
         ))
     })?;
-    known.extend(clients.into_iter().map(SessionToken));
+    known.extend(clients.into_iter().map(|open| SessionToken(open.id)));
     Ok(known)
 }
 

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use chrono::{DateTime, Utc};
 use sha2::{Digest as _, Sha256};
 
 use super::{Change, Upload, UploadName, record};
@@ -41,17 +42,34 @@ fn too_long() -> io::Error {
     )
 }
 
-/// The origins' ids of the uploads that a server keeps in `folder`, which may run; none if there is no such folder. Changes
-/// nothing. Blocks.
+/// A multipart upload that a server keeps, as its file tells it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OpenUpload {
+    /// The origin's id of it.
+    pub id: String,
+    /// Where the object will be.
+    pub bucket: String,
+    /// Its key.
+    pub key: String,
+    /// When it began.
+    pub initiated: DateTime<Utc>,
+    /// Parts stored so far.
+    pub parts: usize,
+    /// Bytes of them.
+    pub bytes: u64,
+}
+
+/// The multipart uploads that a server keeps in `folder`, which may run; none if there is no such folder. Changes nothing. Blocks.
 ///
 /// # Errors
 /// If the folder or a file in it cannot be read: nobody knows which upload that file is of.
-pub fn open_upload_ids(folder: &Path) -> io::Result<Vec<String>> {
+pub fn open_uploads(folder: &Path) -> io::Result<Vec<OpenUpload>> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,
     };
-    let mut ids = Vec::new();
+    let mut uploads = Vec::new();
     for entry in entries {
         let path = entry?.path();
         if path.extension().is_none_or(|suffix| suffix != SUFFIX) {
@@ -66,9 +84,16 @@ pub fn open_upload_ids(folder: &Path) -> io::Result<Vec<String>> {
             let text = format!("{}: {reason}", path.display());
             io::Error::new(io::ErrorKind::InvalidData, text)
         })?;
-        ids.push(content.name.id);
+        uploads.push(OpenUpload {
+            id: content.name.id,
+            bucket: content.name.bucket,
+            key: content.name.key,
+            initiated: content.upload.initiated,
+            parts: content.upload.parts.len(),
+            bytes: content.upload.parts.values().map(|part| part.size).sum(),
+        });
     }
-    Ok(ids)
+    Ok(uploads)
 }
 
 impl Tail {

@@ -23,3 +23,4 @@ mod restart;
 mod server;
 mod sign;
 mod tls;
+mod traffic;

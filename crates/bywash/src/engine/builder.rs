@@ -180,6 +180,7 @@ impl EngineBuilder {
             retry: self.retry,
             hedge: self.hedge,
             admission_deadline: self.admission_deadline,
+            traffic: Arc::default(),
             stores: AtomicU32::new(0),
         };
         Ok(Engine {

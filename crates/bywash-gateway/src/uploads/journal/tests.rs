@@ -106,10 +106,10 @@ fn after_a_failed_write_and_after_many_the_file_is_written_whole() {
 }
 
 #[test]
-fn ids_are_told_beside_the_server_and_a_damaged_file_is_an_error() {
+fn uploads_are_told_beside_the_server_and_a_damaged_file_is_an_error() {
     let home = tempfile::tempdir().unwrap();
     let folder = home.path().join("multipart");
-    assert_eq!(open_upload_ids(&folder).unwrap(), [""; 0]);
+    assert_eq!(open_uploads(&folder).unwrap(), []);
     let (journal, name, _, _) = one_upload(&folder);
     let staged = folder.join("other").with_extension(STAGED_SUFFIX);
     fs::write(&staged, "half").unwrap();
@@ -117,9 +117,10 @@ fn ids_are_told_beside_the_server_and_a_damaged_file_is_an_error() {
     let whole = fs::read(&path).unwrap();
     // The server is about to write the rest of a record.
     fs::write(&path, &whole[..whole.len() - 1]).unwrap();
-    assert_eq!(open_upload_ids(&folder).unwrap(), ["id"]);
+    let told = open_uploads(&folder).unwrap();
+    assert_eq!((told.len(), told[0].id.as_str()), (1, "id"));
     assert_eq!(fs::read(&path).unwrap().len(), whole.len() - 1);
     assert!(staged.exists(), "nothing is changed");
     fs::write(&path, "nothing of ours").unwrap();
-    assert!(open_upload_ids(&folder).is_err());
+    assert!(open_uploads(&folder).is_err());
 }

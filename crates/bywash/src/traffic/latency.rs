@@ -1,0 +1,142 @@
+//! Latencies in buckets: a note costs one addition, whatever is asked of them later.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+/// Buckets of each power of two: a quantile is at most 1/16 above the truth.
+const PARTS: usize = 1 << PARTS_LOG2;
+const PARTS_LOG2: usize = 4;
+/// Buckets in all: up to 2^36 microseconds, 19 hours; what is longer falls into the last.
+const BUCKETS: usize = PARTS * (36 - PARTS_LOG2 + 1);
+
+/// Counts by latency, in microseconds.
+#[derive(Debug)]
+pub(super) struct Histogram(Box<[AtomicU64]>);
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self((0..BUCKETS).map(|_| AtomicU64::new(0)).collect())
+    }
+}
+
+impl Histogram {
+    pub(super) fn record(&self, latency: Duration) {
+        let micros = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
+        self.0[bucket(micros)].fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn snapshot(&self) -> Latencies {
+        Latencies(self.0.iter().map(|count| count.load(Relaxed)).collect())
+    }
+}
+
+/// Which bucket counts a latency: exact below [`PARTS`], then [`PARTS`] buckets a power of two.
+fn bucket(micros: u64) -> usize {
+    let Some(octave) = (micros.max(1).ilog2() as usize).checked_sub(PARTS_LOG2) else {
+        return micros as usize;
+    };
+    let part = (micros >> octave) as usize - PARTS;
+    ((octave + 1) * PARTS + part).min(BUCKETS - 1)
+}
+
+/// The longest latency a bucket counts, in microseconds.
+fn longest(bucket: usize) -> u64 {
+    match (bucket / PARTS).checked_sub(1) {
+        None => bucket as u64,
+        Some(octave) => (((bucket % PARTS + PARTS + 1) as u64) << octave) - 1,
+    }
+}
+
+/// How long answers took: counts of some span of time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Latencies(Box<[u64]>);
+
+impl Latencies {
+    /// What was noted after `earlier`, a snapshot of the same counts.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let pairs = self.0.iter().zip(&earlier.0);
+        Self(pairs.map(|(now, then)| now.saturating_sub(*then)).collect())
+    }
+
+    /// How many answers there were.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    /// The latency that `quantile` (0 to 1) of the answers did not exceed, rounded up by at most 1/16; `None` without answers.
+    #[must_use]
+    pub fn quantile(&self, quantile: f64) -> Option<Duration> {
+        let count = self.count();
+        let rank = ((count as f64 * quantile).ceil() as u64).clamp(1, count.max(1));
+        let mut seen = 0;
+        let found = self.0.iter().position(|count| {
+            seen += count;
+            seen >= rank
+        })?;
+        Some(Duration::from_micros(longest(found)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn buckets_follow_each_other_without_a_gap() {
+        let mut last = 0;
+        for micros in 0..1_000_000 {
+            let at = bucket(micros);
+            assert!(
+                at == last || at == last + 1,
+                "{micros} is in {at} after {last}"
+            );
+            assert!(
+                longest(at) >= micros && (longest(at) - micros) * 16 <= micros,
+                "{micros}"
+            );
+            last = at;
+        }
+        assert_eq!(bucket(u64::MAX), BUCKETS - 1);
+        assert_eq!(bucket((1 << 36) - 1), BUCKETS - 1);
+        assert_eq!(longest(BUCKETS - 1), (1 << 36) - 1);
+    }
+
+    #[test]
+    fn quantiles_are_near_the_truth() {
+        let histogram = Histogram::default();
+        assert_eq!(histogram.snapshot().quantile(0.5), None);
+        for micros in 1..=10_000 {
+            histogram.record(Duration::from_micros(micros));
+        }
+        let latencies = histogram.snapshot();
+        for (quantile, truth) in [
+            (0.0, 1.0),
+            (0.5, 5_000.0),
+            (0.9, 9_000.0),
+            (0.99, 9_900.0),
+            (1.0, 10_000.0),
+        ] {
+            let told = latencies.quantile(quantile).unwrap().as_micros() as f64;
+            assert!(
+                told >= truth && told <= truth * (1.0 + 1.0 / 16.0),
+                "{quantile}: {told}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_span_has_only_what_came_in_it() {
+        let histogram = Histogram::default();
+        histogram.record(Duration::from_secs(1));
+        let before = histogram.snapshot();
+        histogram.record(Duration::from_micros(3));
+        let span = histogram.snapshot().since(&before);
+        assert_eq!(
+            (span.count(), span.quantile(1.0)),
+            (1, Some(Duration::from_micros(3)))
+        );
+    }
+}
