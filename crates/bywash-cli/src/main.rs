@@ -22,6 +22,7 @@ mod output;
 mod progress;
 mod rm;
 mod send;
+mod series;
 mod serve;
 mod size;
 mod source;
@@ -82,6 +83,7 @@ enum Verb {
     Rm(rm::Args),
     Uploads(uploads::Args),
     Cache(cache::Args),
+    Series(series::Args),
 }
 
 impl Verb {
@@ -99,6 +101,7 @@ impl Verb {
             Self::Rm(args) => args.output.json,
             Self::Uploads(args) => args.output.json,
             Self::Cache(args) => args.output.json,
+            Self::Series(args) => args.output.json,
         }
     }
 
@@ -125,6 +128,7 @@ impl Verb {
             Self::Rm(args) => Box::pin(rm::run(args)).await,
             Self::Uploads(args) => Box::pin(uploads::run(args)).await,
             Self::Cache(args) => cache::run(args).await,
+            Self::Series(args) => Box::pin(series::run(args)).await,
         }
     }
 }

@@ -2,15 +2,19 @@
 
 mod banner;
 pub(crate) mod data_dir;
+pub(crate) mod keeping;
+mod open_uploads;
 mod settings;
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bywash::{Engine, EngineError, OriginUrl, available_memory};
-use bywash_console::serve_console;
+use bywash_console::{Access as ConsoleAccess, Console, OpenUploads, serve_console};
 use bywash_gateway::{Limits, S3Config, load_tls, serve_s3};
+use rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
@@ -21,6 +25,8 @@ use crate::failure::Failure;
 use crate::location::ambient_endpoint;
 use banner::Banner;
 use data_dir::{Credentials, DataDir, Session};
+use keeping::Keeping;
+use open_uploads::open_uploads;
 use settings::{Access, Settings, Transport};
 
 /// The region told to clients. Requests signed for another one are accepted as well.
@@ -57,7 +63,7 @@ pub(crate) struct Args {
     /// Address of the S3 endpoint; port 0 takes a free one [default: 127.0.0.1:8420]
     #[arg(long, value_name = "HOST:PORT")]
     s3_addr: Option<String>,
-    /// Address of /healthz, /metrics and /stats; loopback only [default: 127.0.0.1:8422]
+    /// Address of the page, /metrics, /stats and series; loopback only [default: 127.0.0.1:8422]
     #[arg(long, value_name = "HOST:PORT")]
     admin_addr: Option<String>,
     /// Only requests signed with this key get in [default: one made at first start]
@@ -71,6 +77,9 @@ pub(crate) struct Args {
     /// The secret of --access-key. Other users see options in the process list; a --config file can be private
     #[arg(long, value_name = "SECRET", requires = "access_key")]
     secret_key: Option<String>,
+    /// Keep no history of the server's own counters
+    #[arg(long)]
+    no_history: bool,
     /// Take unsigned requests and any signature; loopback only
     #[arg(long)]
     anonymous: bool,
@@ -120,6 +129,7 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
         Access::Given(credentials) => (Some(credentials.clone()), false),
         Access::Anonymous => (None, false),
     };
+    let mut keeping = Keeping::open(&data, &engine, settings.history).await?;
     let scheme = if tls.is_some() { "https" } else { "http" };
     let endpoint = format!("{scheme}://{}", reachable(s3_addr));
     let admin_addr = local_addr(&admin)?;
@@ -128,19 +138,11 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
 
     let mut signals = Signals::new()?;
     let (stop, stopped) = watch::channel(false);
-    let config = S3Config {
-        credentials: credentials.iter().map(Credentials::for_gateway).collect(),
-        anonymous: credentials.is_none(),
-        region: REGION.to_owned(),
-        limits: Limits {
-            drain: DRAIN_DEADLINE,
-            ..Limits::default()
-        },
-        tls,
-        uploads: Some(data.multipart()),
-    };
+    let config = s3_config(&data, credentials.as_ref(), tls);
     let serve_s3 = serve_s3(engine.clone(), s3, config, stop_asked(stopped.clone()));
-    let serve_console = serve_console(engine.clone(), admin, stop_asked(stopped));
+    keeping.record(&engine, stopped.clone());
+    let console = console(&engine, &keeping, &settings, credentials.as_ref());
+    let serve_console = serve_console(console, admin, stop_asked(stopped));
     let servers = Servers {
         s3: tokio::spawn(async {
             serve_s3
@@ -164,7 +166,46 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
         made,
     };
     banner.print();
-    servers.until_stopped(&mut signals, &stop).await
+    servers.until_stopped(&mut signals, &stop).await?;
+    keeping.close().await;
+    Ok(())
+}
+
+fn s3_config(
+    data: &DataDir,
+    credentials: Option<&Credentials>,
+    tls: Option<Arc<ServerConfig>>,
+) -> S3Config {
+    S3Config {
+        credentials: credentials
+            .map(Credentials::for_gateway)
+            .into_iter()
+            .collect(),
+        anonymous: credentials.is_none(),
+        region: REGION.to_owned(),
+        limits: Limits {
+            drain: DRAIN_DEADLINE,
+            ..Limits::default()
+        },
+        tls,
+        uploads: Some(data.multipart()),
+    }
+}
+
+fn console(
+    engine: &Engine,
+    keeping: &Keeping,
+    settings: &Settings,
+    credentials: Option<&Credentials>,
+) -> Console {
+    let dir = settings.data_dir.clone();
+    Console {
+        engine: engine.clone(),
+        access: credentials.map_or(ConsoleAccess::Anonymous, Credentials::for_console),
+        series: keeping.series.clone(),
+        history: keeping.history.clone(),
+        uploads: OpenUploads::new(move || open_uploads(&dir)),
+    }
 }
 
 /// Binds `address`, which the user set by `option`.

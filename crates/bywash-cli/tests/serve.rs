@@ -158,7 +158,7 @@ fn serves_what_it_is_given_by_name() {
         .keys()
         .cloned()
         .collect();
-    assert_eq!(names, ["memory", "named", "things"]);
+    assert_eq!(names, ["bywash-history", "memory", "named", "things"]);
     assert!(
         server.said.contains(&format!("things = {url}")),
         "{}",

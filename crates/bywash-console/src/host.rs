@@ -1,14 +1,17 @@
-//! The checks against DNS rebinding and against pages of other sites.
+//! The checks against what other sites make a browser do.
 //!
 //! A browser lets a page of `http://evil.example` read what `http://evil.example` answers, even
 //! after that name has been pointed at 127.0.0.1. What such a request cannot change is the host it
 //! names. So only requests that name a loopback host are answered.
+//!
+//! A page elsewhere can also send a form here, without reading the answer. Browsers say of such a request where it comes from;
+//! what changes anything is refused then.
 
 use std::net::{IpAddr, Ipv6Addr};
 
 use axum::extract::Request;
 use axum::http::header::{HOST, ORIGIN};
-use axum::http::{HeaderValue, StatusCode};
+use axum::http::{HeaderMap, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
@@ -41,31 +44,36 @@ pub(crate) async fn require_loopback(request: Request, next: Next) -> Response {
     next.run(request).await
 }
 
-/// Answers 403 to a change that a page of another site asks for.
+/// Answers 403 to a request that may change something and comes from a page of another site.
 ///
-/// A browser names the site in `Origin` with every request that is no plain GET; programs send none.
+/// Programs send no `Origin`, so they pass; so do pages of this server.
 pub(crate) async fn refuse_other_sites(request: Request, next: Next) -> Response {
-    if !request.method().is_safe() && is_of_other_site(&request) {
+    let changes = !matches!(*request.method(), Method::GET | Method::HEAD);
+    if changes && comes_from_elsewhere(request.headers()) {
         tracing::warn!(
             path = request.uri().path(),
-            "refused a change asked for by another site"
+            "refused a request that another site's page made"
         );
         return (
             StatusCode::FORBIDDEN,
-            "the admin endpoints take no changes from pages of other sites\n",
+            "requests from pages of other sites are refused\n",
         )
             .into_response();
     }
     next.run(request).await
 }
 
-fn is_of_other_site(request: &Request) -> bool {
-    let header = |name| {
-        let value = request.headers().get(name);
-        value.map(|value: &HeaderValue| value.to_str().unwrap_or_default())
+fn comes_from_elsewhere(headers: &HeaderMap) -> bool {
+    let host = headers.get(HOST).map(|host| host.as_bytes());
+    let is_ours = |origin: &[u8]| {
+        origin
+            .strip_prefix(b"http://")
+            .is_some_and(|origin| Some(origin) == host)
     };
-    let own = header(HOST);
-    header(ORIGIN).is_some_and(|origin| origin.split_once("://").map(|(_, host)| host) != own)
+    headers
+        .get_all(ORIGIN)
+        .iter()
+        .any(|origin| !is_ours(origin.as_bytes()))
 }
 
 /// Whether `host`, as in a `Host` header, with or without port, can only mean this machine.
@@ -98,8 +106,31 @@ fn is_port(text: &str) -> bool {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
-    use super::is_loopback;
+    use super::*;
+
+    #[test]
+    fn other_sites_are_told_by_their_origin() {
+        let headers = |origin: Option<&str>| {
+            let host = (HOST, "127.0.0.1:8422".parse().unwrap());
+            let origin = origin.map(|origin| (ORIGIN, origin.parse().unwrap()));
+            [host].into_iter().chain(origin).collect::<HeaderMap>()
+        };
+        for ours in [None, Some("http://127.0.0.1:8422")] {
+            assert!(!comes_from_elsewhere(&headers(ours)), "{ours:?}");
+        }
+        for other in [
+            "null",
+            "http://evil.example",
+            "http://127.0.0.1:8423",
+            "https://127.0.0.1:8422",
+            "http://127.0.0.1:84220",
+            "",
+        ] {
+            assert!(comes_from_elsewhere(&headers(Some(other))), "{other}");
+        }
+    }
 
     #[test]
     fn only_loopback_names_pass() {

@@ -1,4 +1,4 @@
-//! Admin endpoints of Bywash: health, metrics, stats.
+//! The admin endpoints of Bywash: health, counters, history, series, and a page that shows them.
 //!
 //! | path | answer |
 //! |---|---|
@@ -7,40 +7,99 @@
 //! | `GET /stats` | the counters as JSON, the serialized form of [`bywash::Stats`] |
 //! | `GET /cache`, `GET /cache/why` | what is in memory, and why it is or is not (`cache`) |
 //! | `POST /cache/warm`, `POST /cache/drop` | changes that |
+//! | `GET /` | the page, for who has the key |
+//! | `POST /write`, `POST /api/v2/write` | values by the Influx line protocol, with the key |
+//! | `GET /series/list`, `GET /series/query` | the names and the points of series, with the key |
 //!
-//! These need no credentials, so two things keep strangers out: the listener must be bound to a
-//! loopback address, and every request must name a loopback host (see `host`), so that a web page
-//! whose name was rebound to 127.0.0.1 cannot read them.
+//! The first three need no key, so two things keep strangers out: the listener must be bound to a loopback address, and every
+//! request must name a loopback host (see `host`), so that a web page whose name was rebound to 127.0.0.1 cannot read them.
 
 #![forbid(unsafe_code)]
 
+mod access;
 mod cache;
+mod clock;
+mod history;
 mod host;
+mod influx;
 mod metrics;
+mod page;
+mod series;
 
 use std::future::Future;
+use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use axum::http::{HeaderName, StatusCode};
-use axum::response::IntoResponse;
-use axum::routing::get;
+use axum::http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+};
+use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
 use axum::{Json, Router, middleware};
 use bywash::Engine;
+use bywash_series::SeriesDb;
 use tokio::net::TcpListener;
+
+pub use access::Access;
+use access::Guard;
+pub use history::{HISTORY_EVERY, record_history};
+use influx::Intake;
+pub use influx::insert_lines;
+pub use page::{OpenUpload, OpenUploads};
+pub use series::{SeriesRequest, SeriesRequestError};
 
 /// Counters are of this moment: no cache may keep them.
 const NO_STORE: (HeaderName, &str) = (CACHE_CONTROL, "no-store");
+/// What a page of ours may load: its own style, script and picture, and nothing else; and nobody may frame it.
+const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+     form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
-/// Serves the admin endpoints of `engine` until `shutdown` resolves, then lets the requests in
-/// progress finish.
+/// What the console shows, and to whom.
+#[derive(Debug)]
+pub struct Console {
+    /// The engine whose counters are shown.
+    pub engine: Engine,
+    /// Who may see the page and the series.
+    pub access: Access,
+    /// Where values that come in go.
+    pub series: SeriesDb,
+    /// The server's own history, if it keeps one.
+    pub history: Option<SeriesDb>,
+    /// Tells the open uploads.
+    pub uploads: OpenUploads,
+}
+
+/// What all requests share.
+#[derive(Debug, Clone)]
+struct Shared(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    engine: Engine,
+    guard: Guard,
+    series: SeriesDb,
+    history: Option<SeriesDb>,
+    uploads: OpenUploads,
+    intake: Intake,
+}
+
+impl std::ops::Deref for Shared {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        &self.0
+    }
+}
+
+/// Serves the admin endpoints on `listener` until `shutdown` resolves, then lets the requests in progress finish.
 ///
 /// # Errors
 ///
 /// `InvalidInput` if `listener` is not bound to a loopback address; otherwise an error of the
 /// listener itself.
 pub async fn serve_console(
-    engine: Engine,
+    console: Console,
     listener: TcpListener,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
@@ -49,41 +108,90 @@ pub async fn serve_console(
         return Err(std::io::Error::new(
             std::io::ErrorKind::InvalidInput,
             format!(
-                "admin address {address} is not loopback; the admin endpoints need no credentials, so bind them to 127.0.0.1 or [::1]"
+                "admin address {address} is not loopback; bind the admin endpoints to 127.0.0.1 or [::1]"
             ),
         ));
     }
-    axum::serve(listener, router(engine))
+    let shared = Shared(Arc::new(Inner {
+        engine: console.engine,
+        guard: Guard::new(console.access, address),
+        series: console.series,
+        history: console.history,
+        uploads: console.uploads,
+        intake: Intake::default(),
+    }));
+    axum::serve(listener, router(shared))
         .with_graceful_shutdown(shutdown)
         .await
 }
 
-fn router(engine: Engine) -> Router {
+fn router(shared: Shared) -> Router {
+    let guarded = Router::new()
+        .route("/", get(page::index))
+        .route("/write", post(influx::write))
+        .route("/api/v2/write", post(influx::write))
+        .route("/series/list", get(series::list))
+        .route("/series/query", get(series::query))
+        .route_layer(middleware::from_fn_with_state(
+            shared.clone(),
+            access::require_key,
+        ));
     Router::new()
         .route("/healthz", get(|| async { ([NO_STORE], "ok\n") }))
         .route("/metrics", get(metrics))
         .route("/stats", get(stats))
-        .merge(cache::routes())
+        .merge(cache::routes().with_state(shared.engine.clone()))
+        .route("/login", get(access::form).post(access::login))
+        .route("/logout", post(access::logout))
+        .route("/assets/{name}", get(page::asset))
+        .merge(guarded)
         .fallback(|| async {
             (
                 StatusCode::NOT_FOUND,
-                "no such page; there are /healthz, /metrics, /stats and /cache\n",
+                "no such page; there are /, /healthz, /metrics, /stats, /cache, /write, /series/list and /series/query\n",
             )
         })
         .layer(middleware::from_fn(host::refuse_other_sites))
         .layer(middleware::from_fn(host::require_loopback))
-        .with_state(engine)
+        .layer(middleware::map_response(protected))
+        .with_state(shared)
 }
 
-async fn metrics(State(engine): State<Engine>) -> impl IntoResponse {
+/// Tells browsers what they may not do with any answer.
+async fn protected(mut answer: Response) -> Response {
+    let headers = answer.headers_mut();
+    let say = [
+        (CONTENT_SECURITY_POLICY, CONTENT_POLICY),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        // Not `no-referrer`: with that a form of this page would not say that it is ours.
+        (REFERRER_POLICY, "same-origin"),
+        (
+            HeaderName::from_static("cross-origin-resource-policy"),
+            "same-origin",
+        ),
+    ];
+    for (name, value) in say {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    headers
+        .entry(CACHE_CONTROL)
+        .or_insert(HeaderValue::from_static("no-store"));
+    answer
+}
+
+async fn metrics(State(shared): State<Shared>) -> impl IntoResponse {
     (
         [(CONTENT_TYPE, metrics::CONTENT_TYPE), NO_STORE],
-        metrics::render(&engine.stats()),
+        metrics::render(
+            &shared.engine.stats(),
+            &shared.engine.traffic().stats(),
+            &shared.intake,
+        ),
     )
 }
 
-async fn stats(State(engine): State<Engine>) -> impl IntoResponse {
-    ([NO_STORE], Json(engine.stats()))
+async fn stats(State(shared): State<Shared>) -> impl IntoResponse {
+    ([NO_STORE], Json(shared.engine.stats()))
 }
 
 #[cfg(test)]

@@ -1,12 +1,16 @@
 //! The counters as Prometheus text.
 //!
 //! Format: <https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format>.
-//! Everything is written from one [`Stats`], so the numbers are those `/stats` gives.
+//! What the engine counts is written from one [`Stats`], so the numbers are those `/stats` gives.
 
 use std::fmt::Display;
 use std::fmt::Write as _;
+use std::sync::atomic::Ordering::Relaxed;
 
+use bywash::traffic::TrafficStats;
 use bywash::{BucketStats, BudgetStats, PoolStats, Stats};
+
+use crate::influx::Intake;
 
 /// The media type of [`render`]'s text.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -63,6 +67,53 @@ const BUCKET: [Family<BucketStats>; 9] = [
     ),
 ];
 
+/// At the endpoints.
+const TRAFFIC: [Family<TrafficStats>; 4] = [
+    (
+        "bywash_endpoint_requests_total",
+        "Requests at the S3 endpoint that are over.",
+        |s| s.requests,
+    ),
+    (
+        "bywash_endpoint_failed_requests_total",
+        "Those of them answered 5xx.",
+        |s| s.failed,
+    ),
+    (
+        "bywash_endpoint_received_bytes_total",
+        "Bytes of their bodies.",
+        |s| s.received,
+    ),
+    (
+        "bywash_endpoint_sent_bytes_total",
+        "Bytes of the answers' bodies.",
+        |s| s.sent,
+    ),
+];
+
+/// Of what came in as series.
+const INTAKE: [Family<Intake>; 5] = [
+    ("bywash_series_lines_total", "Lines read.", |s| {
+        s.lines.load(Relaxed)
+    }),
+    ("bywash_series_values_total", "Values kept.", |s| {
+        s.values.load(Relaxed)
+    }),
+    (
+        "bywash_series_strings_total",
+        "Fields left out because they are strings.",
+        |s| s.strings.load(Relaxed),
+    ),
+    ("bywash_series_refused_lines_total", "Lines refused.", |s| {
+        s.refused_lines.load(Relaxed)
+    }),
+    (
+        "bywash_series_refused_requests_total",
+        "Requests refused whole.",
+        |s| s.refused_requests.load(Relaxed),
+    ),
+];
+
 /// Of the block pool, gauges; evictions apart, as they only ever grow.
 const POOL: [Family<PoolStats>; 3] = [
     ("bywash_pool_flights", "Loads in progress.", |s| s.flights),
@@ -98,8 +149,8 @@ const BUDGET: [Family<BudgetStats>; 4] = [
     ),
 ];
 
-/// All metrics of `stats`, in a fixed order.
-pub(crate) fn render(stats: &Stats) -> String {
+/// All metrics, in a fixed order.
+pub(crate) fn render(stats: &Stats, traffic: &TrafficStats, intake: &Intake) -> String {
     let mut text = String::new();
     head(
         &mut text,
@@ -119,6 +170,8 @@ pub(crate) fn render(stats: &Stats) -> String {
             sample(&mut text, name, &[("bucket", bucket)], read(counters));
         }
     }
+    counters(&mut text, &TRAFFIC, traffic);
+    counters(&mut text, &INTAKE, intake);
     head(
         &mut text,
         "bywash_pool_evictions_total",
@@ -137,8 +190,16 @@ pub(crate) fn render(stats: &Stats) -> String {
 }
 
 fn gauges<T>(text: &mut String, families: &[Family<T>], values: &T) {
+    families_of(text, "gauge", families, values);
+}
+
+fn counters<T>(text: &mut String, families: &[Family<T>], values: &T) {
+    families_of(text, "counter", families, values);
+}
+
+fn families_of<T>(text: &mut String, kind: &str, families: &[Family<T>], values: &T) {
     for (name, help, read) in families {
-        head(text, name, "gauge", help);
+        head(text, name, kind, help);
         sample(text, name, &[], read(values));
     }
 }
@@ -195,7 +256,7 @@ mod tests {
         stats.buckets.insert("data".to_owned(), counters);
         stats.pool.evictions = 8;
         stats.budget.limit = 9;
-        let text = render(&stats);
+        let text = render(&stats, &TrafficStats::default(), &Intake::default());
         for line in [
             "bywash_requests_total{bucket=\"data\"} 1",
             "bywash_bytes_total{bucket=\"data\"} 2",
@@ -208,6 +269,8 @@ mod tests {
             "bywash_hedges_won_total{bucket=\"data\"} 11",
             "bywash_pool_evictions_total 8",
             "bywash_budget_limit_bytes 9",
+            "bywash_endpoint_requests_total 0",
+            "bywash_series_refused_lines_total 0",
             "# TYPE bywash_requests_total counter",
             "# TYPE bywash_budget_limit_bytes gauge",
         ] {
@@ -223,7 +286,7 @@ mod tests {
         let mut stats = Stats::default();
         stats.buckets.insert("a".to_owned(), BucketStats::default());
         stats.buckets.insert("b".to_owned(), BucketStats::default());
-        let text = render(&stats);
+        let text = render(&stats, &TrafficStats::default(), &Intake::default());
         let mut family = "";
         for line in text.lines() {
             if let Some(help) = line.strip_prefix("# HELP ") {

@@ -39,7 +39,7 @@ impl Banner<'_> {
             format!("Bywash {}", env!("CARGO_PKG_VERSION")),
             format!("  s3       {}", self.endpoint),
             format!(
-                "  admin    http://{}  (/healthz /metrics /stats)",
+                "  admin    http://{}  (the page; /metrics /stats)",
                 self.admin_addr
             ),
         ];

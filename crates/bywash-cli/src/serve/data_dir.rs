@@ -8,6 +8,8 @@
 //! | `session.json` | endpoint and credentials of the server that runs or ran last, mode 0600 |
 //! | `buckets/` | a folder a bucket, when the server was given no URL |
 //! | `multipart/` | a file an open multipart upload, mode 0600 |
+//! | `series/` | values sent to the server, see `keeping` |
+//! | `history/` | the server's own history, likewise |
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
@@ -49,6 +51,13 @@ impl std::fmt::Debug for Credentials {
 impl Credentials {
     pub(super) fn for_gateway(&self) -> bywash_gateway::Credential {
         bywash_gateway::Credential {
+            access_key: self.access_key.clone(),
+            secret_key: self.secret_key.clone(),
+        }
+    }
+
+    pub(super) fn for_console(&self) -> bywash_console::Access {
+        bywash_console::Access::Key {
             access_key: self.access_key.clone(),
             secret_key: self.secret_key.clone(),
         }
@@ -156,6 +165,16 @@ impl DataDir {
     /// The folder of open multipart uploads.
     pub(crate) fn multipart(&self) -> PathBuf {
         self.dir.join(MULTIPART)
+    }
+
+    /// The folder of series sent to the server.
+    pub(crate) fn series(&self) -> PathBuf {
+        self.dir.join("series")
+    }
+
+    /// The folder of the server's own history.
+    pub(crate) fn history(&self) -> PathBuf {
+        self.dir.join("history")
     }
 
     /// The credentials kept here, made now if there are none; also tells whether they were made.

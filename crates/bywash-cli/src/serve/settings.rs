@@ -28,6 +28,7 @@ pub(super) struct FileSettings {
     access_key: Option<String>,
     secret_key: Option<String>,
     anonymous: bool,
+    no_history: bool,
     tls_cert: Option<PathBuf>,
     tls_key: Option<PathBuf>,
     insecure_http: bool,
@@ -52,6 +53,8 @@ pub(super) struct Settings {
     pub(super) admin_addr: SocketAddr,
     pub(super) access: Access,
     pub(super) transport: Transport,
+    /// Whether the server keeps a history of its counters.
+    pub(super) history: bool,
     /// Empty: buckets are folders of the data folder.
     pub(super) buckets: Vec<BucketSettings>,
 }
@@ -138,6 +141,7 @@ impl Settings {
             )?,
             access,
             transport,
+            history: !(args.no_history || file.no_history),
             buckets: buckets(&args.origins, file.bucket)?,
         };
         settings.refuse_exposure()?;

@@ -1,0 +1,235 @@
+//! The server's own history: its counters and latencies, written down as series.
+//!
+//! | source | what it tells |
+//! |---|---|
+//! | `bywash` | the endpoints, all buckets together, memory |
+//! | `bywash,bucket=NAME` | one bucket |
+//!
+//! Of counters a point is what was added since the point before, so sums over any span are right, and a restart is no jump. Of
+//! levels it is the level, and of latencies a quantile of the answers since the point before, in seconds; without an answer
+//! there is no point. Requests only add to counters: writing history down never makes one wait.
+
+use std::collections::{BTreeMap, HashMap};
+use std::future::Future;
+use std::time::Duration;
+
+use bywash::traffic::{Latencies, RequestKind, TrafficStats};
+use bywash::{BucketStats, Engine, Stats};
+use bywash_series::{SeriesDb, SeriesError, SeriesHandle};
+use tokio::time::MissedTickBehavior;
+
+use crate::clock::now;
+pub(crate) use crate::influx::OWN_MEASUREMENT as OWN;
+
+/// Between two points, when nothing else is said.
+pub const HISTORY_EVERY: Duration = Duration::from_secs(10);
+/// The quantiles kept of latencies, and their names.
+pub(crate) const QUANTILES: [(f64, &str); 3] = [(0.5, "p50"), (0.9, "p90"), (0.99, "p99")];
+/// Buckets whose own history is written, those first by name: a server of thousands would have more history than data.
+const BUCKETS: usize = 256;
+
+/// The source of a bucket's series.
+pub(crate) fn bucket_source(bucket: &str) -> String {
+    format!("{OWN},bucket={bucket}")
+}
+
+/// The metric of a latency's quantile.
+pub(crate) fn latency_metric(kind: RequestKind, quantile: &str) -> String {
+    format!("{}_latency_{quantile}", kind.name())
+}
+
+/// Writes the history of `engine` to `db`, a point every `every`, until `shutdown` resolves; then one more, and it ends.
+///
+/// A point that cannot be written is told in the log; what it counted goes into the next one.
+pub async fn record_history(
+    engine: Engine,
+    db: SeriesDb,
+    every: Duration,
+    shutdown: impl Future<Output = ()> + Send,
+) {
+    let mut ticks = tokio::time::interval(every);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    // The first one is at once.
+    ticks.tick().await;
+    let mut recorder = Recorder::new(engine, db);
+    tokio::pin!(shutdown);
+    loop {
+        let last = tokio::select! {
+            _ = ticks.tick() => false,
+            () = &mut shutdown => true,
+        };
+        recorder = match tokio::task::spawn_blocking(move || recorder.recorded()).await {
+            Ok(recorder) => recorder,
+            Err(error) => {
+                tracing::error!(%error, "the server's history ends here");
+                return;
+            }
+        };
+        if last {
+            return;
+        }
+    }
+}
+
+/// Everything that is counted, of one moment.
+#[derive(Debug, Clone)]
+struct Counted {
+    traffic: TrafficStats,
+    latencies: [Latencies; RequestKind::ALL.len()],
+    stats: Stats,
+}
+
+impl Counted {
+    fn now(engine: &Engine) -> Self {
+        let traffic = engine.traffic();
+        Self {
+            traffic: traffic.stats(),
+            latencies: RequestKind::ALL.map(|kind| traffic.latencies(kind)),
+            stats: engine.stats(),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Recorder {
+    engine: Engine,
+    db: SeriesDb,
+    handles: HashMap<(String, String), SeriesHandle>,
+    /// What the last point told.
+    told: Counted,
+}
+
+impl Recorder {
+    fn new(engine: Engine, db: SeriesDb) -> Self {
+        let told = Counted::now(&engine);
+        Self {
+            engine,
+            db,
+            handles: HashMap::new(),
+            told,
+        }
+    }
+
+    /// Writes one point of each series. Blocks as the database does.
+    fn recorded(mut self) -> Self {
+        let counted = Counted::now(&self.engine);
+        match self.write(&counted, now()) {
+            Ok(()) => self.told = counted,
+            Err(error) => tracing::warn!(%error, "the server's history misses a point"),
+        }
+        self
+    }
+
+    fn write(&mut self, counted: &Counted, at: i64) -> Result<(), SeriesError> {
+        let mut rows = Vec::new();
+        for (source, metrics) in points(&self.told, counted) {
+            for (metric, value) in metrics {
+                rows.push((self.handle(&source, metric)?, at, value));
+            }
+        }
+        self.db.append_batch(&rows)
+    }
+
+    fn handle(&mut self, source: &str, metric: String) -> Result<SeriesHandle, SeriesError> {
+        let name = (source.to_owned(), metric);
+        if let Some(handle) = self.handles.get(&name) {
+            return Ok(*handle);
+        }
+        let handle = self.db.handle(&name.0, &name.1)?;
+        self.handles.insert(name, handle);
+        Ok(handle)
+    }
+}
+
+type Metrics = Vec<(String, f64)>;
+
+/// What a point says, by source.
+fn points(before: &Counted, now: &Counted) -> BTreeMap<String, Metrics> {
+    let mut points = BTreeMap::new();
+    let mut all = BucketStats::default();
+    for (index, (name, counters)) in now.stats.buckets.iter().enumerate() {
+        let before = before.stats.buckets.get(name).copied().unwrap_or_default();
+        let grown = grown(&before, counters);
+        all = sum(&all, &grown);
+        if index < BUCKETS {
+            points.insert(bucket_source(name), bucket_metrics(&grown));
+        }
+    }
+    let mut own = bucket_metrics(&all);
+    // `requests` of all are those of the endpoints, below.
+    own.retain(|(metric, _)| metric != "requests");
+    let (was, is) = (&before.traffic, &now.traffic);
+    let (pool, budget) = (&now.stats.pool, &now.stats.budget);
+    let added = [
+        ("requests", is.requests, was.requests),
+        ("failed_requests", is.failed, was.failed),
+        ("received_bytes", is.received, was.received),
+        ("sent_bytes", is.sent, was.sent),
+        ("evictions", pool.evictions, before.stats.pool.evictions),
+    ];
+    own.extend(added.map(|(metric, is, was)| (metric.to_owned(), is.saturating_sub(was) as f64)));
+    let levels = [
+        ("memory_used", budget.used),
+        ("memory_limit", budget.limit),
+        ("memory_waiting", budget.waiting),
+        ("resident_bytes", pool.resident_bytes),
+    ];
+    own.extend(levels.map(|(metric, level)| (metric.to_owned(), level as f64)));
+    for (kind, (is, was)) in RequestKind::ALL
+        .into_iter()
+        .zip(now.latencies.iter().zip(&before.latencies))
+    {
+        let span = is.since(was);
+        for (quantile, name) in QUANTILES {
+            if let Some(latency) = span.quantile(quantile) {
+                own.push((latency_metric(kind, name), latency.as_secs_f64()));
+            }
+        }
+    }
+    points.insert(OWN.to_owned(), own);
+    points
+}
+
+/// The fields of [`BucketStats`], each with `join` of its two values.
+fn joined(a: &BucketStats, b: &BucketStats, join: fn(u64, u64) -> u64) -> BucketStats {
+    BucketStats {
+        requests: join(a.requests, b.requests),
+        bytes: join(a.bytes, b.bytes),
+        hits: join(a.hits, b.hits),
+        misses: join(a.misses, b.misses),
+        origin_requests: join(a.origin_requests, b.origin_requests),
+        origin_data_requests: join(a.origin_data_requests, b.origin_data_requests),
+        origin_bytes: join(a.origin_bytes, b.origin_bytes),
+        hedges: join(a.hedges, b.hedges),
+        hedges_won: join(a.hedges_won, b.hedges_won),
+    }
+}
+
+pub(crate) fn sum(a: &BucketStats, b: &BucketStats) -> BucketStats {
+    joined(a, b, u64::saturating_add)
+}
+
+/// What was added since `before`; a bucket that was deleted and made again starts over.
+fn grown(before: &BucketStats, now: &BucketStats) -> BucketStats {
+    if now.requests < before.requests {
+        return *now;
+    }
+    joined(now, before, u64::saturating_sub)
+}
+
+fn bucket_metrics(counters: &BucketStats) -> Metrics {
+    let metrics = [
+        ("requests", counters.requests),
+        ("bytes", counters.bytes),
+        ("hits", counters.hits),
+        ("misses", counters.misses),
+        ("origin_requests", counters.origin_requests),
+        ("origin_data_requests", counters.origin_data_requests),
+        ("origin_bytes", counters.origin_bytes),
+        ("hedges", counters.hedges),
+        ("hedges_won", counters.hedges_won),
+    ];
+    metrics
+        .map(|(metric, value)| (metric.to_owned(), value as f64))
+        .to_vec()
+}

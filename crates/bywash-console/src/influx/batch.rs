@@ -1,0 +1,279 @@
+//! Many lines: each is read or refused by its number.
+
+use std::borrow::Cow;
+
+use serde::Serialize;
+
+use super::line::{self, Line, Refusal};
+
+/// Bytes of a line: a thousand fields of some length.
+pub(super) const LINE_BYTES: usize = 64 << 10;
+/// Lines a string may go on for. Strings are not kept, so this only has to find the end of honest ones.
+const STRING_LINES: usize = 64;
+/// Refused lines that are told one by one; more are only counted.
+const REFUSALS_TOLD: usize = 100;
+
+/// What the timestamps of a request count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Precision(i64);
+
+impl Precision {
+    /// By the names of both versions of the protocol; nanoseconds when none is given.
+    pub(super) fn named(name: Option<&str>) -> Option<Self> {
+        Some(Self(match name.unwrap_or("ns") {
+            "n" | "ns" | "" => 1,
+            "u" | "us" | "µ" | "µs" => 1_000,
+            "ms" => 1_000_000,
+            "s" => 1_000_000_000,
+            "m" => 60 * 1_000_000_000,
+            "h" => 3600 * 1_000_000_000,
+            _ => return None,
+        }))
+    }
+}
+
+/// A refused line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct RefusedLine {
+    /// From 1, as an editor counts.
+    pub(super) line: usize,
+    pub(super) reason: Cow<'static, str>,
+}
+
+/// What became of a request's lines.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Outcome {
+    /// Lines that hold something.
+    pub(super) lines: u64,
+    /// Values handed on.
+    pub(super) values: u64,
+    /// Fields left out because they are strings.
+    pub(super) strings: u64,
+    pub(super) refused: u64,
+    /// The first of them.
+    pub(super) refusals: Vec<RefusedLine>,
+}
+
+impl Outcome {
+    /// Which lines were refused, for people: how many, and the first.
+    pub(super) fn text(&self) -> String {
+        let first = self.refusals.first();
+        let first = first.map(|first| format!(": line {}: {}", first.line, first.reason));
+        format!(
+            "partial write: {} of {} lines are refused{}",
+            self.refused,
+            self.lines,
+            first.unwrap_or_default()
+        )
+    }
+}
+
+/// Reads all lines of `body` and hands each good one to `take`, with its time in nanoseconds since 1970; of those without a
+/// timestamp it is `now`.
+///
+/// # Errors
+/// The first of `take`, at once.
+pub(super) fn read<'a, E>(
+    body: &'a [u8],
+    precision: Precision,
+    now: i64,
+    mut take: impl FnMut(Line<'a>, i64) -> Result<(), E>,
+) -> Result<Outcome, E> {
+    let mut outcome = Outcome::default();
+    let (mut at, mut number) = (0, 0);
+    while at < body.len() {
+        number += 1;
+        let start = at;
+        let mut end = line_end(body, start);
+        at = end + 1;
+        let text = body[start..end].trim_ascii_start();
+        if text.is_empty() || text[0] == b'#' {
+            continue;
+        }
+        outcome.lines += 1;
+        let mut found = timed(&body[start..end], precision, now);
+        let first = number;
+        for _ in 0..STRING_LINES {
+            if !found.as_ref().is_err_and(|refusal| refusal.open_string) || end >= body.len() {
+                break;
+            }
+            end = line_end(body, end + 1);
+            number += 1;
+            let longer = timed(&body[start..end], precision, now);
+            if longer.is_ok() {
+                at = end + 1;
+                found = longer;
+            } else if !longer.as_ref().is_err_and(|refusal| refusal.open_string) {
+                break;
+            }
+        }
+        match found {
+            Ok((line, timestamp)) => {
+                outcome.values += line.fields.len() as u64;
+                outcome.strings += line.strings as u64;
+                take(line, timestamp)?;
+            }
+            Err(refusal) => {
+                // Lines that its open string might have been for are read on their own.
+                number = first;
+                outcome.refused += 1;
+                if outcome.refusals.len() < REFUSALS_TOLD {
+                    outcome.refusals.push(RefusedLine {
+                        line: first,
+                        reason: refusal.reason,
+                    });
+                }
+            }
+        }
+    }
+    Ok(outcome)
+}
+
+fn line_end(body: &[u8], from: usize) -> usize {
+    let rest = &body[from.min(body.len())..];
+    rest.iter()
+        .position(|byte| *byte == b'\n')
+        .map_or(body.len(), |length| from + length)
+}
+
+/// A line, and when its values were measured.
+fn timed(bytes: &[u8], precision: Precision, now: i64) -> Result<(Line<'_>, i64), Refusal> {
+    if bytes.len() > LINE_BYTES {
+        return Err(format!(
+            "the line takes {} bytes; at most {LINE_BYTES} may be",
+            bytes.len()
+        )
+        .into());
+    }
+    let text = std::str::from_utf8(bytes).map_err(|_| Refusal::from("the line is not UTF-8"))?;
+    let line = line::parse(text.trim_start().trim_end_matches('\r'))?;
+    let timestamp = match line.timestamp {
+        None => now,
+        Some(count) => count.checked_mul(precision.0).ok_or(
+            "the timestamp is beyond what nanoseconds since 1970 can say; is its precision right?",
+        )?,
+    };
+    Ok((line, timestamp))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use std::convert::Infallible;
+
+    use super::*;
+
+    type Rows = Vec<(String, String, i64, f64)>;
+
+    fn read_all(body: &str, precision: &str) -> (Rows, Outcome) {
+        let mut rows = Vec::new();
+        let precision = Precision::named(Some(precision)).unwrap();
+        let outcome = read(body.as_bytes(), precision, 7, |line, timestamp| {
+            for (metric, value) in line.fields {
+                rows.push((line.source.clone(), metric.into_owned(), timestamp, value));
+            }
+            Ok::<_, Infallible>(())
+        });
+        (rows, outcome.unwrap())
+    }
+
+    fn refused(outcome: &Outcome) -> Vec<usize> {
+        outcome
+            .refusals
+            .iter()
+            .map(|refusal| refusal.line)
+            .collect()
+    }
+
+    #[test]
+    fn good_lines_are_kept_and_bad_ones_refused_by_their_number() {
+        let body = "# a comment\n\nm a=1,b=2 1\r\nm a=x 2\n  m a=3 3\nno field\nm,t=v a=4";
+        let (rows, outcome) = read_all(body, "s");
+        let s = 1_000_000_000;
+        let expected = [
+            ("m", "a", s, 1.0),
+            ("m", "b", s, 2.0),
+            ("m", "a", 3 * s, 3.0),
+            ("m,t=v", "a", 7, 4.0),
+        ];
+        assert_eq!(
+            rows,
+            expected.map(|(source, metric, at, value)| (
+                source.to_owned(),
+                metric.to_owned(),
+                at,
+                value
+            ))
+        );
+        assert_eq!((outcome.lines, outcome.values, outcome.refused), (5, 4, 2));
+        assert_eq!(refused(&outcome), [4, 6]);
+    }
+
+    #[test]
+    fn a_string_may_go_on_in_the_next_lines() {
+        let (rows, outcome) = read_all("m note=\"a\nb=c \\\" d\n\",a=1 5\nm a=2 6", "ns");
+        assert_eq!(
+            rows.iter().map(|row| (row.2, row.3)).collect::<Vec<_>>(),
+            [(5, 1.0), (6, 2.0)]
+        );
+        assert_eq!((outcome.refused, outcome.strings), (0, 1));
+    }
+
+    #[test]
+    fn a_string_without_an_end_costs_no_line_but_its_own() {
+        let body = "m a=1 1\nm note=\"open,a=9 2\nm a=3 3\nm note=\"x\",a=4 4\nm a=5 5";
+        let (rows, outcome) = read_all(body, "ns");
+        assert_eq!(
+            rows.iter().map(|row| row.2).collect::<Vec<_>>(),
+            [1, 3, 4, 5]
+        );
+        assert_eq!(refused(&outcome), [2]);
+    }
+
+    #[test]
+    fn precisions_scale_and_overflow_is_refused() {
+        for (name, scale) in [
+            ("n", 1),
+            ("ns", 1),
+            ("u", 1_000),
+            ("us", 1_000),
+            ("ms", 1_000_000),
+            ("s", 1_000_000_000),
+            ("m", 60_000_000_000),
+            ("h", 3_600_000_000_000),
+        ] {
+            assert_eq!(read_all("m a=1 -2", name).0[0].2, -2 * scale, "{name}");
+        }
+        assert_eq!(Precision::named(Some("d")), None);
+        let (rows, outcome) = read_all("m a=1 9223372036854775807", "us");
+        assert!(
+            rows.is_empty() && outcome.refusals[0].reason.contains("precision"),
+            "{outcome:?}"
+        );
+        assert_eq!(read_all("m a=1 9223372036854775807", "ns").0[0].2, i64::MAX);
+    }
+
+    #[test]
+    fn long_lines_and_other_encodings_are_refused() {
+        let body = format!("m a=1,b=\"{}\"\nm a=2", "x".repeat(LINE_BYTES));
+        let (rows, outcome) = read_all(&body, "ns");
+        assert_eq!((rows.len(), refused(&outcome)), (1, vec![1]));
+        let outcome = read(
+            b"m a=1\nm,t=\xff a=1\nm a=1",
+            Precision::named(None).unwrap(),
+            0,
+            |_, _| Ok::<_, Infallible>(()),
+        );
+        let outcome = outcome.unwrap();
+        assert_eq!((outcome.values, refused(&outcome)), (2, vec![2]));
+    }
+
+    #[test]
+    fn refusals_are_counted_beyond_those_told() {
+        let (_, outcome) = read_all(&"bad\n".repeat(REFUSALS_TOLD + 5), "ns");
+        assert_eq!(
+            (outcome.refused, outcome.refusals.len()),
+            (REFUSALS_TOLD as u64 + 5, REFUSALS_TOLD)
+        );
+    }
+}

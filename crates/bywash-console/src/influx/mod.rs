@@ -1,0 +1,295 @@
+//! `POST /write` and `POST /api/v2/write`: values by the Influx line protocol.
+//!
+//! | of a line | becomes |
+//! |---|---|
+//! | measurement and tags, tags by their keys | the source: `weather,place=garden` |
+//! | a field | a metric of it: `temperature` |
+//! | a number, `3i`, `3u`, `t`, `false` | the value; truths are 1 and 0 |
+//! | a string | nothing: it is left out and counted |
+//! | the timestamp, in the unit of `precision` | nanoseconds since 1970; without one, when the request came |
+
+mod batch;
+mod line;
+
+use std::borrow::Cow;
+use std::io::Read;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{Query, State};
+use axum::http::header::{CONTENT_ENCODING, RETRY_AFTER};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use bywash_series::{Row, SeriesDb, SeriesError};
+use flate2::read::MultiGzDecoder;
+use http_body_util::{BodyExt, Limited};
+use serde::Deserialize;
+use serde_json::json;
+use tokio::sync::Semaphore;
+
+use crate::Shared;
+use crate::clock::now;
+use batch::{Outcome, Precision};
+use line::Line;
+pub(crate) use line::OWN_MEASUREMENT;
+
+/// Bytes of a request's lines, unpacked: what common collectors send at once is a tenth of it.
+const BODY_BYTES: usize = 16 << 20;
+/// Requests read at once: each may hold twice [`BODY_BYTES`], packed and unpacked. More wait.
+const AT_ONCE: usize = 4;
+/// How long a request's body may take.
+const BODY_TIME: Duration = Duration::from_secs(30);
+/// Rows handed to the database at once, some more with the last line's fields.
+const ROWS_AT_ONCE: usize = 1024;
+
+const NO_PRECISION: &str = "the precision is none of ns, us, ms, s, m, h";
+
+/// What came in since the start. Read for metrics only, so every access is relaxed.
+#[derive(Debug)]
+pub(crate) struct Intake {
+    turns: Semaphore,
+    pub(crate) lines: AtomicU64,
+    pub(crate) values: AtomicU64,
+    pub(crate) strings: AtomicU64,
+    pub(crate) refused_lines: AtomicU64,
+    pub(crate) refused_requests: AtomicU64,
+}
+
+impl Default for Intake {
+    fn default() -> Self {
+        Self {
+            turns: Semaphore::new(AT_ONCE),
+            lines: AtomicU64::default(),
+            values: AtomicU64::default(),
+            strings: AtomicU64::default(),
+            refused_lines: AtomicU64::default(),
+            refused_requests: AtomicU64::default(),
+        }
+    }
+}
+
+impl Intake {
+    fn note(&self, outcome: &Outcome) {
+        self.lines.fetch_add(outcome.lines, Relaxed);
+        self.values.fetch_add(outcome.values, Relaxed);
+        self.strings.fetch_add(outcome.strings, Relaxed);
+        self.refused_lines.fetch_add(outcome.refused, Relaxed);
+    }
+}
+
+/// What of the query matters; databases, buckets and organisations of Influx do not.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Params {
+    precision: Option<String>,
+}
+
+/// Why nothing of a request was taken, or not all of it.
+#[derive(Debug)]
+enum Refused {
+    Request(StatusCode, Cow<'static, str>),
+    Database(SeriesError),
+}
+
+pub(crate) async fn write(
+    State(shared): State<Shared>,
+    Query(params): Query<Params>,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    match take(&shared, &params, &headers, body).await {
+        Ok(outcome) => {
+            shared.intake.note(&outcome);
+            answer(&outcome)
+        }
+        Err(refused) => {
+            shared.intake.refused_requests.fetch_add(1, Relaxed);
+            refused.into_response()
+        }
+    }
+}
+
+async fn take(
+    shared: &Shared,
+    params: &Params,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<Outcome, Refused> {
+    let precision = Precision::named(params.precision.as_deref()).ok_or(Refused::Request(
+        StatusCode::BAD_REQUEST,
+        NO_PRECISION.into(),
+    ))?;
+    let packed = match headers
+        .get(CONTENT_ENCODING)
+        .map(|encoding| encoding.as_bytes())
+    {
+        None | Some(b"identity") => false,
+        Some(b"gzip") => true,
+        Some(_) => {
+            let reason = "the body is neither plain nor gzip";
+            return Err(Refused::Request(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                reason.into(),
+            ));
+        }
+    };
+    // Never closed, so there is a turn in the end.
+    let _turn = shared.intake.turns.acquire().await;
+    let collected = tokio::time::timeout(BODY_TIME, Limited::new(body, BODY_BYTES).collect()).await;
+    let body = match collected {
+        Ok(Ok(body)) => body.to_bytes(),
+        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => return Err(too_large()),
+        Ok(Err(error)) => {
+            return Err(Refused::Request(
+                StatusCode::BAD_REQUEST,
+                format!("the body broke off: {error}").into(),
+            ));
+        }
+        Err(_) => {
+            return Err(Refused::Request(
+                StatusCode::REQUEST_TIMEOUT,
+                format!("the body did not come within {BODY_TIME:?}").into(),
+            ));
+        }
+    };
+    let (db, came) = (shared.series.clone(), now());
+    let work = tokio::task::spawn_blocking(move || insert(&db, body, packed, precision, came));
+    work.await.unwrap_or_else(|error| {
+        Err(Refused::Request(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            error.to_string().into(),
+        ))
+    })
+}
+
+fn too_large() -> Refused {
+    let reason = format!("the lines take more than {BODY_BYTES} bytes; send fewer at once");
+    Refused::Request(StatusCode::PAYLOAD_TOO_LARGE, reason.into())
+}
+
+/// Unpacks, reads and inserts. Blocks as the database does.
+fn insert(
+    db: &SeriesDb,
+    body: Bytes,
+    packed: bool,
+    precision: Precision,
+    came: i64,
+) -> Result<Outcome, Refused> {
+    let body = if packed {
+        unpacked(&body)?.into()
+    } else {
+        body
+    };
+    insert_body(db, &body, precision, came).map_err(Refused::Database)
+}
+
+/// Writes the values of `lines` to a database, as `POST /write` does; `precision` names what their timestamps count. Blocks as the
+/// database does.
+///
+/// # Errors
+/// What is wrong, for people. Lines that are not refused are kept.
+pub fn insert_lines(db: &SeriesDb, lines: &[u8], precision: &str) -> Result<(), String> {
+    let precision = Precision::named(Some(precision)).ok_or(NO_PRECISION)?;
+    let outcome = insert_body(db, lines, precision, now()).map_err(|error| error.to_string())?;
+    if outcome.refused == 0 {
+        return Ok(());
+    }
+    Err(outcome.text())
+}
+
+fn insert_body(
+    db: &SeriesDb,
+    body: &[u8],
+    precision: Precision,
+    came: i64,
+) -> Result<Outcome, SeriesError> {
+    let mut held: Vec<(Line<'_>, i64)> = Vec::new();
+    let mut values = 0;
+    let outcome = batch::read(body, precision, came, |line, at| {
+        values += line.fields.len();
+        held.push((line, at));
+        if values < ROWS_AT_ONCE {
+            return Ok(());
+        }
+        values = 0;
+        insert_rows(db, &std::mem::take(&mut held))
+    })?;
+    insert_rows(db, &held)?;
+    Ok(outcome)
+}
+
+fn insert_rows(db: &SeriesDb, lines: &[(Line<'_>, i64)]) -> Result<(), SeriesError> {
+    let rows = lines.iter().flat_map(|(line, timestamp)| {
+        line.fields.iter().map(|(metric, value)| Row {
+            source: &line.source,
+            metric,
+            timestamp: *timestamp,
+            value: *value,
+        })
+    });
+    db.insert_rows(&rows.collect::<Vec<_>>())
+}
+
+fn unpacked(body: &[u8]) -> Result<Vec<u8>, Refused> {
+    let mut plain = Vec::new();
+    let limit = BODY_BYTES as u64 + 1;
+    MultiGzDecoder::new(body)
+        .take(limit)
+        .read_to_end(&mut plain)
+        .map_err(|error| {
+            Refused::Request(
+                StatusCode::BAD_REQUEST,
+                format!("the body is not gzip: {error}").into(),
+            )
+        })?;
+    if plain.len() > BODY_BYTES {
+        return Err(too_large());
+    }
+    Ok(plain)
+}
+
+/// 204, or 400 that names the refused lines; the others are kept.
+fn answer(outcome: &Outcome) -> Response {
+    if outcome.refused == 0 {
+        return StatusCode::NO_CONTENT.into_response();
+    }
+    let kept = outcome.lines - outcome.refused;
+    let text = outcome.text();
+    let body = json!({
+        // The names that clients of the protocol's two versions look for.
+        "error": text, "code": "invalid", "message": text,
+        "kept_lines": kept, "refused_lines": outcome.refused, "refused": outcome.refusals,
+    });
+    (StatusCode::BAD_REQUEST, Json(body)).into_response()
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        let (status, text) = match self {
+            Self::Request(status, text) => (status, text),
+            // Lines before the trouble may be kept; to send all of them again does no harm.
+            Self::Database(
+                error @ (SeriesError::NameTooLong { .. } | SeriesError::TooManySeries { .. }),
+            ) => (StatusCode::UNPROCESSABLE_ENTITY, error.to_string().into()),
+            Self::Database(error) => {
+                tracing::warn!(%error, "values cannot be written");
+                (
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    format!("{error}; send the request again").into(),
+                )
+            }
+        };
+        let code = if status.is_server_error() {
+            "unavailable"
+        } else {
+            "invalid"
+        };
+        let body = Json(json!({"error": text, "code": code, "message": text}));
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            return (status, [(RETRY_AFTER, "5")], body).into_response();
+        }
+        (status, body).into_response()
+    }
+}

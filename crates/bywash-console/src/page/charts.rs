@@ -1,0 +1,230 @@
+//! Which charts a page has, and the points in them.
+
+use std::collections::BTreeMap;
+
+use bywash::traffic::RequestKind;
+use bywash_series::{Aggregate, Selector, SeriesDb, SeriesError};
+
+use super::chart::{Chart, LINES, Line};
+use super::format::Unit;
+use super::range::Range;
+use crate::Shared;
+use crate::history::{HISTORY_EVERY, OWN, QUANTILES, bucket_source, latency_metric};
+
+/// The span that is drawn.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Drawing {
+    /// First and last nanosecond.
+    span: (i64, i64),
+    /// Nanoseconds between points.
+    step: i64,
+}
+
+impl Drawing {
+    pub(super) fn new(range: Range, now: i64) -> Self {
+        let every = HISTORY_EVERY.as_nanos() as i64;
+        Self {
+            span: range.span(now, every),
+            step: range.step(every),
+        }
+    }
+
+    fn chart(self, title: &str, unit: Unit, lines: Vec<Line>) -> Chart {
+        Chart {
+            title: title.to_owned(),
+            unit,
+            lines,
+            span: self.span,
+            step: self.step,
+        }
+    }
+
+    /// The points of each series selected, by source.
+    async fn points(
+        self,
+        db: &SeriesDb,
+        selector: &Selector,
+        aggregate: Aggregate,
+    ) -> Result<BTreeMap<(String, String), Points>, SeriesError> {
+        let found = db
+            .query(
+                selector,
+                self.span.0..=self.span.1,
+                Some(self.step),
+                aggregate,
+            )
+            .await?;
+        let series = found.into_iter().map(|series| {
+            let points = series
+                .points
+                .iter()
+                .map(|point| (point.timestamp, point.value))
+                .collect();
+            (
+                (series.source.to_string(), series.metric.to_string()),
+                points,
+            )
+        });
+        Ok(series.collect())
+    }
+}
+
+/// Nanoseconds since 1970 and values, by time.
+type Points = Vec<(i64, f64)>;
+
+/// The server's own history.
+pub(super) async fn history_charts(
+    history: &SeriesDb,
+    drawing: &Drawing,
+) -> Result<Vec<Chart>, SeriesError> {
+    let sums = drawing
+        .points(history, &Selector::parse(OWN, "*"), Aggregate::Sum)
+        .await?;
+    let peaks = drawing
+        .points(history, &Selector::parse(OWN, "*"), Aggregate::Max)
+        .await?;
+    let of = |points: &BTreeMap<_, Points>, metric: &str| {
+        points
+            .get(&(OWN.to_owned(), metric.to_owned()))
+            .cloned()
+            .unwrap_or_default()
+    };
+    let seconds = drawing.step as f64 / 1e9;
+    let rate = |label: &str, metric: &str| Line {
+        label: label.to_owned(),
+        points: of(&sums, metric)
+            .into_iter()
+            .map(|(at, sum)| (at, sum / seconds))
+            .collect(),
+    };
+    let peak = |label: &str, metric: &str| Line {
+        label: label.to_owned(),
+        points: of(&peaks, metric),
+    };
+    let latency = |title: &str, kind: RequestKind| {
+        let lines = QUANTILES.map(|(share, name)| {
+            peak(&format!("{} %", share * 100.0), &latency_metric(kind, name))
+        });
+        drawing.chart(title, Unit::Time, lines.to_vec())
+    };
+    Ok(vec![
+        drawing.chart(
+            "Traffic",
+            Unit::ByteRate,
+            vec![
+                rate("sent to clients", "sent_bytes"),
+                rate("from origins", "origin_bytes"),
+                rate("received from clients", "received_bytes"),
+            ],
+        ),
+        drawing.chart(
+            "Requests",
+            Unit::Rate,
+            vec![
+                rate("of clients", "requests"),
+                rate("to origins", "origin_requests"),
+                rate("failed", "failed_requests"),
+            ],
+        ),
+        drawing.chart(
+            "Hit ratio by bucket",
+            Unit::Share,
+            hit_ratios(history, drawing).await?,
+        ),
+        latency("Latency of reads", RequestKind::Read),
+        latency("Latency of writes", RequestKind::Write),
+        drawing.chart(
+            "Memory",
+            Unit::Bytes,
+            vec![peak("used", "memory_used"), peak("limit", "memory_limit")],
+        ),
+        drawing.chart("Evictions", Unit::Rate, vec![rate("blocks", "evictions")]),
+        drawing.chart(
+            "Waiting for memory",
+            Unit::Count,
+            vec![peak("requests", "memory_waiting")],
+        ),
+    ])
+}
+
+/// Of the buckets that were read most.
+async fn hit_ratios(history: &SeriesDb, drawing: &Drawing) -> Result<Vec<Line>, SeriesError> {
+    let any = bucket_source("*");
+    let hits = drawing
+        .points(history, &Selector::parse(&any, "hits"), Aggregate::Sum)
+        .await?;
+    let misses = drawing
+        .points(history, &Selector::parse(&any, "misses"), Aggregate::Sum)
+        .await?;
+    let mut buckets: Vec<(f64, Line)> = Vec::new();
+    for ((source, _), hits) in &hits {
+        let misses = misses.get(&(source.clone(), "misses".to_owned()));
+        let misses: BTreeMap<i64, f64> = misses.into_iter().flatten().copied().collect();
+        let blocks = hits.iter().map(|(at, hits)| {
+            (
+                *at,
+                *hits,
+                hits + misses.get(at).copied().unwrap_or_default(),
+            )
+        });
+        let wanted: Vec<_> = blocks.filter(|(_, _, wanted)| *wanted > 0.0).collect();
+        let label = source
+            .strip_prefix(&bucket_source(""))
+            .unwrap_or(source)
+            .to_owned();
+        let points = wanted
+            .iter()
+            .map(|(at, hits, wanted)| (*at, hits / wanted))
+            .collect();
+        buckets.push((
+            wanted.iter().map(|(_, _, wanted)| wanted).sum(),
+            Line { label, points },
+        ));
+    }
+    buckets.retain(|(_, line)| !line.points.is_empty());
+    buckets.sort_by(|a, b| b.0.total_cmp(&a.0));
+    Ok(buckets
+        .into_iter()
+        .take(LINES)
+        .map(|(_, line)| line)
+        .collect())
+}
+
+/// The series of this name, drawn alone. A slash may be part of a source or of a metric, so each is tried as the one between.
+pub(super) async fn series_charts(
+    shared: &Shared,
+    name: &str,
+    drawing: &Drawing,
+) -> Result<Vec<Chart>, SeriesError> {
+    let mut charts = Vec::new();
+    for (slash, _) in name.match_indices('/') {
+        let selector = Selector::series(&name[..slash], &name[slash + 1..]);
+        for db in shared.databases() {
+            let found = drawing.points(db, &selector, Aggregate::Avg).await?;
+            for ((source, metric), points) in found {
+                let title = format!("{source}/{metric}");
+                let mut chart = drawing.chart(
+                    &title,
+                    Unit::Count,
+                    vec![Line {
+                        label: metric,
+                        points,
+                    }],
+                );
+                chart.step = chart.step.max(usual_gap(&chart.lines[0].points));
+                charts.push(chart);
+            }
+        }
+    }
+    Ok(charts)
+}
+
+/// The nanoseconds that half of the points are apart at most: a line of rare points is no row of dots.
+fn usual_gap(points: &[(i64, f64)]) -> i64 {
+    let mut gaps: Vec<_> = points
+        .windows(2)
+        .map(|pair| pair[1].0.saturating_sub(pair[0].0))
+        .collect();
+    gaps.sort_unstable();
+    gaps.get(gaps.len() / 2).copied().unwrap_or_default()
+}

@@ -1,0 +1,106 @@
+//! `GET /`: the page that shows what the server does.
+
+mod chart;
+mod charts;
+mod format;
+mod range;
+mod render;
+mod view;
+
+use std::fmt;
+use std::sync::Arc;
+
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::response::{Html, IntoResponse, Response};
+use chrono::{DateTime, Utc};
+
+use crate::Shared;
+
+/// An upload that has not ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenUpload {
+    /// Where the object will be.
+    pub target: String,
+    /// When it began.
+    pub began: Option<DateTime<Utc>>,
+    /// Bytes that are safe.
+    pub bytes: u64,
+    /// Bytes of the whole object, if known.
+    pub length: Option<u64>,
+    /// Who sends it, and what is to be known besides.
+    pub note: String,
+}
+
+/// Tells the open uploads. May block on the file system.
+#[derive(Clone)]
+pub struct OpenUploads(Arc<dyn Fn() -> Vec<OpenUpload> + Send + Sync>);
+
+impl OpenUploads {
+    /// What `tell` tells each time it is asked.
+    pub fn new(tell: impl Fn() -> Vec<OpenUpload> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(tell))
+    }
+}
+
+impl Default for OpenUploads {
+    fn default() -> Self {
+        Self::new(Vec::new)
+    }
+}
+
+impl fmt::Debug for OpenUploads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OpenUploads")
+    }
+}
+
+pub(crate) async fn index(
+    State(shared): State<Shared>,
+    Query(asked): Query<view::Asked>,
+) -> Response {
+    let anonymous = shared.guard.is_anonymous();
+    match view::gather(shared, asked).await {
+        Ok(view) => html(render::page(&view, anonymous)),
+        Err(reason) => (
+            StatusCode::INTERNAL_SERVER_ERROR,
+            format!("the page cannot be made: {reason}\n"),
+        )
+            .into_response(),
+    }
+}
+
+/// The form that asks for the key; `next` is where it leads.
+pub(crate) fn login(next: &str, wrong: Option<&str>) -> Response {
+    html(render::login(next, wrong))
+}
+
+fn html(page: maud::Markup) -> Response {
+    Html(page.into_string()).into_response()
+}
+
+/// The page's own style, script and picture.
+pub(crate) async fn asset(Path(name): Path<String>) -> Response {
+    let (kind, content) = match name.as_str() {
+        "console.css" => (
+            "text/css; charset=utf-8",
+            include_str!("../assets/console.css"),
+        ),
+        "console.js" => (
+            "text/javascript; charset=utf-8",
+            include_str!("../assets/console.js"),
+        ),
+        "icon.svg" => ("image/svg+xml", include_str!("../assets/icon.svg")),
+        _ => return (StatusCode::NOT_FOUND, "no such file\n").into_response(),
+    };
+    // Asked for again after an update of the server, at the latest an hour later.
+    (
+        [
+            (CONTENT_TYPE, kind),
+            (CACHE_CONTROL, "private, max-age=3600"),
+        ],
+        content,
+    )
+        .into_response()
+}

@@ -1,0 +1,364 @@
+//! The page as HTML.
+
+use chrono::{DateTime, Local, Utc};
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+
+use super::OpenUpload;
+use super::chart::{COLOUR_NAMES, Chart};
+use super::format::{Unit, bytes, count, latency, time_label};
+use super::range::Range;
+use super::view::{NAMES, ROWS, View, hit_ratio, saved};
+
+/// What stands where there is no number yet.
+const NONE: &str = "–";
+/// Rows of the table under a chart, the newest points.
+const POINTS: usize = 24;
+
+fn document(title: &str, body: &Markup) -> Markup {
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="robots" content="noindex";
+                title { (title) }
+                link rel="icon" href="/assets/icon.svg" type="image/svg+xml";
+                link rel="stylesheet" href="/assets/console.css";
+            }
+            body { (body) }
+        }
+    }
+}
+
+/// The form that asks for the key.
+pub(super) fn login(next: &str, wrong: Option<&str>) -> Markup {
+    document(
+        "Log in - Bywash",
+        &html! {
+            main class="login card" {
+                h1 { "Bywash" }
+                p { "This page is for those who have the server's key. " code { "bywash env" } " prints it." }
+                @if let Some(wrong) = wrong {
+                    p class="wrong" role="alert" { (wrong) }
+                }
+                form method="post" action="/login" {
+                    input type="hidden" name="next" value=(next);
+                    label for="access_key" { "Access key" }
+                    input id="access_key" name="access_key" autocomplete="username" autofocus required;
+                    label for="secret_key" { "Secret key" }
+                    input id="secret_key" name="secret_key" type="password" autocomplete="current-password" required;
+                    button type="submit" { "Log in" }
+                }
+            }
+        },
+    )
+}
+
+/// The page.
+pub(super) fn page(view: &View, anonymous: bool) -> Markup {
+    document(
+        "Bywash",
+        &html! {
+            a class="skip" href="#live" { "To the content" }
+            header {
+                h1 { a href="/" { "Bywash" } }
+                (ranges(view))
+                div class="end" {
+                    span id="status" role="status" {}
+                    button id="refresh" type="button" hidden { "Pause" }
+                    @if !anonymous {
+                        form method="post" action="/logout" { button type="submit" { "Log out" } }
+                    }
+                }
+            }
+            main id="live" tabindex="-1" {
+                @if let Some(name) = &view.only {
+                    (only(name, view))
+                } @else {
+                    (overview(view))
+                }
+            }
+            footer {
+                "Bywash " (env!("CARGO_PKG_VERSION")) ". Numbers are since the start of the server. More: "
+                a href="/metrics" { "metrics" } ", " a href="/stats" { "stats" } "."
+            }
+            script src="/assets/console.js" defer {}
+        },
+    )
+}
+
+fn overview(view: &View) -> Markup {
+    html! {
+        (tiles(view))
+        @if !view.charts.is_empty() {
+            h2 { "The last " (view.range.label) }
+            div class="charts" { @for (index, chart) in view.charts.iter().enumerate() { (figure(chart, index)) } }
+        }
+        (latencies(view))
+        (buckets(view))
+        (uploads(view))
+        (hottest(view))
+        (series(view))
+    }
+}
+
+/// One series, drawn alone.
+fn only(name: &str, view: &View) -> Markup {
+    html! {
+        h2 { (name) }
+        @if view.charts.is_empty() {
+            p class="empty" { "No series of this name has a point in the last " (view.range.label) "." }
+        }
+        @for (index, chart) in view.charts.iter().enumerate() { (figure(chart, index)) }
+        p { a href={ "/?range=" (view.range.name) } { "All charts" } }
+    }
+}
+
+fn ranges(view: &View) -> Markup {
+    let series = view
+        .only
+        .as_deref()
+        .map_or_else(String::new, |name| format!("&series={}", escaped(name)));
+    html! {
+        nav aria-label="Range" {
+            ul {
+                @for range in Range::ALL {
+                    li {
+                        a id={ "range-" (range.name) } href={ "/?range=" (range.name) (series) }
+                            aria-current=[(range == view.range).then_some("true")] { (range.label) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn escaped(text: &str) -> String {
+    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
+}
+
+/// A picture, what it says in words, and its newest points as a table.
+fn figure(chart: &Chart, index: usize) -> Markup {
+    let unit = chart.unit;
+    html! {
+        figure {
+            h3 { (chart.title) }
+            @if chart.is_empty() {
+                p class="none" { "Nothing in this range." }
+            } @else {
+                ul class="legend" {
+                    @for (line, colour) in chart.lines.iter().zip(COLOUR_NAMES) {
+                        @if let Some((_, last)) = line.points.last() {
+                            li {
+                                svg viewBox="0 0 18 10" aria-hidden="true" { path d="M0 5h18" stroke=(colour) stroke-width="3" {} }
+                                (line.label) ": " (unit.text(*last))
+                            }
+                        }
+                    }
+                }
+                div role="img" aria-label={ (chart.title) ": " (chart.words()) } { (PreEscaped(chart.svg())) }
+                details id={ "table-" (index) } {
+                    summary { "As a table" }
+                    (points(chart))
+                }
+            }
+        }
+    }
+}
+
+fn points(chart: &Chart) -> Markup {
+    html! {
+        table {
+            thead { tr { th scope="col" { "Time" } @for line in &chart.lines { th scope="col" { (line.label) } } } }
+            tbody {
+                @for (at, values) in chart.newest(POINTS) {
+                    tr {
+                        th scope="row" { (time_label(at, chart.span)) }
+                        @for value in values { td { (value.map_or(NONE.to_owned(), |value| chart.unit.text(value))) } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn tile(name: &str, value: &str, note: &Markup) -> Markup {
+    html! {
+        div {
+            dt { (name) }
+            dd { div class="value" { (value) } div class="note" { (note) } }
+        }
+    }
+}
+
+fn tiles(view: &View) -> Markup {
+    let (total, budget, pool) = (&view.total, &view.stats.budget, &view.stats.pool);
+    let share = hit_ratio(total).map_or(NONE.to_owned(), |ratio| Unit::Share.text(ratio));
+    let reads = view.latencies[0]
+        .1
+        .quantile(0.99)
+        .map_or(NONE.to_owned(), latency);
+    html! {
+        h2 { "Now" }
+        dl class="tiles" {
+            (tile("Hit ratio", &share, &html! { (count(total.hits as f64)) " of " (count((total.hits + total.misses) as f64)) " blocks" }))
+            (tile("Bytes saved", &bytes(saved(total) as f64), &html! { "of " (bytes(total.bytes as f64)) " read" }))
+            (tile("Requests", &count(view.traffic.requests as f64), &html! { (count(view.traffic.failed as f64)) " failed" }))
+            (tile("Origin requests", &count(total.origin_requests as f64), &html! { (count(total.origin_data_requests as f64)) " for data" }))
+            (tile("Memory", &bytes(budget.used as f64), &html! {
+                meter min="0" max=(budget.limit) value=(budget.used) aria-label="Memory used" {}
+                "of " (bytes(budget.limit as f64))
+            }))
+            (tile("Read latency", &reads, &html! { "99 % of reads begin within" }))
+            (tile("Waiting for memory", &count(budget.waiting as f64), &html! { "requests" }))
+            (tile("Evictions", &count(pool.evictions as f64), &html! { (count(pool.resident_blocks as f64)) " blocks in memory" }))
+        }
+    }
+}
+
+fn latencies(view: &View) -> Markup {
+    let quantile = |of: &bywash::traffic::Latencies, share| {
+        of.quantile(share).map_or(NONE.to_owned(), latency)
+    };
+    html! {
+        h2 id="latency" { "Time to the first byte of an answer" }
+        div class="card" {
+            table aria-labelledby="latency" {
+                thead { tr { th scope="col" { "Requests that" } th scope="col" { "Count" } th scope="col" { "Half within" } th scope="col" { "90 %" } th scope="col" { "99 %" } } }
+                tbody {
+                    @for (kind, of) in &view.latencies {
+                        tr {
+                            th scope="row" { (kind.name()) }
+                            td { (count(of.count() as f64)) }
+                            @for share in [0.5, 0.9, 0.99] { td { (quantile(of, share)) } }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn buckets(view: &View) -> Markup {
+    html! {
+        h2 id="buckets" { "Buckets" }
+        @if view.stats.buckets.is_empty() {
+            p class="empty" { "There is no bucket yet." }
+        } @else {
+            div class="card" {
+                table aria-labelledby="buckets" {
+                    thead { tr {
+                        @for name in ["Bucket", "Requests", "Hit ratio", "Read", "From the origin", "Saved", "Origin requests"] {
+                            th scope="col" { (name) }
+                        }
+                    } }
+                    tbody {
+                        @for (name, counters) in view.stats.buckets.iter().take(ROWS) {
+                            tr {
+                                th scope="row" { (name) }
+                                td { (count(counters.requests as f64)) }
+                                td { (hit_ratio(counters).map_or(NONE.to_owned(), |ratio| Unit::Share.text(ratio))) }
+                                td { (bytes(counters.bytes as f64)) }
+                                td { (bytes(counters.origin_bytes as f64)) }
+                                td { (bytes(saved(counters) as f64)) }
+                                td { (count(counters.origin_requests as f64)) }
+                            }
+                        }
+                    }
+                }
+            }
+            (more(view.stats.buckets.len(), ROWS))
+        }
+    }
+}
+
+/// How many of `all` are not shown.
+fn more(all: usize, shown: usize) -> Markup {
+    html! {
+        @if all > shown { p class="empty" { "and " (all - shown) " more" } }
+    }
+}
+
+fn uploads(view: &View) -> Markup {
+    html! {
+        h2 id="uploads" { "Open uploads" }
+        @if view.uploads.is_empty() {
+            p class="empty" { "No upload is open." }
+        } @else {
+            div class="card" {
+                table aria-labelledby="uploads" {
+                    thead { tr { @for name in ["Object", "Progress", "Safe", "Of", "Began", "By"] { th scope="col" { (name) } } } }
+                    tbody { @for upload in view.uploads.iter().take(ROWS) { (upload_row(upload)) } }
+                }
+            }
+            (more(view.uploads.len(), ROWS))
+        }
+    }
+}
+
+fn upload_row(upload: &OpenUpload) -> Markup {
+    html! {
+        tr {
+            th scope="row" { (upload.target) }
+            td {
+                @if let Some(length) = upload.length {
+                    progress max=(length.max(1)) value=(upload.bytes) aria-label={ "Progress of " (upload.target) } {}
+                } @else { (NONE) }
+            }
+            td { (bytes(upload.bytes as f64)) }
+            td { (upload.length.map_or(NONE.to_owned(), |length| bytes(length as f64))) }
+            td { (upload.began.map_or(NONE.to_owned(), clock)) }
+            td { (upload.note) }
+        }
+    }
+}
+
+fn clock(at: DateTime<Utc>) -> String {
+    at.with_timezone(&Local)
+        .format("%Y-%m-%d %H:%M:%S")
+        .to_string()
+}
+
+fn hottest(view: &View) -> Markup {
+    html! {
+        h2 id="hottest" { "Hottest objects" }
+        @if view.hottest.is_empty() {
+            p class="empty" { "No object was read of late." }
+        } @else {
+            div class="card" {
+                table aria-labelledby="hottest" {
+                    thead { tr { @for name in ["Object", "Reads of late", "Bytes"] { th scope="col" { (name) } } } }
+                    tbody {
+                        @for object in &view.hottest {
+                            tr {
+                                th scope="row" { (object.bucket) "/" (object.key) }
+                                td { (count(object.requests as f64)) }
+                                td { (bytes(object.bytes as f64)) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn series(view: &View) -> Markup {
+    html! {
+        h2 { "Series" }
+        @if view.series.is_empty() {
+            p { "Write a value, and it is drawn here:" }
+            pre class="card" { code { "curl -u KEY:SECRET --data-binary 'weather,place=garden temperature=21.5' http://" (view.address) "/write" } }
+        } @else {
+            ul class="names card" {
+                @for name in view.series.iter().take(NAMES) {
+                    @let name = format!("{}/{}", name.source, name.metric);
+                    li { a href={ "/?range=" (view.range.name) "&series=" (escaped(&name)) } { (name) } }
+                }
+            }
+            (more(view.series.len(), NAMES))
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! Series by HTTP: their names and their points.
+//!
+//! Sources and metrics may be patterns: `*` stands for any characters, `?` for one.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use bywash_series::{Aggregate, Selector, SeriesDb, SeriesError, SeriesPoints};
+use serde::{Deserialize, Serialize};
+
+use crate::Shared;
+use crate::clock::{self, now};
+
+/// Rows of one answer: some 100 MB of text.
+const ROWS: usize = 1 << 20;
+
+/// A series' name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub(crate) struct Name {
+    pub(crate) source: String,
+    pub(crate) metric: String,
+}
+
+impl From<&(Arc<str>, Arc<str>)> for Name {
+    fn from((source, metric): &(Arc<str>, Arc<str>)) -> Self {
+        Self {
+            source: source.to_string(),
+            metric: metric.to_string(),
+        }
+    }
+}
+
+impl Shared {
+    /// Of what came in and, after it, of the server's own history.
+    pub(crate) fn databases(&self) -> impl Iterator<Item = &SeriesDb> {
+        [&self.series].into_iter().chain(self.history.as_ref())
+    }
+}
+
+/// How rows are written.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Format {
+    #[default]
+    Json,
+    Csv,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Written {
+    #[serde(default)]
+    format: Format,
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub enum SeriesRequestError {
+    /// The request's fault, and how to ask instead.
+    Request(String),
+    /// The database's.
+    Database(SeriesError),
+}
+
+impl fmt::Display for SeriesRequestError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Request(reason) => f.write_str(reason),
+            Self::Database(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for SeriesRequestError {}
+
+impl From<SeriesError> for SeriesRequestError {
+    fn from(error: SeriesError) -> Self {
+        match error {
+            SeriesError::Query(reason) => Self::Request(reason.to_owned()),
+            error => Self::Database(error),
+        }
+    }
+}
+
+impl IntoResponse for SeriesRequestError {
+    fn into_response(self) -> Response {
+        let status = match self {
+            Self::Request(_) => StatusCode::BAD_REQUEST,
+            Self::Database(_) => {
+                tracing::warn!(error = %self, "series cannot be read");
+                StatusCode::SERVICE_UNAVAILABLE
+            }
+        };
+        (status, format!("{self}\n")).into_response()
+    }
+}
+
+/// Which series, and what of them; in the words of people. What is left out stands for all.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub struct SeriesRequest {
+    /// A source, or a pattern of sources.
+    pub source: Option<String>,
+    /// A metric, or a pattern of metrics.
+    pub metric: Option<String>,
+    /// The first moment: nanoseconds since 1970, a time as RFC 3339 writes it, `now`, or `-15m`.
+    pub start: Option<String>,
+    /// The last moment, likewise.
+    pub end: Option<String>,
+    /// Points of each such span become one, as `10s`; every point by itself when none is given.
+    pub step: Option<String>,
+    /// How: `avg`, `min`, `max`, `sum`, `count`, `first` or `last`; `avg` when none is given.
+    pub agg: Option<String>,
+}
+
+type Names = Vec<(Arc<str>, Arc<str>)>;
+
+impl SeriesRequest {
+    /// Source and metric of each series meant, in order.
+    ///
+    /// # Errors
+    /// [`SeriesRequestError`].
+    pub async fn list(&self, db: &SeriesDb) -> Result<Names, SeriesRequestError> {
+        Ok(db.list(&self.selector(), self.range()?).await?)
+    }
+
+    /// The points meant, by series.
+    ///
+    /// # Errors
+    /// [`SeriesRequestError`].
+    pub async fn query(&self, db: &SeriesDb) -> Result<Vec<SeriesPoints>, SeriesRequestError> {
+        Ok(db
+            .query(
+                &self.selector(),
+                self.range()?,
+                self.step()?,
+                self.aggregate()?,
+            )
+            .await?)
+    }
+
+    fn selector(&self) -> Selector {
+        let pattern = |name: &Option<String>| name.clone().unwrap_or_else(|| "*".to_owned());
+        Selector::parse(&pattern(&self.source), &pattern(&self.metric))
+    }
+
+    fn range(&self) -> Result<RangeInclusive<i64>, SeriesRequestError> {
+        clock::range(self.start.as_deref(), self.end.as_deref(), now())
+            .map_err(SeriesRequestError::Request)
+    }
+
+    /// Nanoseconds.
+    fn step(&self) -> Result<Option<i64>, SeriesRequestError> {
+        let Some(text) = &self.step else {
+            return Ok(None);
+        };
+        let plain = text.parse().ok().filter(|step| *step > 0);
+        let step = plain.or_else(|| clock::span(text));
+        let wrong = || format!("step {text:?} is no span; write nanoseconds, or 10s, 5m, 1h");
+        step.map(Some)
+            .ok_or_else(|| SeriesRequestError::Request(wrong()))
+    }
+
+    fn aggregate(&self) -> Result<Aggregate, SeriesRequestError> {
+        Ok(match self.agg.as_deref().unwrap_or("avg") {
+            "avg" => Aggregate::Avg,
+            "min" => Aggregate::Min,
+            "max" => Aggregate::Max,
+            "sum" => Aggregate::Sum,
+            "count" => Aggregate::Count,
+            "first" => Aggregate::First,
+            "last" => Aggregate::Last,
+            other => {
+                let reason =
+                    format!("agg {other:?} is none of avg, min, max, sum, count, first, last");
+                return Err(SeriesRequestError::Request(reason));
+            }
+        })
+    }
+}
+
+/// `GET /series/list`: rows of source and metric.
+pub(crate) async fn list(
+    State(shared): State<Shared>,
+    Query(request): Query<SeriesRequest>,
+    Query(written): Query<Written>,
+) -> Result<Response, SeriesRequestError> {
+    let mut names = Vec::new();
+    for db in shared.databases() {
+        names.extend(request.list(db).await?.iter().map(Name::from));
+    }
+    Ok(match written.format {
+        Format::Json => Json(names).into_response(),
+        Format::Csv => csv(&["source", "metric"], names),
+    })
+}
+
+/// A point with its series' name. A value that is no finite number is null in JSON.
+#[derive(Debug, Serialize)]
+struct Row<'a> {
+    source: &'a str,
+    metric: &'a str,
+    /// Nanoseconds since 1970.
+    timestamp: i64,
+    value: f64,
+}
+
+impl<'a> Row<'a> {
+    fn of(series: &'a SeriesPoints) -> impl Iterator<Item = Self> {
+        series.points.iter().map(|point| Self {
+            source: &series.source,
+            metric: &series.metric,
+            timestamp: point.timestamp,
+            value: point.value,
+        })
+    }
+}
+
+/// `GET /series/query`: rows of points, by series and time.
+pub(crate) async fn query(
+    State(shared): State<Shared>,
+    Query(request): Query<SeriesRequest>,
+    Query(written): Query<Written>,
+) -> Result<Response, SeriesRequestError> {
+    let mut found = Vec::new();
+    for db in shared.databases() {
+        found.extend(request.query(db).await?);
+    }
+    let count: usize = found.iter().map(|series| series.points.len()).sum();
+    if count > ROWS {
+        let reason = format!(
+            "the answer has {count} rows; at most {ROWS} may be: ask for fewer series, less time or longer steps"
+        );
+        return Err(SeriesRequestError::Request(reason));
+    }
+    let rows = found.iter().flat_map(Row::of);
+    Ok(match written.format {
+        Format::Json => Json(rows.collect::<Vec<_>>()).into_response(),
+        Format::Csv => csv(&["source", "metric", "timestamp", "value"], rows),
+    })
+}
+
+/// Rows under a heading, which is there without a row as well.
+fn csv<T: Serialize>(heading: &[&str], rows: impl IntoIterator<Item = T>) -> Response {
+    let write = || {
+        let mut table = csv::WriterBuilder::new()
+            .has_headers(false)
+            .from_writer(Vec::new());
+        table.write_record(heading)?;
+        rows.into_iter().try_for_each(|row| table.serialize(row))?;
+        table
+            .into_inner()
+            .map_err(|error| csv::Error::from(error.into_error()))
+    };
+    match write() {
+        Ok(text) => ([(CONTENT_TYPE, "text/csv; charset=utf-8")], text).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
+    }
+}

@@ -1,0 +1,99 @@
+//! What is in memory, by HTTP.
+
+use object_store::path::Path;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::{ask, engine_with_traffic, start};
+
+/// Status, head and body of the answer to a request that is complete.
+async fn exchange(address: std::net::SocketAddr, request: &str) -> (u16, String, String) {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, head.to_owned(), body.to_owned())
+}
+
+fn post(path: &str, headers: &str, body: &str) -> String {
+    let length = body.len();
+    format!(
+        "POST {path} HTTP/1.1\r\nHost: localhost:1\r\nContent-Length: {length}{headers}\r\nConnection: close\r\n\r\n{body}"
+    )
+}
+
+#[tokio::test]
+async fn tells_what_is_in_memory_and_why_and_changes_it() {
+    let engine = engine_with_traffic().await;
+    let console = start(engine).await;
+    let address = console.address;
+    let get = async |path: &str| {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost");
+        let (status, head, body) = ask(address, &request).await;
+        assert!(head.contains("content-type: application/json"), "{head}");
+        (
+            status,
+            serde_json::from_str::<serde_json::Value>(&body).unwrap(),
+        )
+    };
+    let (status, cached) = get("/cache").await;
+    assert_eq!((status, &cached["data"][0]["key"]), (200, &"a".into()));
+    let (_, cached) = get("/cache?bucket=data&prefix=b").await;
+    assert_eq!(cached["data"], serde_json::json!([]));
+    let (status, why) = get("/cache/why?bucket=data&key=a").await;
+    assert_eq!((status, &why["outcome"]), (200, &"hit".into()));
+    for missing in ["/cache?bucket=no", "/cache/why?bucket=no&key=a"] {
+        let (status, said) = get(missing).await;
+        assert_eq!(
+            (status, &said["error"]),
+            (404, &"there is no bucket no".into())
+        );
+    }
+
+    let json = "\r\nContent-Type: application/json";
+    let all = r#"{"bucket":"data"}"#;
+    let (status, _, body) = exchange(address, &post("/cache/drop", json, all)).await;
+    assert_eq!(status, 200, "{body}");
+    assert_eq!(
+        get("/cache/why?bucket=data&key=a").await.1["outcome"],
+        "miss"
+    );
+    let (status, _, body) = exchange(address, &post("/cache/warm", json, all)).await;
+    assert_eq!(status, 200, "{body}");
+    assert_eq!(
+        get("/cache/why?bucket=data&key=a").await.1["outcome"],
+        "hit"
+    );
+}
+
+#[tokio::test]
+async fn takes_no_changes_from_pages_of_other_sites() {
+    let engine = engine_with_traffic().await;
+    let console = start(engine.clone()).await;
+    let address = console.address;
+    let all = r#"{"bucket":"data"}"#;
+    let json = "\r\nContent-Type: application/json";
+    for (headers, refused) in [
+        (format!("{json}\r\nOrigin: http://evil.example"), 403),
+        (format!("{json}\r\nOrigin: http://localhost:2"), 403),
+        (format!("{json}\r\nOrigin: null"), 403),
+        // What a page can send without asking first.
+        ("\r\nContent-Type: text/plain".to_owned(), 415),
+        (String::new(), 415),
+    ] {
+        let (status, _, _) = exchange(address, &post("/cache/drop", &headers, all)).await;
+        assert_eq!(status, refused, "{headers}");
+    }
+    let get = "GET /cache/drop HTTP/1.1\r\nHost: localhost";
+    assert_eq!(ask(address, get).await.0, 405);
+    let path = Path::from("a");
+    assert_eq!(engine.bucket("data").unwrap().why(&path).outcome, "hit");
+    let own = format!("{json}\r\nOrigin: http://localhost:1");
+    assert_eq!(
+        exchange(address, &post("/cache/drop", &own, all)).await.0,
+        200
+    );
+    assert_eq!(engine.bucket("data").unwrap().why(&path).outcome, "miss");
+}
