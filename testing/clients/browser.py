@@ -1,0 +1,108 @@
+"""Debian's chromium, driven by the W3C WebDriver protocol. It is plain HTTP, so no client library is needed."""
+
+import base64
+import os
+import shutil
+import time
+
+import requests
+
+from harness import Process, clean_environment
+
+# Nothing but the page under test is asked for, not even by the browser's own services.
+FLAGS = [
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
+]
+# What the protocol calls a reference to an element.
+ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
+PATIENCE_SECONDS = 30
+
+
+class Browser:
+    """A browser with an empty profile, in a process of its own."""
+
+    def __init__(self, folder, width=1280, height=900, dark=False):
+        self.process = Process([driver(), "--port=0"], clean_environment(), folder / "chromedriver.log")
+        port = self.process.wait_for(r"started successfully on port (\d+)").group(1)
+        self.root = f"http://127.0.0.1:{port}/session"
+        arguments = [*FLAGS, f"--user-data-dir={folder / 'profile'}", f"--window-size={width},{height}"]
+        if dark:
+            arguments.append("--force-dark-mode")
+        wanted = {
+            "browserName": "chrome",
+            "goog:chromeOptions": {"args": arguments},
+            "goog:loggingPrefs": {"browser": "ALL"},
+        }
+        answer = self._send("POST", self.root, {"capabilities": {"alwaysMatch": wanted}})
+        self.root += "/" + answer["sessionId"]
+
+    def _send(self, method, url, body=None):
+        answer = requests.request(method, url, json=body, timeout=60)
+        value = answer.json()["value"]
+        assert answer.ok, value
+        return value
+
+    def _ask(self, method, path, body=None):
+        return self._send(method, f"{self.root}/{path}", body)
+
+    def open(self, url):
+        self._ask("POST", "url", {"url": url})
+
+    def url(self):
+        return self._ask("GET", "url")
+
+    def run(self, script, *arguments):
+        """What `script`, the body of a function, returns in the page."""
+        return self._ask("POST", "execute/sync", {"script": script, "args": list(arguments)})
+
+    def text(self, selector="body"):
+        return self.run("return document.querySelector(arguments[0])?.innerText ?? ''", selector)
+
+    def until(self, what, script, *arguments):
+        """Waits until `script` returns something true, and gives it."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not (value := self.run(script, *arguments)):
+            assert time.monotonic() < deadline, f"never: {what}\n{self.text()}"
+            time.sleep(0.1)
+        return value
+
+    def _element(self, selector):
+        return self._ask("POST", "element", {"using": "css selector", "value": selector})[ELEMENT]
+
+    def click(self, selector):
+        self._ask("POST", f"element/{self._element(selector)}/click", {})
+
+    def type(self, selector, text):
+        self._ask("POST", f"element/{self._element(selector)}/value", {"text": text})
+
+    def press(self, keys):
+        """Keys to whatever has the focus."""
+        actions = [{"type": kind, "value": key} for key in keys for kind in ("keyDown", "keyUp")]
+        self._ask("POST", "actions", {"actions": [{"type": "key", "id": "keyboard", "actions": actions}]})
+
+    def resize(self, width, height):
+        self._ask("POST", "window/rect", {"width": width, "height": height})
+
+    def cookies(self):
+        return self._ask("GET", "cookie")
+
+    def console(self):
+        """What the browser had to say since it was last asked: errors of scripts, refused and failed requests."""
+        return self._ask("POST", "se/log", {"type": "browser"})
+
+    def screenshot(self, path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(base64.b64decode(self._ask("GET", "screenshot")))
+
+    def stop(self):
+        try:
+            self._send("DELETE", self.root)
+        finally:
+            self.process.stop()
+
+
+def driver():
+    found = os.environ.get("BYWASH_CHROMEDRIVER") or shutil.which("chromedriver")
+    assert found, "chromedriver is missing; `cargo xtask test` installs it"
+    return found

@@ -1,0 +1,131 @@
+"""The page in a real browser: what a person sees, by mouse, by keys, and with a screen reader's eyes."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+import requests
+
+from browser import Browser
+from harness import ACCESS_KEY, MIB, SECRET_KEY
+
+KEY = (ACCESS_KEY, SECRET_KEY)
+# Artifacts of a run, to be looked at.
+SHOTS = Path(os.environ.get("BYWASH_SCREENSHOTS", Path(__file__).parents[2] / "target" / "screenshots"))
+TAB, ENTER = "\ue004", "\ue007"
+
+
+@pytest.fixture
+def browser(tmp_path):
+    running = Browser(tmp_path)
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def server(start):
+    """A server with a bucket, some traffic and a day of a user's series."""
+    server = start()
+    server.s3.create_bucket(Bucket="shop")
+    for number in range(4):
+        server.s3.put_object(Bucket="shop", Key=f"orders/{number}.parquet", Body=os.urandom(MIB))
+    for number in [0, 0, 0, 1, 2, 0, 1]:
+        server.s3.get_object(Bucket="shop", Key=f"orders/{number}.parquet")["Body"].read()
+    now = int(time.time())
+    lines = [f"weather,place=garden temperature={15 + minute % 60 / 10} {now - 60 * minute}" for minute in range(1440)]
+    answer = requests.post(server.admin + "/write?precision=s", data="\n".join(lines), auth=KEY, timeout=30)
+    assert answer.status_code == 204, answer.text
+    return server
+
+
+def log_in(browser, server, path="/"):
+    browser.open(server.admin + path)
+    assert "/login" in browser.url()
+    browser.type("#access_key", ACCESS_KEY)
+    browser.type("#secret_key", SECRET_KEY + ENTER)
+    browser.until("the page", "return location.pathname == '/' && document.querySelector('#live')")
+
+
+def quiet(browser):
+    said = [line["message"] for line in browser.console()]
+    assert said == [], said
+
+
+def test_shows_what_happens(server, browser):
+    log_in(browser, server)
+    # A point of the history is written every ten seconds; the page fetches itself.
+    browser.until("a chart is drawn", "return document.querySelectorAll('figure svg polyline, figure svg circle').length > 3")
+    text = browser.text()
+    for part in ["Hit ratio", "shop", "orders/0.parquet", "No upload is open", "weather,place=garden/temperature"]:
+        assert part in text, f"{part} is not in {text}"
+    browser.screenshot(SHOTS / "page.png")
+    browser.resize(390, 844)
+    wide = browser.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    assert wide <= 0, f"on a phone the page is {wide} px too wide"
+    browser.screenshot(SHOTS / "phone.png")
+    quiet(browser)
+
+
+def test_a_range_is_picked_and_kept(server, browser):
+    log_in(browser, server, "/?series=weather%2Cplace%3Dgarden%2Ftemperature")
+    points = "return document.querySelector('figure svg polyline').getAttribute('points').split(' ').length"
+    hour = browser.run(points)
+    browser.click("#range-24h")
+    browser.until("the range is picked", "return document.querySelector('[aria-current]').innerText == '24 h'")
+    assert "series=weather" in browser.url() and browser.run(points) > hour
+    assert "20.9" in browser.text("figure"), "the newest point as a number"
+    browser.screenshot(SHOTS / "series.png")
+    quiet(browser)
+
+
+def test_an_upload_is_seen_moving(server, browser):
+    upload = {"Bucket": "shop", "Key": "videos/big.mp4"}
+    upload["UploadId"] = server.s3.create_multipart_upload(**upload)["UploadId"]
+    server.s3.upload_part(PartNumber=1, Body=bytes(5 * MIB), **upload)
+    log_in(browser, server)
+    browser.until("the upload is there", "return document.body.innerText.includes('videos/big.mp4')")
+    assert "5 MiB" in browser.text()
+    browser.run("window.untouched = true")
+    server.s3.upload_part(PartNumber=2, Body=bytes(7 * MIB), **upload)
+    browser.until("it moved by itself", "return document.body.innerText.includes('12 MiB')")
+    browser.screenshot(SHOTS / "upload.png")
+    server.s3.abort_multipart_upload(**upload)
+    browser.until("it is gone", "return document.body.innerText.includes('No upload is open')")
+    assert browser.run("return window.untouched"), "the page was not loaded anew"
+    quiet(browser)
+
+
+def test_keys_and_screen_readers_get_everywhere(server, browser):
+    log_in(browser, server)
+    seen = []
+    for _ in range(9):
+        browser.press(TAB)
+        seen.append(browser.run("return document.activeElement.innerText"))
+    assert seen[:9] == ["To the content", "Bywash", "15 min", "1 h", "6 h", "24 h", "7 d", "Pause", "Log out"]
+    unnamed = browser.run(
+        "return [...document.querySelectorAll('[role=img], meter, progress, nav, table')]"
+        ".filter(it => !it.getAttribute('aria-label') && !it.getAttribute('aria-labelledby') && !it.closest('details'))"
+        ".map(it => it.outerHTML.slice(0, 80))"
+    )
+    assert unnamed == []
+    levels = browser.run("return [...document.querySelectorAll('h1, h2, h3')].map(it => Number(it.tagName[1]))")
+    assert levels[0] == 1 and all(after <= before + 1 for before, after in zip(levels, levels[1:])), levels
+    quiet(browser)
+
+
+def test_a_wrong_key_and_a_logout_show_nothing(server, browser):
+    browser.open(server.admin + "/?range=6h")
+    browser.type("#access_key", ACCESS_KEY)
+    browser.type("#secret_key", "wrong" + ENTER)
+    browser.until("the refusal", "return document.querySelector('.wrong')?.innerText.includes('not the key')")
+    assert browser.cookies() == []
+    browser.type("#access_key", ACCESS_KEY)
+    browser.type("#secret_key", SECRET_KEY + ENTER)
+    browser.until("the page that was asked for", "return location.search == '?range=6h'")
+    (cookie,) = browser.cookies()
+    assert cookie["httpOnly"] and cookie["sameSite"] == "Strict"
+    browser.click("form[action='/logout'] button")
+    browser.until("the form again", "return document.querySelector('#access_key')")
+    browser.open(server.admin + "/")
+    assert "/login" in browser.url()
