@@ -37,7 +37,11 @@ pub(crate) fn ensure() -> Result<Tools, Failure> {
     let cache = std::env::var_os("BYWASH_CACHE")
         .map_or_else(|| root().join("target/xtask-cache"), PathBuf::from);
     fs::create_dir_all(&cache).map_err(doing(format!("create {}", cache.display())))?;
-    need("chromium with chromedriver", || Step::new("chromedriver").args(["--version"]).succeeds(), &["chromium", "chromium-driver"])?;
+    need(
+        "chromium with chromedriver",
+        || Step::new("chromedriver").args(["--version"]).succeeds(),
+        &["chromium", "chromium-driver"],
+    )?;
     let clients = venv(&cache.join("clients"), "requirements.txt")?;
     let s3fs = venv(&cache.join("s3fs"), "requirements-s3fs.txt")?;
     let awscli = venv(&cache.join("awscli"), "requirements-awscli.txt")?;
