@@ -317,3 +317,32 @@ async fn case_2_rows_of_a_series_without_a_name_are_reported_and_counted() {
     assert_eq!(again.stats().nameless_rows, 2);
     assert_eq!(content(&again).len(), 2);
 }
+
+#[tokio::test]
+async fn case_7_frames_in_another_order_than_their_turns_give_the_same_winner() {
+    let world = World::new();
+    let folder = Folder::open(world.folder.path().to_owned(), Box::new(Files)).unwrap();
+    let wal = Wal::new(Arc::new(folder), 512 << 10, Vec::new());
+    let series = SeriesHandle(7);
+    let mut name = Vec::new();
+    put_names(series, ("a", "b"), &mut name);
+    wal.append(Kind::Names, 1, &name).unwrap();
+    // Two turns that wrote to one timestamp, and one that waits for neither.
+    for (turn, timestamp, value) in [(2, 5, 3.0), (1, 5, 2.0), (0, 5, 1.0), (3, 6, 4.0)] {
+        let mut body = Vec::new();
+        put_turn(
+            (series, turn),
+            &[(series, timestamp, value)],
+            &mut 0,
+            &mut body,
+        );
+        wal.append(Kind::Rows, 1, &body).unwrap();
+    }
+    wal.write_out(true).unwrap();
+    drop(wal);
+    let values: Vec<f64> = content(&world.open().await.unwrap())
+        .values()
+        .map(|bits| f64::from_bits(*bits))
+        .collect();
+    assert_eq!(values, [3.0, 4.0]);
+}
