@@ -24,7 +24,7 @@ pub(super) const ROW_GROUP_ROWS: usize = 1 << 20;
 
 /// Rows of a page, the same rows in each column. A reader of one series decodes whole pages, so they are small; fewer rows
 /// would compress worse.
-pub(super) const PAGE_ROWS: usize = 8192;
+pub(super) const PAGE_ROWS: usize = 16 * 1024;
 
 /// Values handed to a column writer at once. Divides [`PAGE_ROWS`], so that all columns break pages at the same rows.
 const BATCH_ROWS: usize = 1024;

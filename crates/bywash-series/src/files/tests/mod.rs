@@ -2,6 +2,7 @@
 
 mod cues;
 mod model;
+mod sizes;
 mod swaps;
 
 use std::collections::BTreeSet;
