@@ -5,7 +5,7 @@ use bywash::upload::ChunkRule;
 use bywash::{EngineError, UploadOptions};
 use object_store::path::Path;
 
-use super::fake::{Fake, Fault, IN_ORDER};
+use super::fake::{Fake, Fault, IN_ORDER, crc32c};
 
 const CHUNK: usize = 8 << 10;
 
@@ -40,6 +40,34 @@ async fn whole_chunks_of_the_caller_are_sent_uncopied_and_take_no_memory() {
     assert_eq!(result.buffers, 0, "nothing had to wait");
     assert_eq!(result.sent_bytes, body.len() as u64);
     assert_eq!(fake.object(&path).await.unwrap(), body);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_bytes_of_a_known_length_wait_for_nothing_and_take_no_memory() {
+    let side_by_side = ChunkRule {
+        parallel: true,
+        ..IN_ORDER
+    };
+    for rule in [IN_ORDER, side_by_side] {
+        for length in [1, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 7] {
+            let fake = Fake::new(rule);
+            let bucket = fake.bucket(CHUNK);
+            let path = Path::from("known");
+            let options = UploadOptions {
+                length: Some(length as u64),
+                parallel: 2,
+                ..UploadOptions::default()
+            };
+            let body = body(length);
+            let mut upload = bucket.upload(&path, options).await.unwrap();
+            upload.write(body.clone()).await.unwrap();
+            upload.write(Bytes::new()).await.unwrap();
+            let result = upload.finish().await.unwrap();
+            assert_eq!(result.buffers, 0, "{length} bytes waited");
+            assert_eq!(result.crc32c, crc32c(&body), "{length} bytes");
+            assert_eq!(fake.object(&path).await.unwrap(), body);
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]
