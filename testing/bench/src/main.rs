@@ -42,6 +42,9 @@ enum Cli {
     /// Our client of `peers upload` (started by it)
     #[command(hide = true)]
     UploadWorker(peers::UploadWorkerArgs),
+    /// The library's download of `peers serve` (started by it)
+    #[command(hide = true)]
+    DownloadWorker(peers::DownloadWorkerArgs),
     /// The origin of `read`: objects made up as they are asked for (started by `read`)
     #[command(hide = true)]
     Origin(origin::Args),
@@ -51,6 +54,8 @@ enum Cli {
 }
 
 fn main() -> ExitCode {
+    // The HTTP client is built without a TLS provider of its own; an error means one is installed.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let result = match Cli::parse() {
         Cli::Read(args) => read::run(&args),
         Cli::HitRatio(args) => hit_ratio::run(&args),
@@ -59,6 +64,7 @@ fn main() -> ExitCode {
         Cli::BlockMemoryChild(args) => peers::run_child(&args),
         Cli::UploadServer => peers::run_upload_server(),
         Cli::UploadWorker(args) => peers::run_upload_worker(&args),
+        Cli::DownloadWorker(args) => peers::run_download_worker(&args),
         Cli::Origin(args) => origin::run(&args),
         Cli::Worker(args) => worker::run(&args),
     };

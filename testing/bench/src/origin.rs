@@ -1,11 +1,14 @@
 //! An S3 origin that holds any object of any size: `/bench/s1048576/name` has 1 MiB.
 //!
 //! It answers GET and HEAD, ranges and `If-Match`, and can be shaped as a link: a time to the
-//! first byte of each answer, and a rate all bodies share.
+//! first byte of each answer, and a rate all bodies share. Given a folder, it also has and lists its files.
+
+mod files;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
@@ -16,7 +19,8 @@ use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Empty, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::header::{
-    ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, ETAG, IF_MATCH, LAST_MODIFIED, RANGE,
+    ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, IF_MATCH, LAST_MODIFIED,
+    RANGE,
 };
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -25,6 +29,7 @@ use tokio::net::TcpListener;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::Failure;
+use files::Files;
 
 /// One piece of a body: about a millisecond of the shaped link, the finest a timer can do.
 const PIECE_BYTES: u64 = 256 * 1024;
@@ -50,6 +55,9 @@ pub(crate) struct Args {
     /// Megabytes (10^6) a second that all bodies share; 0: no limit
     #[arg(long, default_value_t = 0)]
     rate_mb: u64,
+    /// Its files are objects too: `a` is at `/bench/ANYTHING/a`
+    #[arg(long)]
+    folder: Option<PathBuf>,
 }
 
 /// What the origin was asked so far.
@@ -70,6 +78,7 @@ struct Origin {
     free: Mutex<Instant>,
     data_requests: AtomicU64,
     requests: AtomicU64,
+    files: Files,
 }
 
 /// Serves until killed; prints its address first.
@@ -84,6 +93,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         free: Mutex::new(Instant::now()),
         data_requests: AtomicU64::new(0),
         requests: AtomicU64::new(0),
+        files: match &args.folder {
+            None => Files::default(),
+            Some(folder) => Files::load(folder)?,
+        },
     });
     LazyLock::force(&CONTENT);
     crate::runtime()?.block_on(async {
@@ -128,7 +141,13 @@ async fn answer(
     if !origin.first_byte.is_zero() {
         sleep(origin.first_byte).await;
     }
-    let Some((size, e_tag)) = object(request.uri().path()) else {
+    if let (Some(query), "/bench" | "/bench/") = (request.uri().query(), request.uri().path()) {
+        let listing = Full::from(origin.files.list(query)).boxed();
+        return Response::builder()
+            .header(CONTENT_TYPE, "application/xml")
+            .body(listing);
+    }
+    let Some((size, e_tag, content)) = origin.object(request.uri().path()) else {
         return empty(StatusCode::NOT_FOUND);
     };
     if request
@@ -168,7 +187,9 @@ async fn answer(
     if head {
         return response.body(Empty::new().boxed());
     }
-    let frames = origin.pieces(range).map(|piece| Ok(Frame::data(piece)));
+    let frames = origin
+        .pieces(content, range)
+        .map(|piece| Ok(Frame::data(piece)));
     response.body(BodyExt::boxed(StreamBody::new(frames)))
 }
 
@@ -179,26 +200,38 @@ fn empty(status: StatusCode) -> Result<Response<Body>, hyper::http::Error> {
 }
 
 impl Origin {
+    /// Size and ETag of an object, and the bytes that it repeats.
+    fn object(&self, path: &str) -> Option<(u64, String, Bytes)> {
+        if let Some((size, e_tag)) = made_up(path) {
+            return Some((size, e_tag, CONTENT.clone()));
+        }
+        let key = path.strip_prefix("/bench/")?;
+        let bytes = self.files.get(key)?;
+        let e_tag = format!("\"{}\"", files::e_tag(key));
+        Some((bytes.len() as u64, e_tag, bytes))
+    }
+
     /// The bytes of a range, as fast as the link carries them.
     fn pieces(
         self: Arc<Self>,
+        content: Bytes,
         range: Range<u64>,
     ) -> impl Stream<Item = Bytes> + Send + Sync + 'static {
         stream::unfold(
-            (self, range, Instant::now()),
-            |(origin, mut range, last)| async move {
+            (self, content, range, Instant::now()),
+            |(origin, content, mut range, last)| async move {
                 if range.is_empty() {
                     return None;
                 }
-                let period = CONTENT_BYTES as u64;
+                let period = content.len() as u64;
                 let start = range.start % period;
                 let len = PIECE_BYTES.min(range.end - range.start).min(period - start);
                 let last = origin.carry(len, last).await;
                 range.start += len;
                 let at =
                     |offset: u64| usize::try_from(offset).expect("below the length of the content");
-                let piece = CONTENT.slice(at(start)..at(start + len));
-                Some((piece, (origin, range, last)))
+                let piece = content.slice(at(start)..at(start + len));
+                Some((piece, (origin, content, range, last)))
             },
         )
     }
@@ -225,7 +258,7 @@ impl Origin {
 }
 
 /// Size and ETag of the object at `/bench/sSIZE/NAME`.
-fn object(path: &str) -> Option<(u64, String)> {
+fn made_up(path: &str) -> Option<(u64, String)> {
     let (size, name) = path.strip_prefix("/bench/s")?.split_once('/')?;
     Some((size.parse().ok()?, format!("\"{size}-{name}\"")))
 }
@@ -248,10 +281,10 @@ mod tests {
     #[test]
     fn names_tell_the_size_and_ranges_what_is_meant() {
         assert_eq!(
-            object("/bench/s4096/c-1"),
+            made_up("/bench/s4096/c-1"),
             Some((4096, "\"4096-c-1\"".into()))
         );
-        assert_eq!(object("/other/s4096/c"), None);
+        assert_eq!(made_up("/other/s4096/c"), None);
         assert_eq!(parse_range("bytes=0-9", 100), Some(0..10));
         assert_eq!(parse_range("bytes=90-200", 100), Some(90..100));
         assert_eq!(parse_range("bytes=90-", 100), Some(90..100));

@@ -2,6 +2,9 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::Failure;
 
@@ -62,4 +65,10 @@ impl Process {
             "5",
         )?)
     }
+}
+
+/// Processor time of this process, all threads.
+pub(crate) fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
 }

@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use crate::Failure;
 
-/// A running `bywash-peers WHAT`.
+/// A running `bywash-peers WHAT`, or another program that is asked as it is.
 #[derive(Debug)]
 pub(crate) struct Go {
     child: Child,
@@ -17,8 +17,16 @@ pub(crate) struct Go {
 impl Go {
     /// Builds the program if it changed, and starts it.
     pub(crate) fn start(what: &str) -> Result<Self, Failure> {
-        let mut child = Command::new(build()?)
-            .arg(what)
+        Self::run(Command::new(build("")?).arg(what))
+    }
+
+    /// As [`Self::start`], for a program in a folder of its own, so that others need not build what it depends on.
+    pub(crate) fn start_apart(folder: &str, env: &[(&str, &str)]) -> Result<Self, Failure> {
+        Self::run(Command::new(build(folder)?).envs(env.iter().copied()))
+    }
+
+    fn run(command: &mut Command) -> Result<Self, Failure> {
+        let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
@@ -55,14 +63,16 @@ impl Drop for Go {
     }
 }
 
-fn build() -> Result<PathBuf, Failure> {
+/// Builds the program of a folder in `testing/bench/peers`.
+fn build(folder: &str) -> Result<PathBuf, Failure> {
     let bench = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let program = bench.join("../../target/peers/bywash-peers");
+    let name = if folder.is_empty() { "peers" } else { folder };
+    let program = bench.join(format!("../../target/peers/bywash-{name}"));
     let status = Command::new("go")
         .args(["build", "-o"])
         .arg(&program)
         .arg(".")
-        .current_dir(bench.join("peers"))
+        .current_dir(bench.join("peers").join(folder))
         .status()
         .map_err(|error| format!("start go: {error}; install Go 1.26 or later"))?;
     if !status.success() {

@@ -1,4 +1,4 @@
-//! `peers`: the memory core and uploads beside the designs it grew from and beside rivals, on the same work in the same run.
+//! `peers`: Bywash's parts beside the designs they grew from and beside rivals, on the same work in the same run.
 //!
 //! A benchmark is a function that fills a [`Report`]. For each cell it hands its [`Side`]s to [`alternate`],
 //! which runs each once a round, and makes [`Row`]s of the rounds that come back. What Go does runs in a process of
@@ -8,12 +8,14 @@
 mod block_memory;
 mod crew;
 mod go;
+mod install;
 mod pin;
 mod pool;
 mod registry;
 mod report;
 mod round;
 mod series;
+mod serve;
 mod upload;
 mod write_at;
 
@@ -25,6 +27,7 @@ pub(crate) use go::Go;
 pub(crate) use pin::{LoopArgs, run_loop};
 pub(crate) use report::{Report, Row};
 pub(crate) use round::{Pace, Side, alternate};
+pub(crate) use serve::{WorkerArgs as DownloadWorkerArgs, run_worker as run_download_worker};
 pub(crate) use upload::{
     WorkerArgs as UploadWorkerArgs, run_server as run_upload_server,
     run_worker as run_upload_worker,
@@ -47,6 +50,8 @@ enum Name {
     Series,
     /// Objects uploaded through resumable sessions, against plain PUTs and Google's clients
     Upload,
+    /// The S3 endpoint beside nginx and versitygw, queries over a slow origin, downloads beside transfer managers
+    Serve,
 }
 
 /// Settings of all of them.
@@ -105,6 +110,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Name::Pin => pin::run(args, &mut report)?,
         Name::Registry => registry::run(args, &mut report)?,
         Name::Series => series::run(args, &mut report)?,
+        Name::Serve => serve::run(args, &mut report)?,
         Name::Upload => upload::run(args, &mut report)?,
         Name::WriteAt => write_at::run(args, &mut report)?,
     }

@@ -11,7 +11,7 @@ use crate::process::Process;
 use crate::worker::Order;
 
 /// Where the S3 client of a child finds the origin.
-fn with_origin(command: &mut Command, origin: SocketAddr) -> &mut Command {
+pub(crate) fn with_origin(command: &mut Command, origin: SocketAddr) -> &mut Command {
     command
         .env("AWS_ENDPOINT_URL", format!("http://{origin}"))
         .env("AWS_ACCESS_KEY_ID", "bench")
@@ -20,15 +20,19 @@ fn with_origin(command: &mut Command, origin: SocketAddr) -> &mut Command {
 }
 
 /// The origin's process and address.
-pub(super) fn start_origin(
+pub(crate) fn start_origin(
     first_byte_ms: u64,
     rate_mb: u64,
+    folder: Option<&Path>,
 ) -> Result<(Process, SocketAddr), Failure> {
     let mut command = Command::new(std::env::current_exe()?);
     command
         .arg("origin")
         .arg(format!("--first-byte-ms={first_byte_ms}"))
         .arg(format!("--rate-mb={rate_mb}"));
+    if let Some(folder) = folder {
+        command.arg("--folder").arg(folder);
+    }
     let mut process = Process::start(&mut command)?;
     let address = process.line("ready ")?.parse()?;
     Ok((process, address))
@@ -62,7 +66,7 @@ impl Worker {
 }
 
 /// `bywash serve` over the origin, and the address of its S3 endpoint.
-pub(super) fn start_server(
+pub(crate) fn start_server(
     program: &Path,
     origin: SocketAddr,
     memory: u64,
@@ -93,7 +97,7 @@ pub(super) fn start_server(
 }
 
 /// The `bywash` program of this build: beside this one, built first so that it is not an old one.
-pub(super) fn build_server() -> Result<PathBuf, Failure> {
+pub(crate) fn build_server() -> Result<PathBuf, Failure> {
     let own = std::env::current_exe()?;
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(["build", "--quiet", "-p", "bywash-cli"]);

@@ -66,7 +66,7 @@ pub(super) async fn load(server: SocketAddr, cell: &Cell) -> Result<Load, Failur
 }
 
 /// What the origin was asked so far.
-pub(super) async fn counters(origin: SocketAddr) -> Result<Counters, Failure> {
+pub(crate) async fn counters(origin: SocketAddr) -> Result<Counters, Failure> {
     let connection = connect(origin).await?;
     let request = Request::get(COUNTERS)
         .header(HOST, origin.to_string())

@@ -8,7 +8,9 @@ mod report;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use child::{Worker, build_server, start_origin, start_server};
+use child::Worker;
+pub(crate) use child::{build_server, start_origin, start_server, with_origin};
+pub(crate) use http::counters;
 use load::{Cell, Load, median};
 use report::Row;
 
@@ -143,7 +145,7 @@ impl Bench {
         memory: u64,
         data_dir: &std::path::Path,
     ) -> Result<Self, Failure> {
-        let (process, origin) = start_origin(shape.0, shape.1)?;
+        let (process, origin) = start_origin(shape.0, shape.1, None)?;
         let (server, endpoint) = start_server(program, origin, memory, data_dir)?;
         Ok(Self {
             runtime: crate::runtime()?,

@@ -6,6 +6,7 @@ use std::process::Command;
 
 use super::AT_ONCE;
 use crate::Failure;
+use crate::peers::install::{done, peers, python_in};
 use crate::process::Process;
 
 /// The store's process and address.
@@ -86,10 +87,12 @@ impl Client {
         // Maven builds beside its file, and sources are no place for that.
         let build = target.join("build");
         copy_folder(&folder, &build)?;
-        run(Command::new("mvn")
-            .args(["-q", "-B", "compile", "dependency:build-classpath"])
-            .arg(format!("-Dmdep.outputFile={}", class_path.display()))
-            .current_dir(&build))?;
+        done(
+            Command::new("mvn")
+                .args(["-q", "-B", "compile", "dependency:build-classpath"])
+                .arg(format!("-Dmdep.outputFile={}", class_path.display()))
+                .current_dir(&build),
+        )?;
         let jars = std::fs::read_to_string(class_path)?;
         let classes = build.join("target/classes");
         let mut command = Command::new("java");
@@ -168,32 +171,6 @@ fn aws(store: &Store) -> [(&'static str, String); 4] {
         ("AWS_SECRET_ACCESS_KEY", "bench".to_owned()),
         ("AWS_REGION", "us-east-1".to_owned()),
     ]
-}
-
-/// Python with the packages that a folder lists, in an environment of its own.
-fn python_in(folder: &str) -> Result<PathBuf, Failure> {
-    let target = peers().join("../../../target/peers").join(folder);
-    let python = target.join("bin/python");
-    if !python.exists() {
-        run(Command::new("python3").args(["-m", "venv"]).arg(&target))?;
-    }
-    run(Command::new(&python)
-        .args(["-m", "pip", "install", "--quiet", "-r"])
-        .arg(peers().join(folder).join("requirements.txt")))?;
-    Ok(python)
-}
-
-fn peers() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("peers")
-}
-
-fn run(command: &mut Command) -> Result<(), Failure> {
-    let status = command.status();
-    let status = status.map_err(|error| format!("start {:?}: {error}", command.get_program()))?;
-    status
-        .success()
-        .then_some(())
-        .ok_or_else(|| format!("{command:?} failed; look at the output above").into())
 }
 
 fn copy_folder(from: &Path, to: &Path) -> Result<(), Failure> {

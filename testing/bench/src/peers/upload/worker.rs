@@ -9,11 +9,11 @@ use bywash::upload::UploadOptions;
 use bywash::{Bucket, Consistency, Engine, OriginUrl};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use object_store::path::Path;
-use rustix::time::{ClockId, clock_gettime};
 
 use super::CONTENT_BYTES;
 use super::client::PARTS_AT_ONCE;
 use crate::Failure;
+use crate::process::cpu_time;
 
 /// Bytes of one write, where the caller writes in pieces.
 const WRITE_BYTES: usize = 64 << 10;
@@ -90,11 +90,6 @@ pub(crate) fn run(args: &WorkerArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-fn cpu_time() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
-}
-
 async fn upload_all(
     client: &Arc<Client>,
     sizes: &[usize],
@@ -118,8 +113,6 @@ async fn upload_all(
 
 impl Client {
     fn new(args: &WorkerArgs) -> Result<Self, Failure> {
-        // An error says that the engine chose one already.
-        let _ = rustls::crypto::ring::default_provider().install_default();
         let bucket = if args.how == How::Plain {
             None
         } else {

@@ -1,0 +1,36 @@
+//! What peers in other languages need before they run.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::Failure;
+
+/// Where the sources of the peers are.
+pub(super) fn peers() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("peers")
+}
+
+/// Python with the packages that a folder lists, in an environment of its own.
+pub(super) fn python_in(folder: &str) -> Result<PathBuf, Failure> {
+    let target = peers().join("../../../target/peers").join(folder);
+    let python = target.join("bin/python");
+    if !python.exists() {
+        done(Command::new("python3").args(["-m", "venv"]).arg(&target))?;
+    }
+    done(
+        Command::new(&python)
+            .args(["-m", "pip", "install", "--quiet", "-r"])
+            .arg(peers().join(folder).join("requirements.txt")),
+    )?;
+    Ok(python)
+}
+
+/// Runs a command to its end.
+pub(super) fn done(command: &mut Command) -> Result<(), Failure> {
+    let status = command.status();
+    let status = status.map_err(|error| format!("start {:?}: {error}", command.get_program()))?;
+    status
+        .success()
+        .then_some(())
+        .ok_or_else(|| format!("{command:?} failed; look at the output above").into())
+}

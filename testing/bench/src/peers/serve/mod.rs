@@ -1,0 +1,24 @@
+//! `serve`: the S3 endpoint and downloads beside other servers and clients, on the same bytes.
+
+mod download;
+mod python;
+mod queries;
+mod servers;
+mod warm;
+
+pub(crate) use download::{WorkerArgs, run_worker};
+
+use super::{Args, Report};
+use crate::Failure;
+
+/// One bucket everywhere.
+const BUCKET: &str = "bench";
+/// Memory of each Bywash here: more than any cell's data, for what is compared is a cache that holds it.
+const MEMORY_BYTES: u64 = 4 << 30;
+
+pub(super) fn run(args: &Args, report: &mut Report) -> Result<(), Failure> {
+    let folder = tempfile::tempdir()?;
+    warm::run(args, report, folder.path())?;
+    queries::run(args, report, folder.path())?;
+    download::run(args, report)
+}

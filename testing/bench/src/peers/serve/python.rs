@@ -1,0 +1,54 @@
+//! The clients written in Python: one process, asked one job a line.
+
+use std::io::Write as _;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::Failure;
+use crate::peers::install::{peers, python_in};
+use crate::process::Process;
+
+/// A running `serve_peer.py`.
+#[derive(Debug)]
+pub(super) struct Python(Process);
+
+impl Python {
+    /// Starts it in an environment of its own, which is made on first use.
+    pub(super) fn start() -> Result<Self, Failure> {
+        let script = peers().join("serve-python/serve_peer.py");
+        let mut process = Process::start(Command::new(python_in("serve-python")?).arg(script))?;
+        process.line("ready")?;
+        Ok(Self(process))
+    }
+
+    /// Runs a job; the figures it answers.
+    pub(super) fn ask(&mut self, job: &Value) -> Result<Figures, Failure> {
+        self.0.forget_peak()?;
+        let orders = self.0.child.stdin.as_mut();
+        let orders = orders.ok_or("a piped input is there")?;
+        writeln!(orders, "{job}")?;
+        orders.flush()?;
+        let line = self.0.line("")?;
+        let answer: Value = serde_json::from_str(&line)?;
+        let figure = |name: &str| answer[name].as_f64();
+        match (figure("seconds"), figure("cpu")) {
+            (Some(seconds), Some(cpu)) => Ok(Figures {
+                seconds,
+                cpu,
+                peak_bytes: self.0.peak_bytes()? as f64,
+            }),
+            _ => Err(format!("{job} failed: {}", answer["error"]).into()),
+        }
+    }
+}
+
+/// What one job took.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Figures {
+    pub(super) seconds: f64,
+    /// Processor seconds of the client.
+    pub(super) cpu: f64,
+    /// The client's largest resident memory meanwhile.
+    pub(super) peak_bytes: f64,
+}

@@ -1,0 +1,165 @@
+//! Servers of the same objects, each a process of its own.
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use object_store::aws::{AmazonS3, AmazonS3Builder};
+use object_store::signer::Signer as _;
+use reqwest::Method;
+
+use super::{BUCKET, MEMORY_BYTES};
+use crate::Failure;
+use crate::process::Process;
+
+/// The version that is installed by Go when it is missing.
+const VERSITYGW: &str = "github.com/versity/versitygw/cmd/versitygw@v1.8.0";
+const ACCESS_KEY: &str = "benchmark";
+const SECRET_KEY: &str = "benchmark-secret";
+/// How long a server may take to listen.
+const START: Duration = Duration::from_secs(20);
+/// As long as presigned URLs can live.
+const WEEK: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// A running server.
+#[derive(Debug)]
+pub(super) struct Server {
+    _process: Process,
+    pub(super) address: SocketAddr,
+    /// Who signs for it; nobody where it asks for no signature.
+    signer: Option<AmazonS3>,
+}
+
+impl Server {
+    /// `bywash serve` over a folder whose bucket has been given, with a key.
+    pub(super) fn bywash(program: &Path, folder: &Path, data_dir: &Path) -> Result<Self, Failure> {
+        let mut command = Command::new(program);
+        command
+            .args(["serve", &format!("{BUCKET}=file://{}", folder.display())])
+            .args(["--access-key", ACCESS_KEY, "--secret-key", SECRET_KEY])
+            .args(["--s3-addr=127.0.0.1:0", "--admin-addr=127.0.0.1:0"])
+            .arg(format!("--memory={MEMORY_BYTES}"))
+            .arg("--data-dir")
+            .arg(data_dir)
+            // A line a request on a terminal would be measured as well.
+            .env("BYWASH_LOG", "warn");
+        let mut process = Process::start(&mut command)?;
+        let ready = process.line("ready s3=http://")?;
+        let address = ready
+            .split_whitespace()
+            .next()
+            .unwrap_or_default()
+            .parse()?;
+        Ok(Self {
+            _process: process,
+            address,
+            signer: Some(signer(address)?),
+        })
+    }
+
+    /// nginx on files; its own processes are as many as cores.
+    pub(super) fn nginx(root: &Path, work: &Path, sendfile: bool) -> Result<Self, Failure> {
+        let address = free_address()?;
+        std::fs::create_dir_all(work)?;
+        let settings = work.join("nginx.conf");
+        std::fs::write(
+            &settings,
+            format!(
+                "daemon off; worker_processes auto; user root; pid {work}/nginx.pid; error_log stderr error;\n\
+                 events {{ worker_connections 1024; }}\n\
+                 http {{ access_log off; sendfile {sendfile}; keepalive_requests 1000000000;\n\
+                 open_file_cache max=1000; default_type application/octet-stream;\n\
+                 client_body_temp_path {work}; proxy_temp_path {work}; fastcgi_temp_path {work};\n\
+                 uwsgi_temp_path {work}; scgi_temp_path {work};\n\
+                 server {{ listen {address}; root {root}; }} }}\n",
+                work = work.display(),
+                root = root.display(),
+                sendfile = if sendfile { "on" } else { "off" },
+            ),
+        )?;
+        let mut command = Command::new("nginx");
+        command.arg("-p").arg(work).arg("-c").arg(&settings);
+        Self::listening(
+            &mut command,
+            "nginx (apt-get install nginx-light)",
+            address,
+            None,
+        )
+    }
+
+    /// versitygw on a folder that has a folder a bucket.
+    pub(super) fn versitygw(buckets: &Path) -> Result<Self, Failure> {
+        let address = free_address()?;
+        let mut command = Command::new(versitygw()?);
+        command
+            .args(["--access", ACCESS_KEY, "--secret", SECRET_KEY])
+            .args(["--port", &address.to_string(), "--quiet", "posix"])
+            .arg(buckets);
+        Self::listening(&mut command, "versitygw", address, Some(signer(address)?))
+    }
+
+    fn listening(
+        command: &mut Command,
+        what: &str,
+        address: SocketAddr,
+        signer: Option<AmazonS3>,
+    ) -> Result<Self, Failure> {
+        let process = Process::start(command).map_err(|error| format!("{what}: {error}"))?;
+        let begun = Instant::now();
+        while TcpStream::connect(address).is_err() {
+            if begun.elapsed() > START {
+                return Err(format!("{what} does not listen on {address}").into());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(Self {
+            _process: process,
+            address,
+            signer,
+        })
+    }
+
+    /// Where anyone may GET an object.
+    pub(super) async fn url(&self, key: &str) -> Result<String, Failure> {
+        let Some(signer) = &self.signer else {
+            return Ok(format!("http://{}/{BUCKET}/{key}", self.address));
+        };
+        let url = signer.signed_url(Method::GET, &key.into(), WEEK).await?;
+        Ok(url.into())
+    }
+}
+
+fn signer(address: SocketAddr) -> Result<AmazonS3, Failure> {
+    Ok(AmazonS3Builder::new()
+        .with_endpoint(format!("http://{address}"))
+        .with_allow_http(true)
+        .with_region("us-east-1")
+        .with_bucket_name(BUCKET)
+        .with_access_key_id(ACCESS_KEY)
+        .with_secret_access_key(SECRET_KEY)
+        .build()?)
+}
+
+/// An address that was free a moment ago, for servers that cannot say which one they chose.
+fn free_address() -> Result<SocketAddr, Failure> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
+}
+
+/// The program, installed once.
+fn versitygw() -> Result<PathBuf, Failure> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/peers/bin");
+    let program = folder.join("versitygw");
+    if !program.exists() {
+        std::fs::create_dir_all(&folder)?;
+        let status = Command::new("go")
+            .args(["install", VERSITYGW])
+            .env("GOBIN", folder.canonicalize()?)
+            .status()
+            .map_err(|error| format!("start go: {error}; install Go 1.26 or later"))?;
+        if !status.success() {
+            return Err(format!("go install {VERSITYGW} failed; look at the output above").into());
+        }
+    }
+    Ok(program)
+}
