@@ -75,9 +75,9 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
         args: Vec<String>,
     },
-    /// Measures the memory core beside ancestors and rivals, for example `cargo xtask peers pin`.
+    /// Measures Bywash beside its ancestors and rivals, for example `cargo xtask peers pin`.
     Peers {
-        /// `write-at`, `pin` or `registry`, and arguments.
+        /// `write-at`, `pin`, `registry`, `block-memory`, `upload`, `series` or `serve`, and arguments.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
         args: Vec<String>,
     },

@@ -99,6 +99,10 @@ impl Server {
         Self::listening(&mut command, "versitygw", address, Some(signer(address)?))
     }
 
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "a program that others wrote does not say when it listens"
+    )]
     fn listening(
         command: &mut Command,
         what: &str,

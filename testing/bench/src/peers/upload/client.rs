@@ -1,7 +1,7 @@
 //! The processes of `peers upload`: the store, and clients that answer a line of figures for a line of sizes.
 
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use super::AT_ONCE;
