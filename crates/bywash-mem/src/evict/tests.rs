@@ -95,7 +95,7 @@ impl Cache {
 }
 
 const ROOM: u64 = 500;
-const REQUESTS: u64 = if cfg!(miri) { 2_000 } else { 100_000 };
+const REQUESTS: u64 = if cfg!(miri) { 300 } else { 100_000 };
 
 #[test]
 fn a_loop_larger_than_the_memory_keeps_what_fits() {
@@ -168,7 +168,7 @@ fn pinned_blocks_are_passed_and_keep_their_place() {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: if cfg!(miri) { 4 } else { 256 },
+        cases: if cfg!(miri) { 2 } else { 256 },
         failure_persistence: None,
         ..ProptestConfig::default()
     })]
@@ -304,7 +304,7 @@ fn as_many_nodes_as_blocks_whatever_is_pinned_again() {
 fn threads_at_the_limit_get_no_more_and_give_all_back() {
     let limit = 64 * PAGE;
     let pool = pool(limit);
-    let rounds: u64 = if cfg!(miri) { 10 } else { 2_000 };
+    let rounds: u64 = if cfg!(miri) { 2 } else { 2_000 };
     thread::scope(|scope| {
         for thread in 0..8 {
             let pool = &pool;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use loom::thread;
+use loom::thread::{self, JoinHandle};
 
 use super::{ALL, MANY, control, explore};
 use crate::Registry;
@@ -58,15 +58,23 @@ fn without_the_entrys_release_it_is_found_before() {
     control(Step::Enter, publication, "Causality violation");
 }
 
-fn growth() {
+/// A registry of these entries in slots 1 and on, and a thread that looks for the last of them meanwhile.
+fn read_beside(hashes: &[u64]) -> (Arc<Registry>, JoinHandle<()>) {
     let registry = Arc::new(Registry::new());
-    registry.insert(A, 1);
-    registry.insert(B, 2);
-    registry.insert(C, 3);
+    let entries = (1..).zip(hashes.iter().copied());
+    for (slot, hash) in entries.clone() {
+        registry.insert(hash, slot);
+    }
+    let (slot, hash) = entries.last().expect("entries");
     let reading = thread::spawn({
         let registry = Arc::clone(&registry);
-        move || assert_eq!(find(&registry, C), Some(3), "what stays is found")
+        move || assert_eq!(find(&registry, hash), Some(slot), "what stays is found")
     });
+    (registry, reading)
+}
+
+fn growth() {
+    let (registry, reading) = read_beside(&[A, B, C]);
     // The fourth of four cells.
     registry.insert(A, 4);
     reading.join().unwrap();
@@ -85,14 +93,7 @@ fn without_the_tables_release_growth_hides_entries() {
 }
 
 fn move_back() {
-    let registry = Arc::new(Registry::new());
-    registry.insert(A, 1);
-    registry.insert(B, 2);
-    registry.insert(C, 3);
-    let reading = thread::spawn({
-        let registry = Arc::clone(&registry);
-        move || assert_eq!(find(&registry, C), Some(3), "what stays is found")
-    });
+    let (registry, reading) = read_beside(&[A, B, C]);
     // Two fill the first group. The third comes back to it as soon as there is room.
     registry.remove(A, 1);
     registry.remove(B, 2);
@@ -111,14 +112,7 @@ fn without_the_look_at_the_moves_it_is_missed() {
 }
 
 fn move_along() {
-    let registry = Arc::new(Registry::new());
-    for (slot, hash) in (1..).zip([A, B, C, D, E]) {
-        registry.insert(hash, slot);
-    }
-    let reading = thread::spawn({
-        let registry = Arc::clone(&registry);
-        move || assert_eq!(find(&registry, E), Some(5), "what stays is found")
-    });
+    let (registry, reading) = read_beside(&[A, B, C, D, E]);
     // The third comes back from the second group, and the fifth from the third.
     registry.remove(A, 1);
     reading.join().unwrap();

@@ -74,19 +74,15 @@ fn entries_behind_a_removed_one_move_back_around_the_end() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "says nothing of few entries")]
 fn an_entry_costs_34_bytes_at_most() {
-    let counts: &[usize] = if MIRI {
-        &[1000]
-    } else {
-        &[10_000, 1_000_000, 4_000_000]
-    };
     let registry = Registry::new();
     let mut entered = 0;
-    for &count in counts {
-        for key in entered..count as u64 {
+    for count in [10_000, 1_000_000, 4_000_000] {
+        for key in entered..count {
             registry.insert(registry.hash(key), key as u32);
         }
-        entered = count as u64;
+        entered = count;
         let each = registry.bytes() as f64 / count as f64;
         assert!(each <= 34.0, "{count} entries of {each} bytes");
     }
@@ -136,12 +132,12 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         2 => any::<prop::sample::Index>().prop_map(Op::Remove),
         1 => (place(), 0..4_u64).prop_map(|(place, rest)| Op::RemoveAbsent { place, rest }),
     ];
-    prop::collection::vec(op, 0..if MIRI { 40 } else { 300 })
+    prop::collection::vec(op, 0..if MIRI { 20 } else { 300 })
 }
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: if MIRI { 4 } else { 300 },
+        cases: if MIRI { 2 } else { 300 },
         failure_persistence: None,
         ..ProptestConfig::default()
     })]
@@ -185,7 +181,7 @@ proptest! {
 #[test]
 fn what_stays_is_never_missed() {
     const BEFORE_IT: u32 = 24;
-    let rounds = if MIRI { 3 } else { 4_000 };
+    let rounds = if MIRI { 1 } else { 4_000 };
     let registry = Registry::new();
     // Odd while the entry is there.
     let present = AtomicU64::new(0);
@@ -215,7 +211,7 @@ fn what_stays_is_never_missed() {
         done.store(true, Ordering::Relaxed);
     };
     let grow = || {
-        for slot in 0..if MIRI { 60 } else { 3000 } {
+        for slot in 0..if MIRI { 20 } else { 3000 } {
             registry.insert(registry.hash(slot), 1000 + slot);
         }
     };

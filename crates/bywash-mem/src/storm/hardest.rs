@@ -12,7 +12,7 @@ use crate::{
 
 /// Meetings on threads.
 #[cfg(not(shuttle))]
-const MEETINGS: usize = if cfg!(miri) { 5 } else { 2_000 };
+const MEETINGS: usize = if cfg!(miri) { 2 } else { 2_000 };
 
 /// Two of them fit no page, so a shorter block is in a smaller frame.
 const LEN: usize = 3000;
