@@ -199,3 +199,37 @@ async fn a_manifest_that_is_damaged_newer_or_of_another_span_is_refused() {
     assert!(matches!(other, Err(SeriesError::OtherSpan { .. })));
     reopen().await.unwrap();
 }
+
+#[tokio::test]
+async fn a_read_that_fails_is_an_error_and_the_next_one_goes_on_where_it_was() {
+    let (store, _, files) = cued().await;
+    for generation in 1..4 {
+        let points: Vec<_> = (0..40_000).map(|n| (n * generation, n as f64)).collect();
+        let rows = vec![series("a", "x", &points)];
+        let sealed = files.seal(vec![frozen(0, generation as u64, rows)], generation as u64);
+        sealed.await.unwrap();
+    }
+    let truth = bits(&rows(&files, ("a", "x"), i64::MIN..=i64::MAX).await);
+    let version = files.version();
+    let runs: Vec<_> = version.files().iter().map(Run::in_file).collect();
+    let names = (&"a".into(), &"x".into());
+    let mut merge = Merge::new(names, &runs, i64::MIN..=i64::MAX, &Arc::default());
+    let (mut points, mut failures) = (Vec::new(), 0);
+    loop {
+        // Every other request fails.
+        store.calm();
+        store.cue("get", "files/", Cue::Fail);
+        let before = points.len();
+        let mut read = merge.next(&mut points).await;
+        if read.is_err() {
+            failures += 1;
+            assert_eq!(points.len(), before);
+            read = merge.next(&mut points).await;
+        }
+        if read.is_ok() && points.len() == before {
+            break;
+        }
+    }
+    assert!(failures > 3, "{failures} requests failed");
+    assert!(bits(&points) == truth);
+}
