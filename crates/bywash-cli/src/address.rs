@@ -93,7 +93,9 @@ impl fmt::Display for Address {
             bucket,
             key,
         } = self;
-        write!(f, "{}://{bucket}/{key}", scheme.name())
+        // Name and password of a web server's user are not shown.
+        let host = bucket.rsplit('@').next().unwrap_or(bucket);
+        write!(f, "{}://{host}/{key}", scheme.name())
     }
 }
 
@@ -177,6 +179,9 @@ mod tests {
         }
         let http: Address = "http://host/a%20b".parse().unwrap();
         assert_eq!(http.path().unwrap().as_ref(), "a b");
+        let http: Address = "http://me:secret@host/a".parse().unwrap();
+        assert_eq!(http.to_string(), "http://host/a");
+        assert_eq!(http.bucket, "me:secret@host");
         for bad in [
             "s3://",
             "s3:///key",

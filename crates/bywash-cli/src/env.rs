@@ -1,26 +1,33 @@
 //! `bywash env`: shell lines that point S3 clients at the server of a data folder.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use crate::failure::Failure;
-use crate::output::written;
+use crate::output::{Output, written};
 use crate::serve::data_dir::{DEFAULT_DATA_DIR, Session};
 
 /// Print export lines for S3 clients: eval "$(bywash env)"
 ///
 /// They name the endpoint and the credentials of the server that uses the data folder, or used it
-/// last.
+/// last. With --json, one document: each variable with its value.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The server's data folder
     #[arg(long, value_name = "DIR", default_value = DEFAULT_DATA_DIR)]
     data_dir: PathBuf,
+    #[command(flatten)]
+    pub(crate) output: Output,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     use std::io::Write;
 
     let session = Session::read(&args.data_dir)?;
+    if args.output.json {
+        let values: BTreeMap<_, _> = variables(&session).into_iter().collect();
+        return args.output.line(&values, String::new);
+    }
     written(
         std::io::stdout()
             .lock()
@@ -28,16 +35,19 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     )
 }
 
-fn lines(session: &Session) -> String {
+fn variables(session: &Session) -> [(&'static str, &str); 5] {
     // Two names for the region: the SDKs disagree on which one they read.
-    let values = [
+    [
         ("AWS_ACCESS_KEY_ID", &session.credentials.access_key),
         ("AWS_SECRET_ACCESS_KEY", &session.credentials.secret_key),
         ("AWS_ENDPOINT_URL", &session.endpoint),
         ("AWS_REGION", &session.region),
         ("AWS_DEFAULT_REGION", &session.region),
-    ];
-    values
+    ]
+}
+
+fn lines(session: &Session) -> String {
+    variables(session)
         .into_iter()
         .map(|(name, value)| format!("export {name}={}\n", quote(value)))
         .collect()

@@ -11,6 +11,9 @@ use object_store::client::{HttpError, HttpErrorKind};
 /// In the URL of the request for the credentials of a cloud instance, the client's last resort.
 const METADATA_REQUEST: &str = "/latest/api/token";
 
+/// What to look at when the endpoint lets nobody in.
+const DENIED_HINT: &str = "; check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (`bywash env` prints those of a local server)";
+
 /// What a script can do about it; the number is the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -108,12 +111,21 @@ impl Failure {
             }),
         };
         let hint = match kind {
-            Kind::Denied => {
-                "; check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (`bywash env` prints those of a local server)"
-            }
+            Kind::Denied => DENIED_HINT,
             Kind::Unreachable => "; check --endpoint or AWS_ENDPOINT_URL, and that the server runs",
             _ => "",
         };
+        Self::new(kind, format!("{what}: {reason}{hint}"))
+    }
+
+    /// An answer of an S3 endpoint that says no to doing `what`.
+    pub(crate) fn answer(what: &str, status: http::StatusCode, body: &str) -> Self {
+        let (kind, hint) = match status.as_u16() {
+            401 | 403 => (Kind::Denied, DENIED_HINT),
+            404 => (Kind::NotFound, ""),
+            _ => (Kind::Failed, ""),
+        };
+        let reason = s3_reason(body).unwrap_or_else(|| status.to_string());
         Self::new(kind, format!("{what}: {reason}{hint}"))
     }
 

@@ -10,6 +10,7 @@ use object_store::{Error as StoreError, ObjectMeta, ObjectStoreExt};
 use serde::Serialize;
 
 use crate::address::Address;
+use crate::buckets::{Bucket, list};
 use crate::failure::{Failure, Kind};
 use crate::location::{Location, Remote};
 use crate::output::Output;
@@ -17,17 +18,18 @@ use crate::progress::or_interrupt;
 use crate::serve::data_dir::DEFAULT_DATA_DIR;
 use crate::stores::Stores;
 
-/// List a bucket, the keys below a prefix, or a folder
+/// List the buckets, a bucket, the keys below a prefix, or a folder
 ///
 /// Without --recursive, keys are shown up to the next slash after the prefix.
 ///
-/// With --json, one line each: kind (object or prefix), name, size, modified, e_tag; with --summary a last one of kind summary:
+/// With --json, one line each: kind (object, prefix or bucket), name, size, modified, e_tag; with --summary a last one of kind summary:
 /// objects, prefixes, bytes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// s3://bucket, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or a file path
+    /// s3://bucket, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or a file path [default: the buckets of the
+    /// S3 endpoint]
     #[arg(value_name = "WHERE")]
-    location: Location,
+    location: Option<Location>,
     /// Every key below the prefix
     #[arg(long, short)]
     recursive: bool,
@@ -150,7 +152,10 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
         objects: 0,
         bytes: 0,
     };
-    match &args.location {
+    let Some(location) = &args.location else {
+        return or_interrupt(buckets(&args)).await;
+    };
+    match location {
         Location::Stdio => {
             return Err(Failure::usage(
                 "- cannot be listed; write s3://bucket/prefix or a file path",
@@ -160,6 +165,20 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
         Location::Object(address) => or_interrupt(objects(address, &mut listing)).await?,
     }
     listing.end()
+}
+
+async fn buckets(args: &Args) -> Result<(), Failure> {
+    for Bucket {
+        name,
+        creation_date,
+    } in list(&args.remote).await?
+    {
+        let line = serde_json::json!({"kind": "bucket", "name": name, "created": creation_date});
+        let created = creation_date.unwrap_or_default();
+        args.output
+            .line(&line, || format!("{created:>24} s3://{name}"))?;
+    }
+    Ok(())
 }
 
 async fn objects(address: &Address, listing: &mut Listing<'_>) -> Result<(), Failure> {

@@ -4,6 +4,7 @@
 
 mod address;
 mod batch;
+mod buckets;
 mod cache;
 mod cat;
 mod copy;
@@ -19,13 +20,16 @@ mod ls;
 mod mv;
 mod object;
 mod output;
+mod presign;
 mod progress;
 mod rm;
 mod send;
 mod series;
 mod serve;
+mod shell;
 mod size;
 mod source;
+mod span;
 mod stat;
 mod stores;
 mod sync;
@@ -54,7 +58,7 @@ Exit codes:
 
 /// Object storage at memory speed: a caching S3 endpoint over folders and buckets.
 #[derive(Debug, Parser)]
-#[command(version, after_help = EXIT_CODES, arg_required_else_help = true)]
+#[command(name = "bywash", version, after_help = EXIT_CODES, arg_required_else_help = true)]
 struct Cli {
     /// What to log to standard error, for example `debug` or `info,bywash=trace`
     #[arg(
@@ -81,16 +85,22 @@ enum Verb {
     Stat(stat::Args),
     Du(du::Args),
     Rm(rm::Args),
+    Mb(buckets::MakeArgs),
+    Rb(buckets::RemoveArgs),
+    Presign(presign::Args),
     Uploads(uploads::Args),
     Cache(cache::Args),
     Series(series::Args),
+    Completions(shell::CompletionsArgs),
+    Man(shell::ManArgs),
 }
 
 impl Verb {
     /// Whether failures are to be told as JSON too.
     fn json(&self) -> bool {
         match self {
-            Self::Serve(_) | Self::Env(_) => false,
+            Self::Serve(_) | Self::Completions(_) | Self::Man(_) => false,
+            Self::Env(args) => args.output.json,
             Self::Cp(args) => args.output().json,
             Self::Mv(args) => args.output().json,
             Self::Sync(args) => args.output.json,
@@ -99,6 +109,9 @@ impl Verb {
             Self::Stat(args) => args.output.json,
             Self::Du(args) => args.output.json,
             Self::Rm(args) => args.output.json,
+            Self::Mb(args) => args.output.json,
+            Self::Rb(args) => args.output.json,
+            Self::Presign(args) => args.output.json,
             Self::Uploads(args) => args.output.json,
             Self::Cache(args) => args.output.json,
             Self::Series(args) => args.output.json,
@@ -126,9 +139,14 @@ impl Verb {
             Self::Stat(args) => stat::run(args).await,
             Self::Du(args) => du::run(args).await,
             Self::Rm(args) => Box::pin(rm::run(args)).await,
+            Self::Mb(args) => Box::pin(buckets::make(args)).await,
+            Self::Rb(args) => Box::pin(buckets::remove(args)).await,
+            Self::Presign(args) => Box::pin(presign::run(args)).await,
             Self::Uploads(args) => Box::pin(uploads::run(args)).await,
             Self::Cache(args) => cache::run(args).await,
             Self::Series(args) => Box::pin(series::run(args)).await,
+            Self::Completions(args) => shell::completions(&args),
+            Self::Man(args) => shell::man(&args),
         }
     }
 }

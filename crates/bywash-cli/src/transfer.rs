@@ -11,7 +11,7 @@ use object_store::{PutMode, UpdateVersion};
 
 use crate::batch::{self, Jobs};
 use crate::copy::{Copied, Copier, Listed, same_place};
-use crate::failure::Failure;
+use crate::failure::{Failure, Kind};
 use crate::filter::Filter;
 use crate::location::{Location, Remote};
 use crate::output::Output;
@@ -172,11 +172,8 @@ async fn trees(args: &Transfer, stores: &Stores) -> Result<Vec<Pair>, Failure> {
                 "{source} would be copied onto itself"
             )));
         }
-        let mut items: Vec<_> = tree::items(source, stores)?.try_collect().await?;
-        if matches!(args.destination, Destination::Plain(_)) {
-            items = tree::without_markers(items);
-        }
-        for item in items {
+        let items = tree::items(source, stores)?.try_collect().await?;
+        for item in tree::without_markers(items) {
             if args.filter.takes(&item.name) {
                 pairs.push(Pair {
                     destination: below(&args.destination, &item.name)?,
@@ -241,11 +238,24 @@ pub(crate) async fn all(
             let (copier, bar) = (Arc::clone(copier), bar.clone());
             async move {
                 let listed = pair.listed.as_ref().map(|listed| listed.bytes);
-                let copied = Box::pin(transfer(&copier, &pair, &bar, after)).await?;
-                Ok((listed.or(copied.bytes), copied))
+                match Box::pin(transfer(&copier, &pair, &bar, after)).await {
+                    Ok(copied) => Ok(Some((listed.or(copied.bytes), copied))),
+                    // Listings do not tell the marker `dir/` of an empty folder from an object `dir`.
+                    Err(failure) if failure.kind == Kind::NotFound && listed == Some(0) => {
+                        tracing::warn!(
+                            "{} is no object, but marks a folder, or is gone",
+                            pair.source
+                        );
+                        Ok(None)
+                    }
+                    Err(failure) => Err(failure),
+                }
             }
         },
-        |(length, copied): (Option<u64>, Copied)| {
+        |copied: Option<(Option<u64>, Copied)>| {
+            let Some((length, copied)) = copied else {
+                return Ok(());
+            };
             done += 1;
             bytes += length.unwrap_or(0);
             match output.json {

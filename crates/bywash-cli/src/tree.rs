@@ -175,7 +175,8 @@ pub(crate) fn folders(root: &FsPath, found: &mut Vec<PathBuf>) -> Result<(), Fai
     Ok(())
 }
 
-/// Leaves folder markers out, empty objects whose name others are below: a file system keeps a folder there.
+/// Leaves folder markers out, empty objects whose name others are below: listings do not tell `dir/` from `dir`, and where a
+/// file system has a folder no file can be.
 pub(crate) fn without_markers(mut items: Vec<Item>) -> Vec<Item> {
     let mut folders = HashSet::new();
     for item in &items {

@@ -220,3 +220,23 @@ fn https_addresses_are_for_reading() {
         assert_eq!(code, 2, "{args:?}: {told}");
     }
 }
+
+#[test]
+fn markers_of_folders_are_left_out() {
+    let (home, data) = data_dir(&["first"]);
+    let server = Server::start(&data, &["--anonymous"]);
+    write_tree(
+        &home.path().join("here"),
+        &[("dir/a".to_owned(), pattern(5))].into(),
+    );
+    server.run(&["cp", "-r", text(&home.path().join("here")), "s3://first"]);
+    for marker in ["dir/", "empty/"] {
+        common::put_empty(&server.s3, &format!("/first/{marker}"));
+    }
+    server.run(&["cp", "-r", "s3://first", "s3://first/copy"]);
+    let back = home.path().join("back");
+    server.run(&["cp", "-r", "s3://first/copy", text(&back)]);
+    server.run(&["sync", "s3://first", text(&back)]);
+    let names: Vec<_> = tree(&back).into_keys().collect();
+    assert_eq!(names, ["copy/dir/a", "dir/a"]);
+}

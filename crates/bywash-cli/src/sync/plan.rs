@@ -196,13 +196,10 @@ pub(super) struct Plan {
 
 impl Plan {
     pub(super) async fn make(args: &Args, stores: &Stores, side: &Side) -> Result<Self, Failure> {
-        let mut items: Vec<_> = tree::items(&args.source, stores)?.try_collect().await?;
-        if matches!(args.destination, Destination::Plain(_)) {
-            items = tree::without_markers(items);
-        }
+        let items = tree::items(&args.source, stores)?.try_collect().await?;
         let mut there = side.list(args.destination.to_string(), stores).await?;
         let mut plan = Self::default();
-        for item in items {
+        for item in tree::without_markers(items) {
             let known = there.remove(&item.name);
             if !args.filter.takes(&item.name) {
                 continue;

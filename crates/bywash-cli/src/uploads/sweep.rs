@@ -12,6 +12,7 @@ use chrono::Utc;
 use super::{drop_upload, journal, take};
 use crate::failure::Failure;
 use crate::serve::data_dir::MULTIPART;
+use crate::span;
 use crate::target::{self, Target};
 
 /// Without other words: as long as the longest-lived sessions of the stores.
@@ -20,29 +21,12 @@ const DEFAULT_AGE: &str = "7d";
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// As 7d, 12h, 30m or 90s: uploads written to since then stay. S3 only says when an upload was begun
-    #[arg(long, value_name = "AGE", default_value = DEFAULT_AGE, value_parser = age)]
+    #[arg(long, value_name = "AGE", default_value = DEFAULT_AGE, value_parser = span::parse)]
     older_than: Duration,
     /// Origins to look through for uploads that are in no journal, beside the folders that the journal names. What other data
     /// folders have open there is dropped too, if it is as old; at s3:// also what other programs have
     #[arg(value_name = "URL")]
     origins: Vec<OriginUrl>,
-}
-
-fn age(text: &str) -> Result<Duration, String> {
-    let bad = || format!("{text:?} is no age; write 7d, 12h, 30m or 90s");
-    let unit = text.chars().last().ok_or_else(bad)?;
-    let seconds: u64 = match unit {
-        'd' => 24 * 3600,
-        'h' => 3600,
-        'm' => 60,
-        's' => 1,
-        _ => return Err(bad()),
-    };
-    let count: u64 = text[..text.len() - 1].parse().map_err(|_| bad())?;
-    count
-        .checked_mul(seconds)
-        .map(Duration::from_secs)
-        .ok_or_else(bad)
 }
 
 pub(super) async fn run(args: &super::Args, sweep: &Args) -> Result<(), Failure> {
@@ -151,21 +135,4 @@ fn is_old(listed: &Listed, age: Duration) -> bool {
 fn own_folder(header: &Header) -> Option<String> {
     let folder = header.endpoint.as_ref()?;
     (header.url.starts_with("file://") && folder.starts_with("file://")).then(|| folder.clone())
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests")]
-
-    use super::*;
-
-    #[test]
-    fn ages_are_read() {
-        for (text, seconds) in [("7d", 604_800), ("12h", 43_200), ("30m", 1800), ("0s", 0)] {
-            assert_eq!(age(text).unwrap().as_secs(), seconds, "{text}");
-        }
-        for bad in ["", "d", "7", "7w", "-1d", "1.5h", "99999999999999999999d"] {
-            assert!(age(bad).is_err(), "{bad}");
-        }
-    }
 }

@@ -22,7 +22,7 @@ pub(crate) fn bywash(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bywash"));
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
-        if text.starts_with("AWS_") || text.starts_with("BYWASH_") {
+        if text.starts_with("AWS_") || text.starts_with("BYWASH_") || text.starts_with("AZURE_") {
             command.env_remove(&name);
         }
     }
@@ -97,6 +97,20 @@ pub(crate) fn write_tree(root: &Path, files: &BTreeMap<String, Vec<u8>>) {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, content).unwrap();
     }
+}
+
+/// Puts an empty object under any key, without credentials.
+pub(crate) fn put_empty(server: &str, path: &str) {
+    let host = server.strip_prefix("http://").unwrap();
+    let mut stream = TcpStream::connect(host).unwrap();
+    write!(
+        stream,
+        "PUT {path} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    )
+    .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
 }
 
 /// A new folder, and a data folder in it with these buckets.

@@ -1,0 +1,125 @@
+//! `bywash presign`: an address that lets whoever has it read or write one object for a while.
+
+use std::time::Duration;
+
+use chrono::{DateTime, SecondsFormat, Utc};
+use http::Method;
+use object_store::aws::AmazonS3ConfigKey;
+use object_store::azure::MicrosoftAzureBuilder;
+use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::signer::Signer;
+use serde::Serialize;
+
+use crate::address::{Address, Scheme};
+use crate::failure::{Failure, Kind};
+use crate::location::{Location, Remote};
+use crate::output::Output;
+use crate::progress::or_interrupt;
+use crate::span;
+
+/// The signatures of S3 and Google's store hold no longer.
+const EXPIRES_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// Print an address that reads or writes one object without credentials, for a while
+///
+/// Whoever has it can use it: treat it as a secret. No request is sent, so the object need not exist.
+///
+/// With --json, one line: url, method, expires.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// s3://bucket/key, gs://bucket/key or az://container/key
+    #[arg(value_name = "WHAT")]
+    location: Location,
+    /// What the address is for
+    #[arg(long, value_enum, default_value_t = For::Get)]
+    method: For,
+    /// How long it holds: 90s, 30m, 12h, at most 7d
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = span::parse)]
+    expires: Duration,
+    #[command(flatten)]
+    remote: Remote,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum For {
+    #[value(name = "GET", alias = "get")]
+    Get,
+    #[value(name = "PUT", alias = "put")]
+    Put,
+}
+
+#[derive(Debug, Serialize)]
+struct Signed {
+    url: String,
+    method: String,
+    expires: DateTime<Utc>,
+}
+
+pub(crate) async fn run(args: Args) -> Result<(), Failure> {
+    if args.expires > EXPIRES_MAX || args.expires.is_zero() {
+        return Err(Failure::usage("--expires is 1s to 7d"));
+    }
+    let Location::Object(address) = &args.location else {
+        return Err(Failure::usage(format!(
+            "{} cannot be signed for; write s3://bucket/key",
+            args.location
+        )));
+    };
+    let method = match args.method {
+        For::Get => Method::GET,
+        For::Put => Method::PUT,
+    };
+    let (signer, path) = (signer(address, &args.remote)?, address.object()?);
+    let url = or_interrupt(async {
+        let signed = signer.signed_url(method.clone(), &path, args.expires).await;
+        signed.map_err(|error| Failure::store(format!("cannot sign for {address}"), &error))
+    })
+    .await?;
+    let signed = Signed {
+        url: url.into(),
+        method: method.to_string(),
+        expires: Utc::now() + args.expires,
+    };
+    args.output.line(&signed, || signed.url.clone())?;
+    if !args.output.json {
+        let until = signed.expires.to_rfc3339_opts(SecondsFormat::Secs, true);
+        tracing::info!("holds until {until}");
+    }
+    Ok(())
+}
+
+fn signer(address: &Address, remote: &Remote) -> Result<Box<dyn Signer>, Failure> {
+    let bucket = address.bucket.as_str();
+    let failed = |error| Failure::store(format!("cannot sign for {address}"), &error);
+    Ok(match address.scheme {
+        Scheme::S3 => {
+            let builder = remote.builder(bucket);
+            let skip = builder.get_config_value(&AmazonS3ConfigKey::SkipSignature);
+            if skip.as_deref() == Some("true") {
+                return Err(Failure::new(
+                    Kind::Denied,
+                    format!(
+                        "cannot sign for {address}: no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY \
+                         (`bywash env` prints those of a local server)"
+                    ),
+                ));
+            }
+            Box::new(builder.build().map_err(failed)?)
+        }
+        Scheme::Gcs => {
+            let builder = GoogleCloudStorageBuilder::from_env().with_bucket_name(bucket);
+            Box::new(builder.build().map_err(failed)?)
+        }
+        Scheme::Azure => {
+            let builder = MicrosoftAzureBuilder::from_env().with_container_name(bucket);
+            Box::new(builder.build().map_err(failed)?)
+        }
+        Scheme::Http | Scheme::Https => {
+            return Err(Failure::usage(format!(
+                "{address} cannot be signed for; write s3://bucket/key"
+            )));
+        }
+    })
+}
