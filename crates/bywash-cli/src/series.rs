@@ -25,7 +25,7 @@ pub(crate) struct Args {
     #[command(subcommand)]
     verb: Verb,
     #[command(flatten)]
-    place: place::Args,
+    place: place::At,
     #[command(flatten)]
     pub(crate) output: Output,
 }

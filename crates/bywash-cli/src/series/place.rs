@@ -25,7 +25,7 @@ const FOLDER_MEMORY: u64 = 1 << 30;
 const ANSWER_TIME: Duration = Duration::from_secs(300);
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct At {
     /// The server's data folder: tells where it listens, and its key
     #[arg(long, global = true, value_name = "DIR", default_value = DEFAULT_DATA_DIR)]
     data_dir: PathBuf,
@@ -40,7 +40,7 @@ pub(super) enum Place {
 }
 
 impl Place {
-    pub(super) async fn open(args: &Args) -> Result<Self, Failure> {
+    pub(super) async fn open(args: &At) -> Result<Self, Failure> {
         match &args.folder {
             Some(folder) => Ok(Self::Folder(open_folder(folder).await?)),
             None => Ok(Self::Server(Server::of(&args.data_dir)?)),
