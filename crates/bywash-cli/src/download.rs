@@ -107,7 +107,9 @@ async fn fetch(
 /// Makes the whole file visible in one step, and safe on the disk before that.
 fn finish(place: &Place, staged: &Staged, mode: &PutMode, object: &Object) -> io::Result<()> {
     let data = &staged.data;
-    data.set_permissions(place.permissions.clone())?;
+    if place.replaces {
+        data.set_permissions(place.permissions.clone())?;
+    }
     set_modified(data, Some(object.meta.last_modified.into()))?;
     data.sync_all()?;
     match mode {

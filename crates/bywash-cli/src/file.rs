@@ -22,6 +22,8 @@ pub(crate) struct Place {
     /// The target's folder; it exists.
     pub(crate) folder: PathBuf,
     pub(crate) permissions: Permissions,
+    /// Whether a file is there, whose permissions stay.
+    pub(crate) replaces: bool,
 }
 
 impl Place {
@@ -44,6 +46,7 @@ impl Place {
             .filter(|folder| !folder.as_os_str().is_empty())
             .map_or_else(|| PathBuf::from("."), PathBuf::from);
         let place = Self {
+            replaces: existing.is_some(),
             path: path.to_owned(),
             target,
             folder,
