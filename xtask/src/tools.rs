@@ -50,6 +50,14 @@ pub(crate) fn ensure() -> Result<Tools, Failure> {
         || Step::new("rclone").args(["version"]).succeeds(),
         &["rclone"],
     )?;
+    let nginx_works = || {
+        // Debian puts it where users' paths do not lead.
+        let places = ["nginx", "/usr/sbin/nginx"];
+        places
+            .iter()
+            .any(|nginx| Step::new(nginx).args(["-v"]).succeeds())
+    };
+    need("nginx", nginx_works, &["nginx-light"])?;
     Ok(Tools {
         python: clients.join("bin/python"),
         s3fs: s3fs.join("bin/python"),

@@ -2,24 +2,26 @@
 
 mod banner;
 pub(crate) mod data_dir;
+mod file;
 pub(crate) mod keeping;
 mod open_uploads;
+mod refuse;
 mod settings;
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bywash::{Engine, EngineError, OriginUrl, available_memory};
+use bywash::origin::ReadOnly;
+use bywash::{Engine, EngineError, Origin, available_memory};
 use bywash_console::{Access as ConsoleAccess, Console, OpenUploads, serve_console};
-use bywash_gateway::{Limits, S3Config, load_tls, serve_s3};
+use bywash_gateway::{Credential, Limits, S3Config, load_tls, serve_s3};
 use rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use url::Url;
 
 use crate::failure::Failure;
 use crate::location::ambient_endpoint;
@@ -27,7 +29,8 @@ use banner::Banner;
 use data_dir::{Credentials, DataDir, Session};
 use keeping::Keeping;
 use open_uploads::open_uploads;
-use settings::{Access, Settings, Transport};
+use refuse::{refuse_loop, refuse_served_secrets};
+use settings::{Access, BucketSettings, Settings, Transport};
 
 /// The region told to clients. Requests signed for another one are accepted as well.
 const REGION: &str = "us-east-1";
@@ -97,7 +100,11 @@ pub(crate) struct Args {
     /// Serve others than this machine without TLS
     #[arg(long)]
     insecure_http: bool,
-    /// Settings in TOML: the names of these options, and `[[bucket]]` with name, url, consistency. Options win
+    /// Settings in TOML: the names of these options, and tables of buckets and keys. Options win
+    ///
+    /// `[[bucket]]` has name, url, consistency, read-only, headers (of web servers) and options: credentials, endpoint, region and
+    /// others by the names of object_store, in place of the environment's. `[[key]]` has access-key, secret-key, buckets and
+    /// read-only. A value "env:NAME" is that of the variable NAME; a file that everyone may read must have no secret written out.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
@@ -138,7 +145,7 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
 
     let mut signals = Signals::new()?;
     let (stop, stopped) = watch::channel(false);
-    let config = s3_config(&data, credentials.as_ref(), tls);
+    let config = s3_config(&data, settings.all_keys(credentials.as_ref()), tls);
     let serve_s3 = serve_s3(engine.clone(), s3, config, stop_asked(stopped.clone()));
     keeping.record(&engine, stopped.clone());
     let console = console(&engine, &keeping, &settings, credentials.as_ref());
@@ -173,15 +180,12 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
 
 fn s3_config(
     data: &DataDir,
-    credentials: Option<&Credentials>,
+    credentials: Vec<Credential>,
     tls: Option<Arc<ServerConfig>>,
 ) -> S3Config {
     S3Config {
-        credentials: credentials
-            .map(Credentials::for_gateway)
-            .into_iter()
-            .collect(),
-        anonymous: credentials.is_none(),
+        anonymous: credentials.is_empty(),
+        credentials,
         region: REGION.to_owned(),
         limits: Limits {
             drain: DRAIN_DEADLINE,
@@ -237,70 +241,6 @@ fn reachable(bound: SocketAddr) -> SocketAddr {
     address
 }
 
-/// Refuses a data folder inside a served one: its secrets would be objects.
-fn refuse_served_secrets(settings: &Settings) -> Result<(), Failure> {
-    let data = std::path::absolute(&settings.data_dir)
-        .map_err(|error| Failure::io("cannot use --data-dir", &error))?;
-    // It may not exist yet; the folders above it tell as well.
-    let Some(data) = data
-        .ancestors()
-        .find_map(|folder| folder.canonicalize().ok())
-    else {
-        return Ok(());
-    };
-    for bucket in &settings.buckets {
-        if let OriginUrl::File(folder) = &bucket.url
-            && folder
-                .canonicalize()
-                .is_ok_and(|folder| data.starts_with(folder))
-        {
-            return Err(Failure::usage(format!(
-                "the data folder {} lies in {}, so its secrets would be served; give --data-dir another place",
-                settings.data_dir.display(),
-                folder.display()
-            )));
-        }
-    }
-    Ok(())
-}
-
-/// Refuses to be our own origin: an s3:// origin whose endpoint is the one we serve.
-fn refuse_loop(
-    settings: &Settings,
-    own: SocketAddr,
-    ambient: Option<(&str, Url)>,
-) -> Result<(), Failure> {
-    let origin = settings
-        .buckets
-        .iter()
-        .find(|bucket| matches!(bucket.url, OriginUrl::S3 { .. }));
-    let (Some(origin), Some((variable, url))) = (origin, ambient) else {
-        return Ok(());
-    };
-    let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else {
-        return Ok(());
-    };
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    // A name that does not resolve now is not us; reaching it will tell.
-    let mut addresses = (host, port).to_socket_addrs().into_iter().flatten();
-    let is_own = |address: SocketAddr| {
-        let ip = address.ip();
-        address.port() == own.port()
-            && (ip == own.ip()
-                || ip.is_unspecified()
-                || (own.ip().is_unspecified() && ip.is_loopback()))
-    };
-    if !addresses.any(is_own) {
-        return Ok(());
-    }
-    Err(Failure::usage(format!(
-        "{variable} is {url}, this server's own --s3-addr: {} would be read from itself. Set {variable} to the origin's \
-         endpoint, or unset it (env -u {variable} bywash serve ...) for AWS; the lines of `bywash env` belong in the \
-         shell of the clients",
-        origin.url
-    )))
-}
-
 fn engine(settings: &Settings, data: &DataDir) -> Result<Engine, Failure> {
     let mut builder = Engine::builder()
         .memory(settings.memory.bytes(available_memory()))
@@ -313,7 +253,7 @@ fn engine(settings: &Settings, data: &DataDir) -> Result<Engine, Failure> {
         .map_err(|error| Failure::usage(error.to_string()))?;
     for bucket in &settings.buckets {
         engine
-            .mount_url(&bucket.name, &bucket.url, bucket.consistency)
+            .mount(&bucket.name, origin(bucket)?, bucket.consistency)
             .map_err(|error| match error {
                 EngineError::InvalidBucketName { .. } => {
                     Failure::usage(format!("{error}; name the bucket by NAME={}", bucket.url))
@@ -322,6 +262,19 @@ fn engine(settings: &Settings, data: &DataDir) -> Result<Engine, Failure> {
             })?;
     }
     Ok(engine)
+}
+
+fn origin(bucket: &BucketSettings) -> Result<Arc<dyn Origin>, Failure> {
+    let origin = bucket.url.open_with(&bucket.options).map_err(|error| {
+        Failure::failed(format!(
+            "cannot open the origin of bucket {}: {error}",
+            bucket.name
+        ))
+    })?;
+    Ok(match bucket.read_only {
+        true => Arc::new(ReadOnly::new(origin)),
+        false => origin,
+    })
 }
 
 /// Resolves once a stop is asked for.

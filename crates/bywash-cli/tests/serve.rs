@@ -36,6 +36,7 @@ fn tells_health_and_counters_that_agree() {
         "bytes",
         "hits",
         "misses",
+        "absences",
         "origin_requests",
         "origin_data_requests",
         "origin_bytes",
@@ -340,6 +341,7 @@ fn options_win_over_the_file_and_unknown_keys_are_named() {
     let file = home.path().join("bywash.toml");
     let toml = "memory = '64MiB'\naccess-key = 'k'\nsecret-key = 's'\n[[bucket]]\nname = 'mem'\nurl = 'memory://'\nconsistency = 'immutable'\n";
     std::fs::write(&file, toml).unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
     let server = Server::start(
         &data,
         &["--config", file.to_str().unwrap(), "--memory", "32MiB"],

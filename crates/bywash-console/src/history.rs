@@ -197,6 +197,7 @@ fn joined(a: &BucketStats, b: &BucketStats, join: fn(u64, u64) -> u64) -> Bucket
         bytes: join(a.bytes, b.bytes),
         hits: join(a.hits, b.hits),
         misses: join(a.misses, b.misses),
+        absences: join(a.absences, b.absences),
         origin_requests: join(a.origin_requests, b.origin_requests),
         origin_data_requests: join(a.origin_data_requests, b.origin_data_requests),
         origin_bytes: join(a.origin_bytes, b.origin_bytes),

@@ -19,7 +19,7 @@ pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8"
 type Family<T> = (&'static str, &'static str, fn(&T) -> u64);
 
 /// By bucket, all counters. Names follow the fields of [`BucketStats`].
-const BUCKET: [Family<BucketStats>; 9] = [
+const BUCKET: [Family<BucketStats>; 10] = [
     (
         "bywash_requests_total",
         "Operations asked of the bucket, of every kind.",
@@ -39,6 +39,11 @@ const BUCKET: [Family<BucketStats>; 9] = [
         "bywash_misses_total",
         "Blocks that had to come from the origin.",
         |s| s.misses,
+    ),
+    (
+        "bywash_absences_total",
+        "Reads answered 'no such object' without asking the origin again.",
+        |s| s.absences,
     ),
     (
         "bywash_origin_requests_total",
@@ -247,6 +252,7 @@ mod tests {
             bytes: 2,
             hits: 3,
             misses: 4,
+            absences: 7,
             origin_requests: 5,
             origin_data_requests: 6,
             origin_bytes: u64::MAX,
@@ -262,6 +268,7 @@ mod tests {
             "bywash_bytes_total{bucket=\"data\"} 2",
             "bywash_hits_total{bucket=\"data\"} 3",
             "bywash_misses_total{bucket=\"data\"} 4",
+            "bywash_absences_total{bucket=\"data\"} 7",
             "bywash_origin_requests_total{bucket=\"data\"} 5",
             "bywash_origin_data_requests_total{bucket=\"data\"} 6",
             "bywash_origin_bytes_total{bucket=\"data\"} 18446744073709551615",

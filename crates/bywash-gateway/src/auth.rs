@@ -1,40 +1,103 @@
-//! Who may in: the keys of signed requests, and requests whose signature is not to be looked at.
+//! Who may in, and where to: the keys of signed requests, what each may do, and requests whose signature is not to be looked at.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use s3s::auth::{S3Auth, SecretKey};
+use http::{Extensions, HeaderMap, Method};
+use s3s::access::{S3Access, S3AccessContext};
+use s3s::auth::{Credentials, S3Auth, SecretKey};
+use s3s::dto::CopySource;
 use s3s::{S3ErrorCode, S3Result};
 
-use crate::config::Credential;
+use crate::config::{Credential, Scope};
 use crate::errors::fault;
 
-/// The keys that may sign requests.
-pub(crate) struct Keys(HashMap<String, SecretKey>);
+/// The keys that may sign requests, by access key; cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Keys(Arc<HashMap<String, (SecretKey, Arc<Scope>)>>);
 
 impl Keys {
     pub(crate) fn new(credentials: &[Credential]) -> Self {
-        let pair = |found: &Credential| {
-            (
-                found.access_key.clone(),
-                SecretKey::from(found.secret_key.as_str()),
-            )
+        let entry = |found: &Credential| {
+            let secret = SecretKey::from(found.secret_key.as_str());
+            let scope = Arc::new(found.scope.clone());
+            (found.access_key.clone(), (secret, scope))
         };
-        Self(credentials.iter().map(pair).collect())
+        Self(Arc::new(credentials.iter().map(entry).collect()))
     }
+
+    /// Lets a request pass that its key allows, and leaves the key's scope in `extensions` for what is answered bucket by bucket.
+    pub(crate) fn check(
+        &self,
+        credentials: Option<&Credentials>,
+        method: &Method,
+        bucket: Option<&str>,
+        headers: &HeaderMap,
+        extensions: &mut Extensions,
+    ) -> S3Result<()> {
+        let key = credentials.map(|credentials| &credentials.access_key);
+        let Some((_, scope)) = key.and_then(|key| self.0.get(key)) else {
+            return Err(denied("A signature is required."));
+        };
+        // S3 changes nothing by these two.
+        if scope.read_only && !matches!(*method, Method::GET | Method::HEAD) {
+            return Err(denied("This key may only read; sign with another."));
+        }
+        let sources = headers.get_all("x-amz-copy-source").iter();
+        let source_is_seen = |value: &http::HeaderValue| {
+            match value.to_str().ok().map(CopySource::parse) {
+                Some(Ok(CopySource::Bucket { bucket, .. })) => scope.sees(&bucket),
+                // Buckets by other names than ours.
+                Some(Ok(_)) => scope.buckets.is_none(),
+                // Read by the same parser later on, and refused.
+                Some(Err(_)) | None => true,
+            }
+        };
+        if bucket.is_some_and(|bucket| !scope.sees(bucket))
+            || !sources.into_iter().all(source_is_seen)
+        {
+            return Err(denied(
+                "This key does not reach the bucket; sign with another.",
+            ));
+        }
+        extensions.insert(Arc::clone(scope));
+        Ok(())
+    }
+}
+
+fn denied(message: &'static str) -> s3s::S3Error {
+    fault(S3ErrorCode::AccessDenied, message)
 }
 
 #[async_trait]
 impl S3Auth for Keys {
     async fn get_secret_key(&self, access_key: &str) -> S3Result<SecretKey> {
-        self.0.get(access_key).cloned().ok_or_else(|| {
+        let found = self.0.get(access_key).map(|(secret, _)| secret.clone());
+        found.ok_or_else(|| {
             let message =
                 "The access key is not one of this endpoint's; use the key it was started with.";
             fault(S3ErrorCode::InvalidAccessKeyId, message)
         })
+    }
+}
+
+#[async_trait]
+impl S3Access for Keys {
+    async fn check(&self, request: &mut S3AccessContext<'_>) -> S3Result<()> {
+        let bucket = request.s3_path().get_bucket_name().map(str::to_owned);
+        let credentials = request.credentials().cloned();
+        let (method, headers) = (request.method().clone(), request.headers().clone());
+        self.check(
+            credentials.as_ref(),
+            &method,
+            bucket.as_deref(),
+            &headers,
+            request.extensions_mut(),
+        )
     }
 }
 

@@ -40,6 +40,37 @@ pub struct Credential {
     pub access_key: String,
     /// The secret key; any non-empty string.
     pub secret_key: String,
+    /// What requests signed with it may do.
+    pub scope: Scope,
+}
+
+impl Credential {
+    /// Keys that may do everything.
+    #[must_use]
+    pub fn new(access_key: impl Into<String>, secret_key: impl Into<String>) -> Self {
+        Self {
+            access_key: access_key.into(),
+            secret_key: secret_key.into(),
+            scope: Scope::default(),
+        }
+    }
+}
+
+/// What a key may do. The default is everything.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Scope {
+    /// Only these buckets are there for it; `None`: all.
+    pub buckets: Option<Vec<String>>,
+    /// It may read and list, and nothing else.
+    pub read_only: bool,
+}
+
+impl Scope {
+    /// Whether the bucket is there for this key.
+    pub(crate) fn sees(&self, bucket: &str) -> bool {
+        let buckets = self.buckets.as_ref();
+        buckets.is_none_or(|buckets| buckets.iter().any(|known| known == bucket))
+    }
 }
 
 impl fmt::Debug for Credential {
@@ -47,6 +78,7 @@ impl fmt::Debug for Credential {
         // The secret never reaches a log.
         f.debug_struct("Credential")
             .field("access_key", &self.access_key)
+            .field("scope", &self.scope)
             .finish_non_exhaustive()
     }
 }

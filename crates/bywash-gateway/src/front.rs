@@ -57,8 +57,10 @@ impl Front {
         } else {
             let mut builder = S3ServiceBuilder::new(gateway);
             builder.set_config(bodies());
-            builder.set_auth(Keys::new(&config.credentials));
-            builder.set_route(OddRange { open });
+            let keys = Keys::new(&config.credentials);
+            builder.set_auth(keys.clone());
+            builder.set_access(keys.clone());
+            builder.set_route(OddRange { open, keys });
             builder.build()
         };
         Self {
@@ -236,6 +238,7 @@ fn drop_odd_range(headers: &mut HeaderMap) {
 /// once their signature was checked.
 struct OddRange {
     open: S3Service,
+    keys: Keys,
 }
 
 #[async_trait]
@@ -248,6 +251,18 @@ impl S3Route for OddRange {
         _extensions: &mut Extensions,
     ) -> bool {
         matches!(*method, Method::GET | Method::HEAD) && has_odd_range(headers)
+    }
+
+    async fn check_access(&self, request: &mut S3Request<Body>) -> S3Result<()> {
+        let (bucket, _) = names(&request.uri);
+        let bucket = Some(bucket).filter(|bucket| !bucket.is_empty());
+        self.keys.check(
+            request.credentials.as_ref(),
+            &request.method,
+            bucket.as_deref(),
+            &request.headers,
+            &mut request.extensions,
+        )
     }
 
     async fn call(&self, request: S3Request<Body>) -> S3Result<S3Response<Body>> {

@@ -24,6 +24,6 @@ mod tags;
 mod uploads;
 mod verify;
 
-pub use config::{Credential, Limits, S3Config, TlsError, load_tls};
+pub use config::{Credential, Limits, S3Config, Scope, TlsError, load_tls};
 pub use serve::{Drained, ServeError, serve_s3};
 pub use uploads::{OpenUpload, open_uploads};

@@ -100,7 +100,12 @@ impl Bucket {
             origin,
             consistency,
             counters: Counters::default(),
-            versions: Versions::new(pool, engine.next_store(), engine.block_size),
+            versions: Versions::new(
+                pool,
+                engine.next_store(),
+                engine.block_size,
+                consistency.max_age(),
+            ),
             opens: Opens::default(),
             runs: Runs::default(),
             pace: Pace::default(),

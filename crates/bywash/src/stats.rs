@@ -30,6 +30,8 @@ pub struct BucketStats {
     pub hits: u64,
     /// Blocks that had to come from the origin, or were on their way.
     pub misses: u64,
+    /// Reads answered "no such object" without asking the origin again.
+    pub absences: u64,
     /// Requests sent to the origin, of every kind, each attempt counted.
     pub origin_requests: u64,
     /// Those of them that asked for object data.
@@ -78,6 +80,7 @@ pub(crate) struct Counters {
     bytes: AtomicU64,
     hits: AtomicU64,
     misses: AtomicU64,
+    absences: AtomicU64,
     origin_requests: AtomicU64,
     origin_data_requests: AtomicU64,
     origin_bytes: AtomicU64,
@@ -100,6 +103,11 @@ impl Counters {
 
     pub(crate) fn miss(&self) {
         self.misses.fetch_add(1, Relaxed);
+    }
+
+    /// One read answered "no such object" from memory.
+    pub(crate) fn absence(&self) {
+        self.absences.fetch_add(1, Relaxed);
     }
 
     /// One request to the origin that asks for no object data.
@@ -138,6 +146,7 @@ impl Counters {
             bytes: self.bytes.load(Relaxed),
             hits: self.hits.load(Relaxed),
             misses: self.misses.load(Relaxed),
+            absences: self.absences.load(Relaxed),
             origin_requests: self.origin_requests.load(Relaxed),
             origin_data_requests: self.origin_data_requests.load(Relaxed),
             origin_bytes: self.origin_bytes.load(Relaxed),

@@ -8,6 +8,8 @@
 //! A version that was replaced leaves the table, not the pool: a read that began with it may finish
 //! with it, and no new read can find its blocks, so the pool's clock takes them.
 
+mod absent;
+
 use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -20,6 +22,8 @@ use object_store::path::Path;
 use object_store::{Attributes, GetOptions, ObjectMeta};
 use parking_lot::Mutex;
 use tokio::time::Instant;
+
+use absent::Absent;
 
 use crate::cost::Costs;
 
@@ -179,6 +183,8 @@ pub(crate) struct Asked {
 /// The current versions of a bucket's objects.
 pub(crate) struct Versions {
     known: papaya::HashMap<Path, Known, RandomState>,
+    /// None of these is known as well.
+    absent: Absent,
     /// Writes ended so far, by hash of the path. Held while recording and forgetting.
     writes: Box<[Mutex<u64>]>,
     hasher: RandomState,
@@ -199,12 +205,18 @@ impl std::fmt::Debug for Versions {
 }
 
 impl Versions {
-    pub(crate) fn new(pool: Arc<BlockPool>, store: u32, block_size: u64) -> Self {
+    pub(crate) fn new(
+        pool: Arc<BlockPool>,
+        store: u32,
+        block_size: u64,
+        window: Option<Duration>,
+    ) -> Self {
         let hasher = RandomState::default();
         let limit = pool.budget().limit() / MEMORY_AN_OBJECT_BYTES;
         let limit = limit.clamp(*KNOWN_OBJECTS.start(), *KNOWN_OBJECTS.end()) as usize;
         Self {
             known: papaya::HashMap::with_hasher(hasher.clone()),
+            absent: Absent::new(window, hasher.clone()),
             writes: (0..LOCKS).map(|_| Mutex::new(0)).collect(),
             hasher,
             pool,
@@ -252,6 +264,11 @@ impl Versions {
         self.known.pin().get(path).map(Remembered::of)
     }
 
+    /// Whether the origin said within the window that there is no such object.
+    pub(crate) fn is_absent(&self, path: &Path) -> bool {
+        self.absent.has(path)
+    }
+
     /// Takes in an answer of the origin and returns the version it describes: the one already
     /// known if it is the same, so that its blocks stay in use.
     pub(crate) fn learn(
@@ -285,6 +302,7 @@ impl Versions {
             if known.len() >= self.limit {
                 self.make_room();
             }
+            self.absent.remove(&path);
             known.insert(
                 path,
                 Known {
@@ -299,6 +317,7 @@ impl Versions {
     /// Takes in an entry of a listing: confirms the known version, or forgets it. Objects not
     /// known are not added, so listing a large bucket costs nothing here.
     pub(crate) fn listed(&self, asked_at: Instant, meta: &ObjectMeta) {
+        self.absent.listed(&meta.location, asked_at);
         let known = self.known.pin();
         if known.get(&meta.location).is_none() {
             return;
@@ -327,17 +346,25 @@ impl Versions {
     pub(crate) fn written(&self, path: &Path) {
         let mut writes = self.lock_of(path).lock();
         *writes += 1;
-        let known = self.known.pin();
-        known.remove(path);
+        self.known.pin().remove(path);
+        self.absent.remove(path);
     }
 
-    /// The origin says there is no such object; holds unless a write ended since it was asked.
+    /// The origin says there is no such object; holds unless a write ended, or a later answer came, since it was asked.
     pub(crate) fn gone(&self, asked: Asked, path: &Path) {
         let writes = self.lock_of(path).lock();
-        let known = self.known.pin();
-        if *writes == asked.writes {
-            known.remove(path);
+        if *writes != asked.writes {
+            return;
         }
+        let known = self.known.pin();
+        if known
+            .get(path)
+            .is_some_and(|found| found.confirmed > asked.at)
+        {
+            return;
+        }
+        known.remove(path);
+        self.absent.add(path, asked.at);
     }
 
     /// The origin no longer has `version`: it is not offered again, and its blocks go. A newer
@@ -366,6 +393,7 @@ impl Versions {
     /// The bucket is gone, and what the pool has of it goes.
     pub(crate) fn forget_all(&self) {
         self.known.pin().clear();
+        self.absent.clear();
         self.pool.erase_store(self.store);
     }
 

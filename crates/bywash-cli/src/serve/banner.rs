@@ -88,11 +88,12 @@ impl Banner<'_> {
         }
         for (index, bucket) in self.settings.buckets.iter().take(BUCKETS_NAMED).enumerate() {
             lines.push(format!(
-                "  {:<8} {} = {} ({})",
+                "  {:<8} {} = {} ({}{})",
                 heading(index),
                 bucket.name,
                 bucket.url,
-                bucket.consistency
+                bucket.consistency,
+                if bucket.read_only { ", read-only" } else { "" }
             ));
         }
         if self.settings.buckets.len() > BUCKETS_NAMED {
@@ -120,6 +121,15 @@ impl Banner<'_> {
             (Access::Anonymous, _) => {
                 lines.push("  access   anonymous: any program of this machine".to_owned())
             }
+        }
+        for key in &self.settings.keys {
+            let buckets = key.scope.buckets.as_ref();
+            let buckets = buckets.map_or("all buckets".to_owned(), |names| names.join(" "));
+            let what = if key.scope.read_only { "reads" } else { "has" };
+            lines.push(format!(
+                "           key {} {what} {buckets}",
+                key.access_key
+            ));
         }
     }
 

@@ -50,10 +50,7 @@ impl std::fmt::Debug for Credentials {
 
 impl Credentials {
     pub(super) fn for_gateway(&self) -> bywash_gateway::Credential {
-        bywash_gateway::Credential {
-            access_key: self.access_key.clone(),
-            secret_key: self.secret_key.clone(),
-        }
+        bywash_gateway::Credential::new(&*self.access_key, &*self.secret_key)
     }
 
     pub(super) fn for_console(&self) -> bywash_console::Access {

@@ -2,46 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use bywash::origin::OriginOptions;
 use bywash::{Consistency, OriginUrl};
-use serde::Deserialize;
+use bywash_gateway::{Credential, Scope};
 
 use super::Args;
 use super::data_dir::{Credentials, DEFAULT_DATA_DIR};
+use super::file::{FileBucket, FileKey, FileSettings, resolve};
 use crate::failure::Failure;
 use crate::size::Memory;
 
 const DEFAULT_MEMORY: &str = "25%";
 const DEFAULT_S3_ADDR: &str = "127.0.0.1:8420";
 const DEFAULT_ADMIN_ADDR: &str = "127.0.0.1:8422";
-
-/// The TOML file. Its keys are the options' names.
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
-pub(super) struct FileSettings {
-    data_dir: Option<PathBuf>,
-    memory: Option<String>,
-    hedge: bool,
-    s3_addr: Option<String>,
-    admin_addr: Option<String>,
-    access_key: Option<String>,
-    secret_key: Option<String>,
-    anonymous: bool,
-    no_history: bool,
-    tls_cert: Option<PathBuf>,
-    tls_key: Option<PathBuf>,
-    insecure_http: bool,
-    bucket: Vec<FileBucket>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct FileBucket {
-    name: Option<String>,
-    url: String,
-    consistency: Option<String>,
-}
 
 /// Checked settings.
 #[derive(Debug)]
@@ -52,6 +27,8 @@ pub(super) struct Settings {
     pub(super) s3_addr: SocketAddr,
     pub(super) admin_addr: SocketAddr,
     pub(super) access: Access,
+    /// Keys that get in besides, each with its scope.
+    pub(super) keys: Vec<Credential>,
     pub(super) transport: Transport,
     /// Whether the server keeps a history of its counters.
     pub(super) history: bool,
@@ -88,6 +65,10 @@ pub(super) struct BucketSettings {
     pub(super) name: String,
     pub(super) url: OriginUrl,
     pub(super) consistency: Consistency,
+    /// Every write is refused.
+    pub(super) read_only: bool,
+    /// None: as the environment says.
+    pub(super) options: OriginOptions,
 }
 
 impl Settings {
@@ -95,12 +76,7 @@ impl Settings {
     pub(super) fn load(args: Args) -> Result<Self, Failure> {
         let file = match &args.config {
             None => FileSettings::default(),
-            Some(path) => {
-                let text = std::fs::read_to_string(path).map_err(|error| {
-                    Failure::io(format!("cannot read --config {}", path.display()), &error)
-                })?;
-                parse_file(path, &text)?
-            }
+            Some(path) => FileSettings::read(path)?,
         };
         Self::merge(args, file)
     }
@@ -111,7 +87,9 @@ impl Settings {
         let access = if args.access_key.is_some() || args.secret_key.is_some() || args.anonymous {
             access(args.access_key, args.secret_key, args.anonymous)?
         } else {
-            access(file.access_key, file.secret_key, file.anonymous)?
+            let secret = file.secret_key.as_deref();
+            let secret = secret.map(|text| resolve("secret-key", text)).transpose()?;
+            access(file.access_key, secret, file.anonymous)?
         };
         let transport = if args.tls_cert.is_some() || args.tls_key.is_some() || args.insecure_http {
             transport(args.tls_cert, args.tls_key, args.insecure_http)?
@@ -121,6 +99,8 @@ impl Settings {
         let or_default = |arg: Option<String>, file: Option<String>, default: &str| {
             arg.or(file).unwrap_or_else(|| default.to_owned())
         };
+        let buckets = buckets(&args.origins, file.bucket)?;
+        let keys = keys(file.key, &access, &buckets)?;
         let memory = or_default(args.memory, file.memory, DEFAULT_MEMORY);
         let settings = Self {
             data_dir: args
@@ -140,12 +120,19 @@ impl Settings {
                 &or_default(args.admin_addr, file.admin_addr, DEFAULT_ADMIN_ADDR),
             )?,
             access,
+            keys,
             transport,
             history: !(args.no_history || file.no_history),
-            buckets: buckets(&args.origins, file.bucket)?,
+            buckets,
         };
         settings.refuse_exposure()?;
         Ok(settings)
+    }
+
+    /// Every key that gets in: `own`, which may do everything, and those with a scope.
+    pub(super) fn all_keys(&self, own: Option<&Credentials>) -> Vec<Credential> {
+        let own = own.map(Credentials::for_gateway);
+        own.into_iter().chain(self.keys.iter().cloned()).collect()
     }
 
     /// Others than this machine need credentials and an encrypted line, unless told otherwise; the
@@ -174,11 +161,6 @@ impl Settings {
     }
 }
 
-pub(super) fn parse_file(path: &Path, text: &str) -> Result<FileSettings, Failure> {
-    toml::from_str(text)
-        .map_err(|error| Failure::usage(format!("--config {}: {error}", path.display())))
-}
-
 fn access(key: Option<String>, secret: Option<String>, anonymous: bool) -> Result<Access, Failure> {
     match (key, secret, anonymous) {
         (None, None, true) => Ok(Access::Anonymous),
@@ -201,6 +183,53 @@ fn access(key: Option<String>, secret: Option<String>, anonymous: bool) -> Resul
             "access-key and secret-key go together; give both, or none to have them made",
         )),
     }
+}
+
+/// The keys of the file: of known buckets, and none twice.
+fn keys(
+    file: Vec<FileKey>,
+    access: &Access,
+    buckets: &[BucketSettings],
+) -> Result<Vec<Credential>, Failure> {
+    if *access == Access::Anonymous && !file.is_empty() {
+        return Err(Failure::usage(
+            "[[key]] and anonymous exclude each other: whoever may do everything needs no key; drop one",
+        ));
+    }
+    let mut keys: Vec<Credential> = Vec::with_capacity(file.len());
+    for key in file {
+        let name = key.access_key;
+        let what = format!("the secret-key of [[key]] {name}");
+        let secret_key = resolve(&what, &key.secret_key)?;
+        if name.is_empty() || secret_key.is_empty() {
+            return Err(Failure::usage(
+                "access-key and secret-key of a [[key]] must not be empty",
+            ));
+        }
+        let is_own = matches!(access, Access::Given(own) if own.access_key == name);
+        if is_own || keys.iter().any(|other| other.access_key == name) {
+            return Err(Failure::usage(format!(
+                "two keys are named {name}; give one of them another access-key"
+            )));
+        }
+        let known = |bucket: &&String| buckets.iter().any(|known| known.name == **bucket);
+        // Without URLs buckets come and go.
+        let mut named = key.buckets.iter().flatten();
+        if let Some(unknown) = named.find(|bucket| !buckets.is_empty() && !known(bucket)) {
+            return Err(Failure::usage(format!(
+                "[[key]] {name} names bucket {unknown}, which is not served; mend the name, or serve it"
+            )));
+        }
+        keys.push(Credential {
+            access_key: name,
+            secret_key,
+            scope: Scope {
+                buckets: key.buckets,
+                read_only: key.read_only,
+            },
+        });
+    }
+    Ok(keys)
 }
 
 fn transport(
@@ -236,13 +265,16 @@ fn address(option: &str, text: &str) -> Result<SocketAddr, Failure> {
 fn buckets(origins: &[String], file: Vec<FileBucket>) -> Result<Vec<BucketSettings>, Failure> {
     let mut from_file = BTreeMap::new();
     for bucket in file {
-        let consistency = bucket.consistency.as_deref().map(str::parse).transpose();
-        let consistency = consistency
-            .map_err(|error| Failure::usage(format!("[[bucket]] {}: {error}", bucket.url)))?;
-        add(
-            &mut from_file,
-            bucket_settings(bucket.name, &bucket.url, consistency.unwrap_or_default())?,
-        )?;
+        let options = bucket.origin_options()?;
+        let mut settings = bucket_settings(bucket.name, &bucket.url)?;
+        if let Some(text) = bucket.consistency {
+            let parsed = text.parse();
+            settings.consistency = parsed
+                .map_err(|error| Failure::usage(format!("[[bucket]] {}: {error}", settings.url)))?;
+        }
+        settings.read_only = bucket.read_only;
+        settings.options = options;
+        add(&mut from_file, settings)?;
     }
     let mut named = BTreeMap::new();
     for origin in origins {
@@ -251,10 +283,7 @@ fn buckets(origins: &[String], file: Vec<FileBucket>) -> Result<Vec<BucketSettin
             Some((name, url)) if !name.contains(['/', ':']) => (Some(name.to_owned()), url),
             _ => (None, origin.as_str()),
         };
-        add(
-            &mut named,
-            bucket_settings(name, url, Consistency::default())?,
-        )?;
+        add(&mut named, bucket_settings(name, url)?)?;
     }
     from_file.append(&mut named);
     Ok(from_file.into_values().collect())
@@ -274,11 +303,8 @@ fn add(
     }
 }
 
-fn bucket_settings(
-    name: Option<String>,
-    url: &str,
-    consistency: Consistency,
-) -> Result<BucketSettings, Failure> {
+/// A bucket at its defaults.
+fn bucket_settings(name: Option<String>, url: &str) -> Result<BucketSettings, Failure> {
     let url: OriginUrl = url
         .parse()
         .map_err(|error: bywash::origin::OriginUrlError| Failure::usage(error.to_string()))?;
@@ -289,6 +315,8 @@ fn bucket_settings(
     Ok(BucketSettings {
         name,
         url,
-        consistency,
+        consistency: Consistency::default(),
+        read_only: false,
+        options: OriginOptions::default(),
     })
 }

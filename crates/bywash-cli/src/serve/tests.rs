@@ -5,14 +5,16 @@ use std::path::Path;
 use bywash::{Consistency, OriginUrl};
 use url::Url;
 
+use super::Args;
 use super::data_dir::Credentials;
-use super::settings::{Access, Settings, Transport, parse_file};
-use super::{Args, refuse_loop, refuse_served_secrets};
+use super::file::FileSettings;
+use super::refuse::{refuse_loop, refuse_served_secrets};
+use super::settings::{Access, Settings, Transport};
 use crate::failure::{Failure, Kind};
 use crate::size::Memory;
 
 fn merge(args: Args, toml: &str) -> Result<Settings, Failure> {
-    Settings::merge(args, parse_file(Path::new("test.toml"), toml)?)
+    Settings::merge(args, FileSettings::parse(Path::new("test.toml"), toml)?)
 }
 
 fn text(text: &str) -> Option<String> {
@@ -291,6 +293,21 @@ fn a_server_is_not_its_own_origin() {
         assert!(refuse_loop(&settings, own, ambient(url)).is_ok(), "{url}");
     }
     assert!(refuse_loop(&settings, own, None).is_ok());
+    let options = |endpoint: &str| {
+        let file = format!(
+            "[[bucket]]\nurl = 's3://data'\noptions = {{ region = 'r', endpoint = '{endpoint}' }}"
+        );
+        merge(Args::default(), &file).unwrap()
+    };
+    let failure = refuse_loop(&options("http://127.0.0.1:8420"), own, None).unwrap_err();
+    assert!(
+        failure.message.contains("option endpoint"),
+        "{}",
+        failure.message
+    );
+    // With options of its own, a bucket does not hear of the environment's endpoint.
+    let elsewhere = options("http://127.0.0.1:9000");
+    assert!(refuse_loop(&elsewhere, own, ambient("http://127.0.0.1:8420")).is_ok());
     let folders = merge(Args::default(), "").unwrap();
     assert!(
         refuse_loop(&folders, own, ambient("http://127.0.0.1:8420")).is_ok(),

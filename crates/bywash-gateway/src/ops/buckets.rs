@@ -1,8 +1,11 @@
 //! Buckets: list, create, head, delete, location.
 
+use std::sync::Arc;
+
 use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result};
 
+use crate::config::Scope;
 use crate::errors::{Doing, from_engine, not_implemented};
 use crate::gateway::Gateway;
 use crate::meta::{refuse_unsupported, timestamp};
@@ -23,10 +26,14 @@ pub(crate) async fn list(
     gateway: &Gateway,
     request: S3Request<ListBucketsInput>,
 ) -> S3Result<S3Response<ListBucketsOutput>> {
+    let scope = request.extensions.get::<Arc<Scope>>().cloned();
     let input = request.input;
     let prefix = input.prefix.as_deref().unwrap_or_default();
     let after = input.continuation_token.as_deref().unwrap_or_default();
     let mut found = gateway.engine.buckets();
+    if let Some(scope) = scope {
+        found.retain(|bucket| scope.sees(&bucket.name));
+    }
     found.retain(|bucket| bucket.name.starts_with(prefix) && bucket.name.as_str() > after);
     let max = input
         .max_buckets

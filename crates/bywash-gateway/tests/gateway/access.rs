@@ -1,6 +1,9 @@
 //! Who gets in.
 
-use crate::server::{SECRET, Server, signed};
+use bywash_gateway::{Credential, Scope};
+
+use crate::http::Reply;
+use crate::server::{KEY, SECRET, Server, signed};
 use crate::sign::{Signer, borrow, presign_v2, sha256_hex};
 
 #[tokio::test]
@@ -235,10 +238,7 @@ async fn configurations_that_let_nobody_or_everybody_in_are_refused() {
         .await,
         ServeError::AnonymousWithCredentials
     ));
-    let empty = S3Config::signed(Credential {
-        access_key: "a".to_owned(),
-        secret_key: String::new(),
-    });
+    let empty = S3Config::signed(Credential::new("a", ""));
     assert!(matches!(refused(empty).await, ServeError::EmptyCredential));
 }
 
@@ -253,4 +253,147 @@ async fn forms_are_refused_unread() {
         .send("POST", "/memory", &headers, b"--x")
         .await
         .expect_error(501, "NotImplemented");
+}
+
+/// An endpoint with a key for everything, `reader` that may only read bucket `memory`, and `writer` of bucket `folder`.
+async fn scoped() -> Server {
+    let key = |name: &str, bucket: &str, read_only| Credential {
+        scope: Scope {
+            buckets: Some(vec![bucket.to_owned()]),
+            read_only,
+        },
+        ..Credential::new(name, SECRET)
+    };
+    let mut config = signed();
+    config.credentials.push(key("reader", "memory", true));
+    config.credentials.push(key("writer", "folder", false));
+    let server = Server::start(config).await;
+    for target in ["/memory/key", "/folder/key"] {
+        ask(&server, KEY, "PUT", target, &[], b"data")
+            .await
+            .expect(200);
+    }
+    server
+}
+
+/// A request signed with one of those keys.
+async fn ask(
+    server: &Server,
+    key: &str,
+    method: &str,
+    target: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> Reply {
+    let signer = Signer {
+        access_key: key.to_owned(),
+        ..Signer::default()
+    };
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let (headers, _) = signer.headers(method, path, query, &sha256_hex(body), headers);
+    server.send(method, target, &borrow(&headers), body).await
+}
+
+#[tokio::test]
+async fn a_key_reaches_its_buckets_only() {
+    let server = scoped().await;
+    ask(&server, "reader", "GET", "/memory/key", &[], b"")
+        .await
+        .expect(200);
+    for target in [
+        "/folder/key",
+        "/folder",
+        "/folder?list-type=2",
+        "/folder?location=",
+        "/none/key",
+    ] {
+        ask(&server, "reader", "GET", target, &[], b"")
+            .await
+            .expect_error(403, "AccessDenied");
+        // Served by another way than others.
+        let odd = [("range", "bytes=0-1,3-4")];
+        ask(&server, "reader", "GET", target, &odd, b"")
+            .await
+            .expect_error(403, "AccessDenied");
+    }
+    ask(&server, "reader", "HEAD", "/folder/key", &[], b"")
+        .await
+        .expect(403);
+    for odd in [&[][..], &[("range", "rows=1")]] {
+        for (key, names) in [("reader", vec!["memory"]), ("writer", vec!["folder"])] {
+            let reply = ask(&server, key, "GET", "/", odd, b"").await.expect(200);
+            assert_eq!(reply.tags("Name"), names, "{key} {odd:?}");
+        }
+    }
+    assert_eq!(
+        ask(&server, KEY, "GET", "/", &[], b"")
+            .await
+            .tags("Name")
+            .len(),
+        2
+    );
+    let reader = Signer {
+        access_key: "reader".to_owned(),
+        ..Signer::default()
+    };
+    server
+        .get(&reader.presign("GET", "/memory/key", 60), &[])
+        .await
+        .expect(200);
+    let other = reader.presign("GET", "/folder/key", 60);
+    server
+        .get(&other, &[])
+        .await
+        .expect_error(403, "AccessDenied");
+}
+
+#[tokio::test]
+async fn a_copy_needs_its_source_as_well() {
+    let server = scoped().await;
+    let copy = async |key: &str, source: &str| {
+        let headers = [("x-amz-copy-source", source)];
+        ask(&server, key, "PUT", "/folder/copy", &headers, b"").await
+    };
+    copy("writer", "/folder/key").await.expect(200);
+    for source in [
+        "/memory/key",
+        "memory/key",
+        "%2Fmemory%2Fkey",
+        "memory/key?versionId=null",
+    ] {
+        copy("writer", source)
+            .await
+            .expect_error(403, "AccessDenied");
+    }
+    copy(KEY, "/memory/key").await.expect(200);
+}
+
+#[tokio::test]
+async fn a_key_that_only_reads_changes_nothing() {
+    let server = scoped().await;
+    let delete = b"<Delete><Object><Key>key</Key></Object></Delete>";
+    for (method, target, body) in [
+        ("PUT", "/memory/key", &b"other"[..]),
+        ("PUT", "/memory", b""),
+        ("DELETE", "/memory/key", b""),
+        ("DELETE", "/memory", b""),
+        ("POST", "/memory?delete=", delete),
+        ("POST", "/memory/key?uploads=", b""),
+    ] {
+        let reply = ask(&server, "reader", method, target, &[], body).await;
+        reply.expect_error(403, "AccessDenied");
+    }
+    let reader = Signer {
+        access_key: "reader".to_owned(),
+        ..Signer::default()
+    };
+    let put = reader.presign("PUT", "/memory/key", 60);
+    server
+        .put(&put, &[], b"other")
+        .await
+        .expect_error(403, "AccessDenied");
+    let reply = ask(&server, "reader", "GET", "/memory/key", &[], b"")
+        .await
+        .expect(200);
+    assert_eq!(reply.body, b"data");
 }

@@ -28,10 +28,7 @@ pub struct Server {
 }
 
 pub fn signed() -> S3Config {
-    S3Config::signed(Credential {
-        access_key: KEY.to_owned(),
-        secret_key: SECRET.to_owned(),
-    })
+    S3Config::signed(Credential::new(KEY, SECRET))
 }
 
 impl Server {

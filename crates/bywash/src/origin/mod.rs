@@ -12,6 +12,7 @@ pub mod gcs;
 pub mod http;
 pub mod memory;
 mod multipart_xml;
+mod options;
 mod read_only;
 mod requests;
 pub mod s3;
@@ -26,6 +27,7 @@ use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions, Pu
 use crate::upload::{Finished, OpenSession, SessionOptions, SessionToken, UploadSession};
 
 pub use cloud::Cloud;
+pub use options::{OriginOptions, OriginOptionsError};
 pub use read_only::{ReadOnly, Readable};
 pub use url::{OriginUrl, OriginUrlError};
 

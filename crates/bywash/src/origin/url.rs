@@ -9,13 +9,13 @@ use std::sync::Arc;
 use object_store::path::Path;
 use url::Url;
 
-use super::Origin;
 use super::azure::AzureStore;
 use super::folder::FolderStore;
 use super::gcs::GcsStore;
 use super::http::{HttpStore, HttpUrl};
 use super::memory::MemoryStore;
 use super::s3::S3Store;
+use super::{Origin, OriginOptions};
 
 /// Where an origin is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,16 +64,46 @@ pub struct OriginUrlError {
 }
 
 impl OriginUrl {
-    /// Opens the origin. Blocks for a few file operations at most; sends no request.
+    /// Opens the origin as the environment says. Blocks for a few file operations at most; sends no request.
     pub fn open(&self) -> object_store::Result<Arc<dyn Origin>> {
+        self.open_with(&OriginOptions::default())
+    }
+
+    /// Opens the origin with settings of its own, or as the environment says if there are none.
+    ///
+    /// # Errors
+    /// Also if the kind of origin has no such setting.
+    pub fn open_with(&self, options: &OriginOptions) -> object_store::Result<Arc<dyn Origin>> {
+        let without = |kind| options.no_options(kind).and(options.no_headers(kind));
         Ok(match self {
-            Self::File(folder) => Arc::new(FolderStore::open(folder)?),
-            Self::S3 { bucket, prefix } => Arc::new(S3Store::from_env(bucket, prefix)?),
-            Self::Gcs { bucket, prefix } => Arc::new(GcsStore::from_env(bucket, prefix)?),
-            Self::Azure { container, prefix } => Arc::new(AzureStore::from_env(container, prefix)?),
-            Self::Http(url) => Arc::new(HttpStore::open(url, &http::HeaderMap::new())?),
-            Self::Memory => Arc::new(MemoryStore::new()),
+            Self::File(folder) => {
+                without("file")?;
+                Arc::new(FolderStore::open(folder)?)
+            }
+            Self::S3 { bucket, prefix } => {
+                Arc::new(S3Store::with_options(bucket, prefix, options)?)
+            }
+            Self::Gcs { bucket, prefix } => {
+                Arc::new(GcsStore::with_options(bucket, prefix, options)?)
+            }
+            Self::Azure { container, prefix } => {
+                Arc::new(AzureStore::with_options(container, prefix, options)?)
+            }
+            Self::Http(url) => {
+                options.no_options("http")?;
+                Arc::new(HttpStore::open(url, &options.header_map()?)?)
+            }
+            Self::Memory => {
+                without("memory")?;
+                Arc::new(MemoryStore::new())
+            }
         })
+    }
+
+    /// Whether the address itself holds what nobody else should see.
+    #[must_use]
+    pub fn has_secrets(&self) -> bool {
+        matches!(self, Self::Http(url) if url.has_secrets())
     }
 
     /// The bucket name this origin gets when none is given: the bucket's or container's, or the folder's.

@@ -140,6 +140,13 @@ pub(super) async fn resolve(
             return Ok(Resolved::known(version));
         }
         Some((version, false)) => Some(version),
+        None if bucket.versions.is_absent(path) => {
+            bucket.counters.absence();
+            return Err(Error::NotFound {
+                path: path.to_string(),
+                source: "the origin said so within the window of the bucket's consistency".into(),
+            });
+        }
         None => None,
     };
     let ask = match known {

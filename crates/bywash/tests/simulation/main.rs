@@ -5,6 +5,7 @@
 //! `BYWASH_SEEDS=1000..5000`.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod absences;
 mod ahead;
 mod downloads;
 mod faults;

@@ -26,7 +26,7 @@ use self::names::AnyNames;
 use self::upload::{BlockUpload, block_list};
 use super::cloud::{Cloud, client_options, no_retries};
 use super::requests::{Answer, Requests};
-use super::{Origin, PartBody, UploadedPart, invalid_part};
+use super::{Origin, OriginOptions, PartBody, UploadedPart, invalid_part};
 use crate::upload::http::HttpClient;
 use crate::upload::{SessionOptions, SessionToken, UploadSession};
 
@@ -63,6 +63,21 @@ impl AzureStore {
     pub fn from_env(container: &str, prefix: &Path) -> Result<Self> {
         let builder = MicrosoftAzureBuilder::from_env().with_container_name(container);
         Self::from_builder(builder, container, prefix)
+    }
+
+    /// Opens `container` with these settings, or with the environment's if there are none. Sends no request.
+    ///
+    /// # Errors
+    /// Also if Azure has no such setting.
+    pub fn with_options(container: &str, prefix: &Path, options: &OriginOptions) -> Result<Self> {
+        if options.is_empty() {
+            return Self::from_env(container, prefix);
+        }
+        let mut builder = MicrosoftAzureBuilder::new();
+        for (key, value) in options.keys("azure")? {
+            builder = builder.with_config(key, value);
+        }
+        Self::from_builder(builder.with_container_name(container), container, prefix)
     }
 
     /// Opens `container` as `builder` says; retries and time limits are replaced by the engine's.

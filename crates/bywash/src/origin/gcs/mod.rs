@@ -25,7 +25,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use super::cloud::{Cloud, client_options, no_retries};
 use super::multipart_xml::{complete_body, completed, refusal};
 use super::requests::Requests;
-use super::{Origin, PartBody, UploadedPart};
+use super::{Origin, OriginOptions, PartBody, UploadedPart};
 use crate::upload::http::HttpClient;
 use crate::upload::{Finished, SessionOptions, SessionToken, UploadSession};
 
@@ -65,6 +65,21 @@ impl GcsStore {
                 .with_skip_signature(true);
         }
         Self::from_builder(builder, bucket, prefix)
+    }
+
+    /// Opens `bucket` with these settings, or with the environment's if there are none. Sends no request.
+    ///
+    /// # Errors
+    /// Also if Google's store has no such setting.
+    pub fn with_options(bucket: &str, prefix: &Path, options: &OriginOptions) -> Result<Self> {
+        if options.is_empty() {
+            return Self::from_env(bucket, prefix);
+        }
+        let mut builder = GoogleCloudStorageBuilder::new();
+        for (key, value) in options.keys("gcs")? {
+            builder = builder.with_config(key, value);
+        }
+        Self::from_builder(builder.with_bucket_name(bucket), bucket, prefix)
     }
 
     /// Opens `bucket` as `builder` says; retries and time limits are replaced by the engine's.

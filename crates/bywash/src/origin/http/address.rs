@@ -54,10 +54,9 @@ impl HttpUrl {
         Some(value)
     }
 
-    /// The server's host and port, as a client connects to them.
-    #[must_use]
-    pub fn host_and_port(&self) -> Option<(&str, u16)> {
-        Some((self.0.host_str()?, self.0.port_or_known_default()?))
+    /// Whether there is user info or a query, which may be a signature.
+    pub(in crate::origin) fn has_secrets(&self) -> bool {
+        self.basic_auth().is_some() || self.0.query().is_some()
     }
 }
 

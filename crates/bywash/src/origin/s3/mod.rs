@@ -21,7 +21,7 @@ use object_store::{Error, ObjectStore, PutMode, PutMultipartOptions, PutResult, 
 use super::cloud::{Cloud, client_options, no_retries};
 use super::multipart_xml::{complete_body, completed, refusal};
 use super::requests::Requests;
-use super::{Origin, PartBody, UploadedPart};
+use super::{Origin, OriginOptions, PartBody, UploadedPart};
 use crate::upload::http::HttpClient;
 use crate::upload::{Finished, OpenSession, SessionOptions, SessionToken, UploadSession};
 
@@ -68,6 +68,21 @@ impl S3Store {
             bucket,
             prefix,
         )
+    }
+
+    /// Opens `bucket` with these settings, or with the environment's if there are none. Sends no request.
+    ///
+    /// # Errors
+    /// Also if S3 has no such setting.
+    pub fn with_options(bucket: &str, prefix: &Path, options: &OriginOptions) -> Result<Self> {
+        if options.is_empty() {
+            return Self::from_env(bucket, prefix);
+        }
+        let mut builder = AmazonS3Builder::new();
+        for (key, value) in options.keys("s3")? {
+            builder = builder.with_config(key, value);
+        }
+        Self::from_builder(builder.with_bucket_name(bucket), bucket, prefix)
     }
 
     /// Opens `bucket` as `builder` says; retries and time limits are replaced by the engine's.

@@ -1,0 +1,325 @@
+//! The TOML file: its keys are the options' names, and buckets and keys that an option has no room for.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use bywash::origin::OriginOptions;
+use serde::Deserialize;
+
+use crate::failure::Failure;
+
+/// Others may read the file.
+const WORLD_READABLE: u32 = 0o004;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub(super) struct FileSettings {
+    pub(super) data_dir: Option<PathBuf>,
+    pub(super) memory: Option<String>,
+    pub(super) hedge: bool,
+    pub(super) s3_addr: Option<String>,
+    pub(super) admin_addr: Option<String>,
+    pub(super) access_key: Option<String>,
+    pub(super) secret_key: Option<String>,
+    pub(super) anonymous: bool,
+    pub(super) no_history: bool,
+    pub(super) tls_cert: Option<PathBuf>,
+    pub(super) tls_key: Option<PathBuf>,
+    pub(super) insecure_http: bool,
+    pub(super) bucket: Vec<FileBucket>,
+    pub(super) key: Vec<FileKey>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(super) struct FileBucket {
+    pub(super) name: Option<String>,
+    pub(super) url: String,
+    pub(super) consistency: Option<String>,
+    #[serde(default)]
+    pub(super) read_only: bool,
+    #[serde(default)]
+    options: BTreeMap<String, Value>,
+    #[serde(default)]
+    headers: BTreeMap<String, Value>,
+}
+
+/// A key beside the server's own, which may do everything.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(super) struct FileKey {
+    pub(super) access_key: String,
+    pub(super) secret_key: String,
+    pub(super) buckets: Option<Vec<String>>,
+    #[serde(default)]
+    pub(super) read_only: bool,
+}
+
+/// The value of an option. `env:NAME` stands for a variable of the environment.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Value {
+    Text(String),
+    Bool(bool),
+    Number(i64),
+}
+
+impl Value {
+    fn text(&self) -> String {
+        match self {
+            Self::Text(text) => text.clone(),
+            Self::Bool(value) => value.to_string(),
+            Self::Number(value) => value.to_string(),
+        }
+    }
+}
+
+impl FileSettings {
+    /// Reads a file. One that others may read has no secrets in it: these are taken from the environment then.
+    pub(super) fn read(path: &Path) -> Result<Self, Failure> {
+        let failed =
+            |error| Failure::io(format!("cannot read --config {}", path.display()), &error);
+        let text = std::fs::read_to_string(path).map_err(failed)?;
+        let mode = std::fs::metadata(path)
+            .map_err(failed)?
+            .permissions()
+            .mode();
+        let settings = Self::parse(path, &text)?;
+        match settings.secret() {
+            Some(secret) if mode & WORLD_READABLE != 0 => Err(Failure::usage(format!(
+                "--config {}: everyone on this machine may read it, and it has {secret}; chmod 600 it, or write \"env:NAME\" for \
+                 the value and set the variable NAME",
+                path.display()
+            ))),
+            _ => Ok(settings),
+        }
+    }
+
+    pub(super) fn parse(path: &Path, text: &str) -> Result<Self, Failure> {
+        toml::from_str(text)
+            .map_err(|error| Failure::usage(format!("--config {}: {error}", path.display())))
+    }
+
+    /// What it calls the first secret that is written out in it.
+    fn secret(&self) -> Option<String> {
+        let own = self
+            .secret_key
+            .as_deref()
+            .filter(|text| is_written_out(text));
+        let keys = self.key.iter().map(|key| &key.secret_key);
+        let of_key = || keys.clone().find(|text| is_written_out(text));
+        let named = own.map(|_| "secret-key".to_owned());
+        let named = named.or_else(|| of_key().map(|_| "the secret-key of a [[key]]".to_owned()));
+        named.or_else(|| self.bucket.iter().find_map(FileBucket::secret))
+    }
+}
+
+fn is_written_out(text: &str) -> bool {
+    !text.starts_with("env:")
+}
+
+/// Options of stores that are not secret by themselves: any other is taken for one.
+fn is_harmless(option: &str) -> bool {
+    let option = option.to_ascii_lowercase();
+    let secret = [
+        "secret",
+        "token",
+        "key",
+        "password",
+        "credential",
+        "sas",
+        "account",
+    ];
+    // Identities and switches, which have such words in them.
+    let public = [
+        "access_key_id",
+        "account_name",
+        "bucket_key_enabled",
+        "use_",
+    ];
+    public.iter().any(|word| option.contains(word))
+        || !secret.iter().any(|word| option.contains(word))
+}
+
+impl FileBucket {
+    fn secret(&self) -> Option<String> {
+        let written = |(name, value): (&String, &Value)| match value {
+            Value::Text(text) if is_written_out(text) => Some(name.clone()),
+            _ => None,
+        };
+        let options = self.options.iter().filter(|(name, _)| !is_harmless(name));
+        let option = options.filter_map(written).next();
+        let header = || self.headers.iter().filter_map(written).next();
+        let url = || {
+            let url: Option<bywash::OriginUrl> = self.url.parse().ok();
+            url.filter(bywash::OriginUrl::has_secrets)
+                .map(|_| "user info or query".to_owned())
+        };
+        let secret = option.or_else(header).or_else(url)?;
+        let name = self.name.as_deref().unwrap_or("without name");
+        Some(format!("{secret} of [[bucket]] {name}"))
+    }
+
+    /// The settings of the origin, with the environment's values in their places.
+    pub(super) fn origin_options(&self) -> Result<OriginOptions, Failure> {
+        let table = |values: &BTreeMap<String, Value>| {
+            let resolved = values.iter().map(|(name, value)| {
+                let what = format!(
+                    "{name} of [[bucket]] {}",
+                    self.name.as_deref().unwrap_or("without name")
+                );
+                Ok((name.clone(), resolve(&what, &value.text())?))
+            });
+            resolved.collect::<Result<_, Failure>>()
+        };
+        Ok(OriginOptions {
+            options: table(&self.options)?,
+            headers: table(&self.headers)?,
+        })
+    }
+}
+
+/// A text of the file, or the variable that it names. `what` is what it is for.
+pub(super) fn resolve(what: &str, text: &str) -> Result<String, Failure> {
+    let Some(variable) = text.strip_prefix("env:") else {
+        return Ok(text.to_owned());
+    };
+    std::env::var(variable).map_err(|_| {
+        Failure::usage(format!(
+            "{what} is \"env:{variable}\", but the environment has no variable {variable} in UTF-8; set it"
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use std::fs::Permissions;
+
+    use bywash_gateway::Scope;
+
+    use super::super::Args;
+    use super::super::settings::Settings;
+    use super::*;
+    use crate::failure::Kind;
+
+    fn read(text: &str, mode: u32) -> Result<FileSettings, Failure> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("bywash.toml");
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        FileSettings::read(&path)
+    }
+
+    #[test]
+    fn buckets_and_keys_have_settings_of_their_own() {
+        let file = r#"
+            [[bucket]]
+            name = "site"
+            url = "https://data.example/pub"
+            headers = { Authorization = "Bearer t0ken" }
+            [[bucket]]
+            name = "archive"
+            url = "s3://archive/2024"
+            read-only = true
+            options = { endpoint = "http://127.0.0.1:9000", access_key_id = "env:PATH", secret_access_key = "env:PATH", virtual_hosted_style_request = false }
+            [[key]]
+            access-key = "reader"
+            secret-key = "env:PATH"
+            buckets = ["site"]
+            read-only = true
+        "#;
+        let settings = Settings::merge(Args::default(), read(file, 0o600).unwrap()).unwrap();
+        let [archive, site] = &settings.buckets[..] else {
+            panic!("two buckets");
+        };
+        let path = std::env::var("PATH").unwrap();
+        assert!(archive.read_only && !site.read_only);
+        assert_eq!(archive.options.options["access_key_id"], path);
+        assert_eq!(
+            archive.options.options["virtual_hosted_style_request"],
+            "false"
+        );
+        assert_eq!(site.options.headers["Authorization"], "Bearer t0ken");
+        let key = &settings.keys[0];
+        assert_eq!((&*key.access_key, &key.secret_key), ("reader", &path));
+        let scope = Scope {
+            buckets: Some(vec!["site".to_owned()]),
+            read_only: true,
+        };
+        assert_eq!(key.scope, scope);
+        for bucket in &settings.buckets {
+            super::super::origin(bucket).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_file_that_everyone_may_read_has_no_secret_in_it() {
+        let bucket = |rest: &str| format!("[[bucket]]\nname = 'b'\nurl = 's3://b'\n{rest}");
+        for (text, says) in [
+            (
+                "access-key = 'k'\nsecret-key = 's'".to_owned(),
+                "secret-key",
+            ),
+            (
+                "[[key]]\naccess-key = 'k'\nsecret-key = 's'".to_owned(),
+                "[[key]]",
+            ),
+            (
+                bucket("options = { secret_access_key = 'hidden' }"),
+                "secret_access_key",
+            ),
+            (bucket("options = { sas_token = 'hidden' }"), "sas_token"),
+            (bucket("headers = { X-Any = 'hidden' }"), "X-Any"),
+            (
+                "[[bucket]]\nurl = 'https://me:hidden@h/p'".to_owned(),
+                "user info",
+            ),
+        ] {
+            let failure = read(&text, 0o644).unwrap_err();
+            assert_eq!(failure.kind, Kind::Usage);
+            let message = failure.message;
+            assert!(
+                message.contains(says) && message.contains("chmod 600"),
+                "{message}"
+            );
+            assert!(!message.contains("hidden"), "{message}");
+            assert!(read(&text, 0o600).is_ok());
+        }
+        let harmless =
+            "options = { endpoint = 'http://e', access_key_id = 'k', secret_access_key = 'env:S' }";
+        assert!(read(&bucket(harmless), 0o644).is_ok());
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_key_or_a_variable_is_named() {
+        let key = |rest: &str| format!("[[key]]\naccess-key = 'k'\nsecret-key = 's'\n{rest}");
+        for (text, says) in [
+            (key(&key("")), "two keys are named k"),
+            (
+                format!("[[bucket]]\nurl = 'memory://'\n{}", key("buckets = ['b']")),
+                "not served",
+            ),
+            (format!("anonymous = true\n{}", key("")), "exclude"),
+            (key("").replace("'s'", "''"), "empty"),
+            (
+                key("").replace("'s'", "'env:BYWASH_NO_SUCH_VARIABLE'"),
+                "BYWASH_NO_SUCH_VARIABLE",
+            ),
+        ] {
+            let merged = read(&text, 0o600).and_then(|file| Settings::merge(Args::default(), file));
+            let message = merged.unwrap_err().message;
+            assert!(message.contains(says), "{message}");
+        }
+        let bad = "[[bucket]]\nurl = 'memory://'\noptions = { region = 'r' }";
+        let settings = Settings::merge(Args::default(), read(bad, 0o600).unwrap()).unwrap();
+        let message = super::super::origin(&settings.buckets[0])
+            .unwrap_err()
+            .message;
+        assert!(
+            message.contains("memory origin has no option \"region\""),
+            "{message}"
+        );
+    }
+}

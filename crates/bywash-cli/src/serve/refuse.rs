@@ -1,0 +1,86 @@
+//! Settings that would serve what must not be served.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+
+use bywash::OriginUrl;
+use url::Url;
+
+use super::settings::{BucketSettings, Settings};
+use crate::failure::Failure;
+
+/// Refuses a data folder inside a served one: its secrets would be objects.
+pub(super) fn refuse_served_secrets(settings: &Settings) -> Result<(), Failure> {
+    let data = std::path::absolute(&settings.data_dir)
+        .map_err(|error| Failure::io("cannot use --data-dir", &error))?;
+    // It may not exist yet; the folders above it tell as well.
+    let Some(data) = data
+        .ancestors()
+        .find_map(|folder| folder.canonicalize().ok())
+    else {
+        return Ok(());
+    };
+    for bucket in &settings.buckets {
+        if let OriginUrl::File(folder) = &bucket.url
+            && folder
+                .canonicalize()
+                .is_ok_and(|folder| data.starts_with(folder))
+        {
+            return Err(Failure::usage(format!(
+                "the data folder {} lies in {}, so its secrets would be served; give --data-dir another place",
+                settings.data_dir.display(),
+                folder.display()
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses to be our own origin: an s3:// origin whose endpoint is the one we serve. `ambient` is the environment's endpoint.
+pub(super) fn refuse_loop(
+    settings: &Settings,
+    own: SocketAddr,
+    ambient: Option<(&str, Url)>,
+) -> Result<(), Failure> {
+    let s3 = |bucket: &&BucketSettings| matches!(bucket.url, OriginUrl::S3 { .. });
+    for bucket in settings.buckets.iter().filter(s3) {
+        let options = &bucket.options.options;
+        let option = options.iter().find(|(name, _)| name.contains("endpoint"));
+        let (origin, own_setting) = (&bucket.url, !options.is_empty());
+        let found = match (own_setting, option, &ambient) {
+            (true, Some((name, text)), _) => Url::parse(text).ok().map(|url| (name.as_str(), url)),
+            (false, _, Some((variable, url))) => Some((*variable, url.clone())),
+            _ => None,
+        };
+        let Some((name, url)) = found.filter(|(_, url)| leads_to(url, own)) else {
+            continue;
+        };
+        let mend = match own_setting {
+            true => format!("Set the option {name} to the origin's endpoint"),
+            false => format!(
+                "Set {name} to the origin's endpoint, or unset it (env -u {name} bywash serve ...) for AWS; the lines of \
+                 `bywash env` belong in the shell of the clients"
+            ),
+        };
+        return Err(Failure::usage(format!(
+            "{name} is {url}, this server's own --s3-addr: {origin} would be read from itself. {mend}"
+        )));
+    }
+    Ok(())
+}
+
+/// Whether `url` is the listener bound to `own`.
+fn leads_to(url: &Url, own: SocketAddr) -> bool {
+    let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else {
+        return false;
+    };
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    // A name that does not resolve now is not us; reaching it will tell.
+    let mut addresses = (host, port).to_socket_addrs().into_iter().flatten();
+    addresses.any(|address| {
+        let ip = address.ip();
+        address.port() == own.port()
+            && (ip == own.ip()
+                || ip.is_unspecified()
+                || (own.ip().is_unspecified() && ip.is_loopback()))
+    })
+}

@@ -1,0 +1,182 @@
+//! Settings of one origin, where the environment's do not do: several origins at once each have their own.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use object_store::ClientConfigKey;
+
+/// Settings of one origin. Where there are any, the environment is not looked at: an origin has the credentials of one place,
+/// never half of two.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct OriginOptions {
+    /// By the names `object_store`, and with it delta-rs, Polars and others, knows them: `endpoint`, `region`, `access_key_id`,
+    /// `secret_access_key`; `service_account_key`, `base_url`; `account_name`, `account_key`, `sas_key`, `use_emulator`; ...
+    pub options: BTreeMap<String, String>,
+    /// Sent with each request; for `http://` and `https://` origins.
+    pub headers: BTreeMap<String, String>,
+}
+
+/// Names only: values are secrets as often as not.
+impl fmt::Debug for OriginOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OriginOptions")
+            .field("options", &self.options.keys())
+            .field("headers", &self.headers.keys())
+            .finish()
+    }
+}
+
+/// A setting that the kind of origin does not have. No value is named.
+#[derive(Debug, thiserror::Error)]
+pub enum OriginOptionsError {
+    /// The kind of origin takes no such option.
+    #[error(
+        "a {kind} origin has no option {name:?}; see the names in object_store's documentation of its builder"
+    )]
+    UnknownOption {
+        /// The kind of origin.
+        kind: &'static str,
+        /// The option.
+        name: String,
+    },
+    /// The option is the engine's to set.
+    #[error(
+        "option {name:?} is not taken: time limits and connections are the engine's; remove it"
+    )]
+    EnginesOwn {
+        /// The option.
+        name: String,
+    },
+    /// Headers for an origin that is not a web server.
+    #[error("a {kind} origin takes no headers; they are for http:// and https:// origins")]
+    NoHeaders {
+        /// The kind of origin.
+        kind: &'static str,
+    },
+    /// The text cannot stand in a header.
+    #[error("header {name:?} has a name or value that HTTP does not allow")]
+    BadHeader {
+        /// The header.
+        name: String,
+    },
+}
+
+impl From<OriginOptionsError> for object_store::Error {
+    fn from(error: OriginOptionsError) -> Self {
+        Self::Generic {
+            store: "Bywash",
+            source: Box::new(error),
+        }
+    }
+}
+
+impl OriginOptions {
+    /// Whether the environment is to be looked at.
+    pub(super) fn is_empty(&self) -> bool {
+        self.options.is_empty() && self.headers.is_empty()
+    }
+
+    /// The options with the builder's own keys.
+    pub(super) fn keys<K: FromStr>(
+        &self,
+        kind: &'static str,
+    ) -> Result<Vec<(K, String)>, OriginOptionsError> {
+        self.no_headers(kind)?;
+        let mut keys = Vec::with_capacity(self.options.len());
+        for (name, value) in &self.options {
+            let name = name.to_ascii_lowercase();
+            match name.parse::<ClientConfigKey>() {
+                // Always allowed, so that it is as good as not there.
+                Ok(ClientConfigKey::AllowHttp) => continue,
+                Ok(_) => return Err(OriginOptionsError::EnginesOwn { name }),
+                Err(_) => {}
+            }
+            match name.parse() {
+                Ok(key) => keys.push((key, value.clone())),
+                Err(_) => return Err(OriginOptionsError::UnknownOption { kind, name }),
+            }
+        }
+        Ok(keys)
+    }
+
+    /// Fails unless there are no options.
+    pub(super) fn no_options(&self, kind: &'static str) -> Result<(), OriginOptionsError> {
+        match self.options.keys().next() {
+            None => Ok(()),
+            Some(name) => Err(OriginOptionsError::UnknownOption {
+                kind,
+                name: name.clone(),
+            }),
+        }
+    }
+
+    /// Fails unless there are no headers.
+    pub(super) fn no_headers(&self, kind: &'static str) -> Result<(), OriginOptionsError> {
+        match self.headers.is_empty() {
+            true => Ok(()),
+            false => Err(OriginOptionsError::NoHeaders { kind }),
+        }
+    }
+
+    /// The headers, none of which is shown in a log.
+    pub(super) fn header_map(&self) -> Result<HeaderMap, OriginOptionsError> {
+        let header = |(name, value): (&String, &String)| {
+            let bad = || OriginOptionsError::BadHeader { name: name.clone() };
+            let mut value = HeaderValue::from_str(value).map_err(|_| bad())?;
+            value.set_sensitive(true);
+            Ok((HeaderName::from_str(name).map_err(|_| bad())?, value))
+        };
+        self.headers.iter().map(header).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use object_store::aws::AmazonS3ConfigKey;
+
+    use super::*;
+
+    fn options(pairs: &[(&str, &str)]) -> OriginOptions {
+        let text = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        OriginOptions {
+            options: pairs.iter().map(text).collect(),
+            ..OriginOptions::default()
+        }
+    }
+
+    #[test]
+    fn options_have_object_stores_names_and_others_are_refused() {
+        let known = options(&[
+            ("endpoint", "http://e"),
+            ("AWS_REGION", "r"),
+            ("allow_http", "true"),
+        ]);
+        let keys: Vec<(AmazonS3ConfigKey, String)> = known.keys("s3").unwrap();
+        assert_eq!(keys.len(), 2);
+        assert!(keys.contains(&(AmazonS3ConfigKey::Region, "r".to_owned())));
+        for (bad, says) in [("secret", "no option"), ("timeout", "engine's")] {
+            let error = options(&[(bad, "hidden")])
+                .keys::<AmazonS3ConfigKey>("s3")
+                .unwrap_err();
+            let text = error.to_string();
+            assert!(text.contains(says) && !text.contains("hidden"), "{text}");
+        }
+    }
+
+    #[test]
+    fn no_value_is_shown() {
+        let mut settings = options(&[("secret_access_key", "hidden")]);
+        settings
+            .headers
+            .insert("x-key".to_owned(), "hidden\n".to_owned());
+        assert!(!format!("{settings:?}").contains("hidden"));
+        let error = settings.header_map().unwrap_err().to_string();
+        assert!(
+            error.contains("x-key") && !error.contains("hidden"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,121 @@
+//! Keys that are not there, and for how long nobody asks again.
+
+use std::time::Duration;
+
+use bywash::Consistency;
+use bywash_sim::{Consume, Outcome, Verdict};
+use futures::TryStreamExt as _;
+use object_store::path::Path;
+use object_store::{Error, GetOptions, ObjectStore as _, ObjectStoreExt as _, PutPayload};
+use tokio::time::sleep;
+
+use crate::world::{BLOCK, World};
+
+const SECOND: Consistency = Consistency::Revalidate(Duration::from_secs(1));
+/// The engine's own limit.
+const REMEMBERED: usize = 16_384;
+
+/// A GET and a HEAD, which both find nothing and are right.
+async fn find_nothing(world: &World) {
+    for head in [false, true] {
+        let options = GetOptions {
+            head,
+            ..GetOptions::default()
+        };
+        let seen = world.see(options, Consume::All).await;
+        assert!(
+            matches!(&seen.outcome, Outcome::Failed(Error::NotFound { .. })),
+            "{:?}",
+            seen.outcome
+        );
+        assert_eq!(world.judge(&seen), Ok(Verdict::Absent));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_key_is_asked_for_once_a_window() {
+    let world = World::new(SECOND);
+    for _ in 0..8 {
+        find_nothing(&world).await;
+    }
+    assert_eq!(world.origin.requests(), 1);
+    assert_eq!(world.stats().absences, 15);
+    sleep(Duration::from_millis(1001)).await;
+    find_nothing(&world).await;
+    assert_eq!(world.origin.requests(), 2);
+    // Others write too: it is seen when the window ends.
+    let new = world.origin.write(&world.path, BLOCK);
+    find_nothing(&world).await;
+    sleep(Duration::from_millis(1001)).await;
+    assert_eq!(world.read_version().await, new.number);
+    let stats = world.stats();
+    assert_eq!(
+        (stats.absences, stats.requests),
+        (18, 21),
+        "the others asked"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_ends_it_at_once() {
+    let world = World::new(SECOND);
+    for body in ["first", "second"] {
+        find_nothing(&world).await;
+        let payload = PutPayload::from_static(body.as_bytes());
+        world.bucket.put(&world.path, payload).await.unwrap();
+        let answer = world.bucket.get(&world.path).await.unwrap();
+        assert_eq!(answer.bytes().await.unwrap(), body);
+        world.bucket.delete(&world.path).await.unwrap();
+    }
+    let other = Path::from("other");
+    world
+        .bucket
+        .put(&other, PutPayload::from_static(b"copied"))
+        .await
+        .unwrap();
+    find_nothing(&world).await;
+    world.bucket.copy(&other, &world.path).await.unwrap();
+    assert_eq!(world.bucket.head(&world.path).await.unwrap().size, 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_shows_the_key_ends_it() {
+    let world = World::new(Consistency::Ttl(Duration::from_secs(3600)));
+    find_nothing(&world).await;
+    let new = world.origin.write(&world.path, BLOCK);
+    sleep(Duration::from_millis(1)).await;
+    let listed: Vec<_> = world.bucket.list(None).try_collect().await.unwrap();
+    assert_eq!(listed.len(), 1);
+    assert_eq!(world.read_version().await, new.number);
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_objects_never_change_they_may_still_come() {
+    let world = World::new(Consistency::Immutable);
+    find_nothing(&world).await;
+    assert_eq!(world.origin.requests(), 2);
+    assert_eq!(world.stats().absences, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn so_many_are_remembered_and_no_more() {
+    // Longer than the questions take.
+    let window = Duration::from_secs(3600);
+    let world = World::new(Consistency::Ttl(window));
+    let ask = async |number: usize| {
+        let path = Path::from(format!("none/{number}"));
+        world.bucket.head(&path).await.unwrap_err();
+        world.stats().absences
+    };
+    for number in 0..REMEMBERED {
+        ask(number).await;
+    }
+    for number in [REMEMBERED, REMEMBERED] {
+        assert_eq!(ask(number).await, 0, "there is no room for another");
+    }
+    assert_eq!(ask(0).await, 1);
+    sleep(window).await;
+    for absences in [1, 2] {
+        assert_eq!(ask(REMEMBERED).await, absences, "old ones make room");
+    }
+}
