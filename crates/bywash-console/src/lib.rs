@@ -5,8 +5,8 @@
 //! | `GET /healthz` | `ok` while the process serves |
 //! | `GET /metrics` | the counters as Prometheus text |
 //! | `GET /stats` | the counters as JSON, the serialized form of [`bywash::Stats`] |
-//! | `GET /cache`, `GET /cache/why` | what is in memory, and why it is or is not (`cache`) |
-//! | `POST /cache/warm`, `POST /cache/drop` | changes that |
+//! | `GET /cache`, `GET /cache/why` | what is in memory, and why it is or is not (`cache`), with the key |
+//! | `POST /cache/warm`, `POST /cache/drop` | changes that, with the key |
 //! | `GET /` | the page, for who has the key |
 //! | `POST /write`, `POST /api/v2/write` | values by the Influx line protocol, with the key |
 //! | `GET /series/list`, `GET /series/query` | the names and the points of series, with the key |
@@ -132,6 +132,7 @@ fn router(shared: Shared) -> Router {
         .route("/api/v2/write", post(influx::write))
         .route("/series/list", get(series::list))
         .route("/series/query", get(series::query))
+        .merge(cache::routes().with_state(shared.engine.clone()))
         .route_layer(middleware::from_fn_with_state(
             shared.clone(),
             access::require_key,
@@ -140,7 +141,6 @@ fn router(shared: Shared) -> Router {
         .route("/healthz", get(|| async { ([NO_STORE], "ok\n") }))
         .route("/metrics", get(metrics))
         .route("/stats", get(stats))
-        .merge(cache::routes().with_state(shared.engine.clone()))
         .route("/login", get(access::form).post(access::login))
         .route("/logout", post(access::logout))
         .route("/assets/{name}", get(page::asset))

@@ -238,7 +238,7 @@ mod cache;
 #[tokio::test]
 async fn the_page_and_the_series_are_for_who_has_the_key() {
     let console = start(engine_with_traffic().await).await;
-    for target in ["/", "/series/list"] {
+    for target in ["/", "/series/list", "/cache"] {
         let (status, head, body) = console
             .ask(&format!("GET {target} HTTP/1.1\r\nHost: localhost"))
             .await;

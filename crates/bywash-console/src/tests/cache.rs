@@ -4,7 +4,7 @@ use object_store::path::Path;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::{ask, engine_with_traffic, start};
+use super::{KEY, ask, engine_with_traffic, start};
 
 /// Status, head and body of the answer to a request that is complete.
 async fn exchange(address: std::net::SocketAddr, request: &str) -> (u16, String, String) {
@@ -20,7 +20,7 @@ async fn exchange(address: std::net::SocketAddr, request: &str) -> (u16, String,
 fn post(path: &str, headers: &str, body: &str) -> String {
     let length = body.len();
     format!(
-        "POST {path} HTTP/1.1\r\nHost: localhost:1\r\nContent-Length: {length}{headers}\r\nConnection: close\r\n\r\n{body}"
+        "POST {path} HTTP/1.1\r\nHost: localhost:1\r\nAuthorization: {KEY}\r\nContent-Length: {length}{headers}\r\nConnection: close\r\n\r\n{body}"
     )
 }
 
@@ -30,8 +30,7 @@ async fn tells_what_is_in_memory_and_why_and_changes_it() {
     let console = start(engine).await;
     let address = console.address;
     let get = async |path: &str| {
-        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost");
-        let (status, head, body) = ask(address, &request).await;
+        let (status, head, body) = console.get(path).await;
         assert!(head.contains("content-type: application/json"), "{head}");
         (
             status,
@@ -86,8 +85,9 @@ async fn takes_no_changes_from_pages_of_other_sites() {
         let (status, _, _) = exchange(address, &post("/cache/drop", &headers, all)).await;
         assert_eq!(status, refused, "{headers}");
     }
-    let get = "GET /cache/drop HTTP/1.1\r\nHost: localhost";
-    assert_eq!(ask(address, get).await.0, 405);
+    assert_eq!(console.get("/cache/drop").await.0, 405);
+    let keyless = format!("POST /cache/drop HTTP/1.1\r\nHost: localhost{json}");
+    assert_eq!(ask(address, &keyless).await.0, 401);
     let path = Path::from("a");
     assert_eq!(engine.bucket("data").unwrap().why(&path).outcome, "hit");
     let own = format!("{json}\r\nOrigin: http://localhost:1");
