@@ -1,7 +1,7 @@
 //! The `http://` and `https://` origins: files of a web server, read only.
 //!
 //! Servers differ in what they can do, and each answer is taken for what it is. One with ranges answers 206. One without
-//! sends the whole object, of which [`whole`] cuts out what was asked for. The validator is the ETag, or the date of the last
+//! sends the whole object, of which `whole` cuts out what was asked for. The validator is the ETag, or the date of the last
 //! change where there is none or a weak one; the engine never caches what has neither. An encoding of the content is never
 //! undone: bytes are kept as they are sent, and `identity` is what we ask for.
 //!

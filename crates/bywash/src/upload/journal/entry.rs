@@ -79,7 +79,7 @@ impl Entry {
     /// Writes down, durably, what the store keeps. Allocates nothing once its buffer has the size.
     ///
     /// # Errors
-    /// [`JournalError::Io`]; what was written before stands.
+    /// [`JournalError::Io`](super::JournalError::Io); what was written before stands.
     pub fn acknowledged(&mut self, progress: &Progress) -> Result<()> {
         self.append(Kind::Acknowledged, |out| {
             state::write_progress(progress, out);
@@ -94,7 +94,7 @@ impl Entry {
     /// Writes down, durably, what the object will be, before its end is asked for.
     ///
     /// # Errors
-    /// [`JournalError::Io`]; what was written before stands.
+    /// [`JournalError::Io`](super::JournalError::Io); what was written before stands.
     pub fn finishing(&mut self, whole: Whole) -> Result<()> {
         self.append(Kind::Finishing, |out| state::write_whole(&whole, out))?;
         self.whole = Some(whole);
@@ -104,7 +104,7 @@ impl Entry {
     /// Ends the upload in the journal: its file is gone, durably.
     ///
     /// # Errors
-    /// [`JournalError::Io`].
+    /// [`JournalError::Io`](super::JournalError::Io).
     pub fn remove(self) -> Result<()> {
         remove(&self.path)
     }
