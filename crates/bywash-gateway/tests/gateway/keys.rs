@@ -21,7 +21,8 @@ async fn keys_that_cannot_be_stored_are_refused() {
             "nul%00byte",
             "line%0Abreak",
             "%2E%2E/a",
-            "a/",
+            "a//",
+            "a/.bywash-folder",
         ] {
             let target = format!("/{bucket}/{key}");
             let reply = server

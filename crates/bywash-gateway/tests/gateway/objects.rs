@@ -220,7 +220,6 @@ async fn what_is_not_supported_is_said() {
     let server = Server::anonymous().await;
     server.put("/memory/key", &[], b"x").await.expect(200);
     for header in [
-        ("x-amz-tagging", "a=b"),
         ("x-amz-server-side-encryption", "AES256"),
         ("x-amz-object-lock-mode", "GOVERNANCE"),
         ("x-amz-acl", "public-read"),
@@ -256,13 +255,7 @@ async fn what_is_not_supported_is_said() {
         .get("/memory/new", &[])
         .await
         .expect_error(404, "NoSuchKey");
-    for target in [
-        "/memory/key?tagging",
-        "/memory/key?acl",
-        "/memory?versioning",
-        "/memory?policy",
-        "/memory?lifecycle",
-    ] {
+    for target in ["/memory?metrics", "/memory?analytics", "/memory?inventory"] {
         server
             .get(target, &[])
             .await
