@@ -147,7 +147,9 @@ async fn answer(
             .header(CONTENT_TYPE, "application/xml")
             .body(listing);
     }
-    let Some((size, e_tag, content)) = origin.object(request.uri().path()) else {
+    // Google's client writes the slashes of a name so.
+    let path = request.uri().path().replace("%2F", "/");
+    let Some((size, e_tag, content)) = origin.object(&path) else {
         return empty(StatusCode::NOT_FOUND);
     };
     if request

@@ -63,6 +63,9 @@ func download(ctx context.Context, client *storage.Client, words []string) (stri
 	}
 	results, err := manager.WaitAndClose()
 	if err != nil {
+		for _, result := range results {
+			err = fmt.Errorf("%w %w", err, result.Err)
+		}
 		return "", err
 	}
 	if len(results) != 1 || results[0].Err != nil || len(into.Bytes()) != sizes[0] {
