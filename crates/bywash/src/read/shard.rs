@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use bywash_mem::Load;
 use object_store::{Error, GetResult, Result};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::ahead::Reader;
@@ -84,15 +85,26 @@ pub(super) struct Shard {
     loads: VecDeque<Load>,
     /// Cancelled when the reader that wanted these blocks left.
     reader: CancellationToken,
-    /// Pieces that came in a row while nobody waited or read along, since the reader left.
-    unwatched: u32,
+    unwatched: Option<Unwatched>,
 }
 
-/// A reader that goes from one block to the next is for a moment seen at neither. So this many
-/// pieces must come unwatched before a load is taken to be for nobody.
-const UNWATCHED_LIMIT: u32 = 4;
-/// The same where no pieces come: how long a load must be unwatched.
+/// Nobody waits for a load or reads along, as far as was seen.
+struct Unwatched {
+    since: Instant,
+    /// The block that was coming then.
+    block: u32,
+    /// How often it was seen in a row.
+    looks: u32,
+}
+
+/// A reader that goes from one block to the next is for a moment seen at neither. So often must nobody be seen, after a piece
+/// each, before a load is taken to be for nobody.
+const UNWATCHED_LOOKS: u32 = 5;
+/// The same where no byte of a block is here: how long a load must be unwatched.
 const UNWATCHED_PAUSE: Duration = Duration::from_millis(50);
+/// How long a block that has begun to come may take to its end. Who read a part of it has left with its bytes, and the next
+/// reader would have to ask for them again; but meanwhile a frame and the turn of a request are kept from others.
+const UNWATCHED_BLOCK: Duration = Duration::from_secs(1);
 
 /// How reading one answer ended.
 enum End {
@@ -114,7 +126,7 @@ impl Shard {
             version,
             loads: loads.into(),
             reader,
-            unwatched: 0,
+            unwatched: None,
         }
     }
 
@@ -176,17 +188,10 @@ impl Shard {
         }
     }
 
-    /// Ends when the reader left and nobody else waits, seen twice with a moment in between: a
-    /// reader that goes from one block to the next is for an instant seen at neither.
-    async fn unwanted_from_now_on(&self) {
-        self.reader.cancelled().await;
-        let mut unwatched = false;
-        loop {
-            let wanted = self.wanted();
-            if unwatched && !wanted {
-                return;
-            }
-            unwatched = !wanted;
+    /// Ends when the load is unwanted. Looks at once, so that asked again after each piece it looks once a piece.
+    async fn unwanted_from_now_on(&mut self) {
+        self.reader.clone().cancelled_owned().await;
+        while !self.unwanted() {
             tokio::time::sleep(UNWATCHED_PAUSE).await;
         }
     }
@@ -220,9 +225,6 @@ impl Shard {
                 answers.complete();
                 return Ok(End::Complete);
             }
-            if self.unwanted() {
-                return Ok(End::Unwanted);
-            }
         }
     }
 
@@ -248,17 +250,30 @@ impl Shard {
         Ok(true)
     }
 
-    fn wanted(&self) -> bool {
-        self.loads.iter().any(Load::has_audience)
-    }
-
-    /// Whether the reader left, and nobody else has been seen for a while.
+    /// Whether the reader left, nobody else has been seen for a while, and the block that was coming then is here or takes too
+    /// long.
     fn unwanted(&mut self) -> bool {
-        if !self.reader.is_cancelled() || self.wanted() {
-            self.unwatched = 0;
+        let Some(load) = self.loads.front() else {
+            return false;
+        };
+        if !self.reader.is_cancelled() || self.loads.iter().any(Load::has_audience) {
+            self.unwatched = None;
             return false;
         }
-        self.unwatched += 1;
-        self.unwatched > UNWATCHED_LIMIT
+        let block = load.key().block;
+        let begun = load.remaining() < self.version.block_len(block, self.bucket.engine.block_size);
+        let limit = if begun {
+            UNWATCHED_BLOCK
+        } else {
+            UNWATCHED_PAUSE
+        };
+        let unwatched = self.unwatched.get_or_insert_with(|| Unwatched {
+            since: Instant::now(),
+            block,
+            looks: 0,
+        });
+        unwatched.looks += 1;
+        let ended = unwatched.block < block && unwatched.looks >= UNWATCHED_LOOKS;
+        ended || unwatched.since.elapsed() >= limit
     }
 }

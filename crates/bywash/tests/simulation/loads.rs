@@ -130,68 +130,6 @@ async fn the_first_byte_comes_before_the_body_is_complete() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_leaves_cancels_only_what_nobody_else_waits_for() {
-    let world = Arc::new(World::new(HOUR));
-    let version = world.origin.write(&world.path, 4 * BLOCK);
-    let stays = tokio::spawn({
-        let world = Arc::clone(&world);
-        async move { world.read().await }
-    });
-    // Begins the load that both wait for, and leaves in the middle of it.
-    let leaves = world
-        .see(
-            GetOptions::default(),
-            Consume::GiveUp(Duration::from_millis(15)),
-        )
-        .await;
-    assert!(matches!(leaves.outcome, Outcome::Left));
-    assert_eq!(stays.await.unwrap(), version.body);
-    assert_eq!(
-        world.origin.data_bytes(None),
-        version.meta.size,
-        "the load went on, and was the only one"
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_load_nobody_waits_for_ends() {
-    let world = World::new(HOUR);
-    let version = world.origin.write(&world.path, 2 << 20);
-    let seen = world
-        .see(GetOptions::default(), Consume::Leave { after: 1 })
-        .await;
-    world.right(seen);
-    sleep(Duration::from_secs(10)).await;
-    let sent = world.origin.data_bytes(None);
-    assert!(
-        sent < version.meta.size / 2,
-        "{sent} of {} bytes were loaded for nobody",
-        version.meta.size
-    );
-    world.assert_idle().await;
-    assert_eq!(
-        world.read().await,
-        version.body,
-        "and the next reader gets it all"
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn who_leaves_before_the_answer_leaves_nothing_behind() {
-    let world = World::new(HOUR);
-    world.origin.write(&world.path, 4 * BLOCK);
-    world
-        .see(
-            GetOptions::default(),
-            Consume::GiveUp(Duration::from_millis(5)),
-        )
-        .await;
-    sleep(Duration::from_secs(10)).await;
-    world.assert_idle().await;
-    world.read().await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn an_object_without_validator_is_streamed_once_and_not_cached() {
     let world = World::new(HOUR);
     world.origin.set_validators(Validators::None);

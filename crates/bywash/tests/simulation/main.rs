@@ -10,6 +10,7 @@ mod ahead;
 mod downloads;
 mod faults;
 mod hedges;
+mod leaving;
 mod loads;
 mod ranges;
 mod versions;
