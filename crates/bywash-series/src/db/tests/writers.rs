@@ -1,44 +1,61 @@
 //! Writers side by side.
 
+use std::cmp::Ordering;
+
 use super::*;
 
 /// Series that all threads name.
 const SHARED: usize = 100;
 const HOUR: i64 = 3_600_000_000_000;
 
+/// Two writers meet in the middle of the same series, from both ends: of those before the middle the second one comes last, of
+/// those behind it the first one. Whichever frame the log has first, rows in the order of frames would be other ones.
 #[tokio::test]
 async fn case_7_of_writers_side_by_side_the_same_one_wins_before_and_after_a_start() {
+    const MIDDLE: usize = 16;
+    const ROUNDS: i64 = 20;
     let world = World::new();
     let db = world.open().await.unwrap();
-    std::thread::scope(|threads| {
-        for writer in 0..4 {
-            let db = &db;
-            threads.spawn(move || {
-                let series: Vec<SeriesHandle> = (0..3)
-                    .map(|n| db.handle("host", &format!("{n}")).unwrap())
-                    .collect();
-                for n in 0..400 {
-                    // The same few timestamps again and again, in batches that overlap.
-                    let value = f64::from(writer * 10_000 + n);
-                    let rows: Vec<_> = series
-                        .iter()
-                        .map(|&of| (of, i64::from(n / 8), value))
-                        .collect();
-                    db.append_batch(&rows).unwrap();
-                    if n % 20 == 0 {
-                        db.0.gate.close();
-                    }
-                }
-            });
+    let name = |n: usize| db.handle("host", &format!("{n:02}")).unwrap();
+    let ascending: Vec<SeriesHandle> = (0..=2 * MIDDLE).map(name).collect();
+    let descending: Vec<SeriesHandle> = ascending.iter().rev().copied().collect();
+    let catalog = &db.0.head.catalog;
+    let has = |n: usize, at: i64| {
+        let runs = db.0.head.runs("host", &format!("{n:02}"), &(at..=at));
+        let mut blocks = runs.iter().flat_map(|run| &run.blocks);
+        blocks.any(|block| block.iter().any(|point| point.timestamp == at))
+    };
+    for round in 0..ROUNDS {
+        let write = |order: &[SeriesHandle], value: f64| {
+            let rows: Vec<_> = order.iter().map(|&of| (of, round, value)).collect();
+            db.append_batch(&rows).unwrap();
+        };
+        std::thread::scope(|threads| {
+            let middle = catalog.series(ascending[MIDDLE]).unwrap();
+            // Only looked at: a round is one turn of each writer.
+            let held = middle.turn(0);
+            threads.spawn(|| write(&ascending, 1.0));
+            threads.spawn(|| write(&descending, 2.0));
+            while !has(MIDDLE - 1, round) || !has(MIDDLE + 1, round) {
+                std::thread::yield_now();
+            }
+            drop(held);
+        });
+        if round % 5 == 4 {
+            db.0.gate.close();
         }
-    });
+    }
     let written = content(&db);
-    let again = world.copy().open().await.unwrap();
-    let different = written
-        .iter()
-        .find(|&(key, value)| content(&again).get(key) != Some(value));
-    assert_eq!(different, None);
-    assert_eq!(content(&again).len(), written.len());
+    for ((_, metric, at), value) in &written {
+        let expected = match metric.parse::<usize>().unwrap().cmp(&MIDDLE) {
+            Ordering::Less => 2.0,
+            Ordering::Greater => 1.0,
+            Ordering::Equal => continue,
+        };
+        assert_eq!(f64::from_bits(*value), expected, "series {metric} at {at}");
+    }
+    let again = content(&world.copy().open().await.unwrap());
+    assert_eq!(again, written);
 }
 
 #[tokio::test]
