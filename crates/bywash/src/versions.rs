@@ -1,31 +1,28 @@
 //! What a bucket knows of its objects: which version is current, and since when we know.
 //!
-//! A [`Version`] never changes; its id is half of the key of its blocks in the pool, so blocks of
-//! two versions can not be mixed. The table says which version is current. An answer is recorded
-//! only if no write through this bucket ended between asking and recording: otherwise a slow
-//! answer could bring back what a write just replaced.
+//! The table says which [`Version`] is current. An answer is recorded only if no write through this
+//! bucket ended between asking and recording: otherwise a slow answer could bring back what a write
+//! just replaced.
 //!
 //! A version that was replaced leaves the table, not the pool: a read that began with it may finish
 //! with it, and no new read can find its blocks, so the pool's clock takes them.
 
 mod absent;
+mod version;
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use bywash_mem::{BlockKey, BlockPool};
-use chrono::{DateTime, Utc};
+use bywash_mem::BlockPool;
 use foldhash::fast::RandomState;
 use object_store::path::Path;
-use object_store::{Attributes, GetOptions, ObjectMeta};
+use object_store::{Attributes, ObjectMeta};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use absent::Absent;
-
-use crate::cost::Costs;
+pub(crate) use version::Version;
 
 /// Memory, in bytes, for which one object's version is remembered. An entry takes about 0.5 KiB that
 /// the budget does not see, so the table stays below a thirty-second of the ceiling.
@@ -38,117 +35,6 @@ const LOCKS: usize = 1024;
 /// Up to so many blocks of a version that goes are erased one by one, some 100 ns each; of a larger one the pool is asked to
 /// look through its blocks, some 10 ns each.
 const ERASED_SINGLY_BLOCKS: u32 = 1024;
-
-/// Source of pool ids; only uniqueness matters, nothing is published, hence relaxed.
-static NEXT_ID: AtomicU64 = AtomicU64::new(1);
-
-/// What ties a request to one version.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Validator {
-    /// Sent as `If-Match`; byte equality is promised by the origin.
-    StrongETag(String),
-    /// Sent as `If-Unmodified-Since`; the rest of the metadata is compared on every answer.
-    Modified(DateTime<Utc>),
-    /// Nothing: two requests can not be tied together, so the object is never cached.
-    None,
-}
-
-impl Validator {
-    fn of(meta: &ObjectMeta) -> Self {
-        match &meta.e_tag {
-            Some(tag) if !tag.starts_with("W/") && !tag.is_empty() => Self::StrongETag(tag.clone()),
-            // object_store has no "unknown" date; origins without one report the epoch.
-            _ if meta.last_modified.timestamp() > 0 => Self::Modified(meta.last_modified),
-            _ => Self::None,
-        }
-    }
-}
-
-/// One version of one object: everything about it but its bytes.
-#[derive(Debug)]
-pub(crate) struct Version {
-    /// Number of the bucket it is in.
-    store: u32,
-    id: u64,
-    pub(crate) meta: ObjectMeta,
-    pub(crate) attributes: Attributes,
-    validator: Validator,
-    pub(crate) cost: Arc<Costs>,
-}
-
-impl Version {
-    fn new(store: u32, meta: ObjectMeta, attributes: Attributes) -> Self {
-        let validator = Validator::of(&meta);
-        Self {
-            store,
-            id: NEXT_ID.fetch_add(1, Relaxed),
-            meta,
-            attributes,
-            validator,
-            cost: Arc::default(),
-        }
-    }
-
-    /// Whether blocks of this version may be kept.
-    pub(crate) fn cacheable(&self) -> bool {
-        self.validator != Validator::None
-    }
-
-    /// Whether `meta`, of another answer, describes this very version.
-    pub(crate) fn is(&self, meta: &ObjectMeta) -> bool {
-        let same = self.meta.size == meta.size && self.meta.e_tag == meta.e_tag;
-        match self.validator {
-            Validator::StrongETag(_) => same,
-            Validator::Modified(date) => same && date == meta.last_modified,
-            Validator::None => false,
-        }
-    }
-
-    /// Ties a request to this version.
-    pub(crate) fn tie(&self, options: &mut GetOptions) {
-        match &self.validator {
-            Validator::StrongETag(tag) => options.if_match = Some(tag.clone()),
-            Validator::Modified(date) => options.if_unmodified_since = Some(*date),
-            Validator::None => {}
-        }
-    }
-
-    /// What a person or a log calls this version.
-    pub(crate) fn label(&self) -> String {
-        match (&self.meta.e_tag, &self.validator) {
-            (Some(tag), _) => tag.clone(),
-            (None, Validator::Modified(date)) => {
-                format!("{}-{}", date.timestamp_millis(), self.meta.size)
-            }
-            (None, _) => "unknown".to_owned(),
-        }
-    }
-
-    /// The pool's key of block `block`.
-    pub(crate) fn key(&self, block: u32) -> BlockKey {
-        BlockKey {
-            store: self.store,
-            object: self.id,
-            block,
-        }
-    }
-
-    /// Its number: no two versions of an engine have the same.
-    pub(crate) fn id(&self) -> u64 {
-        self.id
-    }
-
-    /// The number of blocks of `block_size` bytes.
-    pub(crate) fn blocks(&self, block_size: u64) -> u32 {
-        u32::try_from(self.meta.size.div_ceil(block_size)).unwrap_or(u32::MAX)
-    }
-
-    /// The length in bytes of block `block`: `block_size`, or less at the object's end.
-    pub(crate) fn block_len(&self, block: u32, block_size: u64) -> usize {
-        let start = u64::from(block) * block_size;
-        (self.meta.size.saturating_sub(start)).min(block_size) as usize
-    }
-}
 
 #[derive(Debug, Clone)]
 struct Known {
@@ -285,17 +171,7 @@ impl Versions {
         let path = meta.location.clone();
         let version = match &old {
             Some(old) if old.is(&meta) && old.attributes == attributes => Arc::clone(old),
-            Some(old) if old.is(&meta) => {
-                // Same bytes, new headers: the blocks stay valid, so the id does too.
-                Arc::new(Version {
-                    store: old.store,
-                    id: old.id,
-                    validator: old.validator.clone(),
-                    meta,
-                    attributes,
-                    cost: Arc::clone(&old.cost),
-                })
-            }
+            Some(old) if old.is(&meta) => Arc::new(old.with_headers(meta, attributes)),
             _ => Arc::new(Version::new(self.store, meta, attributes)),
         };
         if *writes == asked.writes {
@@ -375,14 +251,14 @@ impl Versions {
             let known = self.known.pin();
             if known
                 .get(&version.meta.location)
-                .is_some_and(|found| found.version.id == version.id)
+                .is_some_and(|found| found.version.id() == version.id())
             {
                 known.remove(&version.meta.location);
             }
         }
         let blocks = version.blocks(self.block_size);
         if blocks > ERASED_SINGLY_BLOCKS {
-            self.pool.erase_object(version.store, version.id);
+            self.pool.erase_object(self.store, version.id());
             return;
         }
         for block in 0..blocks {
