@@ -2,6 +2,6 @@
 
 #![forbid(unsafe_code)]
 
-mod dying;
+mod death;
 
-pub use dying::{Death, DyingStore};
+pub use death::Death;

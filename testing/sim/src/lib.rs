@@ -11,7 +11,7 @@
 //! same seed gives the same run.
 //!
 //! [`server`] has stores that are spoken to by HTTP, on real sockets: each follows the upload protocol of its kind to the
-//! letter, until a drawn or written fault strikes.
+//! letter, until a drawn or written fault strikes. [`WatchedStore`] is any other store, whose requests a test holds or ends.
 
 #![forbid(unsafe_code)]
 
@@ -21,9 +21,11 @@ mod origin;
 mod pattern;
 mod scenario;
 pub mod server;
+mod watched;
 
 pub use fault::{Fault, FaultKind, Weather};
 pub use oracle::{Moment, Observation, Oracle, Outcome, Rules, Verdict, Version, Violation, Wrote};
 pub use origin::{Operation, Request, SimOrigin, Validators};
 pub use pattern::pattern;
 pub use scenario::{Consume, Failure, Plan, Report, Scenario, observe, paused_runtime};
+pub use watched::{Passing, Watch, WatchedStore};

@@ -1,0 +1,58 @@
+//! The death of a process at a request to its store.
+
+use std::fmt;
+
+use async_trait::async_trait;
+use bywash_sim::{Passing, Watch};
+use object_store::Result;
+
+/// At which request, counted from 0, and whether when it was done or before.
+#[derive(Debug, Clone, Copy)]
+pub struct Death {
+    /// Its number.
+    pub request: u64,
+    /// Whether it was done.
+    pub after: bool,
+}
+
+impl fmt::Display for Death {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.request, self.after)
+    }
+}
+
+impl Death {
+    /// Reads what `to_string` wrote; `None` for anything else.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (request, after) = text.split_once(' ')?;
+        Some(Self {
+            request: request.parse().ok()?,
+            after: after.parse().ok()?,
+        })
+    }
+}
+
+/// As `kill -9` from outside: nothing is run, nothing is flushed.
+fn die() {
+    let this = rustix::process::getpid();
+    rustix::process::kill_process(this, rustix::process::Signal::KILL)
+        .expect("a process may kill itself");
+}
+
+#[async_trait]
+impl Watch for Death {
+    async fn before(&self, request: &Passing) -> Result<()> {
+        if request.number == self.request && !self.after {
+            die();
+        }
+        Ok(())
+    }
+
+    async fn after(&self, request: &Passing) -> Result<()> {
+        if request.number == self.request {
+            die();
+        }
+        Ok(())
+    }
+}
