@@ -3,8 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use bywash_mem::Share;
+
 use super::manifest::FileEntry;
 use super::seal::blocking;
+use super::write::ROW_GROUP_ROWS;
 use super::{FileWriter, SealedFile, SealedFiles, Version};
 use crate::frozen::FrozenSeries;
 use crate::runs::{Merge, Readers, Run};
@@ -18,8 +21,11 @@ const DAY: i64 = 86_400_000_000_000;
 /// A day is merged when it has been over for so long, in nanoseconds: until then rows come late.
 const SETTLED: i64 = 3_600_000_000_000;
 
-/// The largest file a merge makes, about, in bytes: it is made in memory.
+/// The largest file a merge makes, about, in bytes: it is made in memory, which is charged to the budget.
 const MOST_BYTES: u64 = 128 << 20;
+
+/// What a merge holds of each file it reads, in bytes: the pages decoded last, as they came and as rows.
+const READING: u64 = 1 << 20;
 
 /// So many files are merged whatever their sizes are.
 const MANY: usize = 8;
@@ -34,12 +40,23 @@ impl SealedFiles {
     /// Merges files of one partition, and of days that have been over for an hour at `now` (nanoseconds since the Unix epoch).
     /// Answers how many files are fewer.
     ///
-    /// Readers see the same rows before and after. Files too large to be merged in memory are left alone.
+    /// Readers see the same rows before and after. Files too large to be merged in memory are left alone, and so are, for now,
+    /// those that the budget has no room to merge.
     pub(crate) async fn merge(&self, now: i64) -> Result<usize, SeriesError> {
         let mut fewer = 0;
         // No version is held meanwhile: its files could not be deleted.
         let groups = groups(&self.version(), self.0.span.nanos(), now);
         for group in groups {
+            // Charged as a write: resident blocks leave those a part of the budget.
+            let bytes = memory(&group);
+            let Some(_charge) = self.0.budget.try_reserve(Share::Upload, bytes) else {
+                tracing::debug!(
+                    bytes,
+                    files = group.len(),
+                    "no memory to merge files of series"
+                );
+                continue;
+            };
             fewer += group.len() - 1;
             self.merge_group(group).await?;
         }
@@ -89,7 +106,8 @@ impl SealedFiles {
         series.sort();
         series.dedup();
         let runs: Vec<Run> = files.iter().map(Run::in_file).collect();
-        let mut batch = Batch::new(FileWriter::new(self.0.profile)?);
+        let bytes = files.iter().map(|file| file.entry().bytes).sum();
+        let mut batch = Batch::new(FileWriter::with_room(self.0.profile, bytes)?);
         let mut points = Vec::new();
         for (source, metric) in &series {
             let mut rows = Merge::new((source, metric), &runs, i64::MIN..=i64::MAX, &readers);
@@ -104,6 +122,18 @@ impl SealedFiles {
         }
         batch.written().await
     }
+}
+
+/// What merging these holds at once, in bytes: the new file, which is hardly larger than the old ones together; rows of a row group,
+/// as they are and encoded; what is read.
+fn memory(files: &[Arc<SealedFile>]) -> u64 {
+    let (mut bytes, mut rows) = (0, 0);
+    for file in files {
+        bytes += file.entry().bytes;
+        rows += file.entry().rows;
+    }
+    let group = rows.min(ROW_GROUP_ROWS as u64) * size_of::<Point>() as u64;
+    bytes + 2 * group + files.len() as u64 * READING.min(group)
 }
 
 /// Rows on their way to a writer that works on another thread.

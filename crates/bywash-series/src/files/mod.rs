@@ -50,6 +50,7 @@ pub(crate) struct SealedFiles(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     store: Arc<dyn ObjectStore>,
+    budget: Budget,
     span: Span,
     profile: Profile,
     /// Names this process in its manifests.
@@ -102,7 +103,7 @@ impl SealedFiles {
             Err(SwapError::Found(_)) => return Err(SeriesError::AnotherWriter),
             Err(SwapError::Failed(failed)) => return Err(failed),
         };
-        let layouts = Arc::new(LayoutCache::new(Arc::clone(&store), budget));
+        let layouts = Arc::new(LayoutCache::new(Arc::clone(&store), budget.clone()));
         let state = State {
             current: Version::new(stored.manifest, None, &layouts),
             at: stored.version,
@@ -112,6 +113,7 @@ impl SealedFiles {
         };
         Ok(Self(Arc::new(Inner {
             store,
+            budget,
             span,
             profile,
             writer,

@@ -72,8 +72,13 @@ pub(crate) struct FileWriter {
 
 impl FileWriter {
     pub(crate) fn new(profile: Profile) -> Result<Self, SeriesError> {
-        let parquet =
-            SerializedFileWriter::new(Vec::new(), schema()?, properties(profile)?.into())?;
+        Self::with_room(profile, 0)
+    }
+
+    /// A writer of a file of about so many bytes, which then is not moved while it grows.
+    pub(super) fn with_room(profile: Profile, bytes: u64) -> Result<Self, SeriesError> {
+        let room = Vec::with_capacity(usize::try_from(bytes).unwrap_or(0));
+        let parquet = SerializedFileWriter::new(room, schema()?, properties(profile)?.into())?;
         Ok(Self {
             parquet,
             rows: Rows::default(),

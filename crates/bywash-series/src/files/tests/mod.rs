@@ -10,7 +10,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bywash_mem::{BlockPool, PoolConfig};
+use bywash_mem::{BlockPool, PoolConfig, Share};
 use futures::TryStreamExt;
 use object_store::ObjectStore;
 use object_store::memory::InMemory;
@@ -219,6 +219,35 @@ async fn merged_files_have_the_same_rows_and_the_higher_generation_wins() {
     drop(held);
     files.delete_doomed().await;
     assert_eq!(objects(&store).await.len(), 1);
+}
+
+#[tokio::test]
+async fn merges_are_charged_to_the_budget_and_wait_until_it_has_room() {
+    let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+    let budget = budget();
+    let opened = SealedFiles::open(store, budget.clone(), span(), Profile::Portable);
+    let files = opened.await.unwrap();
+    let points: Vec<_> = (0..1000).map(|n| (at(0, 0) + n, n as f64)).collect();
+    for generation in 1..4 {
+        let rows = vec![series("a", "x", &points)];
+        let rows = frozen(0, generation, rows);
+        files.seal(vec![rows], generation).await.unwrap();
+    }
+    // What a few thousand rows take is more than the rest of the budget.
+    let rest = |most: u64| {
+        let mut held = Vec::new();
+        while let Some(taken) = budget.try_reserve(Share::Upload, most) {
+            held.push(taken);
+        }
+        held
+    };
+    let held = rest(32 << 10);
+    assert_eq!(files.merge(at(0, 1)).await.unwrap(), 0);
+    assert_eq!(files.version().files().len(), 3);
+    drop(held);
+    let before = budget.held(Share::Upload);
+    assert_eq!(files.merge(at(0, 1)).await.unwrap(), 2);
+    assert_eq!(budget.held(Share::Upload), before, "it is given back");
 }
 
 #[tokio::test]
