@@ -14,6 +14,17 @@ const METADATA_REQUEST: &str = "/latest/api/token";
 /// What to look at when the endpoint lets nobody in.
 const DENIED_HINT: &str = "; check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (`bywash env` prints those of a local server)";
 
+/// In the message of a server of ours that refuses every write to a bucket: no key would change that, and the message says why.
+const ONLY_READ: &str = "the bucket is only read";
+
+fn denied_hint(text: &str) -> &'static str {
+    if text.contains(ONLY_READ) {
+        ""
+    } else {
+        DENIED_HINT
+    }
+}
+
 /// What a script can do about it; the number is the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -111,7 +122,7 @@ impl Failure {
             }),
         };
         let hint = match kind {
-            Kind::Denied => DENIED_HINT,
+            Kind::Denied => denied_hint(&text),
             Kind::Unreachable => "; check --endpoint or AWS_ENDPOINT_URL, and that the server runs",
             _ => "",
         };
@@ -121,7 +132,7 @@ impl Failure {
     /// An answer of an S3 endpoint that says no to doing `what`.
     pub(crate) fn answer(what: &str, status: http::StatusCode, body: &str) -> Self {
         let (kind, hint) = match status.as_u16() {
-            401 | 403 => (Kind::Denied, DENIED_HINT),
+            401 | 403 => (Kind::Denied, denied_hint(body)),
             404 => (Kind::NotFound, ""),
             _ => (Kind::Failed, ""),
         };
@@ -172,7 +183,11 @@ fn is_unreachable(error: &StoreError) -> bool {
 fn s3_reason(text: &str) -> Option<String> {
     let code = element(text, "Code")?;
     Some(match element(text, "Message") {
-        Some(message) => format!("{code}: {message}"),
+        Some(message) => {
+            // What is no XML after all is told as it is.
+            let message = quick_xml::escape::unescape(message).unwrap_or(message.into());
+            format!("{code}: {message}")
+        }
         None => code.to_owned(),
     })
 }
@@ -189,10 +204,10 @@ mod tests {
 
     #[test]
     fn s3_errors_are_told_by_code_and_message() {
-        let text = "Server returned non-2xx status code: 403 Forbidden: <?xml version=\"1.0\"?><Error><Code>InvalidAccessKeyId</Code><Message>no such key</Message></Error>";
+        let text = "Server returned non-2xx status code: 403 Forbidden: <?xml version=\"1.0\"?><Error><Code>InvalidAccessKeyId</Code><Message>no &quot;such&quot; key &amp; none</Message></Error>";
         assert_eq!(
             s3_reason(text).as_deref(),
-            Some("InvalidAccessKeyId: no such key")
+            Some("InvalidAccessKeyId: no \"such\" key & none")
         );
         assert_eq!(
             s3_reason("<Code>SlowDown</Code>").as_deref(),

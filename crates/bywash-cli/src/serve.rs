@@ -83,6 +83,15 @@ pub(crate) struct Args {
     /// Keep no history of the server's own counters
     #[arg(long)]
     no_history: bool,
+    /// The most that history takes on disk; the oldest goes first [default: 1GiB]
+    #[arg(long, value_name = "SIZE")]
+    history_size: Option<String>,
+    /// Drop values that were sent in when they are older than this, as 30d [default: never]
+    #[arg(long, value_name = "SPAN")]
+    series_age: Option<String>,
+    /// The most that values sent in take on disk; the oldest go first [default: no limit]
+    #[arg(long, value_name = "SIZE")]
+    series_size: Option<String>,
     /// Take unsigned requests and any signature; loopback only
     #[arg(long)]
     anonymous: bool,
@@ -136,7 +145,7 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
         Access::Given(credentials) => (Some(credentials.clone()), false),
         Access::Anonymous => (None, false),
     };
-    let mut keeping = Keeping::open(&data, &engine, settings.history).await?;
+    let mut keeping = Keeping::open(&data, &engine, &settings.kept).await?;
     let scheme = if tls.is_some() { "https" } else { "http" };
     let endpoint = format!("{scheme}://{}", reachable(s3_addr));
     let admin_addr = local_addr(&admin)?;
@@ -147,7 +156,7 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     let (stop, stopped) = watch::channel(false);
     let config = s3_config(&data, settings.all_keys(credentials.as_ref()), tls);
     let serve_s3 = serve_s3(engine.clone(), s3, config, stop_asked(stopped.clone()));
-    keeping.record(&engine, stopped.clone());
+    keeping.record(&engine);
     let console = console(&engine, &keeping, &settings, credentials.as_ref());
     let serve_console = serve_console(console, admin, stop_asked(stopped));
     let servers = Servers {

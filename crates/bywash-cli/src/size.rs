@@ -1,4 +1,4 @@
-//! Amounts of memory, as people write and read them.
+//! Amounts of memory and bytes, as people write and read them.
 
 /// An amount of memory: bytes, or a share of what the machine allows.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -43,6 +43,13 @@ impl std::str::FromStr for Memory {
             .map(Self::Bytes)
             .ok_or_else(bad)
     }
+}
+
+/// An amount of bytes, such as `10GiB`.
+pub(crate) fn parse(text: &str) -> Result<u64, String> {
+    parse_bytes(text)
+        .filter(|bytes| *bytes > 0)
+        .ok_or_else(|| format!("{text:?} is no size; write 512MiB, 10GiB or a number of bytes"))
 }
 
 /// A number of bytes: `K`, `M`, `G`, `T` and `KiB`.. are powers of 1024, `KB`.. powers of 1000.
@@ -92,6 +99,8 @@ mod tests {
         ] {
             assert_eq!(text.parse(), Ok(Memory::Bytes(bytes)), "{text}");
         }
+        assert_eq!(parse("1.5GiB"), Ok(3 << 29));
+        assert!(parse("25%").is_err() && parse("0").is_err());
         assert_eq!("25%".parse(), Ok(Memory::Percent(25.0)));
         assert_eq!(Memory::Percent(25.0).bytes(8 << 30), 2 << 30);
         assert_eq!(Memory::Bytes(7).bytes(1), 7);

@@ -7,15 +7,21 @@
 //!
 //! Of counters a point is what was added since the point before, so sums over any span are right, and a restart is no jump. Of
 //! levels it is the level, and of latencies a quantile of the answers since the point before, in seconds; without an answer
-//! there is no point. Requests only add to counters: writing history down never makes one wait.
+//! there is no point.
+//!
+//! Requests only add to counters: writing history down never makes one wait. A point that cannot be written in time is dropped
+//! and counted, and what it would have told goes into a later one.
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use bywash::traffic::{Latencies, RequestKind, TrafficStats};
 use bywash::{BucketStats, Engine, Stats};
 use bywash_series::{SeriesDb, SeriesError, SeriesHandle};
+use serde::Serialize;
 use tokio::time::MissedTickBehavior;
 
 use crate::clock::now;
@@ -28,6 +34,9 @@ pub(crate) const QUANTILES: [(f64, &str); 3] = [(0.5, "p50"), (0.9, "p90"), (0.9
 /// Buckets whose own history is written, those first by name: a server of thousands would have more history than data.
 const BUCKETS: usize = 256;
 
+/// How many points are missing.
+pub(crate) const DROPPED_POINTS: &str = "history_dropped_points";
+
 /// The source of a bucket's series.
 pub(crate) fn bucket_source(bucket: &str) -> String {
     format!("{OWN},bucket={bucket}")
@@ -38,51 +47,114 @@ pub(crate) fn latency_metric(kind: RequestKind, quantile: &str) -> String {
     format!("{}_latency_{quantile}", kind.name())
 }
 
-/// Writes the history of `engine` to `db`, a point every `every`, until `shutdown` resolves; then one more, and it ends.
-///
-/// A point that cannot be written is told in the log; what it counted goes into the next one.
-pub async fn record_history(
-    engine: Engine,
+/// The server's own history: where it is written, and how that goes. A cheap handle.
+#[derive(Debug, Clone)]
+pub struct History {
     db: SeriesDb,
-    every: Duration,
-    shutdown: impl Future<Output = ()> + Send,
-) {
-    let mut ticks = tokio::time::interval(every);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    // The first one is at once.
-    ticks.tick().await;
-    let mut recorder = Recorder::new(engine, db);
-    tokio::pin!(shutdown);
-    loop {
-        let last = tokio::select! {
-            _ = ticks.tick() => false,
-            () = &mut shutdown => true,
-        };
-        recorder = match tokio::task::spawn_blocking(move || recorder.recorded()).await {
-            Ok(recorder) => recorder,
-            Err(error) => {
-                tracing::error!(%error, "the server's history ends here");
+    counters: Arc<Counters>,
+}
+
+/// Read for metrics and for the history itself only, so every access is relaxed.
+#[derive(Debug, Default)]
+struct Counters {
+    points: AtomicU64,
+    dropped_points: AtomicU64,
+}
+
+/// What became of the moments that were to be written down.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct HistoryStats {
+    /// Moments written down, a point of each series.
+    pub points: u64,
+    /// Moments that were not: the disk or the store was not done with an earlier one, or refused it.
+    pub dropped_points: u64,
+}
+
+impl History {
+    /// A history in `db`, whose [`patience`](bywash_series::SeriesOptions::patience) should be none: a point that has to wait is
+    /// better dropped.
+    #[must_use]
+    pub fn new(db: SeriesDb) -> Self {
+        Self {
+            db,
+            counters: Arc::default(),
+        }
+    }
+
+    /// Where it is written.
+    #[must_use]
+    pub fn db(&self) -> &SeriesDb {
+        &self.db
+    }
+
+    /// How it goes.
+    #[must_use]
+    pub fn stats(&self) -> HistoryStats {
+        HistoryStats {
+            points: self.counters.points.load(Relaxed),
+            dropped_points: self.counters.dropped_points.load(Relaxed),
+        }
+    }
+
+    fn drop_point(&self) {
+        self.counters.dropped_points.fetch_add(1, Relaxed);
+    }
+
+    /// Writes what `engine` counted since it was made, a point every `every`, until `shutdown` resolves; then one more, and it ends.
+    pub async fn record(
+        self,
+        engine: Engine,
+        every: Duration,
+        shutdown: impl Future<Output = ()> + Send,
+    ) {
+        let mut ticks = tokio::time::interval(every);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        // The first one is at once.
+        ticks.tick().await;
+        let recorder = Recorder::new(engine, self.clone());
+        // At most one point is being written, on a thread where it may be stuck.
+        let mut writing = tokio::task::spawn_blocking(|| recorder);
+        tokio::pin!(shutdown);
+        loop {
+            let last = tokio::select! {
+                _ = ticks.tick() => false,
+                () = &mut shutdown => true,
+            };
+            if !last && !writing.is_finished() {
+                self.drop_point();
+                continue;
+            }
+            let recorder = match writing.await {
+                Ok(recorder) => recorder,
+                Err(error) => {
+                    tracing::error!(%error, "the server's history ends here");
+                    return;
+                }
+            };
+            writing = tokio::task::spawn_blocking(move || recorder.recorded());
+            if last {
+                // What failed was told.
+                let _ = writing.await;
                 return;
             }
-        };
-        if last {
-            return;
         }
     }
 }
 
 /// Everything that is counted, of one moment.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 struct Counted {
+    history: HistoryStats,
     traffic: TrafficStats,
     latencies: [Latencies; RequestKind::ALL.len()],
     stats: Stats,
 }
 
 impl Counted {
-    fn now(engine: &Engine) -> Self {
+    fn now(engine: &Engine, history: &History) -> Self {
         let traffic = engine.traffic();
         Self {
+            history: history.stats(),
             traffic: traffic.stats(),
             latencies: RequestKind::ALL.map(|kind| traffic.latencies(kind)),
             stats: engine.stats(),
@@ -90,44 +162,68 @@ impl Counted {
     }
 }
 
+type Rows = Vec<(SeriesHandle, i64, f64)>;
+
 #[derive(Debug)]
 struct Recorder {
     engine: Engine,
-    db: SeriesDb,
+    history: History,
     handles: HashMap<(String, String), SeriesHandle>,
-    /// What the last point told.
+    /// What the points so far told: nothing of a new engine, whose counters begin at 0.
     told: Counted,
+    /// A point that was refused, perhaps when some of its rows were stored: written again as it was, it is not counted twice.
+    unwritten: Option<(Counted, Rows)>,
 }
 
 impl Recorder {
-    fn new(engine: Engine, db: SeriesDb) -> Self {
-        let told = Counted::now(&engine);
+    fn new(engine: Engine, history: History) -> Self {
         Self {
             engine,
-            db,
+            history,
             handles: HashMap::new(),
-            told,
+            told: Counted::default(),
+            unwritten: None,
         }
     }
 
     /// Writes one point of each series. Blocks as the database does.
     fn recorded(mut self) -> Self {
-        let counted = Counted::now(&self.engine);
-        match self.write(&counted, now()) {
-            Ok(()) => self.told = counted,
-            Err(error) => tracing::warn!(%error, "the server's history misses a point"),
+        if let Err(error) = self.record() {
+            self.history.drop_point();
+            tracing::warn!(%error, "the server's history misses a point");
         }
         self
     }
 
-    fn write(&mut self, counted: &Counted, at: i64) -> Result<(), SeriesError> {
+    fn record(&mut self) -> Result<(), SeriesError> {
+        self.write()?;
+        let counted = Counted::now(&self.engine, &self.history);
+        let rows = self.rows(&counted, now())?;
+        self.unwritten = Some((counted, rows));
+        self.write()
+    }
+
+    fn write(&mut self) -> Result<(), SeriesError> {
+        let Some((counted, rows)) = self.unwritten.take() else {
+            return Ok(());
+        };
+        if let Err(error) = self.history.db.append_batch(&rows) {
+            self.unwritten = Some((counted, rows));
+            return Err(error);
+        }
+        self.told = counted;
+        self.history.counters.points.fetch_add(1, Relaxed);
+        Ok(())
+    }
+
+    fn rows(&mut self, counted: &Counted, at: i64) -> Result<Rows, SeriesError> {
         let mut rows = Vec::new();
         for (source, metrics) in points(&self.told, counted) {
             for (metric, value) in metrics {
                 rows.push((self.handle(&source, metric)?, at, value));
             }
         }
-        self.db.append_batch(&rows)
+        Ok(rows)
     }
 
     fn handle(&mut self, source: &str, metric: String) -> Result<SeriesHandle, SeriesError> {
@@ -135,7 +231,7 @@ impl Recorder {
         if let Some(handle) = self.handles.get(&name) {
             return Ok(*handle);
         }
-        let handle = self.db.handle(&name.0, &name.1)?;
+        let handle = self.history.db.handle(&name.0, &name.1)?;
         self.handles.insert(name, handle);
         Ok(handle)
     }
@@ -166,6 +262,11 @@ fn points(before: &Counted, now: &Counted) -> BTreeMap<String, Metrics> {
         ("received_bytes", is.received, was.received),
         ("sent_bytes", is.sent, was.sent),
         ("evictions", pool.evictions, before.stats.pool.evictions),
+        (
+            DROPPED_POINTS,
+            now.history.dropped_points,
+            before.history.dropped_points,
+        ),
     ];
     own.extend(added.map(|(metric, is, was)| (metric.to_owned(), is.saturating_sub(was) as f64)));
     let levels = [
@@ -224,6 +325,7 @@ fn bucket_metrics(counters: &BucketStats) -> Metrics {
         ("bytes", counters.bytes),
         ("hits", counters.hits),
         ("misses", counters.misses),
+        ("absences", counters.absences),
         ("origin_requests", counters.origin_requests),
         ("origin_data_requests", counters.origin_data_requests),
         ("origin_bytes", counters.origin_bytes),

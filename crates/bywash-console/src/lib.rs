@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `GET /healthz` | `ok` while the process serves |
 //! | `GET /metrics` | the counters as Prometheus text |
-//! | `GET /stats` | the counters as JSON, the serialized form of [`bywash::Stats`] |
+//! | `GET /stats` | the counters as JSON: the fields of [`bywash::Stats`], and as `history` those of [`HistoryStats`] |
 //! | `GET /cache`, `GET /cache/why` | what is in memory, and why it is or is not (`cache`), with the key |
 //! | `POST /cache/warm`, `POST /cache/drop` | changes that, with the key |
 //! | `GET /` | the page, for who has the key |
@@ -37,15 +37,16 @@ use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router, middleware};
-use bywash::Engine;
+use bywash::{Engine, Stats};
 use bywash_series::SeriesDb;
+use serde::Serialize;
 use tokio::net::TcpListener;
 
 pub use access::Access;
 use access::Guard;
-pub use history::{HISTORY_EVERY, record_history};
+pub use history::{HISTORY_EVERY, History, HistoryStats};
 use influx::Intake;
-pub use influx::insert_lines;
+pub use influx::{InsertError, RefusedLine, RefusedLines, insert_lines};
 pub use page::{OpenUpload, OpenUploads};
 pub use series::{SeriesRequest, SeriesRequestError};
 
@@ -65,7 +66,7 @@ pub struct Console {
     /// Where values that come in go.
     pub series: SeriesDb,
     /// The server's own history, if it keeps one.
-    pub history: Option<SeriesDb>,
+    pub history: Option<History>,
     /// Tells the open uploads.
     pub uploads: OpenUploads,
 }
@@ -79,9 +80,19 @@ struct Inner {
     engine: Engine,
     guard: Guard,
     series: SeriesDb,
-    history: Option<SeriesDb>,
+    history: Option<History>,
     uploads: OpenUploads,
     intake: Intake,
+}
+
+impl Inner {
+    /// Nothing is counted of a history that is not kept.
+    fn history_stats(&self) -> HistoryStats {
+        self.history
+            .as_ref()
+            .map(History::stats)
+            .unwrap_or_default()
+    }
 }
 
 impl std::ops::Deref for Shared {
@@ -186,12 +197,25 @@ async fn metrics(State(shared): State<Shared>) -> impl IntoResponse {
             &shared.engine.stats(),
             &shared.engine.traffic().stats(),
             &shared.intake,
+            &shared.history_stats(),
         ),
     )
 }
 
+/// What `/stats` answers.
+#[derive(Debug, Serialize)]
+struct Counted {
+    #[serde(flatten)]
+    engine: Stats,
+    history: HistoryStats,
+}
+
 async fn stats(State(shared): State<Shared>) -> impl IntoResponse {
-    ([NO_STORE], Json(shared.engine.stats()))
+    let counted = Counted {
+        engine: shared.engine.stats(),
+        history: shared.history_stats(),
+    };
+    ([NO_STORE], Json(counted))
 }
 
 #[cfg(test)]

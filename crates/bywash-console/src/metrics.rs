@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use bywash::traffic::TrafficStats;
 use bywash::{BucketStats, BudgetStats, PoolStats, Stats};
 
+use crate::history::HistoryStats;
 use crate::influx::Intake;
 
 /// The media type of [`render`]'s text.
@@ -119,6 +120,20 @@ const INTAKE: [Family<Intake>; 5] = [
     ),
 ];
 
+/// Of the server's own history.
+const HISTORY: [Family<HistoryStats>; 2] = [
+    (
+        "bywash_history_points_total",
+        "Moments of the server's own history that were written down.",
+        |s| s.points,
+    ),
+    (
+        "bywash_history_dropped_points_total",
+        "Moments of it that were not, because disk or store could not take them in time.",
+        |s| s.dropped_points,
+    ),
+];
+
 /// Of the block pool, gauges; evictions apart, as they only ever grow.
 const POOL: [Family<PoolStats>; 3] = [
     ("bywash_pool_flights", "Loads in progress.", |s| s.flights),
@@ -155,7 +170,12 @@ const BUDGET: [Family<BudgetStats>; 4] = [
 ];
 
 /// All metrics, in a fixed order.
-pub(crate) fn render(stats: &Stats, traffic: &TrafficStats, intake: &Intake) -> String {
+pub(crate) fn render(
+    stats: &Stats,
+    traffic: &TrafficStats,
+    intake: &Intake,
+    history: &HistoryStats,
+) -> String {
     let mut text = String::new();
     head(
         &mut text,
@@ -177,6 +197,7 @@ pub(crate) fn render(stats: &Stats, traffic: &TrafficStats, intake: &Intake) -> 
     }
     counters(&mut text, &TRAFFIC, traffic);
     counters(&mut text, &INTAKE, intake);
+    counters(&mut text, &HISTORY, history);
     head(
         &mut text,
         "bywash_pool_evictions_total",
@@ -244,6 +265,15 @@ fn push(text: &mut String, part: impl Display) {
 mod tests {
     use super::*;
 
+    fn rendered(stats: &Stats) -> String {
+        let history = HistoryStats {
+            points: 12,
+            dropped_points: 13,
+        };
+        let (traffic, intake) = (TrafficStats::default(), Intake::default());
+        render(stats, &traffic, &intake, &history)
+    }
+
     #[test]
     fn writes_each_counter_under_its_name() {
         let mut stats = Stats::default();
@@ -262,7 +292,7 @@ mod tests {
         stats.buckets.insert("data".to_owned(), counters);
         stats.pool.evictions = 8;
         stats.budget.limit = 9;
-        let text = render(&stats, &TrafficStats::default(), &Intake::default());
+        let text = rendered(&stats);
         for line in [
             "bywash_requests_total{bucket=\"data\"} 1",
             "bywash_bytes_total{bucket=\"data\"} 2",
@@ -278,6 +308,8 @@ mod tests {
             "bywash_budget_limit_bytes 9",
             "bywash_endpoint_requests_total 0",
             "bywash_series_refused_lines_total 0",
+            "bywash_history_points_total 12",
+            "bywash_history_dropped_points_total 13",
             "# TYPE bywash_requests_total counter",
             "# TYPE bywash_budget_limit_bytes gauge",
         ] {
@@ -293,7 +325,7 @@ mod tests {
         let mut stats = Stats::default();
         stats.buckets.insert("a".to_owned(), BucketStats::default());
         stats.buckets.insert("b".to_owned(), BucketStats::default());
-        let text = render(&stats, &TrafficStats::default(), &Intake::default());
+        let text = rendered(&stats);
         let mut family = "";
         for line in text.lines() {
             if let Some(help) = line.strip_prefix("# HELP ") {

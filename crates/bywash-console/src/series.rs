@@ -14,8 +14,8 @@ use axum::response::{IntoResponse, Response};
 use bywash_series::{Aggregate, Selector, SeriesDb, SeriesError, SeriesPoints};
 use serde::{Deserialize, Serialize};
 
-use crate::Shared;
 use crate::clock::{self, now};
+use crate::{History, Shared};
 
 /// Rows of one answer: some 100 MB of text.
 const ROWS: usize = 1 << 20;
@@ -39,7 +39,8 @@ impl From<&(Arc<str>, Arc<str>)> for Name {
 impl Shared {
     /// Of what came in and, after it, of the server's own history.
     pub(crate) fn databases(&self) -> impl Iterator<Item = &SeriesDb> {
-        [&self.series].into_iter().chain(self.history.as_ref())
+        let history = self.history.as_ref().map(History::db);
+        [&self.series].into_iter().chain(history)
     }
 }
 

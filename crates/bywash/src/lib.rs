@@ -28,7 +28,7 @@ mod versions;
 mod write;
 
 pub use bucket::{Bucket, CacheOutcome, ReadInfo};
-pub use bywash_mem::Segments;
+pub use bywash_mem::{Segments, Share};
 pub use cached::{CachedObject, Changed, FAILURES_NAMED, Why};
 pub use consistency::{Consistency, ParseConsistencyError};
 pub use cost::Cost;

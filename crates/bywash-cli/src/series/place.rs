@@ -7,9 +7,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use bywash::Engine;
 use bywash::origin::folder::FolderStore;
-use bywash_console::{SeriesRequest, insert_lines};
+use bywash_console::{InsertError, RefusedLines, SeriesRequest, insert_lines};
 use bywash_series::{SeriesDb, SeriesError, SeriesOptions};
 use reqwest::{Client, Method, StatusCode};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use url::Url;
 
@@ -68,10 +69,15 @@ impl Place {
                 let (db, precision) = (db.clone(), precision.to_owned());
                 let inserted =
                     tokio::task::spawn_blocking(move || insert_lines(&db, &lines, &precision))
-                        .await;
-                inserted
-                    .unwrap_or_else(|error| Err(error.to_string()))
-                    .map_err(Failure::failed)
+                        .await
+                        .map_err(|error| Failure::failed(error.to_string()))?;
+                inserted.map_err(|error| {
+                    let kind = match error {
+                        InsertError::Precision | InsertError::Refused(_) => Kind::Usage,
+                        InsertError::Database(_) => Kind::Failed,
+                    };
+                    Failure::new(kind, error.to_string())
+                })
             }
         }
     }
@@ -245,9 +251,24 @@ impl Server {
             StatusCode::BAD_REQUEST => Kind::Usage,
             _ => Kind::Failed,
         };
-        Err(Failure::new(
-            kind,
-            String::from_utf8_lossy(&body).trim_end().to_owned(),
-        ))
+        Err(Failure::new(kind, reason(&body)))
     }
+}
+
+/// What `POST /write` answers when it is not about lines.
+#[derive(Deserialize)]
+struct Refusal {
+    message: String,
+}
+
+/// Why a request was refused, for people.
+fn reason(body: &[u8]) -> String {
+    if let Ok(lines) = serde_json::from_slice::<RefusedLines>(body) {
+        return lines.to_string();
+    }
+    let refusal: Result<Refusal, _> = serde_json::from_slice(body);
+    refusal.map_or_else(
+        |_| String::from_utf8_lossy(body).trim_end().to_owned(),
+        |refusal| refusal.message,
+    )
 }

@@ -9,30 +9,97 @@ use std::time::Duration;
 use bywash::origin::folder::FolderStore;
 use bywash::origin::{Origin, ReadOnly};
 use bywash::{Consistency, Engine, EngineError};
-use bywash_console::{HISTORY_EVERY, record_history};
+use bywash_console::{HISTORY_EVERY, History};
 use bywash_series::{Ack, Retention, SeriesDb, SeriesOptions};
-use tokio::sync::watch;
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::data_dir::DataDir;
-use super::stop_asked;
 use crate::failure::Failure;
+use crate::{size, span};
 
-/// The most that the server's own history takes on disk: years of it for a few buckets.
+/// The most that the server's own history takes on disk when nothing is said: years of it for a few buckets.
 const HISTORY_BYTES: u64 = 1 << 30;
 /// The most of the memory that either database takes, as a share of it.
 const MEMORY_SHARE: u64 = 16;
 /// The bucket of the sealed history.
 const HISTORY_BUCKET: &str = "bywash-history";
-/// How long a database may take to close once the servers have ended.
+/// Ends the message of a write that it refuses.
+const HISTORY_ONLY_READ: &str =
+    "it is the server's own history, which the server alone writes; write to another bucket";
+/// How long the databases may take to seal and close once the servers have ended.
 const CLOSE_DEADLINE: Duration = Duration::from_secs(3);
+
+/// What is kept of series.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Kept {
+    /// Of the server's own history; `None`: none is written.
+    history: Option<Retention>,
+    /// Of values that were sent in.
+    series: Retention,
+}
+
+impl Kept {
+    /// Reads the settings of these names. Retention is by whole files: see [`Retention`].
+    pub(super) fn parse(
+        no_history: bool,
+        history_size: Option<String>,
+        series_age: Option<String>,
+        series_size: Option<String>,
+    ) -> Result<Self, Failure> {
+        let bytes = |option: &str, text: Option<String>| {
+            let bytes = text.map(|text| size::parse(&text)).transpose();
+            bytes.map_err(|wrong| Failure::usage(format!("{option}: {wrong}")))
+        };
+        let history = Retention {
+            age: None,
+            bytes: bytes("--history-size", history_size)?.or(Some(HISTORY_BYTES)),
+        };
+        let age = series_age.map(|text| span::parse(&text)).transpose();
+        let series = Retention {
+            age: age.map_err(|wrong| Failure::usage(format!("--series-age: {wrong}")))?,
+            bytes: bytes("--series-size", series_size)?,
+        };
+        Ok(Self {
+            history: (!no_history).then_some(history),
+            series,
+        })
+    }
+}
+
+/// The options of the database of values that were sent in.
+fn series_options(engine: &Engine, retention: Retention) -> SeriesOptions {
+    SeriesOptions {
+        head_bytes: Some(engine.budget().limit() / MEMORY_SHARE),
+        wal_bytes: 256 << 20,
+        segment_bytes: 4 << 20,
+        retention,
+        ..SeriesOptions::default()
+    }
+}
+
+/// The options of the history's database.
+fn history_options(engine: &Engine, retention: Retention) -> SeriesOptions {
+    SeriesOptions {
+        // The last point before a kill is no loss.
+        ack: Ack::Memory,
+        // Nor is one that would have to wait.
+        patience: Duration::ZERO,
+        head_bytes: Some(engine.budget().limit() / MEMORY_SHARE),
+        wal_bytes: 32 << 20,
+        segment_bytes: 1 << 20,
+        retention,
+        ..SeriesOptions::default()
+    }
+}
 
 /// The databases of a server, open.
 #[derive(Debug)]
 pub(super) struct Keeping {
     pub(super) series: SeriesDb,
-    pub(super) history: Option<SeriesDb>,
-    recorder: Option<JoinHandle<()>>,
+    pub(super) history: Option<History>,
+    /// Writes the history. The sender is dropped to have its last point written.
+    recorder: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
 }
 
 impl Keeping {
@@ -40,34 +107,18 @@ impl Keeping {
     pub(super) async fn open(
         data: &DataDir,
         engine: &Engine,
-        keep_history: bool,
+        kept: &Kept,
     ) -> Result<Self, Failure> {
-        let memory = engine.budget().limit() / MEMORY_SHARE;
-        let options = SeriesOptions {
-            head_bytes: Some(memory),
-            wal_bytes: 256 << 20,
-            segment_bytes: 4 << 20,
-            ..SeriesOptions::default()
-        };
+        let options = series_options(engine, kept.series);
         let series = open(data.series(), engine, options).await?;
-        let options = SeriesOptions {
-            // The last point before a kill is no loss.
-            ack: Ack::Memory,
-            head_bytes: Some(memory),
-            wal_bytes: 32 << 20,
-            segment_bytes: 1 << 20,
-            retention: Retention {
-                bytes: Some(HISTORY_BYTES),
-                ..Retention::default()
-            },
-            ..SeriesOptions::default()
-        };
-        let history = if keep_history {
-            let history = open(data.history(), engine, options).await?;
-            mount(engine, &files(&data.history()))?;
-            Some(history)
-        } else {
-            None
+        let history = match kept.history {
+            None => None,
+            Some(retention) => {
+                let options = history_options(engine, retention);
+                let db = open(data.history(), engine, options).await?;
+                mount(engine, &files(&data.history()))?;
+                Some(History::new(db))
+            }
         };
         Ok(Self {
             series,
@@ -76,45 +127,51 @@ impl Keeping {
         })
     }
 
-    /// Begins to record the history of `engine`; it ends when a stop is asked for.
-    pub(super) fn record(&mut self, engine: &Engine, stopped: watch::Receiver<bool>) {
-        let record = |db: &SeriesDb| {
-            record_history(
-                engine.clone(),
-                db.clone(),
-                HISTORY_EVERY,
-                stop_asked(stopped),
-            )
+    /// Begins to record the history of `engine`, until [`Self::close`].
+    pub(super) fn record(&mut self, engine: &Engine) {
+        let record = |history: &History| {
+            let (stop, stopped) = oneshot::channel::<()>();
+            let stopped = async {
+                // Dropped or sent to, it is the end.
+                let _ = stopped.await;
+            };
+            let recording = history
+                .clone()
+                .record(engine.clone(), HISTORY_EVERY, stopped);
+            (stop, tokio::spawn(recording))
         };
-        self.recorder = self.history.as_ref().map(record).map(tokio::spawn);
+        self.recorder = self.history.as_ref().map(record);
     }
 
-    /// Closes them when the servers have ended. What is not sealed by then stays in the logs.
+    /// Closes them when the servers have ended, after the history's last point. The history is sealed, so that its bucket has all
+    /// of it from the next start on; values sent in that are not sealed yet stay in their log.
     pub(super) async fn close(self) {
-        let Self {
-            series,
-            history,
-            recorder,
-        } = self;
-        let close = async {
-            if let Some(recorder) = recorder
-                && let Err(error) = recorder.await
-            {
-                tracing::warn!(%error, "the server's history ended early");
-            }
-            for (name, db) in [("series", Some(series)), ("history", history)] {
-                if let Some(db) = db
-                    && let Err(error) = db.close().await
-                {
-                    tracing::warn!(%error, "the {name} did not close well; the next start reads them from their log");
+        let close_history = async {
+            if let Some((stop, recorder)) = self.recorder {
+                drop(stop);
+                if let Err(error) = recorder.await {
+                    tracing::warn!(%error, "the server's history ended early");
                 }
             }
+            if let Some(history) = &self.history {
+                if let Err(error) = history.db().flush().await {
+                    tracing::warn!(%error, "the server's history was not sealed; it stays in its log");
+                }
+                closed("history", history.db()).await;
+            }
         };
+        let close = async { tokio::join!(closed("series", &self.series), close_history) };
         if tokio::time::timeout(CLOSE_DEADLINE, close).await.is_err() {
             tracing::warn!(
                 "series were not closed within {CLOSE_DEADLINE:?}; the next start reads them from their logs"
             );
         }
+    }
+}
+
+async fn closed(name: &str, db: &SeriesDb) {
+    if let Err(error) = db.close().await {
+        tracing::warn!(%error, "the {name} did not close well; the next start reads them from their log");
     }
 }
 
@@ -145,7 +202,7 @@ fn mount(engine: &Engine, files: &Path) -> Result<(), Failure> {
     let store: Arc<dyn Origin> = Arc::new(store);
     let mounted = engine.mount(
         HISTORY_BUCKET,
-        Arc::new(ReadOnly::new(store)),
+        Arc::new(ReadOnly::because(HISTORY_ONLY_READ, store)),
         Consistency::default(),
     );
     mounted.map(|_| ()).map_err(|error| match error {
@@ -165,3 +222,6 @@ pub(crate) fn files(folder: &Path) -> PathBuf {
 pub(crate) fn log(folder: &Path) -> PathBuf {
     folder.join("log")
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,6 +11,7 @@ use bywash_gateway::{Credential, Scope};
 use super::Args;
 use super::data_dir::{Credentials, DEFAULT_DATA_DIR};
 use super::file::{FileBucket, FileKey, FileSettings, resolve};
+use super::keeping::Kept;
 use crate::failure::Failure;
 use crate::size::Memory;
 
@@ -30,8 +31,8 @@ pub(super) struct Settings {
     /// Keys that get in besides, each with its scope.
     pub(super) keys: Vec<Credential>,
     pub(super) transport: Transport,
-    /// Whether the server keeps a history of its counters.
-    pub(super) history: bool,
+    /// What is kept of series.
+    pub(super) kept: Kept,
     /// Empty: buckets are folders of the data folder.
     pub(super) buckets: Vec<BucketSettings>,
 }
@@ -122,7 +123,12 @@ impl Settings {
             access,
             keys,
             transport,
-            history: !(args.no_history || file.no_history),
+            kept: Kept::parse(
+                args.no_history || file.no_history,
+                args.history_size.or(file.history_size),
+                args.series_age.or(file.series_age),
+                args.series_size.or(file.series_size),
+            )?,
             buckets,
         };
         settings.refuse_exposure()?;

@@ -1,8 +1,9 @@
 //! Many lines: each is read or refused by its number.
 
 use std::borrow::Cow;
+use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::line::{self, Line, Refusal};
 
@@ -33,11 +34,41 @@ impl Precision {
 }
 
 /// A refused line.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(super) struct RefusedLine {
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedLine {
     /// From 1, as an editor counts.
-    pub(super) line: usize,
-    pub(super) reason: Cow<'static, str>,
+    pub line: usize,
+    /// What is wrong with it.
+    pub reason: Cow<'static, str>,
+}
+
+/// Which lines were refused. `POST /write` answers with these fields; `Display` is for people.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedLines {
+    /// Lines that are kept.
+    pub kept_lines: u64,
+    /// Lines that are not.
+    pub refused_lines: u64,
+    /// The first of those.
+    pub refused: Vec<RefusedLine>,
+}
+
+impl fmt::Display for RefusedLines {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (kept, refused) = (self.kept_lines, self.refused_lines);
+        write!(
+            f,
+            "{refused} of {} lines are refused, {kept} are kept; mend these and write them again:",
+            kept + refused
+        )?;
+        for RefusedLine { line, reason } in &self.refused {
+            write!(f, "\n  line {line}: {reason}")?;
+        }
+        match refused.saturating_sub(self.refused.len() as u64) {
+            0 => Ok(()),
+            more => write!(f, "\n  and {more} more"),
+        }
+    }
 }
 
 /// What became of a request's lines.
@@ -55,16 +86,13 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
-    /// Which lines were refused, for people: how many, and the first.
-    pub(super) fn text(&self) -> String {
-        let first = self.refusals.first();
-        let first = first.map(|first| format!(": line {}: {}", first.line, first.reason));
-        format!(
-            "partial write: {} of {} lines are refused{}",
-            self.refused,
-            self.lines,
-            first.unwrap_or_default()
-        )
+    /// `None` if none was.
+    pub(super) fn refused_lines(self) -> Option<RefusedLines> {
+        (self.refused > 0).then_some(RefusedLines {
+            kept_lines: self.lines - self.refused,
+            refused_lines: self.refused,
+            refused: self.refusals,
+        })
     }
 }
 
@@ -270,10 +298,19 @@ mod tests {
 
     #[test]
     fn refusals_are_counted_beyond_those_told() {
-        let (_, outcome) = read_all(&"bad\n".repeat(REFUSALS_TOLD + 5), "ns");
-        assert_eq!(
-            (outcome.refused, outcome.refusals.len()),
-            (REFUSALS_TOLD as u64 + 5, REFUSALS_TOLD)
+        let (_, outcome) = read_all(&"bad\nm a=1\n".repeat(REFUSALS_TOLD + 5), "ns");
+        let refused = outcome.refused_lines().unwrap();
+        let all = REFUSALS_TOLD as u64 + 5;
+        assert_eq!((refused.kept_lines, refused.refused_lines), (all, all));
+        let told = refused.to_string();
+        let told: Vec<&str> = told.lines().collect();
+        assert_eq!(told.len(), 1 + REFUSALS_TOLD + 1);
+        assert!(
+            told[0].starts_with("105 of 210 lines are refused, 105 are kept"),
+            "{}",
+            told[0]
         );
+        assert!(told[2].starts_with("  line 3: "), "{}", told[2]);
+        assert_eq!(told.last(), Some(&"  and 5 more"));
     }
 }

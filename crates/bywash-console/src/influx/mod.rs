@@ -12,6 +12,7 @@ mod batch;
 mod line;
 
 use std::borrow::Cow;
+use std::fmt;
 use std::io::Read;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -19,26 +20,28 @@ use std::time::Duration;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Query, State};
-use axum::http::header::{CONTENT_ENCODING, RETRY_AFTER};
+use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, RETRY_AFTER};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
+use bywash::Share;
 use bywash_series::{Row, SeriesDb, SeriesError};
 use flate2::read::MultiGzDecoder;
 use http_body_util::{BodyExt, Limited};
-use serde::Deserialize;
-use serde_json::json;
+use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
 use crate::Shared;
 use crate::clock::now;
 use batch::{Outcome, Precision};
+pub use batch::{RefusedLine, RefusedLines};
 use line::Line;
 pub(crate) use line::OWN_MEASUREMENT;
 
-/// Bytes of a request's lines, unpacked: what common collectors send at once is a tenth of it.
+/// Bytes of a request's lines, unpacked: what common collectors send at once is a tenth of it. Packed and unpacked they are
+/// charged to the budget.
 const BODY_BYTES: usize = 16 << 20;
-/// Requests read at once: each may hold twice [`BODY_BYTES`], packed and unpacked. More wait.
+/// Requests read at once. More wait.
 const AT_ONCE: usize = 4;
 /// How long a request's body may take.
 const BODY_TIME: Duration = Duration::from_secs(30);
@@ -102,7 +105,7 @@ pub(crate) async fn write(
     match take(&shared, &params, &headers, body).await {
         Ok(outcome) => {
             shared.intake.note(&outcome);
-            answer(&outcome)
+            answer(outcome)
         }
         Err(refused) => {
             shared.intake.refused_requests.fetch_add(1, Relaxed);
@@ -137,6 +140,14 @@ async fn take(
     };
     // Never closed, so there is a turn in the end.
     let _turn = shared.intake.turns.acquire().await;
+    let room = room(headers, packed)?;
+    let Some(_charge) = shared.engine.budget().try_reserve(Share::Upload, room) else {
+        let reason = "there is no memory for the lines now; send the request again";
+        return Err(Refused::Request(
+            StatusCode::SERVICE_UNAVAILABLE,
+            reason.into(),
+        ));
+    };
     let collected = tokio::time::timeout(BODY_TIME, Limited::new(body, BODY_BYTES).collect()).await;
     let body = match collected {
         Ok(Ok(body)) => body.to_bytes(),
@@ -164,6 +175,18 @@ async fn take(
     })
 }
 
+/// The most bytes that a request's lines take, in and out of their package.
+fn room(headers: &HeaderMap, packed: bool) -> Result<u64, Refused> {
+    let most = BODY_BYTES as u64;
+    let told = headers
+        .get(CONTENT_LENGTH)
+        .and_then(|length| length.to_str().ok()?.parse().ok());
+    match told.unwrap_or(most) {
+        length if length > most => Err(too_large()),
+        length => Ok(length + if packed { most } else { 0 }),
+    }
+}
+
 fn too_large() -> Refused {
     let reason = format!("the lines take more than {BODY_BYTES} bytes; send fewer at once");
     Refused::Request(StatusCode::PAYLOAD_TOO_LARGE, reason.into())
@@ -185,18 +208,40 @@ fn insert(
     insert_body(db, &body, precision, came).map_err(Refused::Database)
 }
 
+/// Why not all lines were written.
+#[derive(Debug)]
+pub enum InsertError {
+    /// The precision has no such name.
+    Precision,
+    /// Some lines are wrong; the others are kept.
+    Refused(RefusedLines),
+    /// The database's. Lines before the trouble may be kept; to write all of them again does no harm.
+    Database(SeriesError),
+}
+
+impl fmt::Display for InsertError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Precision => f.write_str(NO_PRECISION),
+            Self::Refused(lines) => lines.fmt(f),
+            Self::Database(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for InsertError {}
+
 /// Writes the values of `lines` to a database, as `POST /write` does; `precision` names what their timestamps count. Blocks as the
 /// database does.
 ///
 /// # Errors
-/// What is wrong, for people. Lines that are not refused are kept.
-pub fn insert_lines(db: &SeriesDb, lines: &[u8], precision: &str) -> Result<(), String> {
-    let precision = Precision::named(Some(precision)).ok_or(NO_PRECISION)?;
-    let outcome = insert_body(db, lines, precision, now()).map_err(|error| error.to_string())?;
-    if outcome.refused == 0 {
-        return Ok(());
-    }
-    Err(outcome.text())
+/// [`InsertError`].
+pub fn insert_lines(db: &SeriesDb, lines: &[u8], precision: &str) -> Result<(), InsertError> {
+    let precision = Precision::named(Some(precision)).ok_or(InsertError::Precision)?;
+    let outcome = insert_body(db, lines, precision, now()).map_err(InsertError::Database)?;
+    outcome
+        .refused_lines()
+        .map_or(Ok(()), |refused| Err(InsertError::Refused(refused)))
 }
 
 fn insert_body(
@@ -250,18 +295,45 @@ fn unpacked(body: &[u8]) -> Result<Vec<u8>, Refused> {
     Ok(plain)
 }
 
-/// 204, or 400 that names the refused lines; the others are kept.
-fn answer(outcome: &Outcome) -> Response {
-    if outcome.refused == 0 {
-        return StatusCode::NO_CONTENT.into_response();
+/// A refusal with the names that clients of the protocol's two versions look for.
+#[derive(Debug, Serialize)]
+struct Refusal<'a> {
+    error: &'a str,
+    code: &'static str,
+    message: &'a str,
+    #[serde(flatten)]
+    lines: Option<RefusedLines>,
+}
+
+impl<'a> Refusal<'a> {
+    fn new(code: &'static str, text: &'a str) -> Self {
+        Self {
+            error: text,
+            code,
+            message: text,
+            lines: None,
+        }
     }
-    let kept = outcome.lines - outcome.refused;
-    let text = outcome.text();
-    let body = json!({
-        // The names that clients of the protocol's two versions look for.
-        "error": text, "code": "invalid", "message": text,
-        "kept_lines": kept, "refused_lines": outcome.refused, "refused": outcome.refusals,
-    });
+}
+
+/// 204, or 400 that names the refused lines; the others are kept.
+fn answer(outcome: Outcome) -> Response {
+    let Some(lines) = outcome.refused_lines() else {
+        return StatusCode::NO_CONTENT.into_response();
+    };
+    // Clients log it: the first one is enough there.
+    let first = lines.refused.first();
+    let first = first.map(|first| format!(": line {}: {}", first.line, first.reason));
+    let text = format!(
+        "partial write: {} of {} lines are refused{}",
+        lines.refused_lines,
+        lines.kept_lines + lines.refused_lines,
+        first.unwrap_or_default()
+    );
+    let body = Refusal {
+        lines: Some(lines),
+        ..Refusal::new("invalid", &text)
+    };
     (StatusCode::BAD_REQUEST, Json(body)).into_response()
 }
 
@@ -286,7 +358,7 @@ impl IntoResponse for Refused {
         } else {
             "invalid"
         };
-        let body = Json(json!({"error": text, "code": code, "message": text}));
+        let body = Json(Refusal::new(code, &text));
         if status == StatusCode::SERVICE_UNAVAILABLE {
             return (status, [(RETRY_AFTER, "5")], body).into_response();
         }

@@ -9,7 +9,9 @@ use super::chart::{Chart, LINES, Line};
 use super::format::Unit;
 use super::range::Range;
 use crate::Shared;
-use crate::history::{HISTORY_EVERY, OWN, QUANTILES, bucket_source, latency_metric};
+use crate::history::{
+    DROPPED_POINTS, HISTORY_EVERY, OWN, QUANTILES, bucket_source, latency_metric,
+};
 
 /// The span that is drawn.
 #[derive(Debug, Clone, Copy)]
@@ -83,23 +85,17 @@ pub(super) async fn history_charts(
     let peaks = drawing
         .points(history, &Selector::parse(OWN, "*"), Aggregate::Max)
         .await?;
-    let of = |points: &BTreeMap<_, Points>, metric: &str| {
-        points
-            .get(&(OWN.to_owned(), metric.to_owned()))
-            .cloned()
-            .unwrap_or_default()
-    };
     let seconds = drawing.step as f64 / 1e9;
     let rate = |label: &str, metric: &str| Line {
         label: label.to_owned(),
-        points: of(&sums, metric)
+        points: own(&sums, metric)
             .into_iter()
             .map(|(at, sum)| (at, sum / seconds))
             .collect(),
     };
     let peak = |label: &str, metric: &str| Line {
         label: label.to_owned(),
-        points: of(&peaks, metric),
+        points: own(&peaks, metric),
     };
     let latency = |title: &str, kind: RequestKind| {
         let lines = QUANTILES.map(|(share, name)| {
@@ -107,7 +103,7 @@ pub(super) async fn history_charts(
         });
         drawing.chart(title, Unit::Time, lines.to_vec())
     };
-    Ok(vec![
+    let mut charts = vec![
         drawing.chart(
             "Traffic",
             Unit::ByteRate,
@@ -144,7 +140,27 @@ pub(super) async fn history_charts(
             Unit::Count,
             vec![peak("requests", "memory_waiting")],
         ),
-    ])
+    ];
+    charts.extend(missing(drawing, own(&sums, DROPPED_POINTS)));
+    Ok(charts)
+}
+
+/// Those of the whole server.
+fn own(points: &BTreeMap<(String, String), Points>, metric: &str) -> Points {
+    points
+        .get(&(OWN.to_owned(), metric.to_owned()))
+        .cloned()
+        .unwrap_or_default()
+}
+
+/// Holes in all the other charts: drawn where there are any.
+fn missing(drawing: &Drawing, dropped: Points) -> Option<Chart> {
+    let any = dropped.iter().any(|(_, count)| *count > 0.0);
+    let line = Line {
+        label: "points".to_owned(),
+        points: dropped,
+    };
+    any.then(|| drawing.chart("Missing in these charts", Unit::Count, vec![line]))
 }
 
 /// Of the buckets that were read most.

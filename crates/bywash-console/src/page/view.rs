@@ -56,7 +56,7 @@ pub(super) async fn gather(shared: Shared, asked: Asked) -> Result<View, SeriesE
     let drawing = Drawing::new(range, now());
     let charts = match (&only, &shared.history) {
         (Some(name), _) => series_charts(&shared, name, &drawing).await?,
-        (None, Some(history)) => history_charts(history, &drawing).await?,
+        (None, Some(history)) => history_charts(history.db(), &drawing).await?,
         (None, None) => Vec::new(),
     };
     let series = shared

@@ -72,19 +72,28 @@ impl Readable for Arc<dyn Origin> {
 
 /// An origin whose writes all end in [`EngineError::ReadOnly`].
 #[derive(Debug)]
-pub struct ReadOnly<R>(R);
+pub struct ReadOnly<R> {
+    origin: R,
+    reason: &'static str,
+}
 
 impl<R: Readable> ReadOnly<R> {
     /// Reads go on to `origin`.
     pub fn new(origin: R) -> Self {
-        Self(origin)
+        let reason = origin.reason();
+        Self::because(reason, origin)
+    }
+
+    /// As [`Self::new`], with another [`Readable::reason`].
+    pub fn because(reason: &'static str, origin: R) -> Self {
+        Self { origin, reason }
     }
 
     fn refuse<T>(&self, operation: &'static str, path: &Path) -> Result<T> {
         Err(EngineError::ReadOnly {
             operation,
             object: path.to_string(),
-            reason: self.0.reason(),
+            reason: self.reason,
         }
         .into())
     }
@@ -92,18 +101,18 @@ impl<R: Readable> ReadOnly<R> {
 
 impl<R: Readable> fmt::Display for ReadOnly<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.0, f)
+        fmt::Display::fmt(&self.origin, f)
     }
 }
 
 #[async_trait]
 impl<R: Readable> ObjectStore for ReadOnly<R> {
     async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
-        self.0.get_opts(path, options).await
+        self.origin.get_opts(path, options).await
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.0.list(prefix, None)
+        self.origin.list(prefix, None)
     }
 
     fn list_with_offset(
@@ -111,11 +120,11 @@ impl<R: Readable> ObjectStore for ReadOnly<R> {
         prefix: Option<&Path>,
         offset: &Path,
     ) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.0.list(prefix, Some(offset))
+        self.origin.list(prefix, Some(offset))
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        self.0.list_with_delimiter(prefix).await
+        self.origin.list_with_delimiter(prefix).await
     }
 
     async fn put_opts(&self, path: &Path, _: PutPayload, _: PutOptions) -> Result<PutResult> {
@@ -134,7 +143,7 @@ impl<R: Readable> ObjectStore for ReadOnly<R> {
         &self,
         paths: BoxStream<'static, Result<Path>>,
     ) -> BoxStream<'static, Result<Path>> {
-        let reason = self.0.reason();
+        let reason = self.reason;
         let refuse = move |path: Path| -> Error {
             EngineError::ReadOnly {
                 operation: "delete",
@@ -156,7 +165,7 @@ impl<R: Readable> ObjectStore for ReadOnly<R> {
 #[async_trait]
 impl<R: Readable> Origin for ReadOnly<R> {
     fn kind(&self) -> &'static str {
-        self.0.kind()
+        self.origin.kind()
     }
 
     async fn create_upload(&self, path: &Path, _: PutMultipartOptions) -> Result<String> {

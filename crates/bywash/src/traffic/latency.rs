@@ -51,6 +51,13 @@ fn longest(bucket: usize) -> u64 {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Latencies(Box<[u64]>);
 
+/// Of nothing.
+impl Default for Latencies {
+    fn default() -> Self {
+        Histogram::default().snapshot()
+    }
+}
+
 impl Latencies {
     /// What was noted after `earlier`, a snapshot of the same counts.
     #[must_use]

@@ -1,0 +1,120 @@
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::time::SystemTime;
+
+use bywash_series::{Aggregate, Row, Selector};
+use tempfile::TempDir;
+
+use super::*;
+
+const HOUR: i64 = 3_600_000_000_000;
+/// Rows of each hour: values of which no two are alike, so that files have some size.
+const ROWS: i64 = 500;
+
+fn engine() -> Engine {
+    Engine::builder().memory(256 << 20).build().unwrap()
+}
+
+fn now() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    i64::try_from(since.unwrap().as_nanos()).unwrap()
+}
+
+/// A database with rows of these hours before now, sealed.
+async fn filled(options: SeriesOptions, hours: i64, now: i64) -> (SeriesDb, TempDir) {
+    let home = tempfile::tempdir().unwrap();
+    let db = open(home.path().join("db"), &engine(), options)
+        .await
+        .unwrap();
+    for hour in (0..hours).rev() {
+        let row = |n: i64| Row {
+            source: "host",
+            metric: "noise",
+            timestamp: now - hour * HOUR - n * (HOUR / ROWS),
+            value: (n * hour) as f64 / 7.0,
+        };
+        db.insert_rows(&(0..ROWS).map(row).collect::<Vec<_>>())
+            .unwrap();
+    }
+    db.flush().await.unwrap();
+    (db, home)
+}
+
+/// The timestamps there are, in order.
+async fn times(db: &SeriesDb) -> Vec<i64> {
+    let selector = Selector::series("host", "noise");
+    let found = db.query(&selector, i64::MIN..=i64::MAX, None, Aggregate::Last);
+    let found = found.await.unwrap();
+    let points = found.iter().flat_map(|series| &series.points);
+    points.map(|point| point.timestamp).collect()
+}
+
+fn kept(history: Option<&str>, age: Option<&str>, size: Option<&str>) -> Result<Kept, Failure> {
+    let text = |text: Option<&str>| text.map(str::to_owned);
+    Kept::parse(false, text(history), text(age), text(size))
+}
+
+#[tokio::test]
+async fn the_oldest_history_goes_when_it_takes_more_than_its_size() {
+    let retention = kept(Some("100KiB"), None, None).unwrap().history.unwrap();
+    let now = now();
+    let (db, _home) = filled(history_options(&engine(), retention), 200, now).await;
+    let before = db.stats().file_bytes;
+    assert!(
+        before > 200 << 10,
+        "{before} bytes are too few to prove anything"
+    );
+    db.tidy().await.unwrap();
+    let after = db.stats().file_bytes;
+    assert!((1..=100 << 10).contains(&after), "{after}");
+    let left = times(&db).await;
+    assert_eq!(left.last(), Some(&now), "the newest row is there");
+    let hours = (now - left[0]) / HOUR;
+    assert!((24..150).contains(&hours), "{hours} hours are left");
+    let expected = (now - left[0]) / (HOUR / ROWS) + 1;
+    assert_eq!(left.len() as i64, expected, "and no row since the first");
+}
+
+#[tokio::test]
+async fn values_older_than_their_age_go_and_no_younger_one() {
+    let retention = kept(None, Some("2d"), None).unwrap().series;
+    let now = now();
+    let (db, _home) = filled(series_options(&engine(), retention), 200, now).await;
+    db.tidy().await.unwrap();
+    let left = times(&db).await;
+    let young = left.iter().filter(|at| **at >= now - 48 * HOUR).count() as i64;
+    assert_eq!(young, 48 * ROWS + 1);
+    assert!(left[0] > now - 100 * HOUR, "old ones go by whole files");
+}
+
+#[tokio::test]
+async fn values_are_kept_for_good_unless_something_else_is_said() {
+    let Kept { history, series } = kept(None, None, None).unwrap();
+    assert_eq!((series.age, series.bytes), (None, None));
+    assert_eq!(history.unwrap().bytes, Some(1 << 30));
+    let now = now();
+    let (db, _home) = filled(series_options(&engine(), series), 100, now).await;
+    db.tidy().await.unwrap();
+    assert_eq!(times(&db).await.len() as i64, 100 * ROWS);
+}
+
+#[test]
+fn what_is_kept_is_read_from_settings_or_refused_by_its_name() {
+    let series = kept(None, Some("30d"), Some("10GiB")).unwrap().series;
+    assert_eq!(series.age, Some(Duration::from_secs(30 * 24 * 3600)));
+    assert_eq!(series.bytes, Some(10 << 30));
+    for (wrong, option) in [
+        (kept(Some("a lot"), None, None), "--history-size"),
+        (kept(None, Some("30"), None), "--series-age"),
+        (kept(None, None, Some("5%")), "--series-size"),
+    ] {
+        let message = wrong.unwrap_err().message;
+        assert!(message.starts_with(option), "{message}");
+    }
+    assert!(
+        Kept::parse(true, None, None, None)
+            .unwrap()
+            .history
+            .is_none()
+    );
+}

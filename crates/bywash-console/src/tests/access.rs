@@ -1,0 +1,195 @@
+//! Who sees what.
+
+use tokio::net::TcpListener;
+
+use super::*;
+
+#[tokio::test]
+async fn refuses_foreign_hosts_whatever_the_page() {
+    let console = start(engine()).await;
+    let address = console.address;
+    for request in [
+        "GET /stats HTTP/1.1\r\nHost: evil.example",
+        "GET /healthz HTTP/1.1\r\nHost: evil.example:8422",
+        "GET http://evil.example/metrics HTTP/1.1\r\nHost: localhost",
+        "GET /nothing HTTP/1.1\r\nHost: evil.example",
+        "GET / HTTP/1.1\r\nHost: evil.example",
+        "POST /write HTTP/1.1\r\nHost: evil.example\r\nContent-Length: 0",
+    ] {
+        let (status, _, body) = ask(address, request).await;
+        assert_eq!(status, 403, "{request}: {body}");
+        assert!(!body.contains("budget"), "{body}");
+    }
+    let (status, _, _) = ask(address, "GET /healthz HTTP/1.0").await;
+    assert_eq!(
+        status, 200,
+        "a request that names no host is not a browser's"
+    );
+    let (status, _, _) = ask(address, "GET /nothing HTTP/1.1\r\nHost: localhost").await;
+    assert_eq!(status, 404);
+    let (status, _, _) = ask(
+        address,
+        "POST /stats HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0",
+    )
+    .await;
+    assert_eq!(status, 405);
+}
+
+#[tokio::test]
+async fn refuses_an_address_others_can_reach() {
+    let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
+    let engine = engine();
+    let home = tempfile::tempdir().unwrap();
+    let console = Console {
+        series: open_series(&engine, &home).await,
+        engine,
+        access: key(),
+        history: None,
+        uploads: OpenUploads::default(),
+    };
+    let error = serve_console(console, listener, std::future::pending())
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+    assert!(error.to_string().contains("not loopback"), "{error}");
+}
+
+#[tokio::test]
+async fn the_page_and_the_series_are_for_who_has_the_key() {
+    let console = start(engine_with_traffic().await).await;
+    for target in ["/", "/series/list", "/cache"] {
+        let (status, head, body) = console
+            .ask(&format!("GET {target} HTTP/1.1\r\nHost: localhost"))
+            .await;
+        assert_eq!(
+            (status, header(&head, "www-authenticate")),
+            (401, Some("Basic realm=\"bywash\", charset=\"UTF-8\""))
+        );
+        assert!(body.contains("bywash env"), "{body}");
+        let (status, head, _) = console
+            .ask(&format!(
+                "GET {target}?a=b HTTP/1.1\r\nHost: localhost\r\nAccept: text/html,*/*"
+            ))
+            .await;
+        assert_eq!(status, 303);
+        assert!(
+            header(&head, "location")
+                .unwrap()
+                .starts_with("/login?next=%2F"),
+            "{head}"
+        );
+        assert_eq!(console.get(target).await.0, 200, "{target}");
+    }
+    let write = "POST /write HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5";
+    let (status, ..) = send(console.address, write, b"m a=1").await;
+    assert_eq!(status, 401);
+    assert_eq!(
+        console.series.sources(i64::MIN..=i64::MAX).await.unwrap(),
+        [""; 0]
+    );
+
+    let (status, _, page) = console.get("/").await;
+    assert_eq!(status, 200);
+    for part in [
+        "data/&lt;big&gt;",
+        "<progress max=\"6291456\" value=\"3145728\"",
+        "Hit ratio",
+        ">data<",
+    ] {
+        assert!(page.contains(part), "{part} is not in {page}");
+    }
+}
+
+#[tokio::test]
+async fn a_login_gives_a_cookie_that_scripts_and_other_sites_do_not_get() {
+    let console = start(engine()).await;
+    let login = |pair: &str| {
+        let body = format!("{pair}&next=%2F%3Frange%3D6h");
+        let head = format!(
+            "POST /login HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: {}",
+            body.len()
+        );
+        (head, body)
+    };
+    let (head, body) = login("access_key=key&secret_key=wrong");
+    let (status, head, body) = send(console.address, &head, body.as_bytes()).await;
+    assert_eq!((status, header(&head, "set-cookie")), (403, None));
+    assert!(body.contains("not the key"), "{body}");
+
+    let (head, body) = login("access_key=key&secret_key=secret");
+    let (status, head, _) = send(console.address, &head, body.as_bytes()).await;
+    assert_eq!(
+        (status, header(&head, "location")),
+        (303, Some("/?range=6h"))
+    );
+    let (cookie, rest) = header(&head, "set-cookie")
+        .unwrap()
+        .split_once(';')
+        .unwrap();
+    assert_eq!(rest, " Path=/; HttpOnly; SameSite=Strict");
+    let with_cookie = format!("GET / HTTP/1.1\r\nHost: localhost\r\nCookie: {cookie}");
+    assert_eq!(console.ask(&with_cookie).await.0, 200);
+    let (status, head, _) = console
+        .ask("POST /logout HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0")
+        .await;
+    assert_eq!(status, 303);
+    assert!(
+        header(&head, "set-cookie").unwrap().ends_with("Max-Age=0"),
+        "{head}"
+    );
+}
+
+#[tokio::test]
+async fn an_anonymous_console_is_open_but_not_to_other_sites() {
+    let console = start_with(engine(), Access::Anonymous).await;
+    assert_eq!(
+        console.ask("GET / HTTP/1.1\r\nHost: localhost").await.0,
+        200
+    );
+    let write = "POST /write HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5";
+    for (origin, expected) in [
+        ("", 204),
+        ("\r\nOrigin: http://localhost", 204),
+        ("\r\nOrigin: http://evil.example", 403),
+        ("\r\nOrigin: null", 403),
+    ] {
+        let (status, ..) = send(console.address, &format!("{write}{origin}"), b"m a=1").await;
+        assert_eq!(status, expected, "{origin}");
+    }
+}
+
+#[tokio::test]
+async fn every_answer_tells_the_browser_what_it_may_load() {
+    let console = start(engine()).await;
+    for target in [
+        "/",
+        "/login",
+        "/stats",
+        "/nothing",
+        "/assets/console.js",
+        "/assets/nothing",
+    ] {
+        let (_, head, _) = console.get(target).await;
+        let policy = header(&head, "content-security-policy").unwrap();
+        for rule in [
+            "default-src 'none'",
+            "script-src 'self'",
+            "frame-ancestors 'none'",
+            "base-uri 'none'",
+        ] {
+            assert!(
+                policy.contains(rule) && !policy.contains("unsafe"),
+                "{policy}"
+            );
+        }
+        assert_eq!(header(&head, "x-content-type-options"), Some("nosniff"));
+    }
+    let (_, _, page) = console.get("/").await;
+    assert!(
+        !page.contains("style=")
+            && !page.contains("onclick")
+            && !page.contains("href=\"http")
+            && !page.contains("src=\"http"),
+        "{page}"
+    );
+}

@@ -1,0 +1,163 @@
+//! The server's own history.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bywash_series::{Ack, Aggregate, Selector};
+use bywash_sim::{Passing, Watch, WatchedStore};
+use tokio::sync::Semaphore;
+
+use super::*;
+use crate::HISTORY_EVERY;
+
+/// All points of a series added up.
+async fn total(db: &SeriesDb, source: &str, metric: &str) -> f64 {
+    let selector = Selector::series(source, metric);
+    let found = db.query(&selector, i64::MIN..=i64::MAX, None, Aggregate::Sum);
+    let found = found.await.unwrap();
+    let points = found.iter().flat_map(|series| &series.points);
+    points.map(|point| point.value).sum()
+}
+
+async fn read(engine: &Engine) {
+    let bucket = engine.bucket("data").unwrap();
+    let got = bucket.get(&Path::from("a")).await.unwrap();
+    got.bytes().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn history_adds_up_to_the_counters() {
+    let home = tempfile::tempdir().unwrap();
+    let engine = engine_with_traffic().await;
+    let db = open_series(&engine, &home).await;
+    let history = History::new(db.clone());
+    let (stop, stopped) = oneshot::channel::<()>();
+    let recording = history
+        .clone()
+        .record(engine.clone(), HISTORY_EVERY, async {
+            let _ = stopped.await;
+        });
+    let recording = tokio::spawn(recording);
+    for _ in 0..3 {
+        // Past the next point; the clock is the test's.
+        tokio::time::sleep(HISTORY_EVERY).await;
+        read(&engine).await;
+    }
+    stop.send(()).unwrap();
+    recording.await.unwrap();
+    let counted = engine.stats().buckets["data"];
+    for source in ["bywash", "bywash,bucket=data"] {
+        assert_eq!(
+            total(&db, source, "bytes").await,
+            counted.bytes as f64,
+            "{source}"
+        );
+        assert_eq!(
+            total(&db, source, "hits").await,
+            counted.hits as f64,
+            "{source}"
+        );
+    }
+    assert!(total(&db, "bywash", "memory_limit").await > 0.0);
+    assert!(history.stats().points >= 4, "{:?}", history.stats());
+    assert_eq!(history.stats().dropped_points, 0);
+}
+
+/// Holds every file that is to be put, until there are permits.
+#[derive(Debug)]
+struct Stuck(Semaphore);
+
+#[async_trait]
+impl Watch for Stuck {
+    async fn before(&self, request: &Passing) -> object_store::Result<()> {
+        if request.method == "put" && request.path.as_ref().starts_with("files/") {
+            self.0.acquire().await.unwrap().forget();
+        }
+        Ok(())
+    }
+}
+
+/// Nothing can be sealed and the log is full: a writer that has no patience is refused, one that has waits for good.
+async fn with_a_stuck_store(patience: Duration) {
+    const WAL_BYTES: u64 = 2 << 20;
+    let home = tempfile::tempdir().unwrap();
+    let engine = engine_with_traffic().await;
+    let stuck = Arc::new(Stuck(Semaphore::new(0)));
+    let store = WatchedStore::new(Arc::new(MemoryStore::new()), Arc::<Stuck>::clone(&stuck));
+    let options = SeriesOptions {
+        ack: Ack::Memory,
+        patience,
+        wal_bytes: WAL_BYTES,
+        segment_bytes: WAL_BYTES / 4,
+        ..SeriesOptions::default()
+    };
+    let budget = engine.budget().clone();
+    let opened = SeriesDb::open(Arc::new(store), home.path().join("wal"), budget, options);
+    let db = opened.await.unwrap();
+    let (filling, filler) = (db.clone(), db.handle("other", "rows").unwrap());
+    let filling = tokio::task::spawn_blocking(move || {
+        let rows: Vec<_> = (0..WAL_BYTES as i64 / 8)
+            .map(|at| (filler, at, 0.5))
+            .collect();
+        filling.append_batch(&rows)
+    });
+    while db.stats().wal_bytes < WAL_BYTES {
+        tokio::task::yield_now().await;
+    }
+
+    let history = History::new(db.clone());
+    let console = start_all(engine.clone(), key(), Some(history.clone())).await;
+    let (stop, stopped) = oneshot::channel::<()>();
+    let recording = history
+        .clone()
+        .record(engine.clone(), Duration::from_millis(1), async {
+            let _ = stopped.await;
+        });
+    let recording = tokio::spawn(recording);
+    // Requests go on, and so does counting what is dropped.
+    let dropped = || history.stats().dropped_points;
+    for round in 1..=20 {
+        let before = dropped();
+        read(&engine).await;
+        assert_eq!(console.get("/").await.0, 200, "round {round}");
+        while dropped() == before {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+    assert_eq!(history.stats().points, 0);
+    let (_, _, told) = console.get("/stats").await;
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    assert!(
+        told["history"]["dropped_points"].as_u64() >= Some(20),
+        "{told}"
+    );
+
+    stuck.0.add_permits(1000);
+    while history.stats().points < 2 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    // Without patience it was refused.
+    let _ = filling.await.unwrap();
+    stop.send(()).unwrap();
+    recording.await.unwrap();
+    let counted = engine.stats().buckets["data"];
+    assert_eq!(
+        total(&db, "bywash,bucket=data", "bytes").await,
+        counted.bytes as f64,
+        "what dropped points would have told is in later ones, and once"
+    );
+    let missing = total(&db, "bywash", "history_dropped_points").await;
+    assert!(missing >= 20.0, "{missing}");
+    let (_, _, page) = console.get("/").await;
+    assert!(page.contains("Missing in these charts"), "{page}");
+}
+
+#[tokio::test]
+async fn a_stuck_store_drops_points_that_are_counted_and_holds_no_request_up() {
+    with_a_stuck_store(Duration::ZERO).await;
+}
+
+#[tokio::test]
+async fn a_writer_of_history_that_is_stuck_holds_no_request_up() {
+    with_a_stuck_store(Duration::from_secs(3600)).await;
+}

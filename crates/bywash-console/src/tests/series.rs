@@ -1,0 +1,204 @@
+//! Values that come in, and how they are asked for and drawn.
+
+use std::io::Write as _;
+
+use bywash::Share;
+
+use super::*;
+
+#[tokio::test]
+async fn lines_become_series_and_refused_ones_are_named() {
+    let console = start(engine()).await;
+    let (status, ..) = console
+        .post(
+            "/write?precision=s&db=any",
+            "",
+            b"weather,place=garden temperature=21.5 1700000000",
+        )
+        .await;
+    assert_eq!(status, 204);
+    let (status, _, answer) = console
+        .post(
+            "/api/v2/write?org=o&bucket=b",
+            "",
+            b"m a=1\nm a=\n\nm,k=v b=2,s=\"x\"",
+        )
+        .await;
+    assert_eq!(status, 400);
+    let answer: serde_json::Value = serde_json::from_str(&answer).unwrap();
+    assert_eq!(
+        (&answer["kept_lines"], &answer["refused_lines"]),
+        (&2.into(), &1.into())
+    );
+    assert_eq!(answer["refused"][0]["line"], 2);
+    assert!(
+        answer["error"]
+            .as_str()
+            .unwrap()
+            .starts_with("partial write: 1 of 3 lines are refused: line 2: "),
+        "{answer}"
+    );
+
+    let (status, _, list) = console.get("/series/list").await;
+    assert_eq!(status, 200);
+    let expected = serde_json::json!([
+        {"source": "m", "metric": "a"}, {"source": "m,k=v", "metric": "b"},
+        {"source": "weather,place=garden", "metric": "temperature"},
+    ]);
+    assert_eq!(
+        serde_json::from_str::<serde_json::Value>(&list).unwrap(),
+        expected
+    );
+    let (_, _, list) = console
+        .get("/series/list?start=2023-11-14T00:00:00Z&end=2023-11-15T00:00:00Z&format=csv")
+        .await;
+    assert_eq!(
+        list,
+        "source,metric\n\"weather,place=garden\",temperature\n"
+    );
+    assert_eq!(console.get("/series/list?start=tomorrow").await.0, 400);
+
+    let (_, _, metrics) = console.get("/metrics").await;
+    for line in [
+        "bywash_series_lines_total 4",
+        "bywash_series_values_total 3",
+        "bywash_series_strings_total 1",
+        "bywash_series_refused_lines_total 1",
+    ] {
+        assert!(
+            metrics.lines().any(|found| found == line),
+            "{line} is not in {metrics}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn bodies_are_plain_or_gzip_and_limited_either_way() {
+    let console = start(engine()).await;
+    let pack = |bytes: &[u8]| {
+        let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        packer.write_all(bytes).unwrap();
+        packer.finish().unwrap()
+    };
+    let gzip = "Content-Encoding: gzip\r\n";
+    assert_eq!(
+        console.post("/write", gzip, &pack(b"packed a=1")).await.0,
+        204
+    );
+    assert_eq!(
+        console.series.sources(i64::MIN..=i64::MAX).await.unwrap(),
+        ["packed"]
+    );
+    assert_eq!(console.post("/write", gzip, b"packed a=1").await.0, 400);
+    assert_eq!(
+        console
+            .post("/write", "Content-Encoding: br\r\n", b"x")
+            .await
+            .0,
+        415
+    );
+    assert_eq!(
+        console.post("/write?precision=d", "", b"m a=1").await.0,
+        400
+    );
+    let huge = vec![b'#'; (16 << 20) + 1];
+    assert_eq!(console.post("/write", "", &huge).await.0, 413);
+    assert_eq!(console.post("/write", gzip, &pack(&huge)).await.0, 413);
+    let (_, _, metrics) = console.get("/metrics").await;
+    assert!(
+        metrics.contains("bywash_series_refused_requests_total 5\n"),
+        "{metrics}"
+    );
+}
+
+#[tokio::test]
+async fn bodies_are_charged_to_the_budget_or_refused_for_now() {
+    let engine = engine();
+    let console = start(engine.clone()).await;
+    let budget = engine.budget();
+    let mut held = Vec::new();
+    while let Some(taken) = budget.try_reserve(Share::Upload, 1 << 20) {
+        held.push(taken);
+    }
+    let lines = vec![b'#'; 1 << 20];
+    let (status, head, told) = console.post("/write", "", &lines).await;
+    assert_eq!((status, header(&head, "retry-after")), (503, Some("5")));
+    assert!(told.contains("no memory for the lines"), "{told}");
+    held.truncate(held.len() - 2);
+    assert_eq!(console.post("/write", "", &lines).await.0, 204);
+    // Unpacked it may be the longest body there is.
+    let gzip = "Content-Encoding: gzip\r\n";
+    assert_eq!(console.post("/write", gzip, &lines).await.0, 503);
+    drop(held);
+    let before = budget.held(Share::Upload);
+    assert_eq!(console.post("/write", gzip, &lines).await.0, 400);
+    assert_eq!(budget.held(Share::Upload), before, "it is given back");
+}
+
+#[tokio::test]
+async fn points_are_queried_as_rows_and_by_steps() {
+    let console = start(engine()).await;
+    let lines = b"m,k=a v=1 0\nm,k=a v=3 1000000000\nm,k=b v=-0.5 60000000000";
+    assert_eq!(console.post("/write", "", lines).await.0, 204);
+    let rows = |answer: &str| -> Vec<(String, i64, f64)> {
+        let rows: Vec<serde_json::Value> = serde_json::from_str(answer).unwrap();
+        let row = |row: &serde_json::Value| {
+            let source = row["source"].as_str().unwrap().to_owned();
+            (
+                source,
+                row["timestamp"].as_i64().unwrap(),
+                row["value"].as_f64().unwrap(),
+            )
+        };
+        rows.iter().map(row).collect()
+    };
+    let a = |at: i64, value: f64| ("m,k=a".to_owned(), at, value);
+    let (_, _, answer) = console.get("/series/query?source=m,k%3Da&metric=v").await;
+    assert_eq!(rows(&answer), [a(0, 1.0), a(1_000_000_000, 3.0)]);
+    let (_, _, answer) = console
+        .get("/series/query?source=m,*&start=0&end=60000000000&step=1m&agg=max")
+        .await;
+    assert_eq!(
+        rows(&answer),
+        [a(0, 3.0), ("m,k=b".to_owned(), 60_000_000_000, -0.5)]
+    );
+    let (_, _, answer) = console
+        .get("/series/query?source=m,k%3Db&metric=v&format=csv")
+        .await;
+    assert_eq!(
+        answer,
+        "source,metric,timestamp,value\n\"m,k=b\",v,60000000000,-0.5\n"
+    );
+    for wrong in ["step=0", "step=x", "agg=median", "start=2&end=1"] {
+        let (status, _, told) = console.get(&format!("/series/query?{wrong}")).await;
+        assert_eq!(status, 400, "{wrong}: {told}");
+    }
+}
+
+#[tokio::test]
+async fn a_series_is_drawn_by_its_name_whatever_slashes_it_has() {
+    let console = start(engine()).await;
+    assert_eq!(
+        console
+            .post("/write", "", b"disk,path=/var/log free/used=7")
+            .await
+            .0,
+        204
+    );
+    let (_, _, page) = console.get("/?series=disk,path%3D/var/log/free/used").await;
+    assert!(
+        page.contains("<polyline") || page.contains("<circle"),
+        "{page}"
+    );
+    assert!(page.contains("free/used: 7"), "{page}");
+    let (_, _, page) = console.get("/?series=nothing/here&range=7d").await;
+    assert!(
+        page.contains("No series of this name") && !page.contains("<circle"),
+        "{page}"
+    );
+    let (_, _, page) = console.get("/").await;
+    assert!(
+        page.contains("series=disk%2Cpath%3D%2Fvar%2Flog%2Ffree%2Fused"),
+        "{page}"
+    );
+}
