@@ -9,14 +9,16 @@ use bywash_mem::Frame;
 const LARGEST_FRAME_BYTES: u64 = 2 << 20;
 /// Frames are not made smaller than this to waste less.
 const SMALLEST_FRAME_BYTES: u64 = 64 << 10;
-/// What a buffer may be longer than asked for: this part of it.
+/// What a buffer may be longer than asked for: this part of a chunk.
 const WASTE_DIVISOR: u64 = 8;
 
-/// The frames that hold `bytes`: their length and how many.
-pub(super) fn frames_for(bytes: u64) -> (usize, usize) {
+/// The frames that hold `bytes` of a chunk of `chunk` bytes: their length and how many.
+///
+/// By the chunk, not by the bytes: frames of one length serve every upload in turn, those of others would lie idle.
+pub(super) fn frames_for(bytes: u64, chunk: u64) -> (usize, usize) {
     let mut frame = bytes.next_power_of_two().min(LARGEST_FRAME_BYTES);
     while frame > SMALLEST_FRAME_BYTES
-        && bytes.next_multiple_of(frame) - bytes > bytes / WASTE_DIVISOR
+        && bytes.next_multiple_of(frame) - bytes > chunk / WASTE_DIVISOR
     {
         frame /= 2;
     }
@@ -119,7 +121,7 @@ mod tests {
 
     fn buffer(bytes: u64) -> Buffer {
         let pool = BlockPool::new(PoolConfig::new(16 << 20)).unwrap();
-        let (length, count) = frames_for(bytes);
+        let (length, count) = frames_for(bytes, bytes);
         Buffer::new(
             pool.try_frames(Share::Upload, length, count, count)
                 .unwrap(),
@@ -128,13 +130,23 @@ mod tests {
 
     #[test]
     fn frames_waste_little() {
-        assert_eq!(frames_for(16 << 20), (2 << 20, 8));
-        assert_eq!(frames_for(5 << 20), (1 << 20, 5));
-        assert_eq!(frames_for(1), (1, 1));
-        for bytes in [100_000, 5_000_000, 17 << 20] {
-            let (length, count) = frames_for(bytes);
-            let all = length as u64 * count as u64;
-            assert!(all >= bytes && all <= bytes + bytes / 8 + SMALLEST_FRAME_BYTES);
+        assert_eq!(frames_for(16 << 20, 16 << 20), (2 << 20, 8));
+        assert_eq!(frames_for(5 << 20, 5 << 20), (1 << 20, 5));
+        assert_eq!(frames_for(1, 16 << 20), (1, 1));
+        for chunk in [100_000, 5_000_000, 17 << 20] {
+            for bytes in [chunk / 7, chunk / 2 + 1, chunk] {
+                let (length, count) = frames_for(bytes, chunk);
+                let all = length as u64 * count as u64;
+                assert!(all >= bytes && all <= bytes + chunk / 8 + SMALLEST_FRAME_BYTES);
+            }
+        }
+    }
+
+    #[test]
+    fn short_objects_take_frames_of_the_length_that_whole_chunks_take() {
+        let chunk = 16 << 20;
+        for bytes in ((2 << 20) + 1..=chunk).step_by(100_003) {
+            assert_eq!(frames_for(bytes, chunk).0, 2 << 20, "{bytes} bytes");
         }
     }
 

@@ -134,7 +134,7 @@ impl Upload {
                 }
             }
         }
-        let (length, count) = frames_for(capacity);
+        let (length, count) = self.frames_for(capacity);
         let engine = &self.bucket.shared().engine;
         let frames = engine
             .frames(Share::Upload, length, count, "upload", &self.path)
@@ -175,9 +175,13 @@ impl Upload {
         self.filling.end - self.filling.offset
     }
 
+    fn frames_for(&self, capacity: u64) -> (usize, usize) {
+        frames_for(capacity, self.plan.length_of(self.filling.index))
+    }
+
     /// A buffer, if its memory is free now.
     fn try_buffer(&mut self, capacity: u64) -> Option<Buffer> {
-        let (length, count) = frames_for(capacity);
+        let (length, count) = self.frames_for(capacity);
         let pool = &self.bucket.shared().engine.pool;
         let frames = pool.try_frames(Share::Upload, length, count, count)?;
         self.buffers += 1;
