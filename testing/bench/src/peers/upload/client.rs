@@ -126,6 +126,8 @@ impl Client {
         command
             .arg(peers().join(folder).join(file))
             .args(client_arguments(store))
+            // They share a module there.
+            .env("PYTHONPATH", peers())
             .envs(aws(store));
         Self::start(&mut command)
     }
