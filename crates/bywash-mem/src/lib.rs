@@ -15,6 +15,7 @@
     reason = "the one crate that owns raw memory; each block says why it is sound"
 )]
 
+mod ahead;
 mod arena;
 mod budget;
 mod error;
@@ -51,6 +52,7 @@ mod storm;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 
+pub use ahead::{fetch_ahead, fetch_value_ahead};
 pub use arena::{MAX_FRAME, MIN_FRAME};
 pub use budget::{Budget, PoolConfig, Reservation, Share};
 pub use error::{FlightError, FrameError, Incomplete, LoadError, PoolError};
@@ -61,7 +63,7 @@ pub use frame::Frame;
 pub use gate::{Entered, Gate};
 pub use limit::LimitError;
 pub use load::Load;
-pub use names::Names;
+pub use names::{Names, Search};
 pub use options::{BlockOptions, Keep, Priority, Spill, Spilled, Tag, TagStats};
 pub use pin::{OwnedPin, Pin};
 pub use pool::{BlockHandle, BlockKey, BlockPool, Claim, PoolStats};

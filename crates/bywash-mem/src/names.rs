@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use crossbeam_utils::CachePadded;
 
+use crate::ahead::fetch_ahead;
 use crate::sync::{AtomicU32, Hashing, Mutex, Ordering};
 use crate::table::{Table, Tables};
 
@@ -15,12 +16,15 @@ const CHUNK: usize = 256;
 #[cfg(any(loom, shuttle))]
 const CHUNK: usize = 2;
 /// The longest name that lies beside its value, in bytes: name, value of a word and lock fill a cache line.
-const SHORT: usize = 46;
+const SHORT: usize = 45;
 
 /// A table of names that are entered once and stay: get or create.
 ///
 /// Reading a known name costs a hash, a probe and a comparison: no lock, no write, no guard, and the value is borrowed for as
 /// long as the table lives. Ids are dense, in the order of entry, and never used again: at most `u32::MAX` names.
+///
+/// A name may have two parts, as a series has a source and a metric. Where the first ends is part of the name: `("a", "bc")` and
+/// `("ab", "c")` are two. A name that is asked for as one text is the pair of nothing and that.
 ///
 /// Names may come from strangers. The hash is foldhash (quality) under a random seed of the table's own: not predictable from
 /// outside, though no cryptographic defence against someone who measures many lookups; whoever may enter names at will can
@@ -54,16 +58,21 @@ impl<V> Entries<V> {
     }
 
     #[inline(always)]
-    fn get(&self, id: u32) -> Option<&Entry<V>> {
+    fn place(&self, id: u32) -> Option<&Place<V>> {
         let id = id as usize;
-        self.0.get(id / CHUNK)?.get()?[id % CHUNK].0.get()
+        Some(&self.0.get(id / CHUNK)?.get()?[id % CHUNK])
     }
 
-    /// The value of an id, if this is its name.
     #[inline(always)]
-    fn named(&self, id: u32, name: &str) -> Option<&V> {
+    fn get(&self, id: u32) -> Option<&Entry<V>> {
+        self.place(id)?.0.get()
+    }
+
+    /// An id and its value, if this is its name.
+    #[inline(always)]
+    fn named(&self, id: u32, pair: Pair<'_>) -> Option<(u32, &V)> {
         let entry = self.get(id)?;
-        (entry.name.as_bytes() == name.as_bytes()).then_some(&entry.value)
+        entry.name.is(pair).then_some((id, &entry.value))
     }
 
     /// One writer at a time.
@@ -86,41 +95,68 @@ struct Entry<V> {
     value: V,
 }
 
-/// The bytes of a name.
+/// The parts of a name.
+type Pair<'a> = (&'a str, &'a str);
+
+/// The bytes of a name, and where its second part begins.
 enum Name {
-    Short { len: u8, bytes: [u8; SHORT] },
-    Long(Box<str>),
+    Short {
+        len: u8,
+        split: u8,
+        bytes: [u8; SHORT],
+    },
+    Long {
+        split: usize,
+        text: Box<str>,
+    },
 }
 
 impl Name {
-    fn new(name: &str) -> Self {
+    fn new((first, second): Pair<'_>) -> Self {
+        let (split, len) = (first.len(), first.len() + second.len());
         let mut bytes = [0; SHORT];
-        match bytes.get_mut(..name.len()) {
+        match bytes.get_mut(..len) {
             Some(place) => {
-                place.copy_from_slice(name.as_bytes());
+                place[..split].copy_from_slice(first.as_bytes());
+                place[split..].copy_from_slice(second.as_bytes());
                 Self::Short {
-                    len: name.len() as u8,
+                    len: len as u8,
+                    split: split as u8,
                     bytes,
                 }
             }
-            None => Self::Long(name.into()),
+            None => Self::Long {
+                split,
+                text: [first, second].concat().into(),
+            },
         }
     }
 
     #[inline(always)]
-    fn as_bytes(&self) -> &[u8] {
-        match self {
-            Self::Short { len, bytes } => &bytes[..usize::from(*len)],
-            Self::Long(name) => name.as_bytes(),
-        }
+    fn is(&self, (first, second): Pair<'_>) -> bool {
+        let (bytes, split) = match self {
+            Self::Short { len, split, bytes } => (&bytes[..usize::from(*len)], usize::from(*split)),
+            Self::Long { split, text } => (text.as_bytes(), *split),
+        };
+        let (one, other) = bytes.split_at(split);
+        one == first.as_bytes() && other == second.as_bytes()
     }
 
     fn as_str(&self) -> &str {
         match self {
-            Self::Short { .. } => std::str::from_utf8(self.as_bytes()).expect("made of a str"),
-            Self::Long(name) => name,
+            Self::Short { len, bytes, .. } => {
+                std::str::from_utf8(&bytes[..usize::from(*len)]).expect("made of two str")
+            }
+            Self::Long { text, .. } => text,
         }
     }
+}
+
+/// A name's hash and where it seems to be: see [`Names::begin`].
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Search {
+    hash: u64,
+    likely: Option<u32>,
 }
 
 /// What writers write, apart from what readers read.
@@ -149,7 +185,35 @@ impl<V> Names<V> {
     #[inline]
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&V> {
-        self.find(self.hash(name), name)
+        self.find(self.begin("", name), ("", name))
+            .map(|(_, value)| value)
+    }
+
+    /// Begins to look for a name of two parts; [`Self::end`] goes on. Who begins with several before it ends any has their
+    /// memory come side by side.
+    #[inline]
+    #[must_use]
+    pub fn begin(&self, first: &str, second: &str) -> Search {
+        let mut hasher = self.hashing.build_hasher();
+        // The bytes alone: their counts are in the hash, so no mark of an end is needed.
+        if !first.is_empty() {
+            hasher.write(first.as_bytes());
+        }
+        hasher.write(second.as_bytes());
+        let hash = hasher.finish();
+        let table = self.tables.newest();
+        let likely = table.likely(hash);
+        if let Some(place) = likely.and_then(|id| table.side().place(id)) {
+            fetch_ahead(std::ptr::from_ref(place).addr());
+        }
+        Search { hash, likely }
+    }
+
+    /// The id of the name that the search was begun for.
+    #[inline]
+    #[must_use]
+    pub fn end(&self, search: Search, first: &str, second: &str) -> Option<u32> {
+        self.find(search, (first, second)).map(|(id, _)| id)
     }
 
     /// The value of a name, made by `init` if the name is new. Of many callers with one new name, one makes it and all get it.
@@ -161,19 +225,24 @@ impl<V> Names<V> {
     /// If `init` does, and beyond `u32::MAX` names.
     #[inline]
     pub fn get_or_insert_with(&self, name: &str, init: impl FnOnce() -> V) -> &V {
-        self.get_or_insert_numbered(name, |_| init())
+        self.get_or_insert_numbered("", name, |_| init())
     }
 
-    /// [`Self::get_or_insert_with`] for a value that knows its id.
+    /// [`Self::get_or_insert_with`] for a name of two parts, and a value that knows its id.
     ///
     /// # Panics
     /// As that.
     #[inline]
-    pub fn get_or_insert_numbered(&self, name: &str, init: impl FnOnce(u32) -> V) -> &V {
-        let hash = self.hash(name);
-        match self.find(hash, name) {
-            Some(value) => value,
-            None => self.insert(hash, name, init),
+    pub fn get_or_insert_numbered(
+        &self,
+        first: &str,
+        second: &str,
+        init: impl FnOnce(u32) -> V,
+    ) -> &V {
+        let search = self.begin(first, second);
+        match self.find(search, (first, second)) {
+            Some((_, value)) => value,
+            None => self.insert(search.hash, (first, second), init),
         }
     }
 
@@ -213,45 +282,38 @@ impl<V> Names<V> {
         self.len() == 0
     }
 
-    #[inline]
-    fn hash(&self, name: &str) -> u64 {
-        let mut hasher = self.hashing.build_hasher();
-        // The bytes alone: nothing follows them, so no mark of the end is needed, and their count is in the hash.
-        hasher.write(name.as_bytes());
-        hasher.finish()
-    }
-
     #[inline(always)]
-    fn find(&self, hash: u64, name: &str) -> Option<&V> {
+    fn find(&self, search: Search, pair: Pair<'_>) -> Option<(u32, &V)> {
         let table = self.tables.newest();
-        match table
-            .likely(hash)
-            .and_then(|id| table.side().named(id, name))
-        {
-            None => Self::find_again(table, hash, name),
+        match search.likely.and_then(|id| table.side().named(id, pair)) {
+            None => Self::find_again(table, search.hash, pair),
             found => found,
         }
     }
 
-    /// A look beyond the first group of cells.
+    /// A look beyond the first group of cells, and at what was entered since the search began.
     #[inline(never)]
-    fn find_again<'a>(table: &'a Table<Entries<V>>, hash: u64, name: &str) -> Option<&'a V> {
+    fn find_again<'a>(
+        table: &'a Table<Entries<V>>,
+        hash: u64,
+        pair: Pair<'_>,
+    ) -> Option<(u32, &'a V)> {
         // Nothing ever moves within a table, so a miss is one: the name was not there when the table was read.
-        table.probe(hash, |id| table.side().named(id, name))
+        table.probe(hash, |id| table.side().named(id, pair))
     }
 
     #[inline(never)]
-    fn insert(&self, hash: u64, name: &str, init: impl FnOnce(u32) -> V) -> &V {
+    fn insert(&self, hash: u64, pair: Pair<'_>, init: impl FnOnce(u32) -> V) -> &V {
         let entering = self.writing.lock.lock();
         // Entered since the caller looked?
-        if let Some(value) = self.find(hash, name) {
+        if let Some((_, value)) = Self::find_again(self.tables.newest(), hash, pair) {
             return value;
         }
         // Relaxed: written under the lock alone.
         let id = self.writing.len.load(Ordering::Relaxed);
         let after = id.checked_add(1).expect("at most u32::MAX names");
         let made = Entry {
-            name: Name::new(name),
+            name: Name::new(pair),
             value: init(id),
         };
         let table = self.tables.with_room(id as usize, Entries::larger);

@@ -3,18 +3,20 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bywash_mem::Names;
+use bywash_mem::{Names, Search};
 
-use crate::SeriesError;
 use crate::head::{Charge, Series};
+use crate::selector::Pattern;
+use crate::{Row, Selector, SeriesError};
 
 /// The most bytes of a source's or a metric's name.
 pub const MAX_NAME: usize = 64 << 10;
 
 /// What a series costs beside its names and rows, in bytes: its place, its cells in tables that grow by doubling.
 const SERIES_BYTES: usize = 256;
-/// Lengths below this are one character of a key.
-const SHORT: usize = 0x7f;
+/// Rows whose names are looked up side by side, and series that are brought near before they are written to, so that their memory
+/// comes at the same time. A cache of 32 KiB has all of it: some five lines a row.
+pub(crate) const SIDE_BY_SIDE: usize = 16;
 
 /// One series of one open database; worth nothing in another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -36,27 +38,10 @@ struct Text {
     text: Arc<str>,
 }
 
-/// Room in which the two names of a series become one, kept from row to row.
-#[derive(Debug, Default)]
-pub(crate) struct Key(String);
-
-impl Key {
-    /// Two pairs of names never become the same text: it begins with the length of the first.
-    #[inline]
-    fn of(&mut self, source: &str, metric: &str) -> &str {
-        let Self(key) = self;
-        key.clear();
-        let septet = |shift: usize| char::from((source.len() >> shift & 0x7f) as u8);
-        if source.len() < SHORT {
-            key.push(septet(0));
-        } else {
-            key.push(char::from(SHORT as u8));
-            key.extend([septet(0), septet(7), septet(14)]);
-        }
-        key.push_str(source);
-        key.push_str(metric);
-        key
-    }
+/// Texts in order, and of each id the place of its text among them, if it is there.
+struct Ranked<'a> {
+    texts: Vec<&'a Arc<str>>,
+    places: Vec<Option<u32>>,
 }
 
 impl Catalog {
@@ -64,14 +49,44 @@ impl Catalog {
     #[inline]
     pub(crate) fn handle(
         &self,
-        (source, metric): (&str, &str),
-        key: &mut Key,
+        source: &str,
+        metric: &str,
         charge: &Charge,
     ) -> Result<SeriesHandle, SeriesError> {
-        let key = key.of(source, metric);
-        match self.series.get(key) {
-            Some(series) => Ok(series.handle),
-            None => self.enter((source, metric), key, charge),
+        let search = self.series.begin(source, metric);
+        self.found(search, (source, metric), charge)
+    }
+
+    /// The rows with the handles of their names, behind those in `out`. Names that are new are entered.
+    pub(crate) fn handles(
+        &self,
+        rows: &[Row<'_>],
+        charge: &Charge,
+        out: &mut Vec<(SeriesHandle, i64, f64)>,
+    ) -> Result<(), SeriesError> {
+        for rows in rows.chunks(SIDE_BY_SIDE) {
+            let mut searches = [Search::default(); SIDE_BY_SIDE];
+            for (search, row) in searches.iter_mut().zip(rows) {
+                *search = self.series.begin(row.source, row.metric);
+            }
+            for (search, row) in searches.into_iter().zip(rows) {
+                let handle = self.found(search, (row.source, row.metric), charge)?;
+                out.push((handle, row.timestamp, row.value));
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn found(
+        &self,
+        search: Search,
+        (source, metric): (&str, &str),
+        charge: &Charge,
+    ) -> Result<SeriesHandle, SeriesError> {
+        match self.series.end(search, source, metric) {
+            Some(id) => Ok(SeriesHandle(id)),
+            None => self.enter((source, metric), charge),
         }
     }
 
@@ -79,7 +94,6 @@ impl Catalog {
     fn enter(
         &self,
         (source, metric): (&str, &str),
-        key: &str,
         charge: &Charge,
     ) -> Result<SeriesHandle, SeriesError> {
         for (what, name) in [("source", source), ("metric", metric)] {
@@ -88,7 +102,7 @@ impl Catalog {
                 return Err(SeriesError::NameTooLong { what, bytes });
             }
         }
-        let bytes = (SERIES_BYTES + 3 * key.len()) as u64;
+        let bytes = (SERIES_BYTES + 3 * (source.len() + metric.len())) as u64;
         if !charge.take(bytes) {
             return Err(SeriesError::TooManySeries {
                 series: self.len(),
@@ -96,7 +110,7 @@ impl Catalog {
             });
         }
         let mut made = false;
-        let series = self.series.get_or_insert_numbered(key, |id| {
+        let series = self.series.get_or_insert_numbered(source, metric, |id| {
             made = true;
             Series::new(SeriesHandle(id), self.text(source), self.text(metric))
         });
@@ -110,7 +124,7 @@ impl Catalog {
     }
 
     fn text(&self, text: &str) -> u32 {
-        let entry = self.texts.get_or_insert_numbered(text, |id| Text {
+        let entry = self.texts.get_or_insert_numbered("", text, |id| Text {
             id,
             text: text.into(),
         });
@@ -119,12 +133,23 @@ impl Catalog {
 
     /// The series of these names, if there is one.
     pub(crate) fn find(&self, source: &str, metric: &str) -> Option<&Series> {
-        self.series.get(Key::default().of(source, metric))
+        let id = self
+            .series
+            .end(self.series.begin(source, metric), source, metric)?;
+        self.series.value(id)
     }
 
     #[inline]
     pub(crate) fn series(&self, handle: SeriesHandle) -> Option<&Series> {
         self.series.value(handle.0)
+    }
+
+    /// Has series brought near that are written to soon: no more than [`SIDE_BY_SIDE`], or the first are gone again.
+    #[inline]
+    pub(crate) fn come(&self, handles: impl Iterator<Item = SeriesHandle>) {
+        handles
+            .filter_map(|handle| self.series(handle))
+            .for_each(Series::come);
     }
 
     /// Source and metric.
@@ -137,6 +162,59 @@ impl Catalog {
                 .text
         };
         (text(series.source), text(series.metric))
+    }
+
+    /// Source and metric of those of `series` that are selected, in order.
+    ///
+    /// Each text is compared with others once, however many series have it; series are then sorted by numbers.
+    pub(crate) fn sorted<'a>(
+        &self,
+        series: impl Iterator<Item = &'a Series>,
+        selector: &Selector,
+    ) -> Vec<(Arc<str>, Arc<str>)> {
+        let series: Vec<(u32, u32)> = series
+            .map(|series| (series.source, series.metric))
+            .collect();
+        let sources = self.ranked(series.iter().map(|series| series.0), &selector.source);
+        let metrics = self.ranked(series.iter().map(|series| series.1), &selector.metric);
+        let place = |&(source, metric): &(u32, u32)| {
+            let source = sources.places[source as usize]?;
+            Some(u64::from(source) << 32 | u64::from(metrics.places[metric as usize]?))
+        };
+        let mut places: Vec<u64> = series.iter().filter_map(place).collect();
+        places.sort_unstable();
+        let texts = |place: u64| {
+            let (source, metric) = (place >> 32, place as u32);
+            (
+                Arc::clone(sources.texts[source as usize]),
+                Arc::clone(metrics.texts[metric as usize]),
+            )
+        };
+        places.into_iter().map(texts).collect()
+    }
+
+    /// Those of the texts with these ids that the pattern means.
+    fn ranked(&self, ids: impl Iterator<Item = u32>, pattern: &Pattern) -> Ranked<'_> {
+        let mut seen = vec![false; self.texts.len()];
+        let first = |id: &u32| !std::mem::replace(&mut seen[*id as usize], true);
+        let text = |id| {
+            let text = &self
+                .texts
+                .value(id)
+                .expect("entered before the series")
+                .text;
+            pattern.matches(text).then_some((text, id))
+        };
+        let mut texts: Vec<(&Arc<str>, u32)> = ids.filter(first).filter_map(text).collect();
+        texts.sort_unstable();
+        let mut places = vec![None; seen.len()];
+        for (place, (_, id)) in (0..).zip(&texts) {
+            places[*id as usize] = Some(place);
+        }
+        Ranked {
+            texts: texts.into_iter().map(|(text, _)| text).collect(),
+            places,
+        }
     }
 
     /// All series in the order of their ids, with what is entered meanwhile.
@@ -152,38 +230,5 @@ impl Catalog {
 
     pub(crate) fn len(&self) -> usize {
         self.series.len()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_with_any_bytes_in_them_are_never_taken_for_each_other() {
-        let long = "x".repeat(MAX_NAME);
-        let names = [
-            "",
-            "a",
-            "ab",
-            "b",
-            "/",
-            "a/b",
-            "\0",
-            "\u{7f}",
-            "\u{1}a",
-            "日本",
-            &long,
-            &long[1..],
-            &long[..200],
-        ];
-        let mut seen = std::collections::HashMap::new();
-        for source in names {
-            for metric in names {
-                let key = Key::default().of(source, metric).to_owned();
-                let before = seen.insert(key, (source, metric));
-                assert_eq!(before, None, "of {} and {}", source.len(), metric.len());
-            }
-        }
     }
 }

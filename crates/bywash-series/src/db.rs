@@ -10,7 +10,7 @@ use std::time::Instant;
 use bywash_mem::{Budget, Gate};
 use object_store::ObjectStore;
 
-use crate::catalog::{Key, SeriesHandle};
+use crate::catalog::{SIDE_BY_SIDE, SeriesHandle};
 use crate::files::SealedFiles;
 use crate::head::{Charge, Head, Series};
 use crate::keeper::{Keeper, Room};
@@ -139,8 +139,7 @@ impl SeriesDb {
     /// [`SeriesError::NameTooLong`]; [`SeriesError::TooManySeries`].
     pub fn handle(&self, source: &str, metric: &str) -> Result<SeriesHandle, SeriesError> {
         let head = &self.0.head;
-        head.catalog
-            .handle((source, metric), &mut Key::default(), &head.charge)
+        head.catalog.handle(source, metric, &head.charge)
     }
 
     /// Writes one row. As [`Self::append_batch`].
@@ -188,32 +187,16 @@ impl SeriesDb {
         shared.acknowledge(position)
     }
 
-    /// Writes rows with their names spelt out, as [`Self::append_batch`] does. Rows that follow each other with the same names
-    /// cost no look-up.
+    /// Writes rows with their names spelt out, as [`Self::append_batch`] does. The names of neighbours are looked up side by side.
     ///
     /// # Errors
     /// As [`Self::handle`] and [`Self::append_batch`].
     pub fn insert_rows(&self, rows: &[Row<'_>]) -> Result<(), SeriesError> {
         let head = &self.0.head;
-        let mut key = Key::default();
         let mut named = Vec::with_capacity(rows.len().min(ROWS_AT_ONCE));
-        let mut before: Option<(&str, &str, SeriesHandle)> = None;
         for rows in rows.chunks(ROWS_AT_ONCE) {
             named.clear();
-            for row in rows {
-                let handle = match before {
-                    Some((source, metric, handle))
-                        if source == row.source && metric == row.metric =>
-                    {
-                        handle
-                    }
-                    _ => head
-                        .catalog
-                        .handle((row.source, row.metric), &mut key, &head.charge)?,
-                };
-                before = Some((row.source, row.metric, handle));
-                named.push((handle, row.timestamp, row.value));
-            }
+            head.catalog.handles(rows, &head.charge, &mut named)?;
             self.append_batch(&named)?;
         }
         Ok(())
@@ -355,8 +338,13 @@ impl Shared {
             charge,
         } = &self.head;
         let mut stored = 0;
+        let mut near = 0;
         let mut last = 0;
         for run in rows.chunk_by(|a, b| a.0 == b.0) {
+            if stored >= near && run.len() < rows.len() {
+                near = (stored + SIDE_BY_SIDE).min(rows.len());
+                catalog.come(rows[stored..near].iter().map(|row| row.0));
+            }
             let handle = run[0].0;
             let series = catalog.series(handle).expect("checked before");
             let points = run

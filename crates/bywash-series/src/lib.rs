@@ -14,6 +14,7 @@ mod head;
 mod iterator;
 mod keeper;
 mod listing;
+mod numbers;
 mod options;
 mod point;
 mod query;

@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use crate::selector::{Pattern, Selector};
+use crate::snapshot::with_sealed;
 use crate::{SeriesDb, SeriesError};
 
 impl SeriesDb {
@@ -19,7 +20,10 @@ impl SeriesDb {
         selector: &Selector,
         range: RangeInclusive<i64>,
     ) -> Result<Vec<(Arc<str>, Arc<str>)>, SeriesError> {
-        self.snapshot(selector, range).series(selector).await
+        // Memory first, then files, as a snapshot has it; but no rows are taken.
+        let memory = self.0.head.names(selector, &range);
+        let version = self.0.files.version();
+        with_sealed(memory, &version, &Arc::default(), selector, &range).await
     }
 
     /// The sources with a row in `range`, in order. As [`Self::list`].

@@ -4,15 +4,17 @@
 //! rows. What waits between them is bounded. Rows of one series are written in the order of their turns: where the log has two
 //! frames the other way round, the later turn waits for the earlier.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
-use crate::catalog::{Key, SeriesHandle};
+use crate::catalog::{SIDE_BY_SIDE, SeriesHandle};
 use crate::files::Version;
-use crate::head::Head;
-use crate::wal::{Folder, Frame, Kind, Names, Segment, Turns, list, path_of, read_segment};
+use crate::head::{Head, Turn};
+use crate::wal::{
+    Folder, Frame, Kind, LoggedTurn, Names, Segment, Turns, list, path_of, read_segment,
+};
 use crate::{Point, SeriesError};
 
 /// Rows that go to a writer together.
@@ -41,10 +43,19 @@ pub(crate) struct Replayed {
 }
 
 /// Turns of some series, in the log's order.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Batch {
     turns: Vec<(SeriesHandle, u64, u32, usize)>,
     points: Vec<Point>,
+}
+
+impl Batch {
+    fn new() -> Self {
+        Self {
+            turns: Vec::with_capacity(BATCH),
+            points: Vec::with_capacity(BATCH),
+        }
+    }
 }
 
 /// Reads the log and writes its rows to memory, but for those that are sealed. Blocks the thread.
@@ -68,11 +79,9 @@ pub(crate) fn replay(
             head,
             sealed_below: sealed.sealed_below(),
             salvage,
-            key: Key::default(),
-            ids: HashMap::new(),
-            batches: senders.iter().map(|_| Batch::default()).collect(),
+            ids: BTreeMap::new(),
+            batches: senders.iter().map(|_| Batch::new()).collect(),
             senders,
-            scratch: Vec::new(),
             replayed: Replayed::default(),
         };
         let read = reader.read(folder);
@@ -93,13 +102,11 @@ struct Reader<'a> {
     /// All rows of generations below are in files, and their names may be gone from the log.
     sealed_below: u64,
     salvage: bool,
-    key: Key,
     /// Of each generation, the series by the ids they had in it.
-    ids: HashMap<u64, Vec<Option<SeriesHandle>>>,
+    ids: BTreeMap<u64, Vec<Option<SeriesHandle>>>,
     /// What each writer gets next.
     batches: Vec<Batch>,
     senders: Vec<SyncSender<Batch>>,
-    scratch: Vec<Point>,
     replayed: Replayed,
 }
 
@@ -183,26 +190,27 @@ impl Reader<'_> {
                 Ok(())
             }
             Kind::Rows => {
-                let mut turns = Turns::new(frame.body);
-                loop {
-                    self.scratch.clear();
-                    match turns.next(&mut self.scratch) {
-                        None => return Ok(()),
-                        Some(Ok((id, number, _))) => {
-                            self.turn(generation, (id, number), segment)?
-                        }
-                        Some(Err(())) => return Err(unfit),
-                    }
+                for turn in Turns::new(frame.body) {
+                    let Some(turn) = turn else {
+                        return Err(unfit);
+                    };
+                    self.turn(generation, &turn, segment)?;
                 }
+                Ok(())
             }
         }
     }
 
-    fn name(&mut self, generation: u64, id: u32, names: (&str, &str)) -> Result<(), SeriesError> {
-        let handle = self
-            .head
-            .catalog
-            .handle(names, &mut self.key, &self.head.charge)?;
+    fn name(
+        &mut self,
+        generation: u64,
+        id: u32,
+        (source, metric): (&str, &str),
+    ) -> Result<(), SeriesError> {
+        let Head {
+            catalog, charge, ..
+        } = self.head;
+        let handle = catalog.handle(source, metric, charge)?;
         if !self.ids.contains_key(&generation) {
             // Writers are in two generations at most, so no frame of one before those follows.
             self.ids.retain(|before, _| before + 1 >= generation);
@@ -216,24 +224,24 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// What was read into `scratch`.
     fn turn(
         &mut self,
         generation: u64,
-        (id, number): (u32, u32),
+        turn: &LoggedTurn<'_>,
         segment: u64,
     ) -> Result<(), SeriesError> {
+        let points = turn.points();
         let ids = self.ids.get(&generation);
-        let Some(handle) = ids.and_then(|ids| *ids.get(id as usize)?) else {
-            self.replayed.nameless += self.scratch.len() as u64;
+        let Some(handle) = ids.and_then(|ids| *ids.get(turn.id as usize)?) else {
+            self.replayed.nameless += points.len() as u64;
             return self.damage(segment, 0, "rows of a series that was not named before");
         };
         let writer = handle.0 as usize % self.batches.len();
         let batch = &mut self.batches[writer];
         batch
             .turns
-            .push((handle, generation, number, self.scratch.len()));
-        batch.points.extend_from_slice(&self.scratch);
+            .push((handle, generation, turn.number, points.len()));
+        batch.points.extend(points);
         if batch.points.len() >= BATCH || batch.turns.len() >= BATCH {
             self.send(writer);
         }
@@ -241,7 +249,7 @@ impl Reader<'_> {
     }
 
     fn send(&mut self, writer: usize) {
-        let batch = std::mem::take(&mut self.batches[writer]);
+        let batch = std::mem::replace(&mut self.batches[writer], Batch::new());
         // A writer that failed takes no more; its error is found when it is joined.
         let _ = self.senders[writer].send(batch);
     }
@@ -271,15 +279,19 @@ impl<'a> Writer<'a> {
     fn run(mut self, batches: &Receiver<Batch>) -> Result<u64, SeriesError> {
         while let Ok(batch) = batches.recv() {
             let mut points = &batch.points[..];
-            for (handle, generation, number, count) in batch.turns {
-                let (turn, rest) = points.split_at(count);
-                points = rest;
-                self.take(handle, generation, number, turn)?;
+            for turns in batch.turns.chunks(SIDE_BY_SIDE) {
+                self.head.catalog.come(turns.iter().map(|turn| turn.0));
+                for &(handle, generation, number, count) in turns {
+                    let (turn, rest) = points.split_at(count);
+                    points = rest;
+                    self.take(handle, generation, number, turn)?;
+                }
             }
         }
         // A turn whose predecessor was torn off was not waited for by anybody: it is kept.
         for ((handle, generation, _), points) in std::mem::take(&mut self.early) {
-            self.write(handle, generation, &points)?;
+            let series = self.head.catalog.series(handle).expect("it was named");
+            self.write(series.turn(generation), generation, &points)?;
         }
         Ok(self.rows)
     }
@@ -291,35 +303,31 @@ impl<'a> Writer<'a> {
         number: u32,
         points: &[Point],
     ) -> Result<(), SeriesError> {
-        let expected = |head: &Head| {
-            let series = head.catalog.series(handle);
-            series.map_or(0, |series| series.turn(generation).number())
-        };
-        if number > expected(self.head) {
+        let head = self.head;
+        let series = head.catalog.series(handle).expect("it was named");
+        let turn = series.turn(generation);
+        if number > turn.number() {
             self.early
                 .insert((handle, generation, number), points.to_vec());
             return Ok(());
         }
-        self.write(handle, generation, points)?;
-        while !self.early.is_empty()
-            && let Some(points) = self
-                .early
-                .remove(&(handle, generation, expected(self.head)))
-        {
-            self.write(handle, generation, &points)?;
+        self.write(turn, generation, points)?;
+        while !self.early.is_empty() {
+            let turn = series.turn(generation);
+            let next = self.early.remove(&(handle, generation, turn.number()));
+            let Some(points) = next else { break };
+            self.write(turn, generation, &points)?;
         }
         Ok(())
     }
 
     fn write(
         &mut self,
-        handle: SeriesHandle,
+        mut turn: Turn<'_>,
         generation: u64,
         points: &[Point],
     ) -> Result<(), SeriesError> {
         let head = self.head;
-        let series = head.catalog.series(handle).expect("it was named");
-        let mut turn = series.turn(generation);
         let kept = points
             .iter()
             .copied()

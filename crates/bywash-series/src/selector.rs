@@ -26,7 +26,7 @@ impl Pattern {
     pub fn matches(&self, name: &str) -> bool {
         match self {
             Self::Exact(exact) => exact == name,
-            Self::Glob(glob) => matches(glob, name),
+            Self::Glob(glob) => glob == "*" || matches(glob, name),
         }
     }
 }

@@ -37,11 +37,7 @@ impl Snapshot {
     ) -> Self {
         let names: Vec<Names> = match selector.exact() {
             Some((source, metric)) => vec![(source.into(), metric.into())],
-            None => head
-                .names(&range)
-                .filter(|(source, metric)| selector.matches(source, metric))
-                .map(|(source, metric)| (Arc::clone(source), Arc::clone(metric)))
-                .collect(),
+            None => head.names(selector, &range),
         };
         let runs = |names: Names| {
             let runs = head.runs(&names.0, &names.1, &range).into_iter();
@@ -61,10 +57,7 @@ impl Snapshot {
     }
 
     fn files(&self) -> impl Iterator<Item = &Arc<SealedFile>> {
-        self.version
-            .files()
-            .iter()
-            .filter(|file| file.meets(&self.range))
+        files(&self.version, &self.range)
     }
 
     /// The runs of one series.
@@ -86,27 +79,50 @@ impl Snapshot {
 
     /// The selected series, in order. In files, one whose rows lie around the range and not in it may be among them.
     pub(crate) async fn series(&self, selector: &Selector) -> Result<Vec<Names>, SeriesError> {
-        let of_file = |file: &Arc<SealedFile>| {
-            let (file, readers) = (Arc::clone(file), Arc::clone(&self.readers));
-            async move { readers.open(&file).await }
-        };
-        let opened = futures::stream::iter(self.files().map(of_file).collect::<Vec<_>>());
-        let mut opened = opened.buffered(TAILS);
-        let mut names: Vec<Names> = self.memory.keys().cloned().collect();
-        names.sort_unstable();
-        while let Some(reader) = opened.try_next().await? {
-            let series = reader.layout.index.select(selector);
-            let series = series.filter(|(_, _, rows)| rows.meets(&self.range));
-            names
-                .extend(series.map(|(source, metric, _)| (Arc::clone(source), Arc::clone(metric))));
-        }
-        // Made of runs that are sorted already, which this sort finds and merges.
-        names.sort();
-        names.dedup();
-        Ok(names)
+        let mut memory: Vec<Names> = self.memory.keys().cloned().collect();
+        memory.sort_unstable();
+        with_sealed(memory, &self.version, &self.readers, selector, &self.range).await
     }
 
     pub(crate) fn into_parts(self, names: &Names) -> (Vec<Run>, Arc<Readers>) {
         (self.runs(names), self.readers)
     }
+}
+
+fn files<'a>(
+    version: &'a Version,
+    range: &'a RangeInclusive<i64>,
+) -> impl Iterator<Item = &'a Arc<SealedFile>> {
+    let files = version.files().iter();
+    files.filter(|file| file.meets(range))
+}
+
+/// The names in order, those in memory, which are, and those in files.
+pub(crate) async fn with_sealed(
+    memory: Vec<Names>,
+    version: &Version,
+    readers: &Arc<Readers>,
+    selector: &Selector,
+    range: &RangeInclusive<i64>,
+) -> Result<Vec<Names>, SeriesError> {
+    let of_file = |file: &Arc<SealedFile>| {
+        let (file, readers) = (Arc::clone(file), Arc::clone(readers));
+        async move { readers.open(&file).await }
+    };
+    let opened = futures::stream::iter(files(version, range).map(of_file).collect::<Vec<_>>());
+    let mut opened = opened.buffered(TAILS);
+    let mut names = memory;
+    let mut in_order = true;
+    while let Some(reader) = opened.try_next().await? {
+        in_order &= names.is_empty();
+        let series = reader.layout.index.select(selector);
+        let series = series.filter(|(_, _, rows)| rows.meets(range));
+        names.extend(series.map(|(source, metric, _)| (Arc::clone(source), Arc::clone(metric))));
+    }
+    if !in_order {
+        // Made of runs that are sorted already, which this sort finds and merges.
+        names.sort();
+        names.dedup();
+    }
+    Ok(names)
 }

@@ -56,15 +56,57 @@ fn any_text_is_a_name() {
 }
 
 #[test]
+fn pairs_are_never_taken_for_each_other() {
+    let long = "x".repeat(100);
+    let texts = [
+        "",
+        "a",
+        "ab",
+        "b",
+        "/",
+        "a/b",
+        "\0",
+        "日本",
+        &long,
+        &long[1..],
+        &long[..super::SHORT],
+    ];
+    let names = Names::new();
+    let pairs = || {
+        texts
+            .iter()
+            .flat_map(|first| texts.map(|second| (*first, second)))
+    };
+    for (at, (first, second)) in (0..).zip(pairs()) {
+        let early = names.begin(first, second);
+        assert_eq!(names.end(early, first, second), None, "{first} {second}");
+        assert_eq!(*names.get_or_insert_numbered(first, second, |id| id), at);
+        assert_eq!(
+            names.end(early, first, second),
+            Some(at),
+            "entered since it began"
+        );
+    }
+    for (at, (first, second)) in (0..).zip(pairs()) {
+        assert_eq!(
+            names.end(names.begin(first, second), first, second),
+            Some(at)
+        );
+        assert_eq!(names.by_id(at), Some((&*[first, second].concat(), &at)));
+    }
+    assert_eq!(names.get("ab"), Some(&2), "nothing, then all of it");
+}
+
+#[test]
 fn a_panic_while_making_a_value_leaves_nothing() {
     let names = Names::new();
     names.get_or_insert_with("a", || 0);
     let panicked = catch_unwind(AssertUnwindSafe(|| {
-        names.get_or_insert_numbered("b", |id| panic!("no value for {id}"));
+        names.get_or_insert_numbered("", "b", |id| panic!("no value for {id}"));
     }));
     assert!(panicked.is_err());
     assert_eq!((names.get("b"), names.len()), (None, 1));
-    assert_eq!(*names.get_or_insert_numbered("b", |id| id), 1);
+    assert_eq!(*names.get_or_insert_numbered("", "b", |id| id), 1);
     assert_eq!(names.iter().collect::<Vec<_>>(), [("a", &0), ("b", &1)]);
 }
 
@@ -130,7 +172,7 @@ proptest! {
                 order.push(text.as_str());
                 next
             });
-            prop_assert_eq!(*names.get_or_insert_numbered(text, |id| id), id);
+            prop_assert_eq!(*names.get_or_insert_numbered("", text, |id| id), id);
             prop_assert_eq!(names.len(), plain.len());
         }
         let listed: Vec<_> = names.iter().map(|(name, _)| name).collect();
@@ -154,7 +196,7 @@ fn sixty_four_threads_get_one_object_a_name() {
             let common = (n + thread * 7) % shared;
             let mine = format!("thread {thread} name {}", n % own);
             for name in [format!("shared {common}"), mine] {
-                let value = names.get_or_insert_numbered(&name, |id| {
+                let value = names.get_or_insert_numbered("", &name, |id| {
                     made.fetch_add(1, Ordering::Relaxed);
                     (id, name.clone())
                 });

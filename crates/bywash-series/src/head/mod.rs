@@ -11,7 +11,8 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 pub(crate) use self::charge::Charge;
-pub(crate) use self::series::{HeadRun, Series};
+pub(crate) use self::series::{HeadRun, Series, Turn};
+use crate::Selector;
 use crate::catalog::{Catalog, SeriesHandle};
 use crate::frozen::{Frozen, FrozenSeries};
 use crate::span::Span;
@@ -60,13 +61,14 @@ impl Head {
         series.map_or_else(Vec::new, |series| series.runs(self.span, partitions))
     }
 
-    /// Source and metric of each series with a row in `range`, in no order.
-    pub(crate) fn names<'a>(
-        &'a self,
-        range: &'a RangeInclusive<i64>,
-    ) -> impl Iterator<Item = (&'a Arc<str>, &'a Arc<str>)> + 'a {
+    /// Source and metric of each selected series with a row in `range`, in order.
+    pub(crate) fn names(
+        &self,
+        selector: &Selector,
+        range: &RangeInclusive<i64>,
+    ) -> Vec<(Arc<str>, Arc<str>)> {
         let inside = self.catalog.iter().filter(|series| series.has(range));
-        inside.map(|series| self.catalog.names(series))
+        self.catalog.sorted(inside, selector)
     }
 
     /// The series with rows in each place of these generations and those before.

@@ -81,6 +81,10 @@ impl Run {
 
     /// Whether a row lies in this range.
     pub(super) fn has(&self, range: &RangeInclusive<i64>) -> bool {
+        // Often enough, and no memory of rows is read.
+        if range.contains(&self.last) && !self.is_empty() {
+            return true;
+        }
         let (full, late) = self
             .more
             .as_ref()
@@ -97,6 +101,12 @@ impl Run {
             _ => false,
         };
         in_block(&self.tail) || full.iter().any(|block| in_block(block)) || late.iter().any(inside)
+    }
+
+    /// The address where the next row in order goes, unless that needs memory first.
+    #[inline(always)]
+    pub(super) fn next_address(&self) -> usize {
+        self.tail.as_ptr().wrapping_add(self.tail.len()).addr()
     }
 
     /// Whether this is the next row in order of this run, as nearly all are.

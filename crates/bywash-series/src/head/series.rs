@@ -1,5 +1,8 @@
 //! One series in memory.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bywash_mem::{fetch_ahead, fetch_value_ahead};
 use parking_lot::Mutex;
 
 use super::Place;
@@ -17,6 +20,8 @@ pub(crate) struct Series {
     pub(crate) source: u32,
     pub(crate) metric: u32,
     points: Mutex<Points>,
+    /// The address where its next row goes, by the last turn. Nobody reads or writes there without the lock.
+    next: AtomicUsize,
 }
 
 /// What its lock protects; held for one run of rows at a time.
@@ -53,6 +58,7 @@ pub(crate) struct HeadRun {
 /// A series that one writer holds, to write a run of rows.
 pub(crate) struct Turn<'a> {
     points: parking_lot::MutexGuard<'a, Points>,
+    next: &'a AtomicUsize,
     generation: u64,
 }
 
@@ -67,7 +73,17 @@ impl Series {
                 others: Vec::new(),
                 turns: Default::default(),
             }),
+            next: AtomicUsize::new(0),
         }
+    }
+
+    /// Has the series and the place of its next row brought near, for who takes a turn soon. Without it each turn waits for both:
+    /// a lock is taken only when the writes before it are done.
+    #[inline]
+    pub(crate) fn come(&self) {
+        fetch_value_ahead(self);
+        // Relaxed: a hint.
+        fetch_ahead(self.next.load(Ordering::Relaxed));
     }
 
     /// Waits for the series, for a writer of this generation.
@@ -75,6 +91,7 @@ impl Series {
     pub(crate) fn turn(&self, generation: u64) -> Turn<'_> {
         Turn {
             points: self.points.lock(),
+            next: &self.next,
             generation,
         }
     }
@@ -215,6 +232,9 @@ impl Turn<'_> {
             }
             written += 1;
         }
+        // Relaxed: a hint.
+        self.next
+            .store(points.current.next_address(), Ordering::Relaxed);
         written
     }
 }

@@ -7,7 +7,6 @@ use bywash_mem::{BlockPool, PoolConfig};
 
 use super::*;
 use crate::Point;
-use crate::catalog::Key;
 
 const SECOND: i64 = 1_000_000_000;
 
@@ -18,10 +17,7 @@ fn head(limit: u64) -> Head {
 }
 
 fn write(head: &Head, generation: u64, rows: &[(i64, f64)]) -> usize {
-    let names = ("host", "cpu");
-    let handle = head
-        .catalog
-        .handle(names, &mut Key::default(), &head.charge);
+    let handle = head.catalog.handle("host", "cpu", &head.charge);
     let series = head.catalog.series(handle.unwrap()).unwrap();
     let points = rows
         .iter()
@@ -99,8 +95,8 @@ fn each_partition_and_generation_is_a_run_whatever_order_rows_come_in() {
     );
     assert_eq!(read(&head, i64::MIN..=i64::MIN)[0].2, [(i64::MIN, 5.0)]);
     assert_eq!(read(&head, i64::MAX..=i64::MAX)[0].2, [(i64::MAX, 6.0)]);
-    assert_eq!(head.names(&(2..=SECOND)).count(), 0);
-    assert_eq!(head.names(&(0..=0)).count(), 1);
+    assert_eq!(head.names(&Selector::all(), &(2..=SECOND)).len(), 0);
+    assert_eq!(head.names(&Selector::all(), &(0..=0)).len(), 1);
 }
 
 #[test]

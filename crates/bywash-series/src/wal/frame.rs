@@ -3,6 +3,7 @@
 use crc_fast::{CrcAlgorithm, checksum};
 
 use crate::catalog::SeriesHandle;
+use crate::numbers::{difference, moved, put_number, take_number};
 use crate::{MAX_NAME, Point};
 
 /// Bytes of a frame's head.
@@ -103,28 +104,6 @@ pub(super) fn long(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// A number in groups of seven bits, the lowest first; the top bit says that another follows.
-fn put_number(mut number: u64, out: &mut Vec<u8>) {
-    while number >= 0x80 {
-        out.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    out.push(number as u8);
-}
-
-fn take_number(bytes: &mut &[u8]) -> Option<u64> {
-    let mut number = 0;
-    for shift in (0..64).step_by(7) {
-        let (&byte, rest) = bytes.split_first()?;
-        *bytes = rest;
-        number |= u64::from(byte & 0x7f) << shift;
-        if byte < 0x80 {
-            return Some(number);
-        }
-    }
-    None
-}
-
 /// Adds a series to the body of a frame of names.
 pub(crate) fn put_names(handle: SeriesHandle, (source, metric): (&str, &str), out: &mut Vec<u8>) {
     put_number(u64::from(handle.0), out);
@@ -170,17 +149,6 @@ impl<'a> Names<'a> {
     }
 }
 
-/// How far apart two timestamps are, small for near ones on either side.
-fn difference(from: i64, to: i64) -> u64 {
-    let by = to.wrapping_sub(from);
-    (by << 1 ^ by >> 63) as u64
-}
-
-fn moved(from: i64, difference: u64) -> i64 {
-    let by = (difference >> 1) as i64 ^ -((difference & 1) as i64);
-    from.wrapping_add(by)
-}
-
 /// Adds a turn of one series to the body of a frame of rows. `last` is the first timestamp of the turn before, 0 at first.
 ///
 /// Within a turn all differences take as many bytes as the largest, so that a row costs two moves.
@@ -203,25 +171,35 @@ pub(crate) fn put_turn(
     let width = (u64::BITS - bits.leading_zeros()).div_ceil(8) as usize;
     out.push(width as u8);
     before = *last;
-    let mut at = out.len();
-    // Eight bytes are written of each difference, and the rest is written over.
-    out.resize(at + rows.len() * (width + 8) + 8, 0);
     for row in rows {
-        out[at..at + 8].copy_from_slice(&difference(before, row.1).to_le_bytes());
-        at += width;
-        out[at..at + 8].copy_from_slice(&row.2.to_le_bytes());
-        at += 8;
+        // Difference and value at once: sixteen bytes are written, and those too many are taken off again.
+        let bytes =
+            u128::from(difference(before, row.1)) | u128::from(row.2.to_bits()) << (8 * width);
+        out.extend_from_slice(&bytes.to_le_bytes());
+        out.truncate(out.len() - (8 - width));
         before = row.1;
     }
-    out.truncate(at);
     *last = rows.first().map_or(*last, |row| row.1);
 }
 
-/// The turns in a frame of rows. `points` are those of the turn that was taken last.
+/// The turns in a frame of rows. Ends early, with `None`, at what no writer writes.
 #[derive(Debug)]
 pub(crate) struct Turns<'a> {
     rest: &'a [u8],
     last: i64,
+}
+
+/// A turn of one series, as a frame has it.
+#[derive(Debug)]
+pub(crate) struct LoggedTurn<'a> {
+    /// Of the series.
+    pub(crate) id: u32,
+    pub(crate) number: u32,
+    /// What the first difference is to.
+    from: i64,
+    /// Bytes of a difference.
+    width: usize,
+    rows: &'a [u8],
 }
 
 impl<'a> Turns<'a> {
@@ -232,17 +210,8 @@ impl<'a> Turns<'a> {
         }
     }
 
-    /// Reads the next turn's points behind `points`, and answers its series' id, its number, and how many. `Err` is what no
-    /// writer writes.
     #[inline]
-    pub(crate) fn next(
-        &mut self,
-        points: &mut Vec<Point>,
-    ) -> Option<Result<(u32, u32, usize), ()>> {
-        (!self.rest.is_empty()).then(|| self.turn(points).ok_or(()))
-    }
-
-    fn turn(&mut self, points: &mut Vec<Point>) -> Option<(u32, u32, usize)> {
+    fn turn(&mut self) -> Option<LoggedTurn<'a>> {
         let id = u32::try_from(take_number(&mut self.rest)?).ok()?;
         let number = u32::try_from(take_number(&mut self.rest)?).ok()?;
         let count = usize::try_from(take_number(&mut self.rest)?).ok()?;
@@ -253,25 +222,55 @@ impl<'a> Turns<'a> {
         }
         let (rows, rest) = rest.split_at_checked(count.checked_mul(width + 8)?)?;
         self.rest = rest;
-        let mut before = self.last;
-        for row in rows.chunks_exact(width + 8) {
-            // The value is what follows the difference, and is always there to be read along with it.
-            let mask = if width == 8 {
-                u64::MAX
-            } else {
-                (1 << (8 * width)) - 1
-            };
-            before = moved(before, long(row, 0) & mask);
-            points.push(Point {
-                timestamp: before,
-                value: f64::from_le_bytes(row[width..].try_into().expect("eight bytes")),
-            });
+        let turn = LoggedTurn {
+            id,
+            number,
+            from: self.last,
+            width,
+            rows,
+        };
+        self.last = turn
+            .points()
+            .next()
+            .map_or(self.last, |first| first.timestamp);
+        Some(turn)
+    }
+}
+
+impl<'a> Iterator for Turns<'a> {
+    type Item = Option<LoggedTurn<'a>>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
         }
-        let first = rows
-            .get(..8)
-            .map(|_| points[points.len() - count].timestamp);
-        self.last = first.unwrap_or(self.last);
-        Some((id, number, count))
+        let turn = self.turn();
+        if turn.is_none() {
+            self.rest = &[];
+        }
+        Some(turn)
+    }
+}
+
+impl LoggedTurn<'_> {
+    #[inline]
+    pub(crate) fn points(&self) -> impl ExactSizeIterator<Item = Point> {
+        let width = self.width;
+        // The value is what follows the difference, and is always there to be read along with it.
+        let mask = if width == 8 {
+            u64::MAX
+        } else {
+            (1 << (8 * width)) - 1
+        };
+        let mut before = self.from;
+        self.rows.chunks_exact(width + 8).map(move |row| {
+            before = moved(before, long(row, 0) & mask);
+            Point {
+                timestamp: before,
+                value: f64::from_bits(long(row, width)),
+            }
+        })
     }
 }
 
@@ -300,8 +299,12 @@ mod tests {
         }
         let mut turns = Turns::new(&body);
         for (id, number, rows) in expected {
-            let mut points = Vec::new();
-            assert_eq!(turns.next(&mut points), Some(Ok((id, number, rows.len()))));
+            let turn = turns.next().unwrap().unwrap();
+            let points: Vec<Point> = turn.points().collect();
+            assert_eq!(
+                (turn.id, turn.number, points.len()),
+                (id, number, rows.len())
+            );
             for (point, row) in points.iter().zip(&rows) {
                 assert_eq!(
                     (point.timestamp, point.value.to_bits()),
@@ -309,7 +312,7 @@ mod tests {
                 );
             }
         }
-        assert_eq!(turns.next(&mut Vec::new()), None);
+        assert!(turns.next().is_none());
     }
 
     #[test]
@@ -335,17 +338,14 @@ mod tests {
 
     #[test]
     fn bodies_of_rubbish_end_in_an_error() {
-        let mut points = Vec::new();
         for body in [
             &[1][..],
             &[1, 1, 1, 9],
             &[1, 1, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f, 0],
             &[0xff; 11],
         ] {
-            let mut turns = Turns::new(body);
-            assert_eq!(turns.next(&mut points), Some(Err(())), "of {body:?}");
+            assert!(matches!(Turns::new(body).next(), Some(None)), "of {body:?}");
             assert_eq!(Names(body).next(), Some(None), "of {body:?}");
         }
-        assert_eq!(points.len(), 0);
     }
 }

@@ -20,7 +20,7 @@ use parking_lot::{Condvar, Mutex};
 #[cfg(test)]
 pub(crate) use self::disk::LogFile;
 pub(crate) use self::disk::{Disk, Files, Folder};
-pub(crate) use self::frame::{Frame, Kind, Names, Turns, put_names, put_turn};
+pub(crate) use self::frame::{Frame, Kind, LoggedTurn, Names, Turns, put_names, put_turn};
 pub(crate) use self::read::read_segment;
 use self::segment::{HEADER, Writer, header};
 pub(crate) use self::segment::{list, path_of};
