@@ -4,10 +4,11 @@ use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
 use super::crc32c;
+use crate::numbers::{difference, moved, put_number, take_number};
 use crate::selector::{Pattern, Selector};
 
 const MAGIC: &[u8; 8] = b"BYWINDEX";
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// The bytes before the index are summed in blocks of this many: what a reader reads too much at most, at either end.
 pub(super) const SUM_BYTES: u64 = 16 << 10;
@@ -121,13 +122,13 @@ impl SeriesIndex {
             entries: Vec::new(),
             sums,
         };
-        let mut row = 0;
+        let (mut row, mut shape) = (0, Shape::default());
         for _ in 0..groups {
             let source = from.name()?;
             for _ in 0..from.varint()? {
                 index
                     .entries
-                    .push(from.entry(index.metrics.len(), &mut row)?);
+                    .push(from.entry(index.metrics.len(), &mut row, &mut shape)?);
             }
             index.sources.push((source, index.entries.len()));
         }
@@ -188,45 +189,48 @@ impl IndexBuilder {
     pub(super) fn encode(&self, data: &[u8]) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
         out.extend(FORMAT.to_le_bytes());
-        put_varint(&mut out, data.len().div_ceil(SUM_BYTES as usize) as u64);
+        put_number(data.len().div_ceil(SUM_BYTES as usize) as u64, &mut out);
         for block in data.chunks(SUM_BYTES as usize) {
             out.extend(crc32c(block).to_le_bytes());
         }
         let mut metrics: Vec<&Arc<str>> = self.series.iter().map(|(_, metric, _)| metric).collect();
         metrics.sort_unstable();
         metrics.dedup();
-        put_varint(&mut out, metrics.len() as u64);
+        put_number(metrics.len() as u64, &mut out);
         for metric in &metrics {
             put_name(&mut out, metric);
         }
         let groups = self.series.chunk_by(|one, next| one.0 == next.0);
-        put_varint(&mut out, groups.clone().count() as u64);
+        put_number(groups.clone().count() as u64, &mut out);
+        let mut before = Shape::default();
         for group in groups {
             put_name(&mut out, &group[0].0);
-            put_varint(&mut out, group.len() as u64);
+            put_number(group.len() as u64, &mut out);
             for (_, metric, rows) in group {
                 let metric = metrics.partition_point(|known| *known < metric);
-                put_varint(&mut out, metric as u64);
-                put_varint(&mut out, rows.rows.end - rows.rows.start);
-                out.extend(rows.range.0.to_le_bytes());
-                put_varint(&mut out, rows.range.1.wrapping_sub(rows.range.0) as u64);
+                put_number(metric as u64, &mut out);
+                let shape = shape(rows);
+                for (before, now) in before.into_iter().zip(shape) {
+                    put_number(difference(before, now), &mut out);
+                }
+                before = shape;
             }
         }
         out
     }
 }
 
-/// Seven bits a byte, the lowest first; the highest bit says that more follow.
-fn put_varint(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
+/// How many rows a series has, the first timestamp, and how much later the last is. Neighbours are often alike in all three.
+type Shape = [i64; 3];
+
+fn shape(rows: &SeriesRows) -> Shape {
+    let (first, last) = rows.range;
+    let count = (rows.rows.end - rows.rows.start) as i64;
+    [count, first, last.wrapping_sub(first)]
 }
 
 fn put_name(out: &mut Vec<u8>, name: &str) {
-    put_varint(out, name.len() as u64);
+    put_number(name.len() as u64, out);
     out.extend(name.as_bytes());
 }
 
@@ -253,15 +257,8 @@ impl<'a> Decoder<'a> {
     }
 
     fn varint(&mut self) -> Result<u64, String> {
-        let mut value = 0;
-        for shift in (0..64).step_by(7) {
-            let [byte] = self.array()?;
-            value |= u64::from(byte & 0x7f) << shift;
-            if byte < 0x80 {
-                return Ok(value);
-            }
-        }
-        Err("its index has a number of more than 64 bits".to_owned())
+        take_number(&mut self.0)
+            .ok_or_else(|| "its index has a number that does not end".to_owned())
     }
 
     fn name(&mut self) -> Result<Arc<str>, String> {
@@ -285,12 +282,16 @@ impl<'a> Decoder<'a> {
         (0..count).map(|_| one(self)).collect()
     }
 
-    fn entry(&mut self, metrics: usize, row: &mut u64) -> Result<Entry, String> {
+    /// An entry that begins at `row`, after one of the shape `shape`.
+    fn entry(&mut self, metrics: usize, row: &mut u64, shape: &mut Shape) -> Result<Entry, String> {
         let metric = self.varint()?;
+        for number in shape.iter_mut() {
+            *number = moved(*number, self.varint()?);
+        }
+        let [count, first, length] = *shape;
         let start = *row;
-        *row = start.saturating_add(self.varint()?);
-        let first = self.array().map(i64::from_le_bytes)?;
-        let last = first.wrapping_add(self.varint()? as i64);
+        *row = start.saturating_add(count as u64);
+        let last = first.wrapping_add(length);
         if metric >= metrics as u64 || *row == start || last < first {
             return Err("its index contradicts itself".to_owned());
         }
