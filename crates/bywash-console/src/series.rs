@@ -7,18 +7,23 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use axum::Json;
+use axum::body::{Body, HttpBody};
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
+use bywash::Share;
 use bywash_series::{Aggregate, Selector, SeriesDb, SeriesError, SeriesPoints};
+use http_body_util::BodyExt;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::{self, now};
 use crate::{History, Shared};
 
-/// Rows of one answer: some 100 MB of text.
+/// Rows of one answer at most: some 100 MB of text.
 const ROWS: usize = 1 << 20;
+/// What a row of an answer takes, about, in bytes: the point, and its text with the names. Charged until the answer is sent.
+const ROW_BYTES: u64 = 128;
 
 /// A series' name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -66,6 +71,8 @@ pub enum SeriesRequestError {
     Request(String),
     /// The database's.
     Database(SeriesError),
+    /// There is no memory for the answer now.
+    NoMemory,
 }
 
 impl fmt::Display for SeriesRequestError {
@@ -73,6 +80,9 @@ impl fmt::Display for SeriesRequestError {
         match self {
             Self::Request(reason) => f.write_str(reason),
             Self::Database(error) => error.fmt(f),
+            Self::NoMemory => {
+                f.write_str("there is no memory for the answer now; ask again, or for less")
+            }
         }
     }
 }
@@ -83,6 +93,7 @@ impl From<SeriesError> for SeriesRequestError {
     fn from(error: SeriesError) -> Self {
         match error {
             SeriesError::Query(reason) => Self::Request(reason.to_owned()),
+            SeriesError::TooManyPoints { .. } => Self::Request(error.to_string()),
             error => Self::Database(error),
         }
     }
@@ -92,7 +103,7 @@ impl IntoResponse for SeriesRequestError {
     fn into_response(self) -> Response {
         let status = match self {
             Self::Request(_) => StatusCode::BAD_REQUEST,
-            Self::Database(_) => {
+            Self::Database(_) | Self::NoMemory => {
                 tracing::warn!(error = %self, "series cannot be read");
                 StatusCode::SERVICE_UNAVAILABLE
             }
@@ -134,14 +145,20 @@ impl SeriesRequest {
     /// # Errors
     /// [`SeriesRequestError`].
     pub async fn query(&self, db: &SeriesDb) -> Result<Vec<SeriesPoints>, SeriesRequestError> {
-        Ok(db
-            .query(
-                &self.selector(),
-                self.range()?,
-                self.step()?,
-                self.aggregate()?,
-            )
-            .await?)
+        let (range, step, aggregate) = (self.range()?, self.step()?, self.aggregate()?);
+        Ok(db.query(&self.selector(), range, step, aggregate).await?)
+    }
+
+    /// As [`Self::query`], of `most` points at most.
+    async fn query_at_most(
+        &self,
+        most: usize,
+        db: &SeriesDb,
+    ) -> Result<Vec<SeriesPoints>, SeriesRequestError> {
+        let (range, step, aggregate) = (self.range()?, self.step()?, self.aggregate()?);
+        let selector = self.selector();
+        let found = db.query_at_most(most, &selector, range, step, aggregate);
+        Ok(found.await?)
     }
 
     fn selector(&self) -> Selector {
@@ -227,22 +244,35 @@ pub(crate) async fn query(
     Query(request): Query<SeriesRequest>,
     Query(written): Query<Written>,
 ) -> Result<Response, SeriesRequestError> {
-    let mut found = Vec::new();
+    let (mut found, mut count) = (Vec::new(), 0);
     for db in shared.databases() {
-        found.extend(request.query(db).await?);
+        let more = request.query_at_most(ROWS, db).await?;
+        count += more.iter().map(|series| series.points.len()).sum::<usize>();
+        found.extend(more);
     }
-    let count: usize = found.iter().map(|series| series.points.len()).sum();
     if count > ROWS {
-        let reason = format!(
-            "the answer has {count} rows; at most {ROWS} may be: ask for fewer series, less time or longer steps"
-        );
-        return Err(SeriesRequestError::Request(reason));
+        return Err(SeriesError::TooManyPoints { most: ROWS }.into());
     }
+    let charge = shared
+        .engine
+        .budget()
+        .try_reserve(Share::Upload, count as u64 * ROW_BYTES)
+        .ok_or(SeriesRequestError::NoMemory)?;
     let rows = found.iter().flat_map(Row::of);
-    Ok(match written.format {
+    let mut answer = match written.format {
         Format::Json => Json(rows.collect::<Vec<_>>()).into_response(),
         Format::Csv => csv(&["source", "metric", "timestamp", "value"], rows),
-    })
+    };
+    // A body whose frames pass by a function does not know its length any more.
+    if let Some(length) = answer.body().size_hint().exact() {
+        answer.headers_mut().insert(CONTENT_LENGTH, length.into());
+    }
+    // Until the answer's body is sent, or nobody waits for it any more.
+    let held = move |frame| {
+        let _charge = &charge;
+        frame
+    };
+    Ok(answer.map(|body| Body::new(body.map_frame(held))))
 }
 
 /// Rows under a heading, which is there without a row as well.

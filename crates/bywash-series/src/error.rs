@@ -112,9 +112,17 @@ pub enum SeriesError {
     /// The database was closed.
     #[error("the series database is closed; open it again")]
     Closed,
-    /// The question makes no sense, or its answer is too large.
+    /// The question makes no sense.
     #[error("the series cannot be queried: {0}")]
     Query(&'static str),
+    /// The answer would be larger than was asked for.
+    #[error(
+        "the answer has more than {most} points; ask for fewer series, less time or longer steps"
+    )]
+    TooManyPoints {
+        /// The most points there may be.
+        most: usize,
+    },
     /// What a file or the manifest says of itself is not true. Nothing of it is returned; the other files are well.
     #[error(
         "{object} in the series store is damaged: {reason}; restore it, or move it away to go on without its rows"

@@ -7,8 +7,8 @@ use crate::selector::Selector;
 use crate::snapshot::Names;
 use crate::{Point, SeriesDb, SeriesError};
 
-/// Points of an answer at most: 256 MiB of them.
-const MAX_POINTS: usize = 16 << 20;
+/// Points of an answer at most when nothing is said: 256 MiB of them.
+const MOST_POINTS: usize = 16 << 20;
 
 /// What becomes of the points of one step.
 ///
@@ -51,10 +51,26 @@ impl SeriesDb {
     /// `aggregate` is not used.
     ///
     /// # Errors
-    /// [`SeriesError::Query`] if the step is not above 0 or the answer has more than 16 Mi points; [`SeriesError::Store`];
-    /// [`SeriesError::DamagedFile`].
+    /// [`SeriesError::Query`] if the step is not above 0; [`SeriesError::TooManyPoints`] if the answer has more than 16 Mi;
+    /// [`SeriesError::Store`]; [`SeriesError::DamagedFile`].
     pub async fn query(
         &self,
+        selector: &Selector,
+        range: RangeInclusive<i64>,
+        step: Option<i64>,
+        aggregate: Aggregate,
+    ) -> Result<Vec<SeriesPoints>, SeriesError> {
+        self.query_at_most(MOST_POINTS, selector, range, step, aggregate)
+            .await
+    }
+
+    /// As [`Self::query`], of an answer of `most` points: no more of them are ever held.
+    ///
+    /// # Errors
+    /// As that.
+    pub async fn query_at_most(
+        &self,
+        most: usize,
         selector: &Selector,
         range: RangeInclusive<i64>,
         step: Option<i64>,
@@ -73,7 +89,7 @@ impl SeriesDb {
             None => snapshot.series(selector).await?,
         };
         let mut answer = Vec::new();
-        let mut room = MAX_POINTS;
+        let mut room = most;
         let mut batch = Vec::new();
         for names in names {
             let mut rows = snapshot.rows(&names);
@@ -92,14 +108,15 @@ impl SeriesDb {
                         .for_each(|point| steps.add(*point, &mut points)),
                 }
                 if points.len() > room {
-                    let wrong = "the answer has more than 16 Mi points; ask for fewer series, less time or longer steps";
-                    return Err(SeriesError::Query(wrong));
+                    return Err(SeriesError::TooManyPoints { most });
                 }
             }
             if let Some(steps) = steps {
                 steps.end(&mut points);
             }
-            room = room.saturating_sub(points.len());
+            room = room
+                .checked_sub(points.len())
+                .ok_or(SeriesError::TooManyPoints { most })?;
             if !points.is_empty() {
                 let (source, metric) = names;
                 answer.push(SeriesPoints {

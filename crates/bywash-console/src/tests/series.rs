@@ -176,6 +176,29 @@ async fn points_are_queried_as_rows_and_by_steps() {
 }
 
 #[tokio::test]
+async fn answers_are_charged_to_the_budget_or_refused_for_now() {
+    let engine = engine();
+    let console = start(engine.clone()).await;
+    let lines: String = (0..10_000).map(|at| format!("m v={at} {at}\n")).collect();
+    assert_eq!(console.post("/write", "", lines.as_bytes()).await.0, 204);
+    let budget = engine.budget();
+    let before = budget.held(Share::Upload);
+    let mut held = Vec::new();
+    while let Some(taken) = budget.try_reserve(Share::Upload, 1 << 20) {
+        held.push(taken);
+    }
+    let all = "/series/query?source=m&format=csv";
+    let (status, _, told) = console.get(all).await;
+    assert_eq!(status, 503);
+    assert!(told.contains("no memory for the answer"), "{told}");
+    held.truncate(held.len() - 2);
+    let (status, _, rows) = console.get(all).await;
+    assert_eq!((status, rows.lines().count()), (200, 10_001));
+    drop(held);
+    assert_eq!(budget.held(Share::Upload), before, "it is given back");
+}
+
+#[tokio::test]
 async fn a_series_is_drawn_by_its_name_whatever_slashes_it_has() {
     let console = start(engine()).await;
     assert_eq!(

@@ -87,6 +87,28 @@ async fn case_9_steps_at_both_ends_of_time() {
 }
 
 #[tokio::test]
+async fn an_answer_larger_than_was_asked_for_is_an_error() {
+    let world = World::new();
+    let db = world.open().await;
+    insert(&db, "a", "x", &[(1, 1.0), (2, 2.0)]);
+    insert(&db, "a", "y", &[(1, 1.0), (20, 2.0)]);
+    for _ in 0..2 {
+        for step in [None, Some(1)] {
+            let every = Selector::all();
+            let ask = |most| db.query_at_most(most, &every, ALL, step, Aggregate::Sum);
+            assert_eq!(ask(4).await.unwrap().len(), 2);
+            for most in 0..4 {
+                let refused = ask(most).await;
+                assert!(
+                    matches!(refused, Err(SeriesError::TooManyPoints { most: told }) if told == most)
+                );
+            }
+        }
+        db.flush().await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn a_question_without_sense_is_an_error_and_one_without_answer_is_not() {
     let world = World::new();
     let db = world.open().await;
