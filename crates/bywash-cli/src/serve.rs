@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bywash::origin::ReadOnly;
-use bywash::{Engine, EngineError, Origin, available_memory};
+use bywash::{BucketOptions, Engine, EngineError, Origin, available_memory};
 use bywash_console::{Access as ConsoleAccess, Console, OpenUploads, serve_console};
 use bywash_gateway::{Credential, Limits, S3Config, load_tls, serve_s3};
 use rustls::ServerConfig;
@@ -111,7 +111,7 @@ pub(crate) struct Args {
     insecure_http: bool,
     /// Settings in TOML: the names of these options, and tables of buckets and keys. Options win
     ///
-    /// `[[bucket]]` has name, url, consistency, read-only, headers (of web servers) and options: credentials, endpoint, region and
+    /// `[[bucket]]` has name, url, consistency, block-size, read-only, headers (of web servers) and options: credentials, endpoint, region and
     /// others by the names of object_store, in place of the environment's. `[[key]]` has access-key, secret-key, buckets and
     /// read-only. A value "env:NAME" is that of the variable NAME; a file that everyone may read must have no secret written out.
     #[arg(long, value_name = "FILE")]
@@ -261,9 +261,16 @@ fn engine(settings: &Settings, data: &DataDir) -> Result<Engine, Failure> {
         .build()
         .map_err(|error| Failure::usage(error.to_string()))?;
     for bucket in &settings.buckets {
+        let options = BucketOptions {
+            consistency: bucket.consistency,
+            block_size: bucket.block_size,
+        };
         engine
-            .mount(&bucket.name, origin(bucket)?, bucket.consistency)
+            .mount(&bucket.name, origin(bucket)?, options)
             .map_err(|error| match error {
+                EngineError::InvalidSetting { .. } => {
+                    Failure::usage(format!("[[bucket]] {}: {error}", bucket.name))
+                }
                 EngineError::InvalidBucketName { .. } => {
                     Failure::usage(format!("{error}; name the bucket by NAME={}", bucket.url))
                 }

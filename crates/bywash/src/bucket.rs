@@ -64,6 +64,26 @@ pub struct ReadInfo {
     pub version: String,
 }
 
+/// Settings of one bucket.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct BucketOptions {
+    /// How long what is known of an object is trusted.
+    pub consistency: Consistency,
+    /// The size of a cached block in bytes, a power of two from 4 KiB to 4 MiB, and at most an eighth of the memory; `None`: the
+    /// engine's. A block is what the pool keeps and evicts whole, in a frame of that size, and the least that is asked of the
+    /// origin: small ones suit small reads here and there, large ones long scans.
+    pub block_size: Option<usize>,
+}
+
+impl From<Consistency> for BucketOptions {
+    fn from(consistency: Consistency) -> Self {
+        Self {
+            consistency,
+            ..Self::default()
+        }
+    }
+}
+
 /// One bucket of an [`crate::Engine`]; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Bucket {
@@ -76,6 +96,8 @@ pub(crate) struct Shared {
     pub(crate) name: String,
     pub(crate) origin: Arc<dyn Origin>,
     pub(crate) consistency: Consistency,
+    /// Bytes of a cached block.
+    pub(crate) block_size: u64,
     pub(crate) counters: Counters,
     pub(crate) versions: Versions,
     pub(crate) opens: Opens,
@@ -92,6 +114,7 @@ impl Bucket {
         name: &str,
         origin: Arc<dyn Origin>,
         consistency: Consistency,
+        block_size: u64,
         engine: Arc<EngineShared>,
     ) -> Self {
         let pool = Arc::clone(&engine.pool);
@@ -99,13 +122,9 @@ impl Bucket {
             name: name.to_owned(),
             origin,
             consistency,
+            block_size,
             counters: Counters::default(),
-            versions: Versions::new(
-                pool,
-                engine.next_store(),
-                engine.block_size,
-                consistency.max_age(),
-            ),
+            versions: Versions::new(pool, engine.next_store(), block_size, consistency.max_age()),
             opens: Opens::default(),
             runs: Runs::default(),
             pace: Pace::default(),
@@ -261,6 +280,11 @@ impl ObjectStore for Bucket {
 }
 
 impl Shared {
+    /// Blocks of one ranged GET, at least 1.
+    pub(crate) fn shard_blocks(&self) -> u32 {
+        (self.engine.shard_size / self.block_size).max(1) as u32
+    }
+
     /// A write to `path` ended, well or not: nothing known of it, or being asked, holds any more.
     pub(crate) fn written(&self, path: &Path) {
         self.versions.written(path);

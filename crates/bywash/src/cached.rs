@@ -206,7 +206,7 @@ fn describe(bucket: &Arc<Shared>, known: &Remembered) -> CachedObject {
         version: version.label(),
         validated_ms_ago: u64::try_from(age.as_millis()).unwrap_or(u64::MAX),
         fresh,
-        blocks: version.blocks(bucket.engine.block_size),
+        blocks: version.blocks(bucket.block_size),
         resident_blocks: 0,
         resident_bytes: 0,
         cost: version.cost.read(),
@@ -214,7 +214,7 @@ fn describe(bucket: &Arc<Shared>, known: &Remembered) -> CachedObject {
     for block in 0..object.blocks {
         if bucket.engine.pool.contains(version.key(block)) {
             object.resident_blocks += 1;
-            object.resident_bytes += version.block_len(block, bucket.engine.block_size) as u64;
+            object.resident_bytes += version.block_len(block, bucket.block_size) as u64;
         }
     }
     object

@@ -16,7 +16,7 @@ use object_store::path::Path;
 use object_store::{Error as StoreError, ObjectStore, Result as StoreResult};
 use parking_lot::RwLock;
 
-use crate::bucket::Bucket;
+use crate::bucket::{Bucket, BucketOptions};
 use crate::consistency::Consistency;
 use crate::error::EngineError;
 use crate::origin::folder::FolderStore;
@@ -26,7 +26,7 @@ use crate::retry::RetryPolicy;
 use crate::stats::{BudgetStats, PoolStats, Stats};
 use crate::traffic::Traffic;
 use crate::upload::journal::Journal;
-use builder::{ahead_limits, check_memory};
+use builder::{ahead_limits, check_block_size, check_memory};
 use root::{check_bucket_name, remove_empty_bucket};
 
 pub use builder::EngineBuilder;
@@ -39,11 +39,11 @@ const S3_LEAST_PART_BYTES: u64 = 5 << 20;
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) pool: Arc<BlockPool>,
-    /// Bytes of a cached block.
-    pub(crate) block_size: u64,
+    /// Bytes of a cached block of a bucket that says nothing else.
+    block_size: u64,
     /// Bytes of an upload chunk.
     pub(crate) chunk_size: u64,
-    /// Bytes of one ranged GET, a multiple of the block size.
+    /// Bytes of one ranged GET of a bucket whose block is not larger.
     pub(crate) shard_size: u64,
     /// What bodies have in memory, or on its way, ahead of the block they read.
     pub(crate) ahead: Arc<Ahead>,
@@ -64,11 +64,6 @@ impl Shared {
     /// The number of a new bucket.
     pub(crate) fn next_store(&self) -> u32 {
         self.stores.fetch_add(1, Relaxed)
-    }
-
-    /// Blocks of one ranged GET, at least 1.
-    pub(crate) fn shard_blocks(&self) -> u32 {
-        (self.shard_size / self.block_size) as u32
     }
 
     /// A frame for a block of `length` bytes, waiting in order until the admission deadline.
@@ -156,14 +151,18 @@ impl Engine {
         EngineBuilder::new()
     }
 
-    /// Makes `origin` the bucket `name`.
+    /// Makes `origin` the bucket `name`. A [`Consistency`] alone stands for options that are the defaults otherwise.
     pub fn mount(
         &self,
         name: &str,
         origin: Arc<dyn Origin>,
-        consistency: Consistency,
+        options: impl Into<BucketOptions>,
     ) -> Result<Bucket, EngineError> {
+        let options = options.into();
         check_bucket_name(name)?;
+        let block_size = options
+            .block_size
+            .map_or(Ok(self.shared.block_size), check_block_size)?;
         let chunk_size = self.shared.chunk_size;
         if origin.kind() == "s3" && chunk_size < S3_LEAST_PART_BYTES {
             let reason = format!(
@@ -175,7 +174,13 @@ impl Engine {
                 reason,
             });
         }
-        let bucket = Bucket::new(name, origin, consistency, Arc::clone(&self.shared));
+        let bucket = Bucket::new(
+            name,
+            origin,
+            options.consistency,
+            block_size,
+            Arc::clone(&self.shared),
+        );
         self.insert(bucket, Utc::now(), false)
     }
 
@@ -184,10 +189,10 @@ impl Engine {
         &self,
         name: &str,
         url: &OriginUrl,
-        consistency: Consistency,
+        options: impl Into<BucketOptions>,
     ) -> Result<Bucket, EngineError> {
         let origin = url.open().map_err(|source| origin_error(name, source))?;
-        self.mount(name, origin, consistency)
+        self.mount(name, origin, options)
     }
 
     /// The bucket `name`: mounted, or a sub-folder of the root. Looks at the file system only for
@@ -288,7 +293,11 @@ impl Engine {
     /// was then. May look at every block.
     pub fn set_memory(&self, bytes: u64) -> Result<(), EngineError> {
         let shared = &self.shared;
-        check_memory(bytes, shared.block_size)?;
+        let buckets = self.buckets.read();
+        let blocks = buckets
+            .values()
+            .map(|mounted| mounted.bucket.shared().block_size);
+        check_memory(bytes, blocks.fold(shared.block_size, u64::max))?;
         let invalid = |reason| EngineError::InvalidSetting {
             setting: "memory",
             reason,
@@ -303,9 +312,7 @@ impl Engine {
             .pool
             .set_limit(bytes)
             .map_err(|error| invalid(error.to_string()))?;
-        shared
-            .ahead
-            .set_limits(ahead_limits(bytes, shared.block_size));
+        shared.ahead.set_limits(ahead_limits(bytes));
         Ok(())
     }
 
@@ -353,6 +360,7 @@ impl Engine {
             name,
             Arc::new(store),
             Consistency::default(),
+            self.shared.block_size,
             Arc::clone(&self.shared),
         );
         let metadata = std::fs::metadata(folder);
@@ -382,6 +390,8 @@ impl Engine {
         if buckets.contains_key(&name) {
             return Err(EngineError::BucketExists(name));
         }
+        // With the buckets locked, so that the memory cannot shrink meanwhile.
+        check_memory(self.budget().limit(), bucket.shared().block_size)?;
         buckets.insert(
             name,
             Mounted {

@@ -27,7 +27,7 @@ pub mod upload;
 mod versions;
 mod write;
 
-pub use bucket::{Bucket, CacheOutcome, ReadInfo};
+pub use bucket::{Bucket, BucketOptions, CacheOutcome, ReadInfo};
 pub use bywash_mem::{Segments, Share};
 pub use cached::{CachedObject, Changed, FAILURES_NAMED, Why};
 pub use consistency::{Consistency, ParseConsistencyError};

@@ -40,6 +40,7 @@ pub(super) struct FileBucket {
     pub(super) name: Option<String>,
     pub(super) url: String,
     pub(super) consistency: Option<String>,
+    pub(super) block_size: Option<String>,
     #[serde(default)]
     pub(super) read_only: bool,
     #[serde(default)]

@@ -13,7 +13,7 @@ use super::data_dir::{Credentials, DEFAULT_DATA_DIR};
 use super::file::{FileBucket, FileKey, FileSettings, resolve};
 use super::keeping::Kept;
 use crate::failure::Failure;
-use crate::size::Memory;
+use crate::size::{self, Memory};
 
 const DEFAULT_MEMORY: &str = "25%";
 const DEFAULT_S3_ADDR: &str = "127.0.0.1:8420";
@@ -66,6 +66,8 @@ pub(super) struct BucketSettings {
     pub(super) name: String,
     pub(super) url: OriginUrl,
     pub(super) consistency: Consistency,
+    /// In bytes; none: the engine's default.
+    pub(super) block_size: Option<usize>,
     /// Every write is refused.
     pub(super) read_only: bool,
     /// None: as the environment says.
@@ -278,6 +280,10 @@ fn buckets(origins: &[String], file: Vec<FileBucket>) -> Result<Vec<BucketSettin
             settings.consistency = parsed
                 .map_err(|error| Failure::usage(format!("[[bucket]] {}: {error}", settings.url)))?;
         }
+        let block_size = bucket.block_size.as_deref();
+        settings.block_size = block_size
+            .map(|text| block_size_of(&settings.name, text))
+            .transpose()?;
         settings.read_only = bucket.read_only;
         settings.options = options;
         add(&mut from_file, settings)?;
@@ -309,6 +315,17 @@ fn add(
     }
 }
 
+/// The bytes of a block; which of them the engine takes, it says itself.
+fn block_size_of(bucket: &str, text: &str) -> Result<usize, Failure> {
+    let bytes = size::parse(text).ok();
+    let bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok());
+    bytes.ok_or_else(|| {
+        Failure::usage(format!(
+            "block-size of [[bucket]] {bucket} is {text:?}; write 64KiB, 1MiB or another power of two from 4 KiB to 4 MiB"
+        ))
+    })
+}
+
 /// A bucket at its defaults.
 fn bucket_settings(name: Option<String>, url: &str) -> Result<BucketSettings, Failure> {
     let url: OriginUrl = url
@@ -322,6 +339,7 @@ fn bucket_settings(name: Option<String>, url: &str) -> Result<BucketSettings, Fa
         name,
         url,
         consistency: Consistency::default(),
+        block_size: None,
         read_only: false,
         options: OriginOptions::default(),
     })

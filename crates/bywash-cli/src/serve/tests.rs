@@ -316,6 +316,26 @@ fn a_server_is_not_its_own_origin() {
 }
 
 #[test]
+fn a_bucket_has_blocks_of_its_own_size() {
+    let sized = |size: &str| {
+        let file = format!("[[bucket]]\nurl = 'memory://'\nblock-size = '{size}'");
+        merge(Args::default(), &file)
+    };
+    for (text, bytes) in [("64KiB", 64 << 10), ("4096", 4096), ("4M", 4 << 20)] {
+        let settings = sized(text).unwrap();
+        assert_eq!(settings.buckets[0].block_size, Some(bytes), "{text}");
+    }
+    for text in ["", "64 apples", "25%"] {
+        let message = sized(text).unwrap_err().message;
+        assert!(
+            message.contains("block-size of [[bucket]] memory"),
+            "{message}"
+        );
+        assert!(message.contains("64KiB"), "{message}");
+    }
+}
+
+#[test]
 fn secrets_are_not_served() {
     let home = tempfile::tempdir().unwrap();
     let served = home.path().join("served");

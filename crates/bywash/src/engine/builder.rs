@@ -73,7 +73,7 @@ impl EngineBuilder {
         self
     }
 
-    /// The size of a cached block in bytes, a power of two from 4 KiB to 4 MiB. Default 1 MiB.
+    /// The size of a cached block in bytes where a bucket has no own, a power of two from 4 KiB to 4 MiB. Default 1 MiB.
     #[must_use]
     pub fn block_size(mut self, bytes: usize) -> Self {
         self.block_size = bytes;
@@ -132,16 +132,7 @@ impl EngineBuilder {
             .unwrap_or_else(|| available_memory() / DEFAULT_MEMORY_DIVISOR);
         let invalid =
             |setting, reason: String| Err(EngineError::InvalidSetting { setting, reason });
-        if !self.block_size.is_power_of_two() || !BLOCK_BYTES.contains(&self.block_size) {
-            return invalid(
-                "block_size",
-                format!(
-                    "{} is not a power of two from 4 KiB to 4 MiB",
-                    self.block_size
-                ),
-            );
-        }
-        let block_size = self.block_size as u64;
+        let block_size = check_block_size(self.block_size)?;
         check_memory(memory, block_size)?;
         let chunk_size = self
             .chunk_size
@@ -166,15 +157,12 @@ impl EngineBuilder {
             setting: "memory",
             reason: error.to_string(),
         })?;
-        let shard_size = DEFAULT_SHARD_BYTES
-            .min(memory / AHEAD_MEMORY_DIVISOR)
-            .max(block_size);
         let shared = Shared {
             pool,
             block_size,
             chunk_size,
-            shard_size: shard_size / block_size * block_size,
-            ahead: Ahead::new(ahead_limits(memory, block_size)),
+            shard_size: DEFAULT_SHARD_BYTES.min(memory / AHEAD_MEMORY_DIVISOR),
+            ahead: Ahead::new(ahead_limits(memory)),
             root: self.root,
             journal: self.journal,
             retry: self.retry,
@@ -190,6 +178,17 @@ impl EngineBuilder {
     }
 }
 
+/// The bytes of a block, if the pool has frames that it fills.
+pub(super) fn check_block_size(bytes: usize) -> Result<u64, EngineError> {
+    if bytes.is_power_of_two() && BLOCK_BYTES.contains(&bytes) {
+        return Ok(bytes as u64);
+    }
+    Err(EngineError::InvalidSetting {
+        setting: "block_size",
+        reason: format!("{bytes} is not a power of two from 4 KiB to 4 MiB"),
+    })
+}
+
 pub(super) fn check_memory(memory: u64, block_size: u64) -> Result<(), EngineError> {
     let least = LEAST_MEMORY_BLOCKS * block_size;
     if memory >= least {
@@ -197,16 +196,16 @@ pub(super) fn check_memory(memory: u64, block_size: u64) -> Result<(), EngineErr
     }
     Err(EngineError::InvalidSetting {
         setting: "memory",
-        reason: format!("{memory} bytes are too few: at least {least} are needed"),
+        reason: format!(
+            "{memory} bytes are too few: at least {least} are needed, which is {LEAST_MEMORY_BLOCKS} blocks of {block_size}"
+        ),
     })
 }
 
-pub(super) fn ahead_limits(memory: u64, block_size: u64) -> AheadLimits {
-    let blocks = |bytes: u64| u32::try_from(bytes / block_size).unwrap_or(u32::MAX);
-    let each = (SHARDS_AHEAD * DEFAULT_SHARD_BYTES).min(memory / AHEAD_MEMORY_DIVISOR);
+pub(super) fn ahead_limits(memory: u64) -> AheadLimits {
     AheadLimits {
-        each: blocks(each),
-        all: blocks(memory / ALL_AHEAD_MEMORY_DIVISOR),
-        downloads: blocks(memory - PoolConfig::new(memory).upload_guarantee),
+        each: (SHARDS_AHEAD * DEFAULT_SHARD_BYTES).min(memory / AHEAD_MEMORY_DIVISOR),
+        all: memory / ALL_AHEAD_MEMORY_DIVISOR,
+        downloads: memory - PoolConfig::new(memory).upload_guarantee,
     }
 }

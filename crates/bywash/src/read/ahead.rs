@@ -16,28 +16,28 @@ pub(crate) struct Ahead {
     held: Mutex<Held>,
 }
 
-/// How much may be held, in blocks.
+/// How much may be held, in bytes: buckets differ in their blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct AheadLimits {
     /// By one reader.
-    pub(crate) each: u32,
+    pub(crate) each: u64,
     /// By all together.
-    pub(crate) all: u32,
+    pub(crate) all: u64,
     /// By everything that is downloaded, held ahead or not.
-    pub(crate) downloads: u32,
+    pub(crate) downloads: u64,
 }
 
 #[derive(Debug)]
 struct Held {
     limits: AheadLimits,
     readers: HashMap<u64, VecDeque<(u32, Waiter)>>,
-    /// The sum of what they hold.
-    blocks: u32,
+    /// The sum of what they hold, each block as if it were full.
+    bytes: u64,
     next_reader: u64,
 }
 
 /// What a reader needs besides: the block it reads, and the one its consumer still has.
-const IN_HAND_BLOCKS: u32 = 2;
+const IN_HAND_BLOCKS: u64 = 2;
 
 /// How far a reader may read ahead now, in blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +54,7 @@ impl Ahead {
             held: Mutex::new(Held {
                 limits,
                 readers: HashMap::new(),
-                blocks: 0,
+                bytes: 0,
                 next_reader: 0,
             }),
         })
@@ -65,8 +65,8 @@ impl Ahead {
         self.held.lock().limits = limits;
     }
 
-    /// A reader that has more than one block to read.
-    pub(super) fn reader(self: &Arc<Self>) -> Reader {
+    /// A reader that has more than one block of `block` bytes to read.
+    pub(super) fn reader(self: &Arc<Self>, block: u64) -> Reader {
         let mut held = self.held.lock();
         let id = held.next_reader;
         held.next_reader += 1;
@@ -74,40 +74,43 @@ impl Ahead {
         Reader {
             ahead: Arc::clone(self),
             id,
+            block,
         }
     }
 
-    /// What a reader would be given that came now and wants no more than `most`.
-    pub(super) fn room(&self, most: u32) -> Room {
+    /// What a reader of blocks of `block` bytes would be given that came now and wants no more than `most` of them.
+    pub(super) fn room(&self, block: u64, most: u32) -> Room {
         let held = self.held.lock();
-        held.room(1 + held.readers.len(), 0, most)
+        held.room(1 + held.readers.len(), block, 0, most)
     }
 
     /// Lets go of all that is held: it stays in memory only while nobody needs the memory.
     pub(crate) fn give_up(&self) {
         let mut held = self.held.lock();
         let waiters: Vec<_> = held.readers.values_mut().flat_map(std::mem::take).collect();
-        held.blocks = 0;
+        held.bytes = 0;
         drop(held);
         drop(waiters);
     }
 }
 
 impl Held {
-    fn room(&self, readers: usize, own: usize, most: u32) -> Room {
-        let readers = u32::try_from(readers).unwrap_or(u32::MAX).max(1);
+    /// For one of `readers`, of blocks of `block` bytes, that holds `own` blocks.
+    fn room(&self, readers: usize, block: u64, own: usize, most: u32) -> Room {
+        let readers = (readers as u64).max(1);
+        let blocks = |bytes: u64| u32::try_from(bytes / block).unwrap_or(u32::MAX);
         let AheadLimits {
             each,
             all,
             downloads,
         } = self.limits;
-        let share = (downloads / readers).saturating_sub(IN_HAND_BLOCKS);
-        let window = each.min(all / readers).min(share).min(most);
+        let share = (downloads / readers).saturating_sub(IN_HAND_BLOCKS * block);
+        let window = blocks(each.min(all / readers).min(share)).min(most);
         Room {
             window,
             free: window
                 .saturating_sub(own as u32)
-                .min(all.saturating_sub(self.blocks)),
+                .min(blocks(all.saturating_sub(self.bytes))),
         }
     }
 }
@@ -117,6 +120,8 @@ impl Held {
 pub(super) struct Reader {
     ahead: Arc<Ahead>,
     id: u64,
+    /// Bytes of a block.
+    block: u64,
 }
 
 impl Reader {
@@ -124,13 +129,13 @@ impl Reader {
     pub(super) fn room(&self, most: u32) -> Room {
         let held = self.ahead.held.lock();
         let own = held.readers.get(&self.id).map_or(0, VecDeque::len);
-        held.room(held.readers.len(), own, most)
+        held.room(held.readers.len(), self.block, own, most)
     }
 
     /// Holds a block that is on its way, after all those held already, unless others took the room meanwhile.
     pub(super) fn hold(&self, block: u32, waiter: Waiter) {
         let mut held = self.ahead.held.lock();
-        if held.blocks >= held.limits.all {
+        if held.bytes + self.block > held.limits.all {
             drop(held);
             drop(waiter);
             return;
@@ -138,11 +143,11 @@ impl Reader {
         let held = &mut *held;
         if let Some(blocks) = held.readers.get_mut(&self.id) {
             blocks.push_back((block, waiter));
-            held.blocks += 1;
+            held.bytes += self.block;
         }
     }
 
-    /// Takes over what `other` holds of the blocks before `end`.
+    /// Takes over what `other`, of the same bucket, holds of the blocks before `end`.
     pub(super) fn adopt(&self, other: &Self, end: u32) {
         let held = &mut *self.ahead.held.lock();
         let mut taken = VecDeque::new();
@@ -167,7 +172,7 @@ impl Reader {
                 while let Some(first) = blocks.pop_front_if(|(at, _)| *at <= block) {
                     passed.push(first);
                 }
-                held.blocks -= passed.len() as u32;
+                held.bytes -= passed.len() as u64 * self.block;
             }
         }
         // After the lock: a waiter's end takes the pool's.
@@ -180,7 +185,7 @@ impl Drop for Reader {
     fn drop(&mut self) {
         let mut held = self.ahead.held.lock();
         let blocks = held.readers.remove(&self.id).unwrap_or_default();
-        held.blocks -= blocks.len() as u32;
+        held.bytes -= blocks.len() as u64 * self.block;
         drop(held);
         drop(blocks);
     }
@@ -196,12 +201,13 @@ mod tests {
     fn the_windows_of_all_readers_stay_within_the_limit() {
         let pool = BlockPool::new(PoolConfig::new(1 << 20)).unwrap();
         let ahead = Ahead::new(AheadLimits {
-            each: 4,
-            all: 8,
-            downloads: 20,
+            each: 40,
+            all: 80,
+            downloads: 200,
         });
-        let first = ahead.reader();
+        let first = ahead.reader(10);
         assert_eq!(first.room(100), Room { window: 4, free: 4 });
+        assert_eq!(ahead.room(20, 100), Room { window: 2, free: 2 });
         let mut loads = Vec::new();
         let mut fill = |reader: &Reader, object: u64, blocks: std::ops::Range<u32>| {
             for block in blocks {
@@ -214,7 +220,7 @@ mod tests {
         };
         fill(&first, 1, 0..4);
         assert_eq!(first.room(100), Room { window: 4, free: 0 });
-        let others: Vec<_> = (0..3).map(|_| ahead.reader()).collect();
+        let others: Vec<_> = (0..3).map(|_| ahead.reader(10)).collect();
         assert_eq!(others[0].room(100), Room { window: 2, free: 2 });
         fill(&others[0], 2, 0..6);
         assert_eq!(
@@ -226,7 +232,7 @@ mod tests {
         assert!(first.take(2).is_none());
         assert_eq!(first.room(100), Room { window: 2, free: 1 });
         assert_eq!(others[1].room(100), Room { window: 2, free: 2 });
-        let crowd: Vec<_> = (0..4).map(|_| ahead.reader()).collect();
+        let crowd: Vec<_> = (0..4).map(|_| ahead.reader(10)).collect();
         assert_eq!(
             others[1].room(100).window,
             0,

@@ -67,7 +67,7 @@ impl<'a> Answers<'a> {
             body: asked(bucket, version, range.clone()),
             hedge: false,
         };
-        let blocks = (range.end - range.start).div_ceil(bucket.engine.block_size);
+        let blocks = (range.end - range.start).div_ceil(bucket.block_size);
         let mut answers = Self::new(bucket, version, source, range.end, turn);
         let kind = Kind::shard(blocks as usize);
         answers.kind = Some(kind);
@@ -83,9 +83,7 @@ impl<'a> Answers<'a> {
         turn: Option<SemaphorePermit<'a>>,
     ) -> Self {
         let began = Instant::now();
-        let blocks = end
-            .saturating_sub(source.at)
-            .div_ceil(bucket.engine.block_size);
+        let blocks = end.saturating_sub(source.at).div_ceil(bucket.block_size);
         Self {
             bucket,
             version,

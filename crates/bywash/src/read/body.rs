@@ -60,7 +60,7 @@ pub(super) struct Body {
 
 impl Body {
     pub(super) fn new(bucket: Arc<Shared>, resolved: Resolved, range: Range<u64>) -> Self {
-        let first = (range.start / bucket.engine.block_size) as u32;
+        let first = (range.start / bucket.block_size) as u32;
         Self {
             bucket,
             version: Arc::clone(&resolved.version),
@@ -134,7 +134,7 @@ impl Body {
 
     /// The next bytes, at most to the end of one block; `None` after the range's end.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>> {
-        let size = self.bucket.engine.block_size;
+        let size = self.bucket.block_size;
         for _ in 0..ABANDONED_LIMIT {
             if self.is_done() {
                 return Ok(None);
@@ -203,7 +203,7 @@ impl Body {
     /// missing can no longer be had; before the answer begins, the read can still start over.
     pub(super) async fn await_first_absent(&mut self) -> Result<()> {
         let block = self.absent;
-        let size = self.bucket.engine.block_size;
+        let size = self.bucket.block_size;
         if u64::from(block) == self.at / size || block >= self.end_block() {
             // The caller awaits it anyway, or everything looked at was here.
             return Ok(());
@@ -258,13 +258,13 @@ impl Body {
 
     /// The first block past the range.
     fn end_block(&self) -> u32 {
-        self.end.div_ceil(self.bucket.engine.block_size) as u32
+        self.end.div_ceil(self.bucket.block_size) as u32
     }
 
     /// Loads `block`, waiting for its memory, and such absent neighbours as there is memory for.
     async fn load(&mut self, block: u32, mut load: Load) -> Result<()> {
         let engine = Arc::clone(&self.bucket.engine);
-        let length = self.version.block_len(block, engine.block_size);
+        let length = self.version.block_len(block, self.bucket.block_size);
         let frame = match engine
             .frame(length, "read", &self.version.meta.location)
             .await
@@ -280,7 +280,7 @@ impl Body {
         let mut loads = vec![load];
         let next = block + 1;
         if next < self.end_block() {
-            let most = self.bucket.engine.shard_blocks() - 1;
+            let most = self.bucket.shard_blocks() - 1;
             let most = self.reader().room(most).free;
             self.extend(&mut loads, next, most);
         }
@@ -290,8 +290,9 @@ impl Body {
     }
 
     fn reader(&mut self) -> &Reader {
-        let ahead = &self.bucket.engine.ahead;
-        self.reader.get_or_insert_with(|| ahead.reader())
+        let bucket = &self.bucket;
+        self.reader
+            .get_or_insert_with(|| bucket.engine.ahead.reader(bucket.block_size))
     }
 
     /// Adds at most `most` absent neighbours from `next` on to a shard, as far as the range and memory go.
@@ -299,7 +300,7 @@ impl Body {
         let engine = Arc::clone(&self.bucket.engine);
         let end = next.saturating_add(most).min(self.end_block());
         for block in next..end {
-            let length = self.version.block_len(block, engine.block_size);
+            let length = self.version.block_len(block, self.bucket.block_size);
             let Claim::Vacant(mut load) = engine.pool.claim(self.version.key(block)) else {
                 return;
             };
@@ -352,7 +353,7 @@ impl Body {
         if let (Some(reader), Some((leaving, _))) = (&self.reader, &self.leaving) {
             // Grows as it reads: many that begin together must not take all room before they know of each other.
             let ramp = (block - self.from).saturating_mul(RAMP);
-            let ramp = ramp.saturating_add(self.bucket.engine.shard_blocks());
+            let ramp = ramp.saturating_add(self.bucket.shard_blocks());
             let ahead = AheadOf {
                 bucket: &self.bucket,
                 version: &self.version,
@@ -367,7 +368,7 @@ impl Body {
             });
         }
         if let Some(run) = self.run.as_ref().filter(|_| self.ahead >= end) {
-            let beyond = run.beyond.div_ceil(self.bucket.engine.block_size);
+            let beyond = run.beyond.div_ceil(self.bucket.block_size);
             let beyond = u32::try_from(beyond).unwrap_or(u32::MAX);
             run.ahead.extend(&self.bucket, &self.version, end, beyond);
         }

@@ -239,7 +239,7 @@ async fn buffer(bucket: &Shared, path: &Path, length: u64) -> Result<WriteAtBuff
         size_hint: length,
         limit: length,
         // As blocks are: at most one of them is not full.
-        frame_len: (length > engine.block_size).then_some(engine.block_size as usize),
+        frame_len: (length > bucket.block_size).then_some(bucket.block_size as usize),
         share: Share::Download,
         ..WriteAtOptions::default()
     };

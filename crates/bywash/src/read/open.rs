@@ -265,7 +265,7 @@ fn first_block_present(bucket: &Shared, version: &Version, range: Option<&GetRan
     let range = range.map_or(Some(0..size), |range| range.as_range(size).ok());
     match range {
         Some(range) if range.start < range.end => {
-            let block = (range.start / bucket.engine.block_size) as u32;
+            let block = (range.start / bucket.block_size) as u32;
             is_present(&bucket.engine.pool, version, block)
         }
         // Nothing to read: metadata is all that is needed.
@@ -318,7 +318,7 @@ async fn open(bucket: &Arc<Shared>, path: &Path, range: GetRange) -> Result<Begu
     // The minimum, before anything is asked: one block. More is only tried for once the object's
     // length is known.
     let frame = engine
-        .frame(engine.block_size as usize, "read", path)
+        .frame(bucket.block_size as usize, "read", path)
         .await?;
     let asked = bucket.versions.asking(path);
     let options = GetOptions {
@@ -363,9 +363,9 @@ async fn open(bucket: &Arc<Shared>, path: &Path, range: GetRange) -> Result<Begu
 /// What the first GET asks for: whole blocks around what is wanted, at most one shard, and no
 /// block that is here already if the object turns out to be unchanged.
 fn first_range(bucket: &Shared, wanted: Option<GetRange>, known: Option<&Version>) -> GetRange {
-    let block = bucket.engine.block_size;
-    let shard = bucket.engine.shard_blocks();
-    let shard = u64::from(bucket.engine.ahead.room(shard - 1).free + 1) * block;
+    let block = bucket.block_size;
+    let shard = bucket.shard_blocks();
+    let shard = u64::from(bucket.engine.ahead.room(block, shard - 1).free + 1) * block;
     let from = |start: u64, end: u64| {
         let first = start / block;
         let last = end.div_ceil(block).min(first.saturating_add(shard / block));
@@ -392,7 +392,7 @@ fn first_range(bucket: &Shared, wanted: Option<GetRange>, known: Option<&Version
 
 /// Prepares to put the first answer's body into the blocks it covers whole, as far as there is room to read ahead.
 fn store(bucket: &Arc<Shared>, version: Arc<Version>, frame: Frame, result: GetResult) -> Begun {
-    let size = bucket.engine.block_size;
+    let size = bucket.block_size;
     let range = result.range.clone();
     let first = range.start.div_ceil(size) as u32;
     // The object's end ends its last block, wherever that is.
@@ -401,10 +401,11 @@ fn store(bucket: &Arc<Shared>, version: Arc<Version>, frame: Frame, result: GetR
     } else {
         (range.end / size) as u32
     };
-    let ahead = (end > first.saturating_add(1)).then(|| bucket.engine.ahead.reader());
+    let ahead =
+        (end > first.saturating_add(1)).then(|| bucket.engine.ahead.reader(bucket.block_size));
     let room = ahead
         .as_ref()
-        .map_or(0, |reader| reader.room(bucket.engine.shard_blocks()).free);
+        .map_or(0, |reader| reader.room(bucket.shard_blocks()).free);
     let mut loads = Vec::new();
     let mut spare = Some(frame);
     for block in first..end.min(first.saturating_add(1).saturating_add(room)) {

@@ -132,7 +132,7 @@ impl RunAhead {
     fn new(bucket: &Shared) -> Arc<Self> {
         let leaving = CancellationToken::new();
         Arc::new(Self {
-            reader: bucket.engine.ahead.reader(),
+            reader: bucket.engine.ahead.reader(bucket.block_size),
             next: Mutex::new(0),
             _left_on_drop: leaving.clone().drop_guard(),
             leaving,
@@ -151,7 +151,7 @@ impl RunAhead {
             reader: &self.reader,
             leaving: &self.leaving,
         };
-        let blocks = version.blocks(bucket.engine.block_size);
+        let blocks = version.blocks(bucket.block_size);
         *next = begin_ahead(&ahead, end, (*next).max(end)..blocks, most, |_| {});
     }
 }

@@ -43,11 +43,11 @@ pub(super) fn begin_ahead(
     most: u32,
     mut begun: impl FnMut(u32),
 ) -> u32 {
-    let (pool, size) = (&of.bucket.engine.pool, of.bucket.engine.block_size);
+    let (pool, size) = (&of.bucket.engine.pool, of.bucket.block_size);
     let Range { start: mut at, end } = next;
     while at < end {
         let room = of.reader.room(most);
-        let shard = of.bucket.engine.shard_blocks();
+        let shard = of.bucket.shard_blocks();
         let shard = shard.min(end - at).min(room.window);
         let horizon = base.saturating_add(room.window);
         if shard == 0 || room.free < shard || at.saturating_add(shard) > horizon {
@@ -198,7 +198,7 @@ impl Shard {
 
     /// The first byte not here yet, and the end of the last block.
     fn missing(&self) -> (u64, u64) {
-        let size = self.bucket.engine.block_size;
+        let size = self.bucket.block_size;
         let block = |load: &Load| load.key().block;
         let start = self.loads.front().map_or(0, |load| {
             let length = self.version.block_len(block(load), size);
@@ -261,7 +261,7 @@ impl Shard {
             return false;
         }
         let block = load.key().block;
-        let begun = load.remaining() < self.version.block_len(block, self.bucket.engine.block_size);
+        let begun = load.remaining() < self.version.block_len(block, self.bucket.block_size);
         let limit = if begun {
             UNWATCHED_BLOCK
         } else {

@@ -1,11 +1,13 @@
 //! Footers and columns: many ranges of one object in few requests.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
-use bywash::Consistency;
+use bywash::{BucketOptions, Consistency, EngineError};
+use futures::StreamExt;
 use object_store::path::Path;
-use object_store::{Error, GetOptions, GetRange, ObjectStore as _};
+use object_store::{Error, GetOptions, GetRange, ObjectStore as _, ObjectStoreExt as _};
 
 use crate::world::{World, steady};
 
@@ -123,4 +125,90 @@ async fn a_footer_of_an_unknown_object_is_one_request_of_little_more_than_a_bloc
             .await;
         assert_eq!(world.origin.requests(), 1, "{:?}", world.origin.log());
     }
+}
+
+/// Two buckets of one engine over one origin: each asks for blocks of its own size, and both live in one memory.
+#[tokio::test(start_paused = true)]
+async fn each_bucket_reads_in_blocks_of_its_own_size() {
+    let world = world();
+    let version = world.origin.write(&world.path, 9 * MIB as usize);
+    let mount = |name: &str, block_size| {
+        let options = BucketOptions {
+            consistency: HOUR,
+            block_size: Some(block_size),
+        };
+        let origin = Arc::new(world.origin.clone());
+        world.engine.mount(name, origin, options)
+    };
+    for (name, block) in [
+        ("small", 4 << 10),
+        ("medium", 256 << 10),
+        ("large", 4 << 20),
+    ] {
+        let bucket = mount(name, block as usize).unwrap();
+        let before = world.origin.log().len();
+        let at = 5 * MIB + 17..5 * MIB + 27;
+        let read = bucket.get_range(&world.path, at.clone()).await.unwrap();
+        assert_eq!(read, version.body.slice(at.start as usize..at.end as usize));
+        let log = world.origin.log();
+        let first = at.start / block * block;
+        assert_eq!(log[before].answered, Some(first..first + block), "{name}");
+        assert_eq!(log.len(), before + 1);
+        // What nobody waited for to its end is asked for again, so this object is another one.
+        let path = Path::from(format!("whole/{name}"));
+        let version = world.origin.write(&path, 9 * MIB as usize + 5);
+        for _ in 0..2 {
+            let whole = bucket.get(&path).await.unwrap().bytes().await.unwrap();
+            assert_eq!(whole, version.body);
+        }
+        let sent = world.origin.data_bytes(Some(&path));
+        assert_eq!(sent, version.meta.size, "{name}: each byte once");
+    }
+    for bad in [0, 2048, 8 << 20, 65_535] {
+        let refused = mount("refused", bad).unwrap_err();
+        let text = refused.to_string();
+        assert!(text.contains("power of two from 4 KiB to 4 MiB"), "{text}");
+    }
+    // Eight of the largest blocks must fit, as long as there is such a bucket.
+    world.engine.set_memory(32 * MIB).unwrap();
+    let refused = world.engine.set_memory(32 * MIB - 1).unwrap_err();
+    assert!(matches!(
+        refused,
+        EngineError::InvalidSetting {
+            setting: "memory",
+            ..
+        }
+    ));
+    world.assert_idle().await;
+}
+
+/// What is held ahead is bounded in bytes, whatever the blocks of whoever holds it.
+#[tokio::test(start_paused = true)]
+async fn readers_of_small_and_large_blocks_share_what_may_be_read_ahead() {
+    let world = Arc::new(World::with(HOUR, |builder| builder.memory(32 * MIB)));
+    let reads = (0..24).map(|n| {
+        let block_size = Some(if n % 2 == 0 { 4 << 10 } else { 2 << 20 });
+        let options = BucketOptions {
+            consistency: HOUR,
+            block_size,
+        };
+        let origin = Arc::new(world.origin.clone());
+        let bucket = world.engine.mount(&format!("bucket-{n}"), origin, options);
+        let (bucket, path) = (bucket.unwrap(), Path::from(format!("object/{n}")));
+        let version = world.origin.write(&path, 5 * MIB as usize + 3);
+        tokio::spawn(async move {
+            let mut body = bucket.get(&path).await.unwrap().into_stream();
+            let mut read = Vec::new();
+            while let Some(piece) = body.next().await {
+                read.extend_from_slice(&piece.unwrap());
+            }
+            assert_eq!(read, version.body);
+        })
+    });
+    for read in futures::future::join_all(reads.collect::<Vec<_>>()).await {
+        read.unwrap();
+    }
+    let sent = world.origin.data_bytes(None);
+    assert_eq!(sent, 24 * (5 * MIB + 3), "each byte once");
+    world.assert_idle().await;
 }
