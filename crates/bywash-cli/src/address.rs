@@ -45,6 +45,8 @@ pub(crate) struct Address {
     pub(crate) bucket: String,
     /// As written, so that `dir/` is told from `dir`.
     pub(crate) key: String,
+    /// Of a web server's address: sent with each request, and not shown, for it may be a signature.
+    query: Option<String>,
 }
 
 impl FromStr for Address {
@@ -59,6 +61,10 @@ impl FromStr for Address {
                  az://container/key or https://host/path"
             )
         })?;
+        let (rest, query) = match scheme.is_writable() {
+            true => (rest, None),
+            false => split_query(rest),
+        };
         let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
         if bucket.is_empty() {
             return Err(format!(
@@ -71,18 +77,23 @@ impl FromStr for Address {
                 "{text:?}: a key that begins with a slash cannot be named here"
             ));
         }
-        if !scheme.is_writable() && key.contains(['?', '#']) {
-            return Err(format!(
-                "{text:?}: an address with a query cannot be read here; fetch it with curl"
-            ));
-        }
         Path::parse(key)
             .map_err(|error| format!("{text:?}: this key cannot be named here: {error}"))?;
         Ok(Self {
             scheme,
             bucket: bucket.to_owned(),
             key: key.to_owned(),
+            query: query.map(str::to_owned),
         })
+    }
+}
+
+/// What is before a query, and the query; what follows a `#` is nothing a server sees.
+fn split_query(text: &str) -> (&str, Option<&str>) {
+    let text = text.split('#').next().unwrap_or_default();
+    match text.split_once('?') {
+        Some((before, query)) => (before, Some(query)),
+        None => (text, None),
     }
 }
 
@@ -92,6 +103,7 @@ impl fmt::Display for Address {
             scheme,
             bucket,
             key,
+            ..
         } = self;
         // Name and password of a web server's user are not shown.
         let host = bucket.rsplit('@').next().unwrap_or(bucket);
@@ -118,7 +130,10 @@ impl Address {
 
     /// The whole bucket, as the engine opens it.
     pub(crate) fn origin(&self) -> Result<OriginUrl, Failure> {
-        let url = format!("{}://{}", self.scheme.name(), self.bucket);
+        let mut url = format!("{}://{}", self.scheme.name(), self.bucket);
+        if let Some(query) = &self.query {
+            url = format!("{url}/?{query}");
+        }
         url.parse()
             .map_err(|error| Failure::usage(format!("{self}: {error}")))
     }
@@ -182,6 +197,13 @@ mod tests {
         let http: Address = "http://me:secret@host/a".parse().unwrap();
         assert_eq!(http.to_string(), "http://host/a");
         assert_eq!(http.bucket, "me:secret@host");
+        let signed: Address = "https://host/dir/a?x=y/z&sig=s%2F#part".parse().unwrap();
+        assert_eq!(signed.to_string(), "https://host/dir/a");
+        assert_eq!(signed.path().unwrap().as_ref(), "dir/a");
+        let other: Address = "https://host/dir/a?x=z".parse().unwrap();
+        assert_ne!(signed.origin().unwrap(), other.origin().unwrap());
+        let bare: Address = "https://host?x=y".parse().unwrap();
+        assert!(bare.is_folder());
         for bad in [
             "s3://",
             "s3:///key",
@@ -191,7 +213,7 @@ mod tests {
             "gs:///k",
             "az://c/../k",
             "ftp://b/k",
-            "https://host/a?b=c",
+            "https://?b=c",
         ] {
             assert!(bad.parse::<Address>().is_err(), "{bad}");
         }

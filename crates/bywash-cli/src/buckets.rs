@@ -1,5 +1,6 @@
 //! `bywash mb`, `bywash rb`, and the list of buckets: what S3 clients of objects lack.
 
+use std::path::Path as FsPath;
 use std::time::Duration;
 
 use http::Method;
@@ -22,11 +23,8 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// Where buckets need no word on their region.
 const DEFAULT_REGION: &str = "us-east-1";
 
-/// Make a bucket, or a folder
-///
-/// With --json, one line: made.
 #[derive(Debug, clap::Args)]
-pub(crate) struct MakeArgs {
+pub(crate) struct Args {
     /// s3://bucket, or a folder's path
     #[arg(value_name = "WHAT")]
     location: Location,
@@ -36,64 +34,55 @@ pub(crate) struct MakeArgs {
     pub(crate) output: Output,
 }
 
-/// Remove an empty bucket, or an empty folder
-///
-/// What is in it goes first with: bywash rm -r --force s3://bucket. With --json, one line: removed.
-#[derive(Debug, clap::Args)]
-pub(crate) struct RemoveArgs {
-    /// s3://bucket, or a folder's path
-    #[arg(value_name = "WHAT")]
-    location: Location,
-    #[command(flatten)]
-    remote: Remote,
-    #[command(flatten)]
-    pub(crate) output: Output,
-}
-
-pub(crate) async fn make(args: MakeArgs) -> Result<(), Failure> {
-    let (what, location) = (format!("cannot make {}", args.location), &args.location);
-    match location {
-        Location::File(path) => {
-            std::fs::create_dir(path).map_err(|error| Failure::io(&what, &error))?;
-        }
-        other => {
-            let bucket = bucket(other)?;
-            let region = args.remote.builder(bucket);
-            let region = region.get_config_value(&AmazonS3ConfigKey::Region);
+pub(crate) async fn make(args: Args) -> Result<(), Failure> {
+    let body =
+        |bucket: &str| {
+            let builder = args.remote.builder(bucket)?;
+            let region = builder.get_config_value(&AmazonS3ConfigKey::Region);
             let body = region.filter(|region| region != DEFAULT_REGION).map(|region| {
-                format!(
-                    "<CreateBucketConfiguration xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">\
-                     <LocationConstraint>{region}</LocationConstraint></CreateBucketConfiguration>"
-                )
-            });
-            let asked = ask(
-                Method::PUT,
-                bucket,
-                body.unwrap_or_default(),
-                &args.remote,
-                &what,
-            );
-            or_interrupt(asked).await?;
-        }
-    }
-    done("made", location, args.output)
+            format!(
+                "<CreateBucketConfiguration xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">\
+                 <LocationConstraint>{region}</LocationConstraint></CreateBucketConfiguration>"
+            )
+        });
+            Ok(body.unwrap_or_default())
+        };
+    let folder = |path: &FsPath| std::fs::create_dir(path);
+    change(&args, ("make", "made"), folder, Method::PUT, body).await
 }
 
-pub(crate) async fn remove(args: RemoveArgs) -> Result<(), Failure> {
-    let (what, location) = (format!("cannot remove {}", args.location), &args.location);
-    match location {
-        Location::File(path) => {
-            std::fs::remove_dir(path).map_err(|error| Failure::io(&what, &error))?;
-        }
-        other => {
-            let bucket = bucket(other)?;
-            let asked = ask(Method::DELETE, bucket, String::new(), &args.remote, &what);
-            or_interrupt(asked)
-                .await
-                .map_err(|failure| full(failure, bucket))?;
-        }
+pub(crate) async fn remove(args: Args) -> Result<(), Failure> {
+    let folder = |path: &FsPath| std::fs::remove_dir(path);
+    let body = |_: &str| Ok(String::new());
+    change(&args, ("remove", "removed"), folder, Method::DELETE, body).await
+}
+
+/// Does it to a folder, or asks for it. `what` is what it is called, before and after.
+async fn change(
+    args: &Args,
+    what: (&str, &str),
+    folder: impl Fn(&FsPath) -> std::io::Result<()>,
+    method: Method,
+    body: impl Fn(&str) -> Result<String, Failure>,
+) -> Result<(), Failure> {
+    let (location, (verb, done)) = (&args.location, what);
+    let what = format!("cannot {verb} {location}");
+    if let Location::File(path) = location {
+        folder(path).map_err(|error| Failure::io(&what, &error))?;
+    } else {
+        let bucket = bucket(location)?;
+        let asked = ask(method, bucket, body(bucket)?, &args.remote, &what);
+        or_interrupt(asked)
+            .await
+            .map_err(|failure| full(failure, bucket))?;
     }
-    done("removed", location, args.output)
+    match args.output.json {
+        true => args.output.line(
+            &serde_json::json!({ done: location.to_string() }),
+            String::new,
+        ),
+        false => Ok(()),
+    }
 }
 
 fn full(mut failure: Failure, bucket: &str) -> Failure {
@@ -106,22 +95,13 @@ fn full(mut failure: Failure, bucket: &str) -> Failure {
     failure
 }
 
-fn done(how: &str, location: &Location, output: Output) -> Result<(), Failure> {
-    match output.json {
-        true => output.line(
-            &serde_json::json!({ how: location.to_string() }),
-            String::new,
-        ),
-        false => Ok(()),
-    }
-}
-
 fn bucket(location: &Location) -> Result<&str, Failure> {
     match location {
         Location::Object(Address {
             scheme: Scheme::S3,
             bucket,
             key,
+            ..
         }) if key.is_empty() => Ok(bucket),
         Location::Object(Address {
             scheme: Scheme::Gcs | Scheme::Azure,
@@ -204,7 +184,7 @@ async fn ask(
 /// The address of a bucket with a signature in it; without one where requests are not signed.
 async fn signed(method: Method, bucket: &str, remote: &Remote, what: &str) -> Result<Url, Failure> {
     let failed = |error| Failure::store(what, &error);
-    let mut builder = remote.builder(if bucket.is_empty() { "any" } else { bucket });
+    let mut builder = remote.builder(if bucket.is_empty() { "any" } else { bucket })?;
     let endpoint = remote.endpoint().map(String::from).unwrap_or_else(|| {
         let region = builder.get_config_value(&AmazonS3ConfigKey::Region);
         let region = region.unwrap_or_else(|| DEFAULT_REGION.to_owned());

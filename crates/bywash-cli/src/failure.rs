@@ -17,14 +17,6 @@ const DENIED_HINT: &str = "; check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (
 /// In the message of a server of ours that refuses every write to a bucket: no key would change that, and the message says why.
 const ONLY_READ: &str = "the bucket is only read";
 
-fn denied_hint(text: &str) -> &'static str {
-    if text.contains(ONLY_READ) {
-        ""
-    } else {
-        DENIED_HINT
-    }
-}
-
 /// What a script can do about it; the number is the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -99,7 +91,12 @@ impl Failure {
             // Listings and bulk deletes come without a status of their own.
             (
                 _,
-                "SignatureDoesNotMatch" | "InvalidAccessKeyId" | "ExpiredToken" | "InvalidToken",
+                "SignatureDoesNotMatch"
+                | "InvalidAccessKeyId"
+                | "ExpiredToken"
+                | "InvalidToken"
+                | "AuthorizationFailure"
+                | "AuthenticationFailed",
             ) => Kind::Denied,
             _ if text.contains(METADATA_REQUEST) => Kind::Denied,
             _ if is_unreachable(error) => Kind::Unreachable,
@@ -112,8 +109,12 @@ impl Failure {
             }
             StoreError::Precondition { .. } => "it changed meanwhile; try again".to_owned(),
             StoreError::NotFound { .. } => told().unwrap_or_else(|| "it does not exist".to_owned()),
+            // Who passes it on repeats these words for each path; what the store said is inside.
+            StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. } => told()
+                .or_else(|| root_cause(error))
+                .unwrap_or_else(|| text.clone()),
             _ if text.contains(METADATA_REQUEST) => told().unwrap_or_else(|| {
-                "no credentials: AWS_ACCESS_KEY_ID is not set, and this machine has none of its own"
+                "no credentials: neither AWS_ACCESS_KEY_ID is set nor a profile in ~/.aws, and this machine has none of its own"
                     .to_owned()
             }),
             _ => told().unwrap_or_else(|| match root_cause(error) {
@@ -121,18 +122,15 @@ impl Failure {
                 _ => text.clone(),
             }),
         };
-        let hint = match kind {
-            Kind::Denied => denied_hint(&text),
-            Kind::Unreachable => "; check --endpoint or AWS_ENDPOINT_URL, and that the server runs",
-            _ => "",
-        };
+        let what = what.to_string();
+        let hint = hint(kind, &what, &text);
         Self::new(kind, format!("{what}: {reason}{hint}"))
     }
 
     /// An answer of an S3 endpoint that says no to doing `what`.
     pub(crate) fn answer(what: &str, status: http::StatusCode, body: &str) -> Self {
         let (kind, hint) = match status.as_u16() {
-            401 | 403 => (Kind::Denied, denied_hint(body)),
+            401 | 403 => (Kind::Denied, hint(Kind::Denied, what, body)),
             404 => (Kind::NotFound, ""),
             _ => (Kind::Failed, ""),
         };
@@ -154,6 +152,33 @@ impl Failure {
             eprintln!("bywash: {}", self.message);
         }
         ExitCode::from(self.kind as u8)
+    }
+}
+
+/// What to look at, by the kind of address that `what` names; `text` is what the store said.
+fn hint(kind: Kind, what: &str, text: &str) -> &'static str {
+    let is = |scheme: &str| what.contains(scheme);
+    match kind {
+        Kind::Denied if text.contains(ONLY_READ) => "",
+        Kind::Denied if is("gs://") => "; check GOOGLE_APPLICATION_CREDENTIALS",
+        Kind::Denied if is("az://") => {
+            "; check AZURE_STORAGE_CONNECTION_STRING, or AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY"
+        }
+        Kind::Denied if is("http://") || is("https://") => {
+            "; check the name, password or query of the address"
+        }
+        Kind::Denied => DENIED_HINT,
+        Kind::Unreachable if is("gs://") => {
+            "; check STORAGE_EMULATOR_HOST, and that the server runs"
+        }
+        Kind::Unreachable if is("az://") => {
+            "; check the account's name or AZURE_STORAGE_ENDPOINT, and that the server runs"
+        }
+        Kind::Unreachable if is("http://") || is("https://") => {
+            "; check the address, and that the server runs"
+        }
+        Kind::Unreachable => "; check --endpoint or AWS_ENDPOINT_URL, and that the server runs",
+        _ => "",
     }
 }
 

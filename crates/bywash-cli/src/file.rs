@@ -112,6 +112,11 @@ pub(crate) async fn write(
         .permissions(place.permissions.clone())
         .tempfile_in(&place.folder)
         .map_err(|error| failed(&error))?;
+    if place.replaces {
+        // Creating it, the umask took some away.
+        let kept = staged.as_file().set_permissions(place.permissions.clone());
+        kept.map_err(|error| failed(&error))?;
+    }
     let file = staged
         .as_file()
         .try_clone()

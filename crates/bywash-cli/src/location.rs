@@ -6,12 +6,13 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bywash::origin::s3::{builder_from_env, endpoint_of_profile};
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::{ClientConfigKey, RetryConfig};
 use url::Url;
 
 use crate::address::Address;
-use crate::failure::Failure;
+use crate::failure::{Failure, Kind};
 
 /// The most time one request may take. A request moves at most one part, so this allows 32 KiB/s.
 const REQUEST_TIMEOUT: &str = "300s";
@@ -75,12 +76,11 @@ impl Location {
             Self::File(path) => path
                 .file_name()
                 .map(|name| name.to_string_lossy().into_owned()),
-            Self::Object(Address { key, .. }) => key
-                .trim_end_matches('/')
-                .rsplit('/')
-                .next()
-                .filter(|name| !name.is_empty())
-                .map(str::to_owned),
+            // What a web server's address has in percent signs is a character of the name.
+            Self::Object(address) => {
+                let path = address.path().ok()?;
+                path.filename().map(str::to_owned)
+            }
         }
     }
 }
@@ -91,8 +91,8 @@ pub(crate) struct Remote {
     /// The S3 endpoint, as http://127.0.0.1:8420 [default: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, then AWS itself]
     ///
     /// Credentials and region come from AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN
-    /// and AWS_REGION, then from the instance's metadata. Without AWS_ACCESS_KEY_ID, requests to a
-    /// loopback endpoint are not signed. gs:// and az:// find theirs as Google's and Azure's clients do.
+    /// and AWS_REGION, then from the profile of ~/.aws that AWS_PROFILE names, then from the instance's metadata. Where there
+    /// are none, requests to a loopback endpoint are not signed. gs:// and az:// find theirs as Google's and Azure's clients do.
     #[arg(long, global = true, value_name = "URL")]
     endpoint: Option<Url>,
 }
@@ -112,7 +112,7 @@ impl Remote {
     /// A client of `bucket`. Sends no request.
     pub(crate) fn bucket(&self, bucket: &str) -> Result<Arc<AmazonS3>, Failure> {
         let client = self
-            .builder(bucket)
+            .builder(bucket)?
             .with_config(
                 AmazonS3ConfigKey::Client(ClientConfigKey::Timeout),
                 REQUEST_TIMEOUT,
@@ -128,8 +128,12 @@ impl Remote {
     }
 
     /// Credentials, region and endpoint for `bucket`.
-    pub(crate) fn builder(&self, bucket: &str) -> AmazonS3Builder {
-        let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket);
+    pub(crate) fn builder(&self, bucket: &str) -> Result<AmazonS3Builder, Failure> {
+        let builder = builder_from_env();
+        let builder = builder.map_err(|error| {
+            Failure::new(Kind::Denied, format!("cannot open s3://{bucket}: {error}"))
+        })?;
+        let mut builder = builder.with_bucket_name(bucket);
         if let Some(endpoint) = self.endpoint() {
             builder = builder
                 .with_config(
@@ -137,22 +141,29 @@ impl Remote {
                     endpoint.as_str().trim_end_matches('/'),
                 )
                 .with_allow_http(endpoint.scheme() == "http");
-            if is_loopback(&endpoint) && std::env::var_os("AWS_ACCESS_KEY_ID").is_none() {
+            let key = builder.get_config_value(&AmazonS3ConfigKey::AccessKeyId);
+            if is_loopback(&endpoint) && key.is_none() {
                 builder = builder.with_skip_signature(true);
             }
         }
-        builder
+        Ok(builder)
     }
 }
 
-/// The S3 endpoint the environment names, with the variable's name, as S3 clients find it.
+/// What names an endpoint in a profile of the AWS command line.
+pub(crate) const PROFILE_ENDPOINT: &str = "endpoint_url of the AWS profile";
+
+/// The S3 endpoint the environment names, with the variable's name, as S3 clients find it; else that of the profile.
 pub(crate) fn ambient_endpoint() -> Option<(&'static str, Url)> {
+    let variable = |name: &'static str| {
+        let value = std::env::var(name).ok().filter(|value| !value.is_empty())?;
+        Some((name, Url::parse(&value).ok()?))
+    };
+    let profile = || Some((PROFILE_ENDPOINT, Url::parse(&endpoint_of_profile()?).ok()?));
     ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"]
         .into_iter()
-        .find_map(|name| {
-            let value = std::env::var(name).ok().filter(|value| !value.is_empty())?;
-            Some((name, Url::parse(&value).ok()?))
-        })
+        .find_map(variable)
+        .or_else(profile)
 }
 
 fn is_loopback(endpoint: &Url) -> bool {
@@ -166,26 +177,21 @@ fn is_loopback(endpoint: &Url) -> bool {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
     use super::*;
-    use crate::address::Scheme;
 
     #[test]
     fn locations_are_read() {
-        let s3 = |bucket: &str, key: &str| {
-            Location::Object(Address {
-                scheme: Scheme::S3,
-                bucket: bucket.to_owned(),
-                key: key.to_owned(),
-            })
-        };
+        let s3 = |text: &str| Location::Object(text.parse().unwrap());
         for (text, location) in [
             ("-", Location::Stdio),
             ("a/b", Location::File("a/b".into())),
             ("./-", Location::File("./-".into())),
             ("file:///a%20b/c", Location::File("/a b/c".into())),
-            ("s3://data", s3("data", "")),
-            ("s3://data/", s3("data", "")),
-            ("s3://data/dir/", s3("data", "dir/")),
+            ("s3://data", s3("s3://data")),
+            ("s3://data/", s3("s3://data/")),
+            ("s3://data/dir/", s3("s3://data/dir/")),
         ] {
             assert_eq!(text.parse(), Ok(location), "{text}");
         }
@@ -200,6 +206,8 @@ mod tests {
             ("a/b.txt", Some("b.txt")),
             ("s3://data/x/y", Some("y")),
             ("s3://data", None),
+            ("s3://data/a%20b", Some("a%20b")),
+            ("https://host/dir/a%20b?x=y", Some("a b")),
             ("-", None),
         ] {
             assert_eq!(

@@ -185,6 +185,11 @@ async fn objects(address: &Address, listing: &mut Listing<'_>) -> Result<(), Fai
     let stores = Stores::new(&listing.args.remote, DEFAULT_DATA_DIR.as_ref());
     let (store, prefix) = (stores.of(address)?, address.path()?);
     let failed = |error: StoreError| Failure::store(format!("cannot list {address}"), &error);
+    if !address.scheme.is_writable() && !address.is_folder() {
+        // Web servers know their files, but not which there are.
+        let meta = store.head(&prefix).await.map_err(failed)?;
+        return listing.print(&Entry::object(meta));
+    }
     let mut found = 0_u64;
     if listing.args.recursive {
         let mut keys = store.list(Some(&prefix));

@@ -8,7 +8,6 @@ mod buckets;
 mod cache;
 mod cat;
 mod copy;
-mod cp;
 mod download;
 mod du;
 mod env;
@@ -17,7 +16,6 @@ mod file;
 mod filter;
 mod location;
 mod ls;
-mod mv;
 mod object;
 mod output;
 mod presign;
@@ -45,6 +43,7 @@ use clap::{Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
 use failure::Failure;
+use transfer::{After, Transfer};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -77,16 +76,33 @@ struct Cli {
 enum Verb {
     Serve(Box<serve::Args>),
     Env(env::Args),
-    Cp(cp::Args),
-    Mv(mv::Args),
+    /// Copy objects or files, one or whole trees
+    ///
+    /// A destination that is a folder, a bucket or ends in / gets the source's name; with --recursive it gets all names below the
+    /// source. Objects keep their content headers and metadata, files the time of what they are a copy of. A large download that was
+    /// killed goes on when the same command runs again; the upload of a large file is taken over by: bywash uploads resume.
+    ///
+    /// With --json, one line a copy: source, destination, bytes (null if the store copied by itself), resumed_bytes, seconds, e_tag.
+    Cp(Transfer),
+    /// Move objects or files, one or whole trees
+    ///
+    /// Each is copied whole, and only then deleted where it was: an object only if it still is the version that was copied. Folders
+    /// that become empty stay. Names, options and JSON lines are those of cp.
+    Mv(Transfer),
     Sync(sync::Args),
     Ls(ls::Args),
     Cat(cat::Args),
     Stat(stat::Args),
     Du(du::Args),
     Rm(rm::Args),
-    Mb(buckets::MakeArgs),
-    Rb(buckets::RemoveArgs),
+    /// Make a bucket, or a folder
+    ///
+    /// With --json, one line: made.
+    Mb(buckets::Args),
+    /// Remove an empty bucket, or an empty folder
+    ///
+    /// What is in it goes first with: bywash rm -r --force s3://bucket. With --json, one line: removed.
+    Rb(buckets::Args),
     Presign(presign::Args),
     Uploads(uploads::Args),
     Cache(cache::Args),
@@ -101,16 +117,14 @@ impl Verb {
         match self {
             Self::Serve(_) | Self::Completions(_) | Self::Man(_) => false,
             Self::Env(args) => args.output.json,
-            Self::Cp(args) => args.output().json,
-            Self::Mv(args) => args.output().json,
+            Self::Cp(args) | Self::Mv(args) => args.output.json,
             Self::Sync(args) => args.output.json,
             Self::Ls(args) => args.output.json,
             Self::Cat(args) => args.output.json,
             Self::Stat(args) => args.output.json,
             Self::Du(args) => args.output.json,
             Self::Rm(args) => args.output.json,
-            Self::Mb(args) => args.output.json,
-            Self::Rb(args) => args.output.json,
+            Self::Mb(args) | Self::Rb(args) => args.output.json,
             Self::Presign(args) => args.output.json,
             Self::Uploads(args) => args.output.json,
             Self::Cache(args) => args.output.json,
@@ -131,8 +145,8 @@ impl Verb {
         match self {
             Self::Serve(args) => Box::pin(serve::run(*args)).await,
             Self::Env(args) => env::run(&args),
-            Self::Cp(args) => Box::pin(cp::run(args)).await,
-            Self::Mv(args) => Box::pin(mv::run(args)).await,
+            Self::Cp(args) => Box::pin(transfer::run(args, After::Keep)).await,
+            Self::Mv(args) => Box::pin(transfer::run(args, After::Remove)).await,
             Self::Sync(args) => Box::pin(sync::run(args)).await,
             Self::Ls(args) => ls::run(args).await,
             Self::Cat(args) => Box::pin(cat::run(args)).await,

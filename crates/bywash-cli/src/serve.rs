@@ -44,8 +44,8 @@ const DRAIN_GRACE: Duration = Duration::from_secs(1);
 ///
 /// Without URL, buckets are folders under DATA-DIR/buckets, made and deleted by S3 clients. With
 /// URLs, each is one bucket: `s3://data` serves bucket `data`, `NAME=URL` names it. s3:// origins
-/// take credentials, region and endpoint from the AWS_* variables, gs:// origins from GOOGLE_* and STORAGE_EMULATOR_HOST,
-/// az:// origins from AZURE_STORAGE_*. Files of a web server, http:// or https://, are only read, by their keys: nothing lists
+/// take credentials, region and endpoint from the AWS_* variables or a profile of ~/.aws (AWS_PROFILE), gs:// origins from GOOGLE_*
+/// and STORAGE_EMULATOR_HOST, az:// origins from AZURE_STORAGE_*. Files of a web server, http:// or https://, are only read, by their keys: nothing lists
 /// them.
 ///
 /// When ready, a line `ready s3=URL admin=URL` is written to standard output.

@@ -1,6 +1,6 @@
 //! The stores a verb works with, each opened once however many objects it moves.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path as FsPath, PathBuf};
 use std::sync::Arc;
 
@@ -28,8 +28,8 @@ struct Opened {
     clients: BTreeMap<String, Arc<dyn ObjectStore>>,
     /// By the chunk they upload in: it is the engine's.
     engines: BTreeMap<u64, Engine>,
-    /// By chunk and address of the origin.
-    buckets: BTreeMap<(u64, String), Bucket>,
+    /// By chunk and origin. Not by how that is shown, which leaves out what may be secret.
+    buckets: HashMap<(u64, OriginUrl), Bucket>,
 }
 
 impl Stores {
@@ -84,7 +84,7 @@ impl Stores {
 
     /// An origin as a bucket of the engine that uploads in such chunks.
     pub(crate) fn bucket(&self, origin: &OriginUrl, chunk: u64) -> Result<Bucket, Failure> {
-        let key = (chunk, origin.to_string());
+        let key = (chunk, origin.clone());
         if let Some(bucket) = self.opened.lock().buckets.get(&key) {
             return Ok(bucket.clone());
         }

@@ -188,7 +188,7 @@ pub(crate) fn mount(engine: &Engine, url: &OriginUrl, remote: &Remote) -> Result
     let failed = |error: &object_store::Error| Failure::store(format!("cannot open {url}"), error);
     let origin: Arc<dyn Origin> = match url {
         OriginUrl::S3 { bucket, prefix } => {
-            let store = S3Store::from_builder(remote.builder(bucket), bucket, prefix);
+            let store = S3Store::from_builder(remote.builder(bucket)?, bucket, prefix);
             Arc::new(store.map_err(|error| failed(&error))?)
         }
         url => url.open().map_err(|error| failed(&error))?,

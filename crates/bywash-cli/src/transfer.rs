@@ -207,12 +207,21 @@ async fn one(copier: &Copier, pair: &Pair, output: Output, after: After) -> Resu
         Ok(_) => bar.finish(),
         Err(_) => bar.abandon(),
     }
-    let copied = copied?;
+    let copied = copied.map_err(|failure| or_a_tree(failure, &pair.source))?;
     match pair.destination {
         Destination::Plain(Location::Stdio) => output.summary(&copied),
         _ if output.json => output.line(&copied, String::new),
         _ => Ok(()),
     }
+}
+
+/// An object that is not there may be what people call a folder.
+fn or_a_tree(mut failure: Failure, source: &Location) -> Failure {
+    let lists = matches!(source, Location::Object(address) if address.scheme.is_writable());
+    if lists && failure.kind == Kind::NotFound {
+        failure.message += "; to copy all below it, add --recursive";
+    }
+    failure
 }
 
 /// Makes all copies, and tells how many they were.

@@ -102,7 +102,7 @@ fn web_servers_are_read() {
     let back = home.path().join("back");
     server.run(&["cp", &url, text(&back)]);
     assert!(std::fs::read(&back).unwrap() == pattern(9 << 20));
-    let (code, told) = server.fail(&["ls", &format!("{}/first", server.s3)]);
+    let (code, told) = server.fail(&["ls", &format!("{}/first/", server.s3)]);
     assert_eq!(code, 1, "{told}");
     assert_eq!(
         server

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use crate::consistency::Consistency;
 use crate::engine::{SHARDS_IN_FLIGHT, Shared as EngineShared};
 use crate::list;
-use crate::origin::Origin;
+use crate::origin::{Ability, Origin};
 use crate::read::{self, Download, DownloadOptions, Opens, Pace, Runs};
 use crate::retry::{once, with_retries};
 use crate::stats::Counters;
@@ -251,7 +251,7 @@ impl ObjectStore for Bucket {
         let policy = self.shared.engine.retry;
         let path = prefix.cloned().unwrap_or_default();
         let result = with_retries(policy, "list", &path, || {
-            self.shared.counters.origin_request();
+            self.shared.origin_request(Ability::List);
             self.shared.origin.list_with_delimiter(prefix)
         })
         .await?;
@@ -267,7 +267,7 @@ impl ObjectStore for Bucket {
         self.write(to, move |to| async move {
             let policy = shared.engine.retry.with_server_work();
             let attempt = || {
-                shared.counters.origin_request();
+                shared.origin_request(Ability::Write);
                 shared.origin.copy_opts(&from, &to, options.clone())
             };
             match options.mode {
@@ -283,6 +283,13 @@ impl Shared {
     /// Blocks of one ranged GET, at least 1.
     pub(crate) fn shard_blocks(&self) -> u32 {
         (self.engine.shard_size / self.block_size).max(1) as u32
+    }
+
+    /// Counts a request that is about to be sent, unless the origin sends none such.
+    pub(crate) fn origin_request(&self, needs: Ability) {
+        if self.origin.can(needs) {
+            self.counters.origin_request();
+        }
     }
 
     /// A write to `path` ended, well or not: nothing known of it, or being asked, holds any more.

@@ -9,6 +9,7 @@ use object_store::{ObjectMeta, ObjectStore, Result};
 use tokio::time::Instant;
 
 use crate::bucket::Shared;
+use crate::origin::Ability;
 use crate::retry::{Retries, is_transient, stalled, unavailable};
 
 /// A listing in progress. Origins list in order, so it can continue after the last key seen.
@@ -86,7 +87,7 @@ impl Shared {
         after: Option<&Path>,
         asked: &mut Instant,
     ) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.counters.origin_request();
+        self.origin_request(Ability::List);
         *asked = Instant::now();
         match after {
             None => self.origin.list(prefix),

@@ -12,7 +12,7 @@ use object_store::{
 };
 
 use crate::bucket::Bucket;
-use crate::origin::{PartBody, UploadedPart};
+use crate::origin::{Ability, PartBody, UploadedPart};
 use crate::progress::watched;
 use crate::retry::{is_transient, once, stalled, with_retries};
 use crate::upload::{Upload, UploadOptions};
@@ -113,7 +113,7 @@ impl Bucket {
             policy.stall +=
                 Duration::from_secs(payload.content_length() as u64 / SLOWEST_PUT_BYTES_PER_S);
             let attempt = || {
-                shared.counters.origin_request();
+                shared.origin_request(Ability::Write);
                 shared
                     .origin
                     .put_opts(&path, payload.clone(), options.clone())
@@ -222,7 +222,7 @@ impl Bucket {
         let stall = shared.engine.retry.stall;
         let count = paths.len();
         let task = tokio::spawn(async move {
-            shared.counters.origin_request();
+            shared.origin_request(Ability::Write);
             let asked = futures::stream::iter(paths.clone().into_iter().map(Ok)).boxed();
             let mut answers = shared.origin.delete_stream(asked);
             let mut results = Vec::with_capacity(count);
@@ -250,7 +250,7 @@ impl Bucket {
         options: PutMultipartOptions,
     ) -> Result<String> {
         with_retries(self.shared().engine.retry, "begin upload of", path, || {
-            self.shared().counters.origin_request();
+            self.shared().origin_request(Ability::Write);
             self.shared().origin.create_upload(path, options.clone())
         })
         .await
@@ -265,7 +265,7 @@ impl Bucket {
         body: PartBody,
     ) -> Result<String> {
         let shared = self.shared();
-        shared.counters.origin_request();
+        shared.origin_request(Ability::Write);
         let (body, progress) = watched(body);
         let sending = shared.origin.put_part(path, upload, number, length, body);
         let result = progress.guard(shared.engine.retry.stall, sending).await;
@@ -283,7 +283,7 @@ impl Bucket {
         let (upload, parts) = (upload.to_owned(), parts.to_owned());
         self.write(path, move |path| async move {
             let limit = shared.engine.retry.with_server_work().stall;
-            shared.counters.origin_request();
+            shared.origin_request(Ability::Write);
             once(
                 limit,
                 "complete upload of",
@@ -297,7 +297,7 @@ impl Bucket {
 
     pub(crate) async fn drop_upload(&self, path: &Path, upload: &str) -> Result<()> {
         with_retries(self.shared().engine.retry, "abort upload of", path, || {
-            self.shared().counters.origin_request();
+            self.shared().origin_request(Ability::Write);
             self.shared().origin.abort_upload(path, upload)
         })
         .await

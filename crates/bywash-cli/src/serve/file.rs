@@ -134,6 +134,7 @@ fn is_harmless(option: &str) -> bool {
         "credential",
         "sas",
         "account",
+        "connection",
     ];
     // Identities and switches, which have such words in them.
     let public = [
@@ -275,6 +276,10 @@ mod tests {
                 "secret_access_key",
             ),
             (bucket("options = { sas_token = 'hidden' }"), "sas_token"),
+            (
+                bucket("options = { connection_string = 'hidden' }"),
+                "connection_string",
+            ),
             (bucket("headers = { X-Any = 'hidden' }"), "X-Any"),
             (
                 "[[bucket]]\nurl = 'https://me:hidden@h/p'".to_owned(),
@@ -291,8 +296,7 @@ mod tests {
             assert!(!message.contains("hidden"), "{message}");
             assert!(read(&text, 0o600).is_ok());
         }
-        let harmless =
-            "options = { endpoint = 'http://e', access_key_id = 'k', secret_access_key = 'env:S' }";
+        let harmless = "options = { endpoint = 'http://e', profile = 'p', access_key_id = 'k', secret_access_key = 'env:S' }";
         assert!(read(&bucket(harmless), 0o644).is_ok());
     }
 

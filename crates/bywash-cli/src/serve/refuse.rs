@@ -7,6 +7,7 @@ use url::Url;
 
 use super::settings::{BucketSettings, Settings};
 use crate::failure::Failure;
+use crate::location::PROFILE_ENDPOINT;
 
 /// Refuses a data folder inside a served one: its secrets would be objects.
 pub(super) fn refuse_served_secrets(settings: &Settings) -> Result<(), Failure> {
@@ -35,12 +36,24 @@ pub(super) fn refuse_served_secrets(settings: &Settings) -> Result<(), Failure> 
     Ok(())
 }
 
-/// Refuses to be our own origin: an s3:// origin whose endpoint is the one we serve. `ambient` is the environment's endpoint.
+/// Refuses to be our own origin: an s3:// origin whose endpoint is the one we serve, or a web server's address that is.
+/// `ambient` is the environment's endpoint.
 pub(super) fn refuse_loop(
     settings: &Settings,
     own: SocketAddr,
     ambient: Option<(&str, Url)>,
 ) -> Result<(), Failure> {
+    for bucket in &settings.buckets {
+        if let OriginUrl::Http(url) = &bucket.url
+            && Url::parse(&url.to_string()).is_ok_and(|url| leads_to(&url, own))
+        {
+            return Err(Failure::usage(format!(
+                "{url} is this server's own --s3-addr: bucket {} would be read from itself. Give the address of the web server, or \
+                 another --s3-addr",
+                bucket.name
+            )));
+        }
+    }
     let s3 = |bucket: &&BucketSettings| matches!(bucket.url, OriginUrl::S3 { .. });
     for bucket in settings.buckets.iter().filter(s3) {
         let options = &bucket.options.options;
@@ -56,6 +69,9 @@ pub(super) fn refuse_loop(
         };
         let mend = match own_setting {
             true => format!("Set the option {name} to the origin's endpoint"),
+            false if name == PROFILE_ENDPOINT => {
+                "Name another profile by AWS_PROFILE, or set AWS_ENDPOINT_URL to the origin's endpoint".to_owned()
+            }
             false => format!(
                 "Set {name} to the origin's endpoint, or unset it (env -u {name} bywash serve ...) for AWS; the lines of \
                  `bywash env` belong in the shell of the clients"

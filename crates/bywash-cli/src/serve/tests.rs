@@ -11,6 +11,7 @@ use super::file::FileSettings;
 use super::refuse::{refuse_loop, refuse_served_secrets};
 use super::settings::{Access, Settings, Transport};
 use crate::failure::{Failure, Kind};
+use crate::location::PROFILE_ENDPOINT;
 use crate::size::Memory;
 
 fn merge(args: Args, toml: &str) -> Result<Settings, Failure> {
@@ -308,11 +309,41 @@ fn a_server_is_not_its_own_origin() {
     // With options of its own, a bucket does not hear of the environment's endpoint.
     let elsewhere = options("http://127.0.0.1:9000");
     assert!(refuse_loop(&elsewhere, own, ambient("http://127.0.0.1:8420")).is_ok());
+    let profile = Some((
+        PROFILE_ENDPOINT,
+        Url::parse("http://127.0.0.1:8420").unwrap(),
+    ));
+    let failure = refuse_loop(&settings, own, profile).unwrap_err();
+    assert!(
+        failure.message.contains("AWS_PROFILE"),
+        "{}",
+        failure.message
+    );
     let folders = merge(Args::default(), "").unwrap();
     assert!(
         refuse_loop(&folders, own, ambient("http://127.0.0.1:8420")).is_ok(),
         "no s3 origin, no loop"
     );
+}
+
+#[test]
+fn a_server_is_not_its_own_web_origin() {
+    let own = "127.0.0.1:8420".parse().unwrap();
+    let web = |url: &str| {
+        let args = Args {
+            origins: vec![format!("web={url}")],
+            ..Args::default()
+        };
+        refuse_loop(&merge(args, "").unwrap(), own, None)
+    };
+    let failure = web("http://me:hidden@localhost:8420/data?sig=hidden").unwrap_err();
+    assert!(
+        failure.message.contains("bucket web"),
+        "{}",
+        failure.message
+    );
+    assert!(!failure.message.contains("hidden"), "{}", failure.message);
+    assert!(web("http://127.0.0.1:8421/data").is_ok());
 }
 
 #[test]

@@ -28,6 +28,9 @@ pub(crate) fn bywash(args: &[&str]) -> Command {
     }
     command
         .args(args)
+        // Nor the profiles of that person.
+        .env("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
+        .env("AWS_CONFIG_FILE", "/dev/null")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());

@@ -43,6 +43,15 @@ pub struct UploadedPart {
     pub e_tag: String,
 }
 
+/// What some origins cannot do, and refuse before anything is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ability {
+    /// Change objects or uploads.
+    Write,
+    /// Say which objects there are.
+    List,
+}
+
 /// An object store that also takes the parts of an upload in any order.
 ///
 /// Further promises to the engine: `list` and `list_with_offset` yield keys in ascending byte
@@ -52,6 +61,11 @@ pub struct UploadedPart {
 pub trait Origin: ObjectStore {
     /// Short name of the kind of origin, for metrics and messages: `s3`, `gcs`, `azure`, `http`, `file`, `memory`.
     fn kind(&self) -> &'static str;
+
+    /// Whether requests that need this are sent at all; an origin that is only read refuses writes by itself.
+    fn can(&self, _ability: Ability) -> bool {
+        true
+    }
 
     /// Opens an upload; nothing is visible until it is completed.
     async fn create_upload(&self, path: &Path, opts: PutMultipartOptions) -> Result<String>;

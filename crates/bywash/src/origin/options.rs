@@ -12,7 +12,7 @@ use object_store::ClientConfigKey;
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct OriginOptions {
     /// By the names `object_store`, and with it delta-rs, Polars and others, knows them: `endpoint`, `region`, `access_key_id`,
-    /// `secret_access_key`; `service_account_key`, `base_url`; `account_name`, `account_key`, `sas_key`, `use_emulator`; ...
+    /// `secret_access_key`, and `profile`, which names one of `~/.aws/credentials`; `service_account_key`, `base_url`; `account_name`, `account_key`, `sas_key`, `use_emulator`, `connection_string`; ...
     pub options: BTreeMap<String, String>,
     /// Sent with each request; for `http://` and `https://` origins.
     pub headers: BTreeMap<String, String>,
@@ -76,6 +76,15 @@ impl OriginOptions {
     /// Whether the environment is to be looked at.
     pub(super) fn is_empty(&self) -> bool {
         self.options.is_empty() && self.headers.is_empty()
+    }
+
+    /// The value of the option that has one of these names, and all other options.
+    pub(super) fn split_off(&self, names: &[&str]) -> (Option<String>, Self) {
+        let mut rest = self.clone();
+        let is_named = |name: &String| names.contains(&&*name.to_ascii_lowercase());
+        let found = self.options.iter().find(|(name, _)| is_named(name));
+        rest.options.retain(|name, _| !is_named(name));
+        (found.map(|(_, value)| value.clone()), rest)
     }
 
     /// The options with the builder's own keys.

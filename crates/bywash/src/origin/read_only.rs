@@ -12,7 +12,7 @@ use object_store::{
     ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 
-use super::{Origin, PartBody, UploadedPart};
+use super::{Ability, Origin, PartBody, UploadedPart};
 use crate::EngineError;
 use crate::upload::{SessionOptions, SessionToken, UploadSession};
 
@@ -24,6 +24,11 @@ pub trait Readable: fmt::Debug + fmt::Display + Send + Sync + 'static {
 
     /// Why it is only read, and what to do about it; ends the message of each refused write.
     fn reason(&self) -> &'static str;
+
+    /// Whether it can be asked which objects there are.
+    fn lists(&self) -> bool {
+        true
+    }
 
     /// See [`ObjectStore::get_opts`].
     async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult>;
@@ -48,6 +53,10 @@ impl Readable for Arc<dyn Origin> {
 
     fn reason(&self) -> &'static str {
         "its settings say read-only; write to another bucket, or change them"
+    }
+
+    fn lists(&self) -> bool {
+        (**self).can(Ability::List)
     }
 
     async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
@@ -166,6 +175,10 @@ impl<R: Readable> ObjectStore for ReadOnly<R> {
 impl<R: Readable> Origin for ReadOnly<R> {
     fn kind(&self) -> &'static str {
         self.origin.kind()
+    }
+
+    fn can(&self, ability: Ability) -> bool {
+        ability == Ability::List && self.origin.lists()
     }
 
     async fn create_upload(&self, path: &Path, _: PutMultipartOptions) -> Result<String> {

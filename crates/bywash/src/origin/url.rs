@@ -18,12 +18,12 @@ use super::s3::S3Store;
 use super::{Origin, OriginOptions};
 
 /// Where an origin is.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum OriginUrl {
     /// A folder of this machine.
     File(PathBuf),
     /// An S3 bucket, or the part of it below a prefix. Credentials, region and endpoint come from
-    /// the environment, as S3 clients find them.
+    /// the environment and the profiles of `~/.aws`, as S3 clients find them.
     S3 {
         /// The bucket's name.
         bucket: String,
@@ -39,7 +39,7 @@ pub enum OriginUrl {
         prefix: Path,
     },
     /// A container of Azure Blob Storage, or the part of it below a prefix. Account, credentials and endpoint come from
-    /// `AZURE_STORAGE_*`.
+    /// `AZURE_STORAGE_*`, as `AZURE_STORAGE_CONNECTION_STRING`.
     Azure {
         /// The container's name.
         container: String,

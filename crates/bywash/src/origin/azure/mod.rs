@@ -6,6 +6,7 @@
 
 mod address;
 mod client;
+mod connection;
 mod names;
 mod session;
 mod upload;
@@ -57,11 +58,9 @@ impl AzureStore {
         self
     }
 
-    /// Opens `container` with the account, credentials and endpoint of the environment (`AZURE_STORAGE_ACCOUNT_NAME`,
-    /// `AZURE_STORAGE_ACCOUNT_KEY`, `AZURE_STORAGE_SAS_KEY`, ...); with `AZURE_STORAGE_USE_EMULATOR=true` at Azurite, whose
-    /// address `AZURITE_BLOB_STORAGE_URL` may name. Sends no request.
+    /// Opens `container` as [`builder_from_env`] finds it. Sends no request.
     pub fn from_env(container: &str, prefix: &Path) -> Result<Self> {
-        let builder = MicrosoftAzureBuilder::from_env().with_container_name(container);
+        let builder = builder_from_env()?.with_container_name(container);
         Self::from_builder(builder, container, prefix)
     }
 
@@ -73,7 +72,10 @@ impl AzureStore {
         if options.is_empty() {
             return Self::from_env(container, prefix);
         }
-        let mut builder = MicrosoftAzureBuilder::new();
+        let (string, options) =
+            options.split_off(&["connection_string", "azure_storage_connection_string"]);
+        let mut builder =
+            string.map_or_else(|| Ok(MicrosoftAzureBuilder::new()), |text| connect(&text))?;
         for (key, value) in options.keys("azure")? {
             builder = builder.with_config(key, value);
         }
@@ -165,6 +167,30 @@ impl AzureStore {
         let code = upload::error_code(&answer.headers, answer.body.as_bytes());
         self.client.requests.refusal(path, answer.status, &code)
     }
+}
+
+/// Account, credentials and endpoint as Azure's clients find them: in `AZURE_STORAGE_CONNECTION_STRING`, which needs nothing
+/// besides; else in `AZURE_STORAGE_ACCOUNT_NAME`, `AZURE_STORAGE_ACCOUNT_KEY`, `AZURE_STORAGE_SAS_KEY` and the like. With
+/// `AZURE_STORAGE_USE_EMULATOR=true` they are Azurite's, whose address `AZURITE_BLOB_STORAGE_URL` may name.
+///
+/// # Errors
+/// If the connection string is none.
+pub fn builder_from_env() -> Result<MicrosoftAzureBuilder> {
+    match std::env::var("AZURE_STORAGE_CONNECTION_STRING") {
+        Ok(text) if !text.is_empty() => connect(&text),
+        _ => Ok(MicrosoftAzureBuilder::from_env()),
+    }
+}
+
+fn connect(string: &str) -> Result<MicrosoftAzureBuilder> {
+    let settings = connection::settings(string).map_err(|text| Error::Generic {
+        store: "MicrosoftAzure",
+        source: text.into(),
+    })?;
+    let new = MicrosoftAzureBuilder::new();
+    Ok(settings
+        .into_iter()
+        .fold(new, |builder, (key, value)| builder.with_config(key, value)))
 }
 
 #[async_trait]

@@ -317,7 +317,7 @@ fn bad_answer(path: &Path, detail: String) -> Error {
 }
 
 fn no_listing() -> Error {
-    let source = "a web server has no listing that programs can rely on; name objects by their key";
+    let source = "a web server has no listing that programs can rely on; name each file by its whole address";
     Error::NotSupported {
         source: source.into(),
     }
@@ -337,6 +337,10 @@ impl Readable for HttpFiles {
 
     fn reason(&self) -> &'static str {
         "it is a web server's; write to an s3, gs, az or file bucket"
+    }
+
+    fn lists(&self) -> bool {
+        false
     }
 
     async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {

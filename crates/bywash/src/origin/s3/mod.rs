@@ -4,6 +4,7 @@
 //! condition on a completion.
 
 mod client;
+mod profile;
 mod session;
 
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use object_store::path::Path;
 use object_store::signer::{SignedUrlOptions, Signer};
 use object_store::{Error, ObjectStore, PutMode, PutMultipartOptions, PutResult, Result};
 
+use self::profile::Profile;
 use super::cloud::{Cloud, client_options, no_retries};
 use super::multipart_xml::{complete_body, completed, refusal};
 use super::requests::Requests;
@@ -60,14 +62,10 @@ impl S3Store {
         self
     }
 
-    /// Opens `bucket` with the credentials, region and endpoint of the environment
-    /// (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, ..., instance metadata last). Sends no request.
+    /// Opens `bucket` as [`builder_from_env`] finds it. Sends no request.
     pub fn from_env(bucket: &str, prefix: &Path) -> Result<Self> {
-        Self::from_builder(
-            AmazonS3Builder::from_env().with_bucket_name(bucket),
-            bucket,
-            prefix,
-        )
+        let builder = builder_from_env()?.with_bucket_name(bucket);
+        Self::from_builder(builder, bucket, prefix)
     }
 
     /// Opens `bucket` with these settings, or with the environment's if there are none. Sends no request.
@@ -78,9 +76,13 @@ impl S3Store {
         if options.is_empty() {
             return Self::from_env(bucket, prefix);
         }
+        let (profile, options) = options.split_off(&["profile", "aws_profile"]);
         let mut builder = AmazonS3Builder::new();
         for (key, value) in options.keys("s3")? {
             builder = builder.with_config(key, value);
+        }
+        if let Some(name) = profile {
+            builder = find_profile(Some(&name))?.fill(builder);
         }
         Self::from_builder(builder.with_bucket_name(bucket), bucket, prefix)
     }
@@ -136,6 +138,28 @@ impl S3Store {
             .signed_url_opts(method, key, PRESIGN_VALIDITY, &options)
             .await
     }
+}
+
+/// Credentials, region and endpoint as S3 clients find them: in `AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL` and the like; then in
+/// the profile that `AWS_PROFILE` names, or the default one, of `~/.aws/credentials` and `~/.aws/config`; credentials in the
+/// instance's metadata last.
+///
+/// # Errors
+/// If there is no profile of that name, or if it gets its credentials from a service.
+pub fn builder_from_env() -> Result<AmazonS3Builder> {
+    Ok(find_profile(None)?.fill(AmazonS3Builder::from_env()))
+}
+
+/// The endpoint that the profile names which [`builder_from_env`] would read.
+pub fn endpoint_of_profile() -> Option<String> {
+    find_profile(None).ok()?.endpoint().map(str::to_owned)
+}
+
+fn find_profile(name: Option<&str>) -> Result<Profile> {
+    Profile::find(name, |name| std::env::var(name).ok()).map_err(|text| Error::Generic {
+        store: "S3",
+        source: text.into(),
+    })
 }
 
 #[async_trait]

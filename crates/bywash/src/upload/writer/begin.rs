@@ -7,6 +7,7 @@ use chrono::Utc;
 use object_store::{PutMultipartOptions, Result};
 
 use super::{Upload, invalid_chunk};
+use crate::origin::Ability;
 use crate::retry::with_retries;
 use crate::upload::driver::Driver;
 use crate::upload::journal::Header;
@@ -83,7 +84,7 @@ impl Upload {
             let opened = with_retries(policy, "begin upload of", &self.path, || async {
                 let opened = shared.origin.open_session(&self.path, &options).await;
                 if !matches!(opened, Ok(None)) {
-                    shared.counters.origin_request();
+                    shared.origin_request(Ability::Write);
                 }
                 opened
             });
