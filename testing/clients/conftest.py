@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from harness import Bywash, Moto
+from harness import S3_ORIGINS, Bywash, Moto, Versitygw
 
 os.environ.pop("AWS_CA_BUNDLE", None)
 for missing in [name for name in ("BYWASH_BIN", "BYWASH_AWS", "BYWASH_AZURITE", "BYWASH_FLIGHTS") if name not in os.environ]:
@@ -30,6 +30,14 @@ def moto(tmp_path_factory):
     server.process.kill()
 
 
+@pytest.fixture(scope="session")
+def versitygw(tmp_path_factory):
+    """versitygw as an S3 origin, as moto above."""
+    server = Versitygw(tmp_path_factory.mktemp("versitygw"))
+    yield server
+    server.process.kill()
+
+
 @pytest.fixture
 def start(tmp_path):
     """Starts servers of one test alone, and ends them whatever becomes of the test."""
@@ -48,8 +56,10 @@ def start(tmp_path):
 class Served:
     """A server, one bucket of it, and a way to its origin behind its back."""
 
-    def __init__(self, server, bucket, origin):
+    def __init__(self, server, bucket, origin, nests=True):
         self.server, self.bucket, self.origin = server, bucket, origin
+        # Whether there may be an object `a` beside an object `a/b`.
+        self.nests = nests
         self.s3 = server.s3
 
     def put(self, key, body=b"", **options):
@@ -78,19 +88,19 @@ class Served:
         assert second["origin_bytes"] - first["origin_bytes"] <= (first["origin_bytes"] - before["origin_bytes"]) / 4
 
 
-@pytest.fixture(scope="module", params=["folder", "s3"])
+@pytest.fixture(scope="module", params=["folder", *S3_ORIGINS])
 def served(request, tmp_path_factory):
-    """A server with credentials and a bucket, over a folder and over a real S3 origin."""
+    """A server with credentials and a bucket, over a folder and over real S3 origins."""
     folder = tmp_path_factory.mktemp("served")
     bucket = "suite-" + request.module.__name__.removeprefix("test_").replace("_", "-")
     if request.param == "folder":
         server = Bywash(folder)
         server.s3.create_bucket(Bucket=bucket)
     else:
-        moto = request.getfixturevalue("moto")
-        moto.s3.create_bucket(Bucket=bucket)
-        server = Bywash(folder, f"s3://{bucket}", env=moto.environment())
-    yield Served(server, bucket, request.param)
+        origin = request.getfixturevalue(request.param)
+        origin.s3.create_bucket(Bucket=bucket)
+        server = Bywash(folder, f"s3://{bucket}", env=origin.environment())
+    yield Served(server, bucket, "folder" if request.param == "folder" else "s3", nests=request.param != "versitygw")
     assert server.stop() == 0, "SIGTERM must end a server that has nothing to do with exit code 0"
 
 

@@ -25,7 +25,7 @@ from pathlib import Path
 import boto3
 import requests
 from botocore.config import Config
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, EndpointConnectionError
 
 ACCESS_KEY = "suite-access-key"
 SECRET_KEY = "suite/secret+key=with specials"
@@ -120,13 +120,10 @@ def s3_client(url, access_key=ACCESS_KEY, secret_key=SECRET_KEY, verify=None, **
     )
 
 
-class Moto:
-    """A real S3 origin, in a process of its own. Its log has a line a request."""
+class S3Origin:
+    """A real S3 origin, in a process of its own. Subclasses start it and set `process` and `url`."""
 
-    def __init__(self, folder):
-        program = Path(os.sys.executable).parent / "moto_server"
-        self.process = Process([program, "-H", "127.0.0.1", "-p", "0"], clean_environment(), folder / "moto.log")
-        self.url = self.process.wait_for(r"Running on (http://127\.0\.0\.1:\d+)").group(1)
+    def __init__(self):
         self.s3 = s3_client(self.url, "origin", "origin")
 
     def environment(self):
@@ -138,9 +135,43 @@ class Moto:
             "AWS_REGION": REGION,
         }
 
+
+class Moto(S3Origin):
+    """It checks no signature and no digest. Its log has a line a request."""
+
+    def __init__(self, folder):
+        program = Path(os.sys.executable).parent / "moto_server"
+        self.process = Process([program, "-H", "127.0.0.1", "-p", "0"], clean_environment(), folder / "moto.log")
+        self.url = self.process.wait_for(r"Running on (http://127\.0\.0\.1:\d+)").group(1)
+        super().__init__()
+
     def gets(self, bucket, key):
         """How many GET requests for that object it has logged."""
         return sum(f"GET /{bucket}/{key} " in line for line in list(self.process.seen))
+
+
+class Versitygw(S3Origin):
+    """versitygw over a folder. It checks signatures and digests. Its build takes minutes, so it is used where it is installed."""
+
+    PROGRAM = Path(os.environ.get("BYWASH_VERSITYGW") or Path(__file__).parents[2] / "target/peers/bin/versitygw")
+
+    def __init__(self, folder):
+        (folder / "gateway").mkdir()
+        with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as free:
+            address = f"127.0.0.1:{free.getsockname()[1]}"
+        command = [self.PROGRAM, "--access", "origin", "--secret", "origin", "--port", address, "--quiet", "posix", folder / "gateway"]
+        self.process = Process(command, clean_environment(), folder / "versitygw.log")
+        self.url = f"http://{address}"
+        super().__init__()
+        until("versitygw answers", self.answers, START_SECONDS)
+
+    def answers(self):
+        with contextlib.suppress(EndpointConnectionError):
+            return self.s3.list_buckets()
+
+
+# Fixtures of S3 origins.
+S3_ORIGINS = ["moto", *(["versitygw"] if Versitygw.PROGRAM.exists() else [])]
 
 
 class Azurite:

@@ -7,22 +7,22 @@ import subprocess
 
 import pytest
 from botocore.exceptions import ClientError
-from harness import MIB, Azurite, error, head_of_put, keys, payload, read_answer, until
+from harness import MIB, S3_ORIGINS, Azurite, error, head_of_put, keys, payload, read_answer, until
 
 OLD = payload(3 * MIB, 3)
 
 
-@pytest.fixture(params=["folder", "s3", "azure"])
+@pytest.fixture(params=["folder", *S3_ORIGINS, "azure"])
 def killable(request, start, tmp_path):
     """A server of this test alone, over an origin that outlives it."""
     bucket = f"crash-{request.node.originalname.replace('_', '-')}"[:60].rstrip("-")
     if request.param == "folder":
         server = start()
         server.s3.create_bucket(Bucket=bucket)
-    elif request.param == "s3":
-        moto = request.getfixturevalue("moto")
-        moto.s3.create_bucket(Bucket=bucket)
-        server = start(f"s3://{bucket}", env=moto.environment())
+    elif request.param in S3_ORIGINS:
+        origin = request.getfixturevalue(request.param)
+        origin.s3.create_bucket(Bucket=bucket)
+        server = start(f"s3://{bucket}", env=origin.environment())
     else:
         azurite = Azurite(tmp_path)
         request.addfinalizer(azurite.process.kill)

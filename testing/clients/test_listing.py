@@ -85,6 +85,8 @@ def test_entries_tell_size_etag_and_time(served):
 
 
 def test_a_name_that_goes_on_is_kept_apart(served):
+    if not served.nests:
+        pytest.skip("the origin keeps objects as files, and `nest/a` cannot be a file and a folder")
     served.put("nest/a", b"short")
     served.put("nest/a/b", b"long")
     served.put("nest/a.b", b"dot")

@@ -6,7 +6,7 @@ import subprocess
 import time
 
 import pytest
-from harness import MIB, Azurite, Bywash, clean_environment, file_sha256, payload, sha256
+from harness import MIB, S3_ORIGINS, Azurite, Bywash, clean_environment, file_sha256, payload, sha256
 
 BUCKET = "suite-uploads"
 KEY = "deep/object with space"
@@ -18,9 +18,9 @@ TRIES = 20
 
 
 class S3:
-    def __init__(self, moto):
-        self.url, self.env = f"s3://{BUCKET}", moto.environment()
-        self.s3 = moto.s3
+    def __init__(self, origin):
+        self.url, self.env = f"s3://{BUCKET}", origin.environment()
+        self.s3 = origin.s3
         self.s3.create_bucket(Bucket=BUCKET)
 
     def read(self, key):
@@ -45,10 +45,10 @@ class Azure:
         return [name for name in names.split("<Blob>")[1:] if "<Content-Length>0<" in name]
 
 
-@pytest.fixture(scope="module", params=["s3", "azure"])
+@pytest.fixture(scope="module", params=[*S3_ORIGINS, "azure"])
 def store(request, tmp_path_factory):
-    if request.param == "s3":
-        yield S3(request.getfixturevalue("moto"))
+    if request.param != "azure":
+        yield S3(request.getfixturevalue(request.param))
         return
     azurite = Azurite(tmp_path_factory.mktemp("azurite"))
     yield Azure(azurite)
