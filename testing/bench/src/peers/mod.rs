@@ -64,6 +64,9 @@ pub(crate) struct Args {
     /// Fewer and shorter rounds
     #[arg(long)]
     quick: bool,
+    /// The processor's time instead of the clock's, for a machine that has other work; `series` alone knows it
+    #[arg(long)]
+    processor: bool,
     /// Only the cases whose name contains this
     #[arg(long)]
     only: Option<String>,

@@ -1,10 +1,14 @@
-//! `series`: rows that threads write to series, by name and by handle, beside Catena's design in Go.
+//! `series`: rows that threads write to series, by name beside Catena's design in Go, by handle beside Prometheus' appender; and
+//! what is asked of them.
 
 mod ours;
+mod queries;
 
 use std::cell::RefCell;
+use std::time::Duration;
 
 use bywash_series::Ack;
+use rustix::time::{ClockId, clock_gettime};
 
 use self::ours::{Ours, replay};
 use super::pin::Picks;
@@ -24,6 +28,8 @@ const GO: [(&str, &str); 3] = [
     ("Go, RWMutex looked at twice", "rwmutex"),
     ("Go, sync.Map", "syncmap"),
 ];
+/// Prometheus' head, whose appender takes references.
+const PROMETHEUS: &str = "Prometheus";
 /// The ancestor.
 const CATENA: &str = GO[1].0;
 /// DESIGN's goal for rows by name at 10,000 series.
@@ -62,6 +68,34 @@ impl How {
 /// DESIGN's goal for rows that are written to the log, and for rows that are read back from it.
 const WRITTEN_GOAL: f64 = 1000.0 / 6.0;
 const REPLAY_GOAL: f64 = 200.0;
+
+/// What time is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Time {
+    Clock,
+    /// Of all threads of the process.
+    Processor,
+}
+
+impl Time {
+    fn of(args: &Args) -> Self {
+        if args.processor {
+            Self::Processor
+        } else {
+            Self::Clock
+        }
+    }
+
+    fn now(self) -> Duration {
+        match self {
+            Self::Processor => crate::process::cpu_time(),
+            Self::Clock => {
+                let now = clock_gettime(ClockId::Monotonic);
+                Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec as u32)
+            }
+        }
+    }
+}
 
 #[derive(Debug, Clone, Copy)]
 struct Cell {
@@ -127,17 +161,31 @@ impl World {
 
 pub(super) fn run(args: &Args, report: &mut Report) -> Result<(), Failure> {
     let go = Go::start("series").map(RefCell::new);
+    let prometheus = Go::start_apart("prometheus-go", &[]).map(RefCell::new);
     report.note(
         "A row has two names of 11 and 14 bytes, or a handle, a timestamp and a value, and goes to memory; series exist before. \
-         Without a log 1,000 rows a call, with one 100. The clock's time by the rows of all threads. Go: Catena's way of a row, two \
+         Without a log 1,000 rows a call, with one 100. Time by the rows of all threads. Go: Catena's way of a row, two \
          maps and the metric's lock, with three ways to share the maps; it has no log. Replay: a log of 10,000 series opened, on all \
          cores.",
     );
-    report.note("What two cores cannot show: how it goes on with more. Prometheus' appender is not among the sides.");
-    if let Err(no_go) = &go {
-        report.note(format!("The Go sides are left out: {no_go}."));
+    report.note(
+        "Prometheus: its head's appender by reference, as many rows a commit as ours a call; each thread has series of its own, for \
+         the head refuses rows that come late. It compresses rows as they come. Its log is written and not synced, as our \"written\".",
+    );
+    if args.processor {
+        report.note("Times are the processor's, of all threads of a side together: the clock's say little while the machine is busy.");
     }
-    let go = go.ok();
+    report.note("What two cores cannot show: how it goes on with more.");
+    for no_go in [go.as_ref().err(), prometheus.as_ref().err()]
+        .into_iter()
+        .flatten()
+    {
+        report.note(format!("Go sides are left out: {no_go}."));
+    }
+    let peers = Peers {
+        catena: go.ok(),
+        prometheus: prometheus.ok(),
+    };
     for series in COUNTS {
         let world = World::new(series);
         for threads in THREADS {
@@ -148,16 +196,52 @@ pub(super) fn run(args: &Args, report: &mut Report) -> Result<(), Failure> {
                     threads,
                     ack,
                 };
-                one(args, report, &world, cell(None), go.as_ref())?;
+                one(args, report, &world, cell(None), &peers)?;
                 for ack in [Ack::Memory, Ack::Written, Ack::Synced] {
                     if series == 10_000 {
-                        one(args, report, &world, cell(Some(ack)), None)?;
+                        one(args, report, &world, cell(Some(ack)), &peers)?;
                     }
                 }
             }
         }
     }
-    replays(args, report)
+    replays(args, report)?;
+    queries::run(args, report)
+}
+
+/// The programs of others.
+struct Peers {
+    catena: Option<RefCell<Go>>,
+    prometheus: Option<RefCell<Go>>,
+}
+
+impl Peers {
+    /// What is run beside ours in this cell: name, program, and what it is asked for.
+    fn of(&self, cell: Cell, rows: usize) -> Vec<(&'static str, &RefCell<Go>, String)> {
+        let Cell {
+            how,
+            series,
+            threads,
+            ack,
+        } = cell;
+        let run = if how == How::Runs { ours::RUN } else { 1 };
+        match (how, ack) {
+            (How::Names, None) => {
+                let ask = |word| format!("{word} {series} {threads} {rows}");
+                let all = self.catena.iter();
+                all.flat_map(|go| GO.map(|(name, word)| (name, go, ask(word))))
+                    .collect()
+            }
+            (How::Handles | How::Runs, None | Some(Ack::Written)) if series == 10_000 => {
+                let log = if ack.is_some() { "on" } else { "off" };
+                let batch = ours::batch(ack);
+                let ask = format!("{log} {series} {threads} {rows} {batch} {run}");
+                let all = self.prometheus.iter();
+                all.map(|go| (PROMETHEUS, go, ask.clone())).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
 }
 
 fn one(
@@ -165,31 +249,33 @@ fn one(
     report: &mut Report,
     world: &World,
     cell: Cell,
-    go: Option<&RefCell<Go>>,
+    peers: &Peers,
 ) -> Result<(), Failure> {
     let case = cell.name();
     if !args.begins(&case) {
         return Ok(());
     }
     let folder = tempfile::tempdir_in("target")?;
-    let rows = cell.rows(args.quick);
+    let (rows, time) = (cell.rows(args.quick), Time::of(args));
+    let size = (cell.threads, rows);
     let mut ours = Ours::new(folder.path(), cell.ack, world)?;
     // The first touch of each series' memory is not counted.
-    ours.turn(world, cell.how, cell.ack, cell.threads, rows)?;
+    ours.turn(world, cell.how, cell.ack, size, time)?;
+    let others = peers.of(cell, rows);
     let mut sides = vec![Side::new(OURS, || {
-        ours.turn(world, cell.how, cell.ack, cell.threads, rows)
+        ours.turn(world, cell.how, cell.ack, size, time)
     })];
-    let go = go.filter(|_| cell.how == How::Names);
-    if let Some(go) = go {
-        for (name, word) in GO {
-            let ask = format!("{word} {} {} {rows}", cell.series, cell.threads);
-            sides.push(Side::new(name, move || {
-                let [wall] = go.borrow_mut().ask(&ask)?;
-                Ok(wall)
-            }));
-        }
+    for (name, go, ask) in &others {
+        sides.push(Side::new(*name, move || {
+            let [wall, cpu] = go.borrow_mut().ask(ask)?;
+            Ok(if time == Time::Clock { wall } else { cpu })
+        }));
     }
     let rounds = alternate(args.rounds(ROUNDS), sides)?;
+    for (_, go, _) in others.iter().filter(|(name, ..)| *name == PROMETHEUS) {
+        // It drops rows that it does not take without a word.
+        let [_] = go.borrow_mut().ask("check")?;
+    }
     let found = rounds.median(OURS);
     let goal = match cell.ack {
         None => Some(cell.how.goal()),
@@ -201,14 +287,12 @@ fn one(
         None => Row::info(&case, "ns/row", found, "itself", found),
     };
     report.rows.push(row);
-    if go.is_some() {
-        for (name, _) in GO {
-            let row = rounds.row(&case, "ns/row", OURS, name);
-            let held = name == CATENA && cell.series == 10_000;
-            report
-                .rows
-                .push(if held { row.goal(CATENA_GOAL) } else { row });
-        }
+    for (name, ..) in others {
+        let row = rounds.row(&case, "ns/row", OURS, name);
+        let held = name == CATENA && cell.series == 10_000;
+        report
+            .rows
+            .push(if held { row.goal(CATENA_GOAL) } else { row });
     }
     Ok(())
 }
@@ -224,12 +308,16 @@ fn replays(args: &Args, report: &mut Report) -> Result<(), Failure> {
         let folder = tempfile::tempdir_in("target")?;
         let world = World::new(10_000);
         let rows = if args.quick { 1 << 20 } else { 1 << 23 };
-        let ack = Some(Ack::Memory);
+        let ack = Some(Ack::Written);
         // Dropped without a close, as a crash would.
-        Ours::new(folder.path(), ack, &world)?.turn(&world, how, ack, 2, rows / 2)?;
-        let sides = vec![Side::new(OURS, || Ok(replay(folder.path())?.0))];
+        let time = Time::of(args);
+        Ours::new(folder.path(), ack, &world)?.turn(&world, how, ack, (2, rows / 2), time)?;
+        let sides = vec![Side::new(OURS, || replay(folder.path(), rows, time))];
         let rounds = alternate(args.rounds(ROUNDS), sides)?;
-        let cores = std::thread::available_parallelism()?.get() as f64;
+        let cores = match time {
+            Time::Clock => std::thread::available_parallelism()?.get() as f64,
+            Time::Processor => 1.0,
+        };
         let found = rounds.median(OURS) * cores;
         report
             .rows

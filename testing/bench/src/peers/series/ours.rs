@@ -2,13 +2,13 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bywash_mem::{BlockPool, PoolConfig};
 use bywash_series::{Ack, Row, SeriesDb, SeriesHandle, SeriesOptions};
 use object_store::memory::InMemory;
 
-use super::{How, SCRIPT, World};
+use super::{How, SCRIPT, Time, World};
 use crate::Failure;
 
 /// Rows of a batch without a log.
@@ -16,7 +16,7 @@ const BATCH: usize = 1000;
 /// Rows of a batch that is logged.
 const LOGGED: usize = 100;
 /// Rows of one series behind each other, where they come in runs.
-const RUN: usize = 100;
+pub(super) const RUN: usize = 100;
 
 /// What a cell keeps from round to round.
 #[derive(Debug)]
@@ -25,6 +25,11 @@ pub(super) struct Ours {
     handles: Vec<SeriesHandle>,
     /// Rows that each thread has written.
     written: i64,
+}
+
+/// Rows of a batch.
+pub(super) fn batch(ack: Option<Ack>) -> usize {
+    if ack.is_some() { LOGGED } else { BATCH }
 }
 
 fn options(ack: Option<Ack>) -> SeriesOptions {
@@ -59,17 +64,17 @@ impl Ours {
         })
     }
 
-    /// Nanoseconds of the clock a row, of so many rows by each of so many threads.
+    /// Nanoseconds a row, of so many rows by each of so many threads.
     pub(super) fn turn(
         &mut self,
         world: &World,
         how: How,
         ack: Option<Ack>,
-        threads: usize,
-        rows: usize,
+        (threads, rows): (usize, usize),
+        time: Time,
     ) -> Result<f64, Failure> {
-        let batch = if ack.is_some() { LOGGED } else { BATCH };
-        let begun = Instant::now();
+        let batch = batch(ack);
+        let begun = time.now();
         std::thread::scope(|scope| {
             let writers: Vec<_> = (0..threads)
                 .map(|thread| {
@@ -84,7 +89,7 @@ impl Ours {
                     .map_err(|_| Failure::from("a writer panicked"))?
             })
         })?;
-        let taken = begun.elapsed();
+        let taken = time.now() - begun;
         self.written += rows as i64;
         Ok(taken.as_nanos() as f64 / (rows * threads) as f64)
     }
@@ -128,11 +133,14 @@ impl Ours {
     }
 }
 
-/// Nanoseconds of the clock a row, and how many rows: a log that a process left when it ended is opened.
-pub(super) fn replay(folder: &Path) -> Result<(f64, u64), Failure> {
-    let begun = Instant::now();
+/// Nanoseconds a row: a log of so many rows that a process left when it ended is opened.
+pub(super) fn replay(folder: &Path, rows: usize, time: Time) -> Result<f64, Failure> {
+    let begun = time.now();
     let db = open(folder, Some(Ack::Written))?;
-    let taken = begun.elapsed();
-    let rows = db.stats().replayed_rows;
-    Ok((taken.as_nanos() as f64 / rows as f64, rows))
+    let taken = time.now() - begun;
+    let found = db.stats().replayed_rows;
+    if found != rows as u64 {
+        return Err(format!("{found} of {rows} rows were in the log").into());
+    }
+    Ok(taken.as_nanos() as f64 / rows as f64)
 }
