@@ -63,10 +63,10 @@ pub(crate) struct Args {
 /// What the origin was asked so far.
 #[derive(Debug, Default, Clone, Copy, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Counters {
-    /// GETs of objects.
-    pub(crate) data_requests: u64,
-    /// GETs and HEADs of objects.
+    /// GETs, HEADs and listings.
     pub(crate) requests: u64,
+    /// Bytes of bodies of objects.
+    pub(crate) bytes: u64,
 }
 
 #[derive(Debug)]
@@ -76,8 +76,8 @@ struct Origin {
     nanos_a_byte: f64,
     /// When the link is free again.
     free: Mutex<Instant>,
-    data_requests: AtomicU64,
     requests: AtomicU64,
+    bytes: AtomicU64,
     files: Files,
 }
 
@@ -91,8 +91,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             1000.0 / args.rate_mb as f64
         },
         free: Mutex::new(Instant::now()),
-        data_requests: AtomicU64::new(0),
         requests: AtomicU64::new(0),
+        bytes: AtomicU64::new(0),
         files: match &args.folder {
             None => Files::default(),
             Some(folder) => Files::load(folder)?,
@@ -126,17 +126,13 @@ async fn answer(
 ) -> Result<Response<Body>, hyper::http::Error> {
     if request.uri().path() == COUNTERS {
         let counters = Counters {
-            data_requests: origin.data_requests.load(Relaxed),
             requests: origin.requests.load(Relaxed),
+            bytes: origin.bytes.load(Relaxed),
         };
         let json = serde_json::to_vec(&counters).unwrap_or_default();
         return Response::builder().body(Full::from(json).boxed());
     }
     origin.requests.fetch_add(1, Relaxed);
-    let head = request.method() == Method::HEAD;
-    if !head {
-        origin.data_requests.fetch_add(1, Relaxed);
-    }
     // A timer of no time still waits for its next tick, a millisecond.
     if !origin.first_byte.is_zero() {
         sleep(origin.first_byte).await;
@@ -186,7 +182,7 @@ async fn answer(
             format!("bytes {}-{last}/{size}", range.start),
         );
     }
-    if head {
+    if request.method() == Method::HEAD {
         return response.body(Empty::new().boxed());
     }
     let frames = origin
@@ -229,6 +225,7 @@ impl Origin {
                 let start = range.start % period;
                 let len = PIECE_BYTES.min(range.end - range.start).min(period - start);
                 let last = origin.carry(len, last).await;
+                origin.bytes.fetch_add(len, Relaxed);
                 range.start += len;
                 let at =
                     |offset: u64| usize::try_from(offset).expect("below the length of the content");

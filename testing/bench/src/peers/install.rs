@@ -10,9 +10,14 @@ pub(super) fn peers() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("peers")
 }
 
+/// What is made once and used by later runs.
+pub(super) fn target() -> PathBuf {
+    peers().join("../../../target/peers")
+}
+
 /// Python with the packages that a folder lists, in an environment of its own.
 pub(super) fn python_in(folder: &str) -> Result<PathBuf, Failure> {
-    let target = peers().join("../../../target/peers").join(folder);
+    let target = target().join(folder);
     let python = target.join("bin/python");
     if !python.exists() {
         done(Command::new("python3").args(["-m", "venv"]).arg(&target))?;

@@ -49,11 +49,13 @@ pub(super) fn run(args: &Args, report: &mut Report) -> Result<(), Failure> {
         *name.borrow_mut() += 1;
         format!("s{OBJECT_BYTES}/{}", name.borrow())
     };
-    let python = |client: &RefCell<Python>, how: &str| {
-        client.borrow_mut().ask(
-            &json!({"job": "download", "how": how, "endpoint": origin.to_string(),
-            "key": fresh(), "bytes": OBJECT_BYTES, "shard": SHARD_BYTES, "parallel": PARALLEL}),
-        )
+    let python = |client: &RefCell<Python>, job: &str| {
+        let order = json!({"job": job, "endpoint": origin.to_string(), "key": fresh(),
+            "bytes": OBJECT_BYTES, "shard": SHARD_BYTES, "parallel": PARALLEL});
+        let (figures, bytes) = client.borrow_mut().ask(&order)?;
+        (bytes == OBJECT_BYTES)
+            .then_some(figures)
+            .ok_or_else(|| Failure::from(format!("{job} brought {bytes} bytes")))
     };
     let side = |which: &str| match which {
         BYWASH => ours.borrow_mut().download(&fresh()),

@@ -22,22 +22,25 @@ impl Python {
         Ok(Self(process))
     }
 
-    /// Runs a job; the figures it answers.
-    pub(super) fn ask(&mut self, job: &Value) -> Result<Figures, Failure> {
+    /// Runs a job; the figures it answers, and what came out of it.
+    pub(super) fn ask(&mut self, job: &Value) -> Result<(Figures, Value), Failure> {
         self.0.forget_peak()?;
         let orders = self.0.child.stdin.as_mut();
         let orders = orders.ok_or("a piped input is there")?;
         writeln!(orders, "{job}")?;
         orders.flush()?;
         let line = self.0.line("")?;
-        let answer: Value = serde_json::from_str(&line)?;
+        let mut answer: Value = serde_json::from_str(&line)?;
         let figure = |name: &str| answer[name].as_f64();
         match (figure("seconds"), figure("cpu")) {
-            (Some(seconds), Some(cpu)) => Ok(Figures {
-                seconds,
-                cpu,
-                peak_bytes: self.0.peak_bytes()? as f64,
-            }),
+            (Some(seconds), Some(cpu)) => {
+                let figures = Figures {
+                    seconds,
+                    cpu,
+                    peak_bytes: self.0.peak_bytes()? as f64,
+                };
+                Ok((figures, answer["result"].take()))
+            }
             _ => Err(format!("{job} failed: {}", answer["error"]).into()),
         }
     }

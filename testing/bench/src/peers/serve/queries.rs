@@ -1,43 +1,64 @@
-//! Queries and scans over a slow origin: directly, through Bywash cold and warm, and on the local files.
+//! Queries and scans over a slow origin: directly, through Bywash cold and warm, through nginx, and on the local files.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
 use super::super::{Args, Report, Side, alternate};
-use super::MEMORY_BYTES;
-use super::python::Python;
+use super::python::{Figures, Python};
+use super::servers::Server;
+use super::{BUCKET, MEMORY_BYTES};
 use crate::Failure;
+use crate::peers::install::target;
 use crate::process::Process;
 use crate::read::{build_server, counters, start_origin, start_server};
 
 const DIRECT: &str = "direct";
 const COLD: &str = "Bywash, cold";
 const WARM: &str = "Bywash, warm";
+const NGINX: &str = "nginx, sendfile on";
 const LOCAL: &str = "local files";
 
 /// Milliseconds to the first byte, and megabytes a second of all bodies together.
 const SHAPED: (u64, u64) = (20, 200);
 
+/// The most that cold may take beside direct, and warm beside local files.
+const GOALS: (f64, f64) = (1.05, 1.1);
+
+/// A folder on nginx, which has the files under one name only.
+const NGINX_NAME: &str = "0";
+
 /// Everything a cell needs.
-struct Scene<'a> {
+struct Scene {
     python: RefCell<Python>,
-    files: &'a Path,
+    files: PathBuf,
     origin: SocketAddr,
     endpoint: SocketAddr,
+    nginx: Server,
+    runtime: tokio::runtime::Runtime,
     /// Names that were never used are cold.
     next_name: RefCell<u64>,
     _processes: [Process; 2],
 }
 
-/// A job of the Python side, and the most it may take cold and warm, if there is a goal.
+/// A job of the Python side.
 struct Job {
     case: String,
     job: Value,
-    goals: Option<(f64, f64)>,
-    rounds: usize,
+    has_goals: bool,
+    /// Whether nginx can do it, which lists nothing.
+    lists: bool,
+    /// Run once by `--quick`.
+    long: bool,
+}
+
+/// What a side took, and what the origin was asked for meanwhile.
+struct Took {
+    figures: Figures,
+    origin_requests: f64,
+    origin_megabytes: f64,
 }
 
 pub(super) fn run(args: &Args, report: &mut Report, folder: &Path) -> Result<(), Failure> {
@@ -50,113 +71,130 @@ pub(super) fn run(args: &Args, report: &mut Report, folder: &Path) -> Result<(),
     }
     report.note(format!(
         "Queries and scans: the origin answers after {} ms and carries {} MB/s in all. Cold: under names nobody asked for \
-         before. DuckDB's own cache of files is off on all sides. Seconds are of the whole job.",
+         before. DuckDB's own cache of files is off on all sides. Seconds are of the whole job once its connections may \
+         be opened; what came out was the same on all sides. Client, server and origin share the cores.",
         SHAPED.0, SHAPED.1
     ));
-    let files = folder.join("files");
-    let mut python = Python::start()?;
-    python.ask(&json!({"job": "make", "folder": files}))?;
-    let (origin, at) = start_origin(SHAPED.0, SHAPED.1, Some(&files))?;
-    let (server, endpoint) = start_server(
-        &build_server()?,
-        at,
-        MEMORY_BYTES,
-        &folder.join("data-queries"),
-    )?;
-    let scene = Scene {
-        python: RefCell::new(python),
-        files: &files,
-        origin: at,
-        endpoint,
-        next_name: RefCell::new(0),
-        _processes: [server, origin],
-    };
-    let runtime = crate::runtime()?;
+    let scene = Scene::start(folder)?;
     for job in jobs {
         args.begins(&job.case);
-        scene.cell(args, &job, &runtime, report)?;
+        scene.cell(args, &job, report)?;
     }
     Ok(())
 }
 
 fn jobs() -> Vec<Job> {
-    // Of the seed's benchmark: a table's rows by their ids, and samples of many tables.
-    const SEED: Option<(f64, f64)> = Some((1.05, 1.1));
+    let job = |case: String, job: Value| Job {
+        case,
+        job,
+        has_goals: false,
+        lists: false,
+        long: false,
+    };
     let mut jobs = Vec::new();
+    // Of the seed's benchmark: a table's rows by their ids, and samples of many tables.
     for connections in [1, 10, 20] {
         jobs.push(Job {
-            case: format!("DuckDB, 1000 of 95,000 rows x 194 columns, {connections} connections"),
-            job: json!({"job": "items", "connections": connections}),
-            goals: SEED,
-            rounds: 3,
+            has_goals: true,
+            ..job(
+                format!("DuckDB, 1000 of 95,000 rows x 194 columns, {connections} connections"),
+                json!({"job": "items", "connections": connections}),
+            )
         });
     }
     for (files, connections) in [(10, 16), (20, 20), (40, 40)] {
         jobs.push(Job {
-            case: format!("DuckDB, samples of {files} files, {connections} connections"),
-            job: json!({"job": "samples", "files": files, "connections": connections}),
-            goals: SEED,
-            rounds: 3,
+            has_goals: true,
+            ..job(
+                format!("DuckDB, samples of {files} files, {connections} connections"),
+                json!({"job": "samples", "files": files, "connections": connections}),
+            )
         });
     }
-    for (case, job) in [
+    for (case, name) in [
         ("Polars, scan of a file", "polars"),
         ("pyarrow, scan of a file", "pyarrow"),
-        ("glob over 10,000 objects", "glob"),
-        ("200 shards of 8 MiB in random order", "epoch"),
+        ("DuckDB, glob over 10,000 objects", "glob"),
+        ("obstore, 200 shards of 8 MiB in random order", "epoch"),
     ] {
         jobs.push(Job {
-            case: case.to_owned(),
-            job: json!({"job": job}),
-            goals: None,
-            rounds: if job == "polars" || job == "pyarrow" {
-                3
-            } else {
-                1
-            },
+            lists: name == "glob",
+            long: name == "glob" || name == "epoch",
+            ..job(case.to_owned(), json!({"job": name}))
         });
     }
     jobs
 }
 
-impl Scene<'_> {
-    fn cell(
-        &self,
-        args: &Args,
-        job: &Job,
-        runtime: &tokio::runtime::Runtime,
-        report: &mut Report,
-    ) -> Result<(), Failure> {
-        let warm = self.fresh();
-        self.ask(job, Some(self.endpoint), &warm)?;
-        let before = runtime.block_on(counters(self.origin))?;
-        self.ask(job, Some(self.endpoint), &self.fresh())?;
-        let cold = runtime.block_on(counters(self.origin))?;
-        self.ask(job, Some(self.origin), &self.fresh())?;
-        let direct = runtime.block_on(counters(self.origin))?;
-        report.note(format!(
-            "{}: {} requests to the origin cold through Bywash, {} direct.",
-            job.case,
-            cold.requests - before.requests,
-            direct.requests - cold.requests
-        ));
+impl Scene {
+    fn start(folder: &Path) -> Result<Self, Failure> {
+        let files = target().join("serve-files");
+        let mut python = Python::start()?;
+        python.ask(&json!({"job": "make", "folder": files}))?;
+        let (origin, at) = start_origin(SHAPED.0, SHAPED.1, Some(&files))?;
+        let data = folder.join("data-queries");
+        let (server, endpoint) = start_server(&build_server()?, at, MEMORY_BYTES, &data)?;
+        let root = folder.join("nginx-root");
+        std::fs::create_dir_all(root.join(BUCKET))?;
+        std::os::unix::fs::symlink(&files, root.join(BUCKET).join(NGINX_NAME))?;
+        Ok(Self {
+            python: RefCell::new(python),
+            files,
+            origin: at,
+            endpoint,
+            nginx: Server::nginx(&root, &folder.join("nginx-queries"), true)?,
+            runtime: crate::runtime()?,
+            next_name: RefCell::new(0),
+            _processes: [server, origin],
+        })
+    }
+
+    fn cell(&self, args: &Args, job: &Job, report: &mut Report) -> Result<(), Failure> {
         let local = self.files.display().to_string();
-        let rounds = alternate(
-            args.rounds(job.rounds).min(job.rounds),
-            vec![
-                Side::new(DIRECT, || self.ask(job, Some(self.origin), &self.fresh())),
-                Side::new(COLD, || self.ask(job, Some(self.endpoint), &self.fresh())),
-                Side::new(WARM, || self.ask(job, Some(self.endpoint), &warm)),
-                Side::new(LOCAL, || self.ask(job, None, &local)),
-            ],
-        )?;
-        for (ours, peer, at) in [(COLD, DIRECT, 0), (WARM, LOCAL, 1)] {
-            let case = format!("{}, {}", job.case, if at == 0 { "cold" } else { "warm" });
-            let row = rounds.row(&case, "s", ours, peer);
-            report.rows.push(match job.goals {
-                Some((cold, warm)) => row.goal([cold, warm][at]),
-                None => row,
-            });
+        // The first time of each that is not cold: files come into the page cache, connections to their pools.
+        let (_, expected) = self.ask(job, None, &local)?;
+        let ask = |side: &str, at, name: &str| {
+            let (took, result) = self.ask(job, at, name)?;
+            same(&job.case, side, &expected, &result)?;
+            Ok(took)
+        };
+        let warm = self.fresh();
+        ask(WARM, Some(self.endpoint), &warm)?;
+        let mut sides = vec![
+            Side::new(DIRECT, || ask(DIRECT, Some(self.origin), &self.fresh())),
+            Side::new(COLD, || ask(COLD, Some(self.endpoint), &self.fresh())),
+            Side::new(WARM, || ask(WARM, Some(self.endpoint), &warm)),
+            Side::new(LOCAL, || ask(LOCAL, None, &local)),
+        ];
+        if !job.lists {
+            let nginx = || ask(NGINX, Some(self.nginx.address), NGINX_NAME);
+            sides.push(Side::new(NGINX, nginx));
+        }
+        let usual = if args.quick && job.long { 1 } else { 5 };
+        let rounds = alternate(args.rounds(usual), sides)?;
+        let mut row =
+            |what: &str, unit, ours, peer, figure: fn(&Took) -> f64, goal: Option<f64>| {
+                let case = format!("{}, {what}", job.case);
+                let row = rounds.map(figure).row(&case, unit, ours, peer);
+                report.rows.push(match goal.filter(|_| job.has_goals) {
+                    Some(goal) => row.goal(goal),
+                    None => row,
+                });
+            };
+        let seconds = |took: &Took| took.figures.seconds;
+        let cpu = |took: &Took| took.figures.cpu;
+        row("cold", "s", COLD, DIRECT, seconds, Some(GOALS.0));
+        row("warm", "s", WARM, LOCAL, seconds, Some(GOALS.1));
+        if !job.lists {
+            row("warm", "s", WARM, NGINX, seconds, None);
+        }
+        row("warm, client's processor", "s", WARM, LOCAL, cpu, None);
+        for (what, ours) in [("cold", COLD), ("warm", WARM)] {
+            let mut count = |of: &str, figure| {
+                row(&format!("{what}, {of}"), "", ours, DIRECT, figure, None);
+            };
+            count("requests to the origin", |took| took.origin_requests);
+            count("MB from the origin", |took| took.origin_megabytes);
         }
         Ok(())
     }
@@ -167,15 +205,58 @@ impl Scene<'_> {
         next.to_string()
     }
 
-    /// Seconds of a job on objects under a name, or in a folder.
-    fn ask(&self, job: &Job, endpoint: Option<SocketAddr>, name: &str) -> Result<f64, Failure> {
+    /// A job on objects under a name, or in a folder, and what came out.
+    fn ask(
+        &self,
+        job: &Job,
+        endpoint: Option<SocketAddr>,
+        name: &str,
+    ) -> Result<(Took, Value), Failure> {
         let mut order = job.job.clone();
+        order["folder"] = self.files.display().to_string().into();
         order["endpoint"] = endpoint.map(|at| at.to_string()).into();
         order["root"] = match endpoint {
-            Some(_) => format!("s3://{}/{name}", super::BUCKET),
+            Some(_) => format!("s3://{BUCKET}/{name}"),
             None => name.to_owned(),
         }
         .into();
-        Ok(self.python.borrow_mut().ask(&order)?.seconds)
+        let before = self.runtime.block_on(counters(self.origin))?;
+        let (figures, result) = self.python.borrow_mut().ask(&order)?;
+        let after = self.runtime.block_on(counters(self.origin))?;
+        let took = Took {
+            figures,
+            origin_requests: (after.requests - before.requests) as f64,
+            origin_megabytes: (after.bytes - before.bytes) as f64 / 1e6,
+        };
+        Ok((took, result))
+    }
+}
+
+/// A figure of a wrong result means nothing.
+fn same(case: &str, side: &str, expected: &Value, result: &Value) -> Result<(), Failure> {
+    if result.is_null() || result != expected {
+        return Err(format!("{case}: {side} gave {result}, the local files {expected}").into());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_result_than_the_local_files_is_a_failure() {
+        let made = json!({"tables": 1, "rows as made": 1000});
+        assert!(same("case", COLD, &made, &made).is_ok());
+        assert!(
+            same(
+                "case",
+                COLD,
+                &made,
+                &json!({"tables": 1, "rows as made": 999})
+            )
+            .is_err()
+        );
+        assert!(same("case", COLD, &Value::Null, &Value::Null).is_err());
     }
 }

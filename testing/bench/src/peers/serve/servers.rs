@@ -11,6 +11,7 @@ use reqwest::Method;
 
 use super::{BUCKET, MEMORY_BYTES};
 use crate::Failure;
+use crate::peers::install::target;
 use crate::process::Process;
 
 /// The version that is installed by Go when it is missing.
@@ -152,7 +153,7 @@ fn free_address() -> Result<SocketAddr, Failure> {
 
 /// The program, installed once.
 fn versitygw() -> Result<PathBuf, Failure> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/peers/bin");
+    let folder = target().join("bin");
     let program = folder.join("versitygw");
     if !program.exists() {
         std::fs::create_dir_all(&folder)?;
