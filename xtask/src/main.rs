@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod counts;
+mod fuzz;
 mod gate;
 mod proofs;
 mod run;
@@ -69,6 +70,14 @@ enum Task {
         /// Only tests whose name contains this.
         filter: Option<String>,
     },
+    /// Runs the fuzzers of `fuzz/`, on a nightly toolchain with cargo-fuzz.
+    Fuzz {
+        /// One of them, by its name; all, one after the other, if none is named.
+        target: Option<String>,
+        /// How long each runs.
+        #[arg(long, default_value_t = 60)]
+        seconds: u64,
+    },
     /// Runs a benchmark of `testing/bench`, for example `cargo xtask bench read`.
     Bench {
         /// The benchmark and its arguments.
@@ -112,6 +121,7 @@ fn main() -> ExitCode {
             seed,
             ..
         } => proofs::soak_series(ops.unwrap_or(1000), kills, seed),
+        Task::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
         Task::Miri { filter } => proofs::miri(filter.as_deref()),
         Task::Tsan { filter } => proofs::tsan(filter.as_deref()),
         Task::Bench { args } => bench(&args),

@@ -115,7 +115,7 @@ pub(crate) fn soak_series(runs: u64, kills: u64, seed: Option<u64>) -> Result<()
 }
 
 /// Cargo of the nightly toolchain, through rustup: this toolchain's own cargo takes no `+nightly`.
-fn nightly() -> Step {
+pub(crate) fn nightly() -> Step {
     Step::new("rustup")
         .args(["run", "nightly", "cargo"])
         .unset(["CARGO", "RUSTC", "RUSTDOC", "RUSTUP_TOOLCHAIN"])

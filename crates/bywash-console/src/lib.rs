@@ -19,6 +19,8 @@
 mod access;
 mod cache;
 mod clock;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod history;
 mod host;
 mod influx;

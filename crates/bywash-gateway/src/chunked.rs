@@ -241,5 +241,7 @@ impl<S: Stream<Item = Result<Bytes, BodyError>> + Unpin> Stream for ChunkedBody<
     }
 }
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 #[cfg(test)]
 mod tests;

@@ -13,6 +13,8 @@ pub mod config;
 mod digest;
 mod errors;
 mod front;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod gateway;
 mod idle;
 mod keys;

@@ -3,6 +3,8 @@
 //! In memory, and with a [folder](crate::S3Config::uploads) on disk too: then a change is on disk before it is known, so what a
 //! client was told holds after a restart.
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod journal;
 mod record;
 mod rules;

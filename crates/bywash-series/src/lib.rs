@@ -10,6 +10,8 @@ mod db;
 mod error;
 mod files;
 mod frozen;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod head;
 mod iterator;
 mod keeper;

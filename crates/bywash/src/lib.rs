@@ -13,6 +13,8 @@ mod consistency;
 mod cost;
 mod engine;
 mod error;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 pub mod io;
 mod list;
 mod machine;

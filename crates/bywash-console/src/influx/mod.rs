@@ -9,6 +9,8 @@
 //! | the timestamp, in the unit of `precision` | nanoseconds since 1970; without one, when the request came |
 
 mod batch;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod line;
 
 use std::borrow::Cow;

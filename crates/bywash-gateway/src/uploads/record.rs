@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{Change, Part, Upload, UploadName};
 use crate::digest::{Algorithm, Checksum};
 
-const FORMAT: RecordFormat = RecordFormat {
+pub(super) const FORMAT: RecordFormat = RecordFormat {
     magic: *b"BYWASHMU",
     version: 2,
     // A key of 1 KiB, a long id and the mark take a fraction of it, whatever JSON makes of their bytes.

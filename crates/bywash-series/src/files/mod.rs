@@ -5,6 +5,8 @@
 //! stops: one process writes to a store of series.
 
 mod cache;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod index;
 mod layout;
 mod manifest;

@@ -21,7 +21,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    fn from_number(number: u32) -> Option<Self> {
+    pub(super) fn from_number(number: u32) -> Option<Self> {
         [Self::Names, Self::Rows, Self::Closed]
             .into_iter()
             .find(|kind| *kind as u32 == number)

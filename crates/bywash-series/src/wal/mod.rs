@@ -9,6 +9,8 @@
 
 mod disk;
 mod frame;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod read;
 mod segment;
 

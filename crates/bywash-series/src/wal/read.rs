@@ -4,6 +4,7 @@
 //! together and whole ones follow, no crash did it: that is damage, which is reported, and skipped only on demand.
 
 use std::fs;
+use std::path::Path;
 
 use super::disk::Folder;
 use super::frame::Frame;
@@ -26,6 +27,11 @@ pub(crate) struct Found {
 pub(crate) fn read_segment(folder: &Folder, number: u64) -> Result<Found, SeriesError> {
     let path = path_of(&folder.path, number);
     let bytes = fs::read(&path).map_err(io_error("read", &path))?;
+    found(bytes, number, &path)
+}
+
+/// What the bytes of a segment, which came from `path`, hold.
+pub(super) fn found(bytes: Vec<u8>, number: u64, path: &Path) -> Result<Found, SeriesError> {
     let mut found = Found {
         number,
         bytes,
@@ -33,7 +39,12 @@ pub(crate) fn read_segment(folder: &Folder, number: u64) -> Result<Found, Series
         fault: None,
     };
     match read_header(&found.bytes, number) {
-        Header::Newer(format) => return Err(SeriesError::NewerLog { path, format }),
+        Header::Newer(format) => {
+            return Err(SeriesError::NewerLog {
+                path: path.to_owned(),
+                format,
+            });
+        }
         Header::Whole => found.scan(HEADER),
         Header::Torn if is_zero(&found.bytes) => {}
         Header::Torn => {

@@ -2,6 +2,7 @@
 //! `https://host/folder`, `memory://`.
 
 use std::fmt;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path as FsPath, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -192,10 +193,33 @@ fn absolute(path: &FsPath) -> std::io::Result<PathBuf> {
     std::path::absolute(path)
 }
 
+/// A path as an address has it: letters of all scripts stay readable, and what means something in an address, or would be
+/// dropped from it, is escaped.
+fn escaped(path: &[u8]) -> String {
+    let mut text = String::with_capacity(path.len());
+    for chunk in path.utf8_chunks() {
+        for letter in chunk.valid().chars() {
+            match letter {
+                '\0'..=' ' | '\x7f' | '%' | '#' | '?' | '\\' => {
+                    text.push_str(&format!("%{:02X}", u32::from(letter)));
+                }
+                _ => text.push(letter),
+            }
+        }
+        for byte in chunk.invalid() {
+            text.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    text
+}
+
+/// The address, such that reading it gives the same origin: journals keep it.
 impl fmt::Display for OriginUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (scheme, name, prefix) = match self {
-            Self::File(folder) => return write!(f, "file://{}", folder.display()),
+            Self::File(folder) => {
+                return write!(f, "file://{}", escaped(folder.as_os_str().as_bytes()));
+            }
             Self::Http(url) => return url.fmt(f),
             Self::Memory => return write!(f, "memory://"),
             Self::S3 { bucket, prefix } => ("s3", bucket, prefix),
@@ -205,7 +229,7 @@ impl fmt::Display for OriginUrl {
         write!(f, "{scheme}://{name}")?;
         match prefix.is_root() {
             true => Ok(()),
-            false => write!(f, "/{prefix}"),
+            false => write!(f, "/{}", escaped(prefix.as_ref().as_bytes())),
         }
     }
 }

@@ -7,6 +7,8 @@
 mod address;
 mod client;
 mod connection;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod names;
 mod session;
 mod upload;

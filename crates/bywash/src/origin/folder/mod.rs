@@ -42,6 +42,8 @@
 
 mod attributes;
 mod error;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod identity;
 mod list;
 mod multipart;

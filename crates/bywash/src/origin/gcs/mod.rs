@@ -2,6 +2,8 @@
 
 mod client;
 mod session;
+#[cfg(any(test, fuzzing))]
+pub(crate) use session::fuzz;
 mod sessions;
 
 use std::fmt;

@@ -412,5 +412,7 @@ pub(super) fn reason(answer: &Answer) -> String {
     text.chars().take(MOST_CHARS).collect()
 }
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 #[cfg(test)]
 mod tests;

@@ -8,6 +8,8 @@
 //! A web server has no listing that programs can rely on, so listings are not supported: objects are found by their key.
 
 mod address;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod head;
 mod whole;
 

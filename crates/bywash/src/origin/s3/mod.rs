@@ -6,6 +6,8 @@
 mod client;
 mod profile;
 mod session;
+#[cfg(any(test, fuzzing))]
+pub(crate) use session::fuzz;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -413,36 +413,36 @@ fn object_below(prefix: &Path, key: &str) -> Option<Path> {
 /// The parts an upload has, by number.
 pub(super) type Parts = BTreeMap<u64, Part>;
 
-/// Where the parts lie that have no gap before them.
+/// Where the parts lie that have no gap before them. Sizes are what the store says: a sum beyond any object ends them.
 pub(super) fn kept(parts: &Parts) -> Vec<Kept> {
-    let mut start = 0;
+    let mut start = 0_u64;
     let contiguous = parts
         .values()
         .zip(1..)
         .take_while(|(part, n)| part.number == *n);
     contiguous
-        .map(|(part, _)| {
-            let range = start..start + part.size;
+        .map_while(|(part, _)| {
+            let range = start..start.checked_add(part.size)?;
             start = range.end;
             let crc32c = part.crc32c.as_deref().and_then(crc_of);
-            Kept {
+            Some(Kept {
                 range,
                 digest: crc32c
                     .map(Digest::Crc32c)
                     .or_else(|| md5_of(&part.e_tag).map(Digest::Md5)),
-            }
+            })
         })
         .collect()
 }
 
 /// The first parts that are an object of `length` bytes together; `None` if there are no such parts.
 pub(super) fn covering(parts: &Parts, length: u64) -> Option<Vec<&Part>> {
-    let (mut sum, mut found) = (0, Vec::new());
+    let (mut sum, mut found) = (0_u64, Vec::new());
     for (part, number) in parts.values().zip(1..) {
         if part.number != number || (sum == length && !found.is_empty()) {
             break;
         }
-        sum += part.size;
+        sum = sum.checked_add(part.size)?;
         found.push(part);
     }
     (sum == length && !found.is_empty()).then_some(found)
@@ -544,5 +544,7 @@ pub(super) fn completed(answer: &Answer, checksums: Checksums) -> Meaning {
     })
 }
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 #[cfg(test)]
 mod tests;

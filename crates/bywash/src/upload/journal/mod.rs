@@ -13,6 +13,8 @@
 mod entry;
 mod error;
 mod files;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod kinds;
 mod state;
 #[cfg(test)]

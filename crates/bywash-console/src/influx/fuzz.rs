@@ -1,0 +1,29 @@
+//! What the fuzzers demand of line protocol.
+
+use std::convert::Infallible;
+
+use super::batch::{Precision, read};
+use super::line::parse;
+
+/// Any bytes as a request's body: each line is read or refused once, and a source's name, written as a line, is the same
+/// source again.
+pub(crate) fn body(bytes: &[u8]) {
+    let precision = Precision::named(None).expect("nanoseconds are known");
+    let (mut values, mut sources) = (0, Vec::new());
+    let read = read(bytes, precision, 7, |line, _| {
+        values += line.fields.len() as u64;
+        sources.push(line.source);
+        Ok::<_, Infallible>(())
+    });
+    let outcome = match read {
+        Ok(outcome) => outcome,
+        Err(never) => match never {},
+    };
+    assert_eq!(values, outcome.values);
+    assert_eq!(sources.len() as u64, outcome.lines - outcome.refused);
+    for source in sources {
+        let line = format!("{source} a=1");
+        let again = parse(&line).expect("a name that was written");
+        assert_eq!(again.source, source);
+    }
+}

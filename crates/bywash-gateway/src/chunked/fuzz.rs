@@ -1,0 +1,41 @@
+//! What the fuzzers demand of framed bodies.
+
+use futures::{FutureExt, StreamExt};
+
+use super::*;
+
+/// Any bytes as a framed body, whole and in pieces: however they come, the same is decoded, and what is framed anew decodes to
+/// the same. The first byte is the length of a piece.
+pub(crate) fn body(bytes: &[u8]) {
+    let Some((piece, rest)) = bytes.split_first() else {
+        return;
+    };
+    let piece = usize::from(*piece).max(1);
+    let whole = run(Mode::Decode, rest, rest.len().max(1));
+    assert_eq!(
+        run(Mode::Decode, rest, piece),
+        whole,
+        "decoded in pieces of {piece}"
+    );
+    if let (Some(decoded), Some(framed)) = (&whole, run(Mode::Reframe, rest, piece)) {
+        let again = run(Mode::Decode, &framed, framed.len().max(1));
+        assert_eq!(again.as_ref(), Some(decoded), "framed anew");
+    }
+    run(Mode::Guard, rest, piece);
+}
+
+/// What becomes of it; `None` if it is refused.
+fn run(mode: Mode, raw: &[u8], piece: usize) -> Option<Vec<u8>> {
+    let context = Arc::new(RequestContext::new("fuzz".to_owned(), None, None));
+    let pieces: Vec<_> = raw
+        .chunks(piece)
+        .map(|piece| Ok(Bytes::copy_from_slice(piece)))
+        .collect();
+    let mut body = ChunkedBody::new(futures::stream::iter(pieces), mode, context);
+    let mut all = Vec::new();
+    // Its input is always ready.
+    while let Some(piece) = body.next().now_or_never().expect("nothing to wait for") {
+        all.extend_from_slice(&piece.ok()?);
+    }
+    Some(all)
+}

@@ -1,0 +1,28 @@
+//! What the fuzzers demand of an upload's file.
+
+use super::record::{FORMAT, read};
+
+/// Any bytes as a file. What is read of it is read again from its whole records alone.
+pub(crate) fn file(bytes: &[u8]) {
+    if let Ok(content) = read(bytes) {
+        let again = read(&bytes[..content.whole]).expect("its whole records are a file");
+        assert_eq!((again.whole, again.name), (content.whole, content.name));
+        assert_eq!(again.upload.parts, content.upload.parts);
+    }
+}
+
+/// Any lines as the bodies of records with right checksums: each begins with its kind.
+pub(crate) fn bodies(bytes: &[u8]) {
+    let mut out = FORMAT.begin();
+    for line in bytes.split(|byte| *byte == b'\n') {
+        let Some((kind, body)) = line.split_first() else {
+            continue;
+        };
+        let position = out.len() as u64;
+        let kind = u32::from(*kind);
+        if !FORMAT.append(&mut out, position, kind, |out| out.extend_from_slice(body)) {
+            return;
+        }
+    }
+    file(&out);
+}

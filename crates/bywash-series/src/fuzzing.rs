@@ -1,0 +1,79 @@
+//! What the fuzzers of `fuzz/` call: for each parser of bytes from a disk or a network one function that takes any bytes, and
+//! panics where what is read breaks a promise. The gate calls them too, with drawn and with damaged good bytes.
+
+use crate::files::fuzz as files;
+use crate::selector::Pattern;
+use crate::wal::fuzz as wal;
+
+/// A segment of the log; the first byte chooses between a whole one and the body of a frame.
+pub fn log(bytes: &[u8]) {
+    match bytes.split_first() {
+        Some((choice, rest)) if choice % 2 == 0 => wal::segment(rest),
+        Some((_, rest)) => wal::frame(rest),
+        None => {}
+    }
+}
+
+/// Manifests and indexes of files at a store; the first byte chooses.
+pub fn files(bytes: &[u8]) {
+    match bytes.split_first() {
+        Some((0, rest)) => files::manifest(rest),
+        Some((1, rest)) => files::manifest_body(rest),
+        Some((rows, rest)) => files::index(rest, u64::from(*rows)),
+        None => {}
+    }
+}
+
+/// A pattern, a zero, a name: both ways to match agree.
+pub fn pattern(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return;
+    };
+    let (pattern, name) = text.split_once('\0').unwrap_or((text, text));
+    // The plain way takes exponential time.
+    if pattern.len() > 12 || name.len() > 24 {
+        return;
+    }
+    let plain = match Pattern::parse(pattern) {
+        Pattern::Exact(exact) => exact == name,
+        Pattern::Glob(glob) => plain(&glob, name),
+    };
+    assert_eq!(
+        Pattern::parse(pattern).matches(name),
+        plain,
+        "{pattern:?} {name:?}"
+    );
+}
+
+fn plain(glob: &str, name: &str) -> bool {
+    let (mut globs, mut names) = (glob.chars(), name.chars());
+    match (globs.next(), names.next()) {
+        (None, first) => first.is_none(),
+        (Some('*'), None) => plain(globs.as_str(), name),
+        (Some('*'), Some(_)) => plain(globs.as_str(), name) || plain(glob, names.as_str()),
+        (Some(_), None) => false,
+        (Some(one), Some(other)) => {
+            (one == '?' || one == other) && plain(globs.as_str(), names.as_str())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logs() {
+        bywash_damage::parser("log", log);
+    }
+
+    #[test]
+    fn files_at_a_store() {
+        bywash_damage::parser("files", files);
+    }
+
+    #[test]
+    fn patterns() {
+        bywash_damage::parser("pattern", pattern);
+    }
+}

@@ -1,0 +1,123 @@
+//! What the fuzzers of `fuzz/` call: for each parser of bytes from a disk or a network one function that takes any bytes, and
+//! panics where what is read breaks a promise. The gate calls them too, with drawn and with changed good bytes.
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+
+use crate::OriginUrl;
+use crate::UploadToken;
+use crate::origin::{azure, folder, gcs, http as web, s3};
+use crate::upload::http::Answer;
+use crate::upload::journal;
+
+/// The file of an open upload; the first byte chooses between a file and the bodies of its records.
+pub fn journal(bytes: &[u8]) {
+    match bytes.split_first() {
+        Some((choice, rest)) if choice % 2 == 0 => journal::fuzz::file(rest),
+        Some((_, rest)) => journal::fuzz::bodies(rest),
+        None => {}
+    }
+}
+
+/// A token of an upload: what is read is written alike, and read again.
+pub fn token(bytes: &[u8]) {
+    if let Ok(token) = UploadToken::from_bytes(Bytes::copy_from_slice(bytes)) {
+        let written = token.to_bytes().expect("it was written before");
+        let again = UploadToken::from_bytes(Bytes::from(written)).expect("a token just written");
+        assert_eq!(again.position(), token.position());
+        assert_eq!(again.path(), token.path());
+    }
+}
+
+/// Answers of stores: the first byte chooses the parser, the next two make the status, headers follow a line each, and after
+/// an empty line the body.
+pub fn answer(bytes: &[u8]) {
+    let Some(([choice, high, low], rest)) = bytes.split_first_chunk() else {
+        return;
+    };
+    let status = 100 + u16::from_be_bytes([*high, *low]) % 900;
+    let status = StatusCode::from_u16(status).expect("three digits");
+    let (headers, body) = headers(rest);
+    match choice % 6 {
+        0 => s3::fuzz::parts(body),
+        1 => s3::fuzz::uploads(body),
+        2 => azure::fuzz::blocks(body),
+        3 => web::fuzz::head(status, &headers),
+        choice => {
+            let answer = Answer {
+                status,
+                headers,
+                body: Bytes::copy_from_slice(body),
+            };
+            match choice {
+                4 => s3::fuzz::completion(&answer),
+                _ => gcs::fuzz::answer(&answer),
+            }
+        }
+    }
+}
+
+/// `name:value` lines up to an empty one, and what follows it.
+fn headers(mut bytes: &[u8]) -> (HeaderMap, &[u8]) {
+    let mut headers = HeaderMap::new();
+    while let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
+        let (line, rest) = (&bytes[..end], &bytes[end + 1..]);
+        bytes = rest;
+        if line.is_empty() {
+            break;
+        }
+        let (name, value) = line.split_at(line.iter().position(|byte| *byte == b':').unwrap_or(0));
+        let value = value.get(1..).unwrap_or_default();
+        if let (Ok(name), Ok(value)) =
+            (HeaderName::from_bytes(name), HeaderValue::from_bytes(value))
+        {
+            headers.append(name, value);
+        }
+    }
+    (headers, bytes)
+}
+
+/// Names: of keys in a folder, of uploads at Azure, of origins. An origin's address is read again as it is shown, unless
+/// that hides secrets; a web folder's may lose the slash at its end.
+pub fn names(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return;
+    };
+    folder::fuzz::names(text);
+    azure::fuzz::id(text);
+    if let Ok(url) = text.parse::<OriginUrl>()
+        && !url.has_secrets()
+    {
+        let shown = url.to_string();
+        let again: OriginUrl = shown.parse().expect("an address as it is shown");
+        match url {
+            OriginUrl::Http(_) => assert_eq!(again.to_string(), shown),
+            _ => assert_eq!(again, url),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn journals() {
+        bywash_damage::parser("journal", journal);
+    }
+
+    #[test]
+    fn tokens() {
+        bywash_damage::parser("token", token);
+    }
+
+    #[test]
+    fn answers() {
+        bywash_damage::parser("answer", answer);
+    }
+
+    #[test]
+    fn names_of_things() {
+        bywash_damage::parser("names", names);
+    }
+}

@@ -1,0 +1,29 @@
+//! What the fuzzers demand of the store's answers.
+
+use object_store::path::Path;
+
+use super::session::{BlockLists, covering};
+use super::upload::BlockUpload;
+
+/// Any bytes as a list of blocks: what is open are whole ranges, and an object's blocks are as long as it is.
+pub(crate) fn blocks(body: &[u8]) {
+    const NAME: &str = "0123456789abcdef";
+    let Ok(lists) = BlockLists::parse(body) else {
+        return;
+    };
+    let open = lists.open(NAME);
+    for (start, block) in &open {
+        assert!(block.range.start == *start && block.range.end >= *start);
+        covering(&open, block.range.end);
+    }
+    lists.committed(NAME);
+}
+
+/// Any text as the id of an upload: what is read of it is read again.
+pub(crate) fn id(text: &str) {
+    let path = Path::from("object");
+    if let Ok(upload) = BlockUpload::parse(&path, text) {
+        let again = BlockUpload::parse(&path, &upload.id()).expect("an id that was written");
+        assert_eq!(again.headers(), upload.headers());
+    }
+}
