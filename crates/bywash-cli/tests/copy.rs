@@ -246,7 +246,7 @@ fn failures_have_their_exit_codes() {
         .unwrap();
     assert_eq!(nobody.status.code(), Some(4), "{}", stderr(&nobody));
     assert!(
-        stderr(&nobody).contains("AWS_ACCESS_KEY_ID is not set"),
+        stderr(&nobody).contains("neither AWS_ACCESS_KEY_ID is set nor a profile"),
         "{}",
         stderr(&nobody)
     );

@@ -214,7 +214,6 @@ fn https_addresses_are_for_reading() {
     for args in [
         &["cp", text(&file), "https://127.0.0.1/k"][..],
         &["sync", text(home.path()), "http://127.0.0.1/k"],
-        &["cat", "https://127.0.0.1/k?x=1"],
     ] {
         let (code, told) = server.fail(args);
         assert_eq!(code, 2, "{args:?}: {told}");
