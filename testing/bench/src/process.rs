@@ -2,13 +2,17 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::Failure;
 
-/// A child that is killed when dropped.
+/// How long a child may take to end when it is asked to, before it is killed: servers without clients take milliseconds.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// A child that is ended when dropped.
 #[derive(Debug)]
 pub(crate) struct Process {
     pub(crate) child: Child,
@@ -17,7 +21,16 @@ pub(crate) struct Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended by itself; there is nothing else to do about it.
+        // Asked first, for a killed nginx leaves its workers behind. It may have ended by itself; there is nothing else to do
+        // about it.
+        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        let asked = Instant::now();
+        while asked.elapsed() < GRACE {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
