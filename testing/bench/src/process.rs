@@ -20,6 +20,10 @@ pub(crate) struct Process {
 }
 
 impl Drop for Process {
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "the end of a child, with a deadline, is nothing that can be waited for"
+    )]
     fn drop(&mut self) {
         // Asked first, for a killed nginx leaves its workers behind. It may have ended by itself; there is nothing else to do
         // about it.
