@@ -57,20 +57,29 @@ impl Catalog {
         self.found(search, (source, metric), charge)
     }
 
-    /// The rows with the handles of their names, behind those in `out`. Names that are new are entered.
+    /// The rows with the handles of their names, behind those in `out`. Names that are new are entered. Rows that follow each
+    /// other with the same names cost no look-up.
     pub(crate) fn handles(
         &self,
         rows: &[Row<'_>],
         charge: &Charge,
         out: &mut Vec<(SeriesHandle, i64, f64)>,
     ) -> Result<(), SeriesError> {
+        let mut before = None;
         for rows in rows.chunks(SIDE_BY_SIDE) {
-            let mut searches = [Search::default(); SIDE_BY_SIDE];
+            let mut searches: [Option<Search>; SIDE_BY_SIDE] = [None; SIDE_BY_SIDE];
             for (search, row) in searches.iter_mut().zip(rows) {
-                *search = self.series.begin(row.source, row.metric);
+                let names = Some((row.source, row.metric));
+                if names != before {
+                    *search = Some(self.series.begin(row.source, row.metric));
+                    before = names;
+                }
             }
             for (search, row) in searches.into_iter().zip(rows) {
-                let handle = self.found(search, (row.source, row.metric), charge)?;
+                let handle = match search {
+                    Some(search) => self.found(search, (row.source, row.metric), charge)?,
+                    None => out.last().expect("the row before has the same names").0,
+                };
                 out.push((handle, row.timestamp, row.value));
             }
         }

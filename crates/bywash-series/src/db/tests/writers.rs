@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use super::*;
-use crate::Selector;
+use crate::{Row, Selector};
 
 /// Series that all threads name.
 const SHARED: usize = 100;
@@ -71,6 +71,36 @@ async fn case_7_of_writers_side_by_side_the_same_one_wins_before_and_after_a_sta
     }
     let again = content(&world.copy().open().await.unwrap());
     assert_eq!(again, written);
+}
+
+/// Names are looked up sixteen rows at a time; those like the row before are not.
+#[tokio::test]
+async fn rows_with_the_names_of_the_row_before_are_its_series_across_groups_too() {
+    let world = World::new();
+    let db = world.open().await.unwrap();
+    for run in 1..40 {
+        let names: Vec<String> = (0..100).map(|n| format!("{}", n / run % 3)).collect();
+        let rows: Vec<_> = (0..)
+            .zip(&names)
+            .map(|(n, metric)| Row {
+                source: "host",
+                metric,
+                timestamp: 100 * run as i64 + n,
+                value: n as f64,
+            })
+            .collect();
+        db.insert_rows(&rows).unwrap();
+    }
+    let written = content(&db);
+    assert_eq!(written.len(), 39 * 100);
+    for (_, metric, at) in written.keys() {
+        let (run, n) = (at / 100, at % 100);
+        assert_eq!(
+            *metric,
+            format!("{}", n / run % 3),
+            "row {n} of runs of {run}"
+        );
+    }
 }
 
 #[tokio::test]
