@@ -3,26 +3,14 @@
 
 mod common;
 
-use std::process::{Command, Output};
+use std::process::Command;
 use std::sync::Arc;
 
 use bywash_sim::server::Server as Origin;
 use bywash_sim::server::azure::Azure;
 use bywash_sim::server::s3::S3;
-use common::{Server, bywash, pattern, stderr, stdout, text};
+use common::{Server, bywash, fails, pattern, stdout, succeeds, text};
 use tokio::task::block_in_place;
-
-fn succeeds(mut command: Command) -> Output {
-    let output = block_in_place(|| command.output().unwrap());
-    assert!(output.status.success(), "{}", stderr(&output));
-    output
-}
-
-fn fails(mut command: Command) -> String {
-    let output = block_in_place(|| command.output().unwrap());
-    assert!(!output.status.success(), "{}", stdout(&output));
-    stderr(&output)
-}
 
 /// A store, and a home with profiles of the AWS command line that lead to it.
 struct Home {

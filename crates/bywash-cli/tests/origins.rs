@@ -5,13 +5,13 @@ mod common;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 use std::sync::Arc;
 
 use bywash_sim::server::s3::S3;
 use bywash_sim::server::web::{Manners, Web};
 use bywash_sim::server::{Logged, Server as Origin};
-use common::{Server, bywash, pattern, stderr, stdout, text, tree};
+use common::{Server, bywash, fails, pattern, stderr, stdout, succeeds, text, tree};
 use tokio::task::block_in_place;
 
 const MIB: usize = 1 << 20;
@@ -20,18 +20,6 @@ async fn web(manners: Manners) -> (Arc<Web>, Origin) {
     let web = Arc::new(Web::new(manners));
     let server = Origin::start(Arc::<Web>::clone(&web)).await.unwrap();
     (web, server)
-}
-
-fn succeeds(mut command: Command) -> Output {
-    let output = block_in_place(|| command.output().unwrap());
-    assert!(output.status.success(), "{}", stderr(&output));
-    output
-}
-
-fn fails(mut command: Command) -> String {
-    let output = block_in_place(|| command.output().unwrap());
-    assert!(!output.status.success(), "{}", stdout(&output));
-    stderr(&output)
 }
 
 /// Ranges of the GETs of this path.

@@ -13,9 +13,24 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
+use tokio::task::block_in_place;
 
 /// Longer than anything here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Runs it beside servers of the same test.
+pub(crate) fn succeeds(mut command: Command) -> Output {
+    let output = block_in_place(|| command.output().unwrap());
+    assert!(output.status.success(), "{}", stderr(&output));
+    output
+}
+
+/// Runs it beside servers of the same test: what it told of its failure.
+pub(crate) fn fails(mut command: Command) -> String {
+    let output = block_in_place(|| command.output().unwrap());
+    assert!(!output.status.success(), "{}", stdout(&output));
+    stderr(&output)
+}
 
 /// The program, without the AWS and Bywash settings of whoever runs the tests.
 pub(crate) fn bywash(args: &[&str]) -> Command {
