@@ -7,8 +7,9 @@ use std::path::PathBuf;
 use bytes::Bytes;
 use bywash::origin::folder::FolderStore;
 use bywash::upload::journal::{Journal, JournalError, SourceIdentity};
-use bywash::upload::{Journaling, Resumed, UploadOptions};
-use bywash::{Bucket, Engine, EngineError, OriginUrl};
+use bywash::upload::{Chunk, Journaling, Resumed, SessionOptions, UploadOptions};
+use bywash::{Bucket, Engine, EngineError, Origin, OriginUrl};
+use bywash_sim::server::objects::crc32c;
 use object_store::path::Path;
 use object_store::{ObjectStoreExt, PutMode};
 use tempfile::TempDir;
@@ -129,6 +130,29 @@ async fn what_the_store_keeps_is_not_sent_again() {
         assert_eq!(resumed + sent, place.content.len() as u64);
         place.assert_done().await;
     }
+}
+
+#[tokio::test]
+async fn what_is_kept_behind_a_gap_is_told_and_not_sent_again() {
+    let place = Place::new(8 * CHUNK + 10);
+    let id = place.leave(2 * CHUNK + 1, place.options(false)).await;
+    let entry = place.journal().take(&id).unwrap();
+    let store = FolderStore::open(place.path("origin")).unwrap();
+    let (options, token) = (SessionOptions::default(), &entry.header().session);
+    let session = store.resume_session(&key(), &options, token).await;
+    let piece = place.content.slice(4 * CHUNK..5 * CHUNK);
+    let chunk = Chunk {
+        index: 4,
+        offset: 4 * CHUNK as u64,
+        crc32c: crc32c(&piece),
+        pieces: vec![piece],
+    };
+    session.unwrap().unwrap().send(&chunk).await.unwrap();
+    drop(entry);
+    let (resumed, sent) = place.resume(&id).await.unwrap();
+    assert_eq!(resumed, 3 * CHUNK as u64);
+    assert_eq!(resumed + sent, place.content.len() as u64);
+    place.assert_done().await;
 }
 
 #[tokio::test]

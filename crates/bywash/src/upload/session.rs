@@ -157,6 +157,12 @@ pub trait UploadSession: fmt::Debug + Send + Sync {
     /// The same in every call; written to the journal before the first chunk is sent.
     fn token(&self) -> SessionToken;
 
+    /// A token as [`Self::token`], and with it what the store said of the chunks it acknowledged, where it can be held to that:
+    /// whoever takes over has no bytes to compare.
+    fn token_now(&self) -> SessionToken {
+        self.token()
+    }
+
     /// Sends one chunk. Returns the offset below which the store keeps all of this chunk's bytes: its end, or less where
     /// the store may keep a prefix.
     ///

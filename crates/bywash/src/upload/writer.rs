@@ -257,7 +257,7 @@ impl Upload {
             path: self.path.clone(),
             options: self.options.clone(),
             plan: self.plan,
-            session: session.map(|link| link.session().token()),
+            session: session.map(|link| link.session().token_now()),
             parts: self.parts.as_ref().map(|parts| parts.kept()),
             acknowledged,
             crc32c: self.driver.as_ref().map_or(0, |driver| driver.crc32c),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use bywash::origin::s3::S3Store;
 use bywash::upload::{SessionOptions, SessionStatus, SessionToken};
-use bywash::{EngineError, Origin, UploadOptions};
+use bywash::{EngineError, Origin, UploadOptions, UploadToken};
 use bywash_sim::pattern;
 use bywash_sim::server::s3::S3;
 use bywash_sim::server::{FaultPlan, Server, ServerFault, ServerFaultKind};
@@ -100,7 +100,7 @@ async fn seeded_losses_and_damage_never_pass_for_success() {
 }
 
 /// Begins an upload of five and a half chunks, four of them sent, and drops it as a killed process would.
-async fn interrupted(store: &S3Store, path: &Path, body: &Bytes) -> bywash::UploadToken {
+async fn interrupted(store: &S3Store, path: &Path, body: &Bytes) -> UploadToken {
     let options = UploadOptions {
         mode: PutMode::Create,
         attributes: Attributes::from_iter([(Attribute::ContentType, "text/plain")]),
@@ -138,6 +138,31 @@ async fn another_process_sends_only_what_is_missing() {
             log.iter().any(|logged| logged.line.starts_with("GET")
                 && logged.line.contains("part-number-marker"))
         );
+    }
+}
+
+#[tokio::test]
+async fn a_part_kept_otherwise_than_acknowledged_is_found_by_who_takes_over() {
+    for protocol in both() {
+        let (server, store) = store(&protocol).await;
+        let (path, body) = (Path::from("a"), pattern(5, 5 * 8192 + 4096));
+        server.script("PUT /data/p/a?partNumber=2", ServerFault::Flip);
+        let token = interrupted(&store, &path, &body).await;
+        let token = UploadToken::from_bytes(token.to_bytes().unwrap().into()).unwrap();
+        assert!(token.acknowledged() >= 2 * CHUNK);
+        let at = usize::try_from(token.position()).unwrap();
+        let mut upload = bucket(Arc::new(store))
+            .restore_upload(&token)
+            .await
+            .unwrap();
+        upload.write(body.slice(at..)).await.unwrap();
+        let error = upload.finish().await.unwrap_err();
+        let found = EngineError::find(&error);
+        assert!(
+            matches!(found, Some(EngineError::UploadDamaged { .. })),
+            "{error}"
+        );
+        assert_eq!(object(&protocol, &path), None);
     }
 }
 

@@ -39,9 +39,9 @@ pub(super) struct S3Session {
     state: Arc<Mutex<State>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
-    /// What the store said it keeps, as far as this process was told.
+    /// What the store said it keeps, as far as this process or the one before it was told.
     parts: Parts,
     /// The ETag of the object that a completion on its way would make.
     completing: Option<String>,
@@ -97,7 +97,7 @@ impl S3Store {
             id,
             checksums: Checksums::promised(&answer),
         };
-        Ok(self.session(path, options, upload))
+        Ok(self.session(path, options, upload, Parts::new()))
     }
 
     pub(super) fn take_over(
@@ -106,21 +106,30 @@ impl S3Store {
         options: &SessionOptions,
         token: &SessionToken,
     ) -> Result<S3Session> {
-        let upload = Upload::parse(&token.0).ok_or_else(|| {
+        let (upload, parts) = Upload::parse(&token.0).ok_or_else(|| {
             generic(format!(
                 "resume upload of {path}: what was kept of its session is no upload of S3; upload it again"
             ))
         })?;
-        Ok(self.session(path, options, upload))
+        Ok(self.session(path, options, upload, parts))
     }
 
-    fn session(&self, path: &Path, options: &SessionOptions, upload: Upload) -> S3Session {
+    fn session(
+        &self,
+        path: &Path,
+        options: &SessionOptions,
+        upload: Upload,
+        parts: Parts,
+    ) -> S3Session {
         S3Session {
             store: self.clone(),
             path: path.clone(),
             upload,
             mode: options.mode.clone(),
-            state: Arc::default(),
+            state: Arc::new(Mutex::new(State {
+                parts,
+                completing: None,
+            })),
         }
     }
 
@@ -346,7 +355,11 @@ impl UploadSession for S3Session {
     }
 
     fn token(&self) -> SessionToken {
-        SessionToken(self.upload.token())
+        SessionToken(self.upload.token(&Parts::new()))
+    }
+
+    fn token_now(&self) -> SessionToken {
+        SessionToken(self.upload.token(&self.state.lock().parts))
     }
 
     async fn send(&self, chunk: &Chunk) -> Result<u64> {

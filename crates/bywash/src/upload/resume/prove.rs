@@ -18,7 +18,7 @@ pub(super) enum Proof {
         /// Everything below is the same at the store and in the source, and the next chunk begins here.
         offset: u64,
         crc32c: u32,
-        /// The same, and what the writer will find to be kept behind it.
+        /// Bytes that are the same, those behind a gap included: the writer will find them kept, and not send them.
         kept: u64,
     },
     /// The source is not what was sent.
@@ -41,31 +41,43 @@ pub(super) fn prove(
     if !rule.parallel {
         return prove_prefix(file, kept, progress);
     }
-    let (mut offset, mut crc32c, mut index) = (0, 0, 0);
-    while offset < size {
-        let range = offset..size.min(offset + plan.length_of(index));
-        let Some(part) = kept.iter().find(|part| part.range == range) else {
-            break;
-        };
-        let crc = hash(file, range.clone())?;
-        let same = match part.digest {
-            Some(Digest::Crc32c(stored)) => stored == crc,
-            Some(Digest::Md5(stored)) => stored == md5_of(file, range.clone())?,
-            // Acknowledged when it was sent, and the source is what it was.
-            None => range.end <= progress.offset,
-        };
-        if !same {
-            break;
+    let (mut offset, mut crc32c, mut together) = (0, 0, 0);
+    let (mut start, mut index) = (0, 0);
+    while start < size {
+        let range = start..size.min(start + plan.length_of(index));
+        let length = range.end - range.start;
+        let part = kept.iter().find(|part| part.range == range);
+        // Behind a gap the writer goes by the store's word alone.
+        if let Some(part) = part
+            && (part.digest.is_some() || offset == range.start)
+            && let Some(crc) = proven(file, part, progress)?
+        {
+            together += length;
+            if offset == range.start {
+                crc32c = combine(crc32c, crc, length);
+                offset = range.end;
+            }
         }
-        crc32c = combine(crc32c, crc, range.end - range.start);
-        offset = range.end;
+        start = range.end;
         index += 1;
     }
     Ok(Proof::Same {
         offset,
         crc32c,
-        kept: offset,
+        kept: together,
     })
+}
+
+/// CRC32C of a part, if the store keeps what the source has there.
+fn proven(file: &File, part: &Kept, progress: &Progress) -> io::Result<Option<u32>> {
+    let crc = hash(file, part.range.clone())?;
+    let same = match part.digest {
+        Some(Digest::Crc32c(stored)) => stored == crc,
+        Some(Digest::Md5(stored)) => stored == md5_of(file, part.range.clone())?,
+        // Acknowledged when it was sent, and the source is what it was.
+        None => part.range.end <= progress.offset,
+    };
+    Ok(same.then_some(crc))
 }
 
 /// A store that takes chunks in order keeps one range from 0.
