@@ -60,7 +60,7 @@ fn drawn() -> u64 {
     now.map_or(1, |now| now.as_secs())
 }
 
-/// Drawn uploads, from a first seed on, then uploads to a server that is killed, then so many objects on a part of the disk.
+/// Drawn uploads, from a first seed on, then uploads whose server or copy is killed, then so many objects on a part of the disk.
 pub(crate) fn soak_uploads(
     uploads: u64,
     kills: u64,
@@ -75,10 +75,11 @@ pub(crate) fn soak_uploads(
         .args(["seeded_uploads", "--", "--nocapture"])
         .env("BYWASH_SEEDS", seeds)
         .run()?;
-    println!("seed {first}: {kills} kills of a server");
+    println!("seed {first}: {kills} kills of a server and of a copy, over each store");
     Step::cargo(["test", "--quiet", "--profile", "soak", "-p", "bywash-cli"])
-        .args(["--test", "multipart", "--target-dir", "target/soak"])
-        .args(["--", "--nocapture"])
+        .args(["--test", "multipart", "--test", "uploads"])
+        .args(["--test", "uploads_stores", "--target-dir", "target/soak"])
+        .args(["killed", "--", "--nocapture"])
         .env("BYWASH_KILLS", kills.to_string())
         .env("BYWASH_SEED", first.to_string())
         .run()?;
