@@ -1,8 +1,6 @@
 //! One page of a listing: any prefix, any delimiter, keys in UTF-8 byte order.
 
 use bywash::Bucket;
-use futures::TryStreamExt;
-use futures::stream::BoxStream;
 use object_store::path::Path;
 use object_store::{Error, ObjectMeta, ObjectStore, ObjectStoreExt, Result};
 
@@ -11,6 +9,8 @@ use crate::keys::{key_of, late_folders, path_of};
 /// How many keys below a common prefix are read over before the listing is begun anew beyond it.
 /// Origins list by pages, so the next few keys are there already.
 const READ_OVER_KEYS: usize = 128;
+/// Keys asked of the origin at once where some may be read over: a page of the S3 protocol.
+const ORIGIN_PAGE_KEYS: usize = 1000;
 /// How often a page may begin anew before the rest of the level is fetched as one listing with
 /// delimiter. That one cannot stop early, so it is not the first choice.
 const RESTARTS: usize = 8;
@@ -173,7 +173,8 @@ enum Read {
 }
 
 impl Walk<'_> {
-    fn open(&self) -> BoxStream<'static, Result<ObjectMeta>> {
+    /// A path before all that is still to come, if there is one.
+    fn offset(&self) -> Option<Path> {
         let beyond = match &self.after {
             After::Prefix(prefix) => format!("{prefix}{LAST}"),
             After::Key(key) if key.as_str() >= self.scope.prefix => key.clone(),
@@ -181,48 +182,62 @@ impl Walk<'_> {
         };
         // An offset only saves reading; what it lets through is compared again. It must not be
         // beyond what was meant, which is what a path without its leading `/` would be.
-        let offset = Path::parse(&beyond)
+        Path::parse(&beyond)
             .ok()
-            .filter(|path| !path.is_root() && path.as_ref() <= beyond.as_str());
-        match offset {
-            Some(offset) => self.bucket.list_with_offset(self.folder.as_ref(), &offset),
-            None => self.bucket.list(self.folder.as_ref()),
-        }
+            .filter(|path| !path.is_root() && path.as_ref() <= beyond.as_str())
     }
 
     async fn read(&mut self) -> Result<Read> {
-        let mut keys = self.open();
+        let mut offset = self.offset();
         let mut read_over = 0;
-        while let Some(meta) = keys.try_next().await? {
-            let key = key_of(&meta.location);
-            if !key.starts_with(self.scope.prefix) {
-                if key > self.scope.prefix {
-                    return Ok(Read::End);
+        let mut most = match self.scope.delimiter {
+            "" => self.max,
+            _ => ORIGIN_PAGE_KEYS,
+        };
+        loop {
+            let prefix = self.scope.prefix;
+            let page = self.bucket.list_page(prefix, offset.as_ref(), most).await?;
+            offset = page.objects.last().map(|last| last.location.clone());
+            for meta in page.objects {
+                let key = key_of(&meta.location);
+                if !key.starts_with(prefix) {
+                    continue;
                 }
-                continue;
-            }
-            if !self.after.admits(key) {
-                read_over += 1;
-                if read_over > READ_OVER_KEYS
-                    && matches!(&self.after, After::Prefix(prefix) if key.starts_with(prefix))
-                {
-                    return Ok(Read::Restart);
+                if !self.after.admits(key) {
+                    read_over += 1;
+                    if read_over > READ_OVER_KEYS
+                        && matches!(&self.after, After::Prefix(prefix) if key.starts_with(prefix))
+                    {
+                        return Ok(Read::Restart);
+                    }
+                    continue;
                 }
-                continue;
+                read_over = 0;
+                if !self.push_folders(&meta.location).await? {
+                    return Ok(Read::Full);
+                }
+                let entry = match self.scope.common_prefix(key) {
+                    Some(prefix) => Entry::Prefix(prefix.to_owned()),
+                    None => Entry::Object(meta.into()),
+                };
+                if !self.push(entry) {
+                    return Ok(Read::Full);
+                }
             }
-            read_over = 0;
-            if !self.push_folders(&meta.location).await? {
-                return Ok(Read::Full);
-            }
-            let entry = match self.scope.common_prefix(key) {
-                Some(prefix) => Entry::Prefix(prefix.to_owned()),
-                None => Entry::Object(meta.into()),
+            let Some(last) = offset.as_ref().filter(|_| page.more) else {
+                return Ok(Read::End);
             };
-            if !self.push(entry) {
+            if self.entries.len() == self.max && self.goes_on_after(last) {
                 return Ok(Read::Full);
             }
+            most = ORIGIN_PAGE_KEYS;
         }
-        Ok(Read::End)
+    }
+
+    /// Whether what the origin has after `last`, to which all was read, is surely an entry of its own.
+    fn goes_on_after(&self, last: &Path) -> bool {
+        // Not below the last common prefix, nor a folder's key that was told before its turn.
+        matches!(self.after, After::Key(_)) && late_folders(last).next().is_none()
     }
 
     /// Takes the keys `folder/` that belong before `path` but are stored after it; false if the page is full. Costs a

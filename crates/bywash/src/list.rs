@@ -8,9 +8,9 @@ use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore, Result};
 use tokio::time::Instant;
 
-use crate::bucket::Shared;
-use crate::origin::Ability;
-use crate::retry::{Retries, is_transient, stalled, unavailable};
+use crate::bucket::{Bucket, Shared};
+use crate::origin::{Ability, ListPage};
+use crate::retry::{Retries, is_transient, stalled, unavailable, with_retries};
 
 /// A listing in progress. Origins list in order, so it can continue after the last key seen.
 struct Listing {
@@ -77,6 +77,34 @@ impl Listing {
                 return Err(unavailable("list", &prefix, error));
             }
         }
+    }
+}
+
+impl Bucket {
+    /// The first `most` objects after `after` whose keys begin with `prefix`, in the order of their keys, and whether there are
+    /// more. One request to the origin, where [`ObjectStore::list`] goes on to the end.
+    ///
+    /// # Errors
+    /// Those of a listing.
+    pub async fn list_page(
+        &self,
+        prefix: &str,
+        after: Option<&Path>,
+        most: usize,
+    ) -> Result<ListPage> {
+        let bucket = self.shared();
+        bucket.counters.request();
+        let asked = Instant::now();
+        let place = Path::from(prefix);
+        let page = with_retries(bucket.engine.retry, "list", &place, || {
+            bucket.origin_request(Ability::List);
+            bucket.origin.list_page(prefix, after, most)
+        })
+        .await?;
+        for meta in &page.objects {
+            bucket.versions.listed(asked, meta);
+        }
+        Ok(page)
     }
 }
 

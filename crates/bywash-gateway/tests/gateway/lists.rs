@@ -1,6 +1,13 @@
 //! Listings, against a plain model of what S3 lists.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use bywash::Consistency;
+use bywash::origin::s3::S3Store;
+use object_store::ObjectStoreExt;
+use object_store::aws::AmazonS3Builder;
+use object_store::path::Path;
 
 use crate::http::Reply;
 use crate::server::{BUCKETS, Server};
@@ -79,7 +86,7 @@ async fn follow(server: &Server, base: &str, max: usize, next: (&str, &str)) -> 
     }
 }
 
-const KEYS: [&str; 22] = [
+const KEYS: [&str; 24] = [
     "a",
     "a-b",
     "a.b",
@@ -96,6 +103,9 @@ const KEYS: [&str; 22] = [
     "dir",
     "dir/x",
     "dirt",
+    // Stored after what is before it.
+    "photos/",
+    "photos/-1",
     "photos/2024/a.jpg",
     "photos/2024/b.jpg",
     "photos/2025/c.jpg",
@@ -232,7 +242,6 @@ async fn large_folders_are_passed_over() {
     }
     let engine_bucket = server.engine.bucket("memory").unwrap();
     for key in &keys {
-        use object_store::ObjectStoreExt;
         engine_bucket
             .put(&object_store::path::Path::from(key.as_str()), "x".into())
             .await
@@ -254,6 +263,87 @@ async fn large_folders_are_passed_over() {
                 ("NextContinuationToken", "continuation-token"),
             )
             .await;
+            assert_eq!(found, expected, "{prefix:?} {delimiter:?} {max}");
+        }
+    }
+}
+
+/// A server whose bucket `far` is what another one has below `below`.
+async fn before(origin: &Server, below: &str) -> Server {
+    let builder = AmazonS3Builder::new()
+        .with_endpoint(format!("http://{}", origin.address))
+        .with_bucket_name("memory")
+        .with_skip_signature(true);
+    let far = S3Store::from_builder(builder, "memory", &Path::from(below)).unwrap();
+    let server = Server::anonymous().await;
+    let mounted = server
+        .engine
+        .mount("far", Arc::new(far), Consistency::default());
+    mounted.unwrap();
+    server
+}
+
+#[tokio::test]
+async fn a_page_costs_the_origin_one_list() {
+    let origin = Server::anonymous().await;
+    let keys: Vec<String> = (0..2500).map(|n| format!("data/part-{n:04}")).collect();
+    let bucket = origin.engine.bucket("memory").unwrap();
+    for key in keys.iter().map(String::as_str).chain(["data/other", "e"]) {
+        bucket.put(&Path::from(key), "x".into()).await.unwrap();
+    }
+    let asked = || origin.engine.stats().buckets["memory"].requests;
+    // Any server goes on with any page.
+    let servers = [before(&origin, "").await, before(&origin, "data").await];
+    for (prefix, expected) in [("data/part-", 3), ("part-2", 1), ("data/part-0", 1)] {
+        let server = &servers[usize::from(!prefix.starts_with("data"))];
+        let wanted = |key: &&String| key.contains(prefix);
+        let wanted: Vec<&str> = keys.iter().filter(wanted).map(String::as_str).collect();
+        let already = asked();
+        let base = format!("/far?list-type=2&prefix={prefix}");
+        let next = ("NextContinuationToken", "continuation-token");
+        let found = follow(server, &base, 1000, next).await.keys;
+        assert!(
+            found
+                .iter()
+                .zip(&wanted)
+                .all(|(key, wanted)| wanted.ends_with(key.as_str()))
+        );
+        assert_eq!(
+            (found.len(), asked() - already),
+            (wanted.len(), expected),
+            "{prefix}"
+        );
+    }
+    let first = servers[0].get("/far?list-type=2&max-keys=2", &[]).await;
+    let token = encode(&first.tag("NextContinuationToken").unwrap());
+    let another = before(&origin, "").await;
+    let target = format!("/far?list-type=2&max-keys=1&continuation-token={token}");
+    let second = another.get(&target, &[]).await.expect(200);
+    assert_eq!(second.tags("Key"), ["data/part-0001"]);
+}
+
+#[tokio::test]
+async fn an_origin_with_pages_lists_the_same() {
+    let origin = Server::anonymous().await;
+    let bucket = origin.engine.bucket("memory").unwrap();
+    let server = before(&origin, "below/it").await;
+    // The endpoint that is the origin here takes no reserved name, and is asked for none.
+    let mut keys = KEYS.to_vec();
+    keys.retain(|key| !key.ends_with('/') && !key.contains("/-"));
+    for key in &keys {
+        let path = Path::parse(format!("below/it/{key}")).unwrap();
+        bucket.put(&path, "x".into()).await.unwrap();
+    }
+    bucket.put(&"below/its".into(), "x".into()).await.unwrap();
+    for prefix in ["", "a", "a/", "b/4", "dir", "photos/", "zz", "\u{fc}"] {
+        for (delimiter, max) in [("", 1), ("", 2), ("/", 1), ("/", 3), ("os/20", 2)] {
+            let expected = model(&keys, prefix, delimiter);
+            let base = format!(
+                "/far?list-type=2&prefix={}&delimiter={delimiter}",
+                encode(prefix)
+            );
+            let next = ("NextContinuationToken", "continuation-token");
+            let found = follow(&server, &base, max, next).await;
             assert_eq!(found, expected, "{prefix:?} {delimiter:?} {max}");
         }
     }

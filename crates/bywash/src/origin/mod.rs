@@ -13,6 +13,7 @@ pub mod http;
 pub mod memory;
 mod multipart_xml;
 mod options;
+mod page;
 mod read_only;
 mod requests;
 pub mod s3;
@@ -28,6 +29,7 @@ use crate::upload::{Finished, OpenSession, SessionOptions, SessionToken, UploadS
 
 pub use cloud::Cloud;
 pub use options::{OriginOptions, OriginOptionsError};
+pub use page::ListPage;
 pub use read_only::{ReadOnly, Readable};
 pub use url::{OriginUrl, OriginUrlError};
 
@@ -65,6 +67,16 @@ pub trait Origin: ObjectStore {
     /// Whether requests that need this are sent at all; an origin that is only read refuses writes by itself.
     fn can(&self, _ability: Ability) -> bool {
         true
+    }
+
+    /// The first `most` objects after `after` whose keys begin with `prefix`, by one request where the store has pages.
+    /// Unlike a folder, `prefix` may end within a name.
+    async fn list_page(&self, prefix: &str, after: Option<&Path>, most: usize) -> Result<ListPage> {
+        let list = |folder: Option<&Path>| match after {
+            None => self.list(folder),
+            Some(after) => self.list_with_offset(folder, after),
+        };
+        page::of_stream(list, prefix, most).await
     }
 
     /// Opens an upload; nothing is visible until it is completed.

@@ -12,7 +12,7 @@ use object_store::{
     ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 
-use super::{Ability, Origin, PartBody, UploadedPart};
+use super::{Ability, ListPage, Origin, PartBody, UploadedPart, page};
 use crate::EngineError;
 use crate::upload::{SessionOptions, SessionToken, UploadSession};
 
@@ -39,6 +39,11 @@ pub trait Readable: fmt::Debug + fmt::Display + Send + Sync + 'static {
         prefix: Option<&Path>,
         offset: Option<&Path>,
     ) -> BoxStream<'static, Result<ObjectMeta>>;
+
+    /// See [`Origin::list_page`].
+    async fn list_page(&self, prefix: &str, after: Option<&Path>, most: usize) -> Result<ListPage> {
+        page::of_stream(|folder| self.list(folder, after), prefix, most).await
+    }
 
     /// See [`ObjectStore::list_with_delimiter`].
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult>;
@@ -72,6 +77,10 @@ impl Readable for Arc<dyn Origin> {
             None => (**self).list(prefix),
             Some(offset) => (**self).list_with_offset(prefix, offset),
         }
+    }
+
+    async fn list_page(&self, prefix: &str, after: Option<&Path>, most: usize) -> Result<ListPage> {
+        (**self).list_page(prefix, after, most).await
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
@@ -179,6 +188,10 @@ impl<R: Readable> Origin for ReadOnly<R> {
 
     fn can(&self, ability: Ability) -> bool {
         ability == Ability::List && self.origin.lists()
+    }
+
+    async fn list_page(&self, prefix: &str, after: Option<&Path>, most: usize) -> Result<ListPage> {
+        self.origin.list_page(prefix, after, most).await
     }
 
     async fn create_upload(&self, path: &Path, _: PutMultipartOptions) -> Result<String> {

@@ -27,7 +27,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use super::cloud::{Cloud, client_options, no_retries};
 use super::multipart_xml::{complete_body, completed, refusal};
 use super::requests::Requests;
-use super::{Origin, OriginOptions, PartBody, UploadedPart};
+use super::{ListPage, Origin, OriginOptions, PartBody, UploadedPart};
 use crate::upload::http::HttpClient;
 use crate::upload::{Finished, SessionOptions, SessionToken, UploadSession};
 
@@ -193,6 +193,11 @@ crate::forward_object_store! {
 impl Origin for GcsStore {
     fn kind(&self) -> &'static str {
         "gcs"
+    }
+
+    async fn list_page(&self, prefix: &str, after: Option<&Path>, most: usize) -> Result<ListPage> {
+        self.page_of(&self.client.objects, prefix, after, most)
+            .await
     }
 
     async fn create_upload(&self, path: &Path, options: PutMultipartOptions) -> Result<String> {

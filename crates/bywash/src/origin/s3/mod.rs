@@ -25,7 +25,7 @@ use self::profile::Profile;
 use super::cloud::{Cloud, client_options, no_retries};
 use super::multipart_xml::{complete_body, completed, refusal};
 use super::requests::Requests;
-use super::{Origin, OriginOptions, PartBody, UploadedPart};
+use super::{ListPage, Origin, OriginOptions, PartBody, UploadedPart};
 use crate::upload::http::HttpClient;
 use crate::upload::{Finished, OpenSession, SessionOptions, SessionToken, UploadSession};
 
@@ -168,6 +168,11 @@ fn find_profile(name: Option<&str>) -> Result<Profile> {
 impl Origin for S3Store {
     fn kind(&self) -> &'static str {
         "s3"
+    }
+
+    async fn list_page(&self, prefix: &str, after: Option<&Path>, most: usize) -> Result<ListPage> {
+        self.page_of(&*self.client.client, prefix, after, most)
+            .await
     }
 
     async fn create_upload(&self, path: &Path, options: PutMultipartOptions) -> Result<String> {
