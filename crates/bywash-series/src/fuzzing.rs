@@ -14,12 +14,13 @@ pub fn log(bytes: &[u8]) {
     }
 }
 
-/// Manifests and indexes of files at a store; the first byte chooses.
+/// Manifests, indexes and pages of files at a store; the first byte chooses.
 pub fn files(bytes: &[u8]) {
     match bytes.split_first() {
         Some((0, rest)) => files::manifest(rest),
         Some((1, rest)) => files::manifest_body(rest),
-        Some((rows, rest)) => files::index(rest, u64::from(*rows)),
+        Some((rows, rest)) if *rows < 128 => files::index(rest, u64::from(*rows)),
+        Some((rows, rest)) => files::page(rest, usize::from(*rows)),
         None => {}
     }
 }

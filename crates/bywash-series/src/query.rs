@@ -103,9 +103,7 @@ impl SeriesDb {
                 }
                 match &mut steps {
                     None => points.extend_from_slice(&batch),
-                    Some(steps) => batch
-                        .iter()
-                        .for_each(|point| steps.add(*point, &mut points)),
+                    Some(steps) => steps.add(&batch, &mut points),
                 }
                 if points.len() > room {
                     return Err(SeriesError::TooManyPoints { most });
@@ -141,15 +139,15 @@ struct Steps {
 /// The points of one step so far.
 struct Step {
     timestamp: i64,
-    /// Nanoseconds from `start` to the step after this.
-    end: u128,
+    /// The last timestamp of the step.
+    last: i64,
     count: u64,
     numbers: u64,
     sum: f64,
     min: f64,
     max: f64,
-    first: f64,
-    last: f64,
+    first_value: f64,
+    last_value: f64,
 }
 
 impl Steps {
@@ -162,22 +160,26 @@ impl Steps {
         }
     }
 
-    fn add(&mut self, point: Point, out: &mut Vec<Point>) {
-        let offset = point.timestamp.abs_diff(self.start);
-        match &mut self.current {
-            Some(step) if u128::from(offset) < step.end => step.add(point.value),
-            current => {
-                let begin = offset / self.step * self.step;
-                let mut step = Step::new(
-                    self.start.wrapping_add_unsigned(begin),
-                    u128::from(begin) + u128::from(self.step),
-                    point.value,
-                );
-                step.add(point.value);
-                if let Some(done) = current.replace(step) {
-                    out.push(done.end(self.aggregate));
+    fn add(&mut self, mut points: &[Point], out: &mut Vec<Point>) {
+        while let Some(first) = points.first() {
+            let step = match &mut self.current {
+                Some(step) if first.timestamp <= step.last => step,
+                current => {
+                    let begin = first.timestamp.abs_diff(self.start) / self.step * self.step;
+                    let last = begin.saturating_add(self.step - 1);
+                    let done = current.replace(Step::new(
+                        self.start.wrapping_add_unsigned(begin),
+                        self.start.saturating_add_unsigned(last),
+                        first.value,
+                    ));
+                    out.extend(done.map(|step| step.end(self.aggregate)));
+                    current.as_mut().expect("it was just put there")
                 }
-            }
+            };
+            let after = points.iter().position(|point| point.timestamp > step.last);
+            let of_step;
+            (of_step, points) = points.split_at(after.unwrap_or(points.len()));
+            step.add(of_step);
         }
     }
 
@@ -187,29 +189,29 @@ impl Steps {
 }
 
 impl Step {
-    fn new(timestamp: i64, end: u128, first: f64) -> Self {
+    fn new(timestamp: i64, last: i64, first: f64) -> Self {
         Self {
             timestamp,
-            end,
+            last,
             count: 0,
             numbers: 0,
             sum: 0.0,
             min: f64::NAN,
             max: f64::NAN,
-            first,
-            last: first,
+            first_value: first,
+            last_value: first,
         }
     }
 
-    fn add(&mut self, value: f64) {
-        self.count += 1;
-        self.last = value;
-        if !value.is_nan() {
+    fn add(&mut self, points: &[Point]) {
+        self.count += points.len() as u64;
+        self.last_value = points.last().map_or(self.last_value, |point| point.value);
+        for point in points.iter().filter(|point| !point.value.is_nan()) {
             self.numbers += 1;
-            self.sum += value;
+            self.sum += point.value;
             // Of a NaN and a number, these give the number.
-            self.min = self.min.min(value);
-            self.max = self.max.max(value);
+            self.min = self.min.min(point.value);
+            self.max = self.max.max(point.value);
         }
     }
 
@@ -220,8 +222,8 @@ impl Step {
             Aggregate::Max => self.max,
             Aggregate::Sum => of_numbers(self.sum),
             Aggregate::Count => self.count as f64,
-            Aggregate::First => self.first,
-            Aggregate::Last => self.last,
+            Aggregate::First => self.first_value,
+            Aggregate::Last => self.last_value,
             Aggregate::Avg => of_numbers(self.sum / self.numbers as f64),
         };
         Point {

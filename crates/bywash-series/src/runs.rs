@@ -1,17 +1,14 @@
 //! Runs of one series, merged: rows of several files and of memory by ascending timestamp, the higher generation's of those alike.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
 use crate::files::{FileReader, SealedFile};
-use crate::head::HeadRun;
+use crate::head::{Block, HeadRun};
 use crate::{Point, SeriesError};
-
-/// Rows asked of a file at once. A reader holds so many of each run it stands in, in memory nobody charges: half a megabyte.
-const FILL_ROWS: u64 = 32 << 10;
 
 /// Files that readers share at once, each with the pages it decoded last.
 const SHARED: usize = 64;
@@ -79,8 +76,9 @@ impl Run {
 struct Reading {
     generation: u64,
     rest: Rest,
-    /// What was read; never empty but before a fill.
-    points: VecDeque<Point>,
+    /// What was read, and which of it was not given out yet: some, but before a fill.
+    block: Block,
+    left: Range<usize>,
 }
 
 /// What was not read yet.
@@ -140,7 +138,8 @@ impl Merge {
                     self.reading.swap_remove(at);
                 }
             }
-            let head = self.reading.iter().map(|run| run.points[0].timestamp).min();
+            let heads = self.reading.iter().filter_map(Reading::head);
+            let head = heads.map(|point| point.timestamp).min();
             match self.waiting.last() {
                 Some(run) if head.is_none_or(|head| run.first <= head) => {
                     let run = self.waiting.pop().expect("it was just seen");
@@ -151,9 +150,11 @@ impl Merge {
         }
         let limit = self.waiting.last().map(|run| run.first);
         if let [run] = &mut self.reading[..] {
-            let before = |limit| run.points.partition_point(|point| point.timestamp < limit);
-            let count = limit.map_or(run.points.len(), before);
-            out.extend(run.points.drain(..count));
+            let points = &run.block[run.left.clone()];
+            let before = |limit| points.partition_point(|point| point.timestamp < limit);
+            let count = limit.map_or(points.len(), before);
+            out.extend_from_slice(&points[..count]);
+            run.left.start += count;
         } else {
             self.merge(limit, out);
         }
@@ -166,7 +167,7 @@ impl Merge {
             let heads = self
                 .reading
                 .iter()
-                .filter_map(|run| Some((run.points.front()?, run.generation)));
+                .filter_map(|run| Some((run.head()?, run.generation)));
             if heads.clone().count() < self.reading.len() {
                 return;
             }
@@ -179,8 +180,10 @@ impl Merge {
             }
             out.push(point);
             for run in &mut self.reading {
-                run.points
-                    .pop_front_if(|known| known.timestamp == point.timestamp);
+                let taken = run
+                    .head()
+                    .is_some_and(|known| known.timestamp == point.timestamp);
+                run.left.start += usize::from(taken);
             }
         }
     }
@@ -188,7 +191,7 @@ impl Merge {
     /// Whether the run has a row to give; it is read if need be.
     async fn fill(&mut self, at: usize) -> Result<bool, SeriesError> {
         let run = &mut self.reading[at];
-        while run.points.is_empty() {
+        while run.left.is_empty() {
             match &mut run.rest {
                 Rest::Nothing => return Ok(false),
                 Rest::Blocks(of, at) => {
@@ -196,8 +199,8 @@ impl Merge {
                         return Ok(false);
                     };
                     *at += 1;
-                    let inside = |point: &&Point| self.range.contains(&point.timestamp);
-                    run.points.extend(block.iter().filter(inside));
+                    run.block = Arc::clone(block);
+                    run.left = inside(block, 0..block.len(), &self.range);
                 }
                 Rest::Unopened(file) => {
                     let reader = self.readers.open(file).await?;
@@ -214,17 +217,13 @@ impl Merge {
                 }
                 Rest::Rows(_, rows) if rows.is_empty() => return Ok(false),
                 Rest::Rows(reader, rows) => {
-                    let read = reader.read(rows, FILL_ROWS).await?;
-                    let (timestamps, values) = (read.timestamps(), read.values());
-                    rows.start += timestamps.len() as u64;
-                    let from = timestamps.partition_point(|at| at < self.range.start());
-                    let to = timestamps.partition_point(|at| at <= self.range.end());
-                    if to < timestamps.len() {
+                    let (block, places) = reader.read(rows).await?;
+                    rows.start += places.len() as u64;
+                    run.left = inside(&block, places.clone(), &self.range);
+                    if run.left.end < places.end {
                         rows.start = rows.end;
                     }
-                    let inside = timestamps[from..to].iter().zip(&values[from..to]);
-                    run.points
-                        .extend(inside.map(|(&timestamp, &value)| Point { timestamp, value }));
+                    run.block = block;
                 }
             }
         }
@@ -240,7 +239,28 @@ impl Reading {
                 Rows::Memory(run) => Rest::Blocks(run, 0),
                 Rows::File(file) => Rest::Unopened(file),
             },
-            points: VecDeque::new(),
+            block: Block::default(),
+            left: 0..0,
         }
     }
+
+    fn head(&self) -> Option<&Point> {
+        self.block[self.left.clone()].first()
+    }
+}
+
+/// Those of the points at these places whose timestamps are in the range.
+fn inside(points: &[Point], places: Range<usize>, range: &RangeInclusive<i64>) -> Range<usize> {
+    let points = &points[places.clone()];
+    let ends = [points.first(), points.last()];
+    if ends
+        .iter()
+        .flatten()
+        .all(|end| range.contains(&end.timestamp))
+    {
+        return places;
+    }
+    let from = points.partition_point(|point| point.timestamp < *range.start());
+    let to = points.partition_point(|point| point.timestamp <= *range.end());
+    places.start + from..places.start + to
 }

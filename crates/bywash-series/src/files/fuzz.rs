@@ -28,3 +28,8 @@ pub(crate) fn index(bytes: &[u8], rows: u64) {
         assert!(index.memory() >= bytes.len().min(8) as u64);
     }
 }
+
+/// Any bytes as a page of a file, of so many rows.
+pub(crate) fn page(bytes: &[u8], rows: usize) {
+    super::page::fuzz::page(bytes, rows, rows.is_multiple_of(2));
+}

@@ -3,37 +3,29 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use parquet::basic::Type as Physical;
-use parquet::column::reader::get_typed_column_reader;
-use parquet::data_type::DataType;
+use parquet::basic::{Compression, Encoding, Type as Physical};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{
-    ColumnChunkMetaData, PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader,
+    PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData,
 };
 use parquet::file::page_index::column_index::ColumnIndexMetaData;
 use parquet::file::page_index::offset_index::PageLocation;
-use parquet::file::reader::{ChunkReader, Length};
-use parquet::file::serialized_reader::SerializedPageReader;
 
 use super::index::{SUM_BYTES, SeriesIndex};
+use super::page;
 use super::write::{TIMESTAMP, VALUE};
+use crate::Point;
 
 /// The parts of a file that never change and are read first.
 #[derive(Debug)]
 pub(crate) struct Layout {
     pub(crate) index: SeriesIndex,
-    groups: Vec<Group>,
-    /// All pages of all groups, by row.
+    /// Whether values are encoded as BYTE_STREAM_SPLIT; else PLAIN.
+    split: bool,
+    /// All pages of all row groups, by row.
     pages: Vec<Page>,
     /// What it takes in memory, in bytes.
     pub(super) memory: u64,
-}
-
-/// The chunks of one row group that rows are read from.
-#[derive(Debug)]
-struct Group {
-    timestamp: ColumnChunkMetaData,
-    value: ColumnChunkMetaData,
 }
 
 /// The same rows in the columns of timestamps and of values.
@@ -55,6 +47,35 @@ pub(super) enum Column {
     Value,
 }
 
+impl Page {
+    fn of(&self, column: Column) -> &PageLocation {
+        match column {
+            Column::Timestamp => &self.timestamp,
+            Column::Value => &self.value,
+        }
+    }
+
+    /// Where a column of it lies in the file.
+    fn bytes(&self, column: Column) -> Range<u64> {
+        let page = self.of(column);
+        page.offset as u64..page.offset as u64 + page.compressed_page_size as u64
+    }
+}
+
+/// Some bytes of a file, and where they begin in it.
+#[derive(Debug, Clone)]
+pub(super) struct Part {
+    pub(super) start: u64,
+    pub(super) bytes: Bytes,
+}
+
+impl Part {
+    fn get(&self, range: Range<u64>) -> Option<&[u8]> {
+        let [start, end] = [range.start, range.end].map(|at| at.checked_sub(self.start));
+        self.bytes.get(start? as usize..end? as usize)
+    }
+}
+
 impl Layout {
     /// Reads a tail that begins at `start` of a file of `length` bytes. The error says what is wrong.
     pub(super) fn decode(tail: &Bytes, start: u64) -> Result<Self, String> {
@@ -70,25 +91,26 @@ impl Layout {
         if index.sums.len() as u64 != start.div_ceil(SUM_BYTES) {
             return Err("its index has no sum of each block".to_owned());
         }
-        let (groups, pages) = pages(&metadata)?;
+        let split = is_split(&metadata)?;
+        let pages = pages(&metadata)?;
         if pages.last().is_none_or(|page| page.rows.end != rows) {
             return Err("its pages do not hold all rows".to_owned());
         }
-        let pages_bytes = pages.len() * size_of::<Page>() + groups.len() * 1024;
+        let pages_bytes = pages.len() * size_of::<Page>();
         Ok(Self {
             memory: index.memory() + pages_bytes as u64,
             index,
-            groups,
+            split,
             pages,
         })
     }
 
-    /// Which pages hold these rows: all, or as many as have `most` rows and are of one row group; one at least.
-    pub(super) fn pages_of(&self, rows: &Range<u64>, most: u64) -> Range<usize> {
+    /// Which pages hold these rows, be there so many or not: all, or as many as are of one row group; one at least.
+    pub(super) fn pages_of(&self, rows: &Range<u64>) -> Range<usize> {
         let first = self
             .pages
             .partition_point(|page| page.rows.end <= rows.start);
-        let limit = rows.end.min(rows.start.saturating_add(most));
+        let limit = rows.end;
         let more = self.pages[first..].iter().skip(1);
         let group = self.pages[first].group;
         let more = more.take_while(|page| page.rows.start < limit && page.group == group);
@@ -103,11 +125,7 @@ impl Layout {
     /// Where some pages of one row group lie in the file.
     pub(super) fn bytes_of(&self, pages: &Range<usize>, column: Column) -> Range<u64> {
         let (first, last) = (&self.pages[pages.start], &self.pages[pages.end - 1]);
-        let (first, last) = match column {
-            Column::Timestamp => (&first.timestamp, &last.timestamp),
-            Column::Value => (&first.value, &last.value),
-        };
-        first.offset as u64..last.offset as u64 + last.compressed_page_size as u64
+        first.bytes(column).start..last.bytes(column).end
     }
 
     /// From which of a series' rows on timestamps may be `from` or later: pages that are all earlier are skipped.
@@ -124,53 +142,59 @@ impl Layout {
             .map_or(rows.start, |page| page.rows.end)
     }
 
-    /// Decodes a column of some pages of one row group; `bytes` holds them and begins at `start` of the file.
-    pub(super) fn decode_pages<T: DataType>(
+    /// Decodes some pages; the parts hold their columns. The error says what is wrong.
+    pub(super) fn decode_pages(
         &self,
         pages: &Range<usize>,
-        column: Column,
-        bytes: &Bytes,
-        start: u64,
-    ) -> Result<Vec<T::T>, ParquetError> {
-        let group = &self.groups[self.pages[pages.start].group];
-        let (chunk, of): (_, fn(&Page) -> &PageLocation) = match column {
-            Column::Timestamp => (&group.timestamp, |page| &page.timestamp),
-            Column::Value => (&group.value, |page| &page.value),
-        };
-        let locations: Vec<_> = self.pages[pages.clone()]
-            .iter()
-            .map(|page| of(page).clone())
-            .collect();
-        // What lies between a chunk's start and its first page is taken for a dictionary: the chunk starts at our first page.
-        let chunk = chunk
-            .clone()
-            .into_builder()
-            .set_data_page_offset(locations[0].offset)
-            .build()?;
+        timestamps: &Part,
+        values: &Part,
+    ) -> Result<Vec<Point>, &'static str> {
         let rows = self.rows_of(pages);
-        let count = (rows.end - rows.start) as usize;
-        let part = Part {
-            start,
-            bytes: bytes.clone(),
-        };
-        let reader = SerializedPageReader::new(part.into(), &chunk, count, Some(locations))?;
-        let reader =
-            parquet::column::reader::get_column_reader(chunk.column_descr_ptr(), Box::new(reader));
-        let mut reader = get_typed_column_reader::<T>(reader);
-        let mut values = Vec::with_capacity(count);
-        let (read, _, _) = reader.read_records(count, None, None, &mut values)?;
-        if read == count {
-            Ok(values)
-        } else {
-            Err(ParquetError::EOF(format!(
-                "{read} rows where there should be {count}"
-            )))
+        let mut points = Vec::with_capacity((rows.end - rows.start) as usize);
+        for page in &self.pages[pages.clone()] {
+            let bytes = (
+                timestamps.get(page.bytes(Column::Timestamp)),
+                values.get(page.bytes(Column::Value)),
+            );
+            let (Some(timestamps), Some(values)) = bytes else {
+                return Err("it lies outside of what was read");
+            };
+            let page = page::Page {
+                timestamps,
+                values,
+                rows: (page.rows.end - page.rows.start) as usize,
+                split: self.split,
+            };
+            page.decode(&mut points)?;
         }
+        Ok(points)
     }
 }
 
-fn pages(metadata: &ParquetMetaData) -> Result<(Vec<Group>, Vec<Page>), String> {
-    let (mut groups, mut pages) = (Vec::new(), Vec::new());
+/// Whether values are encoded as BYTE_STREAM_SPLIT. The error says what is not as our writer does it.
+fn is_split(metadata: &ParquetMetaData) -> Result<bool, String> {
+    let has = |group: &RowGroupMetaData, column: usize, encoding| {
+        let mut all = group.column(column).encodings();
+        all.any(|known| known == encoding)
+    };
+    let split = |group| has(group, VALUE, Encoding::BYTE_STREAM_SPLIT);
+    let groups = metadata.row_groups();
+    let all = groups.first().is_some_and(split);
+    let as_ours = groups.iter().all(|group| {
+        let packed = [TIMESTAMP, VALUE].map(|column| group.column(column).compression());
+        let packed = packed.iter().all(|by| matches!(by, Compression::ZSTD(_)));
+        let delta = has(group, TIMESTAMP, Encoding::DELTA_BINARY_PACKED);
+        packed && delta && split(group) == all && all != has(group, VALUE, Encoding::PLAIN)
+    });
+    if as_ours {
+        Ok(all)
+    } else {
+        Err("its columns are not encoded as those of a file of series".to_owned())
+    }
+}
+
+fn pages(metadata: &ParquetMetaData) -> Result<Vec<Page>, String> {
+    let mut pages = Vec::new();
     let mut before = 0;
     for (number, group) in metadata.row_groups().iter().enumerate() {
         let index = metadata.page_index_for_row_group(number);
@@ -207,42 +231,6 @@ fn pages(metadata: &ParquetMetaData) -> Result<(Vec<Group>, Vec<Page>), String> 
             });
         }
         before += group.num_rows() as u64;
-        groups.push(Group {
-            timestamp: group.column(TIMESTAMP).clone(),
-            value: group.column(VALUE).clone(),
-        });
     }
-    Ok((groups, pages))
-}
-
-/// Some bytes of a file, found by their place in the whole.
-struct Part {
-    start: u64,
-    bytes: Bytes,
-}
-
-impl Length for Part {
-    fn len(&self) -> u64 {
-        self.start + self.bytes.len() as u64
-    }
-}
-
-impl ChunkReader for Part {
-    type T = std::io::Cursor<Bytes>;
-
-    fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
-        let length = self.len().saturating_sub(start) as usize;
-        self.get_bytes(start, length).map(std::io::Cursor::new)
-    }
-
-    fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
-        let from = start.checked_sub(self.start).map(|from| from as usize);
-        let range = from.and_then(|from| Some(from..from.checked_add(length)?));
-        match range {
-            Some(range) if range.end <= self.bytes.len() => Ok(self.bytes.slice(range)),
-            _ => Err(ParquetError::EOF(
-                "a page lies outside of what was read".to_owned(),
-            )),
-        }
-    }
+    Ok(pages)
 }

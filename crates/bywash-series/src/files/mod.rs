@@ -12,6 +12,7 @@ mod layout;
 mod manifest;
 mod merge;
 mod orphans;
+mod page;
 mod read;
 mod retain;
 mod seal;

@@ -8,12 +8,11 @@ use futures::TryStreamExt;
 use futures::future::try_join;
 use object_store::{GetOptions, GetRange, ObjectStore};
 use parking_lot::Mutex;
-use parquet::data_type::{DoubleType, Int64Type};
 
 use super::index::SUM_BYTES;
-use super::layout::{Column, Layout};
+use super::layout::{Column, Layout, Part};
 use super::manifest::FileEntry;
-use crate::SeriesError;
+use crate::{Point, SeriesError};
 
 /// Two columns whose pages span no more than this are read by one GET, in bytes: less than a round trip costs.
 const ONE_GET: u64 = 256 << 10;
@@ -79,13 +78,15 @@ async fn get(
     }
 }
 
+/// The most rows decoded at once. A reader holds so many of each run it stands in, in memory nobody charges: half a megabyte.
+const MOST_ROWS: u64 = 32 << 10;
+
 /// Decoded pages.
 #[derive(Debug, Default, Clone)]
 struct Decoded {
     /// Position in the file.
     first: u64,
-    timestamps: Arc<[i64]>,
-    values: Arc<[f64]>,
+    points: Arc<Vec<Point>>,
 }
 
 /// Reads rows of one file. Remembers the pages it decoded last: neighbouring series share them.
@@ -95,28 +96,6 @@ pub(crate) struct FileReader {
     file: FileEntry,
     pub(crate) layout: Arc<Layout>,
     last: Mutex<Decoded>,
-}
-
-/// Rows of one series, by position in the file.
-#[derive(Debug)]
-pub(crate) struct ReadRows {
-    decoded: Decoded,
-    rows: Range<u64>,
-}
-
-impl ReadRows {
-    pub(crate) fn timestamps(&self) -> &[i64] {
-        &self.decoded.timestamps[self.within()]
-    }
-
-    pub(crate) fn values(&self) -> &[f64] {
-        &self.decoded.values[self.within()]
-    }
-
-    fn within(&self) -> Range<usize> {
-        let first = self.decoded.first;
-        (self.rows.start - first) as usize..(self.rows.end - first) as usize
-    }
 }
 
 impl FileReader {
@@ -129,49 +108,54 @@ impl FileReader {
         }
     }
 
-    /// The first of these rows, `most` or fewer, but one at least. `rows` is not empty and of the index.
-    pub(crate) async fn read(&self, rows: &Range<u64>, most: u64) -> Result<ReadRows, SeriesError> {
+    /// The first of these rows, some or all, by their places in what was decoded. `rows` is not empty and of the index.
+    pub(crate) async fn read(
+        &self,
+        rows: &Range<u64>,
+    ) -> Result<(Arc<Vec<Point>>, Range<usize>), SeriesError> {
         let last = self.last.lock().clone();
-        let known = last.first..last.first + last.timestamps.len() as u64;
+        let known = last.first..last.first + last.points.len() as u64;
         let decoded = if known.contains(&rows.start) {
             last
         } else {
-            let pages = self.layout.pages_of(rows, most);
-            let decoded = self.decode(&pages).await?;
+            // Who went on to here goes on, with the series behind: twice as much at once.
+            let ahead = if rows.start == known.end {
+                2 * (known.end - known.start)
+            } else {
+                0
+            };
+            let end = rows.end.max(rows.start + ahead);
+            let end = end.min(rows.start + MOST_ROWS);
+            let decoded = self
+                .decode(&self.layout.pages_of(&(rows.start..end)))
+                .await?;
             self.last.lock().clone_from(&decoded);
             decoded
         };
-        let end = decoded.first + decoded.timestamps.len() as u64;
-        Ok(ReadRows {
-            rows: rows.start..rows.end.min(end),
-            decoded,
-        })
+        let place = |row: u64| (row - decoded.first) as usize;
+        let places = place(rows.start)..place(rows.end).min(decoded.points.len());
+        Ok((decoded.points, places))
     }
 
     async fn decode(&self, pages: &Range<usize>) -> Result<Decoded, SeriesError> {
         let timestamps = self.layout.bytes_of(pages, Column::Timestamp);
         let values = self.layout.bytes_of(pages, Column::Value);
-        let ((timestamps, t_start), (values, v_start)) =
-            if values.end.saturating_sub(timestamps.start) <= ONE_GET {
-                let (both, start) = self.summed(timestamps.start..values.end).await?;
-                ((both.clone(), start), (both, start))
-            } else {
-                try_join(self.summed(timestamps), self.summed(values)).await?
-            };
-        let wrong = |failed| damaged(&self.file, format!("a page cannot be read: {failed}"));
-        let layout = &self.layout;
-        let timestamps =
-            layout.decode_pages::<Int64Type>(pages, Column::Timestamp, &timestamps, t_start);
-        let values = layout.decode_pages::<DoubleType>(pages, Column::Value, &values, v_start);
+        let (timestamps, values) = if values.end.saturating_sub(timestamps.start) <= ONE_GET {
+            let both = self.summed(timestamps.start..values.end).await?;
+            (both.clone(), both)
+        } else {
+            try_join(self.summed(timestamps), self.summed(values)).await?
+        };
+        let points = self.layout.decode_pages(pages, &timestamps, &values);
+        let wrong = |wrong| damaged(&self.file, format!("a page cannot be read: {wrong}"));
         Ok(Decoded {
-            first: layout.rows_of(pages).start,
-            timestamps: timestamps.map_err(wrong)?.into(),
-            values: values.map_err(wrong)?.into(),
+            first: self.layout.rows_of(pages).start,
+            points: points.map_err(wrong)?.into(),
         })
     }
 
-    /// At least these bytes, with the blocks they lie in compared with their sums, and where they begin.
-    async fn summed(&self, range: Range<u64>) -> Result<(Bytes, u64), SeriesError> {
+    /// At least these bytes, with the blocks they lie in compared with their sums.
+    async fn summed(&self, range: Range<u64>) -> Result<Part, SeriesError> {
         let data = self.file.bytes - self.file.tail;
         let start = range.start / SUM_BYTES * SUM_BYTES;
         let end = range.end.next_multiple_of(SUM_BYTES).min(data);
@@ -185,7 +169,7 @@ impl FileReader {
             .zip(sums)
             .all(|(block, sum)| super::crc32c(block) == *sum);
         if matches {
-            Ok((bytes, start))
+            Ok(Part { start, bytes })
         } else {
             Err(damaged(
                 &self.file,

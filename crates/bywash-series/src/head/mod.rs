@@ -11,6 +11,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 pub(crate) use self::charge::Charge;
+pub(crate) use self::run::Block;
 pub(crate) use self::series::{HeadRun, Series, Turn};
 use crate::Selector;
 use crate::catalog::{Catalog, SeriesHandle};

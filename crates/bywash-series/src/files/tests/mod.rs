@@ -32,7 +32,11 @@ fn budget() -> Budget {
 }
 
 async fn open(store: &Arc<dyn ObjectStore>) -> SealedFiles {
-    SealedFiles::open(Arc::clone(store), budget(), span(), Profile::Portable)
+    open_as(store, Profile::Portable).await
+}
+
+async fn open_as(store: &Arc<dyn ObjectStore>, profile: Profile) -> SealedFiles {
+    SealedFiles::open(Arc::clone(store), budget(), span(), profile)
         .await
         .unwrap()
 }
@@ -101,13 +105,12 @@ async fn read_all(file: &SealedFile, source: &str, metric: &str) -> Vec<(i64, f6
     let mut rows = found.rows.clone();
     let mut points = Vec::new();
     while !rows.is_empty() {
-        let read = reader.read(&rows, 10_000).await.unwrap();
-        rows.start += read.timestamps().len() as u64;
+        let (read, places) = reader.read(&rows).await.unwrap();
+        rows.start += places.len() as u64;
         points.extend(
-            read.timestamps()
+            read[places]
                 .iter()
-                .copied()
-                .zip(read.values().iter().copied()),
+                .map(|point| (point.timestamp, point.value)),
         );
     }
     points
@@ -115,8 +118,13 @@ async fn read_all(file: &SealedFile, source: &str, metric: &str) -> Vec<(i64, f6
 
 #[tokio::test]
 async fn sealed_rows_come_back_bit_by_bit() {
+    sealed_rows_come_back(Profile::Portable).await;
+    sealed_rows_come_back(Profile::Compact).await;
+}
+
+async fn sealed_rows_come_back(profile: Profile) {
     let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
-    let files = open(&store).await;
+    let files = open_as(&store, profile).await;
     let odd = [
         f64::from_bits(0x7ff8_0000_dead_beef),
         f64::from_bits(0x7ff0_0000_0000_0001),
@@ -129,11 +137,23 @@ async fn sealed_rows_come_back_bit_by_bit() {
     ];
     let odd: Vec<_> = (0..).zip(odd).collect();
     let long: Vec<_> = (0..50_000).map(|at| (at, at as f64 / 3.0)).collect();
+    // Deltas of every width a page may have.
+    let steps = (0..4000)
+        .map(|n: u32| u64::from(n).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (n / 64 % 60 + 4));
+    let mut timestamp = i64::MIN;
+    let wide = steps.map(|step| {
+        timestamp = timestamp
+            .saturating_add_unsigned(step >> 8)
+            .saturating_add(1);
+        (timestamp, 1.0)
+    });
+    let wide: Vec<_> = wide.collect();
     let rows = vec![
         series("", "", &odd),
         series("a", "x", &[(i64::MIN, 1.0), (0, 2.0), (i64::MAX, 3.0)]),
         series("ä/b", "long", &long),
         series("ä/b", &"m".repeat(65_536), &[(7, 7.0)]),
+        series("ä/b", "wide", &wide),
     ];
     files.seal(vec![frozen(0, 0, rows)], 0).await.unwrap();
 
@@ -155,6 +175,7 @@ async fn sealed_rows_come_back_bit_by_bit() {
         [(i64::MIN, 1.0), (0, 2.0), (i64::MAX, 3.0)]
     );
     assert_eq!(read_all(file, "ä/b", "long").await, long);
+    assert_eq!(read_all(file, "ä/b", "wide").await, wide);
     assert_eq!(read_all(file, "ä/b", &"m".repeat(65_536)).await, [(7, 7.0)]);
     assert_eq!(read_all(file, "ä/b", "o").await, []);
 }
