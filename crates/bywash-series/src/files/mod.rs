@@ -11,6 +11,7 @@ mod index;
 mod layout;
 mod manifest;
 mod merge;
+mod names;
 mod orphans;
 mod page;
 mod read;

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use parquet::basic::{
     Compression, Encoding, LogicalType, Repetition, TimeUnit, Type as Physical, ZstdLevel,
 };
-use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int64Type};
+use parquet::data_type::{DoubleType, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{KeyValue, SortingColumn};
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
@@ -17,25 +17,50 @@ use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::{ColumnPath, Type, TypePtr};
 
 use super::index::IndexBuilder;
+use super::names;
 use crate::{Profile, SeriesError};
 
 /// Rows of a row group at most: what a reader of whole groups, DuckDB for one, holds at once.
 pub(super) const ROW_GROUP_ROWS: usize = 1 << 20;
 
-/// Rows of a page, the same rows in each column. A reader of one series decodes whole pages, so they are small; fewer rows
-/// would compress worse.
-pub(super) const PAGE_ROWS: usize = 16 * 1024;
-
-/// Values handed to a column writer at once. Divides [`PAGE_ROWS`], so that all columns break pages at the same rows.
+/// Values handed to a column writer at once. Divides the rows of a page, so that both columns break pages at the same rows.
 const BATCH_ROWS: usize = 1024;
 
-/// Names of a row group beyond this many bytes are stored plain: the crate's default of 1 MiB is too little for 100,000 series.
+/// Names of a row group, each series' counted, in bytes: with more of them it ends, for its dictionaries are held at once.
 const NAMES_BYTES: usize = 32 << 20;
 
-/// Of zstd. Three is its default: beyond it time doubles for a few percent.
-const LEVEL: i32 = 3;
+/// How a profile has values and timestamps.
+struct Packing {
+    values: Encoding,
+    /// Of zstd.
+    level: i32,
+    /// Rows of a page, the same rows in both columns. A reader of one series decodes whole pages.
+    page_rows: usize,
+}
+
+impl Packing {
+    /// By bytes a point and time on TSBS's data: `docs/performance.md`.
+    fn of(profile: Profile) -> Self {
+        match profile {
+            // Small pages leave the fastest level nothing to miss: higher ones find less, and take longer.
+            Profile::Portable => Self {
+                values: Encoding::PLAIN,
+                level: 1,
+                page_rows: 2048,
+            },
+            // Streams of single bytes want long pages and a search that does not give up early.
+            Profile::Compact => Self {
+                values: Encoding::BYTE_STREAM_SPLIT,
+                level: 5,
+                page_rows: 8192,
+            },
+        }
+    }
+}
 
 /// The columns, in the order of the schema.
+const SOURCE: usize = 0;
+const METRIC: usize = 1;
 pub(super) const TIMESTAMP: usize = 2;
 pub(super) const VALUE: usize = 3;
 
@@ -59,6 +84,7 @@ pub(crate) struct WrittenFile {
 struct Rows {
     /// Source, metric and rows of each run of one series.
     names: Vec<(Arc<str>, Arc<str>, usize)>,
+    names_bytes: usize,
     timestamps: Vec<i64>,
     values: Vec<f64>,
 }
@@ -66,6 +92,7 @@ struct Rows {
 /// Writes one file. Rows come sorted by source, metric, timestamp.
 pub(crate) struct FileWriter {
     parquet: SerializedFileWriter<Vec<u8>>,
+    level: ZstdLevel,
     rows: Rows,
     index: IndexBuilder,
 }
@@ -78,9 +105,13 @@ impl FileWriter {
     /// A writer of a file of about so many bytes, which then is not moved while it grows.
     pub(super) fn with_room(profile: Profile, bytes: u64) -> Result<Self, SeriesError> {
         let room = Vec::with_capacity(usize::try_from(bytes).unwrap_or(0));
-        let parquet = SerializedFileWriter::new(room, schema()?, properties(profile)?.into())?;
+        let packing = Packing::of(profile);
+        let level = ZstdLevel::try_new(packing.level)?;
+        let properties = properties(&packing, level);
+        let parquet = SerializedFileWriter::new(room, schema()?, properties.into())?;
         Ok(Self {
             parquet,
+            level,
             rows: Rows::default(),
             index: IndexBuilder::default(),
         })
@@ -105,7 +136,8 @@ impl FileWriter {
             self.rows.timestamps.extend_from_slice(&timestamps[..now]);
             self.rows.values.extend_from_slice(&values[..now]);
             (timestamps, values) = (&timestamps[now..], &values[now..]);
-            if now == room {
+            self.rows.names_bytes += source.len() + metric.len();
+            if now == room || self.rows.names_bytes >= NAMES_BYTES {
                 self.write_group()?;
             }
         }
@@ -117,15 +149,13 @@ impl FileWriter {
             return Ok(());
         }
         let rows = &mut self.rows;
+        let columns = self.parquet.schema_descr();
+        let (source, metric) = (columns.column(SOURCE), columns.column(METRIC));
         let mut group = self.parquet.next_row_group()?;
-        write_names(
-            &mut group,
-            rows.names.iter().map(|(source, _, rows)| (source, *rows)),
-        )?;
-        write_names(
-            &mut group,
-            rows.names.iter().map(|(_, metric, rows)| (metric, *rows)),
-        )?;
+        let sources = rows.names.iter().map(|(source, _, rows)| (source, *rows));
+        names::write(&mut group, source, self.level, sources)?;
+        let metrics = rows.names.iter().map(|(_, metric, rows)| (metric, *rows));
+        names::write(&mut group, metric, self.level, metrics)?;
         let mut column = next_column(&mut group)?;
         column
             .typed::<Int64Type>()
@@ -138,6 +168,7 @@ impl FileWriter {
         column.close()?;
         group.close()?;
         rows.names.clear();
+        rows.names_bytes = 0;
         rows.timestamps.clear();
         rows.values.clear();
         Ok(())
@@ -182,36 +213,6 @@ fn next_column<'g>(
     Ok(column.expect("the schema has four columns and each is written once"))
 }
 
-/// One column of names: each so many times.
-fn write_names<'a>(
-    group: &mut SerializedRowGroupWriter<'_, Vec<u8>>,
-    runs: impl Iterator<Item = (&'a Arc<str>, usize)>,
-) -> Result<(), SeriesError> {
-    let mut column = next_column(group)?;
-    let writer = column.typed::<ByteArrayType>();
-    let mut batch: Vec<ByteArray> = Vec::with_capacity(BATCH_ROWS);
-    let mut last: Option<(&Arc<str>, ByteArray)> = None;
-    for (name, mut rows) in runs {
-        let value = match &last {
-            Some((known, value)) if Arc::ptr_eq(known, name) => value.clone(),
-            _ => ByteArray::from(name.as_bytes().to_vec()),
-        };
-        while rows > 0 {
-            let now = rows.min(BATCH_ROWS - batch.len());
-            batch.resize(batch.len() + now, value.clone());
-            rows -= now;
-            if batch.len() == BATCH_ROWS {
-                writer.write_batch(&batch, None, None)?;
-                batch.clear();
-            }
-        }
-        last = Some((name, value));
-    }
-    writer.write_batch(&batch, None, None)?;
-    column.close()?;
-    Ok(())
-}
-
 /// All required: no levels, no nulls.
 fn schema() -> Result<TypePtr, ParquetError> {
     let name = |name: &str| {
@@ -240,12 +241,8 @@ fn schema() -> Result<TypePtr, ParquetError> {
     Ok(Arc::new(schema))
 }
 
-fn properties(profile: Profile) -> Result<WriterProperties, ParquetError> {
+fn properties(packing: &Packing, level: ZstdLevel) -> WriterProperties {
     let (timestamp, value) = (ColumnPath::from("timestamp"), ColumnPath::from("value"));
-    let values = match profile {
-        Profile::Portable => Encoding::PLAIN,
-        Profile::Compact => Encoding::BYTE_STREAM_SPLIT,
-    };
     let ascending = |column_idx| SortingColumn {
         column_idx,
         descending: false,
@@ -254,9 +251,8 @@ fn properties(profile: Profile) -> Result<WriterProperties, ParquetError> {
     let properties = WriterProperties::builder()
         .set_created_by("bywash".to_owned())
         .set_writer_version(WriterVersion::PARQUET_1_0)
-        .set_compression(Compression::ZSTD(ZstdLevel::try_new(LEVEL)?))
-        .set_dictionary_page_size_limit(NAMES_BYTES)
-        .set_data_page_row_count_limit(PAGE_ROWS)
+        .set_compression(Compression::ZSTD(level))
+        .set_data_page_row_count_limit(packing.page_rows)
         .set_write_batch_size(BATCH_ROWS)
         .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
         .set_statistics_enabled(EnabledStatistics::Page)
@@ -264,8 +260,8 @@ fn properties(profile: Profile) -> Result<WriterProperties, ParquetError> {
         .set_column_dictionary_enabled(timestamp.clone(), false)
         .set_column_encoding(timestamp, Encoding::DELTA_BINARY_PACKED)
         .set_column_dictionary_enabled(value.clone(), false)
-        .set_column_encoding(value.clone(), values)
+        .set_column_encoding(value.clone(), packing.values)
         // A NaN has no place in an order: no reader can be led astray by bounds that are not there.
         .set_column_statistics_enabled(value, EnabledStatistics::None);
-    Ok(properties.build())
+    properties.build()
 }

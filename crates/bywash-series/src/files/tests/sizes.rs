@@ -54,7 +54,7 @@ fn a_point_of_tsbs_takes_no_more_bytes_than_promised() {
         (Profile::Portable, 8640, 4, 0.95),
         (Profile::Portable, 720, 40, 0.95),
         (Profile::Compact, 8640, 4, 0.65),
-        (Profile::Compact, 720, 40, 0.67),
+        (Profile::Compact, 720, 40, 0.65),
     ] {
         let file = hosts(profile, count, points);
         let each = file.bytes.len() as f64 / file.rows as f64;
