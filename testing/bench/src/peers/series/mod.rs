@@ -4,7 +4,7 @@
 mod ours;
 mod queries;
 
-use std::cell::RefCell;
+use std::cell::{LazyCell, RefCell};
 use std::time::Duration;
 
 use bywash_series::Ack;
@@ -187,7 +187,8 @@ pub(super) fn run(args: &Args, report: &mut Report) -> Result<(), Failure> {
         prometheus: prometheus.ok(),
     };
     for series in COUNTS {
-        let world = World::new(series);
+        // A million names take a while: not made for cases that nobody asked for.
+        let world = LazyCell::new(|| World::new(series));
         for threads in THREADS {
             for how in [How::Names, How::Handles, How::Runs] {
                 let cell = |ack| Cell {
@@ -247,7 +248,7 @@ impl Peers {
 fn one(
     args: &Args,
     report: &mut Report,
-    world: &World,
+    world: &LazyCell<World, impl FnOnce() -> World>,
     cell: Cell,
     peers: &Peers,
 ) -> Result<(), Failure> {
