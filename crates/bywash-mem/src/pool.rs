@@ -205,10 +205,15 @@ impl BlockPool {
     /// Whether the block is resident: a hint, for it may be gone with the answer. Never waits, and counts as no use.
     #[must_use]
     pub fn contains(&self, key: BlockKey) -> bool {
-        let found = self.registry.find(self.registry.hash(key), |slot| {
+        self.peek(key).is_some()
+    }
+
+    /// As [`Self::get`], but counts as no use: for who had the block loaded.
+    #[must_use]
+    pub fn peek(&self, key: BlockKey) -> Option<Pin<'_>> {
+        self.registry.find(self.registry.hash(key), |slot| {
             self.pin_quietly(slot).filter(|pin| pin.key() == key)
-        });
-        found.is_some()
+        })
     }
 
     /// The block in hand, if it is still in the place the handle was made of: one atomic add, no lookup. Never waits, never

@@ -237,6 +237,39 @@ async fn in_full_memory_a_scan_asks_once_and_what_is_read_again_stays() {
 }
 
 #[tokio::test]
+async fn what_is_read_once_is_used_once_and_washes_nothing_out() {
+    let engine = engine();
+    let (origin, bucket) = bucket_over(&engine, Consistency::Immutable);
+    // Of one block each, here before the reader that asked for it looks.
+    let data = pattern(BLOCK);
+    let read = async |name: String| {
+        let path = Path::from(name);
+        if origin.head(&path).await.is_err() {
+            origin.put(&path, data.clone().into()).await.unwrap();
+        }
+        bucket.get(&path).await.unwrap().bytes().await.unwrap();
+    };
+    let half = (8 << 20) / BLOCK;
+    for _ in 0..2 {
+        for n in 0..half {
+            read(format!("hot-{n}")).await;
+        }
+    }
+    for n in 0..6 * half {
+        read(format!("once-{n}")).await;
+    }
+    let before = stats(&engine).origin_data_requests;
+    for n in 0..half {
+        read(format!("hot-{n}")).await;
+    }
+    let asked = stats(&engine).origin_data_requests - before;
+    assert!(
+        asked <= half as u64 / 20,
+        "{asked} of {half} were washed out"
+    );
+}
+
+#[tokio::test]
 async fn a_deleted_bucket_leaves_nothing_in_memory_and_others_stay() {
     let root = tempfile::tempdir().unwrap();
     let engine = Engine::builder()

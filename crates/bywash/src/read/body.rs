@@ -91,7 +91,10 @@ impl Body {
         for block in first..end {
             let key = self.version.key(block);
             let here = if block == first {
-                let pin = pool.get(key);
+                let pin = match self.resolved.loaded(block) {
+                    true => pool.peek(key),
+                    false => pool.get(key),
+                };
                 self.first = pin.map(|pin| pin.into_owned(Arc::clone(pool)));
                 self.first.is_some()
             } else {
@@ -164,7 +167,11 @@ impl Body {
                 return Ok(Some(self.resident(block, pin, offset..offset + wanted)));
             }
             let pool = Arc::clone(&self.bucket.engine.pool);
-            match pool.claim(self.version.key(block)) {
+            let key = self.version.key(block);
+            // A block is not used more because its load was faster than its reader.
+            let own = self.resolved.loaded(block) || self.launched.contains(&block);
+            let own = own.then(|| pool.peek(key)).flatten();
+            match own.map_or_else(|| pool.claim(key), Claim::Resident) {
                 Claim::Resident(pin) => {
                     let pin = pin.into_owned(Arc::clone(&pool));
                     return Ok(Some(self.resident(block, pin, offset..offset + wanted)));
