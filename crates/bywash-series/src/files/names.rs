@@ -104,15 +104,6 @@ pub(super) fn write<'a>(
     let mut offsets = OffsetIndexBuilder::new();
     offsets.append_row_count(rows as i64);
     offsets.append_offset_and_size(second.offset as i64, second.compressed_size as i32);
-    let stats = [
-        (PageType::DICTIONARY_PAGE, Encoding::PLAIN),
-        (PageType::DATA_PAGE, Encoding::RLE_DICTIONARY),
-    ]
-    .map(|(page_type, encoding)| PageEncodingStats {
-        page_type,
-        encoding,
-        count: 1,
-    });
     let chunk = Bytes::from(chunk.into_inner()?);
     let mut metadata = ColumnChunkMetaData::builder(column)
         .set_compression(Compression::ZSTD(level))
@@ -121,7 +112,7 @@ pub(super) fn write<'a>(
             Encoding::RLE,
             Encoding::RLE_DICTIONARY,
         ])
-        .set_page_encoding_stats(stats.to_vec())
+        .set_page_encoding_stats(page_stats())
         .set_total_compressed_size(chunk.len() as i64)
         .set_total_uncompressed_size((first.uncompressed_size + second.uncompressed_size) as i64)
         .set_num_values(rows as i64)
@@ -139,4 +130,18 @@ pub(super) fn write<'a>(
         offset_index: Some(offsets.build()),
     };
     group.append_column(&chunk, close)
+}
+
+/// One page of the dictionary, one of runs.
+fn page_stats() -> Vec<PageEncodingStats> {
+    let pages = [
+        (PageType::DICTIONARY_PAGE, Encoding::PLAIN),
+        (PageType::DATA_PAGE, Encoding::RLE_DICTIONARY),
+    ];
+    let stats = pages.map(|(page_type, encoding)| PageEncodingStats {
+        page_type,
+        encoding,
+        count: 1,
+    });
+    stats.to_vec()
 }
