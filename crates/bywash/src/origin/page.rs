@@ -73,26 +73,27 @@ impl<C> Cloud<C> {
             };
             let page = store.list_paginated(Some(&prefix), options).await?;
             page_token = page.page_token;
+            let mut objects = page.result.objects;
+            objects.retain_mut(|meta| {
+                let Some(rest) = meta.location.prefix_match(&ours) else {
+                    return false;
+                };
+                meta.location = rest.collect();
+                // A marker of our folder is no object in it, and not every store begins where it is told.
+                !meta.location.is_root() && after.is_none_or(|after| meta.location > *after)
+            });
             // A store may send a page without objects, and more after it.
-            if page.result.objects.is_empty() && page_token.is_some() {
+            if objects.is_empty() && page_token.is_some() {
                 continue;
             }
-            let without_ours = |meta: ObjectMeta| {
-                let rest = meta.location.prefix_match(&ours)?.collect();
-                Some(ObjectMeta {
-                    location: rest,
-                    ..meta
-                })
-            };
             return Ok(ListPage {
-                objects: page
-                    .result
-                    .objects
-                    .into_iter()
-                    .filter_map(without_ours)
-                    .collect(),
+                objects,
                 more: page_token.is_some(),
             });
         }
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests;

@@ -1,0 +1,107 @@
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use chrono::DateTime;
+use object_store::ListResult;
+use object_store::list::PaginatedListResult;
+use object_store::memory::InMemory;
+
+use super::*;
+
+/// A store that may begin where it likes: a token is the number of keys before the page.
+struct Store {
+    keys: BTreeSet<&'static str>,
+    heeds_offset: bool,
+    /// Keys on a page at most; every second page is empty.
+    page: usize,
+}
+
+#[async_trait]
+impl PaginatedListStore for Store {
+    async fn list_paginated(
+        &self,
+        prefix: Option<&str>,
+        options: PaginatedListOptions,
+    ) -> Result<PaginatedListResult> {
+        let prefix = prefix.unwrap_or_default();
+        let offset = options.offset.filter(|_| self.heeds_offset);
+        let keys = self.keys.iter().filter(|key| {
+            key.starts_with(prefix) && offset.as_deref().is_none_or(|offset| **key > offset)
+        });
+        let (empty, before) = match options.page_token {
+            None => (true, 0),
+            Some(token) => (token.starts_with('e'), token[1..].parse().unwrap()),
+        };
+        let most = if empty {
+            0
+        } else {
+            self.page.min(options.max_keys.unwrap())
+        };
+        let mut keys = keys.skip(before);
+        let objects: Vec<_> = keys.by_ref().take(most).map(|key| object(key)).collect();
+        let next = before + objects.len();
+        let kind = if empty { 'k' } else { 'e' };
+        Ok(PaginatedListResult {
+            page_token: keys.next().map(|_| format!("{kind}{next}")),
+            result: ListResult {
+                objects,
+                common_prefixes: Vec::new(),
+                extensions: Default::default(),
+            },
+        })
+    }
+}
+
+fn object(key: &str) -> ObjectMeta {
+    ObjectMeta {
+        location: Path::from(key),
+        last_modified: DateTime::UNIX_EPOCH,
+        size: 1,
+        e_tag: None,
+        version: None,
+    }
+}
+
+/// All keys below `prefix`, page after page.
+async fn walk(cloud: &Cloud<()>, store: &Store, prefix: &str, most: usize) -> Vec<String> {
+    let (mut found, mut after) = (Vec::new(), None);
+    loop {
+        let page = cloud.page_of(store, prefix, after.as_ref(), most).await;
+        let page = page.unwrap();
+        assert!(page.objects.len() <= most);
+        assert!(!page.more || !page.objects.is_empty());
+        found.extend(page.objects.iter().map(|meta| meta.location.to_string()));
+        if !page.more {
+            return found;
+        }
+        after = page.objects.last().map(|meta| meta.location.clone());
+    }
+}
+
+#[tokio::test]
+async fn stores_that_heed_no_offset_or_send_empty_pages_are_listed_once() {
+    let ours = Cloud::new(
+        "fake://bucket",
+        Arc::new(InMemory::new()),
+        &Path::from("p"),
+        (),
+    );
+    // Beside ours, our folder's own marker, and the same beginning.
+    let keys = ["o", "p/", "p/a", "p/b/c", "p/b/d", "p/b!", "p/c", "p2/a"];
+    for (heeds_offset, page, most) in [(true, 2, 2), (false, 2, 2), (false, 3, 1), (false, 1, 9)] {
+        let store = Store {
+            keys: keys.into(),
+            heeds_offset,
+            page,
+        };
+        let case = format!("{heeds_offset} {page} {most}");
+        let all = walk(&ours, &store, "", most).await;
+        assert_eq!(all, ["a", "b!", "b/c", "b/d", "c"], "{case}");
+        let below = walk(&ours, &store, "b/", most).await;
+        assert_eq!(below, ["b/c", "b/d"], "{case}");
+        let within = walk(&ours, &store, "b", most).await;
+        assert_eq!(within, ["b!", "b/c", "b/d"], "{case}");
+        assert_eq!(walk(&ours, &store, "x", most).await, [""; 0], "{case}");
+    }
+}
