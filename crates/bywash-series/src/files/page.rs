@@ -95,6 +95,7 @@ fn timestamps(mut from: &[u8], rows: usize, out: &mut Vec<Point>) -> Option<()> 
     let count = take_number(&mut from)?;
     let mut last = moved(0, take_number(&mut from)?);
     let part = block.checked_div(parts)?;
+    let mut left = rows.checked_sub(1)?;
     if count != rows as u64 || part == 0 || part % 32 > 0 {
         return None;
     }
@@ -103,7 +104,6 @@ fn timestamps(mut from: &[u8], rows: usize, out: &mut Vec<Point>) -> Option<()> 
         value: 0.0,
     };
     out.push(row(last));
-    let mut left = rows - 1;
     while left > 0 {
         let least = moved(0, take_number(&mut from)?);
         for &width in from.split_off(..parts)? {
