@@ -33,6 +33,9 @@ const MANY: f64 = 20.0;
 const LIST: f64 = 5.0;
 const SEAL: f64 = 1000.0 / 6.0;
 
+/// Of series, each a source and a metric.
+type Names = Vec<(Arc<str>, Arc<str>)>;
+
 /// Stands still before the day ends: nothing is sealed or merged but on demand.
 #[derive(Debug)]
 struct Stopped;
@@ -112,7 +115,7 @@ impl Store {
         )
     }
 
-    fn list(&self) -> Result<Vec<(Arc<str>, Arc<str>)>, Failure> {
+    fn list(&self) -> Result<Names, Failure> {
         let names = self
             .runtime
             .block_on(self.db.list(&Selector::all(), 0..=EVERY))?;
