@@ -28,9 +28,10 @@ mod real {
     pub(crate) use parking_lot::Mutex;
     /// A counted pointer whose last drop loom sees as the synchronisation it is.
     pub(crate) use std::sync::Arc as Counted;
-    pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-
+    pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
     pub(crate) use std::thread::yield_now;
+
+    use std::sync::atomic::AtomicUsize;
 
     use super::Step;
 

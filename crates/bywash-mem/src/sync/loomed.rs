@@ -4,7 +4,7 @@ use std::ops::Range;
 
 pub(crate) use loom::cell::UnsafeCell;
 pub(crate) use loom::sync::Arc as Counted;
-pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 pub(super) use loom::sync::{Condvar, Mutex as Lock, MutexGuard};
 pub(crate) use loom::thread::yield_now;
 use std::cell::Cell;
