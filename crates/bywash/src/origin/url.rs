@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path as FsPath, PathBuf};
+use std::path::{Component, Path as FsPath, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -189,8 +189,20 @@ fn without_secrets(text: &str) -> String {
     format!("{scheme}://{}", &rest[user_end..])
 }
 
+/// Also resolves each `..`: an address takes it for the parent by name, which behind a symbolic link is another folder.
 fn absolute(path: &FsPath) -> std::io::Result<PathBuf> {
-    std::path::absolute(path)
+    let path = std::path::absolute(path)?;
+    if !path.components().any(|part| part == Component::ParentDir) {
+        return Ok(path);
+    }
+    let mut resolved = PathBuf::new();
+    for part in path.components() {
+        resolved.push(part);
+        if part == Component::ParentDir {
+            resolved = resolved.canonicalize()?;
+        }
+    }
+    Ok(resolved)
 }
 
 /// A path as an address has it: letters of all scripts stay readable, and what means something in an address, or would be
@@ -238,6 +250,20 @@ impl fmt::Display for OriginUrl {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
+
+    #[test]
+    fn a_parent_is_the_one_behind_a_link_and_stays_it_when_shown() {
+        let home = tempfile::tempdir().unwrap();
+        let place = home.path().canonicalize().unwrap();
+        std::fs::create_dir_all(place.join("real/folder")).unwrap();
+        std::os::unix::fs::symlink(place.join("real/folder"), place.join("link")).unwrap();
+        let text = format!("{}/link/../new", place.display());
+        let url: OriginUrl = text.parse().unwrap();
+        assert_eq!(url, OriginUrl::File(place.join("real/new")));
+        assert_eq!(url.to_string().parse(), Ok(url));
+        let missing = format!("{}/missing/../new", place.display());
+        assert!(missing.parse::<OriginUrl>().is_err());
+    }
 
     #[test]
     fn reads_addresses_and_refuses_others() {
