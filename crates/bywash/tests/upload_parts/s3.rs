@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use bywash::origin::s3::S3Store;
 use bywash::upload::{SessionOptions, SessionStatus, SessionToken};
-use bywash::{EngineError, Origin, UploadOptions, UploadToken};
+use bywash::{EngineError, Origin, Upload, UploadOptions, UploadToken};
 use bywash_sim::pattern;
 use bywash_sim::server::s3::S3;
 use bywash_sim::server::{FaultPlan, Server, ServerFault, ServerFaultKind};
@@ -116,6 +116,15 @@ async fn interrupted(store: &S3Store, path: &Path, body: &Bytes) -> UploadToken 
     upload.capture()
 }
 
+/// Goes on with an upload in another process, and writes all that is missing.
+async fn taken_over(store: S3Store, token: &UploadToken, body: &Bytes) -> Upload {
+    let restored = bucket(Arc::new(store)).restore_upload(token).await;
+    let mut upload = restored.unwrap();
+    let at = usize::try_from(token.position()).unwrap();
+    upload.write(body.slice(at..)).await.unwrap();
+    upload
+}
+
 #[tokio::test]
 async fn another_process_sends_only_what_is_missing() {
     for protocol in both() {
@@ -123,12 +132,7 @@ async fn another_process_sends_only_what_is_missing() {
         let (path, body) = (Path::from("a"), pattern(1, 5 * 8192 + 4096));
         let token = interrupted(&store, &path, &body).await;
         let _before = server.take_log();
-        let at = usize::try_from(token.position()).unwrap();
-        let mut upload = bucket(Arc::new(store))
-            .restore_upload(&token)
-            .await
-            .unwrap();
-        upload.write(body.slice(at..)).await.unwrap();
+        let mut upload = taken_over(store, &token, &body).await;
         let result = upload.finish().await.unwrap();
         assert_eq!(object(&protocol, &path), Some(body.clone()));
         assert!(result.sent_bytes <= body.len() as u64 - token.acknowledged());
@@ -150,12 +154,7 @@ async fn a_part_kept_otherwise_than_acknowledged_is_found_by_who_takes_over() {
         let token = interrupted(&store, &path, &body).await;
         let token = UploadToken::from_bytes(token.to_bytes().unwrap().into()).unwrap();
         assert!(token.acknowledged() >= 2 * CHUNK);
-        let at = usize::try_from(token.position()).unwrap();
-        let mut upload = bucket(Arc::new(store))
-            .restore_upload(&token)
-            .await
-            .unwrap();
-        upload.write(body.slice(at..)).await.unwrap();
+        let mut upload = taken_over(store, &token, &body).await;
         let error = upload.finish().await.unwrap_err();
         let found = EngineError::find(&error);
         assert!(
@@ -201,12 +200,7 @@ async fn a_condition_holds_at_the_end_of_an_upload() {
         let (path, body) = (Path::from("a"), pattern(3, 6 * 8192));
         let token = interrupted(&store, &path, &body).await;
         store.put(&path, "first".into()).await.unwrap();
-        let mut upload = bucket(Arc::new(store.clone()))
-            .restore_upload(&token)
-            .await
-            .unwrap();
-        let at = usize::try_from(token.position()).unwrap();
-        upload.write(body.slice(at..)).await.unwrap();
+        let mut upload = taken_over(store, &token, &body).await;
         let error = upload.finish().await.unwrap_err();
         assert!(matches!(error, Error::AlreadyExists { .. }), "{error}");
         assert_eq!(object(&protocol, &path), Some(Bytes::from_static(b"first")));
