@@ -12,7 +12,7 @@ use crate::budget::PoolConfig;
 use crate::options::Priority;
 use crate::pool::{BlockPool, Eviction};
 use crate::sync::Mutex;
-use policy::{Glance, Pick, Policy, Sweep};
+use policy::{Glance, Look, Pick, Policy, Sweep};
 
 /// Tries at one block that keeps changing. A change is a pin, whose end wakes who waits, or an ageing, and these end: there are
 /// at most three between two pins.
@@ -110,7 +110,10 @@ impl BlockPool {
         let mut sweep = Sweep::default();
         while !pass.done() {
             let mut policy = self.evictor.policy.lock();
-            let pick = policy.pick(&mut sweep, |slot| self.glance(slot));
+            let pick = policy.pick(&mut sweep, |slot, look| match look {
+                Look::Ageing => self.glance(slot),
+                Look::Gentle => self.glance_gently(slot),
+            });
             drop(policy);
             match pick {
                 Pick::Try(slot) => pass.note(self.evict_cold_slot(slot)),
@@ -135,7 +138,7 @@ impl BlockPool {
         let mut freed = 0;
         while freed < wanted && sweep.examined < GENTLE_LOOKS {
             let mut policy = self.evictor.policy.lock();
-            let pick = policy.pick(&mut sweep, |slot| self.glance_gently(slot));
+            let pick = policy.pick(&mut sweep, |slot, _| self.glance_gently(slot));
             drop(policy);
             match pick {
                 Pick::Try(slot) => {
@@ -150,7 +153,7 @@ impl BlockPool {
         freed > 0
     }
 
-    /// What the policy is told of a slot on behalf of who needs nothing: a block in use is not to be had, and keeps its uses.
+    /// What the policy is told of a slot that it only looks at: a block in use is not to be had, and keeps its uses.
     fn glance_gently(&self, slot: u32) -> Glance {
         let seen = self.slab().header(slot).word.look();
         if seen.resident() && !seen.probed() && seen.pins() == 0 && seen.freq() == 0 {

@@ -13,7 +13,12 @@
 //! - **Inertia.** A settled block that was used often counts as used more recently. Frequencies differ for longer than one interval
 //!   can show.
 //! - **When the times change**, evicted newcomers come back and evicted settled blocks do not. While the former come back
-//!   `SHIFT` times as often, newcomers contest without an interval of their own, and inertia counts for nothing.
+//!   `SHIFT` times as often, newcomers contest without an interval of their own, and inertia counts for nothing. After as many
+//!   contests as there are blocks whoever came has settled, and the counts begin anew.
+//! - **Dormant memory.** With each newcomer that was never here before, a scout looks at one more settled block, and takes nothing
+//!   off it. Where it meets `DORMANT` in a row that nobody used since they settled or were last looked at, they keep nothing out:
+//!   the newcomer settles in the place of the last. So what is read twice in memory full of what was read once is there the
+//!   second time; where others are in use, the scout meets one of them soon.
 //!
 //! The constants were found by simulation (`bywash-bench hit-ratio` measures what came of it).
 
@@ -30,9 +35,11 @@ const MAX_SCORE: u8 = 7;
 /// What each of them adds to the time a block may go unused, in the newcomer's intervals.
 const INERTIA: u32 = 4;
 /// How much more often evicted newcomers than evicted settled blocks come back when the times have changed.
-const SHIFT: f64 = 2.5;
-/// Less than this part of evicted newcomers coming back is no sign of anything.
-const NOISE: f64 = 0.05;
+const SHIFT: f64 = 1.5;
+/// Part of evicted newcomers that comes back beyond that at any time: of a Zipf, many are evicted too soon.
+const NOISE: f64 = 0.12;
+/// Unused settled blocks in a row that show that no others are in use either. With half of them in use it is never seen.
+const DORMANT: u32 = 32;
 /// Evictions over which returns are counted, as a part of the blocks; then the counts are halved.
 const WINDOW: f64 = 0.5;
 /// Settled blocks assumed to have come back before any were seen to, as a part of the blocks.
@@ -44,7 +51,16 @@ const BATCH: u32 = 64;
 /// Part of the outstanding evictions forgotten at each load: memory that went to writes does not come back one by one.
 const LEAK: u32 = 64;
 
-/// What a slot's word says to the policy, which has its uses taken off by asking.
+/// What becomes of a block's uses when the policy looks at it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Look {
+    /// They are taken off.
+    Ageing,
+    /// They stay; a used block is not to be had then.
+    Gentle,
+}
+
+/// What a slot's word says to the policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Glance {
     /// Not to be had now.
@@ -58,7 +74,7 @@ pub(super) enum Glance {
 /// What to do next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pick {
-    /// Evict this one. It keeps its place, behind the hand, if that fails.
+    /// Evict this one. If that fails it keeps its place, and the hand or the scout has passed it.
     Try(u32),
     /// Ask again: this was enough under one lock.
     Again,
@@ -118,6 +134,12 @@ pub(super) struct Policy {
     returns: [Returns; 2],
     /// Mean interval of newcomers that came back, in loads.
     interval: f64,
+    /// Contests since the times began to change.
+    changing: u32,
+    /// The slot the scout is at.
+    scout: u32,
+    /// Unused settled blocks it met in a row.
+    unused: u32,
 }
 
 impl Policy {
@@ -224,21 +246,50 @@ impl Policy {
         class.settled.insert(&mut self.nodes, slot);
     }
 
-    /// Whether evicted newcomers come back so much more often than evicted settled blocks that these are the past.
-    fn times_change(&self) -> bool {
+    /// Whether evicted newcomers come back so much more often than evicted settled blocks that these are the past. Asked once a
+    /// contest.
+    fn times_change(&mut self) -> bool {
         let doubt = (f64::from(self.len()) * DOUBT).max(1.0);
         let [newcomers, settled] = self.returns;
         let new = newcomers.back / (newcomers.evicted + 1.0);
         let old = (settled.back + doubt) / (settled.evicted + doubt);
-        new > SHIFT * old + NOISE
+        self.changing = if new > SHIFT * old + NOISE {
+            self.changing + 1
+        } else {
+            0
+        };
+        if self.changing > self.len() {
+            // Hot blocks that it threw out by mistake would prolong it for ever.
+            (self.changing, self.returns) = (0, Default::default());
+        }
+        self.changing > 0
+    }
+
+    /// The scout's next settled block, if it and those before it show that the class is dormant.
+    fn scout(&mut self, class: usize, unused: impl FnOnce(u32) -> bool) -> Option<u32> {
+        self.scout = (self.scout + 1) % self.nodes.len() as u32;
+        let node = self.nodes[self.scout as usize];
+        if node.place != Place::Settled || usize::from(node.class) != class {
+            return None;
+        }
+        self.unused = if unused(self.scout) {
+            self.unused + 1
+        } else {
+            0
+        };
+        (self.unused > DORMANT).then_some(self.scout)
     }
 
     /// The next block to evict: of the lowest class that has any to be had, the loser of a contest.
-    pub(super) fn pick(&mut self, sweep: &mut Sweep, mut look: impl FnMut(u32) -> Glance) -> Pick {
-        let mut look = |sweep: &mut Sweep, slot| {
-            let glance = look(slot);
+    pub(super) fn pick(
+        &mut self,
+        sweep: &mut Sweep,
+        mut look: impl FnMut(u32, Look) -> Glance,
+    ) -> Pick {
+        let mut look = |sweep: &mut Sweep, slot, how| {
+            let glance = look(slot, how);
             sweep.examined += 1;
-            sweep.pinned += u64::from(glance == Glance::Pinned);
+            sweep.pinned += u64::from((glance, how) == (Glance::Pinned, Look::Ageing));
             glance
         };
         for _ in 0..BATCH {
@@ -258,19 +309,19 @@ impl Policy {
                 let Some(slot) = class.newcomers.hand() else {
                     continue;
                 };
-                match look(sweep, slot) {
+                match look(sweep, slot, Look::Ageing) {
                     Glance::Pinned => class.newcomers.advance(&self.nodes),
                     Glance::Used(uses) => {
                         self.settle(slot, uses);
                         sweep.settled += 2;
                     }
                     Glance::Idle => {
-                        return Pick::Try(self.contest(slot, |slot| look(sweep, slot)));
+                        return Pick::Try(self.contest(slot, |slot, how| look(sweep, slot, how)));
                     }
                 }
             } else {
                 sweep.settled = sweep.settled.saturating_sub(1);
-                if let Some((slot, _)) = self.step(number, |slot| look(sweep, slot)) {
+                if let Some((slot, _)) = self.step(number, |slot| look(sweep, slot, Look::Ageing)) {
                     return Pick::Try(slot);
                 }
             }
@@ -300,7 +351,7 @@ impl Policy {
     }
 
     /// Who leaves: the newcomer that has waited longest, or a settled block that it outdoes, and then the newcomer settles.
-    fn contest(&mut self, newcomer: u32, mut look: impl FnMut(u32) -> Glance) -> u32 {
+    fn contest(&mut self, newcomer: u32, mut look: impl FnMut(u32, Look) -> Glance) -> u32 {
         let Node { stamp, class, .. } = self.nodes[newcomer as usize];
         let class = usize::from(class);
         let change = self.times_change();
@@ -308,9 +359,18 @@ impl Policy {
             0 if change => self.interval as u32,
             stamp => stamp,
         };
-        let contestants = if interval == 0 { 0 } else { CONTEST };
-        for _ in 0..contestants.min(self.classes[class].settled.len()) {
-            let Some((slot, score)) = self.step(class, &mut look) else {
+        let contestants = if interval == 0 {
+            let unused = |slot| look(slot, Look::Gentle) == Glance::Idle;
+            if let Some(slot) = self.scout(class, unused) {
+                self.settle(newcomer, 0);
+                return slot;
+            }
+            0
+        } else {
+            CONTEST.min(self.classes[class].settled.len())
+        };
+        for _ in 0..contestants {
+            let Some((slot, score)) = self.step(class, |slot| look(slot, Look::Ageing)) else {
                 continue;
             };
             let unused = self.now.wrapping_sub(self.nodes[slot as usize].stamp);

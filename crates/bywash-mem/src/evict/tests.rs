@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use super::policy::{Glance, Pick, Policy, Sweep};
+use super::policy::{Glance, Look, Pick, Policy, Sweep};
 use crate::tests::{MIB, key, load, pool};
 use crate::{BlockOptions, BlockPool, PoolConfig, Priority, Share};
 
@@ -46,9 +46,10 @@ impl Cache {
         let (policy, blocks) = (&mut self.policy, &mut self.blocks);
         let mut sweep = Sweep::default();
         loop {
-            let look = |slot: u32| match std::mem::take(&mut blocks[slot as usize].1) {
-                0 => Glance::Idle,
-                uses => Glance::Used(uses),
+            let look = |slot: u32, look| match (&mut blocks[slot as usize].1, look) {
+                (0, _) => Glance::Idle,
+                (_, Look::Gentle) => Glance::Pinned,
+                (uses, Look::Ageing) => Glance::Used(std::mem::take(uses)),
             };
             match policy.pick(&mut sweep, look) {
                 Pick::Try(slot) => {
@@ -120,6 +121,45 @@ fn a_scan_does_not_wash_the_hot_set_out() {
     assert!(cfg!(miri) || ratio > 95.0, "{ratio}");
 }
 
+/// In memory full of what was read once, a reader that comes back finds what it read.
+#[test]
+#[cfg_attr(miri, ignore = "counts for long, and has nothing unsafe")]
+fn what_nobody_uses_keeps_nothing_out() {
+    for filled in [3, 4, 10, 11] {
+        let mut cache = Cache::new(ROOM as usize);
+        for once in 0..ROOM * filled / 2 {
+            cache.hit(1 << 40 | once);
+        }
+        let mut read = || {
+            let quarter = 0..ROOM / 4;
+            quarter.filter(|block| !cache.hit(*block)).count() as u64
+        };
+        assert_eq!((read(), read()), (ROOM / 4, 0));
+    }
+}
+
+/// Where a part of the memory is in use, all of that part outlasts whatever is read once, however long it is.
+#[test]
+#[cfg_attr(miri, ignore = "counts for long, and has nothing unsafe")]
+fn a_hot_part_outlasts_a_scan_of_many_times_the_memory() {
+    for part in [ROOM / 8, ROOM / 2, ROOM * 9 / 10] {
+        let mut cache = Cache::new(ROOM as usize);
+        for once in 0..ROOM * 3 {
+            cache.hit(1 << 40 | once);
+        }
+        for _ in 0..20 {
+            for block in 0..part {
+                cache.hit(block);
+            }
+        }
+        for once in 0..ROOM * 6 {
+            cache.hit(1 << 41 | once);
+        }
+        let lost = (0..part).filter(|block| !cache.hit(*block)).count();
+        assert_eq!(lost, 0, "of {part}");
+    }
+}
+
 #[test]
 fn a_new_hot_set_displaces_the_old_one() {
     let mut cache = Cache::new(ROOM as usize);
@@ -143,7 +183,7 @@ fn pinned_blocks_are_passed_and_keep_their_place() {
         policy.admit(slot, hash(slot.into()), Priority::Normal);
     }
     let mut sweep = Sweep::default();
-    let picks = std::iter::repeat_with(|| policy.pick(&mut sweep, |_| Glance::Pinned));
+    let picks = std::iter::repeat_with(|| policy.pick(&mut sweep, |_, _| Glance::Pinned));
     let again = picks
         .take_while(|pick| match pick {
             Pick::Try(slot) => panic!("{slot} is pinned"),
@@ -157,7 +197,7 @@ fn pinned_blocks_are_passed_and_keep_their_place() {
     );
     let mut left = HashSet::new();
     for _ in 0..200 {
-        let Pick::Try(slot) = policy.pick(&mut Sweep::default(), |_| Glance::Idle) else {
+        let Pick::Try(slot) = policy.pick(&mut Sweep::default(), |_, _| Glance::Idle) else {
             panic!("all are free now")
         };
         policy.forget(slot, None);
@@ -200,10 +240,12 @@ proptest! {
         // Three uses stand for a pin here.
         let mut sweep = Sweep::default();
         loop {
-            let look = |slot: u32| match &mut blocks.get_mut(&slot).expect("no place without a block").1 {
-                0 => Glance::Idle,
-                3 => Glance::Pinned,
-                uses => Glance::Used(std::mem::take(uses)),
+            let look = |slot: u32, look| {
+                match (&mut blocks.get_mut(&slot).expect("no place without a block").1, look) {
+                    (0, _) => Glance::Idle,
+                    (3, _) | (_, Look::Gentle) => Glance::Pinned,
+                    (uses, Look::Ageing) => Glance::Used(std::mem::take(uses)),
+                }
             };
             match policy.pick(&mut sweep, look) {
                 Pick::Again => {}
