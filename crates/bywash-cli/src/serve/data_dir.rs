@@ -110,7 +110,7 @@ impl Session {
             Failure::new(
                 Kind::NotFound,
                 format!(
-                    "no server has used {} yet; start one: bywash serve --data-dir {0}",
+                    "no server has used {} yet; name the folder of yours (--data-dir), or start one: bywash serve --data-dir {0}",
                     dir.display()
                 ),
             )
