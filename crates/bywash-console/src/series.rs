@@ -4,7 +4,6 @@
 
 use std::fmt;
 use std::ops::RangeInclusive;
-use std::sync::Arc;
 
 use axum::Json;
 use axum::body::{Body, HttpBody};
@@ -13,7 +12,7 @@ use axum::http::StatusCode;
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 use bywash::Share;
-use bywash_series::{Aggregate, Selector, SeriesDb, SeriesError, SeriesPoints};
+use bywash_series::{Aggregate, Selector, SeriesDb, SeriesError, SeriesNames, SeriesPoints};
 use http_body_util::BodyExt;
 use serde::{Deserialize, Serialize};
 
@@ -32,11 +31,11 @@ pub(crate) struct Name {
     pub(crate) metric: String,
 }
 
-impl From<&(Arc<str>, Arc<str>)> for Name {
-    fn from((source, metric): &(Arc<str>, Arc<str>)) -> Self {
+impl From<(&str, &str)> for Name {
+    fn from((source, metric): (&str, &str)) -> Self {
         Self {
-            source: source.to_string(),
-            metric: metric.to_string(),
+            source: source.to_owned(),
+            metric: metric.to_owned(),
         }
     }
 }
@@ -129,14 +128,12 @@ pub struct SeriesRequest {
     pub agg: Option<String>,
 }
 
-type Names = Vec<(Arc<str>, Arc<str>)>;
-
 impl SeriesRequest {
     /// Source and metric of each series meant, in order.
     ///
     /// # Errors
     /// [`SeriesRequestError`].
-    pub async fn list(&self, db: &SeriesDb) -> Result<Names, SeriesRequestError> {
+    pub async fn list(&self, db: &SeriesDb) -> Result<SeriesNames, SeriesRequestError> {
         Ok(db.list(&self.selector(), self.range()?).await?)
     }
 

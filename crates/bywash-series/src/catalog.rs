@@ -1,9 +1,11 @@
 //! Names to series. A known name is found without a lock.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bywash_mem::{Names, Search};
+use parking_lot::Mutex;
 
 use crate::head::{Charge, Series};
 use crate::selector::Pattern;
@@ -12,8 +14,9 @@ use crate::{Row, Selector, SeriesError};
 /// The most bytes of a source's or a metric's name.
 pub const MAX_NAME: usize = 64 << 10;
 
-/// What a series costs beside its names and rows, in bytes: its place, its cells in tables that grow by doubling.
-const SERIES_BYTES: usize = 256;
+/// What a series costs beside its names and rows, in bytes: its place, its cells in tables that grow by doubling, its turn in the
+/// order of names.
+const SERIES_BYTES: usize = 272;
 /// Rows whose names are looked up side by side, and series that are brought near before they are written to, so that their memory
 /// comes at the same time. A cache of 32 KiB has all of it: some five lines a row.
 pub(crate) const SIDE_BY_SIDE: usize = 16;
@@ -28,6 +31,8 @@ pub(crate) struct Catalog {
     series: Names<Series>,
     /// Names of sources and metrics.
     texts: Names<Text>,
+    /// Ids of series by name, as of the last list.
+    order: Mutex<Arc<[u32]>>,
     /// What all of it was charged.
     bytes: AtomicU64,
 }
@@ -36,12 +41,6 @@ pub(crate) struct Catalog {
 struct Text {
     id: u32,
     text: Arc<str>,
-}
-
-/// Texts in order, and of each id the place of its text among them, if it is there.
-struct Ranked<'a> {
-    texts: Vec<&'a Arc<str>>,
-    places: Vec<Option<u32>>,
 }
 
 impl Catalog {
@@ -163,67 +162,79 @@ impl Catalog {
 
     /// Source and metric.
     pub(crate) fn names(&self, series: &Series) -> (&Arc<str>, &Arc<str>) {
-        let text = |id| {
-            &self
-                .texts
-                .value(id)
-                .expect("entered before the series")
-                .text
-        };
-        (text(series.source), text(series.metric))
+        (self.text_of(series.source), self.text_of(series.metric))
     }
 
-    /// Source and metric of those of `series` that are selected, in order.
-    ///
-    /// Each text is compared with others once, however many series have it; series are then sorted by numbers.
-    pub(crate) fn sorted<'a>(
-        &self,
-        series: impl Iterator<Item = &'a Series>,
-        selector: &Selector,
-    ) -> Vec<(Arc<str>, Arc<str>)> {
-        let series: Vec<(u32, u32)> = series
-            .map(|series| (series.source, series.metric))
-            .collect();
-        let sources = self.ranked(series.iter().map(|series| series.0), &selector.source);
-        let metrics = self.ranked(series.iter().map(|series| series.1), &selector.metric);
-        let place = |&(source, metric): &(u32, u32)| {
-            let source = sources.places[source as usize]?;
-            Some(u64::from(source) << 32 | u64::from(metrics.places[metric as usize]?))
+    fn text_of(&self, id: u32) -> &Arc<str> {
+        &self
+            .texts
+            .value(id)
+            .expect("entered before the series")
+            .text
+    }
+
+    /// Ids of the selected series with a row in memory in this range, by source and metric.
+    pub(crate) fn select(&self, selector: &Selector, range: &RangeInclusive<i64>) -> Vec<u32> {
+        if let Some((source, metric)) = selector.exact() {
+            let found = self.find(source, metric).filter(|series| series.has(range));
+            return found.map(|series| series.handle.0).into_iter().collect();
+        }
+        let order = self.order();
+        let series = |id: u32| self.series(SeriesHandle(id)).expect("it has a place");
+        let source = |id: u32| self.names(series(id)).0;
+        let order = match &selector.source {
+            Pattern::Glob(_) => &order[..],
+            Pattern::Exact(name) => {
+                let from = order.partition_point(|id| **source(*id) < **name);
+                let count = order[from..].partition_point(|id| **source(*id) == **name);
+                &order[from..from + count]
+            }
         };
-        let mut places: Vec<u64> = series.iter().filter_map(place).collect();
-        places.sort_unstable();
-        let texts = |place: u64| {
-            let (source, metric) = (place >> 32, place as u32);
+        // Neighbours have one source: it is looked at once.
+        let mut last = None;
+        let mut selected = |series: &Series| {
+            let is_source = match last {
+                Some((source, is_source)) if source == series.source => is_source,
+                _ => selector.source.matches(self.text_of(series.source)),
+            };
+            last = Some((series.source, is_source));
+            is_source && selector.metric.matches(self.text_of(series.metric)) && series.has(range)
+        };
+        order
+            .iter()
+            .copied()
+            .filter(|id| selected(series(*id)))
+            .collect()
+    }
+
+    /// Ids of all series by source and metric. Kept until there are more.
+    fn order(&self) -> Arc<[u32]> {
+        let mut order = self.order.lock();
+        let count = self.len() as u32;
+        if (order.len() as u32) < count {
+            *order = self.sorted(count);
+        }
+        Arc::clone(&order)
+    }
+
+    /// Each text is compared with others once, however many series have it; series are then sorted by numbers.
+    fn sorted(&self, count: u32) -> Arc<[u32]> {
+        let mut texts: Vec<u32> = (0..self.texts.len() as u32).collect();
+        texts.sort_unstable_by_key(|id| self.text_of(*id));
+        let mut places = vec![0_u64; texts.len()];
+        for (place, id) in (0..).zip(texts) {
+            places[id as usize] = place;
+        }
+        let place = |id: u32| {
+            let series = self.series(SeriesHandle(id)).expect("counted");
             (
-                Arc::clone(sources.texts[source as usize]),
-                Arc::clone(metrics.texts[metric as usize]),
+                places[series.source as usize] << 32 | places[series.metric as usize],
+                id,
             )
         };
-        places.into_iter().map(texts).collect()
-    }
-
-    /// Those of the texts with these ids that the pattern means.
-    fn ranked(&self, ids: impl Iterator<Item = u32>, pattern: &Pattern) -> Ranked<'_> {
-        let mut seen = vec![false; self.texts.len()];
-        let first = |id: &u32| !std::mem::replace(&mut seen[*id as usize], true);
-        let text = |id| {
-            let text = &self
-                .texts
-                .value(id)
-                .expect("entered before the series")
-                .text;
-            pattern.matches(text).then_some((text, id))
-        };
-        let mut texts: Vec<(&Arc<str>, u32)> = ids.filter(first).filter_map(text).collect();
-        texts.sort_unstable();
-        let mut places = vec![None; seen.len()];
-        for (place, (_, id)) in (0..).zip(&texts) {
-            places[*id as usize] = Some(place);
-        }
-        Ranked {
-            texts: texts.into_iter().map(|(text, _)| text).collect(),
-            places,
-        }
+        let mut series: Vec<(u64, u32)> = (0..count).map(place).collect();
+        series.sort_unstable();
+        series.into_iter().map(|(_, id)| id).collect()
     }
 
     /// All series in the order of their ids, with what is entered meanwhile.

@@ -48,7 +48,7 @@ impl Deref for Front {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) options: SeriesOptions,
-    pub(crate) head: Head,
+    pub(crate) head: Arc<Head>,
     pub(crate) wal: Option<Wal>,
     pub(crate) files: SealedFiles,
     pub(crate) gate: Gate,
@@ -114,7 +114,7 @@ impl SeriesDb {
             wal = Some(Wal::new(folder, options.segment_bytes, segments));
         }
         let shared = Arc::new(Shared {
-            head,
+            head: Arc::new(head),
             wal,
             files,
             gate: Gate::new(next_generation.max(replayed.newest + 1)),
@@ -336,7 +336,7 @@ impl Shared {
             span,
             catalog,
             charge,
-        } = &self.head;
+        } = &*self.head;
         let mut stored = 0;
         let mut near = 0;
         let mut last = 0;

@@ -33,6 +33,7 @@ pub use catalog::{MAX_NAME, SeriesHandle};
 pub use db::SeriesDb;
 pub use error::SeriesError;
 pub use iterator::SeriesIterator;
+pub use listing::SeriesNames;
 pub use options::{Ack, Clock, Profile, Retention, SeriesOptions, SystemClock};
 pub use point::{Point, Row};
 pub use query::{Aggregate, SeriesPoints};

@@ -1,11 +1,122 @@
 //! Which series there are.
 
+use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+use crate::catalog::SeriesHandle;
+use crate::files::Layout;
+use crate::head::Head;
 use crate::selector::{Pattern, Selector};
-use crate::snapshot::with_sealed;
+use crate::snapshot::{Names, with_sealed};
 use crate::{SeriesDb, SeriesError};
+
+/// Names of series, in order. They are read where the database has them: eight bytes a series are this list's own.
+///
+/// What it refers to stays as long as it does, be the database dropped: series and their rows in memory, indexes of files.
+#[derive(Clone, Default)]
+pub struct SeriesNames {
+    tables: Vec<Table>,
+    /// Of each series the table, and its place there.
+    series: Vec<(u32, u32)>,
+}
+
+/// What names are found in.
+#[derive(Clone)]
+enum Table {
+    Memory(Arc<Head>),
+    File(Arc<Layout>),
+}
+
+impl SeriesNames {
+    /// The selected series with a row in memory in this range.
+    pub(crate) fn in_memory(
+        head: &Arc<Head>,
+        selector: &Selector,
+        range: &RangeInclusive<i64>,
+    ) -> Self {
+        let mut names = Self::default();
+        let series = head.catalog.select(selector, range);
+        names.add(Table::Memory(Arc::clone(head)), series.into_iter());
+        names
+    }
+
+    /// Adds the selected series of a file that may have a row in this range, behind those that are there.
+    pub(crate) fn add_file(
+        &mut self,
+        layout: &Arc<Layout>,
+        selector: &Selector,
+        range: &RangeInclusive<i64>,
+    ) {
+        let series = layout.index.select(selector, range);
+        self.add(Table::File(Arc::clone(layout)), series);
+    }
+
+    fn add(&mut self, table: Table, places: impl Iterator<Item = u32>) {
+        let (number, before) = (self.tables.len() as u32, self.series.len());
+        self.series.extend(places.map(|place| (number, place)));
+        if self.series.len() > before {
+            self.tables.push(table);
+        }
+    }
+
+    /// Puts what was added table by table in order, each name once.
+    pub(crate) fn sort(&mut self) {
+        if self.tables.len() < 2 {
+            return;
+        }
+        let mut series = std::mem::take(&mut self.series);
+        // Made of runs that are sorted already, which this sort finds and merges.
+        series.sort_by(|one, other| self.names(*one).cmp(&self.names(*other)));
+        series.dedup_by(|next, kept| self.names(*next) == self.names(*kept));
+        self.series = series;
+    }
+
+    #[inline]
+    fn names(&self, (table, place): (u32, u32)) -> (&Arc<str>, &Arc<str>) {
+        match &self.tables[table as usize] {
+            Table::File(layout) => layout.index.names(place),
+            Table::Memory(head) => {
+                let series = head.catalog.series(SeriesHandle(place));
+                head.catalog.names(series.expect("none is ever forgotten"))
+            }
+        }
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.series.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.series.is_empty()
+    }
+
+    /// Source and metric of each.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &str)> {
+        let names = self.shared();
+        names.map(|(source, metric)| (&**source, &**metric))
+    }
+
+    pub(crate) fn shared(&self) -> impl ExactSizeIterator<Item = (&Arc<str>, &Arc<str>)> {
+        self.series.iter().map(|series| self.names(*series))
+    }
+
+    /// Names that outlive the list.
+    pub(crate) fn owned(&self) -> impl ExactSizeIterator<Item = Names> {
+        let names = self.shared();
+        names.map(|(source, metric)| (Arc::clone(source), Arc::clone(metric)))
+    }
+}
+
+impl fmt::Debug for SeriesNames {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
 
 impl SeriesDb {
     /// Source and metric of each selected series with a row in `range`, both ends included, in order.
@@ -19,11 +130,11 @@ impl SeriesDb {
         &self,
         selector: &Selector,
         range: RangeInclusive<i64>,
-    ) -> Result<Vec<(Arc<str>, Arc<str>)>, SeriesError> {
+    ) -> Result<SeriesNames, SeriesError> {
         // Memory first, then files, as a snapshot has it; but no rows are taken.
-        let memory = self.0.head.names(selector, &range);
+        let memory = SeriesNames::in_memory(&self.0.head, selector, &range);
         let version = self.0.files.version();
-        with_sealed(memory, &version, &Arc::default(), selector, &range).await
+        with_sealed(memory, version.files(), &Arc::default(), selector, &range).await
     }
 
     /// The sources with a row in `range`, in order. As [`Self::list`].
@@ -31,9 +142,10 @@ impl SeriesDb {
     /// # Errors
     /// As that.
     pub async fn sources(&self, range: RangeInclusive<i64>) -> Result<Vec<String>, SeriesError> {
-        let mut names = self.list(&Selector::all(), range).await?;
-        names.dedup_by(|next, kept| next.0 == kept.0);
-        Ok(names.iter().map(|(source, _)| source.to_string()).collect())
+        let names = self.list(&Selector::all(), range).await?;
+        let mut sources: Vec<&str> = names.iter().map(|(source, _)| source).collect();
+        sources.dedup();
+        Ok(sources.into_iter().map(str::to_owned).collect())
     }
 
     /// The metrics of a source with a row in `range`, in order. As [`Self::list`].
@@ -50,6 +162,6 @@ impl SeriesDb {
             metric: Pattern::parse("*"),
         };
         let names = self.list(&selector, range).await?;
-        Ok(names.iter().map(|(_, metric)| metric.to_string()).collect())
+        Ok(names.iter().map(|(_, metric)| metric.to_owned()).collect())
     }
 }

@@ -86,7 +86,7 @@ impl SeriesDb {
         let snapshot = self.snapshot(selector, range);
         let names: Vec<Names> = match selector.exact() {
             Some((source, metric)) => vec![(source.into(), metric.into())],
-            None => snapshot.series(selector).await?,
+            None => snapshot.series(selector).await?.owned().collect(),
         };
         let mut answer = Vec::new();
         let mut room = most;

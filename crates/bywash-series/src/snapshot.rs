@@ -9,6 +9,7 @@ use futures::{StreamExt, TryStreamExt};
 use crate::SeriesError;
 use crate::files::{SealedFile, SealedFiles, Version};
 use crate::head::Head;
+use crate::listing::SeriesNames;
 use crate::runs::{Merge, Readers, Run};
 use crate::selector::Selector;
 
@@ -22,6 +23,8 @@ pub(crate) type Names = (Arc<str>, Arc<str>);
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     range: RangeInclusive<i64>,
+    /// Series with rows in memory, and these.
+    in_memory: SeriesNames,
     memory: HashMap<Names, Vec<Run>>,
     version: Arc<Version>,
     readers: Arc<Readers>,
@@ -30,26 +33,24 @@ pub(crate) struct Snapshot {
 impl Snapshot {
     /// Memory first, then files: what is sealed in between is in both, and the same; nothing is in neither.
     pub(crate) fn take(
-        head: &Head,
+        head: &Arc<Head>,
         files: &SealedFiles,
         selector: &Selector,
         range: RangeInclusive<i64>,
     ) -> Self {
-        let names: Vec<Names> = match selector.exact() {
-            Some((source, metric)) => vec![(source.into(), metric.into())],
-            None => head.names(selector, &range),
-        };
+        let in_memory = SeriesNames::in_memory(head, selector, &range);
         let runs = |names: Names| {
             let runs = head.runs(&names.0, &names.1, &range).into_iter();
             let runs: Vec<_> = runs.filter_map(Run::in_memory).collect();
             (names, runs)
         };
-        let memory = names
-            .into_iter()
+        let memory = in_memory
+            .owned()
             .map(runs)
             .filter(|(_, runs)| !runs.is_empty());
         Self {
             memory: memory.collect(),
+            in_memory,
             version: files.version(),
             range,
             readers: Arc::default(),
@@ -57,7 +58,8 @@ impl Snapshot {
     }
 
     fn files(&self) -> impl Iterator<Item = &Arc<SealedFile>> {
-        files(&self.version, &self.range)
+        let files = self.version.files().iter();
+        files.filter(|file| file.meets(&self.range))
     }
 
     /// The runs of one series.
@@ -78,10 +80,9 @@ impl Snapshot {
     }
 
     /// The selected series, in order. In files, one whose rows lie around the range and not in it may be among them.
-    pub(crate) async fn series(&self, selector: &Selector) -> Result<Vec<Names>, SeriesError> {
-        let mut memory: Vec<Names> = self.memory.keys().cloned().collect();
-        memory.sort_unstable();
-        with_sealed(memory, &self.version, &self.readers, selector, &self.range).await
+    pub(crate) async fn series(&self, selector: &Selector) -> Result<SeriesNames, SeriesError> {
+        let (memory, files) = (self.in_memory.clone(), self.version.files());
+        with_sealed(memory, files, &self.readers, selector, &self.range).await
     }
 
     pub(crate) fn into_parts(self, names: &Names) -> (Vec<Run>, Arc<Readers>) {
@@ -89,40 +90,24 @@ impl Snapshot {
     }
 }
 
-fn files<'a>(
-    version: &'a Version,
-    range: &'a RangeInclusive<i64>,
-) -> impl Iterator<Item = &'a Arc<SealedFile>> {
-    let files = version.files().iter();
-    files.filter(|file| file.meets(range))
-}
-
 /// The names in order, those in memory, which are, and those in files.
 pub(crate) async fn with_sealed(
-    memory: Vec<Names>,
-    version: &Version,
+    memory: SeriesNames,
+    files: &[Arc<SealedFile>],
     readers: &Arc<Readers>,
     selector: &Selector,
     range: &RangeInclusive<i64>,
-) -> Result<Vec<Names>, SeriesError> {
+) -> Result<SeriesNames, SeriesError> {
     let of_file = |file: &Arc<SealedFile>| {
         let (file, readers) = (Arc::clone(file), Arc::clone(readers));
         async move { readers.open(&file).await }
     };
-    let opened = futures::stream::iter(files(version, range).map(of_file).collect::<Vec<_>>());
-    let mut opened = opened.buffered(TAILS);
+    let files = files.iter().filter(|file| file.meets(range));
+    let mut opened = futures::stream::iter(files.map(of_file).collect::<Vec<_>>()).buffered(TAILS);
     let mut names = memory;
-    let mut in_order = true;
     while let Some(reader) = opened.try_next().await? {
-        in_order &= names.is_empty();
-        let series = reader.layout.index.select(selector);
-        let series = series.filter(|(_, _, rows)| rows.meets(range));
-        names.extend(series.map(|(source, metric, _)| (Arc::clone(source), Arc::clone(metric))));
+        names.add_file(&reader.layout, selector, range);
     }
-    if !in_order {
-        // Made of runs that are sorted already, which this sort finds and merges.
-        names.sort();
-        names.dedup();
-    }
+    names.sort();
     Ok(names)
 }

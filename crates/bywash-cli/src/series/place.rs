@@ -90,14 +90,11 @@ impl Place {
                     .list(db)
                     .await
                     .map_err(|error| Failure::usage(error.to_string()))?;
-                let text = |name: Arc<str>| name.to_string();
-                Ok(names
-                    .into_iter()
-                    .map(|(source, metric)| Name {
-                        source: text(source),
-                        metric: text(metric),
-                    })
-                    .collect())
+                let name = |(source, metric): (&str, &str)| Name {
+                    source: source.to_owned(),
+                    metric: metric.to_owned(),
+                };
+                Ok(names.iter().map(name).collect())
             }
         }
     }

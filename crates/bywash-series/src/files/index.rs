@@ -24,6 +24,7 @@ pub(crate) struct SeriesRows {
 
 #[derive(Debug)]
 struct Entry {
+    source: u32,
     metric: u32,
     rows: SeriesRows,
 }
@@ -40,9 +41,6 @@ pub(crate) struct SeriesIndex {
     pub(super) sums: Vec<u32>,
 }
 
-/// Source, metric and rows, as an index is walked.
-pub(crate) type IndexedSeries<'a> = (&'a Arc<str>, &'a Arc<str>, &'a SeriesRows);
-
 impl SeriesIndex {
     /// The rows of a series, if the file has any.
     pub(crate) fn find(&self, source: &str, metric: &str) -> Option<&SeriesRows> {
@@ -50,7 +48,7 @@ impl SeriesIndex {
             .sources
             .binary_search_by(|(known, _)| (**known).cmp(source))
             .ok()?;
-        let entries = self.entries_of(at);
+        let entries = &self.entries[self.places_of(at)];
         let metric = self
             .metrics
             .binary_search_by(|known| (**known).cmp(metric))
@@ -61,11 +59,12 @@ impl SeriesIndex {
         Some(&entries[at].rows)
     }
 
-    /// The selected series, in order.
+    /// Places of the selected series that may have a row in this range, in the order of their names.
     pub(crate) fn select<'a>(
         &'a self,
         selector: &'a Selector,
-    ) -> impl Iterator<Item = IndexedSeries<'a>> {
+        range: &'a RangeInclusive<i64>,
+    ) -> impl Iterator<Item = u32> {
         let known = |name: &str| {
             self.sources
                 .binary_search_by(|(known, _)| (**known).cmp(name))
@@ -75,20 +74,31 @@ impl SeriesIndex {
             Pattern::Glob(_) => 0..self.sources.len(),
         };
         let sources = sources.filter(|at| selector.source.matches(&self.sources[*at].0));
-        let of_source = move |at: usize| {
-            let source = &self.sources[at].0;
-            let of =
-                move |entry: &'a Entry| (source, &self.metrics[entry.metric as usize], &entry.rows);
-            self.entries_of(at).iter().map(of)
-        };
         sources
-            .flat_map(of_source)
-            .filter(|(_, metric, _)| selector.metric.matches(metric))
+            .flat_map(|at| self.places_of(at))
+            .filter(|at| {
+                let entry = &self.entries[*at];
+                entry.rows.meets(range)
+                    && selector
+                        .metric
+                        .matches(&self.metrics[entry.metric as usize])
+            })
+            .map(|at| at as u32)
     }
 
-    fn entries_of(&self, at: usize) -> &[Entry] {
+    /// Source and metric of a series, by its place.
+    pub(crate) fn names(&self, place: u32) -> (&Arc<str>, &Arc<str>) {
+        let entry = &self.entries[place as usize];
+        (
+            &self.sources[entry.source as usize].0,
+            &self.metrics[entry.metric as usize],
+        )
+    }
+
+    /// Of the series of one source.
+    fn places_of(&self, at: usize) -> Range<usize> {
         let start = if at == 0 { 0 } else { self.sources[at - 1].1 };
-        &self.entries[start..self.sources[at].1]
+        start..self.sources[at].1
     }
 
     /// About what it takes in memory, in bytes.
@@ -126,9 +136,12 @@ impl SeriesIndex {
         for _ in 0..groups {
             let source = from.name()?;
             for _ in 0..from.varint()? {
-                index
-                    .entries
-                    .push(from.entry(index.metrics.len(), &mut row, &mut shape)?);
+                let (metric, rows) = from.entry(index.metrics.len(), &mut row, &mut shape)?;
+                index.entries.push(Entry {
+                    source: index.sources.len() as u32,
+                    metric,
+                    rows,
+                });
             }
             index.sources.push((source, index.entries.len()));
         }
@@ -283,7 +296,12 @@ impl<'a> Decoder<'a> {
     }
 
     /// An entry that begins at `row`, after one of the shape `shape`.
-    fn entry(&mut self, metrics: usize, row: &mut u64, shape: &mut Shape) -> Result<Entry, String> {
+    fn entry(
+        &mut self,
+        metrics: usize,
+        row: &mut u64,
+        shape: &mut Shape,
+    ) -> Result<(u32, SeriesRows), String> {
         let metric = self.varint()?;
         for number in shape.iter_mut() {
             *number = moved(*number, self.varint()?);
@@ -295,13 +313,11 @@ impl<'a> Decoder<'a> {
         if metric >= metrics as u64 || *row == start || last < first {
             return Err("its index contradicts itself".to_owned());
         }
-        Ok(Entry {
-            metric: metric as u32,
-            rows: SeriesRows {
-                rows: start..*row,
-                range: (first, last),
-            },
-        })
+        let rows = SeriesRows {
+            rows: start..*row,
+            range: (first, last),
+        };
+        Ok((metric as u32, rows))
     }
 }
 

@@ -10,9 +10,10 @@ use super::seal::blocking;
 use super::write::ROW_GROUP_ROWS;
 use super::{FileWriter, SealedFile, SealedFiles, Version};
 use crate::frozen::FrozenSeries;
+use crate::listing::SeriesNames;
 use crate::runs::{Merge, Readers, Run};
 use crate::selector::Selector;
-use crate::snapshot::Names;
+use crate::snapshot::with_sealed;
 use crate::{Point, SeriesError};
 
 /// What partitions are merged to in the end, in nanoseconds.
@@ -96,21 +97,15 @@ impl SealedFiles {
     /// A writer that has the rows of all these files.
     async fn merged(&self, files: &[Arc<SealedFile>]) -> Result<FileWriter, SeriesError> {
         let readers = Arc::new(Readers::default());
-        let mut series: Vec<Names> = Vec::new();
-        let every = Selector::all();
-        for file in files {
-            let reader = readers.open(file).await?;
-            let all = reader.layout.index.select(&every);
-            series.extend(all.map(|(source, metric, _)| (Arc::clone(source), Arc::clone(metric))));
-        }
-        series.sort();
-        series.dedup();
+        let all = i64::MIN..=i64::MAX;
+        let none = SeriesNames::default();
+        let series = with_sealed(none, files, &readers, &Selector::all(), &all).await?;
         let runs: Vec<Run> = files.iter().map(Run::in_file).collect();
         let bytes = files.iter().map(|file| file.entry().bytes).sum();
         let mut batch = Batch::new(FileWriter::with_room(self.0.profile, bytes)?);
         let mut points = Vec::new();
-        for (source, metric) in &series {
-            let mut rows = Merge::new((source, metric), &runs, i64::MIN..=i64::MAX, &readers);
+        for (source, metric) in series.shared() {
+            let mut rows = Merge::new((source, metric), &runs, all.clone(), &readers);
             loop {
                 points.clear();
                 rows.next(&mut points).await?;

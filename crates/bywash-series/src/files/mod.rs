@@ -32,6 +32,7 @@ use object_store::{ObjectStore, ObjectStoreExt, UpdateVersion};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
+pub(crate) use layout::Layout;
 pub(crate) use read::FileReader;
 pub(crate) use version::{SealedFile, Version};
 pub(crate) use write::FileWriter;

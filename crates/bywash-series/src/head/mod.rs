@@ -1,5 +1,6 @@
 //! Rows in memory: every series, its points, and what they are charged to.
 
+mod bounds;
 mod charge;
 mod run;
 mod series;
@@ -13,7 +14,6 @@ use std::sync::Arc;
 pub(crate) use self::charge::Charge;
 pub(crate) use self::run::Block;
 pub(crate) use self::series::{HeadRun, Series, Turn};
-use crate::Selector;
 use crate::catalog::{Catalog, SeriesHandle};
 use crate::frozen::{Frozen, FrozenSeries};
 use crate::span::Span;
@@ -60,16 +60,6 @@ impl Head {
         let partitions = self.span.partition(*range.start())..=self.span.partition(*range.end());
         let series = self.catalog.find(source, metric);
         series.map_or_else(Vec::new, |series| series.runs(self.span, partitions))
-    }
-
-    /// Source and metric of each selected series with a row in `range`, in order.
-    pub(crate) fn names(
-        &self,
-        selector: &Selector,
-        range: &RangeInclusive<i64>,
-    ) -> Vec<(Arc<str>, Arc<str>)> {
-        let inside = self.catalog.iter().filter(|series| series.has(range));
-        self.catalog.sorted(inside, selector)
     }
 
     /// The series with rows in each place of these generations and those before.

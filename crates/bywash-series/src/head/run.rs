@@ -79,6 +79,21 @@ impl Run {
         self.generation == generation && self.to == to
     }
 
+    /// Its earliest and its latest timestamp; it is not empty.
+    pub(super) fn bounds(&self) -> (i64, i64) {
+        let more = self.more.as_ref();
+        let first = more
+            .and_then(|more| more.full.first()?.first())
+            .or(self.tail.first());
+        let late = more.into_iter().flat_map(|more| &more.late);
+        let earliest = first
+            .into_iter()
+            .chain(late)
+            .map(|point| point.timestamp)
+            .min();
+        (earliest.unwrap_or(self.last), self.last)
+    }
+
     /// Whether a row lies in this range.
     pub(super) fn has(&self, range: &RangeInclusive<i64>) -> bool {
         // Often enough, and no memory of rows is read.

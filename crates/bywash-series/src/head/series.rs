@@ -6,6 +6,7 @@ use bywash_mem::{fetch_ahead, fetch_value_ahead};
 use parking_lot::Mutex;
 
 use super::Place;
+use super::bounds::Bounds;
 use super::charge::Charge;
 use super::run::{Block, Run, Taken};
 use crate::Point;
@@ -19,6 +20,8 @@ pub(crate) struct Series {
     /// Names of source and metric, by their ids in the catalogue's texts.
     pub(crate) source: u32,
     pub(crate) metric: u32,
+    /// Of all rows in memory.
+    bounds: Bounds,
     points: Mutex<Points>,
     /// The address where its next row goes, by the last turn. Nobody reads or writes there without the lock.
     next: AtomicUsize,
@@ -58,6 +61,7 @@ pub(crate) struct HeadRun {
 /// A series that one writer holds, to write a run of rows.
 pub(crate) struct Turn<'a> {
     points: parking_lot::MutexGuard<'a, Points>,
+    bounds: &'a Bounds,
     next: &'a AtomicUsize,
     generation: u64,
 }
@@ -68,6 +72,7 @@ impl Series {
             handle,
             source,
             metric,
+            bounds: Bounds::none(),
             points: Mutex::new(Points {
                 current: Run::none(),
                 others: Vec::new(),
@@ -91,6 +96,7 @@ impl Series {
     pub(crate) fn turn(&self, generation: u64) -> Turn<'_> {
         Turn {
             points: self.points.lock(),
+            bounds: &self.bounds,
             next: &self.next,
             generation,
         }
@@ -142,21 +148,25 @@ impl Series {
         }
     }
 
-    /// Whether a row in memory lies in this range.
-    pub(super) fn has(&self, range: &std::ops::RangeInclusive<i64>) -> bool {
-        self.points.lock().runs().any(|run| run.has(range))
+    /// Whether a row in memory lies in this range. Waits for the series only where the range lies among its rows.
+    #[inline]
+    pub(crate) fn has(&self, range: &std::ops::RangeInclusive<i64>) -> bool {
+        let of_rows = || self.points.lock().runs().any(|run| run.has(range));
+        self.bounds.has(range).unwrap_or_else(of_rows)
     }
 
     /// Drops the run of this place, and answers the bytes that were charged for it.
     pub(super) fn forget(&self, to: i64, generation: u64) -> u64 {
         let run = {
             let mut points = self.points.lock();
-            if points.current.is(generation, to) {
+            let run = if points.current.is(generation, to) {
                 std::mem::replace(&mut points.current, Run::none())
             } else {
                 let at = points.others.iter().position(|run| run.is(generation, to));
                 at.map_or_else(Run::none, |at| points.others.swap_remove(at))
-            }
+            };
+            self.bounds.set(points.bounds());
+            run
         };
         run.bytes()
     }
@@ -167,6 +177,14 @@ impl Points {
     fn runs(&self) -> impl Iterator<Item = &Run> {
         let all = self.others.iter().chain(std::iter::once(&self.current));
         all.filter(|run| !run.is_empty())
+    }
+
+    /// As [`Bounds`] has them.
+    fn bounds(&self) -> (i64, i64) {
+        let none = (i64::MAX, i64::MIN);
+        self.runs()
+            .map(Run::bounds)
+            .fold(none, |all, run| (all.0.min(run.0), all.1.max(run.1)))
     }
 
     /// Makes the run of this generation and timestamp the current one.
@@ -220,6 +238,7 @@ impl Turn<'_> {
     ) -> usize {
         let points = &mut *self.points;
         let mut written = 0;
+        let (mut earliest, mut latest) = self.bounds.get();
         for point in rows {
             let stored = if points.current.is_next(self.generation, point.timestamp) {
                 points.current.push_next(point, charge)
@@ -230,8 +249,11 @@ impl Turn<'_> {
             if !stored {
                 break;
             }
+            earliest = earliest.min(point.timestamp);
+            latest = latest.max(point.timestamp);
             written += 1;
         }
+        self.bounds.set((earliest, latest));
         // Relaxed: a hint.
         self.next
             .store(points.current.next_address(), Ordering::Relaxed);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bywash_mem::{BlockPool, PoolConfig};
 
 use super::*;
-use crate::Point;
+use crate::{Point, Selector};
 
 const SECOND: i64 = 1_000_000_000;
 
@@ -95,8 +95,11 @@ fn each_partition_and_generation_is_a_run_whatever_order_rows_come_in() {
     );
     assert_eq!(read(&head, i64::MIN..=i64::MIN)[0].2, [(i64::MIN, 5.0)]);
     assert_eq!(read(&head, i64::MAX..=i64::MAX)[0].2, [(i64::MAX, 6.0)]);
-    assert_eq!(head.names(&Selector::all(), &(2..=SECOND)).len(), 0);
-    assert_eq!(head.names(&Selector::all(), &(0..=0)).len(), 1);
+    assert_eq!(
+        head.catalog.select(&Selector::all(), &(2..=SECOND)).len(),
+        0
+    );
+    assert_eq!(head.catalog.select(&Selector::all(), &(0..=0)).len(), 1);
 }
 
 #[test]

@@ -1,10 +1,13 @@
 //! Random writes, rolls, seals, merges, starts and crashes beside a sorted map.
 
+use std::ops::RangeInclusive;
+
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use super::log::{truncate, used};
 use super::*;
+use crate::{Selector, SeriesNames};
 
 const NAMES: [(&str, &str); 4] = [("", ""), ("a", "b"), ("ab", ""), ("日本", "/")];
 const HOUR: i64 = 3_600_000_000_000;
@@ -155,6 +158,42 @@ impl Run {
             found.len()
         );
         assert_eq!(found.len(), self.model.len());
+        for from in (-4..4).map(|from| from * 2 * HOUR + 5) {
+            for range in [from..=from, from..=from + 50, from - 100..=from + HOUR, ALL] {
+                self.compare_names(range).await;
+            }
+        }
+    }
+
+    /// Of memory, those are listed that have a row in the range. Of files, those with rows around it may be too.
+    async fn compare_names(&self, range: RangeInclusive<i64>) {
+        let content = content(&self.db);
+        let inside = content
+            .keys()
+            .filter(|(.., timestamp)| range.contains(timestamp));
+        let mut expected: Vec<_> = inside
+            .map(|(source, metric, _)| (&**source, &**metric))
+            .collect();
+        expected.dedup();
+        let in_memory = SeriesNames::in_memory(&self.db.0.head, &Selector::all(), &range);
+        assert!(in_memory.iter().eq(expected), "{in_memory:?} in {range:?}");
+
+        let all = self.db.list(&Selector::all(), range.clone()).await.unwrap();
+        let listed = |series: usize| all.iter().any(|names| names == NAMES[series]);
+        assert!(all.iter().is_sorted() && all.iter().all(|names| NAMES.contains(&names)));
+        for series in 0..NAMES.len() {
+            let rows = self.model.range((series, i64::MIN)..=(series, i64::MAX));
+            let mut times = rows.map(|((_, timestamp), _)| timestamp);
+            let (first, last) = (times.clone().next(), times.clone().next_back());
+            let around = first <= Some(range.end()) && last >= Some(range.start());
+            let has = times.any(|timestamp| range.contains(timestamp));
+            assert!(listed(series) || !has, "{:?} in {range:?}", NAMES[series]);
+            assert!(
+                around || !listed(series),
+                "{:?} in {range:?}",
+                NAMES[series]
+            );
+        }
     }
 }
 

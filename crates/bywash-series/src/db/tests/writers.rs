@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use super::*;
-use crate::{Row, Selector};
+use crate::{Row, Selector, SeriesNames};
 
 /// Series that all threads name.
 const SHARED: usize = 100;
@@ -112,7 +112,7 @@ async fn case_1_64_threads_name_the_same_and_other_series_while_others_list_them
             let mut seen = 0;
             while seen < SHARED + 64 {
                 let head = &db.0.head;
-                let names = head.names(&Selector::all(), &ALL);
+                let names = SeriesNames::in_memory(head, &Selector::all(), &ALL);
                 assert!(names.len() >= seen, "what was listed stays");
                 assert!(names.iter().all(|(source, _)| source.len() < 9));
                 seen = names.len();
