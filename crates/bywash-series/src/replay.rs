@@ -114,10 +114,11 @@ impl Reader<'_> {
     fn read(&mut self, folder: &Folder) -> Result<(), SeriesError> {
         // Of a segment behind whose last frame something is: no crash did that if frames follow in a later segment.
         let mut torn: Vec<(usize, u64)> = Vec::new();
+        let mut room = Vec::new();
         for number in list(&folder.path)? {
-            let found = read_segment(folder, number)?;
+            let found = read_segment(folder, number, room)?;
             let mut segment = found.segment();
-            let has_frames = found.frames().next().is_some();
+            let has_frames = found.frames().len() > 0;
             if has_frames && let Some((at, offset)) = torn.first().copied() {
                 self.damage(
                     self.replayed.segments[at].number,
@@ -144,6 +145,7 @@ impl Reader<'_> {
             for frame in found.frames() {
                 self.frame(frame, number)?;
             }
+            room = found.into_room();
         }
         for writer in 0..self.senders.len() {
             self.send(writer);

@@ -72,16 +72,30 @@ impl<'a> Frame<'a> {
 
     /// The frame at this offset of a segment's bytes, if it is whole.
     pub(super) fn parse(bytes: &'a [u8], segment: u64, offset: usize) -> Option<Self> {
+        // What costs least comes first, for this is asked of every offset behind damage.
+        let (head, frame) = Self::claimed(bytes, offset)?;
+        let whole = frame.body.len() <= super::MOST_FRAME
+            && word(head, 20) == head_crc(head, (segment, offset as u64))
+            && frame.body_crc == crc32c(frame.body);
+        whole.then_some(frame)
+    }
+
+    /// A frame that was parsed before.
+    pub(super) fn known(bytes: &'a [u8], offset: usize) -> Self {
+        let (_, frame) = Self::claimed(bytes, offset).expect("it was parsed here");
+        frame
+    }
+
+    /// What the bytes say, without a look at their checksums.
+    fn claimed(bytes: &'a [u8], offset: usize) -> Option<(&'a [u8; HEAD], Self)> {
         let (head, rest) = bytes.get(offset..)?.split_first_chunk::<HEAD>()?;
-        let length = word(head, 0) as usize;
-        // Before the checksum, for this is asked of every offset behind damage.
-        let kind = Kind::from_number(word(head, 4))?;
-        if length > super::MOST_FRAME || word(head, 20) != head_crc(head, (segment, offset as u64))
-        {
-            return None;
-        }
-        let frame = Self::new(kind, long(head, 8), rest.get(..length)?);
-        (frame.body_crc == word(head, 16)).then_some(frame)
+        let frame = Self {
+            kind: Kind::from_number(word(head, 4))?,
+            generation: long(head, 8),
+            body: rest.get(..word(head, 0) as usize)?,
+            body_crc: word(head, 16),
+        };
+        Some((head, frame))
     }
 }
 

@@ -3,13 +3,17 @@
 //! A crash leaves frames up to some byte and nothing that holds together behind it: that is cut. Where a frame does not hold
 //! together and whole ones follow, no crash did it: that is damage, which is reported, and skipped only on demand.
 
-use std::fs;
+use std::fs::File;
+use std::io::{self, Read, Seek};
 use std::path::Path;
 
+use rustix::fs::{SeekFrom, seek};
+use rustix::io::Errno;
+
 use super::disk::Folder;
-use super::frame::Frame;
+use super::frame::{Frame, HEAD};
 use super::segment::{HEADER, Header, path_of, read_header};
-use super::{Segment, io_error};
+use super::{MOST_FRAME, Segment, io_error};
 use crate::SeriesError;
 
 /// What was found behind each other in one segment.
@@ -17,17 +21,47 @@ use crate::SeriesError;
 pub(crate) struct Found {
     number: u64,
     bytes: Vec<u8>,
-    /// Where frames stand that follow each other.
-    stretches: Vec<std::ops::Range<usize>>,
+    /// Where frames begin that hold together, in order.
+    frames: Vec<usize>,
+    /// Where the last of them ends, or the header; 0: not begun.
+    end: usize,
     /// Where something does not hold together, if it does not.
     fault: Option<usize>,
 }
 
-/// Reads one segment whole into memory, and finds its frames.
-pub(crate) fn read_segment(folder: &Folder, number: u64) -> Result<Found, SeriesError> {
+/// Reads one segment into memory, into `room` and more if it takes more, and finds its frames.
+pub(crate) fn read_segment(
+    folder: &Folder,
+    number: u64,
+    mut room: Vec<u8>,
+) -> Result<Found, SeriesError> {
     let path = path_of(&folder.path, number);
-    let bytes = fs::read(&path).map_err(io_error("read", &path))?;
-    found(bytes, number, &path)
+    room.clear();
+    read(&path, &mut room).map_err(io_error("read", &path))?;
+    found(room, number, &path)
+}
+
+/// Reads a file, but not all zeros at its end: most of a segment may have been made and not written yet.
+fn read(path: &Path, into: &mut Vec<u8>) -> io::Result<()> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    // Zeros that end a frame may have become a hole, in a copy: a frame that begins before it is read whole.
+    let behind = (HEAD + MOST_FRAME) as u64;
+    let most = data_end(&file).map_or(length, |end| length.min(end + behind));
+    file.rewind()?;
+    into.reserve(usize::try_from(most).map_err(io::Error::other)?);
+    file.take(most).read_to_end(into).map(drop)
+}
+
+/// Where the last data ends, behind which a file is a hole or ends; an error where the file system does not say.
+fn data_end(file: &File) -> rustix::io::Result<u64> {
+    let mut end = 0;
+    loop {
+        match seek(file, SeekFrom::Data(end)) {
+            Err(Errno::NXIO) => return Ok(end),
+            data => end = seek(file, SeekFrom::Hole(data?))?,
+        }
+    }
 }
 
 /// What the bytes of a segment, which came from `path`, hold.
@@ -35,7 +69,8 @@ pub(super) fn found(bytes: Vec<u8>, number: u64, path: &Path) -> Result<Found, S
     let mut found = Found {
         number,
         bytes,
-        stretches: Vec::new(),
+        frames: Vec::new(),
+        end: 0,
         fault: None,
     };
     match read_header(&found.bytes, number) {
@@ -65,43 +100,40 @@ impl Found {
     /// Finds all frames from here on, skipping what does not hold together.
     fn scan(&mut self, mut from: usize) {
         loop {
-            let mut at = from;
-            while let Some(frame) = self.frame(at) {
-                at += frame.bytes() as usize;
+            while let Some(frame) = Frame::parse(&self.bytes, self.number, from) {
+                let bytes = frame.bytes() as usize;
+                self.frames.push(from);
+                from += bytes;
             }
-            self.stretches.push(from..at);
-            if is_zero(&self.bytes[at..]) {
+            self.end = from;
+            if is_zero(&self.bytes[from..]) {
                 return;
             }
-            self.fault.get_or_insert(at);
-            let next = (at + 1..self.bytes.len()).find(|&at| self.frame(at).is_some());
-            let Some(next) = next else { return };
+            self.fault.get_or_insert(from);
+            let is_frame = |&at: &usize| Frame::parse(&self.bytes, self.number, at).is_some();
+            let Some(next) = (from + 1..self.bytes.len()).find(is_frame) else {
+                return;
+            };
             from = next;
         }
     }
 
-    fn frame(&self, at: usize) -> Option<Frame<'_>> {
-        Frame::parse(&self.bytes, self.number, at)
+    /// The frames that hold together, in order.
+    pub(crate) fn frames(&self) -> impl ExactSizeIterator<Item = Frame<'_>> {
+        let frames = self.frames.iter();
+        frames.map(|&at| Frame::known(&self.bytes, at))
     }
 
-    /// The frames that hold together, in order.
-    pub(crate) fn frames(&self) -> impl Iterator<Item = Frame<'_>> {
-        self.stretches.iter().flat_map(move |stretch| {
-            let mut at = stretch.start;
-            std::iter::from_fn(move || {
-                let frame = (at < stretch.end).then(|| self.frame(at))??;
-                at += frame.bytes() as usize;
-                Some(frame)
-            })
-        })
+    /// Those behind the fault.
+    fn behind(&self, fault: usize) -> impl Iterator<Item = Frame<'_>> {
+        let before = self.frames.partition_point(|&at| at < fault);
+        self.frames().skip(before)
     }
 
     /// Where something does not hold together, and whether frames follow it here.
     pub(crate) fn fault(&self) -> Option<(u64, bool)> {
         let fault = self.fault?;
-        let behind =
-            |stretch: &std::ops::Range<usize>| stretch.start >= fault && !stretch.is_empty();
-        Some((fault as u64, self.stretches.iter().any(behind)))
+        Some((fault as u64, self.behind(fault).next().is_some()))
     }
 
     /// Bytes that are in no frame, up to the last byte that is not zero.
@@ -110,12 +142,14 @@ impl Found {
             return 0;
         };
         let end = self.bytes.iter().rposition(|&byte| byte != 0);
-        let behind = self
-            .stretches
-            .iter()
-            .filter(|stretch| stretch.start >= fault);
-        let framed: usize = behind.map(|stretch| stretch.len()).sum();
-        (end.map_or(0, |end| end + 1).saturating_sub(fault + framed)) as u64
+        let framed: u64 = self.behind(fault).map(|frame| frame.bytes()).sum();
+        let all = end.map_or(0, |end| end + 1).saturating_sub(fault);
+        (all as u64).saturating_sub(framed)
+    }
+
+    /// The room that was read into.
+    pub(crate) fn into_room(self) -> Vec<u8> {
+        self.bytes
     }
 
     /// What the log needs to know of it, once its last frame's end is the file's.
@@ -124,7 +158,7 @@ impl Found {
             number: self.number,
             bytes: match self.fault {
                 Some(0) => 0,
-                _ => self.stretches.last().map_or(0, |last| last.end as u64),
+                _ => self.end as u64,
             },
             newest: self
                 .frames()

@@ -318,6 +318,24 @@ async fn case_2_rows_of_a_series_without_a_name_are_reported_and_counted() {
     assert_eq!(content(&again).len(), 2);
 }
 
+/// A copy may have a hole wherever zeros are, also where a frame ends with them.
+#[tokio::test]
+async fn zeros_at_the_end_of_a_frame_are_its_own_though_a_copy_has_a_hole_there() {
+    let world = World::new();
+    let db = world.open().await.unwrap();
+    let rows: Vec<_> = (0..2000).map(|_| row("a", "b", 0, 0.0)).collect();
+    db.insert_rows(&rows).unwrap();
+    let written = content(&db);
+    drop(db);
+    let path = world.segments().remove(0);
+    let length = fs::metadata(&path).unwrap().len();
+    truncate(&path, used(&path) as u64);
+    truncate(&path, length);
+    let again = world.open().await.unwrap();
+    assert_eq!(content(&again), written);
+    assert_eq!(again.stats().replayed_rows, 2000);
+}
+
 #[tokio::test]
 async fn case_7_frames_in_another_order_than_their_turns_give_the_same_winner() {
     let world = World::new();
