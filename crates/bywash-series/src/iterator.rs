@@ -52,7 +52,8 @@ impl SeriesIterator {
         if self.at == self.points.len() {
             self.points.clear();
             self.at = 0;
-            self.rest.next(&mut self.points).await?;
+            let mut room = Vec::new();
+            self.points.extend(self.rest.next(&mut room).await?);
         }
         let point = self.points.get(self.at).copied();
         self.at += usize::from(point.is_some());
@@ -66,8 +67,8 @@ impl SeriesIterator {
     /// As [`Self::next`]; it then stands where it stood.
     pub async fn seek(&mut self, timestamp: i64) -> Result<bool, SeriesError> {
         let mut rest = merge(&self.names, &self.runs, &self.readers, timestamp);
-        let mut points = Vec::new();
-        rest.next(&mut points).await?;
+        let mut room = Vec::new();
+        let points = rest.next(&mut room).await?.to_vec();
         (self.rest, self.points, self.at) = (rest, points, 0);
         Ok(!self.points.is_empty())
     }

@@ -1,14 +1,23 @@
 //! Points of many series, in steps of time.
 
 use std::ops::RangeInclusive;
+use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use tokio::task::{JoinError, JoinSet};
 
 use crate::selector::Selector;
-use crate::snapshot::Names;
+use crate::snapshot::{Names, Snapshot};
 use crate::{Point, SeriesDb, SeriesError};
 
 /// Points of an answer at most when nothing is said: 256 MiB of them.
 const MOST_POINTS: usize = 16 << 20;
+/// Series that a task of a question reads at least: fewer take less time than it takes to begin a task.
+const SERIES_A_TASK: usize = 8;
+/// Tasks of one question at most: each holds decoded pages of up to 64 files, 32 MiB that nobody charges.
+const MOST_TASKS: usize = 4;
 
 /// What becomes of the points of one step.
 ///
@@ -50,6 +59,8 @@ impl SeriesDb {
     /// step begins where the range does, and steps without points are left out. Without one, points come as they are and
     /// `aggregate` is not used.
     ///
+    /// Of many series, several are read side by side, by tasks of the runtime that this is awaited on.
+    ///
     /// # Errors
     /// [`SeriesError::Query`] if the step is not above 0; [`SeriesError::TooManyPoints`] if the answer has more than 16 Mi;
     /// [`SeriesError::Store`]; [`SeriesError::DamagedFile`].
@@ -88,35 +99,83 @@ impl SeriesDb {
             Some((source, metric)) => vec![(source.into(), metric.into())],
             None => snapshot.series(selector).await?.owned().collect(),
         };
+        let asked = Asked {
+            snapshot,
+            start,
+            step,
+            aggregate,
+            most,
+            found: AtomicUsize::new(0),
+        };
+        let tasks = tasks().min(names.len() / SERIES_A_TASK);
+        if tasks < 2 {
+            return asked.answer(&names).await;
+        }
+        let asked = Arc::new(asked);
+        // Dropped, it stops them.
+        let mut running = JoinSet::new();
+        for (part, names) in names.chunks(names.len().div_ceil(tasks)).enumerate() {
+            let (asked, names) = (Arc::clone(&asked), names.to_vec());
+            running.spawn(async move { asked.answer(&names).await.map(|answer| (part, answer)) });
+        }
+        let mut parts = Vec::new();
+        while let Some(done) = running.join_next().await {
+            parts.push(
+                done.map_err(JoinError::into_panic)
+                    .unwrap_or_else(|panic| resume_unwind(panic))?,
+            );
+        }
+        parts.sort_unstable_by_key(|(part, _)| *part);
+        Ok(parts.into_iter().flat_map(|(_, answer)| answer).collect())
+    }
+}
+
+/// How many tasks read series of one question side by side, on the threads of the runtime.
+fn tasks() -> usize {
+    thread::available_parallelism().map_or(1, |cores| cores.get().min(MOST_TASKS))
+}
+
+/// A question, and how many points were found by all who read for it.
+struct Asked {
+    snapshot: Snapshot,
+    start: i64,
+    step: Option<i64>,
+    aggregate: Aggregate,
+    most: usize,
+    found: AtomicUsize,
+}
+
+impl Asked {
+    /// What is asked of these series, in their order.
+    async fn answer(&self, names: &[Names]) -> Result<Vec<SeriesPoints>, SeriesError> {
+        let readers = Arc::default();
+        let mut room = Vec::new();
         let mut answer = Vec::new();
-        let mut room = most;
-        let mut batch = Vec::new();
         for names in names {
-            let mut rows = snapshot.rows(&names);
-            let mut steps = step.map(|step| Steps::new(start, step, aggregate));
+            let mut rows = self.snapshot.rows(names, &readers);
+            let mut steps = self
+                .step
+                .map(|step| Steps::new(self.start, step, self.aggregate));
             let mut points = Vec::new();
             loop {
-                batch.clear();
-                rows.next(&mut batch).await?;
-                if batch.is_empty() {
+                let before = points.len();
+                let next = rows.next(&mut room).await?;
+                if next.is_empty() {
                     break;
                 }
                 match &mut steps {
-                    None => points.extend_from_slice(&batch),
-                    Some(steps) => steps.add(&batch, &mut points),
+                    None => points.extend_from_slice(next),
+                    Some(steps) => steps.add(next, &mut points),
                 }
-                if points.len() > room {
-                    return Err(SeriesError::TooManyPoints { most });
-                }
+                self.count(points.len() - before)?;
             }
+            let before = points.len();
             if let Some(steps) = steps {
                 steps.end(&mut points);
             }
-            room = room
-                .checked_sub(points.len())
-                .ok_or(SeriesError::TooManyPoints { most })?;
+            self.count(points.len() - before)?;
             if !points.is_empty() {
-                let (source, metric) = names;
+                let (source, metric) = names.clone();
                 answer.push(SeriesPoints {
                     source,
                     metric,
@@ -125,6 +184,15 @@ impl SeriesDb {
             }
         }
         Ok(answer)
+    }
+
+    fn count(&self, points: usize) -> Result<(), SeriesError> {
+        // Relaxed: a count.
+        let before = self.found.fetch_add(points, Ordering::Relaxed);
+        if before + points > self.most {
+            return Err(SeriesError::TooManyPoints { most: self.most });
+        }
+        Ok(())
     }
 }
 

@@ -125,10 +125,14 @@ impl Merge {
         }
     }
 
-    /// Appends the next rows to `out`: some, or none at the end.
+    /// The next rows: some, or none at the end. `room` is for those that are merged of several runs; others are where they were
+    /// read.
     ///
     /// After an error, or when dropped halfway, it goes on where it was: no row is lost.
-    pub(crate) async fn next(&mut self, out: &mut Vec<Point>) -> Result<(), SeriesError> {
+    pub(crate) async fn next<'a>(
+        &'a mut self,
+        room: &'a mut Vec<Point>,
+    ) -> Result<&'a [Point], SeriesError> {
         loop {
             let mut at = 0;
             while at < self.reading.len() {
@@ -149,16 +153,17 @@ impl Merge {
             }
         }
         let limit = self.waiting.last().map(|run| run.first);
-        if let [run] = &mut self.reading[..] {
+        if self.reading.len() == 1 {
+            let run = &mut self.reading[0];
             let points = &run.block[run.left.clone()];
             let before = |limit| points.partition_point(|point| point.timestamp < limit);
             let count = limit.map_or(points.len(), before);
-            out.extend_from_slice(&points[..count]);
             run.left.start += count;
-        } else {
-            self.merge(limit, out);
+            return Ok(&points[..count]);
         }
-        Ok(())
+        room.clear();
+        self.merge(limit, room);
+        Ok(room)
     }
 
     /// Takes rows of several runs until one has to be filled, or one that waits has to begin.

@@ -68,15 +68,10 @@ impl Snapshot {
         memory.chain(self.files().map(Run::in_file)).collect()
     }
 
-    /// The rows of one series.
-    pub(crate) fn rows(&self, names: &Names) -> Merge {
+    /// The rows of one series. Who reads several, one after the other, has the readers in common.
+    pub(crate) fn rows(&self, names: &Names, readers: &Arc<Readers>) -> Merge {
         let runs = self.runs(names);
-        Merge::new(
-            (&names.0, &names.1),
-            &runs,
-            self.range.clone(),
-            &self.readers,
-        )
+        Merge::new((&names.0, &names.1), &runs, self.range.clone(), readers)
     }
 
     /// The selected series, in order. In files, one whose rows lie around the range and not in it may be among them.

@@ -103,16 +103,15 @@ impl SealedFiles {
         let runs: Vec<Run> = files.iter().map(Run::in_file).collect();
         let bytes = files.iter().map(|file| file.entry().bytes).sum();
         let mut batch = Batch::new(FileWriter::with_room(self.0.profile, bytes)?);
-        let mut points = Vec::new();
+        let mut room = Vec::new();
         for (source, metric) in series.shared() {
             let mut rows = Merge::new((source, metric), &runs, all.clone(), &readers);
             loop {
-                points.clear();
-                rows.next(&mut points).await?;
+                let points = rows.next(&mut room).await?;
                 if points.is_empty() {
                     break;
                 }
-                batch = batch.push(source, metric, &points).await?;
+                batch = batch.push(source, metric, points).await?;
             }
         }
         batch.written().await

@@ -1,6 +1,6 @@
 //! Steps and names.
 
-use bywash_series::{Aggregate, Pattern, Selector, SeriesError};
+use bywash_series::{Aggregate, Pattern, Selector, SeriesError, SeriesPoints};
 
 use super::*;
 
@@ -105,6 +105,50 @@ async fn an_answer_larger_than_was_asked_for_is_an_error() {
             }
         }
         db.flush().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_of_many_series_is_that_of_each_by_itself() {
+    let world = World::new();
+    let db = world.open().await;
+    let names: Vec<_> = (0..50)
+        .map(|n| (format!("{}", n / 7), format!("{n:02}")))
+        .collect();
+    for round in 0..3 {
+        for (n, (source, metric)) in (1..).zip(&names) {
+            let points: Vec<_> = (0..100)
+                .map(|at| (at * n + round, (at + round) as f64))
+                .collect();
+            insert(&db, source, metric, &points);
+        }
+        // The last rows stay in memory.
+        if round < 2 {
+            db.flush().await.unwrap();
+        }
+    }
+    let of_metric = |of: SeriesPoints| {
+        let points: Vec<_> = of.points.into_iter().map(bits).collect();
+        (of.metric, points)
+    };
+    for step in [None, Some(30)] {
+        let mut each = Vec::new();
+        for (source, metric) in &names {
+            let one = Selector::series(source, metric);
+            let found = db
+                .query(&one, 5..=2000, step, Aggregate::Sum)
+                .await
+                .unwrap();
+            each.extend(found.into_iter().map(of_metric));
+        }
+        let points = each.iter().map(|(_, points)| points.len()).sum();
+        let all = Selector::all();
+        let ask = |most| db.query_at_most(most, &all, 5..=2000, step, Aggregate::Sum);
+        let found = ask(points).await.unwrap().into_iter();
+        let found: Vec<_> = found.map(of_metric).collect();
+        assert!(found.len() == names.len() && found == each);
+        let refused = ask(points - 1).await;
+        assert!(matches!(refused, Err(SeriesError::TooManyPoints { .. })));
     }
 }
 

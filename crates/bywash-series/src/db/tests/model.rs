@@ -179,20 +179,16 @@ impl Run {
         assert!(in_memory.iter().eq(expected), "{in_memory:?} in {range:?}");
 
         let all = self.db.list(&Selector::all(), range.clone()).await.unwrap();
-        let listed = |series: usize| all.iter().any(|names| names == NAMES[series]);
         assert!(all.iter().is_sorted() && all.iter().all(|names| NAMES.contains(&names)));
-        for series in 0..NAMES.len() {
+        for (series, names) in NAMES.into_iter().enumerate() {
+            let listed = all.iter().any(|found| found == names);
             let rows = self.model.range((series, i64::MIN)..=(series, i64::MAX));
             let mut times = rows.map(|((_, timestamp), _)| timestamp);
             let (first, last) = (times.clone().next(), times.clone().next_back());
             let around = first <= Some(range.end()) && last >= Some(range.start());
             let has = times.any(|timestamp| range.contains(timestamp));
-            assert!(listed(series) || !has, "{:?} in {range:?}", NAMES[series]);
-            assert!(
-                around || !listed(series),
-                "{:?} in {range:?}",
-                NAMES[series]
-            );
+            assert!(listed || !has, "{names:?} in {range:?}");
+            assert!(around || !listed, "{names:?} in {range:?}");
         }
     }
 }

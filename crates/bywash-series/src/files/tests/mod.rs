@@ -72,13 +72,13 @@ async fn read_version(
     let runs: Vec<_> = version.files().iter().map(Run::in_file).collect();
     let names = (&source.into(), &metric.into());
     let mut merge = Merge::new(names, &runs, range, &Arc::default());
-    let mut points = Vec::new();
+    let (mut points, mut room) = (Vec::new(), Vec::new());
     loop {
-        let before = points.len();
-        merge.next(&mut points).await?;
-        if points.len() == before {
+        let next = merge.next(&mut room).await?;
+        if next.is_empty() {
             return Ok(points);
         }
+        points.extend_from_slice(next);
     }
 }
 
