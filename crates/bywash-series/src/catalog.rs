@@ -16,7 +16,7 @@ pub const MAX_NAME: usize = 64 << 10;
 
 /// What a series costs beside its names and rows, in bytes: its place, its cells in tables that grow by doubling, its turn in the
 /// order of names.
-const SERIES_BYTES: usize = 272;
+const SERIES_BYTES: usize = 280;
 /// Rows whose names are looked up side by side, and series that are brought near before they are written to, so that their memory
 /// comes at the same time. A cache of 32 KiB has all of it: some five lines a row.
 pub(crate) const SIDE_BY_SIDE: usize = 16;
@@ -31,10 +31,28 @@ pub(crate) struct Catalog {
     series: Names<Series>,
     /// Names of sources and metrics.
     texts: Names<Text>,
-    /// Ids of series by name, as of the last list.
-    order: Mutex<Arc<[u32]>>,
+    /// By source and metric, as of the last list.
+    order: Mutex<Arc<[Named]>>,
     /// What all of it was charged.
     bytes: AtomicU64,
+}
+
+/// A series, and the ids of its names among the texts.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Named {
+    id: u32,
+    source: u32,
+    metric: u32,
+}
+
+impl Named {
+    pub(crate) fn of(series: &Series) -> Self {
+        Self {
+            id: series.handle.0,
+            source: series.source,
+            metric: series.metric,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -161,8 +179,8 @@ impl Catalog {
     }
 
     /// Source and metric.
-    pub(crate) fn names(&self, series: &Series) -> (&Arc<str>, &Arc<str>) {
-        (self.text_of(series.source), self.text_of(series.metric))
+    pub(crate) fn names(&self, named: &Named) -> (&Arc<str>, &Arc<str>) {
+        (self.text_of(named.source), self.text_of(named.metric))
     }
 
     fn text_of(&self, id: u32) -> &Arc<str> {
@@ -173,42 +191,57 @@ impl Catalog {
             .text
     }
 
-    /// Ids of the selected series with a row in memory in this range, by source and metric.
-    pub(crate) fn select(&self, selector: &Selector, range: &RangeInclusive<i64>) -> Vec<u32> {
+    /// The selected series with a row in memory in this range, by their places in an order of names.
+    pub(crate) fn select(
+        &self,
+        selector: &Selector,
+        range: &RangeInclusive<i64>,
+    ) -> (Arc<[Named]>, Vec<u32>) {
         if let Some((source, metric)) = selector.exact() {
             let found = self.find(source, metric).filter(|series| series.has(range));
-            return found.map(|series| series.handle.0).into_iter().collect();
+            let order: Arc<[Named]> = found.map(Named::of).into_iter().collect();
+            let places = (0..order.len() as u32).collect();
+            return (order, places);
         }
         let order = self.order();
-        let series = |id: u32| self.series(SeriesHandle(id)).expect("it has a place");
-        let source = |id: u32| self.names(series(id)).0;
-        let order = match &selector.source {
-            Pattern::Glob(_) => &order[..],
+        let places = match &selector.source {
+            Pattern::Glob(_) => 0..order.len(),
             Pattern::Exact(name) => {
-                let from = order.partition_point(|id| **source(*id) < **name);
-                let count = order[from..].partition_point(|id| **source(*id) == **name);
-                &order[from..from + count]
+                let from = order.partition_point(|named| **self.text_of(named.source) < **name);
+                let count =
+                    order[from..].partition_point(|named| **self.text_of(named.source) == **name);
+                from..from + count
             }
+        };
+        let series = |id: u32| self.series(SeriesHandle(id)).expect("it has a name");
+        // Where all are asked, they are so in the order of their memory: names have another.
+        let all = places.len() == order.len();
+        let inside = all.then(|| {
+            self.iter()
+                .map(|series| series.has(range))
+                .collect::<Vec<_>>()
+        });
+        let has = |id: u32| match &inside {
+            Some(inside) => inside[id as usize],
+            None => series(id).has(range),
         };
         // Neighbours have one source: it is looked at once.
         let mut last = None;
-        let mut selected = |series: &Series| {
+        let mut selected = |named: &Named| {
             let is_source = match last {
-                Some((source, is_source)) if source == series.source => is_source,
-                _ => selector.source.matches(self.text_of(series.source)),
+                Some((source, is_source)) if source == named.source => is_source,
+                _ => selector.source.matches(self.text_of(named.source)),
             };
-            last = Some((series.source, is_source));
-            is_source && selector.metric.matches(self.text_of(series.metric)) && series.has(range)
+            last = Some((named.source, is_source));
+            is_source && has(named.id) && selector.metric.matches(self.text_of(named.metric))
         };
-        order
-            .iter()
-            .copied()
-            .filter(|id| selected(series(*id)))
-            .collect()
+        let places = places.filter(|&at| selected(&order[at]));
+        let places = places.map(|at| at as u32).collect();
+        (order, places)
     }
 
-    /// Ids of all series by source and metric. Kept until there are more.
-    fn order(&self) -> Arc<[u32]> {
+    /// All series by source and metric. Kept until there are more.
+    fn order(&self) -> Arc<[Named]> {
         let mut order = self.order.lock();
         let count = self.len() as u32;
         if (order.len() as u32) < count {
@@ -218,23 +251,19 @@ impl Catalog {
     }
 
     /// Each text is compared with others once, however many series have it; series are then sorted by numbers.
-    fn sorted(&self, count: u32) -> Arc<[u32]> {
+    fn sorted(&self, count: u32) -> Arc<[Named]> {
         let mut texts: Vec<u32> = (0..self.texts.len() as u32).collect();
         texts.sort_unstable_by_key(|id| self.text_of(*id));
         let mut places = vec![0_u64; texts.len()];
         for (place, id) in (0..).zip(texts) {
             places[id as usize] = place;
         }
-        let place = |id: u32| {
-            let series = self.series(SeriesHandle(id)).expect("counted");
-            (
-                places[series.source as usize] << 32 | places[series.metric as usize],
-                id,
-            )
-        };
-        let mut series: Vec<(u64, u32)> = (0..count).map(place).collect();
-        series.sort_unstable();
-        series.into_iter().map(|(_, id)| id).collect()
+        let counted = self.iter().take(count as usize).map(Named::of);
+        let mut series: Vec<Named> = counted.collect();
+        series.sort_by_cached_key(|named| {
+            places[named.source as usize] << 32 | places[named.metric as usize]
+        });
+        series.into()
     }
 
     /// All series in the order of their ids, with what is entered meanwhile.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use crate::catalog::SeriesHandle;
+use crate::catalog::Named;
 use crate::files::Layout;
 use crate::head::Head;
 use crate::selector::{Pattern, Selector};
@@ -24,7 +24,7 @@ pub struct SeriesNames {
 /// What names are found in.
 #[derive(Clone)]
 enum Table {
-    Memory(Arc<Head>),
+    Memory(Arc<Head>, Arc<[Named]>),
     File(Arc<Layout>),
 }
 
@@ -36,8 +36,8 @@ impl SeriesNames {
         range: &RangeInclusive<i64>,
     ) -> Self {
         let mut names = Self::default();
-        let series = head.catalog.select(selector, range);
-        names.add(Table::Memory(Arc::clone(head)), series.into_iter());
+        let (order, places) = head.catalog.select(selector, range);
+        names.add(Table::Memory(Arc::clone(head), order), places.into_iter());
         names
     }
 
@@ -76,10 +76,7 @@ impl SeriesNames {
     fn names(&self, (table, place): (u32, u32)) -> (&Arc<str>, &Arc<str>) {
         match &self.tables[table as usize] {
             Table::File(layout) => layout.index.names(place),
-            Table::Memory(head) => {
-                let series = head.catalog.series(SeriesHandle(place));
-                head.catalog.names(series.expect("none is ever forgotten"))
-            }
+            Table::Memory(head, order) => head.catalog.names(&order[place as usize]),
         }
     }
 

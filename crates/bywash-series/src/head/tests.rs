@@ -96,10 +96,10 @@ fn each_partition_and_generation_is_a_run_whatever_order_rows_come_in() {
     assert_eq!(read(&head, i64::MIN..=i64::MIN)[0].2, [(i64::MIN, 5.0)]);
     assert_eq!(read(&head, i64::MAX..=i64::MAX)[0].2, [(i64::MAX, 6.0)]);
     assert_eq!(
-        head.catalog.select(&Selector::all(), &(2..=SECOND)).len(),
+        head.catalog.select(&Selector::all(), &(2..=SECOND)).1.len(),
         0
     );
-    assert_eq!(head.catalog.select(&Selector::all(), &(0..=0)).len(), 1);
+    assert_eq!(head.catalog.select(&Selector::all(), &(0..=0)).1.len(), 1);
 }
 
 #[test]
