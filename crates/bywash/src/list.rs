@@ -12,12 +12,13 @@ use crate::bucket::{Bucket, Shared};
 use crate::origin::{Ability, ListPage};
 use crate::retry::{Retries, is_transient, stalled, unavailable, with_retries};
 
-/// A listing in progress. Origins list in order, so it can continue after the last key seen.
+/// A listing in progress. It can continue after the last key seen, if the origin lists in order.
 struct Listing {
     bucket: Arc<Shared>,
     prefix: Option<Path>,
     /// Keys after this one are still to come.
     after: Option<Path>,
+    ordered: bool,
     entries: Option<BoxStream<'static, Result<ObjectMeta>>>,
     /// When the request was sent that the entries answer.
     asked: Instant,
@@ -35,6 +36,7 @@ pub(crate) fn list(
         bucket: Arc::clone(bucket),
         prefix: prefix.cloned(),
         after: after.cloned(),
+        ordered: true,
         entries: None,
         asked: Instant::now(),
         retries: Retries::new(bucket.engine.retry),
@@ -61,7 +63,9 @@ impl Listing {
             let error = match answer.unwrap_or_else(|_| Err(stalled(policy))) {
                 Ok(Some(meta)) => {
                     self.retries.progress();
-                    self.after = Some(meta.location.clone());
+                    let location = Some(meta.location.clone());
+                    self.ordered &= self.after <= location;
+                    self.after = location;
                     self.bucket.versions.listed(self.asked, &meta);
                     return Ok(Some(meta));
                 }
@@ -69,7 +73,8 @@ impl Listing {
                 Err(error) => error,
             };
             self.entries = None;
-            if !is_transient(&error) {
+            // What an origin without order would tell after a key is not what it has not told yet.
+            if !is_transient(&error) || !self.ordered {
                 return Err(error);
             }
             if !self.retries.again().await {

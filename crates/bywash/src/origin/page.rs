@@ -1,10 +1,10 @@
 //! One page of a listing, asked for as a page.
 
+use futures::TryStreamExt;
 use futures::stream::BoxStream;
-use futures::{TryStreamExt, future};
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::path::Path;
-use object_store::{ObjectMeta, Result};
+use object_store::{Error, ObjectMeta, Result};
 
 use super::Cloud;
 
@@ -17,6 +17,32 @@ pub struct ListPage {
     pub more: bool,
 }
 
+/// Watches over the order of keys. Of a listing without it a page would be all there is, or the next page begin beyond keys
+/// that were not told yet: objects would be missing and nobody would know.
+#[derive(Default)]
+struct Order {
+    last: Option<Path>,
+}
+
+impl Order {
+    /// # Errors
+    /// When `key` belongs before the one checked last.
+    fn check(&mut self, key: &Path) -> Result<()> {
+        if let Some(last) = self.last.replace(key.clone()) {
+            // The client takes a `/` from the end of a key, which belongs after what its path seems to.
+            if *key < last && format!("{key}/").as_str() < last.as_ref() {
+                let source = format!(
+                    "it lists {key} after {last}, and only listings in the order of keys can be read by pages; read the objects by \
+                     their names, or list them at the origin itself"
+                )
+                .into();
+                return Err(Error::NotSupported { source });
+            }
+        }
+        Ok(())
+    }
+}
+
 /// The page that `list` begins with: from a store that has no pages, or of its own size only.
 pub(super) async fn of_stream(
     list: impl FnOnce(Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>>,
@@ -27,14 +53,16 @@ pub(super) async fn of_stream(
         Some((folder, _)) => Some(Path::parse(folder)?),
         None => None,
     };
-    let keys = list(folder.as_ref()).try_skip_while(|meta| {
-        let before = meta.location.as_ref() < prefix;
-        future::ok(before)
-    });
-    let keys = keys.try_take_while(|meta| future::ok(meta.location.as_ref().starts_with(prefix)));
-    let mut keys = std::pin::pin!(keys);
-    let mut objects = Vec::new();
+    let mut keys = list(folder.as_ref());
+    let (mut objects, mut order) = (Vec::new(), Order::default());
     while let Some(meta) = keys.try_next().await? {
+        order.check(&meta.location)?;
+        if meta.location.as_ref() < prefix {
+            continue;
+        }
+        if !meta.location.as_ref().starts_with(prefix) {
+            break;
+        }
         if objects.len() == most {
             return Ok(ListPage {
                 objects,
@@ -63,7 +91,7 @@ impl<C> Cloud<C> {
             "" => prefix.to_owned(),
             ours => format!("{ours}/{prefix}"),
         };
-        let mut page_token = None;
+        let (mut page_token, mut order) = (None, Order::default());
         loop {
             let options = PaginatedListOptions {
                 offset: after.map(|after| self.full_path(after).into()),
@@ -74,6 +102,9 @@ impl<C> Cloud<C> {
             let page = store.list_paginated(Some(&prefix), options).await?;
             page_token = page.page_token;
             let mut objects = page.result.objects;
+            for meta in &objects {
+                order.check(&meta.location)?;
+            }
             objects.retain_mut(|meta| {
                 let Some(rest) = meta.location.prefix_match(&ours) else {
                     return false;

@@ -1,8 +1,8 @@
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use chrono::DateTime;
+use futures::{StreamExt, stream};
 use object_store::ListResult;
 use object_store::list::PaginatedListResult;
 use object_store::memory::InMemory;
@@ -11,7 +11,8 @@ use super::*;
 
 /// A store that may begin where it likes: a token is the number of keys before the page.
 struct Store {
-    keys: BTreeSet<&'static str>,
+    /// In the order in which they are told.
+    keys: Vec<&'static str>,
     heeds_offset: bool,
     /// Keys on a page at most; every second page is empty.
     page: usize,
@@ -88,7 +89,7 @@ async fn stores_that_heed_no_offset_or_send_empty_pages_are_listed_once() {
         (),
     );
     // Beside ours, our folder's own marker, and the same beginning.
-    let keys = ["o", "p/", "p/a", "p/b/c", "p/b/d", "p/b!", "p/c", "p2/a"];
+    let keys = ["o", "p/", "p/a", "p/b!", "p/b/c", "p/b/d", "p/c", "p2/a"];
     for (heeds_offset, page, most) in [(true, 2, 2), (false, 2, 2), (false, 3, 1), (false, 1, 9)] {
         let store = Store {
             keys: keys.into(),
@@ -103,5 +104,36 @@ async fn stores_that_heed_no_offset_or_send_empty_pages_are_listed_once() {
         let within = walk(&ours, &store, "b", most).await;
         assert_eq!(within, ["b!", "b/c", "b/d"], "{case}");
         assert_eq!(walk(&ours, &store, "x", most).await, [""; 0], "{case}");
+    }
+}
+
+#[tokio::test]
+async fn a_listing_out_of_order_is_refused_and_a_folder_s_marker_is_none() {
+    let ours = Cloud::new(
+        "fake://bucket",
+        Arc::new(InMemory::new()),
+        &Path::default(),
+        (),
+    );
+    let list = async |keys: &[&'static str], page| {
+        let store = Store {
+            keys: keys.into(),
+            heeds_offset: false,
+            page,
+        };
+        let paged = ours.page_of(&store, "", None, 9).await;
+        let stream = stream::iter(keys.iter().map(|key| Ok(object(key))).collect::<Vec<_>>());
+        let streamed = of_stream(|_| stream.boxed(), "", 9).await;
+        [paged, streamed]
+    };
+    for listed in list(&["a", "c", "b", "d"], 9).await {
+        let error = listed.unwrap_err();
+        assert!(matches!(error, Error::NotSupported { .. }), "{error:?}");
+        assert!(error.to_string().contains("lists b after c"), "{error}");
+    }
+    // `b/` is told as `b`.
+    for listed in list(&["a", "b!", "b/", "b/c"], 9).await {
+        let listed = listed.unwrap();
+        assert_eq!((listed.objects.len(), listed.more), (4, false));
     }
 }
