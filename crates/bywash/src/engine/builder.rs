@@ -22,8 +22,9 @@ const DEFAULT_BLOCK_BYTES: usize = 1 << 20;
 const DEFAULT_CHUNK_BYTES: u64 = 16 << 20;
 /// The default length of one ranged GET: long enough that a request costs little beside it.
 const DEFAULT_SHARD_BYTES: u64 = 8 << 20;
-/// Ranged GETs in flight of one bucket: enough to fill a fast line, few enough for any origin.
-pub(crate) const SHARDS_IN_FLIGHT: usize = 16;
+/// Ranged GETs in flight of one bucket: more than a reader of columns sends at once, which would wait for a round trip where it
+/// reads directly and does not; few enough for any origin.
+pub(crate) const SHARDS_IN_FLIGHT: usize = 64;
 /// Shards one body keeps on their way.
 const SHARDS_AHEAD: u64 = 4;
 /// One shard, and what a body reads ahead, take at most this share of the memory, so that one
