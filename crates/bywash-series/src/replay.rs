@@ -116,36 +116,34 @@ impl Reader<'_> {
         let mut torn: Vec<(usize, u64)> = Vec::new();
         let mut room = Vec::new();
         for number in list(&folder.path)? {
-            let found = read_segment(folder, number, room)?;
-            let mut segment = found.segment();
-            let has_frames = found.frames().len() > 0;
-            if has_frames && let Some((at, offset)) = torn.first().copied() {
-                self.damage(
-                    self.replayed.segments[at].number,
-                    offset,
-                    "something that is no frame",
-                )?;
-                for (at, _) in torn.drain(..) {
-                    self.replayed.segments[at].damaged = true;
-                }
+            let mut segment = Segment::new(number);
+            let mut reader = read_segment(folder, number, room)?;
+            while let Some(frame) = reader.next()? {
+                self.not_torn(&mut torn)?;
+                segment.newest = segment.newest.max(frame.generation);
+                self.frame(frame, number)?;
             }
-            match found.fault() {
+            let rest = reader.rest()?;
+            segment.bytes = rest.end();
+            match rest.fault() {
                 Some((offset, true)) => {
+                    self.not_torn(&mut torn)?;
                     self.damage(number, offset, "a frame does not match its checksum")?;
                     segment.damaged = true;
-                    self.replayed.damaged += found.unreadable();
+                    self.replayed.damaged += rest.unreadable();
                 }
                 Some((offset, false)) => {
                     torn.push((self.replayed.segments.len(), offset));
-                    self.replayed.torn += found.unreadable();
+                    self.replayed.torn += rest.unreadable();
                 }
                 None => {}
             }
-            self.replayed.segments.push(segment);
-            for frame in found.frames() {
+            for frame in rest.frames() {
+                segment.newest = segment.newest.max(frame.generation);
                 self.frame(frame, number)?;
             }
-            room = found.into_room();
+            self.replayed.segments.push(segment);
+            room = rest.into_room();
         }
         for writer in 0..self.senders.len() {
             self.send(writer);
@@ -153,6 +151,18 @@ impl Reader<'_> {
         for (at, _) in torn {
             let segment = &self.replayed.segments[at];
             folder.cut(&path_of(&folder.path, segment.number), segment.bytes)?;
+        }
+        Ok(())
+    }
+
+    /// A frame was found: no crash tore off what is no frame in segments before.
+    fn not_torn(&mut self, torn: &mut Vec<(usize, u64)>) -> Result<(), SeriesError> {
+        if let Some((at, offset)) = torn.first().copied() {
+            let segment = self.replayed.segments[at].number;
+            self.damage(segment, offset, "something that is no frame")?;
+        }
+        for (at, _) in torn.drain(..) {
+            self.replayed.segments[at].damaged = true;
         }
         Ok(())
     }

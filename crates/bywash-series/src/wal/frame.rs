@@ -70,25 +70,25 @@ impl<'a> Frame<'a> {
         out.extend_from_slice(self.body);
     }
 
-    /// The frame at this offset of a segment's bytes, if it is whole.
-    pub(super) fn parse(bytes: &'a [u8], segment: u64, offset: usize) -> Option<Self> {
+    /// The frame that these bytes begin with, if it is whole; they lie at this place: segment and offset.
+    pub(super) fn parse(bytes: &'a [u8], place: (u64, u64)) -> Option<Self> {
         // What costs least comes first, for this is asked of every offset behind damage.
-        let (head, frame) = Self::claimed(bytes, offset)?;
+        let (head, frame) = Self::claimed(bytes)?;
         let whole = frame.body.len() <= super::MOST_FRAME
-            && word(head, 20) == head_crc(head, (segment, offset as u64))
+            && word(head, 20) == head_crc(head, place)
             && frame.body_crc == crc32c(frame.body);
         whole.then_some(frame)
     }
 
     /// A frame that was parsed before.
-    pub(super) fn known(bytes: &'a [u8], offset: usize) -> Self {
-        let (_, frame) = Self::claimed(bytes, offset).expect("it was parsed here");
+    pub(super) fn known(bytes: &'a [u8]) -> Self {
+        let (_, frame) = Self::claimed(bytes).expect("it was parsed here");
         frame
     }
 
     /// What the bytes say, without a look at their checksums.
-    fn claimed(bytes: &'a [u8], offset: usize) -> Option<(&'a [u8; HEAD], Self)> {
-        let (head, rest) = bytes.get(offset..)?.split_first_chunk::<HEAD>()?;
+    fn claimed(bytes: &'a [u8]) -> Option<(&'a [u8; HEAD], Self)> {
+        let (head, rest) = bytes.split_first_chunk::<HEAD>()?;
         let frame = Self {
             kind: Kind::from_number(word(head, 4))?,
             generation: long(head, 8),
@@ -335,18 +335,18 @@ mod tests {
         let mut bytes = vec![0; 5];
         frame.put((3, 5), &mut bytes);
         assert!(
-            Frame::parse(&bytes, 3, 5)
+            Frame::parse(&bytes[5..], (3, 5))
                 .is_some_and(|found| found.body == b"body" && found.generation == 7)
         );
-        assert!(Frame::parse(&bytes, 4, 5).is_none());
-        assert!(Frame::parse(&bytes[1..], 3, 4).is_none());
+        assert!(Frame::parse(&bytes[5..], (4, 5)).is_none());
+        assert!(Frame::parse(&bytes[5..], (3, 4)).is_none());
         for end in 5..bytes.len() {
-            assert!(Frame::parse(&bytes[..end], 3, 5).is_none());
+            assert!(Frame::parse(&bytes[5..end], (3, 5)).is_none());
         }
         for bit in 40..bytes.len() * 8 {
             let mut flipped = bytes.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
-            assert!(Frame::parse(&flipped, 3, 5).is_none(), "bit {bit}");
+            assert!(Frame::parse(&flipped[5..], (3, 5)).is_none(), "bit {bit}");
         }
     }
 

@@ -1,19 +1,26 @@
 //! What the fuzzers demand of a log that somebody else may have written.
 
 use super::frame::{Frame, Kind, Names, Turns};
-use super::read::found;
+use super::read::SegmentReader;
 use super::segment::header;
 
 /// Any bytes as a segment: frames lie one behind the other, and never reach beyond the file.
 pub(crate) fn segment(bytes: &[u8]) {
-    let Ok(found) = found(bytes.to_vec(), 1, "segment".as_ref()) else {
+    let Ok(mut reader) = SegmentReader::new(bytes, "segment".into(), 1, Vec::new()) else {
         return;
     };
-    let framed: u64 = found.frames().map(|frame| frame.bytes()).sum();
-    assert!(framed + found.unreadable() <= bytes.len() as u64);
-    for frame in found.frames() {
+    let mut framed = 0;
+    while let Some(frame) = reader.next().expect("memory can be read") {
+        framed += frame.bytes();
         body(frame.kind, frame.body);
     }
+    let rest = reader.rest().expect("memory can be read");
+    for frame in rest.frames() {
+        framed += frame.bytes();
+        body(frame.kind, frame.body);
+    }
+    assert!(framed + rest.unreadable() <= bytes.len() as u64);
+    assert!(framed <= rest.end() || rest.end() == 0);
 }
 
 /// Any bytes as the body of a frame whose checksums are right; the first byte says of which kind.

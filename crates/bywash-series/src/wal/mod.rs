@@ -263,7 +263,7 @@ impl State {
 }
 
 impl Segment {
-    fn new(number: u64) -> Self {
+    pub(crate) fn new(number: u64) -> Self {
         Self {
             number,
             bytes: 0,
