@@ -222,6 +222,8 @@ impl Merge {
                 }
                 Rest::Rows(_, rows) if rows.is_empty() => return Ok(false),
                 Rest::Rows(reader, rows) => {
+                    // All of it was given out: the reader has the memory back.
+                    (run.block, run.left) = (Block::default(), 0..0);
                     let (block, places) = reader.read(rows).await?;
                     rows.start += places.len() as u64;
                     run.left = inside(&block, places.clone(), &self.range);

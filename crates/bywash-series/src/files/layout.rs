@@ -142,15 +142,16 @@ impl Layout {
             .map_or(rows.start, |page| page.rows.end)
     }
 
-    /// Decodes some pages; the parts hold their columns. The error says what is wrong.
+    /// Appends the rows of some pages, whose columns the parts hold. The error says what is wrong.
     pub(super) fn decode_pages(
         &self,
         pages: &Range<usize>,
         timestamps: &Part,
         values: &Part,
-    ) -> Result<Vec<Point>, &'static str> {
+        points: &mut Vec<Point>,
+    ) -> Result<(), &'static str> {
         let rows = self.rows_of(pages);
-        let mut points = Vec::with_capacity((rows.end - rows.start) as usize);
+        points.reserve((rows.end - rows.start) as usize);
         for page in &self.pages[pages.clone()] {
             let bytes = (
                 timestamps.get(page.bytes(Column::Timestamp)),
@@ -165,9 +166,9 @@ impl Layout {
                 rows: (page.rows.end - page.rows.start) as usize,
                 split: self.split,
             };
-            page.decode(&mut points)?;
+            page.decode(points)?;
         }
-        Ok(points)
+        Ok(())
     }
 }
 

@@ -113,7 +113,7 @@ impl FileReader {
         &self,
         rows: &Range<u64>,
     ) -> Result<(Arc<Vec<Point>>, Range<usize>), SeriesError> {
-        let last = self.last.lock().clone();
+        let last = std::mem::take(&mut *self.last.lock());
         let known = last.first..last.first + last.points.len() as u64;
         let decoded = if known.contains(&rows.start) {
             last
@@ -126,18 +126,22 @@ impl FileReader {
             };
             let end = rows.end.max(rows.start + ahead);
             let end = end.min(rows.start + MOST_ROWS);
-            let decoded = self
-                .decode(&self.layout.pages_of(&(rows.start..end)))
-                .await?;
-            self.last.lock().clone_from(&decoded);
-            decoded
+            let pages = self.layout.pages_of(&(rows.start..end));
+            // Their memory is used again, unless somebody still reads there.
+            let room = Arc::try_unwrap(last.points).unwrap_or_default();
+            self.decode(&pages, room).await?
         };
+        self.last.lock().clone_from(&decoded);
         let place = |row: u64| (row - decoded.first) as usize;
         let places = place(rows.start)..place(rows.end).min(decoded.points.len());
         Ok((decoded.points, places))
     }
 
-    async fn decode(&self, pages: &Range<usize>) -> Result<Decoded, SeriesError> {
+    async fn decode(
+        &self,
+        pages: &Range<usize>,
+        mut points: Vec<Point>,
+    ) -> Result<Decoded, SeriesError> {
         let timestamps = self.layout.bytes_of(pages, Column::Timestamp);
         let values = self.layout.bytes_of(pages, Column::Value);
         let (timestamps, values) = if values.end.saturating_sub(timestamps.start) <= ONE_GET {
@@ -146,11 +150,15 @@ impl FileReader {
         } else {
             try_join(self.summed(timestamps), self.summed(values)).await?
         };
-        let points = self.layout.decode_pages(pages, &timestamps, &values);
+        points.clear();
+        let decoded = self
+            .layout
+            .decode_pages(pages, &timestamps, &values, &mut points);
         let wrong = |wrong| damaged(&self.file, format!("a page cannot be read: {wrong}"));
+        decoded.map_err(wrong)?;
         Ok(Decoded {
             first: self.layout.rows_of(pages).start,
-            points: points.map_err(wrong)?.into(),
+            points: points.into(),
         })
     }
 
