@@ -8,6 +8,7 @@ use std::thread;
 
 use tokio::task::{JoinError, JoinSet};
 
+use crate::runs::Readers;
 use crate::selector::Selector;
 use crate::snapshot::{Names, Snapshot};
 use crate::{Point, SeriesDb, SeriesError};
@@ -148,7 +149,7 @@ struct Asked {
 impl Asked {
     /// What is asked of these series, in their order.
     async fn answer(&self, names: &[Names]) -> Result<Vec<SeriesPoints>, SeriesError> {
-        let readers = Arc::default();
+        let readers = Arc::new(Readers::up_to(names.last()));
         let mut room = Vec::new();
         let mut answer = Vec::new();
         for names in names {

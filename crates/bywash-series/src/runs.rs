@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 
 use crate::files::{FileReader, SealedFile};
 use crate::head::{Block, HeadRun};
+use crate::snapshot::Names;
 use crate::{Point, SeriesError};
 
 /// Files that readers share at once, each with the pages it decoded last.
@@ -15,16 +16,32 @@ const SHARED: usize = 64;
 
 /// Readers of files for several series one after the other: neighbours share pages.
 #[derive(Debug, Default)]
-pub(crate) struct Readers(Mutex<HashMap<String, Arc<FileReader>>>);
+pub(crate) struct Readers {
+    open: Mutex<HashMap<String, Arc<FileReader>>>,
+    /// The last series that is read, if that is known: no rows behind it are read ahead.
+    last: Option<Names>,
+}
 
 impl Readers {
+    /// For series up to this one.
+    pub(crate) fn up_to(last: Option<&Names>) -> Self {
+        Self {
+            last: last.cloned(),
+            ..Self::default()
+        }
+    }
+
     pub(crate) async fn open(&self, file: &SealedFile) -> Result<Arc<FileReader>, SeriesError> {
         let name = &file.entry().name;
-        if let Some(known) = self.0.lock().get(name) {
+        if let Some(known) = self.open.lock().get(name) {
             return Ok(Arc::clone(known));
         }
-        let reader = Arc::new(file.open().await?);
-        let mut readers = self.0.lock();
+        let mut reader = file.open().await?;
+        if let Some((source, metric)) = &self.last {
+            reader.end = reader.layout.index.end_of(source, metric);
+        }
+        let reader = Arc::new(reader);
+        let mut readers = self.open.lock();
         if readers.len() >= SHARED {
             readers.clear();
         }

@@ -59,6 +59,24 @@ impl SeriesIndex {
         Some(&entries[at].rows)
     }
 
+    /// The position behind the rows of this series and all that are before it by name.
+    pub(crate) fn end_of(&self, source: &str, metric: &str) -> u64 {
+        let before = self.sources.partition_point(|(known, _)| **known < *source);
+        let mut count = self.sources[..before].last().map_or(0, |(_, end)| *end);
+        if self
+            .sources
+            .get(before)
+            .is_some_and(|(known, _)| **known == *source)
+        {
+            let entries = &self.entries[self.places_of(before)];
+            let is_before = |entry: &Entry| *self.metrics[entry.metric as usize] <= *metric;
+            count += entries.partition_point(is_before);
+        }
+        self.entries[..count]
+            .last()
+            .map_or(0, |entry| entry.rows.rows.end)
+    }
+
     /// Places of the selected series that may have a row in this range, in the order of their names.
     pub(crate) fn select<'a>(
         &'a self,

@@ -95,6 +95,8 @@ pub(crate) struct FileReader {
     store: Arc<dyn ObjectStore>,
     file: FileEntry,
     pub(crate) layout: Arc<Layout>,
+    /// No rows from here on are read ahead.
+    pub(crate) end: u64,
     last: Mutex<Decoded>,
 }
 
@@ -104,6 +106,7 @@ impl FileReader {
             store,
             file,
             layout,
+            end: u64::MAX,
             last: Mutex::default(),
         }
     }
@@ -124,7 +127,7 @@ impl FileReader {
             } else {
                 0
             };
-            let end = rows.end.max(rows.start + ahead);
+            let end = rows.end.max(self.end.min(rows.start + ahead));
             let end = end.min(rows.start + MOST_ROWS);
             let pages = self.layout.pages_of(&(rows.start..end));
             // Their memory is used again, unless somebody still reads there.

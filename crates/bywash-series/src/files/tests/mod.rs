@@ -89,6 +89,34 @@ fn bits(points: &[Point]) -> Vec<(i64, u64)> {
         .collect()
 }
 
+#[tokio::test]
+async fn where_rows_up_to_a_name_end_is_known_whether_the_file_has_it_or_not() {
+    let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+    let files = open(&store).await;
+    let points = |count: i64| (0..count).map(|n| (n, 0.5)).collect::<Vec<_>>();
+    let rows = vec![
+        series("a", "x", &points(3)),
+        series("a", "z", &points(4)),
+        series("c", "y", &points(5)),
+    ];
+    files.seal(vec![frozen(0, 1, rows)], 1).await.unwrap();
+    let reader = files.version().files()[0].open().await.unwrap();
+    for (source, metric, end) in [
+        ("", "z", 0),
+        ("a", "w", 0),
+        ("a", "x", 3),
+        ("a", "y", 3),
+        ("a", "z", 7),
+        ("b", "x", 7),
+        ("c", "x", 7),
+        ("c", "y", 12),
+        ("d", "", 12),
+    ] {
+        let found = reader.layout.index.end_of(source, metric);
+        assert_eq!(found, end, "of {source:?} {metric:?}");
+    }
+}
+
 /// The objects among the files.
 async fn objects(store: &Arc<dyn ObjectStore>) -> BTreeSet<String> {
     let list = store.list(Some(&manifest::FILES.into()));
