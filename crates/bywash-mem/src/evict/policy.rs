@@ -37,9 +37,9 @@ const INERTIA: u32 = 4;
 /// How much more often evicted newcomers than evicted settled blocks come back when the times have changed.
 const SHIFT: f64 = 1.5;
 /// Part of evicted newcomers that comes back beyond that at any time: of a Zipf, many are evicted too soon.
-const NOISE: f64 = 0.12;
+const NOISE: f64 = 0.14;
 /// Unused settled blocks in a row that show that no others are in use either. With half of them in use it is never seen.
-const DORMANT: u32 = 32;
+const DORMANT: u32 = 48;
 /// Evictions over which returns are counted, as a part of the blocks; then the counts are halved.
 const WINDOW: f64 = 0.5;
 /// Settled blocks assumed to have come back before any were seen to, as a part of the blocks.
