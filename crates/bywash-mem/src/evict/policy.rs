@@ -40,6 +40,8 @@ const SHIFT: f64 = 1.5;
 const NOISE: f64 = 0.14;
 /// Unused settled blocks in a row that show that no others are in use either. With half of them in use it is never seen.
 const DORMANT: u32 = 48;
+/// Slots without a settled block that the scout passes at once. Blocks of another size leave long stretches of them.
+const STRETCH: u32 = 1024;
 /// Evictions over which returns are counted, as a part of the blocks; then the counts are halved.
 const WINDOW: f64 = 0.5;
 /// Settled blocks assumed to have come back before any were seen to, as a part of the blocks.
@@ -265,18 +267,17 @@ impl Policy {
         self.changing > 0
     }
 
-    /// The scout's next settled block, if it and those before it show that the class is dormant.
+    /// The scout's next settled block, if it and those before it show that the class is dormant. It goes by slots: along the ring
+    /// those that the hand has just passed lie side by side, all without uses.
     fn scout(&mut self, class: usize, unused: impl FnOnce(u32) -> bool) -> Option<u32> {
-        self.scout = (self.scout + 1) % self.nodes.len() as u32;
-        let node = self.nodes[self.scout as usize];
-        if node.place != Place::Settled || usize::from(node.class) != class {
-            return None;
-        }
-        self.unused = if unused(self.scout) {
-            self.unused + 1
-        } else {
-            0
-        };
+        let slots = self.nodes.len() as u32;
+        let mut next = (1..=STRETCH.min(slots)).map(|step| (self.scout + step) % slots);
+        let slot = next.find(|slot| {
+            let node = self.nodes[*slot as usize];
+            node.place == Place::Settled && usize::from(node.class) == class
+        });
+        self.scout = slot.unwrap_or((self.scout + STRETCH) % slots);
+        self.unused = if unused(slot?) { self.unused + 1 } else { 0 };
         (self.unused > DORMANT).then_some(self.scout)
     }
 

@@ -138,6 +138,25 @@ fn what_nobody_uses_keeps_nothing_out() {
     }
 }
 
+/// So it is after the memory was full of small blocks, whose slots are empty now, and others were used meanwhile.
+#[test]
+#[cfg_attr(miri, ignore = "counts for long, and has nothing unsafe")]
+fn empty_slots_do_not_hold_the_scout_up() {
+    let mut cache = Cache::new(ROOM as usize * 3);
+    for once in 0..ROOM * 3 {
+        cache.hit(1 << 40 | once);
+    }
+    cache.room = ROOM as usize;
+    while cache.slots.len() > cache.room {
+        cache.evict();
+    }
+    for once in 0..ROOM * 2 {
+        cache.hit(1 << 41 | once);
+    }
+    let mut read = || (0..ROOM / 4).filter(|block| !cache.hit(*block)).count() as u64;
+    assert_eq!((read(), read()), (ROOM / 4, 0));
+}
+
 /// Where a part of the memory is in use, all of that part outlasts whatever is read once, however long it is.
 #[test]
 #[cfg_attr(miri, ignore = "counts for long, and has nothing unsafe")]
