@@ -16,8 +16,8 @@
 //!   `SHIFT` times as often, newcomers contest without an interval of their own, and inertia counts for nothing. After as many
 //!   contests as there are blocks whoever came has settled, and the counts begin anew.
 //! - **Dormant memory.** With each newcomer that was never here before, a scout looks at one more settled block, and takes nothing
-//!   off it. Where it meets `DORMANT` in a row that nobody used since they settled or were last looked at, they keep nothing out:
-//!   the newcomer settles in the place of the last. So what is read twice in memory full of what was read once is there the
+//!   off it. Where it meets `DORMANT` that nobody used since they settled or were last looked at, and few others, they keep nothing
+//!   out: the newcomer settles in the place of the last. So what is read twice in memory full of what was read once is there the
 //!   second time; where others are in use, the scout meets one of them soon.
 //!
 //! The constants were found by simulation (`bywash-bench hit-ratio` measures what came of it).
@@ -38,8 +38,10 @@ const INERTIA: u32 = 4;
 const SHIFT: f64 = 1.5;
 /// Part of evicted newcomers that comes back beyond that at any time: of a Zipf, many are evicted too soon.
 const NOISE: f64 = 0.14;
-/// Unused settled blocks in a row that show that no others are in use either. With half of them in use it is never seen.
+/// Unused settled blocks that show that no others are in use either. Where one of sixteen is in use they never come together.
 const DORMANT: u32 = 48;
+/// Of these a used one takes back so many.
+const WEIGHT: u32 = 16;
 /// Slots without a settled block that the scout passes at once. Blocks of another size leave long stretches of them.
 const STRETCH: u32 = 1024;
 /// Evictions over which returns are counted, as a part of the blocks; then the counts are halved.
@@ -140,7 +142,7 @@ pub(super) struct Policy {
     changing: u32,
     /// The slot the scout is at.
     scout: u32,
-    /// Unused settled blocks it met in a row.
+    /// Unused settled blocks it met, less those that used ones took back.
     unused: u32,
 }
 
@@ -277,8 +279,12 @@ impl Policy {
             node.place == Place::Settled && usize::from(node.class) == class
         });
         self.scout = slot.unwrap_or((self.scout + STRETCH) % slots);
-        self.unused = if unused(slot?) { self.unused + 1 } else { 0 };
-        (self.unused > DORMANT).then_some(self.scout)
+        self.unused = if unused(slot?) {
+            (self.unused + 1).min(DORMANT)
+        } else {
+            self.unused.saturating_sub(WEIGHT)
+        };
+        (self.unused == DORMANT).then_some(self.scout)
     }
 
     /// The next block to evict: of the lowest class that has any to be had, the loser of a contest.
