@@ -1,6 +1,7 @@
 //! Processes that benchmarks start and talk to by lines.
 
 use std::io::{BufRead as _, BufReader};
+use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -88,4 +89,21 @@ impl Process {
 pub(crate) fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
+}
+
+/// How often the thread of this file in `/proc`, `.../status`, has gone to sleep: voluntary context switches.
+pub(crate) fn sleeps_of_thread(status: &Path) -> Result<u64, Failure> {
+    std::fs::read_to_string(status)?
+        .lines()
+        .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))
+        .and_then(|count| count.trim().parse().ok())
+        .ok_or_else(|| format!("{} does not count context switches", status.display()).into())
+}
+
+/// The same of all threads of this process. One that ended is not counted any more.
+pub(crate) fn sleeps() -> Result<u64, Failure> {
+    let threads = std::fs::read_dir("/proc/self/task")?;
+    threads
+        .map(|thread| sleeps_of_thread(&thread?.path().join("status")))
+        .sum()
 }

@@ -1,7 +1,7 @@
 // Google's transfer manager, which the download buffer of Kraken grew for, as a peer of Bywash.
 //
 // It reads one case a line from standard input, "KEY BYTES SHARD WORKERS", downloads that object of the bucket `bench`, and
-// answers seconds, processor seconds and the largest resident memory meanwhile in bytes, or "error: " and a reason.
+// answers seconds, processor seconds, the largest resident memory meanwhile in bytes and how often threads went to sleep, or "error: " and a reason.
 package main
 
 import (
@@ -50,7 +50,7 @@ func download(ctx context.Context, client *storage.Client, words []string) (stri
 		sizes[at] = size
 	}
 	forgetPeak()
-	begun, cpu := time.Now(), cpuTime()
+	begun, before := time.Now(), usage()
 	manager, err := transfermanager.NewDownloader(client,
 		transfermanager.WithPartSize(int64(sizes[1])), transfermanager.WithWorkers(sizes[2]))
 	if err != nil {
@@ -71,15 +71,19 @@ func download(ctx context.Context, client *storage.Client, words []string) (stri
 	if len(results) != 1 || results[0].Err != nil || len(into.Bytes()) != sizes[0] {
 		return "", fmt.Errorf("%d results, %d bytes", len(results), len(into.Bytes()))
 	}
-	took, worked := time.Since(begun), cpuTime()-cpu
-	return fmt.Sprintf("%g %g %d", took.Seconds(), worked.Seconds(), peakBytes()), nil
+	took, after := time.Since(begun), usage()
+	worked := cpuTime(after) - cpuTime(before)
+	return fmt.Sprintf("%g %g %d %d", took.Seconds(), worked.Seconds(), peakBytes(), after.Nvcsw-before.Nvcsw), nil
 }
 
-func cpuTime() time.Duration {
+func usage() syscall.Rusage {
 	var usage syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
-		return 0
-	}
+	// It fails for an address or a word it does not know, and these are right.
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &usage)
+	return usage
+}
+
+func cpuTime(usage syscall.Rusage) time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 

@@ -1,4 +1,4 @@
-"""Runs the job in a line of its input, a JSON object, and answers a line: seconds, processor seconds and what came out, or an error."""
+"""Runs the job in a line of its input, a JSON object, and answers a line: seconds, processor seconds, waits and what came out, or an error."""
 
 import asyncio
 import json
@@ -273,17 +273,19 @@ JOBS = {
 }
 
 
-def cpu_seconds():
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
+def usage():
+    """Processor seconds, and how often threads went to sleep."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime, used.ru_nvcsw
 
 
 def run(job):
     steps = JOBS[job["job"]](job)
     next(steps)
-    begun, cpu = time.monotonic(), cpu_seconds()
+    begun, (cpu, sleeps) = time.monotonic(), usage()
     next(steps)
-    figures = {"seconds": time.monotonic() - begun, "cpu": cpu_seconds() - cpu}
+    seconds, (cpu_then, sleeps_then) = time.monotonic() - begun, usage()
+    figures = {"seconds": seconds, "cpu": cpu_then - cpu, "sleeps": sleeps_then - sleeps}
     return figures | {"result": next(steps)}
 
 

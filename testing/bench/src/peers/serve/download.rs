@@ -33,7 +33,8 @@ pub(super) fn run(args: &Args, report: &mut Report) -> Result<(), Failure> {
     }
     report.note(format!(
         "Download: one object of 1 GiB in shards of {} MiB, {PARALLEL} at once, from an origin on loopback that makes it up; into \
-         memory that is looked at no further. Figures are of the client's process; its first download is not counted.",
+         memory that is looked at no further. Figures are of the client's process; its first download is not counted. Waits: how \
+         often its threads went to sleep, for a lock or for bytes (voluntary context switches).",
         SHARD_BYTES >> 20
     ));
     let (_origin, origin) = start_origin(0, 0, None)?;
@@ -61,10 +62,11 @@ pub(super) fn run(args: &Args, report: &mut Report) -> Result<(), Failure> {
         BYWASH => ours.borrow_mut().download(&fresh()),
         GO => {
             let case = format!("{} {OBJECT_BYTES} {SHARD_BYTES} {PARALLEL}", fresh());
-            let [seconds, cpu, peak_bytes] = go.borrow_mut().ask(&case)?;
+            let [seconds, cpu, peak_bytes, sleeps] = go.borrow_mut().ask(&case)?;
             Ok(Figures {
                 seconds,
                 cpu,
+                sleeps,
                 peak_bytes,
             })
         }
@@ -85,6 +87,7 @@ pub(super) fn run(args: &Args, report: &mut Report) -> Result<(), Failure> {
         };
         row("time", "s", |figures| figures.seconds);
         row("processor", "s", |figures| figures.cpu);
+        row("waits", "", |figures| figures.sleeps);
         row("peak memory", "MiB", |figures| {
             figures.peak_bytes / f64::from(1 << 20)
         });
@@ -110,13 +113,14 @@ impl Worker {
         writeln!(orders.ok_or("a piped input is there")?, "{key}")?;
         let line = self.0.line("")?;
         let figures: Result<Vec<f64>, _> = line.split_whitespace().map(str::parse).collect();
-        let [seconds, cpu] = figures
+        let [seconds, cpu, sleeps] = figures
             .ok()
             .and_then(|figures| figures.first_chunk().copied())
             .ok_or_else(|| format!("the worker answered {line:?}"))?;
         Ok(Figures {
             seconds,
             cpu,
+            sleeps,
             peak_bytes: self.0.peak_bytes()? as f64,
         })
     }
@@ -135,10 +139,13 @@ pub(crate) fn run_worker(_: &WorkerArgs) -> Result<(), Failure> {
     println!("ready");
     for key in std::io::stdin().lock().lines() {
         let key = Path::from(key?);
+        let sleeps = crate::process::sleeps()?;
         let (begun, cpu) = (Instant::now(), crate::process::cpu_time());
         runtime.block_on(download(&bucket, &key))?;
         let cpu = crate::process::cpu_time().saturating_sub(cpu);
-        println!("{} {}", begun.elapsed().as_secs_f64(), cpu.as_secs_f64());
+        let seconds = begun.elapsed().as_secs_f64();
+        let sleeps = crate::process::sleeps()?.saturating_sub(sleeps);
+        println!("{seconds} {} {sleeps}", cpu.as_secs_f64());
         std::io::stdout().flush()?;
     }
     Ok(())

@@ -32,11 +32,12 @@ impl Python {
         let line = self.0.line("")?;
         let mut answer: Value = serde_json::from_str(&line)?;
         let figure = |name: &str| answer[name].as_f64();
-        match (figure("seconds"), figure("cpu")) {
-            (Some(seconds), Some(cpu)) => {
+        match (figure("seconds"), figure("cpu"), figure("sleeps")) {
+            (Some(seconds), Some(cpu), Some(sleeps)) => {
                 let figures = Figures {
                     seconds,
                     cpu,
+                    sleeps,
                     peak_bytes: self.0.peak_bytes()? as f64,
                 };
                 Ok((figures, answer["result"].take()))
@@ -52,6 +53,8 @@ pub(super) struct Figures {
     pub(super) seconds: f64,
     /// Processor seconds of the client.
     pub(super) cpu: f64,
+    /// How often its threads went to sleep, for a lock or for bytes.
+    pub(super) sleeps: f64,
     /// The client's largest resident memory meanwhile.
     pub(super) peak_bytes: f64,
 }

@@ -1,5 +1,6 @@
 //! What an operation costs beside time, counted apart from the timed ones, for counting takes time.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use bywash_mem::BlockPool;
@@ -8,6 +9,7 @@ use super::sides::{Context, write_shard};
 use super::{DESIGNS, SHARD};
 use crate::Failure;
 use crate::peers::{Go, Report, Row};
+use crate::process::sleeps_of_thread;
 
 /// Operations whose allocations and waits are counted.
 const COUNTED: usize = 10;
@@ -24,9 +26,10 @@ impl Costs {
     /// Runs something on this thread and counts.
     fn of<T>(work: impl FnOnce() -> T) -> Result<(T, Self), Failure> {
         let mut result = None;
-        let waits = voluntary_switches()?;
+        let this = Path::new("/proc/thread-self/status");
+        let waits = sleeps_of_thread(this)?;
         let info = allocation_counter::measure(|| result = Some(work()));
-        let waits = voluntary_switches()? - waits;
+        let waits = sleeps_of_thread(this)? - waits;
         let costs = Self {
             allocations: info.count_total as f64,
             bytes: info.bytes_total as f64,
@@ -40,15 +43,6 @@ impl Costs {
         self.bytes += other.bytes;
         self.waits += other.waits;
     }
-}
-
-/// How often this thread has gone to sleep.
-fn voluntary_switches() -> Result<u64, Failure> {
-    std::fs::read_to_string("/proc/thread-self/status")?
-        .lines()
-        .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))
-        .and_then(|count| count.trim().parse().ok())
-        .ok_or_else(|| "/proc/thread-self/status does not count context switches".into())
 }
 
 /// One row a figure and Go design.
