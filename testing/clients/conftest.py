@@ -56,9 +56,12 @@ def start(tmp_path):
 class Served:
     """A server, one bucket of it, and a way to its origin behind its back."""
 
-    def __init__(self, server, bucket, origin, nests=True):
-        self.server, self.bucket, self.origin = server, bucket, origin
-        # Whether there may be an object `a` beside an object `a/b`.
+    def __init__(self, server, bucket, store=None, nests=True):
+        self.server, self.bucket = server, bucket
+        self.origin = "s3" if store else "folder"
+        # A client of the origin itself, if it speaks S3.
+        self.store = store and store.s3
+        # Whether there may be an object `a` beside an object `a/b`, and parts of names over 255 bytes: not where objects are files.
         self.nests = nests
         self.s3 = server.s3
 
@@ -95,11 +98,12 @@ def served(request, tmp_path_factory):
     if request.param == "folder":
         server = Bywash(folder)
         server.s3.create_bucket(Bucket=bucket)
+        origin = None
     else:
         origin = request.getfixturevalue(request.param)
         origin.s3.create_bucket(Bucket=bucket)
         server = Bywash(folder, f"s3://{bucket}", env=origin.environment())
-    yield Served(server, bucket, "folder" if request.param == "folder" else "s3", nests=request.param != "versitygw")
+    yield Served(server, bucket, origin, nests=request.param != "versitygw")
     assert server.stop() == 0, "SIGTERM must end a server that has nothing to do with exit code 0"
 
 

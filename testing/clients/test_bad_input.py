@@ -15,13 +15,13 @@ def presigned(served, operation, key, **more):
     return served.server.presigned(operation, served.bucket, key, **more)
 
 
-def nothing_in_flight(served, moto=None):
+def nothing_in_flight(served):
     """Neither the server nor its origin holds on to an upload."""
     stats = served.server.stats()
     if stats["pool"]["flights"] or stats["budget"]["waiting"]:
         return False
-    if served.origin == "s3":
-        return "Uploads" not in moto.s3.list_multipart_uploads(Bucket=served.bucket)
+    if served.store:
+        return "Uploads" not in served.store.list_multipart_uploads(Bucket=served.bucket)
     own = served.server.data_dir / "buckets" / served.bucket / ".bywash"
     return not [path for name in ("staging", "uploads") for path in own.glob(f"{name}/*")]
 
@@ -63,6 +63,8 @@ def test_names_that_cannot_be_kept_as_they_are(served, key):
 
 
 def test_long_names(served):
+    if not served.nests:
+        pytest.skip("the origin keeps objects as files, whose names have parts of at most 255 bytes")
     longest = "/".join(["n" * 127] * 8)[:1024].rstrip("/")
     single = "s" * 1024
     wide = "ü" * 512
@@ -119,9 +121,8 @@ def test_checksums_in_trailers(served):
 
 
 @pytest.mark.parametrize(("size", "sent"), [(1000, 0), (MIB, MIB - 1), (40 * MIB, 30 * MIB)])
-def test_truncated_bodies(served, request, size, sent):
+def test_truncated_bodies(served, size, sent):
     """The client promises more than it sends and closes: once for a new name, once over an old object."""
-    moto = request.getfixturevalue("moto")
     served.put("truncated/old", b"old")
     body = payload(sent)
     for key in ("truncated/new", "truncated/old"):
@@ -131,7 +132,7 @@ def test_truncated_bodies(served, request, size, sent):
             bare.shutdown(1)
             answer = bare.recv(1000)
             assert not answer.startswith(b"HTTP/1.1 2"), answer
-    until("the half-sent bodies are forgotten", lambda: nothing_in_flight(served, moto), 30)
+    until("the half-sent bodies are forgotten", lambda: nothing_in_flight(served), 30)
     assert keys(served.s3, served.bucket, Prefix="truncated/") == ["truncated/old"]
     assert served.read("truncated/old") == b"old"
 

@@ -63,6 +63,8 @@ def test_folder_keys_by_the_aws_cli(served, tmp_path):
 
 
 def test_a_folder_key_is_an_object_of_its_own(served):
+    if not served.nests:
+        pytest.skip("the origin keeps objects as files, and `own` cannot be a file and a folder")
     for key in ("own", "own/", "own/a", "own/ x", "own/-x", "own/.hidden", "own/deep/", "own/deep/+x"):
         served.put(key, key.encode(), Metadata={"key": key.encode().hex()})
     expected = sorted(["own", "own/", "own/a", "own/ x", "own/-x", "own/.hidden", "own/deep/", "own/deep/+x"])

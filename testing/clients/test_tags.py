@@ -10,7 +10,7 @@ def served(tmp_path_factory):
     """Over a folder alone."""
     server = Bywash(tmp_path_factory.mktemp("served"))
     server.s3.create_bucket(Bucket="suite-tags")
-    yield Served(server, "suite-tags", "folder")
+    yield Served(server, "suite-tags")
     assert server.stop() == 0
 
 
