@@ -9,7 +9,7 @@
 //! - **The contest.** The oldest newcomer leaves, unless its interval is shorter than the time since the last use of a settled block
 //!   that the hand comes to within a few steps: then that one leaves, and the newcomer settles. (LIRS, Jiang and Zhang 2002; the
 //!   hand in place of its stack is CLOCK-Pro's, Jiang et al. 2005.) In a loop larger than the memory no settled block has been
-//!   unused for longer than the loop is long, so those that are here stay. What is read once never contests.
+//!   unused for longer than the loop is long, so those that are here stay. What is read once never contests, but see below.
 //! - **Inertia.** A settled block that was used often counts as used more recently. Frequencies differ for longer than one interval
 //!   can show.
 //! - **When the times change**, evicted newcomers come back and evicted settled blocks do not. While the former come back

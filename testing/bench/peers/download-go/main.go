@@ -1,7 +1,8 @@
 // Google's transfer manager, which the download buffer of Kraken grew for, as a peer of Bywash.
 //
 // It reads one case a line from standard input, "KEY BYTES SHARD WORKERS", downloads that object of the bucket `bench`, and
-// answers seconds, processor seconds, the largest resident memory meanwhile in bytes and how often threads went to sleep, or "error: " and a reason.
+// answers seconds, processor seconds, the largest resident memory meanwhile in bytes and how often threads went to sleep,
+// or "error: " and a reason.
 package main
 
 import (

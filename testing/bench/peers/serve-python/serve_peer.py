@@ -1,4 +1,7 @@
-"""Runs the job in a line of its input, a JSON object, and answers a line: seconds, processor seconds, waits and what came out, or an error."""
+"""Runs the job in a line of its input, a JSON object, and answers a line.
+
+It has seconds, processor seconds, waits and what came out, or an error.
+"""
 
 import asyncio
 import json
