@@ -155,8 +155,9 @@ fn a_slice_taken_before_growth_stays_what_it_was_while_others_write() {
             let mut bytes = vec![0; 2 * PAGE];
             // Relaxed: the last round is a bonus.
             while !done.load(Ordering::Relaxed) {
-                let size = buffer.size();
-                assert!(buffer.contiguous() <= size);
+                // In this order: the writer goes on between the two.
+                let contiguous = buffer.contiguous();
+                assert!(contiguous <= buffer.size());
                 let n = buffer.read_at(4, &mut bytes).unwrap();
                 assert_eq!(bytes[..n], pattern(4..4 + n));
             }
