@@ -434,6 +434,9 @@ impl io::Write for Said {
 
 /// Runs with a pool, and answers what it said of slow evictions.
 fn heard(rounds: u32, run: impl FnOnce(&Arc<BlockPool>)) -> String {
+    // Beside one subscriber alone, tracing asks the thread that comes to an event first whether it is wanted, and asks nobody
+    // again: another test's thread has no subscriber, and would say no for all. Beside two it asks them.
+    let _second = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
     let said = Said::default();
     let writer = said.clone();
     let subscriber = tracing_subscriber::fmt()
