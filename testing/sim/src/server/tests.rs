@@ -68,18 +68,23 @@ async fn each_fault_does_what_it_says() {
 async fn a_stalled_request_is_logged_and_never_answered() {
     let server = Server::start(Arc::new(Counts)).await.unwrap();
     server.script("name=s", ServerFault::StallAfter(2));
-    let (stalled, log) = tokio::join!(
-        tokio::time::timeout(std::time::Duration::from_millis(50), ask(&server, "s")),
-        async {
-            loop {
-                let log = server.take_log();
-                if !log.is_empty() {
-                    return log;
-                }
-                tokio::task::yield_now().await;
+    let stalled = ask(&server, "s");
+    tokio::pin!(stalled);
+    let logged = async {
+        loop {
+            let log = server.take_log();
+            if !log.is_empty() {
+                return log;
             }
+            tokio::task::yield_now().await;
         }
-    );
+    };
+    // It is given up only when the server has it: else it might never be logged.
+    let log = tokio::select! {
+        answer = &mut stalled => panic!("it was answered: {answer}"),
+        log = logged => log,
+    };
+    let stalled = tokio::time::timeout(std::time::Duration::from_millis(50), stalled).await;
     assert!(stalled.is_err());
     assert_eq!((log[0].received, log[0].status), (2, None));
 }
