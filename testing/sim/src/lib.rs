@@ -11,7 +11,7 @@
 //! same seed gives the same run.
 //!
 //! [`server`] has stores that are spoken to by HTTP, on real sockets: each follows the upload protocol of its kind to the
-//! letter, until a drawn or written fault strikes. [`WatchedStore`] is any other store, whose requests a test holds or ends.
+//! letter, until a drawn or written fault strikes; [`pass_time_by_turns`] keeps the machine's pauses out of their limits. [`WatchedStore`] is any other store, whose requests a test holds or ends.
 
 #![forbid(unsafe_code)]
 
@@ -21,6 +21,7 @@ mod origin;
 mod pattern;
 mod scenario;
 pub mod server;
+mod turns;
 mod watched;
 
 pub use fault::{Fault, FaultKind, Weather};
@@ -28,4 +29,5 @@ pub use oracle::{Moment, Observation, Oracle, Outcome, Rules, Verdict, Version, 
 pub use origin::{Operation, Request, SimOrigin, Validators};
 pub use pattern::pattern;
 pub use scenario::{Consume, Failure, Plan, Report, Scenario, observe, paused_runtime};
+pub use turns::pass_time_by_turns;
 pub use watched::{Passing, Watch, WatchedStore};

@@ -25,7 +25,8 @@ impl Write for Lines {
 impl Lines {
     /// Waits for the line that has all of `parts`.
     async fn line(&self, parts: &[&str]) -> String {
-        for _ in 0..500 {
+        // A minute: who waits so long waits for ever.
+        for _ in 0..6000 {
             let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
             if let Some(line) = text
                 .lines()

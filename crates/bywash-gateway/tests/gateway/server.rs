@@ -115,12 +115,14 @@ impl Server {
         }
         let mut found = Vec::new();
         walk(&self.root.path().join("folder"), &mut found);
+        found.sort();
         found
     }
 
     /// Waits until the folder holds just `files`: what a client left behind, or was refused, goes in the background.
     pub async fn settled(&self, files: &[String]) {
-        for _ in 0..500 {
+        // A minute: who waits so long waits for ever.
+        for _ in 0..6000 {
             if self.files() == files {
                 return;
             }
