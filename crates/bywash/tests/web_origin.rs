@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use bywash::origin::http::HttpStore;
 use bywash::{Bucket, BucketStats, Consistency, Engine, EngineError, OriginUrl, RetryPolicy};
+use bywash_sim::pass_time_by_turns;
 use bywash_sim::server::web::{Manners, Tag, Web};
 use bywash_sim::server::{Logged, Server, ServerFault};
 use futures::TryStreamExt;
@@ -206,6 +207,8 @@ async fn an_object_replaced_under_its_reader_is_never_mixed() {
 
 #[tokio::test]
 async fn without_ranges_a_reader_goes_on_with_the_body_it_has() {
+    // A body waits for the next request for some seconds only.
+    pass_time_by_turns();
     let manners = Manners {
         ranges: false,
         ..Manners::default()

@@ -6,9 +6,9 @@ use bytes::Bytes;
 use bywash::origin::azure::AzureStore;
 use bywash::upload::{SessionOptions, SessionStatus};
 use bywash::{EngineError, Origin, UploadOptions, UploadedPart};
-use bywash_sim::pattern;
 use bywash_sim::server::azure::Azure;
 use bywash_sim::server::{FaultPlan, Logged, Server, ServerFault, ServerFaultKind};
+use bywash_sim::{pass_time_by_turns, pattern};
 use object_store::azure::MicrosoftAzureBuilder;
 use object_store::path::Path;
 use object_store::{Attribute, Attributes, Error, PutMode};
@@ -33,6 +33,7 @@ fn object(protocol: &Azure, path: &Path) -> Option<Bytes> {
 
 #[tokio::test]
 async fn seeded_faults_that_pass_never_stop_an_upload() {
+    pass_time_by_turns();
     let kinds = ServerFaultKind::PASSING.map(|kind| (kind, 0.05));
     for seed in 0..16 {
         let protocol = Azure::new();
@@ -50,6 +51,7 @@ async fn seeded_faults_that_pass_never_stop_an_upload() {
 
 #[tokio::test]
 async fn seeded_losses_never_pass_for_success() {
+    pass_time_by_turns();
     let kinds = [
         ServerFaultKind::Forget,
         ServerFaultKind::Lose,
@@ -86,6 +88,7 @@ fn options() -> UploadOptions {
 
 #[tokio::test]
 async fn another_process_sends_only_what_is_missing() {
+    pass_time_by_turns();
     let protocol = Azure::new();
     let (server, store) = store(&protocol).await;
     let (path, body) = (Path::from("a"), pattern(1, 5 * 8192 + 4096));
@@ -117,6 +120,7 @@ async fn another_process_sends_only_what_is_missing() {
 
 #[tokio::test]
 async fn a_lost_answer_to_the_commit_is_no_lost_object_though_it_exists_now() {
+    pass_time_by_turns();
     for fault in [ServerFault::AnswerLost, ServerFault::StallAnswer] {
         let protocol = Azure::new();
         let (server, store) = store(&protocol).await;
@@ -134,6 +138,7 @@ async fn a_lost_answer_to_the_commit_is_no_lost_object_though_it_exists_now() {
 
 #[tokio::test]
 async fn a_condition_holds_at_the_commit_and_dropped_blocks_are_said_to_be_lost() {
+    pass_time_by_turns();
     let protocol = Azure::new();
     let (_server, store) = store(&protocol).await;
     let (path, body) = (Path::from("a"), pattern(3, 3 * 8192));
@@ -181,6 +186,7 @@ async fn a_condition_holds_at_the_commit_and_dropped_blocks_are_said_to_be_lost(
 
 #[tokio::test]
 async fn parts_of_a_clients_upload_come_in_any_order_and_are_named_at_the_end() {
+    pass_time_by_turns();
     let protocol = Azure::new();
     let (server, store) = store(&protocol).await;
     let path = Path::from("a");

@@ -6,9 +6,9 @@ use bytes::Bytes;
 use bywash::origin::s3::S3Store;
 use bywash::upload::{SessionOptions, SessionStatus, SessionToken};
 use bywash::{EngineError, Origin, Upload, UploadOptions, UploadToken};
-use bywash_sim::pattern;
 use bywash_sim::server::s3::S3;
 use bywash_sim::server::{FaultPlan, Server, ServerFault, ServerFaultKind};
+use bywash_sim::{pass_time_by_turns, pattern};
 use object_store::aws::AmazonS3Builder;
 use object_store::path::Path;
 use object_store::{Attribute, Attributes, Error, ObjectStoreExt, PutMode};
@@ -49,6 +49,7 @@ fn object(protocol: &S3, path: &Path) -> Option<Bytes> {
 
 #[tokio::test]
 async fn seeded_faults_that_pass_never_stop_an_upload() {
+    pass_time_by_turns();
     let kinds = ServerFaultKind::PASSING.map(|kind| (kind, 0.05));
     for seed in 0..8 {
         for protocol in both() {
@@ -74,6 +75,7 @@ async fn seeded_faults_that_pass_never_stop_an_upload() {
 
 #[tokio::test]
 async fn seeded_losses_and_damage_never_pass_for_success() {
+    pass_time_by_turns();
     let kinds = ServerFaultKind::LASTING
         .into_iter()
         .chain([ServerFaultKind::AnswerLost])
@@ -127,6 +129,7 @@ async fn taken_over(store: S3Store, token: &UploadToken, body: &Bytes) -> Upload
 
 #[tokio::test]
 async fn another_process_sends_only_what_is_missing() {
+    pass_time_by_turns();
     for protocol in both() {
         let (server, store) = store(&protocol).await;
         let (path, body) = (Path::from("a"), pattern(1, 5 * 8192 + 4096));
@@ -147,6 +150,7 @@ async fn another_process_sends_only_what_is_missing() {
 
 #[tokio::test]
 async fn a_part_kept_otherwise_than_acknowledged_is_found_by_who_takes_over() {
+    pass_time_by_turns();
     for protocol in both() {
         let (server, store) = store(&protocol).await;
         let (path, body) = (Path::from("a"), pattern(5, 5 * 8192 + 4096));
@@ -167,6 +171,7 @@ async fn a_part_kept_otherwise_than_acknowledged_is_found_by_who_takes_over() {
 
 #[tokio::test]
 async fn a_lost_answer_to_the_completion_is_no_lost_object() {
+    pass_time_by_turns();
     for protocol in both() {
         for fault in [
             ServerFault::AnswerLost,
@@ -195,6 +200,7 @@ async fn a_lost_answer_to_the_completion_is_no_lost_object() {
 
 #[tokio::test]
 async fn a_condition_holds_at_the_end_of_an_upload() {
+    pass_time_by_turns();
     for protocol in both() {
         let (_server, store) = store(&protocol).await;
         let (path, body) = (Path::from("a"), pattern(3, 6 * 8192));
@@ -211,6 +217,7 @@ async fn a_condition_holds_at_the_end_of_an_upload() {
 
 #[tokio::test]
 async fn an_upload_the_store_forgot_is_lost_and_says_so() {
+    pass_time_by_turns();
     let protocol = small(S3::new());
     let (_server, store) = store(&protocol).await;
     let (path, body) = (Path::from("a"), pattern(4, 6 * 8192));
@@ -245,6 +252,7 @@ async fn an_upload_the_store_forgot_is_lost_and_says_so() {
 
 #[tokio::test]
 async fn open_uploads_are_listed_over_pages_and_dropped() {
+    pass_time_by_turns();
     for protocol in both() {
         let (server, store) = store(&protocol).await;
         let bucket = bucket(Arc::new(store.clone()));

@@ -11,7 +11,8 @@ use object_store::{Error, PutMode, Result};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-/// An upload request without a sign of life for this long has failed, so that a stall costs a test little.
+/// An upload request without a sign of life for this long has failed, so that a stall costs a test little. The tests' time
+/// passes by turns: what the machine takes for itself is no stall.
 pub(crate) const STALL: Duration = Duration::from_millis(250);
 /// Bytes of a chunk, and the least the fakes take.
 pub(crate) const CHUNK: u64 = 8 << 10;

@@ -7,10 +7,10 @@ use bytes::Bytes;
 use bywash::origin::gcs::{GcsStore, open_signed_session};
 use bywash::upload::{Chunk, Ending, SessionOptions, SessionStatus, UploadSession};
 use bywash::{EngineError, Origin};
-use bywash_sim::pattern;
 use bywash_sim::server::gcs::Gcs;
 use bywash_sim::server::objects::crc32c;
 use bywash_sim::server::{Server, ServerFault};
+use bywash_sim::{pass_time_by_turns, pattern};
 use http::{HeaderMap, HeaderValue};
 use object_store::client::{Signer, StaticCredentialProvider};
 use object_store::gcp::{
@@ -62,7 +62,9 @@ fn signing() -> GcpSigningCredential {
     }
 }
 
+/// One a runtime: no pause of the machine is a stall of the store.
 pub(crate) async fn world() -> World {
+    pass_time_by_turns();
     let gcs = Gcs::new();
     let server = Server::start(Arc::clone(&gcs) as _).await.unwrap();
     let store = client(&server);
