@@ -4,6 +4,7 @@
 mod common;
 
 use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
@@ -97,6 +98,22 @@ impl Place {
         !child.wait().unwrap().success()
     }
 
+    /// Runs a copy that the system ends when it writes behind so many bytes of a file: no handler runs, as with a kill.
+    fn killed_at(&self, bytes: u64) {
+        let cp = self.cp();
+        // In blocks of 512 bytes.
+        let script = format!(r#"ulimit -c 0; ulimit -f {}; exec "$0" "$@""#, bytes / 512);
+        let mut limited = Command::new("sh");
+        limited.args(["-c", &script]).arg(cp.get_program());
+        limited.args(cp.get_args()).env_clear();
+        let set = cp
+            .get_envs()
+            .filter_map(|(name, value)| Some((name, value?)));
+        let ended = limited.envs(set).output().unwrap();
+        let signal = ended.status.signal();
+        assert_eq!(signal, Some(Signal::XFSZ.as_raw()), "{}", stderr(&ended));
+    }
+
     fn assert_object(&self) {
         let object = std::fs::read(self.path("origin/dir/object")).unwrap();
         assert!(object == self.content, "the object differs from the source");
@@ -162,8 +179,9 @@ fn a_copy_killed_at_any_moment_is_gone_on_with_by_another_process() {
     let kills = setting("BYWASH_KILLS", KILLS);
     let mut random = StdRng::seed_from_u64(seed);
     let length = 64 * MIB + 12_345;
-    let mut killed = 0;
-    for round in 0..kills {
+    let (mut round, mut killed) = (0, 0);
+    // On a busy machine most copies end before their kill; then there are more of them.
+    while round < kills || (killed * 3 < kills && round < 20 * kills) {
         let place = Place::new(length);
         // After some bytes are in the folder, or after some records are in the journal.
         let (bytes, records) = if round % 2 == 0 {
@@ -202,10 +220,11 @@ fn a_copy_killed_at_any_moment_is_gone_on_with_by_another_process() {
         }
         place.assert_object();
         place.assert_nothing_open();
+        round += 1;
     }
     assert!(
         killed * 3 >= kills,
-        "only {killed} of {kills} copies were killed midway"
+        "only {killed} of {round} copies were killed midway"
     );
 }
 
@@ -283,7 +302,7 @@ fn what_a_process_works_on_is_left_to_it_and_a_pipe_is_not_rewound() {
 #[test]
 fn a_source_that_changed_is_named_and_the_upload_stays() {
     let place = Place::new(40 * MIB);
-    assert!(place.kill_when(place.cp(), |place| place.staged_bytes() > CHUNK_BYTES));
+    place.killed_at(2 * CHUNK_BYTES);
     let mut source = std::fs::OpenOptions::new()
         .append(true)
         .open(place.path("source"))
@@ -304,7 +323,8 @@ fn a_source_that_changed_is_named_and_the_upload_stays() {
 #[test]
 fn a_torn_journal_goes_on_and_a_damaged_one_is_reported() {
     let place = Place::new(97 * MIB);
-    assert!(place.kill_when(place.cp(), grown(2)));
+    // Where the last chunk begins: it is begun only when those up to the ninth are kept.
+    place.killed_at(12 * CHUNK_BYTES);
     let file = place.journal().remove(0);
     let whole = std::fs::read(&file).unwrap();
     let mut flipped = whole.clone();
@@ -326,29 +346,7 @@ fn a_torn_journal_goes_on_and_a_damaged_one_is_reported() {
     std::fs::write(&file, &whole[..whole.len() - 3]).unwrap();
     let (output, told) = place.uploads(&["resume", "--all"]);
     assert!(output.status.success(), "{told:?}");
-    assert!(told[0]["resumed_bytes"].as_u64().unwrap() >= 2 * CHUNK_BYTES);
-    place.assert_object();
-    place.assert_nothing_open();
-}
-
-#[test]
-fn an_interrupted_copy_of_a_file_says_how_to_go_on() {
-    let place = Place::new(97 * MIB);
-    let mut cp = place.cp().spawn().unwrap();
-    let enough = grown(1);
-    while !enough(&place) {
-        assert!(cp.try_wait().unwrap().is_none(), "the copy ended");
-        std::thread::yield_now();
-    }
-    kill_process(Pid::from_child(&cp), Signal::INT).unwrap();
-    let ended = cp.wait_with_output().unwrap();
-    assert_eq!(ended.status.code(), Some(130));
-    let told = stderr(&ended);
-    let (_, id) = told.trim().rsplit_once(' ').unwrap();
-    assert!(told.contains("bywash uploads resume"), "{told}");
-    let (output, told) = place.uploads(&["resume", id]);
-    assert!(output.status.success(), "{told:?}");
-    assert!(told[0]["resumed_bytes"].as_u64().unwrap() >= CHUNK_BYTES);
+    assert!(told[0]["resumed_bytes"].as_u64().unwrap() >= 9 * CHUNK_BYTES);
     place.assert_object();
     place.assert_nothing_open();
 }
@@ -356,10 +354,7 @@ fn an_interrupted_copy_of_a_file_says_how_to_go_on() {
 #[test]
 fn what_was_left_long_ago_is_swept_here_and_at_the_store() {
     let place = Place::new(40 * MIB);
-    let leave = |place: &Place| {
-        assert!(place.kill_when(place.cp(), |place| place.staged_bytes() > CHUNK_BYTES));
-    };
-    leave(&place);
+    place.killed_at(2 * CHUNK_BYTES);
     let origin = format!("file://{}", place.path("origin").display());
     let (output, told) = place.uploads(&["sweep", "--older-than", "7d", &origin]);
     assert!(output.status.success() && told.is_empty(), "{told:?}");
@@ -373,7 +368,7 @@ fn what_was_left_long_ago_is_swept_here_and_at_the_store() {
     assert_eq!(told[0]["id"], Value::Null);
     place.assert_nothing_open();
 
-    leave(&place);
+    place.killed_at(2 * CHUNK_BYTES);
     let (output, told) = place.uploads(&["sweep", "--older-than", "0s"]);
     assert!(output.status.success(), "{}", stderr(&output));
     assert_eq!((told.len(), &told[0]["url"]), (1, &place.url().into()));

@@ -5,7 +5,7 @@ mod common;
 
 use std::io::Write;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -15,7 +15,7 @@ use bywash::upload::SessionOptions;
 use bywash_sim::server::azure::Azure;
 use bywash_sim::server::gcs::Gcs;
 use bywash_sim::server::s3::S3;
-use bywash_sim::server::{FaultPlan, Server, ServerFaultKind};
+use bywash_sim::server::{FaultPlan, Server, ServerFault, ServerFaultKind};
 use chrono::TimeDelta;
 use common::{bywash, stderr, stdout};
 use object_store::aws::AmazonS3Builder;
@@ -139,13 +139,26 @@ impl Place {
 
     /// Copies, and kills the copy once its journal has grown by so many records. Returns whether it was killed before its end.
     fn kill_after(&self, url: &str, records: u64) -> bool {
-        let source = self.home.path().join("source");
-        let mut cp = self.bywash(&["cp", source.to_str().unwrap(), url]);
+        let mut cp = self.cp(url);
         let mut child = cp
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
+        if !self.wait_for_records(&mut child, records) {
+            return false;
+        }
+        kill_process(Pid::from_child(&child), Signal::KILL).unwrap();
+        !child.wait().unwrap().success()
+    }
+
+    fn cp(&self, url: &str) -> Command {
+        let source = self.home.path().join("source");
+        self.bywash(&["cp", source.to_str().unwrap(), url])
+    }
+
+    /// Waits until the journal of a copy has grown by so many records. Returns whether it has before the copy's end.
+    fn wait_for_records(&self, copy: &mut Child, records: u64) -> bool {
         let mut first = 0;
         loop {
             let length = self
@@ -157,15 +170,13 @@ impl Place {
             }
             // The smallest record there is.
             if first > 0 && length >= first + records * 32 {
-                break;
+                return true;
             }
-            if child.try_wait().unwrap().is_some() {
+            if copy.try_wait().unwrap().is_some() {
                 return false;
             }
             std::thread::yield_now();
         }
-        kill_process(Pid::from_child(&child), Signal::KILL).unwrap();
-        !child.wait().unwrap().success()
     }
 }
 
@@ -180,8 +191,9 @@ async fn copies_killed_at_any_moment_are_gone_on_with() {
     let mut random = StdRng::seed_from_u64(seed);
     for store in Store::all() {
         let server = store.serve().await;
-        let mut killed = 0;
-        for round in 0..kills {
+        let (mut round, mut killed) = (0, 0);
+        // On a busy machine most copies end before their kill; then there are more of them.
+        while round < kills || (killed * 3 < kills && round < 20 * kills) {
             let place = Place::new(&server, seed + round);
             let records = random.random_range(0..5);
             let case = format!(
@@ -216,12 +228,41 @@ async fn copies_killed_at_any_moment_are_gone_on_with() {
             assert!(object == place.content, "{case}: the object differs");
             assert_eq!(place.journal(), None, "{case}");
             assert_eq!(store.open(), 0, "{case}");
+            round += 1;
         }
         assert!(
             killed * 3 >= kills,
-            "only {killed} of {kills} copies were killed midway"
+            "only {killed} of {round} copies were killed midway"
         );
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_interrupted_copy_of_a_file_says_how_to_go_on() {
+    let store = Store::S3(S3::new());
+    let server = store.serve().await;
+    let place = Place::new(&server, 815);
+    // Of these parts no answer comes, when they are sent again neither: the copy is in their midst when it is interrupted.
+    for part in 5..=11 {
+        for _ in 0..5 {
+            server.script(&format!("partNumber={part}&"), ServerFault::StallAnswer);
+        }
+    }
+    let mut cp = place.cp(store.url()).spawn().unwrap();
+    let begun = tokio::task::block_in_place(|| place.wait_for_records(&mut cp, 1));
+    assert!(begun, "the copy ended");
+    kill_process(Pid::from_child(&cp), Signal::INT).unwrap();
+    let ended = tokio::task::block_in_place(|| cp.wait_with_output().unwrap());
+    assert_eq!(ended.status.code(), Some(130));
+    let told = stderr(&ended);
+    let (_, id) = told.trim().rsplit_once(' ').unwrap();
+    assert!(told.contains("bywash uploads resume"), "{told}");
+    server.plan(FaultPlan::calm());
+    let resumed = common::succeeds(place.bywash(&["uploads", "resume", id, "--json"]));
+    let told: Value = serde_json::from_str(&stdout(&resumed)).unwrap();
+    assert!(told["resumed_bytes"].as_u64().unwrap() >= 8 << 20, "{told}");
+    assert!(store.object().unwrap() == place.content);
+    assert_eq!((place.journal(), store.open()), (None, 0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
