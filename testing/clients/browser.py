@@ -16,7 +16,8 @@ FLAGS = [
 ]
 # What the protocol calls a reference to an element.
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
-PATIENCE_SECONDS = 30
+# Only a fault takes so long, on a slow machine too.
+PATIENCE_SECONDS = 120
 
 
 class Browser:

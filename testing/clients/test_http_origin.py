@@ -31,7 +31,7 @@ http {{
     uwsgi_temp_path {folder}/uwsgi;
     scgi_temp_path {folder}/scgi;
     server {{
-        listen 127.0.0.1:{port};
+        listen 127.0.0.1:{port} reuseport;
         location /files/ {{ alias {folder}/files/; }}
         location /whole/ {{ alias {folder}/files/; max_ranges 0; }}
         location /dated/ {{ alias {folder}/files/; etag off; }}
@@ -47,8 +47,11 @@ class Nginx:
     def __init__(self, folder):
         self.files, self.log = folder / "files", folder / "access.log"
         self.files.mkdir()
-        with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as free:
-            port = free.getsockname()[1]
+        # Bound and not listened to, it keeps the port from everybody but nginx.
+        self.port = socket.socket()
+        self.port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        self.port.bind(("127.0.0.1", 0))
+        port = self.port.getsockname()[1]
         configuration = folder / "nginx.conf"
         configuration.write_text(CONFIGURATION.format(folder=folder, port=port))
         command = [PROGRAM, "-p", folder, "-e", "stderr", "-c", configuration]
