@@ -10,6 +10,9 @@ use crate::Point;
 const BLOCK: usize = 128;
 /// Points of a run's first memory, so that a million series with one row each stay small.
 const FIRST: usize = 4;
+/// Points at the end of the block being filled, among which a late row is put in its place: two cache lines, which are near when
+/// a row is written.
+const NEAR: usize = 8;
 /// Bytes of a point.
 const POINT: usize = size_of::<Point>();
 /// What a full block costs beside its points: its counts, its vector, its place in the list.
@@ -18,10 +21,11 @@ const BLOCK_EXTRA: usize = 64;
 /// Points by ascending timestamp, no two alike; nobody writes to them any more.
 pub(crate) type Block = Arc<Vec<Point>>;
 
-/// Rows in the order they came, as far as timestamps ascended; those that came late lie apart.
+/// Rows by ascending timestamp. A row that comes late is put in its place if that is among the last, as it is where writers side
+/// by side differ by little; others lie apart.
 ///
-/// A late row with the timestamp of another was always written after it, for what is in order only grows at its end: so the
-/// late one wins, and among late ones the last.
+/// A row that lies apart was written after the one in order with its timestamp, for rows are put in place only among the last, and
+/// where these begin never gets earlier: so it wins, and among those apart the last.
 #[derive(Debug)]
 pub(super) struct Run {
     /// The generation the rows were written in. None has 0.
@@ -146,6 +150,19 @@ impl Run {
         if point.timestamp > self.last || self.is_empty() {
             return self.push_next(point, charge);
         }
+        if let Some(at) = self.place_among_last(point.timestamp) {
+            if self.tail[at].timestamp == point.timestamp {
+                self.tail[at] = point;
+                return true;
+            }
+            if self.tail.len() < BLOCK {
+                if self.tail.len() == self.tail.capacity() && !self.grow(charge) {
+                    return false;
+                }
+                self.tail.insert(at, point);
+                return true;
+            }
+        }
         let late = &mut self.more.get_or_insert_default().late;
         if late.len() == late.capacity() {
             let more = late.capacity().max(FIRST);
@@ -156,6 +173,15 @@ impl Run {
         }
         late.push(point);
         true
+    }
+
+    /// Where a row goes that is not the latest, if that is among the last of the block being filled: before the first of them that is
+    /// not earlier.
+    fn place_among_last(&self, timestamp: i64) -> Option<usize> {
+        let from = self.tail.len().saturating_sub(NEAR);
+        let last = &self.tail[from..];
+        let among = last.first()?.timestamp <= timestamp;
+        among.then(|| from + last.partition_point(|there| there.timestamp < timestamp))
     }
 
     #[cold]

@@ -1,9 +1,12 @@
 //! Rows in memory.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bywash_mem::{BlockPool, PoolConfig};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
 
 use super::*;
 use crate::{Point, Selector};
@@ -67,6 +70,34 @@ fn of_rows_with_one_timestamp_the_last_written_wins_in_order_or_late() {
         read(&head, 0..=10),
         [(0, 1, vec![(5, 6.0), (6, 4.0), (7, 5.0), (8, 7.0)])]
     );
+}
+
+#[test]
+fn rows_that_come_late_by_any_distance_are_a_sorted_map() {
+    for (seed, distance) in [1, 2, 7, 8, 9, 30, 127, 128, 129, 1000]
+        .into_iter()
+        .enumerate()
+    {
+        let head = head(1 << 20);
+        let mut random = StdRng::seed_from_u64(seed as u64);
+        let mut map = BTreeMap::new();
+        for n in 0..3000 {
+            // Every second timestamp, so that some are new and some were there.
+            let timestamp = (n - random.random_range(0..distance)) / 2 * 2 + n % 2;
+            map.insert(timestamp, n as f64);
+            write(&head, 1, &[(timestamp, n as f64)]);
+            if n % 97 == 0 {
+                let rows: Vec<_> = read(&head, 0..=SECOND)
+                    .into_iter()
+                    .flat_map(|run| run.2)
+                    .collect();
+                let wanted = map
+                    .range(0..)
+                    .map(|(&timestamp, &value)| (timestamp, value));
+                assert_eq!(rows, wanted.collect::<Vec<_>>(), "late by up to {distance}");
+            }
+        }
+    }
 }
 
 #[test]
