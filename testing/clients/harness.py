@@ -151,19 +151,27 @@ class Moto(S3Origin):
 
 
 class Versitygw(S3Origin):
-    """versitygw over a folder. It checks signatures and digests. Its build takes minutes, so it is used where it is installed."""
+    """versitygw over a folder. It checks signatures and digests. It is built by Go, so it is used where there is Go."""
 
     PROGRAM = Path(os.environ.get("BYWASH_VERSITYGW") or Path(__file__).parents[2] / "target/peers/bin/versitygw")
 
     def __init__(self, folder):
         (folder / "gateway").mkdir()
-        with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as free:
-            address = f"127.0.0.1:{free.getsockname()[1]}"
-        command = [self.PROGRAM, "--access", "origin", "--secret", "origin", "--port", address, "--quiet", "posix", folder / "gateway"]
-        self.process = Process(command, clean_environment(), folder / "versitygw.log")
-        self.url = f"http://{address}"
-        super().__init__()
-        until("versitygw answers", self.answers, START_SECONDS)
+        # Somebody else may take the port between its choice and its use: then it ends at once.
+        for _ in range(5):
+            with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as free:
+                address = f"127.0.0.1:{free.getsockname()[1]}"
+            command = [self.PROGRAM, "--access", "origin", "--secret", "origin", "--port", address, "--quiet", "posix", folder / "gateway"]
+            self.process = Process(command, clean_environment(), folder / "versitygw.log")
+            self.url = f"http://{address}"
+            super().__init__()
+            until("versitygw answers or ends", lambda: self.ended() or self.answers(), START_SECONDS)
+            if not self.ended():
+                return
+        raise AssertionError(f"versitygw does not start; see {self.process.log}")
+
+    def ended(self):
+        return self.process.child.poll() is not None
 
     def answers(self):
         with contextlib.suppress(EndpointConnectionError):

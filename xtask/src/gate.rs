@@ -159,7 +159,11 @@ fn clients(counts: &mut Counts, pytest: &[String]) -> Result<(), Failure> {
     };
     // Each environment runs the files whose client it has.
     for python in [&tools.python, &tools.s3fs] {
-        Step::new(python)
+        let mut tests = Step::new(python);
+        if let Some(versitygw) = &tools.versitygw {
+            tests = tests.env("BYWASH_VERSITYGW", versitygw);
+        }
+        tests
             .args([
                 "-m",
                 "pytest",

@@ -1,8 +1,9 @@
 //! What the real-client stage needs, fetched once into a cache folder: three Python environments, rclone, a server of Azure's
-//! protocol and one data file.
+//! protocol, one of S3's that Go builds, and one data file.
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use sha2::{Digest, Sha256};
 
@@ -10,6 +11,8 @@ use crate::run::{Failure, Step, doing, root};
 
 /// The npm package of a server that speaks Azure's protocol.
 const AZURITE_PACKAGE: &str = "azurite@3.35.0";
+/// The Go program that serves S3 from a folder, and checks signatures and digests.
+const VERSITYGW: &str = "github.com/versity/versitygw/cmd/versitygw@v1.8.0";
 /// The npm package that carries [`FLIGHTS_FILE`].
 const FLIGHTS_PACKAGE: &str = "vega-datasets@3.2.1";
 /// Three million flights, 13.5 MB of Parquet, inside the package.
@@ -28,6 +31,8 @@ pub(crate) struct Tools {
     pub(crate) aws: PathBuf,
     /// The blob server of Azurite.
     pub(crate) azurite: PathBuf,
+    /// versitygw, where there is Go to build it.
+    pub(crate) versitygw: Option<PathBuf>,
     /// `flights-3m.parquet`.
     pub(crate) flights: PathBuf,
 }
@@ -37,6 +42,17 @@ pub(crate) fn ensure() -> Result<Tools, Failure> {
     let cache = std::env::var_os("BYWASH_CACHE")
         .map_or_else(|| root().join("target/xtask-cache"), PathBuf::from);
     fs::create_dir_all(&cache).map_err(doing(format!("create {}", cache.display())))?;
+    thread::scope(|threads| {
+        // It compiles while the others mostly wait for the network.
+        let versitygw = threads.spawn(|| versitygw(&cache));
+        let tools = fetch(&cache)?;
+        let versitygw = versitygw.join().expect("building does not panic")?;
+        Ok(Tools { versitygw, ..tools })
+    })
+}
+
+/// All but versitygw.
+fn fetch(cache: &Path) -> Result<Tools, Failure> {
     need(
         "chromium with chromedriver",
         || Step::new("chromedriver").args(["--version"]).succeeds(),
@@ -62,8 +78,9 @@ pub(crate) fn ensure() -> Result<Tools, Failure> {
         python: clients.join("bin/python"),
         s3fs: s3fs.join("bin/python"),
         aws: awscli.join("bin/aws"),
-        azurite: azurite(&cache)?,
-        flights: flights(&cache)?,
+        azurite: azurite(cache)?,
+        versitygw: None,
+        flights: flights(cache)?,
     })
 }
 
@@ -124,6 +141,37 @@ fn azurite(cache: &Path) -> Result<PathBuf, Failure> {
         .run()?;
     fs::write(&stamp, AZURITE_PACKAGE).map_err(doing(format!("write {}", stamp.display())))?;
     Ok(program)
+}
+
+/// versitygw, built anew when the version changes. It is a second server of S3 beside moto: without Go, or without its modules, the
+/// gate goes on and says so.
+fn versitygw(cache: &Path) -> Result<Option<PathBuf>, Failure> {
+    if let Some(given) = std::env::var_os("BYWASH_VERSITYGW") {
+        return Ok(Some(given.into()));
+    }
+    let folder = cache.join("versitygw");
+    let program = folder.join("versitygw");
+    let stamp = folder.join("installed");
+    if fs::read_to_string(&stamp).is_ok_and(|have| have == VERSITYGW) {
+        return Ok(Some(program));
+    }
+    let works = |go: &&str| Step::new(go).args(["version"]).succeeds();
+    let Some(go) = ["go", "/usr/local/go/bin/go"].into_iter().find(works) else {
+        println!("no tests over versitygw: install Go 1.24 or later to build it");
+        return Ok(None);
+    };
+    println!("building {VERSITYGW} into {}", folder.display());
+    let built = Step::new(go)
+        .args(["install", "-ldflags=-s -w", VERSITYGW])
+        .env("GOBIN", &folder)
+        .env("CGO_ENABLED", "0")
+        .run();
+    if let Err(failure) = built {
+        println!("no tests over versitygw: {failure}");
+        return Ok(None);
+    }
+    fs::write(&stamp, VERSITYGW).map_err(doing(format!("write {}", stamp.display())))?;
+    Ok(Some(program))
 }
 
 fn need_npm() -> Result<(), Failure> {
