@@ -12,12 +12,12 @@ use tokio::task::spawn_blocking;
 use tokio::time::{advance, pause};
 
 /// How far the clock moves in one turn, and the least time a turn takes.
-const TICK: Duration = Duration::from_millis(2);
+const TICK: Duration = Duration::from_millis(5);
 
 /// From now on the clock of this runtime, which has one thread, moves a little each time the runtime had a turn, instead of
 /// with the machine's clock.
 ///
-/// A limit of 300 ms then ends after 150 turns in which nothing came. A process that is stopped for a second, or has to wait
+/// A limit of 300 ms then ends after 60 turns in which nothing came. A process that is stopped for a second, or has to wait
 /// for a processor, has not used up limits of its servers and clients when it goes on.
 ///
 /// # Panics
