@@ -106,7 +106,11 @@ impl fmt::Display for Address {
             ..
         } = self;
         // Name and password of a web server's user are not shown.
-        let host = bucket.rsplit('@').next().unwrap_or(bucket);
+        let user = !scheme.is_writable();
+        let host = bucket
+            .rsplit_once('@')
+            .filter(|_| user)
+            .map_or(&**bucket, |(_, host)| host);
         write!(f, "{}://{host}/{key}", scheme.name())
     }
 }

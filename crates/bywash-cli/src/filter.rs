@@ -89,4 +89,15 @@ mod tests {
         }
         assert!("a[".parse::<Pattern>().is_err());
     }
+
+    #[test]
+    fn damaged_globs_are_refused_or_match() {
+        bywash_damage::damaged(
+            b"/dir/**/[a-z!]{x,y?}*",
+            |bytes| match String::from_utf8_lossy(bytes).parse::<Pattern>() {
+                Ok(pattern) => _ = pattern.matches("dir/sub/a.txt"),
+                Err(why) => assert!(why.contains("is no glob")),
+            },
+        );
+    }
 }

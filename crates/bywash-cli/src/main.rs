@@ -8,6 +8,8 @@ mod buckets;
 mod cache;
 mod cat;
 mod copy;
+#[cfg(test)]
+mod damaged_words;
 mod download;
 mod du;
 mod env;

@@ -60,7 +60,7 @@ impl FromStr for ByteRange {
 
 impl ByteRange {
     /// The bytes meant, of an object of `size` bytes; `None` if it has none of them.
-    fn of(self, size: u64) -> Option<Range<u64>> {
+    pub(crate) fn of(self, size: u64) -> Option<Range<u64>> {
         let range = match self {
             Self::Between(start, end) => start..end.saturating_add(1).min(size),
             Self::From(start) => start..size,

@@ -38,7 +38,11 @@ pub fn parser(name: &str, take: fn(&[u8])) {
     }
 }
 
-fn damaged(good: &[u8], take: fn(&[u8])) {
+/// Hands `take` all beginnings of a good input, and many damages.
+///
+/// # Panics
+/// Whenever `take` does: the input is shown before.
+pub fn damaged(good: &[u8], take: fn(&[u8])) {
     for end in 0..=good.len() {
         shown(&good[..end], take);
     }

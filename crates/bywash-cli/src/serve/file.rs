@@ -330,4 +330,29 @@ mod tests {
             "{message}"
         );
     }
+
+    #[test]
+    fn a_damaged_file_is_refused_by_its_name_or_read() {
+        const GOOD: &str = r#"
+            memory = "25%"
+            s3-addr = "127.0.0.1:8421"
+            [[bucket]]
+            name = "first"
+            url = "s3://bucket"
+            block-size = "64KiB"
+            options = { region = "here", skip_signature = true, retries = 3 }
+            [[key]]
+            access-key = "a"
+            secret-key = "env:B"
+            buckets = ["first"]
+        "#;
+        let parse = |text| FileSettings::parse(Path::new("bywash.toml"), text);
+        assert!(parse(GOOD).is_ok());
+        bywash_damage::damaged(GOOD.as_bytes(), |bytes| {
+            let text = String::from_utf8_lossy(bytes);
+            if let Err(failure) = FileSettings::parse(Path::new("bywash.toml"), &text) {
+                assert!(failure.message.starts_with("--config bywash.toml: "));
+            }
+        });
+    }
 }
