@@ -16,7 +16,7 @@ pub const MAX_NAME: usize = 64 << 10;
 
 /// What a series costs beside its names and rows, in bytes: its place, its cells in tables that grow by doubling, its turn in the
 /// order of names.
-const SERIES_BYTES: usize = 280;
+const SERIES_BYTES: usize = 308;
 /// Rows whose names are looked up side by side, and series that are brought near before they are written to, so that their memory
 /// comes at the same time. A cache of 32 KiB has all of it: some five lines a row.
 pub(crate) const SIDE_BY_SIDE: usize = 16;
@@ -37,22 +37,12 @@ pub(crate) struct Catalog {
     bytes: AtomicU64,
 }
 
-/// A series, and the ids of its names among the texts.
-#[derive(Debug, Clone, Copy)]
+/// A series and its names.
+#[derive(Debug)]
 pub(crate) struct Named {
     id: u32,
-    source: u32,
-    metric: u32,
-}
-
-impl Named {
-    pub(crate) fn of(series: &Series) -> Self {
-        Self {
-            id: series.handle.0,
-            source: series.source,
-            metric: series.metric,
-        }
-    }
+    pub(crate) source: Arc<str>,
+    pub(crate) metric: Arc<str>,
 }
 
 #[derive(Debug)]
@@ -179,8 +169,17 @@ impl Catalog {
     }
 
     /// Source and metric.
-    pub(crate) fn names(&self, named: &Named) -> (&Arc<str>, &Arc<str>) {
-        (self.text_of(named.source), self.text_of(named.metric))
+    pub(crate) fn names(&self, series: &Series) -> (&Arc<str>, &Arc<str>) {
+        (self.text_of(series.source), self.text_of(series.metric))
+    }
+
+    fn named(&self, series: &Series) -> Named {
+        let (source, metric) = self.names(series);
+        Named {
+            id: series.handle.0,
+            source: Arc::clone(source),
+            metric: Arc::clone(metric),
+        }
     }
 
     fn text_of(&self, id: u32) -> &Arc<str> {
@@ -199,7 +198,7 @@ impl Catalog {
     ) -> (Arc<[Named]>, Vec<u32>) {
         if let Some((source, metric)) = selector.exact() {
             let found = self.find(source, metric).filter(|series| series.has(range));
-            let order: Arc<[Named]> = found.map(Named::of).into_iter().collect();
+            let order: Arc<[Named]> = found.map(|series| self.named(series)).into_iter().collect();
             let places = (0..order.len() as u32).collect();
             return (order, places);
         }
@@ -207,9 +206,8 @@ impl Catalog {
         let places = match &selector.source {
             Pattern::Glob(_) => 0..order.len(),
             Pattern::Exact(name) => {
-                let from = order.partition_point(|named| **self.text_of(named.source) < **name);
-                let count =
-                    order[from..].partition_point(|named| **self.text_of(named.source) == **name);
+                let from = order.partition_point(|named| *named.source < **name);
+                let count = order[from..].partition_point(|named| *named.source == **name);
                 from..from + count
             }
         };
@@ -226,17 +224,17 @@ impl Catalog {
             None => series(id).has(range),
         };
         // Neighbours have one source: it is looked at once.
-        let mut last = None;
-        let mut selected = |named: &Named| {
+        let mut last: Option<(&Arc<str>, bool)> = None;
+        let mut selected = |at: &usize| {
+            let named = &order[*at];
             let is_source = match last {
-                Some((source, is_source)) if source == named.source => is_source,
-                _ => selector.source.matches(self.text_of(named.source)),
+                Some((source, is_source)) if Arc::ptr_eq(source, &named.source) => is_source,
+                _ => selector.source.matches(&named.source),
             };
-            last = Some((named.source, is_source));
-            is_source && has(named.id) && selector.metric.matches(self.text_of(named.metric))
+            last = Some((&named.source, is_source));
+            is_source && has(named.id) && selector.metric.matches(&named.metric)
         };
-        let places = places.filter(|&at| selected(&order[at]));
-        let places = places.map(|at| at as u32).collect();
+        let places = places.filter(&mut selected).map(|at| at as u32).collect();
         (order, places)
     }
 
@@ -258,12 +256,19 @@ impl Catalog {
         for (place, id) in (0..).zip(texts) {
             places[id as usize] = place;
         }
-        let counted = self.iter().take(count as usize).map(Named::of);
-        let mut series: Vec<Named> = counted.collect();
-        series.sort_by_cached_key(|named| {
-            places[named.source as usize] << 32 | places[named.metric as usize]
-        });
-        series.into()
+        let counted = self.iter().take(count as usize);
+        let mut series: Vec<(u64, &Series)> = counted
+            .map(|series| {
+                let [source, metric] =
+                    [series.source, series.metric].map(|text| places[text as usize]);
+                (source << 32 | metric, series)
+            })
+            .collect();
+        series.sort_unstable_by_key(|(places, _)| *places);
+        series
+            .iter()
+            .map(|(_, series)| self.named(series))
+            .collect()
     }
 
     /// All series in the order of their ids, with what is entered meanwhile.

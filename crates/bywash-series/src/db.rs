@@ -10,7 +10,7 @@ use std::time::Instant;
 use bywash_mem::{Budget, Gate};
 use object_store::ObjectStore;
 
-use crate::catalog::{Named, SIDE_BY_SIDE, SeriesHandle};
+use crate::catalog::{SIDE_BY_SIDE, SeriesHandle};
 use crate::files::SealedFiles;
 use crate::head::{Charge, Head, Series};
 use crate::keeper::{Keeper, Room};
@@ -374,7 +374,7 @@ impl Shared {
 
     #[cold]
     fn log_name(&self, wal: &Wal, generation: u64, series: &Series) -> Result<(), SeriesError> {
-        let (source, metric) = self.head.catalog.names(&Named::of(series));
+        let (source, metric) = self.head.catalog.names(series);
         let mut body = Vec::with_capacity(source.len() + metric.len() + 16);
         put_names(series.handle, (source, metric), &mut body);
         wal.append(Kind::Names, generation, &body).map(drop)

@@ -13,7 +13,7 @@ use crate::{SeriesDb, SeriesError};
 
 /// Names of series, in order. They are read where the database has them: eight bytes a series are this list's own.
 ///
-/// What it refers to stays as long as it does, be the database dropped: series and their rows in memory, indexes of files.
+/// What it refers to stays as long as it does, be the database dropped: names in memory, indexes of files.
 #[derive(Clone, Default)]
 pub struct SeriesNames {
     tables: Vec<Table>,
@@ -24,20 +24,16 @@ pub struct SeriesNames {
 /// What names are found in.
 #[derive(Clone)]
 enum Table {
-    Memory(Arc<Head>, Arc<[Named]>),
+    Memory(Arc<[Named]>),
     File(Arc<Layout>),
 }
 
 impl SeriesNames {
     /// The selected series with a row in memory in this range.
-    pub(crate) fn in_memory(
-        head: &Arc<Head>,
-        selector: &Selector,
-        range: &RangeInclusive<i64>,
-    ) -> Self {
+    pub(crate) fn in_memory(head: &Head, selector: &Selector, range: &RangeInclusive<i64>) -> Self {
         let mut names = Self::default();
         let (order, places) = head.catalog.select(selector, range);
-        names.add(Table::Memory(Arc::clone(head), order), places.into_iter());
+        names.add(Table::Memory(order), places.into_iter());
         names
     }
 
@@ -76,7 +72,10 @@ impl SeriesNames {
     fn names(&self, (table, place): (u32, u32)) -> (&Arc<str>, &Arc<str>) {
         match &self.tables[table as usize] {
             Table::File(layout) => layout.index.names(place),
-            Table::Memory(head, order) => head.catalog.names(&order[place as usize]),
+            Table::Memory(order) => {
+                let named = &order[place as usize];
+                (&named.source, &named.metric)
+            }
         }
     }
 

@@ -10,7 +10,6 @@ use object_store::memory::InMemory;
 
 use super::*;
 use crate::MAX_NAME;
-use crate::catalog::Named;
 
 mod log;
 mod model;
@@ -101,7 +100,7 @@ fn content(db: &SeriesDb) -> Content {
     let head = &db.0.head;
     let mut content = Content::new();
     for series in head.catalog.iter() {
-        let (source, metric) = head.catalog.names(&Named::of(series));
+        let (source, metric) = head.catalog.names(series);
         let mut runs = head.runs(source, metric, &ALL);
         runs.sort_by_key(|run| run.generation);
         for point in runs

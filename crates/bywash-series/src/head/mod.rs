@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub(crate) use self::charge::Charge;
 pub(crate) use self::run::Block;
 pub(crate) use self::series::{HeadRun, Series, Turn};
-use crate::catalog::{Catalog, Named, SeriesHandle};
+use crate::catalog::{Catalog, SeriesHandle};
 use crate::frozen::{Frozen, FrozenSeries};
 use crate::span::Span;
 
@@ -97,7 +97,7 @@ impl Head {
         let series = self.catalog.series(handle)?;
         let run = series.run(self.span, place)?;
         let points = || run.blocks.iter().flat_map(|block| block.iter());
-        let (source, metric) = self.catalog.names(&Named::of(series));
+        let (source, metric) = self.catalog.names(series);
         Some(FrozenSeries {
             source: Arc::clone(source),
             metric: Arc::clone(metric),
