@@ -106,11 +106,10 @@ impl fmt::Display for Address {
             ..
         } = self;
         // Name and password of a web server's user are not shown.
-        let user = !scheme.is_writable();
-        let host = bucket
-            .rsplit_once('@')
-            .filter(|_| user)
-            .map_or(&**bucket, |(_, host)| host);
+        let host = match bucket.rsplit_once('@') {
+            Some((_, host)) if !scheme.is_writable() => host,
+            _ => bucket,
+        };
         write!(f, "{}://{host}/{key}", scheme.name())
     }
 }

@@ -221,7 +221,7 @@ async fn copies_killed_at_any_moment_are_gone_on_with() {
                 let resumed = number("resumed_bytes");
                 assert!(
                     resumed >= noted,
-                    "{case}: of {noted} acknowledged bytes {resumed} were not sent again"
+                    "{case}: {noted} bytes were acknowledged, and only {resumed} not sent again"
                 );
             }
             let object = store.object().expect("there is an object");

@@ -11,7 +11,8 @@
 //! same seed gives the same run.
 //!
 //! [`server`] has stores that are spoken to by HTTP, on real sockets: each follows the upload protocol of its kind to the
-//! letter, until a drawn or written fault strikes; [`pass_time_by_turns`] keeps the machine's pauses out of their limits. [`WatchedStore`] is any other store, whose requests a test holds or ends.
+//! letter, until a drawn or written fault strikes; [`pass_time_by_turns`] keeps the machine's pauses out of their limits.
+//! [`WatchedStore`] is any other store, whose requests a test holds or ends.
 
 #![forbid(unsafe_code)]
 
