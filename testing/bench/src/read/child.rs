@@ -80,8 +80,6 @@ pub(crate) fn start_server(
         "--s3-addr=127.0.0.1:0",
         "--admin-addr=127.0.0.1:0",
     ]);
-    // A line a request on a terminal would be measured as well.
-    command.env("BYWASH_LOG", "warn");
     command
         .arg(format!("--memory={memory}"))
         .arg("--data-dir")

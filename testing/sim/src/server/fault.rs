@@ -2,9 +2,11 @@
 
 use std::collections::HashMap;
 
+use http::Method;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
+use super::lie::Lie;
 use super::request::Asked;
 use crate::pattern::mix;
 
@@ -37,6 +39,8 @@ pub enum ServerFault {
     Lose(u64),
     /// The protocol damages a byte of what it keeps.
     Flip,
+    /// Done, and the response is not true. Only GET and HEAD are lied to.
+    Lie(Lie),
 }
 
 impl ServerFault {
@@ -67,6 +71,7 @@ impl ServerFault {
             Self::AcknowledgeLess(_) => ServerFaultKind::AcknowledgeLess,
             Self::Lose(_) => ServerFaultKind::Lose,
             Self::Flip => ServerFaultKind::Flip,
+            Self::Lie(_) => ServerFaultKind::Lie,
         }
     }
 }
@@ -88,6 +93,7 @@ pub enum ServerFaultKind {
     AcknowledgeLess,
     Lose,
     Flip,
+    Lie,
 }
 
 impl ServerFaultKind {
@@ -136,6 +142,7 @@ impl ServerFaultKind {
             Self::AcknowledgeLess => ServerFault::AcknowledgeLess(some(rng)),
             Self::Lose => ServerFault::Lose(some(rng)),
             Self::Flip => ServerFault::Flip,
+            Self::Lie => ServerFault::Lie(Lie::ALL[rng.random_range(0..Lie::ALL.len())]),
         }
     }
 }
@@ -151,6 +158,8 @@ pub struct FaultPlan {
     left: u64,
     seen: HashMap<u64, u64>,
     scripted: Vec<(String, ServerFault)>,
+    lies: Vec<Lie>,
+    lie_chance: f64,
 }
 
 impl FaultPlan {
@@ -171,6 +180,34 @@ impl FaultPlan {
         }
     }
 
+    /// GET and HEAD are lied to with this chance, by the next of `lies` in turn; everything else is honest.
+    ///
+    /// Unlike other draws, which lie a request meets depends on the requests before it.
+    #[must_use]
+    pub fn lying(seed: u64, lies: &[Lie], chance: f64) -> Self {
+        Self {
+            seed,
+            lies: lies.to_vec(),
+            lie_chance: chance,
+            ..Self::default()
+        }
+    }
+
+    /// The next lie in rotation, if this request meets one.
+    fn draw_lie(&mut self, asked: &Asked) -> Option<ServerFault> {
+        if self.lies.is_empty() || !matches!(asked.method, Method::GET | Method::HEAD) {
+            return None;
+        }
+        self.seed = mix(self.seed.wrapping_add(1));
+        let mut rng = StdRng::seed_from_u64(self.seed);
+        if !rng.random_bool(self.lie_chance) {
+            return None;
+        }
+        let lie = self.lies.remove(0);
+        self.lies.push(lie);
+        Some(ServerFault::Lie(lie))
+    }
+
     pub(super) fn script(&mut self, what: &str, fault: ServerFault) {
         self.scripted.push((what.to_owned(), fault));
     }
@@ -184,6 +221,9 @@ impl FaultPlan {
             .position(|(what, _)| range.contains(what) || line.contains(what));
         if let Some(hit) = hit {
             return Some(self.scripted.remove(hit).1);
+        }
+        if let Some(lie) = self.draw_lie(asked) {
+            return Some(lie);
         }
         if self.left == 0 {
             return None;

@@ -2,20 +2,24 @@
 //!
 //! A [`Protocol`] answers whole or cut-off requests; [`Server`] owns the sockets, draws what goes wrong from a [`FaultPlan`]
 //! and keeps a log. The server does to a request what networks and front ends do (cuts, stalls, lost answers, 503); what
-//! only the store itself can do wrong is handed to the protocol with the request.
+//! only the store itself can do wrong is handed to the protocol with the request. Any of these stores also lies: see [`Lie`].
 
 pub mod azure;
 mod fault;
 pub mod gcs;
+mod lie;
 pub mod objects;
 mod request;
 pub mod s3;
 pub mod web;
+mod wire;
 
 use std::convert::Infallible;
 use std::fmt;
+use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, Full};
@@ -27,7 +31,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
 
 pub use fault::{FaultPlan, ServerFault, ServerFaultKind};
+pub use lie::Lie;
 pub use request::{Asked, Reply};
+
+use self::lie::Told;
+use self::wire::Step;
 
 /// A store's side of its protocol.
 pub trait Protocol: Send + Sync + 'static {
@@ -60,6 +68,8 @@ struct Shared {
     address: SocketAddr,
     plan: Mutex<FaultPlan>,
     log: Mutex<Vec<Logged>>,
+    /// Lies told so far; a counter, hence relaxed.
+    lies: AtomicU64,
 }
 
 /// A running server. Stops, and cuts its connections, when dropped.
@@ -92,6 +102,7 @@ impl Server {
             address: listener.local_addr()?,
             plan: Mutex::new(FaultPlan::calm()),
             log: Mutex::new(Vec::new()),
+            lies: AtomicU64::new(0),
         });
         let accept = tokio::spawn(accept(listener, Arc::clone(&shared)));
         Ok(Self { shared, accept })
@@ -137,11 +148,20 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
 async fn serve(connection: TcpStream, shared: Arc<Shared>) {
     // A late small answer would otherwise wait for the client's acknowledgement.
     let _ = connection.set_nodelay(true);
-    let service = service_fn(move |request| answer(Arc::clone(&shared), request));
+    // What a lie puts in place of a response.
+    let steps: Arc<Mutex<Option<Vec<Step>>>> = Arc::default();
+    let told = Arc::clone(&steps);
+    let service = service_fn(move |request| {
+        Box::pin(answer(Arc::clone(&shared), Arc::clone(&told), request))
+    });
+    let mut http = hyper::server::conn::http1::Builder::new()
+        .serve_connection(TokioIo::new(connection), service);
     // An error is a fault of ours, or a client that went away: either way this connection is over.
-    let _ = hyper::server::conn::http1::Builder::new()
-        .serve_connection(TokioIo::new(connection), service)
-        .await;
+    let _ = poll_fn(|context| http.poll_without_shutdown(context)).await;
+    let steps = steps.lock().take();
+    if let Some(steps) = steps {
+        wire::perform(http.into_parts().io.into_inner(), steps).await;
+    }
 }
 
 /// The connection ends without an answer.
@@ -158,6 +178,7 @@ impl std::error::Error for Cut {}
 
 async fn answer(
     shared: Arc<Shared>,
+    told: Arc<Mutex<Option<Vec<Step>>>>,
     request: http::Request<Incoming>,
 ) -> Result<http::Response<Full<Bytes>>, Cut> {
     let (head, body) = request.into_parts();
@@ -181,6 +202,16 @@ async fn answer(
         }
         _ => shared.protocol.answer(&asked),
     };
+    let (reply, steps) = match fault {
+        Some(ServerFault::Lie(lie)) => {
+            let nth = shared.lies.fetch_add(1, Relaxed);
+            match lie.tell(&*shared.protocol, &asked, reply, nth) {
+                Told::Reply(reply) => (reply, None),
+                Told::Wire(steps) => (Reply::status(200), Some(steps)),
+            }
+        }
+        _ => (reply, None),
+    };
     let mut logged = Logged {
         line: asked.line(),
         content_range: asked.header("content-range").map(str::to_owned),
@@ -192,8 +223,9 @@ async fn answer(
     let (silent, cut) = match fault {
         Some(ServerFault::StallAfter(_) | ServerFault::StallAnswer) => (true, false),
         Some(ServerFault::ResetAfter(_) | ServerFault::AnswerLost) => (false, true),
-        _ => (false, false),
+        _ => (false, steps.is_some()),
     };
+    *told.lock() = steps;
     if !silent && !cut {
         logged.status = Some(reply.status.as_u16());
     }

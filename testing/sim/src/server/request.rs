@@ -8,7 +8,7 @@ use percent_encoding::percent_decode_str;
 use super::ServerFault;
 
 /// A request, its body read.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Asked {
     /// As sent.
     pub method: Method,
@@ -64,6 +64,13 @@ impl Asked {
         let query = query.join("&");
         let mark = if query.is_empty() { "" } else { "?" };
         format!("{} {}{mark}{query}", self.method, self.path)
+    }
+
+    /// Path and query as sent.
+    #[must_use]
+    pub fn target(&self) -> String {
+        let mark = if self.raw_query.is_empty() { "" } else { "?" };
+        format!("{}{mark}{}", self.path, self.raw_query)
     }
 
     /// The query's first value of that name, decoded.

@@ -131,3 +131,94 @@ async fn no_more_faults_than_the_plan_has() {
     let statuses: Vec<_> = log.iter().map(|one| one.status).collect();
     assert_eq!(statuses, [Some(503), Some(503), Some(200), Some(200)]);
 }
+
+#[test]
+fn lies_have_distinct_names_and_there_are_fifty_or_more() {
+    let names: std::collections::BTreeSet<_> = Lie::ALL.iter().map(|lie| lie.name()).collect();
+    assert_eq!(names.len(), Lie::ALL.len());
+    assert!(names.len() >= 50, "{}", names.len());
+    for &lie in Lie::ALL {
+        assert_eq!(Lie::named(lie.name()), Some(lie));
+    }
+}
+
+/// The response to a GET, to its end or until the server has been silent for some time.
+async fn get(server: &Server, target: &str, range: &str) -> Vec<u8> {
+    let address = server.url().replace("http://", "");
+    let mut connection = TcpStream::connect(&address).await.unwrap();
+    let request =
+        format!("GET {target} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n{range}\r\n");
+    connection.write_all(request.as_bytes()).await.unwrap();
+    let (mut response, mut piece) = (Vec::new(), [0; 4096]);
+    while response.len() < 1 << 20 {
+        let read = connection.read(&mut piece);
+        match tokio::time::timeout(std::time::Duration::from_millis(300), read).await {
+            Ok(Ok(read)) if read > 0 => response.extend_from_slice(&piece[..read]),
+            _ => break,
+        }
+    }
+    response
+}
+
+#[tokio::test]
+async fn each_lie_changes_a_response_and_a_calm_plan_is_honest_again() {
+    let store = s3::S3::new();
+    for key in ["p/a", "p/b"] {
+        let body = Bytes::from(vec![7; 40_000]);
+        let _ = store
+            .objects()
+            .put("data", key, body, Default::default(), |_| true);
+    }
+    let server = Server::start(store).await.unwrap();
+    let object = ("/data/p/a", "range: bytes=100-19999\r\n");
+    let whole = ("/data/p/a", "");
+    let list = ("/data?list-type=2&prefix=p/", "");
+    // In a response, or the next: some lies need two.
+    let told = async |(target, range): (&str, &str)| {
+        let first = get(&server, target, range).await;
+        (first, get(&server, target, range).await)
+    };
+    let undated = |response: (Vec<u8>, Vec<u8>)| {
+        let text = |bytes: Vec<u8>| {
+            let text = String::from_utf8_lossy(&bytes).into_owned();
+            let lines = text
+                .split("\r\n")
+                .filter(|line| !line.starts_with("date: "));
+            lines.collect::<Vec<_>>().join("\r\n")
+        };
+        (text(response.0), text(response.1))
+    };
+    for &lie in Lie::ALL {
+        let about = match lie {
+            Lie::HeadLonger | Lie::HeadShorter | Lie::HeadMissing => continue,
+            Lie::RangeForWhole => whole,
+            lie if lie.is_of_lists() => list,
+            _ => object,
+        };
+        let honest = undated(told(about).await);
+        server.plan(FaultPlan::lying(1, &[lie], 1.0));
+        let lied = undated(told(about).await);
+        server.plan(FaultPlan::calm());
+        // The pieces of a drip are the honest bytes.
+        assert!(honest != lied || lie == Lie::Drip, "{}", lie.name());
+        assert_eq!(undated(told(about).await), honest, "{}", lie.name());
+    }
+}
+
+#[tokio::test]
+async fn lies_of_a_plan_are_told_in_rotation() {
+    let store = s3::S3::new();
+    let _ = store
+        .objects()
+        .put("data", "a", "bytes".into(), Default::default(), |_| true);
+    let server = Server::start(store).await.unwrap();
+    server.plan(FaultPlan::lying(5, &[Lie::NotModified, Lie::Missing], 1.0));
+    for _ in 0..4 {
+        get(&server, "/data/a", "").await;
+    }
+    let log = server.take_log();
+    let statuses: Vec<_> = log.iter().map(|one| one.status).collect();
+    assert_eq!(statuses, [Some(304), Some(404), Some(304), Some(404)]);
+    server.plan(FaultPlan::lying(5, Lie::ALL, 0.0));
+    assert!(get(&server, "/data/a", "").await.ends_with(b"bytes"));
+}

@@ -42,9 +42,7 @@ impl Server {
             .args(["--s3-addr=127.0.0.1:0", "--admin-addr=127.0.0.1:0"])
             .arg(format!("--memory={MEMORY_BYTES}"))
             .arg("--data-dir")
-            .arg(data_dir)
-            // A line a request on a terminal would be measured as well.
-            .env("BYWASH_LOG", "warn");
+            .arg(data_dir);
         let mut process = Process::start(&mut command)?;
         let ready = process.line("ready s3=http://")?;
         let address = ready
