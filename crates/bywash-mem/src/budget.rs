@@ -154,8 +154,8 @@ impl Budget {
     }
 }
 
-/// A charge that is given back when dropped.
-#[must_use = "dropping it gives the charge back"]
+/// A charge for bytes that are not a frame. Released when dropped.
+#[must_use = "dropping it releases the charge"]
 pub struct Reservation {
     memory: Arc<Memory>,
     share: Share,
@@ -163,10 +163,36 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// Its size.
+    /// Bytes charged.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    pub(crate) fn share(&self) -> Share {
+        self.share
+    }
+
+    /// Releases what exceeds `bytes`. A larger size changes nothing.
+    pub fn shrink_to(&mut self, bytes: u64) {
+        let released = self.bytes.saturating_sub(bytes);
+        if released == 0 {
+            return;
+        }
+        self.bytes = bytes;
+        self.memory.release(self.share, released);
+    }
+
+    /// Adds the charge of `other` to this one.
+    ///
+    /// # Panics
+    /// If the two are of different budgets or shares.
+    pub fn merge(&mut self, mut other: Self) {
+        assert!(
+            Arc::ptr_eq(&self.memory, &other.memory) && self.share == other.share,
+            "charges of one budget and share can be merged"
+        );
+        self.bytes += std::mem::take(&mut other.bytes);
     }
 }
 
@@ -181,16 +207,15 @@ impl std::fmt::Debug for Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        self.memory.ledger.lock().held[self.share as usize] -= self.bytes;
-        self.memory.turnstile.wake();
+        self.memory.release(self.share, self.bytes);
     }
 }
 
-/// What [`Memory::take`] could do.
+/// Result of [`Memory::take`] and [`Memory::take_bytes`].
 #[derive(Debug)]
-pub(crate) enum Supply {
+pub(crate) enum Supply<T> {
     /// At least the minimum.
-    Frames(Vec<Frame>),
+    Taken(T),
     /// Evicting this many bytes would give more.
     Short(u64),
     /// Less than the minimum, and evicting would not help.
@@ -241,6 +266,17 @@ impl Ledger {
     fn gone(&self, share: Share) -> u64 {
         let other = share.other();
         self.held[share as usize] + self.held[other as usize].max(self.limits.guarantee(other))
+    }
+
+    /// Bytes that `share` gains from evicting `evictable` bytes of blocks. Blocks are the downloads': below the downloads'
+    /// guarantee an upload gains nothing.
+    fn gain(&self, share: Share, evictable: u64) -> u64 {
+        match share {
+            Share::Download => evictable,
+            Share::Upload => evictable.min(
+                self.held[Share::Download as usize].saturating_sub(self.limits.download_guarantee),
+            ),
+        }
     }
 
     /// Makes physical room for `bytes` by decommitting idle frames. `spoken_for + bytes` is within the limit.
@@ -342,7 +378,7 @@ impl Memory {
         class: Class,
         (min, max): (usize, usize),
         evictable: u64,
-    ) -> Supply {
+    ) -> Supply<Vec<Frame>> {
         let size = class.bytes();
         let mut ledger = self.ledger.lock();
         let limits = ledger.limits;
@@ -350,13 +386,7 @@ impl Memory {
         let fits = |bytes: u64| usize::try_from(bytes / size).unwrap_or(usize::MAX).min(max);
         let now = fits(limits.limit.saturating_sub(gone));
         if now < max {
-            // Blocks are the downloads'. Below the downloads' guarantee an upload gains nothing by evicting them.
-            let gain = match share {
-                Share::Download => evictable,
-                Share::Upload => evictable.min(
-                    ledger.held[Share::Download as usize].saturating_sub(limits.download_guarantee),
-                ),
-            };
+            let gain = ledger.gain(share, evictable);
             let after = fits((limits.limit + gain).saturating_sub(gone));
             if after > now && after >= min {
                 return Supply::Short(gone + after as u64 * size - limits.limit);
@@ -373,12 +403,51 @@ impl Memory {
             .map(|_| ledger.frame(share, class, &self.arena))
             .collect();
         drop(ledger);
-        Supply::Frames(
+        Supply::Taken(
             indices
                 .into_iter()
                 .map(|(index, fresh)| Frame::new(self, class, index, share, fresh))
                 .collect(),
         )
+    }
+
+    /// Charges `bytes` that are not a frame. `evictable` as in [`Self::take`]: with 0, only what is free counts.
+    pub(crate) fn take_bytes(
+        self: &Arc<Self>,
+        share: Share,
+        bytes: u64,
+        evictable: u64,
+    ) -> Supply<Reservation> {
+        let over = {
+            let mut ledger = self.ledger.lock();
+            let limit = ledger.limits.limit;
+            let over = ledger
+                .gone(share)
+                .saturating_add(bytes)
+                .saturating_sub(limit);
+            if over > ledger.gain(share, evictable) {
+                return Supply::Nothing;
+            }
+            if over == 0 {
+                ledger.make_room(bytes, &self.arena);
+                ledger.held[share as usize] += bytes;
+            }
+            over
+        };
+        if over > 0 {
+            return Supply::Short(over);
+        }
+        Supply::Taken(Reservation {
+            memory: Arc::clone(self),
+            share,
+            bytes,
+        })
+    }
+
+    /// Releases the charge of bytes that were not a frame.
+    fn release(&self, share: Share, bytes: u64) {
+        self.ledger.lock().held[share as usize] -= bytes;
+        self.turnstile.wake();
     }
 
     /// Charges `bytes` that are no frame, if there is room.

@@ -26,6 +26,7 @@ mod follow;
 mod frame;
 mod gate;
 mod limit;
+mod limits;
 mod load;
 mod names;
 mod options;
@@ -70,7 +71,7 @@ pub use pool::{BlockHandle, BlockKey, BlockPool, Claim, PoolStats};
 pub use prefetch::PrefetchRun;
 #[doc(hidden)]
 pub use registry::Registry;
-pub use take::FrameWait;
+pub use take::{FrameWait, ReserveWait};
 pub use unused::Evicted;
 pub use write_at::{
     Followed, FreezeError, Overlap, PrefixReader, Segments, Shard, WriteAtBuffer, WriteAtCursor,

@@ -1,4 +1,4 @@
-//! Taking frames: at once, as a task, as a thread.
+//! Taking memory: at once, as a task, as a thread; frames, or a charge for bytes that are not a frame.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -7,20 +7,74 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use crate::arena::{Class, MAX_FRAME};
-use crate::budget::{Share, Supply};
+use crate::budget::{Reservation, Share, Supply};
 use crate::error::FrameError;
 use crate::frame::Frame;
 use crate::pool::BlockPool;
 use crate::queue::Ticket;
 use crate::sync::{EventListener, Listener};
 
-/// One taker's wish: of which share, which class, how many.
+/// What a taker asks for.
+pub(crate) trait Request: Copy + Unpin {
+    /// What it is granted.
+    type Granted;
+
+    fn share(&self) -> Share;
+
+    /// The minimum, in bytes.
+    fn bytes(&self) -> u64;
+
+    /// Takes it from the ledger: see [`crate::budget::Memory::take`].
+    fn take(&self, pool: &BlockPool, evictable: u64) -> Supply<Self::Granted>;
+}
+
+/// Frames of one class.
 #[derive(Debug, Clone, Copy)]
-struct Wish {
+pub(crate) struct Wish {
     share: Share,
     class: Class,
     min: usize,
     max: usize,
+}
+
+impl Request for Wish {
+    type Granted = Vec<Frame>;
+
+    fn share(&self) -> Share {
+        self.share
+    }
+
+    fn bytes(&self) -> u64 {
+        self.class.bytes().saturating_mul(self.min as u64)
+    }
+
+    fn take(&self, pool: &BlockPool, evictable: u64) -> Supply<Vec<Frame>> {
+        pool.memory()
+            .take(self.share, self.class, (self.min, self.max), evictable)
+    }
+}
+
+/// A charge for bytes that are not a frame.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bytes {
+    share: Share,
+    bytes: u64,
+}
+
+impl Request for Bytes {
+    type Granted = Reservation;
+
+    fn share(&self) -> Share {
+        self.share
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn take(&self, pool: &BlockPool, evictable: u64) -> Supply<Reservation> {
+        pool.memory().take_bytes(self.share, self.bytes, evictable)
+    }
 }
 
 impl BlockPool {
@@ -46,12 +100,30 @@ impl BlockPool {
     /// # Errors
     /// The future's error is [`FrameError::TooLarge`], at once, if waiting would never help.
     pub fn frames(self: &Arc<Self>, share: Share, len: usize, min: usize, max: usize) -> FrameWait {
-        FrameWait {
-            wish: self.wish(share, len, min, max),
-            pool: Arc::clone(self),
-            listener: None,
-            ticket: None,
-        }
+        FrameWait(Wait::new(self, self.wish(share, len, min, max)))
+    }
+
+    /// Charges `bytes` that are not a frame, or nothing. Evicts unpinned blocks if that makes the room. Never waits, and never
+    /// gets ahead of a taker that waits for the same share.
+    #[must_use]
+    pub fn try_reserve(&self, share: Share, bytes: u64) -> Option<Reservation> {
+        self.try_ahead(Bytes { share, bytes })
+    }
+
+    /// As [`Self::try_reserve`], waiting in the same line as takers of frames: see [`Self::frames`].
+    ///
+    /// # Errors
+    /// The future's error is [`FrameError::TooLarge`], at once, if waiting would never help.
+    pub fn reserve(self: &Arc<Self>, share: Share, bytes: u64) -> ReserveWait {
+        let request = Bytes { share, bytes };
+        ReserveWait(Wait::new(self, self.possible(request).map(|()| request)))
+    }
+
+    /// Adds `more` bytes to `charge`, all or nothing; true if it did. As [`Self::try_reserve`]: a holder of memory never waits.
+    #[must_use]
+    pub fn try_grow(&self, charge: &mut Reservation, more: u64) -> bool {
+        let added = self.try_reserve(charge.share(), more);
+        added.map(|added| charge.merge(added)).is_some()
     }
 
     /// As [`Self::frames`], blocking the thread until `deadline`.
@@ -101,17 +173,17 @@ impl BlockPool {
     }
 
     /// Whether waiting could help.
-    fn possible(&self, wish: Wish) -> Result<(), FrameError> {
-        let most = self.memory().limits().ceiling(wish.share);
-        let bytes = wish.class.bytes().saturating_mul(wish.min as u64);
+    fn possible(&self, wish: impl Request) -> Result<(), FrameError> {
+        let most = self.memory().limits().ceiling(wish.share());
+        let bytes = wish.bytes();
         if bytes > most {
             return Err(FrameError::TooLarge { bytes, most });
         }
         Ok(())
     }
 
-    fn try_ahead(&self, wish: Wish) -> Option<Vec<Frame>> {
-        if self.memory().turnstile().in_line(wish.share) {
+    fn try_ahead<R: Request>(&self, wish: R) -> Option<R::Granted> {
+        if self.memory().turnstile().in_line(wish.share()) {
             return None;
         }
         self.attempt(wish, |bytes| self.evict(bytes))
@@ -127,7 +199,7 @@ impl BlockPool {
         frames.and_then(|mut frames| frames.pop())
     }
 
-    fn try_in_turn(&self, ticket: &Ticket, wish: Wish) -> Option<Vec<Frame>> {
+    fn try_in_turn<R: Request>(&self, ticket: &Ticket, wish: R) -> Option<R::Granted> {
         if ticket.at_head() {
             self.attempt(wish, |bytes| self.evict(bytes))
         } else {
@@ -137,15 +209,12 @@ impl BlockPool {
 
     /// Takes what there is, evicting as long as that helps. Holds nothing while it evicts: two takers never keep half of what
     /// the other needs.
-    fn attempt(&self, wish: Wish, evict: impl Fn(u64) -> bool) -> Option<Vec<Frame>> {
+    fn attempt<R: Request>(&self, wish: R, evict: impl Fn(u64) -> bool) -> Option<R::Granted> {
         let mut exhausted = false;
         loop {
             let evictable = if exhausted { 0 } else { self.resident_bytes() };
-            match self
-                .memory()
-                .take(wish.share, wish.class, (wish.min, wish.max), evictable)
-            {
-                Supply::Frames(frames) => return Some(frames),
+            match wish.take(self, evictable) {
+                Supply::Taken(granted) => return Some(granted),
                 Supply::Short(bytes) => exhausted = !evict(bytes),
                 Supply::Nothing => return None,
             }
@@ -156,42 +225,73 @@ impl BlockPool {
 /// Frames to come: see [`BlockPool::frames`].
 #[derive(Debug)]
 #[must_use = "a future does nothing unless awaited"]
-pub struct FrameWait {
-    wish: Result<Wish, FrameError>,
+pub struct FrameWait(Wait<Wish>);
+
+impl Future for FrameWait {
+    type Output = Result<Vec<Frame>, FrameError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.poll(cx)
+    }
+}
+
+/// A charge to come: see [`BlockPool::reserve`].
+#[derive(Debug)]
+#[must_use = "a future does nothing unless awaited"]
+pub struct ReserveWait(Wait<Bytes>);
+
+impl Future for ReserveWait {
+    type Output = Result<Reservation, FrameError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.poll(cx)
+    }
+}
+
+/// A taker's place in line. Dropping it leaves the line.
+#[derive(Debug)]
+struct Wait<R> {
+    wish: Result<R, FrameError>,
     pool: Arc<BlockPool>,
     // Before the ticket, so that it is gone when the ticket passes the turn on.
     listener: Option<EventListener>,
     ticket: Option<Ticket>,
 }
 
-impl Future for FrameWait {
-    type Output = Result<Vec<Frame>, FrameError>;
+impl<R: Request> Wait<R> {
+    fn new(pool: &Arc<BlockPool>, wish: Result<R, FrameError>) -> Self {
+        Self {
+            wish,
+            pool: Arc::clone(pool),
+            listener: None,
+            ticket: None,
+        }
+    }
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.get_mut();
-        let wish = match &this.wish {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<R::Granted, FrameError>> {
+        let wish = match &self.wish {
             Ok(wish) => *wish,
             Err(error) => return Poll::Ready(Err(error.clone())),
         };
-        if this.ticket.is_none()
-            && let Some(frames) = this.pool.try_ahead(wish)
+        if self.ticket.is_none()
+            && let Some(granted) = self.pool.try_ahead(wish)
         {
-            return Poll::Ready(Ok(frames));
+            return Poll::Ready(Ok(granted));
         }
-        let FrameWait {
+        let Self {
             pool,
             listener,
             ticket,
             ..
-        } = this;
+        } = self;
         let place =
-            ticket.get_or_insert_with(|| Ticket::enter(Arc::clone(pool.memory()), wish.share));
+            ticket.get_or_insert_with(|| Ticket::enter(Arc::clone(pool.memory()), wish.share()));
         loop {
             let heard = listener.get_or_insert_with(|| place.listen());
-            if let Some(frames) = pool.try_in_turn(place, wish) {
+            if let Some(granted) = pool.try_in_turn(place, wish) {
                 *listener = None;
                 *ticket = None;
-                return Poll::Ready(Ok(frames));
+                return Poll::Ready(Ok(granted));
             }
             // The limit may have been lowered since.
             if let Err(error) = pool.possible(wish) {

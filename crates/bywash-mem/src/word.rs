@@ -16,6 +16,7 @@
 //! request 10768). Owners: an empty slot belongs to whoever took it off the free list, an owned one to the winner of the one
 //! CAS. A probe belongs to who set it: nobody else clears it, so a word that did not change under it was nobody's meanwhile.
 
+use crate::limits::MAX_PINS;
 use crate::sync::{AtomicU64, Ordering, Step, order, store_load_fence};
 
 const PIN: u64 = 1;
@@ -39,8 +40,6 @@ const GEN_MASK: u64 = !(GEN - 1);
 
 /// The most uses the word counts between two looks of the policy.
 pub(crate) const MAX_FREQ: u64 = 3;
-/// Pins past which the process aborts, as `Arc` does: half the field, so that no number of racing threads reaches its end.
-const MAX_PINS: u64 = 1 << 23;
 /// Collisions counted before a block's pins are spread over stripes.
 const MAX_HEAT: u64 = 3;
 /// Failed pins past which a failing pin clears them; only a tight loop of lookups during one long eviction gets here.

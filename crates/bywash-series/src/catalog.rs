@@ -8,11 +8,9 @@ use bywash_mem::{Names, Search};
 use parking_lot::Mutex;
 
 use crate::head::{Charge, Series};
+use crate::limits::MAX_NAME;
 use crate::selector::Pattern;
 use crate::{Row, Selector, SeriesError};
-
-/// The most bytes of a source's or a metric's name.
-pub const MAX_NAME: usize = 64 << 10;
 
 /// What a series costs beside its names and rows, in bytes: its place, its cells in tables that grow by doubling, its turn in the
 /// order of names.

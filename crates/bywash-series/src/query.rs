@@ -8,17 +8,14 @@ use std::thread;
 
 use tokio::task::{JoinError, JoinSet};
 
+use crate::limits::{MAX_POINTS, MAX_QUERY_TASKS};
 use crate::runs::Readers;
 use crate::selector::Selector;
 use crate::snapshot::{Names, Snapshot};
 use crate::{Point, SeriesDb, SeriesError};
 
-/// Points of an answer at most when nothing is said: 256 MiB of them.
-const MOST_POINTS: usize = 16 << 20;
 /// Series that a task of a question reads at least: fewer take less time than it takes to begin a task.
 const SERIES_A_TASK: usize = 8;
-/// Tasks of one question at most: each holds decoded pages of up to 64 files, 32 MiB that nobody charges.
-const MOST_TASKS: usize = 4;
 
 /// What becomes of the points of one step.
 ///
@@ -72,7 +69,7 @@ impl SeriesDb {
         step: Option<i64>,
         aggregate: Aggregate,
     ) -> Result<Vec<SeriesPoints>, SeriesError> {
-        self.query_at_most(MOST_POINTS, selector, range, step, aggregate)
+        self.query_at_most(MAX_POINTS, selector, range, step, aggregate)
             .await
     }
 
@@ -134,7 +131,7 @@ impl SeriesDb {
 /// How many tasks read series of one question side by side, on the threads of the runtime. Asked once: the answer is read from
 /// files, which takes half as long as a query of one series.
 static TASKS: LazyLock<usize> = LazyLock::new(|| {
-    thread::available_parallelism().map_or(1, |cores| cores.get().min(MOST_TASKS))
+    thread::available_parallelism().map_or(1, |cores| cores.get().min(MAX_QUERY_TASKS))
 });
 
 /// A question, and how many points were found by all who read for it.

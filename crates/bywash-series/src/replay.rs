@@ -12,6 +12,7 @@ use std::thread;
 use crate::catalog::{SIDE_BY_SIDE, SeriesHandle};
 use crate::files::Version;
 use crate::head::{Head, Turn};
+use crate::limits::MAX_REPLAY_WRITERS;
 use crate::wal::{
     Folder, Frame, Kind, LoggedTurn, Names, Segment, Turns, list, path_of, read_segment,
 };
@@ -21,8 +22,6 @@ use crate::{Point, SeriesError};
 const BATCH: usize = 4096;
 /// Batches that wait for one writer: 64 KiB of points each.
 const WAITING: usize = 8;
-/// Writers beyond this wait for the one reader.
-const MOST_WRITERS: usize = 8;
 
 /// What a replay came to.
 #[derive(Debug, Default)]
@@ -66,7 +65,7 @@ pub(crate) fn replay(
     salvage: bool,
 ) -> Result<Replayed, SeriesError> {
     let writers =
-        thread::available_parallelism().map_or(1, |cores| cores.get().clamp(1, MOST_WRITERS));
+        thread::available_parallelism().map_or(1, |cores| cores.get().clamp(1, MAX_REPLAY_WRITERS));
     thread::scope(|threads| {
         let mut senders = Vec::new();
         let mut handles = Vec::new();

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use loom::thread;
 
-use super::{ALL, DOWN, KEY, MANY, control, explore, frame, gone, load, pool};
+use super::{ALL, DOWN, KEY, MANY, PAGE, control, explore, frame, gone, load, pool};
 use crate::sync::Step;
 
 fn unpin_against_waiting_taker() {
@@ -44,6 +44,21 @@ fn a_leaving_taker_passes_the_turn_on() {
         for taker in takers {
             taker.join().unwrap();
         }
+        gone(&pool);
+    });
+}
+
+#[test]
+fn shrinking_a_reservation_wakes_the_taker() {
+    explore(ALL, || {
+        let pool = pool(1);
+        let mut charge = pool.try_reserve(DOWN, PAGE).unwrap();
+        let shrinking = thread::spawn(move || {
+            charge.shrink_to(0);
+            charge
+        });
+        drop(pool.frames_blocking(DOWN, 1, 1, 1, Instant::now()).unwrap());
+        drop(shrinking.join().unwrap());
         gone(&pool);
     });
 }

@@ -15,7 +15,7 @@ fn readers_against_evictor() {
     let memory = Memory::new(PoolConfig::new(16 * PAGE)).unwrap();
     let slab = Arc::new(Slab::new(1).unwrap());
     let fill = |object: u64| {
-        let crate::budget::Supply::Frames(mut frames) =
+        let crate::budget::Supply::Taken(mut frames) =
             memory.take(DOWN, crate::arena::Class::of(1).unwrap(), (1, 1), 0)
         else {
             panic!("room")

@@ -400,3 +400,68 @@ fn a_high_ceiling_costs_addresses_only() {
     // Other tests run beside this one; the tables of four such pools would be 4 GiB.
     assert!(after.saturating_sub(before) < 1 << 30, "{before} {after}");
 }
+
+#[test]
+fn reservation_evicts_blocks_and_waits_in_line() {
+    let pool = pool(4 * MIB);
+    // Guarantees of a quarter each: downloads hold at most three quarters.
+    let pins: Vec<_> = (0..3).map(|n| load(&pool, key(n), &[1; 1 << 20])).collect();
+    assert!(
+        pool.budget().try_reserve(DOWN, MIB).is_none() && pool.try_reserve(DOWN, 1).is_none(),
+        "pinned blocks are not evicted"
+    );
+    let mut waiting = pool.reserve(DOWN, 2 * MIB);
+    assert!(poll(&mut waiting).is_pending());
+    assert!(
+        pool.try_reserve(DOWN, 0).is_none(),
+        "a taker never overtakes one that waits for the same share"
+    );
+    let mut pins = pins.into_iter();
+    drop(pins.next());
+    assert!(poll(&mut waiting).is_pending(), "one block is not enough");
+    drop(pins.next());
+    let Poll::Ready(Ok(charge)) = poll(&mut waiting) else {
+        panic!("two unpinned blocks make the room");
+    };
+    assert_eq!(
+        (charge.bytes(), pool.budget().held(DOWN)),
+        (2 * MIB, 3 * MIB)
+    );
+    drop(charge);
+    assert_eq!(pool.budget().held(DOWN), MIB);
+}
+
+#[test]
+fn reservation_shrinks_and_grows_within_the_limit() {
+    let pool = pool(4 * MIB);
+    let mut charge = pool.try_reserve(DOWN, 3 * MIB).unwrap();
+    assert!(
+        !pool.try_grow(&mut charge, 1),
+        "the uploads' guarantee stays"
+    );
+    charge.shrink_to(PAGE);
+    assert_eq!((charge.bytes(), pool.budget().used()), (PAGE, PAGE));
+    charge.shrink_to(MIB);
+    assert_eq!(charge.bytes(), PAGE, "shrinking never grows");
+    assert!(pool.try_grow(&mut charge, 3 * MIB - PAGE));
+    assert_eq!(
+        (charge.bytes(), pool.budget().held(DOWN)),
+        (3 * MIB, 3 * MIB)
+    );
+    drop(charge);
+    assert_eq!(pool.budget().used(), 0);
+}
+
+#[test]
+fn reservation_beyond_the_share_fails_at_once() {
+    let pool = pool(4 * MIB);
+    let result = poll(&mut pool.reserve(DOWN, 3 * MIB + 1));
+    assert!(matches!(
+        result,
+        Poll::Ready(Err(FrameError::TooLarge { most, .. })) if most == 3 * MIB
+    ));
+    assert!(matches!(
+        poll(&mut pool.reserve(UP, u64::MAX)),
+        Poll::Ready(Err(FrameError::TooLarge { .. }))
+    ));
+}

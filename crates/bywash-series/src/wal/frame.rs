@@ -3,6 +3,7 @@
 use crc_fast::{CrcAlgorithm, checksum};
 
 use crate::catalog::SeriesHandle;
+use crate::limits::MAX_FRAME_BYTES;
 use crate::numbers::{difference, moved, put_number, take_number};
 use crate::{MAX_NAME, Point};
 
@@ -74,7 +75,7 @@ impl<'a> Frame<'a> {
     pub(super) fn parse(bytes: &'a [u8], place: (u64, u64)) -> Option<Self> {
         // What costs least comes first, for this is asked of every offset behind damage.
         let (head, frame) = Self::claimed(bytes)?;
-        let whole = frame.body.len() <= super::MOST_FRAME
+        let whole = frame.body.len() <= MAX_FRAME_BYTES
             && word(head, 20) == head_crc(head, place)
             && frame.body_crc == crc32c(frame.body);
         whole.then_some(frame)

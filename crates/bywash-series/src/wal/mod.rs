@@ -27,9 +27,8 @@ pub(crate) use self::read::read_segment;
 use self::segment::{HEADER, Writer, header};
 pub(crate) use self::segment::{list, path_of};
 use crate::SeriesError;
+use crate::limits::MAX_FRAME_BYTES;
 
-/// The most bytes of a frame. Larger lengths are damage.
-pub(crate) const MOST_FRAME: usize = 1 << 20;
 /// What may wait in memory to be written behind those who need not wait for it, in bytes.
 const BEHIND: u64 = 256 << 10;
 
@@ -120,7 +119,7 @@ impl Wal {
         generation: u64,
         body: &[u8],
     ) -> Result<(Position, u64), SeriesError> {
-        debug_assert!(body.len() <= MOST_FRAME, "batches are cut before");
+        debug_assert!(body.len() <= MAX_FRAME_BYTES, "batches are cut before");
         // What does not need the place is done before there is one.
         let frame = Frame::new(kind, generation, body);
         let mut state = self.state.lock();

@@ -12,9 +12,10 @@ use rustix::io::Errno;
 
 use super::disk::Folder;
 use super::frame::{Frame, HEAD};
+use super::io_error;
 use super::segment::{HEADER, Header, path_of, read_header};
-use super::{MOST_FRAME, io_error};
 use crate::SeriesError;
+use crate::limits::MAX_FRAME_BYTES;
 
 /// Bytes that are read at once, but for longer frames: few enough for a core's cache. With all of a segment at once, a third of a
 /// start went into fetching memory for it.
@@ -49,7 +50,7 @@ pub(crate) fn read_segment(
 fn written(path: &Path) -> io::Result<Take<File>> {
     let mut file = File::open(path)?;
     // Zeros that end a frame may have become a hole, in a copy: a frame that begins before it is read whole.
-    let behind = (HEAD + MOST_FRAME) as u64;
+    let behind = (HEAD + MAX_FRAME_BYTES) as u64;
     let most = data_end(&file).map_or(u64::MAX, |end| end + behind);
     file.rewind()?;
     Ok(file.take(most))
@@ -110,7 +111,7 @@ impl<R: Read> SegmentReader<R> {
                 return Ok(Some(Frame::known(&self.bytes[begin..])));
             }
             // It may only not be all there yet.
-            if self.bytes.len() - self.at > HEAD + MOST_FRAME || !self.more()? {
+            if self.bytes.len() - self.at > HEAD + MAX_FRAME_BYTES || !self.more()? {
                 return Ok(None);
             }
         }
@@ -248,7 +249,7 @@ mod tests {
 
     #[test]
     fn frames_are_found_across_chunks_and_longer_than_one() {
-        let bodies = [0, 100_000, 200_000, 900_000, MOST_FRAME, 1, 300_000];
+        let bodies = [0, 100_000, 200_000, 900_000, MAX_FRAME_BYTES, 1, 300_000];
         let mut file = header(1).to_vec();
         let mut ends = Vec::new();
         for length in bodies {
