@@ -12,10 +12,9 @@ use tokio::time::Instant;
 use crate::Bucket;
 use crate::bucket::{CacheOutcome, Shared};
 use crate::cost::Cost;
+use crate::limits::{MAX_FAILURES_NAMED, MAX_WARMED_AT_ONCE};
 use crate::versions::Remembered;
 
-/// Objects warmed at once: enough to hide the latency of small ones, few beside what clients read meanwhile.
-const WARMED_AT_ONCE: usize = 8;
 /// Warming stops when it has read this part of the memory: more would push out what it read first.
 const WARMED_MEMORY_PERCENT: u64 = 75;
 
@@ -66,12 +65,9 @@ pub struct Changed {
     pub bytes: u64,
     /// Objects left out because memory would not have held them.
     pub left_out: u64,
-    /// Objects that could not be read, the first [`FAILURES_NAMED`] of them, each with its error.
+    /// Objects that could not be read, the first [`MAX_FAILURES_NAMED`] of them, each with its error.
     pub failed: Vec<String>,
 }
-
-/// The most failures that [`Changed`] names.
-pub const FAILURES_NAMED: usize = 20;
 
 impl Bucket {
     /// Objects whose keys begin with `prefix` and whose version is known, by key. Looks at each of their blocks, some 100 ns
@@ -135,7 +131,7 @@ impl Bucket {
         for known in shared.versions.remembered(prefix) {
             dropped.objects += 1;
             dropped.bytes += describe(shared, &known).resident_bytes;
-            shared.versions.forget(&known.version);
+            shared.versions.drop_blocks(&known.version);
         }
         dropped
     }
@@ -167,14 +163,14 @@ impl Bucket {
         }
         let mut reads = futures::stream::iter(wanted)
             .map(|path| async move { (self.read_through(&path).await, path) })
-            .buffer_unordered(WARMED_AT_ONCE);
+            .buffer_unordered(MAX_WARMED_AT_ONCE);
         while let Some((read, path)) = reads.next().await {
             match read {
                 Ok(bytes) => {
                     warmed.objects += 1;
                     warmed.bytes += bytes;
                 }
-                Err(error) if warmed.failed.len() < FAILURES_NAMED => {
+                Err(error) if warmed.failed.len() < MAX_FAILURES_NAMED => {
                     warmed.failed.push(format!("{path}: {error}"));
                 }
                 Err(_) => {}

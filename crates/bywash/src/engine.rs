@@ -1,6 +1,7 @@
 //! The engine: one budget, one pool, many buckets.
 
 mod builder;
+mod reserve;
 mod root;
 
 use std::collections::BTreeMap;
@@ -26,11 +27,11 @@ use crate::retry::RetryPolicy;
 use crate::stats::{BudgetStats, PoolStats, Stats};
 use crate::traffic::Traffic;
 use crate::upload::journal::Journal;
+use crate::versions::KnownObjects;
 use builder::{ahead_limits, check_block_size, check_memory};
 use root::{check_bucket_name, remove_empty_bucket};
 
 pub use builder::EngineBuilder;
-pub(crate) use builder::SHARDS_IN_FLIGHT;
 
 /// The smallest part S3 takes, but for the last of an upload.
 const S3_LEAST_PART_BYTES: u64 = 5 << 20;
@@ -47,6 +48,8 @@ pub(crate) struct Shared {
     pub(crate) shard_size: u64,
     /// What bodies have in memory, or on its way, ahead of the block they read.
     pub(crate) ahead: Arc<Ahead>,
+    /// What is known of the objects of all buckets.
+    pub(crate) objects: Arc<KnownObjects>,
     pub(crate) root: Option<PathBuf>,
     /// Where open uploads are written down.
     pub(crate) journal: Option<Journal>,
@@ -208,27 +211,46 @@ impl Engine {
         self.mount_folder(name, &folder).ok()
     }
 
-    /// All buckets, by name.
+    /// All buckets, by name. Reads the root folder; buckets found there are not opened.
     #[must_use]
     pub fn buckets(&self) -> Vec<BucketInfo> {
-        if let Some(entries) = self
-            .shared
-            .root
-            .as_ref()
-            .and_then(|root| std::fs::read_dir(root).ok())
-        {
-            for entry in entries.flatten() {
-                // Mounts it, if it is a bucket not seen yet.
-                let _ = self.bucket(&entry.file_name().to_string_lossy());
-            }
-        }
         let buckets = self.buckets.read();
-        buckets
+        let mut found: Vec<_> = buckets
             .iter()
             .map(|(name, mounted)| BucketInfo {
                 name: name.clone(),
                 created: mounted.created,
             })
+            .collect();
+        drop(buckets);
+        let mounted = found.len();
+        let root = self.shared.root.as_ref();
+        let entries = root.and_then(|root| std::fs::read_dir(root).ok());
+        for entry in entries.into_iter().flatten().flatten() {
+            let Ok(name) = entry.file_name().into_string() else {
+                continue;
+            };
+            let known = found[..mounted]
+                .binary_search_by(|bucket| bucket.name.cmp(&name))
+                .is_ok()
+                || check_bucket_name(&name).is_err();
+            let path = entry.path();
+            if !known && path.is_dir() {
+                let created = created(&path);
+                found.push(BucketInfo { name, created });
+            }
+        }
+        found.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        found
+    }
+
+    /// The buckets that were opened so far. Others have nothing in memory.
+    #[must_use]
+    pub fn open_buckets(&self) -> Vec<Bucket> {
+        let buckets = self.buckets.read();
+        buckets
+            .values()
+            .map(|mounted| mounted.bucket.clone())
             .collect()
     }
 
@@ -281,7 +303,10 @@ impl Engine {
         }
         remove_empty_bucket(root, name)?;
         self.buckets.write().remove(name);
-        bucket.shared().versions.forget_all();
+        // Looks at each block of the pool.
+        let forgotten = tokio::task::spawn_blocking(move || bucket.shared().versions.forget_all());
+        // An error is a panic of that, and the bucket is gone all the same.
+        let _ = forgotten.await;
         Ok(())
     }
 
@@ -308,10 +333,11 @@ impl Engine {
                 "{bytes} bytes are less than two upload chunks of {chunk_size}"
             )));
         }
-        shared
-            .pool
-            .set_limit(bytes)
-            .map_err(|error| invalid(error.to_string()))?;
+        // The tables' charge would keep a lower ceiling from being taken.
+        shared.objects.follow(&shared.pool, bytes);
+        let changed = shared.pool.set_limit(bytes);
+        shared.objects.follow(&shared.pool, u64::MAX);
+        changed.map_err(|error| invalid(error.to_string()))?;
         shared.ahead.set_limits(ahead_limits(bytes));
         Ok(())
     }
@@ -351,6 +377,7 @@ impl Engine {
                 waiting: budget.waiting(),
                 idle: budget.idle(),
             },
+            objects: self.shared.objects.stats(),
         }
     }
 
@@ -363,10 +390,7 @@ impl Engine {
             self.shared.block_size,
             Arc::clone(&self.shared),
         );
-        let metadata = std::fs::metadata(folder);
-        let created = metadata.and_then(|data| data.created().or_else(|_| data.modified()));
-        let created = created.map_or_else(|_| Utc::now(), DateTime::<Utc>::from);
-        match self.insert(bucket, created, true) {
+        match self.insert(bucket, created(folder), true) {
             // Another thread mounted the same folder in between: its handle is as good.
             Err(EngineError::BucketExists(_)) => {
                 let buckets = self.buckets.read();
@@ -402,6 +426,13 @@ impl Engine {
         );
         Ok(bucket)
     }
+}
+
+/// When a bucket's folder was made, as far as the file system knows.
+fn created(folder: &FsPath) -> DateTime<Utc> {
+    let metadata = std::fs::metadata(folder);
+    let created = metadata.and_then(|data| data.created().or_else(|_| data.modified()));
+    created.map_or_else(|_| Utc::now(), DateTime::<Utc>::from)
 }
 
 fn origin_error(bucket: &str, source: object_store::Error) -> EngineError {

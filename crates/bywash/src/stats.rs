@@ -17,6 +17,8 @@ pub struct Stats {
     pub pool: PoolStats,
     /// The memory budget.
     pub budget: BudgetStats,
+    /// What is known of objects.
+    pub objects: ObjectStats,
 }
 
 /// Counters of one bucket since it was mounted.
@@ -55,6 +57,23 @@ pub struct PoolStats {
     pub resident_blocks: u64,
     /// Bytes of the frames that hold them.
     pub resident_bytes: u64,
+}
+
+/// What is known of the objects of all buckets.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct ObjectStats {
+    /// Objects whose version is known.
+    pub known: u64,
+    /// Bytes that these take; never above `known_limit_bytes`.
+    pub known_bytes: u64,
+    /// The limit of `known_bytes`.
+    pub known_limit_bytes: u64,
+    /// Keys known to be absent.
+    pub absent: u64,
+    /// Bytes that these take; never above `absent_limit_bytes`.
+    pub absent_bytes: u64,
+    /// The limit of `absent_bytes`.
+    pub absent_limit_bytes: u64,
 }
 
 /// The memory budget, in bytes (`waiting`: a count).

@@ -8,39 +8,116 @@
 //! with it, and no new read can find its blocks, so the pool's clock takes them.
 
 mod absent;
+mod table;
 mod version;
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bywash_mem::BlockPool;
+use bywash_mem::{BlockPool, Reservation, Share};
 use foldhash::fast::RandomState;
 use object_store::path::Path;
 use object_store::{Attributes, ObjectMeta};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use absent::Absent;
+use crate::limits::{MAX_UNCHARGED_TABLE_BYTES, max_absent_bytes, max_known_bytes};
+use crate::stats::ObjectStats;
+use absent::AbsentKey;
+use table::{Entry, Table};
 pub(crate) use version::Version;
 
-/// Memory, in bytes, for which one object's version is remembered. An entry takes about 0.5 KiB that
-/// the budget does not see, so the table stays below a thirty-second of the ceiling.
-const MEMORY_AN_OBJECT_BYTES: u64 = 16 << 10;
-/// How many objects of one bucket are remembered, at least and at most, whatever the memory.
-const KNOWN_OBJECTS: std::ops::RangeInclusive<u64> = 16_384..=200_000;
-/// Locks for recording. Paths that share one also share a count of writes, and a write to one keeps
-/// an answer about the other from being recorded; so there are far more than threads.
+/// Locks for recording, of all buckets. Keys that share one also share a count of writes, and a write to one keeps a response
+/// about the other from being recorded; so there are far more than threads.
 const LOCKS: usize = 1024;
-/// Up to so many blocks of a version that goes are erased one by one, some 100 ns each; of a larger one the pool is asked to
-/// look through its blocks, some 10 ns each.
+/// Blocks of a version that are erased one by one, some 100 ns each. For more, the pool would look through all of its blocks,
+/// some 10 ns each.
 const ERASED_SINGLY_BLOCKS: u32 = 1024;
 
-#[derive(Debug, Clone)]
+/// Current version of an object.
+#[derive(Debug)]
 struct Known {
     version: Arc<Version>,
-    /// When the question was asked whose answer last confirmed it.
+    /// When the request was sent whose response last confirmed it.
     confirmed: Instant,
+}
+
+impl Entry for Known {
+    fn key(&self) -> (u32, &Path) {
+        (self.version.store(), &self.version.meta.location)
+    }
+
+    fn bytes(&self) -> usize {
+        self.version.bytes()
+    }
+}
+
+/// What the buckets of an engine know of their objects, in memory bounded for all of them together.
+#[derive(Debug)]
+pub(crate) struct KnownObjects {
+    known: Table<Known>,
+    /// No key is known as well.
+    absent: Table<AbsentKey>,
+    /// Writes ended so far, by hash of bucket and key. Locked while recording and forgetting.
+    writes: Box<[Mutex<u64>]>,
+    hasher: RandomState,
+    /// Charge for what the bounds of both tables exceed [`MAX_UNCHARGED_TABLE_BYTES`] by. Locked while the bounds change.
+    charge: Mutex<Option<Reservation>>,
+}
+
+impl KnownObjects {
+    /// For an engine with the memory ceiling of `pool`, which is charged.
+    pub(crate) fn new(pool: &BlockPool) -> Self {
+        let objects = Self {
+            known: Table::new(max_known_bytes(0)),
+            absent: Table::new(max_absent_bytes(0)),
+            charge: Mutex::new(None),
+            writes: (0..LOCKS).map(|_| Mutex::new(0)).collect(),
+            hasher: RandomState::default(),
+        };
+        objects.follow(pool, u64::MAX);
+        objects
+    }
+
+    /// Sizes of the tables. Locks each of their shards in turn.
+    pub(crate) fn stats(&self) -> ObjectStats {
+        let (known, known_bytes) = self.known.size();
+        let (absent, absent_bytes) = self.absent.size();
+        ObjectStats {
+            known: known as u64,
+            known_bytes: known_bytes as u64,
+            known_limit_bytes: self.known.max_bytes(),
+            absent: absent as u64,
+            absent_bytes: absent_bytes as u64,
+            absent_limit_bytes: self.absent.max_bytes(),
+        }
+    }
+
+    /// Gives the tables the bounds of a memory ceiling of at most `memory` bytes, or of the pool's if that is lower. Where there is no
+    /// room for a higher charge, for example because readers wait for memory, the bounds stay as they are.
+    pub(crate) fn follow(&self, pool: &BlockPool, memory: u64) {
+        let mut charge = self.charge.lock();
+        let memory = memory.min(pool.budget().limit());
+        let (known, absent) = (max_known_bytes(memory), max_absent_bytes(memory));
+        let due = (known + absent).saturating_sub(MAX_UNCHARGED_TABLE_BYTES);
+        let held = charge.as_ref().map_or(0, Reservation::bytes);
+        if due > held {
+            // Charged before the tables may grow.
+            let Some(more) = pool.try_reserve(Share::Download, due - held) else {
+                return;
+            };
+            match charge.as_mut() {
+                Some(charge) => charge.merge(more),
+                None => *charge = Some(more),
+            }
+        }
+        self.known.set_max_bytes(known);
+        self.absent.set_max_bytes(absent);
+        if let Some(charge) = charge.as_mut() {
+            charge.shrink_to(due);
+        }
+    }
 }
 
 /// A version, and when the question was asked whose answer last confirmed it.
@@ -62,58 +139,51 @@ impl Remembered {
 /// The moment before a request to the origin, to be shown when its answer is recorded.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asked {
-    at: Instant,
+    pub(crate) at: Instant,
     writes: u64,
 }
 
 /// The current versions of a bucket's objects.
+#[derive(Debug)]
 pub(crate) struct Versions {
-    known: papaya::HashMap<Path, Known, RandomState>,
-    /// None of these is known as well.
-    absent: Absent,
-    /// Writes ended so far, by hash of the path. Held while recording and forgetting.
-    writes: Box<[Mutex<u64>]>,
-    hasher: RandomState,
+    /// Those of all buckets of the engine.
+    objects: Arc<KnownObjects>,
     pool: Arc<BlockPool>,
     /// This bucket's number in the pool's keys.
     store: u32,
     block_size: u64,
-    /// The most objects remembered.
-    limit: usize,
-}
-
-impl std::fmt::Debug for Versions {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Versions")
-            .field("known", &self.known.len())
-            .finish_non_exhaustive()
-    }
+    /// How long an absence is trusted. `None`: objects never change; but one that is not there may come at any time.
+    window: Option<Duration>,
 }
 
 impl Versions {
     pub(crate) fn new(
         pool: Arc<BlockPool>,
+        objects: Arc<KnownObjects>,
         store: u32,
         block_size: u64,
         window: Option<Duration>,
     ) -> Self {
-        let hasher = RandomState::default();
-        let limit = pool.budget().limit() / MEMORY_AN_OBJECT_BYTES;
-        let limit = limit.clamp(*KNOWN_OBJECTS.start(), *KNOWN_OBJECTS.end()) as usize;
         Self {
-            known: papaya::HashMap::with_hasher(hasher.clone()),
-            absent: Absent::new(window, hasher.clone()),
-            writes: (0..LOCKS).map(|_| Mutex::new(0)).collect(),
-            hasher,
+            objects,
             pool,
             store,
             block_size,
-            limit,
+            window,
         }
     }
 
+    fn known(&self) -> &Table<Known> {
+        &self.objects.known
+    }
+
+    fn absent(&self) -> &Table<AbsentKey> {
+        &self.objects.absent
+    }
+
     fn lock_of(&self, path: &Path) -> &Mutex<u64> {
-        &self.writes[self.hasher.hash_one(path) as usize % LOCKS]
+        let hash = self.objects.hasher.hash_one((self.store, path.as_ref()));
+        &self.objects.writes[hash as usize % LOCKS]
     }
 
     /// To be called before asking the origin about `path`.
@@ -130,33 +200,39 @@ impl Versions {
         path: &Path,
         max_age: Option<Duration>,
     ) -> Option<(Arc<Version>, bool)> {
-        let known = self.known.pin();
-        let found = known.get(path)?;
-        let fresh = max_age.is_none_or(|age| found.confirmed.elapsed() <= age);
-        Some((Arc::clone(&found.version), fresh))
+        let (version, confirmed) = self.known().get(self.store, path, |found| {
+            (Arc::clone(&found.version), found.confirmed)
+        })?;
+        let fresh = max_age.is_none_or(|age| confirmed.elapsed() <= age);
+        Some((version, fresh))
     }
 
-    /// What is known of objects whose keys begin with `prefix`, in no order. Looks at every entry of the table.
+    /// What is known of objects whose keys begin with `prefix`, in no order. Looks at every entry of the engine: for people, not
+    /// for requests.
     pub(crate) fn remembered(&self, prefix: &str) -> Vec<Remembered> {
-        let known = self.known.pin();
-        let matching = known
-            .iter()
-            .filter(|(path, _)| path.as_ref().starts_with(prefix));
-        matching.map(|(_, known)| Remembered::of(known)).collect()
+        self.known().collect(|known| {
+            let (store, path) = known.key();
+            let matches = store == self.store && path.as_ref().starts_with(prefix);
+            matches.then(|| Remembered::of(known))
+        })
     }
 
     /// What is known of one object.
     pub(crate) fn remembered_one(&self, path: &Path) -> Option<Remembered> {
-        self.known.pin().get(path).map(Remembered::of)
+        self.known().peek(self.store, path, Remembered::of)
     }
 
     /// Whether the origin said within the window that there is no such object.
     pub(crate) fn is_absent(&self, path: &Path) -> bool {
-        self.absent.has(path)
+        self.window.is_some_and(|window| {
+            let asked = self.absent().get(self.store, path, |key| key.asked);
+            asked.is_some_and(|asked| asked.elapsed() <= window)
+        })
     }
 
-    /// Takes in an answer of the origin and returns the version it describes: the one already
-    /// known if it is the same, so that its blocks stay in use.
+    /// Records a response of the origin and returns the version it describes: the one already known if it is the same, so that
+    /// its blocks stay in use. A response to a request older than the one that was last recorded changes nothing, nor does one
+    /// that a write overtook.
     pub(crate) fn learn(
         &self,
         asked: Asked,
@@ -164,55 +240,51 @@ impl Versions {
         attributes: Attributes,
     ) -> Arc<Version> {
         let writes = self.lock_of(&meta.location).lock();
-        let known = self.known.pin();
-        let old = known
-            .get(&meta.location)
-            .map(|found| Arc::clone(&found.version));
-        let path = meta.location.clone();
-        let version = match &old {
-            Some(old) if old.is(&meta) && old.attributes == attributes => Arc::clone(old),
+        let old = self.remembered_one(&meta.location);
+        let overtaken = old.as_ref().is_some_and(|old| old.validated > asked.at)
+            || self.is_absent_since(&meta.location, asked.at);
+        let version = match old.map(|old| old.version) {
+            Some(old) if old.is(&meta) && old.attributes == attributes => old,
             Some(old) if old.is(&meta) => Arc::new(old.with_headers(meta, attributes)),
             _ => Arc::new(Version::new(self.store, meta, attributes)),
         };
-        if *writes == asked.writes {
-            if known.len() >= self.limit {
-                self.make_room();
-            }
-            self.absent.remove(&path);
-            known.insert(
-                path,
-                Known {
-                    version: Arc::clone(&version),
-                    confirmed: asked.at,
-                },
-            );
+        if *writes == asked.writes && !overtaken {
+            self.absent()
+                .remove_if(self.store, &version.meta.location, |_| true);
+            self.known().insert(Known {
+                version: Arc::clone(&version),
+                confirmed: asked.at,
+            });
         }
         version
+    }
+
+    /// Whether a request sent after `asked` found no such object.
+    fn is_absent_since(&self, path: &Path, asked: Instant) -> bool {
+        let absent = self.absent().peek(self.store, path, |key| key.asked);
+        absent.is_some_and(|absent| absent > asked)
     }
 
     /// Takes in an entry of a listing: confirms the known version, or forgets it. Objects not
     /// known are not added, so listing a large bucket costs nothing here.
     pub(crate) fn listed(&self, asked_at: Instant, meta: &ObjectMeta) {
-        self.absent.listed(&meta.location, asked_at);
-        let known = self.known.pin();
-        if known.get(&meta.location).is_none() {
+        let path = &meta.location;
+        self.absent()
+            .remove_if(self.store, path, |key| key.asked < asked_at);
+        let older = |known: &Known| known.confirmed < asked_at;
+        if !self.known().peek(self.store, path, older).unwrap_or(false) {
             return;
         }
-        let _writes = self.lock_of(&meta.location).lock();
-        match known.get(&meta.location) {
-            Some(found) if found.confirmed >= asked_at => {}
-            Some(found) if found.version.is(meta) => {
-                let version = Arc::clone(&found.version);
-                known.insert(
-                    meta.location.clone(),
-                    Known {
-                        version,
-                        confirmed: asked_at,
-                    },
-                );
-            }
-            _ => {
-                known.remove(&meta.location);
+        let _writes = self.lock_of(path).lock();
+        let same = self.remembered_one(path).filter(|old| old.version.is(meta));
+        match same {
+            Some(old) if old.validated < asked_at => self.known().insert(Known {
+                version: old.version,
+                confirmed: asked_at,
+            }),
+            Some(_) => {}
+            None => {
+                self.known().remove_if(self.store, path, older);
             }
         }
     }
@@ -222,63 +294,62 @@ impl Versions {
     pub(crate) fn written(&self, path: &Path) {
         let mut writes = self.lock_of(path).lock();
         *writes += 1;
-        self.known.pin().remove(path);
-        self.absent.remove(path);
+        self.known().remove_if(self.store, path, |_| true);
+        self.absent().remove_if(self.store, path, |_| true);
     }
 
     /// The origin says there is no such object; holds unless a write ended, or a later answer came, since it was asked.
     pub(crate) fn gone(&self, asked: Asked, path: &Path) {
         let writes = self.lock_of(path).lock();
-        if *writes != asked.writes {
-            return;
-        }
-        let known = self.known.pin();
-        if known
-            .get(path)
-            .is_some_and(|found| found.confirmed > asked.at)
+        let newer = |known: &Known| known.confirmed > asked.at;
+        if *writes != asked.writes
+            || self.known().peek(self.store, path, newer).unwrap_or(false)
+            || self.is_absent_since(path, asked.at)
         {
             return;
         }
-        known.remove(path);
-        self.absent.add(path, asked.at);
+        self.known().remove_if(self.store, path, |_| true);
+        if self.window.is_some() {
+            self.absent().insert(AbsentKey {
+                store: self.store,
+                path: path.clone(),
+                asked: asked.at,
+            });
+        }
     }
 
-    /// The origin no longer has `version`: it is not offered again, and its blocks go. A newer
-    /// version that was learned meanwhile stays.
+    /// The origin no longer has `version`: it is not offered again, also not by a response to a request sent before now. Its
+    /// first [`ERASED_SINGLY_BLOCKS`] blocks go at once. No new read can find the others, and they leave by eviction: a walk
+    /// over the pool has no place in a request. A newer version that was learned meanwhile stays.
     pub(crate) fn forget(&self, version: &Version) {
-        {
-            let _writes = self.lock_of(&version.meta.location).lock();
-            let known = self.known.pin();
-            if known
-                .get(&version.meta.location)
-                .is_some_and(|found| found.version.id() == version.id())
-            {
-                known.remove(&version.meta.location);
-            }
-        }
-        let blocks = version.blocks(self.block_size);
-        if blocks > ERASED_SINGLY_BLOCKS {
-            self.pool.erase_object(self.store, version.id());
-            return;
-        }
-        for block in 0..blocks {
+        self.forget_version(version);
+        for block in 0..version.blocks(self.block_size).min(ERASED_SINGLY_BLOCKS) {
             self.pool.erase(version.key(block));
         }
     }
 
-    /// The bucket is gone, and what the pool has of it goes.
-    pub(crate) fn forget_all(&self) {
-        self.known.pin().clear();
-        self.absent.clear();
-        self.pool.erase_store(self.store);
-    }
-
-    /// Drops a quarter of the table, whichever comes first: with this many objects any of them
-    /// is unlikely to be the next one asked for.
-    fn make_room(&self) {
-        let known = self.known.pin();
-        for path in known.keys().take(self.limit / 4) {
-            known.remove(path);
+    /// As [`Self::forget`], and all blocks go at once. May look at every block of the pool: for people, not for requests.
+    pub(crate) fn drop_blocks(&self, version: &Version) {
+        self.forget(version);
+        if version.blocks(self.block_size) > ERASED_SINGLY_BLOCKS {
+            self.pool.erase_object(self.store, version.id());
         }
     }
+
+    fn forget_version(&self, version: &Version) {
+        let path = &version.meta.location;
+        let mut writes = self.lock_of(path).lock();
+        *writes += 1;
+        let same = |known: &Known| known.version.id() == version.id();
+        self.known().remove_if(self.store, path, same);
+    }
+
+    /// The bucket is gone, and what the pool has of it goes. What is known of its objects can be found no more, for no bucket
+    /// gets its number again, and leaves the table as the oldest.
+    pub(crate) fn forget_all(&self) {
+        self.pool.erase_store(self.store);
+    }
 }
+
+#[cfg(test)]
+mod tests;

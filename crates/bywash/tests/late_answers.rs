@@ -1,26 +1,48 @@
-//! An answer of the origin that comes late must not undo a write that was acknowledged meanwhile.
+//! Responses of the origin that come late: none undoes a write that was acknowledged meanwhile, replaces a newer response, or is
+//! used by a read that began too long after its request was sent.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bywash::origin::memory::MemoryStore;
-use bywash::{Consistency, Engine, Origin, PartBody, UploadedPart};
+use bywash::{Bucket, Consistency, DownloadOptions, Engine, Origin, PartBody, UploadedPart};
 use object_store::path::Path;
 use object_store::{
-    Error, GetOptions, GetResult, ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions,
-    PutPayload, PutResult, Result,
+    Error, GetOptions, GetResult, ObjectStore as _, ObjectStoreExt, PutMode, PutMultipartOptions,
+    PutOptions, PutPayload, PutResult, Result,
 };
+use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
+use tokio::time::{Instant, sleep, sleep_until};
 
-/// A store whose first read is answered at once but delivered only when the gate opens.
+/// A store that makes each response to a read at once and delivers it late: the first when the gate opens, if it is held, others
+/// after their delay.
 #[derive(Debug)]
 struct Late {
     store: MemoryStore,
     answered: Notify,
     gate: Semaphore,
+    /// Reads that wait for the gate.
     reads: Semaphore,
+    /// Of the next reads. None is left: no delay.
+    delays: Mutex<VecDeque<Duration>>,
+    requests: AtomicUsize,
+    /// Responses that are being waited for.
+    pending: AtomicUsize,
+}
+
+/// Counts one response as waited for.
+struct Pending<'a>(&'a AtomicUsize);
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
 }
 
 impl Late {
@@ -30,7 +52,22 @@ impl Late {
             answered: Notify::new(),
             gate: Semaphore::new(0),
             reads: Semaphore::new(1),
+            delays: Mutex::default(),
+            requests: AtomicUsize::new(0),
+            pending: AtomicUsize::new(0),
         })
+    }
+
+    /// Holds no read at the gate.
+    fn with_delays(delays: impl IntoIterator<Item = Duration>) -> Arc<Self> {
+        let late = Self::new();
+        late.reads.forget_permits(1);
+        late.delays.lock().extend(delays);
+        late
+    }
+
+    fn requests(&self) -> usize {
+        self.requests.load(Relaxed)
     }
 }
 
@@ -52,7 +89,14 @@ bywash::forward_object_store! {
         }
 
         async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
+            self.requests.fetch_add(1, Relaxed);
+            self.pending.fetch_add(1, Relaxed);
+            let _pending = Pending(&self.pending);
             let answer = self.store.get_opts(path, options).await;
+            let delay = self.delays.lock().pop_front();
+            if let Some(delay) = delay {
+                sleep(delay).await;
+            }
             if let Ok(first) = self.reads.try_acquire() {
                 first.forget();
                 self.answered.notify_one();
@@ -99,6 +143,12 @@ impl Origin for Late {
     }
 }
 
+fn bucket_over(origin: &Arc<Late>, consistency: Consistency) -> Bucket {
+    let engine = Engine::builder().memory(16 << 20).build().unwrap();
+    let origin: Arc<dyn Origin> = Arc::<Late>::clone(origin);
+    engine.mount("late", origin, consistency).unwrap()
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Write {
     Put,
@@ -109,11 +159,7 @@ enum Write {
 /// A read is on its way with the old object; a write is acknowledged; who reads now sees the write.
 async fn read_after_write(write: Write) {
     let origin = Late::new();
-    let engine = Engine::builder().memory(16 << 20).build().unwrap();
-    let origin_of_bucket: Arc<dyn Origin> = Arc::<Late>::clone(&origin);
-    let bucket = engine
-        .mount("late", origin_of_bucket, Consistency::Immutable)
-        .unwrap();
+    let bucket = bucket_over(&origin, Consistency::Immutable);
     let path = Path::from("a");
     origin.store.put(&path, "old".into()).await.unwrap();
 
@@ -146,4 +192,244 @@ async fn a_read_after_a_write_does_not_join_a_question_asked_before_it() {
     for write in [Write::Put, Write::Upload, Write::Delete] {
         read_after_write(write).await;
     }
+}
+
+const PATH: &str = "a";
+
+/// `None` if there is no such object.
+async fn read(bucket: &Bucket, options: GetOptions) -> Option<String> {
+    let head = options.head;
+    match bucket.get_opts(&Path::from(PATH), options).await {
+        Err(Error::NotFound { .. }) => None,
+        answer if head => Some(answer.unwrap().meta.size.to_string()),
+        answer => {
+            let bytes = answer.unwrap().bytes().await.unwrap();
+            Some(String::from_utf8(bytes.to_vec()).unwrap())
+        }
+    }
+}
+
+fn spawn_read(bucket: &Bucket) -> tokio::task::JoinHandle<Option<String>> {
+    let bucket = bucket.clone();
+    tokio::spawn(async move { read(&bucket, GetOptions::default()).await })
+}
+
+async fn download(bucket: &Bucket) -> Option<String> {
+    let path = Path::from(PATH);
+    match bucket.download(&path, DownloadOptions::default()).await {
+        Err(Error::NotFound { .. }) => None,
+        download => {
+            let bytes = download.unwrap().finish().await.unwrap();
+            Some(String::from_utf8(bytes.into_contiguous().to_vec()).unwrap())
+        }
+    }
+}
+
+async fn store(origin: &Late, body: &'static str) {
+    let path = Path::from(PATH);
+    origin.store.put(&path, body.into()).await.unwrap();
+}
+
+const fn secs(tenths: u64) -> Duration {
+    Duration::from_millis(tenths * 100)
+}
+
+/// Window 1 s, the origin needs 6 s, and the object changes at 0.5 s.
+#[tokio::test(start_paused = true)]
+async fn a_read_joins_no_request_that_was_sent_longer_ago_than_the_window() {
+    for window in [
+        Consistency::Revalidate(secs(10)),
+        Consistency::Ttl(secs(10)),
+    ] {
+        // Of an object that was never read, and of one whose version is stale.
+        for known in [false, true] {
+            let origin = Late::with_delays([]);
+            let bucket = bucket_over(&origin, window);
+            store(&origin, "old").await;
+            if known {
+                assert_eq!(read(&bucket, GetOptions::default()).await.unwrap(), "old");
+                sleep(secs(11)).await;
+            }
+            let (start, before) = (Instant::now(), origin.requests());
+            origin.delays.lock().push_back(secs(60));
+            let first = spawn_read(&bucket);
+            sleep_until(start + secs(5)).await;
+            store(&origin, "newer").await;
+            sleep_until(start + secs(10)).await;
+            let second = spawn_read(&bucket);
+            sleep_until(start + secs(40)).await;
+            assert_eq!(
+                origin.requests() - before,
+                1,
+                "the second read joined the first"
+            );
+            assert_eq!(read(&bucket, GetOptions::default()).await.unwrap(), "newer");
+            assert_eq!(start.elapsed(), secs(40), "it did not wait for the first");
+            assert_eq!(origin.requests() - before, 2 + usize::from(known));
+            // Both began within a second of the request. After a HEAD its object's bytes are asked for, which are gone.
+            let expected = if known { "newer" } else { "old" };
+            assert_eq!(first.await.unwrap().unwrap(), expected);
+            assert_eq!(second.await.unwrap().unwrap(), expected);
+            assert_eq!(start.elapsed(), secs(60));
+            assert_eq!(read(&bucket, GetOptions::default()).await.unwrap(), "newer");
+        }
+    }
+}
+
+/// The same for metadata, with the length for the version.
+#[tokio::test(start_paused = true)]
+async fn a_head_joins_no_request_that_was_sent_longer_ago_than_the_window() {
+    let origin = Late::with_delays([secs(60)]);
+    let bucket = bucket_over(&origin, Consistency::Revalidate(secs(10)));
+    store(&origin, "old").await;
+    let start = Instant::now();
+    let head = || GetOptions {
+        head: true,
+        ..GetOptions::default()
+    };
+    let first = tokio::spawn({
+        let bucket = bucket.clone();
+        async move { read(&bucket, head()).await }
+    });
+    sleep_until(start + secs(5)).await;
+    store(&origin, "newer").await;
+    sleep_until(start + secs(40)).await;
+    assert_eq!(read(&bucket, head()).await.unwrap(), "5");
+    assert_eq!(start.elapsed(), secs(40));
+    assert_eq!(first.await.unwrap().unwrap(), "3");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_response_to_an_older_request_does_not_replace_a_newer_one() {
+    let hour = Consistency::Ttl(secs(36_000));
+    // What is there when the first request is sent, and what when the second is.
+    let cases = [
+        (hour, Some("old"), Some("newer")),
+        (Consistency::Immutable, Some("old"), Some("newer")),
+        (hour, None, Some("newer")),
+        (Consistency::Immutable, None, Some("newer")),
+        (hour, Some("old"), None),
+    ];
+    for (consistency, before, after) in cases {
+        let origin = Late::with_delays([secs(60)]);
+        let bucket = bucket_over(&origin, consistency);
+        if let Some(body) = before {
+            store(&origin, body).await;
+        }
+        let start = Instant::now();
+        let first = spawn_read(&bucket);
+        sleep_until(start + secs(5)).await;
+        match after {
+            Some(body) => store(&origin, body).await,
+            None => origin.store.delete(&Path::from(PATH)).await.unwrap(),
+        }
+        // A download asks by itself.
+        assert_eq!(download(&bucket).await.as_deref(), after);
+        assert_eq!(start.elapsed(), secs(5));
+        let first = first.await.unwrap();
+        assert!(
+            first.as_deref() == before || first.as_deref() == after,
+            "{first:?}"
+        );
+        assert!(start.elapsed() >= secs(60));
+        let requests = origin.requests();
+        assert_eq!(
+            read(
+                &bucket,
+                GetOptions {
+                    head: true,
+                    ..GetOptions::default()
+                }
+            )
+            .await,
+            after.map(|body| body.len().to_string())
+        );
+        assert_eq!(
+            origin.requests(),
+            requests,
+            "the newer response is still known"
+        );
+        assert_eq!(read(&bucket, GetOptions::default()).await.as_deref(), after);
+    }
+}
+
+/// Objects never change, so any request for one may be joined; but one that was absent may be there by now.
+#[tokio::test(start_paused = true)]
+async fn where_objects_never_change_a_read_joins_any_request_but_asks_itself_when_that_found_nothing()
+ {
+    for there in [true, false] {
+        let origin = Late::with_delays([secs(60)]);
+        let bucket = bucket_over(&origin, Consistency::Immutable);
+        if there {
+            store(&origin, "there").await;
+        }
+        let start = Instant::now();
+        let first = spawn_read(&bucket);
+        sleep_until(start + secs(5)).await;
+        if !there {
+            store(&origin, "there").await;
+        }
+        sleep_until(start + secs(40)).await;
+        assert_eq!(read(&bucket, GetOptions::default()).await.unwrap(), "there");
+        assert_eq!(start.elapsed(), secs(60), "it waited for the first");
+        assert_eq!(origin.requests(), if there { 1 } else { 2 });
+        assert_eq!(first.await.unwrap().is_some(), there);
+    }
+}
+
+/// One more request a window while the origin works, and none stays behind.
+#[tokio::test(start_paused = true)]
+async fn requests_in_flight_for_one_path_are_one_a_window() {
+    let origin = Late::with_delays(std::iter::repeat_n(secs(100), 1000));
+    let bucket = bucket_over(&origin, Consistency::Revalidate(secs(10)));
+    store(&origin, "body").await;
+    let start = Instant::now();
+    let mut reads = Vec::new();
+    // Ten a second.
+    for tenth in 0..90 {
+        sleep_until(start + secs(tenth)).await;
+        reads.push(spawn_read(&bucket));
+    }
+    sleep_until(start + secs(95)).await;
+    // At 0.0 s, 1.1 s, 2.2 s and so on.
+    assert_eq!(origin.requests(), 9);
+    assert_eq!(origin.pending.load(Relaxed), 9);
+    for read in reads {
+        assert_eq!(read.await.unwrap().unwrap(), "body");
+    }
+    assert_eq!(origin.pending.load(Relaxed), 0);
+}
+
+/// Clients that ask for one key after the other of an origin that hangs, and leave.
+#[tokio::test(start_paused = true)]
+async fn few_requests_go_on_when_all_their_readers_left() {
+    const GOING_ON: usize = 64;
+    let origin = Late::with_delays(std::iter::repeat_n(secs(100), 1000));
+    let bucket = bucket_over(&origin, Consistency::Revalidate(secs(600)));
+    store(&origin, "body").await;
+    let head = |path: Path| {
+        let bucket = bucket.clone();
+        tokio::spawn(async move { bucket.head(&path).await.map(|meta| meta.size) })
+    };
+    let paths = (0..500).map(|number| Path::from(format!("none/{number}")));
+    let reads: Vec<_> = std::iter::once(Path::from(PATH))
+        .chain(paths)
+        .map(head)
+        .collect();
+    sleep(secs(10)).await;
+    assert_eq!(origin.pending.load(Relaxed), 501);
+    for read in &reads {
+        read.abort();
+    }
+    sleep(secs(10)).await;
+    assert_eq!(origin.pending.load(Relaxed), GOING_ON);
+    // The first of them: a client that comes again joins it.
+    assert_eq!(head(Path::from(PATH)).await.unwrap().unwrap(), 4);
+    assert_eq!(origin.requests(), 501);
+    // One that was ended is asked for anew.
+    let ended = head(Path::from("none/499")).await.unwrap();
+    assert!(matches!(ended, Err(Error::NotFound { .. })));
+    assert_eq!(origin.requests(), 502);
+    sleep(secs(200)).await;
+    assert_eq!(origin.pending.load(Relaxed), 0);
 }

@@ -13,6 +13,7 @@ use crate::machine::available_memory;
 use crate::read::{Ahead, AheadLimits};
 use crate::retry::RetryPolicy;
 use crate::upload::journal::Journal;
+use crate::versions::KnownObjects;
 
 /// The default share of the machine's memory: enough to matter, small enough to be a guest.
 const DEFAULT_MEMORY_DIVISOR: u64 = 4;
@@ -22,9 +23,6 @@ const DEFAULT_BLOCK_BYTES: usize = 1 << 20;
 const DEFAULT_CHUNK_BYTES: u64 = 16 << 20;
 /// The default length of one ranged GET: long enough that a request costs little beside it.
 const DEFAULT_SHARD_BYTES: u64 = 8 << 20;
-/// Ranged GETs in flight of one bucket: more than a reader of columns sends at once, which would wait for a round trip where it
-/// reads directly and does not; few enough for any origin.
-pub(crate) const SHARDS_IN_FLIGHT: usize = 64;
 /// Shards one body keeps on their way.
 const SHARDS_AHEAD: u64 = 4;
 /// One shard, and what a body reads ahead, take at most this share of the memory, so that one
@@ -158,12 +156,14 @@ impl EngineBuilder {
             setting: "memory",
             reason: error.to_string(),
         })?;
+        let objects = Arc::new(KnownObjects::new(&pool));
         let shared = Shared {
             pool,
             block_size,
             chunk_size,
             shard_size: DEFAULT_SHARD_BYTES.min(memory / AHEAD_MEMORY_DIVISOR),
             ahead: Ahead::new(ahead_limits(memory)),
+            objects,
             root: self.root,
             journal: self.journal,
             retry: self.retry,

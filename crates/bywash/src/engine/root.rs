@@ -3,10 +3,8 @@
 use std::path::Path as FsPath;
 
 use crate::error::EngineError;
+use crate::limits::MAX_BUCKET_NAME_BYTES;
 use crate::origin::folder::FolderStore;
-
-/// Bucket names: the rules of S3.
-const BUCKET_NAME_BYTES: std::ops::RangeInclusive<usize> = 3..=63;
 
 /// Removes a bucket's folder that has nothing in it but the store's own housekeeping.
 ///
@@ -70,7 +68,7 @@ pub(super) fn check_bucket_name(name: &str) -> Result<(), EngineError> {
             reason,
         })
     };
-    if !BUCKET_NAME_BYTES.contains(&name.len()) {
+    if !MAX_BUCKET_NAME_BYTES.contains(&name.len()) {
         return bad("a name has 3 to 63 characters");
     }
     if !name

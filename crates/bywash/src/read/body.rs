@@ -17,10 +17,9 @@ use super::shard::{AheadOf, Shard, begin_ahead};
 use super::shared_error::{from_load_error, load_error, retell};
 use crate::bucket::{CacheOutcome, Shared};
 use crate::error::EngineError;
+use crate::limits::MAX_PROBED_BLOCKS;
 use crate::versions::Version;
 
-/// The most blocks looked at to find the first one that is absent.
-const PROBE_LIMIT_BLOCKS: u32 = 4096;
 /// How often one block is looked up again after whoever loaded it gave up. Each round someone
 /// else must have abandoned it, so only a storm of leaving readers comes near.
 const ABANDONED_LIMIT: u32 = 100;
@@ -86,7 +85,7 @@ impl Body {
         let first = self.from;
         let end = self
             .end_block()
-            .min(first.saturating_add(PROBE_LIMIT_BLOCKS));
+            .min(first.saturating_add(MAX_PROBED_BLOCKS));
         let (mut resident, mut absent) = (0, None);
         for block in first..end {
             let key = self.version.key(block);

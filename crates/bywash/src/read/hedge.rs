@@ -14,11 +14,10 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::bucket::Shared;
+use crate::limits::MAX_LATENCIES;
 
 /// A request is slow when this part of its peers took less time, in percent.
 const SLOW_PERCENT: usize = 95;
-/// The latest answers of a kind that are remembered: some seconds of a busy bucket.
-const PEERS: usize = 128;
 /// With fewer there is no telling what is slow.
 const LEAST_PEERS: usize = 20;
 /// Kinds of answers: the first of an object, then shards by the power of two of their blocks.
@@ -47,7 +46,7 @@ pub(crate) struct Pace {
 impl Pace {
     pub(super) fn note(&self, kind: Kind, took: Duration) {
         let peers = &mut self.took.lock()[kind.0];
-        if peers.len() == PEERS {
+        if peers.len() == MAX_LATENCIES {
             peers.pop_front();
         }
         peers.push_back(took);

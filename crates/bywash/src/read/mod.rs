@@ -30,6 +30,7 @@ use bytes::Buf;
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
 use object_store::{Error, GetOptions, GetRange, GetResult, GetResultPayload, ObjectStore, Result};
+use tokio::time::Instant;
 
 use crate::bucket::{CacheOutcome, ReadInfo, Shared};
 use crate::error::EngineError;
@@ -55,9 +56,13 @@ pub(crate) async fn get(
     if options.version.is_some() {
         return get_uncached(bucket, path, options).await;
     }
-    let first = Box::pin(try_get(bucket, path, &options)).await;
+    let first = Box::pin(try_get(bucket, path, &options, None)).await;
     match first {
-        Err(error) if is_version_change(&error) => Box::pin(try_get(bucket, path, &options)).await,
+        // A request of before the change could bring the same version again.
+        Err(error) if is_version_change(&error) => {
+            let now = Some(Instant::now());
+            Box::pin(try_get(bucket, path, &options, now)).await
+        }
         other => other,
     }
 }
@@ -70,8 +75,13 @@ fn is_version_change(error: &Error) -> bool {
     )
 }
 
-async fn try_get(bucket: &Arc<Shared>, path: &Path, options: &GetOptions) -> Result<GetResult> {
-    let resolved = open::resolve(bucket, path, options).await?;
+async fn try_get(
+    bucket: &Arc<Shared>,
+    path: &Path,
+    options: &GetOptions,
+    not_before: Option<Instant>,
+) -> Result<GetResult> {
+    let resolved = open::resolve(bucket, path, options, not_before).await?;
     let version = Arc::clone(&resolved.version);
     if !version.cacheable() && !options.head {
         return match resolved.take_body() {
@@ -171,6 +181,8 @@ async fn get_uncached(bucket: &Arc<Shared>, path: &Path, options: GetOptions) ->
         fetched => fetched?,
     };
     if options.version.is_none() {
+        let named = ranged::encoding_of_range(&result);
+        ranged::confirm_encoding(bucket, path, named).await?;
         // It may have a validator by now.
         bucket
             .versions

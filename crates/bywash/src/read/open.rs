@@ -1,28 +1,29 @@
 //! Which version is current: known, or asked of the origin by one flight a path.
 
-use std::collections::HashMap;
+mod flights;
+
 use std::ops::Range;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use bywash_mem::{BlockPool, Claim, Frame, Share};
-use futures::FutureExt;
-use futures::future::{BoxFuture, Shared as SharedFuture};
 use object_store::path::Path;
 use object_store::{Error, GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore, Result};
 use parking_lot::Mutex;
-use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::ahead::Reader;
 use super::hedge::hedged;
+use super::ranged;
 use super::shard::Shard;
 use super::shared_error::retell;
 use crate::bucket::Shared;
 use crate::retry::{is_out_of_range, with_retries};
-use crate::versions::Version;
+use crate::versions::{Asked, Version};
+use flights::{Flight, Outcome};
+
+pub(crate) use flights::Opens;
 
 /// The version to read, and what asking for it brought, if it was asked for.
 #[derive(Debug)]
@@ -88,51 +89,21 @@ impl Opened {
     }
 }
 
-type Answer = std::result::Result<Arc<Opened>, Arc<Error>>;
-
-type OpenFlight = SharedFuture<BoxFuture<'static, Answer>>;
-
-/// The questions on their way, by path. Whoever asks meanwhile waits for the same answer.
-#[derive(Debug, Default)]
-pub(crate) struct Opens {
-    by_path: Mutex<HashMap<Path, (u64, OpenFlight)>>,
-    /// Names the next flight; only uniqueness matters, hence relaxed.
-    next_id: AtomicU64,
-}
-
-impl Opens {
-    /// A write to `path` ended: who asks from now on must not get an answer from before it.
-    pub(crate) fn forget(&self, path: &Path) {
-        self.by_path.lock().remove(path);
-    }
-}
-
-/// Takes a flight out of the table when it ends, even by a panic.
-struct Landing {
-    bucket: Arc<Shared>,
-    path: Path,
-    id: u64,
-}
-
-impl Drop for Landing {
-    fn drop(&mut self) {
-        let mut opens = self.bucket.opens.by_path.lock();
-        // After a write there may be a newer flight.
-        if opens.get(&self.path).is_some_and(|(id, _)| *id == self.id) {
-            opens.remove(&self.path);
-        }
-    }
-}
-
 /// The current version of `path`: from memory if it was confirmed lately, else from the origin.
+///
+/// A response is as old as its request. One to a request sent before `not_before` is not used, nor one to a request that was
+/// older than the bucket's window when this read began.
 ///
 /// If the read needs data that is not here, asking also begins to load it.
 pub(super) async fn resolve(
     bucket: &Arc<Shared>,
     path: &Path,
     options: &GetOptions,
+    not_before: Option<Instant>,
 ) -> Result<Resolved> {
-    let known = bucket.versions.get(path, bucket.consistency.max_age());
+    let began = Instant::now();
+    let window = bucket.consistency.max_age();
+    let known = bucket.versions.get(path, window);
     let known = match known {
         Some((version, true)) => return Ok(Resolved::known(version)),
         // Every read of it asks the origin anyway.
@@ -149,34 +120,40 @@ pub(super) async fn resolve(
         }
         None => None,
     };
-    let ask = match known {
-        _ if options.head => Ask::Head,
-        // What is stale is most often unchanged: if its data is here, a HEAD is all it takes.
-        Some(version) if first_block_present(bucket, &version, options.range.as_ref()) => Ask::Head,
-        known => Ask::Data(options.range.clone(), known),
-    };
-    let flight = {
-        let mut opens = bucket.opens.by_path.lock();
-        match opens.get(path) {
-            Some((_, flight)) => flight.clone(),
-            None => {
-                let id = bucket.opens.next_id.fetch_add(1, Relaxed);
-                let landing = Landing {
-                    bucket: Arc::clone(bucket),
-                    path: path.clone(),
-                    id,
-                };
-                let flight = begin(landing, ask);
-                opens.insert(path.clone(), (id, flight.clone()));
-                flight
+    // `None` too if that is before the clock's beginning.
+    let mut oldest = window.and_then(|window| began.checked_sub(window));
+    oldest = oldest.max(not_before);
+    loop {
+        let ask = match known.clone() {
+            _ if options.head => Ask::Head,
+            // What is stale is mostly unchanged: if its data is here, a HEAD is all it takes.
+            Some(version) if first_block_present(bucket, &version, options.range.as_ref()) => {
+                Ask::Head
             }
-        }
-    };
-    let asked = flight.await.map_err(|error| retell(&error))?;
-    Ok(Resolved {
-        version: Arc::clone(&asked.version),
-        asked: Some(asked),
-    })
+            known => Ask::Data(options.range.clone(), known),
+        };
+        let joined = bucket.opens.join(path, oldest, || begin(bucket, path, ask));
+        let opened = match joined.outcome().await {
+            Outcome::Opened(opened) => opened,
+            // It ended before this read joined it.
+            Outcome::Abandoned => continue,
+            // Objects of this bucket never change, but one that was absent may be there by now.
+            Outcome::Failed(error)
+                if window.is_none()
+                    && matches!(*error, Error::NotFound { .. })
+                    && joined.sent_before(began)
+                    && oldest < Some(began) =>
+            {
+                oldest = Some(began);
+                continue;
+            }
+            Outcome::Failed(error) => return Err(retell(&error)),
+        };
+        return Ok(Resolved {
+            version: Arc::clone(&opened.version),
+            asked: Some(opened),
+        });
+    }
 }
 
 enum Ask {
@@ -188,54 +165,52 @@ enum Ask {
 /// An answer this short mostly comes with its headers: whoever asked is then told when it is stored, and wakes once.
 const EARLY_BYTES: u64 = 64 << 10;
 
-/// Starts the question in a task of its own: a reader that leaves must not take the answer from
-/// those who wait with it. The same task then stores the bytes that came with the answer.
-fn begin(landing: Landing, ask: Ask) -> OpenFlight {
-    let (tell, told) = oneshot::channel();
+/// Sends the request in a task of its own: a reader that leaves must not take the response from those that wait with it. The
+/// same task then stores the bytes that came with the response.
+fn begin(bucket: &Arc<Shared>, path: &Path, ask: Ask) -> Flight {
+    let (flight, mut landing) = Flight::new(bucket, path);
     tokio::spawn(async move {
-        let Landing { bucket, path, .. } = &landing;
-        let answer = match ask {
-            Ask::Head => head(bucket, path).await.map(Begun::told),
-            Ask::Data(range, known) => {
-                let range = first_range(bucket, range, known.as_deref());
-                open(bucket, path, range).await
+        let (bucket, path) = (Arc::clone(landing.bucket()), landing.path().clone());
+        let sent = landing.sent();
+        let asking = async {
+            match ask {
+                Ask::Head => head_sent(&bucket, &path, || sent.asking(&bucket, &path))
+                    .await
+                    .map(Begun::told),
+                Ask::Data(range, known) => {
+                    let range = first_range(&bucket, range, known.as_deref());
+                    open(&bucket, &path, range, || sent.asking(&bucket, &path)).await
+                }
             }
         };
-        drop(landing);
-        let (opened, storing) = match answer {
-            Ok(Begun { opened, storing }) => (Ok(opened), storing),
-            Err(error) => (Err(Arc::new(error)), None),
+        let Some(answer) = landing.unless_abandoned(asking).await else {
+            return;
         };
+        let (outcome, storing) = match answer {
+            Ok(Begun { opened, storing }) => (Outcome::Opened(opened), storing),
+            Err(error) => (Outcome::Failed(Arc::new(error)), None),
+        };
+        let tell = landing.end();
         let Some(Storing {
             shard,
             first,
             short,
         }) = storing
         else {
-            // Nobody may be left to be told.
-            let _ = tell.send(opened);
+            // No reader may be left.
+            let _ = tell.send(outcome);
             return;
         };
         let mut storing = pin!(shard.run(Some(first)));
         let stored = short && futures::poll!(&mut storing).is_ready();
-        let _ = tell.send(opened);
+        let _ = tell.send(outcome);
         if !stored {
             // On this worker the reader would wait for the first pieces to be stored.
             tokio::task::yield_now().await;
             storing.await;
         }
     });
-    told.map(|told| {
-        told.unwrap_or_else(|_| {
-            let source = "the task that asked the origin ended".into();
-            Err(Arc::new(Error::Generic {
-                store: "Bywash",
-                source,
-            }))
-        })
-    })
-    .boxed()
-    .shared()
+    flight
 }
 
 /// What a question began: the answer, and bytes of it to be stored.
@@ -281,7 +256,16 @@ pub(super) fn is_present(pool: &Arc<BlockPool>, version: &Version, block: u32) -
 
 /// Asks for the metadata only.
 pub(super) async fn head(bucket: &Arc<Shared>, path: &Path) -> Result<Arc<Opened>> {
-    let asked = bucket.versions.asking(path);
+    head_sent(bucket, path, || bucket.versions.asking(path)).await
+}
+
+/// As [`head`]; `asking` is called when the request is sent.
+async fn head_sent(
+    bucket: &Arc<Shared>,
+    path: &Path,
+    asking: impl FnOnce() -> Asked,
+) -> Result<Arc<Opened>> {
+    let asked = asking();
     let result = with_retries(bucket.engine.retry, "head", path, || {
         bucket.counters.origin_request();
         let options = GetOptions {
@@ -313,14 +297,20 @@ pub(super) fn at(path: &Path, mut meta: ObjectMeta) -> ObjectMeta {
 }
 
 /// Learns the version by the first ranged GET, whose body a shard then stores.
-async fn open(bucket: &Arc<Shared>, path: &Path, range: GetRange) -> Result<Begun> {
+/// `asking` is called when the request is sent.
+async fn open(
+    bucket: &Arc<Shared>,
+    path: &Path,
+    range: GetRange,
+    asking: impl FnOnce() -> Asked,
+) -> Result<Begun> {
     let engine = &bucket.engine;
     // The minimum, before anything is asked: one block. More is only tried for once the object's
     // length is known.
     let frame = engine
         .frame(bucket.block_size as usize, "read", path)
         .await?;
-    let asked = bucket.versions.asking(path);
+    let asked = asking();
     let options = GetOptions {
         range: Some(range),
         ..GetOptions::default()
@@ -335,6 +325,8 @@ async fn open(bucket: &Arc<Shared>, path: &Path, range: GetRange) -> Result<Begu
     .await;
     match result {
         Ok(result) => {
+            let named = ranged::encoding_of_range(&result);
+            ranged::confirm_encoding(bucket, path, named).await?;
             let meta = at(path, result.meta.clone());
             let version = bucket
                 .versions

@@ -11,12 +11,11 @@ use object_store::{GetOptions, GetRange, ObjectMeta, Result};
 use super::range_error;
 use crate::bucket::Shared;
 use crate::error::EngineError;
+use crate::limits::MAX_MERGED_READS;
 
 /// Ranges with no more between them are read as one. At the 100 MB/s that one request to a store brings, so much takes the
 /// 10 ms that another request would take to begin; and blocks of the default size that hold neighbouring ranges touch.
 const MERGED_GAP_BYTES: u64 = 1 << 20;
-/// Merged reads at once: more than the shards of one that is long, fewer than a bucket's ranged GETs in flight.
-const READS_AT_ONCE: usize = 8;
 /// A read starts over once when the object changes.
 const TRIES: usize = 2;
 
@@ -37,7 +36,7 @@ pub(crate) async fn get_ranges(
         let reads = merge(ranges).into_iter();
         let reads = reads.map(|merged| read(bucket, path, merged));
         let reads: Vec<_> = stream::iter(reads)
-            .buffered(READS_AT_ONCE)
+            .buffered(MAX_MERGED_READS)
             .try_collect()
             .await?;
         if !reads.windows(2).all(|two| same(&two[0].0, &two[1].0)) {

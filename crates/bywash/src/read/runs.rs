@@ -18,13 +18,12 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::ahead::Reader;
 use super::shard::{AheadOf, begin_ahead};
 use crate::bucket::Shared;
+use crate::limits::MAX_RUNS;
 use crate::versions::Version;
 
 /// Reads in a row before anything beyond is loaded. Two are often chance: neighbouring columns of a table, a footer and its
 /// length.
 const READS_IN_A_ROW: u32 = 3;
-/// Runs a bucket remembers, the latest; a look through them takes some 50 ns.
-const RUNS: usize = 64;
 /// How long a run waits for its next read. A client that thinks for longer does not wait for us either.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -115,7 +114,7 @@ impl Runs {
             ahead,
         });
         if range.end < version.meta.size {
-            if runs.len() >= RUNS {
+            if runs.len() >= MAX_RUNS {
                 left.push(runs.remove(0));
             }
             runs.push(run);

@@ -7,11 +7,10 @@
 use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
+use crate::limits::MAX_HOT_OBJECTS;
 use parking_lot::Mutex;
 use serde::Serialize;
 
-/// Objects counted. Some times what a page shows, so that those shown are right.
-const COUNTED: usize = 256;
 /// After this long a request counts half: what was hot yesterday makes room.
 const HALF_LIFE: Duration = Duration::from_secs(600);
 
@@ -38,8 +37,8 @@ impl Default for Hottest {
     fn default() -> Self {
         Self {
             sketch: Mutex::new(Sketch {
-                hashes: Vec::with_capacity(COUNTED),
-                objects: Vec::with_capacity(COUNTED),
+                hashes: Vec::with_capacity(MAX_HOT_OBJECTS),
+                objects: Vec::with_capacity(MAX_HOT_OBJECTS),
                 halved: Instant::now(),
             }),
             hasher: RandomState::new(),
@@ -102,7 +101,7 @@ impl Sketch {
             requests: 1,
             bytes,
         };
-        if self.objects.len() < COUNTED {
+        if self.objects.len() < MAX_HOT_OBJECTS {
             self.hashes.push(hash);
             self.objects.push(object);
             return;
@@ -151,7 +150,7 @@ mod tests {
             .collect();
         keys.sort();
         assert_eq!(keys, ["hot-0", "hot-1", "hot-2", "hot-3"]);
-        assert!(hottest.top(usize::MAX).len() <= COUNTED);
+        assert!(hottest.top(usize::MAX).len() <= MAX_HOT_OBJECTS);
     }
 
     #[test]

@@ -12,6 +12,7 @@ pub use hottest::HotObject;
 use hottest::Hottest;
 use latency::Histogram;
 pub use latency::Latencies;
+use serde::Serialize;
 
 /// What kind of work a request asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +57,17 @@ pub struct Passed<'a> {
     pub object: Option<(&'a str, &'a str)>,
 }
 
+/// Why an endpoint closed a connection that its client would have kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConnectionEnd {
+    /// Its client's address had as many as it may.
+    AddressFull,
+    /// It was idle, all connections were taken, and a new one came.
+    Reclaimed,
+    /// Unfinished request heads took all memory they may.
+    HeadsFull,
+}
+
 /// Counters of requests at the endpoints of an engine.
 ///
 /// Written by any thread, read by snapshots only. Nothing is published through them, so every access is relaxed.
@@ -65,12 +77,16 @@ pub struct Traffic {
     failed: AtomicU64,
     received: AtomicU64,
     sent: AtomicU64,
+    refused_connections: AtomicU64,
+    reclaimed_connections: AtomicU64,
+    refused_heads: AtomicU64,
+    dropped_records: AtomicU64,
     latencies: [Histogram; RequestKind::ALL.len()],
     hottest: Hottest,
 }
 
 /// A moment's [`Traffic`], but for latencies and objects.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct TrafficStats {
     /// Requests that are over.
     pub requests: u64,
@@ -80,6 +96,14 @@ pub struct TrafficStats {
     pub received: u64,
     /// Bytes of the bodies they were answered with.
     pub sent: u64,
+    /// Connections closed at once because their client's address had too many.
+    pub refused_connections: u64,
+    /// Idle connections closed to let a new one in.
+    pub reclaimed_connections: u64,
+    /// Connections closed because unfinished request heads took too much memory.
+    pub refused_heads: u64,
+    /// Access records dropped because the access log's file could not take them in time.
+    pub dropped_access_records: u64,
 }
 
 impl Traffic {
@@ -97,6 +121,21 @@ impl Traffic {
         }
     }
 
+    /// Counts a connection that was closed for a limit.
+    pub fn note_connection(&self, end: ConnectionEnd) {
+        let count = match end {
+            ConnectionEnd::AddressFull => &self.refused_connections,
+            ConnectionEnd::Reclaimed => &self.reclaimed_connections,
+            ConnectionEnd::HeadsFull => &self.refused_heads,
+        };
+        count.fetch_add(1, Relaxed);
+    }
+
+    /// Counts access records that were dropped.
+    pub fn note_dropped_records(&self, records: u64) {
+        self.dropped_records.fetch_add(records, Relaxed);
+    }
+
     /// The counters of this moment.
     #[must_use]
     pub fn stats(&self) -> TrafficStats {
@@ -105,6 +144,10 @@ impl Traffic {
             failed: self.failed.load(Relaxed),
             received: self.received.load(Relaxed),
             sent: self.sent.load(Relaxed),
+            refused_connections: self.refused_connections.load(Relaxed),
+            reclaimed_connections: self.reclaimed_connections.load(Relaxed),
+            refused_heads: self.refused_heads.load(Relaxed),
+            dropped_access_records: self.dropped_records.load(Relaxed),
         }
     }
 

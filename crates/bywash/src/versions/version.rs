@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use bywash_mem::BlockKey;
 use chrono::{DateTime, Utc};
-use object_store::{Attributes, GetOptions, ObjectMeta};
+use object_store::{Attribute, AttributeValue, Attributes, GetOptions, ObjectMeta};
 
 use crate::cost::Costs;
 
@@ -115,6 +115,34 @@ impl Version {
             object: self.id,
             block,
         }
+    }
+
+    /// Number of its bucket.
+    pub(super) fn store(&self) -> u32 {
+        self.store
+    }
+
+    /// Bytes of memory that it takes, with what it owns: an upper estimate, which counts an allocator's own bytes.
+    pub(super) fn bytes(&self) -> usize {
+        /// What an allocator adds to one allocation, and rounds up to.
+        const ALLOCATION: usize = 24;
+        let text = |text: &str| text.len() + ALLOCATION;
+        let meta = &self.meta;
+        let tags = [&meta.e_tag, &meta.version].into_iter().flatten();
+        let mut bytes = size_of::<Self>() + size_of::<Costs>() + 2 * ALLOCATION;
+        bytes += text(meta.location.as_ref()) + tags.map(|tag| text(tag)).sum::<usize>();
+        if let Validator::StrongETag(tag) = &self.validator {
+            bytes += text(tag);
+        }
+        for (name, value) in &self.attributes {
+            let name = match name {
+                Attribute::Metadata(name) => text(name),
+                _ => 0,
+            };
+            // Two places in the map for one attribute, as it doubles when it grows.
+            bytes += 2 * size_of::<(Attribute, AttributeValue)>() + name + text(value);
+        }
+        bytes
     }
 
     /// Its number: no two versions of an engine have the same.

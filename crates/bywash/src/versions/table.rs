@@ -1,0 +1,334 @@
+//! A concurrent map bounded in bytes, which evicts the oldest entries not used since.
+//!
+//! Keys are spread over shards, each a hash index and a queue in the order of insertion under one lock. An eviction looks at the
+//! oldest entry: one that was used since it last came to the front of the queue goes to its back once (second chance), another
+//! leaves. At most [`MAX_LOOKS`] entries are looked at for one that leaves, so no call does work in proportion to the table.
+
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+
+use crossbeam_utils::CachePadded;
+use foldhash::fast::RandomState;
+use hashbrown::HashTable;
+use object_store::path::Path;
+use parking_lot::RwLock;
+
+/// Shards of a table: far more than threads, so that two rarely meet at a lock.
+const SHARDS: usize = 64;
+/// Entries looked at for one that leaves. Readers could otherwise mark every entry of a shard as used, and the next insertion
+/// would pay for all of them at once.
+const MAX_LOOKS: usize = 32;
+/// No slot: the end of the queue.
+const NONE: u32 = u32::MAX;
+
+/// An entry of a [`Table`].
+pub(super) trait Entry {
+    /// Number of the bucket, and the key in it.
+    fn key(&self) -> (u32, &Path);
+
+    /// Bytes of memory that the entry owns, on the heap and shared parts included.
+    fn bytes(&self) -> usize;
+}
+
+/// Bounded map from the key of an [`Entry`] to the entry.
+#[derive(Debug)]
+pub(super) struct Table<E> {
+    shards: Box<[CachePadded<RwLock<Shard<E>>>]>,
+    hasher: RandomState,
+    /// Bytes that one shard holds at most.
+    max_shard_bytes: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct Shard<E> {
+    /// Slots by the hash of their key.
+    index: HashTable<u32>,
+    slots: Vec<Slot<E>>,
+    /// First of the slots without an entry, linked by `next`.
+    free: u32,
+    /// The end of the queue where entries leave.
+    oldest: u32,
+    /// The end where they come.
+    newest: u32,
+    /// Bytes of all entries, without their slots.
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Slot<E> {
+    entry: Option<E>,
+    hash: u64,
+    /// Bytes charged for it.
+    bytes: u32,
+    /// Neighbours in the queue.
+    older: u32,
+    newer: u32,
+    /// Set by readers, which hold the lock shared; orders nothing, hence relaxed.
+    used: AtomicBool,
+}
+
+/// Bytes that the table itself takes for an entry: its slot and its place in the index, each in storage that doubles as it grows.
+const fn slot_bytes<E>() -> usize {
+    2 * (size_of::<Slot<E>>() + size_of::<u32>() + 1)
+}
+
+impl<E: Entry> Table<E> {
+    /// A table of at most `max_bytes`.
+    pub(super) fn new(max_bytes: u64) -> Self {
+        let shards = std::iter::repeat_with(|| CachePadded::new(RwLock::new(Shard::new())));
+        Self {
+            shards: shards.take(SHARDS).collect(),
+            hasher: RandomState::default(),
+            max_shard_bytes: AtomicUsize::new(Self::per_shard(max_bytes)),
+        }
+    }
+
+    fn per_shard(max_bytes: u64) -> usize {
+        usize::try_from(max_bytes).unwrap_or(usize::MAX) / SHARDS
+    }
+
+    /// The bound in bytes.
+    pub(super) fn max_bytes(&self) -> u64 {
+        (self.max_shard_bytes.load(Relaxed) * SHARDS) as u64
+    }
+
+    /// Changes the bound, and evicts what exceeds it.
+    pub(super) fn set_max_bytes(&self, max_bytes: u64) {
+        let max = Self::per_shard(max_bytes);
+        self.max_shard_bytes.store(max, Relaxed);
+        for shard in &self.shards {
+            let mut evicted = Vec::new();
+            shard.write().make_room(0, max, &mut evicted);
+        }
+    }
+
+    fn hash(&self, store: u32, path: &Path) -> u64 {
+        self.hasher.hash_one((store, path.as_ref()))
+    }
+
+    /// The shard of a hash: by bits that its index does not use.
+    fn shard(&self, hash: u64) -> &RwLock<Shard<E>> {
+        &self.shards[(hash >> 32) as usize % SHARDS]
+    }
+
+    /// Returns what `read` makes of the entry of a key, and marks the entry as used.
+    pub(super) fn get<R>(&self, store: u32, path: &Path, read: impl FnOnce(&E) -> R) -> Option<R> {
+        self.look(store, path, |slot| {
+            // Entries that are read often are marked already: their cache line is not written again.
+            if !slot.used.load(Relaxed) {
+                slot.used.store(true, Relaxed);
+            }
+            slot.entry.as_ref().map(read)
+        })
+    }
+
+    /// As [`Self::get`], but no use of the entry.
+    pub(super) fn peek<R>(&self, store: u32, path: &Path, read: impl FnOnce(&E) -> R) -> Option<R> {
+        self.look(store, path, |slot| slot.entry.as_ref().map(read))
+    }
+
+    fn look<R>(
+        &self,
+        store: u32,
+        path: &Path,
+        read: impl FnOnce(&Slot<E>) -> Option<R>,
+    ) -> Option<R> {
+        let hash = self.hash(store, path);
+        let shard = self.shard(hash).read();
+        let found = shard.find(hash, store, path)?;
+        read(&shard.slots[found as usize])
+    }
+
+    /// Enters `entry`, in place of that of the same key. Older entries leave as far as needed; one that is larger than an eighth
+    /// of its shard is not kept, nor is what it replaces.
+    pub(super) fn insert(&self, entry: E) {
+        let (store, path) = entry.key();
+        let hash = self.hash(store, path);
+        let bytes = entry.bytes();
+        let max = self.max_shard_bytes.load(Relaxed);
+        let mut evicted = Vec::new();
+        let mut shard = self.shard(hash).write();
+        let found = shard.find(hash, store, path);
+        let used = found.is_some_and(|slot| shard.slots[slot as usize].used.load(Relaxed));
+        evicted.extend(found.and_then(|slot| shard.remove(slot)));
+        // Room is made before the entry comes, so that the bound holds at every instant.
+        if bytes <= max / 8 && shard.make_room(bytes, max, &mut evicted) {
+            shard.push(entry, hash, bytes as u32, used);
+        }
+        drop(shard);
+        // What they own is freed after the lock.
+        drop(evicted);
+    }
+
+    /// Removes the entry of a key if `matches`; returns whether it did.
+    pub(super) fn remove_if(
+        &self,
+        store: u32,
+        path: &Path,
+        matches: impl FnOnce(&E) -> bool,
+    ) -> bool {
+        let hash = self.hash(store, path);
+        let shard = self.shard(hash);
+        // Most keys that are written are not known.
+        if shard.read().find(hash, store, path).is_none() {
+            return false;
+        }
+        let mut shard = shard.write();
+        let Some(slot) = shard.find(hash, store, path) else {
+            return false;
+        };
+        let entry = shard.slots[slot as usize].entry.as_ref();
+        let removed = entry.is_some_and(matches).then(|| shard.remove(slot));
+        drop(shard);
+        removed.is_some()
+    }
+
+    /// Returns what `select` makes of each entry. Looks at all of them, one shard at a time: for people, not for requests.
+    pub(super) fn collect<R>(&self, mut select: impl FnMut(&E) -> Option<R>) -> Vec<R> {
+        let mut found = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.read();
+            let entries = shard.slots.iter().filter_map(|slot| slot.entry.as_ref());
+            found.extend(entries.filter_map(&mut select));
+        }
+        found
+    }
+
+    /// Entries, and bytes charged for them.
+    pub(super) fn size(&self) -> (usize, usize) {
+        self.shards.iter().fold((0, 0), |(len, bytes), shard| {
+            let shard = shard.read();
+            (len + shard.index.len(), bytes + shard.charged(0))
+        })
+    }
+}
+
+impl<E: Entry> Shard<E> {
+    fn new() -> Self {
+        Self {
+            index: HashTable::new(),
+            slots: Vec::new(),
+            free: NONE,
+            oldest: NONE,
+            newest: NONE,
+            bytes: 0,
+        }
+    }
+
+    fn find(&self, hash: u64, store: u32, path: &Path) -> Option<u32> {
+        let same = |slot: &u32| {
+            let slot = &self.slots[*slot as usize];
+            slot.hash == hash
+                && slot
+                    .entry
+                    .as_ref()
+                    .is_some_and(|entry| entry.key() == (store, path))
+        };
+        self.index.find(hash, same).copied()
+    }
+
+    /// Puts an entry at the newest end of the queue. Its key has none.
+    fn push(&mut self, entry: E, hash: u64, bytes: u32, used: bool) {
+        let slot = Slot {
+            entry: Some(entry),
+            hash,
+            bytes,
+            older: NONE,
+            newer: NONE,
+            used: AtomicBool::new(used),
+        };
+        let at = match self.free {
+            NONE => {
+                self.slots.push(slot);
+                (self.slots.len() - 1) as u32
+            }
+            at => {
+                self.free = self.slots[at as usize].newer;
+                self.slots[at as usize] = slot;
+                at
+            }
+        };
+        self.link(at);
+        self.bytes += bytes as usize;
+        let slots = &self.slots;
+        self.index
+            .insert_unique(hash, at, |slot| slots[*slot as usize].hash);
+    }
+
+    /// Takes an entry out of the shard.
+    fn remove(&mut self, at: u32) -> Option<E> {
+        self.unlink(at);
+        let slot = &mut self.slots[at as usize];
+        let (hash, bytes) = (slot.hash, slot.bytes);
+        let entry = slot.entry.take();
+        slot.newer = self.free;
+        self.free = at;
+        self.bytes -= bytes as usize;
+        if let Ok(found) = self.index.find_entry(hash, |slot| *slot == at) {
+            found.remove();
+        }
+        entry
+    }
+
+    /// Bytes of all entries and slots, with `more` slots.
+    fn charged(&self, more: usize) -> usize {
+        self.bytes + (self.slots.len() + more) * slot_bytes::<E>()
+    }
+
+    /// Evicts entries until one of `bytes` fits below `max`; returns whether it does. Slots stay for later entries, and stay
+    /// charged.
+    fn make_room(&mut self, bytes: usize, max: usize, evicted: &mut Vec<E>) -> bool {
+        let mut looks = 0;
+        loop {
+            let more = usize::from(self.free == NONE);
+            if self.charged(more) + bytes <= max {
+                return true;
+            }
+            let at = self.oldest;
+            if at == NONE {
+                // What is left are slots, of a time when the bound was higher or entries were smaller.
+                *self = Self::new();
+                return self.charged(1) + bytes <= max;
+            }
+            looks += 1;
+            let used = self.slots[at as usize].used.get_mut();
+            if std::mem::take(used) && looks < MAX_LOOKS {
+                self.unlink(at);
+                self.link(at);
+                continue;
+            }
+            looks = 0;
+            evicted.extend(self.remove(at));
+        }
+    }
+
+    /// Puts a slot at the newest end of the queue.
+    fn link(&mut self, at: u32) {
+        let older = std::mem::replace(&mut self.newest, at);
+        let slot = &mut self.slots[at as usize];
+        (slot.older, slot.newer) = (older, NONE);
+        match older {
+            NONE => self.oldest = at,
+            older => self.slots[older as usize].newer = at,
+        }
+    }
+
+    /// Takes a slot out of the queue.
+    fn unlink(&mut self, at: u32) {
+        let (older, newer) = {
+            let slot = &self.slots[at as usize];
+            (slot.older, slot.newer)
+        };
+        match older {
+            NONE => self.oldest = newer,
+            older => self.slots[older as usize].newer = newer,
+        }
+        match newer {
+            NONE => self.newest = older,
+            newer => self.slots[newer as usize].older = older,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,91 @@
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use object_store::ObjectStoreExt as _;
+
+use super::*;
+use crate::origin::memory::MemoryStore;
+use crate::{Consistency, Engine};
+
+const MIB: u64 = 1 << 20;
+
+/// Bytes that the budget of an engine without blocks must have in use.
+fn due(engine: &Engine) -> u64 {
+    let objects = engine.stats().objects;
+    (objects.known_limit_bytes + objects.absent_limit_bytes).saturating_sub(12 * MIB)
+}
+
+#[test]
+fn bounds_of_the_tables_beyond_the_floor_are_charged_and_follow_the_ceiling() {
+    let ceiling = 512 * MIB;
+    let engine = Engine::builder().memory(ceiling).build().unwrap();
+    assert_eq!(engine.budget().used(), 8 * MIB);
+    for (memory, charged) in [(256, 0), (32, 0), (384, 4), (512, 8), (448, 6)] {
+        engine.set_memory(memory * MIB).unwrap();
+        assert_eq!(engine.budget().used(), charged * MIB, "at {memory} MiB");
+        assert_eq!(due(&engine), charged * MIB, "at {memory} MiB");
+    }
+}
+
+#[test]
+fn a_ceiling_that_is_refused_leaves_the_tables_and_their_charge_as_they_were() {
+    let engine = Engine::builder().memory(512 * MIB).build().unwrap();
+    let held = engine.try_reserve(Share::Download, 100 * MIB).unwrap();
+    assert!(engine.set_memory(64 * MIB).is_err());
+    assert_eq!(engine.budget().limit(), 512 * MIB);
+    assert_eq!((engine.budget().used(), due(&engine)), (108 * MIB, 8 * MIB));
+    drop(held);
+    engine.set_memory(64 * MIB).unwrap();
+    assert_eq!(engine.budget().used(), 0);
+}
+
+#[test]
+fn tables_keep_their_bounds_where_a_higher_charge_has_no_room() {
+    let small = BlockPool::new(bywash_mem::PoolConfig::new(256 * MIB)).unwrap();
+    let objects = KnownObjects::new(&small);
+    assert_eq!(small.budget().used(), 0);
+    let full = BlockPool::new(bywash_mem::PoolConfig::new(512 * MIB)).unwrap();
+    let mut held = Vec::new();
+    while let Some(taken) = full.try_reserve(Share::Download, MIB) {
+        held.push(taken);
+    }
+    objects.follow(&full, u64::MAX);
+    assert_eq!(objects.stats().known_limit_bytes, 8 * MIB);
+    drop(held);
+    objects.follow(&full, u64::MAX);
+    assert_eq!(objects.stats().known_limit_bytes, 16 * MIB);
+    assert_eq!(full.budget().used(), 8 * MIB);
+}
+
+#[tokio::test]
+async fn a_large_version_that_goes_is_erased_in_bounded_steps_and_dropped_whole() {
+    let engine = Engine::builder()
+        .memory(64 * MIB)
+        .block_size(4096)
+        .build()
+        .unwrap();
+    let origin = Arc::new(MemoryStore::new());
+    let bucket = engine
+        .mount("test", origin, Consistency::Immutable)
+        .unwrap();
+    let path = Path::from("large");
+    let blocks = u64::from(ERASED_SINGLY_BLOCKS) + 256;
+    let body = vec![7; (blocks * 4096) as usize];
+    bucket.put(&path, body.into()).await.unwrap();
+    bucket.get(&path).await.unwrap().bytes().await.unwrap();
+    let resident = || engine.stats().pool.resident_blocks;
+    let before = resident();
+    assert!(before >= blocks);
+    let versions = &bucket.shared().versions;
+    let (version, _) = versions.get(&path, None).unwrap();
+    versions.forget(&version);
+    assert_eq!(before - resident(), u64::from(ERASED_SINGLY_BLOCKS));
+    assert!(
+        versions.get(&path, None).is_none(),
+        "no new read finds the others"
+    );
+    versions.drop_blocks(&version);
+    assert_eq!(before - resident(), blocks);
+    drop(version);
+    let again = bucket.get(&path).await.unwrap().bytes().await.unwrap();
+    assert_eq!(again.len() as u64, blocks * 4096);
+}

@@ -1,0 +1,319 @@
+//! More objects and absent keys than the engine's tables hold: each request goes on in short time, and memory is bounded.
+//!
+//! `BYWASH_KEYS` sets the number of distinct keys, 72,000 by default; absent keys are two fifths as many.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use bywash::origin::memory::MemoryStore;
+use bywash::{Bucket, Consistency, Engine, ObjectStats, Origin, PartBody, UploadedPart};
+use object_store::path::Path;
+use object_store::{
+    Attribute, Attributes, GetOptions, GetResult, ObjectStore as _, ObjectStoreExt as _, PutMode,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+};
+
+const MEMORY: u64 = 64 << 20;
+/// What the process may take beyond the memory of its engine.
+const MARGIN: u64 = 64 << 20;
+/// Length of each object, in bytes.
+const LENGTH: usize = 100;
+/// A request that takes longer is stuck: a thousand times what one takes on a loaded machine.
+const STUCK: Duration = Duration::from_secs(60);
+
+/// A store that has the one object of its `store` under each key below `there/`, and none elsewhere.
+#[derive(Debug)]
+struct Same {
+    store: MemoryStore,
+    requests: AtomicU64,
+}
+
+impl fmt::Display for Same {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("same")
+    }
+}
+
+bywash::forward_object_store! {
+    impl[] ObjectStore for Same => store {
+        async fn put_opts(
+            &self,
+            path: &Path,
+            payload: PutPayload,
+            options: PutOptions,
+        ) -> Result<PutResult> {
+            self.store.put_opts(path, payload, options).await
+        }
+
+        async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
+            self.requests.fetch_add(1, Relaxed);
+            let there = path.as_ref().starts_with("there/");
+            let stored = if there { Path::from("object") } else { path.clone() };
+            let mut result = self.store.get_opts(&stored, options).await?;
+            result.meta.location = path.clone();
+            Ok(result)
+        }
+    }
+}
+
+#[async_trait]
+impl Origin for Same {
+    fn kind(&self) -> &'static str {
+        "memory"
+    }
+
+    async fn create_upload(&self, path: &Path, options: PutMultipartOptions) -> Result<String> {
+        self.store.create_upload(path, options).await
+    }
+
+    async fn put_part(
+        &self,
+        path: &Path,
+        id: &str,
+        number: u16,
+        length: u64,
+        body: PartBody,
+    ) -> Result<String> {
+        self.store.put_part(path, id, number, length, body).await
+    }
+
+    async fn complete_upload(
+        &self,
+        path: &Path,
+        id: &str,
+        parts: &[UploadedPart],
+        mode: PutMode,
+    ) -> Result<PutResult> {
+        self.store.complete_upload(path, id, parts, mode).await
+    }
+
+    async fn abort_upload(&self, path: &Path, id: &str) -> Result<()> {
+        self.store.abort_upload(path, id).await
+    }
+}
+
+struct World {
+    origin: Arc<Same>,
+    engine: Engine,
+}
+
+impl World {
+    /// An origin whose objects carry this much metadata of their user, in bytes.
+    async fn new(metadata: usize) -> Self {
+        let origin = Arc::new(Same {
+            store: MemoryStore::new(),
+            requests: AtomicU64::new(0),
+        });
+        let mut attributes = Attributes::new();
+        if metadata > 0 {
+            attributes.insert(
+                Attribute::Metadata("note".into()),
+                "x".repeat(metadata).into(),
+            );
+        }
+        let options = PutOptions {
+            attributes,
+            ..PutOptions::default()
+        };
+        let body = PutPayload::from(vec![7; LENGTH]);
+        let path = Path::from("object");
+        origin.store.put_opts(&path, body, options).await.unwrap();
+        let engine = Engine::builder().memory(MEMORY).build().unwrap();
+        Self { origin, engine }
+    }
+
+    fn bucket(&self, name: &str) -> Bucket {
+        let origin: Arc<dyn Origin> = Arc::<Same>::clone(&self.origin);
+        self.engine
+            .mount(name, origin, Consistency::Ttl(Duration::from_secs(3600)))
+            .unwrap()
+    }
+
+    /// Checks that the tables are within their bounds.
+    fn objects(&self) -> ObjectStats {
+        let objects = self.engine.stats().objects;
+        assert!(
+            objects.known_bytes <= objects.known_limit_bytes,
+            "{objects:?}"
+        );
+        assert!(
+            objects.absent_bytes <= objects.absent_limit_bytes,
+            "{objects:?}"
+        );
+        objects
+    }
+}
+
+fn keys() -> u64 {
+    std::env::var("BYWASH_KEYS").map_or(72_000, |text| text.parse().unwrap())
+}
+
+/// Number of absent keys asked for: some thousands more than their table holds.
+fn absent_keys() -> u64 {
+    keys() * 2 / 5
+}
+
+/// Memory of this process that is no file, in bytes.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("RssAnon:"));
+    let kib: u64 = line
+        .unwrap()
+        .trim()
+        .trim_end_matches(" kB")
+        .parse()
+        .unwrap();
+    kib << 10
+}
+
+/// Reads the object of a key, which may be there or not, as its name says.
+async fn read(bucket: &Bucket, path: &Path) {
+    let answer = bucket.get(path).await;
+    if path.as_ref().starts_with("there/") {
+        assert_eq!(answer.unwrap().bytes().await.unwrap().len(), LENGTH);
+    } else {
+        assert!(matches!(answer, Err(object_store::Error::NotFound { .. })));
+    }
+}
+
+/// Runs `work` in a runtime of its own. It calls its argument at each step; without a call for [`STUCK`] the test fails, even if a
+/// thread is in an endless loop.
+fn watched<F: Future<Output = ()>>(work: impl FnOnce(Box<dyn Fn()>) -> F + Send + 'static) {
+    let (alive, steps) = mpsc::sync_channel(16);
+    let thread = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build();
+        let step = move || alive.send(()).unwrap();
+        runtime.unwrap().block_on(work(Box::new(step)));
+    });
+    loop {
+        match steps.recv_timeout(STUCK) {
+            Ok(()) => {}
+            Err(mpsc::RecvTimeoutError::Disconnected) => break,
+            Err(mpsc::RecvTimeoutError::Timeout) => panic!("no request ended for {STUCK:?}"),
+        }
+    }
+    thread.join().unwrap();
+}
+
+/// Distinct objects and absent keys, one after the other: the table of versions did its evictions by a walk that never ended.
+#[test]
+fn distinct_keys_far_beyond_the_tables_are_served_in_bounded_time_and_memory() {
+    watched(async |step| {
+        let world = World::new(0).await;
+        let bucket = world.bucket("test");
+        let before = resident();
+        let mut latencies = Vec::new();
+        let mut known = 0;
+        for number in 0..keys() {
+            let absent = (number < absent_keys()).then(|| format!("absent/{number}"));
+            for path in [Some(format!("there/{number}")), absent]
+                .into_iter()
+                .flatten()
+            {
+                let begun = Instant::now();
+                read(&bucket, &Path::from(path)).await;
+                latencies.push(begun.elapsed());
+            }
+            if number.is_multiple_of(1000) {
+                step();
+                let objects = world.objects();
+                let grown = resident().saturating_sub(before);
+                assert!(
+                    grown <= MEMORY + MARGIN,
+                    "{grown} bytes after {number} keys"
+                );
+                known = known.max(objects.known);
+            }
+        }
+        let objects = world.objects();
+        assert!(
+            objects.known < keys() && objects.absent < absent_keys(),
+            "{objects:?}"
+        );
+        assert!(
+            objects.known > 4096 && objects.absent > 4096,
+            "the tables are in use: {objects:?}"
+        );
+        latencies.sort_unstable();
+        let late = latencies[latencies.len() * 999 / 1000];
+        assert!(
+            late < Duration::from_millis(500),
+            "99.9 of 100 within {late:?}"
+        );
+        println!(
+            "{objects:?}, 99.9 % within {late:?}, {} bytes more",
+            resident().saturating_sub(before)
+        );
+        // The newest are known, and the oldest of both tables are asked for again.
+        let newest = (keys() - 1, absent_keys() - 1);
+        for ((there, absent), asked) in [(newest, 0), ((0, 0), 1)] {
+            for path in [format!("there/{there}"), format!("absent/{absent}")] {
+                let requests = world.origin.requests.load(Relaxed);
+                read(&bucket, &Path::from(path.as_str())).await;
+                let now = world.origin.requests.load(Relaxed);
+                assert_eq!(now - requests, asked, "{path}");
+            }
+        }
+    });
+}
+
+/// Keys of full length and objects with all the metadata that S3 allows: counts alone would not bound their memory.
+#[test]
+fn long_keys_and_metadata_are_bounded_by_their_bytes() {
+    watched(async |step| {
+        let world = World::new(2048).await;
+        // Many buckets share one bound.
+        let buckets: Vec<_> = (0..16)
+            .map(|number| world.bucket(&format!("bucket-{number}")))
+            .collect();
+        for number in 0..6000 {
+            let key = format!("{number}-{}", "k".repeat(1000));
+            let bucket = &buckets[number % buckets.len()];
+            read(bucket, &Path::from(format!("there/{key}"))).await;
+            read(bucket, &Path::from(format!("absent/{key}"))).await;
+            if number.is_multiple_of(100) {
+                step();
+                world.objects();
+            }
+        }
+        let objects = world.objects();
+        assert!(objects.known < 4000 && objects.known > 1000, "{objects:?}");
+    });
+}
+
+/// The same keys written, read and deleted over and over.
+#[test]
+fn keys_that_come_and_go_leave_nothing_behind() {
+    watched(async |step| {
+        let world = World::new(0).await;
+        let bucket = world.bucket("test");
+        for round in 0..100 {
+            for number in 0..50 {
+                let path = Path::from(format!("come/{number}"));
+                bucket.put(&path, vec![1; LENGTH].into()).await.unwrap();
+                bucket.get(&path).await.unwrap().bytes().await.unwrap();
+                bucket.delete(&path).await.unwrap();
+                if round % 2 == 0 {
+                    read(&bucket, &path).await;
+                }
+            }
+            step();
+        }
+        let objects = world.objects();
+        assert_eq!(
+            (objects.known, objects.absent),
+            (0, 0),
+            "the last round left nothing"
+        );
+    });
+}
