@@ -4,7 +4,6 @@
 
 use std::path::Path as FsPath;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use bywash::origin::folder::FolderStore;
@@ -408,28 +407,6 @@ async fn writers_and_deleters_of_neighbours_do_not_disturb_each_other() {
         task.await.unwrap();
     }
     assert!(keys(&store).await.is_empty());
-}
-
-#[tokio::test]
-async fn staged_leftovers_are_ignored_and_swept_when_old() {
-    let (dir, store) = store();
-    put(&store, "a", "1").await;
-    let staging = dir.path().join(".bywash/staging");
-    let old = SystemTime::now() - Duration::from_hours(48);
-    for (name, time) in [("old", old), ("new", SystemTime::now())] {
-        let file = std::fs::File::create(staging.join(name)).unwrap();
-        file.set_modified(time).unwrap();
-    }
-    std::fs::create_dir(staging.join("old-upload")).unwrap();
-    std::fs::write(staging.join("old-upload/00001.1-1"), "part").unwrap();
-    let folder = std::fs::File::open(staging.join("old-upload")).unwrap();
-    folder.set_modified(old).unwrap();
-
-    assert_eq!(keys(&store).await, ["a"]);
-    let reopened = FolderStore::open(dir.path()).unwrap();
-    assert_eq!(files_below(&staging), ["new"]);
-    assert!(!staging.join("old-upload").exists());
-    assert_eq!(read(&reopened, "a").await, "1");
 }
 
 #[tokio::test]

@@ -10,8 +10,10 @@ use rustix::fs::Stat;
 
 /// Identity of one version of a file.
 ///
-/// The store never repeats one, because every file it places gets an mtime of its own. Another
-/// program that rewrites a file in place and sets size and mtime back is outside the promise.
+/// The store never repeats one, because every file it places gets an mtime of its own. Other programs
+/// set mtimes back (`tar x`, `cp -p`), and file systems give the inode of a deleted file to the next
+/// one. The ctime tells such versions apart: no system call sets it. The kernel's change cookie is
+/// not available to programs (`statx` masks it out).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Identity {
     device: u64,
@@ -19,6 +21,10 @@ pub(super) struct Identity {
     size: u64,
     /// Nanoseconds since 1970; wide, because foreign files may carry any date.
     modified: i128,
+    /// The ctime, in nanoseconds since 1970.
+    changed: i128,
+    /// Number of names of the file.
+    links: u64,
 }
 
 impl Identity {
@@ -32,7 +38,24 @@ impl Identity {
             inode: stat.st_ino as u64,
             size: stat.st_size as u64,
             modified: i128::from(stat.st_mtime) * 1_000_000_000 + stat.st_mtime_nsec as i128,
+            changed: i128::from(stat.st_ctime) * 1_000_000_000 + stat.st_ctime_nsec as i128,
+            links: stat.st_nlink as u64,
         }
+    }
+
+    /// Returns whether an open file that had the identity `before` still has its bytes.
+    ///
+    /// A rename over the file and the removal of its name change its ctime and its number of names,
+    /// and no byte.
+    pub(super) fn has_bytes_of(&self, before: &Self) -> bool {
+        let same_file = (self.device, self.inode) == (before.device, before.inode);
+        let same_bytes = self.stamp_parts() == before.stamp_parts();
+        let same_change = self.changed == before.changed || self.links != before.links;
+        same_file && same_bytes && same_change
+    }
+
+    fn stamp_parts(&self) -> (i128, u64) {
+        (self.modified, self.size)
     }
 
     pub(super) fn size(&self) -> u64 {
@@ -47,11 +70,11 @@ impl Identity {
     /// Opaque, without quotes, and with dashes so that no client takes it for an MD5 digest. The
     /// device is left out: its number can change when a disk is mounted again.
     pub(super) fn e_tag(&self) -> String {
-        format!("{:x}-{}", self.inode, self.stamp())
+        format!("{:x}-{}-{:x}", self.inode, self.stamp(), self.changed)
     }
 
     /// Mtime and size, which tell the versions of one key apart even after the folder was copied
-    /// or restored with its dates, when inodes are new.
+    /// or restored with its dates, when inodes and ctimes are new.
     pub(super) fn stamp(&self) -> String {
         format!("{:x}-{:x}", self.modified, self.size)
     }

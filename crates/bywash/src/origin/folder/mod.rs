@@ -17,7 +17,7 @@
 //!
 //! A key whose path the file system does not take goes to the *overflow area*, percent-encoded in
 //! chunks of 66 bytes of the key: a parent is a file, the path is a folder, a component is longer
-//! than 255 bytes or begins with `.bywash`. So `a` can live beside `a/b`. A key is in one place:
+//! than 255 bytes, begins with `.bywash` or is the name of an unfinished download (`.NAME.bywash-part`). So `a` can live beside `a/b`. A key is in one place:
 //! where it is, or else where it fits; the tree is looked up first.
 //!
 //! Names that are no keys (not UTF-8, control characters) are not listed. Relative symbolic links
@@ -27,8 +27,10 @@
 //!
 //! # Versions
 //!
-//! The ETag is made of inode, mtime and size. The store gives each file it writes an mtime of its
-//! own, so no version repeats another. A body is read from one descriptor, so it is one version
+//! The ETag is made of inode, mtime, size and ctime. The store gives each file it writes an mtime of
+//! its own, so no version repeats another; the ctime tells versions of other programs apart that
+//! have one mtime and, since file systems use inodes again, one inode. A changed mode, owner or
+//! number of names changes the ETag, too: caches read the object anew. A body is read from one descriptor, so it is one version
 //! even when the key is replaced or deleted meanwhile. Each piece is checked, before it is yielded,
 //! to come from a file that nobody wrote into since it was opened; otherwise the body ends with
 //! [`Precondition`](object_store::Error::Precondition).
@@ -44,6 +46,7 @@ mod attributes;
 mod error;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
+mod handle;
 mod identity;
 mod list;
 mod multipart;
@@ -53,6 +56,7 @@ mod ranges;
 mod root;
 mod session;
 mod stage;
+mod sweep;
 mod uploads;
 
 use std::fmt;
@@ -76,10 +80,7 @@ use self::error::{FolderError, blocking};
 use self::list::{Filter, Listing};
 use self::multipart::FolderUpload;
 use self::root::Root;
-
-/// Deletes of one stream under way at once: enough to keep a disk busy, few enough not to take all
-/// blocking threads.
-const DELETES: usize = 8;
+use crate::limits::MAX_FOLDER_DELETES;
 
 /// An object store over one folder. Clones are handles to the same store.
 #[derive(Debug, Clone)]
@@ -97,7 +98,16 @@ impl FolderStore {
     /// A folder with nothing else in it can still hold objects and uploads.
     pub const OWN_FOLDER: &str = names::OWN;
 
-    /// Opens a folder, which must exist, and removes what crashes left in staging over a day ago.
+    /// Returns whether Bywash takes a file or folder of this name for its own: the hidden folder, temporary files and
+    /// unfinished downloads of copies. No file is written under such a name because a store has a key of it; in a store
+    /// over a folder such keys are encoded.
+    #[must_use]
+    pub fn is_own_name(component: &str) -> bool {
+        names::is_reserved(component)
+    }
+
+    /// Opens a folder, which must exist. While it is open, a thread of the process removes staged files of writers that
+    /// died, of this process or others.
     ///
     /// The store keeps to the folder that was opened even if it is renamed. Blocks on the file
     /// system.
@@ -118,10 +128,9 @@ impl FolderStore {
                 _ => error,
             }
         })?;
-        stage::sweep(&root);
-        Ok(Self {
-            inner: Arc::new(Inner { root }),
-        })
+        let inner = Arc::new(Inner { root });
+        sweep::register(&inner);
+        Ok(Self { inner })
     }
 
     /// Runs blocking work on the store.
@@ -216,7 +225,7 @@ impl ObjectStore for FolderStore {
                         .await
                 }
             })
-            .buffered(DELETES)
+            .buffered(MAX_FOLDER_DELETES)
             .boxed()
     }
 

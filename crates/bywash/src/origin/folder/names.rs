@@ -1,5 +1,6 @@
 //! Where a key lives below the folder: at its plain path, or encoded in the overflow area.
 
+use crate::limits::MAX_COMPONENT_BYTES;
 use object_store::path::Path;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, percent_encode};
 
@@ -13,9 +14,6 @@ pub(super) const ATTRIBUTES: &str = ".bywash/attributes";
 pub(super) const STAGING: &str = ".bywash/staging";
 /// One folder an open upload.
 pub(super) const UPLOADS: &str = ".bywash/uploads";
-
-/// Longest name, in bytes, that Linux file systems take for one component.
-const MAX_COMPONENT: usize = 255;
 
 /// Bytes of the key in one chunk of an encoded name. Encoding makes at most three bytes of one, so
 /// a chunk and its `+` take at most 199. Counting bytes of the key rather than of the encoding
@@ -71,12 +69,25 @@ pub(super) fn places(key: &Path) -> Result<Vec<(Area, String)>, object_store::pa
 /// Whether every component may be a file name in the tree. The file system can still refuse.
 pub(super) fn fits_tree(raw: &str) -> bool {
     raw.split('/')
-        .all(|part| part.len() <= MAX_COMPONENT && !is_own(part))
+        .all(|part| part.len() <= MAX_COMPONENT_BYTES && !is_own(part))
 }
 
-/// Whether a name in the tree is the store's own, hidden from listings.
+/// Ends of the names of unfinished downloads: `.NAME.bywash-part`. The second one is of earlier versions.
+const DOWNLOADS: [&str; 2] = [".bywash-part", ".bywash-part.state"];
+
+/// Whether a name in the tree is Bywash's own, hidden from listings.
 pub(super) fn is_own(component: &str) -> bool {
-    component.starts_with(OWN)
+    component.starts_with(OWN) || is_download(component)
+}
+
+/// Whether Bywash takes a file of this name for its own: `.bywash`, `.bywash-..` and unfinished downloads.
+pub(super) fn is_reserved(component: &str) -> bool {
+    let rest = component.strip_prefix(OWN);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-')) || is_download(component)
+}
+
+fn is_download(component: &str) -> bool {
+    component.starts_with('.') && DOWNLOADS.iter().any(|end| component.ends_with(end))
 }
 
 /// The relative path that stands for `key`: folders of full chunks, then the last chunk.
@@ -156,6 +167,23 @@ mod tests {
     }
 
     #[test]
+    fn names_of_bywash_are_reserved_and_similar_ones_are_not() {
+        for (name, reserved) in [
+            (".bywash", true),
+            (".bywash-cp-x", true),
+            (".bywash-folder", true),
+            (".k.bywash-part", true),
+            (".k.bywash-part.state", true),
+            (".bywashrc", false),
+            ("k.bywash-part", false),
+            ("bywash", false),
+            (".k", false),
+        ] {
+            assert_eq!(is_reserved(name), reserved, "{name}");
+        }
+    }
+
+    #[test]
     fn own_names_and_long_components_do_not_fit_the_tree() {
         let areas = |raw: &str| -> Vec<Area> {
             let key = Path::parse(raw).unwrap();
@@ -164,6 +192,9 @@ mod tests {
         assert_eq!(areas("a/b"), [Area::Tree, Area::Overflow]);
         assert_eq!(areas("a/.bywash/b"), [Area::Overflow]);
         assert_eq!(areas(".bywash-other"), [Area::Overflow]);
+        assert_eq!(areas("a/.k.bywash-part"), [Area::Overflow]);
+        assert_eq!(areas(".k.bywash-part.state/b"), [Area::Overflow]);
+        assert_eq!(areas("k.bywash-part"), [Area::Tree, Area::Overflow]);
         assert_eq!(areas(&format!("a/{}", "x".repeat(256))), [Area::Overflow]);
         assert!(places(&Path::ROOT).is_err());
     }

@@ -13,12 +13,9 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use super::error::is_absent;
+use super::handle::{FOLDER, Handle};
 use super::identity::Identity;
 use super::names::is_own;
-
-const FOLDER: OFlags = OFlags::RDONLY
-    .union(OFlags::DIRECTORY)
-    .union(OFlags::CLOEXEC);
 
 /// `NONBLOCK`: a pipe under a key's name must not hang the open. Regular files ignore it.
 const READ: OFlags = OFlags::RDONLY
@@ -33,41 +30,33 @@ pub(super) enum Kind {
     Folder,
 }
 
-/// The open folder.
+/// The folder, opened when needed.
 #[derive(Debug)]
 pub(super) struct Root {
-    fd: OwnedFd,
-    path: PathBuf,
-    node: (u64, u64),
+    folder: Handle,
     beneath: bool,
 }
 
 impl Root {
     pub(super) fn open(path: PathBuf) -> Result<Self, Errno> {
-        let fd = rustix::fs::open(&path, FOLDER, Mode::empty())?;
-        let node = Identity::of(&rustix::fs::fstat(&fd)?).node();
-        let beneath = beneath::open(&fd, ".", FOLDER).is_ok();
-        Ok(Self {
-            fd,
-            path,
-            node,
-            beneath,
-        })
+        let folder = Handle::open(path)?;
+        let beneath = beneath::open(&*folder.fd()?, ".", FOLDER).is_ok();
+        Ok(Self { folder, beneath })
     }
 
     pub(super) fn path(&self) -> &Path {
-        &self.path
+        self.folder.path()
     }
 
     /// Device and inode: the same for every store opened over this folder.
     pub(super) fn node(&self) -> (u64, u64) {
-        self.node
+        self.folder.node()
     }
 
     fn open_at(&self, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
         let path = if path.is_empty() { "." } else { path };
         if self.beneath {
-            beneath::open(&self.fd, path, flags)
+            beneath::open(&*self.folder.fd()?, path, flags)
         } else {
             self.open_walking(path, flags)
         }
@@ -77,14 +66,15 @@ impl Root {
         if path.split('/').any(|part| part == "..") {
             return Err(Errno::XDEV);
         }
+        let root = self.folder.fd()?;
         let mut folder: Option<OwnedFd> = None;
         let (parents, last) = path.rsplit_once('/').unwrap_or(("", path));
         for part in parents.split('/').filter(|part| !part.is_empty()) {
-            let at = folder.as_ref().unwrap_or(&self.fd);
+            let at = folder.as_ref().unwrap_or(&root);
             let next = rustix::fs::openat(at, part, FOLDER | OFlags::NOFOLLOW, Mode::empty())?;
             folder = Some(next);
         }
-        let at = folder.as_ref().unwrap_or(&self.fd);
+        let at = folder.as_ref().unwrap_or(&root);
         rustix::fs::openat(at, last, flags | OFlags::NOFOLLOW, Mode::empty())
     }
 
@@ -107,7 +97,7 @@ impl Root {
     /// it only to compare with an identity got from [`Self::open_file`], or below folders that
     /// were listed.
     pub(super) fn identity(&self, path: &str) -> Result<Option<Identity>, Errno> {
-        match rustix::fs::statat(&self.fd, path, AtFlags::empty()) {
+        match rustix::fs::statat(self.folder.fd()?, path, AtFlags::empty()) {
             Ok(stat) => Ok(is_file(&stat).then(|| Identity::of(&stat))),
             Err(errno) if is_absent(errno) => Ok(None),
             Err(errno) => Err(errno),

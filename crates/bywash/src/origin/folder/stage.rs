@@ -1,9 +1,10 @@
 //! Files being written: nothing is visible under a key before it is whole and on disk.
+//!
+//! What is staged is locked by its writer; [`super::sweep`] removes what has no lock.
 
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io::Write;
 use std::os::fd::OwnedFd;
-use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
@@ -12,10 +13,6 @@ use rustix::io::Errno;
 use super::identity::{Identity, unique_nanos, unique_time};
 use super::names::STAGING;
 use super::root::{Root, sync_folder};
-
-/// Age at which what a crash left in staging is swept. A day, because another process may share
-/// the folder and have a slow upload of one part under way.
-const LEFTOVER_AGE: Duration = Duration::from_hours(24);
 
 /// A file in the staging folder, removed when dropped unless it was placed.
 #[derive(Debug)]
@@ -28,17 +25,23 @@ pub(super) struct Staged {
 }
 
 impl Staged {
+    /// Creates an empty file in the staging folder, locked until `self` is dropped.
     pub(super) fn create(root: &Root) -> Result<Self, Errno> {
         let folder = root.make_folder(STAGING)?;
-        let name = unique_name();
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let fd = rustix::fs::openat(&folder, &name, flags, Mode::from(0o666))?;
-        Ok(Self {
-            folder,
-            name,
-            file: File::from(fd),
-            keep: false,
-        })
+        loop {
+            let name = unique_name();
+            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+            let fd = rustix::fs::openat(&folder, &name, flags, Mode::from(0o666))?;
+            let file = File::from(fd);
+            if hold(&file)? {
+                return Ok(Self {
+                    folder,
+                    name,
+                    file,
+                    keep: false,
+                });
+            }
+        }
     }
 
     /// The file `name` of `folder`, open to write; left there unless it is placed.
@@ -66,10 +69,16 @@ impl Staged {
         std::io::copy(&mut from, &mut self.file)
     }
 
-    /// Makes the bytes durable and gives the file the mtime, hence the identity, it will keep.
+    /// Makes the bytes durable and gives the file the mtime it will keep. [`Self::place`] changes
+    /// the rest of its identity.
     pub(super) fn finish(&mut self) -> std::io::Result<Identity> {
         self.file.set_modified(unique_time())?;
         self.file.sync_all()?;
+        self.identity()
+    }
+
+    /// Returns the identity the file has now.
+    pub(super) fn identity(&self) -> std::io::Result<Identity> {
         Ok(Identity::of(&rustix::fs::fstat(&self.file)?))
     }
 
@@ -126,53 +135,35 @@ pub(super) fn unique_name() -> String {
     )
 }
 
-/// Removes what crashes left in the staging folder. Failures are left for the next sweep.
-pub(super) fn sweep(root: &Root) {
-    let mut names = Vec::new();
-    let listed = root.read_folder(STAGING, |name, kind| {
-        names.push((name.to_owned(), kind));
-        true
-    });
-    let Ok(staging) = root.open_folder(STAGING) else {
-        return;
-    };
-    if let Err(errno) = listed {
-        tracing::debug!(folder = %root.path().display(), %errno, "staging folder not swept");
-    }
-    for (name, kind) in names {
-        if !is_leftover(&staging, &name) {
-            continue;
-        }
-        let removed = match kind {
-            super::root::Kind::File => rustix::fs::unlinkat(&staging, &name, AtFlags::empty()),
-            super::root::Kind::Folder => remove_flat_folder(root, STAGING, &name),
-        };
-        tracing::debug!(folder = %root.path().display(), name, ?removed, "swept a staged leftover");
+/// Locks a new staged file or folder for as long as it is open; `false` if a sweep removed it before.
+pub(super) fn hold(file: &File) -> Result<bool, Errno> {
+    match file.try_lock() {
+        // Where the file system has no locks, the sweep goes by age alone.
+        Ok(()) | Err(TryLockError::Error(_)) => Ok(rustix::fs::fstat(file)?.st_nlink > 0),
+        // The sweep holds it, and removes it.
+        Err(TryLockError::WouldBlock) => Ok(false),
     }
 }
 
-fn is_leftover(staging: &OwnedFd, name: &str) -> bool {
-    let Ok(stat) = rustix::fs::statat(staging, name, AtFlags::SYMLINK_NOFOLLOW) else {
-        return false;
-    };
-    let written = SystemTime::UNIX_EPOCH
-        + Duration::from_secs(u64::try_from(stat.st_mtime).unwrap_or_default());
-    written
-        .elapsed()
-        .is_ok_and(|elapsed| elapsed > LEFTOVER_AGE)
-}
-
-/// Removes `name` in `folder` and the files in it.
+/// Removes `name` in `folder` and the files in it. What another process removes meanwhile is no error.
 pub(super) fn remove_flat_folder(root: &Root, folder: &str, name: &str) -> Result<(), Errno> {
+    let gone = |result: Result<(), Errno>| match result {
+        Err(Errno::NOENT) => Ok(()),
+        result => result,
+    };
     let path = format!("{folder}/{name}");
     let mut files = Vec::new();
     root.read_folder(&path, |file, _| {
         files.push(file.to_owned());
         true
     })?;
-    let inner = root.open_folder(&path)?;
+    let inner = match root.open_folder(&path) {
+        Err(Errno::NOENT) => return Ok(()),
+        inner => inner?,
+    };
     for file in files {
-        rustix::fs::unlinkat(&inner, &file, AtFlags::empty())?;
+        gone(rustix::fs::unlinkat(&inner, &file, AtFlags::empty()))?;
     }
-    rustix::fs::unlinkat(root.open_folder(folder)?, name, AtFlags::REMOVEDIR)
+    let parent = root.open_folder(folder)?;
+    gone(rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR))
 }

@@ -3,6 +3,8 @@
 //! Every part is on disk before it is acknowledged, and the folder outlives the process, so an
 //! upload goes on after a restart.
 
+use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -19,15 +21,13 @@ use super::error::{FolderError, blocking, io_error};
 use super::names::{self, STAGING, UPLOADS};
 use super::root::sync_folder;
 use super::session::{self, FolderSession};
-use super::stage::{Staged, remove_flat_folder, unique_name};
+use super::stage::{Staged, hold, remove_flat_folder, unique_name};
 use super::{FolderStore, Inner, refuse_tags};
+use crate::limits::MAX_PARTS;
 use crate::origin::{Origin, PartBody, UploadedPart};
 use crate::upload::{Finished, OpenSession, SessionOptions, SessionToken, UploadSession};
 
 const MANIFEST: &str = "manifest.json";
-
-/// Part numbers the S3 protocol allows: 1 to this.
-const MAX_PARTS: u16 = 10_000;
 
 /// Bytes of a part gathered before a visit to a blocking thread.
 const WRITE_PIECE: usize = 1024 * 1024;
@@ -79,11 +79,8 @@ impl Inner {
         written.map_err(|source| io_error("create an upload of", key.as_ref(), source))?;
 
         // The folder appears under its id with the manifest in it, so a crash leaves no half.
-        let id = unique_name();
         let staging = self.root.make_folder(STAGING).map_err(failed)?;
-        rustix::fs::mkdirat(&staging, &id, Mode::from(0o777)).map_err(failed)?;
-        let folder = self.root.open_folder(&format!("{STAGING}/{id}"));
-        let folder = folder.map_err(failed)?;
+        let (id, folder) = self.stage_folder(&staging).map_err(failed)?;
         for file in files {
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
             rustix::fs::openat(&folder, *file, flags, Mode::from(0o666)).map_err(failed)?;
@@ -94,6 +91,22 @@ impl Inner {
         rustix::fs::renameat(&staging, &id, &uploads, &id).map_err(failed)?;
         sync_folder(&uploads).map_err(failed)?;
         Ok(id)
+    }
+
+    /// Makes a folder in the staging folder; it is locked while it is open.
+    fn stage_folder(&self, staging: &OwnedFd) -> Result<(String, OwnedFd), Errno> {
+        loop {
+            let id = unique_name();
+            rustix::fs::mkdirat(staging, &id, Mode::from(0o777))?;
+            let folder = match self.root.open_folder(&format!("{STAGING}/{id}")) {
+                // Swept before it was locked.
+                Err(Errno::NOENT) => continue,
+                folder => File::from(folder?),
+            };
+            if hold(&folder)? {
+                return Ok((id, folder.into()));
+            }
+        }
     }
 
     pub(super) fn manifest(&self, key: &Path, upload: &str) -> Result<Manifest> {

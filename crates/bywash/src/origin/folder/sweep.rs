@@ -1,0 +1,249 @@
+//! Removal of staged files whose writer is dead, while stores are open.
+//!
+//! A writer holds a lock (`flock`) on each file and folder it stages, so a file without one is a
+//! leftover. One thread of the process looks through the staging folders of all open stores.
+
+use std::collections::VecDeque;
+use std::fs::{File, TryLockError};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, SystemTime};
+
+use parking_lot::Mutex;
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::Inner;
+use super::names::STAGING;
+use super::root::{Kind, Root};
+use super::stage::remove_flat_folder;
+use crate::limits::{MAX_FOLDERS_SWEPT, MAX_LEFTOVERS_SWEPT};
+
+/// Time between two rounds of the sweep.
+const PERIOD: Duration = Duration::from_secs(10);
+/// Age below which no staged file is looked at. Machines that share a folder without sharing its
+/// locks do not take each other's short writes.
+const GRACE: Duration = Duration::from_secs(10);
+/// Age at which a staged file goes where the file system has no locks. A day, because another
+/// process may have a slow upload of one part under way.
+const AGE_WITHOUT_LOCKS: Duration = Duration::from_hours(24);
+
+static SWEEPER: Mutex<Sweeper> = Mutex::new(Sweeper {
+    stores: VecDeque::new(),
+    running: false,
+});
+
+/// The open stores, in the order in which they are swept next.
+#[derive(Debug)]
+struct Sweeper {
+    stores: VecDeque<Weak<Inner>>,
+    running: bool,
+}
+
+impl Sweeper {
+    /// Returns the stores of the next round, and moves them behind all others. Forgets closed ones.
+    fn round(&mut self) -> Vec<Weak<Inner>> {
+        self.stores.retain(|store| store.strong_count() > 0);
+        let count = self.stores.len().min(MAX_FOLDERS_SWEPT);
+        let round: Vec<_> = self.stores.iter().take(count).cloned().collect();
+        self.stores.rotate_left(count);
+        round
+    }
+}
+
+/// Has the staging folder of `store` swept soon, and then in each round, until the store is closed.
+pub(super) fn register(store: &Arc<Inner>) {
+    let mut sweeper = SWEEPER.lock();
+    sweeper.stores.push_front(Arc::downgrade(store));
+    if !sweeper.running {
+        let thread = std::thread::Builder::new().name("bywash-sweep".to_owned());
+        // Without a thread leftovers cost space until the next store is opened.
+        sweeper.running = thread.spawn(run).is_ok();
+    }
+}
+
+/// Sweeps round by round; ends when no store is open.
+fn run() {
+    loop {
+        let round = {
+            let mut sweeper = SWEEPER.lock();
+            let round = sweeper.round();
+            sweeper.running = !round.is_empty();
+            round
+        };
+        if round.is_empty() {
+            return;
+        }
+        for store in round {
+            if let Some(store) = store.upgrade() {
+                sweep(&store.root, GRACE);
+            }
+        }
+        std::thread::park_timeout(PERIOD);
+    }
+}
+
+/// Removes up to [`MAX_LEFTOVERS_SWEPT`] leftovers that are older than `grace`, and returns their
+/// number. What fails is left for the next round.
+fn sweep(root: &Root, grace: Duration) -> usize {
+    let Ok(staging) = root.open_folder(STAGING) else {
+        return 0;
+    };
+    let mut old = Vec::new();
+    let listed = root.read_folder(STAGING, |name, kind| {
+        if age(&staging, name).is_some_and(|age| age >= grace) {
+            old.push((name.to_owned(), kind));
+        }
+        old.len() < MAX_LEFTOVERS_SWEPT
+    });
+    if let Err(errno) = listed {
+        tracing::debug!(folder = %root.path().display(), %errno, "staging folder not swept");
+    }
+    let mut swept = 0;
+    for (name, kind) in old {
+        match remove(root, &staging, &name, kind) {
+            Ok(true) => swept += 1,
+            Ok(false) => {}
+            Err(errno) => {
+                tracing::debug!(folder = %root.path().display(), name, %errno, "leftover not swept");
+            }
+        }
+    }
+    if swept > 0 {
+        tracing::info!(folder = %root.path().display(), swept, "removed staged files of dead writers");
+    }
+    swept
+}
+
+/// Removes a staged file or folder, unless its writer may be alive.
+fn remove(root: &Root, staging: &OwnedFd, name: &str, kind: Kind) -> Result<bool, Errno> {
+    let flags = match kind {
+        Kind::File => OFlags::RDWR,
+        Kind::Folder => OFlags::RDONLY | OFlags::DIRECTORY,
+    };
+    let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = match rustix::fs::openat(staging, name, flags, Mode::empty()) {
+        Err(Errno::NOENT) => return Ok(false),
+        opened => File::from(opened?),
+    };
+    let dead = match file.try_lock() {
+        Ok(()) => true,
+        Err(TryLockError::WouldBlock) => false,
+        Err(TryLockError::Error(_)) => {
+            age(staging, name).is_some_and(|age| age >= AGE_WITHOUT_LOCKS)
+        }
+    };
+    if !dead {
+        return Ok(false);
+    }
+    // The lock is held until the name is gone: a writer that has just made the file notices.
+    match kind {
+        Kind::File => rustix::fs::unlinkat(staging, name, AtFlags::empty())?,
+        Kind::Folder => remove_flat_folder(root, STAGING, name)?,
+    }
+    Ok(true)
+}
+
+/// Returns the time since a staged file was last changed; `None` if that is in the future. By its
+/// ctime, which a rename into the staging folder sets.
+fn age(staging: impl AsFd, name: &str) -> Option<Duration> {
+    let stat = rustix::fs::statat(staging, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+    let seconds = Duration::from_secs(u64::try_from(stat.st_ctime).ok()?);
+    (SystemTime::UNIX_EPOCH + seconds).elapsed().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+    use crate::origin::folder::stage::{Staged, hold};
+
+    fn root() -> (tempfile::TempDir, Root) {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::open(dir.path().to_owned()).unwrap();
+        root.make_folder(STAGING).unwrap();
+        (dir, root)
+    }
+
+    fn names(root: &Root) -> Vec<String> {
+        let mut names = Vec::new();
+        let listed = root.read_folder(STAGING, |name, _| {
+            names.push(name.to_owned());
+            true
+        });
+        listed.unwrap();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn removes_what_is_unlocked_and_leaves_what_a_writer_holds() {
+        let (dir, root) = root();
+        let staging = dir.path().join(STAGING);
+        let mut live = Staged::create(&root).unwrap();
+        live.write([vec![1; 10].into()]).unwrap();
+        std::fs::write(staging.join("dead"), "dead").unwrap();
+        for folder in ["dead-upload", "live-upload"] {
+            std::fs::create_dir(staging.join(folder)).unwrap();
+            std::fs::write(staging.join(folder).join("manifest.json"), "{}").unwrap();
+        }
+        let held = File::open(staging.join("live-upload")).unwrap();
+        assert!(hold(&held).unwrap());
+
+        assert_eq!(sweep(&root, GRACE), 0, "what is young is left");
+        assert_eq!(sweep(&root, Duration::ZERO), 2);
+        assert_eq!(names(&root).len(), 2);
+        assert!(staging.join("live-upload/manifest.json").exists());
+        // The writer goes on, and its file becomes an object.
+        live.finish().unwrap();
+        let folder = root.open_folder("").unwrap();
+        live.place(&folder, "object", true).unwrap();
+        drop(held);
+        assert_eq!(sweep(&root, Duration::ZERO), 1);
+        assert_eq!(names(&root), [""; 0]);
+        assert_eq!(std::fs::read(dir.path().join("object")).unwrap(), [1; 10]);
+    }
+
+    #[test]
+    fn a_file_swept_between_its_creation_and_its_lock_is_noticed() {
+        let (dir, root) = root();
+        let path = dir.path().join(STAGING).join("new");
+        let file = File::create(&path).unwrap();
+        assert_eq!(sweep(&root, Duration::ZERO), 1);
+        assert!(!hold(&file).unwrap());
+    }
+
+    #[test]
+    fn more_leftovers_than_one_sweep_takes_go_in_the_next() {
+        let (dir, root) = root();
+        for n in 0..=MAX_LEFTOVERS_SWEPT {
+            File::create(dir.path().join(STAGING).join(n.to_string())).unwrap();
+        }
+        assert_eq!(sweep(&root, Duration::ZERO), MAX_LEFTOVERS_SWEPT);
+        assert_eq!(sweep(&root, Duration::ZERO), 1);
+    }
+
+    #[test]
+    fn more_stores_than_a_round_takes_are_swept_in_turn() {
+        let (_dir, root) = root();
+        let path = root.path().to_owned();
+        let store = || {
+            let root = Root::open(path.clone()).unwrap();
+            Arc::new(Inner { root })
+        };
+        let mut stores: Vec<_> = (0..=MAX_FOLDERS_SWEPT).map(|_| store()).collect();
+        let mut sweeper = Sweeper {
+            stores: stores.iter().map(Arc::downgrade).collect(),
+            running: false,
+        };
+        let first = sweeper.round();
+        assert_eq!(first.len(), MAX_FOLDERS_SWEPT);
+        let second = sweeper.round();
+        let last = Arc::downgrade(&stores[MAX_FOLDERS_SWEPT]);
+        assert!(!first.iter().any(|store| store.ptr_eq(&last)));
+        assert!(second[0].ptr_eq(&last));
+        stores.truncate(1);
+        assert_eq!(sweeper.round().len(), 1, "closed stores are forgotten");
+    }
+}
