@@ -17,7 +17,10 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::consistency::Consistency;
-use crate::engine::{SHARDS_IN_FLIGHT, Shared as EngineShared};
+use crate::engine::Shared as EngineShared;
+use crate::limits::{
+    MAX_DELETE_REQUESTS_IN_FLIGHT, MAX_DELETES_PER_REQUEST, MAX_PARTS_IN_FLIGHT, MAX_RANGED_GETS,
+};
 use crate::list;
 use crate::origin::{Ability, Origin};
 use crate::read::{self, Download, DownloadOptions, Opens, Pace, Runs};
@@ -25,14 +28,6 @@ use crate::retry::{once, with_retries};
 use crate::stats::Counters;
 use crate::upload::{Ordered, UploadOptions};
 use crate::versions::Versions;
-
-/// The most objects deleted by one request, as in the S3 protocol.
-const DELETE_CHUNK: usize = 1000;
-/// Such requests in flight of one stream.
-const DELETES_IN_FLIGHT: usize = 4;
-
-/// Parts in flight of one upload through the trait: who uses it sends parts side by side.
-const PARTS_IN_FLIGHT: usize = 4;
 
 /// Whether a read was answered from memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,11 +119,17 @@ impl Bucket {
             consistency,
             block_size,
             counters: Counters::default(),
-            versions: Versions::new(pool, engine.next_store(), block_size, consistency.max_age()),
+            versions: Versions::new(
+                pool,
+                Arc::clone(&engine.objects),
+                engine.next_store(),
+                block_size,
+                consistency.max_age(),
+            ),
             opens: Opens::default(),
             runs: Runs::default(),
             pace: Pace::default(),
-            shard_turns: Semaphore::new(SHARDS_IN_FLIGHT),
+            shard_turns: Semaphore::new(MAX_RANGED_GETS),
             engine,
         };
         Self {
@@ -202,7 +203,7 @@ impl ObjectStore for Bucket {
         let options = UploadOptions {
             attributes: options.attributes,
             tags: options.tags,
-            parallel: PARTS_IN_FLIGHT,
+            parallel: MAX_PARTS_IN_FLIGHT,
             ..UploadOptions::default()
         };
         Ok(Box::new(Ordered::new(self.upload(path, options).await?)))
@@ -223,12 +224,12 @@ impl ObjectStore for Bucket {
         self.shared.counters.request();
         let bucket = self.clone();
         paths
-            .ready_chunks(DELETE_CHUNK)
+            .ready_chunks(MAX_DELETES_PER_REQUEST)
             .map(move |paths| {
                 let bucket = bucket.clone();
                 async move { futures::stream::iter(bucket.delete_chunk(paths).await) }
             })
-            .buffered(DELETES_IN_FLIGHT)
+            .buffered(MAX_DELETE_REQUESTS_IN_FLIGHT)
             .flatten()
             .boxed()
     }
@@ -255,6 +256,12 @@ impl ObjectStore for Bucket {
             self.shared.origin.list_with_delimiter(prefix)
         })
         .await?;
+        for folder in &result.common_prefixes {
+            list::check_below(folder, &path)?;
+        }
+        for meta in &result.objects {
+            list::check_below(&meta.location, &path)?;
+        }
         for meta in &result.objects {
             self.shared.versions.listed(asked, meta);
         }

@@ -16,6 +16,7 @@ mod error;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 pub mod io;
+mod limits;
 mod list;
 mod machine;
 pub mod origin;
@@ -30,17 +31,18 @@ mod versions;
 mod write;
 
 pub use bucket::{Bucket, BucketOptions, CacheOutcome, ReadInfo};
-pub use bywash_mem::{Segments, Share};
-pub use cached::{CachedObject, Changed, FAILURES_NAMED, Why};
+pub use bywash_mem::{Reservation, Segments, Share};
+pub use cached::{CachedObject, Changed, Why};
 pub use consistency::{Consistency, ParseConsistencyError};
 pub use cost::Cost;
 pub use engine::{BucketInfo, Engine, EngineBuilder};
 pub use error::EngineError;
+pub use limits::{MAX_FAILURES_NAMED, MAX_OPEN_FOLDERS};
 pub use machine::available_memory;
 pub use origin::{Origin, OriginUrl, PartBody, UploadedPart};
 pub use read::{Download, DownloadOptions};
 pub use retry::RetryPolicy;
-pub use stats::{BucketStats, BudgetStats, HEDGED_PERCENT, PoolStats, Stats};
+pub use stats::{BucketStats, BudgetStats, HEDGED_PERCENT, ObjectStats, PoolStats, Stats};
 pub use upload::{Upload, UploadOptions, UploadResult, UploadToken, UploadWriter};
 pub use write::PutStreamOptions;
 

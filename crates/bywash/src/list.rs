@@ -5,10 +5,11 @@ use std::sync::Arc;
 use futures::stream::{BoxStream, try_unfold};
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
-use object_store::{ObjectMeta, ObjectStore, Result};
+use object_store::{Error, ObjectMeta, ObjectStore, Result};
 use tokio::time::Instant;
 
 use crate::bucket::{Bucket, Shared};
+use crate::error::EngineError;
 use crate::origin::{Ability, ListPage};
 use crate::retry::{Retries, is_transient, stalled, unavailable, with_retries};
 
@@ -19,6 +20,10 @@ struct Listing {
     /// Keys after this one are still to come.
     after: Option<Path>,
     ordered: bool,
+    /// A key seen before.
+    seen: Option<Path>,
+    /// Keys seen.
+    count: u64,
     entries: Option<BoxStream<'static, Result<ObjectMeta>>>,
     /// When the request was sent that the entries answer.
     asked: Instant,
@@ -37,6 +42,8 @@ pub(crate) fn list(
         prefix: prefix.cloned(),
         after: after.cloned(),
         ordered: true,
+        seen: None,
+        count: 0,
         entries: None,
         asked: Instant::now(),
         retries: Retries::new(bucket.engine.retry),
@@ -47,7 +54,40 @@ pub(crate) fn list(
     .boxed()
 }
 
+/// Refuses a key that a listing of `prefix` cannot have.
+pub(crate) fn check_below(key: &Path, prefix: &Path) -> Result<()> {
+    match key.prefix_matches(prefix) {
+        true => Ok(()),
+        false => Err(bad_listing(
+            prefix,
+            format!("a listing of it has the key {key}"),
+        )),
+    }
+}
+
+fn bad_listing(prefix: &Path, detail: String) -> Error {
+    let object = prefix.to_string();
+    EngineError::BadAnswer { object, detail }.into()
+}
+
 impl Listing {
+    /// Refuses a key that is not below the prefix, and one that comes again: the listing would have no end.
+    ///
+    /// Remembers the key at each power of two (Brent's way to find a cycle), so that a cycle of n keys is found within 3n.
+    fn check(&mut self, key: &Path) -> Result<()> {
+        let prefix = self.prefix.clone().unwrap_or_default();
+        check_below(key, &prefix)?;
+        if self.seen.as_ref() == Some(key) {
+            let detail = format!("a listing of it has the key {key} twice");
+            return Err(bad_listing(&prefix, detail));
+        }
+        self.count += 1;
+        if self.count.is_power_of_two() {
+            self.seen = Some(key.clone());
+        }
+        Ok(())
+    }
+
     async fn next(&mut self) -> Result<Option<ObjectMeta>> {
         loop {
             let policy = self.bucket.engine.retry;
@@ -61,7 +101,9 @@ impl Listing {
             };
             let answer = tokio::time::timeout(policy.stall, entries.try_next()).await;
             let error = match answer.unwrap_or_else(|_| Err(stalled(policy))) {
+                Ok(Some(meta)) if self.after.as_ref() == Some(&meta.location) => continue,
                 Ok(Some(meta)) => {
+                    self.check(&meta.location)?;
                     self.retries.progress();
                     let location = Some(meta.location.clone());
                     self.ordered &= self.after <= location;

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use bywash::origin::Redirects;
 use bywash::origin::http::HttpStore;
 use bywash::{Bucket, BucketStats, Consistency, Engine, EngineError, OriginUrl, RetryPolicy};
 use bywash_sim::pass_time_by_turns;
@@ -27,15 +28,21 @@ struct World {
 
 impl World {
     async fn new(manners: Manners) -> Self {
-        Self::with(manners, "", &HeaderMap::new()).await
+        Self::with(manners, "", "?sig=s3cr3t", &HeaderMap::new(), None).await
     }
 
     /// The bucket is the folder `/pub`; `secret` is the address's user info.
-    async fn with(manners: Manners, secret: &str, headers: &HeaderMap) -> Self {
+    async fn with(
+        manners: Manners,
+        secret: &str,
+        query: &str,
+        headers: &HeaderMap,
+        redirects: Option<Redirects>,
+    ) -> Self {
         let web = Arc::new(Web::new(manners));
         let server = Server::start(Arc::<Web>::clone(&web)).await.unwrap();
         let host = server.url().replace("http://", "");
-        let url = format!("http://{secret}{host}/pub/?sig=s3cr3t");
+        let url = format!("http://{secret}{host}/pub/{query}");
         let OriginUrl::Http(url) = url.parse().unwrap() else {
             panic!("{url} is the address of a web server");
         };
@@ -45,7 +52,7 @@ impl World {
         };
         let builder = Engine::builder().memory(16 << 20).block_size(BLOCK);
         let engine = builder.retry(retry).build().unwrap();
-        let origin = Arc::new(HttpStore::open(&url, headers).unwrap());
+        let origin = Arc::new(HttpStore::open(&url, headers, redirects).unwrap());
         let bucket = engine.mount("web", origin, Consistency::Immutable).unwrap();
         Self {
             web,
@@ -349,49 +356,156 @@ async fn an_encoding_is_kept_and_named() {
     assert_eq!(answer.bytes().await.unwrap(), packed);
 }
 
-#[tokio::test]
-async fn redirects_are_followed_but_headers_stay_with_their_host() {
-    let token = HeaderMap::from_iter([(
+fn token() -> HeaderMap {
+    HeaderMap::from_iter([(
         http::HeaderName::from_static("x-api-key"),
         HeaderValue::from_static("t0ken"),
-    )]);
-    let world = World::with(Manners::default(), "me:pw@", &token).await;
+    )])
+}
+
+/// Another host, which has the file `/k`.
+async fn elsewhere() -> Server {
     let other = Arc::new(Web::new(Manners::default()));
-    let elsewhere = Server::start(Arc::<Web>::clone(&other)).await.unwrap();
     other.put("/k", pattern(10, 0));
+    Server::start(other).await.unwrap()
+}
+
+/// The requests that came to another host: nothing in them is from the address or the settings of the bucket.
+fn assert_nothing_secret(log: &[Logged]) {
+    assert!(!log.is_empty());
+    for request in log {
+        assert_eq!(request.line.split(' ').nth(1), Some("/k"));
+        let names: Vec<_> = request.headers.keys().map(|name| name.as_str()).collect();
+        for name in &names {
+            let known = ["accept", "accept-encoding", "host", "range"];
+            assert!(known.contains(name), "{name} was sent to another host");
+        }
+        let shown = format!("{:?}", request.headers);
+        for secret in ["s3cr3t", "t0ken", "me:pw", "bWU6cHc"] {
+            assert!(!shown.contains(secret), "{shown}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn redirects_on_a_host_take_headers_along_and_never_the_address() {
+    let (manners, token) = (Manners::default(), token());
+    let world = World::with(manners, "me:pw@", "?sig=s3cr3t", &token, None).await;
     world.web.put("/store/k", pattern(10, 0));
     world.web.redirect("/pub/near", "/store/k");
-    world
-        .web
-        .redirect("/pub/far", &format!("{}/k", elsewhere.url()));
-    world.web.redirect("/pub/loop", "/pub/loop");
     assert_eq!(world.read("near", None).await.unwrap(), pattern(10, 0));
-    for request in world.server.take_log() {
+    let log = world.server.take_log();
+    for request in &log {
         assert_eq!(request.headers["x-api-key"], "t0ken");
         assert_eq!(request.headers["authorization"], "Basic bWU6cHc=");
     }
-    for key in ["far", "loop"] {
+    let second: Vec<_> = log
+        .iter()
+        .filter(|request| request.line == "GET /store/k")
+        .collect();
+    assert!(!second.is_empty());
+    for request in second {
+        let shown = format!("{:?}", request.headers);
+        assert!(
+            !shown.contains("s3cr3t") && !shown.contains("referer"),
+            "{shown}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_redirect_to_another_host_is_refused_from_an_address_with_query_or_headers() {
+    let other = elsewhere().await;
+    let (far, none) = (format!("{}/k", other.url()), HeaderMap::new());
+    let bound: [(&str, &HeaderMap, Option<Redirects>); 3] = [
+        ("?sig=s3cr3t", &none, None),
+        ("", &token(), None),
+        ("", &none, Some(Redirects::SameHost)),
+    ];
+    for (query, headers, redirects) in bound {
+        let world = World::with(Manners::default(), "me:pw@", query, headers, redirects).await;
+        world.web.redirect("/pub/far", &far);
+        world.web.redirect("/pub/there", "/pub/far");
+        for key in ["far", "there"] {
+            let error = world.read(key, None).await.unwrap_err();
+            assert!(matches!(error, Error::NotSupported { .. }), "{error}");
+            let text = error.to_string();
+            assert!(text.contains("another host, 127.0.0.1:"), "{text}");
+            assert!(text.contains("redirects = \"any\""), "{text}");
+            assert!(!text.contains("s3cr3t") && !text.contains("pw"), "{text}");
+        }
+    }
+    assert!(other.take_log().is_empty());
+}
+
+#[tokio::test]
+async fn a_redirect_that_may_leave_its_host_takes_nothing_secret_along() {
+    let other = elsewhere().await;
+    let far = format!("{}/k", other.url());
+    let (none, any) = (HeaderMap::new(), Some(Redirects::Any));
+    let free = [("", &none, None), ("?sig=s3cr3t", &token(), any)];
+    for (query, headers, redirects) in free {
+        let world = World::with(Manners::default(), "me:pw@", query, headers, redirects).await;
+        world.web.redirect("/pub/far", &far);
+        let range = Some(GetRange::Bounded(2..5));
+        assert_eq!(
+            world.read("far", range).await.unwrap(),
+            pattern(10, 0)[2..5]
+        );
+        world.bucket.head(&Path::from("far")).await.unwrap();
+        assert_nothing_secret(&other.take_log());
+    }
+}
+
+#[tokio::test]
+async fn a_host_that_redirects_back_gets_no_headers_of_the_address() {
+    let token = token();
+    let any = Some(Redirects::Any);
+    let world = World::with(Manners::default(), "", "?sig=s3cr3t", &token, any).await;
+    let back = Arc::new(Web::new(Manners::default()));
+    let other = Server::start(Arc::<Web>::clone(&back)).await.unwrap();
+    world.web.put("/k", pattern(10, 0));
+    back.redirect("/back", &format!("{}/k", world.server.url()));
+    world
+        .web
+        .redirect("/pub/far", &format!("{}/back", other.url()));
+    assert_eq!(world.read("far", None).await.unwrap(), pattern(10, 0));
+    let log = world.server.take_log();
+    let returned: Vec<_> = log
+        .into_iter()
+        .filter(|request| request.line.ends_with(" /k"))
+        .collect();
+    assert_nothing_secret(&returned);
+}
+
+#[tokio::test]
+async fn redirects_that_lead_nowhere_are_refused() {
+    let none = HeaderMap::new();
+    let world = World::with(Manners::default(), "", "", &none, None).await;
+    world.web.redirect("/pub/loop", "/pub/loop");
+    for hop in 0..=10 {
+        let next = format!("/pub/{}", hop + 1);
+        world.web.redirect(&format!("/pub/{hop}"), &next);
+    }
+    world.web.put("/pub/11", pattern(10, 0));
+    world.web.redirect("/pub/file", "file:///etc/hostname");
+    world.web.redirect("/pub/odd", "http://[");
+    // Ten redirects are followed, and one more is not.
+    assert_eq!(world.read("1", None).await.unwrap(), pattern(10, 0));
+    for (key, says) in [
+        ("loop", "more than 10"),
+        ("0", "more than 10"),
+        ("file", "a file address"),
+    ] {
         let error = world.read(key, None).await.unwrap_err();
         assert!(
             matches!(error, Error::NotSupported { .. }),
             "{key}: {error}"
         );
-        assert!(!error.to_string().contains("s3cr3t"), "{error}");
+        assert!(error.to_string().contains(says), "{key}: {error}");
     }
-    assert!(elsewhere.take_log().is_empty());
-    // Without headers of its own the bucket may go there, and does not take its user info along.
-    let plain = World::with(Manners::default(), "me:pw@", &HeaderMap::new()).await;
-    plain
-        .web
-        .redirect("/pub/far", &format!("{}/k", elsewhere.url()));
-    assert_eq!(plain.read("far", None).await.unwrap(), pattern(10, 0));
-    let log = elsewhere.take_log();
-    assert!(
-        !log.is_empty()
-            && log
-                .iter()
-                .all(|request| !request.headers.contains_key("authorization"))
-    );
+    let odd = world.read("odd", None).await.unwrap_err();
+    assert!(odd.to_string().contains("302"), "{odd}");
 }
 
 #[tokio::test]

@@ -12,10 +12,12 @@ pub mod gcs;
 pub mod http;
 pub mod memory;
 mod multipart_xml;
+pub(crate) mod network;
 mod options;
 mod page;
 mod read_only;
 mod requests;
+mod response;
 pub mod s3;
 mod url;
 
@@ -28,6 +30,7 @@ use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions, Pu
 use crate::upload::{Finished, OpenSession, SessionOptions, SessionToken, UploadSession};
 
 pub use cloud::Cloud;
+pub use network::{CheckedConnector, Redirects};
 pub use options::{OriginOptions, OriginOptionsError};
 pub use page::ListPage;
 pub use read_only::{ReadOnly, Readable};

@@ -7,6 +7,8 @@ use std::str::FromStr;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use object_store::ClientConfigKey;
 
+use super::network::Redirects;
+
 /// Settings of one origin. Where there are any, the environment is not looked at: an origin has the credentials of one place,
 /// never half of two.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -16,6 +18,9 @@ pub struct OriginOptions {
     pub options: BTreeMap<String, String>,
     /// Sent with each request; for `http://` and `https://` origins.
     pub headers: BTreeMap<String, String>,
+    /// Where redirects are followed to; for `http://` and `https://` origins. `None`: to any host, but from an address with a
+    /// query or with headers to its own only.
+    pub redirects: Option<Redirects>,
 }
 
 /// Names only: values are secrets as often as not.
@@ -24,6 +29,7 @@ impl fmt::Debug for OriginOptions {
         f.debug_struct("OriginOptions")
             .field("options", &self.options.keys())
             .field("headers", &self.headers.keys())
+            .field("redirects", &self.redirects)
             .finish()
     }
 }
@@ -55,6 +61,12 @@ pub enum OriginOptionsError {
         /// The kind of origin.
         kind: &'static str,
     },
+    /// A rule of redirects for an origin that is not a web server.
+    #[error("a {kind} origin takes no redirects; the setting is for http:// and https:// origins")]
+    NoRedirects {
+        /// The kind of origin.
+        kind: &'static str,
+    },
     /// The text cannot stand in a header.
     #[error("header {name:?} has a name or value that HTTP does not allow")]
     BadHeader {
@@ -75,7 +87,7 @@ impl From<OriginOptionsError> for object_store::Error {
 impl OriginOptions {
     /// Whether the environment is to be looked at.
     pub(super) fn is_empty(&self) -> bool {
-        self.options.is_empty() && self.headers.is_empty()
+        self.options.is_empty() && self.headers.is_empty() && self.redirects.is_none()
     }
 
     /// The value of the option that has one of these names, and all other options.
@@ -92,7 +104,7 @@ impl OriginOptions {
         &self,
         kind: &'static str,
     ) -> Result<Vec<(K, String)>, OriginOptionsError> {
-        self.no_headers(kind)?;
+        self.no_web(kind)?;
         let mut keys = Vec::with_capacity(self.options.len());
         for (name, value) in &self.options {
             let name = name.to_ascii_lowercase();
@@ -121,11 +133,12 @@ impl OriginOptions {
         }
     }
 
-    /// Fails unless there are no headers.
-    pub(super) fn no_headers(&self, kind: &'static str) -> Result<(), OriginOptionsError> {
-        match self.headers.is_empty() {
-            true => Ok(()),
-            false => Err(OriginOptionsError::NoHeaders { kind }),
+    /// Fails if there is a setting that only web servers have.
+    pub(super) fn no_web(&self, kind: &'static str) -> Result<(), OriginOptionsError> {
+        match (self.headers.is_empty(), self.redirects) {
+            (true, None) => Ok(()),
+            (false, _) => Err(OriginOptionsError::NoHeaders { kind }),
+            (true, Some(_)) => Err(OriginOptionsError::NoRedirects { kind }),
         }
     }
 

@@ -7,6 +7,7 @@ use object_store::path::Path;
 use object_store::{Error, ObjectMeta, Result};
 
 use super::Cloud;
+use crate::EngineError;
 
 /// Some objects in the order of their keys, and whether others follow.
 #[derive(Debug)]
@@ -41,6 +42,17 @@ impl Order {
         }
         Ok(())
     }
+}
+
+/// Refuses a key that a listing of `prefix` cannot have. A path has no `/` at its end, which the prefix may have.
+fn check_prefix(key: &Path, prefix: &str) -> Result<()> {
+    let key = key.as_ref();
+    if key.starts_with(prefix) || prefix.strip_suffix('/') == Some(key) {
+        return Ok(());
+    }
+    let detail = format!("a listing of it has the key {key}");
+    let object = prefix.to_owned();
+    Err(EngineError::BadAnswer { object, detail }.into())
 }
 
 /// The page that `list` begins with: from a store that has no pages, or of its own size only.
@@ -104,6 +116,7 @@ impl<C> Cloud<C> {
             let mut objects = page.result.objects;
             for meta in &objects {
                 order.check(&meta.location)?;
+                check_prefix(&meta.location, &prefix)?;
             }
             objects.retain_mut(|meta| {
                 let Some(rest) = meta.location.prefix_match(&ours) else {

@@ -2,7 +2,6 @@
 //! completions with a condition.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
@@ -12,11 +11,9 @@ use object_store::path::Path;
 use object_store::{Error, Result};
 use reqwest::RequestBuilder;
 
+use super::network::client_builder;
 use super::{PartBody, body_length_error};
-use crate::upload::http::install_tls_provider;
-
-/// The most of an answer to a completion, or of an error, that we read, in bytes.
-const ANSWER_LIMIT_BYTES: usize = 64 * 1024;
+use crate::limits::MAX_RESPONSE_BYTES;
 
 /// A cloud's requests of our own. It makes one attempt; the engine retries.
 #[derive(Debug, Clone)]
@@ -50,9 +47,7 @@ impl Requests {
         store: &'static str,
         settings: impl FnOnce(reqwest::ClientBuilder) -> reqwest::ClientBuilder,
     ) -> Result<Self> {
-        install_tls_provider();
-        let client = reqwest::Client::builder().connect_timeout(Duration::from_secs(5));
-        let http = settings(client).build();
+        let http = settings(client_builder()).build();
         Ok(Self {
             http: http.map_err(|error| generic(store, Box::new(error)))?,
             store,
@@ -77,7 +72,7 @@ impl Requests {
         let mut stream = response.bytes_stream();
         while let Some(piece) = stream.next().await {
             body.extend_from_slice(&piece.map_err(|error| self.generic(error.without_url()))?);
-            if body.len() > ANSWER_LIMIT_BYTES {
+            if body.len() > MAX_RESPONSE_BYTES {
                 break;
             }
         }

@@ -75,7 +75,7 @@ impl OriginUrl {
     /// # Errors
     /// Also if the kind of origin has no such setting.
     pub fn open_with(&self, options: &OriginOptions) -> object_store::Result<Arc<dyn Origin>> {
-        let without = |kind| options.no_options(kind).and(options.no_headers(kind));
+        let without = |kind| options.no_options(kind).and(options.no_web(kind));
         Ok(match self {
             Self::File(folder) => {
                 without("file")?;
@@ -92,7 +92,8 @@ impl OriginUrl {
             }
             Self::Http(url) => {
                 options.no_options("http")?;
-                Arc::new(HttpStore::open(url, &options.header_map()?)?)
+                let headers = options.header_map()?;
+                Arc::new(HttpStore::open(url, &headers, options.redirects)?)
             }
             Self::Memory => {
                 without("memory")?;

@@ -11,6 +11,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use crate::limits::MAX_RESPONSE_BYTES;
+use crate::origin::network::client_builder;
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
@@ -22,8 +24,6 @@ use url::Url;
 
 /// Without a byte sent or received for this long a request has failed.
 const STALL: Duration = Duration::from_secs(20);
-/// The most of an answer that is read, in bytes, unless the request says otherwise.
-const ANSWER_LIMIT_BYTES: usize = 64 * 1024;
 /// Bodies are handed to the connection in steps of this many bytes, each a sign of life.
 const STEP_BYTES: usize = 256 * 1024;
 
@@ -66,7 +66,7 @@ impl Request {
             headers: HeaderMap::new(),
             body: Vec::new(),
             patience: Duration::ZERO,
-            answer_limit: ANSWER_LIMIT_BYTES,
+            answer_limit: MAX_RESPONSE_BYTES,
         }
     }
 
@@ -145,11 +145,9 @@ impl Answer {
 impl HttpClient {
     /// A client for one kind of store, named in its errors. Sends no request.
     pub(crate) fn new(store: &'static str) -> Result<Self> {
-        install_tls_provider();
         // No limit on a whole request, see `send`. A redirect would repeat a body to who knows whom, and 308 is an answer of
         // its own in one protocol.
-        let client = reqwest::Client::builder()
-            .connect_timeout(Duration::from_secs(5))
+        let client = client_builder()
             .redirect(reqwest::redirect::Policy::none())
             .http1_only()
             .build()

@@ -16,14 +16,11 @@ use super::{
 };
 use crate::RetryPolicy;
 use crate::error::EngineError;
+use crate::limits::{MAX_PART_BYTES, MAX_PARTS};
 use crate::origin::{Origin, UploadedPart};
 use crate::progress::watched;
 use crate::retry::stalled;
 
-/// The most parts an upload may have, as in the S3 protocol.
-const PARTS_LIMIT: u64 = 10_000;
-/// The longest part, as there.
-const LONGEST_PART_BYTES: u64 = 5 << 30;
 /// The shortest part S3 takes, but for the last of an upload.
 const S3_LEAST_PART_BYTES: u64 = 5 << 20;
 
@@ -99,8 +96,8 @@ impl UploadSession for PartsSession {
         ChunkRule {
             granule: 1,
             least,
-            most: LONGEST_PART_BYTES,
-            chunks: Some(PARTS_LIMIT),
+            most: MAX_PART_BYTES,
+            chunks: Some(u64::from(MAX_PARTS)),
             parallel: true,
         }
     }
@@ -111,10 +108,10 @@ impl UploadSession for PartsSession {
 
     async fn send(&self, chunk: &Chunk) -> Result<u64> {
         let number = u16::try_from(chunk.index + 1).ok();
-        let number = number.filter(|number| u64::from(*number) <= PARTS_LIMIT);
+        let number = number.filter(|number| *number <= MAX_PARTS);
         let number = number.ok_or_else(|| EngineError::TooManyParts {
             object: self.path.to_string(),
-            limit_parts: PARTS_LIMIT as u16,
+            limit_parts: MAX_PARTS,
         })?;
         let pieces: Vec<_> = chunk.pieces.iter().cloned().map(Ok).collect();
         let (body, progress) = watched(futures::stream::iter(pieces).boxed());

@@ -16,6 +16,7 @@ use super::session::{self, Block, BlockLists, Blocks, RULE};
 use super::upload::{BlockUpload, block_list, error_code};
 use super::{AzureStore, condition};
 use crate::EngineError;
+use crate::limits::MAX_BLOCK_LIST_BYTES;
 use crate::upload::http::{Answer, Request};
 use crate::upload::{
     Chunk, ChunkRule, Ending, Finished, Kept, SessionOptions, SessionStatus, SessionToken,
@@ -24,8 +25,6 @@ use crate::upload::{
 
 /// Names this kind of store in errors.
 const STORE: &str = "MicrosoftAzure";
-/// The most of a list of blocks, in bytes: fifty thousand of them, and as many of others.
-const LIST_LIMIT_BYTES: usize = 32 << 20;
 
 /// An upload by blocks. Azure knows nothing of it but the blocks.
 pub(super) struct AzureSession {
@@ -99,7 +98,7 @@ impl AzureSession {
             .await?;
         let mut request = Request::new(signed.method, signed.url)
             .body(body)
-            .answer_limit(LIST_LIMIT_BYTES);
+            .answer_limit(MAX_BLOCK_LIST_BYTES);
         for (name, value) in &signed.headers {
             // The client writes it from the body.
             if name != http::header::CONTENT_LENGTH || length == 0 {

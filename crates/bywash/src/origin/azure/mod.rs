@@ -28,6 +28,7 @@ use self::address::Address;
 use self::names::AnyNames;
 use self::upload::{BlockUpload, block_list};
 use super::cloud::{Cloud, client_options, no_retries};
+use super::network::Connector;
 use super::requests::{Answer, Requests};
 use super::{Origin, OriginOptions, PartBody, UploadedPart, invalid_part};
 use crate::upload::http::HttpClient;
@@ -94,6 +95,7 @@ impl AzureStore {
         let address = Address::of(&builder, container).map_err(|text| requests.generic(text));
         let objects = builder
             .with_client_options(client_options())
+            .with_http_connector(Connector)
             .with_retry(no_retries())
             .build()?;
         let client = AzureClient {

@@ -26,6 +26,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::cloud::{Cloud, client_options, no_retries};
 use super::multipart_xml::{complete_body, completed, refusal};
+use super::network::Connector;
 use super::requests::Requests;
 use super::{ListPage, Origin, OriginOptions, PartBody, UploadedPart};
 use crate::upload::http::HttpClient;
@@ -104,6 +105,7 @@ impl GcsStore {
         };
         let objects = builder
             .with_client_options(client_options())
+            .with_http_connector(Connector)
             .with_retry(no_retries())
             .build()?;
         let client = GcsClient {

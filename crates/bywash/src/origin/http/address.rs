@@ -54,9 +54,14 @@ impl HttpUrl {
         Some(value)
     }
 
+    /// Whether there is a query, which may be a signature.
+    pub(super) fn has_query(&self) -> bool {
+        self.0.query().is_some()
+    }
+
     /// Whether there is user info or a query, which may be a signature.
     pub(in crate::origin) fn has_secrets(&self) -> bool {
-        self.basic_auth().is_some() || self.0.query().is_some()
+        self.basic_auth().is_some() || self.has_query()
     }
 }
 

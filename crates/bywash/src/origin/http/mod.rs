@@ -23,8 +23,8 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt, stream};
 use http::header::{
-    ACCEPT_ENCODING, AUTHORIZATION, COOKIE, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH,
-    IF_UNMODIFIED_SINCE, RANGE, USER_AGENT,
+    ACCEPT_ENCODING, AUTHORIZATION, CONTENT_LENGTH, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH,
+    IF_UNMODIFIED_SINCE, LOCATION, RANGE, TRANSFER_ENCODING,
 };
 use http::{HeaderMap, Method, StatusCode};
 use object_store::path::Path;
@@ -33,23 +33,19 @@ use object_store::{
     Result,
 };
 use reqwest::Response;
-use reqwest::redirect::{Attempt, Policy};
+use reqwest::redirect::Policy;
+use url::Url;
 
 use self::head::{Head, http_date_text};
 use self::whole::{Parked, Slice, Whole};
+use super::network::{Redirects, is_same_host};
 use super::read_only::{ReadOnly, Readable};
 use super::requests::Requests;
+use super::response::Expected;
 use crate::EngineError;
+use crate::limits::{MAX_MEASURED_BYTES, MAX_REDIRECTS, MAX_WHOLE_BYTES};
 
 pub use address::HttpUrl;
-
-/// Redirects followed for one request, as many as browsers and other clients follow, or fewer.
-const REDIRECTS: usize = 10;
-/// The longest object, in bytes, that is taken from a server that does not say its length. It is read whole to be measured,
-/// into memory that the budget does not see; so it must be short.
-const MEASURED_BYTES: u64 = 1 << 20;
-/// An object up to this many bytes is handed out whole when a server sends it whole: what was not asked for is here anyway.
-const SMALL_BYTES: u64 = 8 << 20;
 
 /// A folder of a web server.
 pub type HttpStore = ReadOnly<HttpFiles>;
@@ -60,6 +56,7 @@ pub struct HttpFiles {
     folder: HttpUrl,
     /// Sent with each request.
     headers: HeaderMap,
+    redirects: Redirects,
     requests: Requests,
     /// Learned from an answer; both ways work, so a stale view costs a request at most, hence relaxed.
     refuses_head: AtomicBool,
@@ -68,19 +65,24 @@ pub struct HttpFiles {
 
 impl HttpStore {
     /// Opens the folder at `url`; `headers` go with each request, over those that the address asks for. Sends no request.
-    pub fn open(url: &HttpUrl, headers: &HeaderMap) -> Result<Self> {
+    ///
+    /// Without `redirects` an address with a query, or with headers, is bound to its host; any other is redirected anywhere.
+    pub fn open(url: &HttpUrl, headers: &HeaderMap, redirects: Option<Redirects>) -> Result<Self> {
         let mut all = HeaderMap::new();
         all.insert(ACCEPT_ENCODING, http::HeaderValue::from_static("identity"));
         if let Some(value) = url.basic_auth() {
             all.insert(AUTHORIZATION, value);
         }
         all.extend(headers.clone());
-        let bound = all.keys().any(|name| !may_leave(name));
-        let policy = Policy::custom(move |attempt| follow(attempt, bound));
+        let redirects = redirects.unwrap_or(match url.has_query() || !headers.is_empty() {
+            true => Redirects::SameHost,
+            false => Redirects::Any,
+        });
         Ok(Self::new(HttpFiles {
             folder: url.clone(),
             headers: all,
-            requests: Requests::with(STORE, |client| client.redirect(policy))?,
+            redirects,
+            requests: Requests::with(STORE, |client| client.redirect(Policy::none()))?,
             refuses_head: AtomicBool::new(false),
             parked: Arc::default(),
         }))
@@ -89,57 +91,78 @@ impl HttpStore {
 
 const STORE: &str = "HTTP";
 
-/// Whether a header may go to another host: it tells nothing, or the client below takes it out on the way there.
-fn may_leave(name: &http::HeaderName) -> bool {
-    [ACCEPT_ENCODING, AUTHORIZATION, COOKIE, USER_AGENT].contains(name)
-}
-
-/// Follows a redirect unless it leaves TLS, or takes headers to a host they were not given for.
-fn follow(attempt: Attempt<'_>, bound: bool) -> reqwest::redirect::Action {
-    let Some(last) = attempt.previous().last() else {
-        return attempt.follow();
-    };
-    let next = attempt.url();
-    let leaves =
-        next.host() != last.host() || next.port_or_known_default() != last.port_or_known_default();
-    if last.scheme() == "https" && next.scheme() != "https" {
-        return attempt.error("the server redirects from https to http");
-    }
-    if bound && leaves {
-        return attempt.error(
-            "the server redirects to another host, for which the bucket's headers are not meant",
-        );
-    }
-    if attempt.previous().len() > REDIRECTS {
-        return attempt.error("the server redirects too often");
-    }
-    attempt.follow()
-}
+type Body = BoxStream<'static, Result<Bytes>>;
 
 impl HttpFiles {
-    /// Sends a request and checks its status; what is left is a 200 or 206.
+    /// Sends a request, follows its redirects, and checks the response: it is a 200 or 206 to this request.
     async fn ask(&self, method: Method, path: &Path, options: &GetOptions) -> Result<Response> {
-        let mut headers = self.headers.clone();
+        let mut own = HeaderMap::new();
         for (name, value) in conditions(options) {
             let value = http::HeaderValue::try_from(value);
-            headers.insert(name, value.map_err(|error| self.requests.generic(error))?);
+            own.insert(name, value.map_err(|error| self.requests.generic(error))?);
         }
-        let url = self.folder.object(path);
-        let request = self.requests.http.request(method, url).headers(headers);
-        let response = request.send().await.map_err(|error| {
-            let refused = error.is_redirect();
-            let error = error.without_url();
-            if refused {
-                return Error::NotSupported {
-                    source: Box::new(error),
-                };
+        let expected = Expected::of(&method, &own);
+        let mut url = self.folder.object(path);
+        let mut headers = self.headers.clone();
+        headers.extend(own.clone());
+        for _ in 0..=MAX_REDIRECTS {
+            let request = self.requests.http.request(method.clone(), url.clone());
+            let sent = request.headers(headers.clone()).send().await;
+            let response = sent.map_err(|error| self.requests.generic(error.without_url()))?;
+            let status = response.status();
+            expected
+                .check(status, response.headers())
+                .map_err(|detail| bad_answer(path, detail))?;
+            if status.is_success() {
+                return Ok(response);
             }
-            self.requests.generic(error)
-        })?;
-        match response.status() {
-            StatusCode::OK | StatusCode::PARTIAL_CONTENT => Ok(response),
-            status => Err(self.refusal(path, status)),
+            let Some(next) = redirected(&url, &response) else {
+                return Err(self.refusal(path, status));
+            };
+            self.check_redirect(path, &url, &next)?;
+            if !is_same_host(&url, &next) {
+                // They are meant for the host of the address, and stay with it even if another one redirects back.
+                headers = own.clone();
+                headers.insert(ACCEPT_ENCODING, http::HeaderValue::from_static("identity"));
+            }
+            url = next;
         }
+        Err(Error::NotSupported {
+            source: format!(
+                "read {path}: the web server redirects more than {MAX_REDIRECTS} times"
+            )
+            .into(),
+        })
+    }
+
+    /// Refuses a redirect that must not be followed.
+    fn check_redirect(&self, path: &Path, last: &Url, next: &Url) -> Result<()> {
+        let host = next.host_str().unwrap_or("no host");
+        let refused = |reason: String| {
+            Err(Error::NotSupported {
+                source: format!("read {path}: the web server redirects to {reason}").into(),
+            })
+        };
+        if !["http", "https"].contains(&next.scheme()) {
+            return refused(format!(
+                "a {} address, which is not followed",
+                next.scheme()
+            ));
+        }
+        if last.scheme() == "https" && next.scheme() == "http" {
+            return refused(format!("{host} without TLS, which is not followed"));
+        }
+        if self.redirects == Redirects::SameHost && !is_same_host(last, next) {
+            let port = next
+                .port()
+                .map(|port| format!(":{port}"))
+                .unwrap_or_default();
+            return refused(format!(
+                "another host, {host}{port}, for which this address and its headers may not be meant; name the file by its \
+                 address there, or set redirects = \"any\" for the bucket"
+            ));
+        }
+        Ok(())
     }
 
     fn refusal(&self, path: &Path, status: StatusCode) -> Error {
@@ -152,7 +175,7 @@ impl HttpFiles {
             .map_err(|detail| bad_answer(path, detail))
     }
 
-    fn body(response: Response) -> BoxStream<'static, Result<Bytes>> {
+    fn body(response: Response) -> Body {
         response
             .bytes_stream()
             .map_err(|error| Error::Generic {
@@ -164,24 +187,31 @@ impl HttpFiles {
 
     /// The object that an answer without length has, read to its end.
     async fn measured(&self, path: &Path, response: Response) -> Result<Whole> {
-        let headers = response.headers().clone();
-        let mut body = Self::body(response);
-        let (mut pieces, mut length) = (Vec::new(), 0);
-        while let Some(piece) = body.try_next().await? {
-            length += piece.len() as u64;
-            if length > MEASURED_BYTES {
-                let source = format!(
-                    "the web server does not say how long {path} is, and it is longer than {MEASURED_BYTES} bytes; let the \
-                     server send Content-Length"
-                );
-                return Err(Error::NotSupported {
-                    source: source.into(),
-                });
-            }
-            pieces.push(Ok(piece));
+        // Where the end of the connection ends the body, one that is cut off looks whole.
+        let chunked = response.headers().contains_key(TRANSFER_ENCODING);
+        if response.version() <= http::Version::HTTP_11 && !chunked {
+            return Err(Error::NotSupported {
+                source: format!(
+                    "the web server does not say where {path} ends; let it send Content-Length"
+                )
+                .into(),
+            });
         }
+        let headers = response.headers().clone();
+        let (length, body) = read_short(path, Self::body(response)).await?;
         let head = Head::of(path, &headers, 0..length, length);
-        Ok(Whole::new(head, stream::iter(pieces).boxed()))
+        Ok(Whole::new(head, body))
+    }
+
+    /// A range whose body has no length of its own, read to its end: only then is it known to be that range.
+    async fn measured_range(&self, path: &Path, head: &Head, response: Response) -> Result<Body> {
+        let (length, body) = read_short(path, Self::body(response)).await?;
+        let wanted = head.range.end - head.range.start;
+        if length != wanted {
+            let detail = format!("the body of a range of {wanted} bytes has {length}");
+            return Err(bad_answer(path, detail));
+        }
+        Ok(body)
     }
 
     async fn metadata(&self, path: &Path, options: &GetOptions) -> Result<GetResult> {
@@ -232,7 +262,13 @@ impl HttpFiles {
         let response = self.ask(Method::GET, path, options).await?;
         let partial = response.status() == StatusCode::PARTIAL_CONTENT;
         match self.read_head(path, &response)? {
-            Some(head) if partial => checked(options, head, Self::body(response)),
+            Some(head) if partial => {
+                let body = match response.headers().contains_key(CONTENT_LENGTH) {
+                    true => Self::body(response),
+                    false => self.measured_range(path, &head, response).await?,
+                };
+                checked(options, head, body)
+            }
             Some(head) => self.cut(Whole::new(head, Self::body(response)), options),
             None => self.cut(self.measured(path, response).await?, options),
         }
@@ -250,13 +286,32 @@ impl HttpFiles {
             })?,
         };
         let tied = options.if_match.is_some() || options.if_unmodified_since.is_some();
-        head.range = match tied || size > SMALL_BYTES {
+        head.range = match tied || size > MAX_WHOLE_BYTES {
             true => wanted,
             false => 0..size,
         };
         let slice = Slice::new(whole, head.range.clone(), Arc::clone(&self.parked));
         checked(options, head, slice.boxed())
     }
+}
+
+/// Reads a body that does not name its length.
+async fn read_short(path: &Path, mut body: Body) -> Result<(u64, Body)> {
+    let (mut pieces, mut length) = (Vec::new(), 0);
+    while let Some(piece) = body.try_next().await? {
+        length += piece.len() as u64;
+        if length > MAX_MEASURED_BYTES {
+            let source = format!(
+                "the web server does not say how long {path} is, and it is longer than {MAX_MEASURED_BYTES} bytes; let the \
+                 server send Content-Length"
+            );
+            return Err(Error::NotSupported {
+                source: source.into(),
+            });
+        }
+        pieces.push(Ok(piece));
+    }
+    Ok((length, stream::iter(pieces).boxed()))
 }
 
 /// The answer, if the object is as the conditions want it: a server may not know them.
@@ -278,6 +333,23 @@ fn checked(
         attributes,
         extensions: Extensions::new(),
     })
+}
+
+/// Where a response redirects to; `None` if it does not.
+fn redirected(url: &Url, response: &Response) -> Option<Url> {
+    use StatusCode as S;
+    let statuses = [
+        S::MOVED_PERMANENTLY,
+        S::FOUND,
+        S::SEE_OTHER,
+        S::TEMPORARY_REDIRECT,
+        S::PERMANENT_REDIRECT,
+    ];
+    if !statuses.contains(&response.status()) {
+        return None;
+    }
+    let location = response.headers().get(LOCATION)?.to_str().ok()?;
+    url.join(location).ok()
 }
 
 /// The headers that range and conditions are asked for with.

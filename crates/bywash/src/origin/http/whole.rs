@@ -22,9 +22,8 @@ use tokio::time::Instant;
 
 use super::head::Head;
 use crate::EngineError;
+use crate::limits::MAX_PARKED_BODIES;
 
-/// Bodies parked at once. Each keeps a connection, and what the kernel holds of it, but no memory of ours beyond a piece.
-const PARKED_BODIES: usize = 16;
 /// How long a body is kept for whoever reads on; less than servers commonly wait for a client that takes nothing.
 const PARKED_FOR: Duration = Duration::from_secs(10);
 
@@ -105,7 +104,7 @@ impl Parked {
         let oldest = {
             let mut parked = self.0.lock();
             parked.push_back((Instant::now(), whole));
-            (parked.len() > PARKED_BODIES).then(|| parked.pop_front())
+            (parked.len() > MAX_PARKED_BODIES).then(|| parked.pop_front())
         };
         // Closes its connection, so outside the lock.
         drop(oldest);

@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use super::S3Store;
 use super::session::{self, Checksums, Meaning, Part, Parts, PartsPage, RULE, Upload, UploadsPage};
 use crate::EngineError;
+use crate::limits::{MAX_PARTS_PAGE_BYTES, MAX_UPLOADS_PAGE_BYTES};
 use crate::upload::http::{Answer, Request};
 use crate::upload::{
     Chunk, ChunkRule, Ending, Finished, OpenSession, SessionOptions, SessionStatus, SessionToken,
@@ -25,10 +26,6 @@ use crate::upload::{
 const STORE: &str = "S3";
 /// How long S3 may join the parts in silence, unless somebody sets a stall limit.
 pub(super) const JOINING: Duration = Duration::from_secs(600);
-/// The most of a page of parts, in bytes: a thousand of them.
-const PAGE_LIMIT_BYTES: usize = 4 << 20;
-/// The most of a page of uploads, in bytes: a thousand whose keys of 1024 bytes are encoded, and whose owners have long names.
-const UPLOADS_LIMIT_BYTES: usize = 8 << 20;
 
 /// A multipart upload.
 pub(super) struct S3Session {
@@ -148,7 +145,7 @@ impl S3Store {
             let url = self
                 .presign_key(Method::GET, &Path::ROOT, &query, &HeaderMap::new())
                 .await?;
-            let request = Request::new(Method::GET, url).answer_limit(UPLOADS_LIMIT_BYTES);
+            let request = Request::new(Method::GET, url).answer_limit(MAX_UPLOADS_PAGE_BYTES);
             let answer = self.client.sessions.send(request).await?;
             if !answer.status.is_success() {
                 return Err(match session::failure(&answer) {
@@ -244,7 +241,7 @@ impl S3Session {
             let query = [("max-parts", "1000"), ("part-number-marker", &*marker)];
             let answer = self
                 .ask(Method::GET, &query, HeaderMap::new(), |request| {
-                    request.answer_limit(PAGE_LIMIT_BYTES)
+                    request.answer_limit(MAX_PARTS_PAGE_BYTES)
                 })
                 .await?;
             if !answer.status.is_success() {

@@ -24,6 +24,7 @@ use object_store::{Error, ObjectStore, PutMode, PutMultipartOptions, PutResult, 
 use self::profile::Profile;
 use super::cloud::{Cloud, client_options, no_retries};
 use super::multipart_xml::{complete_body, completed, refusal};
+use super::network::Connector;
 use super::requests::Requests;
 use super::{ListPage, Origin, OriginOptions, PartBody, UploadedPart};
 use crate::upload::http::HttpClient;
@@ -93,6 +94,7 @@ impl S3Store {
     pub fn from_builder(builder: AmazonS3Builder, bucket: &str, prefix: &Path) -> Result<Self> {
         let client = builder
             .with_client_options(client_options())
+            .with_http_connector(Connector)
             .with_retry(no_retries())
             .with_copy_if_not_exists(S3CopyIfNotExists::Multipart)
             .build()?;

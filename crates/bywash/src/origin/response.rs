@@ -1,0 +1,353 @@
+//! Whether a response can be one to its request: checked once for every origin that is spoken to by HTTP.
+
+use std::ops::Range;
+
+use http::header::{
+    CONTENT_LENGTH, CONTENT_RANGE, HeaderName, IF_MODIFIED_SINCE, IF_NONE_MATCH, RANGE,
+    TRANSFER_ENCODING,
+};
+use http::{HeaderMap, Method, StatusCode};
+
+/// What a response must be like, by its request.
+#[derive(Debug)]
+pub(super) struct Expected {
+    reads: bool,
+    is_head: bool,
+    range: Option<Wanted>,
+    conditional: bool,
+}
+
+/// The one range of a request. Bytes, the last included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    Bounded(u64, u64),
+    From(u64),
+    Suffix(u64),
+}
+
+impl Wanted {
+    fn parse(text: &str) -> Option<Self> {
+        let (first, last) = text.strip_prefix("bytes=")?.split_once('-')?;
+        Some(match (first, last) {
+            ("", last) => Self::Suffix(last.parse().ok()?),
+            (first, "") => Self::From(first.parse().ok()?),
+            (first, last) => Self::Bounded(first.parse().ok()?, last.parse().ok()?),
+        })
+    }
+
+    /// The range of an object of `size` bytes.
+    fn of(self, size: u64) -> Range<u64> {
+        match self {
+            Self::Bounded(first, last) => first..last.saturating_add(1).min(size),
+            Self::From(first) => first..size,
+            Self::Suffix(length) => size.saturating_sub(length)..size,
+        }
+    }
+}
+
+impl Expected {
+    pub(super) fn of(method: &Method, headers: &HeaderMap) -> Self {
+        let is_head = *method == Method::HEAD;
+        Self {
+            reads: is_head || *method == Method::GET,
+            is_head,
+            range: text(headers, &RANGE).and_then(Wanted::parse),
+            conditional: headers.contains_key(IF_NONE_MATCH)
+                || headers.contains_key(IF_MODIFIED_SINCE),
+        }
+    }
+
+    /// Checks the head of a response. Its body is the range, of the length, that the head names.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(super) fn check(&self, status: StatusCode, headers: &HeaderMap) -> Result<(), String> {
+        if !self.reads {
+            return Ok(());
+        }
+        if headers.contains_key(CONTENT_LENGTH) && headers.contains_key(TRANSFER_ENCODING) {
+            return Err("it has Content-Length and Transfer-Encoding".to_owned());
+        }
+        match status {
+            StatusCode::OK => Ok(()),
+            StatusCode::NOT_MODIFIED if !self.conditional => {
+                Err("304 Not Modified, and the request had no condition".to_owned())
+            }
+            StatusCode::PARTIAL_CONTENT => self.check_range(headers),
+            status if status.is_success() => {
+                Err(format!("{status} is no status of an object or a list"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_range(&self, headers: &HeaderMap) -> Result<(), String> {
+        let Some(wanted) = self.range.filter(|_| !self.is_head) else {
+            return Err("206 Partial Content, and no range was asked for".to_owned());
+        };
+        let (range, size) = content_range(headers)?;
+        if range != wanted.of(size) {
+            return Err(format!(
+                "{range:?} of {size} bytes is not the range {wanted:?}"
+            ));
+        }
+        let length = range.end - range.start;
+        match text(headers, &CONTENT_LENGTH) {
+            Some(text) if text.parse() != Ok(length) => Err(format!(
+                "Content-Length {text} is not that of a range of {length} bytes"
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A request for a page of a list of objects, in the words of S3, Google or Azure.
+#[derive(Debug)]
+pub(super) struct List {
+    /// What the page before named this one by.
+    token: Option<String>,
+}
+
+impl List {
+    /// Returns `None` for other requests.
+    pub(super) fn of<B>(request: &http::Request<B>) -> Option<Self> {
+        let query = request.uri().query().unwrap_or_default();
+        let mut pairs = url::form_urlencoded::parse(query.as_bytes());
+        let is_list =
+            pairs.any(|(name, value)| name == "list-type" || (name == "comp" && value == "list"));
+        let mut pairs = url::form_urlencoded::parse(query.as_bytes());
+        let token = pairs.find(|(name, _)| name == "continuation-token" || name == "marker");
+        is_list.then(|| Self {
+            token: token.map(|(_, token)| token.into_owned()),
+        })
+    }
+
+    /// Checks a whole page: a client that reads only what it knows of it would take anything else for the end of the list.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(super) fn check(&self, page: &[u8]) -> Result<(), String> {
+        let page = std::str::from_utf8(page).map_err(|_| "the list is no text".to_owned())?;
+        let roots = ["ListBucketResult", "EnumerationResults"];
+        let Some(root) = roots.into_iter().find(|root| is_whole(page, root)) else {
+            return Err("the list is none, or ends too early".to_owned());
+        };
+        let tag = match root {
+            "ListBucketResult" => "NextContinuationToken",
+            _ => "NextMarker",
+        };
+        let next = inside(page, tag).filter(|token| !token.is_empty());
+        let next = next.map(|token| quick_xml::escape::unescape(token).unwrap_or(token.into()));
+        match next {
+            None if inside(page, "IsTruncated") == Some("true") => {
+                Err("the list goes on, and does not say where".to_owned())
+            }
+            Some(next) if Some(&*next) == self.token.as_deref() => {
+                Err("the page of the list that follows is itself".to_owned())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Returns whether an XML document has this root, to its end.
+fn is_whole(page: &str, root: &str) -> bool {
+    let mut start = page.trim_start_matches('\u{feff}').trim_start();
+    if let Some(after) = start.strip_prefix("<?xml") {
+        start = after
+            .split_once("?>")
+            .map_or("", |(_, rest)| rest.trim_start());
+    }
+    let start = start
+        .strip_prefix('<')
+        .and_then(|rest| rest.strip_prefix(root));
+    let end = page.trim_end().strip_suffix('>').map(str::trim_end);
+    let closed = end.is_some_and(|end| {
+        end.strip_suffix(root)
+            .is_some_and(|before| before.ends_with("</"))
+            // Without anything in it.
+            || end.ends_with('/')
+    });
+    closed && start.is_some_and(|rest| rest.starts_with([' ', '>', '/', '\n', '\r', '\t']))
+}
+
+/// Returns the text of the first element of that name.
+fn inside<'a>(page: &'a str, tag: &str) -> Option<&'a str> {
+    let (_, rest) = page.split_once(&format!("<{tag}>"))?;
+    Some(rest.split_once('<')?.0.trim())
+}
+
+pub(super) fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+    headers.get(name)?.to_str().ok().map(str::trim)
+}
+
+/// Reads `bytes FIRST-LAST/LENGTH` as the range and the object's length.
+///
+/// # Errors
+/// What is wrong with it.
+pub(super) fn content_range(headers: &HeaderMap) -> Result<(Range<u64>, u64), String> {
+    let mut all = headers.get_all(CONTENT_RANGE).into_iter();
+    let Some(first) = all.next() else {
+        return Err("206 without Content-Range".to_owned());
+    };
+    if all.next().is_some() {
+        return Err("206 with more than one Content-Range".to_owned());
+    }
+    let text = first.to_str().unwrap_or_default();
+    parse_content_range(text)
+        .ok_or_else(|| format!("Content-Range {text:?} is not one range of a known length"))
+}
+
+fn parse_content_range(text: &str) -> Option<(Range<u64>, u64)> {
+    let text = text.trim().strip_prefix("bytes")?;
+    let (range, size) = text.trim_start().split_once('/')?;
+    let (first, last) = range.split_once('-')?;
+    let (first, last): (u64, u64) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+    let size = size.trim().parse().ok()?;
+    (first <= last && last < size).then(|| (first..last + 1, size))
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        let pair = |(name, value): &(&'static str, &'static str)| {
+            (
+                HeaderName::from_static(name),
+                HeaderValue::from_static(value),
+            )
+        };
+        let mut all = HeaderMap::new();
+        for (name, value) in pairs.iter().map(pair) {
+            all.append(name, value);
+        }
+        all
+    }
+
+    #[test]
+    fn reads_ranges_of_known_lengths_only() {
+        assert_eq!(parse_content_range("bytes 0-9/100"), Some((0..10, 100)));
+        assert_eq!(parse_content_range("bytes 99-99/100"), Some((99..100, 100)));
+        for bad in [
+            "bytes 0-9/*",
+            "bytes */100",
+            "bytes 9-0/100",
+            "bytes 0-100/100",
+            "bytes 0-18446744073709551615/18446744073709551615",
+            "items 0-9/100",
+            "",
+        ] {
+            assert_eq!(parse_content_range(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_206_is_the_range_asked_for_in_its_own_length() {
+        let check = |range: &'static str, response: &[(&'static str, &'static str)]| {
+            let request = match range {
+                "" => HeaderMap::new(),
+                range => headers(&[("range", range)]),
+            };
+            let expected = Expected::of(&Method::GET, &request);
+            expected.check(StatusCode::PARTIAL_CONTENT, &headers(response))
+        };
+        let range = ("content-range", "bytes 10-19/100");
+        assert!(check("bytes=10-19", &[range, ("content-length", "10")]).is_ok());
+        assert!(check("bytes=10-19", &[range]).is_ok());
+        let tail = ("content-range", "bytes 90-99/100");
+        for asked in ["bytes=90-", "bytes=-10", "bytes=90-200"] {
+            assert!(check(asked, &[tail]).is_ok(), "{asked}");
+        }
+        let short = ("content-range", "bytes 0-4/5");
+        assert!(check("bytes=-10", &[short]).is_ok());
+        for (asked, response) in [
+            ("", &[range][..]),
+            ("bytes=10-19", &[]),
+            ("bytes=10-19", &[range, range]),
+            ("bytes=10-19", &[range, ("content-length", "11")]),
+            ("bytes=10-19", &[range, ("content-length", "ten")]),
+            (
+                "bytes=10-19",
+                &[
+                    range,
+                    ("content-length", "10"),
+                    ("transfer-encoding", "chunked"),
+                ],
+            ),
+            ("bytes=10-20", &[range]),
+            ("bytes=9-19", &[range]),
+            ("bytes=10-", &[range]),
+            ("bytes=-10", &[range]),
+        ] {
+            assert!(check(asked, response).is_err(), "{asked}: {response:?}");
+        }
+    }
+
+    #[test]
+    fn a_page_of_a_list_is_whole_and_leads_on() {
+        let list = |query: &str| {
+            let request = http::Request::get(format!("http://h/bucket?{query}"));
+            List::of(&request.body(()).expect("a good request"))
+        };
+        assert!(list("versionId=3").is_none());
+        let first = list("list-type=2&prefix=a%2F").expect("a list");
+        let second = list("continuation-token=t%26&list-type=2").expect("a list");
+        let azure = list("restype=container&comp=list&marker=m").expect("a list");
+        let s3 = |inside: &str| {
+            format!(
+                "<?xml version=\"1.0\"?>\n<ListBucketResult xmlns=\"x\">{inside}</ListBucketResult>\n"
+            )
+        };
+        let more = "<IsTruncated>true</IsTruncated>";
+        let token = |token: &str| format!("<NextContinuationToken>{token}</NextContinuationToken>");
+        for good in [
+            s3(""),
+            s3("<IsTruncated>false</IsTruncated>"),
+            s3(&format!("{more}{}", token("t&amp;"))),
+            "<ListBucketResult/>".to_owned(),
+        ] {
+            assert_eq!(first.check(good.as_bytes()), Ok(()), "{good}");
+        }
+        let azure_page = |next: &str| {
+            format!(
+                "\u{feff}<?xml version=\"1.0\"?><EnumerationResults><NextMarker>{next}</NextMarker></EnumerationResults>"
+            )
+        };
+        assert_eq!(azure.check(azure_page("n").as_bytes()), Ok(()));
+        assert_eq!(azure.check(azure_page("").as_bytes()), Ok(()));
+        assert!(azure.check(azure_page("m").as_bytes()).is_err());
+        assert!(second.check(s3(&token("t&amp;")).as_bytes()).is_err());
+        for bad in [
+            "",
+            "<html></html>",
+            "<Error><Code>InternalError</Code></Error>",
+            "<ListBucketResult><Contents>",
+            "<ListBucketResults></ListBucketResults>",
+            &s3(more),
+        ] {
+            assert!(first.check(bad.as_bytes()).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_304_needs_a_condition_and_other_successes_are_none() {
+        let check = |method, request: &[_], status| {
+            Expected::of(&method, &headers(request)).check(status, &HeaderMap::new())
+        };
+        let tag = [("if-none-match", "\"a\"")];
+        for method in [Method::GET, Method::HEAD] {
+            let not_modified = StatusCode::NOT_MODIFIED;
+            assert!(check(method.clone(), &tag, not_modified).is_ok());
+            assert!(check(method.clone(), &[], not_modified).is_err());
+            assert!(check(method.clone(), &[], StatusCode::NO_CONTENT).is_err());
+            assert!(check(method.clone(), &[], StatusCode::NOT_FOUND).is_ok());
+            assert!(check(method, &[], StatusCode::OK).is_ok());
+        }
+        let range = [("range", "bytes=0-1")];
+        assert!(check(Method::HEAD, &range, StatusCode::PARTIAL_CONTENT).is_err());
+        assert!(check(Method::PUT, &[], StatusCode::NO_CONTENT).is_ok());
+    }
+}
