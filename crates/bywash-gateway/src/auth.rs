@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use bywash::Engine;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
 use http::uri::PathAndQuery;
@@ -13,21 +14,29 @@ use s3s::auth::{Credentials, S3Auth, SecretKey};
 use s3s::dto::CopySource;
 use s3s::{S3ErrorCode, S3Result};
 
+use crate::body::RequestContext;
 use crate::config::{Credential, Scope};
 use crate::errors::fault;
+use crate::host::Target;
 
 /// The keys that may sign requests, by access key; cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Keys(Arc<HashMap<String, (SecretKey, Arc<Scope>)>>);
+pub(crate) struct Keys {
+    known: Arc<HashMap<String, (SecretKey, Arc<Scope>)>>,
+    engine: Engine,
+}
 
 impl Keys {
-    pub(crate) fn new(credentials: &[Credential]) -> Self {
+    pub(crate) fn new(credentials: &[Credential], engine: Engine) -> Self {
         let entry = |found: &Credential| {
             let secret = SecretKey::from(found.secret_key.as_str());
             let scope = Arc::new(found.scope.clone());
             (found.access_key.clone(), (secret, scope))
         };
-        Self(Arc::new(credentials.iter().map(entry).collect()))
+        Self {
+            known: Arc::new(credentials.iter().map(entry).collect()),
+            engine,
+        }
     }
 
     /// Lets a request pass that its key allows, and leaves the key's scope in `extensions` for what is answered bucket by bucket.
@@ -40,9 +49,12 @@ impl Keys {
         extensions: &mut Extensions,
     ) -> S3Result<()> {
         let key = credentials.map(|credentials| &credentials.access_key);
-        let Some((_, scope)) = key.and_then(|key| self.0.get(key)) else {
+        let Some((_, scope)) = key.and_then(|key| self.known.get(key)) else {
             return Err(denied("A signature is required."));
         };
+        if let Some(context) = extensions.get::<Arc<RequestContext>>() {
+            context.note_requester(credentials);
+        }
         // S3 changes nothing by these two.
         if scope.read_only && !matches!(*method, Method::GET | Method::HEAD) {
             return Err(denied("This key may only read; sign with another."));
@@ -64,6 +76,11 @@ impl Keys {
                 "This key does not reach the bucket; sign with another.",
             ));
         }
+        if let Some(target) = extensions.get::<Arc<Target>>() {
+            // Only now, so that no stranger learns which buckets there are.
+            target
+                .check_host(|bucket| scope.sees(bucket) && self.engine.bucket(bucket).is_some())?;
+        }
         extensions.insert(Arc::clone(scope));
         Ok(())
     }
@@ -76,7 +93,7 @@ fn denied(message: &'static str) -> s3s::S3Error {
 #[async_trait]
 impl S3Auth for Keys {
     async fn get_secret_key(&self, access_key: &str) -> S3Result<SecretKey> {
-        let found = self.0.get(access_key).map(|(secret, _)| secret.clone());
+        let found = self.known.get(access_key).map(|(secret, _)| secret.clone());
         found.ok_or_else(|| {
             let message =
                 "The access key is not one of this endpoint's; use the key it was started with.";
@@ -115,21 +132,23 @@ const SIGNATURE_QUERY: [&str; 10] = [
     "expires",
 ];
 
+/// Whether `pair`, a `name=value` of a query, is part of a signature.
+pub(crate) fn is_signature_parameter(pair: &str) -> bool {
+    let name = pair.split('=').next().unwrap_or_default();
+    SIGNATURE_QUERY
+        .iter()
+        .any(|known| name.eq_ignore_ascii_case(known))
+}
+
 /// Removes a signature from a request, so that it is served as an unsigned one.
 pub(crate) fn strip_signature(parts: &mut Parts) {
     parts.headers.remove(AUTHORIZATION);
     let Some(query) = parts.uri.query() else {
         return;
     };
-    let is_signature = |pair: &&str| {
-        let name = pair.split('=').next().unwrap_or_default();
-        SIGNATURE_QUERY
-            .iter()
-            .any(|known| name.eq_ignore_ascii_case(known))
-    };
     let kept: Vec<&str> = query
         .split('&')
-        .filter(|pair| !is_signature(pair))
+        .filter(|pair| !is_signature_parameter(pair))
         .collect();
     let path = parts.uri.path();
     let target = if kept.is_empty() {

@@ -13,10 +13,12 @@ use futures::Stream;
 use http::{HeaderMap, Method, StatusCode};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
+use s3s::auth::Credentials;
 use s3s::{Body, S3Error, S3ErrorCode, StdError};
 
+use crate::access_log::{AccessLog, AccessRecord, ClientTexts};
 use crate::digest::Checksum;
-use crate::errors::fault;
+use crate::errors::{fault, slow_down};
 use crate::idle::IdleClock;
 
 /// What is known of one request beside its HTTP form; travels in the request's extensions.
@@ -37,6 +39,15 @@ pub(crate) struct RequestContext {
     pub(crate) bytes_in: AtomicU64,
     /// The client has more of its body to send, as far as it was read.
     pub(crate) body_open: AtomicBool,
+    /// The operation reads the body as it comes.
+    streams_body: AtomicBool,
+    /// Bytes of the longest signed chunk that began so far: `s3s` holds one until it is whole.
+    pub(crate) signed_chunk: AtomicU64,
+    /// Whether there is an access log, which needs what follows.
+    logged: bool,
+    /// The access key whose signature was verified.
+    requester: OnceLock<String>,
+    operation: OnceLock<&'static str>,
 }
 
 impl RequestContext {
@@ -46,6 +57,9 @@ impl RequestContext {
         payload_sha256: Option<String>,
     ) -> Self {
         Self {
+            logged: false,
+            requester: OnceLock::new(),
+            operation: OnceLock::new(),
             id,
             condition,
             fault: OnceLock::new(),
@@ -54,6 +68,36 @@ impl RequestContext {
             verified: OnceLock::new(),
             bytes_in: AtomicU64::new(0),
             body_open: AtomicBool::new(false),
+            streams_body: AtomicBool::new(false),
+            signed_chunk: AtomicU64::new(0),
+        }
+    }
+
+    /// Has the body passed on as it comes, instead of gathered whole. To be called before it is first read.
+    pub(crate) fn stream_body(&self) {
+        self.streams_body.store(true, Relaxed);
+    }
+
+    pub(crate) fn streams_body(&self) -> bool {
+        self.streams_body.load(Relaxed)
+    }
+
+    /// The same with an access log, or without one.
+    pub(crate) fn logged(self, logged: bool) -> Self {
+        Self { logged, ..self }
+    }
+
+    /// Notes for the access log which operation serves the request.
+    pub(crate) fn note_operation(&self, name: &'static str) {
+        // A request is served by one.
+        let _ = self.operation.set(name);
+    }
+
+    /// Notes for the access log whose signature was verified.
+    pub(crate) fn note_requester(&self, credentials: Option<&Credentials>) {
+        if let Some(credentials) = credentials.filter(|_| self.logged) {
+            self.requester
+                .get_or_init(|| credentials.access_key.clone());
         }
     }
 
@@ -69,6 +113,9 @@ impl RequestContext {
     /// The answer to a request whose body was faulty.
     pub(crate) fn fault(&self) -> Option<S3Error> {
         let (code, message) = self.fault.get()?;
+        if *code == S3ErrorCode::SlowDown {
+            return Some(slow_down(message.clone()));
+        }
         let mut error = fault(code.clone(), message.clone());
         if code.status_code().is_none() {
             error.set_status_code(StatusCode::BAD_REQUEST);
@@ -146,7 +193,7 @@ impl Stream for ClientBody {
     }
 }
 
-/// One request's line in the log and its place in the counters, written when this is dropped: when the
+/// One request's record in the access log and its place in the counters, written when this is dropped: when the
 /// response is over, or its client left before there was one.
 #[derive(Debug)]
 pub(crate) struct Access {
@@ -166,6 +213,8 @@ pub(crate) struct Access {
     sent: u64,
     ended: bool,
     error: Option<String>,
+    /// Where the record goes, with what it quotes of the request.
+    pub(crate) log: Option<(AccessLog, ClientTexts)>,
 }
 
 impl Access {
@@ -190,6 +239,7 @@ impl Access {
             sent: 0,
             ended: false,
             error: None,
+            log: None,
         }
     }
 
@@ -231,24 +281,30 @@ impl Drop for Access {
             sent: self.sent,
             object: read.then_some((self.bucket.as_str(), self.key.as_str())),
         });
-        tracing::info!(
-            target: "bywash::access",
-            request_id = self.context.id,
-            method = %self.method,
-            bucket = self.bucket,
-            key = self.key,
-            status = self.status,
-            bytes_in = self.context.bytes_in.load(Relaxed),
-            bytes = self.sent,
-            duration_ms = self.begun.elapsed().as_millis() as u64,
-            cache = self.cache,
-            outcome = self.outcome(),
-            error = self.error,
-        );
+        let Some((log, texts)) = self.log.take() else {
+            return;
+        };
+        let record = AccessRecord {
+            texts,
+            method: self.method.clone(),
+            operation: self.context.operation.get().copied(),
+            requester: self.context.requester.get().cloned(),
+            status: self.status,
+            received: self.context.bytes_in.load(Relaxed),
+            sent: self.sent,
+            duration: self.begun.elapsed(),
+            request_id: self.context.id.clone(),
+            cache: self.cache,
+            outcome: self.outcome(),
+            error: self.error.take(),
+            bucket: std::mem::take(&mut self.bucket),
+            key: std::mem::take(&mut self.key),
+        };
+        log.record(record.bounded());
     }
 }
 
-/// A response body that tells its request's log line how it went.
+/// A response body that notes for its request's access record how it went.
 #[derive(Debug)]
 pub(crate) struct ServedBody {
     body: Body,

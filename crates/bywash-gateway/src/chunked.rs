@@ -12,6 +12,7 @@
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
@@ -20,14 +21,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use s3s::S3ErrorCode;
 
 use crate::body::{BodyError, RequestContext};
-
-/// The largest signed chunk in bytes: it must be held until its signature is known to be good.
-/// Clients send 64 KiB to 1 MiB.
-const SIGNED_CHUNK_BYTES: u64 = 16 << 20;
-/// The longest line before a chunk in bytes; a signature makes it about 100.
-const CHUNK_LINE_BYTES: usize = 1024;
-/// All trailers together in bytes; a checksum and a signature make about 200.
-const TRAILER_BYTES: usize = 16 * 1024;
+use crate::limits::{MAX_CHUNK_LINE_BYTES, MAX_SIGNED_CHUNK_BYTES, MAX_TRAILER_BYTES};
 
 /// What becomes of the framing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,7 +112,7 @@ impl<S> ChunkedBody<S> {
                 Ok(())
             }
             State::Trailers if self.mode == Mode::Decode => {
-                if self.line.len() + self.input.len() > TRAILER_BYTES {
+                if self.line.len() + self.input.len() > MAX_TRAILER_BYTES {
                     return Err(self.malformed("its trailers are too long"));
                 }
                 self.line
@@ -136,7 +130,7 @@ impl<S> ChunkedBody<S> {
         let end = self.input.iter().position(|byte| *byte == b'\n');
         let take = end.map_or(self.input.len(), |end| end + 1);
         self.line.extend_from_slice(&self.input.split_to(take));
-        if self.line.len() > CHUNK_LINE_BYTES {
+        if self.line.len() > MAX_CHUNK_LINE_BYTES {
             return Err(self.malformed("the line before a chunk is too long"));
         }
         if end.is_none() {
@@ -154,11 +148,14 @@ impl<S> ChunkedBody<S> {
             return Err(self.malformed("a chunk does not begin with its size"));
         };
         if self.mode == Mode::Guard {
-            if size > SIGNED_CHUNK_BYTES {
-                let what =
-                    format!("a signed chunk of {size} bytes is larger than {SIGNED_CHUNK_BYTES}");
+            if size > MAX_SIGNED_CHUNK_BYTES {
+                let what = format!(
+                    "a signed chunk of {size} bytes is larger than {MAX_SIGNED_CHUNK_BYTES}"
+                );
                 return Err(self.malformed(&what));
             }
+            // Noted for the charge; nothing is published with it.
+            self.context.signed_chunk.fetch_max(size, Relaxed);
             self.output.push_back(Bytes::from(line));
         } else if size == 0 && self.mode == Mode::Reframe {
             self.output.push_back(Bytes::from_static(b"0\r\n"));

@@ -5,33 +5,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::access_log::AccessLog;
+use crate::addresses::Network;
+use crate::limits::{
+    MAX_BODY_SILENCE, MAX_BODY_STALL, MAX_CONNECTIONS, MAX_DRAIN, MAX_HANDSHAKE, MAX_HEAD_BYTES,
+    MAX_HEAD_TIME, MAX_IDLE, MAX_OPEN_UPLOADS, MAX_UNSENT_BYTES,
+};
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-
-/// Connections open at once. Each costs a task and up to two head buffers; more wait in the
-/// listener's backlog.
-pub const CONNECTIONS: usize = 1024;
-/// The largest request head in bytes: S3 allows 8 KiB of headers, presigned URLs add a few more.
-pub const HEAD_BYTES: usize = 64 * 1024;
-/// How long a connection may be without a complete request head: idle between requests, or a head
-/// that comes drop by drop. Longer than the pools of common clients keep a connection.
-pub const IDLE: Duration = Duration::from_secs(60);
-/// How long a response may wait for its client to take a byte before it is closed, so that its
-/// memory serves somebody else.
-pub const STALLED_BODY: Duration = Duration::from_secs(30);
-/// Bytes of a response that may lie in the connection's buffer before its body is asked for more.
-/// Less than a block, so a response holds the block it sends and the one that comes next: the body
-/// window of two blocks.
-pub const BODY_WINDOW_BYTES: usize = 512 * 1024;
-/// How long a request body may send nothing before it is refused with RequestTimeout.
-pub const SILENT_BODY: Duration = Duration::from_secs(30);
-/// How long a TLS handshake may take.
-pub const HANDSHAKE: Duration = Duration::from_secs(10);
-/// How long requests in progress may take to end after shutdown began.
-pub const DRAIN: Duration = Duration::from_secs(30);
-/// Multipart uploads open at once: each costs up to a megabyte of part list.
-pub const OPEN_UPLOADS: usize = 4096;
 
 /// One pair of keys that may sign requests.
 #[derive(Clone)]
@@ -86,38 +68,46 @@ impl fmt::Debug for Credential {
 /// Limits of an endpoint; [`Limits::default`] has the documented values.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Connections open at once ([`CONNECTIONS`]).
+    /// Connections open at once ([`MAX_CONNECTIONS`]).
     pub connections: usize,
-    /// Largest request head in bytes ([`HEAD_BYTES`]).
+    /// Connections open at once of one client address; `None`: those of all divided by
+    /// [`MAX_ADDRESS_CONNECTIONS_DIVISOR`](crate::limits::MAX_ADDRESS_CONNECTIONS_DIVISOR). 127.0.0.1, ::1 and [`S3Config::trusted_proxies`] are
+    /// exempt, and an IPv6 network of 64 bits is one address.
+    pub connections_per_address: Option<usize>,
+    /// Longest time from a connection, or a head's first byte, to the end of the head ([`MAX_HEAD_TIME`]).
+    pub head: Duration,
+    /// Largest request head in bytes ([`MAX_HEAD_BYTES`]).
     pub head_bytes: usize,
-    /// Longest time without a complete request head ([`IDLE`]).
+    /// Longest time between two requests ([`MAX_IDLE`]).
     pub idle: Duration,
-    /// Longest time a response waits for its client ([`STALLED_BODY`]).
+    /// Longest time a response waits for its client ([`MAX_BODY_STALL`]).
     pub stalled_body: Duration,
-    /// Unsent bytes of a response past which its body is not asked for more ([`BODY_WINDOW_BYTES`]).
+    /// Unsent bytes of a response past which its body is not asked for more ([`MAX_UNSENT_BYTES`]).
     pub body_window_bytes: usize,
-    /// Longest silence of a request body ([`SILENT_BODY`]).
+    /// Longest silence of a request body ([`MAX_BODY_SILENCE`]).
     pub silent_body: Duration,
-    /// Longest TLS handshake ([`HANDSHAKE`]).
+    /// Longest TLS handshake ([`MAX_HANDSHAKE`]).
     pub handshake: Duration,
-    /// Longest wait for requests in progress at shutdown ([`DRAIN`]).
+    /// Longest wait for requests in progress at shutdown ([`MAX_DRAIN`]).
     pub drain: Duration,
-    /// Multipart uploads open at once ([`OPEN_UPLOADS`]).
+    /// Multipart uploads open at once ([`MAX_OPEN_UPLOADS`]).
     pub open_uploads: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            connections: CONNECTIONS,
-            head_bytes: HEAD_BYTES,
-            body_window_bytes: BODY_WINDOW_BYTES,
-            idle: IDLE,
-            stalled_body: STALLED_BODY,
-            silent_body: SILENT_BODY,
-            handshake: HANDSHAKE,
-            drain: DRAIN,
-            open_uploads: OPEN_UPLOADS,
+            connections: MAX_CONNECTIONS,
+            connections_per_address: None,
+            head: MAX_HEAD_TIME,
+            head_bytes: MAX_HEAD_BYTES,
+            body_window_bytes: MAX_UNSENT_BYTES,
+            idle: MAX_IDLE,
+            stalled_body: MAX_BODY_STALL,
+            silent_body: MAX_BODY_SILENCE,
+            handshake: MAX_HANDSHAKE,
+            drain: MAX_DRAIN,
+            open_uploads: MAX_OPEN_UPLOADS,
         }
     }
 }
@@ -131,8 +121,16 @@ pub struct S3Config {
     pub anonymous: bool,
     /// The region the endpoint says it is in; requests signed for any region are taken.
     pub region: String,
+    /// Host names below which a bucket has a name of its own: `BUCKET.DOMAIN` is virtual-hosted-style, DOMAIN itself is path-style.
+    /// `localhost` is one always.
+    pub domains: Vec<String>,
     /// Limits.
     pub limits: Limits,
+    /// Addresses that [`Limits::connections_per_address`] does not hold for: proxies, behind which
+    /// many clients are.
+    pub trusted_proxies: Vec<Network>,
+    /// Gets a record of each request; [`AccessLog::close`] is the caller's to call after serving.
+    pub access_log: Option<AccessLog>,
     /// Serves TLS with this certificate; see [`load_tls`].
     pub tls: Option<Arc<ServerConfig>>,
     /// The folder in which open multipart uploads outlive the server, made if it is missing. It must be this server's alone.
@@ -148,7 +146,10 @@ impl S3Config {
             credentials: vec![credential],
             anonymous: false,
             region: "us-east-1".to_owned(),
+            domains: Vec::new(),
             limits: Limits::default(),
+            trusted_proxies: Vec::new(),
+            access_log: None,
             tls: None,
             uploads: None,
         }
@@ -161,7 +162,10 @@ impl S3Config {
             credentials: Vec::new(),
             anonymous: true,
             region: "us-east-1".to_owned(),
+            domains: Vec::new(),
             limits: Limits::default(),
+            trusted_proxies: Vec::new(),
+            access_log: None,
             tls: None,
             uploads: None,
         }

@@ -6,58 +6,69 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use bytes::Bytes;
+use bywash::Engine;
 use bywash::traffic::Traffic;
 use futures::{Stream, StreamExt};
-use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, RANGE};
+use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, EXPECT};
 use http::request::Parts;
-use http::{Extensions, HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body::{Body as _, Frame};
 use http_body_util::StreamBody;
 use hyper::body::Incoming;
-use percent_encoding::percent_decode_str;
 use s3s::config::StaticConfigProvider;
-use s3s::route::S3Route;
 use s3s::service::{S3Service, S3ServiceBuilder};
-use s3s::{Body, HttpError, S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
+use s3s::{Body, HttpError, S3Error, S3ErrorCode};
 
+use crate::access_log::{AccessLog, ClientTexts};
+use crate::admission::Admission;
 use crate::auth::{Keys, strip_signature};
 use crate::body::{Access, BodyError, ClientBody, RequestContext, ServedBody};
 use crate::chunked::{ChunkedBody, Mode};
 use crate::config::S3Config;
+use crate::documents::{Documents, RequestDocuments};
 use crate::errors::{default_message, fault, not_implemented};
 use crate::gateway::Gateway;
+use crate::host::{Hosts, Target};
+use crate::limits::MAX_XML_BYTES;
+use crate::range::{OddRange, mend_range};
+use crate::request_xml::{Gather, gathered};
+use crate::xml;
 
-/// The largest XML body in bytes, held in memory while it is read: 10,000 parts with checksums, or
-/// 1000 keys of full length, take about half.
-const XML_BYTES: usize = 4 << 20;
 const REQUEST_ID: &str = "x-amz-request-id";
 const PAYLOAD: &str = "x-amz-content-sha256";
 
 /// Serves one request after the other, from any number of connections.
 pub(crate) struct Front {
     service: S3Service,
+    engine: Engine,
+    hosts: Hosts,
+    documents: Arc<Documents>,
     traffic: Arc<Traffic>,
     anonymous: bool,
     silent_body: Duration,
+    access_log: Option<AccessLog>,
     /// Request ids: a number no other process has, and a count.
     process: u64,
     count: AtomicU64,
 }
 
 impl Front {
-    pub(crate) fn new(gateway: Gateway, config: &S3Config) -> Self {
-        let traffic = Arc::clone(gateway.engine.traffic());
+    pub(crate) fn new(gateway: Gateway, config: &S3Config, hosts: Hosts) -> Self {
+        let engine = gateway.engine.clone();
+        let traffic = Arc::clone(engine.traffic());
+        let documents = Arc::new(Documents::new(engine.clone()));
         let mut open = S3ServiceBuilder::new(gateway.clone());
         open.set_config(bodies());
+        open.set_host(hosts.clone());
         let open = open.build();
         let service = if config.anonymous {
             open
         } else {
             let mut builder = S3ServiceBuilder::new(gateway);
             builder.set_config(bodies());
-            let keys = Keys::new(&config.credentials);
+            builder.set_host(hosts.clone());
+            let keys = Keys::new(&config.credentials, engine.clone());
             builder.set_auth(keys.clone());
             builder.set_access(keys.clone());
             builder.set_route(OddRange { open, keys });
@@ -65,9 +76,13 @@ impl Front {
         };
         Self {
             service,
+            engine,
+            hosts,
+            documents,
             traffic,
             anonymous: config.anonymous,
             silent_body: config.limits.silent_body,
+            access_log: config.access_log.clone(),
             process: RandomState::new().hash_one(std::process::id()),
             count: AtomicU64::new(0),
         }
@@ -77,35 +92,32 @@ impl Front {
         &self,
         request: Request<Incoming>,
     ) -> Result<Response<ServedBody>, HttpError> {
-        let (mut parts, incoming) = request.into_parts();
+        let (parts, incoming) = request.into_parts();
         let id = format!(
             "{:016X}{:08X}",
             self.process,
             self.count.fetch_add(1, Relaxed)
         );
-        let context = Arc::new(RequestContext::new(
+        let context = RequestContext::new(
             id,
             condition(&parts.method, &parts.headers),
             self.unchecked_payload(&parts.headers),
-        ));
-        let (bucket, key) = names(&parts.uri);
+        );
+        let context = Arc::new(context.logged(self.access_log.is_some()));
+        let admission = Admission::new(&parts, &self.hosts, self.anonymous);
+        let Target { bucket, key, .. } = admission.target.clone();
         let traffic = Arc::clone(&self.traffic);
         let method = parts.method.clone();
         let mut access = Access::new(Arc::clone(&context), traffic, method, bucket, key);
-        let answer = if is_form(&parts) {
-            // s3s would read the whole form into memory before it asks who sends it.
-            not_implemented("Uploads by HTML form are not supported here; use PUT.")
-                .to_http_response()
-                .map_err(http_error)?
-        } else {
-            let body = self.body(&mut parts, incoming, &context);
-            if self.anonymous {
-                strip_signature(&mut parts);
-                drop_odd_range(&mut parts.headers);
-            }
-            parts.extensions.insert(Arc::clone(&context));
-            self.service.call(Request::from_parts(parts, body)).await?
-        };
+        let log = self.access_log.clone();
+        access.log = log.map(|log| (log, ClientTexts::new(&parts)));
+        let expects = parts.headers.contains_key(EXPECT) && incoming.is_end_stream();
+        let answer = self.respond(parts, incoming, &context, admission).await?;
+        if expects {
+            // hyper sends no `100 Continue` for an empty body. Clients that wait for it take the status of this response for the
+            // connection's next one, so it must be the last.
+            context.body_open.store(true, Relaxed);
+        }
         let answer = finish(answer, &access).map_err(http_error)?;
         let text = |name: &str| {
             answer
@@ -125,6 +137,59 @@ impl Front {
         Ok(answer.map(|body| ServedBody::new(body, access)))
     }
 
+    /// Returns the response of an admitted request, or the error of one that is refused.
+    async fn respond(
+        &self,
+        mut parts: Parts,
+        incoming: Incoming,
+        context: &Arc<RequestContext>,
+        Admission { target, operation }: Admission,
+    ) -> Result<Response<Body>, HttpError> {
+        let admitted = match operation {
+            // s3s would read the whole form into memory before it asks who sends it.
+            _ if is_form(&parts) => Err(not_implemented(
+                "Uploads by HTML form are not supported here; use PUT.",
+            )),
+            Ok(_) if self.anonymous => target
+                .check_host(|bucket| self.engine.bucket(bucket).is_some())
+                .and(operation),
+            checked => checked,
+        };
+        let operation = match admitted {
+            Ok(operation) => operation,
+            Err(refusal) => {
+                context.body_open.store(!incoming.is_end_stream(), Relaxed);
+                return refusal.to_http_response().map_err(http_error);
+            }
+        };
+        let documents = Arc::new(RequestDocuments::new(Arc::clone(&self.documents)));
+        let gather = Gather {
+            context: Arc::clone(context),
+            documents: Arc::clone(&documents),
+            framed: false,
+            bucket: target.bucket.clone(),
+            key: target.key.clone(),
+        };
+        let body = self.body(&mut parts, incoming, gather);
+        if self.anonymous {
+            strip_signature(&mut parts);
+            mend_range(&mut parts.headers);
+        }
+        parts.extensions.insert(Arc::clone(context));
+        parts.extensions.insert(Arc::new(target));
+        parts.extensions.insert(Arc::clone(&documents));
+        let answer = self.service.call(Request::from_parts(parts, body)).await?;
+        let is_unfit = |bytes: Bytes| answer.status().is_success() && !xml::is_document(&bytes);
+        // The other bodies in memory are XML.
+        if operation != "GetObject" && answer.body().bytes().is_some_and(is_unfit) {
+            let message = "The response has a name with a character that XML cannot carry; ask with encoding-type=url.";
+            return fault(S3ErrorCode::InvalidArgument, message)
+                .to_http_response()
+                .map_err(http_error);
+        }
+        Ok(answer.map(|body| documents.settle(body)))
+    }
+
     /// The digest of the payload, when nobody else looks at it.
     fn unchecked_payload(&self, headers: &HeaderMap) -> Option<String> {
         let value = headers
@@ -136,7 +201,7 @@ impl Front {
         is_digest.then(|| value.to_owned())
     }
 
-    fn body(&self, parts: &mut Parts, incoming: Incoming, context: &Arc<RequestContext>) -> Body {
+    fn body(&self, parts: &mut Parts, incoming: Incoming, mut gather: Gather) -> Body {
         let chunked = parts
             .headers
             .get(PAYLOAD)
@@ -157,18 +222,20 @@ impl Front {
         if incoming.is_end_stream() {
             return Body::empty();
         }
+        let context = Arc::clone(&gather.context);
         context.body_open.store(true, Relaxed);
-        let body = ClientBody::new(incoming, self.silent_body, Arc::clone(context));
+        let body = ClientBody::new(incoming, self.silent_body, Arc::clone(&context));
+        gather.framed = matches!(mode, Some(Mode::Reframe | Mode::Guard));
         match mode {
-            Some(mode) => stream_body(ChunkedBody::new(body, mode, Arc::clone(context))),
-            None => stream_body(body),
+            Some(mode) => stream_body(gathered(ChunkedBody::new(body, mode, context), gather)),
+            None => stream_body(gathered(body, gather)),
         }
     }
 }
 
 fn bodies() -> Arc<StaticConfigProvider> {
     let mut config = s3s::config::S3Config::default();
-    config.xml_max_body_size = XML_BYTES;
+    config.xml_max_body_size = MAX_XML_BYTES;
     Arc::new(StaticConfigProvider::new(Arc::new(config)))
 }
 
@@ -208,88 +275,6 @@ fn condition(method: &Method, headers: &HeaderMap) -> Option<&'static str> {
     .into_iter()
     // A read whose If-None-Match fails is not modified, which is another answer.
     .find(|name| headers.contains_key(*name) && !(reads && *name == "If-None-Match"))
-}
-
-/// Bucket and key of a request's path, for the log and for error answers.
-fn names(uri: &Uri) -> (String, String) {
-    let path = percent_decode_str(uri.path()).decode_utf8_lossy();
-    let path = path.strip_prefix('/').unwrap_or(&path);
-    let (bucket, key) = path.split_once('/').unwrap_or((path, ""));
-    (bucket.to_owned(), key.to_owned())
-}
-
-/// Whether a Range header is to be ignored: several ranges, another unit, or not a range at all.
-fn has_odd_range(headers: &HeaderMap) -> bool {
-    headers.get(RANGE).is_some_and(|value| {
-        let text = value.to_str().unwrap_or_default();
-        s3s::dto::Range::parse(text).is_err()
-    })
-}
-
-fn drop_odd_range(headers: &mut HeaderMap) {
-    if has_odd_range(headers) {
-        headers.remove(RANGE);
-    }
-}
-
-/// Serves requests with an odd Range header without it.
-///
-/// `s3s` refuses such requests, and the header may be signed; so they go to a service of their own
-/// once their signature was checked.
-struct OddRange {
-    open: S3Service,
-    keys: Keys,
-}
-
-#[async_trait]
-impl S3Route for OddRange {
-    fn is_match(
-        &self,
-        method: &Method,
-        _uri: &Uri,
-        headers: &HeaderMap,
-        _extensions: &mut Extensions,
-    ) -> bool {
-        matches!(*method, Method::GET | Method::HEAD) && has_odd_range(headers)
-    }
-
-    async fn check_access(&self, request: &mut S3Request<Body>) -> S3Result<()> {
-        let (bucket, _) = names(&request.uri);
-        let bucket = Some(bucket).filter(|bucket| !bucket.is_empty());
-        self.keys.check(
-            request.credentials.as_ref(),
-            &request.method,
-            bucket.as_deref(),
-            &request.headers,
-            &mut request.extensions,
-        )
-    }
-
-    async fn call(&self, request: S3Request<Body>) -> S3Result<S3Response<Body>> {
-        let mut inner = Request::new(request.input);
-        *inner.method_mut() = request.method;
-        *inner.uri_mut() = request.uri;
-        *inner.headers_mut() = request.headers;
-        *inner.extensions_mut() = request.extensions;
-        let (mut parts, body) = inner.into_parts();
-        strip_signature(&mut parts);
-        drop_odd_range(&mut parts.headers);
-        let answer = self
-            .open
-            .call(Request::from_parts(parts, body))
-            .await
-            .map_err(|error| {
-                let error: s3s::StdError = error.into();
-                fault(
-                    S3ErrorCode::InternalError,
-                    format!("The request failed: {error}"),
-                )
-            })?;
-        let (parts, body) = answer.into_parts();
-        let mut response = S3Response::with_headers(body, parts.headers);
-        response.status = Some(parts.status);
-        Ok(response)
-    }
 }
 
 /// Adds the request id; to errors also a message where `s3s` gives none, the resource, and what was
@@ -353,8 +338,9 @@ fn unread_body(status: StatusCode, text: &str) -> bool {
 }
 
 fn complete_error(text: &str, context: &RequestContext, bucket: &str, key: &str) -> String {
+    let text = text.replace(|character| !xml::fits(character), "\u{FFFD}");
     let Some(end) = text.rfind("</Error>") else {
-        return text.to_owned();
+        return text;
     };
     let mut whole = text[..end].to_owned();
     let code = text
@@ -393,7 +379,7 @@ fn escape(text: &str) -> String {
             '&' => escaped.push_str("&amp;"),
             '<' => escaped.push_str("&lt;"),
             '>' => escaped.push_str("&gt;"),
-            control if control.is_control() => escaped.push('\u{FFFD}'),
+            control if control.is_control() || !xml::fits(control) => escaped.push('\u{FFFD}'),
             other => escaped.push(other),
         }
     }

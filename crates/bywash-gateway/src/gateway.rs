@@ -9,6 +9,7 @@ use object_store::path::Path;
 use s3s::dto::*;
 use s3s::{S3, S3Request, S3Response, S3Result};
 
+use crate::body::RequestContext;
 use crate::errors::{Doing, no_such_bucket};
 use crate::keys::path_of;
 use crate::uploads::Uploads;
@@ -47,6 +48,9 @@ macro_rules! operations {
         #[async_trait]
         impl S3 for Gateway {
             $(async fn $name(&self, request: S3Request<$input>) -> S3Result<S3Response<$output>> {
+                if let Some(context) = request.extensions.get::<Arc<RequestContext>>() {
+                    context.note_operation(stringify!($name));
+                }
                 crate::ops::$module::$function(self, request).await
             })*
         }

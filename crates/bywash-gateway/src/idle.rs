@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use crate::connection::Connection;
+use crate::limits::MAX_LINGER;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
@@ -53,11 +55,8 @@ impl IdleClock {
     }
 }
 
-/// How long a socket is read on after its last answer, when the client was still sending: closed
-/// at once, it would be reset, and the client might never see the answer.
-const LINGER: Duration = Duration::from_secs(2);
-
-/// A socket whose writes fail once the peer has taken nothing for a limit.
+/// A socket whose writes fail once the peer has taken nothing for a limit, and whose reads end when
+/// its connection is to close.
 #[derive(Debug)]
 pub(crate) struct StallGuard<S> {
     socket: S,
@@ -65,12 +64,19 @@ pub(crate) struct StallGuard<S> {
     /// Set when an answer went out before the whole request was read.
     unread: Arc<AtomicBool>,
     linger: Option<Pin<Box<Sleep>>>,
+    connection: Arc<Connection>,
 }
 
 impl<S> StallGuard<S> {
-    pub(crate) fn new(socket: S, limit: Duration, unread: Arc<AtomicBool>) -> Self {
+    pub(crate) fn new(
+        socket: S,
+        limit: Duration,
+        unread: Arc<AtomicBool>,
+        connection: Arc<Connection>,
+    ) -> Self {
         Self {
             socket,
+            connection,
             clock: IdleClock::new(limit),
             unread,
             linger: None,
@@ -101,6 +107,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for StallGuard<S> {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if self.connection.poll_closing(cx) {
+            // As if its client had left.
+            return Poll::Ready(Ok(()));
+        }
         Pin::new(&mut self.socket).poll_read(cx, buf)
     }
 }
@@ -142,7 +152,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for StallGuard<S> {
         if !this.unread.load(Relaxed) {
             return Poll::Ready(Ok(()));
         }
-        let linger = this.linger.get_or_insert_with(|| Box::pin(sleep(LINGER)));
+        let linger = this
+            .linger
+            .get_or_insert_with(|| Box::pin(sleep(MAX_LINGER)));
         let mut discarded = [MaybeUninit::uninit(); 16 * 1024];
         while linger.as_mut().poll(cx).is_pending() {
             let mut buffer = ReadBuf::uninit(&mut discarded);

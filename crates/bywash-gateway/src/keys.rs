@@ -10,9 +10,9 @@ use object_store::path::Path;
 use s3s::{S3ErrorCode, S3Result};
 
 use crate::errors::fault;
+use crate::limits::MAX_KEY_BYTES;
+use crate::xml;
 
-/// The longest key in bytes, as in S3.
-const KEY_BYTES: usize = 1024;
 /// Where `folder/` is stored: a name in the folder that tools which read the origin directly take for hidden.
 const FOLDER: &str = ".bywash-folder";
 
@@ -31,15 +31,17 @@ pub(crate) fn path_of(key: &str) -> S3Result<Path> {
         Some(folder) => Cow::Owned(format!("{folder}/{FOLDER}")),
         None => Cow::Borrowed(key),
     };
-    if name.len() > KEY_BYTES {
+    if name.len() > MAX_KEY_BYTES {
         let message = format!(
-            "The key has {} bytes as it is stored, more than {KEY_BYTES}.",
+            "The key has {} bytes as it is stored, more than {MAX_KEY_BYTES}.",
             name.len()
         );
         return Err(fault(S3ErrorCode::KeyTooLongError, message));
     }
     match Path::parse(&name) {
-        Ok(path) if path.as_ref() == name && !name.is_empty() => Ok(path),
+        Ok(path) if path.as_ref() == name && !name.is_empty() && name.chars().all(xml::fits) => {
+            Ok(path)
+        }
         _ => invalid("a part of it is empty, `.` or `..`, or has a control character".to_owned()),
     }
 }
@@ -96,6 +98,8 @@ mod tests {
             "a\0b",
             "a\nb",
             "a\u{7f}b",
+            "a\u{fffe}b",
+            "\u{ffff}",
             "a/.bywash-folder",
         ] {
             let error = path_of(key).unwrap_err();

@@ -6,26 +6,44 @@
 
 #![forbid(unsafe_code)]
 
+mod access_log;
+mod addresses;
+mod admission;
 mod auth;
 mod body;
 mod chunked;
 pub mod config;
+mod connection;
 mod digest;
+mod documents;
+mod doorway;
 mod errors;
 mod front;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod gateway;
+mod host;
 mod idle;
 mod keys;
+pub mod limits;
 mod listing;
 mod meta;
 mod ops;
+mod range;
+mod request_xml;
+mod resident;
+mod routes;
 mod serve;
+mod signature;
 mod tags;
 mod uploads;
 mod verify;
+mod xml;
 
+pub use access_log::{AccessLog, AccessLogError, AccessLogFormat, AccessLogTarget};
+pub use addresses::{Network, NetworkError};
 pub use config::{Credential, Limits, S3Config, Scope, TlsError, load_tls};
+pub use host::is_domain;
+pub use resident::{max_resident_bytes, max_socket_bytes};
 pub use serve::{Drained, ServeError, serve_s3};
 pub use uploads::{OpenUpload, open_uploads};

@@ -4,16 +4,12 @@ use bywash::Bucket;
 use object_store::path::Path;
 use object_store::{Error, ObjectMeta, ObjectStore, ObjectStoreExt, Result};
 
+use crate::documents::entry_bytes;
 use crate::keys::{key_of, late_folders, path_of};
+use crate::limits::{MAX_LISTING_RESTARTS, MAX_READ_OVER_KEYS};
 
-/// How many keys below a common prefix are read over before the listing is begun anew beyond it.
-/// Origins list by pages, so the next few keys are there already.
-const READ_OVER_KEYS: usize = 128;
 /// Keys asked of the origin at once where some may be read over: a page of the S3 protocol.
 const ORIGIN_PAGE_KEYS: usize = 1000;
-/// How often a page may begin anew before the rest of the level is fetched as one listing with
-/// delimiter. That one cannot stop early, so it is not the first choice.
-const RESTARTS: usize = 8;
 /// Sorts after every character found in keys: the last private-use character.
 const LAST: char = '\u{10FFFD}';
 
@@ -124,15 +120,19 @@ struct Walk<'a> {
     folder: Option<Path>,
     after: After,
     max: usize,
+    /// Bytes that more entries may take, by [`entry_bytes`].
+    room: u64,
     entries: Vec<Entry>,
 }
 
-/// Lists at most `max` entries of `scope` after `after`.
+/// Lists at most `max` entries of `scope` after `after`, and only so many that they take at most `room` bytes as [`entry_bytes`]
+/// counts them, but for the first.
 pub(crate) async fn page(
     bucket: &Bucket,
     scope: Scope<'_>,
     after: After,
     max: usize,
+    room: u64,
 ) -> Result<Page> {
     let Some(folder) = scope.folder().filter(|_| max > 0) else {
         return Ok(Page {
@@ -146,6 +146,7 @@ pub(crate) async fn page(
         folder,
         after,
         max,
+        room,
         entries: Vec::new(),
     };
     let mut restarts = 0;
@@ -153,7 +154,9 @@ pub(crate) async fn page(
         match walk.read().await? {
             Read::End => break false,
             Read::Full => break true,
-            Read::Restart if restarts < RESTARTS || scope.delimiter != "/" => restarts += 1,
+            Read::Restart if restarts < MAX_LISTING_RESTARTS || scope.delimiter != "/" => {
+                restarts += 1
+            }
             Read::Restart => break walk.read_level().await?,
         }
     };
@@ -205,7 +208,7 @@ impl Walk<'_> {
                 }
                 if !self.after.admits(key) {
                     read_over += 1;
-                    if read_over > READ_OVER_KEYS
+                    if read_over > MAX_READ_OVER_KEYS
                         && matches!(&self.after, After::Prefix(prefix) if key.starts_with(prefix))
                     {
                         return Ok(Read::Restart);
@@ -295,9 +298,11 @@ impl Walk<'_> {
 
     /// False if there is no room.
     fn push(&mut self, entry: Entry) -> bool {
-        if self.entries.len() == self.max {
+        let bytes = entry_bytes(entry.name());
+        if self.entries.len() == self.max || (bytes > self.room && !self.entries.is_empty()) {
             return false;
         }
+        self.room = self.room.saturating_sub(bytes);
         self.after = match &entry {
             Entry::Object(listed) => After::Key(listed.key.clone()),
             Entry::Prefix(prefix) => After::Prefix(prefix.clone()),

@@ -11,10 +11,9 @@ use s3s::{S3ErrorCode, S3Result};
 
 use crate::digest::{Algorithm, Checksum, announce};
 use crate::errors::{Doing, fault, not_implemented, precondition_failed};
+use crate::limits::MAX_METADATA_BYTES;
 use crate::tags::Tags;
 
-/// All user metadata of an object in bytes, names and values, as in S3.
-const METADATA_BYTES: usize = 2048;
 /// User metadata of this prefix is ours.
 const RESERVED: &str = "bywash-";
 const CHECKSUM: &str = "bywash-checksum-";
@@ -150,7 +149,7 @@ pub(crate) fn meets_if_range(meta: &ObjectMeta, version: &str) -> bool {
 }
 
 /// Headers of a write whose meaning this endpoint does not implement.
-const UNSUPPORTED: [&str; 16] = [
+const UNSUPPORTED: [&str; 19] = [
     "x-amz-server-side-encryption",
     "x-amz-server-side-encryption-aws-kms-key-id",
     "x-amz-server-side-encryption-context",
@@ -160,6 +159,9 @@ const UNSUPPORTED: [&str; 16] = [
     "x-amz-object-lock-mode",
     "x-amz-object-lock-retain-until-date",
     "x-amz-object-lock-legal-hold",
+    "x-amz-object-lock-event-hold",
+    "x-amz-object-lock-event-hold-duration-days",
+    "x-amz-object-lock-event-hold-duration-years",
     "x-amz-website-redirect-location",
     "x-amz-write-offset-bytes",
     "x-amz-grant-full-control",
@@ -260,9 +262,9 @@ pub(crate) fn attributes_of(headers: &HeaderMap) -> S3Result<Attributes> {
         total += name.len() + value.len();
         attributes.insert(metadata(name), value.to_owned().into());
     }
-    if total > METADATA_BYTES {
+    if total > MAX_METADATA_BYTES {
         let message =
-            format!("The object's metadata has {total} bytes, more than {METADATA_BYTES}.");
+            format!("The object's metadata has {total} bytes, more than {MAX_METADATA_BYTES}.");
         return Err(fault(S3ErrorCode::MetadataTooLarge, message));
     }
     Ok(attributes)
@@ -299,7 +301,7 @@ pub(crate) fn mark_upload(attributes: &mut Attributes, mark: &str) -> bool {
         _ => 0,
     };
     let taken: usize = attributes.iter().map(length).sum();
-    let fits = taken + UPLOAD_MARK.len() + mark.len() <= METADATA_BYTES;
+    let fits = taken + UPLOAD_MARK.len() + mark.len() <= MAX_METADATA_BYTES;
     if fits {
         attributes.insert(metadata(UPLOAD_MARK), mark.to_owned().into());
     }

@@ -4,31 +4,32 @@ use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Duration;
 
 use bywash::Engine;
+use http::Request;
 use http::header::CONNECTION;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use s3s::HttpError;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
+use crate::access_log::Peer;
 use crate::config::{Limits, S3Config};
+use crate::connection::{Connection, ConnectionBody, HeadBytes, HeadGuard, ResponseGuard};
+use crate::doorway::{Accepted, Doorway};
 use crate::front::Front;
 use crate::gateway::Gateway;
+use crate::host::Hosts;
 use crate::idle::StallGuard;
+use crate::limits::{MAX_HEADERS, MAX_HEADS_MEMORY_DIVISOR};
+use crate::resident::limit_socket_buffers;
 use crate::uploads::Uploads;
-
-/// How long the loop rests after a failed accept, which mostly means no file descriptor is free.
-const ACCEPT_REST: Duration = Duration::from_millis(100);
-/// The most headers of a request: S3 allows 8 KiB of them, and the shortest take some 20 bytes.
-const HEADERS: usize = 256;
 
 /// Why an endpoint cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -53,6 +54,11 @@ pub enum ServeError {
         /// Why.
         source: std::io::Error,
     },
+    /// A domain below which no bucket can be addressed.
+    #[error(
+        "S3 endpoint: the domain {0:?} is not a host name; give one without scheme, port and path, as s3.example.com"
+    )]
+    Domain(String),
     /// A limit of nothing.
     #[error("S3 endpoint: the limit {0} must be more than 0")]
     ZeroLimit(&'static str),
@@ -65,7 +71,7 @@ pub struct Drained {
     pub cut: usize,
 }
 
-fn check(config: &S3Config) -> Result<(), ServeError> {
+fn check(config: &S3Config) -> Result<Hosts, ServeError> {
     let empty =
         |found: &crate::Credential| found.access_key.is_empty() || found.secret_key.is_empty();
     match (config.anonymous, config.credentials.is_empty()) {
@@ -77,11 +83,15 @@ fn check(config: &S3Config) -> Result<(), ServeError> {
     let limits = &config.limits;
     let zero = [
         ("connections", limits.connections == 0),
+        (
+            "connections_per_address",
+            limits.connections_per_address == Some(0),
+        ),
         ("head_bytes", limits.head_bytes == 0),
     ];
     match zero.into_iter().find(|(_, zero)| *zero) {
         Some((name, _)) => Err(ServeError::ZeroLimit(name)),
-        None => Ok(()),
+        None => Hosts::new(&config.domains).map_err(ServeError::Domain),
     }
 }
 
@@ -98,49 +108,43 @@ pub async fn serve_s3(
     config: S3Config,
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<Drained, ServeError> {
-    check(&config)?;
+    let hosts = check(&config)?;
+    if let Err(error) = limit_socket_buffers(&listener) {
+        tracing::warn!(%error, "socket buffers keep the system's sizes; a control group's limit may be too small for them");
+    }
+    let uploads = open_uploads(&config, engine.clone()).await?;
     let gateway = Gateway {
         engine,
         region: config.region.as_str().into(),
-        uploads: Arc::new(open_uploads(&config).await?),
+        uploads: Arc::new(uploads),
     };
+    let limits = config.limits.clone();
+    let traffic = Arc::clone(gateway.engine.traffic());
     let server = Arc::new(Server {
-        front: Front::new(gateway, &config),
-        http: http(&config.limits),
+        heads: HeadBytes::new(
+            head_bytes(gateway.engine.budget().limit(), &limits),
+            gateway.engine.clone(),
+        ),
+        front: Front::new(gateway, &config, hosts),
+        http: http(&limits),
         tls: config.tls.clone().map(TlsAcceptor::from),
-        limits: config.limits,
+        limits,
     });
-    let permits = Arc::new(Semaphore::new(server.limits.connections));
+    let mut doorway = Doorway::new(listener, &config, traffic);
     let graceful = GracefulShutdown::new();
     let mut connections = JoinSet::new();
     tokio::pin!(shutdown);
     loop {
-        // A permit first: beyond the limit, connections wait in the backlog.
-        let accepted = async {
-            let permit = Arc::clone(&permits).acquire_owned().await;
-            (permit, listener.accept().await)
-        };
-        let (permit, accepted) = tokio::select! {
+        let accepted = tokio::select! {
             biased;
             () = &mut shutdown => break,
-            accepted = accepted => accepted,
+            accepted = doorway.next() => accepted,
         };
         while connections.try_join_next().is_some() {}
-        match accepted {
-            Ok((socket, _)) => {
-                let (server, watcher) = (Arc::clone(&server), graceful.watcher());
-                connections.spawn(async move {
-                    server.connection(socket, watcher).await;
-                    drop(permit);
-                });
-            }
-            Err(error) => {
-                tracing::warn!(%error, "accept failed");
-                tokio::time::sleep(ACCEPT_REST).await;
-            }
-        }
+        let (server, watcher) = (Arc::clone(&server), graceful.watcher());
+        connections.spawn(server.connection(accepted, watcher));
     }
-    drop(listener);
+    drop(doorway);
     let drained = tokio::time::timeout(server.limits.drain, graceful.shutdown()).await;
     while connections.try_join_next().is_some() {}
     let cut = if drained.is_ok() {
@@ -152,13 +156,19 @@ pub async fn serve_s3(
     Ok(Drained { cut })
 }
 
-async fn open_uploads(config: &S3Config) -> Result<Uploads, ServeError> {
+/// Bytes that all unfinished heads may take together: at least those of one, whose buffer doubles.
+fn head_bytes(memory: u64, limits: &Limits) -> usize {
+    let share = usize::try_from(memory / MAX_HEADS_MEMORY_DIVISOR).unwrap_or(usize::MAX);
+    share.max(4 * limits.head_bytes)
+}
+
+async fn open_uploads(config: &S3Config, engine: Engine) -> Result<Uploads, ServeError> {
     let limit = config.limits.open_uploads;
     let Some(folder) = config.uploads.clone() else {
-        return Ok(Uploads::new(limit));
+        return Ok(Uploads::new(limit, engine));
     };
     let reading = folder.clone();
-    let read = tokio::task::spawn_blocking(move || Uploads::kept(limit, &reading));
+    let read = tokio::task::spawn_blocking(move || Uploads::kept(limit, &reading, engine));
     read.await
         .unwrap_or_else(|error| Err(error.into()))
         .map_err(|source| ServeError::Uploads { folder, source })
@@ -166,35 +176,52 @@ async fn open_uploads(config: &S3Config) -> Result<Uploads, ServeError> {
 
 fn http(limits: &Limits) -> http1::Builder {
     let mut http = http1::Builder::new();
-    // One timer covers a head that comes slowly and the time between requests.
+    // `HeadGuard` holds heads and idle connections to their deadlines; this one is for the rest of a
+    // pipelined head, whose bytes came with the request before.
     http.timer(TokioTimer::new())
-        .header_read_timeout(limits.idle)
+        .header_read_timeout(limits.idle + limits.head)
         .max_header_size(limits.head_bytes)
         .max_buf_size(limits.body_window_bytes.max(limits.head_bytes))
-        .max_headers(HEADERS);
+        .max_headers(MAX_HEADERS);
     http
 }
 
 struct Server {
     front: Front,
+    heads: Arc<HeadBytes>,
     http: http1::Builder,
     tls: Option<TlsAcceptor>,
     limits: Limits,
 }
 
 impl Server {
-    async fn connection(self: Arc<Self>, socket: TcpStream, watcher: Watcher) {
-        // Without it, the last segment of an answer waits for the client's acknowledgement.
+    async fn connection(self: Arc<Self>, accepted: Accepted, watcher: Watcher) {
+        let Accepted {
+            socket,
+            peer,
+            connection,
+            counted: _counted,
+            permit: _permit,
+        } = accepted;
+        // Without it, the last segment of a response waits for the client's acknowledgement.
         if let Err(error) = socket.set_nodelay(true) {
             tracing::debug!(%error, "TCP_NODELAY cannot be set");
         }
         let unread = Arc::new(AtomicBool::new(false));
-        let socket = StallGuard::new(socket, self.limits.stalled_body, Arc::clone(&unread));
+        let socket = StallGuard::new(
+            socket,
+            self.limits.stalled_body,
+            Arc::clone(&unread),
+            Arc::clone(&connection),
+        );
         let Some(acceptor) = self.tls.clone() else {
-            return self.http(socket, watcher, unread).await;
+            return self.http(socket, watcher, unread, connection, peer).await;
         };
         match tokio::time::timeout(self.limits.handshake, acceptor.accept(socket)).await {
-            Ok(Ok(stream)) => self.http(stream, watcher, unread).await,
+            Ok(Ok(stream)) => {
+                connection.handshake_ends();
+                self.http(stream, watcher, unread, connection, peer).await;
+            }
             Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
             Err(_) => tracing::debug!("TLS handshake took too long"),
         }
@@ -205,19 +232,26 @@ impl Server {
         io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         watcher: Watcher,
         unread: Arc<AtomicBool>,
+        connection: Arc<Connection>,
+        peer: Peer,
     ) {
         let server = Arc::clone(&self);
-        let service = service_fn(move |request| {
+        let heads = Arc::clone(&self.heads);
+        let io = HeadGuard::new(io, Arc::clone(&connection), heads, &self.limits);
+        let service = service_fn(move |mut request: Request<Incoming>| {
             let (server, unread) = (Arc::clone(&server), Arc::clone(&unread));
+            connection.request_begins();
+            request.extensions_mut().insert(peer);
+            let _guard = ResponseGuard(Arc::clone(&connection));
             async move {
-                let answer = Box::pin(server.front.serve(request)).await?;
-                unread.store(answer.headers().contains_key(CONNECTION), Relaxed);
-                Ok::<_, HttpError>(answer)
+                let response = Box::pin(server.front.serve(request)).await?;
+                unread.store(response.headers().contains_key(CONNECTION), Relaxed);
+                Ok::<_, HttpError>(response.map(|body| ConnectionBody { body, _guard }))
             }
         });
         let connection = self.http.serve_connection(TokioIo::new(io), service);
         if let Err(error) = watcher.watch(connection).await {
-            // A client that went away, or was closed for a limit: its requests have their log lines.
+            // A client that went away, or was closed for a limit: its requests have their records.
             tracing::debug!(%error, "connection ended");
         }
     }

@@ -11,14 +11,12 @@ use s3s::dto::Tag;
 use s3s::{S3ErrorCode, S3Result};
 
 use crate::errors::{fault, not_implemented};
+use crate::limits::{MAX_TAG_KEY_CHARS, MAX_TAG_VALUE_CHARS, MAX_TAGS};
 use crate::meta::text;
+use crate::xml;
 
 /// Where they are kept. The prefix is one that user metadata cannot have.
 const ATTRIBUTE: Attribute = Attribute::Metadata(std::borrow::Cow::Borrowed("bywash-tags"));
-/// The most tags of an object, and the longest of each half in characters, as in S3.
-const TAGS: usize = 10;
-const KEY_CHARS: usize = 128;
-const VALUE_CHARS: usize = 256;
 
 /// The tags of an object, in the order given.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -27,16 +25,23 @@ pub(crate) struct Tags(Vec<(String, String)>);
 impl Tags {
     fn new(tags: Vec<(String, String)>) -> S3Result<Self> {
         let wrong = |message: String| Err(fault(S3ErrorCode::InvalidTag, message));
-        if tags.len() > TAGS {
-            return wrong(format!("{} tags are more than {TAGS}.", tags.len()));
+        if tags.len() > MAX_TAGS {
+            return wrong(format!("{} tags are more than {MAX_TAGS}.", tags.len()));
         }
         for (at, (key, value)) in tags.iter().enumerate() {
-            if key.is_empty() || key.chars().count() > KEY_CHARS {
-                return wrong(format!("A tag's key has 1 to {KEY_CHARS} characters."));
-            }
-            if value.chars().count() > VALUE_CHARS {
+            if key.is_empty() || key.chars().count() > MAX_TAG_KEY_CHARS {
                 return wrong(format!(
-                    "The tag {key} is longer than {VALUE_CHARS} characters."
+                    "A tag's key has 1 to {MAX_TAG_KEY_CHARS} characters."
+                ));
+            }
+            if value.chars().count() > MAX_TAG_VALUE_CHARS {
+                return wrong(format!(
+                    "The tag {key} is longer than {MAX_TAG_VALUE_CHARS} characters."
+                ));
+            }
+            if !key.chars().chain(value.chars()).all(xml::fits) {
+                return wrong(format!(
+                    "The tag {key:?} has a character that XML cannot carry."
                 ));
             }
             if tags[..at].iter().any(|(other, _)| other == key) {

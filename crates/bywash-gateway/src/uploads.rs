@@ -3,10 +3,12 @@
 //! In memory, and with a [folder](crate::S3Config::uploads) on disk too: then a change is on disk before it is known, so what a
 //! client was told holds after a restart.
 
+mod completion;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod journal;
 mod record;
+mod room;
 mod rules;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +19,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use bywash::UploadedPart;
+use bywash::{Engine, UploadedPart};
 use chrono::{DateTime, Utc};
 use parking_lot::Mutex;
 use s3s::{S3Error, S3ErrorCode, S3Result};
@@ -25,8 +27,11 @@ use sha2::{Digest as _, Sha256};
 
 use crate::digest::{Algorithm, Checksum};
 use crate::errors::{Doing, fault, no_such_upload, slow_down};
+pub(crate) use completion::Completion;
 use journal::{Journal, Tail};
 pub use journal::{OpenUpload, open_uploads};
+pub(crate) use room::{Beginning, Hold, Room};
+use room::{PART_BYTES, attempt_bytes, begun_bytes, part_bytes, upload_bytes};
 pub(crate) use rules::{choose, part_number};
 
 /// One stored part.
@@ -49,7 +54,8 @@ pub(crate) struct Upload {
     pub(crate) full_object: bool,
     /// What the origin keeps with the object if it was made by this upload.
     pub(crate) mark: Option<String>,
-    pub(crate) parts: BTreeMap<u16, Part>,
+    /// Shared with completions, which read it without a copy.
+    pub(crate) parts: Arc<BTreeMap<u16, Part>>,
     /// Lists of parts that the origin was asked to complete it from, as [`attempt`] writes them.
     pub(crate) attempts: BTreeSet<String>,
     /// A completion is on its way; nothing else may touch the upload.
@@ -70,21 +76,45 @@ impl Upload {
             algorithm,
             full_object,
             mark,
-            parts: BTreeMap::new(),
+            parts: Arc::default(),
             attempts: BTreeSet::new(),
             completing: false,
             tail: Arc::default(),
         }
     }
 
+    fn without_parts(&self) -> Self {
+        Self {
+            parts: Arc::default(),
+            attempts: BTreeSet::new(),
+            mark: self.mark.clone(),
+            tail: Arc::clone(&self.tail),
+            ..*self
+        }
+    }
+
     fn apply(&mut self, change: Change) {
         match change {
             Change::Part(number, part) => {
-                self.parts.insert(number, part);
+                Arc::make_mut(&mut self.parts).insert(number, part);
             }
             Change::Completing(parts) => {
                 self.attempts.insert(parts);
             }
+        }
+    }
+
+    /// Bytes that a change adds, and bytes of what it replaces.
+    fn cost(&self, change: &Change) -> (u64, u64) {
+        match change {
+            Change::Part(number, part) => (
+                part_bytes(part),
+                self.parts.get(number).map_or(0, part_bytes),
+            ),
+            Change::Completing(parts) if self.attempts.contains(parts) => (0, 0),
+            // The first is charged with the upload.
+            Change::Completing(_) if self.attempts.is_empty() => (0, 0),
+            Change::Completing(parts) => (attempt_bytes(parts), 0),
         }
     }
 }
@@ -127,30 +157,49 @@ impl UploadName {
     }
 }
 
+/// An upload as lists name it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Begun {
+    pub(crate) name: UploadName,
+    pub(crate) initiated: DateTime<Utc>,
+    pub(crate) algorithm: Option<Algorithm>,
+}
+
 /// All uploads of an endpoint.
 #[derive(Debug)]
 pub(crate) struct Uploads {
     open: Mutex<BTreeMap<UploadName, Upload>>,
     limit: usize,
+    room: Arc<Room>,
     journal: Option<Journal>,
 }
 
 impl Uploads {
     /// Uploads that are forgotten when the server ends; their parts stay with the origin.
-    pub(crate) fn new(limit: usize) -> Self {
+    pub(crate) fn new(limit: usize, engine: Engine) -> Self {
         Self {
             open: Mutex::new(BTreeMap::new()),
             limit,
+            room: Arc::new(Room::new(engine)),
             journal: None,
         }
     }
 
-    /// Uploads kept in `folder`, those of earlier servers among them. Blocks.
-    pub(crate) fn kept(limit: usize, folder: &Path) -> io::Result<Self> {
+    /// Uploads kept in `folder`, those of earlier servers among them, which count even beyond the limits: then new uploads and
+    /// parts are refused until enough of them have ended. Blocks.
+    pub(crate) fn kept(limit: usize, folder: &Path, engine: Engine) -> io::Result<Self> {
         let (journal, uploads) = Journal::open(folder)?;
+        let open: BTreeMap<_, _> = uploads.into_iter().collect();
+        let room = Room::new(engine);
+        room.load(
+            open.iter()
+                .map(|(name, upload)| upload_bytes(name, upload))
+                .sum(),
+        );
         Ok(Self {
-            open: Mutex::new(uploads.into_iter().collect()),
+            open: Mutex::new(open),
             limit,
+            room: Arc::new(room),
             journal: Some(journal),
         })
     }
@@ -174,18 +223,30 @@ impl Uploads {
             .unwrap_or_else(|error| Err(fault(S3ErrorCode::InternalError, error.to_string())))
     }
 
-    /// Whether one more may begin.
-    pub(crate) fn check_room(&self) -> S3Result<()> {
-        if self.open.lock().len() < self.limit {
-            return Ok(());
-        }
-        Err(slow_down(format!(
-            "{} multipart uploads are open; complete or abort some.",
-            self.limit
-        )))
+    /// Charges the memory of one more upload, if one more may begin.
+    pub(crate) async fn admit(&self, doing: Doing<'_>) -> S3Result<(Hold, Beginning)> {
+        let beginning = {
+            let open = self.open.lock();
+            self.room.begin(self.limit.saturating_sub(open.len()))
+        };
+        let Some(beginning) = beginning else {
+            return Err(slow_down(format!(
+                "{} multipart uploads are open; complete or abort some.",
+                self.limit
+            )));
+        };
+        let hold = self.room.take(begun_bytes(doing), doing).await?;
+        Ok((hold, beginning))
     }
 
-    pub(crate) async fn begin(self: &Arc<Self>, name: UploadName, upload: Upload) -> S3Result<()> {
+    pub(crate) async fn begin(
+        self: &Arc<Self>,
+        name: UploadName,
+        upload: Upload,
+        (mut hold, beginning): (Hold, Beginning),
+    ) -> S3Result<()> {
+        let bytes = upload_bytes(&name, &upload);
+        hold.cover(bytes)?;
         self.run(move |uploads| {
             if let Some(journal) = &uploads.journal {
                 let mut tail = upload.tail.lock();
@@ -194,6 +255,8 @@ impl Uploads {
                     .map_err(|error| not_kept(&name, &error))?;
             }
             uploads.open.lock().insert(name, upload);
+            hold.keep(bytes, 0);
+            drop(beginning);
             Ok(())
         })
         .await
@@ -217,15 +280,39 @@ impl Uploads {
         }
     }
 
+    /// Charges the memory of one more part of an upload, if parts of it may be stored.
+    pub(crate) async fn admit_part(&self, name: &UploadName, doing: Doing<'_>) -> S3Result<Hold> {
+        self.check_open(name)?;
+        self.room.take(PART_BYTES, doing).await
+    }
+
     pub(crate) async fn add_part(
         self: &Arc<Self>,
         name: &UploadName,
         number: u16,
         part: Part,
+        hold: Hold,
     ) -> S3Result<()> {
         let name = name.clone();
-        self.run(move |uploads| uploads.change(&name, Change::Part(number, part)))
+        self.run(move |uploads| uploads.change(&name, Change::Part(number, part), hold))
             .await
+    }
+
+    /// At most `count` parts of an upload after the number `after`, in order, and the upload without its parts.
+    pub(crate) fn parts_after(
+        &self,
+        name: &UploadName,
+        after: i32,
+        count: usize,
+    ) -> S3Result<(Upload, Vec<(u16, Part)>)> {
+        let open = self.open.lock();
+        let upload = open.get(name).ok_or_else(|| no_such_upload(&name.id))?;
+        let first = u16::try_from(after.saturating_add(1).max(0)).unwrap_or(u16::MAX);
+        let parts = upload.parts.range(first..).take(count);
+        let parts = parts
+            .map(|(number, part)| (*number, part.clone()))
+            .collect();
+        Ok((upload.without_parts(), parts))
     }
 
     fn tail(&self, name: &UploadName) -> S3Result<Arc<Mutex<Tail>>> {
@@ -235,9 +322,16 @@ impl Uploads {
     }
 
     /// Makes a change known, on disk first. Changes of one upload take turns.
-    fn change(&self, name: &UploadName, change: Change) -> S3Result<()> {
+    fn change(&self, name: &UploadName, change: Change, mut hold: Hold) -> S3Result<()> {
         let tail = self.tail(name)?;
         let mut tail = tail.lock();
+        let cost = self
+            .open
+            .lock()
+            .get(name)
+            .map(|upload| upload.cost(&change));
+        let (added, replaced) = cost.ok_or_else(|| no_such_upload(&name.id))?;
+        hold.cover(added.saturating_sub(replaced))?;
         if let Some(journal) = &self.journal {
             // It may have ended while its file was another's; while it is ours, it cannot.
             self.tail(name)?;
@@ -253,6 +347,7 @@ impl Uploads {
         let mut open = self.open.lock();
         let upload = open.get_mut(name).ok_or_else(|| no_such_upload(&name.id))?;
         upload.apply(change);
+        hold.keep(added, replaced);
         Ok(())
     }
 
@@ -301,39 +396,36 @@ impl Uploads {
                     "the file of a multipart upload that has ended cannot be removed; it is listed again after a restart"
                 );
             }
-            uploads.open.lock().remove(&name);
+            let ended = uploads.open.lock().remove(&name);
+            let bytes = ended.map_or(0, |upload| upload_bytes(&name, &upload));
+            uploads.room.release(bytes);
             Ok(())
         })
         .await
     }
 
-    /// The uploads of a bucket after `(key, id)`, in order; an empty id stands for all of the key.
-    pub(crate) fn after(
-        &self,
-        bucket: &str,
-        key: &str,
-        id: &str,
-    ) -> Vec<(UploadName, DateTime<Utc>, Option<Algorithm>)> {
-        let from = UploadName {
+    /// The first upload of a bucket from `from` on, in the order of keys and ids. Looks at no other.
+    pub(crate) fn first(&self, bucket: &str, from: Bound<(&str, &str)>) -> Option<Begun> {
+        let from = from.map(|(key, id)| UploadName {
             bucket: bucket.to_owned(),
             key: key.to_owned(),
             id: id.to_owned(),
-        };
+        });
         let open = self.open.lock();
-        let range = open.range((Bound::Excluded(&from), Bound::Unbounded));
-        range
-            .take_while(|(name, _)| name.bucket == bucket)
-            .filter(|(name, _)| !(id.is_empty() && !key.is_empty() && name.key == key))
-            .map(|(name, upload)| (name.clone(), upload.initiated, upload.algorithm))
-            .collect()
+        let (name, upload) = open.range((from, Bound::Unbounded)).next()?;
+        (name.bucket == bucket).then(|| Begun {
+            name: name.clone(),
+            initiated: upload.initiated,
+            algorithm: upload.algorithm,
+        })
     }
 
-    /// Forgets every upload of a bucket that is gone, and says which.
-    pub(crate) fn of_bucket(&self, bucket: &str) -> Vec<UploadName> {
-        self.after(bucket, "", "")
-            .into_iter()
-            .map(|(name, ..)| name)
-            .collect()
+    /// Forgets every upload of a bucket that is gone.
+    pub(crate) async fn forget_bucket(self: &Arc<Self>, bucket: &str) -> S3Result<()> {
+        while let Some(upload) = self.first(bucket, Bound::Included(("", ""))) {
+            self.remove(&upload.name).await?;
+        }
+        Ok(())
     }
 }
 
@@ -353,39 +445,6 @@ fn not_kept(name: &UploadName, error: &io::Error) -> S3Error {
             name.id
         ),
     )
-}
-
-/// An upload being completed. Goes with the origin's work, not with the client that waits for it.
-pub(crate) struct Completion {
-    uploads: Arc<Uploads>,
-    name: UploadName,
-    done: bool,
-}
-
-impl Completion {
-    /// The origin is about to be asked: notes from which parts, in case its answer is lost.
-    pub(crate) async fn begin(&self, attempt: String) -> S3Result<()> {
-        let name = self.name.clone();
-        self.uploads
-            .run(move |uploads| uploads.change(&name, Change::Completing(attempt)))
-            .await
-    }
-
-    /// The object is there, or can never be: the upload is gone.
-    pub(crate) async fn done(mut self) -> S3Result<()> {
-        self.done = true;
-        self.uploads.remove(&self.name).await
-    }
-}
-
-impl Drop for Completion {
-    fn drop(&mut self) {
-        if !self.done
-            && let Some(upload) = self.uploads.open.lock().get_mut(&self.name)
-        {
-            upload.completing = false;
-        }
-    }
 }
 
 #[cfg(test)]

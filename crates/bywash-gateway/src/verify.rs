@@ -233,6 +233,7 @@ impl VerifiedBody {
         length: Option<u64>,
         context: Arc<RequestContext>,
     ) -> Self {
+        context.stream_body();
         Self {
             body,
             checks,

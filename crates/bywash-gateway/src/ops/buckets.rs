@@ -3,15 +3,19 @@
 use std::sync::Arc;
 
 use s3s::dto::*;
-use s3s::{S3Request, S3Response, S3Result};
+use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
 
+use super::documents;
 use crate::config::Scope;
-use crate::errors::{Doing, from_engine, not_implemented};
+use crate::errors::{Doing, fault, from_engine, not_implemented};
 use crate::gateway::Gateway;
+use crate::limits::MAX_LIST_BUCKETS;
 use crate::meta::{refuse_unsupported, timestamp};
 
 /// The region that S3 names by saying nothing.
 const DEFAULT_REGION: &str = "us-east-1";
+/// Memory of a bucket in a response to ListBuckets, in bytes: its value, and its XML in a buffer that grows by doubling.
+const BUCKET_BYTES: u64 = 800;
 /// Who owns everything here; there are no accounts.
 const OWNER: &str = "bywash";
 
@@ -27,18 +31,27 @@ pub(crate) async fn list(
     request: S3Request<ListBucketsInput>,
 ) -> S3Result<S3Response<ListBucketsOutput>> {
     let scope = request.extensions.get::<Arc<Scope>>().cloned();
+    let documents = documents(&request)?;
     let input = request.input;
+    let max = input
+        .max_buckets
+        .and_then(|max| usize::try_from(max).ok())
+        .unwrap_or(MAX_LIST_BUCKETS)
+        .min(MAX_LIST_BUCKETS);
+    let doing = Doing::new("list buckets", "", "");
+    let charge = max as u64 * BUCKET_BYTES;
+    documents.charge_more(charge, doing).await?;
     let prefix = input.prefix.as_deref().unwrap_or_default();
     let after = input.continuation_token.as_deref().unwrap_or_default();
-    let mut found = gateway.engine.buckets();
+    let engine = gateway.engine.clone();
+    // Reads a folder, which blocks.
+    let mut found = tokio::task::spawn_blocking(move || engine.buckets())
+        .await
+        .map_err(|error| fault(S3ErrorCode::InternalError, error.to_string()))?;
     if let Some(scope) = scope {
         found.retain(|bucket| scope.sees(&bucket.name));
     }
     found.retain(|bucket| bucket.name.starts_with(prefix) && bucket.name.as_str() > after);
-    let max = input
-        .max_buckets
-        .and_then(|max| usize::try_from(max).ok())
-        .unwrap_or(usize::MAX);
     let more = found.len() > max;
     found.truncate(max);
     let continuation_token = found
@@ -111,9 +124,7 @@ pub(crate) async fn delete(
         .delete_bucket(&name)
         .await
         .map_err(|error| from_engine(doing, &error))?;
-    for upload in gateway.uploads.of_bucket(&name) {
-        gateway.uploads.remove(&upload).await?;
-    }
+    gateway.uploads.forget_bucket(&name).await?;
     Ok(S3Response::new(DeleteBucketOutput {}))
 }
 

@@ -232,7 +232,7 @@ pub(crate) async fn part(
     refuse_unsupported(&headers)?;
     let number = part_number(input.part_number)?;
     let name = UploadName::of(doing, input.upload_id.clone());
-    gateway.uploads.check_open(&name)?;
+    let hold = gateway.uploads.admit_part(&name, doing).await?;
     let source = Source::find(gateway, &input.copy_source, &headers).await?;
     let size = source.meta.size;
     let range = match &input.copy_source_range {
@@ -257,7 +257,7 @@ pub(crate) async fn part(
         checksum: None,
         modified,
     };
-    gateway.uploads.add_part(&name, number, part).await?;
+    gateway.uploads.add_part(&name, number, part, hold).await?;
     Ok(S3Response::new(UploadPartCopyOutput {
         copy_part_result: Some(result),
         ..Default::default()

@@ -6,13 +6,17 @@ use object_store::{Error as StoreError, ObjectStore, ObjectStoreExt};
 use s3s::dto::*;
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
+use super::documents;
+use crate::documents::entry_bytes;
 use crate::errors::{Doing, fault, from_store, not_implemented};
 use crate::gateway::Gateway;
 use crate::keys::path_of;
+use crate::limits::MAX_DELETE_KEYS;
 use crate::meta::check_version;
+use crate::xml;
 
-/// The most keys of one DeleteObjects, as in S3.
-const KEYS: usize = 1000;
+/// Memory of an error's message, beside its key, in bytes: the key again, and text.
+const ERROR_BYTES: u64 = 4 * 512;
 
 /// The path of a key to delete, if it may be deleted.
 fn target(key: &str, version: Option<&str>, conditional: bool) -> S3Result<Path> {
@@ -63,16 +67,33 @@ pub(crate) async fn many(
     gateway: &Gateway,
     request: S3Request<DeleteObjectsInput>,
 ) -> S3Result<S3Response<DeleteObjectsOutput>> {
+    let documents = documents(&request)?;
     let input = request.input;
     let bucket = gateway.bucket(&input.bucket)?;
     let objects = input.delete.objects;
-    if objects.is_empty() || objects.len() > KEYS {
+    if objects.is_empty() || objects.len() > MAX_DELETE_KEYS {
         let message = format!(
-            "The request names {} keys; name 1 to {KEYS}.",
+            "The request names {} keys; name 1 to {MAX_DELETE_KEYS}.",
             objects.len()
         );
         return Err(fault(S3ErrorCode::MalformedXML, message));
     }
+    if let Some(object) = objects
+        .iter()
+        .find(|object| !object.key.chars().all(xml::fits))
+    {
+        let message = format!(
+            "The key {:?} has a character that XML cannot carry.",
+            object.key
+        );
+        return Err(fault(S3ErrorCode::MalformedXML, message));
+    }
+    // Before anything is deleted: each key is in the result, as one that is gone or with an error.
+    let results = objects
+        .iter()
+        .map(|object| entry_bytes(&object.key) + ERROR_BYTES);
+    let doing = Doing::new("delete keys of", &input.bucket, "");
+    documents.charge_more(results.sum(), doing).await?;
     let targets: Vec<S3Result<Path>> = objects.iter().map(target_of).collect();
     let paths: Vec<_> = targets.iter().flatten().cloned().map(Ok).collect();
     // One request to an origin that takes many keys at once. Its answers come in the order of the paths.

@@ -7,13 +7,14 @@ use s3s::dto::*;
 use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
 
 use super::buckets::owner;
+use super::documents;
+use crate::documents::RequestDocuments;
 use crate::errors::{Doing, fault, from_store, not_implemented};
 use crate::gateway::Gateway;
+use crate::limits::MAX_LIST_KEYS;
 use crate::listing::{self, After, Entry, Listed, Page, Scope};
 use crate::meta::{e_tag, timestamp};
 
-/// The most entries of a page, as in S3.
-const KEYS: i32 = 1000;
 /// What `encoding-type=url` leaves as it is.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
@@ -57,8 +58,8 @@ impl Encoding {
 /// The page size asked for.
 pub(super) fn page_size(name: &str, asked: Option<i32>) -> S3Result<i32> {
     match asked {
-        None => Ok(KEYS),
-        Some(asked) if asked >= 0 => Ok(asked.min(KEYS)),
+        None => Ok(MAX_LIST_KEYS),
+        Some(asked) if asked >= 0 => Ok(asked.min(MAX_LIST_KEYS)),
         Some(asked) => {
             let message = format!("The parameter {name} is 0 or more, not {asked}.");
             Err(fault(S3ErrorCode::InvalidArgument, message))
@@ -73,6 +74,7 @@ async fn page(
     scope: Scope<'_>,
     after: After,
     max: i32,
+    documents: &RequestDocuments,
 ) -> S3Result<Page> {
     let doing = Doing {
         operation: "list",
@@ -80,8 +82,14 @@ async fn page(
         key: scope.prefix,
     };
     let handle = gateway.bucket(bucket)?;
+    // With a delimiter many keys may make one entry.
+    let asked = match scope.delimiter {
+        "" => max,
+        _ => MAX_LIST_KEYS,
+    };
+    let room = documents.charge_page(max, asked, doing).await?;
     let max = usize::try_from(max).unwrap_or_default();
-    listing::page(&handle, scope, after, max)
+    listing::page(&handle, scope, after, max, room)
         .await
         .map_err(|error| from_store(doing, &error))
 }
@@ -123,6 +131,7 @@ pub(crate) async fn v1(
     gateway: &Gateway,
     request: S3Request<ListObjectsInput>,
 ) -> S3Result<S3Response<ListObjectsOutput>> {
+    let documents = documents(&request)?;
     let input = request.input;
     let encoding = Encoding::new(input.encoding_type.as_ref())?;
     let max = page_size("max-keys", input.max_keys)?;
@@ -137,6 +146,7 @@ pub(crate) async fn v1(
         scope,
         After::marker(marker, &scope),
         max,
+        &documents,
     )
     .await?;
     let next_marker = page.next.as_ref().map(|next| encoding.write(next.name()));
@@ -188,6 +198,7 @@ pub(crate) async fn v2(
     gateway: &Gateway,
     request: S3Request<ListObjectsV2Input>,
 ) -> S3Result<S3Response<ListObjectsV2Output>> {
+    let documents = documents(&request)?;
     let input = request.input;
     let encoding = Encoding::new(input.encoding_type.as_ref())?;
     let max = page_size("max-keys", input.max_keys)?;
@@ -199,7 +210,7 @@ pub(crate) async fn v2(
         Some(token) => from_token(token)?,
         None => After::marker(input.start_after.as_deref().unwrap_or_default(), &scope),
     };
-    let page = page(gateway, &input.bucket, scope, after, max).await?;
+    let page = page(gateway, &input.bucket, scope, after, max, &documents).await?;
     let next = page.next.as_ref().map(token);
     let key_count = i32::try_from(page.entries.len()).ok();
     let with_owner = input.fetch_owner.unwrap_or(false);
@@ -227,6 +238,7 @@ pub(crate) async fn versions(
     gateway: &Gateway,
     request: S3Request<ListObjectVersionsInput>,
 ) -> S3Result<S3Response<ListObjectVersionsOutput>> {
+    let documents = documents(&request)?;
     let input = request.input;
     let encoding = Encoding::new(input.encoding_type.as_ref())?;
     let max = page_size("max-keys", input.max_keys)?;
@@ -249,6 +261,7 @@ pub(crate) async fn versions(
         scope,
         After::marker(marker, &scope),
         max,
+        &documents,
     )
     .await?;
     let next_key_marker = page.next.as_ref().map(|next| encoding.write(next.name()));

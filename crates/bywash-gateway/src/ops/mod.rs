@@ -17,6 +17,7 @@ use std::sync::Arc;
 use s3s::{S3Error, S3ErrorCode, S3Request};
 
 use crate::body::RequestContext;
+use crate::documents::RequestDocuments;
 use crate::errors::fault;
 
 /// What the front noted about a request.
@@ -25,12 +26,20 @@ fn context<T>(request: &S3Request<T>) -> Result<Arc<RequestContext>, S3Error> {
         .extensions
         .get::<Arc<RequestContext>>()
         .map(Arc::clone);
-    found.ok_or_else(|| {
-        fault(
-            S3ErrorCode::InternalError,
-            "The request did not come through the front.",
-        )
-    })
+    found.ok_or_else(outside_front)
+}
+
+/// The memory of the request's documents.
+fn documents<T>(request: &S3Request<T>) -> Result<Arc<RequestDocuments>, S3Error> {
+    let found = request.extensions.get::<Arc<RequestDocuments>>();
+    found.map(Arc::clone).ok_or_else(outside_front)
+}
+
+fn outside_front() -> S3Error {
+    fault(
+        S3ErrorCode::InternalError,
+        "The request did not come through the front.",
+    )
 }
 
 /// Puts a [`crate::digest::Checksum`] into the field of its algorithm: the generated types have

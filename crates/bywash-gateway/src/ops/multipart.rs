@@ -62,7 +62,7 @@ pub(crate) async fn create(
         let message = "A FULL_OBJECT checksum of an upload in parts must be a CRC.";
         return Err(fault(S3ErrorCode::InvalidRequest, message));
     }
-    gateway.uploads.check_room()?;
+    let hold = gateway.uploads.admit(doing).await?;
     let mut attributes = attributes_of(&headers)?;
     Tags::from_headers(&headers)?.keep(&bucket, &mut attributes)?;
     let mark = Some(format!("{:032x}", rand::random::<u128>()));
@@ -77,7 +77,7 @@ pub(crate) async fn create(
         .map_err(|error| from_store(doing, &error))?;
     let name = UploadName::of(doing, id.clone());
     let upload = Upload::new(Utc::now(), algorithm, full, mark);
-    if let Err(error) = gateway.uploads.begin(name, upload).await {
+    if let Err(error) = gateway.uploads.begin(name, upload, hold).await {
         if let Err(left) = bucket.abort_upload(&path, &id).await {
             tracing::warn!(upload = id, error = %left, "an upload that could not be kept stays at the origin");
         }
@@ -109,7 +109,7 @@ pub(crate) async fn upload(
     refuse_unsupported(&headers)?;
     let number = part_number(input.part_number)?;
     let name = UploadName::of(doing, input.upload_id);
-    gateway.uploads.check_open(&name)?;
+    let hold = gateway.uploads.admit_part(&name, doing).await?;
     let checks = Checks::announced(&headers, trailing_headers, &context)?;
     let body = input.body.unwrap_or_else(|| s3s::Body::empty().into());
     let Some(length) = body_length(&body, input.content_length) else {
@@ -144,7 +144,7 @@ pub(crate) async fn upload(
         checksum,
         modified: Utc::now(),
     };
-    gateway.uploads.add_part(&name, number, part).await?;
+    gateway.uploads.add_part(&name, number, part, hold).await?;
     Ok(S3Response::with_headers(output, answer))
 }
 

@@ -1,16 +1,21 @@
 //! ListParts and ListMultipartUploads.
 
+use std::ops::Bound;
+
 use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result};
 
 use super::buckets::owner;
 use super::list::{Encoding, page_size};
 use super::multipart::{checksum_algorithm, checksum_type};
-use super::set_checksum;
+use super::{documents, set_checksum};
+use crate::documents::entry_bytes;
+use crate::errors::Doing;
 use crate::gateway::Gateway;
+use crate::limits::MAX_KEY_BYTES;
 use crate::listing::Scope;
 use crate::meta::{e_tag, timestamp};
-use crate::uploads::{Part as StoredPart, UploadName};
+use crate::uploads::{Begun, Part as StoredPart, UploadName};
 
 fn part(number: u16, stored: &StoredPart) -> Part {
     let mut part = Part {
@@ -30,23 +35,24 @@ pub(crate) async fn parts(
     gateway: &Gateway,
     request: S3Request<ListPartsInput>,
 ) -> S3Result<S3Response<ListPartsOutput>> {
+    let documents = documents(&request)?;
     let input = request.input;
     gateway.bucket(&input.bucket)?;
     let max = page_size("max-parts", input.max_parts)?;
+    let doing = Doing::new("list parts of", &input.bucket, &input.key);
+    documents.charge_page(max, max, doing).await?;
     let marker = input.part_number_marker.unwrap_or(0);
     let name = UploadName {
         bucket: input.bucket,
         key: input.key,
         id: input.upload_id,
     };
-    let upload = gateway.uploads.get(&name)?;
-    let mut parts: Vec<Part> = upload
-        .parts
+    let max_len = usize::try_from(max).unwrap_or_default();
+    let (upload, stored) = gateway.uploads.parts_after(&name, marker, max_len + 1)?;
+    let mut parts: Vec<Part> = stored
         .iter()
-        .filter(|(number, _)| i32::from(**number) > marker)
         .map(|(number, stored)| part(*number, stored))
         .collect();
-    let max_len = usize::try_from(max).unwrap_or_default();
     let more = parts.len() > max_len && max > 0;
     parts.truncate(max_len);
     Ok(S3Response::new(ListPartsOutput {
@@ -77,50 +83,99 @@ struct UploadPage {
     next: Option<(String, String)>,
 }
 
+/// Where a page of uploads goes on.
+enum From {
+    /// At this key.
+    Key(String),
+    /// After this key and upload id.
+    Upload(String, String),
+    /// After every key with this prefix.
+    Prefix(String),
+}
+
+/// A string after every key with `prefix` and before every other key after those: no key has a char after this one, and none is
+/// so long.
+fn beyond(prefix: &str) -> String {
+    let last = usize::div_ceil(MAX_KEY_BYTES + 1, char::MAX.len_utf8());
+    let mut beyond = prefix.to_owned();
+    beyond.extend(std::iter::repeat_n(char::MAX, last));
+    beyond
+}
+
+/// Where the page that was asked for begins.
+fn beginning(input: &ListMultipartUploadsInput, scope: &Scope<'_>) -> From {
+    let marker = input.key_marker.as_deref().unwrap_or_default();
+    if marker < scope.prefix || marker.is_empty() {
+        return From::Key(scope.prefix.to_owned());
+    }
+    if scope.common_prefix(marker) == Some(marker) {
+        return From::Prefix(marker.to_owned());
+    }
+    match input.upload_id_marker.as_deref() {
+        Some(id) if !id.is_empty() => From::Upload(marker.to_owned(), id.to_owned()),
+        // The first key after the marker's, so no upload of that.
+        _ => From::Key(format!("{marker}\0")),
+    }
+}
+
+/// The next upload in `scope`, if there is one.
+fn next_upload(gateway: &Gateway, bucket: &str, from: &From, scope: &Scope<'_>) -> Option<Begun> {
+    let uploads = &gateway.uploads;
+    let next = match from {
+        From::Key(key) => uploads.first(bucket, Bound::Included((key, ""))),
+        From::Upload(key, id) => uploads.first(bucket, Bound::Excluded((key, id))),
+        From::Prefix(prefix) => {
+            let beyond = beyond(prefix);
+            uploads.first(bucket, Bound::Included((&beyond, "")))
+        }
+    };
+    next.filter(|begun| begun.name.key.starts_with(scope.prefix))
+}
+
 fn upload_page(
     gateway: &Gateway,
     input: &ListMultipartUploadsInput,
     encoding: Encoding,
     max: i32,
+    mut room: u64,
 ) -> UploadPage {
     let scope = Scope {
         prefix: input.prefix.as_deref().unwrap_or_default(),
         delimiter: input.delimiter.as_deref().unwrap_or_default(),
     };
-    let marker = input.key_marker.as_deref().unwrap_or_default();
-    let id_marker = input
-        .upload_id_marker
-        .as_deref()
-        .filter(|_| !marker.is_empty())
-        .unwrap_or_default();
     let mut page = UploadPage {
         uploads: Vec::new(),
         prefixes: Vec::new(),
         next: None,
     };
-    let (mut last, mut last_prefix) = ((String::new(), String::new()), None::<String>);
     let max = usize::try_from(max).unwrap_or_default();
-    for (name, initiated, algorithm) in gateway.uploads.after(&input.bucket, marker, id_marker) {
-        if !name.key.starts_with(scope.prefix) {
-            continue;
-        }
+    let mut from = beginning(input, &scope);
+    let mut last = (String::new(), String::new());
+    // One entry at a time: the table is locked for no longer, and nothing but the page is copied.
+    while let Some(begun) = next_upload(gateway, &input.bucket, &from, &scope) {
+        let Begun {
+            name,
+            initiated,
+            algorithm,
+        } = begun;
         let prefix = scope.common_prefix(&name.key);
-        if prefix.is_some() && (prefix == last_prefix.as_deref() || prefix == Some(marker)) {
-            continue;
-        }
-        if page.uploads.len() + page.prefixes.len() == max {
+        let found = page.uploads.len() + page.prefixes.len();
+        let bytes = entry_bytes(prefix.unwrap_or(&name.key));
+        if found == max || (bytes > room && found > 0) {
             page.next = Some(last).filter(|_| max > 0);
             break;
         }
+        room = room.saturating_sub(bytes);
         if let Some(prefix) = prefix {
             page.prefixes.push(CommonPrefix {
                 prefix: Some(encoding.write(prefix)),
             });
             last = (prefix.to_owned(), String::new());
-            last_prefix = Some(prefix.to_owned());
+            from = From::Prefix(prefix.to_owned());
             continue;
         }
         last = (name.key.clone(), name.id.clone());
+        from = From::Upload(name.key.clone(), name.id.clone());
         page.uploads.push(MultipartUpload {
             key: Some(encoding.write(&name.key)),
             upload_id: Some(name.id),
@@ -138,11 +193,15 @@ pub(crate) async fn uploads(
     gateway: &Gateway,
     request: S3Request<ListMultipartUploadsInput>,
 ) -> S3Result<S3Response<ListMultipartUploadsOutput>> {
+    let documents = documents(&request)?;
     let input = request.input;
     gateway.bucket(&input.bucket)?;
     let encoding = Encoding::new(input.encoding_type.as_ref())?;
     let max = page_size("max-uploads", input.max_uploads)?;
-    let page = upload_page(gateway, &input, encoding, max);
+    let doing = Doing::new("list uploads of", &input.bucket, "");
+    // Names are read from the table one by one.
+    let room = documents.charge_page(max, 1, doing).await?;
+    let page = upload_page(gateway, &input, encoding, max, room);
     let truncated = page.next.is_some();
     let (next_key, next_id) = page.next.unzip();
     Ok(S3Response::new(ListMultipartUploadsOutput {

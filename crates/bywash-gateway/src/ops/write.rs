@@ -9,12 +9,12 @@ use object_store::path::Path;
 use object_store::{Attributes, Error as StoreError, ObjectStoreExt, PutMode, UpdateVersion};
 use s3s::dto::*;
 use s3s::stream::ByteStream;
-use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
+use s3s::{S3Error, S3Request, S3Response, S3Result};
 
 use super::context;
 use crate::body::{BodyError, RequestContext};
 use crate::digest::announce;
-use crate::errors::{Doing, fault, from_store, not_implemented};
+use crate::errors::{Doing, from_store, not_implemented};
 use crate::gateway::Gateway;
 use crate::meta::{attributes_of, e_tag, e_tag_like, keep_checksum, refuse_unsupported, text};
 use crate::tags::Tags;
@@ -87,13 +87,11 @@ pub(crate) async fn put(
         input,
         headers,
         trailing_headers,
-        uri,
         ..
     } = request;
     let doing = Doing::new("write", &input.bucket, &input.key);
     let (bucket, path) = gateway.target(doing)?;
     refuse_unsupported(&headers)?;
-    refuse_half_part(uri.query())?;
     let mut attributes = attributes_of(&headers)?;
     Tags::from_headers(&headers)?.keep(&bucket, &mut attributes)?;
     let checks = Checks::announced(&headers, trailing_headers, &context)?;
@@ -139,22 +137,4 @@ fn late_checksum(context: Arc<RequestContext>) -> Box<dyn FnOnce() -> Attributes
         }
         late
     })
-}
-
-/// A part without its upload would become an object.
-fn refuse_half_part(query: Option<&str>) -> S3Result<()> {
-    let names = query
-        .unwrap_or_default()
-        .split('&')
-        .map(|pair| pair.split('=').next().unwrap_or_default());
-    match names
-        .into_iter()
-        .find(|name| matches!(*name, "partNumber" | "uploadId"))
-    {
-        None => Ok(()),
-        Some(name) => {
-            let message = format!("A part needs partNumber and uploadId; only {name} was given.");
-            Err(fault(S3ErrorCode::InvalidArgument, message))
-        }
-    }
 }

@@ -9,14 +9,12 @@ use chrono::{DateTime, Utc};
 use sha2::{Digest as _, Sha256};
 
 use super::{Change, Upload, UploadName, record};
+use crate::limits::MAX_UPLOAD_FILE_APPENDED_BYTES;
 
 /// Ends the name of an upload's file.
 const SUFFIX: &str = "upload";
 /// Ends the name of a file that is not whole yet.
 const STAGED_SUFFIX: &str = "new";
-/// Bytes appended past which a file is written anew: parts stored again and again leave records that say nothing any more.
-/// More than all parts of an upload take.
-const ANEW_BYTES: u64 = 8 << 20;
 
 /// The folder of all open uploads of one server. No other server may use it.
 #[derive(Debug)]
@@ -200,7 +198,7 @@ impl Journal {
 
     /// Whether a change can be appended, or the file must be written whole.
     pub(super) fn appendable(tail: &Tail) -> bool {
-        !tail.unsure && tail.appended < ANEW_BYTES
+        !tail.unsure && tail.appended < MAX_UPLOAD_FILE_APPENDED_BYTES
     }
 
     /// Appends a change. On disk when it returns.

@@ -7,10 +7,9 @@ use s3s::{S3ErrorCode, S3Result};
 use super::{Part, Upload};
 use crate::digest::Algorithm;
 use crate::errors::fault;
+use crate::limits::MAX_PART_NUMBER;
 use crate::meta::bare;
 
-/// The highest part number, as in S3.
-const PART_NUMBER_MAX: u16 = 10_000;
 /// The smallest part in bytes, but for the last one, as in S3.
 const PART_BYTES_MIN: u64 = 5 << 20;
 
@@ -87,10 +86,10 @@ fn checksum_agrees(part: &Part, wanted: &CompletedPart) -> bool {
 pub(crate) fn part_number(number: i32) -> S3Result<u16> {
     u16::try_from(number)
         .ok()
-        .filter(|number| (1..=PART_NUMBER_MAX).contains(number))
+        .filter(|number| (1..=MAX_PART_NUMBER).contains(number))
         .ok_or_else(|| {
             let message = format!(
-                "Part number must be an integer between 1 and {PART_NUMBER_MAX}, inclusive."
+                "Part number must be an integer between 1 and {MAX_PART_NUMBER}, inclusive."
             );
             fault(S3ErrorCode::InvalidArgument, message)
         })

@@ -38,8 +38,26 @@ pub(super) fn same(found: &Upload, expected: &Upload) {
     assert_eq!(found.attempts, expected.attempts);
 }
 
+fn engine() -> Engine {
+    Engine::builder().memory(16 << 20).build().unwrap()
+}
+
 fn kept(folder: &Path) -> Arc<Uploads> {
-    Arc::new(Uploads::kept(10, folder).unwrap())
+    Arc::new(Uploads::kept(10, folder, engine()).unwrap())
+}
+
+fn doing(name: &UploadName) -> Doing<'_> {
+    Doing::new("test", &name.bucket, &name.key)
+}
+
+async fn begin(uploads: &Arc<Uploads>, name: &UploadName) -> S3Result<()> {
+    let hold = uploads.admit(doing(name)).await?;
+    uploads.begin(name.clone(), upload(None), hold).await
+}
+
+async fn add(uploads: &Arc<Uploads>, name: &UploadName, number: u16, part: Part) -> S3Result<()> {
+    let hold = uploads.admit_part(name, doing(name)).await?;
+    uploads.add_part(name, number, part, hold).await
 }
 
 #[tokio::test]
@@ -48,26 +66,24 @@ async fn what_was_answered_is_known_after_a_restart() {
     let uploads = kept(home.path());
     let (first, second) = (name("a", "1"), name("b", "2"));
     for name in [&first, &second] {
-        uploads.begin(name.clone(), upload(None)).await.unwrap();
+        begin(&uploads, name).await.unwrap();
     }
-    uploads.add_part(&first, 2, part(2)).await.unwrap();
-    uploads.add_part(&first, 1, part(1)).await.unwrap();
-    uploads.add_part(&first, 2, part(3)).await.unwrap();
+    add(&uploads, &first, 2, part(2)).await.unwrap();
+    add(&uploads, &first, 1, part(1)).await.unwrap();
+    add(&uploads, &first, 2, part(3)).await.unwrap();
     let (completion, _) = uploads.complete(&first).unwrap();
     completion.begin("parts".to_owned()).await.unwrap();
     drop(completion);
     uploads.remove(&second).await.unwrap();
-    let refused = uploads.add_part(&second, 1, part(1)).await.unwrap_err();
+    let refused = add(&uploads, &second, 1, part(1)).await.unwrap_err();
     assert_eq!(*refused.code(), S3ErrorCode::NoSuchUpload);
 
     let again = kept(home.path());
     same(&again.get(&first).unwrap(), &uploads.get(&first).unwrap());
     assert_eq!(again.get(&first).unwrap().attempts.len(), 1);
     assert!(again.get(&second).is_err());
-    assert_eq!(
-        again.after("bucket", "", ""),
-        uploads.after("bucket", "", "")
-    );
+    let from = Bound::Included(("", ""));
+    assert_eq!(again.first("bucket", from), uploads.first("bucket", from));
     again.check_open(&first).unwrap();
     let (completion, _) = again.complete(&first).unwrap();
     completion.done().await.unwrap();
@@ -81,17 +97,17 @@ async fn what_cannot_be_written_is_not_known() {
     let folder = home.path().join("multipart");
     let uploads = kept(&folder);
     let first = name("a", "1");
-    uploads.begin(first.clone(), upload(None)).await.unwrap();
-    uploads.add_part(&first, 1, part(1)).await.unwrap();
+    begin(&uploads, &first).await.unwrap();
+    add(&uploads, &first, 1, part(1)).await.unwrap();
     std::fs::rename(&folder, home.path().join("away")).unwrap();
-    let refused = uploads.add_part(&first, 2, part(2)).await.unwrap_err();
+    let refused = add(&uploads, &first, 2, part(2)).await.unwrap_err();
     assert_eq!(*refused.code(), S3ErrorCode::InternalError);
-    assert!(uploads.begin(name("b", "2"), upload(None)).await.is_err());
+    assert!(begin(&uploads, &name("b", "2")).await.is_err());
     assert!(uploads.get(&name("b", "2")).is_err());
     assert_eq!(uploads.get(&first).unwrap().parts.len(), 1);
     // Once the disk is well again, all is written that was answered.
     std::fs::create_dir(&folder).unwrap();
-    uploads.add_part(&first, 3, part(3)).await.unwrap();
+    add(&uploads, &first, 3, part(3)).await.unwrap();
     same(
         &kept(&folder).get(&first).unwrap(),
         &uploads.get(&first).unwrap(),
@@ -103,14 +119,12 @@ async fn parts_stored_at_once_are_all_kept() {
     let home = tempfile::tempdir().unwrap();
     let uploads = kept(home.path());
     let first = name("a", "1");
-    uploads.begin(first.clone(), upload(None)).await.unwrap();
+    begin(&uploads, &first).await.unwrap();
     let storing = (1..=50).map(|number| {
         let (uploads, first) = (Arc::clone(&uploads), first.clone());
         // Every number twice, so that the file and the memory must agree on which came last.
         tokio::spawn(async move {
-            uploads
-                .add_part(&first, number % 25 + 1, part(u64::from(number)))
-                .await
+            add(&uploads, &first, number % 25 + 1, part(u64::from(number))).await
         })
     });
     for stored in storing.collect::<Vec<_>>() {

@@ -222,6 +222,7 @@ async fn a_head_too_large_is_refused() {
 async fn idle_connections_and_slow_heads_are_closed() {
     let server = with(Limits {
         idle: SHORT,
+        head: SHORT,
         ..Limits::default()
     })
     .await;
@@ -238,20 +239,211 @@ async fn idle_connections_and_slow_heads_are_closed() {
     assert!(answer.starts_with(b"HTTP/1.1 200"));
 }
 
+/// Sends drops of a head until the server closes; returns whether it did so by itself.
+async fn drip(socket: &mut TcpStream) -> bool {
+    for _ in 0..1000 {
+        if socket.write_all(b"x").await.is_err() {
+            return true;
+        }
+        tokio::time::sleep(SHORT / 10).await;
+    }
+    false
+}
+
 #[tokio::test]
-async fn connections_beyond_the_limit_wait() {
+async fn a_head_has_a_deadline_of_its_own_and_an_idle_connection_another() {
+    let server = with(Limits {
+        head: SHORT,
+        ..Limits::default()
+    })
+    .await;
+    // The first head of a connection, and one after a request.
+    let mut first = TcpStream::connect(server.address).await.unwrap();
+    first.write_all(b"GET /").await.unwrap();
+    assert!(
+        drip(&mut first).await,
+        "each drop came in time, the head did not"
+    );
+    let mut kept = TcpStream::connect(server.address).await.unwrap();
+    for _ in 0..2 {
+        kept.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            .await
+            .unwrap();
+        let mut status = [0; 12];
+        kept.read_exact(&mut status).await.unwrap();
+        assert_eq!(&status, b"HTTP/1.1 200");
+        // Idle for longer than a head may take.
+        let mut rest = [0; 4096];
+        while let Ok(Ok(read)) = tokio::time::timeout(SHORT * 3, kept.read(&mut rest)).await {
+            assert!(read > 0, "an idle connection was closed");
+        }
+    }
+    kept.write_all(b"GET /").await.unwrap();
+    assert!(drip(&mut kept).await);
+}
+
+#[tokio::test]
+async fn unfinished_heads_beyond_their_memory_are_closed() {
+    pass_time_by_turns();
+    // A 32nd of the memory: 512 KiB, so 3 heads of 60 KB.
+    let server = Server::start_in(16 << 20, S3Config::anonymous()).await;
+    let mut unfinished = Vec::new();
+    for _ in 0..30 {
+        let mut socket = TcpStream::connect(server.address).await.unwrap();
+        socket
+            .write_all(b"GET / HTTP/1.1\r\nx-other: ")
+            .await
+            .unwrap();
+        // Refused ones may be reset while it is written.
+        let _ = socket.write_all(&[b'h'; 60_000]).await;
+        unfinished.push(socket);
+    }
+    let refused = || server.engine.traffic().stats().refused_heads;
+    let begun = Instant::now();
+    while refused() < 26 {
+        assert!(begun.elapsed() < Duration::from_secs(8), "{}", refused());
+        tokio::time::sleep(SHORT / 30).await;
+    }
+    let used = server.engine.stats().budget.used;
+    assert!(used >= 3 * 120_000, "the heads are charged: {used}");
+    get_root(server.address).await;
+    server
+        .put("/memory/key", &[("x-other", &"h".repeat(3 << 10))], b"x")
+        .await
+        .expect(200);
+    drop(unfinished);
+    // Their memory comes back with them.
+    let begun = Instant::now();
+    while server
+        .get("/memory/key", &[("x-other", &"h".repeat(50 << 10))])
+        .await
+        .status
+        != 200
+    {
+        assert!(begun.elapsed() < Duration::from_secs(8));
+    }
+}
+
+/// A request that is served until its body comes.
+async fn begin_put(server: &Server) -> TcpStream {
+    let mut socket = TcpStream::connect(server.address).await.unwrap();
+    let headers = [("Content-Length", "4"), ("Expect", "100-continue")];
+    let head = head("PUT", "/memory/slow", &headers);
+    socket.write_all(head.as_bytes()).await.unwrap();
+    let mut line = [0; 25];
+    socket.read_exact(&mut line).await.unwrap();
+    socket
+}
+
+#[tokio::test]
+async fn connections_beyond_the_limit_wait_while_all_serve_requests() {
     let server = with(Limits {
         connections: 2,
         ..Limits::default()
     })
     .await;
-    let first = TcpStream::connect(server.address).await.unwrap();
-    let _second = TcpStream::connect(server.address).await.unwrap();
+    let mut first = begin_put(&server).await;
+    let _second = begin_put(&server).await;
     let third = tokio::spawn(get_root(server.address));
-    tokio::time::sleep(SHORT).await;
+    tokio::time::sleep(bywash_gateway::limits::MIN_RECLAIM_IDLE * 2).await;
     assert!(!third.is_finished());
-    drop(first);
+    first.write_all(b"body").await.unwrap();
+    read_reply(&mut first).await.expect(200);
     third.await.unwrap();
+    assert_eq!(server.engine.traffic().stats().reclaimed_connections, 0);
+}
+
+#[tokio::test]
+async fn half_open_and_idle_connections_make_room_for_new_ones() {
+    const ALL: usize = 200;
+    let server = with(Limits {
+        connections: ALL,
+        ..Limits::default()
+    })
+    .await;
+    let mut kept = TcpStream::connect(server.address).await.unwrap();
+    kept.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        .await
+        .unwrap();
+    kept.read_exact(&mut [0; 12]).await.unwrap();
+    let mut busy = begin_put(&server).await;
+    let mut half_open = Vec::new();
+    for number in 0..ALL * 2 {
+        let mut socket = TcpStream::connect(server.address).await.unwrap();
+        if number % 2 == 0 {
+            // Some were closed by now.
+            let _ = socket.write_all(b"GET / HT").await;
+        }
+        half_open.push(socket);
+    }
+    // They may stay for 10 s, and be idle for 60.
+    let begun = Instant::now();
+    for _ in 0..3 {
+        get_root(server.address).await;
+    }
+    assert!(
+        begun.elapsed() < Duration::from_secs(8),
+        "{:?}",
+        begun.elapsed()
+    );
+    assert!(server.engine.traffic().stats().reclaimed_connections > 0);
+    // The one idle longest went first; one that serves a request stays.
+    read_to_close(&mut kept).await;
+    busy.write_all(b"body").await.unwrap();
+    read_reply(&mut busy).await.expect(200);
+}
+
+/// A connection from another address of this machine, as if from another machine.
+async fn connect_from(source: &str, server: &Server) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(format!("{source}:0").parse().unwrap()).unwrap();
+    socket.connect(server.address).await.unwrap()
+}
+
+#[tokio::test]
+async fn an_address_with_too_many_connections_is_refused_and_others_are_not() {
+    pass_time_by_turns();
+    let config = S3Config {
+        limits: Limits {
+            connections_per_address: Some(2),
+            ..Limits::default()
+        },
+        trusted_proxies: vec!["127.0.0.3".parse().unwrap()],
+        ..S3Config::anonymous()
+    };
+    let server = Server::start(config).await;
+    let refused = || server.engine.traffic().stats().refused_connections;
+    let first = connect_from("127.0.0.2", &server).await;
+    let _second = connect_from("127.0.0.2", &server).await;
+    let mut third = connect_from("127.0.0.2", &server).await;
+    assert!(read_to_close(&mut third).await.is_empty());
+    assert_eq!(refused(), 1);
+    let mut exempt = Vec::new();
+    for source in ["127.0.0.1", "127.0.0.3"] {
+        for _ in 0..4 {
+            exempt.push(connect_from(source, &server).await);
+        }
+    }
+    for socket in &mut exempt {
+        socket
+            .write_all(head("GET", "/", &[]).as_bytes())
+            .await
+            .unwrap();
+        read_reply(socket).await.expect(200);
+    }
+    assert_eq!(refused(), 1);
+    drop(first);
+    // Its place is free once the server has seen its end.
+    let begun = Instant::now();
+    loop {
+        let mut again = connect_from("127.0.0.2", &server).await;
+        let _ = again.write_all(head("GET", "/", &[]).as_bytes()).await;
+        if read_to_close(&mut again).await.starts_with(b"HTTP/1.1 200") {
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(8));
+        tokio::time::sleep(SHORT / 30).await;
+    }
 }
 
 async fn get_root(address: std::net::SocketAddr) {

@@ -356,6 +356,26 @@ pub async fn uploads_are_listed_by_pages() {
         reply.tags("CommonPrefixes"),
         ["<Prefix>b/</Prefix>", "<Prefix>d/</Prefix>"]
     );
+    let (mut names, mut markers) = (Vec::new(), String::new());
+    loop {
+        let target = format!("/memory?uploads&delimiter=/&max-uploads=1{markers}");
+        let reply = server.get(&target, &[]).await.expect(200);
+        names.extend(reply.tags("Key"));
+        names.extend(reply.tags("CommonPrefixes"));
+        if reply.tag("IsTruncated").as_deref() != Some("true") {
+            break;
+        }
+        let key = reply.tag("NextKeyMarker").unwrap();
+        let id = reply.tag("NextUploadIdMarker").unwrap_or_default();
+        markers = format!("&key-marker={key}&upload-id-marker={id}");
+    }
+    let (b, d) = ("<Prefix>b/</Prefix>", "<Prefix>d/</Prefix>");
+    assert_eq!(names, ["a", b, "c", "c", d]);
+    let reply = server
+        .get("/memory?uploads&prefix=b/&key-marker=a", &[])
+        .await
+        .expect(200);
+    assert_eq!(reply.tags("Key"), ["b/1", "b/2"]);
     let reply = server
         .get("/memory?uploads&prefix=b/", &[])
         .await

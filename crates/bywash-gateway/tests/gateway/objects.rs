@@ -141,13 +141,7 @@ async fn ranges_of_all_forms() {
                 .await
                 .expect(416);
         }
-        for range in [
-            "bytes=0-1,3-4",
-            "bytes=5-2",
-            "items=0-1",
-            "bytes=a-b",
-            "bytes=99999999999999999999-",
-        ] {
+        for range in ["bytes=0-1,3-4", "bytes=5-2", "items=0-1", "bytes=a-b"] {
             let reply = server.get(&target, &[("Range", range)]).await.expect(200);
             assert_eq!(reply.text(), "0123456789", "{range}");
         }

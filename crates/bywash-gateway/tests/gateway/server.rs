@@ -14,8 +14,7 @@ use tokio::task::JoinHandle;
 
 use crate::http::{self, Reply};
 
-pub const KEY: &str = "the-access-key";
-pub const SECRET: &str = "the-secret-key";
+pub use bywash_support::sign::{KEY, SECRET};
 /// A bucket over `memory://`, and one over a folder.
 pub const BUCKETS: [&str; 2] = ["memory", "folder"];
 
@@ -43,6 +42,11 @@ impl Server {
 
     /// With the folder of another server.
     async fn start_over(root: TempDir, memory: u64, config: S3Config) -> Self {
+        Self::start_with(Self::engine(memory, &root), root, config).await
+    }
+
+    /// An engine with the buckets, whose folder lies in `root`.
+    pub fn engine(memory: u64, root: &TempDir) -> Engine {
         let engine = Engine::builder()
             .memory(memory)
             .root(root.path())
@@ -58,6 +62,10 @@ impl Server {
         if engine.bucket("folder").is_none() {
             engine.create_bucket("folder").unwrap();
         }
+        engine
+    }
+
+    pub async fn start_with(engine: Engine, root: TempDir, config: S3Config) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();

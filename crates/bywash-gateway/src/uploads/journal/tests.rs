@@ -54,7 +54,7 @@ fn a_torn_end_is_cut_and_the_next_record_follows() {
     let whole = fs::read(&path).unwrap();
     fs::write(&path, &whole[..whole.len() - 1]).unwrap();
     let (journal, found) = Journal::open(home.path()).unwrap();
-    upload.parts.remove(&2);
+    Arc::make_mut(&mut upload.parts).remove(&2);
     same(&found[0].1, &upload);
     assert!(fs::read(&path).unwrap().len() < whole.len() - 1, "cut");
     let change = part_stored(7);
@@ -101,7 +101,7 @@ fn after_a_failed_write_and_after_many_the_file_is_written_whole() {
     journal.write(&name, &upload, &mut tail).unwrap();
     assert!(Journal::appendable(&tail));
     same(&Journal::open(home.path()).unwrap().1[0].1, &upload);
-    tail.appended = ANEW_BYTES;
+    tail.appended = MAX_UPLOAD_FILE_APPENDED_BYTES;
     assert!(!Journal::appendable(&tail));
 }
 

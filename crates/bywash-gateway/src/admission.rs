@@ -1,0 +1,61 @@
+//! Checks of a request's head before anything else looks at it: its host, its characters, what its signature covers, and which
+//! operation it is.
+
+use http::request::Parts;
+use percent_encoding::percent_decode;
+use s3s::{S3ErrorCode, S3Result};
+
+use crate::errors::fault;
+use crate::host::{Hosts, Target};
+use crate::routes::{self, Query};
+use crate::signature;
+
+/// What a request's head says, and whether it may go on.
+pub(crate) struct Admission {
+    pub(crate) target: Target,
+    /// The operation, or why the request is refused.
+    pub(crate) operation: S3Result<&'static str>,
+}
+
+impl Admission {
+    /// Checks a head; signatures not where anybody may do everything.
+    pub(crate) fn new(parts: &Parts, hosts: &Hosts, anonymous: bool) -> Self {
+        let (target, host) = hosts.target(parts);
+        let query = Query::new(parts);
+        let operation = host
+            .and_then(|()| refuse_nul(parts, &query))
+            .and_then(|()| match anonymous {
+                true => Ok(()),
+                false => signature::check(parts, &query),
+            })
+            .and_then(|()| routes::operation(parts, &target, &query));
+        Self { target, operation }
+    }
+}
+
+/// Refuses a NUL character, encoded, in whatever may be a key or come back in XML.
+fn refuse_nul(parts: &Parts, query: &Query) -> S3Result<()> {
+    let has_nul = |encoded: &[u8]| percent_decode(encoded).any(|byte| byte == 0);
+    let copied = |value: &http::HeaderValue| has_nul(value.as_bytes());
+    let place = if has_nul(parts.uri.path().as_bytes()) {
+        "the path"
+    } else if query
+        .iter()
+        .any(|(name, value)| name.contains('\0') || value.contains('\0'))
+    {
+        "the query"
+    } else if parts
+        .headers
+        .get_all("x-amz-copy-source")
+        .iter()
+        .any(copied)
+    {
+        "x-amz-copy-source"
+    } else {
+        return Ok(());
+    };
+    let message = format!(
+        "A NUL character cannot be stored in a name or written in XML; leave it out of {place}."
+    );
+    Err(fault(S3ErrorCode::InvalidArgument, message))
+}

@@ -1,0 +1,268 @@
+//! Host names: which of them name a bucket.
+//!
+//! `BUCKET.DOMAIN` and `BUCKET.localhost` are virtual-hosted-style. DOMAIN itself, `localhost`, addresses and unknown names are
+//! path-style, but an unknown name that begins with the name of a bucket is refused: its path would be read as another bucket.
+
+use http::header::HOST;
+use http::request::Parts;
+use http::{StatusCode, Version};
+use percent_encoding::percent_decode_str;
+use s3s::host::{S3Host, VirtualHost};
+use s3s::{S3ErrorCode, S3Result};
+
+use crate::errors::{custom, fault};
+use crate::limits::MAX_HOST_BYTES;
+
+/// The domain that every endpoint has.
+const LOCALHOST: &str = "localhost";
+
+/// Domains below which a host name is a bucket's; longest first.
+#[derive(Debug, Clone)]
+pub(crate) struct Hosts(Vec<String>);
+
+/// Bucket and key that a request names; empty where it names none.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Target {
+    pub(crate) bucket: String,
+    pub(crate) key: String,
+    /// An unknown host name without its port: it may be meant as virtual-hosted-style of a domain that was not configured.
+    pub(crate) unknown_host: Option<String>,
+}
+
+/// What a host name stands for.
+enum Style<'a> {
+    Path,
+    Virtual { domain: &'a str, bucket: String },
+    Unknown(String),
+}
+
+impl Hosts {
+    /// Takes domains in any order, and `localhost`.
+    ///
+    /// # Errors
+    /// The first that is not a domain.
+    pub(crate) fn new(domains: &[String]) -> Result<Self, String> {
+        let mut known = vec![LOCALHOST.to_owned()];
+        for domain in domains {
+            if !is_domain(domain) {
+                return Err(domain.clone());
+            }
+            known.push(domain.to_ascii_lowercase());
+        }
+        known.sort_by_key(|domain| std::cmp::Reverse(domain.len()));
+        known.dedup();
+        Ok(Self(known))
+    }
+
+    /// Reads bucket and key of a request from its host and its path.
+    ///
+    /// # Errors
+    /// If the request names no host where HTTP asks for one, several, or one that is not a host.
+    pub(crate) fn target(&self, parts: &Parts) -> (Target, S3Result<()>) {
+        let path = percent_decode_str(parts.uri.path()).decode_utf8_lossy();
+        let path = path.strip_prefix('/').unwrap_or(&path);
+        let in_path = |unknown_host| {
+            let (bucket, key) = path.split_once('/').unwrap_or((path, ""));
+            Target {
+                bucket: bucket.to_owned(),
+                key: key.to_owned(),
+                unknown_host,
+            }
+        };
+        let host = match host_of(parts) {
+            Ok(host) => host,
+            Err(error) => return (in_path(None), Err(error)),
+        };
+        let target = match host.map_or(Style::Path, |host| self.style(host)) {
+            Style::Path => in_path(None),
+            Style::Unknown(name) => in_path(Some(name)),
+            Style::Virtual { bucket, .. } => Target {
+                bucket,
+                key: path.to_owned(),
+                unknown_host: None,
+            },
+        };
+        (target, Ok(()))
+    }
+
+    fn style(&self, host: &str) -> Style<'_> {
+        let name = without_port(host).to_ascii_lowercase();
+        let name = name.strip_suffix('.').unwrap_or(&name);
+        if is_address(name) || self.0.iter().any(|domain| domain == name) {
+            return Style::Path;
+        }
+        let below = |domain: &'_ String| {
+            let bucket = name.strip_suffix(domain.as_str())?.strip_suffix('.')?;
+            (!bucket.is_empty()).then(|| bucket.to_owned())
+        };
+        let found = self
+            .0
+            .iter()
+            .find_map(|domain| Some((domain, below(domain)?)));
+        match found {
+            Some((domain, bucket)) => Style::Virtual { domain, bucket },
+            None => Style::Unknown(name.to_owned()),
+        }
+    }
+}
+
+impl S3Host for Hosts {
+    fn parse_host_header<'a>(&'a self, host: &'a str) -> S3Result<VirtualHost<'a>> {
+        Ok(match self.style(host) {
+            Style::Path | Style::Unknown(_) => VirtualHost::new(host),
+            Style::Virtual { domain, bucket } => VirtualHost::new(domain).with_bucket(bucket),
+        })
+    }
+}
+
+impl Target {
+    /// Refuses an unknown host name below which a bucket that `exists` seems to be meant.
+    pub(crate) fn check_host(&self, exists: impl Fn(&str) -> bool) -> S3Result<()> {
+        let Some(host) = &self.unknown_host else {
+            return Ok(());
+        };
+        // A bucket's name may have dots; the domain below it is not empty.
+        let mut dots = host.match_indices('.');
+        let Some((at, _)) = dots.find(|(at, _)| exists(&host[..*at])) else {
+            return Ok(());
+        };
+        let (bucket, domain) = (&host[..at], &host[at + 1..]);
+        let message = format!(
+            "The host {host} may mean bucket {bucket} of domain {domain}, or a path of host {host}: start the server with --domain {domain} or --domain {host}, or address it as localhost or by IP address."
+        );
+        Err(fault(S3ErrorCode::InvalidRequest, message))
+    }
+}
+
+/// Returns the host that a request names; none is allowed in HTTP/1.0 only.
+fn host_of(parts: &Parts) -> S3Result<Option<&str>> {
+    let wrong = |message: &str| Err(custom("InvalidRequest", StatusCode::BAD_REQUEST, message));
+    let mut values = parts.headers.get_all(HOST).iter();
+    let host = match (values.next(), values.next()) {
+        (Some(_), Some(_)) => return wrong("The request has two Host headers; send one."),
+        (None, _) if parts.version == Version::HTTP_10 => return Ok(None),
+        (None, _) => return wrong("The request has no Host header; send the host it is for."),
+        (Some(host), None) => host.to_str().unwrap_or_default(),
+    };
+    let address = host.starts_with('[') && without_port(host).ends_with(']');
+    if host.len() > MAX_HOST_BYTES || !(address || is_host(host)) {
+        return wrong("The Host header is not a host name or an address.");
+    }
+    // A request to a proxy names its host twice.
+    let authority = parts.uri.authority();
+    if authority.is_some_and(|authority| !authority.as_str().eq_ignore_ascii_case(host)) {
+        return wrong("The request's target and its Host header name different hosts.");
+    }
+    Ok(Some(host))
+}
+
+/// Returns whether buckets can have names below `name`: it is a host name, without a port, and not an address.
+#[must_use]
+pub fn is_domain(name: &str) -> bool {
+    name.len() <= MAX_HOST_BYTES && is_name(name) && !is_address(name)
+}
+
+/// Returns whether `host` is a name or an IPv4 address, with or without a port.
+fn is_host(host: &str) -> bool {
+    let name = without_port(host);
+    is_name(name.strip_suffix('.').unwrap_or(name))
+}
+
+fn is_name(name: &str) -> bool {
+    let is_label = |label: &str| {
+        !label.is_empty()
+            && label
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
+    };
+    name.split('.').all(is_label)
+}
+
+fn without_port(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    }
+}
+
+fn is_address(name: &str) -> bool {
+    let bare = name
+        .strip_prefix('[')
+        .and_then(|name| name.strip_suffix(']'));
+    match bare {
+        Some(bare) => bare.parse::<std::net::Ipv6Addr>().is_ok(),
+        None => name.parse::<std::net::Ipv4Addr>().is_ok(),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    fn target(host: &str, path: &str) -> Target {
+        let hosts = Hosts::new(&["s3.example.com".to_owned(), "Example.com".to_owned()]).unwrap();
+        let request = http::Request::builder().uri(path).header(HOST, host);
+        let (parts, ()) = request.body(()).unwrap().into_parts();
+        let (target, checked) = hosts.target(&parts);
+        checked.unwrap();
+        target
+    }
+
+    #[test]
+    fn hosts_below_a_domain_name_a_bucket_and_the_longest_domain_wins() {
+        for host in [
+            "b.localhost",
+            "b.localhost:8420",
+            "B.LocalHost",
+            "b.localhost.",
+            "b.s3.example.com",
+            "b.example.com:80",
+        ] {
+            let found = target(host, "/x/y");
+            assert_eq!((&*found.bucket, &*found.key), ("b", "x/y"), "{host}");
+            assert_eq!(found.unknown_host, None);
+        }
+        assert_eq!(target("my.bucket.localhost", "/x").bucket, "my.bucket");
+    }
+
+    #[test]
+    fn domains_and_addresses_are_path_style() {
+        for host in [
+            "localhost",
+            "localhost:8420",
+            "s3.example.com",
+            "example.com:443",
+            "127.0.0.1",
+            "127.0.0.1:8420",
+            "[::1]",
+            "[::1]:8420",
+        ] {
+            let found = target(host, "/b/x");
+            assert_eq!((&*found.bucket, &*found.key), ("b", "x"), "{host}");
+            assert_eq!(found.unknown_host, None);
+        }
+    }
+
+    #[test]
+    fn unknown_hosts_are_refused_if_they_begin_with_a_bucket() {
+        let exists = |name: &str| matches!(name, "b" | "my.bucket" | "single");
+        for host in ["b.other.org", "my.bucket.other.org:80"] {
+            let error = target(host, "/x").check_host(exists).unwrap_err();
+            assert!(error.message().unwrap().contains("--domain"), "{host}");
+        }
+        // A name without a dot has no domain below which a bucket could be.
+        for host in ["c.other.org", "single", "other.b.org"] {
+            let found = target(host, "/x");
+            assert_eq!(found.bucket, "x");
+            found.check_host(exists).unwrap();
+        }
+    }
+
+    #[test]
+    fn domains_that_are_no_names_are_refused() {
+        for domain in ["", "a..b", "http://x", "x:80", "127.0.0.1", ".x", "x/y"] {
+            assert_eq!(Hosts::new(&[domain.to_owned()]).unwrap_err(), domain);
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Range headers in a form that `s3s` reads: one byte range, or none.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use http::header::RANGE;
+use http::{Extensions, HeaderMap, HeaderValue, Method, Request, Uri};
+use s3s::dto::Range;
+use s3s::route::S3Route;
+use s3s::service::S3Service;
+use s3s::{Body, S3ErrorCode, S3Request, S3Response, S3Result};
+
+use crate::auth::{Keys, strip_signature};
+use crate::errors::fault;
+use crate::host::Target;
+
+/// Largest position of a byte that `s3s` reads. No object is so long.
+const MAX_POSITION: u64 = i64::MAX as u64;
+
+/// Returns whether the Range header is one that `s3s` refuses: several ranges, another unit, no range, or a position too large.
+fn has_odd_range(headers: &HeaderMap) -> bool {
+    headers
+        .get(RANGE)
+        .is_some_and(|value| Range::parse(value.to_str().unwrap_or_default()).is_err())
+}
+
+/// Lowers positions beyond every object, so that the range stays unsatisfiable or open at its end, and removes any other header that
+/// `s3s` refuses: S3 ignores it.
+pub(crate) fn mend_range(headers: &mut HeaderMap) {
+    if !has_odd_range(headers) {
+        return;
+    }
+    let value = headers.get(RANGE).and_then(|value| value.to_str().ok());
+    match value
+        .and_then(lowered)
+        .and_then(|text| HeaderValue::try_from(text).ok())
+    {
+        Some(value) => headers.insert(RANGE, value),
+        None => headers.remove(RANGE),
+    };
+}
+
+/// Returns a single byte range with positions of at most [`MAX_POSITION`].
+fn lowered(header: &str) -> Option<String> {
+    let (first, last) = header.strip_prefix("bytes=")?.split_once('-')?;
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    // Digits only, so a failure is an overflow.
+    let position = |text: &str| {
+        let parsed = text.parse::<u64>();
+        parsed.map_or(MAX_POSITION, |position| position.min(MAX_POSITION))
+    };
+    match (first, last) {
+        ("", length) if is_number(length) => Some(format!("bytes=-{}", position(length))),
+        (first, "") if is_number(first) => Some(format!("bytes={}-", position(first))),
+        (first, last) if is_number(first) && is_number(last) && in_order(first, last) => {
+            Some(format!("bytes={}-{}", position(first), position(last)))
+        }
+        _ => None,
+    }
+}
+
+/// Compares two numbers of any length in decimal digits.
+fn in_order(first: &str, last: &str) -> bool {
+    let [first, last] = [first, last].map(|text| text.trim_start_matches('0'));
+    (first.len(), first) <= (last.len(), last)
+}
+
+/// Serves requests with an odd Range header with one that `s3s` reads, or without it.
+///
+/// `s3s` refuses such requests, and the header may be signed; so they go to a service of their own
+/// once their signature was checked.
+pub(crate) struct OddRange {
+    pub(crate) open: S3Service,
+    pub(crate) keys: Keys,
+}
+
+#[async_trait]
+impl S3Route for OddRange {
+    fn is_match(
+        &self,
+        method: &Method,
+        _uri: &Uri,
+        headers: &HeaderMap,
+        _extensions: &mut Extensions,
+    ) -> bool {
+        matches!(*method, Method::GET | Method::HEAD) && has_odd_range(headers)
+    }
+
+    async fn check_access(&self, request: &mut S3Request<Body>) -> S3Result<()> {
+        let target = request.extensions.get::<Arc<Target>>().cloned();
+        let bucket = target.map(|target| target.bucket.clone());
+        let bucket = bucket.filter(|bucket| !bucket.is_empty());
+        self.keys.check(
+            request.credentials.as_ref(),
+            &request.method,
+            bucket.as_deref(),
+            &request.headers,
+            &mut request.extensions,
+        )
+    }
+
+    async fn call(&self, request: S3Request<Body>) -> S3Result<S3Response<Body>> {
+        let mut inner = Request::new(request.input);
+        *inner.method_mut() = request.method;
+        *inner.uri_mut() = request.uri;
+        *inner.headers_mut() = request.headers;
+        *inner.extensions_mut() = request.extensions;
+        let (mut parts, body) = inner.into_parts();
+        strip_signature(&mut parts);
+        mend_range(&mut parts.headers);
+        let answer = self
+            .open
+            .call(Request::from_parts(parts, body))
+            .await
+            .map_err(|error| {
+                let error: s3s::StdError = error.into();
+                fault(
+                    S3ErrorCode::InternalError,
+                    format!("The request failed: {error}"),
+                )
+            })?;
+        let (parts, body) = answer.into_parts();
+        let mut response = S3Response::with_headers(body, parts.headers);
+        response.status = Some(parts.status);
+        Ok(response)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn positions_beyond_every_object_are_lowered_and_other_forms_removed() {
+        let mended = |text: &str| {
+            let mut headers = HeaderMap::from_iter([(RANGE, text.parse().unwrap())]);
+            mend_range(&mut headers);
+            let value = headers.remove(RANGE);
+            value.map(|value| value.to_str().unwrap().to_owned())
+        };
+        let largest = "9223372036854775807";
+        let huge = "99999999999999999999999";
+        for (given, expected) in [
+            ("bytes=5-7".to_owned(), "bytes=5-7".to_owned()),
+            (format!("bytes={}-", u64::MAX), format!("bytes={largest}-")),
+            (format!("bytes={huge}-"), format!("bytes={largest}-")),
+            (format!("bytes=5-{huge}"), format!("bytes=5-{largest}")),
+            (
+                format!("bytes={huge}-{huge}"),
+                format!("bytes={largest}-{largest}"),
+            ),
+            (format!("bytes=-{huge}"), format!("bytes=-{largest}")),
+        ] {
+            assert_eq!(mended(&given).as_deref(), Some(expected.as_str()));
+        }
+        for ignored in ["bytes=0-1,4-5", "lines=1-2", "bytes=5-2", "bytes=x"] {
+            assert_eq!(mended(ignored), None, "{ignored}");
+        }
+        assert_eq!(mended(&format!("bytes={huge}-3")), None);
+    }
+}

@@ -1,0 +1,175 @@
+//! Request XML on its way to `s3s`, which reads it whole: gathered within a charge that grows as bytes come.
+//!
+//! Gathered here and not by `s3s`, so that a body of tiny pieces is not a list of tiny buffers, and so that the values parsed
+//! from it are charged as well: the shortest element of a list takes seven bytes, its value a few hundred.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use bytes::Bytes;
+use futures::{Stream, StreamExt};
+use quick_xml::Reader;
+use quick_xml::events::Event;
+use s3s::{S3Error, S3ErrorCode};
+
+use crate::body::{BodyError, RequestContext};
+use crate::documents::{Charge, RequestDocuments, no_room};
+use crate::errors::Doing;
+use crate::limits::{MAX_XML_BYTES, MAX_XML_ENTRIES};
+
+/// Bytes charged before the first of a body is read, and by which its buffer grows first.
+const STEP: usize = 64 << 10;
+/// Bytes of the value of an element directly below the root, in a list that grows by doubling.
+const ENTRY_BYTES: u64 = 512;
+/// Bytes of any other element beside its text.
+const ELEMENT_BYTES: u64 = 32;
+/// Memory of each byte of a body whose chunks `s3s` takes apart: a buffer of 32 bytes for a chunk of one byte in six.
+const FRAMED_FACTOR: u64 = 8;
+
+/// Where a body goes, and what is charged for it.
+pub(crate) struct Gather {
+    pub(crate) context: Arc<RequestContext>,
+    pub(crate) documents: Arc<RequestDocuments>,
+    /// Whether chunk framing stays in the body.
+    pub(crate) framed: bool,
+    pub(crate) bucket: String,
+    pub(crate) key: String,
+}
+
+enum State<S> {
+    Unread(S, Gather),
+    /// The operation reads the body as it comes.
+    Streamed(S, Gather),
+    Gathered,
+}
+
+/// The body as it is if the operation streams it (see [`RequestContext::stream_body`]), else gathered into one piece.
+pub(crate) fn gathered<S>(body: S, gather: Gather) -> impl Stream<Item = Result<Bytes, BodyError>>
+where
+    S: Stream<Item = Result<Bytes, BodyError>> + Unpin,
+{
+    futures::stream::unfold(State::Unread(body, gather), async |state| match state {
+        State::Unread(mut body, gather) if gather.context.streams_body() => {
+            let piece = gather.next_streamed(&mut body).await?;
+            Some((piece, State::Streamed(body, gather)))
+        }
+        State::Unread(mut body, gather) => {
+            let whole = Box::pin(gather.read(&mut body)).await;
+            Some((whole, State::Gathered))
+        }
+        State::Streamed(mut body, gather) => {
+            let piece = gather.next_streamed(&mut body).await?;
+            Some((piece, State::Streamed(body, gather)))
+        }
+        State::Gathered => None,
+    })
+}
+
+impl Gather {
+    async fn read<S>(&self, body: &mut S) -> Result<Bytes, BodyError>
+    where
+        S: Stream<Item = Result<Bytes, BodyError>> + Unpin,
+    {
+        let factor = if self.framed { FRAMED_FACTOR } else { 1 };
+        let doing = Doing::new("read the XML of a request to", &self.bucket, &self.key);
+        let charge = self.documents.all().charge(STEP as u64 * factor, doing);
+        let mut charge = charge.await.map_err(|error| self.note(&error))?;
+        let mut whole = Vec::new();
+        while let Some(piece) = body.next().await {
+            let piece = piece?;
+            let len = whole.len() + piece.len();
+            if len > MAX_XML_BYTES {
+                let message = format!("The body is longer than {MAX_XML_BYTES} bytes.");
+                return Err(self
+                    .context
+                    .note(S3ErrorCode::MaxMessageLengthExceeded, message));
+            }
+            if len > whole.capacity() {
+                let capacity = len.next_power_of_two().max(STEP);
+                // Both buffers are there while the bytes move.
+                let bytes = (whole.capacity() + capacity) as u64 * factor;
+                self.raise(&mut charge, bytes)?;
+                whole.reserve_exact(capacity - whole.len());
+            }
+            whole.extend_from_slice(&piece);
+        }
+        let (entries, elements) = count(&whole);
+        if entries > MAX_XML_ENTRIES {
+            let message = format!("The XML has {entries} entries; send at most {MAX_XML_ENTRIES}.");
+            return Err(self.context.note(S3ErrorCode::MalformedXML, message));
+        }
+        let parsed = entries * ENTRY_BYTES + elements * ELEMENT_BYTES + whole.len() as u64;
+        self.raise(&mut charge, whole.capacity() as u64 * factor + parsed)?;
+        self.documents.hold(charge);
+        Ok(whole.into())
+    }
+
+    /// The next piece, and within the charge if it is of a signed chunk.
+    async fn next_streamed<S>(&self, body: &mut S) -> Option<Result<Bytes, BodyError>>
+    where
+        S: Stream<Item = Result<Bytes, BodyError>> + Unpin,
+    {
+        let piece = body.next().await?;
+        let chunk = self.context.signed_chunk.load(Relaxed);
+        // A short one is in the memory of its connection.
+        if chunk > STEP as u64 && chunk > self.documents.held() {
+            let doing = Doing::new("read a signed chunk of", &self.bucket, &self.key);
+            let more = chunk - self.documents.held();
+            if let Err(error) = Box::pin(self.documents.charge_more(more, doing)).await {
+                return Some(Err(self.note(&error)));
+            }
+        }
+        Some(piece)
+    }
+
+    fn note(&self, error: &S3Error) -> BodyError {
+        let message = error.message().unwrap_or_default().to_owned();
+        self.context.note(error.code().clone(), message)
+    }
+
+    fn raise(&self, charge: &mut Charge, bytes: u64) -> Result<(), BodyError> {
+        if self.documents.all().try_raise(charge, bytes) {
+            return Ok(());
+        }
+        Err(self
+            .context
+            .note(S3ErrorCode::SlowDown, no_room("the request's XML")))
+    }
+}
+
+/// Number of elements directly below the root, and of all others, up to where `s3s` stops: it uses the same parser.
+fn count(xml: &[u8]) -> (u64, u64) {
+    let mut reader = Reader::from_reader(xml);
+    let (mut depth, mut entries, mut elements) = (0_u64, 0, 0);
+    loop {
+        let opened = match reader.read_event() {
+            Ok(Event::Eof) | Err(_) => return (entries, elements),
+            Ok(Event::Start(_)) => true,
+            Ok(Event::Empty(_)) => false,
+            Ok(Event::End(_)) => {
+                depth = depth.saturating_sub(1);
+                continue;
+            }
+            Ok(_) => continue,
+        };
+        if depth == 1 {
+            entries += 1;
+        } else {
+            elements += 1;
+        }
+        depth += u64::from(opened);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_are_counted_by_depth() {
+        let xml = b"<A><P><x>1</x><y/></P><P/>text<P></P></A>";
+        assert_eq!(count(xml), (3, 3));
+        assert_eq!(count(b"<A><P/><P"), (1, 1));
+        assert_eq!(count(b""), (0, 0));
+    }
+}

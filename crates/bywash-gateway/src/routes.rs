@@ -1,0 +1,338 @@
+//! Which operation a request is, decided before `s3s` routes it.
+//!
+//! `s3s` carries out a request whose sub-resource it does not know as the plain verb: it would delete an object for
+//! `DELETE ?annotation`. So requests pass only with parameters and headers that are known for their method and level, and only if
+//! they are the operation that their `x-id` names.
+
+use http::request::Parts;
+use http::{HeaderMap, Method};
+use s3s::{S3Error, S3ErrorCode, S3Result};
+
+use crate::errors::{fault, not_implemented};
+use crate::host::Target;
+
+/// Parameters of a query, decoded, in their order.
+pub(crate) struct Query(Vec<(String, String)>);
+
+impl Query {
+    pub(crate) fn new(parts: &Parts) -> Self {
+        let query = parts.uri.query().unwrap_or_default();
+        Self(
+            form_urlencoded::parse(query.as_bytes())
+                .into_owned()
+                .collect(),
+        )
+    }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.values(name).next().is_some()
+    }
+
+    /// Returns the value of a parameter that is given once.
+    pub(crate) fn one(&self, name: &str) -> Option<&str> {
+        let mut values = self.values(name);
+        values.next().filter(|_| values.next().is_none())
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (&**name, &**value))
+    }
+
+    fn values(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.iter()
+            .filter(move |(known, _)| *known == name)
+            .map(|(_, value)| value)
+    }
+}
+
+/// What the path of a request names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Level {
+    Service,
+    Bucket,
+    Object,
+}
+
+impl Level {
+    fn of(target: &Target) -> Self {
+        match (target.bucket.is_empty(), target.key.is_empty()) {
+            (true, _) => Self::Service,
+            (false, true) => Self::Bucket,
+            (false, false) => Self::Object,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Service => "the service",
+            Self::Bucket => "a bucket",
+            Self::Object => "an object",
+        }
+    }
+}
+
+/// Sub-resources of S3, at any level, and parameters that come with one. One that is not served must not be ignored, for the request
+/// would be another operation without it.
+const SUBRESOURCES: [&str; 47] = [
+    "abac",
+    "accelerate",
+    "acl",
+    "analytics",
+    "annotation",
+    "annotation-prefix",
+    "annotationName",
+    "attributes",
+    "cors",
+    "delete",
+    "encryption",
+    "intelligent-tiering",
+    "inventory",
+    "legal-hold",
+    "lifecycle",
+    "list-type",
+    "location",
+    "logging",
+    "max-annotation-results",
+    "max-directory-buckets",
+    "metadataAnnotationTable",
+    "metadataConfiguration",
+    "metadataInventoryTable",
+    "metadataJournalTable",
+    "metadataTable",
+    "metrics",
+    "notification",
+    "object-lock",
+    "ownershipControls",
+    "policy",
+    "policyStatus",
+    "publicAccessBlock",
+    "renameObject",
+    "replication",
+    "requestPayment",
+    "restore",
+    "retention",
+    "select",
+    "select-type",
+    "session",
+    "tagging",
+    "torrent",
+    "uploadId",
+    "uploads",
+    "versioning",
+    "versions",
+    "website",
+];
+
+/// Sub-resources that are served, each with its operation.
+fn served(method: &Method, level: Level) -> &'static [(&'static str, &'static str)] {
+    match (method.as_str(), level) {
+        ("GET", Level::Bucket) => &[
+            ("accelerate", "GetBucketAccelerateConfiguration"),
+            ("acl", "GetBucketAcl"),
+            ("cors", "GetBucketCors"),
+            ("encryption", "GetBucketEncryption"),
+            ("lifecycle", "GetBucketLifecycleConfiguration"),
+            ("list-type", "ListObjectsV2"),
+            ("location", "GetBucketLocation"),
+            ("logging", "GetBucketLogging"),
+            ("notification", "GetBucketNotificationConfiguration"),
+            ("object-lock", "GetObjectLockConfiguration"),
+            ("ownershipControls", "GetBucketOwnershipControls"),
+            ("policy", "GetBucketPolicy"),
+            ("policyStatus", "GetBucketPolicyStatus"),
+            ("publicAccessBlock", "GetPublicAccessBlock"),
+            ("replication", "GetBucketReplication"),
+            ("requestPayment", "GetBucketRequestPayment"),
+            ("tagging", "GetBucketTagging"),
+            ("uploads", "ListMultipartUploads"),
+            ("versioning", "GetBucketVersioning"),
+            ("versions", "ListObjectVersions"),
+            ("website", "GetBucketWebsite"),
+        ],
+        ("GET", Level::Object) => &[
+            ("acl", "GetObjectAcl"),
+            ("attributes", "GetObjectAttributes"),
+            ("tagging", "GetObjectTagging"),
+            ("uploadId", "ListParts"),
+        ],
+        ("PUT", Level::Object) => &[("tagging", "PutObjectTagging"), ("uploadId", "UploadPart")],
+        ("POST", Level::Bucket) => &[("delete", "DeleteObjects")],
+        ("POST", Level::Object) => &[
+            ("uploadId", "CompleteMultipartUpload"),
+            ("uploads", "CreateMultipartUpload"),
+        ],
+        ("DELETE", Level::Object) => &[
+            ("tagging", "DeleteObjectTagging"),
+            ("uploadId", "AbortMultipartUpload"),
+        ],
+        _ => &[],
+    }
+}
+
+/// The operation of a method and a level without a sub-resource.
+fn plain(method: &Method, level: Level) -> Option<&'static str> {
+    match (method.as_str(), level) {
+        ("GET", Level::Service) => Some("ListBuckets"),
+        ("HEAD", Level::Bucket) => Some("HeadBucket"),
+        ("GET", Level::Bucket) => Some("ListObjects"),
+        ("PUT", Level::Bucket) => Some("CreateBucket"),
+        ("DELETE", Level::Bucket) => Some("DeleteBucket"),
+        ("HEAD", Level::Object) => Some("HeadObject"),
+        ("GET", Level::Object) => Some("GetObject"),
+        ("PUT", Level::Object) => Some("PutObject"),
+        ("DELETE", Level::Object) => Some("DeleteObject"),
+        _ => None,
+    }
+}
+
+/// Parameters that a write may have beside its sub-resource.
+fn allowed(operation: &str) -> &'static [&'static str] {
+    match operation {
+        "DeleteObject" | "PutObjectTagging" | "DeleteObjectTagging" => &["versionId"],
+        "UploadPart" | "UploadPartCopy" => &["partNumber"],
+        _ => &[],
+    }
+}
+
+/// Parameters of signatures in lower case, and those that clients add to any request. The others that begin with `x-amz-` stand for
+/// headers, which are not read from a query here.
+const COMMON: [&str; 16] = [
+    "x-id",
+    "awsaccesskeyid",
+    "signature",
+    "expires",
+    "x-amz-algorithm",
+    "x-amz-content-sha256",
+    "x-amz-credential",
+    "x-amz-date",
+    "x-amz-expires",
+    "x-amz-expected-bucket-owner",
+    "x-amz-request-payer",
+    "x-amz-sdk-checksum-algorithm",
+    "x-amz-security-token",
+    "x-amz-signature",
+    "x-amz-signedheaders",
+    "x-amz-user-agent",
+];
+
+fn is_common(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    COMMON.contains(&&*name) || name.starts_with("x-amz-checksum-")
+}
+
+/// Returns the operation of a request, or why it is none that is served.
+pub(crate) fn operation(parts: &Parts, target: &Target, query: &Query) -> S3Result<&'static str> {
+    let (method, level) = (&parts.method, Level::of(target));
+    let served = served(method, level);
+    let find = |name: &str| served.iter().find(|(known, _)| *known == name);
+    let mut found: Option<&(&str, &str)> = None;
+    for (name, value) in query.iter() {
+        if let Some(selected) = find(name) {
+            if let Some((other, _)) = found {
+                let message =
+                    format!("The parameters {other} and {name} name two operations; send one.");
+                return Err(fault(S3ErrorCode::InvalidArgument, message));
+            }
+            if name == "list-type" && value != "2" {
+                let message = format!("The list-type is 2 or absent, not {value:?}.");
+                return Err(fault(S3ErrorCode::InvalidArgument, message));
+            }
+            found = Some(selected);
+        } else if is_subresource(name) {
+            return Err(unknown(method, level, name));
+        }
+    }
+    let operation = match found {
+        Some((_, operation)) => Some(*operation),
+        None => plain(method, level),
+    };
+    let Some(operation) = operation else {
+        let message = format!(
+            "{method} of {} is no operation that is served here.",
+            level.name()
+        );
+        return Err(not_implemented(message));
+    };
+    let operation = with_headers(operation, &parts.headers)?;
+    check_parameters(method, level, operation, query)?;
+    match query.iter().find(|(name, _)| *name == "x-id") {
+        Some((_, id)) if id != operation => {
+            let message = format!(
+                "The request is {operation} by its method and parameters, but {id} by its x-id, which is not served here."
+            );
+            Err(not_implemented(message))
+        }
+        _ => Ok(operation),
+    }
+}
+
+fn is_subresource(name: &str) -> bool {
+    SUBRESOURCES
+        .iter()
+        .any(|known| known.eq_ignore_ascii_case(name))
+}
+
+/// Reads ignore parameters that S3 does not have; writes refuse them, for they may be of an operation that is newer than this server.
+fn check_parameters(method: &Method, level: Level, operation: &str, query: &Query) -> S3Result<()> {
+    if matches!(
+        operation,
+        "PutObject" | "CopyObject" | "UploadPart" | "UploadPartCopy"
+    ) {
+        let (part, upload) = (query.has("partNumber"), query.has("uploadId"));
+        if part != upload {
+            let name = if part { "partNumber" } else { "uploadId" };
+            let message = format!("A part needs partNumber and uploadId; only {name} was given.");
+            return Err(fault(S3ErrorCode::InvalidArgument, message));
+        }
+    }
+    if matches!(*method, Method::GET | Method::HEAD) {
+        return Ok(());
+    }
+    let is_known = |name: &str| {
+        served(method, level)
+            .iter()
+            .any(|(known, _)| *known == name)
+            || allowed(operation).contains(&name)
+            || is_common(name)
+    };
+    match query.iter().find(|(name, _)| !is_known(name)) {
+        Some((name, _)) => Err(unknown(method, level, name)),
+        None => Ok(()),
+    }
+}
+
+fn unknown(method: &Method, level: Level, name: &str) -> S3Error {
+    not_implemented(format!(
+        "{method} of {} with the parameter {name:?} is not served here.",
+        level.name()
+    ))
+}
+
+/// Headers that make a request another operation, which has the same method and parameters.
+fn with_headers(operation: &'static str, headers: &HeaderMap) -> S3Result<&'static str> {
+    let names = || headers.keys().map(http::HeaderName::as_str);
+    let renames = |name: &&str| name.starts_with("x-amz-rename-source");
+    if let Some(name) = names().find(renames) {
+        let message =
+            format!("RenameObject, by header {name}, is not served here; copy and delete.");
+        return Err(not_implemented(message));
+    }
+    let copies = headers.contains_key("x-amz-copy-source");
+    match (operation, copies) {
+        ("PutObject", true) => Ok("CopyObject"),
+        ("UploadPart", true) => Ok("UploadPartCopy"),
+        _ => match names().find(|name| name.starts_with("x-amz-copy-source")) {
+            None => Ok(operation),
+            Some(name) => {
+                let message = format!(
+                    "The header {name} belongs to a copy, but the request is {operation}; leave it out, or send x-amz-copy-source with PUT."
+                );
+                Err(fault(S3ErrorCode::InvalidRequest, message))
+            }
+        },
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests;

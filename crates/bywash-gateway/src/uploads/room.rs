@@ -1,0 +1,281 @@
+//! Memory of the lists of open uploads and their parts: charged before it is taken, until the upload ends.
+
+use std::mem::size_of;
+use std::sync::Arc;
+
+use bywash::{Engine, Reservation, Share};
+use parking_lot::Mutex;
+use s3s::{S3Error, S3Result};
+
+use super::{Part, Upload, UploadName};
+use crate::errors::{Doing, from_engine, slow_down};
+use crate::limits::{
+    MAX_LOADED_UPLOADS_MEMORY_DIVISOR, MAX_UPLOADS_MEMORY_DIVISOR, MIN_UPLOADS_BYTES,
+};
+
+/// Bytes charged to the memory at once.
+const STEP: u64 = 64 << 10;
+/// Bytes charged for a part before its ETag and checksum are known: twice what common stores send.
+pub(super) const PART_BYTES: u64 = 512;
+/// Bytes of an upload's id before it is known, and of its mark: more than common stores send.
+const ID_BYTES: u64 = 1024;
+/// Bytes that the allocator and a string take beside its characters.
+const STRING_BYTES: u64 = 16;
+
+/// Bytes of a value in a tree, whose nodes are two thirds full.
+fn in_tree<T>() -> u64 {
+    size_of::<T>() as u64 * 3 / 2
+}
+
+fn text_bytes(text: &str) -> u64 {
+    text.len() as u64 + STRING_BYTES
+}
+
+/// Bytes of one stored part.
+pub(super) fn part_bytes(part: &Part) -> u64 {
+    let checksum = part.checksum.as_ref();
+    in_tree::<(u16, Part)>()
+        + text_bytes(&part.e_tag)
+        + checksum.map_or(0, |checksum| text_bytes(&checksum.value))
+}
+
+/// Bytes of one list of parts that a completion was asked for.
+pub(super) fn attempt_bytes(attempt: &str) -> u64 {
+    in_tree::<String>() + text_bytes(attempt)
+}
+
+/// Bytes of an upload without parts, and of its first completion.
+fn bare_bytes(bucket: &str, key: &str) -> u64 {
+    in_tree::<(UploadName, Upload)>() + text_bytes(bucket) + text_bytes(key) + 256
+}
+
+/// Bytes charged for an upload before its id is known.
+pub(super) fn begun_bytes(doing: Doing<'_>) -> u64 {
+    bare_bytes(doing.bucket, doing.key) + ID_BYTES
+}
+
+/// Bytes of an upload and its parts.
+pub(super) fn upload_bytes(name: &UploadName, upload: &Upload) -> u64 {
+    let mark = upload.mark.as_deref().map_or(0, text_bytes);
+    let parts: u64 = upload.parts.values().map(part_bytes).sum();
+    // All are of one length. The first is part of the bare upload.
+    let attempts = upload.attempts.iter().skip(1);
+    let attempts: u64 = attempts.map(|attempt| attempt_bytes(attempt)).sum();
+    bare_bytes(&name.bucket, &name.key) + text_bytes(&name.id) + mark + parts + attempts
+}
+
+/// What the lists of all uploads take.
+#[derive(Debug)]
+pub(crate) struct Room {
+    engine: Engine,
+    taken: Mutex<Taken>,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    bytes: u64,
+    /// Uploads that are admitted and not begun.
+    beginning: usize,
+    /// At least `bytes`, but for lists of an earlier server that the memory does not hold.
+    charge: Option<Reservation>,
+}
+
+impl Taken {
+    fn charged(&self) -> u64 {
+        self.charge.as_ref().map_or(0, Reservation::bytes)
+    }
+
+    fn add(&mut self, more: Reservation) {
+        match &mut self.charge {
+            Some(charge) => charge.merge(more),
+            None => self.charge = Some(more),
+        }
+    }
+}
+
+impl Room {
+    pub(super) fn new(engine: Engine) -> Self {
+        Self {
+            engine,
+            taken: Mutex::default(),
+        }
+    }
+
+    /// Max bytes of all lists.
+    pub(super) fn limit(&self) -> u64 {
+        let memory = self.engine.budget().limit();
+        (memory / MAX_UPLOADS_MEMORY_DIVISOR)
+            .max(MIN_UPLOADS_BYTES)
+            .min(memory / 4)
+    }
+
+    /// Bytes that are taken, and bytes that are charged for them.
+    #[cfg(test)]
+    pub(super) fn held(&self) -> (u64, u64) {
+        let taken = self.taken.lock();
+        (taken.bytes, taken.charged())
+    }
+
+    /// Counts the lists of an earlier server, and charges as much of them as may be.
+    pub(super) fn load(&self, bytes: u64) {
+        let memory = self.engine.budget().limit();
+        let limit = self.limit();
+        if bytes > limit {
+            tracing::warn!(
+                bytes,
+                limit,
+                "the open multipart uploads of an earlier server exceed their memory; new ones and parts get SlowDown until enough \
+                 are completed or aborted, or the memory limit is raised"
+            );
+        }
+        let charged = bytes.min(memory / MAX_LOADED_UPLOADS_MEMORY_DIVISOR);
+        let mut taken = self.taken.lock();
+        taken.bytes = bytes;
+        taken.charge = self
+            .engine
+            .try_reserve(Share::Upload, charged)
+            .filter(|_| bytes > 0);
+    }
+
+    /// Takes `bytes` that are charged already.
+    fn try_take(&self, taken: &mut Taken, bytes: u64) -> Taking {
+        if taken.bytes + bytes > self.limit() {
+            return Taking::Full;
+        }
+        if taken.bytes + bytes > taken.charged() {
+            return Taking::Uncharged;
+        }
+        taken.bytes += bytes;
+        Taking::Done
+    }
+
+    /// Takes `bytes`. Waits for memory in the order of all requests, so the caller must hold none.
+    pub(super) async fn take(self: &Arc<Self>, bytes: u64, doing: Doing<'_>) -> S3Result<Hold> {
+        let mut taking = self.try_take(&mut self.taken.lock(), bytes);
+        while matches!(taking, Taking::Uncharged) {
+            let object = format!("{}/{}", doing.bucket, doing.key);
+            let more = self
+                .engine
+                .reserve(Share::Upload, STEP.max(bytes), doing.operation, &object)
+                .await
+                .map_err(|error| from_engine(doing, &error))?;
+            let mut taken = self.taken.lock();
+            taken.add(more);
+            taking = self.try_take(&mut taken, bytes);
+        }
+        match taking {
+            Taking::Full => Err(full()),
+            Taking::Uncharged | Taking::Done => Ok(Hold {
+                room: Arc::clone(self),
+                bytes,
+            }),
+        }
+    }
+
+    /// Admits one upload if fewer than `free` are admitted and not begun.
+    pub(super) fn begin(self: &Arc<Self>, free: usize) -> Option<Beginning> {
+        let mut taken = self.taken.lock();
+        if taken.beginning >= free {
+            return None;
+        }
+        taken.beginning += 1;
+        Some(Beginning(Arc::clone(self)))
+    }
+
+    /// Nothing yet, for a caller that holds memory and so must not wait.
+    pub(super) fn empty(self: &Arc<Self>) -> Hold {
+        Hold {
+            room: Arc::clone(self),
+            bytes: 0,
+        }
+    }
+
+    /// Takes `bytes` without waiting; false if there is no room.
+    fn take_now(&self, bytes: u64) -> bool {
+        let mut taken = self.taken.lock();
+        let mut taking = self.try_take(&mut taken, bytes);
+        if matches!(taking, Taking::Uncharged)
+            && let Some(more) = self.engine.try_reserve(Share::Upload, STEP.max(bytes))
+        {
+            taken.add(more);
+            taking = self.try_take(&mut taken, bytes);
+        }
+        matches!(taking, Taking::Done)
+    }
+
+    pub(super) fn release(&self, bytes: u64) {
+        let mut taken = self.taken.lock();
+        taken.bytes = taken.bytes.saturating_sub(bytes);
+        let left = taken.bytes;
+        if left == 0 {
+            taken.charge = None;
+        }
+        if let Some(charge) = &mut taken.charge
+            && charge.bytes() > left + 2 * STEP
+        {
+            charge.shrink_to(left + STEP);
+        }
+    }
+}
+
+enum Taking {
+    Done,
+    /// The memory for it is to be charged first.
+    Uncharged,
+    /// Beyond what all lists may take.
+    Full,
+}
+
+fn full() -> S3Error {
+    slow_down(
+        "The parts of open multipart uploads hold all memory for them; complete or abort some, or raise the memory limit."
+            .to_owned(),
+    )
+}
+
+/// An upload that is admitted and not begun.
+#[derive(Debug)]
+pub(crate) struct Beginning(Arc<Room>);
+
+impl Drop for Beginning {
+    fn drop(&mut self) {
+        self.0.taken.lock().beginning -= 1;
+    }
+}
+
+/// Bytes taken for what is about to be stored; released with it.
+#[derive(Debug)]
+#[must_use = "dropping it releases the bytes"]
+pub(crate) struct Hold {
+    room: Arc<Room>,
+    bytes: u64,
+}
+
+impl Hold {
+    /// Makes sure that `bytes` are held. Never waits.
+    pub(super) fn cover(&mut self, bytes: u64) -> S3Result<()> {
+        let more = bytes.saturating_sub(self.bytes);
+        if more > 0 && !self.room.take_now(more) {
+            return Err(full());
+        }
+        self.bytes += more;
+        Ok(())
+    }
+
+    /// Leaves `added` bytes with the table in place of `replaced`, which were there, and releases the rest.
+    pub(super) fn keep(mut self, added: u64, replaced: u64) {
+        let held = std::mem::take(&mut self.bytes);
+        self.room.release((held + replaced).saturating_sub(added));
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            self.room.release(self.bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,39 @@
+//! Characters that XML 1.0 cannot carry.
+
+/// Returns whether XML 1.0 carries the character unchanged: no control character but tab and line feed, and no noncharacter. Readers
+/// of XML turn a carriage return into a line feed.
+pub(crate) fn fits(character: char) -> bool {
+    match character {
+        '\t' | '\n' => true,
+        '\u{FFFE}' | '\u{FFFF}' => false,
+        other => other >= ' ',
+    }
+}
+
+/// Returns whether a document in UTF-8 is of characters that fit.
+pub(crate) fn is_document(bytes: &[u8]) -> bool {
+    // A byte below a space is always a character of its own, and 0xEF 0xBF begins all of the noncharacters.
+    let is_control = |byte: &u8| *byte < b' ' && !matches!(byte, b'\t' | b'\n');
+    let is_noncharacter = |found: &[u8]| matches!(found, [0xEF, 0xBF, 0xBE | 0xBF]);
+    !bytes.iter().any(is_control) && !bytes.windows(3).any(is_noncharacter)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_agree_on_every_character() {
+        for character in (0..=u32::from(char::MAX)).filter_map(char::from_u32) {
+            let text = format!("<Key>{character}</Key>");
+            assert_eq!(
+                fits(character),
+                is_document(text.as_bytes()),
+                "{character:?}"
+            );
+        }
+        for unfit in ['\0', '\u{1}', '\r', '\u{1F}', '\u{FFFE}', '\u{FFFF}'] {
+            assert!(!fits(unfit), "{unfit:?}");
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! What a signature must cover, and how long it may hold.
+
+use chrono::{Duration, Utc};
+
+use crate::server::{SECRET, Server};
+use crate::sign::{Signer, borrow, presign_v2_until, sha256_hex};
+
+async fn with_secret() -> Server {
+    let server = Server::signed().await;
+    let target = Signer::default().presign("PUT", "/folder/secret", 60);
+    server.put(&target, &[], b"secret").await.expect(200);
+    server
+}
+
+#[tokio::test]
+async fn a_presigned_address_takes_no_header_that_is_not_signed() {
+    let server = with_secret().await;
+    let signer = Signer::default();
+    for (key, target) in [
+        ("/memory/4", signer.presign("PUT", "/memory/4", 60)),
+        (
+            "/memory/2",
+            presign_v2_until(SECRET, "PUT", "/memory/2", 600),
+        ),
+    ] {
+        for (name, value) in [
+            ("x-amz-copy-source", "/folder/secret"),
+            ("X-Amz-Copy-Source", "/folder/secret"),
+            ("x-amz-meta-a", "b"),
+            ("x-amz-tagging", "a=b"),
+            ("x-amz-acl", "private"),
+            ("x-amz-storage-class", "STANDARD"),
+            ("x-amz-date", "20200101T000000Z"),
+        ] {
+            let reply = server.put(&target, &[(name, value)], b"").await.expect(403);
+            // Version 2 signs all of them, so the signature is another.
+            let code = reply.code();
+            assert!(
+                code == "AccessDenied" || code == "SignatureDoesNotMatch",
+                "{name}"
+            );
+            if code == "AccessDenied" {
+                let message = reply.tag("Message").unwrap();
+                assert!(message.contains(&name.to_ascii_lowercase()), "{message}");
+            }
+        }
+        let get = signer.presign("GET", key, 60);
+        server.get(&get, &[]).await.expect(404);
+        // Headers of other names are nobody's grant.
+        server
+            .put(
+                &target,
+                &[("X-Amzn-Trace-Id", "1"), ("Content-Type", "text/x")],
+                b"x",
+            )
+            .await
+            .expect(if target.contains("X-Amz") { 200 } else { 403 });
+    }
+    // The digest of the body needs no signature; the body is compared with it.
+    let target = signer.presign("PUT", "/memory/digest", 60);
+    let digest = [("x-amz-content-sha256", sha256_hex(b"right"))];
+    let digest = [(digest[0].0, digest[0].1.as_str())];
+    server.put(&target, &digest, b"right").await.expect(200);
+    let wrong = server.put(&target, &digest, b"wrong").await;
+    assert!(wrong.status >= 400);
+}
+
+#[tokio::test]
+async fn a_signed_request_takes_no_header_that_is_not_signed() {
+    let server = with_secret().await;
+    let digest = sha256_hex(b"");
+    let (headers, _) = Signer::default().headers("PUT", "/memory/drop", "", &digest, &[]);
+    let mut headers = borrow(&headers);
+    headers.push(("x-amz-copy-source", "/folder/secret"));
+    let reply = server.put("/memory/drop", &headers, b"").await;
+    let message = reply.expect_error(403, "AccessDenied").tag("Message");
+    assert!(message.unwrap().contains("x-amz-copy-source"));
+    // Another name for the algorithm does not get it past the check.
+    let authorization = headers
+        .iter()
+        .position(|(name, _)| *name == "authorization")
+        .unwrap();
+    let other = headers[authorization].1.replace("AWS4-HMAC-SHA256", "AWS");
+    headers[authorization].1 = &other;
+    let reply = server.put("/memory/drop", &headers, b"").await;
+    reply.expect_error(400, "AuthorizationHeaderMalformed");
+    // Signed, it is a copy.
+    let source = [("x-amz-copy-source", "/folder/secret")];
+    let (headers, _) = Signer::default().headers("PUT", "/memory/copy", "", &digest, &source);
+    let reply = server.put("/memory/copy", &borrow(&headers), b"").await;
+    reply.expect(200);
+}
+
+#[tokio::test]
+async fn a_signature_covers_the_host_and_is_for_s3() {
+    let server = with_secret().await;
+    let digest = sha256_hex(b"");
+    let get = async |signer: &Signer| {
+        let (headers, _) = signer.headers("GET", "/folder/secret", "", &digest, &[]);
+        server.get("/folder/secret", &borrow(&headers)).await
+    };
+    let hostless = Signer {
+        host: String::new(),
+        ..Signer::default()
+    };
+    get(&hostless).await.expect_error(403, "AccessDenied");
+    let target = hostless.presign("GET", "/folder/secret", 60);
+    server
+        .get(&target, &[])
+        .await
+        .expect_error(403, "AccessDenied");
+    for service in ["sts", "s3express", "iam"] {
+        let signer = Signer {
+            service: service.to_owned(),
+            ..Signer::default()
+        };
+        get(&signer)
+            .await
+            .expect_error(400, "AuthorizationHeaderMalformed");
+        let target = signer.presign("GET", "/folder/secret", 60);
+        server
+            .get(&target, &[])
+            .await
+            .expect_error(400, "AuthorizationQueryParametersError");
+    }
+    get(&Signer::default()).await.expect(200);
+}
+
+#[tokio::test]
+async fn a_presigned_address_holds_a_week_and_not_from_the_future() {
+    let server = with_secret().await;
+    let signer = Signer::default();
+    let week = 7 * 24 * 3600;
+    let target = signer.presign("GET", "/folder/secret", week);
+    server.get(&target, &[]).await.expect(200);
+    for seconds in [
+        "604801",
+        "4294967295",
+        "99999999999999999999",
+        "-1",
+        "",
+        "1e3",
+    ] {
+        let target = signer.presign("GET", "/folder/secret", seconds);
+        server
+            .get(&target, &[])
+            .await
+            .expect_error(400, "AuthorizationQueryParametersError");
+    }
+    let target = presign_v2_until(SECRET, "GET", "/folder/secret", week as i64 - 60);
+    server.get(&target, &[]).await.expect(200);
+    let target = presign_v2_until(SECRET, "GET", "/folder/secret", week as i64 + 3600);
+    server
+        .get(&target, &[])
+        .await
+        .expect_error(403, "AccessDenied");
+    let future = Signer {
+        date: (Utc::now() + Duration::hours(1))
+            .format("%Y%m%dT%H%M%SZ")
+            .to_string(),
+        ..Signer::default()
+    };
+    let target = future.presign("GET", "/folder/secret", 60);
+    server
+        .get(&target, &[])
+        .await
+        .expect_error(403, "RequestTimeTooSkewed");
+}
+
+#[tokio::test]
+async fn two_signatures_and_an_old_date_of_version_2_are_refused() {
+    let server = with_secret().await;
+    let signer = Signer::default();
+    let (headers, _) = signer.headers("GET", "/folder/secret", "", &sha256_hex(b""), &[]);
+    let target = signer.presign("GET", "/folder/secret", 60);
+    server
+        .get(&target, &borrow(&headers))
+        .await
+        .expect_error(400, "InvalidArgument");
+    let now = Utc::now();
+    for (date, status) in [
+        (now, 200),
+        (now - Duration::hours(1), 403),
+        (now + Duration::hours(1), 403),
+    ] {
+        let date = date.format("%a, %d %b %Y %H:%M:%S GMT").to_string();
+        let authorization = crate::sign::authorize_v2(SECRET, "GET", "/folder/secret", &date);
+        let headers = [("Date", date.as_str()), ("Authorization", &authorization)];
+        server.get("/folder/secret", &headers).await.expect(status);
+    }
+}
