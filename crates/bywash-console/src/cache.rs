@@ -20,9 +20,13 @@ use bywash::{Bucket, CachedObject, Engine};
 use object_store::path::Path;
 use serde::{Deserialize, Serialize};
 
-use crate::NO_STORE;
+use crate::charged::{charge, hold, written};
+use crate::{NO_STORE, Shared};
 
-pub(crate) fn routes() -> Router<Engine> {
+/// Text of an object beside its key and version, in bytes: the names of its fields, and their numbers.
+const OBJECT_TEXT_BYTES: u64 = 384;
+
+pub(crate) fn routes() -> Router<Shared> {
     Router::new()
         .route("/cache", get(list))
         .route("/cache/why", get(why))
@@ -38,17 +42,14 @@ struct Listed {
 }
 
 async fn list(
-    State(engine): State<Engine>,
+    State(shared): State<Shared>,
     Query(asked): Query<Listed>,
 ) -> Result<Response, Refusal> {
+    let engine = &shared.engine;
+    let _turn = shared.reads.acquire().await;
     let buckets = match &asked.bucket {
-        Some(name) => vec![bucket(&engine, name)?],
-        None => {
-            let all = engine.buckets();
-            all.iter()
-                .filter_map(|found| engine.bucket(&found.name))
-                .collect()
-        }
+        Some(name) => vec![bucket(engine, name)?],
+        None => engine.open_buckets(),
     };
     let objects = blocking(move || {
         let cached = |bucket: &Bucket| (bucket.name().to_owned(), bucket.cached(&asked.prefix));
@@ -57,7 +58,17 @@ async fn list(
             .map(cached)
             .collect::<BTreeMap<String, Vec<CachedObject>>>()
     });
-    Ok(answer(&objects.await?))
+    let objects = objects.await?;
+    let (mut values, mut text) = (0, 0);
+    for object in objects.values().flatten() {
+        values += (size_of::<CachedObject>() + object.key.len() + object.version.len()) as u64;
+        text += OBJECT_TEXT_BYTES + written(&object.key) + written(&object.version);
+    }
+    let charged = charge(engine, values, text).ok_or_else(|| {
+        let text = "there is no memory for the list now; ask again, or for a bucket or a prefix";
+        Refusal(StatusCode::SERVICE_UNAVAILABLE, text.to_owned())
+    })?;
+    Ok(hold(answer(&objects), charged))
 }
 
 #[derive(Debug, Deserialize)]

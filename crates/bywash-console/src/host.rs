@@ -11,15 +11,20 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use axum::extract::Request;
 use axum::http::header::{HOST, ORIGIN};
-use axum::http::{HeaderMap, Method, StatusCode};
+use axum::http::{HeaderMap, Method, StatusCode, Version};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 /// Answers 403 unless every host the request names is loopback.
 ///
-/// A request that names none passes: browsers always send one, plain HTTP/1.0 health checks do not.
+/// A request of HTTP/1.0 that names none passes: browsers always send one, plain health checks do not. Answers 400 to one of HTTP/1.1
+/// without a host, or with two.
 pub(crate) async fn require_loopback(request: Request, next: Next) -> Response {
     let headers = request.headers().get_all(HOST).iter();
+    let count = request.headers().get_all(HOST).iter().count();
+    if count > 1 || (count == 0 && request.version() == Version::HTTP_11) {
+        return (StatusCode::BAD_REQUEST, "send one Host header\n").into_response();
+    }
     let named = headers.map(|value| value.to_str().unwrap_or_default());
     let named = named.chain(
         request

@@ -18,12 +18,14 @@
 
 mod access;
 mod cache;
+mod charged;
 mod clock;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod history;
 mod host;
 mod influx;
+mod limits;
 mod metrics;
 mod page;
 mod series;
@@ -31,7 +33,7 @@ mod series;
 use std::future::Future;
 use std::sync::Arc;
 
-use axum::extract::State;
+use axum::extract::{FromRef, State};
 use axum::http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
 };
@@ -39,16 +41,19 @@ use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router, middleware};
+use bywash::traffic::TrafficStats;
 use bywash::{Engine, Stats};
 use bywash_series::SeriesDb;
 use serde::Serialize;
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 
 pub use access::Access;
 use access::Guard;
 pub use history::{HISTORY_EVERY, History, HistoryStats};
 use influx::Intake;
 pub use influx::{InsertError, RefusedLine, RefusedLines, insert_lines};
+use limits::MAX_READS_AT_ONCE;
 pub use page::{OpenUpload, OpenUploads};
 pub use series::{SeriesRequest, SeriesRequestError};
 
@@ -85,6 +90,8 @@ struct Inner {
     history: Option<History>,
     uploads: OpenUploads,
     intake: Intake,
+    /// Turns of requests for lists and points.
+    reads: Semaphore,
 }
 
 impl Inner {
@@ -94,6 +101,12 @@ impl Inner {
             .as_ref()
             .map(History::stats)
             .unwrap_or_default()
+    }
+}
+
+impl FromRef<Shared> for Engine {
+    fn from_ref(shared: &Shared) -> Self {
+        shared.engine.clone()
     }
 }
 
@@ -132,6 +145,7 @@ pub async fn serve_console(
         history: console.history,
         uploads: console.uploads,
         intake: Intake::default(),
+        reads: Semaphore::new(MAX_READS_AT_ONCE),
     }));
     axum::serve(listener, router(shared))
         .with_graceful_shutdown(shutdown)
@@ -145,7 +159,7 @@ fn router(shared: Shared) -> Router {
         .route("/api/v2/write", post(influx::write))
         .route("/series/list", get(series::list))
         .route("/series/query", get(series::query))
-        .merge(cache::routes().with_state(shared.engine.clone()))
+        .merge(cache::routes())
         .route_layer(middleware::from_fn_with_state(
             shared.clone(),
             access::require_key,
@@ -209,12 +223,14 @@ async fn metrics(State(shared): State<Shared>) -> impl IntoResponse {
 struct Counted {
     #[serde(flatten)]
     engine: Stats,
+    endpoint: TrafficStats,
     history: HistoryStats,
 }
 
 async fn stats(State(shared): State<Shared>) -> impl IntoResponse {
     let counted = Counted {
         engine: shared.engine.stats(),
+        endpoint: shared.engine.traffic().stats(),
         history: shared.history_stats(),
     };
     ([NO_STORE], Json(counted))

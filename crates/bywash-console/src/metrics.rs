@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::sync::atomic::Ordering::Relaxed;
 
 use bywash::traffic::TrafficStats;
-use bywash::{BucketStats, BudgetStats, PoolStats, Stats};
+use bywash::{BucketStats, BudgetStats, ObjectStats, PoolStats, Stats};
 
 use crate::history::HistoryStats;
 use crate::influx::Intake;
@@ -74,7 +74,7 @@ const BUCKET: [Family<BucketStats>; 10] = [
 ];
 
 /// At the endpoints.
-const TRAFFIC: [Family<TrafficStats>; 4] = [
+const TRAFFIC: [Family<TrafficStats>; 8] = [
     (
         "bywash_endpoint_requests_total",
         "Requests at the S3 endpoint that are over.",
@@ -94,6 +94,26 @@ const TRAFFIC: [Family<TrafficStats>; 4] = [
         "bywash_endpoint_sent_bytes_total",
         "Bytes of the answers' bodies.",
         |s| s.sent,
+    ),
+    (
+        "bywash_endpoint_refused_connections_total",
+        "Connections closed at once because their client's address had too many.",
+        |s| s.refused_connections,
+    ),
+    (
+        "bywash_endpoint_reclaimed_connections_total",
+        "Idle connections closed to let a new one in.",
+        |s| s.reclaimed_connections,
+    ),
+    (
+        "bywash_endpoint_refused_heads_total",
+        "Connections closed because unfinished request heads took too much memory.",
+        |s| s.refused_heads,
+    ),
+    (
+        "bywash_access_log_dropped_records_total",
+        "Access records dropped because the log's file could not take them in time.",
+        |s| s.dropped_access_records,
     ),
 ];
 
@@ -169,6 +189,38 @@ const BUDGET: [Family<BudgetStats>; 4] = [
     ),
 ];
 
+/// Of what is known of objects, gauges.
+const OBJECTS: [Family<ObjectStats>; 6] = [
+    (
+        "bywash_objects_known",
+        "Objects whose version is known.",
+        |s| s.known,
+    ),
+    (
+        "bywash_objects_known_bytes",
+        "Bytes that what is known of objects takes, never above the limit.",
+        |s| s.known_bytes,
+    ),
+    (
+        "bywash_objects_known_limit_bytes",
+        "The limit of bywash_objects_known_bytes.",
+        |s| s.known_limit_bytes,
+    ),
+    ("bywash_objects_absent", "Keys known to be absent.", |s| {
+        s.absent
+    }),
+    (
+        "bywash_objects_absent_bytes",
+        "Bytes that keys known to be absent take, never above the limit.",
+        |s| s.absent_bytes,
+    ),
+    (
+        "bywash_objects_absent_limit_bytes",
+        "The limit of bywash_objects_absent_bytes.",
+        |s| s.absent_limit_bytes,
+    ),
+];
+
 /// All metrics, in a fixed order.
 pub(crate) fn render(
     stats: &Stats,
@@ -212,6 +264,7 @@ pub(crate) fn render(
     );
     gauges(&mut text, &POOL, &stats.pool);
     gauges(&mut text, &BUDGET, &stats.budget);
+    gauges(&mut text, &OBJECTS, &stats.objects);
     text
 }
 

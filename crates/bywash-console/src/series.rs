@@ -6,23 +6,26 @@ use std::fmt;
 use std::ops::RangeInclusive;
 
 use axum::Json;
-use axum::body::{Body, HttpBody};
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
-use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
-use bywash::Share;
 use bywash_series::{Aggregate, Selector, SeriesDb, SeriesError, SeriesNames, SeriesPoints};
-use http_body_util::BodyExt;
 use serde::{Deserialize, Serialize};
 
+use crate::charged::{charge, hold, written};
 use crate::clock::{self, now};
+use crate::limits::MAX_ROWS;
 use crate::{History, Shared};
 
-/// Rows of one answer at most: some 100 MB of text.
-const ROWS: usize = 1 << 20;
-/// What a row of an answer takes, about, in bytes: the point, and its text with the names. Charged until the answer is sent.
-const ROW_BYTES: u64 = 128;
+/// Memory of a row of points while it is written, in bytes: the point and the row.
+const ROW_BYTES: u64 = 64;
+/// Text of a row of points beside the names, in bytes.
+const ROW_TEXT_BYTES: u64 = 96;
+/// Memory of a name beside its characters, in bytes.
+const NAME_BYTES: u64 = 96;
+/// Text of a name beside its characters, in bytes.
+const NAME_TEXT_BYTES: u64 = 32;
 
 /// A series' name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -57,10 +60,41 @@ enum Format {
     Csv,
 }
 
+/// Parameters of `/series/list` and `/series/query`. Others are refused: a misspelled one would be answered with all there is.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Written {
+#[serde(deny_unknown_fields)]
+pub(crate) struct Parameters {
+    source: Option<String>,
+    metric: Option<String>,
+    start: Option<String>,
+    end: Option<String>,
+    step: Option<String>,
+    agg: Option<String>,
     #[serde(default)]
     format: Format,
+}
+
+impl Parameters {
+    fn parts(self) -> (SeriesRequest, Format) {
+        let Self {
+            source,
+            metric,
+            start,
+            end,
+            step,
+            agg,
+            format,
+        } = self;
+        let request = SeriesRequest {
+            source,
+            metric,
+            start,
+            end,
+            step,
+            agg,
+        };
+        (request, format)
+    }
 }
 
 /// Why there is no answer.
@@ -112,7 +146,7 @@ impl IntoResponse for SeriesRequestError {
 }
 
 /// Which series, and what of them; in the words of people. What is left out stands for all.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default)]
 pub struct SeriesRequest {
     /// A source, or a pattern of sources.
     pub source: Option<String>,
@@ -201,17 +235,26 @@ impl SeriesRequest {
 /// `GET /series/list`: rows of source and metric.
 pub(crate) async fn list(
     State(shared): State<Shared>,
-    Query(request): Query<SeriesRequest>,
-    Query(written): Query<Written>,
+    Query(parameters): Query<Parameters>,
 ) -> Result<Response, SeriesRequestError> {
-    let mut names = Vec::new();
+    let (request, format) = parameters.parts();
+    let _turn = shared.reads.acquire().await;
+    let mut found = Vec::new();
     for db in shared.databases() {
-        names.extend(request.list(db).await?.iter().map(Name::from));
+        found.push(request.list(db).await?);
     }
-    Ok(match written.format {
-        Format::Json => Json(names).into_response(),
+    let (mut values, mut text) = (0, 0);
+    for (source, metric) in found.iter().flat_map(SeriesNames::iter) {
+        values += NAME_BYTES + (source.len() + metric.len()) as u64;
+        text += NAME_TEXT_BYTES + written(source) + written(metric);
+    }
+    let charged = charge(&shared.engine, values, text).ok_or(SeriesRequestError::NoMemory)?;
+    let names = found.iter().flat_map(SeriesNames::iter).map(Name::from);
+    let response = match format {
+        Format::Json => Json(names.collect::<Vec<_>>()).into_response(),
         Format::Csv => csv(&["source", "metric"], names),
-    })
+    };
+    Ok(hold(response, charged))
 }
 
 /// A point with its series' name. A value that is no finite number is null in JSON.
@@ -238,38 +281,31 @@ impl<'a> Row<'a> {
 /// `GET /series/query`: rows of points, by series and time.
 pub(crate) async fn query(
     State(shared): State<Shared>,
-    Query(request): Query<SeriesRequest>,
-    Query(written): Query<Written>,
+    Query(parameters): Query<Parameters>,
 ) -> Result<Response, SeriesRequestError> {
+    let (request, format) = parameters.parts();
+    let _turn = shared.reads.acquire().await;
     let (mut found, mut count) = (Vec::new(), 0);
     for db in shared.databases() {
-        let more = request.query_at_most(ROWS, db).await?;
+        let more = request.query_at_most(MAX_ROWS, db).await?;
         count += more.iter().map(|series| series.points.len()).sum::<usize>();
         found.extend(more);
     }
-    if count > ROWS {
-        return Err(SeriesError::TooManyPoints { most: ROWS }.into());
+    if count > MAX_ROWS {
+        return Err(SeriesError::TooManyPoints { most: MAX_ROWS }.into());
     }
-    let charge = shared
-        .engine
-        .budget()
-        .try_reserve(Share::Upload, count as u64 * ROW_BYTES)
+    let text = found.iter().map(|series| {
+        let names = written(&series.source) + written(&series.metric);
+        series.points.len() as u64 * (ROW_TEXT_BYTES + names)
+    });
+    let charged = charge(&shared.engine, count as u64 * ROW_BYTES, text.sum())
         .ok_or(SeriesRequestError::NoMemory)?;
     let rows = found.iter().flat_map(Row::of);
-    let mut answer = match written.format {
+    let response = match format {
         Format::Json => Json(rows.collect::<Vec<_>>()).into_response(),
         Format::Csv => csv(&["source", "metric", "timestamp", "value"], rows),
     };
-    // A body whose frames pass by a function does not know its length any more.
-    if let Some(length) = answer.body().size_hint().exact() {
-        answer.headers_mut().insert(CONTENT_LENGTH, length.into());
-    }
-    // Until the answer's body is sent, or nobody waits for it any more.
-    let held = move |frame| {
-        let _charge = &charge;
-        frame
-    };
-    Ok(answer.map(|body| Body::new(body.map_frame(held))))
+    Ok(hold(response, charged))
 }
 
 /// Rows under a heading, which is there without a row as well.

@@ -171,6 +171,7 @@ async fn answers_health_stats_and_metrics_alike() {
     assert!(head.contains("content-type: application/json"), "{head}");
     let stats: serde_json::Value = serde_json::from_str(&body).unwrap();
     let mut expected = serde_json::to_value(engine.stats()).unwrap();
+    expected["endpoint"] = serde_json::to_value(engine.traffic().stats()).unwrap();
     expected["history"] = serde_json::json!({"points": 0, "dropped_points": 0});
     assert_eq!(stats, expected);
     assert!(stats["buckets"]["data"]["requests"].as_u64().unwrap() >= 2);

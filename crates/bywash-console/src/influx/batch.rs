@@ -1,18 +1,12 @@
 //! Many lines: each is read or refused by its number.
 
+use crate::limits::{MAX_LINE_BYTES, MAX_REFUSALS_NAMED, MAX_STRING_LINES};
 use std::borrow::Cow;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
 use super::line::{self, Line, Refusal};
-
-/// Bytes of a line: a thousand fields of some length.
-pub(super) const LINE_BYTES: usize = 64 << 10;
-/// Lines a string may go on for. Strings are not kept, so this only has to find the end of honest ones.
-const STRING_LINES: usize = 64;
-/// Refused lines that are told one by one; more are only counted.
-const REFUSALS_TOLD: usize = 100;
 
 /// What the timestamps of a request count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,7 +115,7 @@ pub(super) fn read<'a, E>(
         outcome.lines += 1;
         let mut found = timed(&body[start..end], precision, now);
         let first = number;
-        for _ in 0..STRING_LINES {
+        for _ in 0..MAX_STRING_LINES {
             if !found.as_ref().is_err_and(|refusal| refusal.open_string) || end >= body.len() {
                 break;
             }
@@ -145,7 +139,7 @@ pub(super) fn read<'a, E>(
                 // Lines that its open string might have been for are read on their own.
                 number = first;
                 outcome.refused += 1;
-                if outcome.refusals.len() < REFUSALS_TOLD {
+                if outcome.refusals.len() < MAX_REFUSALS_NAMED {
                     outcome.refusals.push(RefusedLine {
                         line: first,
                         reason: refusal.reason,
@@ -166,9 +160,9 @@ fn line_end(body: &[u8], from: usize) -> usize {
 
 /// A line, and when its values were measured.
 fn timed(bytes: &[u8], precision: Precision, now: i64) -> Result<(Line<'_>, i64), Refusal> {
-    if bytes.len() > LINE_BYTES {
+    if bytes.len() > MAX_LINE_BYTES {
         return Err(format!(
-            "the line takes {} bytes; at most {LINE_BYTES} may be",
+            "the line takes {} bytes; at most {MAX_LINE_BYTES} may be",
             bytes.len()
         )
         .into());
@@ -283,7 +277,7 @@ mod tests {
 
     #[test]
     fn long_lines_and_other_encodings_are_refused() {
-        let body = format!("m a=1,b=\"{}\"\nm a=2", "x".repeat(LINE_BYTES));
+        let body = format!("m a=1,b=\"{}\"\nm a=2", "x".repeat(MAX_LINE_BYTES));
         let (rows, outcome) = read_all(&body, "ns");
         assert_eq!((rows.len(), refused(&outcome)), (1, vec![1]));
         let outcome = read(
@@ -298,13 +292,13 @@ mod tests {
 
     #[test]
     fn refusals_are_counted_beyond_those_told() {
-        let (_, outcome) = read_all(&"bad\nm a=1\n".repeat(REFUSALS_TOLD + 5), "ns");
+        let (_, outcome) = read_all(&"bad\nm a=1\n".repeat(MAX_REFUSALS_NAMED + 5), "ns");
         let refused = outcome.refused_lines().unwrap();
-        let all = REFUSALS_TOLD as u64 + 5;
+        let all = MAX_REFUSALS_NAMED as u64 + 5;
         assert_eq!((refused.kept_lines, refused.refused_lines), (all, all));
         let told = refused.to_string();
         let told: Vec<&str> = told.lines().collect();
-        assert_eq!(told.len(), 1 + REFUSALS_TOLD + 1);
+        assert_eq!(told.len(), 1 + MAX_REFUSALS_NAMED + 1);
         assert!(
             told[0].starts_with("105 of 210 lines are refused, 105 are kept"),
             "{}",

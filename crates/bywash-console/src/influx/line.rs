@@ -8,16 +8,8 @@
 //! space and, but for measurements, an equals sign; any other backslash stands for itself. In string values it escapes a quote
 //! and itself.
 
+use crate::limits::{MAX_FIELD_BYTES, MAX_FIELDS, MAX_SOURCE_BYTES, MAX_TAGS};
 use std::borrow::Cow;
-
-/// Tags of a line. A line with more is a mistake of whoever wrote it: each set of tags is a series of its own.
-pub(crate) const TAGS: usize = 64;
-/// Fields of a line.
-pub(crate) const FIELDS: usize = 1024;
-/// Bytes of a measurement with its tags, which is a source's name and so part of every link to it.
-pub(crate) const SOURCE_BYTES: usize = 4096;
-/// Bytes of a field's name.
-pub(crate) const FIELD_BYTES: usize = 1024;
 
 /// Where sources of the server's own history begin; nobody else may write there.
 pub(crate) const OWN_MEASUREMENT: &str = "bywash";
@@ -106,9 +98,9 @@ fn source(
         name.push('=');
         escape_into(&mut name, value, NAME_ENDS);
     }
-    if name.len() > SOURCE_BYTES {
+    if name.len() > MAX_SOURCE_BYTES {
         return Err(format!(
-            "measurement and tags take {} bytes; at most {SOURCE_BYTES} may be",
+            "measurement and tags take {} bytes; at most {MAX_SOURCE_BYTES} may be",
             name.len()
         )
         .into());
@@ -140,8 +132,8 @@ fn tags(mut rest: &str) -> Result<(Tags<'_>, &str), Refusal> {
             )
             .into());
         }
-        if tags.len() == TAGS {
-            return Err(format!("there are more than {TAGS} tags").into());
+        if tags.len() == MAX_TAGS {
+            return Err(format!("there are more than {MAX_TAGS} tags").into());
         }
         tags.push((unescape(key, NAME_ENDS), unescape(value, NAME_ENDS)));
         rest = after;
@@ -159,9 +151,9 @@ fn fields(mut rest: &str) -> Result<(Fields<'_>, usize, &str), Refusal> {
         if name.is_empty() {
             return Err("a field has no name".into());
         }
-        if name.len() > FIELD_BYTES {
+        if name.len() > MAX_FIELD_BYTES {
             return Err(format!(
-                "a field's name takes {} bytes; at most {FIELD_BYTES} may be",
+                "a field's name takes {} bytes; at most {MAX_FIELD_BYTES} may be",
                 name.len()
             )
             .into());
@@ -169,8 +161,8 @@ fn fields(mut rest: &str) -> Result<(Fields<'_>, usize, &str), Refusal> {
         let Some(after) = after.strip_prefix('=') else {
             return Err(format!("the field {} has no value", shown(name)).into());
         };
-        if fields.len() + strings == FIELDS {
-            return Err(format!("there are more than {FIELDS} fields").into());
+        if fields.len() + strings == MAX_FIELDS {
+            return Err(format!("there are more than {MAX_FIELDS} fields").into());
         }
         let after = if let Some(text) = after.strip_prefix('"') {
             strings += 1;

@@ -17,7 +17,6 @@ use std::borrow::Cow;
 use std::fmt;
 use std::io::Read;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
 
 use axum::Json;
 use axum::body::Body;
@@ -35,18 +34,12 @@ use tokio::sync::Semaphore;
 
 use crate::Shared;
 use crate::clock::now;
+use crate::limits::{MAX_WRITE_BYTES, MAX_WRITE_TIME, MAX_WRITES_AT_ONCE};
 use batch::{Outcome, Precision};
 pub use batch::{RefusedLine, RefusedLines};
 use line::Line;
 pub(crate) use line::OWN_MEASUREMENT;
 
-/// Bytes of a request's lines, unpacked: what common collectors send at once is a tenth of it. Packed and unpacked they are
-/// charged to the budget.
-const BODY_BYTES: usize = 16 << 20;
-/// Requests read at once. More wait.
-const AT_ONCE: usize = 4;
-/// How long a request's body may take.
-const BODY_TIME: Duration = Duration::from_secs(30);
 /// Rows handed to the database at once, some more with the last line's fields.
 const ROWS_AT_ONCE: usize = 1024;
 
@@ -66,7 +59,7 @@ pub(crate) struct Intake {
 impl Default for Intake {
     fn default() -> Self {
         Self {
-            turns: Semaphore::new(AT_ONCE),
+            turns: Semaphore::new(MAX_WRITES_AT_ONCE),
             lines: AtomicU64::default(),
             values: AtomicU64::default(),
             strings: AtomicU64::default(),
@@ -150,7 +143,11 @@ async fn take(
             reason.into(),
         ));
     };
-    let collected = tokio::time::timeout(BODY_TIME, Limited::new(body, BODY_BYTES).collect()).await;
+    let collected = tokio::time::timeout(
+        MAX_WRITE_TIME,
+        Limited::new(body, MAX_WRITE_BYTES).collect(),
+    )
+    .await;
     let body = match collected {
         Ok(Ok(body)) => body.to_bytes(),
         Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => return Err(too_large()),
@@ -163,7 +160,7 @@ async fn take(
         Err(_) => {
             return Err(Refused::Request(
                 StatusCode::REQUEST_TIMEOUT,
-                format!("the body did not come within {BODY_TIME:?}").into(),
+                format!("the body did not come within {MAX_WRITE_TIME:?}").into(),
             ));
         }
     };
@@ -179,7 +176,7 @@ async fn take(
 
 /// The most bytes that a request's lines take, in and out of their package.
 fn room(headers: &HeaderMap, packed: bool) -> Result<u64, Refused> {
-    let most = BODY_BYTES as u64;
+    let most = MAX_WRITE_BYTES as u64;
     let told = headers
         .get(CONTENT_LENGTH)
         .and_then(|length| length.to_str().ok()?.parse().ok());
@@ -190,7 +187,7 @@ fn room(headers: &HeaderMap, packed: bool) -> Result<u64, Refused> {
 }
 
 fn too_large() -> Refused {
-    let reason = format!("the lines take more than {BODY_BYTES} bytes; send fewer at once");
+    let reason = format!("the lines take more than {MAX_WRITE_BYTES} bytes; send fewer at once");
     Refused::Request(StatusCode::PAYLOAD_TOO_LARGE, reason.into())
 }
 
@@ -281,7 +278,7 @@ fn insert_rows(db: &SeriesDb, lines: &[(Line<'_>, i64)]) -> Result<(), SeriesErr
 
 fn unpacked(body: &[u8]) -> Result<Vec<u8>, Refused> {
     let mut plain = Vec::new();
-    let limit = BODY_BYTES as u64 + 1;
+    let limit = MAX_WRITE_BYTES as u64 + 1;
     MultiGzDecoder::new(body)
         .take(limit)
         .read_to_end(&mut plain)
@@ -291,7 +288,7 @@ fn unpacked(body: &[u8]) -> Result<Vec<u8>, Refused> {
                 format!("the body is not gzip: {error}").into(),
             )
         })?;
-    if plain.len() > BODY_BYTES {
+    if plain.len() > MAX_WRITE_BYTES {
         return Err(too_large());
     }
     Ok(plain)

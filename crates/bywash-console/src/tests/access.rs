@@ -25,6 +25,12 @@ async fn refuses_foreign_hosts_whatever_the_page() {
         status, 200,
         "a request that names no host is not a browser's"
     );
+    for request in [
+        "GET /healthz HTTP/1.1",
+        "GET /healthz HTTP/1.1\r\nHost: localhost\r\nHost: localhost",
+    ] {
+        assert_eq!(ask(address, request).await.0, 400, "{request}");
+    }
     let (status, _, _) = ask(address, "GET /nothing HTTP/1.1\r\nHost: localhost").await;
     assert_eq!(status, 404);
     let (status, _, _) = ask(

@@ -1,5 +1,6 @@
 //! What is in memory, by HTTP.
 
+use bywash::Share;
 use object_store::path::Path;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -22,6 +23,20 @@ fn post(path: &str, headers: &str, body: &str) -> String {
     format!(
         "POST {path} HTTP/1.1\r\nHost: localhost:1\r\nAuthorization: {KEY}\r\nContent-Length: {length}{headers}\r\nConnection: close\r\n\r\n{body}"
     )
+}
+
+#[tokio::test]
+async fn list_without_memory_for_it_is_refused_for_now() {
+    let engine = engine_with_traffic().await;
+    let console = start(engine.clone()).await;
+    let held: Vec<_> = std::iter::from_fn(|| engine.try_reserve(Share::Upload, 1 << 10)).collect();
+    let (status, _, body) = console.get("/cache").await;
+    assert_eq!(status, 503, "{body}");
+    assert!(body.contains("no memory for the list"), "{body}");
+    drop(held);
+    let before = engine.budget().held(Share::Upload);
+    assert_eq!(console.get("/cache").await.0, 200);
+    assert_eq!(engine.budget().held(Share::Upload), before);
 }
 
 #[tokio::test]

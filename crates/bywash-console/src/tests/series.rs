@@ -124,7 +124,7 @@ async fn bodies_are_charged_to_the_budget_or_refused_for_now() {
     let (status, head, told) = console.post("/write", "", &lines).await;
     assert_eq!((status, header(&head, "retry-after")), (503, Some("5")));
     assert!(told.contains("no memory for the lines"), "{told}");
-    held.truncate(held.len() - 2);
+    held.truncate(held.len() - 4);
     assert_eq!(console.post("/write", "", &lines).await.0, 204);
     // Unpacked it may be the longest body there is.
     let gzip = "Content-Encoding: gzip\r\n";
@@ -191,11 +191,46 @@ async fn answers_are_charged_to_the_budget_or_refused_for_now() {
     let (status, _, told) = console.get(all).await;
     assert_eq!(status, 503);
     assert!(told.contains("no memory for the answer"), "{told}");
-    held.truncate(held.len() - 2);
+    held.truncate(held.len() - 4);
     let (status, _, rows) = console.get(all).await;
     assert_eq!((status, rows.lines().count()), (200, 10_001));
     drop(held);
     assert_eq!(budget.held(Share::Upload), before, "it is given back");
+}
+
+#[tokio::test]
+async fn names_and_rows_are_charged_by_their_length() {
+    let engine = engine();
+    let console = start(engine.clone()).await;
+    // 1,000 names of 1 KiB, and a point of each: a megabyte of text, three while it is written.
+    let tag = "t".repeat(1000);
+    let line = |at: usize| format!("m,tag={tag}{at} v=1 1\n");
+    let lines: String = (0..1000).map(line).collect();
+    let (status, _, told) = console.post("/write", "", lines.as_bytes()).await;
+    assert_eq!(status, 204, "{told}");
+    let budget = engine.budget();
+    let before = budget.held(Share::Upload);
+    let mut held = Vec::new();
+    while let Some(taken) = budget.try_reserve(Share::Upload, 1 << 20) {
+        held.push(taken);
+    }
+    held.truncate(held.len() - 2);
+    for path in ["/series/list?source=m,*", "/series/query?source=m,*"] {
+        let (status, _, told) = console.get(path).await;
+        assert_eq!(status, 503, "{path}");
+        assert!(told.contains("no memory for the answer"), "{told}");
+    }
+    drop(held);
+    for path in ["/series/list?source=m,*", "/series/query?source=m,*"] {
+        let (status, _, text) = console.get(path).await;
+        let rows: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(
+            (status, rows.as_array().unwrap().len()),
+            (200, 1000),
+            "{path}"
+        );
+    }
+    assert_eq!(budget.held(Share::Upload), before, "all is given back");
 }
 
 #[tokio::test]
@@ -224,4 +259,25 @@ async fn a_series_is_drawn_by_its_name_whatever_slashes_it_has() {
         page.contains("series=disk%2Cpath%3D%2Fvar%2Flog%2Ffree%2Fused"),
         "{page}"
     );
+}
+
+#[tokio::test]
+async fn unknown_and_repeated_parameters_are_refused() {
+    let console = start(engine()).await;
+    console.post("/write", "", b"m a=1 1").await;
+    for page in ["/series/list", "/series/query"] {
+        assert_eq!(console.get(&format!("{page}?source=m")).await.0, 200);
+        for wrong in [
+            "sorce=m",
+            "source=m&limit=3",
+            "Source=m",
+            "source=m&source=n",
+            "end=1&=",
+        ] {
+            let (status, _, message) = console.get(&format!("{page}?{wrong}")).await;
+            assert_eq!(status, 400, "{page}?{wrong}");
+            let names_it = message.contains("unknown field") || message.contains("duplicate field");
+            assert!(names_it, "{message}");
+        }
+    }
 }

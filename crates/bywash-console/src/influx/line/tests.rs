@@ -116,20 +116,20 @@ fn names_tags_and_fields_are_limited() {
             .map(|tag| format!(",t{tag}=v"))
             .collect::<String>()
     };
-    assert!(parse(&format!("m{} f=1", tags(TAGS))).is_ok());
-    assert!(reason(&format!("m{} f=1", tags(TAGS + 1))).contains("more than 64 tags"));
+    assert!(parse(&format!("m{} f=1", tags(MAX_TAGS))).is_ok());
+    assert!(reason(&format!("m{} f=1", tags(MAX_TAGS + 1))).contains("more than 64 tags"));
     let fields = |count: usize| {
         (0..count)
             .map(|field| format!("f{field}=1"))
             .collect::<Vec<_>>()
             .join(",")
     };
-    assert!(parse(&format!("m {}", fields(FIELDS))).is_ok());
-    assert!(reason(&format!("m {}", fields(FIELDS + 1))).contains("more than 1024 fields"));
-    assert!(parse(&format!("{} f=1", "m".repeat(SOURCE_BYTES))).is_ok());
-    assert!(reason(&format!("{} f=1", "m".repeat(SOURCE_BYTES + 1))).contains("at most 4096"));
-    assert!(parse(&format!("m {}=1", "f".repeat(FIELD_BYTES))).is_ok());
-    assert!(reason(&format!("m {}=1", "f".repeat(FIELD_BYTES + 1))).contains("at most 1024"));
+    assert!(parse(&format!("m {}", fields(MAX_FIELDS))).is_ok());
+    assert!(reason(&format!("m {}", fields(MAX_FIELDS + 1))).contains("more than 1024 fields"));
+    assert!(parse(&format!("{} f=1", "m".repeat(MAX_SOURCE_BYTES))).is_ok());
+    assert!(reason(&format!("{} f=1", "m".repeat(MAX_SOURCE_BYTES + 1))).contains("at most 4096"));
+    assert!(parse(&format!("m {}=1", "f".repeat(MAX_FIELD_BYTES))).is_ok());
+    assert!(reason(&format!("m {}=1", "f".repeat(MAX_FIELD_BYTES + 1))).contains("at most 1024"));
 }
 
 /// A name as somebody may choose it: not empty, nothing that ends a line.

@@ -1,0 +1,30 @@
+//! Every limit on counts, sizes and durations that a client can cause: its unit, and the reason for its value.
+
+use std::time::Duration;
+
+/// Bytes of a request's lines, unpacked: what common collectors send at once is a tenth of it. Packed and unpacked they are
+/// charged to the budget.
+pub(crate) const MAX_WRITE_BYTES: usize = 16 << 20;
+/// Requests read at once. More wait.
+pub(crate) const MAX_WRITES_AT_ONCE: usize = 4;
+/// Time that a request's body may take.
+pub(crate) const MAX_WRITE_TIME: Duration = Duration::from_secs(30);
+/// Bytes of a line: a thousand fields of some length.
+pub(crate) const MAX_LINE_BYTES: usize = 64 << 10;
+/// Lines a string may go on for. Strings are not kept, so this only has to find the end of honest ones.
+pub(crate) const MAX_STRING_LINES: usize = 64;
+/// Refused lines that are named one by one; more are only counted.
+pub(crate) const MAX_REFUSALS_NAMED: usize = 100;
+/// Tags of a line. Each set of tags is a series of its own.
+pub(crate) const MAX_TAGS: usize = 64;
+/// Fields of a line.
+pub(crate) const MAX_FIELDS: usize = 1024;
+/// Bytes of a measurement with its tags, which is a source's name and so part of every link to it.
+pub(crate) const MAX_SOURCE_BYTES: usize = 4096;
+/// Bytes of a field's name.
+pub(crate) const MAX_FIELD_BYTES: usize = 1024;
+/// Max rows of one response: some 100 MB of text.
+pub(crate) const MAX_ROWS: usize = 1 << 20;
+/// Requests for names, points or remembered objects that are read and written at once: what they read is charged once it is
+/// counted. More wait.
+pub(crate) const MAX_READS_AT_ONCE: usize = 4;
