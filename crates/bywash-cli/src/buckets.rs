@@ -12,6 +12,7 @@ use url::Url;
 
 use crate::address::{Address, Scheme};
 use crate::failure::{Failure, Kind};
+use crate::limits::MAX_RESPONSE_BYTES;
 use crate::location::{Location, Remote};
 use crate::output::Output;
 use crate::progress::or_interrupt;
@@ -166,15 +167,28 @@ async fn ask(
             ),
         )
     };
-    let client = reqwest::Client::builder().timeout(ANSWER_TIMEOUT).build();
+    let client = reqwest::Client::builder()
+        .timeout(ANSWER_TIMEOUT)
+        .referer(false)
+        .build();
     let sent = client
         .map_err(unsent)?
         .request(method, url)
         .body(body)
         .send();
-    let answer = sent.await.map_err(unsent)?;
+    let mut answer = sent.await.map_err(unsent)?;
     let status = answer.status();
-    let text = answer.text().await.map_err(unsent)?;
+    let mut body = Vec::new();
+    while let Some(piece) = answer.chunk().await.map_err(unsent)? {
+        if body.len() + piece.len() > MAX_RESPONSE_BYTES {
+            return Err(Failure::failed(format!(
+                "{what}: the endpoint sent more than {} MiB; check --endpoint",
+                MAX_RESPONSE_BYTES >> 20
+            )));
+        }
+        body.extend_from_slice(&piece);
+    }
+    let text = String::from_utf8_lossy(&body).into_owned();
     match status.is_success() {
         true => Ok(text),
         false => Err(Failure::answer(what, status, &text)),

@@ -140,7 +140,7 @@ async fn why(server: &Server, key: &Place, out: Output) -> Result<(), Failure> {
     let why: Why = server
         .get("/cache/why", &[("bucket", bucket), ("key", key)])
         .await?;
-    out.line(&why, || {
+    out.lines(&why, || {
         let mut lines = vec![format!("{}: s3://{bucket}/{}", why.outcome, why.key)];
         lines.extend(why.reasons.iter().map(|reason| format!("  {reason}")));
         if let Some(object) = &why.object {
@@ -158,7 +158,7 @@ async fn why(server: &Server, key: &Place, out: Output) -> Result<(), Failure> {
                 cost.requests, cost.bytes, cost.time_ms
             ));
         }
-        lines.join("\n")
+        lines
     })
 }
 
@@ -232,7 +232,7 @@ impl Server {
                 "--admin-addr {address} is not loopback; run this on the server's machine"
             )));
         }
-        let client = reqwest::Client::builder().no_proxy().build();
+        let client = reqwest::Client::builder().no_proxy().referer(false).build();
         let client = client
             .map_err(|error| Failure::failed(format!("cannot make an HTTP client: {error}")))?;
         Ok(Self {

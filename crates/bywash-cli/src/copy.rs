@@ -4,6 +4,7 @@
 //! renamed, a large object comes down by [`crate::download`], an object goes to an [`Upload`](bywash::upload::Upload) of the
 //! engine. Nothing is visible at the destination before all of it is there.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use indicatif::ProgressBar;
@@ -11,18 +12,19 @@ use object_store::{ObjectStoreExt, PutMode};
 use serde::Serialize;
 use tokio::sync::Semaphore;
 
-use crate::address::Address;
 use crate::cat::to_stdout;
+use crate::download::{self, Download};
 use crate::failure::Failure;
 use crate::file::{self, Place};
 use crate::location::Location;
 use crate::object::Object;
 use crate::output::Output;
 use crate::progress::or_interrupt;
+use crate::send;
 use crate::source::Source;
 use crate::stores::Stores;
 use crate::target::{Destination, ObjectUrl};
-use crate::{download, send};
+use crate::transfer::Pair;
 
 /// S3's limit for a copy in one request.
 const SERVER_COPY_MAX_BYTES: u64 = 5 << 30;
@@ -110,13 +112,13 @@ impl Copier {
     }
 
     /// Copies one object or file; waits for memory first. `bar` hears of each part.
-    pub(crate) async fn copy(
-        &self,
-        source: &Location,
-        destination: &Destination,
-        listed: Option<&Listed>,
-        bar: &ProgressBar,
-    ) -> Result<Copied, Failure> {
+    pub(crate) async fn copy(&self, pair: &Pair, bar: &ProgressBar) -> Result<Copied, Failure> {
+        let Pair {
+            source,
+            destination,
+            ..
+        } = pair;
+        let listed = pair.listed.as_ref();
         if same_place(source, destination) {
             return Err(Failure::usage(format!(
                 "{source} would be copied onto itself"
@@ -136,7 +138,7 @@ impl Copier {
                 bar.inc(listed.map_or(0, |listed| listed.bytes));
                 stored
             }
-            None => Box::pin(self.carry(source, destination, listed, bar)).await?,
+            None => Box::pin(self.carry(pair, bar)).await?,
         };
         Ok(Copied {
             source: source.to_string(),
@@ -193,13 +195,9 @@ impl Copier {
     }
 
     /// Brings the bytes over by itself.
-    async fn carry(
-        &self,
-        source: &Location,
-        destination: &Destination,
-        listed: Option<&Listed>,
-        bar: &ProgressBar,
-    ) -> Result<Stored, Failure> {
+    async fn carry(&self, pair: &Pair, bar: &ProgressBar) -> Result<Stored, Failure> {
+        let (source, destination) = (&pair.source, &pair.destination);
+        let listed = pair.listed.as_ref();
         let mut opened = match (source, destination) {
             (Location::Object(address), Destination::Plain(Location::File(path)))
                 if listed.is_none_or(|listed| listed.bytes > crate::source::PART_MIN_BYTES) =>
@@ -209,9 +207,18 @@ impl Copier {
                     bar.inc_length(object.meta.size);
                 }
                 if download::can_resume(&object)
-                    && let Some(place) = Place::prepare(path, &self.mode)?
+                    && let Some(place) = Place::prepare(path, &self.mode, pair.tree.as_deref())?
+                    && let Some(states) = download::states(self.stores.data_dir())
                 {
-                    return self.download(object, address, place, bar).await;
+                    let download = Download {
+                        object,
+                        address,
+                        place: Arc::new(place),
+                        mode: &self.mode,
+                        states,
+                        stores: &self.stores,
+                    };
+                    return self.download(download, bar).await;
                 }
                 Source::of_object(object, &source.to_string(), None)?
             }
@@ -225,25 +232,16 @@ impl Copier {
             }
         };
         let source_e_tag = opened.e_tag.clone();
-        let stored = self.store(&mut opened, source, destination, bar).await?;
+        let stored = self.store(&mut opened, pair, bar).await?;
         Ok(Stored {
             source_e_tag,
             ..stored
         })
     }
 
-    async fn download(
-        &self,
-        object: Object,
-        address: &Address,
-        place: Place,
-        bar: &ProgressBar,
-    ) -> Result<Stored, Failure> {
-        let source_e_tag = object.meta.e_tag.clone();
-        let endpoint = self.stores.remote.endpoint().map(|url| url.to_string());
-        let (url, shown) = (address.to_string(), (bar, self.output));
-        let work = download::to_file(object, &url, endpoint, place, &self.mode, shown);
-        let done = or_interrupt(work).await?;
+    async fn download(&self, download: Download<'_>, bar: &ProgressBar) -> Result<Stored, Failure> {
+        let source_e_tag = download.object.meta.e_tag.clone();
+        let done = or_interrupt(download.run(bar, self.output)).await?;
         Ok(Stored {
             bytes: Some(done.bytes),
             resumed_bytes: Some(done.resumed_bytes),
@@ -255,17 +253,22 @@ impl Copier {
     async fn store(
         &self,
         opened: &mut Source,
-        source: &Location,
-        destination: &Destination,
+        pair: &Pair,
         bar: &ProgressBar,
     ) -> Result<Stored, Failure> {
+        let Pair {
+            source,
+            destination,
+            tree,
+            ..
+        } = pair;
         let plain = |bytes| Stored {
             bytes: Some(bytes),
             ..Stored::default()
         };
         match destination {
             Destination::Plain(Location::File(path)) => {
-                let written = file::write(opened, path, &self.mode, bar);
+                let written = file::write(opened, (path, tree.as_deref()), &self.mode, bar);
                 Ok(plain(or_interrupt(written).await?))
             }
             Destination::Plain(_) => {

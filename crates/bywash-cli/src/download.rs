@@ -1,29 +1,36 @@
 //! The download of a large object into a file, which another process can go on with.
 //!
-//! Beside the file's place stand `.NAME.bywash-part`, with each part at its offset, and `.NAME.bywash-part.state`: a first line
-//! that says which version of which object this is, then a line for each part that was written, with its CRC32C. Who finds them
-//! later reads the parts again and believes what matches; the state file is locked by who works on it.
+//! Beside the file's place stands `.NAME.bywash-part`, with each part at its offset. The data folder has the state: a first line
+//! with the version of the object and the identity of that file, then a line for each part that was written, with its SHA-256.
+//! A later process reads the parts again and keeps those that match. Nothing is taken from a file that the state does not name:
+//! anything may have been put in its place. Both files are locked by the process that works on them.
 
 mod state;
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, PermissionsExt};
+use std::path::{Path as FsPath, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use indicatif::ProgressBar;
 use object_store::PutMode;
 
+use crate::address::Address;
 use crate::failure::{Failure, Kind};
 use crate::file::{Place, set_modified};
 use crate::object::Object;
 use crate::output::Output;
 use crate::source::{PART_MIN_BYTES, ahead, part_bytes};
+use crate::stores::Stores;
 
-pub(crate) use state::is_own_file;
 use state::{Staged, Version};
+
+/// Below the data folder.
+const STATES: &str = "downloads";
 
 /// What a download did.
 #[derive(Debug)]
@@ -39,47 +46,103 @@ pub(crate) fn can_resume(object: &Object) -> bool {
     object.meta.size > PART_MIN_BYTES && object.meta.e_tag.as_ref().is_some_and(strong)
 }
 
-/// Brings the object at `url` to the place of a file. After a failure what came stays, for the next try.
-pub(crate) async fn to_file(
-    object: Object,
-    url: &str,
-    endpoint: Option<String>,
-    place: Place,
-    mode: &PutMode,
-    (bar, output): (&ProgressBar, Output),
-) -> Result<Downloaded, Failure> {
-    let version = Version {
-        url: url.to_owned(),
-        endpoint,
-        e_tag: object.meta.e_tag.clone(),
-        version: object.meta.version.clone(),
-        bytes: object.meta.size,
-        part_bytes: part_bytes(object.meta.size),
-    };
-    let place = Arc::new(place);
-    let staged = blocking(&place, {
-        let place = Arc::clone(&place);
-        move || Staged::open(&place, version)
-    });
-    let staged = Arc::new(staged.await?);
-    if staged.begun_anew {
-        output.note(&format!(
-            "what came of {url} before was of another version or endpoint: starting over"
-        ));
+/// A download to be made.
+#[derive(Debug)]
+pub(crate) struct Download<'a> {
+    pub(crate) object: Object,
+    pub(crate) address: &'a Address,
+    pub(crate) place: Arc<Place>,
+    pub(crate) mode: &'a PutMode,
+    /// Where its state is kept.
+    pub(crate) states: PathBuf,
+    pub(crate) stores: &'a Stores,
+}
+
+/// Returns the folder of the states of downloads, made if missing, for its owner only. `None` if it cannot be had: then a
+/// download starts over when it is interrupted.
+pub(crate) fn states(data_dir: &FsPath) -> Option<PathBuf> {
+    let states = data_dir.join(STATES);
+    let mut builder = std::fs::DirBuilder::new();
+    let made = builder.recursive(true).mode(0o700).create(&states);
+    let owned =
+        made.and_then(|()| std::fs::set_permissions(&states, Permissions::from_mode(0o700)));
+    match owned {
+        Ok(()) => Some(states),
+        Err(error) => {
+            let states = states.display();
+            tracing::warn!(
+                "interrupted downloads will start over: {states} cannot be used: {error}"
+            );
+            None
+        }
     }
-    bar.inc(staged.resumed_bytes);
-    bar.reset_eta();
-    let fetched = fetch(&object, &place, &staged, bar).await;
-    fetched.map_err(|failure| can_go_on(failure, &staged))?;
-    blocking(&place, {
-        let (place, staged, mode) = (Arc::clone(&place), Arc::clone(&staged), mode.clone());
-        move || finish(&place, &staged, &mode, &object)
-    })
-    .await?;
-    Ok(Downloaded {
-        bytes: staged.version.bytes,
-        resumed_bytes: staged.resumed_bytes,
-    })
+}
+
+impl Download<'_> {
+    /// Brings the object to its place. After a failure what came stays, for the next try.
+    pub(crate) async fn run(
+        self,
+        bar: &ProgressBar,
+        output: Output,
+    ) -> Result<Downloaded, Failure> {
+        let (object, place, url) = (&self.object, &self.place, self.address.to_string());
+        let version = Version {
+            endpoint: self.stores.remote.endpoint().map(|url| url.to_string()),
+            e_tag: object.meta.e_tag.clone(),
+            version: object.meta.version.clone(),
+            bytes: object.meta.size,
+            part_bytes: part_bytes(object.meta.size),
+            url,
+        };
+        let url = &version.url;
+        let mut fresh = false;
+        loop {
+            let staged = blocking(place, {
+                let (place, version) = (Arc::clone(place), version.clone());
+                let states = self.states.clone();
+                move || Staged::open(&place, version, &states, fresh)
+            });
+            let staged = Arc::new(staged.await?);
+            if staged.begun_anew && !fresh {
+                output.note(&format!(
+                    "what came of {url} before was of another version or endpoint: starting over"
+                ));
+            }
+            bar.inc(staged.resumed_bytes);
+            bar.reset_eta();
+            let fetched = fetch(object, place, &staged, bar).await;
+            fetched.map_err(|failure| can_go_on(failure, &staged))?;
+            if staged.resumed_bytes > 0 && !self.proven(&staged).await? {
+                output.note(&format!(
+                    "what came of {url} before does not have the store's checksum: starting over"
+                ));
+                bar.inc_length(version.bytes);
+                fresh = true;
+                continue;
+            }
+            let (mode, modified) = (self.mode.clone(), object.meta.last_modified.into());
+            blocking(place, {
+                let (place, staged) = (Arc::clone(place), Arc::clone(&staged));
+                move || finish(&place, &staged, &mode, modified)
+            })
+            .await?;
+            return Ok(Downloaded {
+                bytes: version.bytes,
+                resumed_bytes: staged.resumed_bytes,
+            });
+        }
+    }
+
+    /// Returns whether the file has the checksum that the store keeps of the object; true if it keeps none.
+    async fn proven(&self, staged: &Arc<Staged>) -> Result<bool, Failure> {
+        let e_tag = self.object.meta.e_tag.as_deref();
+        let Some(expected) = self.stores.crc32c(self.address, e_tag).await? else {
+            return Ok(true);
+        };
+        let staged = Arc::clone(staged);
+        let found = blocking(&self.place, move || staged.crc32c()).await?;
+        Ok(found == expected)
+    }
 }
 
 /// Brings each part that is missing to its offset, in any order.
@@ -105,12 +168,13 @@ async fn fetch(
 }
 
 /// Makes the whole file visible in one step, and safe on the disk before that.
-fn finish(place: &Place, staged: &Staged, mode: &PutMode, object: &Object) -> io::Result<()> {
+fn finish(place: &Place, staged: &Staged, mode: &PutMode, modified: SystemTime) -> io::Result<()> {
     let data = &staged.data;
+    staged.check_name()?;
     if place.replaces {
         data.set_permissions(place.permissions.clone())?;
     }
-    set_modified(data, Some(object.meta.last_modified.into()))?;
+    set_modified(data, Some(modified))?;
     data.sync_all()?;
     match mode {
         PutMode::Create => {

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use futures::TryStreamExt;
-use indicatif::HumanBytes;
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -13,11 +12,12 @@ use crate::output::Output;
 use crate::progress::or_interrupt;
 use crate::serve::data_dir::DEFAULT_DATA_DIR;
 use crate::stores::Stores;
+use crate::total::Total;
 use crate::tree;
 
 /// Count the objects or files below folders or prefixes, and their bytes
 ///
-/// With --json, one line a folder: name, objects, bytes.
+/// With --json, one line a folder: name, objects, bytes, and bytes_exceeded: true if they are more than 2^64-1; in text a > says so.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// s3://bucket, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or a folder
@@ -40,7 +40,7 @@ pub(crate) struct Args {
 #[derive(Debug, Default, Serialize)]
 struct Sum {
     objects: u64,
-    bytes: u64,
+    bytes: Total,
 }
 
 #[derive(Serialize)]
@@ -48,6 +48,8 @@ struct Line<'a> {
     name: &'a str,
     #[serde(flatten)]
     sum: &'a Sum,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    bytes_exceeded: bool,
 }
 
 pub(crate) async fn run(args: Args) -> Result<(), Failure> {
@@ -63,12 +65,10 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
                 &Line {
                     name: &name,
                     sum: &sum,
+                    bytes_exceeded: sum.bytes.exceeded(),
                 },
                 || {
-                    let size = match args.human {
-                        true => HumanBytes(sum.bytes).to_string(),
-                        false => sum.bytes.to_string(),
-                    };
+                    let size = sum.bytes.shown(args.human);
                     format!("{size:>14} {:>9} {name}", sum.objects)
                 },
             )?;
@@ -94,7 +94,7 @@ async fn sums(
         for folder in std::iter::once("").chain(folders) {
             let sum = sums.entry(folder.to_owned()).or_default();
             sum.objects += 1;
-            sum.bytes += item.listed.bytes;
+            sum.bytes.add(item.listed.bytes);
         }
     }
     Ok(sums)

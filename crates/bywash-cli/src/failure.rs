@@ -8,6 +8,8 @@ use std::process::ExitCode;
 use object_store::Error as StoreError;
 use object_store::client::{HttpError, HttpErrorKind};
 
+use crate::plain::{plain_json, plain_message};
+
 /// In the URL of the request for the credentials of a cloud instance, the client's last resort.
 const METADATA_REQUEST: &str = "/latest/api/token";
 
@@ -144,12 +146,13 @@ impl Failure {
             return ExitCode::SUCCESS;
         }
         if json {
+            let error = serde_json::json!({"kind": self.kind.name(), "message": self.message});
             eprintln!(
                 "{}",
-                serde_json::json!({"error": {"kind": self.kind.name(), "message": self.message}})
+                plain_json(serde_json::json!({ "error": error }).to_string())
             );
         } else {
-            eprintln!("bywash: {}", self.message);
+            eprintln!("bywash: {}", plain_message(&self.message));
         }
         ExitCode::from(self.kind as u8)
     }

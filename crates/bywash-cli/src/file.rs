@@ -9,6 +9,7 @@ use indicatif::ProgressBar;
 use object_store::PutMode;
 use tokio::io::AsyncWriteExt;
 
+use crate::beneath::{Tree, refuse_own_name};
 use crate::failure::{Failure, Kind};
 use crate::source::Source;
 
@@ -17,7 +18,7 @@ use crate::source::Source;
 pub(crate) struct Place {
     /// As the user wrote it.
     path: PathBuf,
-    /// A link stays a link: this is what it points to.
+    /// A link stays a link: this is what it points to. In a tree the file takes the link's place.
     pub(crate) target: PathBuf,
     /// The target's folder; it exists.
     pub(crate) folder: PathBuf,
@@ -29,18 +30,36 @@ pub(crate) struct Place {
 impl Place {
     /// Makes the folders above `path`. `None` if what is there is no regular file, but a pipe or a device, which is written to
     /// as it is.
-    pub(crate) fn prepare(path: &FsPath, mode: &PutMode) -> Result<Option<Self>, Failure> {
+    ///
+    /// `tree`: the tree that `path` is a file of, whose name a store may have chosen.
+    pub(crate) fn prepare(
+        path: &FsPath,
+        mode: &PutMode,
+        tree: Option<&Tree>,
+    ) -> Result<Option<Self>, Failure> {
         if matches!(mode, PutMode::Update(_)) {
             return Err(Failure::usage(format!(
                 "{}: a file has no ETag to match; --if-match is for objects",
                 path.display()
             )));
         }
-        let existing = std::fs::metadata(path).ok();
+        let (target, existing) = match tree {
+            Some(tree) => {
+                let target = tree.place(path)?;
+                let found = std::fs::symlink_metadata(&target).ok();
+                (target, found.filter(|meta| !meta.is_symlink()))
+            }
+            None => {
+                refuse_own_name(path).map_err(|why| {
+                    Failure::usage(format!("cannot write {}: {why}", path.display()))
+                })?;
+                let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+                (target, std::fs::metadata(path).ok())
+            }
+        };
         if existing.as_ref().is_some_and(|meta| !meta.is_file()) {
             return Ok(None);
         }
-        let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let folder = target
             .parent()
             .filter(|folder| !folder.as_os_str().is_empty())
@@ -52,7 +71,7 @@ impl Place {
             folder,
             permissions: existing.map_or_else(default_permissions, |meta| meta.permissions()),
         };
-        if *mode == PutMode::Create && place.target.exists() {
+        if *mode == PutMode::Create && place.target.symlink_metadata().is_ok() {
             return Err(place.taken());
         }
         match std::fs::create_dir_all(&place.folder) {
@@ -93,11 +112,11 @@ pub(crate) fn set_modified(file: &File, modified: Option<SystemTime>) -> io::Res
 /// Writes all of `source` to the file at `path`; returns its bytes.
 pub(crate) async fn write(
     source: &mut Source,
-    path: &FsPath,
+    (path, tree): (&FsPath, Option<&Tree>),
     mode: &PutMode,
     bar: &ProgressBar,
 ) -> Result<u64, Failure> {
-    let Some(place) = Place::prepare(path, mode)? else {
+    let Some(place) = Place::prepare(path, mode, tree)? else {
         let failed =
             |error: &io::Error| Failure::io(format!("cannot write {}", path.display()), error);
         let file = std::fs::OpenOptions::new()

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bywash::origin::CheckedConnector;
 use bywash::origin::s3::{builder_from_env, endpoint_of_profile};
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::{ClientConfigKey, RetryConfig};
@@ -113,6 +114,7 @@ impl Remote {
     pub(crate) fn bucket(&self, bucket: &str) -> Result<Arc<AmazonS3>, Failure> {
         let client = self
             .builder(bucket)?
+            .with_http_connector(CheckedConnector::default())
             .with_config(
                 AmazonS3ConfigKey::Client(ClientConfigKey::Timeout),
                 REQUEST_TIMEOUT,

@@ -17,13 +17,14 @@ use crate::output::Output;
 use crate::progress::or_interrupt;
 use crate::serve::data_dir::DEFAULT_DATA_DIR;
 use crate::stores::Stores;
+use crate::total::Total;
 
 /// List the buckets, a bucket, the keys below a prefix, or a folder
 ///
 /// Without --recursive, keys are shown up to the next slash after the prefix.
 ///
 /// With --json, one line each: kind (object, prefix or bucket), name, size, modified, e_tag; with --summary a last one of kind summary:
-/// objects, prefixes, bytes.
+/// objects, prefixes, bytes, and bytes_exceeded: true if they are more than 2^64-1; in text a > says so.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// s3://bucket, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or a file path [default: the buckets of the
@@ -108,7 +109,7 @@ struct Listing<'a> {
     args: &'a Args,
     prefixes: u64,
     objects: u64,
-    bytes: u64,
+    bytes: Total,
 }
 
 impl Listing<'_> {
@@ -117,7 +118,7 @@ impl Listing<'_> {
             Entry::Prefix { .. } => self.prefixes += 1,
             Entry::Object { size, .. } => {
                 self.objects += 1;
-                self.bytes += size;
+                self.bytes.add(*size);
             }
         }
         self.args.output.line(entry, || entry.text(self.args))
@@ -133,13 +134,16 @@ impl Listing<'_> {
         if !args.summary {
             return Ok(());
         }
-        let line = serde_json::json!({
+        let mut line = serde_json::json!({
             "kind": "summary", "objects": objects, "prefixes": prefixes, "bytes": bytes
         });
+        if bytes.exceeded() {
+            line["bytes_exceeded"] = true.into();
+        }
         args.output.line(&line, || {
             format!(
                 "{objects} objects, {prefixes} prefixes, {}",
-                shown(bytes, args.human)
+                bytes.shown(args.human)
             )
         })
     }
@@ -150,7 +154,7 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
         args: &args,
         prefixes: 0,
         objects: 0,
-        bytes: 0,
+        bytes: Total::default(),
     };
     let Some(location) = &args.location else {
         return or_interrupt(buckets(&args)).await;

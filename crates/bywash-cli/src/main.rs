@@ -4,6 +4,7 @@
 
 mod address;
 mod batch;
+mod beneath;
 mod buckets;
 mod cache;
 mod cat;
@@ -16,10 +17,12 @@ mod env;
 mod failure;
 mod file;
 mod filter;
+mod limits;
 mod location;
 mod ls;
 mod object;
 mod output;
+mod plain;
 mod presign;
 mod progress;
 mod rm;
@@ -34,18 +37,33 @@ mod stat;
 mod stores;
 mod sync;
 mod target;
+mod total;
 mod transfer;
 mod tree;
 mod uploads;
 
+use std::fmt;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
+use bywash_gateway::limits::MAX_BLOCKING_THREADS;
 use clap::{Parser, Subcommand};
+use tracing::field::Field;
+use tracing::{Level, Metadata};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::field::MakeExt;
+use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::fmt::format::{Writer, debug_fn};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use failure::Failure;
 use transfer::{After, Transfer};
+
+/// Gives freed memory back to the system, which the system's own keeps in the arenas of its threads:
+/// docs/decisions/0015-an-allocator-that-returns-memory.md.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -137,7 +155,7 @@ impl Verb {
     /// The log filter when none is given: a server tells its story, a copy only its troubles.
     fn default_log(&self) -> &'static str {
         match self {
-            // s3s calls every refused request an error; the access log has them, at their worth.
+            // s3s calls every refused request an error; `--access-log` has them, at their worth.
             Self::Serve(_) => "info,s3s=off",
             _ => "warn",
         }
@@ -182,6 +200,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
+        .max_blocking_threads(MAX_BLOCKING_THREADS)
         .build()
         .map_err(|error| Failure::failed(format!("cannot start the runtime: {error}")))?;
     let outcome = runtime.block_on(cli.verb.run());
@@ -194,12 +213,33 @@ fn start_logs(filter: &str) -> Result<(), Failure> {
     let filter = EnvFilter::try_new(filter).map_err(|error| {
         Failure::usage(format!("log filter {filter:?} is not understood: {error}"))
     })?;
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
+        .fmt_fields(debug_fn(field).delimited(" "));
+    tracing_subscriber::registry()
+        .with(lines)
+        .with(filter)
+        .with(filter_fn(is_without_signatures))
         .init();
     Ok(())
+}
+
+/// Returns false for what s3s logs below `info`: heads of requests, and of a wrong signature the right one, which would open what
+/// the request asks for to every reader of the log.
+fn is_without_signatures(metadata: &Metadata<'_>) -> bool {
+    let is_s3s = metadata.target().split("::").next() == Some("s3s");
+    !is_s3s || *metadata.level() <= Level::INFO
+}
+
+/// Writes a field of a log line. Values may be an endpoint's or a client's own text.
+fn field(writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Result {
+    let value = format!("{value:?}");
+    let value = plain::plain(&value);
+    match field.name() {
+        "message" => writer.write_str(&value),
+        name => write!(writer, "{name}={value}"),
+    }
 }
 
 #[cfg(test)]

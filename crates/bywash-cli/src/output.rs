@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use crate::failure::{Failure, Kind};
+use crate::plain::{plain, plain_json};
 
 /// How results are told.
 #[derive(Debug, Clone, Copy, clap::Args)]
@@ -21,14 +22,29 @@ impl Output {
         value: &impl Serialize,
         text: impl FnOnce() -> String,
     ) -> Result<(), Failure> {
-        let line = if self.json { to_json(value)? } else { text() };
-        written(writeln!(io::stdout().lock(), "{line}"))
+        self.lines(value, || vec![text()])
+    }
+
+    /// Writes one result to standard output: `value` as JSON, or else these lines.
+    pub(crate) fn lines(
+        self,
+        value: &impl Serialize,
+        lines: impl FnOnce() -> Vec<String>,
+    ) -> Result<(), Failure> {
+        let mut out = io::stdout().lock();
+        if self.json {
+            return written(writeln!(out, "{}", to_json(value)?));
+        }
+        for line in lines() {
+            written(writeln!(out, "{}", plain(&line)))?;
+        }
+        Ok(())
     }
 
     /// Tells a person something worth knowing, on standard error. Scripts find it in the results.
     pub(crate) fn note(self, text: &str) {
         if !self.json {
-            eprintln!("bywash: {text}");
+            eprintln!("bywash: {}", plain(text));
         }
     }
 
@@ -43,6 +59,7 @@ impl Output {
 
 fn to_json(value: &impl Serialize) -> Result<String, Failure> {
     serde_json::to_string(value)
+        .map(plain_json)
         .map_err(|error| Failure::failed(format!("cannot write JSON: {error}")))
 }
 

@@ -8,6 +8,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::failure::Failure;
 use crate::output::Output;
+use crate::plain::plain;
 
 /// A bar with rate and time left on standard error if that is a terminal; else one that shows
 /// nothing. `bytes` is the total, when known.
@@ -27,7 +28,8 @@ pub(crate) fn bar(bytes: Option<u64>, name: String, output: Output) -> ProgressB
     };
     let style =
         ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-    bar.with_style(style).with_message(name)
+    bar.with_style(style)
+        .with_message(plain(&name).into_owned())
 }
 
 /// The bar of an upload that is gone on with: what was there already is told apart, and not in the rate.

@@ -2,6 +2,7 @@
 
 mod banner;
 pub(crate) mod data_dir;
+mod descriptors;
 mod file;
 pub(crate) mod keeping;
 mod open_uploads;
@@ -16,8 +17,10 @@ use std::time::Duration;
 use bywash::origin::ReadOnly;
 use bywash::{BucketOptions, Engine, EngineError, Origin, available_memory};
 use bywash_console::{Access as ConsoleAccess, Console, OpenUploads, serve_console};
-use bywash_gateway::{Credential, Limits, S3Config, load_tls, serve_s3};
-use rustls::ServerConfig;
+use bywash_gateway::limits::MAX_BLOCKING_THREADS;
+use bywash_gateway::{
+    AccessLog, Limits, S3Config, load_tls, max_resident_bytes, max_socket_bytes, serve_s3,
+};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
@@ -37,6 +40,8 @@ const REGION: &str = "us-east-1";
 /// How long requests in progress may take to end once a stop is asked for. Container runtimes kill
 /// after ten seconds.
 const DRAIN_DEADLINE: Duration = Duration::from_secs(8);
+/// Threads beside the runtime's: the main one, history, sweeps, logs.
+const OTHER_THREADS: usize = 8;
 /// What the servers may need beyond [`DRAIN_DEADLINE`] to close what they cut off.
 const DRAIN_GRACE: Duration = Duration::from_secs(1);
 
@@ -58,6 +63,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
     /// The memory ceiling, as 4GiB or 25% of what the machine or its control group allows [default: 25%]
+    ///
+    /// It covers objects in memory, uploads, listings and request XML. The process takes at most this, 64 MiB, 512 KiB a thread
+    /// and 128 KiB a connection; a control group also counts up to 512 KiB of socket buffers a connection. The sums for this
+    /// machine are logged at start.
     #[arg(long, value_name = "SIZE|PERCENT")]
     memory: Option<String>,
     /// Send a request to an origin a second time when it takes longer than 95 of 100 others; at most one in 20, and each costs
@@ -66,6 +75,9 @@ pub(crate) struct Args {
     /// Address of the S3 endpoint; port 0 takes a free one [default: 127.0.0.1:8420]
     #[arg(long, value_name = "HOST:PORT")]
     s3_addr: Option<String>,
+    /// A host name of this server, as s3.example.com: BUCKET.NAME is the bucket's, NAME itself is for paths; may be repeated. `localhost` is one always
+    #[arg(long, value_name = "NAME")]
+    domain: Vec<String>,
     /// Address of the page, /metrics, /stats and series; loopback only [default: 127.0.0.1:8422]
     #[arg(long, value_name = "HOST:PORT")]
     admin_addr: Option<String>,
@@ -109,6 +121,18 @@ pub(crate) struct Args {
     /// Serve others than this machine without TLS
     #[arg(long)]
     insecure_http: bool,
+    /// Connections open at once of one client address; 127.0.0.1 and ::1 have no limit of their own [default: half of all, 512]
+    #[arg(long, value_name = "N")]
+    max_connections_per_address: Option<usize>,
+    /// An address, or a network as 10.0.0.0/8, of proxies: --max-connections-per-address does not hold for it. Repeatable
+    #[arg(long, value_name = "ADDR[/PREFIX]")]
+    trusted_proxy: Vec<String>,
+    /// Write a line for each request to FILE, or to standard output by `-`; SIGHUP has FILE opened anew [default: none]
+    #[arg(long, value_name = "FILE|-")]
+    access_log: Option<String>,
+    /// Lines of --access-log: json, or combined as Apache writes it [default: json]
+    #[arg(long, value_name = "json|combined")]
+    access_log_format: Option<String>,
     /// Settings in TOML: the names of these options, and tables of buckets and keys. Options win
     ///
     /// `[[bucket]]` has name, url, consistency, block-size, read-only, headers (of web servers) and options: credentials, endpoint, region and
@@ -121,23 +145,21 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     let settings = Settings::load(args)?;
     // What can be refused is refused before the data folder is touched.
-    let tls = match &settings.transport {
-        Transport::Http { .. } => None,
-        Transport::Tls { cert, key } => {
-            Some(load_tls(cert, key).map_err(|error| Failure::usage(error.to_string()))?)
-        }
-    };
+    let tls = tls(&settings.transport)?;
     refuse_served_secrets(&settings)?;
     let (data, first_start) = DataDir::open(&settings.data_dir)?;
     if first_start {
         tracing::debug!(folder = %settings.data_dir.display(), "made the data folder");
     }
+    let connections =
+        descriptors::connections(descriptors::raise_limit(), Limits::default().connections);
     let s3 = bind("--s3-addr", settings.s3_addr).await?;
     let admin = bind("--admin-addr", settings.admin_addr).await?;
     let s3_addr = local_addr(&s3)?;
     refuse_loop(&settings, s3_addr, ambient_endpoint())?;
 
     let engine = engine(&settings, &data)?;
+    log_max_memory(engine.budget().limit(), connections);
     let (credentials, made) = match &settings.access {
         Access::Kept => data
             .credentials()
@@ -152,9 +174,14 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     let session = Session::new(&endpoint, REGION, credentials.clone());
     data.record(&session.with_admin(admin_addr))?;
 
+    let access_log = access_log(&settings, &engine).await?;
     let mut signals = Signals::new()?;
     let (stop, stopped) = watch::channel(false);
-    let config = s3_config(&data, settings.all_keys(credentials.as_ref()), tls);
+    let config = S3Config {
+        access_log: access_log.clone(),
+        tls,
+        ..s3_config(&data, &settings, credentials.as_ref(), connections)
+    };
     let serve_s3 = serve_s3(engine.clone(), s3, config, stop_asked(stopped.clone()));
     keeping.record(&engine);
     let console = console(&engine, &keeping, &settings, credentials.as_ref());
@@ -184,23 +211,65 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     banner.print();
     servers.until_stopped(&mut signals, &stop).await?;
     keeping.close().await;
+    close_access_log(access_log).await;
     Ok(())
+}
+
+fn tls(transport: &Transport) -> Result<Option<Arc<rustls::ServerConfig>>, Failure> {
+    let Transport::Tls { cert, key } = transport else {
+        return Ok(None);
+    };
+    let loaded = load_tls(cert, key).map_err(|error| Failure::usage(error.to_string()))?;
+    Ok(Some(loaded))
+}
+
+async fn close_access_log(log: Option<AccessLog>) {
+    if let Some(log) = log
+        && !log.close().await
+    {
+        tracing::warn!("the last lines of the access log could not be written in time");
+    }
+}
+
+/// Opens the access log that was asked for; SIGHUP has its file opened anew from then on.
+async fn access_log(settings: &Settings, engine: &Engine) -> Result<Option<AccessLog>, Failure> {
+    let Some((target, format)) = settings.access_log.clone() else {
+        return Ok(None);
+    };
+    let log = AccessLog::open(target, format, engine).await;
+    let log = log.map_err(|error| Failure::failed(format!("--access-log: {error}")))?;
+    let mut hangup = signal(SignalKind::hangup())
+        .map_err(|error| Failure::failed(format!("cannot listen for signals: {error}")))?;
+    let reopened = log.clone();
+    tokio::spawn(async move {
+        while hangup.recv().await.is_some() {
+            reopened.reopen();
+        }
+    });
+    Ok(Some(log))
 }
 
 fn s3_config(
     data: &DataDir,
-    credentials: Vec<Credential>,
-    tls: Option<Arc<ServerConfig>>,
+    settings: &Settings,
+    own: Option<&Credentials>,
+    connections: usize,
 ) -> S3Config {
+    let credentials = settings.all_keys(own);
     S3Config {
         anonymous: credentials.is_empty(),
         credentials,
         region: REGION.to_owned(),
+        domains: settings.domains.clone(),
         limits: Limits {
+            connections,
             drain: DRAIN_DEADLINE,
+            connections_per_address: settings.connections_per_address,
             ..Limits::default()
         },
-        tls,
+        trusted_proxies: settings.trusted_proxies.clone(),
+        tls: None,
+        access_log: None,
         uploads: Some(data.multipart()),
     }
 }
@@ -219,6 +288,19 @@ fn console(
         history: keeping.history.clone(),
         uploads: OpenUploads::new(move || open_uploads(&dir)),
     }
+}
+
+/// Logs what the process and its sockets take at most: what a container's limit must leave.
+fn log_max_memory(memory: u64, connections: usize) {
+    let workers = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let threads = (workers + MAX_BLOCKING_THREADS + OTHER_THREADS) as u64;
+    let connections = connections as u64;
+    tracing::info!(
+        connections,
+        resident_bytes = max_resident_bytes(memory, threads, connections),
+        socket_bytes = max_socket_bytes(connections),
+        "at most so much memory beside cached pages of files"
+    );
 }
 
 /// Binds `address`, which the user set by `option`.

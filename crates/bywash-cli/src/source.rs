@@ -257,7 +257,8 @@ impl Source {
         let starts =
             (0..bytes.div_ceil(part_bytes)).map(move |index| span.start + index * part_bytes);
         let end = span.end;
-        let parts = stream::iter(starts).map(move |start| read(start..end.min(start + part_bytes)));
+        let parts = stream::iter(starts)
+            .map(move |start| read(start..end.min(start.saturating_add(part_bytes))));
         Self {
             bytes: Some(bytes),
             part_bytes,

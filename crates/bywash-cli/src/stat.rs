@@ -51,7 +51,7 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     let mut failures = Failures::new(args.output);
     for location in &args.locations {
         match or_interrupt(facts(location, &stores)).await {
-            Ok(facts) => args.output.line(&facts, || facts.text())?,
+            Ok(facts) => args.output.lines(&facts, || facts.text())?,
             Err(failure) => failures.push(failure),
         }
     }
@@ -118,7 +118,7 @@ fn split(attributes: &Attributes) -> (BTreeMap<String, String>, BTreeMap<String,
 }
 
 impl Facts {
-    fn text(&self) -> String {
+    fn text(&self) -> Vec<String> {
         let mut lines = vec![
             ("name".to_owned(), self.name.clone()),
             ("size".to_owned(), self.size.to_string()),
@@ -143,10 +143,9 @@ impl Facts {
                 .iter()
                 .map(|(name, value)| (format!("x-amz-meta-{name}"), value.clone())),
         );
-        let lines: Vec<_> = lines
+        lines
             .into_iter()
             .map(|(name, value)| format!("{name}: {value}"))
-            .collect();
-        lines.join("\n")
+            .collect()
     }
 }

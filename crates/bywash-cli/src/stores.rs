@@ -9,7 +9,7 @@ use object_store::{ObjectStore, PutMode};
 use parking_lot::Mutex;
 
 use crate::address::{Address, Scheme};
-use crate::failure::Failure;
+use crate::failure::{Failure, Kind};
 use crate::location::Remote;
 use crate::source::PART_MIN_BYTES;
 use crate::target::{self, ObjectUrl, Target};
@@ -58,6 +58,32 @@ impl Stores {
         let mut opened = self.opened.lock();
         let client = opened.clients.entry(bucket.clone()).or_insert(client);
         Ok(Arc::clone(client))
+    }
+
+    /// The data folder: what is known of unfinished copies.
+    pub(crate) fn data_dir(&self) -> &FsPath {
+        &self.data_dir
+    }
+
+    /// Returns the CRC32C of an object, if its store keeps one and the object still is the version with this ETag.
+    pub(crate) async fn crc32c(
+        &self,
+        address: &Address,
+        e_tag: Option<&str>,
+    ) -> Result<Option<u32>, Failure> {
+        let origin = target::open(&address.origin()?, &self.remote)?;
+        let what = || format!("cannot read the checksum of {address}");
+        let stored = origin.stored(&address.object()?).await;
+        let stored = match stored.map_err(|error| Failure::store(what(), &error)) {
+            // A reader of an object may lack the right to ask for its checksum, or any key.
+            Err(failure) if failure.kind == Kind::Denied => {
+                tracing::warn!("{}", failure.message);
+                return Ok(None);
+            }
+            stored => stored?,
+        };
+        let same = stored.filter(|stored| stored.e_tag.as_deref() == e_tag);
+        Ok(same.and_then(|stored| stored.crc32c))
     }
 
     /// An object to upload in chunks of `chunk` bytes, or about.

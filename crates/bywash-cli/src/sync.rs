@@ -44,6 +44,10 @@ pub(crate) struct Args {
     /// Where sizes are the same, compare the bytes, whatever the times say. Reads both sides
     #[arg(long)]
     checksum: bool,
+    /// Follow symbolic links to folders below a destination that is a folder; without it, a file behind one is a failure.
+    /// What is behind them is not listed, and so copied each time
+    #[arg(long)]
+    keep_dirlinks: bool,
     /// Tell what would be done, and do nothing
     #[arg(long)]
     dry_run: bool,
@@ -133,6 +137,7 @@ fn tell(args: &Args, plan: &Plan) -> Result<(), Failure> {
         source,
         destination,
         listed,
+        ..
     } in &plan.to_copy
     {
         let bytes = listed.as_ref().map(|listed| listed.bytes);

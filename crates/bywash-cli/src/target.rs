@@ -183,16 +183,21 @@ impl Target {
     }
 }
 
-/// Makes an origin a bucket of the engine.
-pub(crate) fn mount(engine: &Engine, url: &OriginUrl, remote: &Remote) -> Result<Bucket, Failure> {
+/// Opens an origin.
+pub(crate) fn open(url: &OriginUrl, remote: &Remote) -> Result<Arc<dyn Origin>, Failure> {
     let failed = |error: &object_store::Error| Failure::store(format!("cannot open {url}"), error);
-    let origin: Arc<dyn Origin> = match url {
+    match url {
         OriginUrl::S3 { bucket, prefix } => {
             let store = S3Store::from_builder(remote.builder(bucket)?, bucket, prefix);
-            Arc::new(store.map_err(|error| failed(&error))?)
+            Ok(Arc::new(store.map_err(|error| failed(&error))?))
         }
-        url => url.open().map_err(|error| failed(&error))?,
-    };
+        url => url.open().map_err(|error| failed(&error)),
+    }
+}
+
+/// Makes an origin a bucket of the engine.
+pub(crate) fn mount(engine: &Engine, url: &OriginUrl, remote: &Remote) -> Result<Bucket, Failure> {
+    let origin = open(url, remote)?;
     // Buckets of one engine have names of their own; nobody sees these.
     let name = format!("origin-{:016x}", rand::random::<u64>());
     engine

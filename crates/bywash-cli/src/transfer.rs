@@ -1,17 +1,20 @@
 //! What `cp` and `mv` share: which sources go to which destinations, and their copies side by side.
 
-use std::path::PathBuf;
+use std::path::{Path as FsPath, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
 use bywash::OriginUrl;
+use bywash::origin::folder::FolderStore;
 use futures::TryStreamExt;
-use indicatif::{HumanBytes, ProgressBar};
+use indicatif::ProgressBar;
 use object_store::{PutMode, UpdateVersion};
 
 use crate::batch::{self, Jobs};
+use crate::beneath::Tree;
 use crate::copy::{Copied, Copier, Listed, same_place};
 use crate::failure::{Failure, Kind};
+use crate::file::Place;
 use crate::filter::Filter;
 use crate::location::{Location, Remote};
 use crate::output::Output;
@@ -20,7 +23,8 @@ use crate::serve::data_dir::DEFAULT_DATA_DIR;
 use crate::source::PART_MIN_BYTES;
 use crate::stores::Stores;
 use crate::target::{Destination, ObjectUrl};
-use crate::tree;
+use crate::total::Total;
+use crate::tree::{self, Item};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Transfer {
@@ -37,6 +41,9 @@ pub(crate) struct Transfer {
     filter: Filter,
     #[command(flatten)]
     jobs: Jobs,
+    /// Follow symbolic links to folders below a destination that is a folder; without it, a file behind one is a failure
+    #[arg(long, requires = "recursive")]
+    keep_dirlinks: bool,
     /// Replace nothing: a destination that exists is a failure
     #[arg(long, conflicts_with = "if_match")]
     create_only: bool,
@@ -74,6 +81,8 @@ pub(crate) struct Pair {
     pub(crate) source: Location,
     pub(crate) destination: Destination,
     pub(crate) listed: Option<Listed>,
+    /// The tree of files that the destination is one of.
+    pub(crate) tree: Option<Arc<Tree>>,
 }
 
 pub(crate) async fn run(args: Transfer, after: After) -> Result<(), Failure> {
@@ -122,6 +131,7 @@ fn singles(args: &Transfer) -> Result<Vec<Pair>, Failure> {
             source: source.clone(),
             destination: resolve(&args.destination, source)?,
             listed: None,
+            tree: None,
         })
     });
     pairs.collect()
@@ -166,6 +176,7 @@ pub(crate) fn below(destination: &Destination, name: &str) -> Result<Destination
 /// All that is below the sources.
 async fn trees(args: &Transfer, stores: &Stores) -> Result<Vec<Pair>, Failure> {
     let mut pairs = Vec::new();
+    let tree = tree_of(&args.destination, &args.data_dir, args.keep_dirlinks);
     for source in &args.sources {
         if same_place(source, &args.destination) {
             return Err(Failure::usage(format!(
@@ -174,8 +185,9 @@ async fn trees(args: &Transfer, stores: &Stores) -> Result<Vec<Pair>, Failure> {
         }
         let items = tree::items(source, stores)?.try_collect().await?;
         for item in tree::without_markers(items) {
-            if args.filter.takes(&item.name) {
+            if args.filter.takes(&item.name) && !(tree.is_some() && is_own_marker(&item)) {
                 pairs.push(Pair {
+                    tree: tree.clone(),
                     destination: below(&args.destination, &item.name)?,
                     source: item.location,
                     listed: Some(item.listed),
@@ -185,6 +197,26 @@ async fn trees(args: &Transfer, stores: &Stores) -> Result<Vec<Pair>, Failure> {
     }
     root_store(&args.destination, stores)?;
     Ok(pairs)
+}
+
+/// The tree of files at a destination, if that is a folder of files.
+pub(crate) fn tree_of(
+    destination: &Destination,
+    data_dir: &FsPath,
+    keep_dirlinks: bool,
+) -> Option<Arc<Tree>> {
+    match destination {
+        Destination::Plain(Location::File(folder)) => {
+            Some(Arc::new(Tree::new(folder, data_dir, keep_dirlinks)))
+        }
+        _ => None,
+    }
+}
+
+/// Returns whether an object is empty and has a name of Bywash's own: it marks a folder of an endpoint, and is left out.
+pub(crate) fn is_own_marker(item: &Item) -> bool {
+    let name = item.name.rsplit('/').next().unwrap_or_default();
+    item.listed.bytes == 0 && FolderStore::is_own_name(name)
 }
 
 /// Makes the folder that a tree goes to one store, rather than each folder below it.
@@ -234,10 +266,10 @@ pub(crate) async fn all(
 ) -> Result<(), Failure> {
     let (start, count) = (Instant::now(), pairs.len());
     let known = |pair: &Pair| pair.listed.as_ref().map_or(0, |listed| listed.bytes);
-    let total = Some(pairs.iter().map(known).sum());
-    let bar = bar(total, format!("{count} files"), output);
+    let total: Total = pairs.iter().map(known).collect();
+    let bar = bar(Some(total.bytes()), format!("{count} files"), output);
     let what = format!("copies failed; those that ended well were {}", after.verb());
-    let (mut done, mut bytes) = (0_u64, 0);
+    let (mut done, mut bytes) = (0_u64, Total::default());
     let outcome = batch::each(
         jobs,
         output,
@@ -266,7 +298,7 @@ pub(crate) async fn all(
                 return Ok(());
             };
             done += 1;
-            bytes += length.unwrap_or(0);
+            bytes.add(length.unwrap_or(0));
             match output.json {
                 true => output.line(&copied, String::new),
                 false => Ok(()),
@@ -281,7 +313,7 @@ pub(crate) async fn all(
             format!(
                 "{done} {}, {}, {seconds:.1} s",
                 after.verb(),
-                HumanBytes(bytes)
+                bytes.shown(true)
             )
         })?;
     }
@@ -298,7 +330,7 @@ async fn transfer(
     let Pair {
         source,
         destination,
-        listed,
+        ..
     } = pair;
     if after == After::Remove {
         can_move(pair)?;
@@ -306,9 +338,7 @@ async fn transfer(
     if after == After::Remove && !copier.keeps_existing() && renamed(pair) {
         return Ok(Copied::renamed(source, destination));
     }
-    let copied = copier
-        .copy(source, destination, listed.as_ref(), bar)
-        .await?;
+    let copied = copier.copy(pair, bar).await?;
     if after == After::Remove {
         copier
             .remove(source, copied.source_e_tag.as_deref())
@@ -321,9 +351,9 @@ async fn transfer(
 fn renamed(pair: &Pair) -> bool {
     match (&pair.source, &pair.destination) {
         (Location::File(from), Destination::Plain(Location::File(to))) => {
-            let above = to.parent().map_or(Ok(()), std::fs::create_dir_all);
             // What fails here is copied, and tells then what is wrong.
-            from.is_file() && above.is_ok() && std::fs::rename(from, to).is_ok()
+            let place = Place::prepare(to, &PutMode::Overwrite, pair.tree.as_deref());
+            place.is_ok() && from.is_file() && std::fs::rename(from, to).is_ok()
         }
         _ => false,
     }

@@ -12,7 +12,6 @@ use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore};
 
 use crate::copy::Listed;
-use crate::download::is_own_file;
 use crate::failure::{Failure, Kind};
 use crate::location::Location;
 use crate::stores::Stores;
@@ -123,7 +122,7 @@ fn folder(here: &FsPath, below: &str, found: &mut Vec<Item>) -> Result<(), Failu
     for entry in entries {
         let entry = entry.map_err(|error| failed(here, error))?;
         let (name, path) = (entry.file_name(), entry.path());
-        if name == FolderStore::OWN_FOLDER || is_own_file(&name) {
+        if FolderStore::is_own_name(&name.to_string_lossy()) {
             continue;
         }
         let kind = entry.file_type().map_err(|error| failed(&path, error))?;

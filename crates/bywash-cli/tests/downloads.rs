@@ -65,7 +65,7 @@ impl Place {
         self.gate.let_through(limit);
         let mut child = self.cp(to).spawn().unwrap();
         self.gate.wait_until_shut();
-        while noted(to) < parts {
+        while self.noted(to) < parts {
             assert!(child.try_wait().unwrap().is_none(), "the copy ended");
             std::thread::yield_now();
         }
@@ -83,6 +83,28 @@ impl Place {
             told[0]["resumed_bytes"].as_u64().unwrap_or(0),
             self.gate.passed(),
         )
+    }
+
+    /// The state of the download to `to`, if there is one: its name is made of the path.
+    fn state(&self, to: &Path) -> Option<PathBuf> {
+        let states = std::fs::read_dir(self.server.data.join("downloads")).ok()?;
+        let paths = states.map(|entry| entry.unwrap().path());
+        let of = |state: &PathBuf| {
+            let state = std::fs::read_to_string(state).unwrap_or_default();
+            state.contains(&format!("{:?}", text(to)))
+        };
+        paths.filter(of).last()
+    }
+
+    /// Parts that the state of the download says are there.
+    fn noted(&self, to: &Path) -> usize {
+        let state = self.state(to).and_then(|state| std::fs::read(state).ok());
+        let lines = state
+            .unwrap_or_default()
+            .iter()
+            .filter(|byte| **byte == b'\n')
+            .count();
+        lines.saturating_sub(1)
     }
 
     /// What is in the folder of downloads.
@@ -110,13 +132,6 @@ fn hidden(to: &Path, end: &str) -> PathBuf {
     ))
 }
 
-/// Parts that the state says are there.
-fn noted(to: &Path) -> usize {
-    let state = std::fs::read(hidden(to, ".bywash-part.state")).unwrap_or_default();
-    let lines = state.iter().filter(|byte| **byte == b'\n').count();
-    lines.saturating_sub(1)
-}
-
 #[test]
 fn a_download_killed_at_any_moment_goes_on_where_it_was() {
     let place = Place::new();
@@ -133,7 +148,7 @@ fn a_download_killed_at_any_moment_goes_on_where_it_was() {
         let to = place.file(&format!("big-{round}"));
         place.killed(&to, limit, parts, Signal::KILL);
         assert!(!to.exists(), "half a file is seen");
-        let there = noted(&to) as u64;
+        let there = place.noted(&to) as u64;
         let (resumed, came) = place.resumed(&to);
         // The last part is shorter.
         assert!(

@@ -106,6 +106,74 @@ fn makes_credentials_once_prints_them_once_and_keeps_them_private() {
     server.run(&["ls", "s3://first"]);
 }
 
+/// Sends requests of which some fail, and one that no client would send.
+fn requests(server: &Server) {
+    for _ in 0..3 {
+        server.run(&["ls", "s3://first"]);
+        server.fail(&["cat", "s3://first/absent"]);
+    }
+    let mut socket = TcpStream::connect(server.s3.strip_prefix("http://").unwrap()).unwrap();
+    socket
+        .write_all(b"GET /first/x HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        .unwrap();
+    let mut response = String::new();
+    socket.read_to_string(&mut response).unwrap();
+    assert!(response.starts_with("HTTP/1.1 4"), "{response}");
+}
+
+#[test]
+fn requests_write_no_line_by_default() {
+    let (home, data) = data_dir(&["first"]);
+    let said = home.path().join("said");
+    let mut command = bywash(&["serve", "--s3-addr=127.0.0.1:0", "--admin-addr=127.0.0.1:0"]);
+    command
+        .arg("--data-dir")
+        .arg(&data)
+        .stderr(std::fs::File::create(&said).unwrap());
+    let server = Server::spawn(command, &data);
+    let before = std::fs::read_to_string(&said).unwrap();
+    requests(&server);
+    assert_eq!(std::fs::read_to_string(&said).unwrap(), before);
+}
+
+#[test]
+fn an_access_log_has_its_lines_and_sighup_begins_it_anew() {
+    let (home, data) = data_dir(&["first"]);
+    let log = home.path().join("access.log");
+    let args = ["--access-log", log.to_str().unwrap()];
+    let server = Server::start(&data, &args);
+    requests(&server);
+    let old = home.path().join("old");
+    std::fs::rename(&log, &old).unwrap();
+    server.signal(Signal::HUP);
+    while !log.exists() {
+        std::thread::yield_now();
+    }
+    assert_eq!(
+        std::fs::metadata(&log).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
+    server.run(&["ls", "s3://first"]);
+    server.signal(Signal::TERM);
+    assert!(server.wait().success());
+    let lines = common::json_lines(&std::fs::read(&old).unwrap());
+    let refused = lines.iter().filter(|line| line["status"] == 403);
+    assert_eq!(refused.count(), 1, "{lines:?}");
+    let absent = lines.iter().filter(|line| line["key"] == "absent");
+    assert!(absent.clone().count() >= 3, "{lines:?}");
+    for line in absent {
+        assert_eq!(line["status"], 404);
+        assert!(line["requester"].is_string(), "{line}");
+    }
+    let lines = common::json_lines(&std::fs::read(&log).unwrap());
+    assert!(
+        lines
+            .iter()
+            .any(|line| line["operation"] == "ListObjectsV2"),
+        "{lines:?}"
+    );
+}
+
 #[test]
 fn a_given_key_lets_in_and_another_does_not() {
     let (_home, data) = data_dir(&["first"]);
@@ -392,4 +460,83 @@ fn env_of_an_unused_folder_says_what_to_do() {
         stderr(&refused)
     );
     assert!(!folder.exists());
+}
+
+/// One GET of a URL at the address it names, by hand: status and body.
+fn get(url: &str) -> (u16, String) {
+    let (address, target) = url
+        .strip_prefix("http://")
+        .unwrap()
+        .split_once('/')
+        .unwrap();
+    let mut stream = TcpStream::connect(address).unwrap();
+    let head = format!("GET /{target} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, answer)
+}
+
+#[test]
+fn signatures_are_in_no_log_and_no_response_whatever_the_level() {
+    let (home, data) = data_dir(&["first"]);
+    std::fs::write(data.join("buckets/first/key"), b"data").unwrap();
+    let log = home.path().join("log");
+    let mut command = bywash(&["--log", "trace,s3s=trace,s3s::ops=trace", "serve"]);
+    command.arg("--data-dir").arg(&data);
+    command.args(["--s3-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0"]);
+    command.stderr(std::fs::File::create(&log).unwrap());
+    let server = Server::spawn(command, &data);
+    let url = String::from_utf8(server.run(&["presign", "s3://first/key"])).unwrap();
+    let (before, signature) = url.trim().split_once("X-Amz-Signature=").unwrap();
+    assert_eq!(get(url.trim()).0, 200);
+    // The server computes the right signature to compare it with this one.
+    let wrong = format!("{before}X-Amz-Signature={}", "0".repeat(signature.len()));
+    let (status, answer) = get(&wrong);
+    assert_eq!(status, 403);
+    assert!(answer.contains("SignatureDoesNotMatch") && !answer.contains(signature));
+    server.signal(Signal::TERM);
+    assert!(server.wait().success());
+    let log = std::fs::read_to_string(log).unwrap();
+    assert!(
+        log.contains("DEBUG") && log.contains("SignatureDoesNotMatch"),
+        "{log}"
+    );
+    assert!(!log.contains(signature), "{log}");
+}
+
+#[test]
+fn a_domain_of_an_option_or_of_the_file_has_a_host_a_bucket() {
+    let (home, data) = data_dir(&["first"]);
+    std::fs::write(data.join("buckets/first/key"), b"data").unwrap();
+    let file = home.path().join("settings.toml");
+    std::fs::write(
+        &file,
+        "domain = ['one.example', 'two.example']\nanonymous = true\n",
+    )
+    .unwrap();
+    let config = ["--config", file.to_str().unwrap()];
+    let of_file = Server::start(&data, &config);
+    let ask = |server: &Server, host: &str| {
+        let mut stream = TcpStream::connect(server.s3.strip_prefix("http://").unwrap()).unwrap();
+        write!(
+            stream,
+            "GET /key HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+        )
+        .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    for host in ["first.one.example", "first.two.example", "first.localhost"] {
+        let answer = ask(&of_file, host);
+        assert!(answer.ends_with("\r\n\r\ndata"), "{answer}");
+    }
+    let answer = ask(&of_file, "first.three.example");
+    assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("--domain three.example"));
+    drop(of_file);
+    let options = ["--domain", "three.example", config[0], config[1]];
+    let of_option = Server::start(&data, &options);
+    assert!(ask(&of_option, "first.three.example").ends_with("\r\n\r\ndata"));
 }

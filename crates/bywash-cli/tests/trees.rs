@@ -239,3 +239,43 @@ fn markers_of_folders_are_left_out() {
     let names: Vec<_> = tree(&back).into_keys().collect();
     assert_eq!(names, ["copy/dir/a", "dir/a"]);
 }
+
+#[test]
+fn links_below_the_target_are_refused_or_followed_on_request() {
+    use std::os::unix::fs::symlink;
+    let (home, data) = data_dir(&["first"]);
+    let server = Server::start(&data, &[]);
+    let here = home.path().join("here");
+    write_tree(&here, &sample());
+    server.run(&["cp", "-r", text(&here), "s3://first/p"]);
+    let (to, outside) = (home.path().join("to"), home.path().join("outside"));
+    std::fs::create_dir_all(&to).unwrap();
+    std::fs::create_dir_all(&outside).unwrap();
+    std::fs::write(outside.join("file"), "precious").unwrap();
+    symlink(&outside, to.join("dir")).unwrap();
+    symlink(outside.join("file"), to.join("a.txt")).unwrap();
+    for args in [
+        &["cp", "-r", "s3://first/p", text(&to)][..],
+        &["cp", "-r", text(&here), text(&to)],
+        &["sync", "s3://first/p", text(&to)],
+    ] {
+        let (code, told) = server.fail(args);
+        assert_eq!(code, 1, "{args:?}: {told}");
+        assert!(told.contains("--keep-dirlinks"), "{args:?}: {told}");
+        // What is not behind a link is copied, over a link itself as well.
+        assert_eq!(std::fs::read(to.join("a.txt")).unwrap(), pattern(3));
+        assert_eq!(tree(&outside).len(), 1, "{args:?}");
+        assert_eq!(std::fs::read(outside.join("file")).unwrap(), b"precious");
+    }
+    server.run(&["cp", "-r", "--keep-dirlinks", "s3://first/p", text(&to)]);
+    let mut found = tree(&to);
+    assert_eq!(found.remove("dir/file").unwrap(), b"precious");
+    assert!(found == sample());
+    assert_eq!(tree(&outside).len(), 4);
+    // A target that is a link was chosen by the user.
+    let link = home.path().join("link");
+    symlink(&to, &link).unwrap();
+    std::fs::remove_file(to.join("dir")).unwrap();
+    server.run(&["mv", "-r", text(&here), text(&link)]);
+    assert!(tree(&to) == sample());
+}

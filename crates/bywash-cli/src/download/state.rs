@@ -1,41 +1,45 @@
 //! What another process needs to know of a download that ended midway.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsStr;
+use std::ffi::OsString;
+use std::fmt::Write as _;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path as FsPath, PathBuf};
 
-use crc_fast::{CrcAlgorithm, checksum};
+use crc_fast::{CrcAlgorithm, Digest as Crc};
+use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 
 use crate::file::Place;
 
 /// Ends the name of the file that parts are written to.
 const DATA: &str = ".bywash-part";
-/// Ends the name of the file that says which parts are there.
-const STATE: &str = ".bywash-part.state";
+/// Ends the name of the file with the state.
+const STATE: &str = ".download";
+/// Bytes read at once when the whole file is hashed.
+const HASH_PIECE_BYTES: usize = 1 << 20;
 
-/// Whether a file of this name is one of a download's, and no user's.
-pub(crate) fn is_own_file(name: &OsStr) -> bool {
-    let name = name.as_encoded_bytes();
-    name.starts_with(b".") && (name.ends_with(DATA.as_bytes()) || name.ends_with(STATE.as_bytes()))
+/// The file beside `target` that its parts are written to.
+fn data_path(target: &FsPath) -> Option<PathBuf> {
+    let mut name = OsString::from(".");
+    name.push(target.file_name()?);
+    name.push(DATA);
+    Some(target.with_file_name(name))
 }
 
-/// The files of a download to `target`: the bytes, and the state.
-pub(super) fn paths(target: &FsPath) -> Option<(PathBuf, PathBuf)> {
-    let named = |end: &str| {
-        let mut name = std::ffi::OsString::from(".");
-        name.push(target.file_name()?);
-        name.push(end);
-        Some(target.with_file_name(name))
-    };
-    Some((named(DATA)?, named(STATE)?))
+/// The state of a download to `target`: its name is made of the whole path.
+pub(super) fn state_path(states: &FsPath, target: &FsPath) -> io::Result<PathBuf> {
+    let whole = std::path::absolute(target)?;
+    let name = hex(&Sha256::digest(whole.as_os_str().as_bytes())[..16]);
+    Ok(states.join(name + STATE))
 }
 
-/// Which bytes a download is of: the first line of its state.
+/// Version of the object that a download is of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Version {
     pub(super) url: String,
@@ -50,12 +54,39 @@ pub(super) struct Version {
 impl Version {
     pub(super) fn range(&self, part: u64) -> Range<u64> {
         let start = part * self.part_bytes;
-        start..self.bytes.min(start + self.part_bytes)
+        start..self.bytes.min(start.saturating_add(self.part_bytes))
     }
 
     fn parts(&self) -> u64 {
         self.bytes.div_ceil(self.part_bytes)
     }
+}
+
+/// Device and inode of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct Node {
+    device: u64,
+    inode: u64,
+}
+
+impl Node {
+    fn of(meta: &std::fs::Metadata) -> Self {
+        Self {
+            device: meta.dev(),
+            inode: meta.ino(),
+        }
+    }
+}
+
+/// The first line of a state.
+#[derive(Debug, Serialize, Deserialize)]
+struct Header {
+    /// Where the parts are, for people.
+    file: String,
+    /// The file that was made for them; none other is taken for it.
+    node: Node,
+    #[serde(flatten)]
+    version: Version,
 }
 
 /// A download's files, held by this process alone.
@@ -69,27 +100,68 @@ pub(super) struct Staged {
     /// Parts that an earlier process brought.
     present: BTreeSet<u64>,
     pub(super) resumed_bytes: u64,
-    /// Another version was there, and is gone now.
+    /// The state of another download was there, and is gone now.
     pub(super) begun_anew: bool,
 }
 
 impl Staged {
-    /// Takes the files of a download over, or begins them. Reads again what is there.
-    pub(super) fn open(place: &Place, version: Version) -> io::Result<Self> {
-        let (data_path, state_path) = paths(&place.target).ok_or(io::ErrorKind::InvalidInput)?;
-        let mut state = lock(&state_path)?;
+    /// Takes the files of a download over, or begins them; begins them in any case if `fresh`. Reads again what is there.
+    pub(super) fn open(
+        place: &Place,
+        version: Version,
+        states: &FsPath,
+        fresh: bool,
+    ) -> io::Result<Self> {
+        let data_path = data_path(&place.target).ok_or(io::ErrorKind::InvalidInput)?;
+        let state_path = state_path(states, &place.target)?;
+        let mut state = lock_state(&state_path)?;
         let mut text = Vec::new();
         state.read_to_end(&mut text)?;
-        let data = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&data_path)?;
-        let (before, present) = read_state(&text);
-        let same = before.as_ref() == Some(&version);
-        let mut staged = Self {
-            begun_anew: before.is_some() && !same,
+        let (before, noted) = read_state(&text);
+        let found = open_data(&data_path)?;
+        let known = before.is_some();
+        let same = before.filter(|header| !fresh && header.version == version);
+        match (same, found) {
+            (Some(header), Some(data)) if header.node == Node::of(&data.metadata()?) => {
+                if !text.ends_with(b"\n") {
+                    // A line that a crash cut off must not lie before the next one.
+                    state.write_all(b"\n")?;
+                }
+                let mut staged = Self::new(version, (data, data_path), (state, state_path), false);
+                staged.keep_noted(noted)?;
+                Ok(staged)
+            }
+            (_, found) => {
+                drop(found);
+                // The state never names parts of a file that is gone.
+                state.set_len(0)?;
+                let data = make_data(&data_path)?;
+                data.set_len(version.bytes)?;
+                let header = Header {
+                    file: place.target.display().to_string(),
+                    node: Node::of(&data.metadata()?),
+                    version: version.clone(),
+                };
+                let mut line = serde_json::to_string(&header)?;
+                line.push('\n');
+                state.write_all(line.as_bytes())?;
+                Ok(Self::new(
+                    version,
+                    (data, data_path),
+                    (state, state_path),
+                    known,
+                ))
+            }
+        }
+    }
+
+    fn new(
+        version: Version,
+        (data, data_path): (File, PathBuf),
+        (state, state_path): (File, PathBuf),
+        begun_anew: bool,
+    ) -> Self {
+        Self {
             version,
             data,
             data_path,
@@ -97,26 +169,17 @@ impl Staged {
             state_path,
             present: BTreeSet::new(),
             resumed_bytes: 0,
-        };
-        if same {
-            staged.believe(present)?;
-            if !text.ends_with(b"\n") {
-                // A line that a crash cut off must not lie before the next one.
-                staged.state.write_all(b"\n")?;
-            }
-        } else {
-            staged.begin()?;
+            begun_anew,
         }
-        Ok(staged)
     }
 
     /// Keeps those parts whose bytes are what was noted of them.
-    fn believe(&mut self, noted: BTreeMap<u64, u32>) -> io::Result<()> {
+    fn keep_noted(&mut self, noted: BTreeMap<u64, String>) -> io::Result<()> {
         if self.data.metadata()?.len() != self.version.bytes {
             return self.data.set_len(self.version.bytes);
         }
         let mut buffer = Vec::new();
-        for (part, crc) in noted {
+        for (part, digest) in noted {
             if part >= self.version.parts() {
                 continue;
             }
@@ -124,22 +187,12 @@ impl Staged {
             let length = range.end - range.start;
             buffer.resize(usize::try_from(length).map_err(io::Error::other)?, 0);
             self.data.read_exact_at(&mut buffer, range.start)?;
-            if crc32c(&buffer) == crc {
+            if sha256(&buffer) == digest {
                 self.present.insert(part);
                 self.resumed_bytes += length;
             }
         }
         Ok(())
-    }
-
-    /// Forgets what was there. The state never says of old bytes that they are new ones.
-    fn begin(&mut self) -> io::Result<()> {
-        self.state.set_len(0)?;
-        self.data.set_len(0)?;
-        self.data.set_len(self.version.bytes)?;
-        let mut header = serde_json::to_string(&self.version)?;
-        header.push('\n');
-        self.state.write_all(header.as_bytes())
     }
 
     /// The parts that are still to come.
@@ -152,63 +205,140 @@ impl Staged {
     /// Notes that these bytes of a part are in their place.
     pub(super) fn note(&self, part: u64, bytes: &[u8]) -> io::Result<()> {
         // One write at the end of the file: lines of parts that end side by side do not mix.
-        (&self.state).write_all(line(part, crc32c(bytes)).as_bytes())
+        (&self.state).write_all(line(part, &sha256(bytes)).as_bytes())
+    }
+
+    /// Returns the CRC32C of the whole file.
+    pub(super) fn crc32c(&self) -> io::Result<u32> {
+        let mut crc = Crc::new(CrcAlgorithm::Crc32Iscsi);
+        let mut piece = vec![0; HASH_PIECE_BYTES];
+        let mut offset = 0;
+        loop {
+            let read = self.data.read_at(&mut piece, offset)?;
+            if read == 0 {
+                // The algorithm's value has 32 bits.
+                return Ok((crc.finalize() & u64::from(u32::MAX)) as u32);
+            }
+            crc.update(&piece[..read]);
+            offset += read as u64;
+        }
+    }
+
+    /// Checks that the part file's name still is that of the file that was written.
+    pub(super) fn check_name(&self) -> io::Result<()> {
+        let named = std::fs::symlink_metadata(&self.data_path)?;
+        match Node::of(&named) == Node::of(&self.data.metadata()?) {
+            true => Ok(()),
+            false => Err(io::Error::other(
+                "another program replaced the file of its parts; try again",
+            )),
+        }
     }
 }
 
+fn busy() -> io::Error {
+    io::Error::other("another process downloads to it now; wait for that one")
+}
+
 /// Opens the state for this process alone.
-fn lock(path: &FsPath) -> io::Result<File> {
+fn lock_state(path: &FsPath) -> io::Result<File> {
     loop {
         let file = OpenOptions::new()
             .read(true)
             .append(true)
             .create(true)
+            .mode(0o600)
             .open(path)?;
         match file.try_lock() {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                return Err(io::Error::other(
-                    "another process downloads to it now; wait for that one",
-                ));
-            }
+            Err(TryLockError::WouldBlock) => return Err(busy()),
             Err(TryLockError::Error(error)) => return Err(error),
         }
-        // Whoever ended meanwhile took the file that is locked now away.
+        // A process that ended meanwhile took the file that is locked now away.
         let (ours, there) = (file.metadata()?, std::fs::metadata(path));
-        if there.is_ok_and(|there| (there.dev(), there.ino()) == (ours.dev(), ours.ino())) {
+        if there.is_ok_and(|there| Node::of(&there) == Node::of(&ours)) {
             return Ok(file);
         }
     }
 }
 
-fn crc32c(bytes: &[u8]) -> u32 {
-    // The algorithm's value has 32 bits.
-    (checksum(CrcAlgorithm::Crc32Iscsi, bytes) & u64::from(u32::MAX)) as u32
+/// Opens the file of the parts for this process alone; `None` if there is none, or something else has its name.
+fn open_data(path: &FsPath) -> io::Result<Option<File>> {
+    // Neither a link nor a pipe is followed or waited for.
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let opened = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(flags.bits().cast_signed())
+        .open(path);
+    let Ok(file) = opened else {
+        return Ok(None);
+    };
+    if !file.metadata()?.is_file() {
+        return Ok(None);
+    }
+    match file.try_lock() {
+        Err(TryLockError::WouldBlock) => Err(busy()),
+        _ => Ok(Some(file)),
+    }
 }
 
-/// A number of a part and its CRC32C. The end mark tells a whole line from one that was cut off.
-fn line(part: u64, crc: u32) -> String {
-    format!("{part} {crc:08x}.\n")
+/// Makes the file of the parts anew, for this process alone. Whatever has its name is removed.
+fn make_data(path: &FsPath) -> io::Result<File> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(path)?;
+    match file.try_lock() {
+        Err(TryLockError::WouldBlock) => Err(busy()),
+        // Another process that began at once removed it.
+        _ if file.metadata()?.nlink() == 0 => Err(busy()),
+        _ => Ok(file),
+    }
 }
 
-/// The version, and the parts noted; what is damaged counts as not there.
-fn read_state(text: &[u8]) -> (Option<Version>, BTreeMap<u64, u32>) {
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // A string takes all that is written to it.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
+}
+
+/// A number of a part and its SHA-256. The end mark tells a whole line from one that was cut off.
+fn line(part: u64, digest: &str) -> String {
+    format!("{part} {digest}.\n")
+}
+
+/// The first line, and the parts noted; what is damaged counts as not there.
+fn read_state(text: &[u8]) -> (Option<Header>, BTreeMap<u64, String>) {
     let text = String::from_utf8_lossy(text);
     let mut lines = text.lines();
-    let version = lines
+    let header = lines
         .next()
         .and_then(|line| serde_json::from_str(line).ok())
-        .filter(|version: &Version| version.part_bytes > 0);
+        .filter(|header: &Header| header.version.part_bytes > 0);
     let part = |line: &str| {
-        let (part, crc) = line.strip_suffix('.')?.split_once(' ')?;
-        Some((part.parse().ok()?, u32::from_str_radix(crc, 16).ok()?))
+        let (part, digest) = line.strip_suffix('.')?.split_once(' ')?;
+        Some((part.parse().ok()?, digest.to_owned()))
     };
-    (version, lines.filter_map(part).collect())
+    (header, lines.filter_map(part).collect())
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use std::os::unix::fs::symlink;
 
     use object_store::PutMode;
 
@@ -226,9 +356,14 @@ mod tests {
     }
 
     fn place(folder: &FsPath) -> Place {
-        Place::prepare(&folder.join("k"), &PutMode::Overwrite)
+        Place::prepare(&folder.join("k"), &PutMode::Overwrite, None)
             .unwrap()
             .unwrap()
+    }
+
+    /// Opens the download of a version, whose state is beside its file.
+    fn open(place: &Place, e_tag: &str) -> io::Result<Staged> {
+        Staged::open(place, version(e_tag), &place.folder, false)
     }
 
     fn keep(staged: &Staged, part: u64) {
@@ -242,14 +377,14 @@ mod tests {
     fn what_was_written_is_gone_on_with_by_the_next() {
         let home = tempfile::tempdir().unwrap();
         let place = place(home.path());
-        let first = Staged::open(&place, version("one")).unwrap();
+        let first = open(&place, "one").unwrap();
         assert_eq!(first.missing(), [0, 1, 2]);
         keep(&first, 2);
         keep(&first, 0);
-        let told = Staged::open(&place, version("one")).unwrap_err();
+        let told = open(&place, "one").unwrap_err();
         assert!(told.to_string().contains("another process"), "{told}");
         drop(first);
-        let second = Staged::open(&place, version("one")).unwrap();
+        let second = open(&place, "one").unwrap();
         assert_eq!((second.missing(), second.resumed_bytes), (vec![1], 15));
         assert!(!second.begun_anew);
     }
@@ -258,8 +393,8 @@ mod tests {
     fn another_version_starts_over() {
         let home = tempfile::tempdir().unwrap();
         let place = place(home.path());
-        keep(&Staged::open(&place, version("one")).unwrap(), 0);
-        let second = Staged::open(&place, version("two")).unwrap();
+        keep(&open(&place, "one").unwrap(), 0);
+        let second = open(&place, "two").unwrap();
         assert!(second.begun_anew);
         assert_eq!((second.missing(), second.resumed_bytes), (vec![0, 1, 2], 0));
         let mut bytes = [1; 10];
@@ -271,12 +406,12 @@ mod tests {
     fn a_part_that_is_not_what_was_noted_comes_again() {
         let home = tempfile::tempdir().unwrap();
         let place = place(home.path());
-        let first = Staged::open(&place, version("one")).unwrap();
+        let first = open(&place, "one").unwrap();
         keep(&first, 0);
         keep(&first, 1);
         first.data.write_all_at(&[99], 12).unwrap();
         drop(first);
-        let second = Staged::open(&place, version("one")).unwrap();
+        let second = open(&place, "one").unwrap();
         assert_eq!(second.missing(), [1, 2]);
     }
 
@@ -284,7 +419,7 @@ mod tests {
     fn a_state_cut_off_at_any_byte_is_read_as_far_as_it_goes() {
         let home = tempfile::tempdir().unwrap();
         let place = place(home.path());
-        let first = Staged::open(&place, version("one")).unwrap();
+        let first = open(&place, "one").unwrap();
         for part in 0..3 {
             keep(&first, part);
         }
@@ -295,31 +430,68 @@ mod tests {
             std::fs::read(&state).unwrap(),
         );
         let header = whole.iter().position(|byte| *byte == b'\n').unwrap();
+        // The very file that the state names.
+        let kept = home.path().join("kept");
+        std::fs::hard_link(&data, &kept).unwrap();
         for length in 0..whole.len() {
             std::fs::write(&state, &whole[..length]).unwrap();
+            std::fs::remove_file(&data).unwrap();
+            std::fs::hard_link(&kept, &data).unwrap();
             std::fs::write(&data, &bytes).unwrap();
-            let next = Staged::open(&place, version("one")).unwrap();
-            let complete = whole[..length].iter().filter(|byte| **byte == b'.').count();
+            let next = open(&place, "one").unwrap();
+            let parts = &whole[header.min(length)..length];
+            let complete = parts.iter().filter(|byte| **byte == b'.').count();
             let expected = if length < header { 3 } else { 3 - complete };
             assert!(next.missing().len() >= expected, "{length}");
             assert!(next.missing().len() <= expected + 1, "{length}");
             // What it wrote is whole again.
             keep(&next, 1);
             drop(next);
-            let last = Staged::open(&place, version("one")).unwrap();
+            let last = open(&place, "one").unwrap();
             assert!(!last.missing().contains(&1), "{length}");
         }
     }
 
     #[test]
-    fn names_of_downloads_are_known() {
-        for (name, own) in [
-            (".k.bywash-part", true),
-            (".k.bywash-part.state", true),
-            ("k.bywash-part", false),
-            (".k", false),
-        ] {
-            assert_eq!(is_own_file(OsStr::new(name)), own, "{name}");
-        }
+    fn parts_that_others_put_in_place_are_never_taken() {
+        let home = tempfile::tempdir().unwrap();
+        let place = place(home.path());
+        let (data, elsewhere) = (
+            home.path().join(".k.bywash-part"),
+            home.path().join("other"),
+        );
+        std::fs::write(&elsewhere, "precious").unwrap();
+        // Without a state: bytes, and a link to a file of the user's.
+        std::fs::write(&data, [0; 25]).unwrap();
+        assert_eq!(open(&place, "one").unwrap().missing(), [0, 1, 2]);
+        std::fs::remove_file(&data).unwrap();
+        symlink(&elsewhere, &data).unwrap();
+        let first = open(&place, "one").unwrap();
+        keep(&first, 0);
+        drop(first);
+        assert_eq!(std::fs::read(&elsewhere).unwrap(), b"precious");
+        // Beside a state: another file with the very bytes.
+        let copy = home.path().join("copy");
+        std::fs::copy(&data, &copy).unwrap();
+        std::fs::rename(&copy, &data).unwrap();
+        let second = open(&place, "one").unwrap();
+        assert_eq!((second.missing(), second.resumed_bytes), (vec![0, 1, 2], 0));
+        // Replaced while it is written.
+        second.check_name().unwrap();
+        std::fs::write(&copy, [0; 25]).unwrap();
+        std::fs::rename(&copy, &data).unwrap();
+        assert!(second.check_name().is_err());
+    }
+
+    #[test]
+    fn two_data_folders_do_not_write_to_one_file() {
+        let home = tempfile::tempdir().unwrap();
+        let place = place(home.path());
+        let states = home.path().join("states");
+        std::fs::create_dir(&states).unwrap();
+        let first = open(&place, "one").unwrap();
+        let refused = Staged::open(&place, version("one"), &states, false).unwrap_err();
+        assert!(refused.to_string().contains("another process"), "{refused}");
+        first.check_name().unwrap();
     }
 }

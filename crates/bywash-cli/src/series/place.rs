@@ -168,6 +168,7 @@ impl Server {
         })?;
         Ok(Self {
             client: Client::builder()
+                .referer(false)
                 .timeout(ANSWER_TIME)
                 .build()
                 .map_err(|error| Failure::failed(format!("cannot make an HTTP client: {error}")))?,

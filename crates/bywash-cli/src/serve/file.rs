@@ -19,6 +19,7 @@ pub(super) struct FileSettings {
     pub(super) memory: Option<String>,
     pub(super) hedge: bool,
     pub(super) s3_addr: Option<String>,
+    pub(super) domain: Vec<String>,
     pub(super) admin_addr: Option<String>,
     pub(super) access_key: Option<String>,
     pub(super) secret_key: Option<String>,
@@ -30,6 +31,10 @@ pub(super) struct FileSettings {
     pub(super) tls_cert: Option<PathBuf>,
     pub(super) tls_key: Option<PathBuf>,
     pub(super) insecure_http: bool,
+    pub(super) max_connections_per_address: Option<usize>,
+    pub(super) trusted_proxy: Vec<String>,
+    pub(super) access_log: Option<String>,
+    pub(super) access_log_format: Option<String>,
     pub(super) bucket: Vec<FileBucket>,
     pub(super) key: Vec<FileKey>,
 }
@@ -43,6 +48,8 @@ pub(super) struct FileBucket {
     pub(super) block_size: Option<String>,
     #[serde(default)]
     pub(super) read_only: bool,
+    /// Hosts that a web server may redirect to: `same-host` or `any`.
+    redirects: Option<String>,
     #[serde(default)]
     options: BTreeMap<String, Value>,
     #[serde(default)]
@@ -178,9 +185,15 @@ impl FileBucket {
             });
             resolved.collect::<Result<_, Failure>>()
         };
+        let redirects = self.redirects.as_deref().map(str::parse).transpose();
+        let redirects = redirects.map_err(|error: String| {
+            let name = self.name.as_deref().unwrap_or("without name");
+            Failure::usage(format!("[[bucket]] {name}: {error}"))
+        })?;
         Ok(OriginOptions {
             options: table(&self.options)?,
             headers: table(&self.headers)?,
+            redirects,
         })
     }
 }
@@ -202,6 +215,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use std::fs::Permissions;
 
+    use bywash::origin::Redirects;
     use bywash_gateway::Scope;
 
     use super::super::Args;
@@ -224,6 +238,7 @@ mod tests {
             name = "site"
             url = "https://data.example/pub"
             headers = { Authorization = "Bearer t0ken" }
+            redirects = "any"
             [[bucket]]
             name = "archive"
             url = "s3://archive/2024"
@@ -247,6 +262,8 @@ mod tests {
             "false"
         );
         assert_eq!(site.options.headers["Authorization"], "Bearer t0ken");
+        assert_eq!(site.options.redirects, Some(Redirects::Any));
+        assert_eq!(archive.options.redirects, None);
         let key = &settings.keys[0];
         assert_eq!((&*key.access_key, &key.secret_key), ("reader", &path));
         let scope = Scope {
@@ -329,6 +346,33 @@ mod tests {
             message.contains("memory origin has no option \"region\""),
             "{message}"
         );
+    }
+
+    #[test]
+    fn where_a_web_bucket_may_be_redirected_to_is_a_setting_of_it() {
+        let site = |rest: &str| format!("[[bucket]]\nname = 'site'\nurl = 'https://h/p'\n{rest}");
+        let settings =
+            |text: &str| read(text, 0o600).and_then(|file| Settings::merge(Args::default(), file));
+        for (text, redirects) in [
+            ("", None),
+            ("redirects = 'same-host'", Some(Redirects::SameHost)),
+            ("redirects = 'any'", Some(Redirects::Any)),
+        ] {
+            let bucket = settings(&site(text)).unwrap().buckets.remove(0);
+            assert_eq!(bucket.options.redirects, redirects);
+            super::super::origin(&bucket).unwrap();
+        }
+        let message = settings(&site("redirects = 'all'")).unwrap_err().message;
+        assert!(
+            message.contains("[[bucket]] site") && message.contains("same-host or any"),
+            "{message}"
+        );
+        for url in ["memory://", "s3://b"] {
+            let text = format!("[[bucket]]\nname = 'b'\nurl = '{url}'\nredirects = 'any'");
+            let bucket = settings(&text).unwrap().buckets.remove(0);
+            let message = super::super::origin(&bucket).unwrap_err().message;
+            assert!(message.contains("takes no redirects"), "{message}");
+        }
     }
 
     #[test]

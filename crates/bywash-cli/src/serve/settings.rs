@@ -6,7 +6,9 @@ use std::path::PathBuf;
 
 use bywash::origin::OriginOptions;
 use bywash::{Consistency, OriginUrl};
-use bywash_gateway::{Credential, Scope};
+use bywash_gateway::{
+    AccessLogFormat, AccessLogTarget, Credential, Network, NetworkError, Scope, is_domain,
+};
 
 use super::Args;
 use super::data_dir::{Credentials, DEFAULT_DATA_DIR};
@@ -26,11 +28,19 @@ pub(super) struct Settings {
     pub(super) memory: Memory,
     pub(super) hedge: bool,
     pub(super) s3_addr: SocketAddr,
+    /// Host names below which buckets have names of their own.
+    pub(super) domains: Vec<String>,
     pub(super) admin_addr: SocketAddr,
     pub(super) access: Access,
     /// Keys that get in besides, each with its scope.
     pub(super) keys: Vec<Credential>,
     pub(super) transport: Transport,
+    /// Connections of one client address; `None`: the endpoint's default.
+    pub(super) connections_per_address: Option<usize>,
+    /// Addresses that this limit does not hold for.
+    pub(super) trusted_proxies: Vec<Network>,
+    /// Where lines of requests go, and their form.
+    pub(super) access_log: Option<(AccessLogTarget, AccessLogFormat)>,
     /// What is kept of series.
     pub(super) kept: Kept,
     /// Empty: buckets are folders of the data folder.
@@ -105,7 +115,25 @@ impl Settings {
         let buckets = buckets(&args.origins, file.bucket)?;
         let keys = keys(file.key, &access, &buckets)?;
         let memory = or_default(args.memory, file.memory, DEFAULT_MEMORY);
+        let per_address = args
+            .max_connections_per_address
+            .or(file.max_connections_per_address);
+        if per_address == Some(0) {
+            return Err(Failure::usage(
+                "--max-connections-per-address must be more than 0; leave it out for the default",
+            ));
+        }
+        let proxies = match args.trusted_proxy.is_empty() {
+            true => file.trusted_proxy,
+            false => args.trusted_proxy,
+        };
         let settings = Self {
+            connections_per_address: per_address,
+            trusted_proxies: networks(&proxies)?,
+            access_log: access_log(
+                args.access_log.or(file.access_log),
+                args.access_log_format.or(file.access_log_format),
+            )?,
             data_dir: args
                 .data_dir
                 .or(file.data_dir)
@@ -118,6 +146,7 @@ impl Settings {
                 "--s3-addr",
                 &or_default(args.s3_addr, file.s3_addr, DEFAULT_S3_ADDR),
             )?,
+            domains: domains(args.domain, file.domain)?,
             admin_addr: address(
                 "--admin-addr",
                 &or_default(args.admin_addr, file.admin_addr, DEFAULT_ADMIN_ADDR),
@@ -166,6 +195,45 @@ impl Settings {
             )));
         }
         Ok(())
+    }
+}
+
+fn access_log(
+    target: Option<String>,
+    format: Option<String>,
+) -> Result<Option<(AccessLogTarget, AccessLogFormat)>, Failure> {
+    let parsed = format.as_deref().unwrap_or("json").parse();
+    let parsed =
+        parsed.map_err(|error: String| Failure::usage(format!("--access-log-format: {error}")))?;
+    match (target.as_deref(), format) {
+        (Some(""), _) => Err(Failure::usage(
+            "--access-log is empty; write a file, or - for standard output",
+        )),
+        (None, Some(_)) => Err(Failure::usage(
+            "--access-log-format is of no use without --access-log; give a file, or -",
+        )),
+        (None, None) => Ok(None),
+        (Some(target), _) => {
+            let Ok(target) = target.parse();
+            Ok(Some((target, parsed)))
+        }
+    }
+}
+
+fn networks(texts: &[String]) -> Result<Vec<Network>, Failure> {
+    let parsed = texts.iter().map(|text| text.parse());
+    let parsed: Result<_, _> = parsed.collect();
+    parsed.map_err(|error: NetworkError| Failure::usage(format!("--trusted-proxy: {error}")))
+}
+
+/// Domains of the options, or else of the file.
+fn domains(args: Vec<String>, file: Vec<String>) -> Result<Vec<String>, Failure> {
+    let domains = if args.is_empty() { file } else { args };
+    match domains.iter().find(|domain| !is_domain(domain)) {
+        None => Ok(domains),
+        Some(wrong) => Err(Failure::usage(format!(
+            "--domain {wrong:?} is not a host name; give one without scheme, port and path, as s3.example.com"
+        ))),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use bywash::{Consistency, OriginUrl};
+use bywash_gateway::{AccessLogFormat, AccessLogTarget};
 use url::Url;
 
 use super::Args;
@@ -32,6 +33,43 @@ fn defaults_keep_to_this_machine_and_ask_for_credentials() {
     assert_eq!(settings.transport, Transport::Http { insisted: false });
     assert_eq!(settings.data_dir, Path::new("./bywash-data"));
     assert!(settings.buckets.is_empty());
+    assert_eq!(settings.connections_per_address, None);
+    assert!(settings.trusted_proxies.is_empty());
+    assert_eq!(settings.access_log, None);
+}
+
+#[test]
+fn endpoint_settings_come_from_options_or_the_file() {
+    let file = "max-connections-per-address = 9\ntrusted-proxy = ['10.0.0.0/8']";
+    let settings = merge(Args::default(), file).unwrap();
+    assert_eq!(settings.connections_per_address, Some(9));
+    assert_eq!(settings.trusted_proxies, ["10.0.0.0/8".parse().unwrap()]);
+    let args = || Args {
+        max_connections_per_address: Some(4),
+        trusted_proxy: vec!["192.0.2.1".to_owned(), "2001:db8::/32".to_owned()],
+        ..Args::default()
+    };
+    let settings = merge(args(), file).unwrap();
+    assert_eq!(settings.connections_per_address, Some(4));
+    assert_eq!(settings.trusted_proxies.len(), 2);
+    let file = "access-log = '-'\naccess-log-format = 'combined'";
+    let settings = merge(Args::default(), file).unwrap();
+    let combined = (AccessLogTarget::Stdout, AccessLogFormat::Combined);
+    assert_eq!(settings.access_log, Some(combined));
+    for (toml, reason) in [
+        ("access-log-format = 'combined'", "--access-log"),
+        (
+            "access-log = 'a'\naccess-log-format = 'xml'",
+            "json or combined",
+        ),
+        ("access-log = ''", "standard output"),
+        ("max-connections-per-address = 0", "more than 0"),
+        ("trusted-proxy = ['10.0.0.0/40']", "10.0.0.0/8"),
+    ] {
+        let failure = merge(Args::default(), toml).unwrap_err();
+        assert_eq!(failure.kind, Kind::Usage);
+        assert!(failure.message.contains(reason), "{}", failure.message);
+    }
 }
 
 #[test]
@@ -397,5 +435,18 @@ fn secrets_are_not_served() {
         home.path().join("served-not"),
     ] {
         assert!(check(&outside).is_ok(), "{}", outside.display());
+    }
+}
+
+#[test]
+fn a_domain_that_is_no_host_name_is_refused() {
+    let args = Args {
+        domain: vec!["http://s3.example.com".to_owned()],
+        ..Args::default()
+    };
+    for (args, toml) in [(args, ""), (Args::default(), "domain = ['127.0.0.1']")] {
+        let failure = merge(args, toml).unwrap_err();
+        assert_eq!(failure.kind, Kind::Usage);
+        assert!(failure.message.contains("--domain"), "{}", failure.message);
     }
 }

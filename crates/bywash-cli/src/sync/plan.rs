@@ -18,7 +18,7 @@ use crate::source::PART_MIN_BYTES;
 use crate::source::Source;
 use crate::stores::Stores;
 use crate::target::{Destination, ObjectUrl};
-use crate::transfer::{Pair, below};
+use crate::transfer::{self, Pair, below};
 use crate::tree::{self, Item};
 
 /// The destination as it is now.
@@ -199,9 +199,13 @@ impl Plan {
         let items = tree::items(&args.source, stores)?.try_collect().await?;
         let mut there = side.list(args.destination.to_string(), stores).await?;
         let mut plan = Self::default();
+        let tree = transfer::tree_of(&args.destination, &args.data_dir, args.keep_dirlinks);
         for item in tree::without_markers(items) {
             let known = there.remove(&item.name);
             if !args.filter.takes(&item.name) {
+                continue;
+            }
+            if tree.is_some() && transfer::is_own_marker(&item) {
                 continue;
             }
             let needed = need(&item, known, args.checksum);
@@ -209,6 +213,7 @@ impl Plan {
                 destination: below(&args.destination, &item.name)?,
                 source: item.location,
                 listed: Some(item.listed),
+                tree: tree.clone(),
             };
             match needed {
                 Need::Copy => plan.to_copy.push(pair),

@@ -1,0 +1,138 @@
+//! Files of a tree that is copied: where names that a store chose may lead.
+
+use std::path::{Component, Path as FsPath, PathBuf};
+
+use bywash::origin::folder::FolderStore;
+
+use crate::failure::Failure;
+
+/// The folder a tree is copied to. What is copied stays below it: a store names the files.
+#[derive(Debug, Clone)]
+pub(crate) struct Tree {
+    folder: PathBuf,
+    /// The data folder, which no store writes to.
+    data_dir: PathBuf,
+    /// Symbolic links to folders are followed.
+    keep_dirlinks: bool,
+}
+
+impl Tree {
+    pub(crate) fn new(folder: &FsPath, data_dir: &FsPath, keep_dirlinks: bool) -> Self {
+        Self {
+            folder: folder.to_owned(),
+            data_dir: data_dir.to_owned(),
+            keep_dirlinks,
+        }
+    }
+
+    /// Checks that a file may be written at `path`, and returns the folder's own path with the rest of it.
+    ///
+    /// # Errors
+    /// If a name below the folder is Bywash's own or no plain name, if one on the way is a symbolic link, or if the file
+    /// would lie in the data folder.
+    pub(crate) fn place(&self, path: &FsPath) -> Result<PathBuf, Failure> {
+        let refused =
+            |why: String| Failure::failed(format!("cannot write {}: {why}", path.display()));
+        let below = path
+            .strip_prefix(&self.folder)
+            .map_err(|_| refused(format!("it is not below {}", self.folder.display())))?;
+        let (mut place, data_dir) = (resolved(&self.folder), resolved(&self.data_dir));
+        let is_inside = place.starts_with(&data_dir);
+        let mut parts = below.components().peekable();
+        while let Some(part) = parts.next() {
+            let Component::Normal(name) = part else {
+                return Err(refused("the name leads out of the folder".to_owned()));
+            };
+            refuse_own_name(FsPath::new(name)).map_err(refused)?;
+            place.push(name);
+            if parts.peek().is_some() && place.is_symlink() {
+                if !self.keep_dirlinks {
+                    return Err(refused(format!(
+                        "{} is a symbolic link; remove it, or follow links to folders with --keep-dirlinks",
+                        place.display()
+                    )));
+                }
+                place = resolved(&place);
+            }
+            if !is_inside && place.starts_with(&data_dir) {
+                return Err(refused(
+                    "it would lie in the data folder; copy elsewhere, or name another with --data-dir".to_owned(),
+                ));
+            }
+        }
+        Ok(place)
+    }
+}
+
+/// Refuses a path whose last name is Bywash's own: a later command would take the file for its own.
+pub(crate) fn refuse_own_name(path: &FsPath) -> Result<(), String> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    match FolderStore::is_own_name(&name) {
+        true => Err(format!(
+            "{name} is a name of Bywash's own files; write it under another name"
+        )),
+        false => Ok(()),
+    }
+}
+
+/// Returns the path with all links resolved in what exists of it.
+fn resolved(path: &FsPath) -> PathBuf {
+    let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    for existing in whole.ancestors() {
+        if let (Ok(real), Ok(rest)) = (existing.canonicalize(), whole.strip_prefix(existing)) {
+            // Joining nothing would end the path with a slash.
+            return match rest.as_os_str().is_empty() {
+                true => real,
+                false => real.join(rest),
+            };
+        }
+    }
+    whole
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn links_own_names_and_the_data_folder_are_refused_below_the_folder_only() {
+        let home = tempfile::tempdir().unwrap();
+        let real = home.path().canonicalize().unwrap();
+        std::fs::create_dir_all(real.join("to/sub")).unwrap();
+        std::fs::create_dir(real.join("outside")).unwrap();
+        symlink("to", real.join("link-to-target")).unwrap();
+        symlink("../outside", real.join("to/link")).unwrap();
+        symlink("../../outside/file", real.join("to/sub/file")).unwrap();
+        symlink("../data", real.join("to/sneaky")).unwrap();
+        let to = real.join("link-to-target");
+        // The data folder need not exist.
+        let tree = |keep| Tree::new(&to, &real.join("to/data"), keep);
+        for (name, place) in [
+            ("new/a", Some("to/new/a")),
+            ("sub/a", Some("to/sub/a")),
+            // The link itself is replaced.
+            ("sub/file", Some("to/sub/file")),
+            ("link/a", None),
+            ("data/uploads/x", None),
+            (".bywash/keys/x", None),
+            ("sub/.a.bywash-part", None),
+            ("../a", None),
+            ("/etc/a", None),
+        ] {
+            let found = tree(false).place(&to.join(name)).ok();
+            assert_eq!(found, place.map(|place| real.join(place)), "{name}");
+        }
+        let found = tree(true).place(&to.join("link/a")).unwrap();
+        assert_eq!(found, real.join("outside/a"));
+        std::fs::create_dir(real.join("data")).unwrap();
+        let data = Tree::new(&to, &real.join("data"), true);
+        assert!(data.place(&to.join("sneaky/x")).is_err());
+        // A tree that is copied to a folder within the data folder was meant to go there.
+        let within = Tree::new(&to, &real, false);
+        assert!(within.place(&to.join("a")).is_ok());
+    }
+}

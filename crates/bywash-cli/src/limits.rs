@@ -1,0 +1,6 @@
+//! Limits on counts and sizes of things that endpoints can cause.
+
+/// Bytes of an endpoint's response about buckets: 10,000 names and dates take a tenth of it.
+pub(crate) const MAX_RESPONSE_BYTES: usize = 16 << 20;
+/// Characters of a message that are shown; an endpoint's own text can be of any length.
+pub(crate) const MAX_MESSAGE_CHARS: usize = 8192;

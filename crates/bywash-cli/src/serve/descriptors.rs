@@ -1,0 +1,78 @@
+//! File descriptors: the soft limit is raised at start, and connections are bounded so that accepting one never fails for want of
+//! a descriptor.
+
+use bywash::MAX_OPEN_FOLDERS;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Descriptors of the program beside those of connections and folders: logs, journals, listeners, the runtime, connections to
+/// origins that are kept open.
+const MAX_OTHER_DESCRIPTORS: u64 = 256;
+/// Descriptors of one connection: its socket, a file that is read or staged, and a connection to an origin or a second file.
+const MAX_CONNECTION_DESCRIPTORS: u64 = 3;
+
+/// Raises the soft limit of descriptors to the hard one, and returns the limit in force; `None` if there is none.
+///
+/// A program that uses `select` fails with descriptors past 1023, which is why systems start programs with a low soft limit; this
+/// one does not use it.
+pub(super) fn raise_limit() -> Option<u64> {
+    let limits = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limits.maximum,
+        maximum: limits.maximum,
+    };
+    match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => limits.maximum,
+        Err(error) => {
+            tracing::warn!(%error, limit = limits.current, "the limit of descriptors stays as it was");
+            limits.current
+        }
+    }
+}
+
+/// Returns how many connections fit the limit of descriptors, at most `wanted` and at least one.
+pub(super) fn connections(limit: Option<u64>, wanted: usize) -> usize {
+    let Some(limit) = limit else {
+        return wanted;
+    };
+    let left = limit.saturating_sub(MAX_OPEN_FOLDERS as u64 + MAX_OTHER_DESCRIPTORS);
+    let fitting = usize::try_from(left / MAX_CONNECTION_DESCRIPTORS).unwrap_or(usize::MAX);
+    if fitting >= wanted {
+        return wanted;
+    }
+    let fitting = fitting.max(1);
+    tracing::warn!(
+        descriptors = limit,
+        connections = fitting,
+        "few descriptors: fewer connections than {wanted} are served at once; raise the hard limit of open files"
+    );
+    fitting
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn soft_limit_is_raised_to_the_hard_limit() {
+        let raised = raise_limit();
+        let limits = getrlimit(Resource::Nofile);
+        assert_eq!((limits.current, raised), (limits.maximum, limits.maximum));
+    }
+
+    #[test]
+    fn connections_folders_and_files_fit_the_limit() {
+        assert_eq!(connections(None, 1024), 1024);
+        assert_eq!(connections(Some(1 << 20), 1024), 1024);
+        assert_eq!(connections(Some(0), 1024), 1);
+        for limit in [600, 1024, 3583, 3584, 4096] {
+            let connections = connections(Some(limit), 1024) as u64;
+            let used = connections * MAX_CONNECTION_DESCRIPTORS
+                + MAX_OPEN_FOLDERS as u64
+                + MAX_OTHER_DESCRIPTORS;
+            assert!(
+                used <= limit,
+                "{connections} connections of {limit} descriptors"
+            );
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Sums of sizes that endpoints name: any of them may be a lie.
+
+use std::fmt;
+
+use indicatif::HumanBytes;
+use serde::{Serialize, Serializer};
+
+/// A sum of bytes that stops at `u64::MAX`, and then says so.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Total {
+    bytes: u64,
+    exceeded: bool,
+}
+
+impl Total {
+    pub(crate) fn add(&mut self, bytes: u64) {
+        let (sum, exceeded) = self.bytes.overflowing_add(bytes);
+        self.exceeded |= exceeded;
+        self.bytes = if self.exceeded { u64::MAX } else { sum };
+    }
+
+    /// Returns the sum, or `u64::MAX` if it is larger.
+    pub(crate) fn bytes(self) -> u64 {
+        self.bytes
+    }
+
+    /// Returns whether the sum is larger than `u64::MAX`.
+    pub(crate) fn exceeded(&self) -> bool {
+        self.exceeded
+    }
+
+    /// Returns the sum as text; one that is too large begins with `>`.
+    pub(crate) fn shown(self, human: bool) -> String {
+        let mark = if self.exceeded { ">" } else { "" };
+        match human {
+            true => format!("{mark}{}", HumanBytes(self.bytes)),
+            false => format!("{mark}{}", self.bytes),
+        }
+    }
+}
+
+impl fmt::Display for Total {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shown(false))
+    }
+}
+
+impl Serialize for Total {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u64(self.bytes)
+    }
+}
+
+impl FromIterator<u64> for Total {
+    fn from_iter<I: IntoIterator<Item = u64>>(sizes: I) -> Self {
+        let mut total = Self::default();
+        for bytes in sizes {
+            total.add(bytes);
+        }
+        total
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sum_stops_at_its_end_and_says_so() {
+        let exact: Total = [u64::MAX - 1, 1].into_iter().collect();
+        assert_eq!((exact.bytes(), exact.exceeded()), (u64::MAX, false));
+        let more: Total = [u64::MAX, 1, 5].into_iter().collect();
+        assert_eq!((more.bytes(), more.exceeded()), (u64::MAX, true));
+        assert_eq!(more.to_string(), ">18446744073709551615");
+        assert_eq!(more.shown(true), ">16.00 EiB");
+    }
+}
