@@ -12,8 +12,13 @@ for missing in [name for name in ("BYWASH_BIN", "BYWASH_AWS", "BYWASH_AZURITE", 
     pytest.exit(f"{missing} is not set: run this suite with `cargo xtask test --only clients`", returncode=2)
 
 
-# s3fs and the other clients do not fit into one environment; each runs the files that it has the client for.
-collect_ignore_glob = ["test_s3fs.py"] if importlib.util.find_spec("s3fs") is None else ["test_[!s]*.py", "test_s[!3]*.py"]
+# s3fs, the old clients and the others do not fit into one environment; each runs the files that it has the client for.
+if importlib.util.find_spec("s3fs"):
+    collect_ignore_glob = ["test_[!s]*.py", "test_s[!3]*.py"]
+elif importlib.util.find_spec("awscli"):
+    collect_ignore_glob = ["test_[!o]*.py", "test_o[!l]*.py"]
+else:
+    collect_ignore_glob = ["test_s3fs.py", "test_old_clients.py"]
 
 
 def pytest_sessionfinish(session, exitstatus):

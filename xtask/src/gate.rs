@@ -1,6 +1,5 @@
 //! The gate: its stages, in order, each timed; it stops at the first that fails.
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
@@ -8,6 +7,7 @@ use clap::ValueEnum;
 use crate::counts::Counts;
 use crate::proofs;
 use crate::run::{Failure, Step, root};
+use crate::siege;
 use crate::tools;
 
 /// One stage of the gate, in the order they run: what fails fast comes first.
@@ -29,8 +29,10 @@ pub(crate) enum Stage {
     Loom,
     /// Storms on the memory core, on schedules drawn by shuttle.
     Shuttle,
-    /// boto3, the AWS CLI, DuckDB, pyarrow, Polars, obstore, rclone and s3fs against the released binary.
+    /// boto3 and the AWS CLI, of today and of 2023, DuckDB, pyarrow, Polars, obstore, rclone and s3fs against the released binary.
     Clients,
+    /// Every case of the siege once, against the released binary in a control group.
+    Siege,
 }
 
 impl Stage {
@@ -45,6 +47,7 @@ impl Stage {
             Self::Loom => "loom",
             Self::Shuttle => "shuttle",
             Self::Clients => "clients",
+            Self::Siege => "siege",
         }
     }
 
@@ -78,6 +81,7 @@ impl Stage {
             Self::Loom => loom(counts),
             Self::Shuttle => proofs::shuttle(None).run_counted(counts),
             Self::Clients => clients(counts, pytest),
+            Self::Siege => siege::gate(counts),
         }
     }
 }
@@ -148,17 +152,9 @@ fn loom(counts: &mut Counts) -> Result<(), Failure> {
 /// Real clients talk to the released binary: the one README starts, and the only one fast enough for 200 MiB bodies.
 fn clients(counts: &mut Counts, pytest: &[String]) -> Result<(), Failure> {
     let tools = tools::ensure()?;
-    let binary = match std::env::var_os("BYWASH_BIN") {
-        Some(given) => PathBuf::from(given),
-        None => {
-            Step::cargo(["build", "--quiet", "--release", "-p", "bywash-cli"]).run()?;
-            let target = std::env::var_os("CARGO_TARGET_DIR")
-                .map_or_else(|| root().join("target"), Into::into);
-            target.join("release").join("bywash")
-        }
-    };
+    let binary = siege::released_binary()?;
     // Each environment runs the files whose client it has.
-    for python in [&tools.python, &tools.s3fs] {
+    for python in [&tools.python, &tools.s3fs, &tools.old] {
         let mut tests = Step::new(python);
         if let Some(versitygw) = &tools.versitygw {
             tests = tests.env("BYWASH_VERSITYGW", versitygw);

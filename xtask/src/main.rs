@@ -6,6 +6,7 @@ mod fuzz;
 mod gate;
 mod proofs;
 mod run;
+mod siege;
 mod tools;
 
 use std::process::ExitCode;
@@ -78,6 +79,8 @@ enum Task {
         #[arg(long, default_value_t = 60)]
         seconds: u64,
     },
+    /// Attacks a released server in a control group, from a seed, and judges what it does.
+    Siege(siege::Args),
     /// Runs a benchmark of `testing/bench`, for example `cargo xtask bench read`.
     Bench {
         /// The benchmark and its arguments.
@@ -124,6 +127,7 @@ fn main() -> ExitCode {
         Task::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
         Task::Miri { filter } => proofs::miri(filter.as_deref()),
         Task::Tsan { filter } => proofs::tsan(filter.as_deref()),
+        Task::Siege(args) => siege::run(&args),
         Task::Bench { args } => bench(&args),
         Task::Peers { args } => bench(&[vec!["peers".to_owned()], args].concat()),
     };

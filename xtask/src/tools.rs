@@ -1,4 +1,4 @@
-//! What the real-client stage needs, fetched once into a cache folder: three Python environments, rclone, a server of Azure's
+//! What the real-client stage needs, fetched once into a cache folder: four Python environments, rclone, a server of Azure's
 //! protocol, one of S3's that Go builds, and one data file.
 
 use std::fs;
@@ -27,6 +27,8 @@ pub(crate) struct Tools {
     pub(crate) python: PathBuf,
     /// Python with s3fs and pytest.
     pub(crate) s3fs: PathBuf,
+    /// Python with boto3 and the AWS command line of 2023, and pytest.
+    pub(crate) old: PathBuf,
     /// The AWS command line.
     pub(crate) aws: PathBuf,
     /// The blob server of Azurite.
@@ -60,6 +62,7 @@ fn fetch(cache: &Path) -> Result<Tools, Failure> {
     )?;
     let clients = venv(&cache.join("clients"), "requirements.txt")?;
     let s3fs = venv(&cache.join("s3fs"), "requirements-s3fs.txt")?;
+    let old = venv(&cache.join("old"), "requirements-old.txt")?;
     let awscli = venv(&cache.join("awscli"), "requirements-awscli.txt")?;
     need(
         "rclone",
@@ -77,6 +80,7 @@ fn fetch(cache: &Path) -> Result<Tools, Failure> {
     Ok(Tools {
         python: clients.join("bin/python"),
         s3fs: s3fs.join("bin/python"),
+        old: old.join("bin/python"),
         aws: awscli.join("bin/aws"),
         azurite: azurite(cache)?,
         versitygw: None,

@@ -7,6 +7,7 @@
 mod arrows;
 mod atomics;
 mod claims;
+mod limits;
 mod sources;
 
 use std::path::{Path, PathBuf};

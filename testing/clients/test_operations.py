@@ -1,0 +1,144 @@
+"""Every operation that boto3 knows: it is in the table of docs/behaviour.md, and does to the server what the table says."""
+
+import re
+import socket
+import urllib.parse
+from pathlib import Path
+
+import boto3
+import pytest
+import requests
+from botocore.exceptions import ClientError
+from harness import s3_client
+
+MODEL = boto3.session.Session()._session.get_service_model("s3")
+DOCUMENT = Path(__file__).parents[2] / "docs/behaviour.md"
+# What may change an object, and what a bucket that is empty.
+WRITES = {"PutObject", "CopyObject", "DeleteObject", "DeleteObjects", "PutObjectTagging", "DeleteObjectTagging"}
+REMOVES = {"DeleteBucket"}
+FOREIGN = {"ListDirectoryBuckets", "CreateSession", "WriteGetObjectResponse"}
+
+
+def documented():
+    """Each operation of the table, and whether it is served: yes, partly or no."""
+    section = DOCUMENT.read_text().split("| operation | served | test |", 1)[1].split("\n## ", 1)[0]
+    table = {}
+    for line in section.splitlines():
+        cells = [cell.strip() for cell in line.split("|")]
+        if len(cells) == 5:
+            table |= {name: re.match(r"\w*", cells[2]).group() for name in re.findall(r"\b[A-Z][a-z]+[A-Z]\w*", cells[1])}
+    return table
+
+
+def test_every_operation_is_documented():
+    assert set(MODEL.operation_names) - set(documented()) == set()
+
+
+def least(shape, name, known):
+    """A value of a shape that has only what it must have."""
+    if name in known:
+        return known[name]
+    kind = shape.type_name
+    if kind == "structure":
+        members = shape.members
+        wanted = shape.required_members or list(members)[: 1 if shape.metadata.get("union") else 0]
+        return {member: least(members[member], member, known) for member in wanted}
+    if kind == "list":
+        return [least(shape.member, name, known)]
+    if kind == "map":
+        return {}
+    if kind == "string":
+        return (getattr(shape, "enum", None) or ["a"])[0]
+    return {"integer": 1, "long": 1, "boolean": True, "blob": b"x", "timestamp": 0, "float": 1.0, "double": 1.0}[kind]
+
+
+def state(s3, bucket):
+    """All that an operation could change of a bucket."""
+    buckets = [entry["Name"] for entry in s3.list_buckets()["Buckets"]]
+    objects = {}
+    for entry in s3.list_objects_v2(Bucket=bucket).get("Contents", []) if bucket in buckets else []:
+        where = {"Bucket": bucket, "Key": entry["Key"]}
+        found = s3.get_object(**where)
+        tags = s3.get_object_tagging(**where)["TagSet"]
+        objects[entry["Key"]] = found["Body"].read(), found["Metadata"], found["ContentType"], found["ETag"], tags
+    return buckets, objects
+
+
+def restore(s3, bucket):
+    if bucket not in [entry["Name"] for entry in s3.list_buckets()["Buckets"]]:
+        s3.create_bucket(Bucket=bucket)
+    if bucket == "full":
+        s3.put_object(Bucket=bucket, Key="key", Body=b"body", Metadata={"a": "b"}, Tagging="t=1")
+        s3.put_object(Bucket=bucket, Key="other", Body=b"other")
+
+
+def test_no_operation_changes_more_than_it_should(start):
+    server = start()
+    s3 = server.client(inject_host_prefix=False, s3={"addressing_style": "path"}, parameter_validation=False)
+    table = documented()
+    for bucket in ("full", "empty"):
+        restore(s3, bucket)
+    for name in MODEL.operation_names:
+        operation = MODEL.operation_model(name)
+        for bucket in ("full", "empty"):
+            known = {
+                "Bucket": bucket, "Key": "key", "CopySource": "full/other", "RenameSource": "full/other", "UploadId": "none",
+                "Body": b"changed", "Delete": {"Objects": [{"Key": "key"}]}, "Tagging": {"TagSet": [{"Key": "k", "Value": "v"}]},
+            }
+            before = state(s3, bucket)
+            parameters = least(operation.input_shape, "", known) if operation.input_shape else {}
+            if name == "PutObject":
+                parameters["Body"] = b"changed"
+            try:
+                s3._make_api_call(name, parameters)
+                code = None
+            except ClientError as failure:
+                code = failure.response["Error"]["Code"], failure.response["ResponseMetadata"]["HTTPStatusCode"]
+            told = f"{name} of {bucket}: {code}"
+            after = state(s3, bucket)
+            if table[name] == "no":
+                # boto3 signs the operations of directory buckets and of object lambdas for another service.
+                refusals = [("NotImplemented", 501), ("AuthorizationHeaderMalformed", 400)]
+                assert code in refusals[: 2 if name in FOREIGN else 1], told
+            elif bucket == "full":
+                assert code is None or code[0] != "NotImplemented", told
+            changes = name in (WRITES if bucket == "full" else REMOVES)
+            if changes:
+                assert code is None and after != before, told
+                restore(s3, bucket)
+            elif not (bucket == "empty" and name in WRITES):
+                assert after == before, told
+            else:
+                for key in after[1]:
+                    s3.delete_object(Bucket=bucket, Key=key)
+
+
+@pytest.mark.parametrize("version", ["s3v4", "s3"])
+@pytest.mark.parametrize("domain", ["localhost", "s3.example.test"])
+def test_virtual_hosted_style(start, monkeypatch, version, domain):
+    """Names below a domain lead to the server where there is such a DNS record, and here by a patch."""
+    resolve = socket.getaddrinfo
+    monkeypatch.setattr(
+        socket, "getaddrinfo",
+        lambda host, *more, **named: resolve("127.0.0.1" if str(host).endswith(domain) else host, *more, **named),
+    )
+    server = start(*([] if domain == "localhost" else ["--domain", domain]))
+    port = urllib.parse.urlsplit(server.url).port
+    s3 = s3_client(f"http://{domain}:{port}", signature_version=version, s3={"addressing_style": "virtual"})
+    hosts = []
+    s3.meta.events.register("before-send.s3", lambda request, **_: hosts.append(urllib.parse.urlsplit(request.url).hostname))
+    s3.create_bucket(Bucket="bucket")
+    s3.put_object(Bucket="bucket", Key="a/key", Body=b"body")
+    # By path, an empty body made a bucket.
+    s3.put_object(Bucket="bucket", Key="empty", Body=b"")
+    assert server.s3.get_object(Bucket="bucket", Key="a/key")["Body"].read() == b"body"
+    assert s3.get_object(Bucket="bucket", Key="a/key")["Body"].read() == b"body"
+    assert [entry["Key"] for entry in s3.list_objects_v2(Bucket="bucket")["Contents"]] == ["a/key", "empty"]
+    url = s3.generate_presigned_url("get_object", {"Bucket": "bucket", "Key": "a/key"})
+    assert urllib.parse.urlsplit(url).hostname == f"bucket.{domain}"
+    assert requests.get(url, timeout=30).content == b"body"
+    for key in ("empty", "a/key"):
+        s3.delete_object(Bucket="bucket", Key=key)
+    assert {entry["Name"] for entry in server.s3.list_buckets()["Buckets"]} == {"bucket", "bywash-history"}
+    s3.delete_bucket(Bucket="bucket")
+    assert set(hosts) == {f"bucket.{domain}"}

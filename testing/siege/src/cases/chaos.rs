@@ -1,0 +1,364 @@
+//! What happens to the machine: kills, stops, few descriptors, a full disk, steps of the clock.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::process::Command;
+
+use super::raw::open;
+use super::{Case, case};
+use crate::Trouble;
+use crate::client::{Expect, Times};
+use crate::field::{Field, body};
+use crate::process::Setup;
+
+pub(super) const CASES: &[Case] = &[
+    case!("kills", kills),
+    case!("dead-staging", dead_staging),
+    case!("stops", stops),
+    case!("few-descriptors", few_descriptors),
+    case!("full-disk", full_disk),
+    case!("full-inodes", full_inodes),
+    case!("clock-steps", clock_steps),
+];
+
+/// Bytes of object `number` of a writer, as different in length as in content.
+fn written(seed: u64, number: u64) -> bytes::Bytes {
+    let len = [100, 5_000, 300_000, 1 << 20, 3 << 20][number as usize % 5];
+    body(seed, number, len)
+}
+
+/// Kill -9 in the middle of writes, again and again: what was acknowledged is there, with all its bytes.
+async fn kills(field: &mut Field) -> Result<(), Trouble> {
+    let kills = (field.campaign.keys / 12_500).clamp(4, 100);
+    field.serve_load(Setup::default()).await?;
+    field.make_bucket("kept").await?;
+    let acknowledged = Arc::new(Mutex::new(Vec::new()));
+    let next = Arc::new(std::sync::atomic::AtomicU64::new(0));
+    for round in 0..kills {
+        let stop = Arc::new(AtomicBool::new(false));
+        let writers: Vec<_> = (0..4)
+            .map(|_| {
+                let mut client = field.past("a kill");
+                let (acknowledged, next) = (Arc::clone(&acknowledged), Arc::clone(&next));
+                let (stop, seed) = (Arc::clone(&stop), field.seed);
+                tokio::spawn(async move {
+                    // Relaxed: a writer that sees it late writes one object more.
+                    while !stop.load(Ordering::Relaxed) {
+                        // Relaxed: each number is taken once.
+                        let number = next.fetch_add(1, Ordering::Relaxed);
+                        let path = format!("/kept/{number}");
+                        if client.put(&path, &written(seed, number)).await {
+                            acknowledged.lock().push(number);
+                        }
+                    }
+                })
+            })
+            .collect();
+        // The moment of a kill is drawn; what it must not depend on is the moment.
+        let moment = 50 + (field.seed.wrapping_mul(round + 1) >> 7) % 400;
+        tokio::time::sleep(Duration::from_millis(moment)).await;
+        let killed = field.kill_and_restart().await;
+        stop.store(true, Ordering::Relaxed);
+        for writer in writers {
+            let _ = writer.await;
+        }
+        killed?;
+    }
+    let all = std::mem::take(&mut *acknowledged.lock());
+    field.record.figure("acknowledged", all.len());
+    for number in all {
+        let path = format!("/kept/{number}");
+        let reply = field.well().get(&path, &written(field.seed, number)).await;
+        if reply.is_none_or(|reply| reply.status != 200) {
+            field.record.lost(path);
+        }
+    }
+    Ok(())
+}
+
+fn bytes_below(folder: &Path) -> u64 {
+    let mut total = 0;
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        total += match entry.metadata() {
+            Ok(meta) if meta.is_dir() => bytes_below(&entry.path()),
+            Ok(meta) => meta.len(),
+            Err(_) => 0,
+        };
+    }
+    total
+}
+
+/// What killed writers staged is swept by the next server, while it runs.
+async fn dead_staging(field: &mut Field) -> Result<(), Trouble> {
+    let folder = field.bucket("staged")?;
+    field.serve(Setup::default()).await?;
+    let half = vec![7; 2 << 20];
+    for _ in 0..4 {
+        let mut sockets = Vec::new();
+        for number in 0..6 {
+            let path = format!("/staged/{number}");
+            let mut request = super::raw::unsigned_payload(("PUT", &path, ""), Some(4 << 20));
+            request.extend_from_slice(&half);
+            let mut socket = open(field.address(), [127, 0, 0, 1]).await?;
+            super::raw::push(&mut socket, &request).await;
+            sockets.push(socket);
+        }
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        field.kill_and_restart().await?;
+    }
+    field.record.figure("left MiB", bytes_below(&folder) >> 20);
+    // A sweep runs in the background; a minute is what a slow disk takes.
+    let mut left = bytes_below(&folder);
+    for _ in 0..150 {
+        if left < 1 << 20 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        left = bytes_below(&folder);
+    }
+    if left >= 1 << 20 {
+        field.record.found(format!(
+            "{} MiB of dead writes lie in the bucket's folder",
+            left >> 20
+        ));
+    }
+    field
+        .well()
+        .put("/staged/new", &body(field.seed, 1, 1000))
+        .await;
+    field
+        .well()
+        .get("/staged/new", &body(field.seed, 1, 1000))
+        .await;
+    Ok(())
+}
+
+/// SIGSTOP and SIGCONT under load: no response is wrong, and the server goes on.
+async fn stops(field: &mut Field) -> Result<(), Trouble> {
+    field.serve_load(Setup::default()).await?;
+    field.make_bucket("data").await?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let clients: Vec<_> = (0..8_u64)
+        .map(|client_number| {
+            let (mut client, seed, stop) = (field.well(), field.seed, Arc::clone(&stop));
+            tokio::spawn(async move {
+                let mut round = 0;
+                // Relaxed: one request more does no harm.
+                while !stop.load(Ordering::Relaxed) {
+                    let path = format!("/data/{client_number}");
+                    let bytes = written(seed, client_number << 32 | round);
+                    if client.put(&path, &bytes).await {
+                        client.get(&path, &bytes).await;
+                    }
+                    round += 1;
+                }
+            })
+        })
+        .collect();
+    for _ in 0..4 {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        field.pause().await;
+        field.signal("STOP").await?;
+        tokio::time::sleep(Duration::from_millis(1200)).await;
+        field.signal("CONT").await?;
+        field.resume();
+    }
+    stop.store(true, Ordering::Relaxed);
+    for client in clients {
+        let _ = client.await;
+    }
+    Ok(())
+}
+
+/// A hard limit of 256 descriptors, and more clients than that: those that get in are served, and afterwards everybody is.
+async fn few_descriptors(field: &mut Field) -> Result<(), Trouble> {
+    let setup = Setup {
+        descriptors: (128, 256),
+        ..Setup::default()
+    };
+    let folder = field.bucket("data")?;
+    std::fs::write(folder.join("calm"), body(field.seed, 1, 100_000))?;
+    field.serve_load(setup).await?;
+    let address = field.address();
+    // From an address of their own: that the others are let in is what the server reserves descriptors for.
+    field
+        .crowd(400, |_| async move {
+            let socket = open(address, [127, 0, 0, 2]).await;
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            drop(socket);
+        })
+        .await;
+    for _ in 0..20 {
+        field
+            .well()
+            .get("/data/calm", &body(field.seed, 1, 100_000))
+            .await;
+    }
+    Ok(())
+}
+
+/// A file system of its own in memory; unmounted when dropped.
+struct Mount(PathBuf);
+
+impl Mount {
+    async fn new(path: PathBuf, options: &str) -> Result<Self, Trouble> {
+        std::fs::create_dir_all(&path)?;
+        let status = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", options, "tmpfs"])
+            .arg(&path)
+            .stderr(Stdio::null())
+            .status()
+            .await?;
+        if status.success() {
+            return Ok(Self(path));
+        }
+        Err("a file system can only be mounted by root".into())
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        // Lazily: the server that uses it is killed a moment later.
+        let _ = std::process::Command::new("umount")
+            .arg("-l")
+            .arg(&self.0)
+            .stderr(Stdio::null())
+            .status();
+    }
+}
+
+/// Writes until the disk is full, and further: refused with an error, nothing acknowledged is lost, and what is deleted makes room.
+async fn full(field: &mut Field, options: &str, len: usize, count: u64) -> Result<(), Trouble> {
+    let data = field.path().join("small-disk");
+    let mount = match Mount::new(data.clone(), options).await {
+        Ok(mount) => mount,
+        Err(trouble) => {
+            field.record.skipped(trouble.to_string());
+            return Ok(());
+        }
+    };
+    // The probe's objects are on the other disk.
+    let probe = data.join("buckets").join("disk");
+    std::fs::create_dir_all(&probe)?;
+    field
+        .serve(
+            Setup::default()
+                .arg(format!("disk=file://{}", probe.display()))
+                .arg("--no-history"),
+        )
+        .await?;
+    let seed = field.seed;
+    let mut kept = Vec::new();
+    let mut refused = 0;
+    for number in 0..count {
+        let path = format!("/disk/{number}");
+        // Refused with an error of the server, as a disk is not the client's fault.
+        let mut client = field.past("the disk");
+        let good = Expect::Status(&[200, 500, 503, 507]);
+        let body = body(seed, number, len);
+        let reply = client.send(("PUT", &path, ""), &[], &body, &good).await;
+        match reply {
+            Some(reply) if reply.status == 200 => kept.push(number),
+            _ => refused += 1,
+        }
+    }
+    field.record.figure("kept", kept.len());
+    field.record.figure("refused", refused);
+    if refused == 0 || kept.is_empty() {
+        field.record.found("the disk was never full, or always");
+    }
+    for number in &kept {
+        let path = format!("/disk/{number}");
+        let reply = field.well().get(&path, &body(seed, *number, len)).await;
+        if reply.is_none_or(|reply| reply.status != 200) {
+            field.record.lost(path);
+        }
+    }
+    for number in kept.iter().take(kept.len() / 2) {
+        let gone = Expect::Status(&[204]);
+        let path = format!("/disk/{number}");
+        field
+            .well()
+            .send(("DELETE", &path, ""), &[], b"", &gone)
+            .await;
+    }
+    let again = body(seed, 1 << 50, len);
+    if field.well().put("/disk/again", &again).await {
+        field.well().get("/disk/again", &again).await;
+    }
+    drop(mount);
+    Ok(())
+}
+
+async fn full_disk(field: &mut Field) -> Result<(), Trouble> {
+    full(field, "size=24m", 1 << 20, 40).await
+}
+
+async fn full_inodes(field: &mut Field) -> Result<(), Trouble> {
+    full(field, "size=64m,nr_inodes=200", 1000, 300).await
+}
+
+/// Where libfaketime is, if it is.
+fn faketime() -> Option<PathBuf> {
+    let paths = [
+        "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1",
+        "/usr/lib/aarch64-linux-gnu/faketime/libfaketime.so.1",
+        "/usr/lib/faketime/libfaketime.so.1",
+    ];
+    paths
+        .into_iter()
+        .map(PathBuf::from)
+        .find(|path| path.exists())
+}
+
+/// The server's wall clock steps by hours, forwards and back; its clients' signatures step with it.
+async fn clock_steps(field: &mut Field) -> Result<(), Trouble> {
+    static STEP: AtomicI64 = AtomicI64::new(0);
+    let Some(library) = faketime() else {
+        field
+            .record
+            .skipped("no libfaketime: apt-get install libfaketime");
+        return Ok(());
+    };
+    let clock = field.path().join("clock");
+    std::fs::write(&clock, "+0s\n")?;
+    let setup = Setup::default()
+        .env("LD_PRELOAD", library.display().to_string())
+        .env("FAKETIME_TIMESTAMP_FILE", clock.display().to_string())
+        .env("FAKETIME_NO_CACHE", "1")
+        .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+    STEP.store(0, Ordering::Relaxed);
+    field.times = Times(&STEP);
+    field.serve(setup).await?;
+    field.make_bucket("data").await?;
+    let seed = field.seed;
+    for (round, step) in [0_i64, 3600, -3600, 40 * 86_400, -86_400, 0]
+        .into_iter()
+        .enumerate()
+    {
+        // No request is under way while the two clocks differ.
+        field.pause().await;
+        let staged = field.path().join("clock.new");
+        std::fs::write(&staged, format!("{step:+}s\n"))?;
+        std::fs::rename(&staged, &clock)?;
+        // Relaxed: the pause orders it.
+        STEP.store(step, Ordering::Relaxed);
+        field.resume();
+        for number in 0..50_u64 {
+            let path = format!("/data/{}", number % 5);
+            let bytes = body(seed, (round as u64) << 32 | number, 3000);
+            let mut client = field.well();
+            if client.put(&path, &bytes).await {
+                client.get(&path, &bytes).await;
+            }
+        }
+        // At least one probe sees each step.
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    Ok(())
+}

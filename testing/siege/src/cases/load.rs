@@ -1,0 +1,369 @@
+//! Many at once, slow or stalled: readers, listings, request bodies, heads, connections.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::raw::{closed_within, head_of, open, push, sip, unsigned_payload};
+use super::{Case, case};
+use crate::Trouble;
+use crate::client::Expect;
+use crate::field::{Field, body};
+use crate::process::Setup;
+
+pub(super) const CASES: &[Case] = &[
+    case!("listings", listings),
+    case!("request-xml", request_xml),
+    case!("slow-readers", slow_readers),
+    case!("stalled-puts", stalled_puts),
+    case!("slow-clients", slow_clients),
+    case!("heads", heads),
+    case!("half-open", half_open),
+    case!("connections", connections),
+    case!("small-ranges", small_ranges),
+    case!("metadata", metadata),
+    case!("access-keys", access_keys),
+];
+
+/// How long attackers hold what they began.
+const HOLD: Duration = Duration::from_secs(6);
+/// The address that attackers come from where the server counts connections by address.
+const ATTACKER: [u8; 4] = [127, 0, 0, 2];
+const LOCAL: [u8; 4] = [127, 0, 0, 1];
+/// Max time in which a head must be whole, and what a busy machine adds.
+const HEAD_TIME: Duration = Duration::from_secs(20);
+
+/// Sends `count` requests and reads none of their responses, or only a few bytes.
+async fn begin_and_hold(
+    field: &Field,
+    count: u64,
+    from: [u8; 4],
+    request: impl Fn(u64) -> Vec<u8>,
+) {
+    let address = field.address();
+    let record = std::sync::Arc::clone(&field.record);
+    let held = field
+        .crowd(count, |number| {
+            let bytes = request(number);
+            async move {
+                let Ok(mut socket) = open(address, from).await else {
+                    return false;
+                };
+                push(&mut socket, &bytes).await;
+                sip(&mut socket, HOLD).await;
+                true
+            }
+        })
+        .await;
+    let held = held.into_iter().filter(|held| *held).count();
+    record.figure("held", held);
+}
+
+/// A client within every limit reads and lists meanwhile.
+async fn meanwhile(
+    field: &Field,
+    path: &'static str,
+    expected: Bytes,
+) -> tokio::task::JoinHandle<()> {
+    let mut client = field.well();
+    tokio::spawn(async move {
+        loop {
+            client.get(path, &expected).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    })
+}
+
+/// Starts a server with an object that well-behaved clients read during the attack.
+async fn serve(field: &mut Field, setup: Setup) -> Result<(), Trouble> {
+    let folder = field.bucket("data")?;
+    std::fs::write(folder.join("calm"), body(field.seed, 1, 100_000))?;
+    std::fs::write(folder.join("large"), body(field.seed, 2, 4 << 20))?;
+    field.serve_load(setup).await?;
+    Ok(())
+}
+
+/// 900 readers of a page of 3 MB, with a key that may only read.
+async fn listings(field: &mut Field) -> Result<(), Trouble> {
+    let folder = field.bucket("long")?;
+    for number in 0..1000 {
+        // What is escaped takes three times its length in the response.
+        let part = |length: usize| "+".repeat(length);
+        let folder = folder.join(part(240)).join(part(240)).join(part(240));
+        if number == 0 {
+            std::fs::create_dir_all(&folder)?;
+        }
+        std::fs::write(folder.join(format!("{}{number:04}", part(230))), "x")?;
+    }
+    let keys = "[[key]]\naccess-key = \"reader\"\nsecret-key = \"only-reads\"\nread-only = true\n";
+    serve(field, Setup::default().config(keys)).await?;
+    let calm = meanwhile(field, "/data/calm", body(field.seed, 1, 100_000)).await;
+    let reader = Field::account("reader", "only-reads");
+    let query = "encoding-type=url&list-type=2&max-keys=1000";
+    begin_and_hold(field, 900, LOCAL, |_| {
+        head_of(&reader, ("GET", "/long", query), None)
+    })
+    .await;
+    calm.abort();
+    Ok(())
+}
+
+/// 300 clients that send 4 MiB of XML, but for its last bytes.
+async fn request_xml(field: &mut Field) -> Result<(), Trouble> {
+    serve(field, Setup::default()).await?;
+    let calm = meanwhile(field, "/data/calm", body(field.seed, 1, 100_000)).await;
+    let length = (4 << 20) - 1;
+    let xml = format!("<Delete>{}", " ".repeat(length - 100));
+    begin_and_hold(field, 300, LOCAL, |_| {
+        let mut request = unsigned_payload(("POST", "/data", "delete="), Some(length as u64));
+        request.extend_from_slice(xml.as_bytes());
+        request
+    })
+    .await;
+    calm.abort();
+    Ok(())
+}
+
+/// 500 readers of 4 MiB that take a few bytes a second.
+async fn slow_readers(field: &mut Field) -> Result<(), Trouble> {
+    serve(field, Setup::default()).await?;
+    let calm = meanwhile(field, "/data/calm", body(field.seed, 1, 100_000)).await;
+    begin_and_hold(field, 500, LOCAL, |_| {
+        unsigned_payload(("GET", "/data/large", ""), None)
+    })
+    .await;
+    calm.abort();
+    Ok(())
+}
+
+/// 900 writers that stop in the middle of their bodies.
+async fn stalled_puts(field: &mut Field) -> Result<(), Trouble> {
+    serve(field, Setup::default()).await?;
+    let calm = meanwhile(field, "/data/calm", body(field.seed, 1, 100_000)).await;
+    let half = body(field.seed, 3, 300_000);
+    begin_and_hold(field, 900, LOCAL, |number| {
+        let path = format!("/data/stalled-{number}");
+        let mut request = unsigned_payload(("PUT", &path, ""), Some(1 << 20));
+        request.extend_from_slice(&half);
+        request
+    })
+    .await;
+    calm.abort();
+    for number in (0..900).step_by(90) {
+        let path = format!("/data/stalled-{number}");
+        let absent = Expect::Status(&[404]);
+        field
+            .well()
+            .send(("HEAD", &path, ""), &[], b"", &absent)
+            .await;
+    }
+    Ok(())
+}
+
+/// Every operation, begun by clients that send or read a few bytes a second.
+async fn slow_clients(field: &mut Field) -> Result<(), Trouble> {
+    serve(field, Setup::default()).await?;
+    let calm = meanwhile(field, "/data/calm", body(field.seed, 1, 100_000)).await;
+    let (s3, admin) = (field.address(), field.admin());
+    let operations: [(&str, &str, &str, Option<u64>); 9] = [
+        ("GET", "/data/large", "", None),
+        ("HEAD", "/data/large", "", None),
+        ("PUT", "/data/slow", "", Some(100_000)),
+        ("GET", "/data", "list-type=2", None),
+        ("POST", "/data", "delete=", Some(100_000)),
+        ("POST", "/data/parts", "uploads=", Some(0)),
+        (
+            "PUT",
+            "/data/parts",
+            "partNumber=1&uploadId=none",
+            Some(100_000),
+        ),
+        ("POST", "/data/parts", "uploadId=none", Some(100_000)),
+        ("GET", "/", "", None),
+    ];
+    field
+        .crowd(40 * (operations.len() as u64 + 1), |number| {
+            let which = number as usize % (operations.len() + 1);
+            async move {
+                let (address, request) = match operations.get(which) {
+                    Some(&(method, path, query, length)) => {
+                        (s3, unsigned_payload((method, path, query), length))
+                    }
+                    None => (
+                        admin,
+                        b"GET /stats HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".to_vec(),
+                    ),
+                };
+                let Ok(mut socket) = open(address, LOCAL).await else {
+                    return;
+                };
+                // Even numbers send their head slowly, odd ones read the response slowly.
+                if number % 2 == 0 {
+                    let end = tokio::time::Instant::now() + HOLD;
+                    for piece in request.chunks(16) {
+                        push(&mut socket, piece).await;
+                        tokio::time::sleep(Duration::from_millis(200)).await;
+                        if tokio::time::Instant::now() > end {
+                            break;
+                        }
+                    }
+                } else {
+                    push(&mut socket, &request).await;
+                    sip(&mut socket, HOLD).await;
+                }
+            }
+        })
+        .await;
+    calm.abort();
+    Ok(())
+}
+
+/// 1,000 heads of 60 KB that never end: each is refused when its time is over, not after a minute.
+async fn heads(field: &mut Field) -> Result<(), Trouble> {
+    serve(field, Setup::default()).await?;
+    let calm = meanwhile(field, "/data/calm", body(field.seed, 1, 100_000)).await;
+    let head = format!(
+        "GET /data/calm HTTP/1.1\r\nHost: 127.0.0.1\r\nx-long: {}",
+        "a".repeat(60_000)
+    );
+    let address = field.address();
+    let closed = field
+        .crowd(1000, |_| {
+            let head = head.clone();
+            async move {
+                let mut socket = open(address, ATTACKER).await.ok()?;
+                push(&mut socket, head.as_bytes()).await;
+                closed_within(&mut socket, HEAD_TIME).await
+            }
+        })
+        .await;
+    calm.abort();
+    let open = closed.iter().filter(|closed| closed.is_none()).count();
+    field.record.figure("still open", open);
+    if open > 0 {
+        let seconds = HEAD_TIME.as_secs();
+        field.record.found(format!(
+            "{open} of 1000 unfinished heads are open after {seconds} s"
+        ));
+    }
+    Ok(())
+}
+
+/// As many half-open connections from one address as the server takes: others are let in all the same.
+async fn half_open(field: &mut Field) -> Result<(), Trouble> {
+    serve(field, Setup::default()).await?;
+    let calm = meanwhile(field, "/data/calm", body(field.seed, 1, 100_000)).await;
+    begin_and_hold(field, 1100, ATTACKER, |_| {
+        b"GET /data/calm HTTP/1.1\r\nHost:".to_vec()
+    })
+    .await;
+    calm.abort();
+    Ok(())
+}
+
+/// Ten times as many connections as the server takes, which say nothing.
+async fn connections(field: &mut Field) -> Result<(), Trouble> {
+    serve(field, Setup::default()).await?;
+    let calm = meanwhile(field, "/data/calm", body(field.seed, 1, 100_000)).await;
+    let address = field.address();
+    // The backlog of a listener is short: those that wait in it are counted too.
+    let opened = field
+        .crowd(10_240, |_| async move {
+            let socket = open(address, ATTACKER).await;
+            tokio::time::sleep(HOLD).await;
+            socket.is_ok()
+        })
+        .await;
+    calm.abort();
+    let opened = opened.into_iter().filter(|opened| *opened).count();
+    field.record.figure("opened", opened);
+    Ok(())
+}
+
+/// Small ranges of large objects, from the first byte to beyond the last.
+async fn small_ranges(field: &mut Field) -> Result<(), Trouble> {
+    serve(field, Setup::default()).await?;
+    let (seed, count) = (field.seed, field.campaign.keys / 5 / 16);
+    let large = body(seed, 2, 4 << 20);
+    field
+        .crowd(16, |reader| {
+            let (mut client, large) = (field.well(), large.clone());
+            async move {
+                for round in 0..count {
+                    let offset = (reader * 7919 + round * 104_729) as usize % large.len();
+                    let end = (offset + 100).min(large.len());
+                    let range = format!("bytes={offset}-{}", end - 1);
+                    let headers = [("range", range.as_str())];
+                    let expect = Expect::Bytes(large.slice(offset..end));
+                    client
+                        .send(("GET", "/data/large", ""), &headers, b"", &expect)
+                        .await;
+                }
+            }
+        })
+        .await;
+    Ok(())
+}
+
+/// Objects with as much metadata as S3 allows, and one byte more.
+async fn metadata(field: &mut Field) -> Result<(), Trouble> {
+    serve(field, Setup::default()).await?;
+    let (seed, count) = (field.seed, field.campaign.keys / 50 / 16);
+    field
+        .crowd(16, |writer| {
+            let (mut client, mut past) = (field.well(), field.past("MAX_METADATA_BYTES"));
+            async move {
+                // The name counts too, without its prefix.
+                let (value, more) = ("v".repeat(2047), "v".repeat(2048));
+                for round in 0..count {
+                    let path = format!("/data/meta/{writer}/{round}");
+                    let small = body(seed, round, 10);
+                    let headers = [("x-amz-meta-a", value.as_str())];
+                    let good = Expect::Status(&[200]);
+                    client
+                        .send(("PUT", &path, ""), &headers, &small, &good)
+                        .await;
+                    client.get(&path, &small).await;
+                }
+                let refused = Expect::Status(&[400]);
+                let headers = [("x-amz-meta-a", more.as_str())];
+                past.send(("PUT", "/data/past", ""), &headers, b"", &refused)
+                    .await;
+            }
+        })
+        .await;
+    Ok(())
+}
+
+/// A thousand keys that get in, and ten thousand that do not.
+async fn access_keys(field: &mut Field) -> Result<(), Trouble> {
+    let keys: String = (0..1000)
+        .map(|number| format!("[[key]]\naccess-key = \"key-{number}\"\nsecret-key = \"secret-{number}\"\nread-only = true\n"))
+        .collect();
+    serve(field, Setup::default().config(keys)).await?;
+    let (seed, count) = (field.seed, field.campaign.tenfold(1000));
+    field
+        .crowd(16, |task| {
+            let (mut known, mut unknown) = (field.well(), field.past("an unknown key"));
+            async move {
+                for number in (task..count).step_by(16) {
+                    let refused = Expect::Status(&[403]);
+                    unknown.account = Field::account(&format!("no-{number}"), "none");
+                    unknown
+                        .send(("GET", "/data/calm", ""), &[], b"", &refused)
+                        .await;
+                    if number % 10 == 0 {
+                        let key = number / 10;
+                        known.account =
+                            Field::account(&format!("key-{key}"), &format!("secret-{key}"));
+                        known.get("/data/calm", &body(seed, 1, 100_000)).await;
+                        known
+                            .send(("PUT", "/data/no", ""), &[], b"x", &refused)
+                            .await;
+                    }
+                }
+            }
+        })
+        .await;
+    Ok(())
+}

@@ -1,0 +1,79 @@
+//! What hostile clients share: many sockets that begin something and do not end it.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bywash_support::http::{Connection, Reply};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
+
+use crate::client::{Account, Times, signed_head};
+
+/// Opens a connection whose receive buffer is as small as the kernel has it, from the loopback address given.
+pub(super) async fn open(address: SocketAddr, from: [u8; 4]) -> std::io::Result<TcpStream> {
+    let socket = TcpSocket::new_v4()?;
+    socket.set_recv_buffer_size(2048)?;
+    socket.bind(SocketAddr::from((from, 0)))?;
+    let connecting = socket.connect(address);
+    tokio::time::timeout(Duration::from_secs(5), connecting)
+        .await
+        .map_err(|_| std::io::ErrorKind::TimedOut)?
+}
+
+/// Sends what the server takes within two seconds; a server that takes no more is what is wanted.
+pub(super) async fn push(socket: &mut TcpStream, bytes: &[u8]) {
+    let _ = tokio::time::timeout(Duration::from_secs(2), socket.write_all(bytes)).await;
+}
+
+/// A head of the server's own key with an unsigned payload, announcing `length` bytes.
+pub(super) fn unsigned_payload(request: (&str, &str, &str), length: Option<u64>) -> Vec<u8> {
+    head_of(&Account::default(), request, length)
+}
+
+/// The same of another key.
+pub(super) fn head_of(
+    account: &Account,
+    request: (&str, &str, &str),
+    length: Option<u64>,
+) -> Vec<u8> {
+    let signer = account.signer(Times::real());
+    signed_head(&signer, request, &[], "UNSIGNED-PAYLOAD", length)
+}
+
+/// Reads one byte a moment, for so long.
+pub(super) async fn sip(socket: &mut TcpStream, time: Duration) {
+    let sipping = async {
+        let mut byte = [0; 64];
+        while let Ok(1..) = socket.read(&mut byte).await {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    };
+    let _ = tokio::time::timeout(time, sipping).await;
+}
+
+/// Time until the server closes, or `None` if it does not within `max`.
+pub(super) async fn closed_within(socket: &mut TcpStream, max: Duration) -> Option<Duration> {
+    let began = std::time::Instant::now();
+    let reading = async {
+        let mut buffer = [0; 1024];
+        while let Ok(1..) = socket.read(&mut buffer).await {}
+    };
+    tokio::time::timeout(max, reading).await.ok()?;
+    Some(began.elapsed())
+}
+
+/// Sends a request by hand and returns its response, if there is a whole one in time.
+pub(super) async fn ask(
+    address: SocketAddr,
+    method: &str,
+    request: &[u8],
+    max: Duration,
+) -> std::io::Result<Reply> {
+    let asking = async {
+        let mut connection = Connection::open(address).await?;
+        connection.exchange(method, request).await
+    };
+    tokio::time::timeout(max, asking)
+        .await
+        .map_err(|_| std::io::Error::from(std::io::ErrorKind::TimedOut))?
+}

@@ -1,0 +1,180 @@
+//! What happened in a case, written down by its clients and watchers and read by the judges.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::watch::Sample;
+
+/// Max findings of one kind that are kept; more are counted.
+const KEPT: usize = 8;
+
+/// How a client behaves, which decides what it is owed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// It keeps to every limit: it must be served.
+    Well,
+    /// It goes past the limit named, or is hostile: it may be refused.
+    Past(&'static str),
+}
+
+/// How one request ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum End {
+    /// As the client expected.
+    Right,
+    /// 503 with SlowDown.
+    SlowDown,
+    /// Another error, a lost connection, or nothing in time.
+    Failed(String),
+    /// A response that is neither right nor an error: the worst.
+    Wrong(String),
+}
+
+/// Texts of one kind: the first ones, and how many.
+#[derive(Debug, Default, Clone)]
+pub struct Texts {
+    pub count: u64,
+    pub first: Vec<String>,
+}
+
+impl Texts {
+    fn add(&mut self, text: String) {
+        self.count += 1;
+        if self.first.len() < KEPT {
+            self.first.push(text);
+        }
+    }
+}
+
+/// The state of a server before an attack, or after it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Rest {
+    pub before: Sample,
+    pub after: Sample,
+}
+
+/// Everything the judges look at.
+#[derive(Debug, Default, Clone)]
+pub struct Facts {
+    pub requests: u64,
+    pub well_right: u64,
+    pub well_failed: Texts,
+    pub slow_downs_to_well: u64,
+    pub slow_downs_to_past: u64,
+    pub wrong: Texts,
+    pub lost_writes: Texts,
+    pub kills: u64,
+    /// Bytes of `--memory`.
+    pub memory: u64,
+    /// Max open descriptors of the process, as the kernel has it.
+    pub descriptor_limit: u64,
+    pub samples: u64,
+    /// The sample that was farthest above its ceiling, or least below.
+    pub worst: Option<Sample>,
+    pub peak_rss: u64,
+    pub peak_descriptors: u64,
+    pub probes: u64,
+    pub longest_probe: Duration,
+    pub probe_trouble: Texts,
+    /// The server ended by itself.
+    pub died: Option<String>,
+    pub rest: Option<Rest>,
+    /// What only the case knows to be wrong.
+    pub found: Texts,
+    /// What could not be done on this machine.
+    pub skipped: Vec<String>,
+    /// Figures worth printing.
+    pub figures: BTreeMap<String, String>,
+}
+
+/// Facts shared by clients, watchers and the case.
+#[derive(Debug, Default)]
+pub struct Record(Mutex<Facts>);
+
+impl Record {
+    #[must_use]
+    pub fn facts(&self) -> Facts {
+        self.0.lock().clone()
+    }
+
+    pub fn request(&self, class: Class, end: End) {
+        let mut facts = self.0.lock();
+        facts.requests += 1;
+        match (class, end) {
+            (_, End::Wrong(text)) => facts.wrong.add(text),
+            (Class::Well, End::Right) => facts.well_right += 1,
+            (Class::Well, End::SlowDown) => {
+                facts.slow_downs_to_well += 1;
+                facts.well_failed.add("SlowDown".to_owned());
+            }
+            (Class::Well, End::Failed(text)) => facts.well_failed.add(text),
+            (Class::Past(_), End::SlowDown) => facts.slow_downs_to_past += 1,
+            (Class::Past(_), End::Right | End::Failed(_)) => {}
+        }
+    }
+
+    /// A write that the server acknowledged is not there.
+    pub fn lost(&self, text: String) {
+        self.0.lock().lost_writes.add(text);
+    }
+
+    /// Something that only the case can judge.
+    pub fn found(&self, text: impl Into<String>) {
+        self.0.lock().found.add(text.into());
+    }
+
+    pub fn skipped(&self, text: impl Into<String>) {
+        self.0.lock().skipped.push(text.into());
+    }
+
+    pub fn figure(&self, name: &str, value: impl ToString) {
+        let value = value.to_string();
+        self.0.lock().figures.insert(name.to_owned(), value);
+    }
+
+    pub fn kill(&self) {
+        self.0.lock().kills += 1;
+    }
+
+    pub fn died(&self, how: String) {
+        self.0.lock().died.get_or_insert(how);
+    }
+
+    pub fn server(&self, memory: u64, descriptor_limit: u64) {
+        let mut facts = self.0.lock();
+        facts.memory = memory;
+        facts.descriptor_limit = descriptor_limit;
+    }
+
+    pub fn sample(&self, sample: Sample) {
+        let mut facts = self.0.lock();
+        facts.samples += 1;
+        facts.peak_rss = facts.peak_rss.max(sample.rss);
+        facts.peak_descriptors = facts.peak_descriptors.max(sample.descriptors);
+        let over = |s: &Sample| {
+            i128::from(s.rss) - i128::from(crate::ceiling::resident_limit(facts.memory, s))
+        };
+        if facts
+            .worst
+            .as_ref()
+            .is_none_or(|worst| over(&sample) > over(worst))
+        {
+            facts.worst = Some(sample);
+        }
+    }
+
+    pub fn probe(&self, waited: Duration, trouble: Option<String>) {
+        let mut facts = self.0.lock();
+        facts.probes += 1;
+        facts.longest_probe = facts.longest_probe.max(waited);
+        if let Some(text) = trouble {
+            facts.probe_trouble.add(text);
+        }
+    }
+
+    pub fn rest(&self, rest: Rest) {
+        self.0.lock().rest = Some(rest);
+    }
+}

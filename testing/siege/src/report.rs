@@ -1,0 +1,103 @@
+//! What the siege prints: a line a case, findings with the line that repeats them, figures, and the closing line.
+
+use std::time::Duration;
+
+use crate::judge::Finding;
+use crate::record::Facts;
+
+/// How one case ended.
+#[derive(Debug)]
+pub struct CaseResult {
+    pub name: &'static str,
+    pub seed: u64,
+    pub took: Duration,
+    pub facts: Facts,
+    pub findings: Vec<Finding>,
+}
+
+impl CaseResult {
+    /// Whether nothing of the case could be done on this machine.
+    #[must_use]
+    pub fn skipped(&self) -> bool {
+        !self.facts.skipped.is_empty() && self.facts.requests == 0 && self.findings.is_empty()
+    }
+
+    fn verdict(&self) -> &'static str {
+        match (self.findings.is_empty(), self.skipped()) {
+            (false, _) => "FAILED",
+            (true, true) => "skipped",
+            (true, false) => "passed",
+        }
+    }
+
+    /// Bytes above `--memory` at the peak.
+    fn over(&self) -> i64 {
+        (self.facts.peak_rss as i64 - self.facts.memory as i64) >> 20
+    }
+
+    /// The case's line, its findings, and what was left out.
+    #[must_use]
+    pub fn lines(&self, repeat: &str) -> String {
+        let facts = &self.facts;
+        let figures: Vec<_> = facts
+            .figures
+            .iter()
+            .map(|(name, value)| format!("{name} {value}"))
+            .collect();
+        let mut text = format!(
+            "{:<22} {:<8} {:>6.1} s {:>8} requests  RSS {:>5} MiB ({:+} over --memory)  probe {:>5} ms  {}\n",
+            self.name,
+            self.verdict(),
+            self.took.as_secs_f64(),
+            facts.requests,
+            facts.peak_rss >> 20,
+            self.over(),
+            facts.longest_probe.as_millis(),
+            figures.join(", ")
+        );
+        for skipped in &facts.skipped {
+            text.push_str(&format!("    skipped: {skipped}\n"));
+        }
+        for finding in &self.findings {
+            text.push_str(&format!("    {}: {}\n", finding.judge, finding.text));
+        }
+        if !self.findings.is_empty() {
+            text.push_str(&format!("    repeat it: {repeat}\n"));
+        }
+        text
+    }
+}
+
+/// Figures of all cases, and the closing line that the gate counts.
+#[must_use]
+pub fn summary(results: &[CaseResult], seed: u64, took: Duration) -> String {
+    let requests: u64 = results.iter().map(|result| result.facts.requests).sum();
+    let kills: u64 = results.iter().map(|result| result.facts.kills).sum();
+    let peak = results.iter().max_by_key(|result| result.over());
+    let wait = results
+        .iter()
+        .max_by_key(|result| result.facts.longest_probe);
+    let peak = peak.map_or_else(String::new, |result| {
+        format!(
+            "peak {:+} MiB over --memory ({})",
+            result.over(),
+            result.name
+        )
+    });
+    let wait = wait.map_or_else(String::new, |result| {
+        let millis = result.facts.longest_probe.as_millis();
+        format!("longest wait of the probe {millis} ms ({})", result.name)
+    });
+    let failed = results.iter().filter(|result| !result.findings.is_empty());
+    let failed = failed.count();
+    let skipped = results.iter().filter(|result| result.skipped()).count();
+    let passed = results.len() - failed - skipped;
+    let mut closing = format!("{passed} passed, {failed} failed");
+    if skipped > 0 {
+        closing.push_str(&format!(", {skipped} skipped"));
+    }
+    format!(
+        "seed {seed}: {requests} requests, {kills} kills, {peak}, {wait}\n{closing} in {:.2}s",
+        took.as_secs_f64()
+    )
+}

@@ -1,0 +1,67 @@
+//! The siege of a released server: `cargo xtask siege`, and the gate's stage of that name.
+
+use std::path::PathBuf;
+
+use crate::counts::Counts;
+use crate::run::{Failure, Step, root};
+
+/// Distinct objects of the gate's siege; the verb's own default is ten times as many.
+const GATE_KEYS: u64 = 100_000;
+
+/// What `cargo xtask siege` takes.
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct Args {
+    /// What the attack is drawn from
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Go round all cases, each time from the next seed, for so long
+    #[arg(long)]
+    minutes: Option<u64>,
+    /// Distinct objects of the cases on tables, from which other counts follow [default: 1,000,000]
+    #[arg(long)]
+    keys: Option<u64>,
+    /// Only these cases
+    #[arg(long, value_delimiter = ',')]
+    case: Vec<String>,
+    /// Another build of bywash to attack [default: the released binary, built first]
+    #[arg(long)]
+    binary: Option<PathBuf>,
+}
+
+/// Builds the released binary, or takes the one that `BYWASH_BIN` names, and returns its path.
+pub(crate) fn released_binary() -> Result<PathBuf, Failure> {
+    if let Some(given) = std::env::var_os("BYWASH_BIN") {
+        return Ok(PathBuf::from(given));
+    }
+    Step::cargo(["build", "--quiet", "--release", "-p", "bywash-cli"]).run()?;
+    Ok(target().join("release").join("bywash"))
+}
+
+fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), Into::into)
+}
+
+/// The siege of the verb: as large and as long as asked for.
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let mut words = vec![format!("--seed={}", args.seed)];
+    let minutes = args.minutes.map(|minutes| format!("--minutes={minutes}"));
+    let keys = args.keys.map(|keys| format!("--keys={keys}"));
+    words.extend(minutes.into_iter().chain(keys));
+    words.extend(args.case.iter().map(|name| format!("--case={name}")));
+    attack(args.binary.clone(), &words, &mut Counts::default())
+}
+
+/// The siege of the gate: every case once, small, from the same seed each time.
+pub(crate) fn gate(counts: &mut Counts) -> Result<(), Failure> {
+    let words = ["--seed=1".to_owned(), format!("--keys={GATE_KEYS}")];
+    attack(None, &words, counts)
+}
+
+fn attack(binary: Option<PathBuf>, words: &[String], counts: &mut Counts) -> Result<(), Failure> {
+    let binary = binary.map_or_else(released_binary, Ok)?;
+    Step::cargo(["build", "--quiet", "-p", "bywash-siege"]).run()?;
+    Step::new(target().join("debug").join("bywash-siege"))
+        .args(["--binary".as_ref(), binary.as_os_str()])
+        .args(words)
+        .run_counted(counts)
+}
