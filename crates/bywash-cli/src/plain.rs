@@ -41,14 +41,25 @@ pub(crate) fn plain(text: &str) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// Returns a message of at most [`MAX_MESSAGE_CHARS`] characters. Each of its further lines is
-/// indented, so that none passes for another message.
+/// Returns a message of at most [`MAX_MESSAGE_CHARS`] characters. Each further line is indented by
+/// at least two spaces, so that none passes for another message.
 pub(crate) fn plain_message(text: &str) -> String {
     let cut = text.char_indices().nth(MAX_MESSAGE_CHARS);
     let shown = cut.map_or(text, |(end, _)| &text[..end]);
-    let lines: Vec<_> = shown.lines().map(plain).collect();
-    let more = if cut.is_some() { " [cut]" } else { "" };
-    lines.join("\n    ") + more
+    let mut message = String::with_capacity(shown.len());
+    for (number, line) in shown.lines().enumerate() {
+        if number > 0 {
+            message.push('\n');
+            if !line.starts_with("  ") {
+                message.push_str("  ");
+            }
+        }
+        message.push_str(&plain(line));
+    }
+    if cut.is_some() {
+        message.push_str(" [cut]");
+    }
+    message
 }
 
 /// Returns a JSON document with unsafe characters as `\u009b`. They are inside its strings only,
@@ -106,8 +117,9 @@ mod tests {
     fn further_lines_of_a_message_are_indented_and_long_ones_cut() {
         assert_eq!(
             plain_message("a\nbywash: done\x1b"),
-            "a\n    bywash: done\\u{1b}"
+            "a\n  bywash: done\\u{1b}"
         );
+        assert_eq!(plain_message("a\n  line 2: b"), "a\n  line 2: b");
         let long = "ä".repeat(MAX_MESSAGE_CHARS + 1);
         let shown = plain_message(&long);
         assert_eq!(shown, format!("{} [cut]", &long[2..]));

@@ -23,7 +23,7 @@ const BLOCK: u64 = 16 << 10;
 /// Some range fetches of small blocks, and a tail.
 const LENGTH: usize = 200_017;
 /// A bucket that heals does so within this, also on a machine that is busy with other tests.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
