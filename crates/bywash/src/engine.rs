@@ -22,7 +22,7 @@ use crate::consistency::Consistency;
 use crate::error::EngineError;
 use crate::origin::folder::FolderStore;
 use crate::origin::{Origin, OriginUrl};
-use crate::read::Ahead;
+use crate::read::{Ahead, Loans};
 use crate::retry::RetryPolicy;
 use crate::stats::{BudgetStats, PoolStats, Stats};
 use crate::traffic::Traffic;
@@ -48,6 +48,8 @@ pub(crate) struct Shared {
     pub(crate) shard_size: u64,
     /// What bodies have in memory, or on its way, ahead of the block they read.
     pub(crate) ahead: Arc<Ahead>,
+    /// What bodies leave in memory with their consumers.
+    pub(crate) loans: Arc<Loans>,
     /// What is known of the objects of all buckets.
     pub(crate) objects: Arc<KnownObjects>,
     pub(crate) root: Option<PathBuf>,
@@ -278,6 +280,11 @@ impl Engine {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
     /// The journal of uploads, if there is one.
     #[must_use]
     pub fn journal(&self) -> Option<&Journal> {
@@ -338,7 +345,9 @@ impl Engine {
         let changed = shared.pool.set_limit(bytes);
         shared.objects.follow(&shared.pool, u64::MAX);
         changed.map_err(|error| invalid(error.to_string()))?;
-        shared.ahead.set_limits(ahead_limits(bytes));
+        let limits = ahead_limits(bytes);
+        shared.loans.set_downloads(limits.downloads);
+        shared.ahead.set_limits(limits);
         Ok(())
     }
 

@@ -40,7 +40,7 @@ pub use error::EngineError;
 pub use limits::{MAX_FAILURES_NAMED, MAX_OPEN_FOLDERS};
 pub use machine::available_memory;
 pub use origin::{Origin, OriginUrl, PartBody, UploadedPart};
-pub use read::{Download, DownloadOptions};
+pub use read::{Download, DownloadOptions, PieceByPiece};
 pub use retry::RetryPolicy;
 pub use stats::{BucketStats, BudgetStats, HEDGED_PERCENT, ObjectStats, PoolStats, Stats};
 pub use upload::{Upload, UploadOptions, UploadResult, UploadToken, UploadWriter};

@@ -45,6 +45,13 @@ pub(crate) const MAX_RANGED_GETS: usize = 64;
 /// patience than its origin needs finds the response when it comes again. Others end with their last reader: there are no more of
 /// them than reads in progress.
 pub(crate) const MAX_ABANDONED_OPENS: usize = 64;
+/// Bodies that copy pieces out of their blocks at once, because the memory for loans is used up: as many as an endpoint has
+/// connections, unless set otherwise. More wait for one to end.
+pub(crate) const MAX_COPIED_BODIES: usize = 1024;
+/// Bytes of one copied piece: half of what an endpoint buffers for a connection, so that it asks for the next one at once.
+pub(crate) const MAX_PIECE_BYTES: u64 = 32 << 10;
+/// Bytes of the first copied piece of a body in the smallest of memories.
+pub(crate) const MIN_PIECE_BYTES: u64 = 512;
 /// Merged reads of one `get_ranges` at once: more than the range fetches of a long one, fewer than [`MAX_RANGED_GETS`].
 pub(crate) const MAX_MERGED_READS: usize = 8;
 /// Blocks that one look examines for the first absent one: some 100 ns each.

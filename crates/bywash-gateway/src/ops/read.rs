@@ -1,6 +1,6 @@
 //! Reads: GetObject, HeadObject, GetObjectAttributes.
 
-use bywash::Bucket;
+use bywash::{Bucket, PieceByPiece};
 use futures::TryStreamExt;
 use http::header::{self, CONTENT_RANGE};
 use http::{HeaderMap, HeaderValue, StatusCode};
@@ -102,6 +102,9 @@ impl<'a> Wanted<'a> {
                 .map_err(|error| from_store(self.doing, &error))?;
             self.check(&meta)?;
         }
+        let mut options = options;
+        // The connection drops each piece when the socket has taken it.
+        options.extensions.insert(PieceByPiece);
         let result = self
             .bucket
             .get_opts(&self.path, options)

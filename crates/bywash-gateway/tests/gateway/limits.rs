@@ -6,6 +6,7 @@ use bywash_gateway::{Limits, S3Config};
 use bywash_sim::pass_time_by_turns;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::http::{head, pattern, raw, read_reply, read_to_close, send};
@@ -107,6 +108,61 @@ async fn sixty_four_stalled_readers_do_not_stop_the_next() {
     );
     assert!(!watching.is_finished());
     watching.abort();
+}
+
+/// More readers of objects of their own than memory has blocks for: they stop, and the next one is served.
+#[tokio::test]
+async fn slow_readers_of_more_than_memory_leave_room_for_the_next() {
+    const READERS: usize = 200;
+    pass_time_by_turns();
+    let limits = Limits {
+        stalled_body: Duration::from_secs(3600),
+        ..Limits::default()
+    };
+    let config = S3Config {
+        limits,
+        ..S3Config::anonymous()
+    };
+    let server = Server::start_in(64 << 20, config).await;
+    let body = pattern((1 << 20) + 7);
+    let folder = server.root.path().join("folder");
+    std::fs::write(folder.join("first"), &body).unwrap();
+    for reader in 0..READERS {
+        // Objects of their own, in one file.
+        let name = format!("slow-{reader}");
+        std::fs::hard_link(folder.join("first"), folder.join(name)).unwrap();
+    }
+    let small = pattern(100_000);
+    server.put("/folder/next", &[], &small).await.expect(200);
+    let mut slow = Vec::new();
+    for reader in 0..READERS {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(16 << 10).unwrap();
+        let mut socket = socket.connect(server.address).await.unwrap();
+        let target = format!("/folder/slow-{reader}");
+        let request = head("GET", &target, &[("Connection", "close")]);
+        socket.write_all(request.as_bytes()).await.unwrap();
+        let mut first = [0; 12];
+        let begun = socket.read_exact(&mut first);
+        let begun = tokio::time::timeout(Duration::from_secs(20), begun).await;
+        begun.expect("a response begins").unwrap();
+        assert_eq!(&first, b"HTTP/1.1 200");
+        slow.push(socket);
+    }
+    let begun = Instant::now();
+    assert!(server.get("/folder/next", &[]).await.expect(200).body == small);
+    let waited = begun.elapsed();
+    assert!(waited < Duration::from_secs(2), "{waited:?}");
+    let budget = server.engine.stats().budget;
+    assert!(budget.used <= budget.limit, "{budget:?}");
+    // They go on, and each gets its bytes.
+    let mut reading = JoinSet::new();
+    for mut socket in slow {
+        reading.spawn(async move { read_to_close(&mut socket).await });
+    }
+    for rest in reading.join_all().await {
+        assert!(rest.ends_with(&body), "other bytes than the object's");
+    }
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use bywash_mem::{BlockPool, PoolConfig};
 use super::{Engine, Shared};
 use crate::error::EngineError;
 use crate::machine::available_memory;
-use crate::read::{Ahead, AheadLimits};
+use crate::read::{Ahead, AheadLimits, Loans};
 use crate::retry::RetryPolicy;
 use crate::upload::journal::Journal;
 use crate::versions::KnownObjects;
@@ -163,6 +163,7 @@ impl EngineBuilder {
             chunk_size,
             shard_size: DEFAULT_SHARD_BYTES.min(memory / AHEAD_MEMORY_DIVISOR),
             ahead: Ahead::new(ahead_limits(memory)),
+            loans: Loans::new(ahead_limits(memory).downloads),
             objects,
             root: self.root,
             journal: self.journal,

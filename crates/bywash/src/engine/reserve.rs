@@ -7,7 +7,7 @@ use crate::error::EngineError;
 
 impl Shared {
     /// Charges `bytes` that are not a frame to `share`, waiting in order until the admission deadline.
-    async fn reserve(
+    pub(crate) async fn reserve(
         &self,
         share: Share,
         bytes: u64,

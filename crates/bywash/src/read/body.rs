@@ -136,6 +136,14 @@ impl Body {
 
     /// The next bytes, at most to the end of one block; `None` after the range's end.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>> {
+        let bytes = self.advance().await?;
+        let length = bytes.as_ref().map_or(0, Bytes::len);
+        self.bucket.counters.bytes(length as u64);
+        Ok(bytes)
+    }
+
+    /// As [`Self::next`]; the caller counts the bytes it hands out.
+    pub(super) async fn advance(&mut self) -> Result<Option<Bytes>> {
         let size = self.bucket.block_size;
         for _ in 0..ABANDONED_LIMIT {
             if self.is_done() {
@@ -237,7 +245,6 @@ impl Body {
 
     fn hand_out(&mut self, bytes: Bytes) -> Bytes {
         self.at += bytes.len() as u64;
-        self.bucket.counters.bytes(bytes.len() as u64);
         bytes
     }
 
@@ -260,6 +267,41 @@ impl Body {
         } else {
             self.bucket.counters.miss();
         }
+    }
+
+    pub(super) fn bucket(&self) -> &Arc<Shared> {
+        &self.bucket
+    }
+
+    pub(super) fn version(&self) -> &Arc<Version> {
+        &self.version
+    }
+
+    /// Bytes of a block of its version.
+    pub(super) fn block_len(&self, block: u32) -> usize {
+        self.version.block_len(block, self.bucket.block_size)
+    }
+
+    /// The next byte to read.
+    pub(super) fn position(&self) -> u64 {
+        self.at
+    }
+
+    /// The end of the range.
+    pub(super) fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Reads on from `at`; holds no block until then.
+    pub(super) fn seek(&mut self, at: u64) {
+        self.first = None;
+        self.following = None;
+        self.at = at;
+    }
+
+    /// Moves the hold on a load in progress out of the body. It is put back before the body reads on.
+    pub(super) fn following(&mut self) -> &mut Option<Follower> {
+        &mut self.following
     }
 
     /// The first block past the range.

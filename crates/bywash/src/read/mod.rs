@@ -6,7 +6,7 @@
 //! 2. *Check* preconditions and the range against that version.
 //! 3. *Stream* the blocks of the range ([`body`]): a resident block is pinned, a block on its way
 //!    is followed, an absent one is loaded by a shard ([`shard`]) together with its absent
-//!    neighbours.
+//!    neighbours. The S3 endpoint's bodies keep little memory for clients that are slow ([`pieces`]).
 //!
 //! The first bytes are awaited before the answer begins. So a version that vanished is noticed
 //! while the read can still start over, which it does once.
@@ -16,7 +16,9 @@ mod answers;
 mod body;
 mod download;
 mod hedge;
+mod loans;
 mod open;
+mod pieces;
 mod ranged;
 mod ranges;
 mod runs;
@@ -37,12 +39,15 @@ use crate::error::EngineError;
 use crate::retry::{is_out_of_range, stalled, with_retries};
 use crate::versions::Version;
 use body::Body;
+use pieces::{Admission, Pieces};
 
 pub(crate) use ahead::{Ahead, AheadLimits};
 pub(crate) use download::begin as download;
 pub use download::{Download, DownloadOptions};
 pub(crate) use hedge::Pace;
+pub(crate) use loans::Loans;
 pub(crate) use open::Opens;
+pub use pieces::PieceByPiece;
 pub(crate) use ranges::get_ranges;
 pub(crate) use runs::Runs;
 
@@ -81,6 +86,11 @@ async fn try_get(
     options: &GetOptions,
     not_before: Option<Instant>,
 ) -> Result<GetResult> {
+    let by_piece = options.extensions.get::<PieceByPiece>().is_some() && !options.head;
+    let admission = match by_piece {
+        true => Some(Admission::wait(bucket, path).await?),
+        false => None,
+    };
     let resolved = open::resolve(bucket, path, options, not_before).await?;
     let version = Arc::clone(&resolved.version);
     if !version.cacheable() && !options.head {
@@ -105,6 +115,10 @@ async fn try_get(
     if outcome == CacheOutcome::Partial {
         body.await_first_absent().await?;
     }
+    if let Some(admission) = admission {
+        let payload = in_pieces(Pieces::new(body, admission)).await?;
+        return Ok(answer(&version, range, outcome, payload));
+    }
     let first = body.next().await?;
     if body.is_done() {
         let payload = stream::iter(first.map(Ok)).boxed();
@@ -115,6 +129,18 @@ async fn try_get(
     });
     let payload = stream::iter(first.map(Ok)).chain(rest);
     Ok(answer(&version, range, outcome, payload.boxed()))
+}
+
+/// Waits for the first piece.
+async fn in_pieces(mut pieces: Pieces) -> Result<stream::BoxStream<'static, Result<bytes::Bytes>>> {
+    let first = stream::iter(pieces.next().await?.map(Ok));
+    if pieces.is_done() {
+        return Ok(first.boxed());
+    }
+    let rest = stream::try_unfold(pieces, |mut pieces| async move {
+        Ok(pieces.next().await?.map(|bytes| (bytes, pieces)))
+    });
+    Ok(first.chain(rest).boxed())
 }
 
 fn answer(

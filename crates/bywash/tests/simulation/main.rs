@@ -13,6 +13,7 @@ mod hedges;
 mod leaving;
 mod loads;
 mod ranges;
+mod slow_consumers;
 mod versions;
 mod world;
 
