@@ -16,10 +16,14 @@ use std::time::Duration;
 
 use bywash::origin::ReadOnly;
 use bywash::{BucketOptions, Engine, EngineError, Origin, available_memory};
-use bywash_console::{Access as ConsoleAccess, Console, OpenUploads, serve_console};
+use bywash_console::{
+    Access as ConsoleAccess, AdminService, Console, MAX_ADMIN_CONNECTIONS, OpenUploads,
+    admin_service,
+};
 use bywash_gateway::limits::MAX_BLOCKING_THREADS;
 use bywash_gateway::{
-    AccessLog, Limits, S3Config, load_tls, max_resident_bytes, max_socket_bytes, serve_s3,
+    AccessLog, Limits, S3Config, load_tls, max_resident_bytes, max_socket_bytes, serve_http,
+    serve_s3,
 };
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -184,8 +188,10 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     };
     let serve_s3 = serve_s3(engine.clone(), s3, config, stop_asked(stopped.clone()));
     keeping.record(&engine);
-    let console = console(&engine, &keeping, &settings, credentials.as_ref());
-    let serve_console = serve_console(console, admin, stop_asked(stopped));
+    let own = credentials.as_ref();
+    let console = console(&engine, &keeping, &settings, own, admin_addr)?;
+    let stopped = stop_asked(stopped);
+    let serve_console = serve_http(engine.clone(), admin, admin_limits(), console, stopped);
     let servers = Servers {
         s3: tokio::spawn(async {
             serve_s3
@@ -193,12 +199,7 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
                 .map(|drained| drained.cut)
                 .map_err(|error| error.to_string())
         }),
-        console: tokio::spawn(async {
-            serve_console
-                .await
-                .map(|()| 0)
-                .map_err(|error| error.to_string())
-        }),
+        console: tokio::spawn(async { Ok(serve_console.await.cut) }),
     };
     let banner = Banner {
         settings: &settings,
@@ -274,27 +275,40 @@ fn s3_config(
     }
 }
 
+/// Limits of the connections of the admin address.
+fn admin_limits() -> Limits {
+    Limits {
+        connections: MAX_ADMIN_CONNECTIONS,
+        drain: DRAIN_DEADLINE,
+        ..Limits::default()
+    }
+}
+
+/// The admin endpoints for a listener bound to `address`.
 fn console(
     engine: &Engine,
     keeping: &Keeping,
     settings: &Settings,
     credentials: Option<&Credentials>,
-) -> Console {
+    address: SocketAddr,
+) -> Result<AdminService, Failure> {
     let dir = settings.data_dir.clone();
-    Console {
+    let console = Console {
         engine: engine.clone(),
         access: credentials.map_or(ConsoleAccess::Anonymous, Credentials::for_console),
         series: keeping.series.clone(),
         history: keeping.history.clone(),
         uploads: OpenUploads::new(move || open_uploads(&dir)),
-    }
+    };
+    admin_service(console, address)
+        .map_err(|error| Failure::usage(format!("--admin-addr: {error}")))
 }
 
 /// Logs what the process and its sockets take at most: what a container's limit must leave.
 fn log_max_memory(memory: u64, connections: usize) {
     let workers = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let threads = (workers + MAX_BLOCKING_THREADS + OTHER_THREADS) as u64;
-    let connections = connections as u64;
+    let connections = (connections + MAX_ADMIN_CONNECTIONS) as u64;
     tracing::info!(
         connections,
         resident_bytes = max_resident_bytes(memory, threads, connections),

@@ -21,7 +21,7 @@ use object_store::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::charged::{charge, hold, written};
-use crate::{NO_STORE, Shared};
+use crate::{NO_STORE, Shared, body};
 
 /// Text of an object beside its key and version, in bytes: the names of its fields, and their numbers.
 const OBJECT_TEXT_BYTES: u64 = 384;
@@ -30,8 +30,8 @@ pub(crate) fn routes() -> Router<Shared> {
     Router::new()
         .route("/cache", get(list))
         .route("/cache/why", get(why))
-        .route("/cache/warm", post(warm))
-        .route("/cache/drop", post(forget))
+        .route("/cache/warm", body::small(post(warm)))
+        .route("/cache/drop", body::small(post(forget)))
 }
 
 #[derive(Debug, Deserialize)]
@@ -68,7 +68,7 @@ async fn list(
         let text = "there is no memory for the list now; ask again, or for a bucket or a prefix";
         Refusal(StatusCode::SERVICE_UNAVAILABLE, text.to_owned())
     })?;
-    Ok(hold(answer(&objects), charged))
+    Ok(hold(answer(&objects), charged).await)
 }
 
 #[derive(Debug, Deserialize)]

@@ -1,8 +1,10 @@
 //! Memory of responses as long as a table: charged before they are written, until they are sent.
 
-use axum::body::{Body, HttpBody};
+use axum::body::Body;
+use axum::http::StatusCode;
 use axum::http::header::CONTENT_LENGTH;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use bywash::{Engine, Reservation, Share};
 use http_body_util::BodyExt;
 
@@ -24,17 +26,36 @@ pub(crate) fn charge(engine: &Engine, values: u64, text: u64) -> Option<Reservat
     engine.try_reserve(Share::Upload, values + GROWING * text)
 }
 
-/// The response, which holds what its text takes of the charge until the body is sent or the client has left.
-pub(crate) fn hold(mut response: Response, mut charge: Reservation) -> Response {
-    // A body whose frames pass by a function does not know its length any more.
-    if let Some(length) = response.body().size_hint().exact() {
-        response.headers_mut().insert(CONTENT_LENGTH, length.into());
-        // The buffer may have twice the room of its text.
-        charge.shrink_to(2 * length);
-    }
-    let held = move |frame| {
-        let _charge = &charge;
-        frame
+/// Binds what the text of a response takes of the charge to its bytes: they may lie in the connection's buffer long after the body
+/// was polled to its end.
+pub(crate) async fn hold(response: Response, mut charge: Reservation) -> Response {
+    let (mut parts, body) = response.into_parts();
+    let text = match body.collect().await {
+        Ok(body) => body.to_bytes(),
+        Err(error) => {
+            tracing::warn!(%error, "a response could not be written");
+            return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+        }
     };
-    response.map(|body| Body::new(body.map_frame(held)))
+    // The buffer may have twice the room of its text.
+    charge.shrink_to(2 * text.len() as u64);
+    parts.headers.insert(CONTENT_LENGTH, text.len().into());
+    let text = Bytes::from_owner(ChargedText {
+        text,
+        _charge: charge,
+    });
+    Response::from_parts(parts, Body::from(text))
+}
+
+/// Text of a response and its charge, released with the last of its slices.
+struct ChargedText {
+    // Before the charge: memory is free before its charge is released.
+    text: Bytes,
+    _charge: Reservation,
+}
+
+impl AsRef<[u8]> for ChargedText {
+    fn as_ref(&self) -> &[u8] {
+        &self.text
+    }
 }

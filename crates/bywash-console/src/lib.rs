@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod body;
 mod cache;
 mod charged;
 mod clock;
@@ -30,7 +31,7 @@ mod metrics;
 mod page;
 mod series;
 
-use std::future::Future;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::extract::{FromRef, State};
@@ -44,8 +45,8 @@ use axum::{Json, Router, middleware};
 use bywash::traffic::TrafficStats;
 use bywash::{Engine, Stats};
 use bywash_series::SeriesDb;
+use hyper_util::service::TowerToHyperService;
 use serde::Serialize;
-use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
 pub use access::Access;
@@ -53,6 +54,7 @@ use access::Guard;
 pub use history::{HISTORY_EVERY, History, HistoryStats};
 use influx::Intake;
 pub use influx::{InsertError, RefusedLine, RefusedLines, insert_lines};
+pub use limits::MAX_ADMIN_CONNECTIONS;
 use limits::MAX_READS_AT_ONCE;
 pub use page::{OpenUpload, OpenUploads};
 pub use series::{SeriesRequest, SeriesRequestError};
@@ -118,18 +120,18 @@ impl std::ops::Deref for Shared {
     }
 }
 
-/// Serves the admin endpoints on `listener` until `shutdown` resolves, then lets the requests in progress finish.
+/// The admin endpoints, to be served by HTTP/1.1.
+pub type AdminService = TowerToHyperService<Router>;
+
+/// Returns the admin endpoints as a service for a listener bound to `address`.
+///
+/// The listener must hold connections to limits: at most [`MAX_ADMIN_CONNECTIONS`], deadlines of heads, and an end to responses that
+/// their clients do not read.
 ///
 /// # Errors
 ///
-/// `InvalidInput` if `listener` is not bound to a loopback address; otherwise an error of the
-/// listener itself.
-pub async fn serve_console(
-    console: Console,
-    listener: TcpListener,
-    shutdown: impl Future<Output = ()> + Send + 'static,
-) -> std::io::Result<()> {
-    let address = listener.local_addr()?;
+/// `InvalidInput` if `address` is not loopback.
+pub fn admin_service(console: Console, address: SocketAddr) -> std::io::Result<AdminService> {
     if !address.ip().is_loopback() {
         return Err(std::io::Error::new(
             std::io::ErrorKind::InvalidInput,
@@ -147,9 +149,7 @@ pub async fn serve_console(
         intake: Intake::default(),
         reads: Semaphore::new(MAX_READS_AT_ONCE),
     }));
-    axum::serve(listener, router(shared))
-        .with_graceful_shutdown(shutdown)
-        .await
+    Ok(TowerToHyperService::new(router(shared)))
 }
 
 fn router(shared: Shared) -> Router {
@@ -168,7 +168,7 @@ fn router(shared: Shared) -> Router {
         .route("/healthz", get(|| async { ([NO_STORE], "ok\n") }))
         .route("/metrics", get(metrics))
         .route("/stats", get(stats))
-        .route("/login", get(access::form).post(access::login))
+        .route("/login", get(access::form).merge(body::small(post(access::login))))
         .route("/logout", post(access::logout))
         .route("/assets/{name}", get(page::asset))
         .merge(guarded)

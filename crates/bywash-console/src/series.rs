@@ -254,7 +254,7 @@ pub(crate) async fn list(
         Format::Json => Json(names.collect::<Vec<_>>()).into_response(),
         Format::Csv => csv(&["source", "metric"], names),
     };
-    Ok(hold(response, charged))
+    Ok(hold(response, charged).await)
 }
 
 /// A point with its series' name. A value that is no finite number is null in JSON.
@@ -305,7 +305,7 @@ pub(crate) async fn query(
         Format::Json => Json(rows.collect::<Vec<_>>()).into_response(),
         Format::Csv => csv(&["source", "metric", "timestamp", "value"], rows),
     };
-    Ok(hold(response, charged))
+    Ok(hold(response, charged).await)
 }
 
 /// Rows under a heading, which is there without a row as well.

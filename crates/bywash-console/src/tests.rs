@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bywash::origin::memory::MemoryStore;
 use bywash::{Consistency, Engine};
+use bywash_gateway::{Drained, Limits, serve_http};
 use bywash_series::{SeriesDb, SeriesOptions};
 use object_store::path::Path;
 use object_store::{ObjectStoreExt, PutPayload};
@@ -12,10 +13,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 
-use super::{Access, Console, History, OpenUpload, OpenUploads, serve_console};
+use super::{
+    Access, Console, History, MAX_ADMIN_CONNECTIONS, OpenUpload, OpenUploads, admin_service,
+};
 
 mod access;
 mod cache;
+mod connections;
 mod history;
 mod series;
 
@@ -24,7 +28,7 @@ struct Running {
     address: std::net::SocketAddr,
     series: SeriesDb,
     stop: oneshot::Sender<()>,
-    server: tokio::task::JoinHandle<std::io::Result<()>>,
+    server: tokio::task::JoinHandle<Drained>,
     _home: TempDir,
 }
 
@@ -54,6 +58,16 @@ async fn start_with(engine: Engine, access: Access) -> Running {
 }
 
 async fn start_all(engine: Engine, access: Access, history: Option<History>) -> Running {
+    start_limited(engine, access, history, Limits::default()).await
+}
+
+/// With limits of connections other than the number of them.
+async fn start_limited(
+    engine: Engine,
+    access: Access,
+    history: Option<History>,
+    limits: Limits,
+) -> Running {
     let home = tempfile::tempdir().unwrap();
     let series = open_series(&engine, &home).await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -67,13 +81,18 @@ async fn start_all(engine: Engine, access: Access, history: Option<History>) -> 
         note: "a client".to_owned(),
     };
     let console = Console {
-        engine,
+        engine: engine.clone(),
         access,
         series: series.clone(),
         history,
         uploads: OpenUploads::new(move || vec![upload.clone()]),
     };
-    let server = tokio::spawn(serve_console(console, listener, async move {
+    let service = admin_service(console, address).unwrap();
+    let limits = Limits {
+        connections: MAX_ADMIN_CONNECTIONS,
+        ..limits
+    };
+    let server = tokio::spawn(serve_http(engine, listener, limits, service, async move {
         let _ = stopped.await;
     }));
     Running {
@@ -191,5 +210,5 @@ async fn answers_health_stats_and_metrics_alike() {
     }
 
     console.stop.send(()).unwrap();
-    console.server.await.unwrap().unwrap();
+    assert_eq!(console.server.await.unwrap().cut, 0);
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bywash::traffic::ConnectionEnd;
+use bywash::traffic::{ConnectionEnd, Traffic};
 use bywash::{Engine, Reservation, Share};
 use futures::task::AtomicWaker;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -41,14 +41,17 @@ pub(crate) struct HeadBytes {
     used: AtomicUsize,
     limit: usize,
     engine: Engine,
+    /// Counts refused heads.
+    traffic: Option<Arc<Traffic>>,
 }
 
 impl HeadBytes {
-    pub(crate) fn new(limit: usize, engine: Engine) -> Arc<Self> {
+    pub(crate) fn new(limit: usize, engine: Engine, traffic: Option<Arc<Traffic>>) -> Arc<Self> {
         Arc::new(Self {
             used: AtomicUsize::new(0),
             limit,
             engine,
+            traffic,
         })
     }
 
@@ -65,8 +68,9 @@ impl HeadBytes {
         };
         if charge.is_none() {
             self.release(bytes);
-            let traffic = self.engine.traffic();
-            traffic.note_connection(ConnectionEnd::HeadsFull);
+            if let Some(traffic) = &self.traffic {
+                traffic.note_connection(ConnectionEnd::HeadsFull);
+            }
         }
         charge
     }

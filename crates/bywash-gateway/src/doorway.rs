@@ -10,8 +10,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::access_log::Peer;
-use crate::addresses::{Addresses, Admitted};
-use crate::config::S3Config;
+use crate::addresses::{Addresses, Admitted, Network};
+use crate::config::Limits;
 use crate::connection::Connection;
 use crate::limits::MAX_ADDRESS_CONNECTIONS_DIVISOR;
 
@@ -38,7 +38,7 @@ pub(crate) struct Doorway {
     listener: TcpListener,
     permits: Arc<Semaphore>,
     addresses: Arc<Addresses>,
-    traffic: Arc<Traffic>,
+    traffic: Option<Arc<Traffic>>,
     begun: Instant,
     /// At most twice the limit: those that ended are forgotten then.
     open: Vec<Weak<Connection>>,
@@ -48,14 +48,19 @@ pub(crate) struct Doorway {
 }
 
 impl Doorway {
-    pub(crate) fn new(listener: TcpListener, config: &S3Config, traffic: Arc<Traffic>) -> Self {
-        let limit = config.limits.connections;
+    pub(crate) fn new(
+        listener: TcpListener,
+        limits: &Limits,
+        trusted_proxies: Vec<Network>,
+        traffic: Option<Arc<Traffic>>,
+    ) -> Self {
+        let limit = limits.connections;
         let of_address = (limit / MAX_ADDRESS_CONNECTIONS_DIVISOR).max(1);
-        let of_address = config.limits.connections_per_address.unwrap_or(of_address);
+        let of_address = limits.connections_per_address.unwrap_or(of_address);
         Self {
             listener,
             permits: Arc::new(Semaphore::new(limit)),
-            addresses: Addresses::new(of_address, config.trusted_proxies.clone()),
+            addresses: Addresses::new(of_address, trusted_proxies),
             traffic,
             begun: Instant::now(),
             open: Vec::new(),
@@ -77,7 +82,7 @@ impl Doorway {
                 }
             };
             let Some(counted) = self.addresses.admit(peer.ip()) else {
-                self.traffic.note_connection(ConnectionEnd::AddressFull);
+                self.note(ConnectionEnd::AddressFull);
                 continue;
             };
             let permit = self.permit().await;
@@ -93,6 +98,12 @@ impl Doorway {
                 counted,
                 permit,
             };
+        }
+    }
+
+    fn note(&self, end: ConnectionEnd) {
+        if let Some(traffic) = &self.traffic {
+            traffic.note_connection(end);
         }
     }
 
@@ -123,7 +134,7 @@ impl Doorway {
         }
         while let Some(connection) = self.idle.pop_front() {
             if connection.reclaim() {
-                self.traffic.note_connection(ConnectionEnd::Reclaimed);
+                self.note(ConnectionEnd::Reclaimed);
                 return;
             }
         }

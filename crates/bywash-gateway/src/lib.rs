@@ -23,6 +23,7 @@ mod front;
 pub mod fuzzing;
 mod gateway;
 mod host;
+mod http_server;
 mod idle;
 mod keys;
 pub mod limits;
@@ -44,6 +45,7 @@ pub use access_log::{AccessLog, AccessLogError, AccessLogFormat, AccessLogTarget
 pub use addresses::{Network, NetworkError};
 pub use config::{Credential, Limits, S3Config, Scope, TlsError, load_tls};
 pub use host::is_domain;
+pub use http_server::{Drained, serve_http};
 pub use resident::{max_resident_bytes, max_socket_bytes};
-pub use serve::{Drained, ServeError, serve_s3};
+pub use serve::{ServeError, serve_s3};
 pub use uploads::{OpenUpload, open_uploads};

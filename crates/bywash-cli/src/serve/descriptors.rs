@@ -2,11 +2,12 @@
 //! a descriptor.
 
 use bywash::MAX_OPEN_FOLDERS;
+use bywash_console::MAX_ADMIN_CONNECTIONS;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Descriptors of the program beside those of connections and folders: logs, journals, listeners, the runtime, connections to
-/// origins that are kept open.
-const MAX_OTHER_DESCRIPTORS: u64 = 256;
+/// Descriptors of the program beside those of S3 connections and folders: logs, journals, listeners, the runtime, connections to
+/// origins that are kept open, connections of the admin address.
+const MAX_OTHER_DESCRIPTORS: u64 = 256 + MAX_ADMIN_CONNECTIONS as u64;
 /// Descriptors of one connection: its socket, a file that is read or staged, and a connection to an origin or a second file.
 const MAX_CONNECTION_DESCRIPTORS: u64 = 3;
 

@@ -1,0 +1,232 @@
+//! HTTP/1.1 connections of any service: within limits from the handshake to an orderly end.
+
+use std::error::Error;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use bywash::Engine;
+use bywash::traffic::Traffic;
+use http::header::CONNECTION;
+use http::{Request, Response};
+use hyper::body::{Body, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use rustls::ServerConfig;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+
+use crate::access_log::Peer;
+use crate::addresses::Network;
+use crate::config::Limits;
+use crate::connection::{Connection, ConnectionBody, HeadBytes, HeadGuard, ResponseGuard};
+use crate::doorway::{Accepted, Doorway};
+use crate::idle::StallGuard;
+use crate::limits::{MAX_HEADERS, MAX_HEADS_MEMORY_DIVISOR};
+use crate::resident::limit_socket_buffers;
+
+/// How serving ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Drained {
+    /// Connections that were cut because their requests outlasted [`Limits::drain`].
+    pub cut: usize,
+}
+
+/// Settings of the connections of one listener.
+pub(crate) struct Transport {
+    pub(crate) limits: Limits,
+    pub(crate) tls: Option<Arc<ServerConfig>>,
+    pub(crate) trusted_proxies: Vec<Network>,
+    /// Counts connections that were closed for a limit.
+    pub(crate) traffic: Option<Arc<Traffic>>,
+}
+
+/// Serves `service` on `listener` by HTTP/1.1 without TLS, until `shutdown` is ready.
+///
+/// Connections, request heads, idle times and stalled responses are held to `limits`, and unfinished heads are charged to the budget
+/// of `engine`. A request's body is the service's to limit. After `shutdown` requests in progress may end within
+/// [`Limits::drain`]; what is left is cut. Dropping the future cuts everything at once.
+pub async fn serve_http<S, B>(
+    engine: Engine,
+    listener: TcpListener,
+    limits: Limits,
+    service: S,
+    shutdown: impl Future<Output = ()> + Send,
+) -> Drained
+where
+    S: Service<Request<Incoming>, Response = Response<B>> + Send + Sync + 'static,
+    S::Future: Send + 'static,
+    S::Error: Into<Box<dyn Error + Send + Sync>> + 'static,
+    B: Body + Send + Unpin + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    let transport = Transport {
+        limits,
+        tls: None,
+        trusted_proxies: Vec::new(),
+        traffic: None,
+    };
+    serve(engine, listener, transport, service, shutdown).await
+}
+
+/// As [`serve_http`], with all settings.
+pub(crate) async fn serve<S, B>(
+    engine: Engine,
+    listener: TcpListener,
+    transport: Transport,
+    service: S,
+    shutdown: impl Future<Output = ()> + Send,
+) -> Drained
+where
+    S: Service<Request<Incoming>, Response = Response<B>> + Send + Sync + 'static,
+    S::Future: Send + 'static,
+    S::Error: Into<Box<dyn Error + Send + Sync>> + 'static,
+    B: Body + Send + Unpin + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    if let Err(error) = limit_socket_buffers(&listener) {
+        tracing::warn!(%error, "socket buffers keep the system's sizes; a control group's limit may be too small for them");
+    }
+    let Transport {
+        limits,
+        tls,
+        trusted_proxies,
+        traffic,
+    } = transport;
+    let mut doorway = Doorway::new(listener, &limits, trusted_proxies, traffic.clone());
+    let head_bytes = head_bytes(engine.budget().limit(), &limits);
+    let server = Arc::new(Server {
+        service,
+        heads: HeadBytes::new(head_bytes, engine, traffic),
+        http: http(&limits),
+        tls: tls.map(TlsAcceptor::from),
+        limits,
+    });
+    let graceful = GracefulShutdown::new();
+    let mut connections = JoinSet::new();
+    tokio::pin!(shutdown);
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            () = &mut shutdown => break,
+            accepted = doorway.next() => accepted,
+        };
+        while connections.try_join_next().is_some() {}
+        let (server, watcher) = (Arc::clone(&server), graceful.watcher());
+        connections.spawn(server.connection(accepted, watcher));
+    }
+    drop(doorway);
+    let drained = tokio::time::timeout(server.limits.drain, graceful.shutdown()).await;
+    while connections.try_join_next().is_some() {}
+    let cut = if drained.is_ok() {
+        0
+    } else {
+        connections.len()
+    };
+    connections.shutdown().await;
+    Drained { cut }
+}
+
+/// Bytes that all unfinished heads may take together: at least those of one, whose buffer doubles.
+fn head_bytes(memory: u64, limits: &Limits) -> usize {
+    let share = usize::try_from(memory / MAX_HEADS_MEMORY_DIVISOR).unwrap_or(usize::MAX);
+    share.max(4 * limits.head_bytes)
+}
+
+fn http(limits: &Limits) -> http1::Builder {
+    let mut http = http1::Builder::new();
+    // `HeadGuard` holds heads and idle connections to their deadlines; this one is for the rest of a
+    // pipelined head, whose bytes came with the request before.
+    http.timer(TokioTimer::new())
+        .header_read_timeout(limits.idle + limits.head)
+        .max_header_size(limits.head_bytes)
+        .max_buf_size(limits.body_window_bytes.max(limits.head_bytes))
+        .max_headers(MAX_HEADERS);
+    http
+}
+
+struct Server<S> {
+    service: S,
+    heads: Arc<HeadBytes>,
+    http: http1::Builder,
+    tls: Option<TlsAcceptor>,
+    limits: Limits,
+}
+
+impl<S, B> Server<S>
+where
+    S: Service<Request<Incoming>, Response = Response<B>> + Send + Sync + 'static,
+    S::Future: Send + 'static,
+    S::Error: Into<Box<dyn Error + Send + Sync>> + 'static,
+    B: Body + Send + Unpin + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    async fn connection(self: Arc<Self>, accepted: Accepted, watcher: Watcher) {
+        let Accepted {
+            socket,
+            peer,
+            connection,
+            counted: _counted,
+            permit: _permit,
+        } = accepted;
+        // Without it, the last segment of a response waits for the client's acknowledgement.
+        if let Err(error) = socket.set_nodelay(true) {
+            tracing::debug!(%error, "TCP_NODELAY cannot be set");
+        }
+        let unread = Arc::new(AtomicBool::new(false));
+        let socket = StallGuard::new(
+            socket,
+            self.limits.stalled_body,
+            Arc::clone(&unread),
+            Arc::clone(&connection),
+        );
+        let Some(acceptor) = self.tls.clone() else {
+            return self.http(socket, watcher, unread, connection, peer).await;
+        };
+        match tokio::time::timeout(self.limits.handshake, acceptor.accept(socket)).await {
+            Ok(Ok(stream)) => {
+                connection.handshake_ends();
+                self.http(stream, watcher, unread, connection, peer).await;
+            }
+            Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
+            Err(_) => tracing::debug!("TLS handshake took too long"),
+        }
+    }
+
+    async fn http(
+        self: Arc<Self>,
+        io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        watcher: Watcher,
+        unread: Arc<AtomicBool>,
+        connection: Arc<Connection>,
+        peer: Peer,
+    ) {
+        let server = Arc::clone(&self);
+        let heads = Arc::clone(&self.heads);
+        let io = HeadGuard::new(io, Arc::clone(&connection), heads, &self.limits);
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            let (server, unread) = (Arc::clone(&server), Arc::clone(&unread));
+            connection.request_begins();
+            request.extensions_mut().insert(peer);
+            let _guard = ResponseGuard(Arc::clone(&connection));
+            let response = Box::pin(server.service.call(request));
+            async move {
+                let response = response.await?;
+                unread.store(response.headers().contains_key(CONNECTION), Relaxed);
+                Ok::<_, S::Error>(response.map(|body| ConnectionBody { body, _guard }))
+            }
+        });
+        let connection = self.http.serve_connection(TokioIo::new(io), service);
+        if let Err(error) = watcher.watch(connection).await {
+            // A client that went away, or was closed for a limit: its requests have their records.
+            tracing::debug!(%error, "connection ended");
+        }
+    }
+}
