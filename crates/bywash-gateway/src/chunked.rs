@@ -21,7 +21,9 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use s3s::S3ErrorCode;
 
 use crate::body::{BodyError, RequestContext};
-use crate::limits::{MAX_CHUNK_LINE_BYTES, MAX_SIGNED_CHUNK_BYTES, MAX_TRAILER_BYTES};
+use crate::limits::{
+    MAX_CHUNK_LINE_BYTES, MAX_COPIED_PIECE_BYTES, MAX_SIGNED_CHUNK_BYTES, MAX_TRAILER_BYTES,
+};
 
 /// What becomes of the framing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,6 +53,8 @@ pub(crate) struct ChunkedBody<S> {
     state: State,
     input: Bytes,
     line: Vec<u8>,
+    /// Pieces of a signed chunk that are not passed on yet.
+    small: Vec<u8>,
     output: VecDeque<Bytes>,
     context: Arc<RequestContext>,
 }
@@ -64,6 +68,7 @@ impl<S> ChunkedBody<S> {
             state: State::Size,
             input,
             line,
+            small: Vec::new(),
             output,
             context,
         }
@@ -87,6 +92,8 @@ impl<S> ChunkedBody<S> {
                     self.output.push_back(Bytes::from(format!("{take:x}\r\n")));
                     self.output.push_back(data);
                     self.output.push_back(Bytes::from_static(b"\r\n"));
+                } else if self.mode == Mode::Guard {
+                    self.gather_piece(data, take == left);
                 } else {
                     self.output.push_back(data);
                 }
@@ -124,6 +131,24 @@ impl<S> ChunkedBody<S> {
                 Ok(())
             }
         }
+    }
+
+    /// Passes a signed chunk's piece on. Small ones go together: `s3s` keeps a list of them until the chunk is whole.
+    fn gather_piece(&mut self, data: Bytes, ends: bool) {
+        let is_whole = ends && self.small.is_empty();
+        if data.len() < MAX_COPIED_PIECE_BYTES && !is_whole {
+            self.small.extend_from_slice(&data);
+            if ends || self.small.len() >= MAX_COPIED_PIECE_BYTES {
+                self.output
+                    .push_back(std::mem::take(&mut self.small).into());
+            }
+            return;
+        }
+        if !self.small.is_empty() {
+            self.output
+                .push_back(std::mem::take(&mut self.small).into());
+        }
+        self.output.push_back(data);
     }
 
     fn step_size(&mut self) -> Result<(), BodyError> {

@@ -1,4 +1,5 @@
-//! Memory of request XML and of pages of listings: charged before it is taken, until the last byte of the response has left.
+//! Memory of request XML, of pages of listings and of signed chunks: charged before it is taken, that of documents until the last
+//! byte of the response has left.
 //!
 //! `s3s` reads a request's XML whole, builds its values, and renders a response whole. So a request that needs memory for a
 //! document reserves it first, in the order of all that do, up to the engine's admission deadline; a request that holds some
@@ -15,7 +16,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::errors::{Doing, from_engine, slow_down};
 use crate::limits::{
-    MAX_DOCUMENTS_EIGHTHS, MAX_PAGE_BYTES, MIN_DOCUMENTS_BYTES, ORIGIN_ENTRY_BYTES,
+    MAX_DOCUMENTS_EIGHTHS, MAX_PAGE_BYTES, MAX_SIGNED_CHUNKS_MEMORY_DIVISOR, MIN_DOCUMENTS_BYTES,
+    ORIGIN_ENTRY_BYTES,
 };
 
 /// Bytes that one permit stands for.
@@ -41,16 +43,20 @@ pub(crate) fn entry_bytes(name: &str) -> u64 {
     ENTRY_BYTES + NAME_FACTOR * name.bytes().map(written).sum::<u64>()
 }
 
-/// What documents of all requests may take.
+/// What documents of all requests may take, or signed chunks.
 #[derive(Debug)]
 pub(crate) struct Documents {
     engine: Engine,
     permits: Arc<Semaphore>,
     /// Of permits.
     total: u64,
+    /// Whose memory it is.
+    share: Share,
+    /// Why a request gets SlowDown.
+    full: &'static str,
 }
 
-/// A charge for documents of one request.
+/// A charge of one request.
 #[derive(Debug)]
 pub(crate) struct Charge {
     permits: OwnedSemaphorePermit,
@@ -63,34 +69,63 @@ impl Documents {
         let total = (memory / 8 * MAX_DOCUMENTS_EIGHTHS)
             .max(MIN_DOCUMENTS_BYTES)
             .min(memory / 2);
+        let full = "listings and XML of other requests hold the memory for documents";
+        Self::of(total, Share::Download, full, engine)
+    }
+
+    /// Memory of signed chunks, apart from documents and from readers: clients that stall in a chunk keep no listing waiting.
+    pub(crate) fn signed_chunks(engine: Engine) -> Self {
+        let total = engine.budget().limit() / MAX_SIGNED_CHUNKS_MEMORY_DIVISOR;
+        let full = "signed chunks of other requests hold the memory for them";
+        Self::of(total, Share::Upload, full, engine)
+    }
+
+    fn of(total: u64, share: Share, full: &'static str, engine: Engine) -> Self {
         // A semaphore counts to less than this, which is some 500 GiB.
         let total = (total / UNIT).clamp(1, u64::from(u32::MAX) / 8);
         Self {
             engine,
             permits: Arc::new(Semaphore::new(total as usize)),
             total,
+            share,
+            full,
         }
     }
 
-    /// Charges `bytes`, or all that documents may take if that is less, after waiting in order.
+    /// Bytes of all charges at most.
+    pub(crate) fn max_bytes(&self) -> u64 {
+        self.total * UNIT
+    }
+
+    /// Charges `bytes`, or all that there may be if that is less, after waiting in order.
     pub(crate) async fn charge(&self, bytes: u64, doing: Doing<'_>) -> S3Result<Charge> {
         let units = bytes.div_ceil(UNIT).clamp(1, self.total);
         let turn = Arc::clone(&self.permits).acquire_many_owned(units as u32);
         let deadline = self.engine.admission_deadline();
         let permits = match tokio::time::timeout(deadline, turn).await {
             Ok(Ok(permits)) => permits,
-            Ok(Err(_)) | Err(_) => return Err(refused(doing)),
+            Ok(Err(_)) | Err(_) => return Err(self.refused(doing)),
         };
         let bytes = units * UNIT;
         let object = format!("{}/{}", doing.bucket, doing.key);
         let reservation = self
             .engine
-            .reserve(Share::Download, bytes, doing.operation, &object)
+            .reserve(self.share, bytes, doing.operation, &object)
             .await
             .map_err(|error| from_engine(doing, &error))?;
         Ok(Charge {
             permits,
             reservation,
+        })
+    }
+
+    /// As [`Self::charge`] without waiting; `None` if there is no room.
+    pub(crate) fn try_charge(&self, bytes: u64) -> Option<Charge> {
+        let units = bytes.div_ceil(UNIT).clamp(1, self.total);
+        let permits = Arc::clone(&self.permits).try_acquire_many_owned(units as u32);
+        Some(Charge {
+            permits: permits.ok()?,
+            reservation: self.engine.try_reserve(self.share, units * UNIT)?,
         })
     }
 
@@ -113,17 +148,19 @@ impl Documents {
         charge.permits.merge(permits);
         true
     }
-}
 
-fn refused(doing: Doing<'_>) -> S3Error {
-    let Doing {
-        operation,
-        bucket,
-        key,
-    } = doing;
-    slow_down(format!(
-        "{operation} {bucket}/{key}: listings and XML of other requests hold the memory for documents; try again, or raise the memory limit"
-    ))
+    /// The error of a request for which there is no room.
+    pub(crate) fn refused(&self, doing: Doing<'_>) -> S3Error {
+        let Doing {
+            operation,
+            bucket,
+            key,
+        } = doing;
+        let full = self.full;
+        slow_down(format!(
+            "{operation} {bucket}/{key}: {full}; try again, or raise the memory limit"
+        ))
+    }
 }
 
 impl Charge {
@@ -156,11 +193,6 @@ impl RequestDocuments {
 
     pub(crate) fn all(&self) -> &Documents {
         &self.documents
-    }
-
-    /// Bytes that the request holds.
-    pub(crate) fn held(&self) -> u64 {
-        self.charge.lock().as_ref().map_or(0, Charge::bytes)
     }
 
     /// Keeps `charge` until the response has left.
@@ -202,7 +234,11 @@ impl RequestDocuments {
         let bytes = charge.bytes() + more;
         let raised = self.documents.try_raise(&mut charge, bytes);
         self.hold(charge);
-        if raised { Ok(()) } else { Err(refused(doing)) }
+        if raised {
+            Ok(())
+        } else {
+            Err(self.documents.refused(doing))
+        }
     }
 
     /// Releases the charge but for what the response takes, and binds that to its bytes: they may lie in the connection's buffer

@@ -32,7 +32,7 @@ use crate::gateway::Gateway;
 use crate::host::{Hosts, Target};
 use crate::limits::MAX_XML_BYTES;
 use crate::range::{OddRange, mend_range};
-use crate::request_xml::{Gather, gathered};
+use crate::request_xml::{Gather, SignedChunks, gathered};
 use crate::xml;
 
 const REQUEST_ID: &str = "x-amz-request-id";
@@ -44,6 +44,7 @@ pub(crate) struct Front {
     engine: Engine,
     hosts: Hosts,
     documents: Arc<Documents>,
+    chunks: Arc<Documents>,
     traffic: Arc<Traffic>,
     anonymous: bool,
     silent_body: Duration,
@@ -58,6 +59,7 @@ impl Front {
         let engine = gateway.engine.clone();
         let traffic = Arc::clone(engine.traffic());
         let documents = Arc::new(Documents::new(engine.clone()));
+        let chunks = Arc::new(Documents::signed_chunks(engine.clone()));
         let mut open = S3ServiceBuilder::new(gateway.clone());
         open.set_config(bodies());
         open.set_host(hosts.clone());
@@ -79,6 +81,7 @@ impl Front {
             engine,
             hosts,
             documents,
+            chunks,
             traffic,
             anonymous: config.anonymous,
             silent_body: config.limits.silent_body,
@@ -166,6 +169,7 @@ impl Front {
         let gather = Gather {
             context: Arc::clone(context),
             documents: Arc::clone(&documents),
+            chunks: SignedChunks::new(Arc::clone(&self.chunks)),
             framed: false,
             bucket: target.bucket.clone(),
             key: target.key.clone(),

@@ -118,6 +118,12 @@ pub(crate) const MAX_UPLOAD_FILE_APPENDED_BYTES: u64 = 8 << 20;
 /// Bytes of one signed chunk: it is held until its signature is verified. Clients send 64 KiB to
 /// 1 MiB.
 pub(crate) const MAX_SIGNED_CHUNK_BYTES: u64 = 16 << 20;
+/// Bytes of the signed chunks of all requests are at most the memory limit divided by this: at 64 MiB one of the largest, or 128
+/// of 128 KiB. Beyond it uploads in such chunks wait, and then get SlowDown.
+pub(crate) const MAX_SIGNED_CHUNKS_MEMORY_DIVISOR: u64 = 4;
+/// Bytes of a signed chunk up to which pieces from the socket are copied together: each piece that waits for the signature takes a
+/// few words of its own.
+pub(crate) const MAX_COPIED_PIECE_BYTES: usize = 16 << 10;
 /// Bytes of the line before a chunk; a signature makes it about 100.
 pub(crate) const MAX_CHUNK_LINE_BYTES: usize = 1024;
 /// Bytes of all trailers together; a checksum and a signature make about 200.

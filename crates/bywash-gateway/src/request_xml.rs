@@ -10,11 +10,11 @@ use bytes::Bytes;
 use futures::{Stream, StreamExt};
 use quick_xml::Reader;
 use quick_xml::events::Event;
-use s3s::{S3Error, S3ErrorCode};
+use s3s::{S3Error, S3ErrorCode, S3Result};
 
 use crate::body::{BodyError, RequestContext};
-use crate::documents::{Charge, RequestDocuments, no_room};
-use crate::errors::Doing;
+use crate::documents::{Charge, Documents, RequestDocuments, no_room};
+use crate::errors::{Doing, fault};
 use crate::limits::{MAX_XML_BYTES, MAX_XML_ENTRIES};
 
 /// Bytes charged before the first of a body is read, and by which its buffer grows first.
@@ -30,10 +30,59 @@ const FRAMED_FACTOR: u64 = 8;
 pub(crate) struct Gather {
     pub(crate) context: Arc<RequestContext>,
     pub(crate) documents: Arc<RequestDocuments>,
+    pub(crate) chunks: SignedChunks,
     /// Whether chunk framing stays in the body.
     pub(crate) framed: bool,
     pub(crate) bucket: String,
     pub(crate) key: String,
+}
+
+/// The charge of one body for its longest signed chunk: `s3s` holds one chunk at a time until its signature is verified.
+pub(crate) struct SignedChunks {
+    all: Arc<Documents>,
+    charge: Option<Charge>,
+    /// No piece of the body was passed on yet.
+    is_first: bool,
+}
+
+impl SignedChunks {
+    pub(crate) fn new(all: Arc<Documents>) -> Self {
+        Self {
+            all,
+            charge: None,
+            is_first: true,
+        }
+    }
+
+    fn held(&self) -> u64 {
+        self.charge.as_ref().map_or(0, Charge::bytes)
+    }
+
+    /// Raises the charge to `bytes`. Waits for it only before the first piece: later the writer may hold memory that those wait for
+    /// whose charges this request would wait for.
+    async fn charge(&mut self, bytes: u64, doing: Doing<'_>) -> S3Result<()> {
+        if bytes > self.all.max_bytes() {
+            let message = format!(
+                "A signed chunk of {bytes} bytes does not fit the server's memory, which holds {}; send smaller chunks.",
+                self.all.max_bytes()
+            );
+            return Err(fault(S3ErrorCode::InvalidRequest, message));
+        }
+        if self.is_first {
+            self.charge = Some(self.all.charge(bytes, doing).await?);
+            return Ok(());
+        }
+        let charge = match self.charge.take() {
+            Some(mut charge) => self.all.try_raise(&mut charge, bytes).then_some(charge),
+            None => self.all.try_charge(bytes),
+        };
+        self.charge = charge;
+        if self.charge.is_some() {
+            Ok(())
+        } else {
+            Err(self.all.refused(doing))
+        }
+    }
 }
 
 enum State<S> {
@@ -49,7 +98,7 @@ where
     S: Stream<Item = Result<Bytes, BodyError>> + Unpin,
 {
     futures::stream::unfold(State::Unread(body, gather), async |state| match state {
-        State::Unread(mut body, gather) if gather.context.streams_body() => {
+        State::Unread(mut body, mut gather) if gather.context.streams_body() => {
             let piece = gather.next_streamed(&mut body).await?;
             Some((piece, State::Streamed(body, gather)))
         }
@@ -57,7 +106,7 @@ where
             let whole = Box::pin(gather.read(&mut body)).await;
             Some((whole, State::Gathered))
         }
-        State::Streamed(mut body, gather) => {
+        State::Streamed(mut body, mut gather) => {
             let piece = gather.next_streamed(&mut body).await?;
             Some((piece, State::Streamed(body, gather)))
         }
@@ -105,20 +154,20 @@ impl Gather {
     }
 
     /// The next piece, and within the charge if it is of a signed chunk.
-    async fn next_streamed<S>(&self, body: &mut S) -> Option<Result<Bytes, BodyError>>
+    async fn next_streamed<S>(&mut self, body: &mut S) -> Option<Result<Bytes, BodyError>>
     where
         S: Stream<Item = Result<Bytes, BodyError>> + Unpin,
     {
         let piece = body.next().await?;
         let chunk = self.context.signed_chunk.load(Relaxed);
         // A short one is in the memory of its connection.
-        if chunk > STEP as u64 && chunk > self.documents.held() {
+        if chunk > STEP as u64 && chunk > self.chunks.held() {
             let doing = Doing::new("read a signed chunk of", &self.bucket, &self.key);
-            let more = chunk - self.documents.held();
-            if let Err(error) = Box::pin(self.documents.charge_more(more, doing)).await {
+            if let Err(error) = Box::pin(self.chunks.charge(chunk, doing)).await {
                 return Some(Err(self.note(&error)));
             }
         }
+        self.chunks.is_first = false;
         Some(piece)
     }
 

@@ -46,6 +46,18 @@ fn decoding_does_not_depend_on_how_the_bytes_come() {
 }
 
 #[test]
+fn small_pieces_of_signed_chunks_are_passed_on_together() {
+    let mut framed = b"40000;chunk-signature=x\r\n".to_vec();
+    framed.extend((0..0x40000).map(|at| at as u8));
+    framed.extend_from_slice(b"\r\n5\r\nhello\r\n0\r\n\r\n");
+    for piece in [1, 3, 1000, 16_383, 16_384, 65_536] {
+        let (passed, _, largest) = run(Mode::Guard, &framed, piece);
+        assert!(passed.unwrap() == framed, "{piece}");
+        assert!(largest >= MAX_COPIED_PIECE_BYTES, "{piece}: {largest}");
+    }
+}
+
+#[test]
 fn reframed_chunks_are_small_and_carry_the_same() {
     let mut framed = b"40000\r\n".to_vec();
     framed.extend(std::iter::repeat_n(7, 0x40000));

@@ -24,6 +24,7 @@ mod parts;
 mod restart;
 mod server;
 mod signatures;
+mod signed_chunks;
 mod tls;
 mod traffic;
 
