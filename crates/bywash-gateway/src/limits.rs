@@ -98,6 +98,8 @@ pub(crate) const MAX_READ_OVER_KEYS: usize = 128;
 /// delimiter. That one cannot stop early, so it is not the first choice.
 pub(crate) const MAX_LISTING_RESTARTS: usize = 8;
 
+/// Times that a copy begins anew because its source was replaced while it was read; then it gets SlowDown.
+pub(crate) const MAX_COPY_ATTEMPTS: usize = 16;
 /// Bytes of one key, as in S3.
 pub(crate) const MAX_KEY_BYTES: usize = 1024;
 /// Bytes of all user metadata of an object, names and values, as in S3.

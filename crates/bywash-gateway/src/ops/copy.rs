@@ -1,9 +1,14 @@
 //! CopyObject and UploadPartCopy.
 
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use bywash::{Bucket, PutStreamOptions};
+use bytes::Bytes;
+use bywash::{Bucket, EngineError, PutStreamOptions};
 use chrono::Utc;
+use futures::TryStreamExt;
+use futures::stream::BoxStream;
 use http::HeaderMap;
 use object_store::path::Path;
 use object_store::{
@@ -11,12 +16,13 @@ use object_store::{
     ObjectStore, ObjectStoreExt, PutMode,
 };
 use s3s::dto::*;
-use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
+use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
 use super::write::put_mode;
-use crate::errors::{Doing, fault, from_store, invalid_range, not_implemented};
+use crate::errors::{Doing, fault, from_store, invalid_range, not_implemented, slow_down};
 use crate::gateway::Gateway;
 use crate::keys::path_of;
+use crate::limits::MAX_COPY_ATTEMPTS;
 use crate::meta::{
     Conditions, attributes_of, check_version, e_tag, keep_checksum, kept_checksum,
     refuse_unsupported, timestamp,
@@ -80,17 +86,51 @@ impl Source {
     }
 
     /// Reads the version that was found, and no other.
-    async fn read(&self, range: Option<Range<u64>>) -> S3Result<GetResult> {
+    async fn read(&self, range: Option<Range<u64>>) -> Result<GetResult, StoreError> {
         let options = GetOptions {
             if_match: self.meta.e_tag.clone(),
             range: range.map(GetRange::Bounded),
             ..GetOptions::default()
         };
-        self.bucket
-            .get_opts(&self.path, options)
-            .await
-            .map_err(|error| from_store(self.doing(), &error))
+        self.bucket.get_opts(&self.path, options).await
     }
+
+    /// The body of a read, which notes in `replaced` that it ended because the source is another version by now.
+    fn body(read: GetResult, replaced: &Arc<AtomicBool>) -> Body {
+        let replaced = Arc::clone(replaced);
+        let note = move |error: &StoreError| {
+            // Relaxed: read by the task that polls the body.
+            if is_replaced(error) {
+                replaced.store(true, Relaxed);
+            }
+        };
+        Box::pin(read.into_stream().inspect_err(note))
+    }
+}
+
+type Body = BoxStream<'static, Result<Bytes, StoreError>>;
+
+/// Whether a read tied to a version failed because the object is another version by now, or gone.
+fn is_replaced(error: &StoreError) -> bool {
+    matches!(
+        error,
+        StoreError::Precondition { .. } | StoreError::NotFound { .. }
+    ) || matches!(
+        EngineError::find(error),
+        Some(EngineError::VersionChanged { .. })
+    )
+}
+
+/// The error of a copy whose source was replaced during each attempt.
+fn never_still(doing: Doing<'_>) -> S3Error {
+    let Doing {
+        operation,
+        bucket,
+        key,
+    } = doing;
+    slow_down(format!(
+        "{operation} {bucket}/{key}: the source was replaced during each of {MAX_COPY_ATTEMPTS} attempts; try again"
+    ))
 }
 
 /// The attributes of the copy, and whether they are those of the source.
@@ -150,32 +190,11 @@ pub(crate) async fn object(
     let doing = Doing::new("copy to", &input.bucket, &input.key);
     let (bucket, path) = gateway.target(doing)?;
     refuse_unsupported(&headers)?;
-    let source = Source::find(gateway, &input.copy_source, &headers).await?;
-    let (attributes, same) = copied_attributes(&input, &headers, &source, &bucket)?;
-    let within = source.bucket.name() == bucket.name();
-    if within && source.path == path && same {
-        let message = "This copy request is illegal because it is trying to copy an object to itself without changing \
-                       its metadata; give x-amz-metadata-directive: REPLACE.";
-        return Err(fault(S3ErrorCode::InvalidRequest, message));
-    }
-    let mode = put_mode(&bucket, &path, &headers, doing).await?;
-    // The origin copies what is current when it comes to it, which a condition on the source may
-    // not allow; our own copy is tied to the version that was checked.
-    let conditional = headers
-        .keys()
-        .any(|name| name.as_str().starts_with("x-amz-copy-source-if-"));
-    let by_origin = within && same && !conditional && matches!(mode, PutMode::Overwrite);
-    if !(by_origin && copy_by_origin(&bucket, &source.path, &path, doing).await?) {
-        let body = source.read(None).await?;
-        let length = Some(body.meta.size);
-        let options = PutStreamOptions {
-            mode,
-            attributes,
-            late_attributes: None,
-            length,
-        };
-        let written = bucket.put_stream(&path, options, body.into_stream()).await;
-        written.map_err(|error| from_store(doing, &error))?;
+    let mut attempts = 0..MAX_COPY_ATTEMPTS;
+    while !copy(gateway, &input, &headers, &bucket, &path, doing).await? {
+        if attempts.next().is_none() {
+            return Err(never_still(doing));
+        }
     }
     let meta = bucket
         .head(&path)
@@ -192,6 +211,53 @@ pub(crate) async fn object(
     }))
 }
 
+/// Copies the current version of the source; false if that was replaced before all of it was read.
+async fn copy(
+    gateway: &Gateway,
+    input: &CopyObjectInput,
+    headers: &HeaderMap,
+    bucket: &Bucket,
+    path: &Path,
+    doing: Doing<'_>,
+) -> S3Result<bool> {
+    let source = Source::find(gateway, &input.copy_source, headers).await?;
+    let (attributes, same) = copied_attributes(input, headers, &source, bucket)?;
+    let within = source.bucket.name() == bucket.name();
+    if within && source.path == *path && same {
+        let message = "This copy request is illegal because it is trying to copy an object to itself without changing \
+                       its metadata; give x-amz-metadata-directive: REPLACE.";
+        return Err(fault(S3ErrorCode::InvalidRequest, message));
+    }
+    let mode = put_mode(bucket, path, headers, doing).await?;
+    // The origin copies what is current when it comes to it, which a condition on the source may
+    // not allow; our own copy is tied to the version that was checked.
+    let conditional = headers
+        .keys()
+        .any(|name| name.as_str().starts_with("x-amz-copy-source-if-"));
+    let by_origin = within && same && !conditional && matches!(mode, PutMode::Overwrite);
+    if by_origin && copy_by_origin(bucket, &source.path, path, doing).await? {
+        return Ok(true);
+    }
+    let body = match source.read(None).await {
+        Ok(body) => body,
+        Err(error) if is_replaced(&error) => return Ok(false),
+        Err(error) => return Err(from_store(source.doing(), &error)),
+    };
+    let options = PutStreamOptions {
+        mode,
+        attributes,
+        late_attributes: None,
+        length: Some(body.meta.size),
+    };
+    let replaced = Arc::default();
+    let body = Source::body(body, &replaced);
+    match bucket.put_stream(path, options, body).await {
+        Ok(_) => Ok(true),
+        Err(_) if replaced.load(Relaxed) => Ok(false),
+        Err(error) => Err(from_store(doing, &error)),
+    }
+}
+
 /// Lets the origin copy; false if it cannot.
 async fn copy_by_origin(
     bucket: &Bucket,
@@ -202,6 +268,8 @@ async fn copy_by_origin(
     match bucket.copy_opts(from, to, CopyOptions::default()).await {
         Ok(()) => Ok(true),
         Err(StoreError::NotSupported { .. } | StoreError::NotImplemented { .. }) => Ok(false),
+        // The source changed while the origin read it: the copy is made here, from the version that is current then.
+        Err(StoreError::Precondition { .. }) => Ok(false),
         Err(error) => Err(from_store(doing, &error)),
     }
 }
@@ -233,18 +301,32 @@ pub(crate) async fn part(
     let number = part_number(input.part_number)?;
     let name = UploadName::of(doing, input.upload_id.clone());
     let hold = gateway.uploads.admit_part(&name, doing).await?;
-    let source = Source::find(gateway, &input.copy_source, &headers).await?;
-    let size = source.meta.size;
-    let range = match &input.copy_source_range {
-        Some(value) => Some(source_range(value, size, source.doing())?),
-        None => None,
+    let mut attempts = 0..MAX_COPY_ATTEMPTS;
+    let (stored, length) = loop {
+        let source = Source::find(gateway, &input.copy_source, &headers).await?;
+        let size = source.meta.size;
+        let range = match &input.copy_source_range {
+            Some(value) => Some(source_range(value, size, source.doing())?),
+            None => None,
+        };
+        let length = range.as_ref().map_or(size, |range| range.end - range.start);
+        let replaced = Arc::default();
+        match source.read(range).await {
+            Ok(read) => {
+                let body = Source::body(read, &replaced);
+                match bucket.put_part(&path, &name.id, number, length, body).await {
+                    Ok(stored) => break (stored, length),
+                    Err(_) if replaced.load(Relaxed) => {}
+                    Err(error) => return Err(from_store(doing, &error)),
+                }
+            }
+            Err(error) if is_replaced(&error) => {}
+            Err(error) => return Err(from_store(source.doing(), &error)),
+        }
+        if attempts.next().is_none() {
+            return Err(never_still(doing));
+        }
     };
-    let length = range.as_ref().map_or(size, |range| range.end - range.start);
-    let body = source.read(range).await?.into_stream();
-    let stored = bucket
-        .put_part(&path, &name.id, number, length, body)
-        .await
-        .map_err(|error| from_store(doing, &error))?;
     let modified = Utc::now();
     let result = CopyPartResult {
         e_tag: Some(e_tag(&stored)),

@@ -105,3 +105,28 @@ async fn conditional_writes() {
         assert_eq!(server.get(&target, &[]).await.text(), "fourth");
     }
 }
+
+#[tokio::test]
+async fn a_date_with_a_wrong_weekday_is_ignored() {
+    let server = Server::anonymous().await;
+    server.put("/memory/key", &[], b"data").await.expect(200);
+    for (name, right, wrong) in [
+        (
+            "If-Modified-Since",
+            "Fri, 01 Jan 2100 00:00:00 GMT",
+            "Mon, 01 Jan 2100 00:00:00 GMT",
+        ),
+        (
+            "If-Unmodified-Since",
+            "Mon, 01 Jan 2001 00:00:00 GMT",
+            "Fri, 01 Jan 2001 00:00:00 GMT",
+        ),
+    ] {
+        let status = server.get("/memory/key", &[(name, right)]).await.status;
+        assert!(matches!(status, 304 | 412), "{name}: {status}");
+        server
+            .get("/memory/key", &[(name, wrong)])
+            .await
+            .expect(200);
+    }
+}

@@ -129,3 +129,57 @@ async fn copies_onto_itself_and_of_nothing() {
             .expect_error(404, "NoSuchBucket");
     }
 }
+
+/// Whether `body` is one of the versions that writers put: 3 MiB of one byte.
+fn is_one_version(body: &[u8]) -> bool {
+    body.len() == 3 << 20 && body.iter().all(|byte| *byte == body[0])
+}
+
+#[tokio::test]
+async fn copies_beside_writers_of_their_source_are_of_one_version_and_meet_no_condition() {
+    let server = Server::anonymous().await;
+    for bucket in BUCKETS {
+        let from = format!("/{bucket}/from");
+        server.put(&from, &[], &[0; 3 << 20]).await.expect(200);
+        let address = server.address;
+        let target = from.clone();
+        let writer = tokio::spawn(async move {
+            for number in (0..=255).cycle() {
+                let body = vec![number; 3 << 20];
+                crate::http::send(address, "PUT", &target, &[], &body)
+                    .await
+                    .expect(200);
+            }
+        });
+        let id = server
+            .send("POST", &format!("/{bucket}/parts?uploads"), &[], b"")
+            .await
+            .expect(200)
+            .tag("UploadId")
+            .unwrap();
+        let source = [("x-amz-copy-source", from.as_str())];
+        let replace = [source[0], ("x-amz-metadata-directive", "REPLACE")];
+        for round in 0..12 {
+            let to = format!("/{bucket}/to");
+            let headers = if round % 2 == 0 {
+                &source[..]
+            } else {
+                &replace
+            };
+            let reply = server.put(&to, headers, b"").await;
+            // Writers without a pause may be faster than every attempt.
+            if reply.status == 503 {
+                reply.expect_error(503, "SlowDown");
+                continue;
+            }
+            reply.expect(200);
+            let copy = server.get(&to, &[]).await.expect(200);
+            assert!(is_one_version(&copy.body), "{bucket} {round}");
+            let part = format!("/{bucket}/parts?partNumber=1&uploadId={id}");
+            let reply = server.put(&part, &source, b"").await;
+            assert!(matches!(reply.status, 200 | 503), "{}", reply.text());
+        }
+        writer.abort();
+        let _ = writer.await;
+    }
+}

@@ -328,7 +328,8 @@ impl Inner {
         let copied = staged
             .append(&source.file)
             .map_err(|error| io_error("copy to", to.as_ref(), error))?;
-        if copied != source.identity.size() || !self.is_current(from, &source)? {
+        // A source that was replaced meanwhile is still the version that was found, under no name any more.
+        if copied != source.identity.size() || !is_unchanged(from, &source)? {
             return Err(FolderError::Changed.precondition(from));
         }
         self.commit(to, &mut staged, &attributes, mode)?;
