@@ -45,6 +45,7 @@ mod uploads;
 use std::fmt;
 use std::io::IsTerminal;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use bywash_gateway::limits::MAX_BLOCKING_THREADS;
 use clap::{Parser, Subcommand};
@@ -64,6 +65,10 @@ use transfer::{After, Transfer};
 /// docs/decisions/0015-an-allocator-that-returns-memory.md.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Time without work after which a thread that waits for disks ends. They take turns: with a longer time a few requests a second
+/// would keep all that a burst has started.
+const BLOCKING_THREAD_IDLE: Duration = Duration::from_millis(500);
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -201,6 +206,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .max_blocking_threads(MAX_BLOCKING_THREADS)
+        .thread_keep_alive(BLOCKING_THREAD_IDLE)
         .build()
         .map_err(|error| Failure::failed(format!("cannot start the runtime: {error}")))?;
     let outcome = runtime.block_on(cli.verb.run());
@@ -249,5 +255,34 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         super::Cli::command().debug_assert();
+    }
+
+    /// The flags that the kernel has of the mapping of `address`.
+    #[cfg(target_os = "linux")]
+    fn mapping_flags(maps: &str, address: usize) -> Option<String> {
+        let mut inside = false;
+        for line in maps.lines() {
+            let range = line
+                .split(' ')
+                .next()
+                .and_then(|range| range.split_once('-'));
+            let number = |digits| usize::from_str_radix(digits, 16).ok();
+            if let Some((Some(start), Some(end))) = range.map(|(a, b)| (number(a), number(b))) {
+                inside = (start..end).contains(&address);
+            } else if let Some(flags) = line.strip_prefix("VmFlags:").filter(|_| inside) {
+                return Some(flags.to_owned());
+            }
+        }
+        None
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_heap_asks_for_no_huge_pages() {
+        let block = std::hint::black_box(vec![1_u8; 4 << 20]);
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap_or_default();
+        let flags = mapping_flags(&maps, block.as_ptr().addr() + (2 << 20));
+        let flags = flags.expect("a kernel that names the flags of mappings");
+        assert!(!flags.split(' ').any(|flag| flag == "hg"), "{flags}");
     }
 }

@@ -20,6 +20,7 @@ mod limits;
 mod list;
 mod machine;
 pub mod origin;
+mod part_body;
 mod progress;
 mod read;
 pub mod records;

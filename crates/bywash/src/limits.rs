@@ -3,6 +3,7 @@
 //! Each has a unit and a reason. Values that only tune speed, and time limits, stay with the code they tune.
 
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 /// Bytes of a bucket's name: the rule of S3.
 pub(crate) const MAX_BUCKET_NAME_BYTES: RangeInclusive<usize> = 3..=63;
@@ -12,6 +13,11 @@ pub(crate) const MAX_DELETES_PER_REQUEST: usize = 1000;
 pub(crate) const MAX_DELETE_REQUESTS_IN_FLIGHT: usize = 4;
 /// Parts in flight of one upload through [`object_store::ObjectStore`], each with a buffer of a chunk.
 pub(crate) const MAX_PARTS_IN_FLIGHT: usize = 4;
+/// Bytes to which pieces of a part's body are joined for a store that writes each in one step: a step costs little beside them.
+/// Charged while there is room; without it pieces pass as they come.
+pub(crate) const MAX_JOINED_BYTES: usize = 256 << 10;
+/// Time that pieces of a part wait for the next one before they are written: a client that stops holds no memory.
+pub(crate) const MAX_JOIN_WAIT: Duration = Duration::from_millis(100);
 /// Parts of an upload, as in the S3 protocol.
 pub(crate) const MAX_PARTS: u16 = 10_000;
 /// Bytes of a part of an upload, as in the S3 protocol.

@@ -13,6 +13,7 @@ use object_store::{
 
 use crate::bucket::Bucket;
 use crate::origin::{Ability, PartBody, UploadedPart};
+use crate::part_body::joined;
 use crate::progress::watched;
 use crate::retry::{is_transient, once, stalled, with_retries};
 use crate::upload::{Upload, UploadOptions};
@@ -266,6 +267,10 @@ impl Bucket {
     ) -> Result<String> {
         let shared = self.shared();
         shared.origin_request(Ability::Write);
+        let body = match shared.origin.wants_joined_pieces() {
+            true => joined(body, &shared.engine),
+            false => body,
+        };
         let (body, progress) = watched(body);
         let sending = shared.origin.put_part(path, upload, number, length, body);
         let result = progress.guard(shared.engine.retry.stall, sending).await;

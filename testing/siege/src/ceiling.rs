@@ -17,3 +17,57 @@ pub fn resident_limit(memory: u64, sample: &Sample) -> u64 {
 pub fn group_limit(memory: u64, threads: u64, connections: u64) -> u64 {
     max_resident_bytes(memory, threads, connections) + max_socket_bytes(connections)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PROMISES: &str = include_str!("../../../docs/behaviour.md");
+    const MEMORY: u64 = 1 << 30;
+
+    /// The number of bytes that `text` begins with, as in `64 MiB`.
+    fn bytes(text: &str) -> Option<u64> {
+        let mut words = text.split_whitespace();
+        let number: u64 = words.next()?.parse().ok()?;
+        match words.next()? {
+            "KiB" => Some(number << 10),
+            "MiB" => Some(number << 20),
+            _ => None,
+        }
+    }
+
+    /// The bytes of a term in the table of the memory ceiling.
+    fn term(name: &str) -> u64 {
+        let row = PROMISES
+            .lines()
+            .find_map(|line| line.strip_prefix(&format!("| {name} | ")));
+        let found = row.and_then(bytes);
+        found.unwrap_or_else(|| panic!("docs/behaviour.md has no term {name} with its bytes"))
+    }
+
+    fn at(threads: u64, descriptors: u64) -> u64 {
+        let sample = Sample {
+            rss: 0,
+            threads,
+            descriptors,
+        };
+        resident_limit(MEMORY, &sample)
+    }
+
+    #[test]
+    fn ceiling_is_the_formula_of_the_document() {
+        assert_eq!(at(0, 0), MEMORY + term("program"));
+        assert_eq!(at(7, 0) - at(0, 0), 7 * term("threads"));
+        assert_eq!(at(0, 9) - at(0, 0), 9 * term("connections"));
+    }
+
+    #[test]
+    fn control_group_has_the_sockets_of_the_document() {
+        let sentence = "The limit of a control group needs ";
+        let (_, rest) = PROMISES
+            .split_once(sentence)
+            .unwrap_or_else(|| panic!("docs/behaviour.md does not say what sockets need"));
+        let socket = bytes(rest).unwrap_or_else(|| panic!("no bytes in {rest:.20}"));
+        assert_eq!(group_limit(MEMORY, 3, 5), at(3, 5) + 5 * socket);
+    }
+}

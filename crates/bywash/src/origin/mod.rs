@@ -85,6 +85,11 @@ pub trait Origin: ObjectStore {
     /// Opens an upload; nothing is visible until it is completed.
     async fn create_upload(&self, path: &Path, opts: PutMultipartOptions) -> Result<String>;
 
+    /// Whether each piece of a part's body costs the store a step of its own, so that it should get few and large ones.
+    fn wants_joined_pieces(&self) -> bool {
+        false
+    }
+
     /// Stores one part, replacing an earlier one of the same number, and returns its ETag.
     ///
     /// `length` is the exact number of bytes `body` will yield. If the body errs or ends early, no

@@ -8,7 +8,6 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use bytes::Bytes;
 use futures::StreamExt;
 use object_store::path::Path;
 use object_store::{Attributes, Error, PutMode, PutMultipartOptions, PutResult, Result};
@@ -28,9 +27,6 @@ use crate::origin::{Origin, PartBody, UploadedPart};
 use crate::upload::{Finished, OpenSession, SessionOptions, SessionToken, UploadSession};
 
 const MANIFEST: &str = "manifest.json";
-
-/// Bytes of a part gathered before a visit to a blocking thread.
-const WRITE_PIECE: usize = 1024 * 1024;
 
 /// What an upload will become.
 #[derive(Debug, Serialize, Deserialize)]
@@ -221,7 +217,7 @@ pub(super) fn check_number(number: usize) -> Result<u16> {
         .ok_or_else(|| FolderError::PartNumber(number).generic())
 }
 
-/// Writes a part's body to a staged file; the file goes away with the error if there is one.
+/// Writes a part's body to a staged file piece by piece; the file goes away with the error if there is one.
 async fn receive(
     mut staged: Staged,
     path: &Path,
@@ -234,24 +230,15 @@ async fn receive(
         expected: length,
         got,
     };
-    let (mut got, mut ended) = (0, false);
-    while !ended {
-        let (mut pieces, mut gathered): (Vec<Bytes>, usize) = (Vec::new(), 0);
-        while gathered < WRITE_PIECE {
-            let Some(piece) = body.next().await.transpose()? else {
-                ended = true;
-                break;
-            };
-            gathered += piece.len();
-            pieces.push(piece);
-        }
-        got += gathered as u64;
+    let mut got = 0;
+    while let Some(piece) = body.next().await.transpose()? {
+        got += piece.len() as u64;
         if got > length {
             return Err(wrong_length(got).generic());
         }
         let key = path.to_string();
         staged = blocking(move || {
-            let written = staged.write(pieces);
+            let written = staged.write([piece]);
             written.map_err(|source| io_error("write a part of", key, source))?;
             Ok(staged)
         })
@@ -273,6 +260,11 @@ impl Origin for FolderStore {
         refuse_tags(&opts.tags)?;
         let (inner, path) = (Arc::clone(&self.inner), path.clone());
         blocking(move || inner.create_upload(&path, &opts.attributes, &[])).await
+    }
+
+    fn wants_joined_pieces(&self) -> bool {
+        // Each is a visit to a blocking thread.
+        true
     }
 
     async fn put_part(
