@@ -93,7 +93,7 @@ struct Inner {
     uploads: OpenUploads,
     intake: Intake,
     /// Turns of requests for lists and points.
-    reads: Semaphore,
+    reads: Arc<Semaphore>,
 }
 
 impl Inner {
@@ -147,7 +147,7 @@ pub fn admin_service(console: Console, address: SocketAddr) -> std::io::Result<A
         history: console.history,
         uploads: console.uploads,
         intake: Intake::default(),
-        reads: Semaphore::new(MAX_READS_AT_ONCE),
+        reads: Arc::new(Semaphore::new(MAX_READS_AT_ONCE)),
     }));
     Ok(TowerToHyperService::new(router(shared)))
 }

@@ -4,12 +4,15 @@
 
 use std::fmt;
 use std::ops::RangeInclusive;
+use std::panic::resume_unwind;
+use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
+use bywash::Reservation;
 use bywash_series::{Aggregate, Selector, SeriesDb, SeriesError, SeriesNames, SeriesPoints};
 use serde::{Deserialize, Serialize};
 
@@ -238,7 +241,7 @@ pub(crate) async fn list(
     Query(parameters): Query<Parameters>,
 ) -> Result<Response, SeriesRequestError> {
     let (request, format) = parameters.parts();
-    let _turn = shared.reads.acquire().await;
+    let turn = Arc::clone(&shared.reads).acquire_owned().await;
     let mut found = Vec::new();
     for db in shared.databases() {
         found.push(request.list(db).await?);
@@ -249,12 +252,32 @@ pub(crate) async fn list(
         text += NAME_TEXT_BYTES + written(source) + written(metric);
     }
     let charged = charge(&shared.engine, values, text).ok_or(SeriesRequestError::NoMemory)?;
-    let names = found.iter().flat_map(SeriesNames::iter).map(Name::from);
-    let response = match format {
-        Format::Json => Json(names.collect::<Vec<_>>()).into_response(),
-        Format::Csv => csv(&["source", "metric"], names),
+    let write = move || {
+        let _turn = turn;
+        let names = found.iter().flat_map(SeriesNames::iter).map(Name::from);
+        let response = match format {
+            Format::Json => Json(names.collect::<Vec<_>>()).into_response(),
+            Format::Csv => csv(&["source", "metric"], names),
+        };
+        (response, charged)
     };
-    Ok(hold(response, charged).await)
+    Ok(off_workers(write).await)
+}
+
+/// Writes a response on a blocking thread: a hundred megabytes of text would hold up every other client of a worker. What `write` has
+/// of turns and charges it keeps until it is done, also when the client has left.
+async fn off_workers<W>(write: W) -> Response
+where
+    W: FnOnce() -> (Response, Reservation) + Send + 'static,
+{
+    match tokio::task::spawn_blocking(write).await {
+        Ok((response, charged)) => hold(response, charged).await,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => resume_unwind(panic),
+            // The server ends.
+            Err(_) => StatusCode::SERVICE_UNAVAILABLE.into_response(),
+        },
+    }
 }
 
 /// A point with its series' name. A value that is no finite number is null in JSON.
@@ -284,7 +307,7 @@ pub(crate) async fn query(
     Query(parameters): Query<Parameters>,
 ) -> Result<Response, SeriesRequestError> {
     let (request, format) = parameters.parts();
-    let _turn = shared.reads.acquire().await;
+    let turn = Arc::clone(&shared.reads).acquire_owned().await;
     let (mut found, mut count) = (Vec::new(), 0);
     for db in shared.databases() {
         let more = request.query_at_most(MAX_ROWS, db).await?;
@@ -300,12 +323,16 @@ pub(crate) async fn query(
     });
     let charged = charge(&shared.engine, count as u64 * ROW_BYTES, text.sum())
         .ok_or(SeriesRequestError::NoMemory)?;
-    let rows = found.iter().flat_map(Row::of);
-    let response = match format {
-        Format::Json => Json(rows.collect::<Vec<_>>()).into_response(),
-        Format::Csv => csv(&["source", "metric", "timestamp", "value"], rows),
+    let write = move || {
+        let _turn = turn;
+        let rows = found.iter().flat_map(Row::of);
+        let response = match format {
+            Format::Json => Json(rows.collect::<Vec<_>>()).into_response(),
+            Format::Csv => csv(&["source", "metric", "timestamp", "value"], rows),
+        };
+        (response, charged)
     };
-    Ok(hold(response, charged).await)
+    Ok(off_workers(write).await)
 }
 
 /// Rows under a heading, which is there without a row as well.
