@@ -36,11 +36,27 @@ pub struct Campaign {
     pub keys: u64,
 }
 
+/// Distinct objects from which on a campaign goes ten times past every limit.
+const WHOLE_CAMPAIGN: u64 = 1_000_000;
+
 impl Campaign {
     /// Ten times `limit` things, bounded by the campaign's own number.
     #[must_use]
     pub fn tenfold(&self, limit: u64) -> u64 {
         (10 * limit).min(self.keys)
+    }
+
+    /// Ten times `limit` things that take the server long to make, in a small campaign twice as many as the limit.
+    #[must_use]
+    pub fn past(&self, limit: u64) -> u64 {
+        let times = if self.is_whole() { 10 } else { 2 };
+        times * limit
+    }
+
+    /// Whether it is as large as time allows, and not the one of the gate.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.keys >= WHOLE_CAMPAIGN
     }
 }
 
@@ -115,6 +131,7 @@ impl Field {
         self.plant_probe()?;
         let group = &self.setup.group;
         self.group = Group::new(group_limit(self.setup.memory, group.0, group.1));
+        self.record.grouped(self.group.is_some());
         self.start("127.0.0.1:0").await
     }
 
@@ -125,6 +142,12 @@ impl Field {
     pub async fn serve_load(&mut self, setup: Setup) -> Result<SocketAddr, Trouble> {
         self.fills = FILL.0;
         let address = self.serve(setup).await?;
+        self.settle().await;
+        Ok(address)
+    }
+
+    /// Fills the server's memory and keeps its state as that before the attack.
+    pub async fn settle(&mut self) {
         // Until its memory is full, reads make a server larger.
         for _ in 0..MAX_FILLS {
             let last = sample(self.pid()).map_or(0, |sample| sample.rss);
@@ -134,7 +157,6 @@ impl Field {
                 break;
             }
         }
-        Ok(address)
     }
 
     /// The probe's object, and those that fill memory, lie where the server finds them: in a bucket of its data folder, or
@@ -190,7 +212,7 @@ impl Field {
                     path: "/probe/probe".to_owned(),
                     body: self.probe_body(),
                 };
-                self.watchers = Some(Watchers::start(&watched, &self.record, Some(target)));
+                self.watchers = Some(Watchers::start(&watched, &self.record, Some(target))?);
                 self.watched = Some(watched);
             }
         }
@@ -355,9 +377,7 @@ impl Field {
         match self.group.as_ref().map(Group::peak) {
             Some(Some(peak)) => self.record.figure("group peak MiB", peak >> 20),
             Some(None) => {}
-            None => self
-                .record
-                .figure("control group", "none, RSS sampled only"),
+            None => self.record.figure("control group", "none"),
         }
         if let Some(group) = self.group.take() {
             group.remove().await;

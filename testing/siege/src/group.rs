@@ -12,14 +12,15 @@ pub struct Group {
     peak_file: &'static str,
 }
 
-/// Where memory groups are made: version 1 and version 2.
-const ROOTS: [(&str, &str, &str); 2] = [
+/// Where memory groups are made: version 1, version 2, and version 2 beside version 1.
+const ROOTS: [(&str, &str, &str); 3] = [
     (
         "/sys/fs/cgroup/memory",
         "memory.limit_in_bytes",
         "memory.max_usage_in_bytes",
     ),
     ("/sys/fs/cgroup", "memory.max", "memory.peak"),
+    ("/sys/fs/cgroup/unified", "memory.max", "memory.peak"),
 ];
 
 impl Group {
@@ -30,13 +31,27 @@ impl Group {
         // Relaxed: the number only has to differ.
         let number = MADE.fetch_add(1, Ordering::Relaxed);
         let name = format!("bywash-siege-{}-{number}", std::process::id());
-        ROOTS.iter().find_map(|(root, limit_file, peak_file)| {
-            let folder = Path::new(root).join(&name);
-            fs::create_dir(&folder).ok()?;
-            let group = Self { folder, peak_file };
-            fs::write(group.folder.join(limit_file), limit.to_string()).ok()?;
-            Some(group)
+        ROOTS.iter().find_map(|&(root, limit_file, peak_file)| {
+            Self::below(Path::new(root), &name, (limit_file, peak_file), limit)
         })
+    }
+
+    /// Makes the group `name` in `root`; `None` if `root` is no tree of groups that limit memory.
+    fn below(
+        root: &Path,
+        name: &str,
+        (limit_file, peak_file): (&str, &'static str),
+        limit: u64,
+    ) -> Option<Self> {
+        let folder = root.join(name);
+        fs::create_dir(&folder).ok()?;
+        let group = Self { folder, peak_file };
+        // The kernel makes these files. Where version 1 is mounted the folder above may be a plain one, in which a group would be
+        // a folder without any effect.
+        let limit_file = group.folder.join(limit_file);
+        (limit_file.is_file() && group.members().is_file()).then_some(())?;
+        fs::write(limit_file, limit.to_string()).ok()?;
+        Some(group)
     }
 
     /// The file that takes the process ids of members.
@@ -68,5 +83,21 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         let _ = fs::remove_dir(&self.folder);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plain_folder_is_no_control_group() {
+        let root = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
+        for &(_, limit_file, peak_file) in &ROOTS {
+            let made = Group::below(root.path(), "group", (limit_file, peak_file), 1 << 30);
+            assert!(made.is_none(), "{limit_file}");
+        }
+        let left = fs::read_dir(root.path()).map_or(0, Iterator::count);
+        assert_eq!(left, 0, "the folder that was no group is removed");
     }
 }

@@ -17,6 +17,7 @@ pub mod client;
 pub mod field;
 pub mod group;
 pub mod judge;
+pub mod machine;
 pub mod process;
 pub mod record;
 pub mod report;

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -90,54 +90,79 @@ async fn run(args: &Args, chosen: &[Case]) -> bool {
     let until = args
         .minutes
         .map(|minutes| Duration::from_secs(minutes * 60));
+    let over = || until.is_some_and(|until| began.elapsed() > until);
     let mut results = Vec::new();
-    let mut pending = VecDeque::new();
     let mut seed = args.seed;
     loop {
-        for case in chosen {
-            let campaign = Campaign {
-                binary: binary.clone(),
-                seed,
-                keys,
-            };
-            pending.push_back(one(&campaign, case).await);
-            while pending.len() > RECOVERING {
-                results.extend(shown(&mut pending, keys, &binary).await);
-            }
-            if until.is_some_and(|until| began.elapsed() > until) {
-                break;
-            }
-        }
+        let campaign = Campaign {
+            binary: binary.clone(),
+            seed,
+            keys,
+        };
+        results.extend(round(&campaign, chosen, over).await);
         seed += 1;
-        if until.is_none_or(|until| began.elapsed() > until) {
+        if until.is_none() || over() {
             break;
         }
-    }
-    while !pending.is_empty() {
-        results.extend(shown(&mut pending, keys, &binary).await);
     }
     println!("\n{}", summary(&results, args.seed, began.elapsed()));
     results.iter().all(|result| result.findings.is_empty())
 }
 
+/// Runs each case once until the time is `over`, and then those once more, one after another, whose times alone were too long.
+async fn round(campaign: &Campaign, chosen: &[Case], over: impl Fn() -> bool) -> Vec<CaseResult> {
+    let mut results = Vec::new();
+    let mut pending = VecDeque::new();
+    for case in chosen {
+        pending.push_back(one(campaign, case).await);
+        while pending.len() > RECOVERING {
+            results.extend(shown(campaign, &mut pending).await);
+        }
+        if over() {
+            break;
+        }
+    }
+    while !pending.is_empty() {
+        results.extend(shown(campaign, &mut pending).await);
+    }
+    for result in &mut results {
+        let case = chosen.iter().find(|case| case.name == result.name);
+        let Some(case) = case.filter(|_| result.runs_again()) else {
+            continue;
+        };
+        let mut second = ended(one(campaign, case).await).await;
+        second.before = std::mem::take(&mut result.findings);
+        print!("{}", second.lines(&repeat(campaign, second.name)));
+        *result = second;
+    }
+    results
+}
+
 /// Waits for the oldest of the cases under way and prints how it ended.
 async fn shown(
+    campaign: &Campaign,
     pending: &mut VecDeque<JoinHandle<CaseResult>>,
-    keys: u64,
-    binary: &Path,
 ) -> Option<CaseResult> {
-    let result = match pending.pop_front()?.await {
+    let result = ended(pending.pop_front()?).await;
+    print!("{}", result.lines(&repeat(campaign, result.name)));
+    Some(result)
+}
+
+async fn ended(case: JoinHandle<CaseResult>) -> CaseResult {
+    match case.await {
         Ok(result) => result,
         Err(error) => std::panic::resume_unwind(error.into_panic()),
-    };
-    let repeat = format!(
-        "cargo xtask siege --seed {} --keys {keys} --case {} --binary {}",
-        result.seed,
-        result.name,
-        binary.display()
-    );
-    print!("{}", result.lines(&repeat));
-    Some(result)
+    }
+}
+
+/// The line that runs a case again.
+fn repeat(campaign: &Campaign, name: &str) -> String {
+    format!(
+        "cargo xtask siege --seed {} --keys {} --case {name} --binary {}",
+        campaign.seed,
+        campaign.keys,
+        campaign.binary.display()
+    )
 }
 
 /// Runs one case on a field of its own. Its server gets back to rest while the next case is under way.
@@ -175,6 +200,7 @@ async fn one(campaign: &Campaign, case: &Case) -> JoinHandle<CaseResult> {
             took,
             findings: judge(&facts),
             facts,
+            before: Vec::new(),
         }
     })
 }

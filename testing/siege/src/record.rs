@@ -76,15 +76,22 @@ pub struct Facts {
     pub peak_rss: u64,
     pub peak_descriptors: u64,
     pub probes: u64,
+    /// Without the machine's delay, which is all that counts.
     pub longest_probe: Duration,
+    /// By the clock.
+    pub longest_probe_elapsed: Duration,
     pub probe_trouble: Texts,
     /// The server ended by itself.
     pub died: Option<String>,
     pub rest: Option<Rest>,
+    /// What a case measured to be too slow.
+    pub late: Texts,
     /// What only the case knows to be wrong.
     pub found: Texts,
     /// What could not be done on this machine.
     pub skipped: Vec<String>,
+    /// Whether the server ran in a memory control group; `None` before one was started.
+    pub grouped: Option<bool>,
     /// Figures worth printing.
     pub figures: BTreeMap<String, String>,
 }
@@ -120,6 +127,11 @@ impl Record {
         self.0.lock().lost_writes.add(text);
     }
 
+    /// A time that a case measured, without the machine's delay, and that is too long.
+    pub fn late(&self, text: impl Into<String>) {
+        self.0.lock().late.add(text.into());
+    }
+
     /// Something that only the case can judge.
     pub fn found(&self, text: impl Into<String>) {
         self.0.lock().found.add(text.into());
@@ -127,6 +139,10 @@ impl Record {
 
     pub fn skipped(&self, text: impl Into<String>) {
         self.0.lock().skipped.push(text.into());
+    }
+
+    pub fn grouped(&self, grouped: bool) {
+        self.0.lock().grouped = Some(grouped);
     }
 
     pub fn figure(&self, name: &str, value: impl ToString) {
@@ -165,10 +181,12 @@ impl Record {
         }
     }
 
-    pub fn probe(&self, waited: Duration, trouble: Option<String>) {
+    /// A probe waited `elapsed`, of which `counted` is the server's.
+    pub fn probe(&self, counted: Duration, elapsed: Duration, trouble: Option<String>) {
         let mut facts = self.0.lock();
         facts.probes += 1;
-        facts.longest_probe = facts.longest_probe.max(waited);
+        facts.longest_probe = facts.longest_probe.max(counted);
+        facts.longest_probe_elapsed = facts.longest_probe_elapsed.max(elapsed);
         if let Some(text) = trouble {
             facts.probe_trouble.add(text);
         }

@@ -13,6 +13,8 @@ pub struct CaseResult {
     pub took: Duration,
     pub facts: Facts,
     pub findings: Vec<Finding>,
+    /// What a first run found, all of it of time: this is the second, in which the case was alone.
+    pub before: Vec<Finding>,
 }
 
 impl CaseResult {
@@ -28,6 +30,14 @@ impl CaseResult {
             (true, true) => "skipped",
             (true, false) => "passed",
         }
+    }
+
+    /// Whether only times were too long, and the case has not had its second run.
+    #[must_use]
+    pub fn runs_again(&self) -> bool {
+        !self.findings.is_empty()
+            && self.before.is_empty()
+            && self.findings.iter().all(Finding::is_of_time)
     }
 
     /// Bytes above `--memory` at the peak.
@@ -58,10 +68,18 @@ impl CaseResult {
         for skipped in &facts.skipped {
             text.push_str(&format!("    skipped: {skipped}\n"));
         }
+        for finding in &self.before {
+            text.push_str(&format!(
+                "    first run, {}: {}\n",
+                finding.judge, finding.text
+            ));
+        }
         for finding in &self.findings {
             text.push_str(&format!("    {}: {}\n", finding.judge, finding.text));
         }
-        if !self.findings.is_empty() {
+        if self.runs_again() {
+            text.push_str("    only times were too long: it runs once more, by itself\n");
+        } else if !self.findings.is_empty() {
             text.push_str(&format!("    repeat it: {repeat}\n"));
         }
         text
@@ -92,12 +110,27 @@ pub fn summary(results: &[CaseResult], seed: u64, took: Duration) -> String {
     let failed = failed.count();
     let skipped = results.iter().filter(|result| result.skipped()).count();
     let passed = results.len() - failed - skipped;
+    let again = results.iter().filter(|result| !result.before.is_empty());
+    let again = match again.count() {
+        0 => String::new(),
+        count => format!(", {count} run twice for their times"),
+    };
+    let grouped = |yes: bool| {
+        let found = results.iter().filter(|r| r.facts.grouped == Some(yes));
+        found.count()
+    };
+    let groups = match (grouped(true), grouped(false)) {
+        (all, 0) => format!("{all} cases in a memory control group"),
+        (some, none) => format!(
+            "{none} cases without a memory control group, whose resident memory was sampled only, and {some} in one"
+        ),
+    };
     let mut closing = format!("{passed} passed, {failed} failed");
     if skipped > 0 {
         closing.push_str(&format!(", {skipped} skipped"));
     }
     format!(
-        "seed {seed}: {requests} requests, {kills} kills, {peak}, {wait}\n{closing} in {:.2}s",
+        "seed {seed}: {requests} requests, {kills} kills, {peak}, {wait}, {groups}{again}\n{closing} in {:.2}s",
         took.as_secs_f64()
     )
 }

@@ -1,18 +1,21 @@
 //! What is looked at while a case runs: the process every 100 ms, and whether a new client is served.
+//!
+//! The watchers have a thread of their own each, so that the siege's own clients do not hold them up.
 
 use std::fs;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use bywash_support::http::Connection;
 use parking_lot::Mutex;
-use tokio::task::JoinHandle;
+use tokio::sync::watch;
 
 use crate::client::{Times, signed};
 use crate::judge::MAX_PROBE_WAIT;
+use crate::machine::Stopwatch;
 use crate::record::Record;
 
 /// Time between two samples.
@@ -94,63 +97,132 @@ impl Watched {
     }
 }
 
-/// The watchers of one case; they end when dropped.
+/// The watchers of one case; they end when dropped, and what they see afterwards is not written down.
 #[derive(Debug)]
-pub struct Watchers(Vec<JoinHandle<()>>);
+pub struct Watchers {
+    ended: Arc<AtomicBool>,
+    /// Closed when the watchers end.
+    _end: watch::Sender<()>,
+}
 
 impl Drop for Watchers {
     fn drop(&mut self) {
-        for task in &self.0 {
-            task.abort();
-        }
+        // Relaxed: a watcher that misses it writes down one more sample of a server that is still there.
+        self.ended.store(true, Ordering::Relaxed);
     }
 }
 
 impl Watchers {
-    #[must_use]
-    pub fn start(watched: &Arc<Watched>, record: &Arc<Record>, target: Option<Target>) -> Self {
-        let mut tasks = vec![tokio::spawn(sampler(
-            Arc::clone(watched),
-            Arc::clone(record),
-        ))];
+    /// # Errors
+    /// If there is no thread for a watcher.
+    pub fn start(
+        watched: &Arc<Watched>,
+        record: &Arc<Record>,
+        target: Option<Target>,
+    ) -> std::io::Result<Self> {
+        let ended = Arc::new(AtomicBool::new(false));
+        let (end, over) = watch::channel(());
+        let eye = Eye {
+            watched: Arc::clone(watched),
+            record: Arc::clone(record),
+            ended: Arc::clone(&ended),
+        };
+        on_a_thread("siege-sampler", over.clone(), sampler(eye.clone()))?;
         if let Some(target) = target {
-            tasks.push(tokio::spawn(prober(
-                Arc::clone(watched),
-                Arc::clone(record),
-                target,
-            )));
+            on_a_thread("siege-prober", over, prober(eye, target))?;
         }
-        Self(tasks)
+        Ok(Self { ended, _end: end })
     }
 }
 
-async fn sampler(watched: Arc<Watched>, record: Arc<Record>) {
-    loop {
+/// Runs a watcher on a thread of its own until `over` is closed.
+fn on_a_thread(
+    name: &str,
+    mut over: watch::Receiver<()>,
+    watcher: impl Future<Output = ()> + Send + 'static,
+) -> std::io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let run = move || {
+        runtime.block_on(async {
+            tokio::select! {
+                _ = over.changed() => {}
+                () = watcher => {}
+            }
+        });
+    };
+    std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(run)?;
+    Ok(())
+}
+
+/// What a watcher looks at, and where it writes.
+#[derive(Debug, Clone)]
+struct Eye {
+    watched: Arc<Watched>,
+    record: Arc<Record>,
+    ended: Arc<AtomicBool>,
+}
+
+impl Eye {
+    fn ended(&self) -> bool {
+        // Relaxed: see `drop`.
+        self.ended.load(Ordering::Relaxed)
+    }
+}
+
+async fn sampler(eye: Eye) {
+    while !eye.ended() {
         // Relaxed: see `follow`.
-        if let Some(sample) = sample(watched.pid.load(Ordering::Relaxed)) {
-            record.sample(sample);
+        if let Some(sample) = sample(eye.watched.pid.load(Ordering::Relaxed)) {
+            eye.record.sample(sample);
         }
         tokio::time::sleep(SAMPLE_EVERY).await;
     }
 }
 
-async fn prober(watched: Arc<Watched>, record: Arc<Record>, target: Target) {
-    loop {
-        let busy = watched.busy.lock().await;
+async fn prober(eye: Eye, target: Target) {
+    while !eye.ended() {
+        let busy = eye.watched.busy.lock().await;
         // Relaxed: the lock orders it.
-        if !watched.paused.load(Ordering::Relaxed) {
-            let address = *watched.address.lock();
-            let began = Instant::now();
-            let asked = probe(address, &target, watched.times);
-            let trouble = match tokio::time::timeout(2 * MAX_PROBE_WAIT, asked).await {
-                Ok(Ok(())) => None,
-                Ok(Err(text)) => Some(text),
-                Err(_) => Some(format!("nothing in {} s", 2 * MAX_PROBE_WAIT.as_secs())),
-            };
-            record.probe(began.elapsed(), trouble);
+        if !eye.watched.paused.load(Ordering::Relaxed) {
+            let address = *eye.watched.address.lock();
+            let wait = Stopwatch::start();
+            let trouble = probe_until_late(address, &target, eye.watched.times, wait).await;
+            if !eye.ended() {
+                eye.record.probe(wait.counted(), wait.elapsed(), trouble);
+            }
         }
         drop(busy);
         tokio::time::sleep(PROBE_EVERY).await;
+    }
+}
+
+/// Probes, and gives up once the wait that counts is twice the limit, or the machine is of no use.
+async fn probe_until_late(
+    address: SocketAddr,
+    target: &Target,
+    times: Times,
+    wait: Stopwatch,
+) -> Option<String> {
+    let asked = probe(address, target, times);
+    tokio::pin!(asked);
+    loop {
+        let late = 2 * MAX_PROBE_WAIT;
+        if wait.counted() >= late || wait.elapsed() >= 5 * late {
+            return Some(format!(
+                "nothing in {:.1} s, of which {:.1} s count",
+                wait.elapsed().as_secs_f64(),
+                wait.counted().as_secs_f64()
+            ));
+        }
+        match tokio::time::timeout(SAMPLE_EVERY, &mut asked).await {
+            Ok(Ok(())) => return None,
+            Ok(Err(text)) => return Some(text),
+            Err(_) => {}
+        }
     }
 }
 

@@ -41,7 +41,7 @@ fn rows(text: &str) -> Vec<(usize, String)> {
 }
 
 /// Whether `file` defines the test `name`.
-fn defines(file: &str, name: &str) -> bool {
+pub(crate) fn defines(file: &str, name: &str) -> bool {
     ["fn ", "def "].iter().any(|word| {
         file.match_indices(&format!("{word}{name}"))
             .any(|(at, found)| file[at + found.len()..].starts_with(['(', '<']))

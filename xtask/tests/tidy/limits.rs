@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::claims::defines;
 use super::{files, none};
 
 /// The table of limits: crate, limit, and its case or the reason.
@@ -85,8 +86,13 @@ fn cases(files: &[(String, String)]) -> BTreeSet<String> {
         .collect()
 }
 
-/// What is wrong between bounds, table and cases.
-fn wrong(bounds: &[Bound], rows: &[[String; 3]], cases: &BTreeSet<String>) -> Vec<String> {
+/// What is wrong between bounds, table and cases. `has_test` knows which tests there are, by their file and name.
+fn wrong(
+    bounds: &[Bound],
+    rows: &[[String; 3]],
+    cases: &BTreeSet<String>,
+    has_test: impl Fn(&str, &str) -> bool,
+) -> Vec<String> {
     let mut wrong = Vec::new();
     for bound in bounds {
         let Bound {
@@ -100,12 +106,24 @@ fn wrong(bounds: &[Bound], rows: &[[String; 3]], cases: &BTreeSet<String>) -> Ve
             wrong.push(format!("{package}: {name} has no row in {TABLE}"));
             continue;
         };
-        // A case is named in code, a reason in words.
+        // A case is named in code, a test as `path::name`, a reason in words.
         let named: Vec<&str> = stands.split('`').skip(1).step_by(2).collect();
-        for case in named.iter().filter(|case| !cases.contains(**case)) {
-            wrong.push(format!(
-                "{package}: {name} names the case {case}, which there is not"
-            ));
+        for named in &named {
+            let known = match named.rsplit_once("::") {
+                Some((file, test)) => has_test(file, test),
+                None => cases.contains(*named),
+            };
+            if !known {
+                wrong.push(format!(
+                    "{package}: {name} names {named}, which there is not"
+                ));
+            }
+        }
+        let says_test = stands
+            .split(|c: char| !c.is_alphanumeric())
+            .any(|word| matches!(word, "test" | "tests"));
+        if says_test && !named.iter().any(|named| named.contains("::")) {
+            wrong.push(format!("{package}: {name} has a test without its name"));
         }
         if named.is_empty() && stands.split_whitespace().count() < 3 {
             wrong.push(format!("{package}: {name} has neither a case nor a reason"));
@@ -179,7 +197,11 @@ fn each_limit_has_a_case_of_the_siege_or_a_reason() {
     assert!(all.len() > 40, "only {} limits were found", all.len());
     let table = files.iter().find(|(path, _)| path == TABLE);
     let rows = table.map_or_else(Vec::new, |(_, text)| rows(text));
-    none("limits", &wrong(&all, &rows, &cases(&files)));
+    let has_test = |file: &str, name: &str| {
+        let source = files.iter().find(|(path, _)| path == file);
+        source.is_some_and(|(_, source)| defines(source, name))
+    };
+    none("limits", &wrong(&all, &rows, &cases(&files), has_test));
 }
 
 #[test]
@@ -199,8 +221,28 @@ fn planted_faults_are_found() {
     assert!(bounds("crates/a/src/tests/b.rs", source).is_empty());
     let cases = BTreeSet::from(["flood".to_owned()]);
     let table = "| crate | limit | case |\n|---|---|---|\n| a | `MAX_A` | `flood` |\n| a | `MAX_B` | set by the protocol |\n";
-    assert_eq!(wrong(&found, &rows(table), &cases), Vec::<String>::new());
-    let faults = |table: &str, bounds: &[Bound]| wrong(bounds, &rows(table), &cases).len();
+    let has_test = |file: &str, name: &str| (file, name) == ("crates/a/src/b.rs", "holds");
+    assert_eq!(
+        wrong(&found, &rows(table), &cases, has_test),
+        Vec::<String>::new()
+    );
+    let faults =
+        |table: &str, bounds: &[Bound]| wrong(bounds, &rows(table), &cases, has_test).len();
+    let tested = table.replace("`flood`", "one past it: `crates/a/src/b.rs::holds`");
+    assert_eq!(faults(&tested, &found), 0);
+    assert_eq!(
+        faults(&tested.replace("holds", "held"), &found),
+        1,
+        "no such test"
+    );
+    assert_eq!(
+        faults(
+            &table.replace("set by the protocol", "a size; unit test past it"),
+            &found
+        ),
+        1,
+        "a test without its name"
+    );
     assert_eq!(
         faults(&table.replace("`flood`", "`rain`"), &found),
         1,

@@ -291,6 +291,16 @@ mod tests {
     }
 
     #[test]
+    fn a_string_of_more_lines_than_the_limit_is_refused() {
+        let body = |lines: usize| format!("m a=1,b=\"{}\"\nm a=2", "x\n".repeat(lines));
+        let (rows, outcome) = read_all(&body(MAX_STRING_LINES), "ns");
+        assert_eq!((rows.len(), refused(&outcome)), (2, vec![]));
+        let (rows, outcome) = read_all(&body(MAX_STRING_LINES + 1), "ns");
+        assert_eq!(rows.len(), 1, "the line behind the string is kept");
+        assert_eq!(refused(&outcome)[0], 1);
+    }
+
+    #[test]
     fn refusals_are_counted_beyond_those_told() {
         let (_, outcome) = read_all(&"bad\nm a=1\n".repeat(MAX_REFUSALS_NAMED + 5), "ns");
         let refused = outcome.refused_lines().unwrap();

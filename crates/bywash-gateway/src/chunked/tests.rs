@@ -90,6 +90,23 @@ fn guarded_chunks_pass_unchanged_but_not_beyond_the_limit() {
 }
 
 #[test]
+fn lines_and_trailers_longer_than_their_limits_are_refused() {
+    let line = |bytes: usize| {
+        let name = "x".repeat(bytes - "5;\r\n".len());
+        format!("5;{name}\r\nhello\r\n0\r\n\r\n")
+    };
+    let trailers = |bytes: usize| {
+        let value = "v".repeat(bytes - "x-a: \r\n\r\n".len());
+        format!("0\r\nx-a: {value}\r\n\r\n")
+    };
+    let taken = |text: String| run(Mode::Decode, text.as_bytes(), 100).0.is_ok();
+    assert!(taken(line(MAX_CHUNK_LINE_BYTES)));
+    assert!(!taken(line(MAX_CHUNK_LINE_BYTES + 1)));
+    assert!(taken(trailers(MAX_TRAILER_BYTES)));
+    assert!(!taken(trailers(MAX_TRAILER_BYTES + 1)));
+}
+
+#[test]
 fn every_cut_is_noticed() {
     let end = FRAMED.len() - b"X-One: 1\r\nx-two:2\n\r\n".len();
     for mode in [Mode::Decode, Mode::Reframe, Mode::Guard] {

@@ -124,6 +124,18 @@ fn row<'a>(source: &'a str, metric: &'a str, timestamp: i64, value: f64) -> Row<
 }
 
 #[tokio::test]
+async fn a_name_longer_than_the_limit_is_refused() {
+    let world = World::new();
+    let db = world.open().await.unwrap();
+    let long = "m".repeat(MAX_NAME + 1);
+    for (source, metric) in [(&*long, "m"), ("s", &*long)] {
+        let refused = db.insert_rows(&[row(source, metric, 1, 1.0)]);
+        assert!(matches!(refused, Err(SeriesError::NameTooLong { .. })));
+    }
+    assert_eq!(content(&db).len(), 0);
+}
+
+#[tokio::test]
 async fn rows_are_there_after_a_close_and_after_a_crash() {
     let world = World::new();
     let db = world.open().await.unwrap();

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use super::{Case, case};
 use crate::Trouble;
 use crate::client::{Client, Expect};
@@ -27,11 +29,11 @@ async fn start_upload(client: &mut Client, path: &str) -> Option<String> {
     reply.tag("UploadId")
 }
 
-/// Ten times as many uploads as may be open; those past the limit are refused, reads go on.
+/// More uploads than may be open, ten times as many in a whole campaign; those past the limit are refused, reads go on.
 async fn open_uploads(field: &mut Field) -> Result<(), Trouble> {
     field.serve_load(Setup::default()).await?;
     field.make_bucket("uploads").await?;
-    let count = field.campaign.tenfold(OPEN) / 4;
+    let count = field.campaign.past(OPEN);
     let opened = field
         .crowd(16, |task| {
             let mut client = field.past("MAX_OPEN_UPLOADS");
@@ -71,18 +73,18 @@ async fn open_uploads(field: &mut Field) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// One upload with every part number there is, some of them twice, and the number past the last.
+/// One upload with the highest part numbers, in a whole campaign with all, some of them twice, and the number past the last.
 async fn parts(field: &mut Field) -> Result<(), Trouble> {
     field.serve_load(Setup::default()).await?;
     field.make_bucket("parts").await?;
     let id = start_upload(&mut field.well(), "/parts/key").await;
     let id = id.ok_or("no upload could be begun")?;
-    let (seed, count) = (field.seed, PART_NUMBER.min(field.campaign.keys / 10));
+    let (seed, count) = (field.seed, PART_NUMBER.min(field.campaign.keys / 50));
     field
         .crowd(8, |task| {
             let (mut client, id) = (field.well(), id.clone());
             async move {
-                for number in (task + 1..=count).step_by(8) {
+                for number in (PART_NUMBER - count + 1 + task..=PART_NUMBER).step_by(8) {
                     let query = format!("partNumber={number}&uploadId={id}");
                     let good = Expect::Status(&[200]);
                     let part = body(seed, number, 32);
@@ -112,69 +114,76 @@ async fn parts(field: &mut Field) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// 200 uploads at once, of two parts each, completed and read again. Beyond memory a part may wait; none may be lost.
+/// Uploads at once: far more parts than memory holds.
+const AT_ONCE: u64 = 200;
+
+/// The parts of upload `number`: one, in a whole campaign one of the least size that another may follow, and that other.
+fn parts_of(field: &Field, number: u64) -> Vec<Bytes> {
+    let sizes: &[usize] = match field.campaign.is_whole() {
+        true => &[5 << 20, 1000],
+        false => &[3 << 19],
+    };
+    let part =
+        |(index, size): (usize, &usize)| body(field.seed, number ^ (index as u64) << 40, *size);
+    sizes.iter().enumerate().map(part).collect()
+}
+
+/// Uploads all of `parts` and completes them. A part that gets SlowDown is sent again.
+async fn upload(client: &mut Client, path: &str, parts: &[Bytes]) -> Option<()> {
+    let id = start_upload(client, path).await?;
+    let mut tags = String::new();
+    let good = Expect::Status(&[200]);
+    for (index, part) in parts.iter().enumerate() {
+        let number = index + 1;
+        let query = format!("partNumber={number}&uploadId={id}");
+        let mut tries = 0;
+        let tag = loop {
+            let reply = client.send(("PUT", path, &query), &[], part, &good).await;
+            let tag = reply.and_then(|reply| reply.header("etag").map(str::to_owned));
+            tries += 1;
+            if tag.is_some() || tries == 8 {
+                break tag;
+            }
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }?;
+        tags.push_str(&format!(
+            "<Part><PartNumber>{number}</PartNumber><ETag>{tag}</ETag></Part>"
+        ));
+    }
+    let xml = format!("<CompleteMultipartUpload>{tags}</CompleteMultipartUpload>");
+    let query = format!("uploadId={id}");
+    let request = ("POST", path, &*query);
+    let reply = client.send(request, &[], xml.as_bytes(), &good).await?;
+    (reply.status == 200 && reply.text().contains("CompleteMultipartUploadResult")).then_some(())
+}
+
+/// 200 uploads at once, completed and read again. Beyond memory a part may wait; none may be lost.
 async fn uploads_at_once(field: &mut Field) -> Result<(), Trouble> {
     field.serve_load(Setup::default()).await?;
     field.make_bucket("uploads").await?;
-    let seed = field.seed;
     let done = field
-        .crowd(200, |number| {
+        .crowd(AT_ONCE, |number| {
             // More at once than memory holds: SlowDown is the right response, and a client tries again.
             let mut client = field.past("memory");
+            let parts = parts_of(field, number);
             async move {
                 let path = format!("/uploads/{number}");
-                let id = start_upload(&mut client, &path).await?;
-                let mut tags = String::new();
-                let parts = [
-                    body(seed, number, 5 << 20),
-                    body(seed, number ^ 1 << 40, 1000),
-                ];
-                for (index, part) in parts.iter().enumerate() {
-                    let query = format!("partNumber={}&uploadId={id}", index + 1);
-                    let good = Expect::Status(&[200]);
-                    let mut tries = 0;
-                    let tag = loop {
-                        let request = ("PUT", &*path, &*query);
-                        let reply = client.send(request, &[], part, &good).await;
-                        let tag = reply.and_then(|reply| reply.header("etag").map(str::to_owned));
-                        tries += 1;
-                        if tag.is_some() || tries == 8 {
-                            break tag;
-                        }
-                        tokio::time::sleep(Duration::from_millis(500)).await;
-                    }?;
-                    tags.push_str(&format!(
-                        "<Part><PartNumber>{}</PartNumber><ETag>{tag}</ETag></Part>",
-                        index + 1
-                    ));
-                }
-                let xml = format!("<CompleteMultipartUpload>{tags}</CompleteMultipartUpload>");
-                let query = format!("uploadId={id}");
-                let good = Expect::Status(&[200]);
-                let request = ("POST", &*path, &*query);
-                let reply = client.send(request, &[], xml.as_bytes(), &good).await?;
-                (reply.status == 200 && reply.text().contains("CompleteMultipartUploadResult"))
-                    .then_some(number)
+                upload(&mut client, &path, &parts).await.map(|()| number)
             }
         })
         .await;
     let done: Vec<u64> = done.into_iter().flatten().collect();
     field.record.figure("completed", done.len());
     for number in &done {
-        let whole = [
-            body(seed, *number, 5 << 20),
-            body(seed, number ^ 1 << 40, 1000),
-        ]
-        .concat();
-        field
-            .well()
-            .get(&format!("/uploads/{number}"), &whole.into())
-            .await;
+        let whole = parts_of(field, *number).concat();
+        let path = format!("/uploads/{number}");
+        field.well().get(&path, &whole.into()).await;
     }
-    if done.len() < 180 {
-        field
-            .record
-            .found(format!("only {} of 200 uploads were completed", done.len()));
+    if (done.len() as u64) < AT_ONCE / 10 * 9 {
+        field.record.found(format!(
+            "only {} of {AT_ONCE} uploads were completed",
+            done.len()
+        ));
     }
     Ok(())
 }

@@ -1,0 +1,156 @@
+//! How long the machine kept threads that could run from running: the part of a wait that no server can answer for.
+//!
+//! A meter sleeps for a moment and then exchanges a byte over loopback with another thread, again and again. What a turn takes
+//! beyond its sleep and an allowance is delay: of timers, of the scheduler, of a hypervisor. A server that stalls adds none.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+/// Sleep of one turn of the meter.
+const TICK: Duration = Duration::from_millis(10);
+/// Time of a turn beyond its sleep that any machine takes.
+const ALLOWANCE: Duration = Duration::from_millis(5);
+
+/// Sum of all delays, and the turn under way.
+#[derive(Debug)]
+struct Meter {
+    total: Duration,
+    /// When the turn under way began; `None` once the meter has failed.
+    turn: Option<Instant>,
+}
+
+impl Meter {
+    /// Delay of the turn under way, at `now`.
+    fn current(&self, now: Instant) -> Duration {
+        let turn = self.turn.unwrap_or(now);
+        now.saturating_duration_since(turn)
+            .saturating_sub(TICK + ALLOWANCE)
+    }
+
+    fn next_turn(&mut self, now: Instant) {
+        self.total += self.current(now);
+        self.turn = Some(now);
+    }
+}
+
+static METER: Mutex<Meter> = Mutex::new(Meter {
+    total: Duration::ZERO,
+    turn: None,
+});
+
+/// Returns the delay since the first call, which starts the meter. It never goes back.
+///
+/// Without a meter there is no delay: all of a wait is the server's.
+#[must_use]
+pub fn delay() -> Duration {
+    static STARTED: OnceLock<bool> = OnceLock::new();
+    if !STARTED.get_or_init(|| start().is_ok()) {
+        return Duration::ZERO;
+    }
+    let meter = METER.lock();
+    meter.total + meter.current(Instant::now())
+}
+
+/// Starts the meter and the thread that echoes its byte.
+fn start() -> io::Result<()> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let mut near = TcpStream::connect(listener.local_addr()?)?;
+    let (mut far, _) = listener.accept()?;
+    for socket in [&near, &far] {
+        socket.set_nodelay(true)?;
+    }
+    let echo = move || {
+        let mut byte = [0];
+        while far.read_exact(&mut byte).is_ok() && far.write_all(&byte).is_ok() {}
+    };
+    std::thread::Builder::new()
+        .name("siege-echo".to_owned())
+        .spawn(echo)?;
+    let turns = move || {
+        let mut byte = [0];
+        loop {
+            METER.lock().next_turn(Instant::now());
+            std::thread::sleep(TICK);
+            if near.write_all(&byte).is_err() || near.read_exact(&mut byte).is_err() {
+                METER.lock().turn = None;
+                return;
+            }
+        }
+    };
+    std::thread::Builder::new()
+        .name("siege-meter".to_owned())
+        .spawn(turns)?;
+    Ok(())
+}
+
+/// Measures a wait, and how much of it the machine is to blame for.
+#[derive(Debug, Clone, Copy)]
+pub struct Stopwatch {
+    began: Instant,
+    delay: Duration,
+}
+
+impl Stopwatch {
+    #[must_use]
+    pub fn start() -> Self {
+        Self {
+            delay: delay(),
+            began: Instant::now(),
+        }
+    }
+
+    /// Time since the start.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// Time since the start without the machine's delay: what judges count.
+    #[must_use]
+    pub fn counted(&self) -> Duration {
+        let elapsed = self.began.elapsed();
+        elapsed.saturating_sub(delay().saturating_sub(self.delay))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn turns_count_what_exceeds_their_sleep_and_the_allowance() {
+        let began = Instant::now();
+        let mut meter = Meter {
+            total: Duration::ZERO,
+            turn: Some(began),
+        };
+        let prompt = began + TICK + ALLOWANCE;
+        assert_eq!(meter.current(prompt), Duration::ZERO);
+        meter.next_turn(prompt);
+        assert_eq!(meter.total, Duration::ZERO);
+        // A turn that the machine held up for a second counts while it lasts, and once afterwards.
+        let late = prompt + TICK + ALLOWANCE + Duration::from_secs(1);
+        assert_eq!(meter.current(late), Duration::from_secs(1));
+        meter.next_turn(late);
+        assert_eq!(meter.total, Duration::from_secs(1));
+        assert_eq!(meter.current(late), Duration::ZERO);
+        // A meter that has failed finds no delay.
+        meter.turn = None;
+        assert_eq!(meter.current(late + TICK + TICK), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_stall_of_a_peer_is_no_delay_of_the_machine() {
+        let watch = Stopwatch::start();
+        let before = delay();
+        std::thread::sleep(Duration::from_millis(200));
+        let delayed = delay() - before;
+        // All of the sleep is counted but for what the machine itself was late by.
+        assert!(watch.counted() + delayed + TICK >= Duration::from_millis(200));
+        assert!(watch.counted() <= watch.elapsed());
+    }
+}
