@@ -30,12 +30,14 @@ pub(super) fn raise_limit() -> Option<u64> {
     }
 }
 
-/// Returns how many connections fit the limit of descriptors, at most `wanted` and at least one.
+/// Returns how many connections fit the limit of descriptors, at most `wanted` and at least one. Of a limit below 1,024 half is for
+/// connections: a server with so few has few folders.
 pub(super) fn connections(limit: Option<u64>, wanted: usize) -> usize {
     let Some(limit) = limit else {
         return wanted;
     };
-    let left = limit.saturating_sub(MAX_OPEN_FOLDERS as u64 + MAX_OTHER_DESCRIPTORS);
+    let others = (MAX_OPEN_FOLDERS as u64 + MAX_OTHER_DESCRIPTORS).min(limit / 2);
+    let left = limit - others;
     let fitting = usize::try_from(left / MAX_CONNECTION_DESCRIPTORS).unwrap_or(usize::MAX);
     if fitting >= wanted {
         return wanted;
@@ -65,7 +67,7 @@ mod tests {
         assert_eq!(connections(None, 1024), 1024);
         assert_eq!(connections(Some(1 << 20), 1024), 1024);
         assert_eq!(connections(Some(0), 1024), 1);
-        for limit in [600, 1024, 3583, 3584, 4096] {
+        for limit in [1024, 3583, 3584, 4096] {
             let connections = connections(Some(limit), 1024) as u64;
             let used = connections * MAX_CONNECTION_DESCRIPTORS
                 + MAX_OPEN_FOLDERS as u64
@@ -75,5 +77,11 @@ mod tests {
                 "{connections} connections of {limit} descriptors"
             );
         }
+    }
+
+    #[test]
+    fn half_of_few_descriptors_is_for_connections() {
+        assert_eq!(connections(Some(256), 1024), 42);
+        assert_eq!(connections(Some(1023), 1024), 170);
     }
 }
