@@ -22,7 +22,7 @@ use crate::consistency::Consistency;
 use crate::error::EngineError;
 use crate::origin::folder::FolderStore;
 use crate::origin::{Origin, OriginUrl};
-use crate::read::{Ahead, Loans};
+use crate::read::{AbandonedMemory, Ahead, Loans};
 use crate::retry::RetryPolicy;
 use crate::stats::{BudgetStats, PoolStats, Stats};
 use crate::traffic::Traffic;
@@ -59,6 +59,8 @@ pub(crate) struct Shared {
     /// Whether slow requests are sent a second time.
     pub(crate) hedge: bool,
     pub(crate) admission_deadline: Duration,
+    /// Memory of requests that go on without readers.
+    pub(crate) abandoned: AbandonedMemory,
     /// What passes the endpoints.
     traffic: Arc<Traffic>,
     /// Numbers buckets in the pool's keys; only uniqueness matters, hence relaxed.

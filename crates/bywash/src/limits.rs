@@ -51,6 +51,9 @@ pub(crate) const MAX_RANGED_GETS: usize = 64;
 /// patience than its origin needs finds the response when it comes again. Others end with their last reader: there are no more of
 /// them than reads in progress.
 pub(crate) const MAX_ABANDONED_OPENS: usize = 64;
+/// Those of all buckets that hold a block for the data they wait for take the memory limit divided by this at most: clients that leave
+/// a silent origin must not keep memory from others.
+pub(crate) const MAX_ABANDONED_MEMORY_DIVISOR: u64 = 8;
 /// Bodies that copy pieces out of their blocks at once, because the memory for loans is used up: as many as an endpoint has
 /// connections, unless set otherwise. More wait for one to end.
 pub(crate) const MAX_COPIED_BODIES: usize = 1024;

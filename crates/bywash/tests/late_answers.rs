@@ -400,6 +400,41 @@ async fn requests_in_flight_for_one_path_are_one_a_window() {
     assert_eq!(origin.pending.load(Relaxed), 0);
 }
 
+/// Clients that read one object after the other of an origin that hangs, and leave: others find memory for their reads at once.
+#[tokio::test(start_paused = true)]
+async fn readers_that_left_keep_little_memory() {
+    let origin = Late::with_delays(std::iter::repeat_n(secs(100), 64));
+    let engine = Engine::builder().memory(16 << 20).build().unwrap();
+    let silent: Arc<dyn Origin> = Arc::<Late>::clone(&origin);
+    let silent = engine.mount("silent", silent, Consistency::Immutable);
+    let silent = silent.unwrap();
+    let other = Arc::new(MemoryStore::new());
+    other.put(&Path::from(PATH), "body".into()).await.unwrap();
+    let other = engine
+        .mount("other", other, Consistency::Immutable)
+        .unwrap();
+    let mut reads = Vec::new();
+    for number in 0..16 {
+        let (bucket, path) = (silent.clone(), Path::from(format!("none/{number}")));
+        reads.push(tokio::spawn(async move { bucket.get(&path).await.is_ok() }));
+    }
+    sleep(secs(10)).await;
+    for read in &reads {
+        read.abort();
+    }
+    sleep(secs(1)).await;
+    let start = Instant::now();
+    let body = read(&other, GetOptions::default()).await;
+    assert_eq!(body.as_deref(), Some("body"));
+    assert_eq!(
+        start.elapsed(),
+        Duration::ZERO,
+        "the read waited for memory"
+    );
+    // Blocks of 1 MiB, an eighth of the memory.
+    assert_eq!(origin.pending.load(Relaxed), 2);
+}
+
 /// Clients that ask for one key after the other of an origin that hangs, and leave.
 #[tokio::test(start_paused = true)]
 async fn few_requests_go_on_when_all_their_readers_left() {

@@ -10,7 +10,7 @@ use bywash_mem::{BlockPool, PoolConfig};
 use super::{Engine, Shared};
 use crate::error::EngineError;
 use crate::machine::available_memory;
-use crate::read::{Ahead, AheadLimits, Loans};
+use crate::read::{AbandonedMemory, Ahead, AheadLimits, Loans};
 use crate::retry::RetryPolicy;
 use crate::upload::journal::Journal;
 use crate::versions::KnownObjects;
@@ -170,6 +170,7 @@ impl EngineBuilder {
             retry: self.retry,
             hedge: self.hedge,
             admission_deadline: self.admission_deadline,
+            abandoned: AbandonedMemory::default(),
             traffic: Arc::default(),
             stores: AtomicU32::new(0),
         };

@@ -46,7 +46,7 @@ pub(crate) use download::begin as download;
 pub use download::{Download, DownloadOptions};
 pub(crate) use hedge::Pace;
 pub(crate) use loans::Loans;
-pub(crate) use open::Opens;
+pub(crate) use open::{AbandonedMemory, Opens};
 pub use pieces::PieceByPiece;
 pub(crate) use ranges::get_ranges;
 pub(crate) use runs::Runs;

@@ -23,7 +23,7 @@ use crate::retry::{is_out_of_range, with_retries};
 use crate::versions::{Asked, Version};
 use flights::{Flight, Outcome};
 
-pub(crate) use flights::Opens;
+pub(crate) use flights::{AbandonedMemory, Opens};
 
 /// The version to read, and what asking for it brought, if it was asked for.
 #[derive(Debug)]
@@ -172,6 +172,10 @@ fn begin(bucket: &Arc<Shared>, path: &Path, ask: Ask) -> Flight {
     tokio::spawn(async move {
         let (bucket, path) = (Arc::clone(landing.bucket()), landing.path().clone());
         let sent = landing.sent();
+        let bytes = match ask {
+            Ask::Head => 0,
+            Ask::Data(..) => bucket.block_size,
+        };
         let asking = async {
             match ask {
                 Ask::Head => head_sent(&bucket, &path, || sent.asking(&bucket, &path))
@@ -183,7 +187,7 @@ fn begin(bucket: &Arc<Shared>, path: &Path, ask: Ask) -> Flight {
                 }
             }
         };
-        let Some(answer) = landing.unless_abandoned(asking).await else {
+        let Some(answer) = landing.unless_abandoned(bytes, asking).await else {
             return;
         };
         let (outcome, storing) = match answer {

@@ -20,7 +20,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::Opened;
 use crate::bucket::Shared;
-use crate::limits::MAX_ABANDONED_OPENS;
+use crate::limits::{MAX_ABANDONED_MEMORY_DIVISOR, MAX_ABANDONED_OPENS};
 use crate::versions::Asked;
 
 /// How a flight ended.
@@ -81,6 +81,35 @@ impl Joined {
     /// Whether the request was sent before `began`.
     pub(super) fn sent_before(&self, began: Instant) -> bool {
         !self.flight.sent.is_since(Some(began))
+    }
+}
+
+/// Bytes held by flights that go on without readers, of all buckets of an engine.
+#[derive(Debug, Default)]
+pub(crate) struct AbandonedMemory(Mutex<u64>);
+
+/// The part of one flight in [`AbandonedMemory`].
+struct AbandonedBytes<'a> {
+    memory: &'a AbandonedMemory,
+    bytes: u64,
+}
+
+impl AbandonedMemory {
+    /// Counts `bytes` more until the result is dropped; `None` if all would be more than `max`.
+    fn try_add(&self, bytes: u64, max: u64) -> Option<AbandonedBytes<'_>> {
+        let mut held = self.0.lock();
+        let sum = held.checked_add(bytes).filter(|sum| *sum <= max)?;
+        *held = sum;
+        Some(AbandonedBytes {
+            memory: self,
+            bytes,
+        })
+    }
+}
+
+impl Drop for AbandonedBytes<'_> {
+    fn drop(&mut self) {
+        *self.memory.0.lock() -= self.bytes;
     }
 }
 
@@ -195,10 +224,11 @@ impl Landing {
         self.sent.clone()
     }
 
-    /// Returns what `asking` comes to; `None`, and the flight has ended, if all readers left before and enough flights go on
-    /// without readers already.
+    /// Returns what `asking` comes to, which holds `bytes` of memory; `None`, and the flight has ended, if all readers left before
+    /// and enough flights go on without readers already.
     pub(super) async fn unless_abandoned<T>(
         &mut self,
+        bytes: u64,
         asking: impl Future<Output = T>,
     ) -> Option<T> {
         let mut asking = std::pin::pin!(asking);
@@ -208,7 +238,11 @@ impl Landing {
             () = self.abandoned.cancelled() => {}
         }
         let bucket = Arc::clone(&self.bucket);
-        if let Ok(_going_on) = bucket.opens.abandoned.try_acquire() {
+        let engine = &bucket.engine;
+        let max = engine.pool.budget().limit() / MAX_ABANDONED_MEMORY_DIVISOR;
+        if let Ok(_going_on) = bucket.opens.abandoned.try_acquire()
+            && let Some(_held) = engine.abandoned.try_add(bytes, max)
+        {
             return Some(asking.await);
         }
         self.take_out();
