@@ -1,5 +1,5 @@
-//! What the real-client stage needs, fetched once into a cache folder: four Python environments, rclone, a server of Azure's
-//! protocol, one of S3's that Go builds, and one data file.
+//! What the real-client stage and the siege need, fetched once into a cache folder: four Python environments, rclone, a server of
+//! Azure's protocol, one of S3's that Go builds, one data file, and a library that steps a program's clock.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -77,6 +77,7 @@ fn fetch(cache: &Path) -> Result<Tools, Failure> {
             .any(|nginx| Step::new(nginx).args(["-v"]).succeeds())
     };
     need("nginx", nginx_works, &["nginx-light"])?;
+    faketime();
     Ok(Tools {
         python: clients.join("bin/python"),
         s3fs: s3fs.join("bin/python"),
@@ -176,6 +177,20 @@ fn versitygw(cache: &Path) -> Result<Option<PathBuf>, Failure> {
     }
     fs::write(&stamp, VERSITYGW).map_err(doing(format!("write {}", stamp.display())))?;
     Ok(Some(program))
+}
+
+/// A library that steps a program's clock, for the siege's case `clock-steps`. Without it the siege goes on and names the case as
+/// skipped.
+fn faketime() {
+    // Where Debian puts it, on each architecture.
+    let there = || {
+        let folders = fs::read_dir("/usr/lib").into_iter().flatten().flatten();
+        let mut places = folders.map(|folder| folder.path().join("faketime/libfaketime.so.1"));
+        places.any(|place| place.exists())
+    };
+    if let Err(failure) = need("libfaketime", there, &["libfaketime"]) {
+        println!("no steps of the clock in the siege: {failure}");
+    }
 }
 
 fn need_npm() -> Result<(), Failure> {
