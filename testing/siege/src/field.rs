@@ -22,7 +22,9 @@ use crate::watch::{Sample, Target, Watched, Watchers, sample};
 const PROBE_BYTES: usize = 100_000;
 /// Objects, and bytes of each, that fill the server's memory before and after an attack.
 const FILL: (u64, usize) = (24, 4 << 20);
-/// Max rounds of reads until a server grows no more.
+/// Clients that do so at once.
+const FILLERS: u64 = 4;
+/// Max rounds of reads and writes until a server grows no more.
 const MAX_FILLS: usize = 10;
 /// Max time in which a server must be back to what it was.
 const RECOVERY: Duration = Duration::from_secs(30);
@@ -148,7 +150,7 @@ impl Field {
 
     /// Fills the server's memory and keeps its state as that before the attack.
     pub async fn settle(&mut self) {
-        // Until its memory is full, reads make a server larger.
+        // Until its memory is full and its threads have their buffers, reads and writes make a server larger.
         for _ in 0..MAX_FILLS {
             let last = sample(self.pid()).map_or(0, |sample| sample.rss);
             self.fill().await;
@@ -324,17 +326,21 @@ impl Field {
         std::fs::metadata(log).map_or(0, |meta| meta.len())
     }
 
-    /// Reads objects of more than the server's memory, so that what it may keep is kept.
+    /// Reads objects of more than the server's memory, and writes some, so that what it may keep is kept.
     async fn fill(&self) {
         let seed = self.seed;
         let record = Arc::new(Record::default());
         let address = self.address();
         let times = self.times;
-        self.crowd(4, |task| {
+        self.crowd(FILLERS, |task| {
             let mut client = Client::new(address, Class::Well, &record);
             client.times = times;
             async move {
-                for number in (task..FILL.0).step_by(4) {
+                let written = body(seed, task, FILL.1);
+                client
+                    .put(&format!("/probe/written-{task}"), &written)
+                    .await;
+                for number in (task..FILL.0).step_by(FILLERS as usize) {
                     let path = format!("/probe/fill-{number}");
                     client.get(&path, &body(seed, number, FILL.1)).await;
                 }

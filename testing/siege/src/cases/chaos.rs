@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
 use super::raw::open;
@@ -93,28 +94,48 @@ fn bytes_below(folder: &Path) -> u64 {
     total
 }
 
-/// What killed writers staged is swept by the next server, while it runs.
+/// Bytes of a part that a writer announces, and those it sends before the kill.
+const ANNOUNCED: u64 = 64 << 20;
+const SENT: usize = 8 << 20;
+
+/// What killed writers of parts staged is swept by the next server, while it runs.
 async fn dead_staging(field: &mut Field) -> Result<(), Trouble> {
     let folder = field.bucket("staged")?;
     field.serve(Setup::default()).await?;
-    let half = vec![7; 2 << 20];
-    for _ in 0..4 {
+    let part = vec![7; SENT];
+    for _ in 0..2 {
         let mut sockets = Vec::new();
-        for number in 0..6 {
+        for number in 0..3 {
             let path = format!("/staged/{number}");
-            let mut request = super::raw::unsigned_payload(("PUT", &path, ""), Some(4 << 20));
-            request.extend_from_slice(&half);
+            let begun = Expect::Status(&[200]);
+            let reply = field
+                .well()
+                .send(("POST", &path, "uploads="), &[], b"", &begun)
+                .await;
+            let text = reply.map(|reply| reply.text()).unwrap_or_default();
+            let upload = text
+                .split_once("<UploadId>")
+                .and_then(|(_, rest)| rest.split_once("</UploadId>"))
+                .map(|(id, _)| id.to_owned())
+                .ok_or("no upload was begun")?;
+            let query = format!("partNumber=1&uploadId={upload}");
+            let mut request = super::raw::unsigned_payload(("PUT", &path, &query), Some(ANNOUNCED));
+            request.extend_from_slice(&part);
             let mut socket = open(field.address(), [127, 0, 0, 1]).await?;
-            super::raw::push(&mut socket, &request).await;
+            let sending = socket.write_all(&request);
+            let _ = tokio::time::timeout(Duration::from_secs(20), sending).await;
             sockets.push(socket);
         }
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
         field.kill_and_restart().await?;
     }
-    field.record.figure("left MiB", bytes_below(&folder) >> 20);
-    // A sweep runs in the background; a minute is what a slow disk takes.
     let mut left = bytes_below(&folder);
-    for _ in 0..150 {
+    field.record.figure("left MiB", left >> 20);
+    if left < 1 << 20 {
+        field.record.found("no killed writer had staged anything");
+    }
+    // A sweep runs in the background every ten seconds, and looks at files that are as old; a minute is what a slow disk takes.
+    for _ in 0..300 {
         if left < 1 << 20 {
             break;
         }
@@ -127,14 +148,9 @@ async fn dead_staging(field: &mut Field) -> Result<(), Trouble> {
             left >> 20
         ));
     }
-    field
-        .well()
-        .put("/staged/new", &body(field.seed, 1, 1000))
-        .await;
-    field
-        .well()
-        .get("/staged/new", &body(field.seed, 1, 1000))
-        .await;
+    let new = body(field.seed, 1, 1000);
+    field.well().put("/staged/new", &new).await;
+    field.well().get("/staged/new", &new).await;
     Ok(())
 }
 
@@ -303,16 +319,11 @@ async fn full_inodes(field: &mut Field) -> Result<(), Trouble> {
     full(field, "size=64m,nr_inodes=200", 1000, 300).await
 }
 
-/// Where libfaketime is, if it is.
+/// Where Debian puts libfaketime, on whatever architecture; `None` if it is not installed.
 fn faketime() -> Option<PathBuf> {
-    let paths = [
-        "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1",
-        "/usr/lib/aarch64-linux-gnu/faketime/libfaketime.so.1",
-        "/usr/lib/faketime/libfaketime.so.1",
-    ];
-    paths
-        .into_iter()
-        .map(PathBuf::from)
+    let folders = std::fs::read_dir("/usr/lib").ok()?.flatten();
+    folders
+        .map(|folder| folder.path().join("faketime/libfaketime.so.1"))
         .find(|path| path.exists())
 }
 

@@ -4,11 +4,11 @@ use std::path::Path;
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
+use bytes::Bytes;
+use bywash_sim::server::objects::crc32c;
 use tokio::process::Command;
-use tokio::task::JoinHandle;
 
+use super::store::{Entry, Store};
 use super::{Case, case};
 use crate::Trouble;
 use crate::field::Field;
@@ -16,6 +16,7 @@ use crate::record::{Class, End};
 
 pub(super) const CASES: &[Case] = &[
     case!("hostile-names", hostile_names),
+    case!("poisoned-resume", poisoned_resume),
     case!("hostile-text", hostile_text),
     case!("hostile-sizes", hostile_sizes),
     case!("hostile-links", hostile_links),
@@ -23,70 +24,6 @@ pub(super) const CASES: &[Case] = &[
 
 /// Max time of one command.
 const PATIENCE: Duration = Duration::from_secs(20);
-
-/// An S3 endpoint that lists what it is given and sends `x` for every object.
-struct Store {
-    url: String,
-    task: JoinHandle<()>,
-}
-
-impl Drop for Store {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-impl Store {
-    /// `entries` are keys and the sizes they are listed with; `message` is that of every error.
-    async fn start(entries: Vec<(String, String)>, message: &'static str) -> Result<Self, Trouble> {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
-        let url = format!("http://{}", listener.local_addr()?);
-        let contents: String = entries
-            .iter()
-            .map(|(key, size)| {
-                format!(
-                    "<Contents><Key>{key}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified>\
-                     <ETag>\"e\"</ETag><Size>{size}</Size><StorageClass>STANDARD</StorageClass></Contents>"
-                )
-            })
-            .collect();
-        let list = format!(
-            "<?xml version=\"1.0\"?><ListBucketResult><Name>data</Name><IsTruncated>false</IsTruncated>\
-             <KeyCount>{}</KeyCount>{contents}</ListBucketResult>",
-            entries.len()
-        );
-        let task = tokio::spawn(async move {
-            while let Ok((mut socket, _)) = listener.accept().await {
-                let list = list.clone();
-                tokio::spawn(async move {
-                    let mut buffer = vec![0; 16 << 10];
-                    while let Ok(count @ 1..) = socket.read(&mut buffer).await {
-                        let head = String::from_utf8_lossy(&buffer[..count]).into_owned();
-                        let (status, body) = if head.contains("list-type=2") {
-                            ("200 OK", list.clone())
-                        } else if head.contains("/refused") || head.starts_with("PUT") {
-                            let error = format!(
-                                "<Error><Code>AccessDenied</Code><Message>{message}</Message></Error>"
-                            );
-                            ("403 Forbidden", error)
-                        } else {
-                            ("200 OK", "x".to_owned())
-                        };
-                        let shown = if head.starts_with("HEAD") { "" } else { &body };
-                        let response = format!(
-                            "HTTP/1.1 {status}\r\nContent-Length: {}\r\nETag: \"e\"\r\nLast-Modified: Thu, 01 Jan 2026 00:00:00 GMT\r\n\r\n{shown}",
-                            body.len()
-                        );
-                        if socket.write_all(response.as_bytes()).await.is_err() {
-                            break;
-                        }
-                    }
-                });
-            }
-        });
-        Ok(Self { url, task })
-    }
-}
 
 /// Runs the program before the store, and judges what it prints: nothing there may drive a terminal.
 async fn run(field: &Field, store: &Store, args: &[&str]) -> Result<Output, Trouble> {
@@ -143,16 +80,20 @@ fn planted(folder: &Path, allowed: &Path, found: &mut Vec<String>) {
     }
 }
 
-fn entries(keys: &[&str], size: &str) -> Vec<(String, String)> {
+fn entries(keys: &[&str], size: &str) -> Vec<Entry> {
     keys.iter()
-        .map(|key| ((*key).to_owned(), size.to_owned()))
+        .map(|key| Entry {
+            key: (*key).to_owned(),
+            size: size.to_owned(),
+            body: Bytes::from_static(b"x"),
+        })
         .collect()
 }
 
-/// Keys that would be written outside the target, or as files of the program's own.
+/// Keys that would be written outside the target, or that the program takes for files of its own. Each is in a store of its own
+/// beside a good key, so that a copy which ends at one of them does not spare the others.
 async fn hostile_names(field: &mut Field) -> Result<(), Trouble> {
-    let keys = [
-        "good",
+    for (number, key) in [
         "a/../../escaped",
         "../escaped-too",
         "/absolute",
@@ -161,33 +102,81 @@ async fn hostile_names(field: &mut Field) -> Result<(), Trouble> {
         ".later.bywash-part",
         ".later.bywash-part.state",
         ".bywash-folder",
-    ];
-    let store = Store::start(entries(&keys, "1"), "no").await?;
-    let target = field.path().join("inner").join("target");
-    std::fs::create_dir_all(&target)?;
-    let to = target.display().to_string();
-    for verb in [
-        &["cp", "-r", "s3://data/", &to][..],
-        &["sync", "s3://data/", &to],
-    ] {
-        run(field, &store, verb).await?;
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let store = Store::start(entries(&["good", key], "1"), "no").await?;
+        let target = field.path().join("inner").join(format!("target-{number}"));
+        std::fs::create_dir_all(&target)?;
+        let to = target.display().to_string();
+        for verb in [
+            &["cp", "-r", "s3://data/", &to][..],
+            &["sync", "s3://data/", &to],
+        ] {
+            run(field, &store, verb).await?;
+        }
+        let own = target.join(key);
+        if key.contains("bywash") && own.exists() {
+            field
+                .record
+                .found(format!("the store planted {}", own.display()));
+        }
+        std::fs::remove_dir_all(&target)?;
         let mut found = Vec::new();
         planted(field.path(), &target, &mut found);
         if !found.is_empty() {
             field
                 .record
-                .found(format!("{} wrote {}", verb[0], found.join(" ")));
-        }
-        for own in [".later.bywash-part", ".later.bywash-part.state"] {
-            if target.join(own).exists() {
-                field
-                    .record
-                    .found(format!("{} let the store plant {own}", verb[0]));
-            }
+                .found(format!("{key} of a store wrote {}", found.join(" ")));
         }
     }
     if Path::new("/absolute").exists() {
         field.record.found("a file was written to the root");
+    }
+    Ok(())
+}
+
+/// Bytes of an object that is downloaded in two parts, each with an entry in its state.
+const IN_PARTS: usize = 9 << 20;
+
+/// A hostile store plants what looks like the first half of a download from an honest one. What comes from the honest store
+/// afterwards has the honest bytes.
+async fn poisoned_resume(field: &mut Field) -> Result<(), Trouble> {
+    let object = crate::field::body(field.seed, 1, IN_PARTS);
+    let honest = Store::start(vec![Entry::new("later", object.clone())], "no").await?;
+    let zeros = Bytes::from(vec![0; IN_PARTS]);
+    // The format of releases that kept the state beside the file.
+    let mut state = format!(
+        "{{\"url\":\"s3://data/later\",\"endpoint\":\"{}/\",\"e_tag\":\"\\\"e\\\"\",\"version\":null,\
+         \"bytes\":{IN_PARTS},\"part_bytes\":{}}}\n",
+        honest.url,
+        8 << 20
+    );
+    for (number, part) in zeros.chunks(8 << 20).enumerate() {
+        state.push_str(&format!("{number} {:08x}.\n", crc32c(part)));
+    }
+    let planted = vec![
+        Entry::new(".later.bywash-part", zeros),
+        Entry::new(".later.bywash-part.state", Bytes::from(state)),
+    ];
+    let hostile = Store::start(planted, "no").await?;
+    let target = field.path().join("target");
+    std::fs::create_dir_all(&target)?;
+    let to = target.display().to_string();
+    run(field, &hostile, &["cp", "-r", "s3://data/", &to]).await?;
+    let file = target.join("later");
+    let to = file.display().to_string();
+    let output = run(field, &honest, &["cp", "s3://data/later", &to]).await?;
+    if !output.status.success() {
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        field
+            .record
+            .found(format!("the honest object was not copied: {text}"));
+    } else if std::fs::read(&file)? != object {
+        field
+            .record
+            .found("the file has bytes that the honest store never sent");
     }
     Ok(())
 }

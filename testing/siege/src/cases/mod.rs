@@ -2,11 +2,13 @@
 
 mod chaos;
 mod hostile;
+mod lies;
 mod load;
 mod origins;
 mod raw;
 mod requests;
 mod series;
+mod store;
 mod tables;
 mod uploads;
 
@@ -46,6 +48,7 @@ pub fn all() -> Vec<Case> {
         load::CASES,
         requests::CASES,
         series::CASES,
+        lies::CASES,
         origins::CASES,
         chaos::CASES,
         hostile::CASES,

@@ -1,180 +1,30 @@
-//! Origins that lie, change under a reader's feet, or pack what they send.
+//! Origins that change under a reader's feet, or redirect.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use bywash_sim::server::{
-    FaultPlan, Lie, Server,
-    s3::S3,
+    Server,
     web::{Manners, Web},
 };
-use bywash_support::http;
-use bywash_support::sign::{Signer, borrow};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-use super::raw::ask;
 use super::{Case, case};
 use crate::Trouble;
 use crate::client::Expect;
 use crate::field::{Field, body};
 use crate::process::Setup;
-use crate::record::{Class, End};
 
 pub(super) const CASES: &[Case] = &[
-    case!("lying-origin", lying_origin),
-    case!("packed-ranges", packed_ranges),
     case!("redirect-secrets", redirect_secrets),
     case!("stale-validation", stale_validation),
     case!("torn-object", torn_object),
 ];
-
-/// Bytes of an object of an origin: several blocks.
-const LARGE: usize = 3_000_000;
-
-/// Lies that nothing contradicts: an origin that sends these bytes with a tag of their own has this object, as far as anyone
-/// can know.
-const BEYOND_DOUBT: [Lie; 1] = [Lie::TwoVersions];
-
-fn s3_setup(url: &str) -> Setup {
-    Setup::default()
-        .arg("data=s3://data")
-        .env("AWS_ENDPOINT_URL", url)
-        .env("AWS_ALLOW_HTTP", "true")
-        .env("AWS_ACCESS_KEY_ID", "origin")
-        .env("AWS_SECRET_ACCESS_KEY", "origin")
-        .env("AWS_REGION", "us-east-1")
-}
-
-/// Reads a range while the origin lies: the right bytes, an error, or a response that is cut.
-async fn read_lied(
-    address: SocketAddr,
-    path: &str,
-    object: &Bytes,
-    range: Range<usize>,
-    lie: Lie,
-) -> End {
-    let header = format!("bytes={}-{}", range.start, range.end - 1);
-    let extra = [("range", header.as_str())];
-    let (headers, _) = Signer::default().headers("GET", path, "", "UNSIGNED-PAYLOAD", &extra);
-    let headers = borrow(&headers);
-    let request = http::head("GET", path, &headers);
-    let time = Duration::from_secs(4);
-    match ask(address, "GET", request.as_bytes(), time).await {
-        Ok(reply) if matches!(reply.status, 200 | 206) => {
-            if reply.body == object[range] {
-                return End::Right;
-            }
-            let (bytes, name) = (reply.body.len(), lie.name());
-            End::Wrong(format!(
-                "{bytes} bytes of {header} from an origin that tells {name}"
-            ))
-        }
-        Ok(reply) => End::Failed(reply.status.to_string()),
-        Err(error) => End::Failed(error.to_string()),
-    }
-}
-
-/// Every lie of the simulated store, each told by an origin of its own: each read is right, or an error; and right when the
-/// origin is honest again.
-async fn lying_origin(field: &mut Field) -> Result<(), Trouble> {
-    let seed = field.seed;
-    let object = body(seed, 1, LARGE);
-    let (mut config, mut origins) = (String::new(), Vec::new());
-    for &lie in Lie::ALL.iter().filter(|lie| !BEYOND_DOUBT.contains(lie)) {
-        let store = S3::new();
-        let bytes = object.clone();
-        let _ = store
-            .objects()
-            .put("data", "key", bytes, BTreeMap::new(), |_| true);
-        let origin = Server::start(store).await?;
-        config.push_str(&format!(
-            "[[bucket]]\nname = \"{}\"\nurl = \"s3://data\"\noptions = {{ endpoint = \"{}\", allow_http = \"true\", \
-             region = \"us-east-1\", access_key_id = \"a\", secret_access_key = \"b\" }}\n",
-            lie.name(),
-            origin.url()
-        ));
-        origins.push((lie, Arc::new(origin)));
-    }
-    field.serve(Setup::default().config(config)).await?;
-    let origins = Arc::new(origins);
-    let address = field.address();
-    let believed = field
-        .crowd(origins.len() as u64, |number| {
-            let (origins, object) = (Arc::clone(&origins), object.clone());
-            let (mut well, record) = (field.well(), Arc::clone(&field.record));
-            async move {
-                let (lie, origin) = &origins[number as usize];
-                let path = format!("/{}/key", lie.name());
-                // The version is known before the lies begin.
-                let known = Expect::Status(&[200]);
-                well.send(("HEAD", &path, ""), &[], b"", &known).await;
-                origin.plan(FaultPlan::lying(seed ^ number, &[*lie], 0.7));
-                let mut believed = false;
-                for range in [0..100_000, 1_500_000..1_600_000, 0..LARGE] {
-                    let end = read_lied(address, &path, &object, range, *lie).await;
-                    believed |= matches!(end, End::Wrong(_));
-                    record.request(Class::Past("a lying origin"), end);
-                }
-                origin.plan(FaultPlan::calm());
-                // What a window still holds of a lie is given time to pass.
-                tokio::time::sleep(Duration::from_millis(1500)).await;
-                well.get(&path, &object).await;
-                believed.then(|| lie.name())
-            }
-        })
-        .await;
-    let believed: Vec<_> = believed.into_iter().flatten().collect();
-    field.record.figure("lies", origins.len());
-    if !believed.is_empty() {
-        field.record.figure("believed", believed.join(" "));
-    }
-    Ok(())
-}
-
-/// A proxy before the origin packs each ranged answer, and says so in a header that the whole did not have.
-async fn packed_ranges(field: &mut Field) -> Result<(), Trouble> {
-    let store = S3::new();
-    let seed = field.seed;
-    for number in 0..4 {
-        let key = format!("{number}");
-        let bytes = body(seed, number, LARGE);
-        let _ = store
-            .objects()
-            .put("data", &key, bytes, BTreeMap::new(), |_| true);
-    }
-    let origin = Server::start(Arc::<S3>::clone(&store)).await?;
-    field.serve(s3_setup(&origin.url())).await?;
-    let lies = [
-        Lie::Gzip,
-        Lie::GzipChunked,
-        Lie::GzipUnnamed,
-        Lie::GzipChunkedUnnamed,
-    ];
-    for (number, lie) in lies.into_iter().enumerate() {
-        origin.plan(FaultPlan::lying(seed, &[lie], 1.0));
-        let mut client = field.past("a lying origin");
-        let path = format!("/data/{number}");
-        let headers = [("range", "bytes=100000-199999")];
-        let expect = Expect::Bytes(body(seed, number as u64, LARGE).slice(100_000..200_000));
-        let asked = client.send(("GET", &path, ""), &headers, b"", &expect);
-        // Tried again by the server for some time; an error or a cut response is right.
-        let _ = tokio::time::timeout(Duration::from_secs(4), asked).await;
-    }
-    origin.plan(FaultPlan::calm());
-    for number in 0..4 {
-        field
-            .well()
-            .get(&format!("/data/{number}"), &body(seed, number, LARGE))
-            .await;
-    }
-    Ok(())
-}
 
 /// An address with a secret in its query that redirects to another host: that host learns nothing of it.
 async fn redirect_secrets(field: &mut Field) -> Result<(), Trouble> {
@@ -299,46 +149,45 @@ async fn stale_validation(field: &mut Field) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// A file of a served folder is replaced by another of its size, time and inode: no read mixes the two.
+/// Objects of `torn-object`.
+const TORN: u64 = 5;
+
+/// Writes a file of a given age, and returns its inode.
+fn write_aged(path: &Path, bytes: &Bytes, time: SystemTime) -> std::io::Result<u64> {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::write(path, bytes)?;
+    let file = std::fs::File::options().write(true).open(path)?;
+    file.set_modified(time)?;
+    Ok(file.metadata()?.ino())
+}
+
+/// Files of a served folder are replaced by others of their size, time and inode: no read mixes the two.
 async fn torn_object(field: &mut Field) -> Result<(), Trouble> {
     let folder = field.bucket("data")?;
-    let path = folder.join("key");
     let (old, new) = (body(field.seed, 1, 8 << 20), body(field.seed, 2, 8 << 20));
     field.serve(Setup::default()).await?;
-    let time = std::time::SystemTime::now() - Duration::from_secs(3600);
+    let time = SystemTime::now() - Duration::from_secs(3600);
     let mut same_inode = 0;
-    for round in 0..5 {
-        let key = format!("/data/key-{round}");
-        let path = path.with_file_name(format!("key-{round}"));
-        std::fs::write(&path, &old)?;
-        std::fs::File::options()
-            .write(true)
-            .open(&path)?
-            .set_modified(time)?;
-        let inode = |path: &std::path::Path| -> std::io::Result<u64> {
-            use std::os::unix::fs::MetadataExt;
-            Ok(std::fs::metadata(path)?.ino())
-        };
-        let before = inode(&path)?;
+    for number in 0..TORN {
+        let path = folder.join(format!("key-{number}"));
+        let inode = write_aged(&path, &old, time)?;
         let range = [("range", "bytes=0-1048575")];
         let first = Expect::Bytes(old.slice(..1 << 20));
+        let key = format!("/data/key-{number}");
         field
             .well()
             .send(("GET", &key, ""), &range, b"", &first)
             .await;
         // As tar does: the file goes, and its successor gets the freed inode.
         std::fs::remove_file(&path)?;
-        std::fs::write(&path, &new)?;
-        std::fs::File::options()
-            .write(true)
-            .open(&path)?
-            .set_modified(time)?;
-        same_inode += u64::from(inode(&path)? == before);
-        tokio::time::sleep(Duration::from_millis(1500)).await;
-        field.well().get(&key, &new).await;
+        same_inode += u64::from(write_aged(&path, &new, time)? == inode);
+    }
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    for number in 0..TORN {
+        field.well().get(&format!("/data/key-{number}"), &new).await;
     }
     field
         .record
-        .figure("same inode", format!("{same_inode} of 5"));
+        .figure("same inode", format!("{same_inode} of {TORN}"));
     Ok(())
 }
