@@ -27,6 +27,8 @@ pub(super) const CASES: &[Case] = &[
 
 /// How long attackers hold what they began.
 const HOLD: Duration = Duration::from_secs(6);
+/// Readers of `slow-readers`, each with an object of 4 MiB.
+const SLOW_READERS: u64 = 500;
 /// The address that attackers come from where the server counts connections by address.
 const ATTACKER: [u8; 4] = [127, 0, 0, 2];
 const LOCAL: [u8; 4] = [127, 0, 0, 1];
@@ -124,12 +126,23 @@ async fn request_xml(field: &mut Field) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// 500 readers of 4 MiB that take a few bytes a second.
+/// 500 readers that take a few bytes a second, each of an object of its own: together they are 30 times the server's memory, so
+/// that no reader waits for a block which another one has.
 async fn slow_readers(field: &mut Field) -> Result<(), Trouble> {
+    let folder = field.bucket("data")?;
+    for number in 0..SLOW_READERS {
+        let path = folder.join(format!("slow-{number}"));
+        // Few files have many names, for the disk has to hold them; the server has an object a name.
+        match number % 50 {
+            0 => std::fs::write(path, body(field.seed, number, 4 << 20))?,
+            rest => std::fs::hard_link(folder.join(format!("slow-{}", number - rest)), path)?,
+        }
+    }
     serve(field, Setup::default()).await?;
     let calm = meanwhile(field, "/data/calm", body(field.seed, 1, 100_000)).await;
-    begin_and_hold(field, 500, LOCAL, |_| {
-        unsigned_payload(("GET", "/data/large", ""), None)
+    begin_and_hold(field, SLOW_READERS, LOCAL, |number| {
+        let path = format!("/data/slow-{number}");
+        unsigned_payload(("GET", &path, ""), None)
     })
     .await;
     calm.abort();
