@@ -148,7 +148,7 @@ mod tests {
         let engine = engine();
         let before = engine.budget().used();
         let sent = numbered(40);
-        let mut joined = joined(body(sent.clone()), &engine.shared);
+        let mut joined = joined(body(sent.clone()), engine.shared());
         let first = joined.next().await.unwrap().unwrap();
         assert_eq!(first.len(), MAX_JOINED_BYTES);
         let used = engine.budget().used();
@@ -169,7 +169,7 @@ mod tests {
         let most = engine.budget().limit() / 4 * 3;
         let _held = engine.try_reserve(Share::Upload, most).unwrap();
         let sent = numbered(40);
-        let joined = joined(body(sent.clone()), &engine.shared);
+        let joined = joined(body(sent.clone()), engine.shared());
         assert_eq!(all(joined).await, sent);
     }
 
@@ -177,10 +177,10 @@ mod tests {
     async fn body_that_pauses_holds_no_charge() {
         let engine = engine();
         let before = engine.budget().used();
-        let (sender, mut receiver) = mpsc::unbounded_channel();
+        let (sender, mut receiver) = mpsc::channel(1);
         let paused = futures::stream::poll_fn(move |context| receiver.poll_recv(context));
-        let mut joined = joined(paused.boxed(), &engine.shared);
-        sender.send(Ok(Bytes::from_static(b"begun"))).unwrap();
+        let mut joined = joined(paused.boxed(), engine.shared());
+        sender.try_send(Ok(Bytes::from_static(b"begun"))).unwrap();
         assert_eq!(joined.next().await.unwrap().unwrap(), "begun");
         let waited = tokio::time::timeout(Duration::from_secs(60), joined.next()).await;
         assert!(waited.is_err(), "nothing more has come");
@@ -198,7 +198,7 @@ mod tests {
         };
         let sent = vec![Ok(Bytes::from_static(b"begun")), Err(failed)];
         let sent = futures::stream::iter(sent).boxed();
-        let mut joined = joined(sent, &engine.shared);
+        let mut joined = joined(sent, engine.shared());
         assert_eq!(joined.next().await.unwrap().unwrap(), "begun");
         assert!(joined.next().await.unwrap().is_err());
         assert!(joined.next().await.is_none());

@@ -74,6 +74,10 @@ fn start() -> io::Result<()> {
         let mut byte = [0];
         loop {
             METER.lock().next_turn(Instant::now());
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "a thread of its own, whose lateness is what is measured"
+            )]
             std::thread::sleep(TICK);
             if near.write_all(&byte).is_err() || near.read_exact(&mut byte).is_err() {
                 METER.lock().turn = None;
@@ -144,6 +148,10 @@ mod tests {
     }
 
     #[test]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a stall, to be distinguished from the delay of the machine"
+    )]
     fn a_stall_of_a_peer_is_no_delay_of_the_machine() {
         let watch = Stopwatch::start();
         let before = delay();
