@@ -8,8 +8,9 @@ use bytes::Bytes;
 use bywash::{Engine, Reservation, Share};
 use http_body_util::BodyExt;
 
-/// Memory of each written byte: a buffer that grows by doubling is there twice while it moves.
-const GROWING: u64 = 3;
+/// Memory of each written byte. A buffer that grows by doubling ends with up to twice the room of its text, and the allocator
+/// keeps the rooms that it left, which are as much again: measured, 3.4.
+const GROWING: u64 = 4;
 
 /// Bytes of a text as JSON or CSV writes it.
 pub(crate) fn written(text: &str) -> u64 {
@@ -37,8 +38,7 @@ pub(crate) async fn hold(response: Response, mut charge: Reservation) -> Respons
             return StatusCode::INTERNAL_SERVER_ERROR.into_response();
         }
     };
-    // The buffer may have twice the room of its text.
-    charge.shrink_to(2 * text.len() as u64);
+    charge.shrink_to(GROWING * text.len() as u64);
     parts.headers.insert(CONTENT_LENGTH, text.len().into());
     let text = Bytes::from_owner(ChargedText {
         text,

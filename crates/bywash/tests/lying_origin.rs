@@ -91,7 +91,7 @@ impl World {
             first_pause: Duration::from_millis(1),
             longest_pause: Duration::from_millis(10),
             deadline: Duration::from_millis(150),
-            stall: Duration::from_millis(250),
+            stall: Duration::from_millis(500),
         };
         let builder = Engine::builder().memory(32 << 20).retry(retry);
         let engine = builder.block_size(BLOCK as usize).build().unwrap();

@@ -30,8 +30,8 @@ pub(super) fn raise_limit() -> Option<u64> {
     }
 }
 
-/// Returns how many connections fit the limit of descriptors, at most `wanted` and at least one. Of a limit below 1,024 half is for
-/// connections: a server with so few has few folders.
+/// Returns how many connections fit the limit of descriptors, at most `wanted` and at least one. Of a limit below twice what
+/// the others take, half is for connections: a server with so few has few folders.
 pub(super) fn connections(limit: Option<u64>, wanted: usize) -> usize {
     let Some(limit) = limit else {
         return wanted;
@@ -67,7 +67,7 @@ mod tests {
         assert_eq!(connections(None, 1024), 1024);
         assert_eq!(connections(Some(1 << 20), 1024), 1024);
         assert_eq!(connections(Some(0), 1024), 1);
-        for limit in [1024, 3583, 3584, 4096] {
+        for limit in [1280, 3583, 3584, 4096] {
             let connections = connections(Some(limit), 1024) as u64;
             let used = connections * MAX_CONNECTION_DESCRIPTORS
                 + MAX_OPEN_FOLDERS as u64

@@ -134,6 +134,9 @@ async fn dead_staging(field: &mut Field) -> Result<(), Trouble> {
     if left < 1 << 20 {
         field.record.found("no killed writer had staged anything");
     }
+    // A server sweeps the buckets that it has opened: the first request opens one.
+    let new = body(field.seed, 1, 1000);
+    field.well().put("/staged/new", &new).await;
     // A sweep runs in the background every ten seconds, and looks at files that are as old; a minute is what a slow disk takes.
     for _ in 0..300 {
         if left < 1 << 20 {
@@ -148,8 +151,6 @@ async fn dead_staging(field: &mut Field) -> Result<(), Trouble> {
             left >> 20
         ));
     }
-    let new = body(field.seed, 1, 1000);
-    field.well().put("/staged/new", &new).await;
     field.well().get("/staged/new", &new).await;
     Ok(())
 }
