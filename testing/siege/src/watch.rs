@@ -2,6 +2,7 @@
 //!
 //! The watchers have a thread of their own each, so that the siege's own clients do not hold them up.
 
+use std::collections::VecDeque;
 use std::fs;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,6 +21,9 @@ use crate::record::Record;
 
 /// Time between two samples.
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
+/// Samples over which the most threads and descriptors count: two seconds. A server gives back the memory of what has ended later than
+/// the thread or the descriptor.
+const SAMPLES_HELD: usize = 20;
 /// Time between the end of a probe and the next.
 const PROBE_EVERY: Duration = Duration::from_millis(200);
 
@@ -173,11 +177,31 @@ impl Eye {
     }
 }
 
+/// The latest samples, at most [`SAMPLES_HELD`].
+#[derive(Debug, Default)]
+struct Latest(VecDeque<Sample>);
+
+impl Latest {
+    /// Returns the sample with the most threads and descriptors of the latest ones.
+    fn add(&mut self, sample: Sample) -> Sample {
+        if self.0.len() == SAMPLES_HELD {
+            self.0.pop_front();
+        }
+        self.0.push_back(sample);
+        self.0.iter().fold(sample, |most, earlier| Sample {
+            rss: sample.rss,
+            descriptors: most.descriptors.max(earlier.descriptors),
+            threads: most.threads.max(earlier.threads),
+        })
+    }
+}
+
 async fn sampler(eye: Eye) {
+    let mut latest = Latest::default();
     while !eye.ended() {
         // Relaxed: see `follow`.
         if let Some(sample) = sample(eye.watched.pid.load(Ordering::Relaxed)) {
-            eye.record.sample(sample);
+            eye.record.sample(latest.add(sample));
         }
         tokio::time::sleep(SAMPLE_EVERY).await;
     }
@@ -241,4 +265,24 @@ async fn probe(address: SocketAddr, target: &Target, times: Times) -> Result<(),
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_count_for_two_seconds_after_their_end_and_memory_does_not() {
+        let sample = |rss, descriptors, threads| Sample {
+            rss,
+            descriptors,
+            threads,
+        };
+        let mut latest = Latest::default();
+        assert_eq!(latest.add(sample(9, 900, 12)), sample(9, 900, 12));
+        for _ in 1..SAMPLES_HELD {
+            assert_eq!(latest.add(sample(5, 30, 11)), sample(5, 900, 12));
+        }
+        assert_eq!(latest.add(sample(5, 30, 11)), sample(5, 30, 11));
+    }
 }
