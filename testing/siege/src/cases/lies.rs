@@ -27,9 +27,9 @@ pub(super) const CASES: &[Case] = &[
 
 /// The key of the object of an origin: after the tokens of lies about lists, in which a page that continues a lie has it too.
 const KEY: &str = "object";
-/// Origins that lie at once. Each holds two blocks of a response that stalls, which together fit the server's memory: what
-/// readers beyond it do to others is `slow-readers`.
-const AT_ONCE: usize = 24;
+/// Origins that lie at once. Each holds two blocks of a response that stalls, which together take a third of the server's memory:
+/// what readers beyond it do to others is `slow-readers`.
+const AT_ONCE: usize = 12;
 /// Max wait for a response while an origin lies: the server tries again for longer.
 const LIED_TO: Duration = Duration::from_secs(2);
 /// Bytes of the object of an origin: two blocks.
