@@ -149,7 +149,7 @@ impl Front {
         Admission { target, operation }: Admission,
     ) -> Result<Response<Body>, HttpError> {
         let admitted = match operation {
-            // s3s would read the whole form into memory before it asks who sends it.
+            // s3s would read the whole form into memory before it checks the signature.
             _ if is_form(&parts) => Err(not_implemented(
                 "Uploads by HTML form are not supported here; use PUT.",
             )),

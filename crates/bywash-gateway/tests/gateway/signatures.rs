@@ -46,7 +46,7 @@ async fn a_presigned_address_takes_no_header_that_is_not_signed() {
         }
         let get = signer.presign("GET", key, 60);
         server.get(&get, &[]).await.expect(404);
-        // Headers of other names are nobody's grant.
+        // Headers of other names grant nothing.
         server
             .put(
                 &target,

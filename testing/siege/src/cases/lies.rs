@@ -201,7 +201,7 @@ async fn serve(field: &mut Field, lies: &[Lie]) -> Result<Vec<Arc<LyingOrigin>>,
     Ok(origins)
 }
 
-/// Every lie of the simulated store, each told by an origin of its own: each read and list is right, or an error; and right when
+/// Every lie of the simulated store, each by an origin of its own: each read and list is right, or an error; and right when
 /// the origin is honest again.
 async fn lying_origin(field: &mut Field) -> Result<(), Trouble> {
     let origins = serve(field, Lie::ALL).await?;
