@@ -3,6 +3,7 @@
 use std::path::Path as FsPath;
 use std::time::Duration;
 
+use bywash::origin::client_builder;
 use http::Method;
 use object_store::aws::AmazonS3ConfigKey;
 use object_store::path::Path;
@@ -167,10 +168,7 @@ async fn ask(
             ),
         )
     };
-    let client = reqwest::Client::builder()
-        .timeout(ANSWER_TIMEOUT)
-        .referer(false)
-        .build();
+    let client = client_builder().timeout(ANSWER_TIMEOUT).build();
     let sent = client
         .map_err(unsent)?
         .request(method, url)

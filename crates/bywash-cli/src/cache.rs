@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use bywash::origin::client_builder;
 use bywash::{CachedObject, Changed, Why};
 use indicatif::BinaryBytes;
 use serde::de::DeserializeOwned;
@@ -232,7 +233,7 @@ impl Server {
                 "--admin-addr {address} is not loopback; run this on the server's machine"
             )));
         }
-        let client = reqwest::Client::builder().no_proxy().referer(false).build();
+        let client = client_builder().no_proxy().build();
         let client = client
             .map_err(|error| Failure::failed(format!("cannot make an HTTP client: {error}")))?;
         Ok(Self {

@@ -6,17 +6,17 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bywash::origin::CheckedConnector;
+use bywash::origin::Connector;
 use bywash::origin::s3::{builder_from_env, endpoint_of_profile};
+use object_store::RetryConfig;
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
-use object_store::{ClientConfigKey, RetryConfig};
 use url::Url;
 
 use crate::address::Address;
 use crate::failure::{Failure, Kind};
 
 /// The most time one request may take. A request moves at most one part, so this allows 32 KiB/s.
-const REQUEST_TIMEOUT: &str = "300s";
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(300);
 /// How often a request is tried again after the server failed or could not be reached. With the
 /// client's growing pauses a dead endpoint is told within seconds.
 const RETRIES: usize = 5;
@@ -114,11 +114,6 @@ impl Remote {
     pub(crate) fn bucket(&self, bucket: &str) -> Result<Arc<AmazonS3>, Failure> {
         let client = self
             .builder(bucket)?
-            .with_http_connector(CheckedConnector::default())
-            .with_config(
-                AmazonS3ConfigKey::Client(ClientConfigKey::Timeout),
-                REQUEST_TIMEOUT,
-            )
             .with_retry(RetryConfig {
                 max_retries: RETRIES,
                 retry_timeout: RETRY_TIMEOUT,
@@ -129,13 +124,17 @@ impl Remote {
         Ok(Arc::new(client))
     }
 
-    /// Credentials, region and endpoint for `bucket`.
+    /// Credentials, region, endpoint and HTTP client for `bucket`.
     pub(crate) fn builder(&self, bucket: &str) -> Result<AmazonS3Builder, Failure> {
         let builder = builder_from_env();
         let builder = builder.map_err(|error| {
             Failure::new(Kind::Denied, format!("cannot open s3://{bucket}: {error}"))
         })?;
-        let mut builder = builder.with_bucket_name(bucket);
+        let mut builder = builder
+            .with_bucket_name(bucket)
+            .with_http_connector(Connector {
+                request_timeout: Some(REQUEST_TIMEOUT),
+            });
         if let Some(endpoint) = self.endpoint() {
             builder = builder
                 .with_config(

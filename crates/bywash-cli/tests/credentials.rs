@@ -6,9 +6,9 @@ mod common;
 use std::process::Command;
 use std::sync::Arc;
 
-use bywash_sim::server::Server as Origin;
 use bywash_sim::server::azure::Azure;
 use bywash_sim::server::s3::S3;
+use bywash_sim::server::{Asked, Protocol, Reply, Server as Origin};
 use common::{Server, bywash, fails, pattern, stdout, succeeds, text};
 use tokio::task::block_in_place;
 
@@ -151,4 +151,62 @@ async fn a_connection_string_is_all_that_azure_needs() {
     assert!(stdout(&signed).starts_with(&format!("{}/account/data/dir/k?", store.url())));
     let told = fails(verb(&["cat", "az://data/dir/k"], "AccountKey"));
     assert!(told.contains("connection string"), "{told}");
+}
+
+/// A store that redirects each request, once.
+struct Elsewhere {
+    /// Where to; empty for its own host.
+    host: String,
+    store: Arc<S3>,
+}
+
+impl Protocol for Elsewhere {
+    fn answer(&self, asked: &Asked) -> Reply {
+        match asked.query("moved") {
+            Some(_) => self.store.answer(asked),
+            None => {
+                let target = asked.target();
+                let mark = if target.contains('?') { '&' } else { '?' };
+                let to = format!("{}{target}{mark}moved=1", self.host);
+                Reply::status(307).with("location", &to)
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redirected_verbs_stay_on_the_host_and_send_no_referer() {
+    let verbs: [&[&str]; 6] = [
+        &["ls"],
+        &["ls", "s3://data/"],
+        &["stat", "s3://data/k"],
+        &["cp", "s3://data/k", "got"],
+        &["rm", "s3://data/k"],
+        &["mb", "s3://made"],
+    ];
+    let key = [("AWS_ACCESS_KEY_ID", "own"), ("AWS_SECRET_ACCESS_KEY", "s")];
+    let home = Home::new().await;
+    let other = Origin::start(S3::new()).await.unwrap();
+    for host in [String::new(), other.url()] {
+        let store = S3::new();
+        let bytes = "content".into();
+        store.objects().put("data", "k", bytes, [].into(), |_| true);
+        let is_other = !host.is_empty();
+        let near = Origin::start(Arc::new(Elsewhere { host, store })).await;
+        let near = near.unwrap();
+        for args in verbs {
+            let mut command = home.verb(args, &key);
+            command.args(["--endpoint", &near.url()]);
+            let output = block_in_place(|| command.output().unwrap());
+            let log = near.take_log();
+            assert!(!log.is_empty(), "{args:?}");
+            for one in log {
+                assert!(!one.headers.contains_key("referer"), "{args:?}: {one:?}");
+            }
+            if is_other {
+                assert_eq!(output.status.code(), Some(1), "{args:?}");
+            }
+        }
+        assert_eq!(other.take_log().len(), 0, "a request left its host");
+    }
 }

@@ -30,7 +30,7 @@ use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions, Pu
 use crate::upload::{Finished, OpenSession, SessionOptions, SessionToken, UploadSession};
 
 pub use cloud::Cloud;
-pub use network::{CheckedConnector, Redirects};
+pub use network::{Connector, Redirects, client_builder};
 pub use options::{OriginOptions, OriginOptionsError};
 pub use page::ListPage;
 pub use read_only::{ReadOnly, Readable};

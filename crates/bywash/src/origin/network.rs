@@ -11,7 +11,7 @@ use http_body_util::{BodyExt, Limited};
 use object_store::ClientOptions;
 use object_store::client::{
     ClientConfigKey, HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest,
-    HttpResponse, HttpResponseBody, HttpService, ReqwestConnector,
+    HttpResponse, HttpResponseBody, HttpService,
 };
 use rand::seq::SliceRandom;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
@@ -29,11 +29,11 @@ use crate::upload::http::install_tls_provider;
 /// Time to connect to an origin.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// Returns the settings of every HTTP client of an origin.
+/// Returns the settings of every HTTP client of an origin and of the command line.
 ///
 /// An address may be a secret, so no client names it to the next one in Referer; and a redirect to another host is refused,
 /// for which neither a signature nor a header was meant.
-pub(crate) fn client_builder() -> reqwest::ClientBuilder {
+pub fn client_builder() -> reqwest::ClientBuilder {
     install_tls_provider();
     reqwest::Client::builder()
         .connect_timeout(CONNECT)
@@ -74,36 +74,33 @@ pub(super) fn is_same_host(last: &Url, next: &Url) -> bool {
     last.host() == next.host() && same_service
 }
 
-/// Makes clients for object_store, as [`client_builder`] does for requests of our own.
-#[derive(Debug)]
-pub(super) struct Connector;
+/// Makes clients for object_store, as [`client_builder`] does for other requests.
+#[derive(Debug, Default)]
+pub struct Connector {
+    /// The longest time of one request, with its body; `None` where the caller limits it by itself.
+    pub request_timeout: Option<Duration>,
+}
 
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         let patience = options.get_config_value(&ClientConfigKey::ConnectTimeout);
         // Instance metadata, which may not be there, is asked with less.
         let patience = patience.and_then(|text| text.strip_suffix('s')?.parse().ok());
-        let client = client_builder()
+        let mut builder = client_builder()
             .connect_timeout(patience.map_or(CONNECT, Duration::from_secs))
             .user_agent(concat!("bywash/", env!("CARGO_PKG_VERSION")))
             .dns_resolver(Shuffled)
-            .http1_only()
+            .http1_only();
+        if let Some(timeout) = self.request_timeout {
+            builder = builder.timeout(timeout);
+        }
+        let client = builder
             .build()
             .map_err(|error| object_store::Error::Generic {
                 store: "HTTP",
                 source: Box::new(error),
             })?;
         Ok(HttpClient::new(Checked(HttpClient::new(client))))
-    }
-}
-
-/// Makes object_store's own clients, and checks their responses as those of the engine's origins are.
-#[derive(Debug, Default)]
-pub struct CheckedConnector(ReqwestConnector);
-
-impl HttpConnector for CheckedConnector {
-    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        Ok(HttpClient::new(Checked(self.0.connect(options)?)))
     }
 }
 

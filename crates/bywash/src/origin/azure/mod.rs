@@ -95,7 +95,7 @@ impl AzureStore {
         let address = Address::of(&builder, container).map_err(|text| requests.generic(text));
         let objects = builder
             .with_client_options(client_options())
-            .with_http_connector(Connector)
+            .with_http_connector(Connector::default())
             .with_retry(no_retries())
             .build()?;
         let client = AzureClient {

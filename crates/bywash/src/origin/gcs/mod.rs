@@ -105,7 +105,7 @@ impl GcsStore {
         };
         let objects = builder
             .with_client_options(client_options())
-            .with_http_connector(Connector)
+            .with_http_connector(Connector::default())
             .with_retry(no_retries())
             .build()?;
         let client = GcsClient {

@@ -64,7 +64,7 @@ async fn a_response_with_more_headers_than_the_limit_is_refused() {
             let response = format!("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n{more}\r\n");
             stream.write_all(response.as_bytes()).await
         });
-        let client = Connector.connect(&ClientOptions::new()).unwrap();
+        let client = Connector::default().connect(&ClientOptions::new()).unwrap();
         let response = client.execute(get(&url.await)).await?;
         Ok::<_, HttpError>(response.headers().len())
     };

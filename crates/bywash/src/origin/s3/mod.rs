@@ -94,7 +94,7 @@ impl S3Store {
     pub fn from_builder(builder: AmazonS3Builder, bucket: &str, prefix: &Path) -> Result<Self> {
         let client = builder
             .with_client_options(client_options())
-            .with_http_connector(Connector)
+            .with_http_connector(Connector::default())
             .with_retry(no_retries())
             .with_copy_if_not_exists(S3CopyIfNotExists::Multipart)
             .build()?;
