@@ -1,4 +1,4 @@
-//! Runs the siege: `bywash-siege --binary PATH [--seed N] [--minutes M|--keys N] [--case NAME]`.
+//! Runs the siege: `bywash-siege --binary PATH [--seed N] [--minutes M] [--keys N] [--case NAME]`.
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -26,7 +26,7 @@ struct Args {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Go round all cases, each time from the next seed, for so long
-    #[arg(long, conflicts_with = "keys")]
+    #[arg(long)]
     minutes: Option<u64>,
     /// Distinct objects; other counts follow from it
     #[arg(long)]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::ceiling::resident_limit;
 use crate::judge::Finding;
 use crate::record::Facts;
 
@@ -43,6 +44,13 @@ impl CaseResult {
     /// Bytes above `--memory` at the peak.
     fn over(&self) -> i64 {
         (self.facts.peak_rss as i64 - self.facts.memory as i64) >> 20
+    }
+
+    /// MiB of the worst sample above the ceiling of its state; negative below it.
+    fn over_ceiling(&self) -> Option<i64> {
+        let worst = self.facts.worst?;
+        let limit = resident_limit(self.facts.memory, &worst);
+        Some((worst.rss as i64 - limit as i64) >> 20)
     }
 
     /// The case's line, its findings, and what was left out.
@@ -95,6 +103,12 @@ pub fn summary(results: &[CaseResult], seed: u64, took: Duration) -> String {
     let wait = results
         .iter()
         .max_by_key(|result| result.facts.longest_probe);
+    let ceilings = results
+        .iter()
+        .filter_map(|result| Some((result.over_ceiling()?, result.name)));
+    let ceiling = ceilings.max().map_or_else(String::new, |(over, name)| {
+        format!("{over:+} MiB over the ceiling ({name}), ")
+    });
     let peak = peak.map_or_else(String::new, |result| {
         format!(
             "peak {:+} MiB over --memory ({})",
@@ -130,7 +144,7 @@ pub fn summary(results: &[CaseResult], seed: u64, took: Duration) -> String {
         closing.push_str(&format!(", {skipped} skipped"));
     }
     format!(
-        "seed {seed}: {requests} requests, {kills} kills, {peak}, {wait}, {groups}{again}\n{closing} in {:.2}s",
+        "seed {seed}: {requests} requests, {kills} kills, {peak}, {ceiling}{wait}, {groups}{again}\n{closing} in {:.2}s",
         took.as_secs_f64()
     )
 }
