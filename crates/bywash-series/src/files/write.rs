@@ -39,7 +39,7 @@ struct Packing {
 }
 
 impl Packing {
-    /// By bytes a point and time on TSBS's data: `docs/performance.md`.
+    /// By bytes a point and time on TSBS's data: `bench/results/2026-11-22-series-bytes.md`.
     fn of(profile: Profile) -> Self {
         match profile {
             // Small pages leave the fastest level nothing to miss: higher ones find less, and take longer.
