@@ -107,6 +107,10 @@ pub(crate) const MAX_PARKED_BODIES: usize = 16;
 /// Served folders that the process keeps open. A closed one is opened again in some microseconds; descriptors are for
 /// connections and files.
 pub const MAX_OPEN_FOLDERS: usize = 256;
+/// Files of folders that the process keeps open for reads that need them again, one a read at most: they are among the files that a
+/// server counts of each connection, and few beside the 1,024 descriptors that other programs get. More reads go by the key, and
+/// end with an error if the object is replaced before they have all of it.
+pub(crate) const MAX_HELD_FILES: usize = 256;
 /// Bytes of one component of a file's path: the limit of Linux file systems.
 pub(crate) const MAX_COMPONENT_BYTES: usize = 255;
 /// Deletes of one stream under way at once in a folder: enough to keep a disk busy, few enough not to take all blocking threads.

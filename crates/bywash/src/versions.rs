@@ -26,7 +26,7 @@ use crate::limits::{MAX_UNCHARGED_TABLE_BYTES, max_absent_bytes, max_known_bytes
 use crate::stats::ObjectStats;
 use absent::AbsentKey;
 use table::{Entry, Table};
-pub(crate) use version::Version;
+pub(crate) use version::{SharedFile, Version};
 
 /// Locks for recording, of all buckets. Keys that share one also share a count of writes, and a write to one keeps a response
 /// about the other from being recorded; so there are far more than threads.

@@ -18,7 +18,7 @@ use super::shared_error::{from_load_error, load_error, retell};
 use crate::bucket::{CacheOutcome, Shared};
 use crate::error::EngineError;
 use crate::limits::MAX_PROBED_BLOCKS;
-use crate::versions::Version;
+use crate::versions::{SharedFile, Version};
 
 /// How often one block is looked up again after whoever loaded it gave up. Each round someone
 /// else must have abandoned it, so only a storm of leaving readers comes near.
@@ -30,6 +30,8 @@ const RAMP: u32 = 2;
 pub(super) struct Body {
     bucket: Arc<Shared>,
     version: Arc<Version>,
+    /// Keeps the version's open file.
+    _file: Arc<SharedFile>,
     /// The first block of the range.
     from: u32,
     /// The next byte to hand out, and the end of the range.
@@ -63,6 +65,7 @@ impl Body {
         Self {
             bucket,
             version: Arc::clone(&resolved.version),
+            _file: resolved.version.file(),
             from: first,
             at: range.start,
             end: range.end,

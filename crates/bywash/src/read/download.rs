@@ -128,6 +128,10 @@ async fn try_begin(
 ) -> Result<Download> {
     let shard_size = options.shard_size.max(1);
     let (version, first) = first_answer(bucket, path, options).await?;
+    let file = version.file();
+    if let Some(first) = &first {
+        file.keep_from(first);
+    }
     let range = checked_range(&version, options.range.as_ref())?;
     let length = range.end - range.start;
     let buffer = buffer(bucket, path, length).await?;

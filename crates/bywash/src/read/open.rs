@@ -20,7 +20,7 @@ use super::shard::Shard;
 use super::shared_error::retell;
 use crate::bucket::Shared;
 use crate::retry::{is_out_of_range, with_retries};
-use crate::versions::{Asked, Version};
+use crate::versions::{Asked, SharedFile, Version};
 use flights::{Flight, Outcome};
 
 pub(crate) use flights::{AbandonedMemory, Opens};
@@ -68,6 +68,8 @@ pub(super) struct Opened {
     loading: Range<u32>,
     /// Holds those of them after the first, for the first reader that takes it.
     ahead: Mutex<Option<Reader>>,
+    /// Keeps what the origin opened until its readers do.
+    file: Arc<SharedFile>,
     /// Ends the load when the last reader that was given this answer left.
     _left_on_drop: Option<DropGuard>,
 }
@@ -80,6 +82,7 @@ impl Opened {
 
     fn with_body(version: Arc<Version>, body: Option<GetResult>) -> Arc<Self> {
         Arc::new(Self {
+            file: version.file(),
             version,
             body: Mutex::new(body),
             loading: 0..0,
@@ -280,11 +283,13 @@ async fn head_sent(
     })
     .await;
     match result {
-        Ok(result) => Ok(Opened::known(bucket.versions.learn(
-            asked,
-            at(path, result.meta),
-            result.attributes,
-        ))),
+        Ok(result) => {
+            let meta = at(path, result.meta.clone());
+            let attributes = result.attributes.clone();
+            let opened = Opened::known(bucket.versions.learn(asked, meta, attributes));
+            opened.file.keep_from(&result);
+            Ok(opened)
+        }
         Err(error) => {
             if matches!(error, Error::NotFound { .. }) {
                 bucket.versions.gone(asked, path);
@@ -421,7 +426,10 @@ fn store(bucket: &Arc<Shared>, version: Arc<Version>, frame: Frame, result: GetR
     }
     drop(spare);
     let left = CancellationToken::new();
+    let file = version.file();
+    file.keep_from(&result);
     let opened = Arc::new(Opened {
+        file,
         version: Arc::clone(&version),
         body: Mutex::new(None),
         loading: first..first + loads.len() as u32,

@@ -35,6 +35,7 @@ pub(super) async fn ask(bucket: &Shared, version: &Version, range: Range<u64>) -
     if !version.is(&result.meta) {
         return Err(changed(version));
     }
+    version.file().keep_from(&result);
     if result.range != range {
         let detail = format!("asked for {range:?}, got {:?}", result.range);
         return Err(bad_answer(version, detail));

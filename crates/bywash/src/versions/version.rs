@@ -2,14 +2,16 @@
 //!
 //! It never changes, and its id is half of the key of its blocks in the pool: blocks of two versions cannot be mixed.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock, Weak};
 
 use bywash_mem::BlockKey;
 use chrono::{DateTime, Utc};
-use object_store::{Attribute, AttributeValue, Attributes, GetOptions, ObjectMeta};
+use object_store::{Attribute, AttributeValue, Attributes, GetOptions, GetResult, ObjectMeta};
+use parking_lot::Mutex;
 
 use crate::cost::Costs;
+use crate::origin::folder::HeldFile;
 
 /// Source of pool ids; only uniqueness matters, nothing is published, hence relaxed.
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
@@ -36,6 +38,20 @@ impl Validator {
     }
 }
 
+/// The open file of one version in a folder, shared by the reads of it: it is closed with the last of them. Empty until an
+/// origin opened one, and of other origins.
+#[derive(Debug, Default)]
+pub(crate) struct SharedFile(OnceLock<HeldFile>);
+
+impl SharedFile {
+    /// Takes the open file from a response, if it has one and none is here.
+    pub(crate) fn keep_from(&self, result: &GetResult) {
+        if let Some(file) = result.extensions.get::<HeldFile>() {
+            self.0.get_or_init(|| file.clone());
+        }
+    }
+}
+
 /// One version of one object: everything about it but its bytes.
 #[derive(Debug)]
 pub(crate) struct Version {
@@ -46,6 +62,8 @@ pub(crate) struct Version {
     pub(crate) attributes: Attributes,
     validator: Validator,
     pub(crate) cost: Arc<Costs>,
+    /// Kept by its reads.
+    file: Mutex<Weak<SharedFile>>,
 }
 
 impl Version {
@@ -58,6 +76,7 @@ impl Version {
             attributes,
             validator,
             cost: Arc::default(),
+            file: Mutex::default(),
         }
     }
 
@@ -70,7 +89,18 @@ impl Version {
             meta,
             attributes,
             cost: Arc::clone(&self.cost),
+            file: Mutex::default(),
         }
+    }
+
+    /// Returns the place of its open file, for a read to keep for as long as it may send requests.
+    pub(crate) fn file(&self) -> Arc<SharedFile> {
+        let mut file = self.file.lock();
+        file.upgrade().unwrap_or_else(|| {
+            let new = Arc::default();
+            *file = Arc::downgrade(&new);
+            new
+        })
     }
 
     /// Whether blocks of this version may be kept.
@@ -88,8 +118,12 @@ impl Version {
         }
     }
 
-    /// Ties a request to this version.
+    /// Ties a request to this version, and lends it the open file that a read keeps.
     pub(crate) fn tie(&self, options: &mut GetOptions) {
+        let file = self.file.lock().upgrade();
+        if let Some(file) = file.as_ref().and_then(|file| file.0.get()) {
+            options.extensions.insert(file.clone());
+        }
         match &self.validator {
             Validator::StrongETag(tag) => options.if_match = Some(tag.clone()),
             Validator::Modified(date) => options.if_unmodified_since = Some(*date),

@@ -31,7 +31,8 @@
 //! its own, so no version repeats another; the ctime tells versions of other programs apart that
 //! have one mtime and, since file systems use inodes again, one inode. A changed mode, owner or
 //! number of names changes the ETag, too: caches read the object anew. A body is read from one descriptor, so it is one version
-//! even when the key is replaced or deleted meanwhile. Each piece is checked, before it is yielded,
+//! even when the key is replaced or deleted meanwhile; the engine's reads keep that descriptor for their later requests.
+//! Each piece is checked, before it is yielded,
 //! to come from a file that nobody wrote into since it was opened; otherwise the body ends with
 //! [`Precondition`](object_store::Error::Precondition).
 //!
@@ -47,6 +48,7 @@ mod error;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod handle;
+mod held;
 mod identity;
 mod list;
 mod multipart;
@@ -75,6 +77,7 @@ use object_store::{
 };
 
 pub(crate) use self::attributes::Stored as StoredAttributes;
+pub(crate) use self::held::HeldFile;
 
 use self::error::{FolderError, blocking};
 use self::list::{Filter, Listing};

@@ -18,6 +18,7 @@ use rustix::io::Errno;
 
 use super::Inner;
 use super::error::{FolderError, STORE, blocking, io_error, is_misfit};
+use super::held::{HeldFile, OpenObject};
 use super::identity::Identity;
 use super::names::{self, Area};
 use super::ranges;
@@ -100,6 +101,20 @@ impl Inner {
         Ok(named == Some(located.identity) && is_unchanged(key, located)?)
     }
 
+    /// Opens an object to read it: the version that the reader holds, or else the current one.
+    fn open_to_read(&self, key: &Path, options: &GetOptions) -> Result<Arc<OpenObject>> {
+        let held = options.extensions.get::<HeldFile>();
+        if let Some(object) = held.and_then(|held| held.object(key)) {
+            return Ok(object);
+        }
+        let (located, attributes) = self.open_object(key)?;
+        Ok(Arc::new(OpenObject {
+            key: key.clone(),
+            located,
+            attributes,
+        }))
+    }
+
     /// Reads a range of an open object, then makes sure it belongs to the version that was opened.
     ///
     /// A file renamed over it does not matter: the open file is still the old version, whole.
@@ -128,8 +143,8 @@ impl Inner {
     /// so take one visit to a blocking thread. A change before the answer just means to start over.
     pub(super) fn get(self: &Arc<Self>, key: &Path, options: &GetOptions) -> Result<GetResult> {
         for _ in 0..RACES {
-            let (located, attributes) = self.open_object(key)?;
-            let meta = located.identity.meta(key.clone());
+            let object = self.open_to_read(key, options)?;
+            let meta = object.located.identity.meta(key.clone());
             options.check_preconditions(&meta)?;
             let range = match &options.range {
                 Some(range) => range.as_range(meta.size).map_err(range_error)?,
@@ -137,18 +152,26 @@ impl Inner {
             };
             let wanted = if options.head { 0..0 } else { range.clone() };
             let piece = first_piece(&wanted);
-            let first = match self.read(key, &located, &piece) {
+            let first = match self.read(key, &object.located, &piece) {
                 Err(Error::Precondition { .. }) => continue,
                 read => read?,
             };
+            let mut extensions = object_store::Extensions::default();
+            // Who got all of it needs no more.
+            if wanted != (0..meta.size)
+                && let Some(held) = HeldFile::try_new(&object)
+            {
+                extensions.insert(held);
+            }
+            let attributes = object.attributes.clone();
             let rest = piece.end..wanted.end;
-            let stream = Arc::clone(self).stream(key.clone(), located, first, rest);
+            let stream = Arc::clone(self).stream(object, first, rest);
             return Ok(GetResult {
                 payload: GetResultPayload::Stream(stream),
                 meta,
                 range,
                 attributes,
-                extensions: object_store::Extensions::default(),
+                extensions,
             });
         }
         Err(FolderError::Restless.precondition(key))
@@ -157,12 +180,11 @@ impl Inner {
     /// `first`, then the bytes of `rest`, each piece checked before it is yielded.
     fn stream(
         self: Arc<Self>,
-        key: Path,
-        located: Located,
+        object: Arc<OpenObject>,
         first: Bytes,
         rest: Range<u64>,
     ) -> BoxStream<'static, Result<Bytes>> {
-        let state = (self, Arc::new((key, located)), rest);
+        let state = (self, object, rest);
         let rest = try_unfold(state, |(inner, object, rest)| async move {
             if rest.is_empty() {
                 return Ok(None);
@@ -170,7 +192,7 @@ impl Inner {
             let piece = first_piece(&rest);
             let rest = piece.end..rest.end;
             let (reader, source) = (Arc::clone(&inner), Arc::clone(&object));
-            let bytes = blocking(move || reader.read(&source.0, &source.1, &piece)).await?;
+            let bytes = blocking(move || reader.read(&source.key, &source.located, &piece)).await?;
             Ok(Some((bytes, (inner, object, rest))))
         });
         let first = (!first.is_empty()).then_some(Ok(first));

@@ -16,13 +16,15 @@ use crate::read::is_version_change;
 use crate::read::ranged::{self, Body};
 use crate::read::shared_error::{from_load_error, load_error};
 use crate::retry::{Retries, is_transient, stalled, unavailable};
-use crate::versions::Version;
+use crate::versions::{SharedFile, Version};
 
 /// What the workers of one download share.
 #[derive(Debug)]
 pub(super) struct Job {
     bucket: Arc<Shared>,
     version: Arc<Version>,
+    /// Keeps the version's open file.
+    _file: Arc<SharedFile>,
     buffer: WriteAtBuffer,
     /// Of the object; the buffer's byte 0 is its start.
     range: Range<u64>,
@@ -50,6 +52,7 @@ impl Job {
     ) -> Arc<Self> {
         Arc::new(Self {
             bucket: Arc::clone(bucket),
+            _file: version.file(),
             version,
             buffer: buffer.clone(),
             range: range.clone(),
