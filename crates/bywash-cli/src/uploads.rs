@@ -62,7 +62,7 @@ enum Verb {
 pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     match &args.verb {
         Verb::List => list(&args),
-        Verb::Resume { id, all: _ } => resume(&args, id.as_deref()).await,
+        Verb::Resume { id, all: _ } => Box::pin(resume(&args, id.as_deref())).await,
         Verb::Abort { id } => or_interrupt(abort(&args, id)).await,
         Verb::Sweep(sweep) => or_interrupt(sweep::run(&args, sweep)).await,
     }

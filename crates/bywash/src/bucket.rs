@@ -204,6 +204,7 @@ impl ObjectStore for Bucket {
             attributes: options.attributes,
             tags: options.tags,
             parallel: MAX_PARTS_IN_FLIGHT,
+            transient: true,
             ..UploadOptions::default()
         };
         Ok(Box::new(Ordered::new(self.upload(path, options).await?)))

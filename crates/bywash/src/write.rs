@@ -83,6 +83,7 @@ impl Bucket {
             mode: options.mode,
             attributes: options.attributes,
             length: options.length,
+            transient: true,
             ..UploadOptions::default()
         };
         let upload = self.upload(path, upload).await?;

@@ -5,14 +5,17 @@
 use std::io::{BufRead, BufReader};
 use std::path::Path as FsPath;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use bywash::origin::folder::FolderStore;
 use bywash::origin::{Origin, UploadedPart};
+use bywash::upload::SessionOptions;
+use bywash::{Consistency, Engine, PutStreamOptions};
 use futures::{StreamExt, stream};
 use object_store::path::Path;
-use object_store::{ObjectStoreExt, PutMode, PutMultipartOptions};
+use object_store::{ObjectStoreExt, PutMode, PutMultipartOptions, PutResult, Result};
 
 /// Set for the process that is a writer: the folder it writes to.
 const WRITER: &str = "BYWASH_TEST_WRITER";
@@ -46,9 +49,42 @@ async fn a_writer_that_stalls() {
         .unwrap();
 }
 
-fn writer(folder: &FsPath) -> Child {
+/// Puts an object of two chunks as an endpoint does; the second one waits for `rest`.
+async fn put(store: FolderStore, rest: impl Future<Output = Bytes> + Send + 'static) -> PutResult {
+    let engine = Engine::builder().memory(32 << 20).chunk_size(1 << 20);
+    let engine = engine.build().unwrap();
+    let consistency = Consistency::Immutable;
+    let bucket = engine.mount("data", Arc::new(store), consistency).unwrap();
+    let first: Result<Bytes> = Ok(vec![2; 1 << 20].into());
+    let body = stream::iter([first]).chain(stream::once(async { Ok(rest.await) }));
+    let options = PutStreamOptions {
+        length: Some(PART),
+        ..PutStreamOptions::default()
+    };
+    let put = bucket.put_stream(&key(), options, body.boxed()).await;
+    put.unwrap()
+}
+
+/// What another such process does: it opens an upload that others may go on with, and is killed in a put.
+#[tokio::test]
+async fn a_put_that_stalls() {
+    let Ok(folder) = std::env::var(WRITER) else {
+        return;
+    };
+    let store = FolderStore::open(folder).unwrap();
+    let options = SessionOptions::default();
+    let session = store.open_session(&key(), &options).await.unwrap();
+    put(store, async {
+        println!("staged");
+        std::future::pending().await
+    })
+    .await;
+    drop(session);
+}
+
+fn writer(folder: &FsPath, what: &str) -> Child {
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "a_writer_that_stalls", "--nocapture"])
+        .args(["--exact", what, "--nocapture"])
         .env(WRITER, folder)
         .stdout(Stdio::piped())
         .spawn()
@@ -84,7 +120,9 @@ async fn what_killed_writers_staged_is_removed_while_a_store_is_open_and_live_wr
         let body = first.chain(rest).boxed();
         async move { Origin::put_part(&store, &key(), &upload, 1, PART, body).await }
     });
-    let mut writers: Vec<_> = (0..WRITERS).map(|_| writer(dir.path())).collect();
+    let mut writers: Vec<_> = (0..WRITERS)
+        .map(|_| writer(dir.path(), "a_writer_that_stalls"))
+        .collect();
     let deadline = Instant::now() + PATIENCE;
     while staged(dir.path()).len() < WRITERS + 1 {
         assert!(Instant::now() < deadline, "{:?}", staged(dir.path()));
@@ -112,4 +150,33 @@ async fn what_killed_writers_staged_is_removed_while_a_store_is_open_and_live_wr
     assert_eq!(staged(dir.path()).len(), 1, "the other process' file");
     other.kill().unwrap();
     other.wait().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_killed_put_sent_is_removed_and_live_puts_and_open_uploads_stay() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = FolderStore::open(dir.path()).unwrap();
+    let mut killed = writer(dir.path(), "a_put_that_stalls");
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let (go_on, waits) = tokio::sync::oneshot::channel();
+    let (begun, begins) = tokio::sync::oneshot::channel();
+    let live = tokio::spawn(put(store.clone(), async {
+        begun.send(()).unwrap();
+        waits.await.unwrap()
+    }));
+    begins.await.unwrap();
+    assert_eq!(staged(dir.path()).len(), 2);
+    let deadline = Instant::now() + PATIENCE;
+    while staged(dir.path()).len() > 1 {
+        assert!(Instant::now() < deadline, "{:?}", staged(dir.path()));
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    assert_eq!(store.open_sessions().await.unwrap().len(), 1);
+    go_on.send(vec![2; 1 << 20].into()).unwrap();
+    live.await.unwrap();
+    let read = store.get(&key()).await.unwrap().bytes().await.unwrap();
+    assert!(read.len() as u64 == PART && read.iter().all(|byte| *byte == 2));
+    assert_eq!(staged(dir.path()).len(), 0);
+    assert_eq!(store.open_sessions().await.unwrap().len(), 1);
 }

@@ -25,6 +25,8 @@ pub struct UploadOptions {
     /// Chunks on their way at once, where the store takes them side by side. Default 1. With more, each that is on its way keeps a
     /// chunk of memory, beside the one that is being filled.
     pub parallel: usize,
+    /// No process is to go on with it: a folder drops what it has of it once this process is dead.
+    pub transient: bool,
 }
 
 impl Default for UploadOptions {
@@ -38,6 +40,7 @@ impl Default for UploadOptions {
             chunk: None,
             journal: None,
             parallel: 1,
+            transient: false,
         }
     }
 }

@@ -38,6 +38,8 @@ pub struct SessionOptions {
     pub attributes: Attributes,
     /// The object's length in bytes, if known.
     pub length: Option<u64>,
+    /// No process is to go on with it: a store may drop it once the process that opened it is dead.
+    pub transient: bool,
 }
 
 /// What another process needs to go on with a session. May hold a bearer capability, so it is never shown.

@@ -10,7 +10,7 @@
 //! .bywash/attributes/a%2Fb%2Eparquet/<mtime>-<size>.json
 //! .bywash/uploads/<id>/{manifest.json, 00001.<etag>, ..}   an upload in parts
 //! .bywash/uploads/<id>/{manifest.json, data, ranges}       an upload session
-//! .bywash/staging/                           files being written
+//! .bywash/staging/                           files being written, and sessions that end with their process
 //! ```
 //!
 //! # Keys

@@ -3,6 +3,8 @@
 //! `.bywash/uploads/<id>/` holds the manifest, `data` and `ranges` (see [`super::ranges`]). A chunk is written where it belongs
 //! and synced, then noted down in `ranges`, then acknowledged. So chunks may be on their way side by side, a killed process
 //! loses only those, and no byte is written twice. When the manifest is there and `data` is not, the object was placed.
+//! A transient session, with which no other process goes on, lies in `.bywash/staging/<id>/`, so that [`super::sweep`] removes it
+//! when its process is dead: when nobody has its `data` locked.
 
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
@@ -19,9 +21,9 @@ use rustix::io::Errno;
 
 use super::Inner;
 use super::error::{FolderError, blocking, io_error};
-use super::names::UPLOADS;
+use super::names::{STAGING, UPLOADS};
 use super::ranges::Ranges;
-use super::stage::Staged;
+use super::stage::{Staged, remove_flat_folder};
 use crate::error::EngineError;
 use crate::upload::{
     Chunk, ChunkRule, Digest, Ending, Finished, Kept, OpenSession, SessionStatus, SessionToken,
@@ -31,7 +33,9 @@ use crate::upload::{
 /// The object's bytes.
 pub(super) const DATA: &str = "data";
 /// Which of them are on disk.
-pub(super) const RANGES: &str = "ranges";
+const RANGES: &str = "ranges";
+/// The files of a session.
+pub(super) const FILES: [&str; 2] = [DATA, RANGES];
 /// More than any file system takes; small enough to add without overflow.
 const CHUNK_BYTES_MAX: u64 = 1 << 40;
 
@@ -75,9 +79,9 @@ enum Found {
 }
 
 impl Inner {
-    fn session(&self, key: &Path, id: &str) -> Result<Found> {
+    fn session(&self, home: &str, key: &Path, id: &str) -> Result<Found> {
         let failed = |errno: Errno| io_error("open the upload of", key.as_ref(), errno);
-        match self.manifest(key, id) {
+        match self.manifest(home, key, id) {
             Ok(manifest) if manifest.session => {}
             Ok(_) | Err(Error::NotFound { .. }) => return Ok(Found::Nothing),
             Err(error) => return Err(error),
@@ -87,7 +91,7 @@ impl Inner {
         if let Some(staging) = stagings.get(&name).and_then(Weak::upgrade) {
             return Ok(Found::Open(staging));
         }
-        let folder = match self.root.open_folder(&format!("{UPLOADS}/{id}")) {
+        let folder = match self.root.open_folder(&format!("{home}/{id}")) {
             Err(Errno::NOENT) => return Ok(Found::Nothing),
             folder => folder.map_err(failed)?,
         };
@@ -124,7 +128,7 @@ impl FolderSession {
                 true => Found::Nothing,
             });
         }
-        let found = self.inner.session(&self.key, &self.id)?;
+        let found = self.inner.session(self.home, &self.key, &self.id)?;
         if let Found::Open(staging) = &found {
             let _ = self.staging.set(Arc::clone(staging));
         }
@@ -182,7 +186,9 @@ impl FolderSession {
             return Err(lost(&self.key));
         }
         self.check_whole(&staging, ending.length)?;
-        if matches!(staging.data.try_lock(), Err(TryLockError::WouldBlock)) {
+        // No other process writes to a transient session. To exchange its lock would show it as dead for an instant.
+        let shared = self.home == UPLOADS;
+        if shared && matches!(staging.data.try_lock(), Err(TryLockError::WouldBlock)) {
             let _ = staging.data.try_lock_shared();
             return Err(FolderError::UploadBusy.generic());
         }
@@ -190,7 +196,7 @@ impl FolderSession {
         *ended = placed.is_ok();
         if placed.is_err() {
             let _ = staging.data.try_lock_shared();
-        } else if let Err(error) = self.inner.drop_upload(&self.key, &self.id) {
+        } else if let Err(error) = self.remove() {
             // The object is there; what is left of the upload says so.
             tracing::warn!(key = %self.key, upload = self.id, %error, "finished upload not removed");
         }
@@ -213,13 +219,13 @@ impl FolderSession {
     fn place(&self, staging: &Staging, length: u64) -> Result<Finished> {
         let key = &self.key;
         let failed = |source| io_error("finish the upload of", key.as_ref(), source);
-        let manifest = self.inner.manifest(key, &self.id)?;
+        let manifest = self.inner.manifest(self.home, key, &self.id)?;
         // Bytes that were written beyond the end and never noted down.
         staging.data.set_len(length).map_err(failed)?;
         let folder = self
             .inner
             .root
-            .open_folder(&format!("{UPLOADS}/{}", self.id))
+            .open_folder(&format!("{}/{}", self.home, self.id))
             .map_err(|errno| failed(errno.into()))?;
         let file = staging.data.try_clone().map_err(failed)?;
         let mut staged = Staged::keeping(folder, DATA, file);
@@ -240,10 +246,19 @@ impl FolderSession {
             Found::Open(staging) => *staging.ended.write() = true,
             Found::Placed => {}
         }
-        match self.inner.drop_upload(&self.key, &self.id) {
+        match self.remove() {
             Err(Error::NotFound { .. }) => Ok(()),
             result => result,
         }
+    }
+
+    /// Removes its files.
+    fn remove(&self) -> Result<()> {
+        if self.home == UPLOADS {
+            return self.inner.drop_upload(&self.key, &self.id);
+        }
+        remove_flat_folder(&self.inner.root, STAGING, &self.id)
+            .map_err(|errno| io_error("remove an upload of", self.key.as_ref(), errno))
     }
 }
 
@@ -259,7 +274,7 @@ impl Inner {
         let mut sessions = Vec::new();
         for id in ids {
             // What is no upload, or ended since, is passed by.
-            let Ok(Some(manifest)) = self.any_manifest(&Path::ROOT, &id) else {
+            let Ok(Some(manifest)) = self.any_manifest(UPLOADS, &Path::ROOT, &id) else {
                 continue;
             };
             let Ok(object) = Path::parse(&manifest.key) else {
@@ -298,6 +313,8 @@ pub(super) struct FolderSession {
     inner: Arc<Inner>,
     key: Path,
     id: String,
+    /// The folder that its own is in: [`UPLOADS`], or [`STAGING`] if it is transient.
+    home: &'static str,
     mode: PutMode,
     staging: Arc<OnceLock<Arc<Staging>>>,
 }
@@ -308,9 +325,27 @@ impl FolderSession {
             inner,
             key,
             id,
+            home: UPLOADS,
             mode,
             staging: Arc::default(),
         }
+    }
+
+    /// Makes a session that is removed when this process is dead.
+    pub(super) fn open_transient(
+        inner: Arc<Inner>,
+        key: Path,
+        attributes: &Attributes,
+        mode: PutMode,
+    ) -> Result<Self> {
+        // Locked until its data is.
+        let (id, _locked) = inner.stage_upload(&key, attributes, &FILES)?;
+        let session = Self {
+            home: STAGING,
+            ..Self::new(inner, key, id, mode)
+        };
+        session.found()?;
+        Ok(session)
     }
 
     async fn run<T: Send + 'static>(

@@ -1,7 +1,7 @@
 //! Removal of staged files whose writer is dead, while stores are open.
 //!
-//! A writer holds a lock (`flock`) on each file and folder it stages, so a file without one is a
-//! leftover. One thread of the process looks through the staging folders of all open stores.
+//! A writer holds a lock (`flock`) on each file and folder it stages, or on the data of a transient session, so a file without
+//! one is a leftover. One thread of the process looks through the staging folders of all open stores.
 
 use std::collections::VecDeque;
 use std::fs::{File, TryLockError};
@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use super::Inner;
 use super::names::STAGING;
 use super::root::{Kind, Root};
+use super::session::DATA;
 use super::stage::remove_flat_folder;
 use crate::limits::{MAX_FOLDERS_SWEPT, MAX_LEFTOVERS_SWEPT};
 
@@ -133,7 +134,7 @@ fn remove(root: &Root, staging: &OwnedFd, name: &str, kind: Kind) -> Result<bool
             age(staging, name).is_some_and(|age| age >= AGE_WITHOUT_LOCKS)
         }
     };
-    if !dead {
+    if !dead || (kind == Kind::Folder && has_locked_data(&file)) {
         return Ok(false);
     }
     // The lock is held until the name is gone: a writer that has just made the file notices.
@@ -142,6 +143,16 @@ fn remove(root: &Root, staging: &OwnedFd, name: &str, kind: Kind) -> Result<bool
         Kind::Folder => remove_flat_folder(root, STAGING, name)?,
     }
     Ok(true)
+}
+
+/// Returns whether a folder is a session whose writer is alive.
+fn has_locked_data(folder: &File) -> bool {
+    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let data = rustix::fs::openat(folder, DATA, flags, Mode::empty());
+    data.is_ok_and(|data| {
+        let locked = File::from(data).try_lock();
+        matches!(locked, Err(TryLockError::WouldBlock))
+    })
 }
 
 /// Returns the time since a staged file was last changed; `None` if that is in the future. By its

@@ -56,14 +56,26 @@ fn no_such_upload(key: &Path, upload: &str) -> Error {
 
 impl Inner {
     /// Makes an upload, with these empty files in it; with any it is a session.
-    pub(super) fn create_upload(
+    fn create_upload(&self, key: &Path, attributes: &Attributes, files: &[&str]) -> Result<String> {
+        let failed = |errno: Errno| create_failed(key, errno);
+        // The folder appears under its id with the manifest in it, so a crash leaves no half.
+        let (id, _locked) = self.stage_upload(key, attributes, files)?;
+        let staging = self.root.open_folder(STAGING).map_err(failed)?;
+        let uploads = self.root.make_folder(UPLOADS).map_err(failed)?;
+        rustix::fs::renameat(&staging, &id, &uploads, &id).map_err(failed)?;
+        sync_folder(&uploads).map_err(failed)?;
+        Ok(id)
+    }
+
+    /// Makes an upload in the staging folder; it is locked while the returned folder is open.
+    pub(super) fn stage_upload(
         &self,
         key: &Path,
         attributes: &Attributes,
         files: &[&str],
-    ) -> Result<String> {
+    ) -> Result<(String, OwnedFd)> {
         names::places(key)?;
-        let failed = |errno: Errno| io_error("create an upload of", key.as_ref(), errno);
+        let failed = |errno: Errno| create_failed(key, errno);
         let manifest = Manifest {
             key: key.to_string(),
             attributes: Stored::new(attributes)?,
@@ -74,7 +86,6 @@ impl Inner {
         let written = staged.write([json.into()]).and_then(|()| staged.finish());
         written.map_err(|source| io_error("create an upload of", key.as_ref(), source))?;
 
-        // The folder appears under its id with the manifest in it, so a crash leaves no half.
         let staging = self.root.make_folder(STAGING).map_err(failed)?;
         let (id, folder) = self.stage_folder(&staging).map_err(failed)?;
         for file in files {
@@ -83,10 +94,7 @@ impl Inner {
         }
         // Syncs the folder, and so the files' names too.
         staged.place(&folder, MANIFEST, true).map_err(failed)?;
-        let uploads = self.root.make_folder(UPLOADS).map_err(failed)?;
-        rustix::fs::renameat(&staging, &id, &uploads, &id).map_err(failed)?;
-        sync_folder(&uploads).map_err(failed)?;
-        Ok(id)
+        Ok((id, folder))
     }
 
     /// Makes a folder in the staging folder; it is locked while it is open.
@@ -105,18 +113,24 @@ impl Inner {
         }
     }
 
-    pub(super) fn manifest(&self, key: &Path, upload: &str) -> Result<Manifest> {
-        self.any_manifest(key, upload)?
+    /// The manifest of an upload of `key` in `home`, one of [`UPLOADS`] and [`STAGING`].
+    pub(super) fn manifest(&self, home: &str, key: &Path, upload: &str) -> Result<Manifest> {
+        self.any_manifest(home, key, upload)?
             .filter(|manifest| manifest.key == key.as_ref())
             .ok_or_else(|| no_such_upload(key, upload))
     }
 
     /// The manifest of an upload, whatever its key; `key` is the one to name in an error.
-    pub(super) fn any_manifest(&self, key: &Path, upload: &str) -> Result<Option<Manifest>> {
+    pub(super) fn any_manifest(
+        &self,
+        home: &str,
+        key: &Path,
+        upload: &str,
+    ) -> Result<Option<Manifest>> {
         if !is_plain(upload) {
             return Ok(None);
         }
-        let name = format!("{UPLOADS}/{upload}/{MANIFEST}");
+        let name = format!("{home}/{upload}/{MANIFEST}");
         self.read_json("read the upload of", key, &name)
     }
 
@@ -163,7 +177,7 @@ impl Inner {
         parts: &[UploadedPart],
         mode: &PutMode,
     ) -> Result<PutResult> {
-        let manifest = self.manifest(key, upload)?;
+        let manifest = self.manifest(UPLOADS, key, upload)?;
         let mut staged = self.stage(key)?;
         for part in parts {
             let missing = || {
@@ -208,6 +222,10 @@ impl Inner {
         sync_folder(&uploads).map_err(failed)?;
         remove_flat_folder(&self.root, STAGING, &doomed).map_err(failed)
     }
+}
+
+fn create_failed(key: &Path, errno: Errno) -> Error {
+    io_error("create an upload of", key.as_ref(), errno)
 }
 
 pub(super) fn check_number(number: usize) -> Result<u16> {
@@ -278,7 +296,7 @@ impl Origin for FolderStore {
         let number = check_number(number.into())?;
         let (inner, key, id) = (Arc::clone(&self.inner), path.clone(), upload.to_owned());
         let staged = blocking(move || {
-            inner.manifest(&key, &id)?;
+            inner.manifest(UPLOADS, &key, &id)?;
             inner.stage(&key)
         })
         .await?;
@@ -312,8 +330,12 @@ impl Origin for FolderStore {
     ) -> Result<Option<Box<dyn UploadSession>>> {
         let (inner, key) = (Arc::clone(&self.inner), path.clone());
         let attributes = options.attributes.clone();
-        let files = [session::DATA, session::RANGES];
-        let id = blocking(move || inner.create_upload(&key, &attributes, &files)).await?;
+        if options.transient {
+            let mode = options.mode.clone();
+            let open = move || FolderSession::open_transient(inner, key, &attributes, mode);
+            return Ok(Some(Box::new(blocking(open).await?)));
+        }
+        let id = blocking(move || inner.create_upload(&key, &attributes, &session::FILES)).await?;
         self.resume_session(path, options, &SessionToken(id)).await
     }
 
@@ -339,7 +361,7 @@ impl Origin for FolderStore {
     async fn abort_upload(&self, path: &Path, upload: &str) -> Result<()> {
         let (inner, key, id) = (Arc::clone(&self.inner), path.clone(), upload.to_owned());
         blocking(move || {
-            inner.manifest(&key, &id)?;
+            inner.manifest(UPLOADS, &key, &id)?;
             inner.drop_upload(&key, &id)
         })
         .await

@@ -123,6 +123,7 @@ impl UploadToken {
                 chunk: header.chunk,
                 journal: None,
                 parallel: header.parallel,
+                transient: false,
             },
             plan,
             session: header.session.map(SessionToken),

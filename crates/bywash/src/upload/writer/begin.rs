@@ -22,6 +22,7 @@ impl Upload {
             mode: self.options.mode.clone(),
             attributes: self.options.attributes.clone(),
             length: self.options.length,
+            transient: self.options.transient,
         }
     }
 
