@@ -1,4 +1,4 @@
-//! Files as the end of a copy: written beside their place and renamed, so that no reader sees half of one.
+//! Files as the end of a copy: written beside their place, so that no reader sees half of one.
 
 use std::fs::{File, FileTimes, Permissions};
 use std::io;
@@ -12,6 +12,7 @@ use tokio::io::AsyncWriteExt;
 use crate::beneath::{Tree, refuse_own_name};
 use crate::failure::{Failure, Kind};
 use crate::source::Source;
+use crate::staged::StagedFile;
 
 /// The place of a file that is there or will be.
 #[derive(Debug)]
@@ -126,30 +127,20 @@ pub(crate) async fn write(
         return write_parts(source, file, bar, failed).await;
     };
     let failed = |error: &io::Error| place.failed(error);
-    let staged = tempfile::Builder::new()
-        .prefix(".bywash-cp-")
-        .permissions(place.permissions.clone())
-        .tempfile_in(&place.folder)
-        .map_err(|error| failed(&error))?;
+    let staged = StagedFile::create(&place.folder, &place.permissions);
+    let staged = staged.map_err(|error| failed(&error))?;
     if place.replaces {
         // Creating it, the umask took some away.
-        let kept = staged.as_file().set_permissions(place.permissions.clone());
+        let kept = staged.file().set_permissions(place.permissions.clone());
         kept.map_err(|error| failed(&error))?;
     }
-    let file = staged
-        .as_file()
-        .try_clone()
-        .map_err(|error| failed(&error))?;
+    let file = staged.file().try_clone().map_err(|error| failed(&error))?;
     let bytes = write_parts(source, file, bar, failed).await?;
-    set_modified(staged.as_file(), source.modified).map_err(|error| failed(&error))?;
-    let kept = match mode {
-        PutMode::Create => staged.persist_noclobber(&place.target),
-        _ => staged.persist(&place.target),
-    };
-    match kept {
-        Ok(_) => Ok(bytes),
-        Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => Err(place.taken()),
-        Err(error) => Err(failed(&error.error)),
+    set_modified(staged.file(), source.modified).map_err(|error| failed(&error))?;
+    match staged.place(&place.target, *mode != PutMode::Create) {
+        Ok(()) => Ok(bytes),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(place.taken()),
+        Err(error) => Err(failed(&error)),
     }
 }
 

@@ -33,6 +33,7 @@ mod shell;
 mod size;
 mod source;
 mod span;
+mod staged;
 mod stat;
 mod stores;
 mod sync;

@@ -4,10 +4,11 @@
 mod common;
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use common::{Server, bywash, data_dir, json_lines, pattern, stderr, stdout, text};
+use common::{Server, bywash, data_dir, json_lines, pattern, stderr, stdout, text, tree};
+use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, Signal, kill_process};
 
 #[test]
@@ -73,6 +74,36 @@ fn standard_streams_are_copied() {
             "{length} bytes came back different"
         );
     }
+}
+
+#[test]
+fn a_killed_copy_leaves_nothing_in_the_folder() {
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path().join("to");
+    std::fs::create_dir(&folder).unwrap();
+    let unnamed = OFlags::TMPFILE | OFlags::RDWR;
+    if rustix::fs::open(&folder, unnamed, Mode::RWXU).is_err() {
+        // What is killed leaves a file of Bywash's own name there.
+        return;
+    }
+    let mut cp = bywash(&["cp", "-", text(&folder.join("file"))])
+        .current_dir(&home)
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let open = PathBuf::from(format!("/proc/{}/fd", cp.id()));
+    let has_begun = || {
+        let files = std::fs::read_dir(&open).unwrap().flatten();
+        let mut files = files.filter_map(|file| std::fs::read_link(file.path()).ok());
+        files.any(|file| file.starts_with(&folder))
+    };
+    while !has_begun() {
+        assert!(cp.try_wait().unwrap().is_none(), "the copy ended");
+        std::thread::yield_now();
+    }
+    kill_process(Pid::from_child(&cp), Signal::KILL).unwrap();
+    cp.wait().unwrap();
+    assert!(tree(&folder).is_empty(), "{:?}", tree(&folder));
 }
 
 #[test]
