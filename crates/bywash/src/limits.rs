@@ -88,7 +88,9 @@ pub(crate) const MAX_BLOCK_LIST_BYTES: usize = 32 << 20;
 
 /// Bytes of an origin's page of objects: five thousand of Azure's, with their metadata.
 pub(crate) const MAX_LIST_PAGE_BYTES: usize = 16 << 20;
-/// Headers of an origin's response by HTTP/1: some times those of any store. Their bytes are at most 400 KiB.
+/// Headers of an origin's response by HTTP/1, the HTTP client's default: some times those of any store. Their bytes are at most
+/// 400 KiB.
+#[cfg(test)]
 pub(crate) const MAX_RESPONSE_HEADERS: usize = 100;
 /// Bytes of the headers of an origin's response by HTTP/2.
 pub(crate) const MAX_RESPONSE_HEADERS_BYTES: u32 = 64 << 10;

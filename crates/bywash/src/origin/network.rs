@@ -21,8 +21,7 @@ use url::Url;
 use super::response::{Expected, List};
 use crate::EngineError;
 use crate::limits::{
-    MAX_LIST_PAGE_BYTES, MAX_REDIRECTS, MAX_RESPONSE_BYTES, MAX_RESPONSE_HEADERS,
-    MAX_RESPONSE_HEADERS_BYTES,
+    MAX_LIST_PAGE_BYTES, MAX_REDIRECTS, MAX_RESPONSE_BYTES, MAX_RESPONSE_HEADERS_BYTES,
 };
 use crate::upload::http::install_tls_provider;
 
@@ -39,7 +38,8 @@ pub fn client_builder() -> reqwest::ClientBuilder {
         .connect_timeout(CONNECT)
         .referer(false)
         .redirect(Policy::custom(follow_on_host))
-        .http1_max_headers(MAX_RESPONSE_HEADERS)
+        // The limit of HTTP/1 is the client's default, MAX_RESPONSE_HEADERS. A limit that is set costs a cleared table a
+        // response: an origin that sends 100 Continue without end then kept a worker for seconds at a time.
         .http2_max_header_list_size(MAX_RESPONSE_HEADERS_BYTES)
         // Bytes are kept as they are sent, whatever a feature of the client would do.
         .no_gzip()
