@@ -6,17 +6,15 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use bywash::origin::client_builder;
 use bywash::{CachedObject, Changed, Why};
 use indicatif::BinaryBytes;
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
-use url::Url;
+use serde::Serialize;
 
-use crate::failure::{Failure, Kind};
+use crate::admin::AdminClient;
+use crate::failure::Failure;
 use crate::output::Output;
 use crate::progress::or_interrupt;
-use crate::serve::data_dir::{DEFAULT_DATA_DIR, Session};
+use crate::serve::data_dir::DEFAULT_DATA_DIR;
 
 /// See and change what a running server has in memory
 ///
@@ -64,7 +62,7 @@ enum Verb {
 }
 
 pub(crate) async fn run(args: Args) -> Result<(), Failure> {
-    let server = Server::find(&args)?;
+    let server = AdminClient::find(&args.data_dir, args.admin_addr)?;
     let out = args.output;
     or_interrupt(async {
         match &args.verb {
@@ -106,7 +104,7 @@ struct Line<'a> {
     object: &'a CachedObject,
 }
 
-async fn list(server: &Server, prefix: Option<&Place>, out: Output) -> Result<(), Failure> {
+async fn list(server: &AdminClient, prefix: Option<&Place>, out: Output) -> Result<(), Failure> {
     let mut query = Vec::new();
     if let Some(prefix) = prefix {
         query = vec![
@@ -131,7 +129,7 @@ async fn list(server: &Server, prefix: Option<&Place>, out: Output) -> Result<()
     Ok(())
 }
 
-async fn why(server: &Server, key: &Place, out: Output) -> Result<(), Failure> {
+async fn why(server: &AdminClient, key: &Place, out: Output) -> Result<(), Failure> {
     let (bucket, key) = (key.bucket.as_str(), key.key.as_str());
     if key.is_empty() {
         return Err(Failure::usage(format!(
@@ -164,7 +162,7 @@ async fn why(server: &Server, key: &Place, out: Output) -> Result<(), Failure> {
 }
 
 async fn change(
-    server: &Server,
+    server: &AdminClient,
     verb: &'static str,
     prefix: &Place,
     out: Output,
@@ -195,114 +193,4 @@ async fn change(
 fn age(object: &CachedObject) -> String {
     let age = Duration::from_millis(object.validated_ms_ago);
     format!("{:.1}s", age.as_secs_f64())
-}
-
-/// The admin endpoints of a running server.
-struct Server {
-    client: reqwest::Client,
-    address: SocketAddr,
-    /// Sent with each request; a server that asks for none does not mind.
-    session: Option<Session>,
-}
-
-/// What the server says when it refuses.
-#[derive(Debug, Deserialize)]
-struct Refused {
-    error: String,
-}
-
-impl Server {
-    fn find(args: &Args) -> Result<Self, Failure> {
-        let session = Session::read(&args.data_dir);
-        let (address, session) = match (args.admin_addr, session) {
-            (Some(address), session) => (address, session.ok()),
-            (None, session) => {
-                let session = session?;
-                let address = session.admin.ok_or_else(|| {
-                    Failure::usage(format!(
-                        "{} does not say where its server's admin endpoints are; give --admin-addr, or restart the server",
-                        args.data_dir.display()
-                    ))
-                })?;
-                (address, Some(session))
-            }
-        };
-        // No server has them elsewhere, and the key pair must not leave this machine unencrypted.
-        if !address.ip().is_loopback() {
-            return Err(Failure::usage(format!(
-                "--admin-addr {address} is not loopback; run this on the server's machine"
-            )));
-        }
-        let client = client_builder().no_proxy().build();
-        let client = client
-            .map_err(|error| Failure::failed(format!("cannot make an HTTP client: {error}")))?;
-        Ok(Self {
-            client,
-            address,
-            session,
-        })
-    }
-
-    async fn get<T: DeserializeOwned>(
-        &self,
-        path: &str,
-        query: &[(&str, &str)],
-    ) -> Result<T, Failure> {
-        let mut url = self.url(path)?;
-        url.query_pairs_mut().extend_pairs(query);
-        self.send(self.client.get(url)).await
-    }
-
-    async fn post<T: DeserializeOwned>(
-        &self,
-        path: &str,
-        body: &serde_json::Value,
-    ) -> Result<T, Failure> {
-        let request = self.client.post(self.url(path)?);
-        let request = request.header("content-type", "application/json");
-        self.send(request.body(body.to_string())).await
-    }
-
-    fn url(&self, path: &str) -> Result<Url, Failure> {
-        let url = format!("http://{}{path}", self.address);
-        Url::parse(&url).map_err(|error| Failure::usage(format!("{url}: {error}")))
-    }
-
-    async fn send<T: DeserializeOwned>(
-        &self,
-        request: reqwest::RequestBuilder,
-    ) -> Result<T, Failure> {
-        let request = match &self.session {
-            Some(Session { credentials, .. }) => {
-                request.basic_auth(&credentials.access_key, Some(&credentials.secret_key))
-            }
-            None => request,
-        };
-        let unreachable = |error: reqwest::Error| {
-            let text = format!(
-                "no server answers at {}: {error}; start one with bywash serve, or give its --data-dir or --admin-addr",
-                self.address
-            );
-            Failure::new(Kind::Unreachable, text)
-        };
-        let answer = request.send().await.map_err(unreachable)?;
-        let status = answer.status();
-        let body = answer.bytes().await.map_err(unreachable)?;
-        if !status.is_success() {
-            let kind = match status.as_u16() {
-                401 | 403 => Kind::Denied,
-                404 => Kind::NotFound,
-                _ => Kind::Failed,
-            };
-            let said = serde_json::from_slice(&body).map_or_else(
-                |_| String::from_utf8_lossy(&body).trim().to_owned(),
-                |Refused { error }| error,
-            );
-            return Err(Failure::new(kind, format!("{}: {said}", self.address)));
-        }
-        serde_json::from_slice(&body).map_err(|error| {
-            let text = format!("{} is no server of this version: {error}", self.address);
-            Failure::failed(text)
-        })
-    }
 }

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod admin;
 mod batch;
 mod beneath;
 mod buckets;

@@ -4,6 +4,8 @@
 mod common;
 
 use std::fs;
+use std::io::ErrorKind;
+use std::net::TcpListener;
 use std::path::Path;
 
 use bytes::Bytes;
@@ -51,6 +53,38 @@ fn series_are_written_and_read_with_and_without_a_server() {
         last,
         "{\"source\":\"m,k=a\",\"metric\":\"v\",\"timestamp\":5000000000,\"value\":1.5}\n"
     );
+}
+
+#[test]
+fn key_pair_goes_to_no_proxy_of_the_environment() {
+    let (home, data) = data_dir(&[]);
+    let lines = home.path().join("lines");
+    fs::write(&lines, "m,k=a v=1.5 5\n").unwrap();
+    let server = Server::start(&data, &["--no-history"]);
+    let proxy = TcpListener::bind("127.0.0.1:0").unwrap();
+    proxy.set_nonblocking(true).unwrap();
+    let address = format!("http://{}", proxy.local_addr().unwrap());
+    let lines = lines.to_str().unwrap();
+    for args in [
+        &["series", "write", lines][..],
+        &["series", "ls"],
+        &["series", "query", "m,k=a"],
+        &["cache", "ls"],
+    ] {
+        let output = bywash(args)
+            .arg("--data-dir")
+            .arg(&data)
+            .env("http_proxy", &address)
+            .env("all_proxy", &address)
+            .env_remove("no_proxy")
+            .env_remove("NO_PROXY")
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{args:?}: {}", stderr(&output));
+    }
+    let error = proxy.accept().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::WouldBlock);
+    drop(server);
 }
 
 /// Source, metric, timestamp and the value's bits.
