@@ -13,7 +13,7 @@ pub(crate) const MAX_SMALL_BODY_TIME: Duration = Duration::from_secs(10);
 /// Bytes of a request's lines, unpacked: what common collectors send at once is a tenth of it. Packed and unpacked they are
 /// charged to the budget.
 pub(crate) const MAX_WRITE_BYTES: usize = 16 << 20;
-/// Requests read at once. More wait.
+/// Requests whose lines are read at once, after their bodies came. More wait.
 pub(crate) const MAX_WRITES_AT_ONCE: usize = 4;
 /// Time that a request's body may take.
 pub(crate) const MAX_WRITE_TIME: Duration = Duration::from_secs(30);

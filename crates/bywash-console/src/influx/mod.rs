@@ -12,6 +12,7 @@ mod batch;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod line;
+mod receive;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -21,24 +22,22 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Query, State};
-use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, RETRY_AFTER};
+use axum::http::header::{CONTENT_ENCODING, RETRY_AFTER};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use bytes::Bytes;
-use bywash::Share;
 use bywash_series::{Row, SeriesDb, SeriesError};
 use flate2::read::MultiGzDecoder;
-use http_body_util::{BodyExt, Limited};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
 use crate::Shared;
 use crate::clock::now;
-use crate::limits::{MAX_WRITE_BYTES, MAX_WRITE_TIME, MAX_WRITES_AT_ONCE};
+use crate::limits::{MAX_WRITE_BYTES, MAX_WRITES_AT_ONCE};
 use batch::{Outcome, Precision};
 pub use batch::{RefusedLine, RefusedLines};
 use line::Line;
 pub(crate) use line::OWN_MEASUREMENT;
+use receive::Received;
 
 /// Rows handed to the database at once, some more with the last line's fields.
 const ROWS_AT_ONCE: usize = 1024;
@@ -133,57 +132,21 @@ async fn take(
             ));
         }
     };
+    let mut body = Received::all(&shared.engine, headers, body).await?;
     // Never closed, so there is a turn in the end.
     let _turn = shared.intake.turns.acquire().await;
-    let room = room(headers, packed)?;
-    let Some(_charge) = shared.engine.budget().try_reserve(Share::Upload, room) else {
-        let reason = "there is no memory for the lines now; send the request again";
-        return Err(Refused::Request(
-            StatusCode::SERVICE_UNAVAILABLE,
-            reason.into(),
-        ));
-    };
-    let collected = tokio::time::timeout(
-        MAX_WRITE_TIME,
-        Limited::new(body, MAX_WRITE_BYTES).collect(),
-    )
-    .await;
-    let body = match collected {
-        Ok(Ok(body)) => body.to_bytes(),
-        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => return Err(too_large()),
-        Ok(Err(error)) => {
-            return Err(Refused::Request(
-                StatusCode::BAD_REQUEST,
-                format!("the body broke off: {error}").into(),
-            ));
-        }
-        Err(_) => {
-            return Err(Refused::Request(
-                StatusCode::REQUEST_TIMEOUT,
-                format!("the body did not come within {MAX_WRITE_TIME:?}").into(),
-            ));
-        }
-    };
+    if packed {
+        // Unpacked it may be the longest body there is.
+        body.reserve(&shared.engine, MAX_WRITE_BYTES)?;
+    }
     let (db, came) = (shared.series.clone(), now());
-    let work = tokio::task::spawn_blocking(move || insert(&db, body, packed, precision, came));
+    let work = tokio::task::spawn_blocking(move || insert(&db, &body, packed, precision, came));
     work.await.unwrap_or_else(|error| {
         Err(Refused::Request(
             StatusCode::INTERNAL_SERVER_ERROR,
             error.to_string().into(),
         ))
     })
-}
-
-/// The most bytes that a request's lines take, in and out of their package.
-fn room(headers: &HeaderMap, packed: bool) -> Result<u64, Refused> {
-    let most = MAX_WRITE_BYTES as u64;
-    let told = headers
-        .get(CONTENT_LENGTH)
-        .and_then(|length| length.to_str().ok()?.parse().ok());
-    match told.unwrap_or(most) {
-        length if length > most => Err(too_large()),
-        length => Ok(length + if packed { most } else { 0 }),
-    }
 }
 
 fn too_large() -> Refused {
@@ -194,17 +157,14 @@ fn too_large() -> Refused {
 /// Unpacks, reads and inserts. Blocks as the database does.
 fn insert(
     db: &SeriesDb,
-    body: Bytes,
+    body: &Received,
     packed: bool,
     precision: Precision,
     came: i64,
 ) -> Result<Outcome, Refused> {
-    let body = if packed {
-        unpacked(&body)?.into()
-    } else {
-        body
-    };
-    insert_body(db, &body, precision, came).map_err(Refused::Database)
+    let plain = packed.then(|| unpacked(&body.bytes)).transpose()?;
+    let lines = plain.as_ref().unwrap_or(&body.bytes);
+    insert_body(db, lines, precision, came).map_err(Refused::Database)
 }
 
 /// Why not all lines were written.

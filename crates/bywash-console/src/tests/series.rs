@@ -1,10 +1,12 @@
 //! Values that come in, and how they are asked for and drawn.
 
 use std::io::Write as _;
+use std::time::Duration;
 
 use bywash::Share;
 
 use super::*;
+use crate::limits::MAX_WRITES_AT_ONCE;
 
 #[tokio::test]
 async fn lines_become_series_and_refused_ones_are_named() {
@@ -133,6 +135,44 @@ async fn bodies_are_charged_to_the_budget_or_refused_for_now() {
     let before = budget.held(Share::Upload);
     assert_eq!(console.post("/write", gzip, &lines).await.0, 400);
     assert_eq!(budget.held(Share::Upload), before, "it is given back");
+}
+
+#[tokio::test]
+async fn clients_that_send_slowly_keep_no_turn_from_others() {
+    let engine = engine();
+    let console = start(engine.clone()).await;
+    let budget = engine.budget();
+    let before = budget.held(Share::Upload);
+    let lines = format!("m v=1 0\n{}", "#".repeat(100));
+    let head = format!(
+        "POST /write HTTP/1.1\r\nHost: localhost\r\nAuthorization: {KEY}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        lines.len()
+    );
+    let (first, rest) = lines.split_at(20);
+    let mut slow = Vec::new();
+    for _ in 0..2 * MAX_WRITES_AT_ONCE {
+        let mut client = TcpStream::connect(console.address).await.unwrap();
+        let begin = format!("{head}{first}");
+        client.write_all(begin.as_bytes()).await.unwrap();
+        slow.push(client);
+    }
+    // Each has its first bytes received and charged.
+    let charged = before + (slow.len() * lines.len()) as u64;
+    let received = async {
+        while budget.held(Share::Upload) < charged {
+            tokio::task::yield_now().await;
+        }
+    };
+    let received = tokio::time::timeout(Duration::from_secs(20), received).await;
+    assert!(received.is_ok(), "some wait for a turn");
+    let (status, _, _) = console.post("/write", "", b"m v=2 1").await;
+    assert_eq!(status, 204);
+    for mut client in slow {
+        client.write_all(rest.as_bytes()).await.unwrap();
+        let mut response = String::new();
+        client.read_to_string(&mut response).await.unwrap();
+        assert!(response.starts_with("HTTP/1.1 204"), "{response}");
+    }
 }
 
 #[tokio::test]
