@@ -1,12 +1,11 @@
 //! `bywash cache`: what a running server has in memory.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use bywash::{CachedObject, Changed, Why};
+use bywash::{CachedObject, CachedPage, Changed, Why};
 use indicatif::BinaryBytes;
 use serde::Serialize;
 
@@ -105,28 +104,34 @@ struct Line<'a> {
 }
 
 async fn list(server: &AdminClient, prefix: Option<&Place>, out: Output) -> Result<(), Failure> {
-    let mut query = Vec::new();
-    if let Some(prefix) = prefix {
-        query = vec![
-            ("bucket", prefix.bucket.as_str()),
-            ("prefix", prefix.key.as_str()),
-        ];
-    }
-    let buckets: BTreeMap<String, Vec<CachedObject>> = server.get("/cache", &query).await?;
-    for (bucket, objects) in &buckets {
-        for object in objects {
-            out.line(&Line { bucket, object }, || {
-                format!(
-                    "{:>12} of {:>12} validated {:>7} ago  s3://{bucket}/{}",
-                    BinaryBytes(object.resident_bytes).to_string(),
-                    BinaryBytes(object.size).to_string(),
-                    age(object),
-                    object.key
-                )
-            })?;
+    let mut after: Option<String> = None;
+    loop {
+        let mut query = Vec::new();
+        if let Some(prefix) = prefix {
+            query.push(("bucket", prefix.bucket.as_str()));
+            query.push(("prefix", prefix.key.as_str()));
         }
+        query.extend(after.as_deref().map(|after| ("after", after)));
+        let page: CachedPage = server.get("/cache", &query).await?;
+        for (bucket, objects) in &page.buckets {
+            for object in objects {
+                out.line(&Line { bucket, object }, || {
+                    format!(
+                        "{:>12} of {:>12} validated {:>7} ago  s3://{bucket}/{}",
+                        BinaryBytes(object.resident_bytes).to_string(),
+                        BinaryBytes(object.size).to_string(),
+                        age(object),
+                        object.key
+                    )
+                })?;
+            }
+        }
+        // A server that names the same place again would have no last page.
+        if page.next.is_none() || page.next == after {
+            return Ok(());
+        }
+        after = page.next;
     }
-    Ok(())
 }
 
 async fn why(server: &AdminClient, key: &Place, out: Output) -> Result<(), Failure> {

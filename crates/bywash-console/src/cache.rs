@@ -2,14 +2,12 @@
 //!
 //! | path | takes | answers |
 //! |---|---|---|
-//! | `GET /cache` | `bucket` (default: all), `prefix` | the known objects by bucket |
+//! | `GET /cache` | `bucket` (default: all), `prefix`, `limit`, `after` | a page of the known objects by bucket, and `next`: the `after` of the next page |
 //! | `GET /cache/why` | `bucket`, `key` | whether a read would be a hit, and why |
 //! | `POST /cache/warm` | JSON: `bucket`, `prefix` | what was read into memory, when all of it is |
 //! | `POST /cache/drop` | the same | what was dropped |
 //!
 //! Changes are JSON only: a page of another site cannot send that without asking first, and nobody answers it.
-
-use std::collections::BTreeMap;
 
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
@@ -21,6 +19,7 @@ use object_store::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::charged::{charge, hold, written};
+use crate::limits::MAX_CACHED_OBJECTS;
 use crate::{NO_STORE, Shared, body};
 
 /// Text of an object beside its key and version, in bytes: the names of its fields, and their numbers.
@@ -39,6 +38,8 @@ struct Listed {
     bucket: Option<String>,
     #[serde(default)]
     prefix: String,
+    limit: Option<usize>,
+    after: Option<String>,
 }
 
 async fn list(
@@ -47,20 +48,17 @@ async fn list(
 ) -> Result<Response, Refusal> {
     let engine = &shared.engine;
     let _turn = shared.reads.acquire().await;
-    let buckets = match &asked.bucket {
-        Some(name) => vec![bucket(engine, name)?],
-        None => engine.open_buckets(),
-    };
-    let objects = blocking(move || {
-        let cached = |bucket: &Bucket| (bucket.name().to_owned(), bucket.cached(&asked.prefix));
-        buckets
-            .iter()
-            .map(cached)
-            .collect::<BTreeMap<String, Vec<CachedObject>>>()
+    let name = asked.bucket.as_deref();
+    let bucket = name.map(|name| bucket(engine, name)).transpose()?;
+    let max = asked.limit.unwrap_or(MAX_CACHED_OBJECTS);
+    let max = max.clamp(1, MAX_CACHED_OBJECTS);
+    let page = blocking({
+        let engine = engine.clone();
+        move || engine.cached_page(bucket.as_ref(), &asked.prefix, asked.after.as_deref(), max)
     });
-    let objects = objects.await?;
+    let page = page.await?;
     let (mut values, mut text) = (0, 0);
-    for object in objects.values().flatten() {
+    for object in page.buckets.values().flatten() {
         values += (size_of::<CachedObject>() + object.key.len() + object.version.len()) as u64;
         text += OBJECT_TEXT_BYTES + written(&object.key) + written(&object.version);
     }
@@ -68,7 +66,7 @@ async fn list(
         let text = "there is no memory for the list now; ask again, or for a bucket or a prefix";
         Refusal(StatusCode::SERVICE_UNAVAILABLE, text.to_owned())
     })?;
-    Ok(hold(answer(&objects), charged).await)
+    Ok(hold(answer(&page), charged).await)
 }
 
 #[derive(Debug, Deserialize)]

@@ -33,6 +33,9 @@ pub(crate) const MAX_SOURCE_BYTES: usize = 4096;
 pub(crate) const MAX_FIELD_BYTES: usize = 1024;
 /// Max rows of one response: some 100 MB of text.
 pub(crate) const MAX_ROWS: usize = 1 << 20;
+/// Objects of one page of what is in memory: with keys of 1,024 bytes they take some megabytes, which are charged once the page is
+/// put together.
+pub(crate) const MAX_CACHED_OBJECTS: usize = 1000;
 /// Requests for names, points or remembered objects that are read and written at once: what they read is charged once it is
 /// counted. More wait.
 pub(crate) const MAX_READS_AT_ONCE: usize = 4;

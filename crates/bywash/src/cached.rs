@@ -1,5 +1,6 @@
 //! What of a bucket's objects is in memory, why it is or is not, and how to change that.
 
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,11 +10,11 @@ use object_store::{GetOptions, ObjectStore, Result};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use crate::Bucket;
 use crate::bucket::{CacheOutcome, Shared};
 use crate::cost::Cost;
 use crate::limits::{MAX_FAILURES_NAMED, MAX_WARMED_AT_ONCE};
 use crate::versions::Remembered;
+use crate::{Bucket, Engine};
 
 /// Warming stops when it has read this part of the memory: more would push out what it read first.
 const WARMED_MEMORY_PERCENT: u64 = 75;
@@ -39,6 +40,15 @@ pub struct CachedObject {
     pub resident_bytes: u64,
     /// What it has cost the origin since this version became known.
     pub cost: Cost,
+}
+
+/// Some of the objects whose version is known, in the order of their buckets and keys.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CachedPage {
+    /// Objects by the name of their bucket.
+    pub buckets: BTreeMap<String, Vec<CachedObject>>,
+    /// Bucket and key of the last one, `bucket/key`, if there are more: the next page comes after it.
+    pub next: Option<String>,
 }
 
 /// What a read of a whole object would find now.
@@ -67,6 +77,49 @@ pub struct Changed {
     pub left_out: u64,
     /// Objects that could not be read, the first [`MAX_FAILURES_NAMED`] of them, each with its error.
     pub failed: Vec<String>,
+}
+
+impl Engine {
+    /// The first `max` objects after `after`, the `next` of an earlier page, whose keys begin with `prefix` and whose version is
+    /// known: of `bucket`, or of all open ones. Looks at all that is known, and at each block of these objects, some 100 ns each.
+    #[must_use]
+    pub fn cached_page(
+        &self,
+        bucket: Option<&Bucket>,
+        prefix: &str,
+        after: Option<&str>,
+        max: usize,
+    ) -> CachedPage {
+        // By their names.
+        let buckets = bucket.map_or_else(|| self.open_buckets(), |bucket| vec![bucket.clone()]);
+        let numbers = buckets
+            .iter()
+            .map(|bucket| bucket.shared().versions.store());
+        let ranks: HashMap<u32, usize> = numbers.zip(0..).collect();
+        let after = after.map(|after| after.split_once('/').unwrap_or((after, "")));
+        let mut known = self
+            .shared()
+            .objects
+            .first(max.saturating_add(1), |store, path| {
+                let rank = *ranks.get(&store)?;
+                let key = path.as_ref();
+                let follows = after.is_none_or(|after| (buckets[rank].name(), key) > after);
+                (follows && key.starts_with(prefix)).then_some(rank)
+            });
+        let more = known.len() > max;
+        known.truncate(max);
+        let mut page = CachedPage::default();
+        if let Some((rank, last)) = known.last().filter(|_| more) {
+            let key = &last.version.meta.location;
+            page.next = Some(format!("{}/{key}", buckets[*rank].name()));
+        }
+        for (rank, known) in &known {
+            let bucket = &buckets[*rank];
+            let objects = page.buckets.entry(bucket.name().to_owned()).or_default();
+            objects.push(describe(bucket.shared(), known));
+        }
+        page
+    }
 }
 
 impl Bucket {

@@ -248,7 +248,7 @@ impl Engine {
         found
     }
 
-    /// The buckets that were opened so far. Others have nothing in memory.
+    /// The buckets that were opened so far, by their names. Others have nothing in memory.
     #[must_use]
     pub fn open_buckets(&self) -> Vec<Bucket> {
         let buckets = self.buckets.read();
@@ -282,7 +282,6 @@ impl Engine {
         }
     }
 
-    #[cfg(test)]
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }

@@ -33,7 +33,7 @@ mod write;
 
 pub use bucket::{Bucket, BucketOptions, CacheOutcome, ReadInfo};
 pub use bywash_mem::{Reservation, Segments, Share};
-pub use cached::{CachedObject, Changed, Why};
+pub use cached::{CachedObject, CachedPage, Changed, Why};
 pub use consistency::{Consistency, ParseConsistencyError};
 pub use cost::Cost;
 pub use engine::{BucketInfo, Engine, EngineBuilder};

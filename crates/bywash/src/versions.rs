@@ -11,6 +11,7 @@ mod absent;
 mod table;
 mod version;
 
+use std::collections::BTreeMap;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
@@ -94,6 +95,30 @@ impl KnownObjects {
         }
     }
 
+    /// Returns what is known of the first `max` objects by the rank of their bucket, then by key. `rank` is given the number of a
+    /// bucket and a key; `None` leaves an object out. Looks at every entry of the engine: for people, not for requests.
+    pub(crate) fn first(
+        &self,
+        max: usize,
+        rank: impl Fn(u32, &Path) -> Option<usize>,
+    ) -> Vec<(usize, Remembered)> {
+        let mut first = BTreeMap::new();
+        let _: Vec<()> = self.known.collect(|known| {
+            let (store, path) = known.key();
+            let rank = rank(store, path)?;
+            let last: Option<&(usize, Path)> = first.last_key_value().map(|(last, _)| last);
+            if first.len() < max || last.is_some_and(|last| (rank, path) < (last.0, &last.1)) {
+                first.insert((rank, path.clone()), Remembered::of(known));
+                if first.len() > max {
+                    first.pop_last();
+                }
+            }
+            None
+        });
+        let first = first.into_iter();
+        first.map(|((rank, _), known)| (rank, known)).collect()
+    }
+
     /// Gives the tables the bounds of a memory ceiling of at most `memory` bytes, or of the pool's if that is lower. Where there is no
     /// room for a higher charge, for example because readers wait for memory, the bounds stay as they are.
     pub(crate) fn follow(&self, pool: &BlockPool, memory: u64) {
@@ -171,6 +196,11 @@ impl Versions {
             block_size,
             window,
         }
+    }
+
+    /// The number of its bucket.
+    pub(crate) fn store(&self) -> u32 {
+        self.store
     }
 
     fn known(&self) -> &Table<Known> {

@@ -1,11 +1,9 @@
 //! What is in memory, by HTTP.
 
-use bywash::Share;
-use object_store::path::Path;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use bywash::{CachedPage, Share};
 
-use super::{KEY, ask, engine_with_traffic, start};
+use super::*;
+use crate::limits::MAX_CACHED_OBJECTS;
 
 /// Status, head and body of the answer to a request that is complete.
 async fn exchange(address: std::net::SocketAddr, request: &str) -> (u16, String, String) {
@@ -53,9 +51,12 @@ async fn tells_what_is_in_memory_and_why_and_changes_it() {
         )
     };
     let (status, cached) = get("/cache").await;
-    assert_eq!((status, &cached["data"][0]["key"]), (200, &"a".into()));
+    assert_eq!(
+        (status, &cached["buckets"]["data"][0]["key"]),
+        (200, &"a".into())
+    );
     let (_, cached) = get("/cache?bucket=data&prefix=b").await;
-    assert_eq!(cached["data"], serde_json::json!([]));
+    assert_eq!(cached, serde_json::json!({ "buckets": {}, "next": null }));
     let (status, why) = get("/cache/why?bucket=data&key=a").await;
     assert_eq!((status, &why["outcome"]), (200, &"hit".into()));
     for missing in ["/cache?bucket=no", "/cache/why?bucket=no&key=a"] {
@@ -80,6 +81,49 @@ async fn tells_what_is_in_memory_and_why_and_changes_it() {
         get("/cache/why?bucket=data&key=a").await.1["outcome"],
         "hit"
     );
+}
+
+#[tokio::test]
+async fn objects_past_a_page_are_on_the_next_ones() {
+    let engine = engine();
+    let mut keys = Vec::new();
+    for bucket in ["one", "two"] {
+        let store = Arc::new(MemoryStore::new());
+        let consistency = Consistency::default();
+        let bucket = engine.mount(bucket, store, consistency).unwrap();
+        for number in 0..MAX_CACHED_OBJECTS * 3 / 4 {
+            let path = Path::from(format!("dir/{number:04}"));
+            bucket.put(&path, PutPayload::new()).await.unwrap();
+            bucket.head(&path).await.unwrap();
+            keys.push((bucket.name().to_owned(), path.to_string()));
+        }
+    }
+    let console = start(engine).await;
+    // A limit past the largest is that one.
+    for (limit, pages) in [(MAX_CACHED_OBJECTS + 1, 2), (400, 4)] {
+        let (mut listed, mut after) = (Vec::new(), String::new());
+        for page in 1..=pages {
+            let query = format!("/cache?prefix=dir/&limit={limit}{after}");
+            let (status, _, body) = console.get(&query).await;
+            assert_eq!(status, 200, "{body}");
+            let answer: CachedPage = serde_json::from_str(&body).unwrap();
+            assert_eq!(answer.next.is_some(), page < pages, "page {page}");
+            after = answer
+                .next
+                .map_or_else(String::new, |next| format!("&after={next}"));
+            let before = listed.len();
+            for (bucket, objects) in answer.buckets {
+                listed.extend(
+                    objects
+                        .into_iter()
+                        .map(|object| (bucket.clone(), object.key)),
+                );
+            }
+            let max = limit.min(MAX_CACHED_OBJECTS);
+            assert!(listed.len() - before <= max, "page {page}");
+        }
+        assert!(listed == keys, "{} listed", listed.len());
+    }
 }
 
 #[tokio::test]
