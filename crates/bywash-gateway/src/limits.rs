@@ -94,8 +94,8 @@ pub(crate) const MAX_LIST_KEYS: i32 = 1000;
 /// Keys below a common prefix that are read over before the listing begins anew beyond it.
 /// Origins list by pages, so the next few keys are there already.
 pub(crate) const MAX_READ_OVER_KEYS: usize = 128;
-/// Times that a page may begin anew before the rest of the level is fetched as one listing with
-/// delimiter. That one cannot stop early, so it is not the first choice.
+/// Times that a page may begin anew before the rest of the level is fetched by listings with delimiter. Those cannot stop early
+/// where the origin has no pages of them, so they are not the first choice.
 pub(crate) const MAX_LISTING_RESTARTS: usize = 8;
 
 /// Times that a copy begins anew because its source was replaced while it was read; then it gets SlowDown.

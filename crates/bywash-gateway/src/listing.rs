@@ -2,7 +2,7 @@
 
 use bywash::Bucket;
 use object_store::path::Path;
-use object_store::{Error, ObjectMeta, ObjectStore, ObjectStoreExt, Result};
+use object_store::{Error, ObjectMeta, ObjectStoreExt, Result};
 
 use crate::documents::entry_bytes;
 use crate::keys::{key_of, late_folders, path_of};
@@ -95,15 +95,12 @@ impl<'a> Scope<'a> {
         Some(&key[..self.prefix.len() + end])
     }
 
-    /// The folder that holds every key of this prefix; `None` if no such key can exist.
-    fn folder(&self) -> Option<Option<Path>> {
-        match self.prefix.rsplit_once('/') {
-            None => Some(None),
-            Some((folder, _)) => Path::parse(folder)
-                .ok()
-                .filter(|path| path.as_ref() == folder && !folder.is_empty())
-                .map(Some),
-        }
+    /// Whether any key of this prefix can exist.
+    fn has_keys(&self) -> bool {
+        self.prefix.rsplit_once('/').is_none_or(|(folder, _)| {
+            let path = Path::parse(folder);
+            !folder.is_empty() && path.is_ok_and(|path| path.as_ref() == folder)
+        })
     }
 }
 
@@ -117,7 +114,6 @@ pub(crate) struct Page {
 struct Walk<'a> {
     bucket: &'a Bucket,
     scope: Scope<'a>,
-    folder: Option<Path>,
     after: After,
     max: usize,
     /// Bytes that more entries may take, by [`entry_bytes`].
@@ -134,16 +130,15 @@ pub(crate) async fn page(
     max: usize,
     room: u64,
 ) -> Result<Page> {
-    let Some(folder) = scope.folder().filter(|_| max > 0) else {
+    if !scope.has_keys() || max == 0 {
         return Ok(Page {
             entries: Vec::new(),
             next: None,
         });
-    };
+    }
     let mut walk = Walk {
         bucket,
         scope,
-        folder,
         after,
         max,
         room,
@@ -266,31 +261,28 @@ impl Walk<'_> {
         Ok(true)
     }
 
-    /// Takes the rest of the level from one listing with delimiter; true if the page is full.
+    /// Takes the rest of the level from listings with delimiter; true if the page is full.
     async fn read_level(&mut self) -> Result<bool> {
-        let level = self
-            .bucket
-            .list_with_delimiter(self.folder.as_ref())
-            .await?;
-        let prefixes = level
-            .common_prefixes
-            .iter()
-            .map(|path| Entry::Prefix(format!("{path}/")));
-        let mut entries: Vec<Entry> = prefixes
-            .chain(
-                level
-                    .objects
-                    .into_iter()
-                    .map(|meta| Entry::Object(meta.into())),
-            )
-            .collect();
-        entries.retain(|entry| {
-            entry.name().starts_with(self.scope.prefix) && self.after.admits(entry.name())
-        });
-        entries.sort_unstable_by(|a, b| a.name().cmp(b.name()));
-        for entry in entries {
-            if !self.push(entry) {
-                return Ok(true);
+        let mut next = Some(self.after.name().to_owned());
+        while let Some(after) = next {
+            let prefix = self.scope.prefix;
+            let level = self.bucket.list_level(prefix, &after, ORIGIN_PAGE_KEYS);
+            let level = level.await?;
+            // A store that goes on at the same place would have no end.
+            next = level.next.filter(|next| *next > after);
+            let prefixes = level.entries.common_prefixes.into_iter();
+            let prefixes = prefixes.map(|path| Entry::Prefix(format!("{path}/")));
+            let objects = level.entries.objects.into_iter();
+            let objects = objects.map(|meta| Entry::Object(meta.into()));
+            let mut entries: Vec<Entry> = prefixes.chain(objects).collect();
+            entries.retain(|entry| {
+                entry.name().starts_with(prefix) && self.after.admits(entry.name())
+            });
+            entries.sort_unstable_by(|a, b| a.name().cmp(b.name()));
+            for entry in entries {
+                if !self.push(entry) {
+                    return Ok(true);
+                }
             }
         }
         Ok(false)

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use futures::stream::{BoxStream, try_unfold};
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
-use object_store::{Error, ObjectMeta, ObjectStore, Result};
+use object_store::{Error, ListResult, ObjectMeta, ObjectStore, Result};
 use tokio::time::Instant;
 
 use crate::bucket::{Bucket, Shared};
 use crate::error::EngineError;
-use crate::origin::{Ability, ListPage};
+use crate::origin::{Ability, Level, ListPage};
 use crate::retry::{Retries, is_transient, stalled, unavailable, with_retries};
 
 /// A listing in progress. It can continue after the last key seen, if the origin lists in order.
@@ -152,6 +152,40 @@ impl Bucket {
             bucket.versions.listed(asked, meta);
         }
         Ok(page)
+    }
+}
+
+impl Bucket {
+    /// One level of a listing: objects and common prefixes whose names begin with `prefix` and follow `after`, keys with a `/` after
+    /// `prefix` folded into one. At most `max` of them, if the origin has such pages; else all.
+    ///
+    /// # Errors
+    /// Those of a listing.
+    pub async fn list_level(&self, prefix: &str, after: &str, max: usize) -> Result<Level> {
+        let bucket = self.shared();
+        bucket.counters.request();
+        let asked = Instant::now();
+        let place = Path::from(prefix);
+        let level = with_retries(bucket.engine.retry, "list", &place, || {
+            bucket.origin_request(Ability::List);
+            bucket.origin.list_level(prefix, after, max)
+        })
+        .await?;
+        let ListResult {
+            common_prefixes,
+            objects,
+            ..
+        } = &level.entries;
+        let folder = prefix.rsplit_once('/').map_or("", |(folder, _)| folder);
+        let folder = Path::parse(folder)?;
+        for key in common_prefixes {
+            check_below(key, &folder)?;
+        }
+        for meta in objects {
+            check_below(&meta.location, &folder)?;
+            bucket.versions.listed(asked, meta);
+        }
+        Ok(level)
     }
 }
 

@@ -268,6 +268,36 @@ async fn large_folders_are_passed_over() {
     }
 }
 
+#[tokio::test]
+async fn a_level_of_more_than_a_page_beside_large_folders_is_listed() {
+    let server = Server::anonymous().await;
+    let bucket = server.engine.bucket("folder").unwrap();
+    let path = |key: &str| server.root.path().join("folder").join(key);
+    let mut keys = Vec::new();
+    for folder in 0..12 {
+        std::fs::create_dir(path(&format!("f{folder:02}"))).unwrap();
+        keys.extend((0..140).map(|file| format!("f{folder:02}/{file:03}")));
+    }
+    keys.extend((0..1200).map(|file| format!("g{file:04}")));
+    for key in &keys {
+        std::fs::write(path(key), "x").unwrap();
+    }
+    // After the endpoint's restarts this is what it asks for.
+    let level = bucket.list_level("", "f04/", 1000).await.unwrap();
+    let entries = (level.entries.common_prefixes, level.entries.objects);
+    assert_eq!((entries.0.len(), entries.1.len()), (7, 993));
+    assert_eq!(level.next.as_deref(), Some("g0992"));
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    for prefix in ["", "f", "g"] {
+        let base = format!("/folder?list-type=2&delimiter=/&prefix={prefix}");
+        let next = ("NextContinuationToken", "continuation-token");
+        for max in [700, 1000] {
+            let found = follow(&server, &base, max, next).await;
+            assert_eq!(found, model(&keys, prefix, "/"), "{prefix:?} {max}");
+        }
+    }
+}
+
 /// A server whose bucket `far` is what another one has below `below`.
 async fn before(origin: &Server, below: &str) -> Server {
     let builder = AmazonS3Builder::new()

@@ -32,7 +32,7 @@ use crate::upload::{Finished, OpenSession, SessionOptions, SessionToken, UploadS
 pub use cloud::Cloud;
 pub use network::{Connector, Redirects, client_builder};
 pub use options::{OriginOptions, OriginOptionsError};
-pub use page::ListPage;
+pub use page::{Level, ListPage};
 pub use read_only::{ReadOnly, Readable};
 pub use url::{OriginUrl, OriginUrlError};
 
@@ -80,6 +80,15 @@ pub trait Origin: ObjectStore {
             Some(after) => self.list_with_offset(folder, after),
         };
         page::of_stream(list, prefix, most).await
+    }
+
+    /// One level of a listing: objects and common prefixes whose names begin with `prefix` and follow `after`, keys with a `/` after
+    /// `prefix` folded into one. At most `max` of them, if the store has such pages; else all.
+    async fn list_level(&self, prefix: &str, after: &str, max: usize) -> Result<Level> {
+        let _ = max;
+        let folder = page::folder_of(prefix)?;
+        let entries = self.list_with_delimiter(folder.as_ref()).await?;
+        Ok(Level::of_folder(entries, prefix, after))
     }
 
     /// Opens an upload; nothing is visible until it is completed.

@@ -4,7 +4,7 @@ use futures::TryStreamExt;
 use futures::stream::BoxStream;
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::path::Path;
-use object_store::{Error, ObjectMeta, Result};
+use object_store::{Error, ListResult, ObjectMeta, Result};
 
 use super::Cloud;
 use crate::EngineError;
@@ -16,6 +16,34 @@ pub struct ListPage {
     pub objects: Vec<ObjectMeta>,
     /// Whether there are more, as the store says.
     pub more: bool,
+}
+
+/// A page of one level of a listing.
+#[derive(Debug)]
+pub struct Level {
+    /// Objects and common prefixes, each sorted.
+    pub entries: ListResult,
+    /// The name of the last entry, a prefix with its `/`, if there may be more after it.
+    pub next: Option<String>,
+}
+
+impl Level {
+    /// What of all entries of a folder begins with `prefix` and follows `after`.
+    pub(super) fn of_folder(mut entries: ListResult, prefix: &str, after: &str) -> Self {
+        let takes = |name: &str| name.starts_with(prefix) && name > after;
+        entries.objects.retain(|meta| takes(meta.location.as_ref()));
+        entries
+            .common_prefixes
+            .retain(|path| takes(&format!("{path}/")));
+        let next = None;
+        Self { entries, next }
+    }
+}
+
+/// The folder of every key that begins with `prefix`.
+pub(super) fn folder_of(prefix: &str) -> Result<Option<Path>> {
+    let folder = prefix.rsplit_once('/');
+    Ok(folder.map(|(folder, _)| Path::parse(folder)).transpose()?)
 }
 
 /// Watches over the order of keys. Of a listing without it a page would be all there is, or the next page begin beyond keys
@@ -61,10 +89,7 @@ pub(super) async fn of_stream(
     prefix: &str,
     most: usize,
 ) -> Result<ListPage> {
-    let folder = match prefix.rsplit_once('/') {
-        Some((folder, _)) => Some(Path::parse(folder)?),
-        None => None,
-    };
+    let folder = folder_of(prefix)?;
     let mut keys = list(folder.as_ref());
     let (mut objects, mut order) = (Vec::new(), Order::default());
     while let Some(meta) = keys.try_next().await? {

@@ -12,7 +12,7 @@ use object_store::{
     ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 
-use super::{Ability, ListPage, Origin, PartBody, UploadedPart, page};
+use super::{Ability, Level, ListPage, Origin, PartBody, UploadedPart, page};
 use crate::EngineError;
 use crate::upload::{SessionOptions, SessionToken, UploadSession};
 
@@ -43,6 +43,14 @@ pub trait Readable: fmt::Debug + fmt::Display + Send + Sync + 'static {
     /// See [`Origin::list_page`].
     async fn list_page(&self, prefix: &str, after: Option<&Path>, most: usize) -> Result<ListPage> {
         page::of_stream(|folder| self.list(folder, after), prefix, most).await
+    }
+
+    /// See [`Origin::list_level`].
+    async fn list_level(&self, prefix: &str, after: &str, max: usize) -> Result<Level> {
+        let _ = max;
+        let folder = page::folder_of(prefix)?;
+        let entries = self.list_with_delimiter(folder.as_ref()).await?;
+        Ok(Level::of_folder(entries, prefix, after))
     }
 
     /// See [`ObjectStore::list_with_delimiter`].
@@ -81,6 +89,10 @@ impl Readable for Arc<dyn Origin> {
 
     async fn list_page(&self, prefix: &str, after: Option<&Path>, most: usize) -> Result<ListPage> {
         (**self).list_page(prefix, after, most).await
+    }
+
+    async fn list_level(&self, prefix: &str, after: &str, max: usize) -> Result<Level> {
+        (**self).list_level(prefix, after, max).await
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
@@ -192,6 +204,10 @@ impl<R: Readable> Origin for ReadOnly<R> {
 
     async fn list_page(&self, prefix: &str, after: Option<&Path>, most: usize) -> Result<ListPage> {
         self.origin.list_page(prefix, after, most).await
+    }
+
+    async fn list_level(&self, prefix: &str, after: &str, max: usize) -> Result<Level> {
+        self.origin.list_level(prefix, after, max).await
     }
 
     async fn create_upload(&self, path: &Path, _: PutMultipartOptions) -> Result<String> {

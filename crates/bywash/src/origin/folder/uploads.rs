@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures::StreamExt;
+use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::path::Path;
 use object_store::{Attributes, Error, PutMode, PutMultipartOptions, PutResult, Result};
 use rustix::fs::{AtFlags, Mode, OFlags};
@@ -23,7 +24,7 @@ use super::session::{self, FolderSession};
 use super::stage::{Staged, hold, remove_flat_folder, unique_name};
 use super::{FolderStore, Inner, refuse_tags};
 use crate::limits::MAX_PARTS;
-use crate::origin::{Origin, PartBody, UploadedPart};
+use crate::origin::{Level, Origin, PartBody, UploadedPart};
 use crate::upload::{Finished, OpenSession, SessionOptions, SessionToken, UploadSession};
 
 const MANIFEST: &str = "manifest.json";
@@ -272,6 +273,20 @@ async fn receive(
 impl Origin for FolderStore {
     fn kind(&self) -> &'static str {
         "file"
+    }
+
+    async fn list_level(&self, prefix: &str, after: &str, max: usize) -> Result<Level> {
+        let options = PaginatedListOptions {
+            delimiter: Some("/".into()),
+            max_keys: Some(max),
+            page_token: (!after.is_empty()).then(|| after.to_owned()),
+            ..PaginatedListOptions::default()
+        };
+        let page = self.list_paginated(Some(prefix), options).await?;
+        Ok(Level {
+            entries: page.result,
+            next: page.page_token,
+        })
     }
 
     async fn create_upload(&self, path: &Path, opts: PutMultipartOptions) -> Result<String> {
