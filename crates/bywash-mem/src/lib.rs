@@ -15,40 +15,65 @@
     reason = "the one crate that owns raw memory; each block says why it is sound"
 )]
 
+#[path = "cpu_prefetch.rs"]
 mod ahead;
+#[path = "frames/arena.rs"]
 mod arena;
+#[path = "frames/allocator.rs"]
 mod budget;
 mod error;
+#[path = "block/evict.rs"]
 mod evict;
+#[path = "load/exclusive.rs"]
 mod exclusive;
+#[path = "load/flight.rs"]
 mod flight;
+#[path = "load/reader.rs"]
 mod follow;
+#[path = "frames/frame.rs"]
 mod frame;
 mod gate;
+#[path = "block/limit.rs"]
 mod limit;
 mod limits;
+#[path = "load/leader.rs"]
 mod load;
 mod names;
+#[path = "block/options.rs"]
 mod options;
+#[path = "block/pin.rs"]
 mod pin;
+#[path = "block/cache.rs"]
 mod pool;
+#[path = "load/readahead.rs"]
 mod prefetch;
+#[path = "frames/wait_queue.rs"]
 mod queue;
+#[path = "block/registry.rs"]
 mod registry;
+#[path = "block/slab.rs"]
 mod slab;
+#[path = "block/sharded_pins.rs"]
 mod stripes;
 mod sync;
+#[path = "block/table.rs"]
 mod table;
+#[path = "frames/acquire.rs"]
 mod take;
+#[path = "block/aging.rs"]
 mod unused;
+#[path = "block/word.rs"]
 mod word;
+#[path = "buffer/mod.rs"]
 mod write_at;
 #[cfg(not(any(loom, shuttle)))]
+#[path = "frames/zeroed.rs"]
 mod zeroed;
 
 #[cfg(all(test, loom))]
 mod models;
 #[cfg(all(test, not(loom)))]
+#[path = "stress/mod.rs"]
 mod storm;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;

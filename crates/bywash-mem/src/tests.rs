@@ -11,11 +11,17 @@ mod frames;
 mod limit;
 mod model;
 mod options;
+#[path = "tests/readahead.rs"]
 mod prefetch;
+#[path = "tests/sharded_pins.rs"]
 mod stripes;
+#[path = "tests/aging.rs"]
 mod unused;
+#[path = "tests/buffer.rs"]
 mod write_at;
+#[path = "tests/buffer_adversarial.rs"]
 mod write_at_hardest;
+#[path = "tests/buffer_model.rs"]
 mod write_at_model;
 
 pub(crate) const KIB: usize = 1024;

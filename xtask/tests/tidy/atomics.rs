@@ -27,7 +27,7 @@ fn is_test_file(path: &str) -> bool {
     path.ends_with("/tests.rs")
         || path.contains("/tests/")
         || path.contains("/models/")
-        || path.contains("/storm/")
+        || path.contains("/stress/")
 }
 
 /// Lines that reach around the facade.

@@ -40,7 +40,7 @@ fn bounds(path: &str, text: &str) -> Vec<Bound> {
         return Vec::new();
     };
     // Bounds of tests and of models bound nothing that is shipped.
-    let tests = ["test", "models/", "storm/", "fuzz"];
+    let tests = ["test", "models/", "stress/", "fuzz"];
     if !path.ends_with(".rs") || tests.iter().any(|part| file.contains(part)) {
         return Vec::new();
     }
@@ -179,7 +179,7 @@ fn unnamed_bounds(path: &str, text: &str) -> Vec<String> {
 }
 
 fn bounds_apply(path: &str) -> bool {
-    let tests = ["/tests", "test", "models/", "storm/", "fuzz"];
+    let tests = ["/tests", "test", "models/", "stress/", "fuzz"];
     path.starts_with("crates/")
         && path.contains("/src/")
         && path.ends_with(".rs")

@@ -5,16 +5,20 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod evict;
+#[path = "series_log.rs"]
 mod first_turn;
 mod flight;
+#[path = "reader.rs"]
 mod follow;
 mod gate;
 mod ledger;
 mod names;
 mod registry;
+#[path = "sharded_pins.rs"]
 mod stripes;
 mod wake;
 mod word;
+#[path = "buffer.rs"]
 mod write_at;
 
 use std::sync::Arc;

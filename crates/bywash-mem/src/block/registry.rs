@@ -146,4 +146,5 @@ impl Registry {
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
+#[path = "registry/tests.rs"]
 mod tests;

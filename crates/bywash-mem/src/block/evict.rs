@@ -1,9 +1,13 @@
 //! Eviction: the policy says who, the block's word has the last say.
 
+#[path = "policy/ghosts.rs"]
 mod ghosts;
+#[path = "policy/mod.rs"]
 mod policy;
+#[path = "policy/ring.rs"]
 mod ring;
 #[cfg(all(test, not(any(loom, shuttle))))]
+#[path = "policy/tests.rs"]
 mod tests;
 
 use std::time::{Duration, Instant};

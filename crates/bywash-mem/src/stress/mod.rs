@@ -5,6 +5,7 @@
 
 mod actor;
 mod changes;
+#[path = "adversarial.rs"]
 mod hardest;
 mod oracle;
 #[cfg(not(shuttle))]

@@ -4,15 +4,19 @@
 //! other writers and tells readers how far it came by one word of its own. Which bytes are written is therefore always known
 //! exactly, and holes are named. Memory is pool frames that are never moved: growing adds frames and copies nothing.
 
+#[path = "write_at.rs"]
 mod buffer;
 mod core;
 mod cursor;
 mod error;
 mod extents;
 mod layout;
+#[path = "tail_reader.rs"]
 mod prefix;
 mod segments;
+#[path = "write_claim.rs"]
 mod shard;
+#[path = "block_slice.rs"]
 mod slice;
 
 pub use buffer::{Overlap, WriteAtBuffer, WriteAtOptions};
