@@ -37,15 +37,15 @@ enum Task {
         #[arg(last = true)]
         pytest: Vec<String>,
     },
-    /// Runs the storms of the memory core, drawn uploads, or the series engine, for long.
+    /// Runs the stress tests of the memory core, drawn uploads, or the series engine, for long.
     Soak {
         /// What to soak.
         #[arg(value_enum)]
         what: proofs::Soaked,
-        /// Operations of the storm on threads (default 100,000,000), uploads (100,000), or runs of series (1,000).
+        /// Operations of the stress test on threads (default 100,000,000), uploads (100,000), or runs of series (1,000).
         #[arg(long)]
         ops: Option<u64>,
-        /// Schedules of each kind of the storms on shuttle.
+        /// Schedules of each kind of the stress tests on shuttle.
         #[arg(long, default_value_t = 20_000)]
         schedules: u64,
         /// Kills of a server with open uploads over each kind of store, or of a process that writes series.
@@ -57,7 +57,7 @@ enum Task {
         /// The part of the free disk of the temporary folder that the large load takes; 0 leaves it out.
         #[arg(long, default_value_t = 0.4)]
         scale: f64,
-        /// Which storm; the default is drawn anew each time.
+        /// Seed; the default is drawn anew each time.
         #[arg(long)]
         seed: Option<u64>,
     },

@@ -28,25 +28,25 @@ fn core_tests(before: &[&str], folder: &str) -> Step {
         .args([format!("target/{folder}")])
 }
 
-/// Storms on shuttle's schedules: so many of each kind from a seed, or as many as the gate has.
+/// Stress tests on shuttle's schedules: this many of each kind from a seed, or as many as the gate runs.
 pub(crate) fn shuttle(more: Option<(u64, u64)>) -> Step {
     let step = core_tests(&["test", "--quiet", "--profile", "soak"], "shuttle")
         .env("RUSTFLAGS", "--cfg shuttle");
     match more {
         Some((schedules, seed)) => step
-            .args(["storm::schedules::a_storm"])
+            .args(["stress::schedules::stress_test"])
             .env("BYWASH_SHUTTLE_SCHEDULES", schedules.to_string())
             .env("BYWASH_SOAK_SEED", seed.to_string()),
         None => step,
     }
 }
 
-/// The storm on threads, then the storms on schedules.
+/// The stress test on threads, then on shuttle's schedules.
 pub(crate) fn soak(ops: u64, schedules: u64, seed: Option<u64>) -> Result<(), Failure> {
     let seed = seed.unwrap_or_else(drawn);
     println!("seed {seed}: {ops} operations on threads");
     core_tests(&["test", "--quiet", "--profile", "soak"], "soak")
-        .args(["storm::runs::soak", "--", "--ignored", "--nocapture"])
+        .args(["stress::runs::soak", "--", "--ignored", "--nocapture"])
         .env("BYWASH_SOAK_OPS", ops.to_string())
         .env("BYWASH_SOAK_SEED", seed.to_string())
         .run()?;
@@ -172,6 +172,6 @@ pub(crate) fn tsan(filter: Option<&str>) -> Result<(), Failure> {
         .args(filter)
         .env("RUSTFLAGS", "-Zsanitizer=thread")
         // Some twenty times slower than without.
-        .env("BYWASH_STORM_OPS", "100000")
+        .env("BYWASH_STRESS_OPS", "100000")
         .run()
 }

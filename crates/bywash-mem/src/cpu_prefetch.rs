@@ -1,14 +1,14 @@
-//! Memory asked for before it is needed.
+//! CPU prefetch: cache lines requested before they are needed.
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// Asks the processor for the cache line at an address, so that it is near when it is used soon. A hint: nothing is read, and the
-/// address need not be one of anything.
+/// Asks the processor to load the cache line at an address. A hint: it reads nothing that the program observes, and the address
+/// need not be valid.
 #[inline(always)]
-pub fn fetch_ahead(address: usize) {
+pub fn prefetch_line(address: usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a prefetch reads nothing that the program sees, and faults at no address.
+    // SAFETY: a prefetch reads nothing that the program observes, and faults at no address.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(std::ptr::without_provenance(address));
@@ -17,11 +17,11 @@ pub fn fetch_ahead(address: usize) {
     let _ = address;
 }
 
-/// As [`fetch_ahead`], for all lines of a value.
+/// Prefetches all cache lines of a value: see [`prefetch_line`].
 #[inline(always)]
-pub fn fetch_value_ahead<T>(value: &T) {
-    let begin = std::ptr::from_ref(value).addr();
+pub fn prefetch_value<T>(value: &T) {
+    let start = std::ptr::from_ref(value).addr();
     for line in (0..size_of::<T>()).step_by(LINE) {
-        fetch_ahead(begin.wrapping_add(line));
+        prefetch_line(start.wrapping_add(line));
     }
 }

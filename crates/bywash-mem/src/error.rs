@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-/// Why a load failed, as its leader said it; shared by everyone who waited.
+/// Cause of a failed load as its leader reported it. Shared by all waiters and readers.
 pub type LoadError = Arc<dyn std::error::Error + Send + Sync>;
 
-/// The pool could not be built. Nothing was taken.
+/// The pool could not be created. Nothing was allocated.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PoolError {
-    /// The two guarantees do not fit below the limit, or the limit holds no frame or is above the ceiling.
+    /// The guarantees exceed the limit, or the limit is below one frame or above the ceiling.
     #[error(
-        "memory pool: limit {limit} bytes (of at most {ceiling}) cannot hold one frame and guarantees of {download} and {upload} bytes; raise the limit, within the ceiling, or lower the guarantees"
+        "memory pool: limit {limit} bytes (ceiling {ceiling}) cannot hold one frame and guarantees of {download} and {upload} bytes; raise the limit, within the ceiling, or lower the guarantees"
     )]
     Config {
         /// The configured limit, in bytes.
@@ -28,53 +28,47 @@ pub enum PoolError {
         "memory pool: cannot reserve {bytes} bytes of address space; check `ulimit -v` and `vm.overcommit_memory`, or lower the memory limit"
     )]
     AddressSpace {
-        /// What was asked for, in bytes.
+        /// Bytes of address space requested.
         bytes: u64,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: std::io::Error,
     },
 }
 
-/// Frames could not be had. Nothing was taken.
+/// Memory could not be acquired. Nothing was charged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FrameError {
-    /// Waiting would never help: the minimum exceeds what this share can ever hold, or the length the largest frame.
+    /// Waiting cannot help: the minimum exceeds what the share can ever hold, or the length exceeds the largest frame.
     #[error(
-        "memory: {bytes} bytes can never be had, at most {most}; ask for less or raise the memory limit"
+        "memory: {bytes} bytes exceed the maximum of {max}; ask for less or raise the memory limit"
     )]
     TooLarge {
-        /// What was asked for as the minimum, in bytes.
+        /// The minimum requested, in bytes.
         bytes: u64,
-        /// The most that could ever be given, in bytes.
-        most: u64,
-    },
-    /// The deadline passed while others held the memory. Trying again later may work.
-    #[error("memory: no {bytes} bytes came free before the deadline; try again later")]
-    Deadline {
-        /// What was asked for as the minimum, in bytes.
-        bytes: u64,
+        /// The maximum, in bytes.
+        max: u64,
     },
 }
 
-/// How a load ended for someone who waited for it or read along.
+/// End of a load that published no block, as its waiters and readers see it.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum FlightError {
-    /// The leader gave up for this reason. The next claim of the key starts afresh.
+    /// The leader failed the load for this reason. The next claim of the key starts a new load.
     #[error("load of a block failed: {0}")]
     Failed(#[source] LoadError),
-    /// The load ended without a word (its leader went away), or the block was published and is already gone. Claim the key again.
+    /// The leader was dropped, or the block was published and is evicted already. Claim the key again.
     #[error("load of a block was abandoned; look it up again")]
     Abandoned,
 }
 
-/// A block was published before all of its bytes were there. Its load has failed with this.
+/// A block was published before all of its bytes were written. Its load failed with this error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("block is incomplete: {missing} bytes of {len} missing; load it again")]
+#[error("block is incomplete: {missing} of {len} bytes missing; load it again")]
 pub struct Incomplete {
-    /// Bytes still missing.
+    /// Bytes missing.
     pub missing: usize,
-    /// The block's length; 0 if no frame was attached.
+    /// Length of the block; 0 if no frame was attached.
     pub len: usize,
 }

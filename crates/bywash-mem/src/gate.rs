@@ -1,83 +1,84 @@
 //! Generations of writers.
 //!
-//! Writers enter the current generation and leave it; closing it begins the next, and waits until all who entered have left.
-//! Then what they wrote is complete, and nobody writes there any more. Writers of different lanes share no line they write.
+//! Writers enter the current generation and leave it. Closing a generation begins the next one, and waits until all writers of the
+//! closed one have left. Then everything they wrote is complete, and no thread writes there any more. Writers of different shards
+//! write no common cache line.
 //!
-//! A count a generation would do, but there are only two: while one drains, all enter the other, and the next is not closed
-//! before that one is empty.
+//! One count a generation would do, but two suffice in all: while one generation drains, writers enter the other, and the next is
+//! not closed before the first is empty.
 
 use crossbeam_utils::CachePadded;
 
 use crate::sync::{
-    AtomicU64, Mutex, Ordering, Step, lane, order, skipped, store_load_fence, yield_now,
+    AtomicU64, Mutex, Ordering, Step, order, skipped, store_load_fence, thread_number, yield_now,
 };
 
-/// Writers of one lane share a count.
+/// Writers of one shard share a count.
 #[cfg(not(any(loom, shuttle)))]
-const LANES: usize = 16;
-/// Models sum two.
+const SHARDS: usize = 16;
+/// Models have two.
 #[cfg(any(loom, shuttle))]
-const LANES: usize = 2;
+const SHARDS: usize = 2;
 
-/// Where writers enter generations, which are numbered upwards.
+/// Admits writers to numbered generations.
 #[derive(Debug)]
 pub struct Gate {
-    /// The generation to enter. Read by every writer, written by whoever closes one, under `closing`.
+    /// Generation to enter. Read by every writer, written by the closing thread, under `closing`.
     current: CachePadded<AtomicU64>,
-    lanes: [CachePadded<Lane>; LANES],
+    shards: [CachePadded<GateShard>; SHARDS],
     closing: Mutex<()>,
 }
 
-/// Writers inside, of the even and of the odd generation. Written by the lane's writers, read by whoever closes.
+/// Writers inside the even and the odd generation. Written by the shard's writers, read by the closing thread.
 #[derive(Debug)]
-struct Lane([AtomicU64; 2]);
+struct GateShard([AtomicU64; 2]);
 
-/// A writer inside a generation; dropping it leaves.
+/// A writer inside a generation. Dropping it leaves.
 #[derive(Debug)]
 #[must_use = "dropping it leaves the generation"]
-pub struct Entered<'a> {
+pub struct GateGuard<'a> {
     gate: &'a Gate,
     generation: u64,
-    lane: usize,
+    shard: usize,
 }
 
 impl Gate {
-    /// With this generation to enter.
+    /// Creates a gate with this generation to enter.
     #[must_use]
     pub fn new(generation: u64) -> Self {
         Self {
             current: CachePadded::new(AtomicU64::new(generation)),
-            lanes: std::array::from_fn(|_| {
-                CachePadded::new(Lane(std::array::from_fn(|_| AtomicU64::new(0))))
+            shards: std::array::from_fn(|_| {
+                CachePadded::new(GateShard(std::array::from_fn(|_| AtomicU64::new(0))))
             }),
             closing: Mutex::new(()),
         }
     }
 
-    /// The generation that writers enter now.
+    /// Generation that writers enter now.
     #[must_use]
     pub fn current(&self) -> u64 {
         // Acquire: with `close`.
         self.current.load(Ordering::Acquire)
     }
 
-    /// Enters the current generation. Never waits; tries again if it is closed at this moment.
+    /// Enters the current generation. Never waits; retries if the generation is closed at this moment.
     #[inline]
-    pub fn enter(&self) -> Entered<'_> {
-        let lane = lane() % LANES;
+    pub fn enter(&self) -> GateGuard<'_> {
+        let shard = thread_number() % SHARDS;
         loop {
             let generation = self.current();
-            let inside = &self.lanes[lane].0[(generation % 2) as usize];
+            let inside = &self.shards[shard].0[(generation % 2) as usize];
             // SeqCst: a store, and below a load of another word; `close` has them the other way round. One of the two sees the
-            // other.
+            // other's store.
             inside.fetch_add(1, Ordering::SeqCst);
             store_load_fence(Step::Entry);
             // SeqCst: as above, with `close`.
             if skipped(Step::Entry) || self.current.load(Ordering::SeqCst) == generation {
-                return Entered {
+                return GateGuard {
                     gate: self,
                     generation,
-                    lane,
+                    shard,
                 };
             }
             // Relaxed: nothing was written inside.
@@ -85,18 +86,18 @@ impl Gate {
         }
     }
 
-    /// Begins the next generation and waits until all have left the one before, whose number is the answer: what they wrote
-    /// happened before. Who enters is not delayed. Writers must not wait inside for whoever calls this.
+    /// Begins the next generation, waits until all writers have left the previous one, and returns its number. Their writes happen
+    /// before the return. Entering writers are not delayed. Writers inside must not wait for the caller.
     pub fn close(&self) -> u64 {
         let _alone = self.closing.lock();
-        // Relaxed: written under the lock alone.
+        // Relaxed: written only under the lock.
         let closed = self.current.load(Ordering::Relaxed);
         // SeqCst: a store, and below loads of other words, as in `enter`.
         self.current.store(closed + 1, Ordering::SeqCst);
         store_load_fence(Step::Entry);
-        for lane in &self.lanes {
-            // SeqCst: with `enter`, as above; and, as an acquire, with `Entered::drop`.
-            while lane.0[(closed % 2) as usize].load(Ordering::SeqCst) != 0 {
+        for shard in &self.shards {
+            // SeqCst: with `enter`, as above; and, as an acquire, with `GateGuard::drop`.
+            while shard.0[(closed % 2) as usize].load(Ordering::SeqCst) != 0 {
                 yield_now();
             }
         }
@@ -104,8 +105,8 @@ impl Gate {
     }
 }
 
-impl Entered<'_> {
-    /// Its number.
+impl GateGuard<'_> {
+    /// Number of the generation.
     #[inline]
     #[must_use]
     pub fn generation(&self) -> u64 {
@@ -113,11 +114,11 @@ impl Entered<'_> {
     }
 }
 
-impl Drop for Entered<'_> {
+impl Drop for GateGuard<'_> {
     #[inline]
     fn drop(&mut self) {
-        let inside = &self.gate.lanes[self.lane].0[(self.generation % 2) as usize];
-        // Release: to `close`, what was written inside.
+        let inside = &self.gate.shards[self.shard].0[(self.generation % 2) as usize];
+        // Release: what was written inside, to `close`.
         inside.fetch_sub(1, order(Step::Exit, Ordering::Release));
     }
 }
@@ -129,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_closed_changes_no_more() {
+    fn closed_generation_is_not_written() {
         const GENERATIONS: u64 = 2000;
         let gate = Gate::new(1);
         let written: Vec<AtomicU64> = (0..GENERATIONS + 2).map(|_| AtomicU64::new(0)).collect();

@@ -1,4 +1,5 @@
-//! Every limit on counts, sizes and durations that a user of the pool can cause: its unit, and the reason for its value.
+//! Limits on counts, sizes and durations that a user of the pool can cause: unit, and reason for the value.
 
-/// Pins past which the process aborts, as `Arc` does: half the field, so that no number of racing threads reaches its end.
+/// Number of pins of one block at which the process aborts, as `Arc` does. Half of the field, so that racing threads cannot
+/// overflow it.
 pub(crate) const MAX_PINS: u64 = 1 << 23;

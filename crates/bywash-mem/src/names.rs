@@ -1,105 +1,105 @@
-//! Names to values, for good.
+//! An insert-only map from names to values.
 
 use std::hash::{BuildHasher, Hasher};
 use std::sync::{Arc, OnceLock};
 
 use crossbeam_utils::CachePadded;
 
-use crate::ahead::fetch_ahead;
-use crate::sync::{AtomicU32, Hashing, Mutex, Ordering};
-use crate::table::{Table, Tables};
+use crate::block::{Table, Tables};
+use crate::cpu_prefetch::prefetch_line;
+use crate::sync::{AtomicU32, HashState, Mutex, Ordering};
 
-/// Names whose entries lie together, a power of two.
+/// Entries of one chunk, a power of two.
 #[cfg(not(any(loom, shuttle)))]
 const CHUNK: usize = 256;
-/// Models fill the first.
+/// Models fill the first chunk.
 #[cfg(any(loom, shuttle))]
 const CHUNK: usize = 2;
-/// The longest name that lies beside its value, in bytes: name, value of a word and lock fill a cache line.
+/// Length of the longest name stored beside its value, in bytes: name, lock and a value of one word fill a cache line.
 const SHORT: usize = 45;
 
-/// A table of names that are entered once and stay: get or create.
+/// An insert-only map from names to values: get or create.
 ///
-/// Reading a known name costs a hash, a probe and a comparison: no lock, no write, no guard, and the value is borrowed for as
-/// long as the table lives. Ids are dense, in the order of entry, and never used again: at most `u32::MAX` names.
+/// Reading a known name costs a hash, a probe and a comparison: no lock, no write, no guard. The value is borrowed for as long as
+/// the map lives. Ids are dense, in the order of insertion, and never reused: at most `u32::MAX` names.
 ///
-/// A name may have two parts, as a series has a source and a metric. Where the first ends is part of the name: `("a", "bc")` and
-/// `("ab", "c")` are two. A name that is asked for as one text is the pair of nothing and that.
+/// A name may have two parts, as a series has a source and a metric. The split is part of the name: `("a", "bc")` and
+/// `("ab", "c")` differ. A name given as one text is the pair of the empty string and that text.
 ///
-/// Names may come from strangers. The hash is foldhash (quality) under a random seed of the table's own: not predictable from
-/// outside, though no cryptographic defence against someone who measures many lookups; whoever may enter names at will can
-/// also fill memory, and must be limited elsewhere.
+/// Names may come from untrusted clients. The hash is foldhash (quality) under a random seed of this map. It is not predictable from
+/// outside, but no cryptographic defence against a client that measures many lookups. A client that inserts names at will can also
+/// fill memory, and must be limited elsewhere.
 pub struct Names<V> {
     tables: Tables<Entries<V>>,
-    hashing: Hashing,
-    writing: CachePadded<Writing>,
+    hash_state: HashState,
+    writer: CachePadded<NamesWriter>,
 }
 
-/// Beside each table: where the entries are that it can name. The chunks are those of the table before, and those after them
-/// as they are needed.
+/// Side data of a table: the entries that its ids lead to. It shares the chunks of the table before it, and allocates further ones
+/// as needed.
 struct Entries<V>(Box<[OnceLock<Chunk<V>>]>);
 
-type Chunk<V> = Arc<[Place<V>]>;
+type Chunk<V> = Arc<[EntrySlot<V>]>;
 
 impl<V> Entries<V> {
-    fn new(most: usize) -> Self {
+    fn new(max: usize) -> Self {
         let chunks = std::iter::repeat_with(OnceLock::new);
-        Self(chunks.take(most.div_ceil(CHUNK)).collect())
+        Self(chunks.take(max.div_ceil(CHUNK)).collect())
     }
 
-    fn larger(&self, most: usize) -> Self {
-        let larger = Self::new(most);
-        for (chunk, there) in larger.0.iter().zip(&self.0) {
-            if let Some(there) = there.get() {
-                chunk.get_or_init(|| Arc::clone(there));
+    fn grown(&self, max: usize) -> Self {
+        let grown = Self::new(max);
+        for (chunk, existing) in grown.0.iter().zip(&self.0) {
+            if let Some(existing) = existing.get() {
+                chunk.get_or_init(|| Arc::clone(existing));
             }
         }
-        larger
+        grown
     }
 
     #[inline(always)]
-    fn place(&self, id: u32) -> Option<&Place<V>> {
+    fn slot(&self, id: u32) -> Option<&EntrySlot<V>> {
         let id = id as usize;
         Some(&self.0.get(id / CHUNK)?.get()?[id % CHUNK])
     }
 
     #[inline(always)]
     fn get(&self, id: u32) -> Option<&Entry<V>> {
-        self.place(id)?.0.get()
+        self.slot(id)?.0.get()
     }
 
-    /// An id and its value, if this is its name.
+    /// Returns an id and its value if its name is `pair`.
     #[inline(always)]
-    fn named(&self, id: u32, pair: Pair<'_>) -> Option<(u32, &V)> {
+    fn get_if_named(&self, id: u32, pair: Pair<'_>) -> Option<(u32, &V)> {
         let entry = self.get(id)?;
-        entry.name.is(pair).then_some((id, &entry.value))
+        entry.name.equals(pair).then_some((id, &entry.value))
     }
 
-    /// One writer at a time.
+    /// Stores an entry. One writer at a time.
     fn put(&self, id: u32, entry: Entry<V>) -> &Entry<V> {
         let id = id as usize;
         let chunk = self.0[id / CHUNK].get_or_init(|| {
-            let places = std::iter::repeat_with(|| Place(OnceLock::new()));
-            places.take(CHUNK).collect()
+            let slots = std::iter::repeat_with(|| EntrySlot(OnceLock::new()));
+            slots.take(CHUNK).collect()
         });
         chunk[id % CHUNK].0.get_or_init(|| entry)
     }
 }
 
-/// Begins a cache line, so that a lookup reads the table's line and this one.
+/// Aligned to a cache line, so that a lookup reads the table's line and this one.
 #[repr(align(64))]
-struct Place<V>(OnceLock<Entry<V>>);
+struct EntrySlot<V>(OnceLock<Entry<V>>);
 
 struct Entry<V> {
-    name: Name,
+    name: StoredName,
     value: V,
 }
 
-/// The parts of a name.
+/// The two parts of a name.
 type Pair<'a> = (&'a str, &'a str);
 
-/// The bytes of a name, and where its second part begins.
-enum Name {
+/// The bytes of a name, and the start of its second part.
+enum StoredName {
     Short {
         len: u8,
         split: u8,
@@ -111,14 +111,14 @@ enum Name {
     },
 }
 
-impl Name {
+impl StoredName {
     fn new((first, second): Pair<'_>) -> Self {
         let (split, len) = (first.len(), first.len() + second.len());
         let mut bytes = [0; SHORT];
         match bytes.get_mut(..len) {
-            Some(place) => {
-                place[..split].copy_from_slice(first.as_bytes());
-                place[split..].copy_from_slice(second.as_bytes());
+            Some(inline) => {
+                inline[..split].copy_from_slice(first.as_bytes());
+                inline[split..].copy_from_slice(second.as_bytes());
                 Self::Short {
                     len: len as u8,
                     split: split as u8,
@@ -133,7 +133,7 @@ impl Name {
     }
 
     #[inline(always)]
-    fn is(&self, (first, second): Pair<'_>) -> bool {
+    fn equals(&self, (first, second): Pair<'_>) -> bool {
         let (bytes, split) = match self {
             Self::Short { len, split, bytes } => (&bytes[..usize::from(*len)], usize::from(*split)),
             Self::Long { split, text } => (text.as_bytes(), *split),
@@ -145,115 +145,116 @@ impl Name {
     fn as_str(&self) -> &str {
         match self {
             Self::Short { len, bytes, .. } => {
-                std::str::from_utf8(&bytes[..usize::from(*len)]).expect("made of two str")
+                std::str::from_utf8(&bytes[..usize::from(*len)]).expect("concatenated from two str")
             }
             Self::Long { text, .. } => text,
         }
     }
 }
 
-/// A name's hash and where it seems to be: see [`Names::begin`].
+/// A lookup in progress: a name's hash and its likely id. See [`Names::start_lookup`].
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Search {
+pub struct NameLookup {
     hash: u64,
     likely: Option<u32>,
 }
 
-/// What writers write, apart from what readers read.
-struct Writing {
-    /// Held by whoever enters a name.
+/// Written by writers, on a line apart from what readers read.
+struct NamesWriter {
+    /// Held by the thread that inserts a name.
     lock: Mutex<()>,
-    /// Names entered. Written under the lock.
+    /// Number of names. Written under the lock, read by `len`.
     len: AtomicU32,
 }
 
 impl<V> Names<V> {
-    /// An empty table.
+    /// Creates an empty map.
     #[must_use]
     pub fn new() -> Self {
         Self {
             tables: Tables::new(Entries::new),
-            hashing: Hashing::default(),
-            writing: CachePadded::new(Writing {
+            hash_state: HashState::default(),
+            writer: CachePadded::new(NamesWriter {
                 lock: Mutex::new(()),
                 len: AtomicU32::new(0),
             }),
         }
     }
 
-    /// The value of a name.
+    /// Returns the value of a name.
     #[inline]
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&V> {
-        self.find(self.begin("", name), ("", name))
+        self.find(self.start_lookup("", name), ("", name))
             .map(|(_, value)| value)
     }
 
-    /// Begins to look for a name of two parts; [`Self::end`] goes on. Who begins with several before it ends any has their
-    /// memory come side by side.
+    /// Starts the lookup of a name of two parts, to be finished by [`Self::finish_lookup`]. Starting several lookups before finishing
+    /// the first overlaps their cache misses.
     #[inline]
     #[must_use]
-    pub fn begin(&self, first: &str, second: &str) -> Search {
-        let mut hasher = self.hashing.build_hasher();
-        // The bytes alone: their counts are in the hash, so no mark of an end is needed.
+    pub fn start_lookup(&self, first: &str, second: &str) -> NameLookup {
+        let mut hasher = self.hash_state.build_hasher();
+        // Only the bytes: the hash covers their counts, so no terminator is needed.
         if !first.is_empty() {
             hasher.write(first.as_bytes());
         }
         hasher.write(second.as_bytes());
         let hash = hasher.finish();
         let table = self.tables.newest();
-        let likely = table.likely(hash);
-        if let Some(place) = likely.and_then(|id| table.side().place(id)) {
-            fetch_ahead(std::ptr::from_ref(place).addr());
+        let likely = table.first_match(hash);
+        if let Some(slot) = likely.and_then(|id| table.side().slot(id)) {
+            prefetch_line(std::ptr::from_ref(slot).addr());
         }
-        Search { hash, likely }
+        NameLookup { hash, likely }
     }
 
-    /// The id of the name that the search was begun for.
+    /// Returns the id of the name that the lookup was started for.
     #[inline]
     #[must_use]
-    pub fn end(&self, search: Search, first: &str, second: &str) -> Option<u32> {
-        self.find(search, (first, second)).map(|(id, _)| id)
+    pub fn finish_lookup(&self, lookup: NameLookup, first: &str, second: &str) -> Option<u32> {
+        self.find(lookup, (first, second)).map(|(id, _)| id)
     }
 
-    /// The value of a name, made by `init` if the name is new. Of many callers with one new name, one makes it and all get it.
+    /// Returns the value of a name, inserting the result of `init` if the name is new. If several callers insert one name at once, one
+    /// calls `init` and all get its result.
     ///
-    /// `init` runs while nobody else can enter a name: it must be short, and must not enter one here itself (that never
-    /// returns). If it panics, nothing was entered.
+    /// `init` runs under the lock of insertions: it must be short, and must not insert into this map (that would deadlock). If it
+    /// panics, nothing is inserted.
     ///
     /// # Panics
-    /// If `init` does, and beyond `u32::MAX` names.
+    /// If `init` does, or above `u32::MAX` names.
     #[inline]
     pub fn get_or_insert_with(&self, name: &str, init: impl FnOnce() -> V) -> &V {
-        self.get_or_insert_numbered("", name, |_| init())
+        self.get_or_insert_with_id("", name, |_| init())
     }
 
-    /// [`Self::get_or_insert_with`] for a name of two parts, and a value that knows its id.
+    /// As [`Self::get_or_insert_with`], for a name of two parts and an `init` that gets the new id.
     ///
     /// # Panics
-    /// As that.
+    /// If `init` does, or above `u32::MAX` names.
     #[inline]
-    pub fn get_or_insert_numbered(
+    pub fn get_or_insert_with_id(
         &self,
         first: &str,
         second: &str,
         init: impl FnOnce(u32) -> V,
     ) -> &V {
-        let search = self.begin(first, second);
-        match self.find(search, (first, second)) {
+        let lookup = self.start_lookup(first, second);
+        match self.find(lookup, (first, second)) {
             Some((_, value)) => value,
-            None => self.insert(search.hash, (first, second), init),
+            None => self.insert(lookup.hash, (first, second), init),
         }
     }
 
-    /// The name and value of an id.
+    /// Returns the name and value of an id.
     #[must_use]
     pub fn by_id(&self, id: u32) -> Option<(&str, &V)> {
         let entry = self.tables.newest().side().get(id)?;
         Some((entry.name.as_str(), &entry.value))
     }
 
-    /// The value of an id.
+    /// Returns the value of an id.
     #[inline]
     #[must_use]
     pub fn value(&self, id: u32) -> Option<&V> {
@@ -264,16 +265,16 @@ impl<V> Names<V> {
             .map(|entry| &entry.value)
     }
 
-    /// Names and values in the order of their ids, with what is entered meanwhile.
+    /// Names and values in the order of their ids, including those inserted during the iteration.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &V)> {
         (0..u32::MAX).map_while(|id| self.by_id(id))
     }
 
-    /// Names entered: ids are below it.
+    /// Number of names. All ids are below it.
     #[must_use]
     pub fn len(&self) -> usize {
         // Acquire: with `insert`, the entries counted.
-        self.writing.len.load(Ordering::Acquire) as usize
+        self.writer.len.load(Ordering::Acquire) as usize
     }
 
     /// Whether there is no name.
@@ -283,45 +284,48 @@ impl<V> Names<V> {
     }
 
     #[inline(always)]
-    fn find(&self, search: Search, pair: Pair<'_>) -> Option<(u32, &V)> {
+    fn find(&self, lookup: NameLookup, pair: Pair<'_>) -> Option<(u32, &V)> {
         let table = self.tables.newest();
-        match search.likely.and_then(|id| table.side().named(id, pair)) {
-            None => Self::find_again(table, search.hash, pair),
+        match lookup
+            .likely
+            .and_then(|id| table.side().get_if_named(id, pair))
+        {
+            None => Self::find_slow(table, lookup.hash, pair),
             found => found,
         }
     }
 
-    /// A look beyond the first group of cells, and at what was entered since the search began.
+    /// Looks beyond the first group of cells, and at names inserted since the lookup started.
     #[inline(never)]
-    fn find_again<'a>(
+    fn find_slow<'a>(
         table: &'a Table<Entries<V>>,
         hash: u64,
         pair: Pair<'_>,
     ) -> Option<(u32, &'a V)> {
-        // Nothing ever moves within a table, so a miss is one: the name was not there when the table was read.
-        table.probe(hash, |id| table.side().named(id, pair))
+        // Entries never move within a table, so after a miss the name was absent when the table was read.
+        table.probe(hash, |id| table.side().get_if_named(id, pair))
     }
 
     #[inline(never)]
     fn insert(&self, hash: u64, pair: Pair<'_>, init: impl FnOnce(u32) -> V) -> &V {
-        let entering = self.writing.lock.lock();
-        // Entered since the caller looked?
-        if let Some((_, value)) = Self::find_again(self.tables.newest(), hash, pair) {
+        let inserting = self.writer.lock.lock();
+        // Another thread may have inserted it since the caller looked.
+        if let Some((_, value)) = Self::find_slow(self.tables.newest(), hash, pair) {
             return value;
         }
-        // Relaxed: written under the lock alone.
-        let id = self.writing.len.load(Ordering::Relaxed);
+        // Relaxed: written only under the lock.
+        let id = self.writer.len.load(Ordering::Relaxed);
         let after = id.checked_add(1).expect("at most u32::MAX names");
-        let made = Entry {
-            name: Name::new(pair),
+        let entry = Entry {
+            name: StoredName::new(pair),
             value: init(id),
         };
-        let table = self.tables.with_room(id as usize, Entries::larger);
-        let entry = table.side().put(id, made);
-        // Release: to `len`, the entry.
-        self.writing.len.store(after, Ordering::Release);
-        table.enter(hash, id);
-        drop(entering);
+        let table = self.tables.grow_if_full(id as usize, Entries::grown);
+        let entry = table.side().put(id, entry);
+        // Release: the entry, to `len`.
+        self.writer.len.store(after, Ordering::Release);
+        table.insert(hash, id);
+        drop(inserting);
         &entry.value
     }
 }

@@ -1,5 +1,5 @@
-//! The one door to atomics, locks and waiting. Under `--cfg loom` and `--cfg shuttle` the same names are those tools', so that
-//! models and storms run the real code.
+//! The facade over atomics, locks and waiting. Under `--cfg loom` and `--cfg shuttle` the same names are those tools' types, so
+//! models and stress tests run the real code.
 
 #[cfg(loom)]
 pub(crate) mod loomed;
@@ -24,9 +24,9 @@ pub(crate) use stand_in::*;
 #[cfg(not(any(loom, shuttle)))]
 mod real {
     pub(crate) use event_listener::{Event, EventListener, Listener};
-    pub(crate) use foldhash::quality::RandomState as Hashing;
-    pub(crate) use parking_lot::Mutex;
-    /// A counted pointer whose last drop loom sees as the synchronisation it is.
+    pub(crate) use foldhash::quality::RandomState as HashState;
+    pub(crate) use parking_lot::{Mutex, MutexGuard};
+    /// A counted pointer whose last drop loom models as a synchronisation.
     pub(crate) use std::sync::Arc as Counted;
     pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
     pub(crate) use std::thread::yield_now;
@@ -35,84 +35,84 @@ mod real {
 
     use super::Step;
 
-    /// Whether a negative control leaves this step out. Never, outside the tools.
+    /// Returns whether a negative control leaves this step out: never, outside the tools.
     #[inline(always)]
     pub(crate) const fn skipped(_: Step) -> bool {
         false
     }
 
-    /// A number of this thread's own, to deal threads to the lanes of stripes.
+    /// A number of the calling thread, which selects its shard of sharded counters.
     #[inline]
-    pub(crate) fn lane() -> usize {
+    pub(crate) fn thread_number() -> usize {
         use std::cell::Cell;
         thread_local! {
-            static LANE: Cell<usize> = const { Cell::new(usize::MAX) };
+            static NUMBER: Cell<usize> = const { Cell::new(usize::MAX) };
         }
         #[cold]
         fn next() -> usize {
             static NEXT: AtomicUsize = AtomicUsize::new(0);
-            // Relaxed: only a number.
+            // Relaxed: only uniqueness matters.
             NEXT.fetch_add(1, Ordering::Relaxed)
         }
-        LANE.with(|lane| {
-            if lane.get() == usize::MAX {
-                lane.set(next());
+        NUMBER.with(|number| {
+            if number.get() == usize::MAX {
+                number.set(next());
             }
-            lane.get()
+            number.get()
         })
     }
 }
 
-/// The steps of the protocols that the models weaken, one a negative control, to see that loom would notice.
+/// Protocol steps that negative controls weaken, one a control, to show that the tools notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// The acquire of `StateWord::look` and `StateWord::try_own`.
+    /// The acquire of `StateWord::load` and `StateWord::try_own`.
     Evict,
-    /// The order of `StateWord::try_probe` before the look through the lanes.
+    /// The order of `StateWord::try_probe` before the reads of the shards.
     Probe,
-    /// The order of a lane's pin before the look at the word, `Stripes::pin`.
-    Stripe,
-    /// The release of `Stripes::unpin`, and the acquire of `Stripes::pins`.
-    StripeUnpin,
+    /// The order of a pin in a shard before the load of the word, `ShardedPins::pin`.
+    ShardPin,
+    /// The release of `ShardedPins::unpin`, and the acquire of `ShardedPins::pins`.
+    ShardUnpin,
     /// The release of `StateWord::unpin`.
     Unpin,
     /// The release of `StateWord::publish`.
     Publish,
-    /// The key is compared under the pin, `BlockPool::pin`.
+    /// The comparison of the key under the pin, `BlockCache::pin`.
     Key,
-    /// Hand-off pins: `Flight` publishes with one pin for each waiter.
+    /// Hand-off pins: `Flight::publish` counts one pin for each waiter.
     HandOff,
-    /// The release of the bytes written so far, `Progress::raise`.
+    /// The release of the written bytes, `Progress::raise`.
     Progress,
-    /// The store-load pair of `Progress::raise` and an `Audience`.
-    Ring,
-    /// A frame that came first stays, `Core::grow`.
+    /// The store-load pair of `Progress::raise` and a `ChangeListener`.
+    Notify,
+    /// The first frame of a span stays, `BufferCore::add_frames`.
     FirstFrame,
-    /// What a claim wrote stays when its rest is given back, `Extents::settle`.
-    Head,
-    /// What is in flight is missing, `Extents::complete`.
+    /// Written bytes stay when the rest of a claim is given back, `Extents::finish_claim`.
+    ClaimHead,
+    /// Bytes in flight count as missing, `Extents::check_complete`.
     Freeze,
-    /// A reader's own hold of the frame, `Followed`.
-    Hold,
-    /// Room is checked and charged under one lock, `Memory::take`.
+    /// A reader's own reference to the frame, `BlockSlice`.
+    SliceHold,
+    /// Check and charge under one lock, `FrameAllocator::allocate`.
     Charge,
-    /// The store-load pair of `unpin` and a taker's `Ticket`.
+    /// The store-load pair of `StateWord::unpin` and a `QueueEntry`.
     Wake,
-    /// The release of an entry, `Table::enter`.
-    Enter,
-    /// The release of a larger table, `Tables::with_room`.
+    /// The release of an entry, `Table::insert`.
+    Insert,
+    /// The release of a larger table, `Tables::grow_if_full`.
     Grow,
-    /// A miss is believed only if no entry moved, `Registry::find_again`.
+    /// A miss counts only if no entry moved, `Registry::find_slow`.
     Moves,
     /// Only the entry of one slot is removed, `Registry::remove`.
-    Leave,
-    /// A block's place in the policy goes before its slot, `BlockPool::retire`.
+    RemoveSlot,
+    /// A block leaves the policy before its slot is freed, `BlockCache::vacate`.
     Unlink,
-    /// Who entered looks again which generation is current, `Gate::enter`.
+    /// A writer rereads the current generation after entering, `Gate::enter`.
     Entry,
-    /// The release of whoever leaves a generation, `Entered::drop`.
+    /// The release of a writer that leaves a generation, `GateGuard::drop`.
     Exit,
-    /// Of the model `first_turn` alone: a name is logged before its series is let go.
+    /// Of the model `series_log` only: a name is logged before its series is unlocked.
     #[cfg(all(test, loom))]
     NameFirst,
 }

@@ -1,28 +1,24 @@
-//! The pool through its public face.
+//! The pool through its public interface.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::sync::Arc;
 
+pub(crate) use futures::executor::block_on;
+
 use crate::{BlockKey, BlockPool, Claim, FlightError, Load, OwnedPin, PoolConfig, Share};
 
+mod aging;
+mod buffer;
+mod buffer_adversarial;
+mod buffer_model;
 mod exclusive;
 mod flights;
 mod frames;
 mod limit;
 mod model;
 mod options;
-#[path = "tests/readahead.rs"]
-mod prefetch;
-#[path = "tests/sharded_pins.rs"]
-mod stripes;
-#[path = "tests/aging.rs"]
-mod unused;
-#[path = "tests/buffer.rs"]
-mod write_at;
-#[path = "tests/buffer_adversarial.rs"]
-mod write_at_hardest;
-#[path = "tests/buffer_model.rs"]
-mod write_at_model;
+mod readahead;
+mod sharded_pins;
 
 pub(crate) const KIB: usize = 1024;
 pub(crate) const MIB: u64 = 1 << 20;
@@ -64,7 +60,7 @@ pub(crate) fn load(pool: &Arc<BlockPool>, key: BlockKey, bytes: &[u8]) -> OwnedP
 }
 
 #[test]
-fn a_published_block_is_found_and_exact() {
+fn published_block_is_found_with_exact_bytes() {
     let pool = pool(MIB);
     assert!(pool.get(key(1)).is_none());
     let bytes: Vec<u8> = (0..5000u32).map(|i| i as u8).collect();
@@ -72,7 +68,7 @@ fn a_published_block_is_found_and_exact() {
     assert_eq!(&published[..], &bytes[..]);
     let found = pool.get(key(1)).unwrap();
     assert_eq!(&found[..], &bytes[..]);
-    let owned = found.into_owned(Arc::clone(&pool));
+    let owned = found.into_owned();
     drop(published);
     assert_eq!(&bytes::Bytes::from_owner(owned)[..], &bytes[..]);
     assert!(
@@ -96,21 +92,21 @@ fn a_published_block_is_found_and_exact() {
 }
 
 #[test]
-fn an_empty_block_can_be_published() {
+fn empty_block_can_be_published() {
     let pool = pool(MIB);
     drop(load(&pool, key(1), b""));
     assert_eq!(pool.get(key(1)).unwrap().len(), 0);
 }
 
 #[test]
-fn an_incomplete_block_is_never_published() {
+fn incomplete_block_is_never_published() {
     let pool = pool(MIB);
     let mut load = begin(&pool, key(1), 10);
     let waiter = load.flight().join();
     assert_eq!(load.write(b"123456"), 6);
     assert_eq!(load.publish().unwrap_err().missing, 4);
     assert!(matches!(
-        waiter.wait_blocking(),
+        block_on(waiter.wait()),
         Err(FlightError::Failed(_))
     ));
     assert!(pool.get(key(1)).is_none());
@@ -122,7 +118,7 @@ fn an_incomplete_block_is_never_published() {
 }
 
 #[test]
-fn writing_in_place_equals_appending() {
+fn filling_spare_memory_equals_writing() {
     let pool = pool(MIB);
     let mut load = begin(&pool, key(1), 6);
     assert_eq!(load.write(b"abc"), 3);
@@ -133,7 +129,7 @@ fn writing_in_place_equals_appending() {
 }
 
 #[test]
-fn erasing_evicts_at_the_last_unpin() {
+fn erased_block_is_evicted_at_its_last_unpin() {
     let pool = pool(MIB);
     let pin = load(&pool, key(1), b"old");
     let second = pool.get(key(1)).unwrap();
@@ -161,7 +157,7 @@ fn erasing_evicts_at_the_last_unpin() {
 }
 
 #[test]
-fn erasing_a_load_serves_its_waiters_and_keeps_nothing() {
+fn erased_load_serves_its_waiters_and_keeps_no_block() {
     let pool = pool(MIB);
     let mut first = begin(&pool, key(1), 1);
     let waiter = first.flight().join();
@@ -170,16 +166,16 @@ fn erasing_a_load_serves_its_waiters_and_keeps_nothing() {
     first.write(b"1");
     drop(first.publish().unwrap());
     assert_eq!(pool.stats().resident_blocks, 2, "the waiter's pin keeps it");
-    assert_eq!(&waiter.wait_blocking().unwrap()[..], b"1");
+    assert_eq!(&block_on(waiter.wait()).unwrap()[..], b"1");
     assert_eq!(pool.stats().resident_blocks, 1);
     assert_eq!(&pool.get(key(1)).unwrap()[..], b"2");
     drop(second);
 }
 
 #[test]
-fn cold_blocks_leave_before_used_ones_and_pinned_ones_stay() {
+fn evicts_unused_blocks_before_used_ones_and_no_pinned_ones() {
     let pool = pool(16 * 4096);
-    // Three quarters are the blocks': twelve.
+    // Three quarters of the limit are for blocks: twelve.
     for object in 0..12 {
         drop(load(&pool, key(object), &[object as u8; 4096]));
     }
@@ -189,19 +185,22 @@ fn cold_blocks_leave_before_used_ones_and_pinned_ones_stay() {
         drop(load(&pool, key(object), &[object as u8; 4096]));
     }
     assert_eq!(pool.stats().evictions, 10);
-    assert!(pool.get(key(3)).is_some(), "used since the hand passed");
+    assert!(
+        pool.get(key(3)).is_some(),
+        "used since the policy last looked"
+    );
     assert_eq!(pinned[0], 5);
     assert_eq!(
         (0..12)
             .filter(|&object| pool.get(key(object)).is_some())
             .count(),
         11,
-        "what is read once makes room for what is read once"
+        "blocks read once displace only blocks read once"
     );
 }
 
 #[test]
-fn small_blocks_cost_small_frames() {
+fn small_blocks_use_small_frames() {
     let pool = pool(64 * MIB);
     let blocks = if cfg!(miri) { 100 } else { 10_000 };
     for object in 0..blocks {
@@ -216,7 +215,7 @@ fn small_blocks_cost_small_frames() {
 }
 
 #[test]
-fn a_pool_gives_back_everything_when_dropped() {
+fn dropped_pool_releases_all_memory() {
     let pool = pool(MIB);
     let pin = load(&pool, key(1), b"kept");
     let other = load(&pool, key(2), b"also");
@@ -228,51 +227,54 @@ fn a_pool_gives_back_everything_when_dropped() {
 }
 
 #[test]
-fn an_event_of_the_word() {
-    use crate::word::{MAX_FREQ, Pinned, StateWord, Tried};
+fn state_word_transitions() {
+    use crate::block::{FastPinError, MAX_FREQ, PinOutcome, StateWord};
     let word = StateWord::new();
-    let try_pin = |word: &StateWord| word.try_pin(Tried::Not(word.look()));
-    assert_eq!((try_pin(&word), try_pin(&word)), (Pinned::No, Pinned::No));
-    assert_eq!(word.look().pins(), 2, "failed pins stay");
+    let try_pin = |word: &StateWord| word.try_pin(FastPinError::NotTried(word.load()));
+    assert_eq!(
+        (try_pin(&word), try_pin(&word)),
+        (PinOutcome::NotResident, PinOutcome::NotResident)
+    );
+    assert_eq!(word.load().pins(), 2, "ineffective pins stay");
     word.publish(1, false);
     assert_eq!(
-        (word.look().pins(), word.look().generation()),
+        (word.load().pins(), word.load().generation()),
         (1, 1),
         "until the owner leaves"
     );
-    assert!(!word.try_own(word.look(), 0), "pinned, though never used");
+    assert!(!word.try_own(word.load(), 0), "pinned, though never used");
     for _ in 0..10 {
-        assert_eq!(try_pin(&word), Pinned::Yes);
+        assert_eq!(try_pin(&word), PinOutcome::Pinned);
         word.unpin();
     }
-    assert_eq!(word.look().freq(), MAX_FREQ);
+    assert_eq!(word.load().freq(), MAX_FREQ);
     assert_eq!(word.unpin().pins(), 1);
-    word.age(word.look());
-    assert_eq!(word.look().freq(), 0);
-    let probed = word.try_probe(word.look()).unwrap();
+    word.age(word.load());
+    assert_eq!(word.load().freq(), 0);
+    let probed = word.try_probe(word.load()).unwrap();
     assert_eq!(
-        (word.try_probe(word.look()).is_none(), try_pin(&word)),
-        (true, Pinned::Yes),
+        (word.try_probe(word.load()).is_none(), try_pin(&word)),
+        (true, PinOutcome::Pinned),
         "one probe at a time, and pins count meanwhile"
     );
-    assert!(!word.own_probed(probed), "a pin came");
+    assert!(!word.own_probed(probed), "it was pinned meanwhile");
     word.end_probe();
-    assert!(!word.try_own(word.look(), 0), "pinned");
+    assert!(!word.try_own(word.load(), 0), "pinned");
     word.unpin();
-    assert!(word.try_own(word.look(), 0));
-    assert_eq!(try_pin(&word), Pinned::No);
+    assert!(word.try_own(word.load(), 0));
+    assert_eq!(try_pin(&word), PinOutcome::NotResident);
     word.vacate();
-    assert_eq!((word.look().pins(), word.look().generation()), (0, 1));
-    // Failed pins never reach the next field.
+    assert_eq!((word.load().pins(), word.load().generation()), (0, 1));
+    // Ineffective pins never reach the next field.
     for _ in 0..if cfg!(miri) { 100 } else { 5 << 22 } {
-        assert_eq!(try_pin(&word), Pinned::No);
+        assert_eq!(try_pin(&word), PinOutcome::NotResident);
     }
-    assert!(word.look().pins() <= 1 << 22);
+    assert!(word.load().pins() <= 1 << 22);
     assert_eq!(
         (
-            word.look().freq(),
-            word.look().generation(),
-            word.look().resident()
+            word.load().freq(),
+            word.load().generation(),
+            word.load().is_resident()
         ),
         (0, 1, false)
     );

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bywash_mem::{Names, Search};
+use bywash_mem::{NameLookup, Names};
 use parking_lot::Mutex;
 
 use crate::head::{Charge, Series};
@@ -58,7 +58,7 @@ impl Catalog {
         metric: &str,
         charge: &Charge,
     ) -> Result<SeriesHandle, SeriesError> {
-        let search = self.series.begin(source, metric);
+        let search = self.series.start_lookup(source, metric);
         self.found(search, (source, metric), charge)
     }
 
@@ -72,11 +72,11 @@ impl Catalog {
     ) -> Result<(), SeriesError> {
         let mut before = None;
         for rows in rows.chunks(SIDE_BY_SIDE) {
-            let mut searches: [Option<Search>; SIDE_BY_SIDE] = [None; SIDE_BY_SIDE];
+            let mut searches: [Option<NameLookup>; SIDE_BY_SIDE] = [None; SIDE_BY_SIDE];
             for (search, row) in searches.iter_mut().zip(rows) {
                 let names = Some((row.source, row.metric));
                 if names != before {
-                    *search = Some(self.series.begin(row.source, row.metric));
+                    *search = Some(self.series.start_lookup(row.source, row.metric));
                     before = names;
                 }
             }
@@ -94,11 +94,11 @@ impl Catalog {
     #[inline]
     fn found(
         &self,
-        search: Search,
+        search: NameLookup,
         (source, metric): (&str, &str),
         charge: &Charge,
     ) -> Result<SeriesHandle, SeriesError> {
-        match self.series.end(search, source, metric) {
+        match self.series.finish_lookup(search, source, metric) {
             Some(id) => Ok(SeriesHandle(id)),
             None => self.enter((source, metric), charge),
         }
@@ -124,7 +124,7 @@ impl Catalog {
             });
         }
         let mut made = false;
-        let series = self.series.get_or_insert_numbered(source, metric, |id| {
+        let series = self.series.get_or_insert_with_id(source, metric, |id| {
             made = true;
             Series::new(SeriesHandle(id), self.text(source), self.text(metric))
         });
@@ -138,7 +138,7 @@ impl Catalog {
     }
 
     fn text(&self, text: &str) -> u32 {
-        let entry = self.texts.get_or_insert_numbered("", text, |id| Text {
+        let entry = self.texts.get_or_insert_with_id("", text, |id| Text {
             id,
             text: text.into(),
         });
@@ -147,9 +147,9 @@ impl Catalog {
 
     /// The series of these names, if there is one.
     pub(crate) fn find(&self, source: &str, metric: &str) -> Option<&Series> {
-        let id = self
-            .series
-            .end(self.series.begin(source, metric), source, metric)?;
+        let id =
+            self.series
+                .finish_lookup(self.series.start_lookup(source, metric), source, metric)?;
         self.series.value(id)
     }
 

@@ -1,49 +1,48 @@
-//! Eviction by age: blocks nobody has used for a while.
+//! Waits for the disk tier: eviction of blocks that were not used for a time.
 //!
-//! A use writes no time: that would cost every hit a look at a clock. A use sets a bit, in the compare-and-swap that counts it
-//! anyway, and each call notes for the slots whose bit is set that they were used until now. So an age is exact to the time
-//! between two calls.
+//! A use writes no time, because reading a clock would slow every hit. It sets a bit, in the compare-and-swap that counts the use
+//! anyway. Each call notes for every slot whose bit is set that it was used until now. So ages are exact to the time between two
+//! calls.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::pool::BlockPool;
+use super::cache::BlockCache;
 
-/// What an eviction took out.
+/// What an eviction by age removed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Evicted {
-    /// Blocks.
+    /// Number of blocks.
     pub blocks: u64,
-    /// Memory that came free, in bytes: none of a block whose frame followers or the spill hook still hold.
+    /// Bytes that came free: none for a block whose frame readers or the spill hook still hold.
     pub bytes: u64,
 }
 
-/// When each slot's block was last known to be in use, by slot. Only as long as the slots there were at the last call.
+/// When each slot's block was last known to be in use, by slot. As long as the slab was at the last call.
 #[derive(Debug, Default)]
-pub(crate) struct LastUses(Vec<Option<Instant>>);
+pub(super) struct LastUses(Vec<Option<Instant>>);
 
-impl BlockPool {
-    /// Evicts the blocks that nobody has used for at least so long, pinned ones aside. `now` is the caller's clock. A block's age
-    /// counts from the last call that found it used, so call this a few times within `at_least`. Looks at every slot, some
-    /// 10 ns each; calls exclude each other.
-    pub fn evict_unused(&self, at_least: Duration, now: Instant) -> Evicted {
+impl BlockCache {
+    /// See [`crate::BlockPool::evict_unused`].
+    pub(crate) fn evict_unused(self: &Arc<Self>, min_age: Duration, now: Instant) -> Evicted {
         let mut evicted = Evicted::default();
         let mut last_uses = self.last_uses.lock();
         let slots = self.slab().len();
         last_uses.0.resize(slots as usize, None);
         for slot in 0..slots {
-            let seen = self.settled(slot);
+            let seen = self.load_unprobed(slot);
             let last = &mut last_uses.0[slot as usize];
-            if !seen.resident() {
+            if !seen.is_resident() {
                 *last = None;
                 continue;
             }
-            // A block that is new in its slot has the bit set.
-            let Some(since) = last.filter(|_| !seen.used() && seen.pins() == 0) else {
+            // The bit is set for a block that is new in its slot.
+            let Some(since) = last.filter(|_| !seen.is_used() && seen.pins() == 0) else {
                 *last = Some(now);
-                self.slab().header(slot).word.forget_use(seen);
+                self.slab().header(slot).word.clear_used(seen);
                 continue;
             };
-            if now.saturating_duration_since(since) >= at_least
+            if now.saturating_duration_since(since) >= min_age
                 && let Some(bytes) = self.evict_even_if_used(slot, seen)
             {
                 *last = None;

@@ -1,73 +1,78 @@
-//! Eviction: the policy says who, the block's word has the last say.
-
-#[path = "policy/ghosts.rs"]
-mod ghosts;
-#[path = "policy/mod.rs"]
-mod policy;
-#[path = "policy/ring.rs"]
-mod ring;
-#[cfg(all(test, not(any(loom, shuttle))))]
-#[path = "policy/tests.rs"]
-mod tests;
+//! Eviction: the policy proposes a victim, the block's state word decides.
 
 use std::time::{Duration, Instant};
 
-use crate::budget::PoolConfig;
-use crate::options::Priority;
-use crate::pool::{BlockPool, Eviction};
-use crate::sync::Mutex;
-use policy::{Glance, Look, Pick, Policy, Sweep};
+use super::cache::BlockCache;
+use super::options::{Keep, Priority, Spilled};
+use super::policy::{AgeMode, Policy, ScanState, Usage, Victim};
+use super::sharded_pins::OwnOutcome;
+use super::slab::BlockContents;
+use super::word::Word;
+use crate::frames::{Frame, PoolConfig, Share};
+use crate::sync::{Mutex, Ordering, Step, skipped, yield_now};
 
-/// Tries at one block that keeps changing. A change is a pin, whose end wakes who waits, or an ageing, and these end: there are
-/// at most three between two pins.
+/// Attempts at one block whose word keeps changing. A change is a pin, whose end wakes waiters, or an aging. There are at most three
+/// agings between two pins.
 const TRIES: u32 = 8;
 
-/// Looks for memory that is needed by nobody yet. Enough to pass a hot stretch, and few beside the request that the memory is for.
-const GENTLE_LOOKS: u64 = 1024;
+/// Slots examined for memory that is not needed yet. Enough to pass a run of used blocks, and cheap beside the request that the
+/// memory is for.
+const COLD_SCAN: u64 = 1024;
 
-/// The policy behind its lock, which nests inside all others but those of the stripes and is held for a few dozen looks at
-/// most.
+/// Result of an attempt to evict one block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EvictOutcome {
+    /// It was evicted, and this many bytes came free.
+    Evicted(u64),
+    /// It is pinned or in use.
+    Pinned,
+    /// Its word changed meanwhile.
+    Changed,
+}
+
+/// The policy behind its lock, which nests inside all other locks but that of the sharded counters and is held for a few dozen
+/// looks at most.
 #[derive(Debug)]
 pub(crate) struct Evictor {
     policy: Mutex<Policy>,
-    /// A pass is slow after so long, or after so many looks at each slot.
+    /// A pass is slow after this time, or after this many looks at each slot on average.
     slow: (Duration, u32),
 }
 
 impl Evictor {
-    pub(crate) fn new(config: &PoolConfig) -> Self {
+    pub(super) fn new(config: &PoolConfig) -> Self {
         Self {
             policy: Mutex::new(Policy::default()),
             slow: (config.slow_eviction, config.slow_eviction_rounds),
         }
     }
 
-    /// A block enters a slot.
-    pub(crate) fn admit(&self, slot: u32, hash: u64, priority: Priority) {
+    /// Enters a block that is about to be published in `slot`.
+    pub(super) fn admit(&self, slot: u32, hash: u64, priority: Priority) {
         self.policy.lock().admit(slot, hash, priority);
     }
 
-    /// A block leaves its slot; before another may enter it. With its hash if it was evicted.
-    pub(crate) fn forget(&self, slot: u32, evicted: Option<u64>) {
+    /// Removes the block of a slot, before another may enter it. `evicted` is its hash if the policy shall remember it.
+    pub(super) fn forget(&self, slot: u32, evicted: Option<u64>) {
         self.policy.lock().forget(slot, evicted);
     }
 
-    /// The slots it knows of, in order; checks the rings.
+    /// Slots that the policy knows, in order. Checks the rings.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn slots(&self) -> Vec<u32> {
         self.policy.lock().slots()
     }
 
-    /// Blocks it knows of.
+    /// Number of blocks that the policy knows.
     #[cfg(test)]
     pub(crate) fn len(&self) -> u64 {
         u64::from(self.policy.lock().len())
     }
 }
 
-/// One call of [`BlockPool::evict`], for the record.
-struct Pass {
-    began: Instant,
+/// One call of [`BlockCache::evict`], for the slow-eviction report.
+struct EvictionPass {
+    started: Instant,
     slots: u32,
     wanted: u64,
     freed: u64,
@@ -77,32 +82,32 @@ struct Pass {
     used_before: u64,
 }
 
-impl Pass {
-    fn note(&mut self, eviction: Eviction) {
-        if let Eviction::Done(bytes) = eviction {
+impl EvictionPass {
+    fn count(&mut self, outcome: EvictOutcome) {
+        if let EvictOutcome::Evicted(bytes) = outcome {
             self.evicted += 1;
             self.freed += bytes;
         }
     }
 
-    fn done(&self) -> bool {
+    fn is_done(&self) -> bool {
         self.freed >= self.wanted
     }
 
-    /// Whether it took longer than it may, in time or in looks.
-    fn slow(&self, after: Duration, rounds: u32) -> bool {
-        self.examined > u64::from(rounds) * u64::from(self.slots) || self.began.elapsed() > after
+    /// Whether it exceeded the thresholds of time or looks.
+    fn is_slow(&self, after: Duration, rounds: u32) -> bool {
+        self.examined > u64::from(rounds) * u64::from(self.slots) || self.started.elapsed() > after
     }
 }
 
-impl BlockPool {
-    /// Evicts until `wanted` bytes came free or nothing more can be had. Answers whether anything came free.
+impl BlockCache {
+    /// Evicts until `wanted` bytes came free or nothing more can be evicted. Returns whether anything was evicted.
     ///
-    /// A caller in line may sleep on a `false`: in the end it looks at every slot itself, and whatever was pinned then will be
-    /// unpinned, which wakes it; whatever resisted was pinned meanwhile.
+    /// A queued caller may sleep after `false`. At the end this looks at every slot itself, so each remaining block was pinned
+    /// then or meanwhile, and its unpin wakes the caller.
     pub(crate) fn evict(&self, wanted: u64) -> bool {
-        let mut pass = Pass {
-            began: Instant::now(),
+        let mut pass = EvictionPass {
+            started: Instant::now(),
             slots: self.slab().len(),
             wanted,
             freed: 0,
@@ -111,115 +116,122 @@ impl BlockPool {
             pinned: 0,
             used_before: self.budget().used(),
         };
-        let mut sweep = Sweep::default();
-        while !pass.done() {
+        let mut scan = ScanState::default();
+        while !pass.is_done() {
             let mut policy = self.evictor.policy.lock();
-            let pick = policy.pick(&mut sweep, |slot, look| match look {
-                Look::Ageing => self.glance(slot),
-                Look::Gentle => self.glance_gently(slot),
+            let victim = policy.next_victim(&mut scan, |slot, mode| match mode {
+                AgeMode::Age => self.usage_aging(slot),
+                AgeMode::Observe => self.usage(slot),
             });
             drop(policy);
-            match pick {
-                Pick::Try(slot) => pass.note(self.evict_cold_slot(slot)),
-                Pick::Again => {}
-                Pick::Nothing => break,
+            match victim {
+                Victim::Slot(slot) => pass.count(self.try_evict_unused(slot)),
+                Victim::Continue => {}
+                Victim::None => break,
             }
         }
-        pass.examined += sweep.examined;
-        pass.pinned += sweep.pinned;
-        if !pass.done() {
-            self.evict_any(&mut pass);
+        pass.examined += scan.examined;
+        pass.pinned += scan.pinned;
+        if !pass.is_done() {
+            self.evict_any_unpinned(&mut pass);
         }
         self.report(&pass);
         pass.evicted > 0
     }
 
-    /// Evicts until `wanted` bytes came free, but only blocks that were not used since they were last looked at, the coldest first.
-    /// Ages none, and gives up after [`GENTLE_LOOKS`]; the hands stay where they are, so the next call goes on from there. Answers
-    /// whether anything came free.
-    pub(crate) fn evict_cold(&self, wanted: u64) -> bool {
-        let mut sweep = Sweep::default();
+    /// Allocates one frame for readahead: evicts only blocks that were not used since the policy last looked, never waits and never
+    /// overtakes a waiter.
+    pub(crate) fn try_frame_cold(&self, share: Share, len: usize) -> Option<Frame> {
+        self.allocator()
+            .try_frame_evicting(share, len, |bytes| self.evict_cold(bytes))
+    }
+
+    /// Evicts until `wanted` bytes came free, but only blocks that were not used since the policy last looked, coldest first. Ages no
+    /// block, and gives up after [`COLD_SCAN`] slots. The hands of the clock stay where they are, so the next call continues
+    /// there. Returns whether anything came free.
+    fn evict_cold(&self, wanted: u64) -> bool {
+        let mut scan = ScanState::default();
         let mut freed = 0;
-        while freed < wanted && sweep.examined < GENTLE_LOOKS {
+        while freed < wanted && scan.examined < COLD_SCAN {
             let mut policy = self.evictor.policy.lock();
-            let pick = policy.pick(&mut sweep, |slot, _| self.glance_gently(slot));
+            let victim = policy.next_victim(&mut scan, |slot, _| self.usage(slot));
             drop(policy);
-            match pick {
-                Pick::Try(slot) => {
-                    if let Eviction::Done(bytes) = self.evict_cold_slot(slot) {
+            match victim {
+                Victim::Slot(slot) => {
+                    if let EvictOutcome::Evicted(bytes) = self.try_evict_unused(slot) {
                         freed += bytes;
                     }
                 }
-                Pick::Again => {}
-                Pick::Nothing => break,
+                Victim::Continue => {}
+                Victim::None => break,
             }
         }
         freed > 0
     }
 
-    /// What the policy is told of a slot that it only looks at: a block in use is not to be had, and keeps its uses.
-    fn glance_gently(&self, slot: u32) -> Glance {
-        let seen = self.slab().header(slot).word.look();
-        if seen.resident() && !seen.probed() && seen.pins() == 0 && seen.freq() == 0 {
-            Glance::Idle
+    /// Usage of a slot without aging it. A used block counts as unavailable and keeps its use count.
+    fn usage(&self, slot: u32) -> Usage {
+        let seen = self.slab().header(slot).word.load();
+        if seen.is_resident() && !seen.is_probed() && seen.pins() == 0 && seen.freq() == 0 {
+            Usage::Unused
         } else {
-            Glance::Pinned
+            Usage::Unavailable
         }
     }
 
-    /// What the policy is told of a slot. Takes the uses off the block if it could be evicted but for them.
-    fn glance(&self, slot: u32) -> Glance {
-        let seen = self.slab().header(slot).word.look();
-        if !seen.resident() || seen.probed() || seen.pins() != 0 {
-            return Glance::Pinned;
+    /// Usage of a slot. Ages an unpinned block.
+    fn usage_aging(&self, slot: u32) -> Usage {
+        let seen = self.slab().header(slot).word.load();
+        if !seen.is_resident() || seen.is_probed() || seen.pins() != 0 {
+            return Usage::Unavailable;
         }
         match seen.freq() {
-            0 => Glance::Idle,
+            0 => Usage::Unused,
             uses => {
                 self.age(slot, seen);
-                Glance::Used(uses as u8)
+                Usage::Used(uses as u8)
             }
         }
     }
 
-    /// Takes one block out if its word counts no uses.
-    pub(crate) fn evict_cold_slot(&self, slot: u32) -> Eviction {
-        let seen = self.settled(slot);
-        if seen.freq() != 0 && !seen.leaves() {
-            return Eviction::Held;
+    /// Evicts one block if its word counts no use.
+    pub(crate) fn try_evict_unused(&self, slot: u32) -> EvictOutcome {
+        let seen = self.load_unprobed(slot);
+        if seen.freq() != 0 && !seen.is_doomed() {
+            return EvictOutcome::Pinned;
         }
         self.try_evict(slot, seen)
     }
 
-    /// Evicts whatever is not pinned, slot by slot.
-    fn evict_any(&self, pass: &mut Pass) {
+    /// Evicts unpinned blocks slot by slot, used or not.
+    fn evict_any_unpinned(&self, pass: &mut EvictionPass) {
         for slot in 0..self.slab().len() {
             for _ in 0..TRIES {
-                let seen = self.settled(slot);
+                let seen = self.load_unprobed(slot);
                 pass.examined += 1;
-                if !seen.resident() {
+                if !seen.is_resident() {
                     break;
                 }
-                let eviction = self.try_evict(slot, seen);
-                pass.note(eviction);
-                if eviction != Eviction::Changed {
-                    pass.pinned += u64::from(eviction == Eviction::Held);
+                let outcome = self.try_evict(slot, seen);
+                pass.count(outcome);
+                if outcome != EvictOutcome::Changed {
+                    pass.pinned += u64::from(outcome == EvictOutcome::Pinned);
                     break;
                 }
             }
-            if pass.done() {
+            if pass.is_done() {
                 return;
             }
         }
     }
 
-    /// Says so if a pass was slow.
-    fn report(&self, pass: &Pass) {
+    /// Logs and counts a slow pass.
+    fn report(&self, pass: &EvictionPass) {
         let (after, rounds) = self.evictor.slow;
-        if !pass.slow(after, rounds) {
+        if !pass.is_slow(after, rounds) {
             return;
         }
-        self.note_slow_eviction();
+        self.count_slow_eviction();
         tracing::warn!(
             slots_examined = pass.examined,
             blocks_evicted = pass.evicted,
@@ -228,8 +240,117 @@ impl BlockPool {
             bytes_freed = pass.freed,
             used_before = pass.used_before,
             used_after = self.budget().used(),
-            elapsed_ms = pass.began.elapsed().as_millis() as u64,
+            elapsed_ms = pass.started.elapsed().as_millis() as u64,
             "eviction was slow: most blocks are pinned, or the memory limit is too low for the load"
         );
+    }
+
+    /// Evicts the block in `slot` if it is doomed and unpinned. If it is pinned, the end of that pin calls this again.
+    #[cold]
+    pub(super) fn evict_doomed(&self, slot: u32) {
+        loop {
+            let seen = self.load_unprobed(slot);
+            if !seen.is_resident() || !seen.is_doomed() || seen.pins() != 0 {
+                return;
+            }
+            if self.try_evict(slot, seen) != EvictOutcome::Changed {
+                return;
+            }
+        }
+    }
+
+    /// Loads a slot's word, waiting while it is probed. Probes are short, and skipping a probed slot could miss a block that is not
+    /// pinned.
+    pub(crate) fn load_unprobed(&self, slot: u32) -> Word {
+        loop {
+            let seen = self.slab.header(slot).word.load();
+            if !seen.is_probed() {
+                return seen;
+            }
+            yield_now();
+        }
+    }
+
+    /// Clears the use count of an unpinned block, and detaches its sharded counters if it is no longer contended.
+    pub(crate) fn age(&self, slot: u32, seen: Word) {
+        let word = &self.slab.header(slot).word;
+        word.age(seen);
+        if seen.counters() != 0 {
+            self.sharded_pins.collapse(word, seen.counters());
+        }
+    }
+
+    /// Evicts a block whose word is still `seen`, however often it was used. Returns the bytes that came free: 0 while readers of its
+    /// load or the spill hook hold the frame.
+    pub(super) fn evict_even_if_used(&self, slot: u32, seen: Word) -> Option<u64> {
+        match self.try_evict(slot, seen) {
+            EvictOutcome::Evicted(freed) => Some(freed),
+            EvictOutcome::Pinned | EvictOutcome::Changed => None,
+        }
+    }
+
+    fn try_evict(&self, slot: u32, seen: Word) -> EvictOutcome {
+        if !seen.is_resident() || seen.pins() != 0 {
+            return EvictOutcome::Pinned;
+        }
+        let header = self.slab.header(slot);
+        if seen.counters() == 0 {
+            if !header.word.try_own(seen, 0) {
+                return EvictOutcome::Changed;
+            }
+        } else {
+            match self.sharded_pins.try_own(&header.word, seen, 0, || true) {
+                OwnOutcome::Owned => {}
+                OwnOutcome::Pinned => return EvictOutcome::Pinned,
+                OwnOutcome::Changed => return EvictOutcome::Changed,
+            }
+        }
+        // SAFETY: the caller owns the contents.
+        let contents = unsafe { header.take() };
+        // The return of a doomed block would not reflect on the policy's choice.
+        self.vacate(slot, &contents, !seen.is_doomed());
+        // Relaxed: counters.
+        self.evictions.fetch_add(1, Ordering::Relaxed);
+        self.tag(contents.options.tag)
+            .count_eviction(contents.charge());
+        EvictOutcome::Evicted(self.release_or_spill(contents, seen.is_doomed()))
+    }
+
+    /// Releases an evicted block's memory or gives it to the spill hook. Returns the bytes that came free.
+    fn release_or_spill(&self, contents: BlockContents, doomed: bool) -> u64 {
+        let hook = self.spill.get();
+        match hook.filter(|_| contents.options.keep == Keep::Spill && !doomed) {
+            None => contents.release(),
+            Some(hook) => match hook.spill(Spilled(contents)) {
+                Ok(()) => {
+                    // Relaxed: a counter.
+                    self.spilled.fetch_add(1, Ordering::Relaxed);
+                    0
+                }
+                Err(declined) => declined.0.release(),
+            },
+        }
+    }
+
+    /// Frees a slot whose contents were taken. `evicted` has the policy remember the block.
+    pub(crate) fn vacate(&self, slot: u32, contents: &BlockContents, evicted: bool) {
+        let hash = self.registry.hash(contents.key);
+        // The key is removed before the slot can be used again, so that it never leads to another block of the same key.
+        self.registry.remove(hash, slot);
+        let forget = || self.evictor.forget(slot, evicted.then_some(hash));
+        // The block also leaves the policy first, or the next block's entry would be removed instead.
+        if !skipped(Step::Unlink) {
+            forget();
+        }
+        self.slab.header(slot).word.vacate();
+        self.slab.release(slot);
+        if skipped(Step::Unlink) {
+            forget();
+        }
+        let bytes = contents.charge();
+        // Relaxed: counters.
+        self.resident_blocks.fetch_sub(1, Ordering::Relaxed);
+        self.resident_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.tag(contents.options.tag).remove(bytes);
     }
 }

@@ -1,87 +1,87 @@
-//! Changing the limit while the pool is in use.
+//! Waits for the disk tier: changing the limit at run time.
 
-use crate::pool::BlockPool;
+use std::sync::Arc;
 
-/// How often eviction is tried again while others take what it frees. Each round evicts all that is too much, so only takers as
-/// fast as that use up more than one.
+use super::cache::BlockCache;
+use crate::frames::MIN_FRAME;
+
+/// Attempts to evict while other threads allocate what comes free. Each round evicts the whole excess, so more than one is needed
+/// only against allocations as fast as that.
 const ROUNDS: usize = 16;
 
 /// The limit was not changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LimitError {
-    /// No addresses are reserved for so much, or it holds no frame.
+    /// The limit is below one frame or above the ceiling, for which address space is reserved.
     #[error(
-        "memory limit of {limit} bytes is not between {least} and the ceiling {ceiling}; choose one that is, or restart with a higher ceiling"
+        "memory limit of {limit} bytes is not between {min} and the ceiling {ceiling}; choose one that is, or restart with a higher ceiling"
     )]
     OutOfRange {
-        /// What was asked for, in bytes.
+        /// Requested limit, in bytes.
         limit: u64,
-        /// The least limit, in bytes.
-        least: u64,
-        /// The highest limit, in bytes.
+        /// Minimum limit, in bytes.
+        min: u64,
+        /// Maximum limit, in bytes.
         ceiling: u64,
     },
-    /// More is held by pinned blocks, loads, writes and reservations.
+    /// Pinned blocks, loads, writes and reservations hold more than the limit.
     #[error(
-        "memory limit of {limit} bytes is less than the {held} bytes that pinned blocks, loads and writes hold; try again when they have let go"
+        "memory limit of {limit} bytes is less than the {held} bytes that pinned blocks, loads and writes hold; try again after they are released"
     )]
     Held {
-        /// What was asked for, in bytes.
+        /// Requested limit, in bytes.
         limit: u64,
-        /// What cannot be evicted, in bytes.
+        /// Bytes that cannot be evicted.
         held: u64,
     },
 }
 
-impl BlockPool {
-    /// Changes the limit; the guaranteed shares keep their part of it. Upwards as far as `PoolConfig::ceiling`, at once.
-    /// Downwards blocks are evicted first, and it takes effect when all that is used fits. May look at every slot.
-    ///
-    /// # Errors
-    /// [`LimitError`]; the limit is as it was. If it was clear from the start that too much is held, nothing was evicted either.
-    pub fn set_limit(&self, limit: u64) -> Result<(), LimitError> {
-        let memory = self.memory();
-        let made = memory.config();
-        let (least, ceiling) = (crate::MIN_FRAME as u64, made.ceiling);
-        if limit < least || limit > ceiling {
+impl BlockCache {
+    /// See [`crate::BlockPool::set_limit`].
+    pub(crate) fn set_limit(self: &Arc<Self>, limit: u64) -> Result<(), LimitError> {
+        let allocator = self.allocator();
+        let config = allocator.config();
+        let (min, ceiling) = (MIN_FRAME as u64, config.ceiling);
+        if limit < min || limit > ceiling {
             return Err(LimitError::OutOfRange {
                 limit,
-                least,
+                min,
                 ceiling,
             });
         }
-        // Of the pool as it was made: parts of parts would lose a byte each time.
-        let limits = made.with_limit(limit);
+        // Scaled from the configuration: scaling the limits in force would lose a byte each time.
+        let limits = config.with_limit(limit);
         let mut held = 0;
         for _ in 0..ROUNDS {
-            let Err(over) = memory.try_limit(limits) else {
-                // Who waits may have enough now, or never will.
-                memory.turnstile().wake();
+            let Err(excess) = allocator.try_set_limits(limits) else {
+                // Wake waiters: their request may fit now, or may never fit.
+                allocator.wait_queue().wake();
                 return Ok(());
             };
             let evictable = self.evictable();
-            if evictable < over {
-                held = limit + over - evictable;
+            if evictable < excess {
+                held = limit + excess - evictable;
                 break;
             }
-            held = limit + over;
-            self.evict(over);
+            held = limit + excess;
+            self.evict(excess);
         }
         Err(LimitError::Held { limit, held })
     }
 
-    /// Bytes that evicting the blocks would free that nobody has pinned now.
-    fn evictable(&self) -> u64 {
+    /// Bytes that evicting all unpinned blocks would free.
+    fn evictable(self: &Arc<Self>) -> u64 {
         (0..self.slab().len())
             .filter_map(|slot| {
-                let seen = self.settled(slot);
-                let lanes = seen.stripes();
-                let pinned = seen.pins() > 0 || (lanes != 0 && !self.stripes().empty(lanes));
+                let seen = self.load_unprobed(slot);
+                let counters = seen.counters();
+                let pinned =
+                    seen.pins() > 0 || (counters != 0 && !self.sharded_pins().is_empty(counters));
                 if pinned {
                     return None;
                 }
-                self.pin_quietly(slot).map(|pin| pin.sole_charge())
+                self.pin_untracked(slot).map(|pin| pin.reclaimable())
             })
             .sum()
     }

@@ -1,51 +1,51 @@
-//! What a block is to the pool: how long it is kept, how soon it goes, on whose account it is.
+//! Waits for the disk tier: per-block options (retention, priority, tag) and the spill hook.
 
 use std::fmt;
 
-use crate::pool::BlockKey;
-use crate::slab::Contents;
+use super::slab::BlockContents;
+use crate::key::BlockKey;
 use crate::sync::{AtomicU64, Ordering};
 
-/// How long a block is kept.
+/// Retention of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub enum Keep {
-    /// Until it is evicted; then it is dropped, for it can be loaded again.
+    /// Kept until evicted, then dropped: it can be loaded again.
     #[default]
     UntilEvicted,
-    /// Until it is evicted; then it is offered to the [`Spill`] hook, if the pool has one. An erased block is not.
+    /// Kept until evicted, then offered to the [`Spill`] hook if the pool has one. Erased blocks are not offered.
     Spill,
-    /// Until its last unpin.
+    /// Kept until its last unpin.
     WhilePinned,
 }
 
-/// How soon a block goes: all unpinned blocks of a lower class are evicted before any of a higher.
+/// Eviction priority. All unpinned blocks of a lower class are evicted before any of a higher one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 #[repr(u8)]
 pub enum Priority {
-    /// First to go.
+    /// Evicted first.
     Low,
-    /// In between.
+    /// The default.
     #[default]
     Normal,
-    /// Last to go.
+    /// Evicted last.
     High,
 }
 
 impl Priority {
     /// Number of classes.
-    pub(crate) const COUNT: usize = 3;
+    pub(super) const COUNT: usize = 3;
 }
 
-/// The account a block's memory is counted on; its meaning is the caller's.
+/// Account that a block's memory is counted on. The caller defines its meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Tag(u8);
 
 impl Tag {
-    /// Number of tags: one hexadecimal digit, so that the counters of all are a few lines.
+    /// Number of tags. Small, so that the counters of all tags fit a few cache lines.
     pub const COUNT: usize = 16;
 
-    /// The tag of this number.
+    /// Returns the tag of a number, or `None` if there is none.
     #[must_use]
     pub const fn new(number: u8) -> Option<Self> {
         if (number as usize) < Self::COUNT {
@@ -55,40 +55,40 @@ impl Tag {
         }
     }
 
-    /// Its number.
+    /// Number of the tag.
     #[must_use]
     pub const fn number(self) -> u8 {
         self.0
     }
 }
 
-/// What a block is to the pool. Set on its load, for the block's life.
+/// Options of a block, set on its load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BlockOptions {
-    /// How long it is kept.
+    /// Retention.
     pub keep: Keep,
-    /// How soon it goes.
+    /// Eviction priority.
     pub priority: Priority,
-    /// On whose account it is.
+    /// Account its memory is counted on.
     pub tag: Tag,
 }
 
-/// Memory on one tag's account. Exact while nobody loads or evicts.
+/// Memory counted on one tag. Exact while no thread loads or evicts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TagStats {
     /// Blocks resident now.
     pub used_blocks: u64,
-    /// Memory of their frames, in bytes.
+    /// Bytes of their frames.
     pub used_bytes: u64,
-    /// Blocks ever evicted or erased; those that changed key or size are not.
+    /// Blocks ever evicted or erased. Blocks that changed key or size are not counted.
     pub evicted_blocks: u64,
-    /// Memory of their frames, in bytes.
+    /// Bytes of their frames.
     pub evicted_bytes: u64,
 }
 
-/// One tag's counters. Written by whoever publishes or evicts, read by `tag_stats`.
+/// Counters of one tag. Written by threads that publish or evict, read by `tag_stats`.
 #[derive(Debug, Default)]
-pub(crate) struct TagCounters {
+pub(super) struct TagCounters {
     used_blocks: AtomicU64,
     used_bytes: AtomicU64,
     evicted_blocks: AtomicU64,
@@ -97,25 +97,25 @@ pub(crate) struct TagCounters {
 
 impl TagCounters {
     // Relaxed throughout: counters that order nothing.
-    pub(crate) fn enter(&self, bytes: u64) {
+    pub(super) fn add(&self, bytes: u64) {
         self.used_blocks.fetch_add(1, Ordering::Relaxed);
         self.used_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    pub(crate) fn leave(&self, bytes: u64) {
-        // Relaxed, as `enter`.
+    pub(super) fn remove(&self, bytes: u64) {
+        // Relaxed, as in `add`.
         self.used_blocks.fetch_sub(1, Ordering::Relaxed);
         self.used_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    pub(crate) fn evicted(&self, bytes: u64) {
-        // Relaxed, as `enter`.
+    pub(super) fn count_eviction(&self, bytes: u64) {
+        // Relaxed, as in `add`.
         self.evicted_blocks.fetch_add(1, Ordering::Relaxed);
         self.evicted_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    pub(crate) fn read(&self) -> TagStats {
-        // Relaxed, as `enter`.
+    pub(super) fn read(&self) -> TagStats {
+        // Relaxed, as in `add`.
         TagStats {
             used_blocks: self.used_blocks.load(Ordering::Relaxed),
             used_bytes: self.used_bytes.load(Ordering::Relaxed),
@@ -125,44 +125,44 @@ impl TagCounters {
     }
 }
 
-/// Where evicted blocks of [`Keep::Spill`] go: a slower tier.
+/// Destination of evicted blocks of [`Keep::Spill`]: a slower tier.
 ///
-/// Called in the thread that evicts, without any lock held, when the key is already not found; must not block for long, and
-/// must not take frames from the same pool. What it takes over stays charged until dropped, and the evicting thread looks
-/// for memory elsewhere or waits for that.
+/// Called in the evicting thread, without any lock held, when the key is no longer found. Must not block for long, and must not
+/// acquire frames from the same pool. A block it accepts stays charged until dropped; the evicting thread looks for memory
+/// elsewhere or waits for it.
 pub trait Spill: Send + Sync + fmt::Debug {
-    /// Takes the block over, or declines it: then it is dropped.
+    /// Accepts the block, or declines it, after which it is dropped.
     ///
     /// # Errors
     /// The block itself, if it is declined.
     fn spill(&self, block: Spilled) -> Result<(), Spilled>;
 }
 
-/// A block on its way out: its bytes, with their charge. Dropping it gives the memory back.
-pub struct Spilled(pub(crate) Contents);
+/// An evicted block: its bytes with their charge. Dropping it releases the memory.
+pub struct Spilled(pub(super) BlockContents);
 
 impl Spilled {
-    /// Its key.
+    /// Key of the block.
     #[must_use]
     pub fn key(&self) -> BlockKey {
         self.0.key
     }
 
-    /// What it was to the pool.
+    /// Options it was loaded with.
     #[must_use]
     pub fn options(&self) -> BlockOptions {
         self.0.options
     }
 
-    /// Its bytes.
+    /// Bytes of the block.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: the contents are this value's own, complete since they were published, and written by nobody.
+        // SAFETY: this value owns the contents, which were complete when published and have no writer.
         unsafe { &*self.0.bytes() }
     }
 }
 
-// SAFETY: it owns its memory as a frame does; the plain address in it is of that memory.
+// SAFETY: it owns its memory as a frame does; the raw address in it belongs to that memory.
 unsafe impl Send for Spilled {}
 // SAFETY: as above, and `&Spilled` only reads.
 unsafe impl Sync for Spilled {}

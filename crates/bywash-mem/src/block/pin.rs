@@ -1,43 +1,51 @@
 //! Pins: a resident block held in place.
 
+use std::fmt;
+use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use crate::pool::{BlockHandle, BlockKey, BlockPool};
-use crate::slab::Header;
-use crate::stripes::Hold;
+use super::cache::BlockCache;
+use super::sharded_pins::PinSlot;
+use super::slab::BlockHeader;
+use crate::key::{BlockHandle, BlockKey};
 
-/// A resident block, in place and unchanged until this is dropped. Dereferences to exactly the block's bytes.
+/// A resident block that stays in place and unchanged until this is dropped. Dereferences to the block's bytes.
 #[must_use = "dropping it unpins the block"]
 pub struct Pin<'a> {
-    pool: &'a BlockPool,
-    header: &'a Header,
+    cache: &'a Arc<BlockCache>,
+    header: &'a BlockHeader,
     slot: u32,
-    hold: Hold,
+    pin_slot: PinSlot,
 }
 
 impl<'a> Pin<'a> {
-    /// Takes over a pin already counted where `hold` says.
+    /// Takes over a pin that is already counted in `pin_slot`.
     #[inline]
-    pub(crate) fn adopt(pool: &'a BlockPool, header: &'a Header, slot: u32, hold: Hold) -> Self {
+    pub(super) fn adopt(
+        cache: &'a Arc<BlockCache>,
+        header: &'a BlockHeader,
+        slot: u32,
+        pin_slot: PinSlot,
+    ) -> Self {
         Self {
-            pool,
+            cache,
             header,
             slot,
-            hold,
+            pin_slot,
         }
     }
 
-    pub(crate) fn slot(&self) -> u32 {
+    pub(super) fn slot(&self) -> u32 {
         self.slot
     }
 
-    /// Has the block evicted at its last unpin, this one or a later.
-    pub(crate) fn mark_leaving(&self) {
-        self.header.word.mark_leaving();
+    /// Has the block evicted at its last unpin, this one or a later one.
+    pub(super) fn evict_on_last_unpin(&self) {
+        self.header.word.evict_on_last_unpin();
     }
 
-    /// The block's key.
+    /// Key of the block.
     #[inline]
     #[must_use]
     pub fn key(&self) -> BlockKey {
@@ -45,16 +53,16 @@ impl<'a> Pin<'a> {
         unsafe { self.header.key() }
     }
 
-    /// Bytes that its eviction would free: none while followers hold the frame.
-    pub(crate) fn sole_charge(&self) -> u64 {
+    /// Bytes that evicting the block would free: none while readers of its load hold the frame.
+    pub(super) fn reclaimable(&self) -> u64 {
         // SAFETY: this is a pin.
-        let sole = unsafe { self.header.sole() };
+        let unshared = unsafe { self.header.is_frame_unshared() };
         // SAFETY: this is a pin.
         let charge = unsafe { self.header.charge() };
-        if sole { charge } else { 0 }
+        if unshared { charge } else { 0 }
     }
 
-    /// Where the block is, to pin it again without a lookup. Holds nothing.
+    /// Returns a handle for pinning the block again without a lookup. Does not keep the block.
     #[must_use]
     pub fn handle(&self) -> BlockHandle {
         BlockHandle {
@@ -63,18 +71,14 @@ impl<'a> Pin<'a> {
         }
     }
 
-    /// The same pin with a life of its own. Touches no counter of the block.
-    ///
-    /// # Panics
-    /// If `pool` is not the pool the pin came from.
-    pub fn into_owned(self, pool: Arc<BlockPool>) -> OwnedPin {
-        assert!(
-            std::ptr::eq(self.pool, &raw const *pool),
-            "a pin belongs to one pool"
-        );
-        let (slot, hold) = (self.slot, self.hold);
-        std::mem::forget(self);
-        OwnedPin { pool, slot, hold }
+    /// Converts to a pin without a lifetime. Touches no counter of the block.
+    pub fn into_owned(self) -> OwnedPin {
+        let this = ManuallyDrop::new(self);
+        OwnedPin {
+            cache: Arc::clone(this.cache),
+            slot: this.slot,
+            pin_slot: this.pin_slot,
+        }
     }
 }
 
@@ -85,7 +89,7 @@ impl Deref for Pin<'_> {
     fn deref(&self) -> &[u8] {
         // SAFETY: this is a pin.
         let bytes = unsafe { self.header.bytes() };
-        // SAFETY: the bytes were published and stay, unwritten, while the pin is held, which `&self` outlives not.
+        // SAFETY: the bytes were published and stay unwritten while the pin is held, and `&self` does not outlive the pin.
         unsafe { &*bytes }
     }
 }
@@ -96,8 +100,8 @@ impl AsRef<[u8]> for Pin<'_> {
     }
 }
 
-impl std::fmt::Debug for Pin<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Pin<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pin")
             .field("slot", &self.slot)
             .field("len", &self.len())
@@ -108,36 +112,36 @@ impl std::fmt::Debug for Pin<'_> {
 impl Drop for Pin<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        self.pool.unpin(self.header, self.slot, self.hold);
+        self.cache.unpin(self.header, self.slot, self.pin_slot);
     }
 }
 
-/// A [`Pin`] that keeps its pool alive: for other threads, tasks, and `bytes::Bytes::from_owner`.
+/// A [`Pin`] that keeps its pool's blocks alive: for other threads, tasks, and `bytes::Bytes::from_owner`.
 #[must_use = "dropping it unpins the block"]
 pub struct OwnedPin {
-    pool: Arc<BlockPool>,
+    cache: Arc<BlockCache>,
     slot: u32,
-    hold: Hold,
+    pin_slot: PinSlot,
 }
 
 impl OwnedPin {
-    /// Takes over a pin already counted in the slot's word.
-    pub(crate) fn adopt(pool: Arc<BlockPool>, slot: u32) -> Self {
+    /// Takes over a pin that is already counted in the slot's word.
+    pub(crate) fn adopt(cache: Arc<BlockCache>, slot: u32) -> Self {
         Self {
-            pool,
+            cache,
             slot,
-            hold: Hold::WORD,
+            pin_slot: PinSlot::WORD,
         }
     }
 
-    /// The block's key.
+    /// Key of the block.
     #[must_use]
     pub fn key(&self) -> BlockKey {
         // SAFETY: this is a pin.
         unsafe { self.header().key() }
     }
 
-    /// Where the block is, to pin it again without a lookup. Holds nothing.
+    /// Returns a handle for pinning the block again without a lookup. Does not keep the block.
     #[must_use]
     pub fn handle(&self) -> BlockHandle {
         BlockHandle {
@@ -146,26 +150,26 @@ impl OwnedPin {
         }
     }
 
-    pub(crate) fn header(&self) -> &Header {
-        self.pool.slab().header(self.slot)
+    pub(crate) fn header(&self) -> &BlockHeader {
+        self.cache.slab().header(self.slot)
     }
 
     pub(crate) fn slot(&self) -> u32 {
         self.slot
     }
 
-    /// Ends without unpinning; says where it was counted.
-    pub(crate) fn forget(self) -> Hold {
-        let hold = self.hold;
-        // The pool's count of handles, not the block's.
-        let mut this = std::mem::ManuallyDrop::new(self);
+    /// Ends without unpinning. Returns where the pin is counted.
+    pub(super) fn forget(self) -> PinSlot {
+        let pin_slot = self.pin_slot;
+        // Drops the reference to the cache, not the pin.
+        let mut this = ManuallyDrop::new(self);
         // SAFETY: never used again.
-        unsafe { std::ptr::drop_in_place(&raw mut this.pool) };
-        hold
+        unsafe { std::ptr::drop_in_place(&raw mut this.cache) };
+        pin_slot
     }
 
-    pub(crate) fn is_of(&self, pool: &BlockPool) -> bool {
-        std::ptr::eq(pool, &raw const *self.pool)
+    pub(crate) fn is_of(&self, cache: &Arc<BlockCache>) -> bool {
+        Arc::ptr_eq(cache, &self.cache)
     }
 }
 
@@ -187,8 +191,8 @@ impl AsRef<[u8]> for OwnedPin {
     }
 }
 
-impl std::fmt::Debug for OwnedPin {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for OwnedPin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OwnedPin")
             .field("slot", &self.slot)
             .field("len", &self.len())
@@ -198,6 +202,6 @@ impl std::fmt::Debug for OwnedPin {
 
 impl Drop for OwnedPin {
     fn drop(&mut self) {
-        self.pool.unpin(self.header(), self.slot, self.hold);
+        self.cache.unpin(self.header(), self.slot, self.pin_slot);
     }
 }

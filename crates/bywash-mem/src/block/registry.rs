@@ -1,32 +1,31 @@
-//! Which slot holds which block.
+//! The registry: from the key of a block to its slot.
 
 use std::hash::{BuildHasher, Hash};
 
 use crossbeam_utils::CachePadded;
 
-use crate::sync::{AtomicU64, Hashing, Mutex, Ordering, Step, skipped};
-use crate::table::Tables;
+use super::table::Tables;
+use crate::sync::{AtomicU64, HashState, Mutex, Ordering, Step, skipped};
 
-/// Keys of resident blocks to slots: a table of slot numbers under the hashes of their keys. A hint: the key in the slot, read
-/// under a pin, decides.
+/// Slots of resident blocks under the hashes of their keys. A hint: the key in the slot, read under a pin, decides.
 ///
-/// A hit reads the newest table's address and mostly one group of its cells: no lock, no write, no guard. A miss is believed only
+/// A hit reads the newest table's address and in most cases one group of its cells: no lock, no write, no guard. A miss counts only
 /// if no entry moved while the cells were read.
 ///
-/// Public for the benchmarks alone, which measure it without the pins of `BlockPool::get`.
+/// Public only for the benchmarks, which measure it without the pins of `BlockPool::get`.
 #[derive(Debug)]
 pub struct Registry {
     tables: Tables,
-    hashing: Hashing,
-    writing: CachePadded<Writing>,
+    hash_state: HashState,
+    writer: CachePadded<RegistryWriter>,
 }
 
-/// What writers write, apart from what readers read.
+/// Written by writers, on a line apart from what readers read.
 #[derive(Debug)]
-struct Writing {
-    /// Entries in the newest table. Locked by whoever writes to it.
+struct RegistryWriter {
+    /// Number of entries in the newest table. Writers hold this lock.
     entries: Mutex<usize>,
-    /// Odd while a removal moves entries, and then 2 higher. Written under the lock, read by who found nothing.
+    /// Odd while a removal moves entries, and 2 higher after it. Written under the lock, read by lookups that found nothing.
     moves: AtomicU64,
 }
 
@@ -37,58 +36,57 @@ impl Default for Registry {
 }
 
 impl Registry {
-    /// An empty one.
+    /// Creates an empty registry.
     #[must_use]
     pub fn new() -> Self {
         Self {
             tables: Tables::new(|_| ()),
-            hashing: Hashing::default(),
-            writing: CachePadded::new(Writing {
+            hash_state: HashState::default(),
+            writer: CachePadded::new(RegistryWriter {
                 entries: Mutex::new(0),
                 moves: AtomicU64::new(0),
             }),
         }
     }
 
-    /// What the other functions know a key by. The seed is this registry's own.
+    /// Returns the hash of a key for the other functions. The seed is this registry's own.
     #[inline]
     #[must_use]
     pub fn hash(&self, key: impl Hash) -> u64 {
-        self.hashing.hash_one(key)
+        self.hash_state.hash_one(key)
     }
 
-    /// The answer of `check` to the first slot entered under this hash that it has one for. It may be asked about slots of other
-    /// keys, about slots on their way out, and about one slot twice.
+    /// Calls `check` on each slot under `hash` until it returns `Some`. `check` may be called for slots of other keys, for slots that
+    /// are leaving, and for one slot twice.
     ///
-    /// `None` means that at some moment during the call there was no such slot. Never waits but in the worst case: if
-    /// entries moved during the look, for one insertion or removal.
+    /// `None` means that at some moment during the call no slot matched. Takes the lock only if entries moved during the lookup.
     #[inline]
     pub fn find<R>(&self, hash: u64, mut check: impl FnMut(u32) -> Option<R>) -> Option<R> {
-        let likely = self.tables.newest().likely(hash);
+        let likely = self.tables.newest().first_match(hash);
         match likely.and_then(&mut check) {
-            None => self.find_again(hash, check),
+            None => self.find_slow(hash, check),
             found => found,
         }
     }
 
-    /// A look beyond the first group, which can tell whether it may have overlooked an entry that was moved past it. If so, the
-    /// slots that the lock shows are asked, after it is released: `check` may end in a removal.
+    /// Looks beyond the first group, and detects entries that were moved past the lookup. After such a move it collects the slots
+    /// under the lock and checks them after releasing it, because `check` may end in a removal.
     ///
-    /// An old table needs no such care. It holds all that was there when it was replaced, and what came after that came during
+    /// An old table needs no such care. It holds all entries of the time when it was replaced, and later ones were inserted during
     /// this call.
     #[inline(never)]
-    fn find_again<R>(&self, hash: u64, mut check: impl FnMut(u32) -> Option<R>) -> Option<R> {
-        // Acquire: with `remove`, the moves that are over.
-        let before = self.writing.moves.load(Ordering::Acquire);
+    fn find_slow<R>(&self, hash: u64, mut check: impl FnMut(u32) -> Option<R>) -> Option<R> {
+        // Acquire: the completed moves of `remove`.
+        let before = self.writer.moves.load(Ordering::Acquire);
         let found = self.tables.newest().probe(hash, &mut check);
-        // Relaxed: if `probe` read one store of a move, its acquire makes the move's beginning visible here.
+        // Relaxed: if `probe` read one store of a move, its acquire makes the move's start visible here.
         let unmoved =
-            before.is_multiple_of(2) && before == self.writing.moves.load(Ordering::Relaxed);
+            before.is_multiple_of(2) && before == self.writer.moves.load(Ordering::Relaxed);
         if found.is_some() || unmoved || skipped(Step::Moves) {
             return found;
         }
         let mut slots = Vec::new();
-        let entries = self.writing.entries.lock();
+        let entries = self.writer.entries.lock();
         self.tables.newest().probe(hash, |slot| {
             slots.push(slot);
             None::<()>
@@ -97,48 +95,48 @@ impl Registry {
         slots.into_iter().find_map(check)
     }
 
-    /// Enters a slot that the key of this hash can be read in. A slot of the same key on its way out may be there as well; it
-    /// leaves by its own removal.
+    /// Inserts a slot that holds the key of this hash. A slot of the same key that is leaving may be present too; its own removal
+    /// removes it.
     ///
-    /// Takes as long as moving every entry if the table must grow.
+    /// If the table must grow, takes as long as moving every entry.
     pub fn insert(&self, hash: u64, slot: u32) {
-        let mut entries = self.writing.entries.lock();
-        let table = self.tables.with_room(*entries, |(), _| ());
-        table.enter(hash, slot);
+        let mut entries = self.writer.entries.lock();
+        let table = self.tables.grow_if_full(*entries, |(), _| ());
+        table.insert(hash, slot);
         *entries += 1;
     }
 
-    /// Removes this slot from under this hash, and answers whether it was there. Another slot of the same key stays.
+    /// Removes this slot from under this hash. Returns whether it was there. Other slots of the same key stay.
     pub fn remove(&self, hash: u64, slot: u32) -> bool {
-        let mut entries = self.writing.entries.lock();
-        let moves = &self.writing.moves;
-        // Relaxed: written under the lock alone.
+        let mut entries = self.writer.entries.lock();
+        let moves = &self.writer.moves;
+        // Relaxed: written only under the lock.
         let before = moves.load(Ordering::Relaxed);
         let table = self.tables.newest();
         // Relaxed: the stores of the move release it to `probe`.
-        let moved = table.take_out(hash, slot, || moves.store(before + 1, Ordering::Relaxed));
+        let moved = table.remove(hash, slot, || moves.store(before + 1, Ordering::Relaxed));
         if moved == Some(true) {
-            // Release: to `find_again`, the move.
+            // Release: the move, to `find_slow`.
             moves.store(before + 2, Ordering::Release);
         }
         *entries -= usize::from(moved.is_some());
         moved.is_some()
     }
 
-    /// Entries.
+    /// Number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
-        *self.writing.entries.lock()
+        *self.writer.entries.lock()
     }
 
-    /// Whether there is none.
+    /// Whether there is no entry.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Memory of its tables, in bytes: at most 22 an entry in the newest when it has just grown, and less than as much again in
-    /// those before it. It never shrinks.
+    /// Bytes of its tables: at most 22 an entry in the newest one when it has just grown, and less than that in all older ones. Never
+    /// shrinks.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.tables.bytes()
@@ -146,5 +144,4 @@ impl Registry {
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
-#[path = "registry/tests.rs"]
 mod tests;

@@ -1,319 +1,333 @@
-//! Stripes: where the pins of a very hot block go, so that its readers do not fight for one cache line.
+//! Sharded pin counters: where the pins of a contended block go, so that its readers do not share one cache line.
 //!
-//! An array has a counter a lane, each on a line of its own; threads are dealt to lanes. Arrays are few, made when first
-//! needed and never freed, so a late reader of a block that lost its array touches another block's counter at worst: it adds,
-//! looks at its own block's word, sees that it does not count, and takes it back. Whoever would evict probes the block first
-//! (new pins then go into the word), and owns it only if all lanes are empty and the word did not change meanwhile.
+//! [`Counters`] have one counter a shard, each on a line of its own; threads are distributed over the shards. They are few, created
+//! when first needed and never freed. So a late reader of a block that lost its counters at worst touches those of another block:
+//! it adds, loads its own block's word, sees that the pin is not effective, and takes it back. An evictor first probes the block,
+//! which sends new pins to the word. It owns the block only if all shards are zero and the word did not change meanwhile.
 //!
-//! The shape is the kernel's `percpu_ref`; that the rare side pays for looking through all lanes is from BRAVO (Dice and Kogan,
+//! The shape is that of the kernel's `percpu_ref`. That the rare side pays for reading all shards is from BRAVO (Dice and Kogan,
 //! USENIX ATC 2019).
 
 use std::cell::Cell;
 
 use crossbeam_utils::CachePadded;
 
+use super::slab::Slab;
+use super::word::{StateWord, Word};
 use crate::error::PoolError;
-use crate::slab::Slab;
-use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, Step, lane, order, store_load_fence};
-use crate::word::{StateWord, Word};
+use crate::sync::{
+    AtomicU32, AtomicU64, Mutex, Ordering, Step, order, store_load_fence, thread_number,
+};
 
-/// Lanes of an array: as many threads as pin at once without meeting, on machines of up to 16 cores. 2 KiB an array.
+/// Shards of one set of counters: enough for the threads of machines with up to 16 cores to pin without sharing a line. 2 KiB a set.
 #[cfg(not(any(loom, shuttle)))]
-pub(crate) const LANES: usize = 16;
-/// What the tools can explore.
+pub(crate) const SHARDS: usize = 16;
+/// As many as the tools can explore.
 #[cfg(any(loom, shuttle))]
-pub(crate) const LANES: usize = 2;
-/// Arrays of a pool: all that the word's 8 bits can name. More blocks than this are not hot at once on one machine.
+pub(crate) const SHARDS: usize = 2;
+/// Sets of counters in a pool: all that the word's 8 bits can name. More blocks are not contended at once on one machine.
 #[cfg(not(any(loom, shuttle)))]
-const ARRAYS: usize = 255;
+const SETS: usize = 255;
 #[cfg(any(loom, shuttle))]
-const ARRAYS: usize = 1;
-/// Collisions of one thread to one that is noted in a block's word: what happens now and then is not heat.
+const SETS: usize = 1;
+/// One in so many contended pins of a thread is noted in the block's word, so that occasional ones do not shard it.
 #[cfg(not(any(loom, shuttle, test)))]
-pub(crate) const COLLISIONS_A_NOTE: u32 = 16;
+const CONTENTION_SAMPLE: u32 = 16;
 #[cfg(any(loom, shuttle, test))]
-pub(crate) const COLLISIONS_A_NOTE: u32 = 1;
-/// Pins since its array was last looked at, below which a block has cooled: fewer than are worth a line.
-const COOL_PINS: u64 = 1024;
-/// Arrays looked at for a cooled one before a hot block goes without.
+const CONTENTION_SAMPLE: u32 = 1;
+/// Pins between two looks at a block's counters below which they are worth more to another block.
+const MIN_PINS: u64 = 1024;
+/// Sets examined for one to take over before a contended block goes without.
 const TRIES: usize = 8;
 
-/// A pin within a lane's counter, and the count of all there were, in its upper half.
+/// One pin in the lower half of a shard; the upper half counts all pins ever made.
 const PIN: u64 = 1;
 const USE: u64 = 1 << 32;
 const PINS_MASK: u64 = USE - 1;
 
-/// Where a pin is counted: in the word (0), or in a lane of an array.
+/// Where a pin is counted: in the word (0), or in a shard of some counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Hold(u16);
+pub(crate) struct PinSlot(u16);
 
-impl Hold {
+impl PinSlot {
     /// Counted in the word.
     pub(crate) const WORD: Self = Self(0);
 
     #[inline]
-    fn lane(array: u8, lane: usize) -> Self {
-        Self(u16::from(array) * LANES as u16 + lane as u16)
+    fn shard(counters: u8, shard: usize) -> Self {
+        Self(u16::from(counters) * SHARDS as u16 + shard as u16)
     }
 
     #[inline]
     pub(crate) fn in_word(self) -> bool {
         self == Self::WORD
     }
+
+    /// Number of the counters of a pin in a shard.
+    #[inline]
+    fn counters(self) -> u8 {
+        (usize::from(self.0) / SHARDS) as u8
+    }
 }
 
 #[derive(Debug)]
-struct Array {
-    /// Pins of each lane, and how many there ever were. Written by readers of the lane, read by whoever probes or cools.
-    lanes: [CachePadded<AtomicU64>; LANES],
-    /// The slot it was given to. Written by who opens it, read by who looks for a cooled one; only a hint.
+struct Counters {
+    /// Pins of each shard, and how many there ever were. Written by readers in the shard, read by probers and collapsers.
+    shards: [CachePadded<AtomicU64>; SHARDS],
+    /// Slot that the counters were last attached to. Written before they are attached, read to find the block again; a hint.
     slot: AtomicU32,
-    /// The uses when last looked at. Written and read by who looks for a cooled one, and by the policy's hand.
-    seen: AtomicU64,
+    /// Uses at the last look. Written and read by threads that look for counters to collapse, and by the policy.
+    uses_seen: AtomicU64,
 }
 
-/// The arrays of a pool.
+/// All sharded counters of a pool.
 #[derive(Debug)]
-pub(crate) struct Stripes {
-    arrays: Arrays,
-    free: Mutex<Free>,
+pub(crate) struct ShardedPins {
+    sets: Sets,
+    free: Mutex<FreeSets>,
 }
 
 #[derive(Debug, Default)]
-struct Free {
-    /// Given back.
-    arrays: Vec<u8>,
-    /// How many were ever used.
+struct FreeSets {
+    /// Sets given back.
+    released: Vec<u8>,
+    /// Number of sets ever used.
     used: usize,
-    /// Where the next search for a cooled one begins.
+    /// Where the next search for a set to collapse starts.
     hand: usize,
 }
 
-impl Stripes {
+impl ShardedPins {
     pub(crate) fn new() -> Result<Self, PoolError> {
         Ok(Self {
-            arrays: arrays()?,
-            free: Mutex::new(Free::default()),
+            sets: new_sets()?,
+            free: Mutex::new(FreeSets::default()),
         })
     }
 
     #[inline]
-    fn array(&self, number: u8) -> &Array {
-        &self.arrays[usize::from(number) - 1]
+    fn set(&self, number: u8) -> &Counters {
+        &self.sets[usize::from(number) - 1]
     }
 
     #[inline]
-    fn counter(&self, hold: Hold) -> &AtomicU64 {
-        let place = usize::from(hold.0);
-        &self.array((place / LANES) as u8).lanes[place % LANES]
+    fn counter(&self, pin_slot: PinSlot) -> &AtomicU64 {
+        &self.set(pin_slot.counters()).shards[usize::from(pin_slot.0) % SHARDS]
     }
 
-    /// Pins a block that had `array` a moment ago. `None`: not there any more, pin in the word; then the caller must treat the
-    /// lane as one it unpinned if [`Self::unpin`] of the answer's hold says so.
+    /// Pins a block that had `counters` a moment ago. `Err`: the pin is not effective. The caller must take it back with
+    /// [`Self::unpin`] and pin in the word.
     #[inline]
-    pub(crate) fn pin(&self, word: &StateWord, array: u8) -> Result<Hold, Hold> {
-        let hold = Hold::lane(array, lane() % LANES);
-        // SeqCst: the store of a store-load pair with the word; its other half is `StateWord::try_probe`, then `pins`.
-        self.counter(hold)
-            .fetch_add(USE + PIN, order(Step::Stripe, Ordering::SeqCst));
-        store_load_fence(Step::Stripe);
-        let now = word.look();
-        if now.open_stripes() == array {
+    pub(crate) fn pin(&self, word: &StateWord, counters: u8) -> Result<PinSlot, PinSlot> {
+        let pin_slot = PinSlot::shard(counters, thread_number() % SHARDS);
+        // SeqCst: the store of a store-load pair with the word. The other side is `StateWord::try_probe`, then `pins`.
+        self.counter(pin_slot)
+            .fetch_add(USE + PIN, order(Step::ShardPin, Ordering::SeqCst));
+        store_load_fence(Step::ShardPin);
+        let now = word.load();
+        if now.open_counters() == counters {
             word.count_use(now);
-            return Ok(hold);
+            return Ok(pin_slot);
         }
-        Err(hold)
+        Err(pin_slot)
     }
 
-    /// Gives a lane's pin back. True if it was the lane's last: then it may be the block's.
+    /// Releases a pin in a shard. Returns whether it was the shard's last one, and so possibly the block's.
     #[inline]
-    pub(crate) fn unpin(&self, hold: Hold) -> bool {
-        // Release: my reads come before the reuse that `pins` acquires. SeqCst: the store of a store-load pair with
-        // `Turnstile::waiting`, with the mark of `StateWord::mark_leaving`, and with `slot_of`.
+    pub(crate) fn unpin(&self, pin_slot: PinSlot) -> bool {
+        // Release: this reader's accesses come before the reuse that `pins` acquires. SeqCst: the store of a store-load pair with
+        // `WaitQueue::waiting`, with the mark of `StateWord::evict_on_last_unpin`, and with `slot_of`.
         let before = self
-            .counter(hold)
-            .fetch_sub(PIN, order(Step::StripeUnpin, Ordering::SeqCst));
+            .counter(pin_slot)
+            .fetch_sub(PIN, order(Step::ShardUnpin, Ordering::SeqCst));
         store_load_fence(Step::Wake);
         before & PINS_MASK == PIN
     }
 
-    /// The slot that has the array of `hold` now, or had it last.
-    pub(crate) fn slot_of(&self, hold: Hold) -> u32 {
-        let array = self.array((usize::from(hold.0) / LANES) as u8);
-        // SeqCst: after `unpin`; its partner `heat` stored it before anyone could take that pin for this slot's.
-        array.slot.load(Ordering::SeqCst)
+    /// Slot that the counters of `pin_slot` are attached to, or were last.
+    pub(crate) fn slot_of(&self, pin_slot: PinSlot) -> u32 {
+        let counters = self.set(pin_slot.counters());
+        // SeqCst: after `unpin`. Its partner `note_contention` stores it before a prober could count that pin for this slot.
+        counters.slot.load(Ordering::SeqCst)
     }
 
-    /// Pins counted in an array's lanes, one after another.
-    fn pins(&self, array: u8) -> u64 {
-        let lanes = self.array(array).lanes.iter();
-        // SeqCst: the load after `StateWord::try_probe`'s store, partner of `Stripes::pin`; acquires what `Stripes::unpin` released.
-        lanes
-            .map(|lane| lane.load(order(Step::StripeUnpin, Ordering::SeqCst)) & PINS_MASK)
+    /// Sum of the pins in all shards, read one after another.
+    fn pins(&self, counters: u8) -> u64 {
+        let shards = self.set(counters).shards.iter();
+        // SeqCst: the load after the store of `StateWord::try_probe`, partner of `ShardedPins::pin`; acquires what
+        // `ShardedPins::unpin` released.
+        shards
+            .map(|shard| shard.load(order(Step::ShardUnpin, Ordering::SeqCst)) & PINS_MASK)
             .sum()
     }
 
-    /// Whether its lanes are all empty.
-    pub(crate) fn empty(&self, array: u8) -> bool {
-        self.pins(array) == 0
+    /// Whether no shard counts a pin.
+    pub(crate) fn is_empty(&self, counters: u8) -> bool {
+        self.pins(counters) == 0
     }
 
-    fn uses(&self, array: u8) -> u64 {
-        let lanes = self.array(array).lanes.iter();
-        // Relaxed: a measure of heat.
-        lanes
-            .map(|lane| lane.load(Ordering::Relaxed) / USE)
+    fn uses(&self, counters: u8) -> u64 {
+        let shards = self.set(counters).shards.iter();
+        // Relaxed: a statistic.
+        shards
+            .map(|shard| shard.load(Ordering::Relaxed) / USE)
             .fold(0, u64::wrapping_add)
     }
 
-    /// Takes the contents of a block of which `held` pins are left, all the caller's, wherever they are counted: but only if
-    /// `allowed`, asked when nobody else can have a pin unseen. One try.
+    /// Takes ownership of the contents of a block that has exactly `held` pins, all the caller's, wherever they are counted. `allowed`
+    /// is asked when no other thread can hold an unseen pin. One attempt.
     pub(crate) fn try_own(
         &self,
         word: &StateWord,
         seen: Word,
         held: u64,
         allowed: impl FnOnce() -> bool,
-    ) -> Owning {
+    ) -> OwnOutcome {
         let Some(probed) = word.try_probe(seen) else {
-            return Owning::Changed;
+            return OwnOutcome::Changed;
         };
-        let array = seen.stripes();
-        let in_lanes = if array == 0 { 0 } else { self.pins(array) };
-        if seen.pins() + in_lanes != held || !allowed() {
+        let counters = seen.counters();
+        let in_shards = if counters == 0 {
+            0
+        } else {
+            self.pins(counters)
+        };
+        if seen.pins() + in_shards != held || !allowed() {
             word.end_probe();
-            return Owning::Held;
+            return OwnOutcome::Pinned;
         }
         if !word.own_probed(probed) {
             word.end_probe();
-            return Owning::Changed;
+            return OwnOutcome::Changed;
         }
-        if array != 0 {
-            self.put_back(array);
+        if counters != 0 {
+            self.release(counters);
         }
-        Owning::Owned
+        OwnOutcome::Owned
     }
 
-    /// Notes a collision on a block the caller has pinned in its word, and gives the block an array once it is hot.
+    /// Notes a contended pin of a block that the caller has pinned in its word. Attaches counters once the block is contended enough.
     #[cold]
-    pub(crate) fn heat(&self, slab: &Slab, slot: u32) {
+    pub(crate) fn note_contention(&self, slab: &Slab, slot: u32) {
         let word = &slab.header(slot).word;
-        if !noted() {
+        if !is_sampled() {
             return;
         }
-        let Some(hot) = word.heat() else {
+        let Some(contended) = word.note_contention() else {
             return;
         };
-        if hot.stripes() != 0 {
+        if contended.counters() != 0 {
             return;
         }
-        let Some(number) = self.take(slab) else {
+        let Some(number) = self.allocate(slab) else {
             return;
         };
-        let array = self.array(number);
-        // SeqCst: before `open` below, for `slot_of`.
-        array.slot.store(slot, Ordering::SeqCst);
-        // Relaxed: a measure of heat, for `cool`.
-        array.seen.store(self.uses(number), Ordering::Relaxed);
-        if !word.open(hot, number) {
-            self.put_back(number);
+        let counters = self.set(number);
+        // SeqCst: before `attach_counters` below, for `slot_of`.
+        counters.slot.store(slot, Ordering::SeqCst);
+        // Relaxed: a statistic, for `collapse`.
+        counters
+            .uses_seen
+            .store(self.uses(number), Ordering::Relaxed);
+        if !word.attach_counters(contended, number) {
+            self.release(number);
         }
     }
 
-    /// An array nobody uses, taken from a cooled block if it must be.
-    fn take(&self, slab: &Slab) -> Option<u8> {
+    /// Returns an unused set, taken over from a block that is no longer contended if necessary.
+    fn allocate(&self, slab: &Slab) -> Option<u8> {
         for _ in 0..TRIES {
             let candidate = {
                 let mut free = self.free.lock();
-                if let Some(number) = free.arrays.pop() {
+                if let Some(number) = free.released.pop() {
                     return Some(number);
                 }
-                if free.used < ARRAYS {
+                if free.used < SETS {
                     free.used += 1;
                     return Some(free.used as u8);
                 }
-                free.hand = free.hand % ARRAYS + 1;
+                free.hand = free.hand % SETS + 1;
                 free.hand as u8
             };
-            // Relaxed: a hint; `cool` looks whether the slot has the array.
-            let slot = self.array(candidate).slot.load(Ordering::Relaxed);
-            self.cool(&slab.header(slot).word, candidate);
+            // Relaxed: a hint; `collapse` checks that the slot has these counters.
+            let slot = self.set(candidate).slot.load(Ordering::Relaxed);
+            self.collapse(&slab.header(slot).word, candidate);
         }
         None
     }
 
-    /// Takes the array from a block that was hardly pinned since the last look, unless pins are left in it.
-    pub(crate) fn cool(&self, word: &StateWord, number: u8) {
+    /// Detaches counters from a block that was hardly pinned since the last look, unless pins are left in them.
+    pub(crate) fn collapse(&self, word: &StateWord, number: u8) {
         let uses = self.uses(number);
-        // Relaxed: a measure; two that look at once do no harm.
-        let since = uses.wrapping_sub(self.array(number).seen.swap(uses, Ordering::Relaxed));
-        let seen = word.look();
-        if since >= COOL_PINS || seen.stripes() != number {
+        // Relaxed: a statistic; two threads that look at once are harmless.
+        let since = uses.wrapping_sub(self.set(number).uses_seen.swap(uses, Ordering::Relaxed));
+        let seen = word.load();
+        if since >= MIN_PINS || seen.counters() != number {
             return;
         }
         let Some(probed) = word.try_probe(seen) else {
             return;
         };
-        if self.pins(number) == 0 && word.close_stripes(probed) {
-            self.put_back(number);
+        if self.is_empty(number) && word.detach_counters(probed) {
+            self.release(number);
         } else {
             word.end_probe();
         }
     }
 
-    /// Arrays that blocks have now.
+    /// Number of sets attached to blocks now.
     pub(crate) fn in_use(&self) -> u64 {
         let free = self.free.lock();
-        (free.used - free.arrays.len()) as u64
+        (free.used - free.released.len()) as u64
     }
 
-    fn put_back(&self, number: u8) {
-        self.free.lock().arrays.push(number);
+    fn release(&self, number: u8) {
+        self.free.lock().released.push(number);
     }
 }
 
-/// How an attempt to own a block's contents ended.
+/// Result of an attempt to take ownership of a block's contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Owning {
-    /// They are the caller's, until `StateWord::vacate`.
+pub(crate) enum OwnOutcome {
+    /// They are the caller's until `StateWord::vacate`.
     Owned,
-    /// Others have pins; whoever gives the last back will look again.
-    Held,
+    /// Other threads hold pins; the one that releases the last pin looks again.
+    Pinned,
     /// The word changed meanwhile; look again.
     Changed,
 }
 
 #[cfg(not(any(loom, shuttle)))]
-type Arrays = crate::zeroed::Zeroed<Array>;
-/// The tools make every array.
+type Sets = crate::frames::ZeroedSlice<Counters>;
+/// The tools construct every set.
 #[cfg(any(loom, shuttle))]
-type Arrays = Box<[Array]>;
+type Sets = Box<[Counters]>;
 
-/// Arrays of zeroes, so that pages are committed only as they are used.
+/// Returns zeroed sets, whose pages are committed only as they are used.
 #[cfg(not(any(loom, shuttle)))]
-fn arrays() -> Result<Arrays, PoolError> {
-    // SAFETY: an array of zeroes is an unused one: atomics at 0.
-    unsafe { Arrays::new(ARRAYS) }
+fn new_sets() -> Result<Sets, PoolError> {
+    // SAFETY: zeroed counters are unused ones: atomics at 0.
+    unsafe { Sets::new(SETS) }
 }
 
 #[cfg(any(loom, shuttle))]
-fn arrays() -> Result<Arrays, PoolError> {
-    let unused = || Array {
-        lanes: std::array::from_fn(|_| CachePadded::new(AtomicU64::new(0))),
+fn new_sets() -> Result<Sets, PoolError> {
+    let unused = || Counters {
+        shards: std::array::from_fn(|_| CachePadded::new(AtomicU64::new(0))),
         slot: AtomicU32::new(0),
-        seen: AtomicU64::new(0),
+        uses_seen: AtomicU64::new(0),
     };
-    Ok(std::iter::repeat_with(unused).take(ARRAYS).collect())
+    Ok(std::iter::repeat_with(unused).take(SETS).collect())
 }
 
-/// Whether this collision is one to note.
-fn noted() -> bool {
+/// Whether this contended pin of the thread is one to note.
+fn is_sampled() -> bool {
     thread_local! {
-        static COLLISIONS: Cell<u32> = const { Cell::new(0) };
+        static CONTENDED: Cell<u32> = const { Cell::new(0) };
     }
-    COLLISIONS.with(|collisions| {
-        let now = collisions.get().wrapping_add(1);
-        collisions.set(now);
-        now.is_multiple_of(COLLISIONS_A_NOTE)
+    CONTENDED.with(|contended| {
+        let now = contended.get().wrapping_add(1);
+        contended.set(now);
+        now.is_multiple_of(CONTENTION_SAMPLE)
     })
 }

@@ -1,61 +1,62 @@
-//! Block headers: 64 bytes each, in one array that never moves, named by a u32.
+//! The slab: block headers of 64 bytes in one array that never moves, numbered by a u32.
 
+use std::fmt;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
+use super::options::BlockOptions;
+use super::word::StateWord;
 use crate::error::PoolError;
-use crate::frame::Frame;
-use crate::options::BlockOptions;
-use crate::pool::BlockKey;
+use crate::frames::Frame;
+use crate::key::BlockKey;
 use crate::sync::{Counted, Mutex, UnsafeCell};
-use crate::word::StateWord;
 
-/// What a resident block's memory is.
+/// The frame of a resident block.
 #[derive(Debug)]
-pub(crate) enum Body {
-    /// The frame itself.
-    Own(Frame),
-    /// Followers of the load still held the frame when the block was published.
+pub(crate) enum FrameRef {
+    /// Owned by the block.
+    Owned(Frame),
+    /// Shared with readers of the load, which still held it when the block was published.
     Shared(Counted<Frame>),
 }
 
-/// A resident block, but for its state.
+/// A resident block without its state word.
 #[derive(Debug)]
-pub(crate) struct Contents {
+pub(crate) struct BlockContents {
     pub(crate) start: NonNull<u8>,
     pub(crate) len: u32,
     pub(crate) key: BlockKey,
     pub(crate) options: BlockOptions,
-    pub(crate) body: Body,
+    pub(crate) frame: FrameRef,
 }
 
-impl Contents {
-    /// The block's bytes, for as long as the caller's pin lasts.
+impl BlockContents {
+    /// Returns the block's bytes, valid while the caller's pin lasts.
     pub(crate) fn bytes(&self) -> *const [u8] {
-        match &self.body {
-            Body::Own(frame) => frame.touch(0..self.len as usize),
-            Body::Shared(frame) => frame.touch(0..self.len as usize),
+        match &self.frame {
+            FrameRef::Owned(frame) => frame.note_read(0..self.len as usize),
+            FrameRef::Shared(frame) => frame.note_read(0..self.len as usize),
         }
         std::ptr::slice_from_raw_parts(self.start.as_ptr(), self.len as usize)
     }
 
-    /// Bytes of memory its eviction would free.
+    /// Size of its frame in bytes.
     pub(crate) fn charge(&self) -> u64 {
-        match &self.body {
-            Body::Own(frame) => frame.capacity() as u64,
-            Body::Shared(frame) => frame.capacity() as u64,
+        match &self.frame {
+            FrameRef::Owned(frame) => frame.capacity() as u64,
+            FrameRef::Shared(frame) => frame.capacity() as u64,
         }
     }
 
-    /// Lets go of the frame. Answers the bytes that came free: none while followers hold it.
-    pub(crate) fn give_back(self) -> u64 {
+    /// Releases the frame. Returns the bytes that came free: 0 while readers hold it.
+    pub(crate) fn release(self) -> u64 {
         let charge = self.charge();
-        match self.body {
-            Body::Own(frame) => {
+        match self.frame {
+            FrameRef::Owned(frame) => {
                 drop(frame);
                 charge
             }
-            Body::Shared(frame) => Counted::try_unwrap(frame).map_or(0, |frame| {
+            FrameRef::Shared(frame) => Counted::try_unwrap(frame).map_or(0, |frame| {
                 drop(frame);
                 charge
             }),
@@ -63,24 +64,24 @@ impl Contents {
     }
 }
 
-/// One slot. All zero is an empty one.
+/// Header of one slot. All zero is an empty slot.
 #[repr(C, align(64))]
-pub(crate) struct Header {
+pub(crate) struct BlockHeader {
     pub(crate) word: StateWord,
-    /// Initialised while the word is resident or evicting. Written by the owner of the slot, read under a pin.
-    contents: UnsafeCell<MaybeUninit<Contents>>,
+    /// Initialised while the word is resident or owned. Written by the owner of the slot, read under a pin.
+    contents: UnsafeCell<MaybeUninit<BlockContents>>,
 }
 
 #[cfg(not(any(loom, shuttle)))]
-const _: () = assert!(size_of::<Header>() == 64, "a header is one cache line");
+const _: () = assert!(size_of::<BlockHeader>() == 64, "a header is one cache line");
 
-// SAFETY: `contents` is handed between threads by the word's protocol; what it holds is Send and Sync but for the plain address.
-unsafe impl Send for Header {}
-// SAFETY: as above; `&Header` gives no access to `contents` but through the unsafe functions below.
-unsafe impl Sync for Header {}
+// SAFETY: `contents` moves between threads by the protocol of the word; its parts are Send and Sync except for the raw address.
+unsafe impl Send for BlockHeader {}
+// SAFETY: as above; `&BlockHeader` gives access to `contents` only through the unsafe functions below.
+unsafe impl Sync for BlockHeader {}
 
-impl Header {
-    /// The key of the block in it.
+impl BlockHeader {
+    /// Key of the block.
     ///
     /// # Safety
     /// The caller holds a pin.
@@ -88,10 +89,10 @@ impl Header {
     pub(crate) unsafe fn key(&self) -> BlockKey {
         // SAFETY: pinned, so initialised and not written.
         self.contents
-            .with(|contents| unsafe { &*contents.cast::<Contents>() }.key)
+            .with(|contents| unsafe { &*contents.cast::<BlockContents>() }.key)
     }
 
-    /// The bytes of the block in it, valid while the pin lasts.
+    /// Bytes of the block, valid while the pin lasts.
     ///
     /// # Safety
     /// The caller holds a pin.
@@ -99,133 +100,133 @@ impl Header {
     pub(crate) unsafe fn bytes(&self) -> *const [u8] {
         // SAFETY: pinned, so initialised and not written.
         self.contents
-            .with(|contents| unsafe { &*contents.cast::<Contents>() }.bytes())
+            .with(|contents| unsafe { &*contents.cast::<BlockContents>() }.bytes())
     }
 
-    /// Whether the frame is the block's alone: no follower of its load holds it.
+    /// Whether no reader of its load holds the block's frame.
     ///
     /// # Safety
     /// The caller holds a pin.
-    pub(crate) unsafe fn sole(&self) -> bool {
+    pub(crate) unsafe fn is_frame_unshared(&self) -> bool {
         // SAFETY: pinned, so initialised and not written.
         self.contents.with(
-            |contents| match &unsafe { &*contents.cast::<Contents>() }.body {
-                Body::Own(_) => true,
-                Body::Shared(buffer) => Counted::strong_count(buffer) == 1,
+            |contents| match &unsafe { &*contents.cast::<BlockContents>() }.frame {
+                FrameRef::Owned(_) => true,
+                FrameRef::Shared(frame) => Counted::strong_count(frame) == 1,
             },
         )
     }
 
-    /// Bytes of memory its frame takes.
+    /// Size of the block's frame in bytes.
     ///
     /// # Safety
     /// The caller holds a pin.
     pub(crate) unsafe fn charge(&self) -> u64 {
         // SAFETY: pinned, so initialised and not written.
         self.contents
-            .with(|contents| unsafe { &*contents.cast::<Contents>() }.charge())
+            .with(|contents| unsafe { &*contents.cast::<BlockContents>() }.charge())
     }
 
-    /// Puts a block into an empty slot. `StateWord::publish` follows.
+    /// Puts a block into an empty slot. `StateWord::publish` must follow.
     ///
     /// # Safety
-    /// The slot came from [`Slab::take`] and is the caller's.
-    pub(crate) unsafe fn fill(&self, contents: Contents) {
-        // SAFETY: nobody reads an empty slot's contents, and nobody else owns it.
+    /// The slot came from [`Slab::allocate`], and the caller owns it.
+    pub(crate) unsafe fn fill(&self, contents: BlockContents) {
+        // SAFETY: the contents of an empty slot have no reader, and the caller is its only owner.
         self.contents
-            .with_mut(|place| unsafe { place.cast::<Contents>().write(contents) });
+            .with_mut(|place| unsafe { place.cast::<BlockContents>().write(contents) });
     }
 
-    /// Takes the block out. `StateWord::vacate` follows.
+    /// Takes the block out. `StateWord::vacate` must follow.
     ///
     /// # Safety
     /// The caller owns the contents (`StateWord::try_own`), or the whole slab.
-    pub(crate) unsafe fn take(&self) -> Contents {
-        // SAFETY: initialised when published, pinned by nobody, and taken once since the winner is one.
+    pub(crate) unsafe fn take(&self) -> BlockContents {
+        // SAFETY: initialised when published, without pins, and taken only once because ownership has one winner.
         self.contents
-            .with_mut(|place| unsafe { place.cast::<Contents>().read() })
+            .with_mut(|place| unsafe { place.cast::<BlockContents>().read() })
     }
 }
 
 #[cfg(not(any(loom, shuttle)))]
-type Headers = crate::zeroed::Zeroed<Header>;
-/// The tools make every header.
+type Headers = crate::frames::ZeroedSlice<BlockHeader>;
+/// The tools construct every header.
 #[cfg(any(loom, shuttle))]
-type Headers = Box<[Header]>;
+type Headers = Box<[BlockHeader]>;
 
-/// All slots.
+/// All slots of a pool.
 pub(crate) struct Slab {
     headers: Headers,
-    free: Mutex<Free>,
+    free: Mutex<FreeSlots>,
 }
 
 #[derive(Debug, Default)]
-struct Free {
-    slots: Vec<u32>,
-    /// Slots ever used.
+struct FreeSlots {
+    released: Vec<u32>,
+    /// Number of slots ever used.
     len: u32,
 }
 
 impl Slab {
-    /// A slab of at most `most` slots. Memory is committed as they are used.
-    pub(crate) fn new(most: u64) -> Result<Self, PoolError> {
-        let slots = most.min(u64::from(u32::MAX)) as usize;
+    /// Creates a slab of at most `max` slots. Memory is committed as they are used.
+    pub(crate) fn new(max: u64) -> Result<Self, PoolError> {
+        let slots = max.min(u64::from(u32::MAX)) as usize;
         Ok(Self {
             headers: headers(slots)?,
-            free: Mutex::new(Free::default()),
+            free: Mutex::new(FreeSlots::default()),
         })
     }
 
-    /// The header of a slot that was taken at some time.
+    /// Header of a slot that was allocated at some time.
     #[inline]
-    pub(crate) fn header(&self, slot: u32) -> &Header {
+    pub(crate) fn header(&self, slot: u32) -> &BlockHeader {
         &self.headers[slot as usize]
     }
 
-    /// Slots ever used. Under the lock, so that a taker in line sees every slot filled before it entered.
+    /// Number of slots ever used. Read under the lock, so a queued waiter sees every slot filled before it joined the queue.
     pub(crate) fn len(&self) -> u32 {
         self.free.lock().len
     }
 
-    /// An empty slot, the caller's alone.
-    pub(crate) fn take(&self) -> u32 {
+    /// Allocates an empty slot, which the caller owns.
+    pub(crate) fn allocate(&self) -> u32 {
         let mut free = self.free.lock();
-        if let Some(slot) = free.slots.pop() {
+        if let Some(slot) = free.released.pop() {
             return slot;
         }
         let slot = free.len;
         assert!(
             (slot as usize) < self.headers.len(),
-            "a slot for each frame, and each block has one"
+            "there is a slot for each frame, and each block has a frame"
         );
         free.len += 1;
         slot
     }
 
-    /// Gives an empty slot back.
-    pub(crate) fn put_back(&self, slot: u32) {
-        self.free.lock().slots.push(slot);
+    /// Releases an empty slot.
+    pub(crate) fn release(&self, slot: u32) {
+        self.free.lock().released.push(slot);
     }
 }
 
-/// Slots of zeroes, so that pages are committed only as they are used.
+/// Returns zeroed headers, whose pages are committed only as they are used.
 #[cfg(not(any(loom, shuttle)))]
 fn headers(len: usize) -> Result<Headers, PoolError> {
-    // SAFETY: a header of zeroes is an empty slot: an atomic 0 and uninitialised contents.
+    // SAFETY: a zeroed header is an empty slot: an atomic 0 and uninitialised contents.
     unsafe { Headers::new(len) }
 }
 
 #[cfg(any(loom, shuttle))]
 fn headers(len: usize) -> Result<Headers, PoolError> {
-    let empty = || Header {
+    let empty = || BlockHeader {
         word: StateWord::new(),
         contents: UnsafeCell::new(MaybeUninit::uninit()),
     };
     Ok(std::iter::repeat_with(empty).take(len).collect())
 }
 
-impl std::fmt::Debug for Slab {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Slab {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Slab")
             .field("free", &self.free)
             .finish_non_exhaustive()
@@ -236,8 +237,8 @@ impl Drop for Slab {
     fn drop(&mut self) {
         for slot in 0..self.len() {
             let header = self.header(slot);
-            if header.word.look().resident() {
-                // SAFETY: `&mut self`: nobody else has any slot, and pins keep the pool alive.
+            if header.word.load().is_resident() {
+                // SAFETY: `&mut self` is exclusive, and pins keep the cache alive, so there is none.
                 drop(unsafe { header.take() });
             }
         }

@@ -1,68 +1,68 @@
-//! Open-addressed tables of numbers, read without a lock while one writer at a time enters and takes out.
+//! Open-addressed tables of numbers, read without a lock while one writer at a time inserts and removes.
 //!
-//! A cell is 64 bits: the high half of a key's hash (the tag), and a number + 1; all zero is an empty one. The key is not here:
-//! the number names it, and the reader compares. Cells lie in groups, and a reader compares all tags of a group before it
-//! branches. Linear probing, group by group, from the one that the tag's top bits name, so the tag alone is enough to move an
-//! entry or to grow.
+//! A cell has 64 bits: the upper half of a key's hash (the tag), and a number + 1. Zero is an empty cell. The table does not store
+//! the key: the number leads to it, and the reader compares. Cells form groups, and a reader compares all tags of a group before it
+//! branches. Probing is linear, group by group, from the one that the tag's top bits select. So the tag suffices to move an entry or
+//! to grow.
 
 use std::sync::{Arc, OnceLock};
 
-use crate::sync::{AtomicPtr, AtomicU64, Ordering, Step, order};
+use crate::sync::{AtomicPtr, AtomicU64, Ordering, Step, order, skipped};
 
-/// Cells that are looked at together. Half a cache line: a second group is often in the same one.
+/// Cells compared together. Half a cache line: a second group is often in the same line.
 #[cfg(not(any(loom, shuttle)))]
 const GROUP: usize = 4;
 /// Two groups make a table that models overfill.
 #[cfg(any(loom, shuttle))]
 const GROUP: usize = 2;
 
-/// Cells of the first table: eight cache lines, for most pools of a test and many of a program's tables stay small.
+/// Cells of the first table: eight cache lines, because the tables of most tests and of many programs stay small.
 #[cfg(not(any(loom, shuttle)))]
 const FIRST: usize = 64;
-/// Loom makes every cell, and models and storms grow the table.
+/// Loom constructs every cell, and models and stress tests grow the table.
 #[cfg(any(loom, shuttle))]
 const FIRST: usize = 4;
 
-/// There is more than one group, so that a shift is by less than 64.
+/// More than one group, so that shifts are by less than 64.
 const _: () = assert!(FIRST / GROUP > 1);
 
-/// Each table is twice the one before; the last has 2^32 cells, one for each number.
+/// Each table is twice the one before. The last has 2^32 cells, one for each number.
 const TABLES: usize = 33 - FIRST.trailing_zeros() as usize;
 
-/// The part of the cells that may be in use before the table doubles: 3/4. There is always an empty cell.
+/// Fraction of cells in use at which the table doubles: 3/4. So there is always an empty cell.
 const FULL: (usize, usize) = (3, 4);
 
-/// The part of a hash that the tables know a key by: its high half. Not 0, so that no empty cell has it.
+/// The part of a hash that a cell stores: its upper half, never 0, so that no empty cell matches.
 #[inline]
 fn tag_of(hash: u64) -> u64 {
     (hash >> 32 | 1) << 32
 }
 
-/// A used cell.
+/// The value of a used cell.
 #[inline]
 fn cell_of(tag: u64, number: u32) -> u64 {
-    let stored = number.checked_add(1).expect("numbers end below u32::MAX");
+    let stored = number.checked_add(1).expect("numbers are below u32::MAX");
     tag | u64::from(stored)
 }
 
-/// The number in a cell, of which `rest` is left when a reader's tag is taken from it by exclusive or: none if it is another's.
+/// Returns the number in a cell after its exclusive or with a reader's tag; `None` if the tags differ.
 #[inline]
 fn number_in(rest: u64) -> Option<u32> {
-    // Not 0 in a used cell.
+    // The lower half of a used cell is not 0.
     (rest >> 32 == 0).then_some((rest as u32).wrapping_sub(1))
 }
 
-/// The cells that one look compares.
+/// Cells that one comparison covers. Written by one writer at a time, under the lock of the table's owner; read by lookups.
 #[derive(Debug)]
 #[repr(align(32))]
 struct Group([AtomicU64; GROUP]);
 
-/// One table, and what its owner keeps beside each of its tables.
+/// One table, and the data that its owner keeps with each of its tables.
 #[derive(Debug)]
 pub(crate) struct Table<S = ()> {
     /// A power of two of them.
     groups: Box<[Group]>,
-    /// By how much a hash, or a cell of it, is shifted to name a group.
+    /// Right shift from a hash or a cell to the number of its home group.
     shift: u32,
     side: S,
 }
@@ -88,7 +88,7 @@ impl<S> Table<S> {
         &self.side
     }
 
-    /// The group where the search for a hash begins, and for any cell of it: it takes fewer bits than cell and hash share.
+    /// Home group of a hash, and of any cell of it: it needs fewer bits than cell and hash share.
     #[inline]
     fn home(&self, hash: u64) -> usize {
         (hash >> self.shift) as usize
@@ -98,24 +98,23 @@ impl<S> Table<S> {
         &self.groups[at & (self.groups.len() - 1)]
     }
 
-    /// The cell of this number, from the first of group 0.
+    /// Cell by its number, counted from the first of group 0.
     fn cell(&self, at: usize) -> &AtomicU64 {
         &self.group(at / GROUP).0[at % GROUP]
     }
 
-    /// A number entered under this hash's tag, most likely the one if there is one: nearly all are in the group where the search
-    /// begins. No answer says nothing.
+    /// Returns a number under this hash's tag from the home group, which holds nearly all entries. `None` proves nothing.
     #[inline]
-    pub(crate) fn likely(&self, hash: u64) -> Option<u32> {
+    pub(crate) fn first_match(&self, hash: u64) -> Option<u32> {
         let tag = tag_of(hash);
         let home = self.home(hash);
         debug_assert!(home < self.groups.len(), "a hash's top bits");
-        // SAFETY: `home` has as many bits as it takes to number the groups, whose number is a power of two.
+        // SAFETY: `home` has as many bits as it takes to number the groups, of which there is a power of two.
         let Group(group) = unsafe { self.groups.get_unchecked(home) };
-        // Acquire: with `enter` and `take_out`. What the number names is there.
+        // Acquire: with `insert` and `remove`. What the number leads to is initialised.
         let rest = |cell: &AtomicU64| cell.load(Ordering::Acquire) ^ tag;
-        // All before the first branch, which one of four would be guessed wrong; in pairs, so that the processor finds two
-        // comparisons to make at once.
+        // All loads come before the first branch, which would be mispredicted for one cell in four. In pairs, so that the processor
+        // makes two comparisons at once.
         let (front, back) = group.split_at(GROUP / 2);
         let pairs = front.iter().zip(back);
         let least = pairs
@@ -124,16 +123,16 @@ impl<S> Table<S> {
         number_in(least)
     }
 
-    /// Offers `check` each number entered under this hash's tag, until it answers. One round at most: a reader that entries are
-    /// moved past need not rely on meeting an empty cell.
+    /// Calls `check` with each number under this hash's tag until it returns a value. Goes round the table at most once: while entries
+    /// move, a reader may not meet an empty cell.
     pub(crate) fn probe<R>(&self, hash: u64, mut check: impl FnMut(u32) -> Option<R>) -> Option<R> {
         let tag = tag_of(hash);
         let home = self.home(hash);
         for at in home..home + self.groups.len() {
             let mut full = true;
             for cell in &self.group(at).0 {
-                // Acquire: with `enter` and `take_out`. What the number names is there; and who sees one store of a move sees, in
-                // `Registry::find_again`, that there was a move.
+                // Acquire: with `insert` and `remove`. What the number leads to is initialised. A reader of one store of a move sees,
+                // in `Registry::find_slow`, that there was a move.
                 let cell = cell.load(Ordering::Acquire);
                 full &= cell != 0;
                 let found = number_in(cell ^ tag).and_then(&mut check);
@@ -148,40 +147,34 @@ impl<S> Table<S> {
         None
     }
 
-    /// Enters a number. One writer at a time, and there is room.
-    pub(crate) fn enter(&self, hash: u64, number: u32) {
+    /// Inserts a number. One writer at a time; the table is not full.
+    pub(crate) fn insert(&self, hash: u64, number: u32) {
         self.put(cell_of(tag_of(hash), number));
     }
 
-    /// Into the first empty cell: the groups before its own are full, as `probe` relies on.
+    /// Stores a cell in the first empty place from its home group on. The groups between are full, as `probe` requires.
     fn put(&self, cell: u64) {
         let mut at = self.home(cell) * GROUP;
-        // Relaxed: the writer reads what writers wrote, under their lock.
+        // Relaxed: writers read what writers wrote, under their lock.
         while self.cell(at).load(Ordering::Relaxed) != 0 {
             at += 1;
         }
-        // Release: to `probe`, what the number names.
+        // Release: what the number leads to, to `probe`.
         self.cell(at)
-            .store(cell, order(Step::Enter, Ordering::Release));
+            .store(cell, order(Step::Insert, Ordering::Release));
     }
 
-    /// Takes out the entry of this number. If its group was full, entries may have been put behind it for that reason: one of
-    /// them moves here, and one to its place, and so on, so that no mark of it stays (as Knuth's algorithm 6.4 R does with
-    /// cells). `moving` is called before the first move; the answer is whether there was any, and `None` if there was no such
-    /// entry. One writer at a time.
-    pub(crate) fn take_out(
-        &self,
-        hash: u64,
-        number: u32,
-        mut moving: impl FnMut(),
-    ) -> Option<bool> {
+    /// Removes the entry of this number. If its group was full, an entry that was displaced from it moves here, another one moves to
+    /// that place, and so on, so that no tombstone stays (Knuth's algorithm 6.4 R, for groups). `moving` is called before the
+    /// first move. Returns whether there was a move, or `None` if there was no such entry. One writer at a time.
+    pub(crate) fn remove(&self, hash: u64, number: u32, mut moving: impl FnMut()) -> Option<bool> {
         let mut hole = self.position(cell_of(tag_of(hash), number))?;
         let mut moved = false;
         let mut group = hole / GROUP;
-        // What is behind a group that is not full has its home behind it too.
+        // Entries after a group with room have their home after it too.
         while self.is_full(group) {
             group += 1;
-            let Some((at, cell)) = self.behind(hole / GROUP, group) else {
+            let Some((at, cell)) = self.displaced_entry(hole / GROUP, group) else {
                 continue;
             };
             if !moved {
@@ -197,8 +190,8 @@ impl<S> Table<S> {
         Some(moved)
     }
 
-    /// An entry in `group`, and its cell's number, that may as well be in the group `before`: its home is not behind that.
-    fn behind(&self, before: usize, group: usize) -> Option<(usize, u64)> {
+    /// Returns the place and cell of an entry in `group` that may move to the group `before`, because its home is not after that.
+    fn displaced_entry(&self, before: usize, group: usize) -> Option<(usize, u64)> {
         let mask = self.groups.len() - 1;
         (group * GROUP..(group + 1) * GROUP).find_map(|at| {
             // Relaxed: as in `put`.
@@ -208,23 +201,22 @@ impl<S> Table<S> {
         })
     }
 
-    /// For writers.
+    /// Whether a group has no empty cell. For writers.
     fn is_full(&self, group: usize) -> bool {
         let Group(cells) = self.group(group);
         // Relaxed: as in `put`.
         cells.iter().all(|cell| cell.load(Ordering::Relaxed) != 0)
     }
 
-    /// Number of a used cell. For writers.
+    /// Place of a used cell. For writers.
     fn position(&self, wanted: u64) -> Option<usize> {
-        let same = |cell: u64| {
-            cell == wanted || crate::sync::skipped(Step::Leave) && cell >> 32 == wanted >> 32
-        };
+        let is_wanted =
+            |cell: u64| cell == wanted || skipped(Step::RemoveSlot) && cell >> 32 == wanted >> 32;
         let mut group = self.home(wanted);
         loop {
             let mut cells = group * GROUP..(group + 1) * GROUP;
             // Relaxed: as in `put`.
-            let found = cells.find(|&at| same(self.cell(at).load(Ordering::Relaxed)));
+            let found = cells.find(|&at| is_wanted(self.cell(at).load(Ordering::Relaxed)));
             if found.is_some() || !self.is_full(group) {
                 return found;
             }
@@ -235,57 +227,60 @@ impl<S> Table<S> {
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 impl<S> Table<S> {
-    /// Groups that a reader of this entry looks at.
+    /// Number of groups that a lookup of this entry reads.
     pub(crate) fn distance(&self, hash: u64, number: u32) -> usize {
         let at = self.position(cell_of(tag_of(hash), number));
-        1 + at.expect("it was entered") / GROUP - self.home(hash)
+        1 + at.expect("it was inserted") / GROUP - self.home(hash)
     }
 }
 
-/// A table and the smaller ones before it, which are kept: a reader may still be in one. Together those are smaller than it.
+/// A table and the smaller ones before it, which are kept because readers may still use them. Together those are smaller than it.
 #[derive(Debug)]
 pub(crate) struct Tables<S = ()> {
-    /// Those made so far.
     kept: [OnceLock<Arc<Table<S>>>; TABLES],
-    /// The last of them. Written by one writer at a time, under the lock of whoever owns this; read by every lookup.
+    /// The last of `kept`. Written by one writer at a time, under the lock of the owner; read by every lookup.
     newest: AtomicPtr<Table<S>>,
 }
 
-/// The most entries of a table of so many cells.
-fn most(cells: usize) -> usize {
+/// Maximum number of entries in a table of this many cells.
+fn max_entries(cells: usize) -> usize {
     cells / FULL.1 * FULL.0
 }
 
 impl<S> Tables<S> {
-    /// With what is beside the first table, made from the most entries that it takes.
+    /// Creates the first table. `side` makes its side data from the maximum number of entries.
     pub(crate) fn new(side: impl FnOnce(usize) -> S) -> Self {
         let kept = [const { OnceLock::new() }; TABLES];
-        let first = kept[0].get_or_init(|| Arc::new(Table::new(FIRST, side(most(FIRST)))));
+        let first = kept[0].get_or_init(|| Arc::new(Table::new(FIRST, side(max_entries(FIRST)))));
         let newest = AtomicPtr::new(Arc::as_ptr(first).cast_mut());
         Self { kept, newest }
     }
 
-    /// The table to read. Whoever learned of an entry in any other way finds it in this one.
+    /// The table to read. A thread that learned of an entry by other means finds it in this table.
     #[inline]
     pub(crate) fn newest(&self) -> &Table<S> {
-        // Acquire: with `with_room`.
+        // Acquire: with `grow_if_full`.
         let newest = self.newest.load(Ordering::Acquire);
-        // SAFETY: it points into one of the `kept`, which stay as long as this does and are written through cells alone.
+        // SAFETY: it points into one of `kept`, which live as long as `self` and are written only through cells.
         unsafe { &*newest }
     }
 
-    /// The table to write to, after it grew if one more than `entries` need it. One writer at a time. `side` makes what is beside
-    /// the new table from what was beside the old, and the most entries it takes.
+    /// The table to write to, larger than before if it had no room for one more than `entries`. One writer at a time. `side` makes
+    /// the new table's side data from the old one's and the maximum number of entries.
     ///
-    /// Growing takes as long as reading and writing all of both tables once, in order, for their order is the same; some 5 ns an
-    /// entry. Readers go on in the old table meanwhile.
-    pub(crate) fn with_room(&self, entries: usize, side: impl FnOnce(&S, usize) -> S) -> &Table<S> {
+    /// Growing reads and writes both tables once, in order, because their order is the same: some 5 ns an entry. Readers continue in
+    /// the old table meanwhile.
+    pub(crate) fn grow_if_full(
+        &self,
+        entries: usize,
+        side: impl FnOnce(&S, usize) -> S,
+    ) -> &Table<S> {
         let table = self.newest();
-        if entries < most(table.capacity()) {
+        if entries < max_entries(table.capacity()) {
             return table;
         }
         let cells = table.capacity() * 2;
-        let larger = Table::new(cells, side(&table.side, most(cells)));
+        let larger = Table::new(cells, side(&table.side, max_entries(cells)));
         for at in 0..table.capacity() {
             // Relaxed: as in `put`.
             match table.cell(at).load(Ordering::Relaxed) {
@@ -295,7 +290,7 @@ impl<S> Tables<S> {
         }
         let next = (cells / FIRST).trailing_zeros() as usize;
         let larger = self.kept[next].get_or_init(|| Arc::new(larger));
-        // Release: to `newest`, the entries put into it.
+        // Release: the entries put into it, to `newest`.
         self.newest.store(
             Arc::as_ptr(larger).cast_mut(),
             order(Step::Grow, Ordering::Release),
@@ -303,7 +298,7 @@ impl<S> Tables<S> {
         larger
     }
 
-    /// Memory of all tables, in bytes.
+    /// Bytes of all tables.
     pub(crate) fn bytes(&self) -> usize {
         self.kept
             .iter()

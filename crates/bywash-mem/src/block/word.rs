@@ -1,20 +1,21 @@
-//! The state of a block: one 64-bit word, and one named function a transition.
+//! The state word: the state of one block in 64 bits, and one function a transition.
 //!
 //! ```text
-//! bits  0..24  PINS    counted pins
-//! bits 24..26  FREQ    uses seen since the policy last looked, saturating
-//! bit  26      LEAVES  evict at the last unpin, whatever FREQ says: erased, or kept only while pinned
-//! bit  27      USED    used since `evict_unused` last looked
-//! bits 28..30  PHASE   0 empty, 1 resident, 2 owned, 3 resident and probed
-//! bits 30..32  HEAT    collisions of pins seen, saturating
-//! bits 32..40  STRIPES the array that holds further pins (`stripes.rs`), 0 for none
-//! bits 40..64  GEN     +1 at each publication
+//! bits  0..24  PINS        pin count
+//! bits 24..26  FREQ        uses since the policy last aged the block, saturating
+//! bit  26      DOOMED      evict at the last unpin, whatever FREQ is: erased, or kept only while pinned
+//! bit  27      USED        used since `evict_unused` last cleared it
+//! bits 28..30  PHASE       0 empty, 1 resident, 2 owned, 3 resident and probed
+//! bits 30..32  CONTENTION  contended pins noted, saturating
+//! bits 32..40  COUNTERS    the sharded counters of further pins (`sharded_pins.rs`), 0 for none
+//! bits 40..64  GEN         +1 at each publication
 //! ```
 //!
-//! Rules. A pin counts only if it found the block resident, probed or not; a pin that did not is never undone, for whoever
-//! owns the slot then leaves it by swapping the whole word (RocksDB's HyperClockCache learned this the hard way, its pull
-//! request 10768). Owners: an empty slot belongs to whoever took it off the free list, an owned one to the winner of the one
-//! CAS. A probe belongs to who set it: nobody else clears it, so a word that did not change under it was nobody's meanwhile.
+//! Rules. A pin is effective only if it found the block resident, probed or not. An ineffective pin is never undone: the slot has
+//! an owner then, which leaves it by swapping the whole word (RocksDB's HyperClockCache has the same rule, see its pull request
+//! 10768). The owner of an empty slot is the thread that took it off the free list; that of an owned slot is the winner of the one
+//! CAS. A probe belongs to the thread that set it, and no other thread clears it. So if the word did not change during a probe, no
+//! thread pinned the block meanwhile.
 
 use crate::limits::MAX_PINS;
 use crate::sync::{AtomicU64, Ordering, Step, order, store_load_fence};
@@ -23,34 +24,35 @@ const PIN: u64 = 1;
 const PINS_MASK: u64 = (1 << 24) - 1;
 const FREQ: u64 = 1 << 24;
 const FREQ_MASK: u64 = 0b11 << 24;
-const LEAVES: u64 = 1 << 26;
+const DOOMED: u64 = 1 << 26;
 const USED: u64 = 1 << 27;
 const PHASE_MASK: u64 = RESIDENT | PROBE;
 const EMPTY: u64 = 0;
 const RESIDENT: u64 = 1 << 28;
-/// With `RESIDENT`: someone looks through the stripes. Alone: the slot's contents have an owner.
+/// With `RESIDENT`: a thread is reading the shards. Alone: the slot's contents have an owner.
 const PROBE: u64 = 1 << 29;
 const OWNED: u64 = PROBE;
-const HEAT: u64 = 1 << 30;
-const HEAT_MASK: u64 = 0b11 << 30;
-const STRIPES: u64 = 1 << 32;
-const STRIPES_MASK: u64 = 0xff << 32;
+const CONTENTION: u64 = 1 << 30;
+const CONTENTION_MASK: u64 = 0b11 << 30;
+const COUNTERS: u64 = 1 << 32;
+const COUNTERS_MASK: u64 = 0xff << 32;
 const GEN: u64 = 1 << 40;
 const GEN_MASK: u64 = !(GEN - 1);
 
-/// The most uses the word counts between two looks of the policy.
+/// Maximum of uses that the word counts between two agings.
 pub(crate) const MAX_FREQ: u64 = 3;
-/// Collisions counted before a block's pins are spread over stripes.
-const MAX_HEAT: u64 = 3;
-/// Failed pins past which a failing pin clears them; only a tight loop of lookups during one long eviction gets here.
+/// Contended pins noted before a block's pins are sharded.
+const MAX_CONTENTION: u64 = 3;
+/// Number of ineffective pins above which a failing pin clears them. Only a tight loop of lookups during one long eviction gets
+/// here.
 const STALE_PINS: u64 = 1 << 22;
 
-/// What a pin of a block in steady use finds in these bits: resident and staying, no stripes, its uses counted, far from too many
-/// pins.
-const PLAIN_MASK: u64 = PHASE_MASK | LEAVES | STRIPES_MASK | FREQ_MASK | USED | MAX_PINS;
-const PLAIN: u64 = RESIDENT | FREQ_MASK | USED;
+/// Bits that decide whether the fast path of a pin applies, and their value then: resident and not doomed, not sharded, uses
+/// saturated, far from too many pins.
+const FAST_MASK: u64 = PHASE_MASK | DOOMED | COUNTERS_MASK | FREQ_MASK | USED | MAX_PINS;
+const FAST: u64 = RESIDENT | FREQ_MASK | USED;
 
-/// A value of the word, as it was at one moment.
+/// A snapshot of the state word.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Word(u64);
 
@@ -70,51 +72,51 @@ impl Word {
 
     /// Whether the last unpin evicts the block.
     #[inline]
-    pub(crate) fn leaves(self) -> bool {
-        self.0 & LEAVES != 0
+    pub(crate) fn is_doomed(self) -> bool {
+        self.0 & DOOMED != 0
     }
 
-    /// Whether there is one pin, and nothing else to do when it is given back than to look for waiters.
+    /// Whether there is exactly one pin and its unpin does not evict.
     #[inline]
-    pub(crate) fn last_of_a_keeper(self) -> bool {
-        self.0 & (PINS_MASK | LEAVES) == PIN
+    pub(crate) fn is_last_pin_of_kept(self) -> bool {
+        self.0 & (PINS_MASK | DOOMED) == PIN
     }
 
-    /// Whether it was used since `StateWord::forget_use`.
-    pub(crate) fn used(self) -> bool {
+    /// Whether it was used since `StateWord::clear_used`.
+    pub(crate) fn is_used(self) -> bool {
         self.0 & USED != 0
     }
 
-    /// Whether pins count.
+    /// Whether a pin that finds this word is effective.
     #[inline]
-    pub(crate) fn resident(self) -> bool {
+    pub(crate) fn is_resident(self) -> bool {
         self.0 & RESIDENT != 0
     }
 
-    /// Whether someone looks through its stripes now.
-    pub(crate) fn probed(self) -> bool {
+    /// Whether a thread is reading its shards now.
+    pub(crate) fn is_probed(self) -> bool {
         self.0 & PHASE_MASK == RESIDENT | PROBE
     }
 
-    /// The array of its further pins, 0 for none.
+    /// Number of the sharded counters of further pins, 0 for none.
     #[inline]
-    pub(crate) fn stripes(self) -> u8 {
-        ((self.0 & STRIPES_MASK) / STRIPES) as u8
+    pub(crate) fn counters(self) -> u8 {
+        ((self.0 & COUNTERS_MASK) / COUNTERS) as u8
     }
 
-    /// The array to pin in, 0 for none: stripes count only while nobody looks through them.
+    /// Number of the sharded counters to pin in, 0 for none. A pin in a shard is effective only while the block is not probed.
     #[inline]
-    pub(crate) fn open_stripes(self) -> u8 {
+    pub(crate) fn open_counters(self) -> u8 {
         if self.0 & PHASE_MASK == RESIDENT {
-            self.stripes()
+            self.counters()
         } else {
             0
         }
     }
 
-    /// Whether collisions justify stripes.
-    pub(crate) fn hot(self) -> bool {
-        self.0 & HEAT_MASK == MAX_HEAT * HEAT
+    /// Whether enough contended pins were noted to shard the block's pins.
+    pub(crate) fn is_contended(self) -> bool {
+        self.0 & CONTENTION_MASK == MAX_CONTENTION * CONTENTION
     }
 }
 
@@ -130,98 +132,97 @@ impl std::fmt::Debug for Word {
             .field("phase", &phase)
             .field("pins", &self.pins())
             .field("freq", &self.freq())
-            .field("leaves", &self.leaves())
-            .field("stripes", &self.stripes())
+            .field("doomed", &self.is_doomed())
+            .field("counters", &self.counters())
             .field("generation", &self.generation())
             .finish()
     }
 }
 
-/// What a pin of the word came to.
+/// Result of `StateWord::try_pin`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Pinned {
-    /// It counts.
-    Yes,
-    /// It counts, and another thread changed the word within the few nanoseconds it took.
-    Collided,
-    /// Nothing was pinned: the block's pins are in this array.
-    Striped(u8),
-    /// The block is not here.
-    No,
+pub(crate) enum PinOutcome {
+    /// The pin is effective.
+    Pinned,
+    /// The pin is effective, and another thread changed the word within the few nanoseconds that it took.
+    Contended,
+    /// Nothing was pinned: pins of this block go to these sharded counters.
+    Sharded(u8),
+    /// The block is not resident.
+    NotResident,
 }
 
-/// What the short way of a pin did before it gave up.
+/// How far the fast path of a pin got before it failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Tried {
-    /// Nothing: it saw this word.
-    Not(Word),
-    /// It added a pin to this word, which is not the one it had seen a moment before.
+pub(crate) enum FastPinError {
+    /// It loaded this word and changed nothing.
+    NotTried(Word),
+    /// It added a pin to this word, which differs from the one it had loaded.
     Added(Word),
 }
 
-/// The word itself. Readers add and subtract pins and note collisions, the policy ages and evicts, the slot's owner publishes
-/// and vacates, whoever probes stripes sets and clears the probe.
+/// The state word. Readers add and subtract pins and note contention; the policy ages and evicts; the slot's owner publishes and
+/// vacates; the prober of the shards sets and clears the probe.
 #[derive(Debug)]
 #[repr(transparent)]
 pub(crate) struct StateWord(AtomicU64);
 
 impl StateWord {
-    /// An empty slot's word. Slots of zeroed memory hold the same.
+    /// Returns the word of an empty slot. Zeroed memory holds the same.
     #[cfg(any(test, loom, shuttle))]
     pub(crate) fn new() -> Self {
         Self(AtomicU64::new(EMPTY))
     }
 
-    /// The short way of [`Self::try_pin`], for a block in steady use that nobody else is just pinning. Whoever is told otherwise
-    /// goes the long way with what the answer says.
+    /// Fast path of [`Self::try_pin`] for an uncontended block whose pins are not sharded. On `Err(e)`, call `try_pin(e)`.
     #[inline(always)]
-    pub(crate) fn try_pin_plainly(&self) -> Result<(), Tried> {
-        // Relaxed: a guess. What counts is read by the add.
+    pub(crate) fn try_pin_fast(&self) -> Result<(), FastPinError> {
+        // Relaxed: a guess. The add reads the word that decides.
         let before = Word(self.0.load(Ordering::Relaxed));
-        if before.0 & PLAIN_MASK != PLAIN {
-            return Err(Tried::Not(before));
+        if before.0 & FAST_MASK != FAST {
+            return Err(FastPinError::NotTried(before));
         }
-        // Acquire: as `pin_here`.
+        // Acquire: as in `pin_in_word`.
         let old = Word(self.0.fetch_add(PIN, Ordering::Acquire));
         if old.0 == before.0 {
             Ok(())
         } else {
-            Err(Tried::Added(old))
+            Err(FastPinError::Added(old))
         }
     }
 
-    /// Pins the block if it is resident and has no stripes; then the slot's contents stay put until [`Self::unpin`].
-    pub(crate) fn try_pin(&self, tried: Tried) -> Pinned {
-        let before = match tried {
-            Tried::Not(before) => before,
-            Tried::Added(old) => return self.pinned(old, false),
+    /// Pins the block if it is resident and its pins are not sharded. The slot's contents then stay until [`Self::unpin`].
+    pub(crate) fn try_pin(&self, fast: FastPinError) -> PinOutcome {
+        let before = match fast {
+            FastPinError::NotTried(before) => before,
+            FastPinError::Added(old) => return self.classify_pin(old, false),
         };
-        let stripes = before.open_stripes();
-        if stripes != 0 {
-            return Pinned::Striped(stripes);
+        let counters = before.open_counters();
+        if counters != 0 {
+            return PinOutcome::Sharded(counters);
         }
-        // Acquire: as `pin_here`.
+        // Acquire: as in `pin_in_word`.
         let old = Word(self.0.fetch_add(PIN, Ordering::Acquire));
-        self.pinned(old, old.0 == before.0)
+        self.classify_pin(old, old.0 == before.0)
     }
 
-    /// What an add came to that found `old`.
-    fn pinned(&self, old: Word, undisturbed: bool) -> Pinned {
-        if !self.counts(old) {
-            return Pinned::No;
+    /// Outcome of an add that found `old`.
+    fn classify_pin(&self, old: Word, undisturbed: bool) -> PinOutcome {
+        if !self.is_effective(old) {
+            return PinOutcome::NotResident;
         }
         self.count_use(Word(old.0 + PIN));
         if undisturbed {
-            Pinned::Yes
+            PinOutcome::Pinned
         } else {
-            Pinned::Collided
+            PinOutcome::Contended
         }
     }
 
-    /// Whether an add that found `old` is a pin.
-    fn counts(&self, old: Word) -> bool {
-        if !old.resident() {
-            self.scrub(old);
+    /// Whether an add that found `old` is an effective pin.
+    fn is_effective(&self, old: Word) -> bool {
+        if !old.is_resident() {
+            self.clear_stale_pins(old);
             return false;
         }
         if old.pins() >= MAX_PINS {
@@ -230,34 +231,36 @@ impl StateWord {
         true
     }
 
-    /// Pins in the word itself, stripes or not, without counting a use. Answers the word before; `None` if the block is not here.
+    /// Pins in the word itself, whether or not pins are sharded, without counting a use. Returns the word before; `None` if the block
+    /// is not resident.
     #[inline]
-    pub(crate) fn pin_here(&self) -> Option<Word> {
-        // Acquire: sees what `publish` released, itself or through the pins and unpins since (a release sequence).
+    pub(crate) fn pin_in_word(&self) -> Option<Word> {
+        // Acquire: the contents that `publish` released, directly or through the pins and unpins since (a release sequence).
         let old = Word(self.0.fetch_add(PIN, Ordering::Acquire));
-        self.counts(old).then_some(old)
+        self.is_effective(old).then_some(old)
     }
 
-    /// Counts a use of a pinned block whose word was just seen as `now`.
+    /// Counts a use of a pinned block whose word was just `now`.
     #[inline]
     pub(crate) fn count_use(&self, now: Word) {
-        if now.freq() == MAX_FREQ && now.used() {
+        if now.freq() == MAX_FREQ && now.is_used() {
             return;
         }
         let more = if now.freq() < MAX_FREQ { FREQ } else { 0 };
         let then = (now.0 + more) | USED;
-        // One try, for a lost use does no harm; not an add, which could carry out of the field. Relaxed: it says nothing more.
+        // One attempt: a lost use is harmless. Not an add, which could carry out of the field. Relaxed: the count orders nothing.
         let _ = self
             .0
             .compare_exchange(now.0, then, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Keeps failed pins from running out of their field. `PINS` means nothing unless the phase is resident, so anyone may clear it.
+    /// Keeps ineffective pins from overflowing their field. `PINS` has no meaning unless the block is resident, so any thread may
+    /// clear it.
     #[cold]
-    fn scrub(&self, old: Word) {
+    fn clear_stale_pins(&self, old: Word) {
         if old.pins() >= STALE_PINS {
             let now = old.0.wrapping_add(PIN);
-            // Relaxed: nothing is read or written on the strength of it.
+            // Relaxed: no other memory depends on it.
             let _ = self.0.compare_exchange(
                 now,
                 now & !PINS_MASK,
@@ -267,37 +270,36 @@ impl StateWord {
         }
     }
 
-    /// Gives a pin of the word back; answers the word before. At one pin before, the caller must look whether someone waits for
-    /// memory.
+    /// Releases a pin counted in the word and returns the word before. If that had one pin, the caller must wake waiters for memory.
     #[inline]
     pub(crate) fn unpin(&self) -> Word {
-        // Release: my reads come before the reuse that `try_own` acquires. SeqCst: the store of a store-load pair with
-        // `Turnstile::waiting`; its other half is `Ticket::enter` followed by `look`.
+        // Release: this reader's accesses come before the reuse that `try_own` acquires. SeqCst: the store of a store-load pair with
+        // `WaitQueue::waiting`. The other side is `QueueEntry::join` followed by `load`.
         let old = self.0.fetch_sub(PIN, order(Step::Unpin, Ordering::SeqCst));
         store_load_fence(Step::Wake);
         Word(old)
     }
 
-    /// The word as it is. SeqCst: pairs with `unpin`, so that either this sees the pin gone or `unpin` sees the taker waiting;
-    /// and with `Stripes::pin`, which looks after it pinned.
+    /// Loads the word. SeqCst: pairs with `unpin`, so that either this load sees the pin gone or `unpin` sees the queued waiter; and
+    /// with `ShardedPins::pin`, which loads the word after pinning in a shard.
     #[inline]
-    pub(crate) fn look(&self) -> Word {
-        // SeqCst: as said, partner of `unpin` and of `try_probe`.
+    pub(crate) fn load(&self) -> Word {
+        // SeqCst: see above; partner of `unpin` and of `try_probe`.
         Word(self.0.load(order(Step::Evict, Ordering::SeqCst)))
     }
 
-    /// Takes the contents of a block without stripes of which `held` pins are left, all the caller's. True: they are the
-    /// caller's until `vacate`, and nobody else reads them.
+    /// Takes ownership of the contents of a block without sharded counters that has exactly `held` pins, all the caller's. On success
+    /// the contents are the caller's until `vacate`, and no other thread reads them.
     pub(crate) fn try_own(&self, seen: Word, held: u64) -> bool {
-        if seen.0 & PHASE_MASK != RESIDENT || seen.stripes() != 0 || seen.pins() != held {
+        if seen.0 & PHASE_MASK != RESIDENT || seen.counters() != 0 || seen.pins() != held {
             return false;
         }
         self.own(seen)
     }
 
     fn own(&self, seen: Word) -> bool {
-        // Acquire: the readers' last use, released by `unpin`, comes before the reuse of the frame. One try: a change means a pin,
-        // or another hand.
+        // Acquire: the readers' last accesses, released by `unpin`, come before the reuse of the frame. One attempt: a change means a
+        // pin or another evictor.
         self.0
             .compare_exchange(
                 seen.0,
@@ -308,14 +310,14 @@ impl StateWord {
             .is_ok()
     }
 
-    /// Begins to look through the stripes: from now on pins come into the word. The caller alone may end it, by
-    /// [`Self::own_probed`], [`Self::close_stripes`] or [`Self::end_probe`].
+    /// Starts a probe of the sharded counters: from now on pins go to the word. Only the caller may end it, by
+    /// [`Self::own_probed`], [`Self::detach_counters`] or [`Self::end_probe`].
     pub(crate) fn try_probe(&self, seen: Word) -> Option<Word> {
         if seen.0 & PHASE_MASK != RESIDENT {
             return None;
         }
         let probed = Word(seen.0 | PROBE);
-        // SeqCst: the store of a store-load pair with the stripes; its other half is `Stripes::pin`, which adds and then looks.
+        // SeqCst: the store of a store-load pair with the shards. The other side is `ShardedPins::pin`, which adds and then loads.
         let won = self.0.compare_exchange(
             seen.0,
             probed.0,
@@ -326,62 +328,66 @@ impl StateWord {
         won.is_ok().then_some(probed)
     }
 
-    /// Takes the contents if nobody pinned in the word since `try_probe` answered `probed`.
+    /// Takes ownership of the contents if no thread pinned in the word since `try_probe` returned `probed`.
     pub(crate) fn own_probed(&self, probed: Word) -> bool {
         self.own(probed)
     }
 
-    /// Leaves the stripes, empty as they are, if nobody pinned in the word meanwhile; ends the probe if so.
-    pub(crate) fn close_stripes(&self, probed: Word) -> bool {
-        let closed = probed.0 & !(PROBE | STRIPES_MASK | HEAT_MASK);
-        // Relaxed: no contents change hands.
+    /// Detaches the sharded counters, which are all zero, if no thread pinned in the word since `try_probe` returned `probed`. Ends the
+    /// probe in that case.
+    pub(crate) fn detach_counters(&self, probed: Word) -> bool {
+        let detached = probed.0 & !(PROBE | COUNTERS_MASK | CONTENTION_MASK);
+        // Relaxed: no contents change owner.
         self.0
-            .compare_exchange(probed.0, closed, Ordering::Relaxed, Ordering::Relaxed)
+            .compare_exchange(probed.0, detached, Ordering::Relaxed, Ordering::Relaxed)
             .is_ok()
     }
 
-    /// Ends a probe that came to nothing.
+    /// Ends a probe without taking ownership.
     pub(crate) fn end_probe(&self) {
-        // SeqCst: before the second look of who ends it, `BlockPool::evict_leaving`; pins in `Stripes::unpin` look after it.
+        // SeqCst: before the prober's second load in `BlockCache::evict_doomed`; `ShardedPins::unpin` is followed by a load too.
         self.0.fetch_and(!PROBE, Ordering::SeqCst);
         store_load_fence(Step::Probe);
     }
 
-    /// Notes a collision on a block the caller has pinned; answers the word if the block is hot by now.
+    /// Notes a contended pin of a block that the caller has pinned. Returns the word once the block counts as contended.
     #[cold]
-    pub(crate) fn heat(&self) -> Option<Word> {
-        // Relaxed: a count that orders nothing; a lost one does no harm.
+    pub(crate) fn note_contention(&self) -> Option<Word> {
+        // Relaxed: a count that orders nothing; a lost one is harmless.
         let now = Word(self.0.load(Ordering::Relaxed));
-        if now.hot() || now.stripes() != 0 {
+        if now.is_contended() || now.counters() != 0 {
             return Some(now);
         }
         // Relaxed: as above.
-        let _ = self
-            .0
-            .compare_exchange(now.0, now.0 + HEAT, Ordering::Relaxed, Ordering::Relaxed);
+        let _ = self.0.compare_exchange(
+            now.0,
+            now.0 + CONTENTION,
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        );
         None
     }
 
-    /// Gives a block that the caller has pinned an array of stripes. One try.
-    pub(crate) fn open(&self, seen: Word, stripes: u8) -> bool {
-        if seen.0 & PHASE_MASK != RESIDENT || seen.stripes() != 0 {
+    /// Attaches sharded counters to a block that the caller has pinned. One attempt.
+    pub(crate) fn attach_counters(&self, seen: Word, counters: u8) -> bool {
+        if seen.0 & PHASE_MASK != RESIDENT || seen.counters() != 0 {
             return false;
         }
-        // Relaxed: who pins in the stripes looks at this word again, `Stripes::pin`; an RMW, so `publish` is still acquired through it.
+        // Relaxed: a pin in a shard loads this word again, `ShardedPins::pin`. An RMW, so `publish` is still acquired through it.
         self.0
             .compare_exchange(
                 seen.0,
-                seen.0 | (u64::from(stripes) * STRIPES),
+                seen.0 | (u64::from(counters) * COUNTERS),
                 Ordering::Relaxed,
                 Ordering::Relaxed,
             )
             .is_ok()
     }
 
-    /// Takes the uses off an unpinned block. One try.
+    /// Clears the use count of an unpinned block. One attempt.
     pub(crate) fn age(&self, seen: Word) {
-        if seen.resident() && !seen.probed() && seen.pins() == 0 && seen.freq() > 0 {
-            // Relaxed: nothing but the count is said.
+        if seen.is_resident() && !seen.is_probed() && seen.pins() == 0 && seen.freq() > 0 {
+            // Relaxed: the count orders nothing.
             let _ = self.0.compare_exchange(
                 seen.0,
                 seen.0 & !FREQ_MASK,
@@ -391,10 +397,10 @@ impl StateWord {
         }
     }
 
-    /// Begins to look for the next use. One try: who fails was just used.
-    pub(crate) fn forget_use(&self, seen: Word) {
-        if seen.resident() {
-            // Relaxed: nothing but the use is said.
+    /// Clears the used bit. One attempt: a failure means that the block was just used.
+    pub(crate) fn clear_used(&self, seen: Word) {
+        if seen.is_resident() {
+            // Relaxed: the bit orders nothing.
             let _ = self.0.compare_exchange(
                 seen.0,
                 seen.0 & !USED,
@@ -404,29 +410,29 @@ impl StateWord {
         }
     }
 
-    /// Marks a block for eviction at its last unpin. The caller holds a pin, so it stays till then.
-    pub(crate) fn mark_leaving(&self) {
-        // SeqCst: before the marker's own unpin and probe; its partner is `Stripes::unpin`, which looks after it gave its pin back.
-        self.0.fetch_or(LEAVES, Ordering::SeqCst);
+    /// Marks a block for eviction at its last unpin. The caller holds a pin, so the block stays until then.
+    pub(crate) fn evict_on_last_unpin(&self) {
+        // SeqCst: before the caller's own unpin and probe. Its partner is `ShardedPins::unpin`, which is followed by a load.
+        self.0.fetch_or(DOOMED, Ordering::SeqCst);
     }
 
-    /// The owner of an empty slot, its contents written, lets readers in. `pins` are handed off with it.
-    pub(crate) fn publish(&self, pins: u64, leaves: bool) {
-        // Relaxed: the owner alone changes the generation.
+    /// Makes the contents that the owner of an empty slot wrote visible to readers, with `pins` handed off.
+    pub(crate) fn publish(&self, pins: u64, doomed: bool) {
+        // Relaxed: only the owner changes the generation.
         let generation = (self.0.load(Ordering::Relaxed) & GEN_MASK).wrapping_add(GEN);
-        let leaves = if leaves { LEAVES } else { 0 };
-        // Release: the contents, for `try_pin`. Swap: failed pins that landed on the empty slot are gone with it.
+        let doomed = if doomed { DOOMED } else { 0 };
+        // Release: the contents, for `try_pin`. A swap discards ineffective pins that were added to the empty slot.
         self.0.swap(
-            generation | RESIDENT | USED | leaves | pins,
+            generation | RESIDENT | USED | doomed | pins,
             order(Step::Publish, Ordering::Release),
         );
     }
 
-    /// The winner of `try_own`, done with the contents, leaves the slot empty.
+    /// Empties the slot. Called by the winner of `try_own` after it took the contents.
     pub(crate) fn vacate(&self) {
-        // Relaxed: the owner alone changes the generation.
+        // Relaxed: only the owner changes the generation.
         let generation = self.0.load(Ordering::Relaxed) & GEN_MASK;
-        // Release, swap: as `publish`.
+        // Release, swap: as in `publish`.
         self.0.swap(generation | EMPTY, Ordering::Release);
     }
 }

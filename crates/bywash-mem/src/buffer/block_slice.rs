@@ -1,20 +1,21 @@
-//! Bytes that were read in place.
+//! Bytes read in place.
 
+use std::fmt;
 use std::ops::Deref;
 
-use crate::frame::Frame;
+use crate::frames::Frame;
 use crate::sync::Counted;
 
-/// Some bytes of a buffer or of a block whose load was in progress. Keeps their frame, whatever becomes of the rest; not a pin.
-pub struct Followed {
+/// Bytes of a buffer, or of a block whose load was in progress. Keeps the frame alive, whatever happens to the rest; not a pin.
+pub struct BlockSlice {
     frame: Counted<Frame>,
     start: usize,
     len: usize,
 }
 
-impl Followed {
+impl BlockSlice {
     /// # Safety
-    /// The range lies in the frame and was found written, so that nobody writes it while the frame lives.
+    /// The range lies in the frame and is written, so no thread writes it while the frame lives.
     pub(super) unsafe fn new(frame: &Counted<Frame>, start: usize, len: usize) -> Self {
         Self {
             frame: Counted::clone(frame),
@@ -24,24 +25,27 @@ impl Followed {
     }
 }
 
-impl Deref for Followed {
+impl Deref for BlockSlice {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: `new` was promised that the range is written and stays.
-        unsafe { self.frame.written(self.start..self.start + self.len) }
+        // SAFETY: `new` requires that the range is written and stays.
+        unsafe {
+            self.frame
+                .slice_unchecked(self.start..self.start + self.len)
+        }
     }
 }
 
-impl AsRef<[u8]> for Followed {
+impl AsRef<[u8]> for BlockSlice {
     fn as_ref(&self) -> &[u8] {
         self
     }
 }
 
-impl std::fmt::Debug for Followed {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Followed")
+impl fmt::Debug for BlockSlice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BlockSlice")
             .field("start", &self.start)
             .field("len", &self.len)
             .finish_non_exhaustive()

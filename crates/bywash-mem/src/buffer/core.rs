@@ -1,4 +1,4 @@
-//! What a buffer is: frames, extents, how it ended, and who listens. Loads are made of the same.
+//! The shared state of a buffer: frames, extents, phase, listeners. Loads of blocks use the same state.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -7,210 +7,220 @@ use std::sync::Arc;
 use crossbeam_utils::CachePadded;
 use smallvec::SmallVec;
 
+use super::block_slice::BlockSlice;
 use super::error::{FreezeError, WriteAtError};
 use super::extents::{Extents, Found};
-use super::layout::Layout;
-use super::shard::{Part, Shard};
-use super::slice::Followed;
-use crate::budget::Share;
-use crate::frame::Frame;
-use crate::pool::BlockPool;
-use crate::sync::{
-    AtomicU64, Counted, Event, EventListener, Listener, Mutex, Ordering, Step, skipped,
-    store_load_fence,
-};
+use super::layout::BufferLayout;
+use super::write_claim::{FramePart, WriteClaim};
+use crate::frames::{Frame, FrameAllocator, Share};
+use crate::sync::{AtomicU64, Counted, Event, Mutex, Ordering, Step, skipped, store_load_fence};
 
-/// The shared part of a buffer.
+/// Shared state of one buffer.
 #[derive(Debug)]
-pub(crate) struct Core {
-    pool: Arc<BlockPool>,
+pub(crate) struct BufferCore {
+    allocator: Arc<FrameAllocator>,
     share: Share,
-    layout: Layout,
-    /// Locked for moments: to claim, to settle, to find bytes. Never while bytes are copied or frames are taken.
-    state: Mutex<State>,
-    /// Those who may be asleep on `moved`. Written by `Audience`, read by whoever rings.
-    listeners: CachePadded<AtomicU64>,
-    /// Rings when more can be read, a claim ends, or the buffer does.
-    moved: Event,
+    layout: BufferLayout,
+    /// Locked briefly: to claim, to finish a claim, to find bytes. Never while bytes are copied or frames are allocated.
+    state: Mutex<BufferState>,
+    /// Number of [`super::listener::ChangeListener`]s, which may sleep on `changed`. Written by them, read by every thread that notifies.
+    pub(super) listeners: CachePadded<AtomicU64>,
+    /// Notified when more can be read, a claim ends, or the buffer ends.
+    pub(super) changed: Event,
 }
 
 #[derive(Debug)]
-struct State {
+struct BufferState {
     extents: Extents,
-    /// By the offset of their first byte. A frame stays until the buffer ends; nothing in it moves.
+    /// Frames by the offset of their first byte. A frame stays until the buffer ends and never moves.
     frames: BTreeMap<u64, Counted<Frame>>,
-    end: End,
+    phase: BufferPhase,
 }
 
 #[derive(Debug)]
-enum End {
+enum BufferPhase {
     Open,
-    /// Complete: to be read, not to be written.
+    /// Complete: readable, no longer writable.
     Closed,
     /// Failed or cancelled.
-    Ended(WriteAtError),
+    Aborted(WriteAtError),
 }
 
 /// How much of a range to claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Parts {
-    /// The first part that is free.
+pub(super) enum ClaimScope {
+    /// The first unclaimed part.
     First,
-    /// All that are free.
-    Free,
-    /// All that are free, if none of the range is in flight.
-    FreeUnlessInFlight,
+    /// All unclaimed parts.
+    All,
+    /// All unclaimed parts, if no byte of the range is in flight.
+    AllUnlessInFlight,
 }
 
-/// What was claimed, and what another holds of the same range.
+/// New claims, and a range that another claim holds.
 #[derive(Debug)]
 pub(super) struct Claimed {
-    pub(super) shards: SmallVec<[Shard; 1]>,
+    pub(super) claims: SmallVec<[WriteClaim; 1]>,
     pub(super) in_flight: Option<Range<u64>>,
 }
 
-impl State {
-    fn open(&self) -> Result<(), WriteAtError> {
-        match &self.end {
-            End::Open => Ok(()),
-            End::Closed => Err(WriteAtError::Closed),
-            End::Ended(error) => Err(error.clone()),
+impl BufferState {
+    fn check_open(&self) -> Result<(), WriteAtError> {
+        match &self.phase {
+            BufferPhase::Open => Ok(()),
+            BufferPhase::Closed => Err(WriteAtError::Closed),
+            BufferPhase::Aborted(error) => Err(error.clone()),
         }
     }
 
-    /// The bytes at `offset`, as far as they are written and of one frame.
-    fn slice(&self, layout: &Layout, offset: u64, max: usize) -> Result<Option<Followed>, u64> {
+    /// Returns the written bytes at `offset` up to the end of their frame. Fails with the end of the hole if there is one.
+    fn slice(
+        &self,
+        layout: &BufferLayout,
+        offset: u64,
+        max: usize,
+    ) -> Result<Option<BlockSlice>, u64> {
         let end = match self.extents.find(offset) {
             Found::Bytes(end) => end,
             Found::Hole(end) => return Err(end),
             Found::End => return Ok(None),
         };
         let span = layout.span(offset);
-        // What is written has a frame, for as long as the buffer has not ended.
+        // Written bytes have a frame until the buffer is aborted.
         let frame = &self.frames[&span.start];
         let len = usize::try_from(end.min(span.end) - offset).map_or(max, |len| len.min(max));
-        // SAFETY: written, and of this frame.
+        // SAFETY: written bytes within this frame.
         Ok(Some(unsafe {
-            Followed::new(frame, (offset - span.start) as usize, len)
+            BlockSlice::new(frame, (offset - span.start) as usize, len)
         }))
     }
 }
 
-impl Core {
-    /// A buffer that holds `frames`, which fill its first spans.
+impl BufferCore {
+    /// Creates a buffer with `frames` for its first spans.
     pub(super) fn new(
-        pool: &Arc<BlockPool>,
+        allocator: &Arc<FrameAllocator>,
         share: Share,
-        layout: Layout,
+        layout: BufferLayout,
         frames: Vec<Frame>,
     ) -> Counted<Self> {
         let spans = layout.spans(0..layout.limit());
-        let state = State {
+        let state = BufferState {
             extents: Extents::default(),
             frames: spans
                 .zip(frames)
-                .map(|(span, frame)| (span.start, fitting(&span, frame)))
+                .map(|(span, frame)| (span.start, check_fits(&span, frame)))
                 .collect(),
-            end: End::Open,
+            phase: BufferPhase::Open,
         };
-        Self::of(pool, share, layout, state)
+        Self::with_state(allocator, share, layout, state)
     }
 
-    fn of(pool: &Arc<BlockPool>, share: Share, layout: Layout, state: State) -> Counted<Self> {
+    fn with_state(
+        allocator: &Arc<FrameAllocator>,
+        share: Share,
+        layout: BufferLayout,
+        state: BufferState,
+    ) -> Counted<Self> {
         Counted::new(Self {
-            pool: Arc::clone(pool),
+            allocator: Arc::clone(allocator),
             share,
             layout,
             state: Mutex::new(state),
             listeners: CachePadded::new(AtomicU64::new(0)),
-            moved: Event::new(),
+            changed: Event::new(),
         })
     }
 
-    /// A buffer of one frame, of which `len` bytes are to be written, and all of it claimed; no shard if that is nothing.
+    /// Creates a buffer of one frame, with a claim of all `len` bytes; no claim if `len` is 0.
     ///
     /// # Panics
-    /// If they do not fit.
+    /// If `len` exceeds the frame's capacity.
     pub(crate) fn of_frame(
-        pool: &Arc<BlockPool>,
+        allocator: &Arc<FrameAllocator>,
         frame: Frame,
         len: usize,
-    ) -> (Counted<Self>, Option<Shard>) {
+    ) -> (Counted<Self>, Option<WriteClaim>) {
         assert!(
             len <= frame.capacity(),
             "a block of {len} bytes does not fit a frame of {}",
             frame.capacity()
         );
         let range = 0..len as u64;
-        let layout = Layout::one(frame.capacity(), range.end);
+        let layout = BufferLayout::single_frame(frame.capacity(), range.end);
         let frame = Counted::new(frame);
-        let part = Part {
+        let part = FramePart {
             frame: Counted::clone(&frame),
-            first: 0,
+            frame_offset: 0,
             end: range.end,
         };
-        let mut state = State {
+        let mut state = BufferState {
             extents: Extents::default(),
             frames: BTreeMap::from([(0, frame)]),
-            end: End::Open,
+            phase: BufferPhase::Open,
         };
         let progress = (len > 0).then(|| state.extents.claim(range.clone()));
-        let core = Self::of(pool, Share::Download, layout, state);
+        let core = Self::with_state(allocator, Share::Download, layout, state);
         let parts = SmallVec::from_buf([part]);
-        let shard = progress.map(|progress| Shard::new(&core, progress, range, parts));
-        (core, shard)
+        let claim = progress.map(|progress| WriteClaim::new(&core, progress, range, parts));
+        (core, claim)
     }
 
-    /// The frame of such a buffer, while it has not ended.
+    /// Returns the frame of a buffer made by [`Self::of_frame`] that was not aborted.
     pub(crate) fn frame(&self) -> Counted<Frame> {
         Counted::clone(&self.state.lock().frames[&0])
     }
 
-    pub(super) fn layout(&self) -> &Layout {
+    pub(super) fn layout(&self) -> &BufferLayout {
         &self.layout
     }
 
-    /// Claims parts of a range in one step, once there are frames for all of them.
+    /// Claims parts of a range in one step, once all of them have frames.
     pub(super) fn claim(
         core: &Counted<Self>,
         range: Range<u64>,
-        parts: Parts,
+        scope: ClaimScope,
     ) -> Result<Claimed, WriteAtError> {
         loop {
             let mut state = core.state.lock();
-            state.open()?;
+            state.check_open()?;
             let in_flight = state.extents.in_flight(&range);
             if let Some(range) = in_flight
                 .clone()
-                .filter(|_| parts == Parts::FreeUnlessInFlight)
+                .filter(|_| scope == ClaimScope::AllUnlessInFlight)
             {
                 return Err(WriteAtError::InFlight { range });
             }
-            let most = if parts == Parts::First { 1 } else { usize::MAX };
-            let free: SmallVec<[_; 1]> = state.extents.free(range.clone()).take(most).collect();
-            let missing = core.missing(&state, &free)?;
+            let max = if scope == ClaimScope::First {
+                1
+            } else {
+                usize::MAX
+            };
+            let unclaimed: SmallVec<[_; 1]> =
+                state.extents.unclaimed(range.clone()).take(max).collect();
+            let missing = core.spans_without_frame(&state, &unclaimed)?;
             if missing.is_empty() {
-                let shards = free
+                let claims = unclaimed
                     .into_iter()
-                    .map(|part| Self::hold(core, &mut state, part))
+                    .map(|part| Self::claim_part(core, &mut state, part))
                     .collect();
-                return Ok(Claimed { shards, in_flight });
+                return Ok(Claimed { claims, in_flight });
             }
             drop(state);
-            core.grow(&missing)?;
+            core.add_frames(&missing)?;
         }
     }
 
-    /// The spans of these ranges that have no frame, if the budget could ever hold all of them.
-    fn missing(
+    /// Spans of these ranges that have no frame. Fails if the budget could never hold them.
+    fn spans_without_frame(
         &self,
-        state: &State,
+        state: &BufferState,
         ranges: &[Range<u64>],
     ) -> Result<Vec<Range<u64>>, WriteAtError> {
         let bytes = ranges.iter().map(|range| range.end - range.start).sum();
-        // Before they are counted one by one, which for a wild range would itself take memory.
+        // Checked before the spans are listed: for a huge range the list itself would take memory.
         let many = bytes > self.layout.frame_len();
-        if many && bytes > self.pool.memory().limits().ceiling(self.share) {
+        if many && bytes > self.allocator.limits().max_of_share(self.share) {
             return Err(WriteAtError::Memory { bytes });
         }
         let mut missing: Vec<_> = ranges
@@ -223,69 +233,73 @@ impl Core {
         Ok(missing)
     }
 
-    fn hold(core: &Counted<Self>, state: &mut State, range: Range<u64>) -> Shard {
+    fn claim_part(core: &Counted<Self>, state: &mut BufferState, range: Range<u64>) -> WriteClaim {
         let parts: SmallVec<[_; 1]> = core
             .layout
             .spans(range.clone())
-            .map(|span| Part {
+            .map(|span| FramePart {
                 frame: Counted::clone(&state.frames[&span.start]),
-                first: span.start,
+                frame_offset: span.start,
                 end: span.end.min(range.end),
             })
             .collect();
         let progress = state.extents.claim(range.clone());
-        Shard::new(core, progress, range, parts)
+        WriteClaim::new(core, progress, range, parts)
     }
 
-    /// Gives these spans frames. Taken outside the lock, so two may bring one for the same span: the first stays.
-    fn grow(&self, missing: &[Range<u64>]) -> Result<(), WriteAtError> {
+    /// Allocates frames for these spans, outside the lock. If two threads bring a frame for one span, the first one stays.
+    fn add_frames(&self, missing: &[Range<u64>]) -> Result<(), WriteAtError> {
         let mut frames = Vec::new();
         for alike in missing.chunk_by(|a, b| a.end - a.start == b.end - b.start) {
             let len = alike[0].end - alike[0].start;
             let more = self
-                .pool
+                .allocator
                 .try_frames(self.share, len as usize, alike.len(), alike.len())
                 .ok_or(WriteAtError::Memory {
                     bytes: len.saturating_mul(alike.len() as u64),
                 })?;
-            frames.extend(in_order_of_use(more));
+            frames.extend(most_recently_used_first(more));
         }
-        let mut late = Vec::new();
+        let mut surplus = Vec::new();
         let mut state = self.state.lock();
-        state.open()?;
+        state.check_open()?;
         for (span, frame) in missing.iter().zip(frames) {
-            let frame = fitting(span, frame);
+            let frame = check_fits(span, frame);
             if skipped(Step::FirstFrame) || !state.frames.contains_key(&span.start) {
-                late.extend(state.frames.insert(span.start, frame));
+                surplus.extend(state.frames.insert(span.start, frame));
             } else {
-                late.push(frame);
+                surplus.push(frame);
             }
         }
         drop(state);
-        // Given back outside the lock.
-        drop(late);
+        // Released outside the lock.
+        drop(surplus);
         Ok(())
     }
 
-    /// Ends a claim that came as far as `written`.
-    pub(super) fn settle(&self, claim: &Range<u64>, written: u64) {
-        self.state.lock().extents.settle(claim.start, written);
+    /// Ends a claim whose bytes up to `written` were written.
+    pub(super) fn finish_claim(&self, claim: &Range<u64>, written: u64) {
+        self.state.lock().extents.finish_claim(claim.start, written);
     }
 
-    /// Something changed: whoever sleeps on it looks again.
+    /// Wakes the listeners, which look again.
     #[inline]
-    pub(super) fn ring(&self) {
-        store_load_fence(Step::Ring);
-        // SeqCst: the load after the store of `Progress::raise`; the other half is `Audience::new`, then `Progress::written`.
+    pub(super) fn notify(&self) {
+        store_load_fence(Step::Notify);
+        // SeqCst: the load after the store of `Progress::raise`. The other side is `ChangeListener::new`, then `Progress::written`.
         if self.listeners.load(Ordering::SeqCst) != 0 {
-            self.moved.notify(usize::MAX);
+            self.changed.notify(usize::MAX);
         }
     }
 
-    /// Bytes at `offset`; `None` at or past the last byte written.
-    pub(super) fn slice(&self, offset: u64, max: usize) -> Result<Option<Followed>, WriteAtError> {
+    /// Returns bytes at `offset`; `None` at or past the last written byte.
+    pub(super) fn slice(
+        &self,
+        offset: u64,
+        max: usize,
+    ) -> Result<Option<BlockSlice>, WriteAtError> {
         let state = self.state.lock();
-        if let End::Ended(error) = &state.end {
+        if let BufferPhase::Aborted(error) = &state.phase {
             return Err(error.clone());
         }
         state
@@ -293,141 +307,90 @@ impl Core {
             .map_err(|end| WriteAtError::Hole { hole: offset..end })
     }
 
-    /// As `slice`, for a follower: nothing where there may be bytes later.
-    pub(super) fn follow(
+    /// As [`Self::slice`], for a tail reader: `None` outside the result while bytes may still arrive at `offset`.
+    pub(super) fn read_tail(
         &self,
         offset: u64,
         max: usize,
-    ) -> Option<Result<Option<Followed>, WriteAtError>> {
+    ) -> Option<Result<Option<BlockSlice>, WriteAtError>> {
         let state = self.state.lock();
-        if let End::Ended(error) = &state.end {
+        if let BufferPhase::Aborted(error) = &state.phase {
             return Some(Err(error.clone()));
         }
         let found = state.slice(&self.layout, offset, max).ok().flatten();
-        let closed = matches!(state.end, End::Closed);
+        let closed = matches!(state.phase, BufferPhase::Closed);
         (found.is_some() || closed).then_some(Ok(found))
     }
 
-    /// A look at the extents.
-    pub(super) fn extents<R>(&self, look: impl FnOnce(&Extents) -> R) -> R {
-        look(&self.state.lock().extents)
+    /// Calls `read` with the extents, under the lock.
+    pub(super) fn with_extents<R>(&self, read: impl FnOnce(&Extents) -> R) -> R {
+        read(&self.state.lock().extents)
     }
 
-    /// Closes the buffer if exactly its first `len` bytes are written (all that were, if no length is given), and answers
-    /// them. Frames past them are given back.
-    pub(super) fn close(&self, len: Option<u64>) -> Result<Vec<Followed>, FreezeError> {
+    /// Closes the buffer if exactly its first `len` bytes are written (all that are written, without a length), and returns them.
+    /// Releases the frames after them.
+    pub(super) fn close(&self, len: Option<u64>) -> Result<Vec<BlockSlice>, FreezeError> {
         let mut state = self.state.lock();
-        if let End::Ended(error) = &state.end {
+        if let BufferPhase::Aborted(error) = &state.phase {
             return Err(error.clone().into());
         }
         let len = len.unwrap_or_else(|| state.extents.size());
-        state.extents.complete(len)?;
-        state.end = End::Closed;
+        state.extents.check_complete(len)?;
+        state.phase = BufferPhase::Closed;
         let surplus = state.frames.split_off(&len);
         let slices = state
             .frames
             .iter()
             .map(|(&start, frame)| {
                 let end = self.layout.span(start).end.min(len);
-                // SAFETY: all below `len` is written, as was just checked.
-                unsafe { Followed::new(frame, 0, (end - start) as usize) }
+                // SAFETY: everything below `len` is written, as just checked.
+                unsafe { BlockSlice::new(frame, 0, (end - start) as usize) }
             })
             .collect();
         drop(state);
         drop(surplus);
-        self.moved.notify(usize::MAX);
+        self.changed.notify(usize::MAX);
         Ok(slices)
     }
 
-    /// Ends an open buffer without its being complete. Its frames go back, but for those that shards or slices still hold.
-    pub(crate) fn end(&self, error: WriteAtError) {
+    /// Ends an open buffer that is not complete. Releases its frames, but for those that claims or slices still hold.
+    pub(crate) fn abort(&self, error: WriteAtError) {
         let mut state = self.state.lock();
-        if !matches!(state.end, End::Open) {
+        if !matches!(state.phase, BufferPhase::Open) {
             return;
         }
-        state.end = End::Ended(error);
+        state.phase = BufferPhase::Aborted(error);
         let frames = std::mem::take(&mut state.frames);
         drop(state);
-        if skipped(Step::Hold) {
-            // What a negative control does in place of letting go: the frames are used again while slices may be read.
+        if skipped(Step::SliceHold) {
+            // The negative control: frames are reused while slices can still be read.
             for frame in frames.values() {
-                frame.touch_mut(0..frame.capacity());
+                frame.note_write(0..frame.capacity());
             }
         }
         drop(frames);
-        self.moved.notify(usize::MAX);
+        self.changed.notify(usize::MAX);
     }
 
-    /// Closes a load's buffer, which its leader filled.
-    pub(crate) fn publish(&self) {
-        self.state.lock().end = End::Closed;
-        self.moved.notify(usize::MAX);
+    /// Closes the buffer of a load whose leader wrote every byte.
+    pub(crate) fn close_complete(&self) {
+        self.state.lock().phase = BufferPhase::Closed;
+        self.changed.notify(usize::MAX);
     }
 }
 
-/// Frames that were just taken, in the order in which they were last returned: a buffer of the same size as one before gives
-/// each thread the frames that are in its cache.
-pub(super) fn in_order_of_use(taken: Vec<Frame>) -> impl Iterator<Item = Frame> {
-    taken.into_iter().rev()
+/// Returns newly allocated frames, the last released first. A buffer of the same size as an earlier one then gives each thread
+/// frames that are still in its CPU cache.
+pub(super) fn most_recently_used_first(allocated: Vec<Frame>) -> impl Iterator<Item = Frame> {
+    allocated.into_iter().rev()
 }
 
-/// A frame for a span. What shards do without looking rests on its being long enough.
-fn fitting(span: &Range<u64>, frame: Frame) -> Counted<Frame> {
+/// Wraps a frame for a span. Claims rely on its length without a check.
+fn check_fits(span: &Range<u64>, frame: Frame) -> Counted<Frame> {
     assert!(
         frame.capacity() as u64 >= span.end - span.start,
         "a frame of {} bytes for {span:?}",
         frame.capacity()
     );
     Counted::new(frame)
-}
-
-/// Someone who may sleep until the buffer changes. Counted for as long as it lives, so that writers need not ring for nobody.
-#[derive(Debug)]
-pub(super) struct Audience(Counted<Core>);
-
-impl Audience {
-    pub(crate) fn new(core: &Counted<Core>) -> Self {
-        // SeqCst: the store before the loads of `Progress::written`; the other half is `Progress::raise`, then `Core::ring`.
-        core.listeners.fetch_add(1, Ordering::SeqCst);
-        store_load_fence(Step::Ring);
-        Self(Counted::clone(core))
-    }
-
-    pub(crate) fn core(&self) -> &Counted<Core> {
-        &self.0
-    }
-
-    /// Listens for a change. Listen first, then look, then wait: a change between is kept.
-    pub(crate) fn listen(&self) -> EventListener {
-        self.0.moved.listen()
-    }
-
-    /// Looks until it finds, and sleeps in between.
-    pub(crate) async fn until<T>(&self, mut look: impl FnMut() -> Option<T>) -> T {
-        loop {
-            let listener = self.listen();
-            if let Some(found) = look() {
-                return found;
-            }
-            listener.await;
-        }
-    }
-
-    /// [`Self::until`], blocking the thread.
-    pub(crate) fn until_blocking<T>(&self, mut look: impl FnMut() -> Option<T>) -> T {
-        loop {
-            let listener = self.listen();
-            if let Some(found) = look() {
-                return found;
-            }
-            listener.wait();
-        }
-    }
-}
-
-impl Drop for Audience {
-    fn drop(&mut self) {
-        // Relaxed: who still reads the old count in `ring` rings for nobody.
-        self.0.listeners.fetch_sub(1, Ordering::Relaxed);
-    }
 }

@@ -1,75 +1,74 @@
-//! What can go wrong with a write-at buffer.
+//! Errors of the write-at buffer.
 
 use std::io;
 use std::ops::Range;
 
 use crate::error::{FrameError, LoadError};
 
-/// A buffer refused. Nothing was changed, unless a read or write says otherwise.
+/// An operation on a buffer failed. The buffer is unchanged unless the operation documents otherwise.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteAtError {
-    /// The frame length asked for is no class.
+    /// The requested frame length is not a size class.
     #[error(
-        "write-at buffer: frames of {len} bytes do not exist; ask for a power of two from {min} to {max}",
-        min = crate::MIN_FRAME,
-        max = crate::MAX_FRAME
+        "write-at buffer: there are no frames of {len} bytes; choose a power of two from {min} to {max}",
+        min = crate::frames::MIN_FRAME,
+        max = crate::frames::MAX_FRAME
     )]
     FrameLen {
-        /// What was asked for, in bytes.
+        /// Requested length, in bytes.
         len: usize,
     },
-    /// Bytes outside what the buffer may ever hold, or an end past 2^64 - 1.
+    /// The range exceeds the buffer's limit, or ends past 2^64 - 1.
     #[error(
-        "write-at buffer: {len} bytes at offset {offset} pass its limit of {limit} bytes; write below it, or make a buffer with a higher limit"
+        "write-at buffer: {len} bytes at offset {offset} exceed its limit of {limit} bytes; write below it, or create a buffer with a higher limit"
     )]
     Offset {
-        /// Where the bytes would begin.
+        /// Offset of the first byte.
         offset: u64,
-        /// How many.
+        /// Number of bytes.
         len: u64,
-        /// The buffer's limit.
+        /// The buffer's limit, in bytes.
         limit: u64,
     },
-    /// There are no frames for this range now. A buffer that holds memory does not wait for more: try later, or give up and
-    /// drop it.
+    /// No frames are free for this range. A buffer that holds memory does not wait for more: try later, or drop the buffer.
     #[error(
-        "write-at buffer: no {bytes} bytes of memory are free now; try later or drop the buffer"
+        "write-at buffer: {bytes} bytes of memory are not available now; try later or drop the buffer"
     )]
     Memory {
-        /// What was missing, in bytes.
+        /// Bytes that were not available.
         bytes: u64,
     },
-    /// The first frames, which a new buffer may wait for, could not be had.
+    /// The initial frames, which a new buffer may wait for, were not allocated.
     #[error("write-at buffer: {0}")]
     Frames(#[from] FrameError),
-    /// A read began where nothing is written yet.
+    /// The first byte of a read is not written yet.
     #[error(
-        "write-at buffer: bytes {} to {} are not written yet; read elsewhere, or follow the buffer to wait for them",
+        "write-at buffer: bytes {} to {} are not written yet; read elsewhere, or wait for them with a reader",
         hole.start,
         hole.end
     )]
     Hole {
-        /// What is missing there.
+        /// The missing range.
         hole: Range<u64>,
     },
-    /// Another shard holds part of the range.
+    /// Another claim holds part of the range.
     #[error(
-        "write-at buffer: bytes {} to {} are being written by another; wait for that or write elsewhere",
+        "write-at buffer: bytes {} to {} are claimed by another writer; wait for it or write elsewhere",
         range.start,
         range.end
     )]
     InFlight {
-        /// The other's range.
+        /// Unwritten rest of the other claim.
         range: Range<u64>,
     },
-    /// It was committed or frozen: it can be read, and written no more.
-    #[error("write-at buffer: it is complete and closed; write to a new one")]
+    /// The buffer was committed or frozen: it can be read and no longer written.
+    #[error("write-at buffer: the buffer is complete and closed; write to a new one")]
     Closed,
-    /// It was cancelled, or its last handle was dropped before it was complete.
-    #[error("write-at buffer: it was cancelled; start again with a new one")]
+    /// The buffer was cancelled, or its last handle was dropped before it was complete.
+    #[error("write-at buffer: the buffer was cancelled; start again with a new one")]
     Cancelled,
-    /// It failed for this reason, the first that was given.
+    /// The buffer failed for this reason, the first one given.
     #[error("write-at buffer failed: {0}")]
     Failed(#[source] LoadError),
 }
@@ -80,9 +79,7 @@ impl From<WriteAtError> for io::Error {
             WriteAtError::FrameLen { .. } | WriteAtError::Offset { .. } => {
                 io::ErrorKind::InvalidInput
             }
-            WriteAtError::Memory { .. } => io::ErrorKind::OutOfMemory,
-            WriteAtError::Frames(FrameError::Deadline { .. }) => io::ErrorKind::TimedOut,
-            WriteAtError::Frames(_) => io::ErrorKind::OutOfMemory,
+            WriteAtError::Memory { .. } | WriteAtError::Frames(_) => io::ErrorKind::OutOfMemory,
             WriteAtError::Hole { .. } => io::ErrorKind::UnexpectedEof,
             WriteAtError::InFlight { .. } => io::ErrorKind::ResourceBusy,
             WriteAtError::Closed => io::ErrorKind::BrokenPipe,
@@ -93,11 +90,11 @@ impl From<WriteAtError> for io::Error {
     }
 }
 
-/// A buffer is not complete. It stays open, for repair.
+/// The buffer is not complete. It stays open for repair.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum FreezeError {
-    /// Bytes are missing; those that are being written count as missing.
+    /// Bytes are missing. Bytes in flight count as missing.
     #[error(
         "write-at buffer: {} ranges are missing, the first from {} to {}; write them, then freeze again",
         .0.len(),
@@ -105,25 +102,25 @@ pub enum FreezeError {
         .0[0].end
     )]
     Holes(Vec<Range<u64>>),
-    /// More was written than was to be frozen.
-    #[error("write-at buffer: {size} bytes were written, {len} expected; the size was wrong")]
+    /// More bytes were written than were to be frozen.
+    #[error("write-at buffer: {size} bytes were written where {len} were expected; check the size")]
     TooLong {
-        /// The length to freeze.
+        /// Length to freeze.
         len: u64,
-        /// The written extent.
+        /// One past the last written byte.
         size: u64,
     },
-    /// All bytes are there, but a shard is still held, at its end or past the others.
+    /// All bytes are written, but a claim is still held, at its end or after the last byte.
     #[error(
-        "write-at buffer: bytes {} to {} are still claimed; drop that shard, then freeze again",
+        "write-at buffer: bytes {} to {} are still claimed; drop that claim, then freeze again",
         range.start,
         range.end
     )]
     InFlight {
-        /// The shard's range.
+        /// Range of the claim.
         range: Range<u64>,
     },
-    /// The buffer failed or was cancelled before.
+    /// The buffer failed or was cancelled.
     #[error(transparent)]
     Ended(#[from] WriteAtError),
 }

@@ -1,4 +1,4 @@
-//! Which bytes of a buffer are written, which are being written, and which are holes.
+//! Extents of a buffer: which bytes are written, which are being written, and which are holes.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -8,7 +8,7 @@ use crossbeam_utils::CachePadded;
 use super::error::FreezeError;
 use crate::sync::{AtomicU64, Counted, Ordering, Step, order, skipped};
 
-/// How many bytes of a claim are written, from its start. Raised by its shard alone, read by everyone.
+/// Number of bytes written of a claim, from its start. Raised only by its claim, read by every reader of the buffer.
 #[derive(Debug)]
 pub(super) struct Progress(CachePadded<AtomicU64>);
 
@@ -17,64 +17,64 @@ impl Progress {
         Counted::new(Self(CachePadded::new(AtomicU64::new(0))))
     }
 
-    /// The bytes below it may be read.
+    /// Returns the number of bytes that may be read.
     fn written(&self) -> u64 {
-        // SeqCst: acquires the bytes that `raise` released, and is the load after `Audience::new`'s store.
+        // SeqCst: acquires the bytes that `raise` released, and is the load after the store of `ChangeListener::new`.
         self.0.load(order(Step::Progress, Ordering::SeqCst))
     }
 
     pub(super) fn raise(&self, written: u64) {
-        // SeqCst: releases the bytes to `written`, and is the store before the load in `Core::ring`.
+        // SeqCst: releases the bytes to `written`, and is the store before the load in `BufferCore::notify`.
         self.0
             .store(written, order(Step::Progress, Ordering::SeqCst));
     }
 }
 
 #[derive(Debug)]
-enum Held {
+enum ExtentState {
     Written,
-    /// A shard's, written as far as it says.
+    /// Claimed, and written up to its progress.
     Claimed(Counted<Progress>),
 }
 
 #[derive(Debug)]
 struct Extent {
     end: u64,
-    held: Held,
+    state: ExtentState,
 }
 
 impl Extent {
     fn is_written(&self) -> bool {
-        matches!(self.held, Held::Written)
+        matches!(self.state, ExtentState::Written)
     }
 
     fn readable(&self, start: u64) -> Range<u64> {
-        match &self.held {
-            Held::Written => start..self.end,
-            Held::Claimed(progress) => start..start + progress.written(),
+        match &self.state {
+            ExtentState::Written => start..self.end,
+            ExtentState::Claimed(progress) => start..start + progress.written(),
         }
     }
 }
 
-/// What a reader finds at an offset.
+/// Result of looking up an offset for reading.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// Bytes up to there.
+    /// Readable bytes up to this offset.
     Bytes(u64),
-    /// Nothing yet; the next bytes that are written begin there.
+    /// A hole; the next readable bytes start at this offset.
     Hole(u64),
-    /// Nothing is written here or further on.
+    /// No readable byte at this offset or after it.
     End,
 }
 
-/// Disjoint ranges by their start. Neighbours that are written are one range.
+/// Disjoint extents by their start. Adjacent written extents are merged.
 #[derive(Debug, Default)]
 pub(super) struct Extents {
     by_start: BTreeMap<u64, Extent>,
 }
 
 impl Extents {
-    /// Those that overlap a range, and perhaps the one before it.
+    /// Extents that overlap a range, and possibly the one before it.
     fn around(&self, range: Range<u64>) -> impl Iterator<Item = (u64, &Extent)> {
         let before = self.by_start.range(..=range.start).next_back();
         let first = before.map_or(range.start, |(&start, _)| start);
@@ -90,39 +90,39 @@ impl Extents {
             .filter(|range| !range.is_empty())
     }
 
-    /// The parts of `range` that are neither written nor claimed.
-    pub(super) fn free(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
-        let taken = self.around(range.clone());
-        gaps(range, taken.map(|(start, extent)| start..extent.end))
+    /// Parts of `range` that are neither written nor claimed.
+    pub(super) fn unclaimed(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+        let occupied = self.around(range.clone());
+        gaps(range, occupied.map(|(start, extent)| start..extent.end))
     }
 
-    /// The first rest of a claim, still to be written, that overlaps `range`.
+    /// Returns the first unwritten rest of a claim that overlaps `range`.
     pub(super) fn in_flight(&self, range: &Range<u64>) -> Option<Range<u64>> {
         self.around(range.clone())
             .map(|(start, extent)| extent.readable(start).end..extent.end)
             .find(|rest| rest.start < rest.end && rest.start < range.end && range.start < rest.end)
     }
 
-    fn claimed(&self) -> Option<Range<u64>> {
-        let mut claims = self.by_start.iter();
-        claims
+    fn first_claimed(&self) -> Option<Range<u64>> {
+        let mut extents = self.by_start.iter();
+        extents
             .find(|(_, extent)| !extent.is_written())
             .map(|(&start, extent)| start..extent.end)
     }
 
-    /// Marks a free range as one shard's.
+    /// Marks an unclaimed range as claimed.
     pub(super) fn claim(&mut self, range: Range<u64>) -> Counted<Progress> {
         let progress = Progress::new();
-        let held = Held::Claimed(Counted::clone(&progress));
+        let state = ExtentState::Claimed(Counted::clone(&progress));
         let end = range.end;
-        self.by_start.insert(range.start, Extent { end, held });
+        self.by_start.insert(range.start, Extent { end, state });
         progress
     }
 
-    /// Ends the claim that begins at `start`: its bytes up to `written` are the buffer's, the rest is a hole again.
-    pub(super) fn settle(&mut self, start: u64, written: u64) {
+    /// Ends the claim that starts at `start`: its bytes up to `written` become a written extent, the rest a hole.
+    pub(super) fn finish_claim(&mut self, start: u64, written: u64) {
         self.by_start.remove(&start);
-        if written == start || skipped(Step::Head) {
+        if written == start || skipped(Step::ClaimHead) {
             return;
         }
         let after = self
@@ -137,13 +137,13 @@ impl Extents {
         match before {
             Some((_, before)) if before.end == start && before.is_written() => before.end = end,
             _ => {
-                let held = Held::Written;
-                self.by_start.insert(start, Extent { end, held });
+                let state = ExtentState::Written;
+                self.by_start.insert(start, Extent { end, state });
             }
         }
     }
 
-    /// One past the last byte that may be read.
+    /// One past the last readable byte.
     pub(super) fn size(&self) -> u64 {
         self.readable().next_back().map_or(0, |last| last.end)
     }
@@ -155,7 +155,7 @@ impl Extents {
         {
             return Found::Bytes(extent.readable(start).end);
         }
-        // The one that holds the offset is read no further than that.
+        // The extent that contains the offset has no readable byte from it on.
         let next = self.by_start.range(offset..).find_map(|(&start, extent)| {
             let readable = extent.readable(start);
             (!readable.is_empty()).then_some(readable.start)
@@ -163,19 +163,19 @@ impl Extents {
         next.map_or(Found::End, Found::Hole)
     }
 
-    /// Ranges that may be read, in order, neighbours joined.
+    /// Readable ranges in order, adjacent ones merged.
     pub(super) fn written(&self) -> Vec<Range<u64>> {
-        let mut joined: Vec<Range<u64>> = Vec::new();
+        let mut merged: Vec<Range<u64>> = Vec::new();
         for range in self.readable() {
-            match joined.last_mut() {
+            match merged.last_mut() {
                 Some(last) if last.end == range.start => last.end = range.end,
-                _ => joined.push(range),
+                _ => merged.push(range),
             }
         }
-        joined
+        merged
     }
 
-    /// Bytes from the start that may be read without a hole.
+    /// Number of readable bytes from the start without a hole.
     pub(super) fn contiguous(&self) -> u64 {
         self.readable()
             .try_fold(0, |reached, range| {
@@ -188,13 +188,13 @@ impl Extents {
             .unwrap_or_else(|reached| reached)
     }
 
-    /// What of the first `len` bytes may not be read.
+    /// Parts of the first `len` bytes that are not readable.
     pub(super) fn holes(&self, len: u64) -> Vec<Range<u64>> {
         gaps(0..len, self.readable()).collect()
     }
 
-    /// Whether exactly the first `len` bytes are written, and nothing is in flight.
-    pub(super) fn complete(&self, len: u64) -> Result<(), FreezeError> {
+    /// Checks that exactly the first `len` bytes are written and nothing is in flight.
+    pub(super) fn check_complete(&self, len: u64) -> Result<(), FreezeError> {
         let size = self.size();
         if size > len {
             return Err(FreezeError::TooLong { len, size });
@@ -206,23 +206,23 @@ impl Extents {
         if !holes.is_empty() {
             return Err(FreezeError::Holes(holes));
         }
-        self.claimed()
+        self.first_claimed()
             .map_or(Ok(()), |range| Err(FreezeError::InFlight { range }))
     }
 }
 
-/// The parts of `range` that are not in `taken`, which is in order and disjoint.
+/// Parts of `range` outside `occupied`, which is in order and disjoint.
 fn gaps(
     range: Range<u64>,
-    taken: impl Iterator<Item = Range<u64>>,
+    occupied: impl Iterator<Item = Range<u64>>,
 ) -> impl Iterator<Item = Range<u64>> {
     let end = range.end;
     let mut reached = range.start;
-    taken
+    occupied
         .chain(std::iter::once(end..end))
-        .filter_map(move |taken| {
-            let gap = reached..taken.start.min(end);
-            reached = reached.max(taken.end);
+        .filter_map(move |occupied| {
+            let gap = reached..occupied.start.min(end);
+            reached = reached.max(occupied.end);
             (!gap.is_empty()).then_some(gap)
         })
 }

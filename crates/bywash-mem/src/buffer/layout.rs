@@ -1,37 +1,36 @@
-//! How a buffer's offsets are divided among frames.
+//! The layout of a buffer: how its offsets are divided among frames.
 
 use std::ops::Range;
 
 use super::error::WriteAtError;
-use crate::arena::Class;
-use crate::{MAX_FRAME, MIN_FRAME};
+use crate::frames::{MAX_FRAME, MIN_FRAME, SizeClass};
 
-/// Frames of a buffer whose size nobody knows, in bytes: the smallest that the arena backs with huge pages.
+/// Frame length of a buffer of unknown size, in bytes: the smallest that the arena backs with huge pages.
 const UNKNOWN_SIZE_FRAME: usize = 2 << 20;
-/// The smallest frame length chosen for a known size, in bytes: below it the bookkeeping of a frame shows beside its copying.
+/// Smallest frame length chosen for a known size, in bytes. In smaller frames the bookkeeping is measurable beside the copying.
 const SMALLEST_CHOSEN_FRAME: u64 = 64 << 10;
 
-/// Frames of one length from offset 0 on; one shorter where the expected size ends, and one more for what may follow it there.
+/// Frames of one length from offset 0 on. A shorter frame ends at the expected size, and one more covers the rest of its span.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Layout {
+pub(super) struct BufferLayout {
     frame_len: u64,
-    /// Where the short frame at the expected end is full; 0 if there is none.
+    /// Offset at which the short frame at the expected end is full; 0 if there is none.
     tail: u64,
-    /// The expected size, within the limit.
+    /// Expected size, within the limit.
     expected: u64,
     limit: u64,
 }
 
-/// Frames of one length to begin with, and the shorter one after them.
+/// Frames of the expected size: full ones, then a shorter one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Expected {
-    /// Frames of the buffer's full length.
-    pub(super) whole: u64,
-    /// Bytes of the last, shorter one; 0 if there is none.
+pub(super) struct ExpectedFrames {
+    /// Number of frames of the buffer's full length.
+    pub(super) full: u64,
+    /// Bytes of the last, shorter frame; 0 if there is none.
     pub(super) tail: u64,
 }
 
-impl Layout {
+impl BufferLayout {
     pub(super) fn new(
         expected: u64,
         limit: u64,
@@ -50,7 +49,7 @@ impl Layout {
                 .max(SMALLEST_CHOSEN_FRAME),
         };
         let rest = expected % frame_len;
-        let short = Class::of(rest as usize).map_or(0, Class::bytes);
+        let short = SizeClass::of(rest as usize).map_or(0, SizeClass::bytes);
         Ok(Self {
             frame_len,
             tail: if rest == 0 {
@@ -63,8 +62,8 @@ impl Layout {
         })
     }
 
-    /// One frame of this capacity.
-    pub(super) fn one(capacity: usize, len: u64) -> Self {
+    /// Layout of a single frame.
+    pub(super) fn single_frame(capacity: usize, len: u64) -> Self {
         Self {
             frame_len: capacity as u64,
             tail: 0,
@@ -81,15 +80,15 @@ impl Layout {
         self.limit
     }
 
-    /// What the expected size asks for.
-    pub(super) fn expected(&self) -> Expected {
-        Expected {
-            whole: self.expected / self.frame_len,
+    /// Frames that the expected size needs.
+    pub(super) fn expected(&self) -> ExpectedFrames {
+        ExpectedFrames {
+            full: self.expected / self.frame_len,
             tail: self.expected % self.frame_len,
         }
     }
 
-    /// The offsets that share a frame with this one. Their first is the frame's first byte.
+    /// Offsets that share a frame with `offset`. The first one is the frame's first byte.
     pub(super) fn span(&self, offset: u64) -> Range<u64> {
         let start = offset & !(self.frame_len - 1);
         let end = start.saturating_add(self.frame_len);
@@ -103,7 +102,7 @@ impl Layout {
         span.start..span.end.min(self.limit)
     }
 
-    /// The spans that a range touches, in order.
+    /// Spans that a range touches, in order.
     pub(super) fn spans(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
         let first = (!range.is_empty()).then(|| self.span(range.start));
         std::iter::successors(first, move |span| {

@@ -1,30 +1,25 @@
-//! The write-at buffer: bytes of one object, written at any offset by many threads, read as they arrive.
+//! The write-at buffer: bytes of one object, written at any offset by many threads and read as they arrive.
 //!
-//! Who writes first *claims*: under a short lock the range becomes one [`Shard`]'s, which from then on shares nothing with
-//! other writers and tells readers how far it came by one word of its own. Which bytes are written is therefore always known
-//! exactly, and holes are named. Memory is pool frames that are never moved: growing adds frames and copies nothing.
+//! A writer first *claims* a range under a short lock. Its [`WriteClaim`] then shares nothing with other writers, and publishes
+//! its progress to readers through one atomic of its own. So the buffer always knows exactly which bytes are written, and
+//! reports holes by range. The memory is pool frames that never move: growth adds frames and copies nothing.
 
-#[path = "write_at.rs"]
-mod buffer;
+mod block_slice;
 mod core;
-mod cursor;
 mod error;
 mod extents;
 mod layout;
-#[path = "tail_reader.rs"]
-mod prefix;
+mod listener;
 mod segments;
-#[path = "write_claim.rs"]
-mod shard;
-#[path = "block_slice.rs"]
-mod slice;
+mod tail_reader;
+mod write_at;
+mod write_claim;
 
-pub use buffer::{Overlap, WriteAtBuffer, WriteAtOptions};
-pub use cursor::WriteAtCursor;
+pub use block_slice::BlockSlice;
 pub use error::{FreezeError, WriteAtError};
-pub use prefix::PrefixReader;
 pub use segments::Segments;
-pub use shard::Shard;
-pub use slice::Followed;
+pub use tail_reader::TailReader;
+pub use write_at::{Overlap, WriteAtBuffer, WriteAtOptions};
+pub use write_claim::WriteClaim;
 
-pub(crate) use self::core::Core;
+pub(crate) use self::core::BufferCore;

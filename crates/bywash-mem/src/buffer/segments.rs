@@ -1,13 +1,13 @@
-//! A complete buffer's bytes.
+//! The bytes of a frozen buffer.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
 use bytes::{Buf, Bytes, BytesMut};
 
-use super::slice::Followed;
+use super::block_slice::BlockSlice;
 
-/// The bytes of a frozen buffer: one [`Bytes`] a frame, uncopied, each of which keeps its frame and the charge for it.
+/// Bytes of a frozen buffer: one [`Bytes`] a frame, not copied. Each keeps its frame and the charge for it.
 #[derive(Debug, Clone, Default)]
 pub struct Segments {
     parts: VecDeque<Bytes>,
@@ -15,14 +15,14 @@ pub struct Segments {
 }
 
 impl Segments {
-    pub(super) fn new(slices: Vec<Followed>) -> Self {
+    pub(super) fn new(slices: Vec<BlockSlice>) -> Self {
         Self {
             len: slices.iter().map(|slice| slice.len()).sum(),
             parts: slices.into_iter().map(Bytes::from_owner).collect(),
         }
     }
 
-    /// Bytes left in it.
+    /// Number of bytes left.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
@@ -34,12 +34,12 @@ impl Segments {
         self.len == 0
     }
 
-    /// The frames' parts, in order.
+    /// The parts in order, one a frame.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Bytes> {
         self.parts.iter()
     }
 
-    /// All of it in one piece: as it is if one frame holds it, else copied to the heap, which no budget counts.
+    /// Returns all bytes in one piece: not copied if one frame holds them, else copied to the heap, outside the budget.
     #[must_use]
     pub fn into_contiguous(mut self) -> Bytes {
         if self.parts.len() == 1 {
@@ -79,7 +79,7 @@ impl Buf for Segments {
     }
 
     fn advance(&mut self, n: usize) {
-        // Frames that were passed go back at once.
+        // Releases the frames that were passed at once.
         self.take_front(n, drop);
     }
 
@@ -94,11 +94,11 @@ impl Buf for Segments {
 }
 
 impl Segments {
-    /// Takes `n` bytes off the front, part by part.
+    /// Removes `n` bytes from the front, part by part.
     fn take_front(&mut self, n: usize, mut taken: impl FnMut(Bytes)) {
         assert!(
             n <= self.len,
-            "{n} bytes asked of segments that hold {}",
+            "{n} bytes requested of segments that hold {}",
             self.len
         );
         self.len -= n;

@@ -1,60 +1,66 @@
 //! Reading a buffer while it is being written.
 
+use std::fmt;
 use std::future::{Future, poll_fn};
-use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use super::core::{Audience, Core};
+use super::block_slice::BlockSlice;
+use super::core::BufferCore;
 use super::error::WriteAtError;
-use super::slice::Followed;
-use crate::sync::{Counted, EventListener, Listener};
+use super::listener::ChangeListener;
+use crate::sync::{Counted, EventListener};
 
-type Answer = Result<Option<Followed>, WriteAtError>;
-
-/// Reads a buffer from some offset on as its bytes arrive: see [`crate::WriteAtBuffer::follow`].
+/// Reads a buffer from an offset on as its bytes arrive: see [`crate::WriteAtBuffer::reader`].
 ///
-/// It ends only when the buffer is committed or frozen. Dropping it leaves the buffer alone. Also an [`io::Read`] that blocks.
-pub struct PrefixReader {
-    // Before the audience, which keeps the buffer.
+/// It ends only when the buffer is committed or frozen. Dropping it does not affect the buffer.
+pub struct TailReader {
+    // Before `buffer`: dropped before the buffer it listens to.
     listener: Option<EventListener>,
-    audience: Audience,
+    buffer: ChangeListener,
     offset: u64,
 }
 
-impl PrefixReader {
-    pub(crate) fn new(core: &Counted<Core>, offset: u64) -> Self {
+impl TailReader {
+    pub(crate) fn new(core: &Counted<BufferCore>, offset: u64) -> Self {
         Self {
             listener: None,
-            audience: Audience::new(core),
+            buffer: ChangeListener::new(core),
             offset,
         }
     }
 
-    /// Where the next bytes will come from.
+    /// Offset of the next bytes.
     #[must_use]
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// The next bytes, at most `max` (at least 1 is asked for) and of one frame, as soon as there are any; `None` once the
-    /// buffer is closed and all of it was read. Cancelling loses nothing.
+    /// Returns the next bytes as soon as there are any: at most `max` (0 counts as 1), and all of one frame. Returns `None` once the
+    /// buffer is closed and every byte was read. Cancel-safe.
     ///
     /// # Errors
     /// [`WriteAtError::Failed`] or [`WriteAtError::Cancelled`], even if bytes are left unread.
-    pub async fn next(&mut self, max: usize) -> Answer {
+    pub async fn next(&mut self, max: usize) -> Result<Option<BlockSlice>, WriteAtError> {
         poll_fn(|cx| self.poll_next(cx, max)).await
     }
 
-    /// [`Self::next`], as a step of a future.
-    pub fn poll_next(&mut self, cx: &mut Context<'_>, max: usize) -> Poll<Answer> {
+    /// Polls for the next bytes: see [`Self::next`].
+    ///
+    /// # Errors
+    /// As [`Self::next`].
+    pub fn poll_next(
+        &mut self,
+        cx: &mut Context<'_>,
+        max: usize,
+    ) -> Poll<Result<Option<BlockSlice>, WriteAtError>> {
         loop {
-            if let Some(answer) = self.look(max) {
+            if let Some(result) = self.try_next(max) {
                 self.listener = None;
-                return Poll::Ready(answer);
+                return Poll::Ready(result);
             }
             match &mut self.listener {
-                None => self.listener = Some(self.audience.listen()),
+                None => self.listener = Some(self.buffer.listen()),
                 Some(listener) => match Pin::new(listener).poll(cx) {
                     Poll::Ready(()) => self.listener = None,
                     Poll::Pending => return Poll::Pending,
@@ -63,48 +69,18 @@ impl PrefixReader {
         }
     }
 
-    /// [`Self::next`], blocking the thread.
-    ///
-    /// # Errors
-    /// As [`Self::next`].
-    pub fn next_blocking(&mut self, max: usize) -> Answer {
-        loop {
-            if let Some(answer) = self.look(max) {
-                return answer;
-            }
-            let listener = self.audience.listen();
-            if let Some(answer) = self.look(max) {
-                return answer;
-            }
-            listener.wait();
-        }
-    }
-
-    fn look(&mut self, max: usize) -> Option<Answer> {
-        let answer = self.audience.core().follow(self.offset, max.max(1))?;
-        if let Ok(Some(bytes)) = &answer {
+    fn try_next(&mut self, max: usize) -> Option<Result<Option<BlockSlice>, WriteAtError>> {
+        let result = self.buffer.core().read_tail(self.offset, max.max(1))?;
+        if let Ok(Some(bytes)) = &result {
             self.offset += bytes.len() as u64;
         }
-        Some(answer)
+        Some(result)
     }
 }
 
-impl io::Read for PrefixReader {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        if into.is_empty() {
-            return Ok(0);
-        }
-        let Some(bytes) = self.next_blocking(into.len())? else {
-            return Ok(0);
-        };
-        into[..bytes.len()].copy_from_slice(&bytes);
-        Ok(bytes.len())
-    }
-}
-
-impl std::fmt::Debug for PrefixReader {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PrefixReader")
+impl fmt::Debug for TailReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TailReader")
             .field("offset", &self.offset)
             .finish_non_exhaustive()
     }

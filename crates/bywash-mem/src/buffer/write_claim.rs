@@ -1,114 +1,119 @@
-//! The writer's side: one claim.
+//! The writer's side of a buffer: one claimed range.
 
+use std::fmt;
 use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use super::core::Core;
+use super::core::BufferCore;
 use super::extents::Progress;
-use crate::frame::Frame;
+use crate::frames::Frame;
 use crate::sync::Counted;
 
-/// A claimed part of a frame.
+/// The part of a claim that lies in one frame.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(super) struct FramePart {
     pub(super) frame: Counted<Frame>,
-    /// The buffer's offset of the frame's first byte.
-    pub(super) first: u64,
-    /// Where the claim or the frame ends.
+    /// Buffer offset of the frame's first byte.
+    pub(super) frame_offset: u64,
+    /// Buffer offset at which the claim or the frame ends.
     pub(super) end: u64,
 }
 
-/// Those of one claim, in order; most have one.
-type Parts = smallvec::IntoIter<[Part; 1]>;
+/// Frame parts of one claim in order; most claims have one.
+type FrameParts = smallvec::IntoIter<[FramePart; 1]>;
 
-/// The exclusive right to write one range of a buffer, from its start on. Readers see what is written at once.
+/// The exclusive right to write one range of a buffer, from its start on. Readers see written bytes at once.
 ///
-/// Writing takes no lock and shares no word with other shards. Dropped early, what was written stays and the rest becomes a
-/// hole that can be claimed again. If the buffer fails or is cancelled meanwhile, what a shard writes is lost without a word.
+/// Writing takes no lock and shares no atomic with other claims. If it is dropped early, the written bytes stay and the rest
+/// becomes a hole that can be claimed again. Bytes written after the buffer failed or was cancelled are discarded.
 #[must_use = "dropping it gives the range back"]
-pub struct Shard {
-    core: Counted<Core>,
+pub struct WriteClaim {
+    core: Counted<BufferCore>,
     progress: Counted<Progress>,
     range: Range<u64>,
-    at: u64,
-    part: Option<Part>,
-    later: Parts,
+    position: u64,
+    part: Option<FramePart>,
+    later_parts: FrameParts,
 }
 
-impl Shard {
-    /// Takes over a claim just entered, with the parts of its frames in order.
+impl WriteClaim {
+    /// Takes over a range that was just entered in the extents, with its frame parts in order.
     pub(super) fn new(
-        core: &Counted<Core>,
+        core: &Counted<BufferCore>,
         progress: Counted<Progress>,
         range: Range<u64>,
-        parts: SmallVec<[Part; 1]>,
+        parts: SmallVec<[FramePart; 1]>,
     ) -> Self {
         let mut parts = parts.into_iter();
         Self {
             core: Counted::clone(core),
             progress,
-            at: range.start,
+            position: range.start,
             range,
             part: parts.next(),
-            later: parts,
+            later_parts: parts,
         }
     }
 
-    /// What was claimed. May be less than was asked for.
+    /// Claimed range. May be shorter than the requested one.
     #[must_use]
     pub fn range(&self) -> Range<u64> {
         self.range.clone()
     }
 
-    /// Bytes still to be written.
+    /// Bytes not written yet.
     #[must_use]
     pub fn remaining(&self) -> u64 {
-        self.range.end - self.at
+        self.range.end - self.position
     }
 
-    /// The place of the next bytes, up to the end of a frame, to be filled from its start; then [`Self::advance`]. Empty when
-    /// nothing remains. Holds whatever was last in that memory.
+    /// Returns the memory of the next bytes, up to the end of a frame, to be filled from its start. Call [`Self::advance`] after
+    /// that. Empty when nothing remains. Holds the bytes of its last use.
     pub fn spare(&mut self) -> &mut [u8] {
         match &self.part {
             Some(part) => {
-                let (from, to) = (self.at - part.first, part.end - part.first);
+                let from = self.position - part.frame_offset;
+                let to = part.end - part.frame_offset;
                 if from == 0 {
-                    part.frame.commit(to as usize);
+                    part.frame.populate(to as usize);
                 }
-                // SAFETY: claimed, so this shard alone uses these bytes; `&mut self` ends the slice before the next `advance`.
-                unsafe { part.frame.unwritten(from as usize..to as usize) }
+                // SAFETY: claimed, so only this claim accesses these bytes; `&mut self` ends the slice before the next `advance`.
+                unsafe { part.frame.slice_mut_unchecked(from as usize..to as usize) }
             }
             None => &mut [],
         }
     }
 
-    /// Says that the first `n` bytes of [`Self::spare`] are written. Readers see them at once.
+    /// Marks the first `n` bytes of [`Self::spare`] as written. Readers see them at once.
     ///
     /// # Panics
-    /// If `n` exceeds what [`Self::spare`] answers.
+    /// If `n` exceeds the length of [`Self::spare`].
     pub fn advance(&mut self, n: usize) {
         if n == 0 {
             return;
         }
-        let spare = self.part.as_ref().map_or(0, |part| part.end - self.at);
+        let spare = self
+            .part
+            .as_ref()
+            .map_or(0, |part| part.end - self.position);
         assert!(
             n as u64 <= spare,
             "{n} bytes do not fit the {spare} that are spare"
         );
-        self.at += n as u64;
-        self.progress.raise(self.at - self.range.start);
+        self.position += n as u64;
+        self.progress.raise(self.position - self.range.start);
         if n as u64 == spare {
-            // Its frame is let go of with the last part, too.
-            self.part = self.later.next();
+            // Drops the reference to a full frame, that of the last part too.
+            self.part = self.later_parts.next();
         }
-        if self.at == self.range.end {
-            self.core.settle(&self.range, self.at);
+        if self.position == self.range.end {
+            self.core.finish_claim(&self.range, self.position);
         }
-        self.core.ring();
+        self.core.notify();
     }
 
-    /// Appends as much of `bytes` as fits the range, and answers how much that was.
+    /// Appends as much of `bytes` as fits the range. Returns how much that was.
     pub fn write(&mut self, mut bytes: &[u8]) -> usize {
         let len = bytes.len();
         while !bytes.is_empty() {
@@ -125,21 +130,21 @@ impl Shard {
     }
 }
 
-impl std::fmt::Debug for Shard {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shard")
+impl fmt::Debug for WriteClaim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WriteClaim")
             .field("range", &self.range)
-            .field("at", &self.at)
+            .field("position", &self.position)
             .finish_non_exhaustive()
     }
 }
 
-impl Drop for Shard {
+impl Drop for WriteClaim {
     fn drop(&mut self) {
-        // A whole one was settled by its last advance.
-        if self.at < self.range.end {
-            self.core.settle(&self.range, self.at);
-            self.core.ring();
+        // A complete claim was finished by its last `advance`.
+        if self.position < self.range.end {
+            self.core.finish_claim(&self.range, self.position);
+            self.core.notify();
         }
     }
 }

@@ -1,231 +1,227 @@
-//! Taking memory: at once, as a task, as a thread; frames, or a charge for bytes that are not a frame.
+//! Acquiring memory, at once or by waiting in a queue: frames, or a charge for bytes that are not a frame.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Instant;
 
-use crate::arena::{Class, MAX_FRAME};
-use crate::budget::{Reservation, Share, Supply};
+use super::allocator::{AllocOutcome, FrameAllocator};
+use super::arena::{MAX_FRAME, SizeClass};
+use super::budget::Reservation;
+use super::config::Share;
+use super::frame::Frame;
+use super::wait_queue::QueueEntry;
 use crate::error::FrameError;
-use crate::frame::Frame;
-use crate::pool::BlockPool;
-use crate::queue::Ticket;
-use crate::sync::{EventListener, Listener};
+use crate::sync::EventListener;
 
-/// What a taker asks for.
-pub(crate) trait Request: Copy + Unpin {
-    /// What it is granted.
+/// What a caller asks the allocator for.
+pub(super) trait Request: Copy + Unpin {
+    /// What it gets.
     type Granted;
 
     fn share(&self) -> Share;
 
-    /// The minimum, in bytes.
-    fn bytes(&self) -> u64;
+    /// Minimum, in bytes.
+    fn min_bytes(&self) -> u64;
 
-    /// Takes it from the ledger: see [`crate::budget::Memory::take`].
-    fn take(&self, pool: &BlockPool, evictable: u64) -> Supply<Self::Granted>;
+    /// Tries once: see [`FrameAllocator::allocate`].
+    fn attempt(
+        &self,
+        allocator: &Arc<FrameAllocator>,
+        reclaimable: u64,
+    ) -> AllocOutcome<Self::Granted>;
 }
 
-/// Frames of one class.
+/// A request for frames of one class.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Wish {
+pub(super) struct FrameRequest {
     share: Share,
-    class: Class,
+    class: SizeClass,
     min: usize,
     max: usize,
 }
 
-impl Request for Wish {
+impl Request for FrameRequest {
     type Granted = Vec<Frame>;
 
     fn share(&self) -> Share {
         self.share
     }
 
-    fn bytes(&self) -> u64 {
+    fn min_bytes(&self) -> u64 {
         self.class.bytes().saturating_mul(self.min as u64)
     }
 
-    fn take(&self, pool: &BlockPool, evictable: u64) -> Supply<Vec<Frame>> {
-        pool.memory()
-            .take(self.share, self.class, (self.min, self.max), evictable)
+    fn attempt(
+        &self,
+        allocator: &Arc<FrameAllocator>,
+        reclaimable: u64,
+    ) -> AllocOutcome<Vec<Frame>> {
+        allocator.allocate(self.share, self.class, (self.min, self.max), reclaimable)
     }
 }
 
-/// A charge for bytes that are not a frame.
+/// A request for a charge of bytes that are not a frame.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Bytes {
+pub(super) struct ByteRequest {
     share: Share,
     bytes: u64,
 }
 
-impl Request for Bytes {
+impl Request for ByteRequest {
     type Granted = Reservation;
 
     fn share(&self) -> Share {
         self.share
     }
 
-    fn bytes(&self) -> u64 {
+    fn min_bytes(&self) -> u64 {
         self.bytes
     }
 
-    fn take(&self, pool: &BlockPool, evictable: u64) -> Supply<Reservation> {
-        pool.memory().take_bytes(self.share, self.bytes, evictable)
+    fn attempt(
+        &self,
+        allocator: &Arc<FrameAllocator>,
+        reclaimable: u64,
+    ) -> AllocOutcome<Reservation> {
+        allocator.reserve(self.share, self.bytes, reclaimable)
     }
 }
 
-impl BlockPool {
-    /// At least `min` and at most `max` frames of the class that holds `len` bytes, or nothing. Never waits, and never gets
-    /// ahead of a taker that waits for the same share.
-    ///
-    /// Supply, in order: idle frames of the class, room in the budget, idle frames of other classes, cold unpinned blocks.
-    #[must_use]
-    pub fn try_frames(
-        &self,
+impl FrameAllocator {
+    /// See [`crate::BlockPool::try_frames`].
+    pub(crate) fn try_frames(
+        self: &Arc<Self>,
         share: Share,
         len: usize,
         min: usize,
         max: usize,
     ) -> Option<Vec<Frame>> {
-        let wish = self.wish(share, len, min, max).ok()?;
-        self.try_ahead(wish)
+        let request = self.frame_request(share, len, min, max).ok()?;
+        self.try_acquire(request)
     }
 
-    /// As [`Self::try_frames`], waiting its turn: first come, first served within a share. Dropping the future leaves the line;
-    /// for a deadline, put a timeout around it. Takers that hold memory should not wait for more.
-    ///
-    /// # Errors
-    /// The future's error is [`FrameError::TooLarge`], at once, if waiting would never help.
-    pub fn frames(self: &Arc<Self>, share: Share, len: usize, min: usize, max: usize) -> FrameWait {
-        FrameWait(Wait::new(self, self.wish(share, len, min, max)))
+    /// See [`crate::BlockPool::frames`].
+    pub(crate) fn frames(
+        self: &Arc<Self>,
+        share: Share,
+        len: usize,
+        min: usize,
+        max: usize,
+    ) -> FrameWait {
+        FrameWait(Acquire::new(self, self.frame_request(share, len, min, max)))
     }
 
-    /// Charges `bytes` that are not a frame, or nothing. Evicts unpinned blocks if that makes the room. Never waits, and never
-    /// gets ahead of a taker that waits for the same share.
-    #[must_use]
-    pub fn try_reserve(&self, share: Share, bytes: u64) -> Option<Reservation> {
-        self.try_ahead(Bytes { share, bytes })
+    /// See [`crate::BlockPool::try_reserve`].
+    pub(crate) fn try_reserve(self: &Arc<Self>, share: Share, bytes: u64) -> Option<Reservation> {
+        self.try_acquire(ByteRequest { share, bytes })
     }
 
-    /// As [`Self::try_reserve`], waiting in the same line as takers of frames: see [`Self::frames`].
-    ///
-    /// # Errors
-    /// The future's error is [`FrameError::TooLarge`], at once, if waiting would never help.
-    pub fn reserve(self: &Arc<Self>, share: Share, bytes: u64) -> ReserveWait {
-        let request = Bytes { share, bytes };
-        ReserveWait(Wait::new(self, self.possible(request).map(|()| request)))
+    /// See [`crate::BlockPool::reserve`].
+    pub(crate) fn reserve_waiting(self: &Arc<Self>, share: Share, bytes: u64) -> ReserveWait {
+        let request = ByteRequest { share, bytes };
+        ReserveWait(Acquire::new(
+            self,
+            self.check_possible(request).map(|()| request),
+        ))
     }
 
-    /// Adds `more` bytes to `charge`, all or nothing; true if it did. As [`Self::try_reserve`]: a holder of memory never waits.
-    #[must_use]
-    pub fn try_grow(&self, charge: &mut Reservation, more: u64) -> bool {
-        let added = self.try_reserve(charge.share(), more);
-        added.map(|added| charge.merge(added)).is_some()
+    /// Allocates one frame without waiting or overtaking a waiter. Memory that is short is freed by `evict`, not by the reclaimer.
+    pub(crate) fn try_frame_evicting(
+        self: &Arc<Self>,
+        share: Share,
+        len: usize,
+        evict: impl Fn(u64) -> bool,
+    ) -> Option<Frame> {
+        let request = self.frame_request(share, len, 1, 1).ok()?;
+        if self.wait_queue().has_waiters(share) {
+            return None;
+        }
+        let frames = self.acquire_with(request, evict);
+        frames.and_then(|mut frames| frames.pop())
     }
 
-    /// As [`Self::frames`], blocking the thread until `deadline`.
-    ///
-    /// # Errors
-    /// [`FrameError::TooLarge`] at once, or [`FrameError::Deadline`].
-    pub fn frames_blocking(
+    fn frame_request(
         &self,
         share: Share,
         len: usize,
         min: usize,
         max: usize,
-        deadline: Instant,
-    ) -> Result<Vec<Frame>, FrameError> {
-        let wish = self.wish(share, len, min, max)?;
-        if let Some(frames) = self.try_ahead(wish) {
-            return Ok(frames);
-        }
-        let ticket = Ticket::enter(Arc::clone(self.memory()), share);
-        loop {
-            let listener = ticket.listen();
-            if let Some(frames) = self.try_in_turn(&ticket, wish) {
-                return Ok(frames);
-            }
-            // The limit may have been lowered since.
-            self.possible(wish)?;
-            if listener.wait_deadline(deadline).is_none() {
-                return Err(FrameError::Deadline {
-                    bytes: wish.class.bytes() * wish.min as u64,
-                });
-            }
-        }
-    }
-
-    fn wish(&self, share: Share, len: usize, min: usize, max: usize) -> Result<Wish, FrameError> {
-        let class = Class::of(len).ok_or(FrameError::TooLarge {
+    ) -> Result<FrameRequest, FrameError> {
+        let class = SizeClass::of(len).ok_or(FrameError::TooLarge {
             bytes: len as u64,
-            most: MAX_FRAME as u64,
+            max: MAX_FRAME as u64,
         })?;
-        let wish = Wish {
+        let request = FrameRequest {
             share,
             class,
             min,
             max: max.max(min),
         };
-        self.possible(wish).map(|()| wish)
+        self.check_possible(request).map(|()| request)
     }
 
-    /// Whether waiting could help.
-    fn possible(&self, wish: impl Request) -> Result<(), FrameError> {
-        let most = self.memory().limits().ceiling(wish.share());
-        let bytes = wish.bytes();
-        if bytes > most {
-            return Err(FrameError::TooLarge { bytes, most });
+    /// Fails if the request could not be met even by an empty pool.
+    fn check_possible(&self, request: impl Request) -> Result<(), FrameError> {
+        let max = self.limits().max_of_share(request.share());
+        let bytes = request.min_bytes();
+        if bytes > max {
+            return Err(FrameError::TooLarge { bytes, max });
         }
         Ok(())
     }
 
-    fn try_ahead<R: Request>(&self, wish: R) -> Option<R::Granted> {
-        if self.memory().turnstile().in_line(wish.share()) {
+    /// Tries without waiting, unless the share has waiters.
+    fn try_acquire<R: Request>(self: &Arc<Self>, request: R) -> Option<R::Granted> {
+        if self.wait_queue().has_waiters(request.share()) {
             return None;
         }
-        self.attempt(wish, |bytes| self.evict(bytes))
+        self.acquire(request)
     }
 
-    /// One frame, if it can be had without taking from a block in use. Never waits, never gets ahead.
-    pub(crate) fn try_frame_gently(&self, share: Share, len: usize) -> Option<Frame> {
-        let wish = self.wish(share, len, 1, 1).ok()?;
-        if self.memory().turnstile().in_line(share) {
-            return None;
-        }
-        let frames = self.attempt(wish, |bytes| self.evict_cold(bytes));
-        frames.and_then(|mut frames| frames.pop())
-    }
-
-    fn try_in_turn<R: Request>(&self, ticket: &Ticket, wish: R) -> Option<R::Granted> {
-        if ticket.at_head() {
-            self.attempt(wish, |bytes| self.evict(bytes))
+    /// Tries if `entry` is at the head of its queue.
+    fn try_at_head<R: Request>(
+        self: &Arc<Self>,
+        entry: &QueueEntry,
+        request: R,
+    ) -> Option<R::Granted> {
+        if entry.at_head() {
+            self.acquire(request)
         } else {
             None
         }
     }
 
-    /// Takes what there is, evicting as long as that helps. Holds nothing while it evicts: two takers never keep half of what
-    /// the other needs.
-    fn attempt<R: Request>(&self, wish: R, evict: impl Fn(u64) -> bool) -> Option<R::Granted> {
+    fn acquire<R: Request>(self: &Arc<Self>, request: R) -> Option<R::Granted> {
+        self.acquire_with(request, |bytes| {
+            self.reclaimer()
+                .is_some_and(|reclaimer| reclaimer.reclaim(bytes))
+        })
+    }
+
+    /// Tries, evicting for as long as that helps. Holds nothing while it evicts, so two callers never each keep half of what the
+    /// other needs.
+    fn acquire_with<R: Request>(
+        self: &Arc<Self>,
+        request: R,
+        evict: impl Fn(u64) -> bool,
+    ) -> Option<R::Granted> {
         let mut exhausted = false;
         loop {
-            let evictable = if exhausted { 0 } else { self.resident_bytes() };
-            match wish.take(self, evictable) {
-                Supply::Taken(granted) => return Some(granted),
-                Supply::Short(bytes) => exhausted = !evict(bytes),
-                Supply::Nothing => return None,
+            let reclaimable = if exhausted { 0 } else { self.reclaimable() };
+            match request.attempt(self, reclaimable) {
+                AllocOutcome::Allocated(granted) => return Some(granted),
+                AllocOutcome::Reclaim(bytes) => exhausted = !evict(bytes),
+                AllocOutcome::Unavailable => return None,
             }
         }
     }
 }
 
-/// Frames to come: see [`BlockPool::frames`].
+/// Future of [`crate::BlockPool::frames`].
 #[derive(Debug)]
 #[must_use = "a future does nothing unless awaited"]
-pub struct FrameWait(Wait<Wish>);
+pub struct FrameWait(Acquire<FrameRequest>);
 
 impl Future for FrameWait {
     type Output = Result<Vec<Frame>, FrameError>;
@@ -235,10 +231,10 @@ impl Future for FrameWait {
     }
 }
 
-/// A charge to come: see [`BlockPool::reserve`].
+/// Future of [`crate::BlockPool::reserve`].
 #[derive(Debug)]
 #[must_use = "a future does nothing unless awaited"]
-pub struct ReserveWait(Wait<Bytes>);
+pub struct ReserveWait(Acquire<ByteRequest>);
 
 impl Future for ReserveWait {
     type Output = Result<Reservation, FrameError>;
@@ -248,58 +244,57 @@ impl Future for ReserveWait {
     }
 }
 
-/// A taker's place in line. Dropping it leaves the line.
+/// A request and, once it has to wait, its place in the queue. Dropping it leaves the queue.
 #[derive(Debug)]
-struct Wait<R> {
-    wish: Result<R, FrameError>,
-    pool: Arc<BlockPool>,
-    // Before the ticket, so that it is gone when the ticket passes the turn on.
+struct Acquire<R> {
+    request: Result<R, FrameError>,
+    allocator: Arc<FrameAllocator>,
+    // Before the entry: dropped before the entry wakes the next waiter.
     listener: Option<EventListener>,
-    ticket: Option<Ticket>,
+    entry: Option<QueueEntry>,
 }
 
-impl<R: Request> Wait<R> {
-    fn new(pool: &Arc<BlockPool>, wish: Result<R, FrameError>) -> Self {
+impl<R: Request> Acquire<R> {
+    fn new(allocator: &Arc<FrameAllocator>, request: Result<R, FrameError>) -> Self {
         Self {
-            wish,
-            pool: Arc::clone(pool),
+            request,
+            allocator: Arc::clone(allocator),
             listener: None,
-            ticket: None,
+            entry: None,
         }
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<R::Granted, FrameError>> {
-        let wish = match &self.wish {
-            Ok(wish) => *wish,
+        let request = match &self.request {
+            Ok(request) => *request,
             Err(error) => return Poll::Ready(Err(error.clone())),
         };
-        if self.ticket.is_none()
-            && let Some(granted) = self.pool.try_ahead(wish)
+        if self.entry.is_none()
+            && let Some(granted) = self.allocator.try_acquire(request)
         {
             return Poll::Ready(Ok(granted));
         }
         let Self {
-            pool,
+            allocator,
             listener,
-            ticket,
+            entry,
             ..
         } = self;
-        let place =
-            ticket.get_or_insert_with(|| Ticket::enter(Arc::clone(pool.memory()), wish.share()));
+        let queued =
+            entry.get_or_insert_with(|| QueueEntry::join(Arc::clone(allocator), request.share()));
         loop {
-            let heard = listener.get_or_insert_with(|| place.listen());
-            if let Some(granted) = pool.try_in_turn(place, wish) {
+            let listening = listener.get_or_insert_with(|| queued.listen());
+            let result = match allocator.try_at_head(queued, request) {
+                Some(granted) => Some(Ok(granted)),
+                // The limit may have been lowered since.
+                None => allocator.check_possible(request).err().map(Err),
+            };
+            if let Some(result) = result {
                 *listener = None;
-                *ticket = None;
-                return Poll::Ready(Ok(granted));
+                *entry = None;
+                return Poll::Ready(result);
             }
-            // The limit may have been lowered since.
-            if let Err(error) = pool.possible(wish) {
-                *listener = None;
-                *ticket = None;
-                return Poll::Ready(Err(error));
-            }
-            match Pin::new(heard).poll(cx) {
+            match Pin::new(listening).poll(cx) {
                 Poll::Ready(()) => *listener = None,
                 Poll::Pending => return Poll::Pending,
             }

@@ -1,358 +1,102 @@
-//! The budget: one exact ledger of committed memory.
+//! The frame allocator: the ledger, the frames it accounts for, and the queue of callers that wait for them.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::fmt;
+use std::sync::{Arc, OnceLock, Weak};
 
-use crate::arena::{Arena, CLASSES, Class};
+use super::arena::{Arena, SizeClass};
+use super::budget::Reservation;
+use super::config::{PoolConfig, Share};
+use super::frame::Frame;
+use super::ledger::Ledger;
+use super::wait_queue::WaitQueue;
 use crate::error::PoolError;
-use crate::frame::Frame;
-use crate::queue::Turnstile;
-use crate::sync::{Mutex, Step, skipped};
+use crate::sync::{Mutex, MutexGuard, Step, skipped};
 
-/// Whose guarantee a charge counts against.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Share {
-    /// Blocks, resident or on their way in, and what serves reads.
-    Download = 0,
-    /// What writes hold until the origin has it.
-    Upload = 1,
-}
-
-impl Share {
-    fn other(self) -> Self {
-        match self {
-            Self::Download => Self::Upload,
-            Self::Upload => Self::Download,
-        }
-    }
-}
-
-/// Sizes of a [`crate::BlockPool`], in bytes, and when its housekeeping is slow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PoolConfig {
-    /// The ceiling of all committed memory: frames in use, idle frames, reservations.
-    pub limit: u64,
-    /// The highest the limit may ever be raised to: addresses are reserved for so much, memory is not.
-    pub ceiling: u64,
-    /// What uploads always leave to downloads.
-    pub download_guarantee: u64,
-    /// What downloads always leave to uploads. Resident blocks count as downloads.
-    pub upload_guarantee: u64,
-    /// An eviction that takes longer than this is reported: a warning, and [`crate::PoolStats::slow_evictions`].
-    pub slow_eviction: Duration,
-    /// So is one that looks at each slot more often than this, on average.
-    pub slow_eviction_rounds: u32,
-}
-
-impl PoolConfig {
-    /// A quarter of the limit guaranteed to each side.
-    #[must_use]
-    pub fn new(limit: u64) -> Self {
-        Self {
-            limit,
-            ceiling: limit,
-            download_guarantee: limit / 4,
-            upload_guarantee: limit / 4,
-            // Whoever waits for a read notices a second; a pass that finds nothing takes four looks at a slot.
-            slow_eviction: Duration::from_secs(1),
-            slow_eviction_rounds: 10,
-        }
-    }
-
-    pub(crate) fn check(&self) -> Result<(), PoolError> {
-        let guaranteed = self.download_guarantee.checked_add(self.upload_guarantee);
-        if self.limit >= crate::MIN_FRAME as u64
-            && self.limit <= self.ceiling
-            && guaranteed.is_some_and(|sum| sum <= self.limit)
-        {
-            return Ok(());
-        }
-        Err(PoolError::Config {
-            limit: self.limit,
-            ceiling: self.ceiling,
-            download: self.download_guarantee,
-            upload: self.upload_guarantee,
-        })
-    }
-
-    /// The same with another limit: the guarantees keep their part of it.
-    pub(crate) fn with_limit(&self, limit: u64) -> Self {
-        let part = |guarantee: u64| {
-            let part = u128::from(guarantee) * u128::from(limit) / u128::from(self.limit);
-            u64::try_from(part).unwrap_or(u64::MAX)
-        };
-        Self {
-            limit,
-            download_guarantee: part(self.download_guarantee),
-            upload_guarantee: part(self.upload_guarantee),
-            ..*self
-        }
-    }
-
-    fn guarantee(&self, share: Share) -> u64 {
-        match share {
-            Share::Download => self.download_guarantee,
-            Share::Upload => self.upload_guarantee,
-        }
-    }
-
-    /// The most a share can ever hold: all that is not the other's guarantee.
-    pub(crate) fn ceiling(&self, share: Share) -> u64 {
-        self.limit - self.guarantee(share.other())
-    }
-}
-
-/// Committed memory: what is taken, what lies idle, what the limit is. A cheap handle; clones are the same budget.
-///
-/// The sum of live reservations (frames' own included) is `used`, and `used` never exceeds `limit`. A taker of one share may
-/// bring the shares' total to at most `limit` less what the other's guarantee still lacks. Idle frames count for no share.
-#[derive(Debug, Clone)]
-pub struct Budget(pub(crate) Arc<Memory>);
-
-impl Budget {
-    /// Bytes charged now, idle frames included.
-    #[must_use]
-    pub fn used(&self) -> u64 {
-        self.0.ledger.lock().used()
-    }
-
-    /// The limit, in bytes: [`crate::BlockPool::set_limit`] changes it.
-    #[must_use]
-    pub fn limit(&self) -> u64 {
-        self.0.limits().limit
-    }
-
-    /// Bytes of free frames that keep their pages. Part of [`Self::used`]; any taker may have them.
-    #[must_use]
-    pub fn idle(&self) -> u64 {
-        self.0.ledger.lock().idle
-    }
-
-    /// Bytes charged to one share.
-    #[must_use]
-    pub fn held(&self, share: Share) -> u64 {
-        self.0.ledger.lock().held[share as usize]
-    }
-
-    /// Takers waiting in line.
-    #[must_use]
-    pub fn waiting(&self) -> u64 {
-        self.0.turnstile.waiting()
-    }
-
-    /// Charges memory that is not a frame. Never waits, never evicts a block, never overtakes a waiter of its share.
-    #[must_use]
-    pub fn try_reserve(&self, share: Share, bytes: u64) -> Option<Reservation> {
-        if self.0.turnstile.in_line(share) || !self.0.charge(share, bytes) {
-            return None;
-        }
-        Some(Reservation {
-            memory: Arc::clone(&self.0),
-            share,
-            bytes,
-        })
-    }
-}
-
-/// A charge for bytes that are not a frame. Released when dropped.
-#[must_use = "dropping it releases the charge"]
-pub struct Reservation {
-    memory: Arc<Memory>,
-    share: Share,
-    bytes: u64,
-}
-
-impl Reservation {
-    /// Bytes charged.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    pub(crate) fn share(&self) -> Share {
-        self.share
-    }
-
-    /// Releases what exceeds `bytes`. A larger size changes nothing.
-    pub fn shrink_to(&mut self, bytes: u64) {
-        let released = self.bytes.saturating_sub(bytes);
-        if released == 0 {
-            return;
-        }
-        self.bytes = bytes;
-        self.memory.release(self.share, released);
-    }
-
-    /// Adds the charge of `other` to this one.
+/// A holder of frames that can give some back when memory is short: the block cache. Called on the miss path only, with no lock
+/// of the allocator held.
+pub(crate) trait Reclaim: fmt::Debug + Send + Sync {
+    /// Evicts until `bytes` came free or nothing more can be evicted. Returns whether anything was evicted.
     ///
-    /// # Panics
-    /// If the two are of different budgets or shares.
-    pub fn merge(&mut self, mut other: Self) {
-        assert!(
-            Arc::ptr_eq(&self.memory, &other.memory) && self.share == other.share,
-            "charges of one budget and share can be merged"
-        );
-        self.bytes += std::mem::take(&mut other.bytes);
-    }
+    /// A queued caller may sleep after `false`: every frame that was pinned at that time is unpinned later, which wakes it.
+    fn reclaim(&self, bytes: u64) -> bool;
+
+    /// Upper bound of the bytes that [`Self::reclaim`] could free.
+    fn reclaimable(&self) -> u64;
 }
 
-impl std::fmt::Debug for Reservation {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Reservation")
-            .field("share", &self.share)
-            .field("bytes", &self.bytes)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Drop for Reservation {
-    fn drop(&mut self) {
-        self.memory.release(self.share, self.bytes);
-    }
-}
-
-/// Result of [`Memory::take`] and [`Memory::take_bytes`].
+/// Result of an allocation.
 #[derive(Debug)]
-pub(crate) enum Supply<T> {
-    /// At least the minimum.
-    Taken(T),
-    /// Evicting this many bytes would give more.
-    Short(u64),
-    /// Less than the minimum, and evicting would not help.
-    Nothing,
+pub(crate) enum AllocOutcome<T> {
+    /// At least the minimum was allocated.
+    Allocated(T),
+    /// Evicting this many bytes of blocks would allow more.
+    Reclaim(u64),
+    /// Less than the minimum is available, and evicting would not help.
+    Unavailable,
 }
 
-/// The ledger, the frames it speaks of, and the line of those who wait for them. Outlived by no frame and no reservation.
+/// Shared state behind [`super::Budget`]. Every frame and reservation keeps it alive.
 #[derive(Debug)]
-pub(crate) struct Memory {
-    /// As the pool was made. The limits in force are the ledger's.
+pub(crate) struct FrameAllocator {
+    /// Configuration the pool was made with. The limits in force are the ledger's.
     config: PoolConfig,
     ledger: Mutex<Ledger>,
-    turnstile: Turnstile,
+    wait_queue: WaitQueue,
     arena: Arena,
+    reclaimer: OnceLock<Weak<dyn Reclaim>>,
 }
 
-#[derive(Debug)]
-struct Ledger {
-    limits: PoolConfig,
-    /// Bytes charged to each share.
-    held: [u64; 2],
-    /// Bytes of the idle frames of all classes.
-    idle: u64,
-    classes: [ClassFrames; CLASSES],
-}
-
-/// The frames of one class nobody owns, by number.
-#[derive(Debug, Default)]
-struct ClassFrames {
-    /// Committed and charged as idle.
-    idle: Vec<u32>,
-    /// Decommitted: addresses to use again.
-    vacant: Vec<u32>,
-    /// Numbers from here on were never used.
-    unused: u32,
-}
-
-impl Ledger {
-    fn spoken_for(&self) -> u64 {
-        self.held[0] + self.held[1]
-    }
-
-    fn used(&self) -> u64 {
-        self.spoken_for() + self.idle
-    }
-
-    /// What a taker of `share` finds gone from the limit: what both hold, and what the other's guarantee still lacks.
-    fn gone(&self, share: Share) -> u64 {
-        let other = share.other();
-        self.held[share as usize] + self.held[other as usize].max(self.limits.guarantee(other))
-    }
-
-    /// Bytes that `share` gains from evicting `evictable` bytes of blocks. Blocks are the downloads': below the downloads'
-    /// guarantee an upload gains nothing.
-    fn gain(&self, share: Share, evictable: u64) -> u64 {
-        match share {
-            Share::Download => evictable,
-            Share::Upload => evictable.min(
-                self.held[Share::Download as usize].saturating_sub(self.limits.download_guarantee),
-            ),
-        }
-    }
-
-    /// Makes physical room for `bytes` by decommitting idle frames. `spoken_for + bytes` is within the limit.
-    ///
-    /// The system call is made under the lock: it costs microseconds, happens only when the mix of classes changes, and keeps
-    /// the charge and the pages in step.
-    fn make_room(&mut self, bytes: u64, arena: &Arena) {
-        for class in Class::all().rev() {
-            while self.used() + bytes > self.limits.limit {
-                let Some(index) = self.classes[class.index()].idle.pop() else {
-                    break;
-                };
-                // SAFETY: an idle frame belongs to the ledger.
-                unsafe { arena.decommit(class, index) };
-                self.classes[class.index()].vacant.push(index);
-                self.idle -= class.bytes();
-            }
-        }
-        debug_assert!(
-            self.used() + bytes <= self.limits.limit,
-            "all that no share holds is idle, and was given back"
-        );
-    }
-
-    /// One frame for `share`, whose room was checked: idle ones first. Answers its number, and whether it has no pages yet.
-    fn frame(&mut self, share: Share, class: Class, arena: &Arena) -> (u32, bool) {
-        let idle = self.classes[class.index()].idle.pop();
-        let index = if let Some(index) = idle {
-            self.idle -= class.bytes();
-            index
-        } else {
-            self.make_room(class.bytes(), arena);
-            let frames = &mut self.classes[class.index()];
-            frames.vacant.pop().unwrap_or_else(|| {
-                frames.unused += 1;
-                frames.unused - 1
-            })
-        };
-        self.held[share as usize] += class.bytes();
-        (index, idle.is_none())
-    }
-}
-
-impl Memory {
+impl FrameAllocator {
     pub(crate) fn new(config: PoolConfig) -> Result<Arc<Self>, PoolError> {
         config.check()?;
         let arena = Arena::new(config.ceiling)?;
         Ok(Arc::new(Self {
             config,
-            ledger: Mutex::new(Ledger {
-                limits: config,
-                held: [0; 2],
-                idle: 0,
-                classes: Default::default(),
-            }),
-            turnstile: Turnstile::new(),
+            ledger: Mutex::new(Ledger::new(config)),
+            wait_queue: WaitQueue::new(),
             arena,
+            reclaimer: OnceLock::new(),
         }))
     }
 
-    /// As the pool was made.
+    /// Sets the holder that gives frames back under memory pressure. Only the first call has an effect.
+    pub(crate) fn set_reclaimer(&self, reclaimer: Weak<dyn Reclaim>) {
+        let _ = self.reclaimer.set(reclaimer);
+    }
+
+    pub(super) fn reclaimer(&self) -> Option<Arc<dyn Reclaim>> {
+        self.reclaimer.get()?.upgrade()
+    }
+
+    /// Upper bound of the bytes that the reclaimer could free.
+    pub(super) fn reclaimable(&self) -> u64 {
+        self.reclaimer()
+            .map_or(0, |reclaimer| reclaimer.reclaimable())
+    }
+
+    /// Configuration the pool was made with.
     pub(crate) fn config(&self) -> &PoolConfig {
         &self.config
     }
 
-    /// The limits in force.
+    pub(super) fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock()
+    }
+
+    /// Limits in force.
     pub(crate) fn limits(&self) -> PoolConfig {
         self.ledger.lock().limits
     }
 
-    /// Sets the limit if what is held fits it; idle frames give way. Answers what is held too much otherwise, in bytes.
-    pub(crate) fn try_limit(&self, limits: PoolConfig) -> Result<(), u64> {
+    /// Sets the limits if everything held fits; decommits idle frames.
+    ///
+    /// # Errors
+    /// Number of bytes by which the held memory exceeds the new limit.
+    pub(crate) fn try_set_limits(&self, limits: PoolConfig) -> Result<(), u64> {
         let mut ledger = self.ledger.lock();
-        let over = ledger.spoken_for().saturating_sub(limits.limit);
-        if over > 0 {
-            return Err(over);
+        let excess = ledger.held_total().saturating_sub(limits.limit);
+        if excess > 0 {
+            return Err(excess);
         }
         ledger.limits = limits;
         ledger.make_room(0, &self.arena);
@@ -360,39 +104,39 @@ impl Memory {
     }
 
     #[inline]
-    pub(crate) fn turnstile(&self) -> &Turnstile {
-        &self.turnstile
+    pub(crate) fn wait_queue(&self) -> &WaitQueue {
+        &self.wait_queue
     }
 
-    pub(crate) fn arena(&self) -> &Arena {
+    pub(super) fn arena(&self) -> &Arena {
         &self.arena
     }
 
-    /// Takes up to `max` frames and at least `min`, all at once or none.
+    /// Allocates up to `max` frames and at least `min`, all in one step or none.
     ///
-    /// `evictable` bounds what evicting blocks could free, in bytes; while more frames could be had that way, the answer is
-    /// how much to evict. With 0, what can be had now is taken.
-    pub(crate) fn take(
+    /// `reclaimable` bounds what evicting blocks could free, in bytes. While eviction would allow more frames, the result is
+    /// [`AllocOutcome::Reclaim`]. With 0, only memory that is free now counts.
+    pub(crate) fn allocate(
         self: &Arc<Self>,
         share: Share,
-        class: Class,
+        class: SizeClass,
         (min, max): (usize, usize),
-        evictable: u64,
-    ) -> Supply<Vec<Frame>> {
+        reclaimable: u64,
+    ) -> AllocOutcome<Vec<Frame>> {
         let size = class.bytes();
         let mut ledger = self.ledger.lock();
-        let limits = ledger.limits;
-        let gone = ledger.gone(share);
+        let limit = ledger.limits.limit;
+        let unavailable = ledger.unavailable_to(share);
         let fits = |bytes: u64| usize::try_from(bytes / size).unwrap_or(usize::MAX).min(max);
-        let now = fits(limits.limit.saturating_sub(gone));
+        let now = fits(limit.saturating_sub(unavailable));
         if now < max {
-            let gain = ledger.gain(share, evictable);
-            let after = fits((limits.limit + gain).saturating_sub(gone));
+            let gain = ledger.gain(share, reclaimable);
+            let after = fits((limit + gain).saturating_sub(unavailable));
             if after > now && after >= min {
-                return Supply::Short(gone + after as u64 * size - limits.limit);
+                return AllocOutcome::Reclaim(unavailable + after as u64 * size - limit);
             }
             if now < min {
-                return Supply::Nothing;
+                return AllocOutcome::Unavailable;
             }
         }
         if skipped(Step::Charge) {
@@ -400,10 +144,10 @@ impl Memory {
             ledger = self.ledger.lock();
         }
         let indices: Vec<(u32, bool)> = (0..now)
-            .map(|_| ledger.frame(share, class, &self.arena))
+            .map(|_| ledger.allocate(share, class, &self.arena))
             .collect();
         drop(ledger);
-        Supply::Taken(
+        AllocOutcome::Allocated(
             indices
                 .into_iter()
                 .map(|(index, fresh)| Frame::new(self, class, index, share, fresh))
@@ -411,77 +155,69 @@ impl Memory {
         )
     }
 
-    /// Charges `bytes` that are not a frame. `evictable` as in [`Self::take`]: with 0, only what is free counts.
-    pub(crate) fn take_bytes(
+    /// Charges `bytes` that are not a frame. `reclaimable` is as in [`Self::allocate`].
+    pub(super) fn reserve(
         self: &Arc<Self>,
         share: Share,
         bytes: u64,
-        evictable: u64,
-    ) -> Supply<Reservation> {
-        let over = {
+        reclaimable: u64,
+    ) -> AllocOutcome<Reservation> {
+        let excess = {
             let mut ledger = self.ledger.lock();
             let limit = ledger.limits.limit;
-            let over = ledger
-                .gone(share)
+            let excess = ledger
+                .unavailable_to(share)
                 .saturating_add(bytes)
                 .saturating_sub(limit);
-            if over > ledger.gain(share, evictable) {
-                return Supply::Nothing;
+            if excess > ledger.gain(share, reclaimable) {
+                return AllocOutcome::Unavailable;
             }
-            if over == 0 {
+            if excess == 0 {
                 ledger.make_room(bytes, &self.arena);
-                ledger.held[share as usize] += bytes;
+                ledger.charge(share, bytes);
             }
-            over
+            excess
         };
-        if over > 0 {
-            return Supply::Short(over);
+        if excess > 0 {
+            return AllocOutcome::Reclaim(excess);
         }
-        Supply::Taken(Reservation {
-            memory: Arc::clone(self),
-            share,
-            bytes,
-        })
+        AllocOutcome::Allocated(Reservation::new(self, share, bytes))
     }
 
-    /// Releases the charge of bytes that were not a frame.
-    fn release(&self, share: Share, bytes: u64) {
-        self.ledger.lock().held[share as usize] -= bytes;
-        self.turnstile.wake();
-    }
-
-    /// Charges `bytes` that are no frame, if there is room.
-    fn charge(&self, share: Share, bytes: u64) -> bool {
+    /// Charges `bytes` that are not a frame if they fit without evicting. Returns whether they did.
+    pub(super) fn try_charge(&self, share: Share, bytes: u64) -> bool {
         let mut ledger = self.ledger.lock();
         let fits = ledger
-            .gone(share)
+            .unavailable_to(share)
             .checked_add(bytes)
             .is_some_and(|all| all <= ledger.limits.limit);
         if fits {
             ledger.make_room(bytes, &self.arena);
-            ledger.held[share as usize] += bytes;
+            ledger.charge(share, bytes);
         }
         fits
     }
 
-    /// Takes a frame back as idle.
-    pub(crate) fn put_back(&self, share: Share, class: Class, index: u32) {
-        {
-            let mut ledger = self.ledger.lock();
-            ledger.held[share as usize] -= class.bytes();
-            ledger.idle += class.bytes();
-            ledger.classes[class.index()].idle.push(index);
-        }
-        self.turnstile.wake();
+    /// Releases the charge of bytes that are not a frame.
+    pub(super) fn release_bytes(&self, share: Share, bytes: u64) {
+        self.ledger.lock().discharge(share, bytes);
+        self.wait_queue.wake();
     }
 
-    /// Moves a charge between shares. The total stays; the other's guarantee may be cut into until memory is next given back.
-    pub(crate) fn transfer(&self, from: Share, to: Share, bytes: u64) {
+    /// Takes a frame back as idle.
+    pub(super) fn release_frame(&self, share: Share, class: SizeClass, index: u32) {
+        self.ledger.lock().free(share, class, index);
+        self.wait_queue.wake();
+    }
+
+    /// Moves a charge between shares. The sum does not change. The other share may fall below its guarantee until memory is next
+    /// released.
+    pub(super) fn transfer(&self, from: Share, to: Share, bytes: u64) {
         {
             let mut ledger = self.ledger.lock();
-            ledger.held[from as usize] -= bytes;
-            ledger.held[to as usize] += bytes;
+            ledger.discharge(from, bytes);
+            ledger.charge(to, bytes);
         }
-        self.turnstile.wake();
+        self.wait_queue.wake();
     }
 }

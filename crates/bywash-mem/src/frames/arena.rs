@@ -1,25 +1,25 @@
-//! Where frames live: a range of addresses a size class, reserved at start, committed by first touch, never moved.
+//! The arena: one address range a size class, reserved at start, committed on first touch, never moved.
 
 use std::ptr::NonNull;
 
 use crate::error::PoolError;
 
-/// The smallest frame, in bytes: one page of the machines we run on, the unit in which memory is committed.
+/// Size of the smallest frame in bytes: one page, the unit in which memory is committed.
 pub const MIN_FRAME: usize = 1 << MIN_SHIFT;
-/// The largest frame, in bytes: past it a copy gains nothing from being contiguous.
+/// Size of the largest frame in bytes. A copy into more contiguous memory is not faster.
 pub const MAX_FRAME: usize = 1 << MAX_SHIFT;
 
 const MIN_SHIFT: u32 = 12;
 const MAX_SHIFT: u32 = 22;
-/// Number of classes.
-pub(crate) const CLASSES: usize = (MAX_SHIFT - MIN_SHIFT + 1) as usize;
+/// Number of size classes.
+pub(super) const CLASSES: usize = (MAX_SHIFT - MIN_SHIFT + 1) as usize;
 
-/// A power-of-two size of frames, by its place from the smallest.
+/// A power-of-two frame size, numbered from the smallest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Class(u8);
+pub(crate) struct SizeClass(u8);
 
-impl Class {
-    /// The smallest class that holds `len` bytes.
+impl SizeClass {
+    /// Returns the smallest class that holds `len` bytes, or `None` above [`MAX_FRAME`].
     pub(crate) fn of(len: usize) -> Option<Self> {
         if len > MAX_FRAME {
             return None;
@@ -40,7 +40,7 @@ impl Class {
         usize::from(self.0)
     }
 
-    /// All classes, from the smallest.
+    /// All classes in ascending order.
     pub(crate) fn all() -> impl DoubleEndedIterator<Item = Self> {
         (0..CLASSES as u8).map(Self)
     }
@@ -51,38 +51,38 @@ pub(crate) use heap::Arena;
 #[cfg(not(any(miri, loom)))]
 pub(crate) use mapped::Arena;
 
-/// The frames of each class by number: `frame(class, i)` for `i` below `limit / class.bytes()`.
+/// Frames as one anonymous mapping. A class has the frames `frame(class, i)` for `i` below `limit / class.bytes()`.
 #[cfg(not(any(miri, loom)))]
 mod mapped {
     use std::io;
 
-    use super::{CLASSES, Class, MAX_FRAME, NonNull, PoolError};
+    use super::{CLASSES, MAX_FRAME, NonNull, PoolError, SizeClass};
 
-    /// From this size on, the pages of a frame used for the first time are made in one call: a fault each costs more than
-    /// clearing it. Smaller ones are left to faults, since a call costs as much as a few.
+    /// Frame size from which the pages of a new frame are populated by one call. A fault costs more than clearing the page;
+    /// for smaller frames the call costs as much as the faults it saves.
     #[cfg(target_os = "linux")]
     const POPULATE: usize = 64 << 10;
 
-    /// Frames below this size shall not have huge pages, which would commit memory nobody charged. Others shall: copies into
-    /// them took 0.6 to 1.0 of the time of copies into small pages.
+    /// Frame size from which huge pages are requested: copies into them took 0.6 to 1.0 of the time of copies into small pages.
+    /// Below it they are refused, because they would commit memory that no frame is charged for.
     const HUGE_PAGE: u64 = 2 << 20;
 
     #[derive(Debug)]
     pub(crate) struct Arena {
         base: NonNull<u8>,
-        /// Bytes mapped in all.
+        /// Length of the mapping in bytes.
         mapped: usize,
-        /// Where each class begins, in bytes from `base`.
+        /// Offset of each class from `base` in bytes.
         start: [usize; CLASSES],
     }
 
-    // SAFETY: the arena owns its mapping and hands out addresses only; who may touch a frame is the ledger's affair.
+    // SAFETY: the arena owns its mapping and hands out addresses only; the ledger gives each frame to one owner.
     unsafe impl Send for Arena {}
     // SAFETY: as above; no method writes to the mapping through `&self` but `decommit`, whose caller owns the frame.
     unsafe impl Sync for Arena {}
 
     impl Arena {
-        /// Reserves `limit` bytes of addresses for each class. Nothing is committed.
+        /// Reserves `limit` bytes of address space for each class. Commits nothing.
         pub(crate) fn new(limit: u64) -> Result<Self, PoolError> {
             let classes = CLASSES as u64;
             // Aligned to the largest frame, so that every frame is aligned to its size.
@@ -97,7 +97,7 @@ mod mapped {
                     source: io::ErrorKind::OutOfMemory.into(),
                 })?;
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-            // SAFETY: a new anonymous mapping, wherever the system likes.
+            // SAFETY: a new anonymous mapping at an address of the system's choice.
             let base = unsafe {
                 libc::mmap(
                     std::ptr::null_mut(),
@@ -119,7 +119,7 @@ mod mapped {
             })?;
             let first = base.as_ptr().align_offset(MAX_FRAME);
             let mut start = [0; CLASSES];
-            for class in Class::all() {
+            for class in SizeClass::all() {
                 start[class.index()] = first + class.index() * span as usize;
             }
             let arena = Self {
@@ -133,14 +133,14 @@ mod mapped {
 
         #[cfg(target_os = "linux")]
         fn advise_huge_pages(&self, span: usize) {
-            for class in Class::all() {
+            for class in SizeClass::all() {
                 let first = self.frame(class, 0);
                 let advice = if class.bytes() < HUGE_PAGE {
                     libc::MADV_NOHUGEPAGE
                 } else {
                     libc::MADV_HUGEPAGE
                 };
-                // SAFETY: the class's own range of this mapping. A refusal (no such feature) is no loss.
+                // SAFETY: the class's own range of this mapping. The advice may fail on kernels without the feature.
                 unsafe { libc::madvise(first.as_ptr().cast(), span, advice) };
             }
         }
@@ -148,8 +148,8 @@ mod mapped {
         #[cfg(not(target_os = "linux"))]
         fn advise_huge_pages(&self, _: usize) {}
 
-        /// The address of a frame. Its memory is initialised, zero if never used.
-        pub(crate) fn frame(&self, class: Class, index: u32) -> NonNull<u8> {
+        /// Returns the address of a frame. Its memory is initialised: zero if it was never used.
+        pub(crate) fn frame(&self, class: SizeClass, index: u32) -> NonNull<u8> {
             let offset = self.start[class.index()] + index as usize * class.len();
             debug_assert!(
                 offset + class.len() <= self.mapped,
@@ -159,34 +159,34 @@ mod mapped {
             unsafe { self.base.add(offset) }
         }
 
-        /// Makes the pages of a frame's first `len` bytes, if it has none yet. Blocks for some 100 µs a MiB.
+        /// Populates the pages of a new frame's first `len` bytes. Blocks for about 100 µs a MiB.
         #[cfg(target_os = "linux")]
-        pub(crate) fn commit(&self, class: Class, index: u32, len: usize) {
+        pub(crate) fn populate(&self, class: SizeClass, index: u32, len: usize) {
             let len = len.min(class.len());
             if len >= POPULATE {
                 let frame = self.frame(class, index).as_ptr();
-                // SAFETY: within this mapping; no byte changes. A refusal (an older kernel) leaves it to faults.
+                // SAFETY: within this mapping, and no byte changes. On older kernels it fails, and the pages fault in.
                 unsafe { libc::madvise(frame.cast(), len, libc::MADV_POPULATE_WRITE) };
             }
         }
 
-        /// Pages are made as they are touched.
+        /// Does nothing: pages are committed by faults.
         #[cfg(not(target_os = "linux"))]
-        pub(crate) fn commit(&self, _: Class, _: u32, _: usize) {}
+        pub(crate) fn populate(&self, _: SizeClass, _: u32, _: usize) {}
 
-        /// Gives the frame's pages back to the system; they read as zero when next touched.
+        /// Returns the frame's pages to the system. They read as zero when next touched.
         ///
         /// # Safety
-        /// Nobody else may use the frame.
-        pub(crate) unsafe fn decommit(&self, class: Class, index: u32) {
+        /// The caller owns the frame.
+        pub(crate) unsafe fn decommit(&self, class: SizeClass, index: u32) {
             let frame = self.frame(class, index).as_ptr();
-            // SAFETY: whole pages of this mapping that only the caller uses.
+            // SAFETY: whole pages of this mapping, which the caller owns.
             let failed =
                 unsafe { libc::madvise(frame.cast(), class.len(), libc::MADV_DONTNEED) } != 0;
-            // Only a range that is not ours, or is locked in memory, is refused.
+            // Fails only for a range outside the mapping or locked in memory.
             assert!(
                 !failed,
-                "decommit of a frame refused: {}",
+                "decommit of a frame failed: {}",
                 io::Error::last_os_error()
             );
         }
@@ -194,23 +194,23 @@ mod mapped {
 
     impl Drop for Arena {
         fn drop(&mut self) {
-            // SAFETY: the mapping made in `new`; every frame keeps the arena alive, so none is left.
+            // SAFETY: the mapping made in `new`. Every frame keeps the arena alive, so none is left.
             unsafe { libc::munmap(self.base.as_ptr().cast(), self.mapped) };
         }
     }
 }
 
-/// The same from the heap, for tools that know no `mmap`.
+/// Frames from the heap, for tools without `mmap`.
 #[cfg(any(miri, loom))]
 mod heap {
     use std::alloc::Layout;
     use std::collections::HashMap;
 
-    use super::{Class, NonNull, PoolError};
+    use super::{NonNull, PoolError, SizeClass};
 
     #[derive(Debug)]
     pub(crate) struct Arena {
-        // Not of `sync`: a tool's own bookkeeping is no part of the protocols.
+        // Not from `sync`: this bookkeeping is not part of the protocols under test.
         frames: parking_lot::Mutex<HashMap<(usize, u32), NonNull<u8>>>,
         #[cfg(loom)]
         shadows: parking_lot::Mutex<HashMap<(usize, u32), std::sync::Arc<crate::sync::Shadow>>>,
@@ -221,7 +221,7 @@ mod heap {
     // SAFETY: as for the mapped arena.
     unsafe impl Sync for Arena {}
 
-    fn layout(class: Class) -> Layout {
+    fn layout(class: SizeClass) -> Layout {
         Layout::from_size_align(class.len(), super::MIN_FRAME)
             .expect("a class is a power of two of at least a page")
     }
@@ -236,11 +236,11 @@ mod heap {
             })
         }
 
-        /// What loom knows of a frame's bytes.
+        /// Returns the cells that stand for a frame's bytes in loom.
         #[cfg(loom)]
         pub(crate) fn shadow(
             &self,
-            class: Class,
+            class: SizeClass,
             index: u32,
         ) -> std::sync::Arc<crate::sync::Shadow> {
             let mut shadows = self.shadows.lock();
@@ -251,7 +251,7 @@ mod heap {
             )
         }
 
-        pub(crate) fn frame(&self, class: Class, index: u32) -> NonNull<u8> {
+        pub(crate) fn frame(&self, class: SizeClass, index: u32) -> NonNull<u8> {
             *self
                 .frames
                 .lock()
@@ -263,25 +263,25 @@ mod heap {
                 })
         }
 
-        /// The heap's own affair.
-        #[expect(clippy::unused_self, reason = "the mapped arena needs itself")]
-        pub(crate) fn commit(&self, _: Class, _: u32, _: usize) {}
+        /// Does nothing: heap memory is always committed.
+        #[expect(clippy::unused_self, reason = "the mapped arena needs `self`")]
+        pub(crate) fn populate(&self, _: SizeClass, _: u32, _: usize) {}
 
         /// # Safety
-        /// Nobody else may use the frame.
-        pub(crate) unsafe fn decommit(&self, class: Class, index: u32) {
+        /// The caller owns the frame.
+        pub(crate) unsafe fn decommit(&self, class: SizeClass, index: u32) {
             let frame = self.frame(class, index).as_ptr();
-            // SAFETY: the frame is of this length and the caller's alone.
+            // SAFETY: the frame has this length, and the caller owns it.
             unsafe { frame.write_bytes(0, class.len()) };
         }
     }
 
     impl Drop for Arena {
         fn drop(&mut self) {
-            for class in Class::all() {
+            for class in SizeClass::all() {
                 for (key, frame) in self.frames.get_mut().iter() {
                     if key.0 == class.index() {
-                        // SAFETY: made in `frame` with this layout; no frame outlives the arena.
+                        // SAFETY: allocated in `frame` with this layout; no frame outlives the arena.
                         unsafe { std::alloc::dealloc(frame.as_ptr(), layout(class)) };
                     }
                 }

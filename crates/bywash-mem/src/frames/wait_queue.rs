@@ -1,44 +1,46 @@
-//! The queue of takers: one line a share, first come first served, and a wake-up that costs an unpin one load when nobody waits.
+//! The wait queue: one FIFO a share. While it is empty, an unpin pays one load for it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
 
-use crate::budget::{Memory, Share};
+use super::allocator::FrameAllocator;
+use super::config::Share;
 use crate::sync::{
     AtomicU64, Event, EventListener, Mutex, Ordering, Step, order, store_load_fence,
 };
 
-/// Two lines of takers. Only the head of a line tries; each in a line listens to an event of its own.
+/// Queues of callers that wait for memory, one a share. Only the head of a queue tries; each entry has an event of its own.
 #[derive(Debug)]
-pub(crate) struct Turnstile {
-    /// Takers in both lines. Written on entering and leaving a line, read by whoever frees memory or drops a last pin.
+pub(crate) struct WaitQueue {
+    /// Entries of both queues. Written on joining and leaving a queue, read by every thread that frees memory or drops a last
+    /// pin.
     waiters: CachePadded<AtomicU64>,
-    lines: Mutex<[VecDeque<Arc<Event>>; 2]>,
+    queues: Mutex<[VecDeque<Arc<Event>>; 2]>,
 }
 
-impl Turnstile {
-    pub(crate) fn new() -> Self {
+impl WaitQueue {
+    pub(super) fn new() -> Self {
         Self {
             waiters: CachePadded::new(AtomicU64::new(0)),
-            lines: Mutex::new([VecDeque::new(), VecDeque::new()]),
+            queues: Mutex::new([VecDeque::new(), VecDeque::new()]),
         }
     }
 
-    /// Takers in line.
+    /// Number of queued callers.
     #[inline]
-    pub(crate) fn waiting(&self) -> u64 {
-        // SeqCst: the load after `StateWord::unpin`'s store; the other half is `Ticket::enter`, then `StateWord::look`.
+    pub(super) fn waiting(&self) -> u64 {
+        // SeqCst: the load after the store of `StateWord::unpin`. The other side is `QueueEntry::join`, then `StateWord::load`.
         self.waiters.load(order(Step::Wake, Ordering::SeqCst))
     }
 
-    /// Whether anyone stands in this share's line.
-    pub(crate) fn in_line(&self, share: Share) -> bool {
-        !self.lines.lock()[share as usize].is_empty()
+    /// Returns whether callers of this share are queued.
+    pub(super) fn has_waiters(&self, share: Share) -> bool {
+        !self.queues.lock()[share as usize].is_empty()
     }
 
-    /// Memory came free or a block lost its last pin: the heads try again.
+    /// Wakes the head of each queue. Called after memory came free or a block lost its last pin.
     #[inline]
     pub(crate) fn wake(&self) {
         if self.waiting() != 0 {
@@ -49,10 +51,10 @@ impl Turnstile {
     #[cold]
     fn wake_heads(&self) {
         let heads = {
-            let lines = self.lines.lock();
+            let queues = self.queues.lock();
             [
-                lines[0].front().map(Arc::clone),
-                lines[1].front().map(Arc::clone),
+                queues[0].front().map(Arc::clone),
+                queues[1].front().map(Arc::clone),
             ]
         };
         for head in heads.into_iter().flatten() {
@@ -61,66 +63,66 @@ impl Turnstile {
     }
 }
 
-/// A place in a line. Dropping it leaves the line, and the next one's turn comes.
+/// A place in a queue. Dropping it leaves the queue and, if it was the head, wakes the next entry.
 #[derive(Debug)]
-pub(crate) struct Ticket {
-    memory: Arc<Memory>,
+pub(super) struct QueueEntry {
+    allocator: Arc<FrameAllocator>,
     share: Share,
     event: Arc<Event>,
 }
 
-impl Ticket {
-    /// Joins the end of the line.
-    pub(crate) fn enter(memory: Arc<Memory>, share: Share) -> Self {
+impl QueueEntry {
+    /// Joins the end of a share's queue.
+    pub(super) fn join(allocator: Arc<FrameAllocator>, share: Share) -> Self {
         let event = Arc::new(Event::new());
         {
-            let mut lines = memory.turnstile().lines.lock();
-            lines[share as usize].push_back(Arc::clone(&event));
-            // SeqCst: the store before the loads of `StateWord::look`; the other half is `StateWord::unpin`, then `waiting`.
-            memory
-                .turnstile()
+            let mut queues = allocator.wait_queue().queues.lock();
+            queues[share as usize].push_back(Arc::clone(&event));
+            // SeqCst: the store before the loads of `StateWord::load`. The other side is `StateWord::unpin`, then `waiting`.
+            allocator
+                .wait_queue()
                 .waiters
                 .fetch_add(1, order(Step::Wake, Ordering::SeqCst));
         }
         store_load_fence(Step::Wake);
         Self {
-            memory,
+            allocator,
             share,
             event,
         }
     }
 
-    /// Listens for a wake-up. Listen first, then try, then wait: a wake-up between is kept.
-    pub(crate) fn listen(&self) -> EventListener {
+    /// Listens for a wake-up. Listen first, then try, then wait: a wake-up in between is not lost.
+    pub(super) fn listen(&self) -> EventListener {
         self.event.listen()
     }
 
-    /// Whether it is this taker's turn to try.
-    pub(crate) fn at_head(&self) -> bool {
-        let lines = self.memory.turnstile().lines.lock();
-        lines[self.share as usize]
+    /// Returns whether this entry is the head of its queue.
+    pub(super) fn at_head(&self) -> bool {
+        let queues = self.allocator.wait_queue().queues.lock();
+        queues[self.share as usize]
             .front()
             .is_some_and(|head| Arc::ptr_eq(head, &self.event))
     }
 }
 
-impl Drop for Ticket {
+impl Drop for QueueEntry {
     fn drop(&mut self) {
         let next = {
-            let turnstile = self.memory.turnstile();
-            let mut lines = turnstile.lines.lock();
-            let line = &mut lines[self.share as usize];
-            let Some(place) = line
+            let wait_queue = self.allocator.wait_queue();
+            let mut queues = wait_queue.queues.lock();
+            let queue = &mut queues[self.share as usize];
+            let Some(position) = queue
                 .iter()
                 .position(|event| Arc::ptr_eq(event, &self.event))
             else {
                 return;
             };
-            line.remove(place);
-            // SeqCst like its counterpart in `enter`; a late reader that still sees the old count only wakes for nothing.
-            turnstile.waiters.fetch_sub(1, Ordering::SeqCst);
-            if place == 0 {
-                line.front().map(Arc::clone)
+            queue.remove(position);
+            // SeqCst like its counterpart in `join`. A thread that still reads the old count only wakes in vain.
+            wait_queue.waiters.fetch_sub(1, Ordering::SeqCst);
+            if position == 0 {
+                queue.front().map(Arc::clone)
             } else {
                 None
             }

@@ -1,6 +1,6 @@
-//! Slices of zeroed memory whose pages are committed as they are touched.
+//! Zeroed slices whose pages are committed on first touch.
 //!
-//! The allocator promises that only for small alignments: asked for cache lines, it clears all of the memory itself.
+//! The global allocator does that only for small alignments. For cache-line alignment it clears all of the memory itself.
 
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -8,24 +8,24 @@ use std::ptr::NonNull;
 
 use crate::error::PoolError;
 
-/// A slice of `T` that began as zeroes. Its elements are not dropped.
+/// A slice of `T` that starts as zeroes. Its elements are not dropped.
 #[derive(Debug)]
-pub(crate) struct Zeroed<T> {
+pub(crate) struct ZeroedSlice<T> {
     start: NonNull<T>,
     len: usize,
     owned: PhantomData<T>,
 }
 
 // SAFETY: it owns its elements as a box does.
-unsafe impl<T: Send> Send for Zeroed<T> {}
+unsafe impl<T: Send> Send for ZeroedSlice<T> {}
 // SAFETY: as above.
-unsafe impl<T: Sync> Sync for Zeroed<T> {}
+unsafe impl<T: Sync> Sync for ZeroedSlice<T> {}
 
-impl<T> Zeroed<T> {
-    /// `len` elements of zeroes.
+impl<T> ZeroedSlice<T> {
+    /// Returns a slice of `len` zeroed elements.
     ///
     /// # Safety
-    /// A `T` of zeroes is valid.
+    /// All-zero bytes are a valid `T`.
     pub(crate) unsafe fn new(len: usize) -> Result<Self, PoolError> {
         let start = if len == 0 {
             Ok(NonNull::dangling())
@@ -44,20 +44,20 @@ impl<T> Zeroed<T> {
     }
 }
 
-impl<T> Deref for Zeroed<T> {
+impl<T> Deref for ZeroedSlice<T> {
     type Target = [T];
 
     #[inline]
     fn deref(&self) -> &[T] {
-        // SAFETY: so many elements, valid from the start, as `new` requires.
+        // SAFETY: `len` elements, valid from the start as `new` requires.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
 
-impl<T> Drop for Zeroed<T> {
+impl<T> Drop for ZeroedSlice<T> {
     fn drop(&mut self) {
         if self.len > 0 {
-            // SAFETY: made with this length, and nobody has it any more.
+            // SAFETY: allocated with this length; `&mut self` is the last reference.
             unsafe { memory::free(self.start, self.len) };
         }
     }
@@ -71,8 +71,8 @@ mod memory {
     pub(super) fn zeroed<T>(len: usize) -> io::Result<NonNull<T>> {
         const {
             assert!(
-                align_of::<T>() <= crate::MIN_FRAME,
-                "a mapping begins at a page"
+                align_of::<T>() <= crate::frames::MIN_FRAME,
+                "a mapping starts at a page boundary"
             )
         };
         let bytes = len
@@ -80,7 +80,7 @@ mod memory {
             .ok_or(io::ErrorKind::OutOfMemory)?;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: a new anonymous mapping, wherever the system likes.
+        // SAFETY: a new anonymous mapping at an address of the system's choice.
         let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -96,7 +96,7 @@ mod memory {
     }
 }
 
-/// The same from the heap: Miri knows no `mmap` of this kind.
+/// Memory from the heap: Miri does not support this kind of `mmap`.
 #[cfg(miri)]
 mod memory {
     use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -105,7 +105,7 @@ mod memory {
 
     pub(super) fn zeroed<T>(len: usize) -> io::Result<NonNull<T>> {
         let layout = Layout::array::<T>(len).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        // SAFETY: not empty.
+        // SAFETY: the layout is not empty.
         let start = unsafe { alloc_zeroed(layout) };
         NonNull::new(start.cast()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
     }
@@ -113,8 +113,8 @@ mod memory {
     /// # Safety
     /// `start` came from `zeroed` with the same length.
     pub(super) unsafe fn free<T>(start: NonNull<T>, len: usize) {
-        let layout = Layout::array::<T>(len).expect("it was allocated with it");
-        // SAFETY: as allocated.
+        let layout = Layout::array::<T>(len).expect("the layout it was allocated with");
+        // SAFETY: allocated in `zeroed` with this layout.
         unsafe { dealloc(start.as_ptr().cast(), layout) };
     }
 }

@@ -1,83 +1,83 @@
-//! A flight: one load of one block, for however many wait for it or read along.
+//! A flight: the shared state of one load, for its leader, waiters and readers.
 
+use std::fmt;
 use std::sync::Arc;
 
+use super::flights::FlightTable;
+use super::reader::BlockReader;
+use crate::block::{BlockCache, BlockContents, BlockOptions, FrameRef, OwnedPin};
+use crate::buffer::{BufferCore, WriteAtError};
 use crate::error::{FlightError, LoadError};
-use crate::follow::Follower;
-use crate::options::BlockOptions;
-use crate::pin::OwnedPin;
-use crate::pool::{BlockKey, BlockPool};
-use crate::slab::{Body, Contents};
-use crate::sync::{Counted, Event, EventListener, Listener, Mutex, Step, skipped};
-use crate::write_at::{Core, WriteAtError};
+use crate::key::BlockKey;
+use crate::sync::{Counted, Event, EventListener, Mutex, Step, skipped};
 
-/// One load in progress, or its outcome. Belongs to one attempt: a later load of the key is another flight.
+/// One load in progress, or its result. Belongs to one attempt: a later load of the key is another flight.
 pub struct Flight {
-    pool: Arc<BlockPool>,
+    table: Arc<FlightTable>,
     key: BlockKey,
-    /// Locked for moments only, after the pool's table if both.
-    state: Mutex<State>,
-    /// Rings for waiters and followers: at the end, and when the load gets its frame.
+    /// Locked briefly, and after the table's lock if both are held.
+    state: Mutex<FlightState>,
+    /// Notified for waiters and readers when the load ends, and when it gets its frame.
     changed: Event,
 }
 
 #[derive(Debug)]
-struct State {
-    outcome: Outcome,
-    /// Waiters that will each be handed a pin.
+struct FlightState {
+    outcome: FlightOutcome,
+    /// Number of waiters, each of which is handed a pin.
     waiters: u64,
-    followers: u64,
-    /// Set from attachment to the end; kept past publication while followers remain that may not have taken it yet.
-    buffer: Option<Counted<Core>>,
-    /// The block was erased while it was loading: it is published for its waiters alone.
+    readers: u64,
+    /// Set from attachment to the end. Kept after publication while readers remain that may not have fetched it yet.
+    buffer: Option<Counted<BufferCore>>,
+    /// The block was erased during the load: it is published for its waiters only.
     erased: bool,
 }
 
-impl State {
-    fn has_audience(&self) -> bool {
-        self.waiters > 0 || self.followers > 0
+impl FlightState {
+    fn has_listeners(&self) -> bool {
+        self.waiters > 0 || self.readers > 0
     }
 }
 
 #[derive(Debug, Clone)]
-enum Outcome {
-    Open,
+enum FlightOutcome {
+    InProgress,
     Published(u32),
     Ended(FlightError),
 }
 
 impl Flight {
-    pub(crate) fn new(pool: Arc<BlockPool>, key: BlockKey) -> Arc<Self> {
-        let state = State {
-            outcome: Outcome::Open,
+    pub(super) fn new(table: Arc<FlightTable>, key: BlockKey) -> Arc<Self> {
+        let state = FlightState {
+            outcome: FlightOutcome::InProgress,
             waiters: 0,
-            followers: 0,
+            readers: 0,
             buffer: None,
             erased: false,
         };
         Arc::new(Self {
-            pool,
+            table,
             key,
             state: Mutex::new(state),
             changed: Event::new(),
         })
     }
 
-    pub(crate) fn pool(&self) -> &Arc<BlockPool> {
-        &self.pool
+    pub(super) fn cache(&self) -> &Arc<BlockCache> {
+        self.table.cache()
     }
 
-    /// The block it loads.
+    /// Key of the block.
     #[must_use]
     pub fn key(&self) -> BlockKey {
         self.key
     }
 
-    /// Waits for the whole block. A waiter that joins before publication is handed a pin, so the block cannot be evicted before
-    /// the waiter wakes. Dropping the waiter drops only that.
+    /// Registers a waiter for the whole block. A waiter that joins before publication is handed a pin, so the block cannot be evicted
+    /// before the waiter wakes. Dropping the waiter does not affect the load.
     pub fn join(self: &Arc<Self>) -> Waiter {
         let mut state = self.state.lock();
-        let counted = matches!(state.outcome, Outcome::Open);
+        let counted = matches!(state.outcome, FlightOutcome::InProgress);
         state.waiters += u64::from(counted);
         drop(state);
         Waiter {
@@ -86,198 +86,182 @@ impl Flight {
         }
     }
 
-    /// Reads the block from `offset` on as it arrives. Memory so read outlives a failure of the load.
+    /// Returns a reader of the block from `offset` on, as it arrives. Slices that were read outlive a failure of the load.
     #[must_use]
-    pub fn follow(self: &Arc<Self>, offset: usize) -> Follower {
-        self.state.lock().followers += 1;
-        Follower::new(Arc::clone(self), offset)
+    pub fn reader(self: &Arc<Self>, offset: usize) -> BlockReader {
+        self.state.lock().readers += 1;
+        BlockReader::new(Arc::clone(self), offset)
     }
 
-    pub(crate) fn unfollow(&self) {
+    pub(super) fn remove_reader(&self) {
         let mut state = self.state.lock();
-        state.followers -= 1;
-        let last = state.followers == 0 && !matches!(state.outcome, Outcome::Open);
+        state.readers -= 1;
+        let last = state.readers == 0 && !matches!(state.outcome, FlightOutcome::InProgress);
         let buffer = if last { state.buffer.take() } else { None };
         drop(state);
         drop(buffer);
     }
 
-    /// Whether anyone waits for the block or reads along now.
-    pub(crate) fn has_audience(&self) -> bool {
-        self.state.lock().has_audience()
+    /// Whether there is a waiter or reader now.
+    pub(super) fn has_listeners(&self) -> bool {
+        self.state.lock().has_listeners()
     }
 
-    pub(crate) fn attach(&self, buffer: &Counted<Core>) {
+    pub(super) fn attach(&self, buffer: &Counted<BufferCore>) {
         let mut state = self.state.lock();
         state.buffer = Some(Counted::clone(buffer));
-        let heard = state.followers > 0;
+        let has_readers = state.readers > 0;
         drop(state);
-        self.ring(heard);
+        self.notify_if(has_readers);
     }
 
-    pub(crate) fn erase(&self) {
+    pub(super) fn erase(&self) {
         self.state.lock().erased = true;
     }
 
-    pub(crate) fn listen(&self) -> EventListener {
+    pub(super) fn listen(&self) -> EventListener {
         self.changed.listen()
     }
 
-    /// A follower's hold of the load's frame; nothing before there is one.
-    pub(crate) fn attached(&self) -> Result<Option<Counted<Core>>, FlightError> {
+    /// Returns the load's buffer for a reader; `None` before a frame is attached.
+    pub(super) fn buffer(&self) -> Result<Option<Counted<BufferCore>>, FlightError> {
         let state = self.state.lock();
         match (&state.buffer, &state.outcome) {
-            (_, Outcome::Ended(error)) => Err(error.clone()),
-            (None, Outcome::Published(_)) => Err(FlightError::Abandoned),
+            (_, FlightOutcome::Ended(error)) => Err(error.clone()),
+            (None, FlightOutcome::Published(_)) => Err(FlightError::Abandoned),
             (buffer, _) => Ok(buffer.clone()),
         }
     }
 
-    /// Makes the complete block resident and hands each waiter its pin.
-    pub(crate) fn publish(
+    /// Publishes the complete block and hands each waiter its pin.
+    pub(super) fn publish(
         self: &Arc<Self>,
-        buffer: Counted<Core>,
+        buffer: Counted<BufferCore>,
         len: usize,
         options: BlockOptions,
     ) -> OwnedPin {
-        let (slot, followed, heard) = self.pool.end_flight(self, || {
+        let (slot, read_on, has_listeners) = self.table.end_flight(self, || {
             let mut state = self.state.lock();
-            // One pin each: no waiter finds the block evicted before it wakes.
-            let handed = if skipped(Step::HandOff) {
+            // One pin a waiter: none finds the block evicted before it wakes.
+            let handed_off = if skipped(Step::HandOff) {
                 0
             } else {
                 state.waiters
             };
-            if state.followers == 0 {
-                // Not the last hold, `buffer` being another; so nothing is given back under the lock.
+            if state.readers == 0 {
+                // Not the last reference, because `buffer` is another; so nothing is released under the lock.
                 state.buffer = None;
             }
             let frame = buffer.frame();
             let start = frame.start();
-            // Followers that still hold the buffer hold the frame by it; those that are done may hold slices of it.
-            let followed = Counted::try_unwrap(buffer).err();
-            let body = match Counted::try_unwrap(frame) {
-                Ok(frame) => Body::Own(frame),
-                Err(frame) => Body::Shared(frame),
+            // Readers that still hold the buffer hold the frame through it. Readers that are done may hold slices of the frame.
+            let read_on = Counted::try_unwrap(buffer).err();
+            let frame = match Counted::try_unwrap(frame) {
+                Ok(frame) => FrameRef::Owned(frame),
+                Err(frame) => FrameRef::Shared(frame),
             };
-            let slot = self.pool.admit(
-                Contents {
+            let slot = self.cache().publish(
+                BlockContents {
                     start,
                     len: len as u32,
                     key: self.key,
                     options,
-                    body,
+                    frame,
                 },
-                1 + handed,
+                1 + handed_off,
                 state.erased,
             );
-            state.outcome = Outcome::Published(slot);
-            (slot, followed, state.has_audience())
+            state.outcome = FlightOutcome::Published(slot);
+            (slot, read_on, state.has_listeners())
         });
-        // The end is told only now that it is true.
-        if let Some(buffer) = followed {
-            buffer.publish();
+        // Readers see the end only after the block is published.
+        if let Some(buffer) = read_on {
+            buffer.close_complete();
         }
-        self.ring(heard);
-        OwnedPin::adopt(Arc::clone(&self.pool), slot)
+        self.notify_if(has_listeners);
+        OwnedPin::adopt(Arc::clone(self.cache()), slot)
     }
 
     /// Ends the flight without a block.
-    pub(crate) fn end(self: &Arc<Self>, error: FlightError) {
-        let told = match &error {
+    pub(super) fn end(self: &Arc<Self>, error: FlightError) {
+        let buffer_error = match &error {
             FlightError::Failed(error) => WriteAtError::Failed(Arc::clone(error)),
             FlightError::Abandoned => WriteAtError::Cancelled,
         };
-        let (buffer, heard) = self.pool.end_flight(self, || {
+        let (buffer, has_listeners) = self.table.end_flight(self, || {
             let mut state = self.state.lock();
-            state.outcome = Outcome::Ended(error);
-            (state.buffer.take(), state.has_audience())
+            state.outcome = FlightOutcome::Ended(error);
+            (state.buffer.take(), state.has_listeners())
         });
         if let Some(buffer) = buffer {
-            buffer.end(told);
+            buffer.abort(buffer_error);
         }
-        self.ring(heard);
+        self.notify_if(has_listeners);
     }
 
-    /// Who was counted before the change may be asleep; who comes later sees it.
-    fn ring(&self, heard: bool) {
-        if heard {
+    /// Wakes listeners that were counted before the change. Later ones see the change.
+    fn notify_if(&self, has_listeners: bool) {
+        if has_listeners {
             self.changed.notify(usize::MAX);
         }
     }
 }
 
-impl std::fmt::Debug for Flight {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Flight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Flight")
             .field("key", &self.key)
             .finish_non_exhaustive()
     }
 }
 
-/// Someone waiting for a whole block: see [`Flight::join`].
+/// A waiter for a whole block: see [`Flight::join`].
 #[must_use = "dropping it stops waiting"]
 pub struct Waiter {
     flight: Arc<Flight>,
-    /// Whether the flight still owes a pin: counted while open, and not yet taken.
+    /// Whether the flight owes a pin: counted while in progress, and not yet taken.
     counted: bool,
 }
 
 impl Waiter {
-    /// The block, pinned, when it is published. Cancelling gives the place up.
+    /// Waits until the block is published, and returns its pin. Dropping the future gives the pin up.
     ///
     /// # Errors
-    /// As the load ended; [`FlightError::Abandoned`] also if this waiter joined after publication and the block is gone.
+    /// The load's error; [`FlightError::Abandoned`] also if this waiter joined after publication and the block is evicted.
     pub async fn wait(mut self) -> Result<OwnedPin, FlightError> {
         loop {
-            if let Some(answer) = self.poll() {
-                return answer;
+            if let Some(result) = self.try_take() {
+                return result;
             }
             let listener = self.flight.listen();
-            if let Some(answer) = self.poll() {
-                return answer;
+            if let Some(result) = self.try_take() {
+                return result;
             }
             listener.await;
         }
     }
 
-    /// [`Self::wait`], blocking the thread.
-    ///
-    /// # Errors
-    /// As [`Self::wait`].
-    pub fn wait_blocking(mut self) -> Result<OwnedPin, FlightError> {
-        loop {
-            if let Some(answer) = self.poll() {
-                return answer;
-            }
-            let listener = self.flight.listen();
-            if let Some(answer) = self.poll() {
-                return answer;
-            }
-            listener.wait();
-        }
-    }
-
-    fn poll(&mut self) -> Option<Result<OwnedPin, FlightError>> {
+    fn try_take(&mut self) -> Option<Result<OwnedPin, FlightError>> {
         let outcome = self.flight.state.lock().outcome.clone();
         let slot = match outcome {
-            Outcome::Open => return None,
-            Outcome::Ended(error) => return Some(Err(error)),
-            Outcome::Published(slot) => slot,
+            FlightOutcome::InProgress => return None,
+            FlightOutcome::Ended(error) => return Some(Err(error)),
+            FlightOutcome::Published(slot) => slot,
         };
-        let pool = &self.flight.pool;
+        let cache = self.flight.cache();
         if std::mem::take(&mut self.counted) {
-            return Some(Ok(OwnedPin::adopt(Arc::clone(pool), slot)));
+            return Some(Ok(OwnedPin::adopt(Arc::clone(cache), slot)));
         }
         Some(
-            pool.pin_owned(slot, self.flight.key)
+            cache
+                .pin_owned(slot, self.flight.key)
                 .ok_or(FlightError::Abandoned),
         )
     }
 }
 
-impl std::fmt::Debug for Waiter {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Waiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Waiter")
             .field("key", &self.flight.key)
             .finish_non_exhaustive()
@@ -290,17 +274,17 @@ impl Drop for Waiter {
             return;
         }
         let mut state = self.flight.state.lock();
-        let handed = match state.outcome {
-            Outcome::Open => {
+        let handed_off = match state.outcome {
+            FlightOutcome::InProgress => {
                 state.waiters -= 1;
                 None
             }
-            Outcome::Published(slot) => Some(slot),
-            Outcome::Ended(_) => None,
+            FlightOutcome::Published(slot) => Some(slot),
+            FlightOutcome::Ended(_) => None,
         };
         drop(state);
-        // The pin that was handed over and not taken.
-        drop(handed.map(|slot| OwnedPin::adopt(Arc::clone(&self.flight.pool), slot)));
+        // The pin that was handed off and not taken.
+        drop(handed_off.map(|slot| OwnedPin::adopt(Arc::clone(self.flight.cache()), slot)));
     }
 }
 

@@ -1,37 +1,36 @@
 //! The leader's side of a load.
 
+use std::fmt;
 use std::sync::Arc;
 
-use crate::budget::Share;
+use super::flight::Flight;
+use crate::block::{BlockOptions, OwnedPin};
+use crate::buffer::{BufferCore, WriteClaim};
 use crate::error::{FlightError, Incomplete, LoadError};
-use crate::flight::Flight;
-use crate::frame::Frame;
-use crate::options::BlockOptions;
-use crate::pin::OwnedPin;
-use crate::pool::BlockKey;
+use crate::frames::{Frame, Share};
+use crate::key::BlockKey;
 use crate::sync::Counted;
-use crate::write_at::{Core, Shard};
 
-/// The exclusive right to load one block. Dropped before [`Self::publish`] or [`Self::fail`], by a panic too, the load is
-/// abandoned: its memory goes back and whoever waited looks the block up again.
+/// The exclusive right to load one block. If it is dropped before [`Self::publish`] or [`Self::fail`], also by a panic, the load is
+/// abandoned: its memory is released, and waiters look the block up again.
 #[must_use = "dropping it abandons the load"]
 pub struct Load {
     flight: Arc<Flight>,
-    buffer: Option<Buffer>,
+    buffer: Option<LoadBuffer>,
     options: BlockOptions,
     ended: bool,
 }
 
 /// A write-at buffer of one frame.
-struct Buffer {
-    core: Counted<Core>,
+struct LoadBuffer {
+    core: Counted<BufferCore>,
     len: usize,
-    /// All of it; none of an empty block.
-    shard: Option<Shard>,
+    /// A claim of the whole block; `None` for an empty block.
+    claim: Option<WriteClaim>,
 }
 
 impl Load {
-    pub(crate) fn new(flight: Arc<Flight>) -> Self {
+    pub(super) fn new(flight: Arc<Flight>) -> Self {
         Self {
             flight,
             buffer: None,
@@ -40,79 +39,79 @@ impl Load {
         }
     }
 
-    /// The block to load.
+    /// Key of the block.
     #[must_use]
     pub fn key(&self) -> BlockKey {
         self.flight.key()
     }
 
-    /// Says what the block shall be to the pool.
+    /// Sets the options of the block.
     pub fn set_options(&mut self, options: BlockOptions) {
         self.options = options;
     }
 
-    /// The flight of this load, to follow it oneself.
+    /// Returns the flight of this load, for waiting on it or reading along.
     #[must_use]
     pub fn flight(&self) -> Arc<Flight> {
         Arc::clone(&self.flight)
     }
 
-    /// Whether anyone waits for this block or reads along now. If not, and its leader has no use for it either, the load may
-    /// be dropped: it cancels nobody.
+    /// Whether there is a waiter or reader now. If not, and the leader does not need the block either, the load can be dropped without
+    /// affecting another caller.
     #[must_use]
-    pub fn has_audience(&self) -> bool {
-        self.flight.has_audience()
+    pub fn has_listeners(&self) -> bool {
+        self.flight.has_listeners()
     }
 
-    /// Gives the load its memory: a frame, of which the block fills the first `len` bytes. Its charge moves to
-    /// [`Share::Download`], where blocks belong.
+    /// Attaches a frame, of which the block will fill the first `len` bytes. Its charge moves to [`Share::Download`].
     ///
     /// # Panics
     /// If a frame is attached already, or `len` exceeds its capacity.
     pub fn attach(&mut self, mut frame: Frame, len: usize) {
         assert!(self.buffer.is_none(), "a load has one frame");
         frame.charge_to(Share::Download);
-        let (core, shard) = Core::of_frame(self.flight.pool(), frame, len);
+        let (core, claim) = BufferCore::of_frame(self.flight.cache().allocator(), frame, len);
         self.flight.attach(&core);
-        self.buffer = Some(Buffer { core, len, shard });
+        self.buffer = Some(LoadBuffer { core, len, claim });
     }
 
-    fn shard(&mut self) -> Option<&mut Shard> {
-        self.buffer.as_mut()?.shard.as_mut()
+    fn claim(&mut self) -> Option<&mut WriteClaim> {
+        self.buffer.as_mut()?.claim.as_mut()
     }
 
-    /// Bytes still missing; 0 before a frame is attached.
+    /// Bytes not written yet; 0 before a frame is attached.
     #[must_use]
     pub fn remaining(&self) -> usize {
-        let shard = self
+        let claim = self
             .buffer
             .as_ref()
-            .and_then(|buffer| buffer.shard.as_ref());
-        shard.map_or(0, |shard| shard.remaining() as usize)
+            .and_then(|buffer| buffer.claim.as_ref());
+        claim.map_or(0, |claim| claim.remaining() as usize)
     }
 
-    /// Appends as much of `bytes` as is missing, and answers how much that was. Followers see it at once.
+    /// Appends as much of `bytes` as is missing. Returns how much that was. Readers see it at once.
     pub fn write(&mut self, bytes: &[u8]) -> usize {
-        self.shard().map_or(0, |shard| shard.write(bytes))
+        self.claim().map_or(0, |claim| claim.write(bytes))
     }
 
-    /// The missing bytes' place, to be filled from its start; then [`Self::advance`]. Empty before a frame is attached.
+    /// Returns the memory of the missing bytes, to be filled from its start. Call [`Self::advance`] after that. Empty before a frame
+    /// is attached.
     pub fn spare(&mut self) -> &mut [u8] {
-        self.shard().map_or(&mut [], Shard::spare)
+        self.claim().map_or(&mut [], WriteClaim::spare)
     }
 
-    /// Says that the first `n` bytes of [`Self::spare`] are the block's. Followers see them at once.
+    /// Marks the first `n` bytes of [`Self::spare`] as written. Readers see them at once.
     ///
     /// # Panics
     /// If fewer than `n` bytes are missing.
     pub fn advance(&mut self, n: usize) {
-        match self.shard() {
-            Some(shard) => shard.advance(n),
+        match self.claim() {
+            Some(claim) => claim.advance(n),
             None => assert!(n == 0, "no byte is missing"),
         }
     }
 
-    /// Makes the block resident: every waiter gets its pin, this caller one too.
+    /// Makes the block resident. Every waiter gets its pin, and this caller one too.
     ///
     /// # Errors
     /// [`Incomplete`] if bytes are missing; the load has then failed with it.
@@ -120,9 +119,9 @@ impl Load {
         self.ended = true;
         let missing = self.remaining();
         match self.buffer.take() {
-            Some(Buffer { core, len, shard }) if missing == 0 => {
-                // The frame goes on without it.
-                drop(shard);
+            Some(LoadBuffer { core, len, claim }) if missing == 0 => {
+                // Drops its reference to the frame.
+                drop(claim);
                 Ok(self.flight.publish(core, len, self.options))
             }
             buffer => {
@@ -137,7 +136,7 @@ impl Load {
         }
     }
 
-    /// Ends the load: whoever waits or follows gets the error, the memory goes back when the last follower's slice does.
+    /// Fails the load: waiters and readers get the error. The memory is released with the last reader's slice.
     pub fn fail(mut self, error: LoadError) {
         self.end(FlightError::Failed(error));
     }
@@ -145,13 +144,13 @@ impl Load {
     fn end(&mut self, error: FlightError) {
         self.ended = true;
         self.flight.end(error);
-        // After the end, so that a new load of the key may already run while followers let go.
+        // After the end, so that a new load of the key may already run while readers drop their slices.
         self.buffer = None;
     }
 }
 
-impl std::fmt::Debug for Load {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Load {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Load")
             .field("key", &self.key())
             .field("remaining", &self.remaining())

@@ -1,41 +1,36 @@
-//! Loading ahead of need, with memory that nobody needs.
+//! Readahead: starting loads before the blocks are needed, in memory that nothing else needs.
 
 use std::sync::Arc;
 
-use crate::budget::Share;
-use crate::load::Load;
-use crate::pool::{BlockKey, BlockPool, Claim};
+use super::flights::{Claim, FlightTable};
+use super::leader::Load;
+use crate::frames::Share;
+use crate::key::BlockKey;
 
-/// Neighbouring blocks to be loaded by one request: consecutive blocks of one object, in order, each with its frame attached.
-/// Dropping a load abandons it.
-pub type PrefetchRun = Vec<Load>;
+/// Loads for one request: consecutive blocks of one object, in order, each with its frame attached. Dropping a load abandons it.
+pub type LoadRun = Vec<Load>;
 
-impl BlockPool {
-    /// Begins to load those of `blocks` (with their lengths in bytes) that are neither here nor on their way, neighbours together
-    /// in runs of at most `max_run`. The caller fills and publishes them.
-    ///
-    /// Takes memory that is free, or that blocks have which were not used since the hand last passed; never that of a block
-    /// in use, never ahead of a taker in line, and never waits. Where memory ends, the rest is left out.
-    #[must_use]
-    pub fn prefetch(
+impl FlightTable {
+    /// See [`crate::BlockPool::start_readahead`].
+    pub(crate) fn start_readahead(
         self: &Arc<Self>,
         blocks: impl IntoIterator<Item = (BlockKey, usize)>,
         max_run: usize,
-    ) -> Vec<PrefetchRun> {
+    ) -> Vec<LoadRun> {
         let mut blocks: Vec<_> = blocks.into_iter().collect();
         blocks.sort_unstable();
         blocks.dedup_by_key(|(key, _)| *key);
-        let mut runs: Vec<PrefetchRun> = Vec::new();
+        let mut runs: Vec<LoadRun> = Vec::new();
         for (key, len) in blocks {
             let Claim::Vacant(mut load) = self.claim(key) else {
                 continue;
             };
-            let Some(frame) = self.try_frame_gently(Share::Download, len) else {
+            let Some(frame) = self.cache().try_frame_cold(Share::Download, len) else {
                 break;
             };
             load.attach(frame, len);
             match runs.last_mut() {
-                Some(run) if run.len() < max_run && continues(run, key) => run.push(load),
+                Some(run) if run.len() < max_run && is_next(run, key) => run.push(load),
                 _ => runs.push(vec![load]),
             }
         }
@@ -43,7 +38,8 @@ impl BlockPool {
     }
 }
 
-fn continues(run: &PrefetchRun, key: BlockKey) -> bool {
+/// Whether `key` is the block after the last one of `run`.
+fn is_next(run: &LoadRun, key: BlockKey) -> bool {
     let last = run.last().map(Load::key);
     last.is_some_and(|last| {
         (last.store, last.object, last.block.checked_add(1))

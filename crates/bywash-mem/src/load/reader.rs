@@ -1,82 +1,48 @@
 //! Reading a block while it is being loaded.
 
+use std::fmt;
 use std::sync::Arc;
 
+use super::flight::Flight;
+use crate::buffer::{BlockSlice, TailReader, WriteAtError};
 use crate::error::FlightError;
-use crate::flight::Flight;
-use crate::sync::Listener;
-use crate::write_at::{Followed, PrefixReader, WriteAtError};
 
-type Answer = Result<Option<Followed>, FlightError>;
-
-/// Reads a block from some offset on as its bytes arrive: see [`Flight::follow`].
+/// Reads a block from an offset on as its bytes arrive: see [`Flight::reader`].
 ///
-/// Bytes come before the load is known to succeed; the end comes only after. Dropping it leaves the load alone.
-pub struct Follower {
+/// Bytes are returned before the load is known to succeed; the end only after it did. Dropping it does not affect the load.
+pub struct BlockReader {
     flight: Arc<Flight>,
     offset: usize,
-    /// Once the load has its frame.
-    reader: Option<PrefixReader>,
+    /// Set once the load has its frame.
+    tail: Option<TailReader>,
 }
 
-impl Follower {
-    pub(crate) fn new(flight: Arc<Flight>, offset: usize) -> Self {
+impl BlockReader {
+    pub(super) fn new(flight: Arc<Flight>, offset: usize) -> Self {
         Self {
             flight,
             offset,
-            reader: None,
+            tail: None,
         }
     }
 
-    /// The next bytes, at most `max` (at least 1 is asked for), as soon as there are any; `None` once the block is published and
-    /// all of it was read. Cancelling loses nothing.
+    /// Returns the next bytes as soon as there are any: at most `max` (0 counts as 1). Returns `None` once the block is published and
+    /// every byte was read. Cancel-safe.
     ///
     /// # Errors
-    /// [`FlightError::Failed`] if the load failed, even if bytes are left unread. [`FlightError::Abandoned`] if its leader went
-    /// away, or if this follower came after publication: claim the block again, and go on from [`Self::offset`].
-    pub async fn next(&mut self, max: usize) -> Answer {
-        while self.reader.is_none() {
+    /// [`FlightError::Failed`] if the load failed, even if bytes are left unread. [`FlightError::Abandoned`] if its leader was
+    /// dropped, or if this reader was created after publication: claim the block again, and continue from [`Self::offset`].
+    pub async fn next(&mut self, max: usize) -> Result<Option<BlockSlice>, FlightError> {
+        while self.tail.is_none() {
             let listener = self.flight.listen();
-            if !self.attach()? {
+            let buffer = self.flight.buffer()?;
+            self.tail = buffer.map(|buffer| TailReader::new(&buffer, self.offset as u64));
+            if self.tail.is_none() {
                 listener.await;
             }
         }
-        let reader = self.reader.as_mut().expect("attached above");
-        let answer = reader.next(max).await;
-        self.told(answer)
-    }
-
-    /// [`Self::next`], blocking the thread.
-    ///
-    /// # Errors
-    /// As [`Self::next`].
-    pub fn next_blocking(&mut self, max: usize) -> Answer {
-        while self.reader.is_none() {
-            let listener = self.flight.listen();
-            if !self.attach()? {
-                listener.wait();
-            }
-        }
-        let reader = self.reader.as_mut().expect("attached above");
-        let answer = reader.next_blocking(max);
-        self.told(answer)
-    }
-
-    /// Where the next bytes will come from.
-    #[must_use]
-    pub fn offset(&self) -> usize {
-        self.offset
-    }
-
-    /// Takes hold of the load's frame, if it has one.
-    fn attach(&mut self) -> Result<bool, FlightError> {
-        let buffer = self.flight.attached()?;
-        self.reader = buffer.map(|buffer| PrefixReader::new(&buffer, self.offset as u64));
-        Ok(self.reader.is_some())
-    }
-
-    fn told(&mut self, answer: Result<Option<Followed>, WriteAtError>) -> Answer {
-        match answer {
+        let tail = self.tail.as_mut().expect("set above");
+        match tail.next(max).await {
             Ok(bytes) => {
                 self.offset += bytes.as_ref().map_or(0, |bytes| bytes.len());
                 Ok(bytes)
@@ -85,19 +51,25 @@ impl Follower {
             Err(_) => Err(FlightError::Abandoned),
         }
     }
+
+    /// Offset of the next bytes.
+    #[must_use]
+    pub fn offset(&self) -> usize {
+        self.offset
+    }
 }
 
-impl std::fmt::Debug for Follower {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Follower")
+impl fmt::Debug for BlockReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BlockReader")
             .field("key", &self.flight.key())
             .field("offset", &self.offset)
             .finish_non_exhaustive()
     }
 }
 
-impl Drop for Follower {
+impl Drop for BlockReader {
     fn drop(&mut self) {
-        self.flight.unfollow();
+        self.flight.remove_reader();
     }
 }

@@ -1,4 +1,4 @@
-//! The policy's places: one a block, whoever evicts, loads and pins at once.
+//! The policy's places: one a block under concurrent eviction, load and pin.
 
 use std::sync::Arc;
 
@@ -15,30 +15,33 @@ fn an_eviction_against_a_load() {
     let evicting = thread::spawn({
         let pool = Arc::clone(&pool);
         move || {
-            pool.evict(1);
+            pool.cache.evict(1);
         }
     });
     // In the slot of the evicted block, or another.
     drop(loading.publish().unwrap());
     drop(pool.get(KEY));
-    pool.evict(1);
+    pool.cache.evict(1);
     evicting.join().unwrap();
     let resident = pool.stats().resident_blocks;
-    assert_eq!(pool.evictor.len(), resident, "a place for each block");
-    pool.evict(u64::MAX);
-    assert_eq!((pool.evictor.len(), pool.stats().resident_blocks), (0, 0));
+    assert_eq!(pool.cache.evictor.len(), resident, "a place for each block");
+    pool.cache.evict(u64::MAX);
+    assert_eq!(
+        (pool.cache.evictor.len(), pool.stats().resident_blocks),
+        (0, 0)
+    );
 }
 
 #[test]
-fn each_block_has_one_place() {
+fn each_block_has_one_place_in_the_policy() {
     explore(Some(3), an_eviction_against_a_load);
 }
 
 #[test]
-fn without_its_place_gone_first_a_slot_is_entered_twice() {
+fn control_slot_freed_before_the_policy_forgets_it_is_admitted_twice() {
     control(
         Step::Unlink,
         an_eviction_against_a_load,
-        "its last block was forgotten",
+        "last block was forgotten",
     );
 }

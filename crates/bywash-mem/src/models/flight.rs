@@ -1,10 +1,10 @@
-//! The flight: hand-off, cancellation, abandonment.
+//! The flight: hand-off pins, cancellation, abandonment.
 
 use std::sync::Arc;
 
 use loom::thread;
 
-use super::{ALL, DOWN, KEY, begin, control, explore, frame, gone, pool};
+use super::{ALL, DOWN, KEY, begin, block_on, check_empty, control, explore, frame, pool};
 use crate::sync::Step;
 use crate::{BlockPool, Claim, FlightError};
 
@@ -14,26 +14,26 @@ fn hand_off_against_eviction() {
     let waiter = load.flight().join();
     let cancelled = load.flight().join();
     let waiting = thread::spawn(move || {
-        let pin = waiter.wait_blocking().unwrap();
+        let pin = block_on(waiter.wait()).unwrap();
         assert_eq!(&pin[..], b"x");
     });
     let cancelling = thread::spawn(move || drop(cancelled));
     load.write(b"x");
     drop(load.publish().unwrap());
-    // The only page of the pool: whoever gets it evicted the block, which the waiter's pin must not allow too early.
+    // The only page of the pool: allocating it evicts the block, which the waiter's pin must not allow too early.
     drop(frame(&pool));
     waiting.join().unwrap();
     cancelling.join().unwrap();
-    gone(&pool);
+    check_empty(&pool);
 }
 
 #[test]
-fn a_waiter_gets_its_pin_whoever_cancels() {
+fn waiter_gets_its_pin_while_another_cancels() {
     explore(ALL, hand_off_against_eviction);
 }
 
 #[test]
-fn without_hand_off_a_waiter_finds_the_block_evicted() {
+fn control_publish_without_hand_off_pins_loses_the_block() {
     control(
         Step::HandOff,
         hand_off_against_eviction,
@@ -44,8 +44,8 @@ fn without_hand_off_a_waiter_finds_the_block_evicted() {
 fn get_or_load(pool: &Arc<BlockPool>, leader_gives_up: bool) {
     loop {
         let pin = match pool.claim(KEY) {
-            Claim::Resident(pin) => pin.into_owned(Arc::clone(pool)),
-            Claim::Loading(flight) => match flight.join().wait_blocking() {
+            Claim::Resident(pin) => pin.into_owned(),
+            Claim::Loading(flight) => match block_on(flight.join().wait()) {
                 Ok(pin) => pin,
                 Err(FlightError::Abandoned) => continue,
                 Err(FlightError::Failed(error)) => panic!("{error}"),
@@ -66,7 +66,7 @@ fn get_or_load(pool: &Arc<BlockPool>, leader_gives_up: bool) {
 }
 
 #[test]
-fn one_load_however_many_claim() {
+fn concurrent_claims_start_one_load() {
     explore(ALL, || {
         let pool = pool(1);
         let other = thread::spawn({
@@ -76,12 +76,12 @@ fn one_load_however_many_claim() {
         get_or_load(&pool, false);
         other.join().unwrap();
         assert_eq!(pool.stats().loads, 1);
-        gone(&pool);
+        check_empty(&pool);
     });
 }
 
 #[test]
-fn an_abandoned_load_is_taken_over() {
+fn abandoned_load_is_taken_over() {
     explore(ALL, || {
         let pool = pool(1);
         let quitter = thread::spawn({
@@ -90,12 +90,12 @@ fn an_abandoned_load_is_taken_over() {
         });
         get_or_load(&pool, false);
         quitter.join().unwrap();
-        gone(&pool);
+        check_empty(&pool);
     });
 }
 
 #[test]
-fn an_erasure_during_a_load_leaves_nothing() {
+fn erasure_during_a_load_leaves_no_block() {
     explore(ALL, || {
         let pool = pool(1);
         let mut load = begin(&pool, KEY, 1);
@@ -106,7 +106,7 @@ fn an_erasure_during_a_load_leaves_nothing() {
         });
         load.write(b"x");
         drop(load.publish().unwrap());
-        assert_eq!(&waiter.wait_blocking().unwrap()[..], b"x");
+        assert_eq!(&block_on(waiter.wait()).unwrap()[..], b"x");
         eraser.join().unwrap();
         assert!(pool.get(KEY).is_none());
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Generations: who entered is waited for, and what is closed is written no more.
+//! Generations: closing waits for the writers inside, and a closed generation is not written.
 
 use std::sync::Arc;
 
@@ -6,12 +6,12 @@ use loom::thread;
 
 use super::{MANY, control, explore};
 use crate::Gate;
-use crate::sync::{Step, UnsafeCell, set_lane};
+use crate::sync::{Step, UnsafeCell, set_thread_number};
 
-/// What writers of each generation write, each in a place of its own.
+/// Cells that the writers of each generation write, one a writer.
 struct Written([[UnsafeCell<u32>; 2]; 3]);
 
-// SAFETY: loom watches each access.
+// SAFETY: loom checks each access.
 unsafe impl Sync for Written {}
 // SAFETY: as above.
 unsafe impl Send for Written {}
@@ -24,12 +24,12 @@ impl Written {
     }
 
     fn write(&self, generation: u64, writer: usize) {
-        // SAFETY: loom says whether anyone reads.
+        // SAFETY: loom detects concurrent readers.
         self.0[generation as usize][writer].with_mut(|place| unsafe { *place += 1 });
     }
 
     fn read(&self, generation: u64) -> u32 {
-        // SAFETY: loom says whether anyone writes.
+        // SAFETY: loom detects concurrent writers.
         let read = |place: &UnsafeCell<u32>| place.with(|place| unsafe { *place });
         self.0[generation as usize].iter().map(read).sum()
     }
@@ -42,13 +42,13 @@ fn close_twice_against_writers() {
         .map(|writer| {
             let (gate, written) = (Arc::clone(&gate), Arc::clone(&written));
             thread::spawn(move || {
-                set_lane(writer);
+                set_thread_number(writer);
                 let inside = gate.enter();
                 written.write(inside.generation(), writer);
             })
         })
         .collect();
-    // Both parities: a third generation shares the first's counts.
+    // Both parities: a third generation uses the first one's counts.
     let sealed: u32 = (0..2).map(|_| written.read(gate.close())).sum();
     for writer in writers {
         writer.join().unwrap();
@@ -57,12 +57,12 @@ fn close_twice_against_writers() {
 }
 
 #[test]
-fn what_is_closed_is_complete() {
+fn closed_generation_is_complete() {
     explore(MANY, close_twice_against_writers);
 }
 
 #[test]
-fn without_the_second_look_a_writer_enters_what_is_closed() {
+fn control_enter_without_reread_enters_a_closed_generation() {
     control(
         Step::Entry,
         close_twice_against_writers,
@@ -71,7 +71,7 @@ fn without_the_second_look_a_writer_enters_what_is_closed() {
 }
 
 #[test]
-fn without_the_release_of_who_leaves_it_is_not() {
+fn control_leave_without_release_races_with_close() {
     control(
         Step::Exit,
         close_twice_against_writers,

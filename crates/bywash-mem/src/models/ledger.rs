@@ -1,14 +1,14 @@
-//! The ledger: never above the limit, every charge returned once.
+//! The ledger: never above the limit, every charge released once.
 
 use std::sync::Arc;
 
 use loom::thread;
 
-use super::{DOWN, KEY, MANY, PAGE, UP, control, explore, frame, gone, load, pool};
+use super::{DOWN, KEY, MANY, PAGE, UP, check_empty, control, explore, frame, load, pool};
 use crate::BlockPool;
 use crate::sync::Step;
 
-fn takers_against_the_limit() {
+fn allocations_against_the_limit() {
     let pool = pool(2);
     let check = |pool: &BlockPool| {
         assert!(
@@ -35,16 +35,20 @@ fn takers_against_the_limit() {
     drop((reserved, taken));
     uploads.join().unwrap();
     assert_eq!(pool.budget().held(UP), 0);
-    gone(&pool);
+    check_empty(&pool);
     assert_eq!(pool.budget().used(), pool.budget().idle());
 }
 
 #[test]
 fn used_never_exceeds_the_limit() {
-    explore(MANY, takers_against_the_limit);
+    explore(MANY, allocations_against_the_limit);
 }
 
 #[test]
-fn without_one_lock_for_check_and_charge_the_limit_breaks() {
-    control(Step::Charge, takers_against_the_limit, "within the limit");
+fn control_separate_locks_for_check_and_charge_exceed_the_limit() {
+    control(
+        Step::Charge,
+        allocations_against_the_limit,
+        "within the limit",
+    );
 }

@@ -1,27 +1,28 @@
 //! Loom models: the real code, every interleaving of a few threads (to a bound of preemptions), and for each protocol a
-//! negative control: with one step weakened, loom must find fault.
+//! negative control: with one step weakened, loom must report an error.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p bywash-mem --release --lib --target-dir target/loom`
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod buffer;
 mod evict;
-#[path = "series_log.rs"]
-mod first_turn;
 mod flight;
-#[path = "reader.rs"]
-mod follow;
 mod gate;
 mod ledger;
 mod names;
+mod reader;
 mod registry;
-#[path = "sharded_pins.rs"]
-mod stripes;
+mod series_log;
+mod sharded_pins;
 mod wake;
 mod word;
-#[path = "buffer.rs"]
-mod write_at;
 
+use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+
+use loom::thread;
 
 use crate::sync::{Step, weaken};
 use crate::{BlockKey, BlockPool, Claim, Frame, Load, OwnedPin, PoolConfig, Share};
@@ -53,8 +54,8 @@ fn explore(preemptions: Option<usize>, model: impl Fn() + Sync + Send + 'static)
     builder.check(model);
 }
 
-/// Runs a model with one step weakened, in a process of its own since loom's panics may abort, and checks that loom gave this
-/// reason to fail it.
+/// Runs a model with one step weakened, in a process of its own because loom's panics may abort, and checks that it fails for
+/// this reason.
 fn control(step: Step, model: fn(), reason: &str) {
     const CHILD: &str = "BYWASH_WEAKENED";
     if std::env::var_os(CHILD).is_some() {
@@ -67,18 +68,39 @@ fn control(step: Step, model: fn(), reason: &str) {
         .envs([(CHILD, "1"), ("RUST_BACKTRACE", "0")])
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
+    let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(
         !output.status.success(),
-        "loom found no fault without {step:?}"
+        "loom reported no error without {step:?}"
     );
     assert!(
-        said.contains(reason),
-        "without {step:?} the model failed, but not by {reason:?}: {said}"
+        stderr.contains(reason),
+        "without {step:?} the model failed, but not by {reason:?}: {stderr}"
     );
 }
 
-/// A pool of so many pages, without guarantees.
+/// Wakes a model's thread.
+struct Unpark(thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Runs a future on this thread of a model.
+fn block_on<F: Future>(future: F) -> F::Output {
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park(),
+        }
+    }
+}
+
+/// A pool of this many pages, without guarantees.
 fn pool(pages: u64) -> Arc<BlockPool> {
     let limit = pages * PAGE;
     BlockPool::new(PoolConfig {
@@ -95,7 +117,7 @@ fn frame(pool: &BlockPool) -> Option<Frame> {
 
 fn begin(pool: &Arc<BlockPool>, key: BlockKey, len: usize) -> Load {
     let Claim::Vacant(mut load) = pool.claim(key) else {
-        panic!("nobody else loads it")
+        panic!("no other thread loads it")
     };
     load.attach(frame(pool).expect("room"), len);
     load
@@ -107,8 +129,8 @@ fn load(pool: &Arc<BlockPool>, key: BlockKey, bytes: &[u8]) -> OwnedPin {
     load.publish().unwrap()
 }
 
-/// Nothing is left of a block but its idle frame.
-fn gone(pool: &BlockPool) {
+/// Checks that nothing is left of a block but its idle frame.
+fn check_empty(pool: &BlockPool) {
     pool.erase(KEY);
     let stats = pool.stats();
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Names: one value a name, made before it is found.
+//! Names: one value a name, initialised before it is found.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::sync::{Step, UnsafeCell};
 
 struct Value(UnsafeCell<u32>);
 
-// SAFETY: loom watches each access.
+// SAFETY: loom checks each access.
 unsafe impl Sync for Value {}
 // SAFETY: as above.
 unsafe impl Send for Value {}
@@ -18,13 +18,13 @@ unsafe impl Send for Value {}
 impl Value {
     fn new(value: u32) -> Self {
         let made = Self(UnsafeCell::new(0));
-        // SAFETY: loom says whether anyone reads.
+        // SAFETY: loom detects concurrent readers.
         made.0.with_mut(|place| unsafe { *place = value });
         made
     }
 
     fn read(&self) -> u32 {
-        // SAFETY: loom says whether anyone writes.
+        // SAFETY: loom detects concurrent writers.
         self.0.with(|place| unsafe { *place })
     }
 }
@@ -45,13 +45,13 @@ fn get_against_creation() {
 }
 
 #[test]
-fn a_value_is_made_before_it_is_found() {
+fn value_is_initialised_before_it_is_found() {
     explore(ALL, get_against_creation);
 }
 
 #[test]
-fn without_the_entrys_release_a_value_is_found_before() {
-    control(Step::Enter, get_against_creation, "Causality violation");
+fn control_insert_without_release_races_with_a_get() {
+    control(Step::Insert, get_against_creation, "Causality violation");
 }
 
 fn growth() {
@@ -73,6 +73,6 @@ fn growth() {
 }
 
 #[test]
-fn two_creators_and_a_growing_table_make_one_value() {
+fn concurrent_inserts_in_a_growing_table_make_one_value() {
     explore(MANY, growth);
 }

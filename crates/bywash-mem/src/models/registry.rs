@@ -1,5 +1,5 @@
-//! The registry: publication, growth, entries that move, removal against entry anew. A slot of these models is a cell that loom
-//! watches: it must be written before it is found.
+//! The registry: publication, growth, moving entries, removal against reinsertion. A slot of these models is a cell that loom
+//! checks: it must be written before it is found.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ fn find(registry: &Registry, hash: u64) -> Option<u32> {
 
 struct Slots([UnsafeCell<u32>; 2]);
 
-// SAFETY: loom watches each access.
+// SAFETY: loom checks each access.
 unsafe impl Sync for Slots {}
 // SAFETY: as above.
 unsafe impl Send for Slots {}
@@ -35,7 +35,7 @@ fn publication() {
         let (registry, slots) = (Arc::clone(&registry), Arc::clone(&slots));
         move || {
             let found = registry.find(A, |slot| {
-                // SAFETY: loom says whether anyone writes.
+                // SAFETY: loom detects concurrent writers.
                 Some(slots.0[slot as usize].with(|slot| unsafe { *slot }))
             });
             assert!(found.is_none_or(|found| found == 7));
@@ -49,13 +49,13 @@ fn publication() {
 }
 
 #[test]
-fn a_slot_is_filled_before_it_is_found() {
+fn slot_is_initialised_before_it_is_found() {
     explore(ALL, publication);
 }
 
 #[test]
-fn without_the_entrys_release_it_is_found_before() {
-    control(Step::Enter, publication, "Causality violation");
+fn control_insert_without_release_races_with_a_lookup() {
+    control(Step::Insert, publication, "Causality violation");
 }
 
 /// A registry of these entries in slots 1 and on, and a thread that looks for the last of them meanwhile.
@@ -68,7 +68,13 @@ fn read_beside(hashes: &[u64]) -> (Arc<Registry>, JoinHandle<()>) {
     let (slot, hash) = entries.last().expect("entries");
     let reading = thread::spawn({
         let registry = Arc::clone(&registry);
-        move || assert_eq!(find(&registry, hash), Some(slot), "what stays is found")
+        move || {
+            assert_eq!(
+                find(&registry, hash),
+                Some(slot),
+                "a present entry is found"
+            )
+        }
     });
     (registry, reading)
 }
@@ -83,12 +89,12 @@ fn growth() {
 }
 
 #[test]
-fn growth_hides_nothing() {
+fn growth_hides_no_entry() {
     explore(ALL, growth);
 }
 
 #[test]
-fn without_the_tables_release_growth_hides_entries() {
+fn control_growth_without_release_races_with_a_lookup() {
     control(Step::Grow, growth, "Causality violation");
 }
 
@@ -102,13 +108,13 @@ fn move_back() {
 }
 
 #[test]
-fn an_entry_that_moves_is_found() {
+fn moving_entry_is_found() {
     explore(MANY, move_back);
 }
 
 #[test]
-fn without_the_look_at_the_moves_it_is_missed() {
-    control(Step::Moves, move_back, "what stays is found");
+fn control_lookup_without_move_count_misses_a_moving_entry() {
+    control(Step::Moves, move_back, "a present entry is found");
 }
 
 fn move_along() {
@@ -122,13 +128,13 @@ fn move_along() {
 }
 
 #[test]
-fn an_entry_that_moves_after_another_is_found() {
+fn entry_that_moves_after_another_is_found() {
     explore(MANY, move_along);
 }
 
 #[test]
-fn without_the_look_at_the_moves_that_is_missed() {
-    control(Step::Moves, move_along, "what stays is found");
+fn control_lookup_without_move_count_misses_a_second_move() {
+    control(Step::Moves, move_along, "a present entry is found");
 }
 
 fn reentry_beside_removal() {
@@ -142,30 +148,30 @@ fn reentry_beside_removal() {
         let (registry, newer) = (Arc::clone(&registry), Arc::clone(&newer));
         move || {
             let known = newer.load(Ordering::Acquire) == 2;
-            // The pool compares by a word that refuses the older before there is a newer.
+            // The pool's state word refuses the older block before there is a newer one.
             let resident = |slot| (slot == 2).then_some(slot);
             let found = registry.find(A, resident);
-            assert!(!known || found == Some(2), "what was entered is found");
+            assert!(!known || found == Some(2), "an inserted entry is found");
         }
     });
     registry.insert(A, 2);
     newer.store(2, Ordering::Release);
     registry.remove(A, 1);
     reading.join().unwrap();
-    assert_eq!(find(&registry, A), Some(2), "what was entered is found");
+    assert_eq!(find(&registry, A), Some(2), "an inserted entry is found");
 }
 
 #[test]
-fn an_entry_is_found_while_its_predecessor_leaves() {
+fn entry_is_found_while_its_predecessor_is_removed() {
     explore(ALL, reentry_beside_removal);
 }
 
 #[test]
-fn without_the_look_at_the_slot_it_leaves_too() {
+fn control_removal_by_tag_removes_the_successor() {
     control(
-        Step::Leave,
+        Step::RemoveSlot,
         reentry_beside_removal,
-        "what was entered is found",
+        "an inserted entry is found",
     );
 }
 
@@ -185,7 +191,7 @@ fn removal_against_reentry() {
     });
     registry.remove(A, 1);
     registry.insert(A, 2);
-    // Refused by its word, as the pool does.
+    // Refused, as by the state word in the pool.
     let resident = |slot| (slot != 1).then_some(slot);
     assert_eq!(registry.find(A, resident), Some(2), "the newer entry stays");
     leaving.join().unwrap();
@@ -195,14 +201,14 @@ fn removal_against_reentry() {
 }
 
 #[test]
-fn a_removal_takes_no_newer_entry() {
+fn removal_keeps_the_newer_entry_of_its_key() {
     explore(ALL, removal_against_reentry);
 }
 
 #[test]
-fn without_the_look_at_the_slot_it_does() {
+fn control_removal_by_tag_removes_the_newer_entry() {
     control(
-        Step::Leave,
+        Step::RemoveSlot,
         removal_against_reentry,
         "the newer entry stays",
     );

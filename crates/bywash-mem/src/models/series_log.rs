@@ -1,12 +1,12 @@
-//! What the series engine makes of names and the gate: a series is named in the log before its first rows of a generation, and
-//! what is closed is in the log. The engine's own lock and log stand here in short.
+//! How the series engine uses names and the gate: a series is named in the log before its first rows of a generation, and a closed
+//! generation is complete in the log. The engine's own lock and log are simplified here.
 
 use std::sync::Arc;
 
 use loom::thread;
 
 use super::{MANY, control, explore};
-use crate::sync::{Mutex, Step, set_lane, skipped};
+use crate::sync::{Mutex, Step, set_thread_number, skipped};
 use crate::{Gate, Names};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,13 +18,13 @@ enum Frame {
 /// Turns taken in a generation, as each series counts them.
 type Series = Mutex<(u64, u32)>;
 
-struct World {
+struct SeriesModel {
     names: Names<Series>,
     gate: Gate,
     log: Mutex<Vec<Frame>>,
 }
 
-impl World {
+impl SeriesModel {
     /// As `Shared::write` of the series engine.
     fn write(&self) {
         let series = self.names.get_or_insert_with("a", || Mutex::new((0, 0)));
@@ -50,7 +50,7 @@ impl World {
 }
 
 fn two_first_writers_and_a_close() {
-    let world = Arc::new(World {
+    let world = Arc::new(SeriesModel {
         names: Names::new(),
         gate: Gate::new(1),
         log: Mutex::new(Vec::new()),
@@ -58,7 +58,7 @@ fn two_first_writers_and_a_close() {
     let other = thread::spawn({
         let world = Arc::clone(&world);
         move || {
-            set_lane(1);
+            set_thread_number(1);
             world.write();
         }
     });
@@ -72,7 +72,7 @@ fn two_first_writers_and_a_close() {
     };
     assert!(
         log[then.len()..].iter().all(|frame| of(frame) != closed),
-        "what is closed is in the log"
+        "a closed generation is complete in the log"
     );
     for generation in [closed, closed + 1] {
         let frames: Vec<Frame> = log
@@ -100,12 +100,12 @@ fn two_first_writers_and_a_close() {
 }
 
 #[test]
-fn a_series_is_named_before_its_first_rows() {
+fn series_name_is_logged_before_its_first_rows() {
     explore(MANY, two_first_writers_and_a_close);
 }
 
 #[test]
-fn a_name_that_is_logged_after_the_series_was_let_go_comes_late() {
+fn control_name_logged_after_unlock_follows_rows() {
     control(
         Step::NameFirst,
         two_first_writers_and_a_close,

@@ -1,47 +1,53 @@
-//! Stripes: pins in lanes against who probes, and the array's next block.
+//! Sharded pins: pins in shards against probes, and the next block of the counters.
 
 use std::sync::Arc;
 
 use loom::thread;
 
-use super::{KEY, MANY, control, explore, frame, gone, key, load, pool};
-use crate::pool::Eviction;
-use crate::sync::{Step, set_lane};
+use super::{KEY, MANY, check_empty, control, explore, frame, key, load, pool};
+use crate::block::EvictOutcome;
+use crate::sync::{Step, set_thread_number};
 use crate::{BlockPool, Claim};
 
-/// Opens stripes for a resident block.
-fn stripe(pool: &Arc<BlockPool>, object: u64) {
+/// Attaches counters to a resident block.
+fn shard_pins(pool: &Arc<BlockPool>, object: u64) {
     let pin = pool.get(key(object)).unwrap();
-    // A note is lost now and then to a late reader's failed pin.
-    while pool.stripes().in_use() == 0 {
-        pool.stripes().heat(pool.slab(), pin.handle().slot);
+    // A note is lost if a late reader's ineffective pin comes between.
+    while pool.cache.sharded_pins().in_use() == 0 {
+        pool.cache
+            .sharded_pins()
+            .note_contention(pool.cache.slab(), pin.handle().slot);
     }
 }
 
-/// Has the policy's hand forget the uses so far.
+/// Clears the use count, as the policy does.
 fn cold(pool: &BlockPool) {
     for _ in 0..3 {
-        pool.slab().header(0).word.age(pool.settled(0));
+        pool.cache
+            .slab()
+            .header(0)
+            .word
+            .age(pool.cache.load_unprobed(0));
     }
 }
 
-fn striped_readers_against_evictor() {
+fn sharded_readers_against_evictor() {
     let pool = pool(1);
     drop(load(&pool, KEY, b"1"));
-    stripe(&pool, 1);
+    shard_pins(&pool, 1);
     cold(&pool);
     let reading = thread::spawn({
         let pool = Arc::clone(&pool);
         move || {
-            set_lane(1);
+            set_thread_number(1);
             if let Some(pin) = pool.get(KEY) {
                 assert_eq!(&pin[..], b"1");
             }
         }
     });
-    // The only page: whoever gets it evicted the block.
+    // The only page: allocating it means that the block was evicted.
     let mut got = None;
-    if matches!(pool.evict_cold_slot(0), Eviction::Done(_)) {
+    if matches!(pool.cache.try_evict_unused(0), EvictOutcome::Evicted(_)) {
         got = frame(&pool);
         if let Some(frame) = &mut got {
             frame.as_mut_slice()[0] = b'!';
@@ -49,87 +55,87 @@ fn striped_readers_against_evictor() {
     }
     reading.join().unwrap();
     drop(got);
-    gone(&pool);
+    check_empty(&pool);
 }
 
 #[test]
-fn a_block_pinned_in_a_lane_stays() {
-    explore(MANY, striped_readers_against_evictor);
+fn block_pinned_in_a_shard_is_not_evicted() {
+    explore(MANY, sharded_readers_against_evictor);
 }
 
 #[test]
-fn without_the_pinners_order_a_lane_is_overlooked() {
+fn control_shard_pin_without_order_is_overlooked() {
     control(
-        Step::Stripe,
-        striped_readers_against_evictor,
+        Step::ShardPin,
+        sharded_readers_against_evictor,
         "Causality violation",
     );
 }
 
 #[test]
-fn without_the_probers_order_a_lane_is_overlooked() {
+fn control_probe_without_order_overlooks_a_shard() {
     control(
         Step::Probe,
-        striped_readers_against_evictor,
+        sharded_readers_against_evictor,
         "Causality violation",
     );
 }
 
 #[test]
-fn without_the_lanes_release_a_reader_is_overrun() {
+fn control_shard_unpin_without_release_races_with_an_evictor() {
     control(
-        Step::StripeUnpin,
-        striped_readers_against_evictor,
+        Step::ShardUnpin,
+        sharded_readers_against_evictor,
         "Causality violation",
     );
 }
 
 #[test]
-fn a_late_reader_does_no_harm_to_the_arrays_next_block() {
+fn late_reader_does_not_affect_the_next_block_of_its_counters() {
     explore(Some(2), || {
         let pool = pool(1);
         drop(load(&pool, KEY, b"1"));
-        stripe(&pool, 1);
+        shard_pins(&pool, 1);
         cold(&pool);
         let late = thread::spawn({
             let pool = Arc::clone(&pool);
             move || {
-                set_lane(1);
+                set_thread_number(1);
                 if let Some(pin) = pool.get(KEY) {
                     assert_eq!(&pin[..], b"1");
                 }
             }
         });
-        if matches!(pool.evict_cold_slot(0), Eviction::Done(_))
+        if matches!(pool.cache.try_evict_unused(0), EvictOutcome::Evicted(_))
             && let Some(frame) = frame(&pool)
         {
             let Claim::Vacant(mut load) = pool.claim(key(2)) else {
-                panic!("nobody else loads it")
+                panic!("no other thread loads it")
             };
             load.attach(frame, 1);
             load.write(b"2");
             drop(load.publish().unwrap());
-            stripe(&pool, 2);
-            // Erased: gone at the last unpin, whatever a late reader of the other block does to the lanes.
+            shard_pins(&pool, 2);
+            // Erased: evicted at the last unpin, whatever a late reader of the other block does to the shards.
             assert!(pool.erase(key(2)));
         }
         late.join().unwrap();
-        gone(&pool);
-        assert_eq!(pool.stripes().in_use(), 0);
+        check_empty(&pool);
+        assert_eq!(pool.cache.sharded_pins().in_use(), 0);
     });
 }
 
 #[test]
-fn an_erased_striped_block_leaves_with_its_last_pin() {
+fn erased_sharded_block_is_evicted_with_its_last_pin() {
     explore(Some(3), || {
         let pool = pool(1);
         drop(load(&pool, KEY, b"1"));
-        stripe(&pool, 1);
-        let pin = pool.get(KEY).unwrap().into_owned(Arc::clone(&pool));
+        shard_pins(&pool, 1);
+        let pin = pool.get(KEY).unwrap().into_owned();
         let reading = thread::spawn({
             let pool = Arc::clone(&pool);
             move || {
-                set_lane(1);
+                set_thread_number(1);
                 drop(pool.get(KEY));
             }
         });
@@ -137,30 +143,31 @@ fn an_erased_striped_block_leaves_with_its_last_pin() {
         drop(pin);
         reading.join().unwrap();
         let stats = pool.stats();
-        assert_eq!((stats.resident_blocks, stats.striped_blocks), (0, 0));
+        assert_eq!((stats.resident_blocks, stats.sharded_blocks), (0, 0));
     });
 }
 
 #[test]
-fn a_cooling_block_keeps_its_readers() {
+fn collapsing_counters_loses_no_reader() {
     explore(Some(3), || {
         let pool = pool(1);
         drop(load(&pool, KEY, b"1"));
-        stripe(&pool, 1);
+        shard_pins(&pool, 1);
         let reading = thread::spawn({
             let pool = Arc::clone(&pool);
             move || {
-                set_lane(1);
+                set_thread_number(1);
                 let pin = pool.get(KEY).unwrap();
                 assert_eq!(&pin[..], b"1");
             }
         });
-        let seen = pool.settled(0);
-        pool.stripes()
-            .cool(&pool.slab().header(0).word, seen.stripes());
+        let seen = pool.cache.load_unprobed(0);
+        pool.cache
+            .sharded_pins()
+            .collapse(&pool.cache.slab().header(0).word, seen.counters());
         assert!(pool.get(KEY).is_some(), "a resident block is never missed");
         reading.join().unwrap();
-        gone(&pool);
-        assert_eq!(pool.stripes().in_use(), 0);
+        check_empty(&pool);
+        assert_eq!(pool.cache.sharded_pins().in_use(), 0);
     });
 }

@@ -1,55 +1,56 @@
-//! The last unpin wakes whoever waits for memory.
+//! The last unpin wakes a waiter for memory.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use loom::thread;
 
-use super::{ALL, DOWN, KEY, MANY, PAGE, control, explore, frame, gone, load, pool};
+use super::{
+    ALL, DOWN, KEY, MANY, PAGE, block_on, check_empty, control, explore, frame, load, pool,
+};
 use crate::sync::Step;
 
-fn unpin_against_waiting_taker() {
+fn unpin_against_queued_waiter() {
     let pool = pool(1);
     let pin = load(&pool, KEY, b"x");
     let unpinning = thread::spawn(move || drop(pin));
-    let frames = pool.frames_blocking(DOWN, 1, 1, 1, Instant::now()).unwrap();
+    let frames = block_on(pool.frames(DOWN, 1, 1, 1)).unwrap();
     assert_eq!(frames.len(), 1);
     unpinning.join().unwrap();
     drop(frames);
-    gone(&pool);
+    check_empty(&pool);
 }
 
 #[test]
-fn the_last_unpin_wakes_the_taker() {
-    explore(ALL, unpin_against_waiting_taker);
+fn last_unpin_wakes_the_queued_waiter() {
+    explore(ALL, unpin_against_queued_waiter);
 }
 
 #[test]
-fn without_the_store_load_order_the_taker_sleeps_on() {
-    control(Step::Wake, unpin_against_waiting_taker, "deadlock");
+fn control_unpin_without_store_load_order_loses_the_wake_up() {
+    control(Step::Wake, unpin_against_queued_waiter, "deadlock");
 }
 
 #[test]
-fn a_leaving_taker_passes_the_turn_on() {
+fn leaving_the_queue_wakes_the_next_waiter() {
     explore(MANY, || {
         let pool = pool(1);
         let held = frame(&pool).unwrap();
-        let takers: Vec<_> = (0..2)
+        let waiters: Vec<_> = (0..2)
             .map(|_| {
                 let pool = Arc::clone(&pool);
-                thread::spawn(move || drop(pool.frames_blocking(DOWN, 1, 1, 1, Instant::now())))
+                thread::spawn(move || drop(block_on(pool.frames(DOWN, 1, 1, 1))))
             })
             .collect();
         drop(held);
-        for taker in takers {
-            taker.join().unwrap();
+        for waiter in waiters {
+            waiter.join().unwrap();
         }
-        gone(&pool);
+        check_empty(&pool);
     });
 }
 
 #[test]
-fn shrinking_a_reservation_wakes_the_taker() {
+fn shrinking_a_reservation_wakes_the_queued_waiter() {
     explore(ALL, || {
         let pool = pool(1);
         let mut charge = pool.try_reserve(DOWN, PAGE).unwrap();
@@ -57,8 +58,8 @@ fn shrinking_a_reservation_wakes_the_taker() {
             charge.shrink_to(0);
             charge
         });
-        drop(pool.frames_blocking(DOWN, 1, 1, 1, Instant::now()).unwrap());
+        drop(block_on(pool.frames(DOWN, 1, 1, 1)).unwrap());
         drop(shrinking.join().unwrap());
-        gone(&pool);
+        check_empty(&pool);
     });
 }

@@ -1,33 +1,33 @@
-//! The word: readers against the clock.
+//! The state word: readers against an evictor.
 
 use std::sync::Arc;
 
 use loom::thread;
 
-use super::{ALL, DOWN, KEY, MANY, PAGE, control, explore, frame, gone, key, load, pool};
-use crate::budget::Memory;
-use crate::slab::{Body, Contents, Slab};
+use super::{ALL, DOWN, KEY, MANY, PAGE, check_empty, control, explore, frame, key, load, pool};
+use crate::block::{BlockContents, FrameRef, Slab};
+use crate::block::{FastPinError, PinOutcome};
+use crate::frames::FrameAllocator;
 use crate::sync::Step;
-use crate::word::{Pinned, Tried};
 use crate::{BlockOptions, Claim, PoolConfig};
 
 fn readers_against_evictor() {
-    let memory = Memory::new(PoolConfig::new(16 * PAGE)).unwrap();
+    let memory = FrameAllocator::new(PoolConfig::new(16 * PAGE)).unwrap();
     let slab = Arc::new(Slab::new(1).unwrap());
     let fill = |object: u64| {
-        let crate::budget::Supply::Taken(mut frames) =
-            memory.take(DOWN, crate::arena::Class::of(1).unwrap(), (1, 1), 0)
+        let crate::frames::AllocOutcome::Allocated(mut frames) =
+            memory.take(DOWN, crate::frames::SizeClass::of(1).unwrap(), (1, 1), 0)
         else {
             panic!("room")
         };
         let mut frame = frames.pop().unwrap();
         frame.as_mut_slice()[0] = object as u8;
-        let contents = Contents {
+        let contents = BlockContents {
             start: frame.start(),
             len: 1,
             key: key(object),
             options: BlockOptions::default(),
-            body: Body::Own(frame),
+            frame: FrameRef::Owned(frame),
         };
         let slot = slab.take();
         let header = slab.header(slot);
@@ -42,7 +42,11 @@ fn readers_against_evictor() {
             let slab = Arc::clone(&slab);
             thread::spawn(move || {
                 let header = slab.header(0);
-                if header.word.try_pin(Tried::Not(header.word.look())) != Pinned::No {
+                if header
+                    .word
+                    .try_pin(FastPinError::NotTried(header.word.load()))
+                    != PinOutcome::NotResident
+                {
                     // SAFETY: pinned.
                     let key = unsafe { header.key() };
                     // SAFETY: pinned.
@@ -56,7 +60,7 @@ fn readers_against_evictor() {
         .collect();
     let header = slab.header(0);
     for _ in 0..2 {
-        let seen = header.word.look();
+        let seen = header.word.load();
         if seen.freq() == 0 && header.word.try_own(seen, 0) {
             // SAFETY: the eviction was won.
             drop(unsafe { header.take() });
@@ -71,29 +75,29 @@ fn readers_against_evictor() {
         reader.join().unwrap();
     }
     assert_eq!(
-        header.word.look().pins(),
+        header.word.load().pins(),
         0,
-        "failed pins left with the owner"
+        "ineffective pins are discarded by the owner"
     );
 }
 
 #[test]
-fn a_pinned_block_stays() {
+fn pinned_block_is_not_evicted() {
     explore(MANY, readers_against_evictor);
 }
 
 #[test]
-fn without_the_evictors_acquire_a_reader_is_overrun() {
+fn control_evict_without_acquire_races_with_a_reader() {
     control(Step::Evict, readers_against_evictor, "Causality violation");
 }
 
 #[test]
-fn without_the_unpins_release_a_reader_is_overrun() {
+fn control_unpin_without_release_races_with_an_evictor() {
     control(Step::Unpin, readers_against_evictor, "Causality violation");
 }
 
 #[test]
-fn without_the_publishers_release_a_reader_is_early() {
+fn control_publish_without_release_races_with_a_reader() {
     control(
         Step::Publish,
         readers_against_evictor,
@@ -113,10 +117,10 @@ fn get_against_reuse() {
             }
         }
     });
-    // Room for the other block only where the first was, unless that is pinned.
+    // There is one frame, so the other block needs the first one's, unless that is pinned.
     if let Some(frame) = frame(&pool) {
         let Claim::Vacant(mut load) = pool.claim(other) else {
-            panic!("nobody else loads it")
+            panic!("no other thread loads it")
         };
         load.attach(frame, 1);
         load.write(b"2");
@@ -124,21 +128,21 @@ fn get_against_reuse() {
     }
     getting.join().unwrap();
     pool.erase(other);
-    gone(&pool);
+    check_empty(&pool);
 }
 
 #[test]
-fn a_stale_slot_number_finds_no_other_block() {
+fn stale_slot_number_finds_no_other_block() {
     explore(ALL, get_against_reuse);
 }
 
 #[test]
-fn without_the_look_at_the_key_it_does() {
+fn control_pin_without_key_check_finds_another_block() {
     control(Step::Key, get_against_reuse, "left == right");
 }
 
 #[test]
-fn an_erased_block_leaves_with_its_last_pin() {
+fn erased_block_is_evicted_with_its_last_pin() {
     explore(MANY, || {
         let pool = pool(1);
         let pin = load(&pool, KEY, b"x");

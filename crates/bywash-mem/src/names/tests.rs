@@ -12,7 +12,7 @@ use super::Names;
 const MIRI: bool = cfg!(miri);
 
 #[test]
-fn a_name_is_entered_once() {
+fn name_is_inserted_once() {
     let names = Names::new();
     assert!(names.is_empty());
     assert_eq!(names.get("a"), None);
@@ -27,7 +27,7 @@ fn a_name_is_entered_once() {
 }
 
 #[test]
-fn any_text_is_a_name() {
+fn any_text_can_be_a_name() {
     let long = |len: usize| "é".repeat(len / 2);
     let texts = [
         String::new(),
@@ -56,7 +56,7 @@ fn any_text_is_a_name() {
 }
 
 #[test]
-fn pairs_are_never_taken_for_each_other() {
+fn pairs_with_equal_concatenation_are_distinct() {
     let long = "x".repeat(100);
     let texts = [
         "",
@@ -78,18 +78,22 @@ fn pairs_are_never_taken_for_each_other() {
             .flat_map(|first| texts.map(|second| (*first, second)))
     };
     for (at, (first, second)) in (0..).zip(pairs()) {
-        let early = names.begin(first, second);
-        assert_eq!(names.end(early, first, second), None, "{first} {second}");
-        assert_eq!(*names.get_or_insert_numbered(first, second, |id| id), at);
+        let early = names.start_lookup(first, second);
         assert_eq!(
-            names.end(early, first, second),
+            names.finish_lookup(early, first, second),
+            None,
+            "{first} {second}"
+        );
+        assert_eq!(*names.get_or_insert_with_id(first, second, |id| id), at);
+        assert_eq!(
+            names.finish_lookup(early, first, second),
             Some(at),
             "entered since it began"
         );
     }
     for (at, (first, second)) in (0..).zip(pairs()) {
         assert_eq!(
-            names.end(names.begin(first, second), first, second),
+            names.finish_lookup(names.start_lookup(first, second), first, second),
             Some(at)
         );
         assert_eq!(names.by_id(at), Some((&*[first, second].concat(), &at)));
@@ -98,20 +102,20 @@ fn pairs_are_never_taken_for_each_other() {
 }
 
 #[test]
-fn a_panic_while_making_a_value_leaves_nothing() {
+fn panic_in_init_inserts_nothing() {
     let names = Names::new();
     names.get_or_insert_with("a", || 0);
     let panicked = catch_unwind(AssertUnwindSafe(|| {
-        names.get_or_insert_numbered("", "b", |id| panic!("no value for {id}"));
+        names.get_or_insert_with_id("", "b", |id| panic!("no value for {id}"));
     }));
     assert!(panicked.is_err());
     assert_eq!((names.get("b"), names.len()), (None, 1));
-    assert_eq!(*names.get_or_insert_numbered("", "b", |id| id), 1);
+    assert_eq!(*names.get_or_insert_with_id("", "b", |id| id), 1);
     assert_eq!(names.iter().collect::<Vec<_>>(), [("a", &0), ("b", &1)]);
 }
 
 #[test]
-fn values_are_dropped_with_the_table() {
+fn values_are_dropped_with_the_map() {
     struct Counted<'a>(&'a AtomicUsize);
     impl Drop for Counted<'_> {
         fn drop(&mut self) {
@@ -132,7 +136,7 @@ fn values_are_dropped_with_the_table() {
 }
 
 #[test]
-fn what_is_entered_meanwhile_is_listed_too() {
+fn iteration_includes_names_inserted_meanwhile() {
     let names = Names::new();
     for n in 0..3 {
         names.get_or_insert_with(&n.to_string(), || n);
@@ -159,7 +163,7 @@ proptest! {
     })]
 
     #[test]
-    fn it_holds_what_a_plain_map_holds(
+    fn random_operations_match_a_hash_map(
         texts in prop::collection::vec("[a-c]{0,3}|.{0,40}", 0..if MIRI { 10 } else { 300 })
     ) {
         let names = Names::new();
@@ -172,7 +176,7 @@ proptest! {
                 order.push(text.as_str());
                 next
             });
-            prop_assert_eq!(*names.get_or_insert_numbered("", text, |id| id), id);
+            prop_assert_eq!(*names.get_or_insert_with_id("", text, |id| id), id);
             prop_assert_eq!(names.len(), plain.len());
         }
         let listed: Vec<_> = names.iter().map(|(name, _)| name).collect();
@@ -180,9 +184,9 @@ proptest! {
     }
 }
 
-/// Catena's hardest: 64 threads get or create the same names, and names of their own, while others list.
+/// From Catena: 64 threads get or create the same names, and names of their own, while others iterate.
 #[test]
-fn sixty_four_threads_get_one_object_a_name() {
+fn sixty_four_threads_get_one_value_a_name() {
     const THREADS: usize = if MIRI { 4 } else { 64 };
     let (shared, own) = if MIRI { (20, 10) } else { (500, 200) };
     let names = Names::new();
@@ -192,11 +196,11 @@ fn sixty_four_threads_get_one_object_a_name() {
         start.wait();
         let mut seen = Vec::new();
         for n in 0..shared.max(own) {
-            // Each begins elsewhere, so that all are somebody's first.
+            // Each thread starts elsewhere, so that every name is some thread's first.
             let common = (n + thread * 7) % shared;
             let mine = format!("thread {thread} name {}", n % own);
             for name in [format!("shared {common}"), mine] {
-                let value = names.get_or_insert_numbered("", &name, |id| {
+                let value = names.get_or_insert_with_id("", &name, |id| {
                     made.fetch_add(1, Ordering::Relaxed);
                     (id, name.clone())
                 });

@@ -1,4 +1,4 @@
-//! One thread of a storm: it reads, loads, waits, follows, cancels and erases by the throw of a die. What it does to blocks that are there is
+//! One thread of a stress test: it reads, loads, waits, reads along, cancels and erases at random. What it does to resident blocks is
 //! in `changes`.
 
 use std::sync::Arc;
@@ -7,14 +7,12 @@ use std::time::{Duration, Instant};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use super::{BLOCKS, Ordering, STORES, World, block_on, oracle, thread};
+use super::{BLOCKS, Ordering, STORES, StressWorld, block_on, oracle, thread};
 use crate::{
     BlockHandle, BlockKey, BlockOptions, Claim, Flight, FlightError, Frame, Keep, Load, OwnedPin,
     Priority, Share, Tag,
 };
 
-/// Past it a wait is a lost wake-up. Miri takes some thousand times as long.
-const LOST: Duration = Duration::from_secs(if cfg!(miri) { 36_000 } else { 120 });
 /// Pins that one thread keeps.
 const MOST_HELD: usize = 3;
 
@@ -24,14 +22,14 @@ pub(super) struct Held {
     pub(super) key: BlockKey,
     load: u64,
     len: usize,
-    /// Times it had left before it was found.
+    /// Finished erasures of its key before it was found.
     left: u64,
     pin: OwnedPin,
 }
 
 impl Held {
-    /// Compares it with what it was.
-    pub(super) fn unchanged(&self, world: &World) {
+    /// Checks that it did not change.
+    pub(super) fn unchanged(&self, world: &StressWorld) {
         let now = (world.verify(self.key, &self.pin), self.pin.len());
         assert_eq!(
             now,
@@ -43,20 +41,20 @@ impl Held {
 }
 
 pub(super) struct Actor<'a> {
-    pub(super) world: &'a World,
+    pub(super) world: &'a StressWorld,
     pub(super) rng: StdRng,
-    /// Whoever may wait, for memory or for another's load, holds none: else two could wait for each other.
+    /// Empty while the thread waits for memory or a load: else two threads could wait for each other.
     pub(super) held: Vec<Held>,
     /// The newest load seen of each block of the first store, into which nothing is adopted.
     newest: Vec<u64>,
-    /// Where each block was last found.
+    /// Handle under which each block was last found.
     handles: Vec<Option<BlockHandle>>,
     /// Where blocks are written before they are copied into frames.
     scratch: Vec<u8>,
 }
 
 impl<'a> Actor<'a> {
-    pub(super) fn new(world: &'a World, number: u64) -> Self {
+    pub(super) fn new(world: &'a StressWorld, number: u64) -> Self {
         Self {
             world,
             rng: StdRng::seed_from_u64(world.plan.seed ^ (number << 56)),
@@ -78,11 +76,11 @@ impl<'a> Actor<'a> {
         let key = self.any_key();
         match self.rng.random_range(0..100) {
             0..25 => self.get(key),
-            25..40 => self.pin_in_hand(key),
+            25..40 => self.pin_by_handle(key),
             40..42 => self.erase(key),
             42..46 => self.adopt(key),
             46..50 => self.resize(key),
-            50..54 => self.prefetch(key),
+            50..54 => self.readahead(key),
             54..56 => self.limit(),
             56 => drop(self.world.pool.evict_unused(Duration::ZERO, Instant::now())),
             57..67 => self.look_again(),
@@ -90,7 +88,7 @@ impl<'a> Actor<'a> {
         }
     }
 
-    /// Some keys are asked for more than others.
+    /// Some keys are requested more often than others.
     fn any_key(&mut self) -> BlockKey {
         let objects = self.world.plan.objects;
         let mut any = || self.rng.random_range(0..objects);
@@ -103,19 +101,19 @@ impl<'a> Actor<'a> {
     }
 
     fn get(&mut self, key: BlockKey) {
-        let left = self.world.left(key);
+        let left = self.world.erase_done(key);
         if let Some(pin) = self.world.pool.get(key) {
-            let pin = pin.into_owned(Arc::clone(&self.world.pool));
+            let pin = pin.into_owned();
             self.found(key, left, pin);
         }
     }
 
-    /// Where the block was found last, if it was.
+    /// Handle under which the block was last found.
     pub(super) fn handle(&self, key: BlockKey) -> Option<BlockHandle> {
         self.handles[self.world.number(key)]
     }
 
-    fn pin_in_hand(&mut self, key: BlockKey) {
+    fn pin_by_handle(&mut self, key: BlockKey) {
         let Some(handle) = self.handle(key) else {
             return;
         };
@@ -127,10 +125,10 @@ impl<'a> Actor<'a> {
         }
     }
 
-    /// Compares a block that was found and perhaps keeps it. `left` was counted before it was looked for.
+    /// Checks a block that was found and may keep it. `left` is the number of finished erasures before the lookup.
     fn found(&mut self, key: BlockKey, left: u64, pin: OwnedPin) {
         let load = self.world.verify(key, &pin);
-        let leaving = self.world.leaving(key);
+        let erase_started = self.world.erase_started(key);
         let number = self.world.number(key);
         self.handles[number] = Some(pin.handle());
         if key.store == 0 {
@@ -143,8 +141,8 @@ impl<'a> Actor<'a> {
         }
         for other in self.held.iter().filter(|held| held.key == key) {
             assert!(
-                other.load == load || leaving > other.left,
-                "{key:?} was found twice, as loads {} and {load}, and nobody erased it",
+                other.load == load || erase_started > other.left,
+                "{key:?} was found twice, as loads {} and {load}, without an erasure",
                 other.load
             );
         }
@@ -174,11 +172,11 @@ impl<'a> Actor<'a> {
     }
 
     fn claim(&mut self, key: BlockKey) {
-        let left = self.world.left(key);
+        let left = self.world.erase_done(key);
         let pool = &self.world.pool;
         match pool.claim(key) {
             Claim::Resident(pin) => {
-                let pin = pin.into_owned(Arc::clone(pool));
+                let pin = pin.into_owned();
                 self.found(key, left, pin);
             }
             Claim::Loading(flight) => {
@@ -194,7 +192,7 @@ impl<'a> Actor<'a> {
 
     fn frame(&mut self, len: usize) -> Option<Frame> {
         let pool = &self.world.pool;
-        // A written chunk may become a block.
+        // A chunk of an upload may become a block.
         let share = if self.rng.random_ratio(1, 8) {
             Share::Upload
         } else {
@@ -202,9 +200,6 @@ impl<'a> Actor<'a> {
         };
         let frames = match self.rng.random_range(0..3) {
             0 => pool.try_frames(share, len, 1, 1)?,
-            1 => pool
-                .frames_blocking(share, len, 1, 1, Instant::now() + LOST)
-                .unwrap(),
             _ => block_on(pool.frames(share, len, 1, 1)).unwrap(),
         };
         frames.into_iter().next()
@@ -269,27 +264,21 @@ impl<'a> Actor<'a> {
     fn join(&mut self, key: BlockKey, flight: &Arc<Flight>) {
         match self.rng.random_range(0..4) {
             0 => drop(flight.join()),
-            1 => self.follow(key, flight),
-            n => {
-                let waiter = flight.join();
-                let outcome = if n == 2 {
-                    waiter.wait_blocking()
-                } else {
-                    block_on(waiter.wait())
-                };
-                if let Ok(pin) = outcome {
+            1 => self.read_along(key, flight),
+            _ => {
+                if let Ok(pin) = block_on(flight.join().wait()) {
                     self.world.verify(key, &pin);
                 }
             }
         }
     }
 
-    fn follow(&mut self, key: BlockKey, flight: &Arc<Flight>) {
-        let mut follower = flight.follow(0);
+    fn read_along(&mut self, key: BlockKey, flight: &Arc<Flight>) {
+        let mut reader = flight.reader(0);
         let mut slices = Vec::new();
         let max = self.world.len(key).div_ceil(2);
         let whole = loop {
-            match follower.next_blocking(max) {
+            match block_on(reader.next(max)) {
                 Ok(Some(bytes)) => slices.push(bytes),
                 Ok(None) => break true,
                 Err(FlightError::Failed(_) | FlightError::Abandoned) => break false,
@@ -298,7 +287,7 @@ impl<'a> Actor<'a> {
                 break false;
             }
         };
-        drop(follower);
+        drop(reader);
         let bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.to_vec()).collect();
         if whole {
             self.world.verify(key, &bytes);

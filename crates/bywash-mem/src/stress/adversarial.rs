@@ -1,5 +1,5 @@
-//! What is hardest in a pool whose pins take no lock: the cases in which DuckDB's buffer manager was found wanting, or needs its
-//! block mutex. Each is one meeting of a few threads on one block; on threads it is repeated, on shuttle each schedule is one.
+//! Adversarial races for a pool whose pins take no lock: cases in which DuckDB's buffer manager had defects, or needs its
+//! block mutex. Each is one race of a few threads on one block. On threads it is repeated; on shuttle each schedule is one.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,9 +10,9 @@ use crate::{
     RefusedReason, Share, Spill, Spilled,
 };
 
-/// Meetings on threads.
+/// Repetitions on threads.
 #[cfg(not(shuttle))]
-const MEETINGS: usize = if cfg!(miri) { 2 } else { 2_000 };
+const ROUNDS: usize = if cfg!(miri) { 2 } else { 2_000 };
 
 /// Two of them fit no page, so a shorter block is in a smaller frame.
 const LEN: usize = 3000;
@@ -27,14 +27,14 @@ const fn key(object: u64) -> BlockKey {
 }
 
 #[cfg(not(shuttle))]
-fn meet(meeting: fn()) {
-    for _ in 0..MEETINGS {
-        meeting();
+fn repeat(round: fn()) {
+    for _ in 0..ROUNDS {
+        round();
     }
 }
 
 #[cfg(shuttle)]
-use super::schedules::on_all as meet;
+use super::schedules::on_all as repeat;
 
 fn pool(pages: u64) -> Arc<BlockPool> {
     let limit = pages * crate::MIN_FRAME as u64;
@@ -66,14 +66,14 @@ fn check(bytes: &[u8], mark: u8) {
     assert!(whole, "not all {mark}: from {:x?}", &bytes[..8]);
 }
 
-/// A reader looks twice: whoever took the bytes from under its pin overwrote them meanwhile.
+/// Reads twice: a thread that took the pinned memory overwrites it in between.
 fn read(pin: &[u8], mark: u8) {
     check(pin, mark);
     thread::yield_now();
     check(pin, mark);
 }
 
-/// Takes the memory that is there, by eviction if need be, and writes all over it.
+/// Allocates a frame, by eviction if necessary, and overwrites it.
 fn evict(pool: &BlockPool) {
     if let Some(mut frames) = pool.try_frames(Share::Download, LEN, 1, 1) {
         frames[0].as_mut_slice().fill(0xEE);
@@ -82,23 +82,23 @@ fn evict(pool: &BlockPool) {
     }
 }
 
-/// Nothing is left of any block.
-fn gone(pool: &BlockPool, keys: &[BlockKey]) {
+/// Checks that nothing is left of any block.
+fn check_empty(pool: &BlockPool, keys: &[BlockKey]) {
     for key in keys {
         pool.erase(*key);
         assert!(pool.get(*key).is_none());
     }
     let stats = pool.stats();
     assert_eq!((stats.resident_blocks, stats.resident_bytes), (0, 0));
-    assert_eq!((stats.flights, pool.names()), (0, 0));
+    assert_eq!((stats.flights, pool.cache.registered_keys()), (0, 0));
     assert_eq!(pool.budget().held(Share::Download), 0);
 }
 
-/// Looks at what it is offered, and declines it.
+/// Checks the blocks it is offered, and declines them.
 #[derive(Debug)]
-struct Look;
+struct CheckAndDecline;
 
-impl Spill for Look {
+impl Spill for CheckAndDecline {
     fn spill(&self, block: Spilled) -> Result<(), Spilled> {
         read(block.bytes(), 7);
         Err(block)
@@ -107,7 +107,7 @@ impl Spill for Look {
 
 fn pin_last_unpin_and_evictor(keep: Keep) {
     let pool = pool(1);
-    pool.set_spill(Arc::new(Look));
+    pool.set_spill(Arc::new(CheckAndDecline));
     let pin = load(&pool, key(1), 7, keep).unwrap();
     thread::scope(|scope| {
         let pool = &pool;
@@ -125,28 +125,28 @@ fn pin_last_unpin_and_evictor(keep: Keep) {
             }
         });
     });
-    gone(&pool, &[key(1)]);
+    check_empty(&pool, &[key(1)]);
     let tag = pool.tag_stats(crate::Tag::default());
     assert_eq!(
         (pool.stats().evictions, tag.evicted_blocks),
         (1, 1),
-        "it went once"
+        "it was evicted once"
     );
 }
 
 #[test]
-fn a_pin_the_last_unpin_and_the_evictor_meet_on_a_block_kept_until_evicted() {
-    meet(|| pin_last_unpin_and_evictor(Keep::UntilEvicted));
+fn pin_last_unpin_and_evictor_race_on_a_block_kept_until_evicted() {
+    repeat(|| pin_last_unpin_and_evictor(Keep::UntilEvicted));
 }
 
 #[test]
-fn a_pin_the_last_unpin_and_the_evictor_meet_on_a_block_to_be_spilled() {
-    meet(|| pin_last_unpin_and_evictor(Keep::Spill));
+fn pin_last_unpin_and_evictor_race_on_a_spilled_block() {
+    repeat(|| pin_last_unpin_and_evictor(Keep::Spill));
 }
 
 #[test]
-fn a_pin_the_last_unpin_and_the_evictor_meet_on_a_block_kept_while_pinned() {
-    meet(|| pin_last_unpin_and_evictor(Keep::WhilePinned));
+fn pin_last_unpin_and_evictor_race_on_a_block_kept_while_pinned() {
+    repeat(|| pin_last_unpin_and_evictor(Keep::WhilePinned));
 }
 
 fn adopt(pool: &Arc<BlockPool>, pin: OwnedPin) -> Result<OwnedPin, Refused> {
@@ -175,7 +175,7 @@ fn change_against_fast_pins(
     let handle = pin.handle();
     let left = thread::scope(|scope| {
         let pool = &pool;
-        // Of one length or the other, never of something in between.
+        // Of one length or the other, never in between.
         let see = move |pin: Pin<'_>| {
             assert_eq!(pin.key(), key(1));
             assert!(pin.len() == LEN || pin.len() == to.1);
@@ -197,28 +197,28 @@ fn change_against_fast_pins(
         }
     });
     if let Some(pin) = left {
-        let pin = change(&pool, pin).expect("nobody else holds it now");
+        let pin = change(&pool, pin).expect("there is no other holder now");
         check_changed(&pin, to);
     }
     assert_eq!(pool.stats().resident_blocks, 1, "one block, one key");
     let found = [key(1), key(2)].map(|key| pool.get(key).is_some());
     assert_eq!(found, [to.0 == key(1), to.0 == key(2)]);
     assert_eq!(pool.try_pin(&handle).is_some(), to.0 == key(1));
-    gone(&pool, &[key(1), key(2)]);
+    check_empty(&pool, &[key(1), key(2)]);
 }
 
 #[test]
-fn a_block_changes_its_key_against_fast_pins() {
-    meet(|| change_against_fast_pins(adopt, (key(2), LEN)));
+fn adoption_races_with_fast_pins() {
+    repeat(|| change_against_fast_pins(adopt, (key(2), LEN)));
 }
 
 #[test]
-fn a_block_changes_its_length_against_fast_pins() {
-    meet(|| change_against_fast_pins(lengthen, (key(1), LONGER)));
+fn resize_races_with_fast_pins() {
+    repeat(|| change_against_fast_pins(lengthen, (key(1), LONGER)));
 }
 
-/// One key is registered, expires and is unregistered at once. Loads are numbered by their mark; a thread that saw one and then
-/// an older one saw two live blocks of a key, or one that came back.
+/// One key is loaded, evicted and erased at once. Loads are numbered by their mark; a thread that found one and then
+/// an older one found two live blocks of a key, or one that was evicted.
 fn expire_register_and_unregister() {
     let pool = pool(2);
     let marks = std::sync::atomic::AtomicU8::new(0);
@@ -236,7 +236,7 @@ fn expire_register_and_unregister() {
                             assert!(mark >= newest, "load {mark} was found after load {newest}");
                             newest = mark;
                         }
-                        // An erased load serves its waiters, and nobody finds it.
+                        // An erased load serves its waiters and is not findable.
                         Claim::Loading(flight) => {
                             drop(flight.join());
                             if let Ok(pin) = block_on(flight.join().wait()) {
@@ -267,15 +267,15 @@ fn expire_register_and_unregister() {
             thread::yield_now();
         }
     });
-    gone(&pool, &[key(1)]);
+    check_empty(&pool, &[key(1)]);
 }
 
 #[test]
-fn a_key_is_registered_expires_and_is_unregistered_at_once() {
-    meet(expire_register_and_unregister);
+fn load_eviction_and_erasure_race_on_one_key() {
+    repeat(expire_register_and_unregister);
 }
 
-/// A slower tier: it copies what is spilled, and gives it out once.
+/// A slower tier: it copies spilled blocks, and returns each once.
 #[derive(Debug, Default)]
 struct Disk {
     blocks: Mutex<HashMap<BlockKey, Vec<u8>>>,
@@ -296,7 +296,7 @@ impl Spill for Disk {
     }
 }
 
-/// More threads than frames: each load evicts and spills another's block, finds no memory, or reads back what was spilled.
+/// More threads than frames: each load evicts and spills another block, finds no memory, or reads back a spilled block.
 fn spill_and_load_again_at_the_limit() {
     const KEYS: u64 = 3;
     let pool = pool(2);
@@ -312,7 +312,7 @@ fn spill_and_load_again_at_the_limit() {
                     if let Some(pin) = pool.get(key(object)) {
                         read(&pin, mark);
                     } else if let Claim::Vacant(mut load) = pool.claim(key(object)) {
-                        // Out of memory: what was begun is given up, and nothing of it stays.
+                        // Out of memory: the load is abandoned and leaves nothing.
                         let frames = pool.try_frames(Share::Download, LEN, 1, 1);
                         if let Some(mut frames) = frames {
                             load.attach(frames.remove(0), LEN);
@@ -336,7 +336,7 @@ fn spill_and_load_again_at_the_limit() {
         check(&bytes, 1 + key.object as u8);
     }
     // An erased block is not spilled.
-    gone(&pool, &[key(0), key(1), key(2)]);
+    check_empty(&pool, &[key(0), key(1), key(2)]);
     assert!(disk.with(|blocks| blocks.is_empty()));
     let (stats, tag) = (pool.stats(), pool.tag_stats(crate::Tag::default()));
     assert!(stats.spilled <= stats.evictions);
@@ -346,6 +346,6 @@ fn spill_and_load_again_at_the_limit() {
 }
 
 #[test]
-fn threads_at_the_limit_spill_and_load_again_byte_for_byte() {
-    meet(spill_and_load_again_at_the_limit);
+fn threads_at_the_limit_spill_and_reload_exact_bytes() {
+    repeat(spill_and_load_again_at_the_limit);
 }

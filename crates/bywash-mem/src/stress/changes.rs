@@ -1,6 +1,4 @@
-//! What changes a block or takes it out: erasure, adoption, resizing; and what changes the pool: prefetch, the limit.
-
-use std::sync::Arc;
+//! Operations that change or remove a block (erasure, adoption, resizing) or the pool (readahead, the limit).
 
 use rand::RngExt;
 
@@ -25,25 +23,25 @@ impl Actor<'_> {
             _ => {
                 self.world.erasing(|other| other == key, || pool.erase(key));
                 let by_name = pool.get(key);
-                // Other threads may have the erased block pinned.
+                // Other threads may hold pins of the erased block.
                 let in_hand = self.handle(key).and_then(|handle| pool.try_pin(&handle));
                 for pin in [by_name, in_hand].into_iter().flatten() {
                     let load = self.world.verify(key, &pin);
-                    // What the second store adopts may be older.
+                    // Blocks adopted by the second store may be older.
                     assert!(
                         load > begun || key.store != 0,
-                        "what was erased is found again"
+                        "an erased block is found again"
                     );
                 }
             }
         }
     }
 
-    /// A pin of the block that may be this thread's only one, and the load it is of.
+    /// Returns a pin of the block after dropping this thread's other ones, and the number of its load.
     fn sole(&mut self, key: BlockKey) -> Option<(OwnedPin, u64)> {
         self.held.retain(|held| held.key != key);
         let pool = &self.world.pool;
-        let pin = pool.get(key)?.into_owned(Arc::clone(pool));
+        let pin = pool.get(key)?.into_owned();
         let load = self.world.verify(key, &pin);
         Some((pin, load))
     }
@@ -75,7 +73,7 @@ impl Actor<'_> {
         }
     }
 
-    /// Cuts a block, or continues it with zeros.
+    /// Truncates a block, or extends it with zeros.
     pub(super) fn resize(&mut self, key: BlockKey) {
         if !self.world.is_resized(key) {
             return;
@@ -100,12 +98,12 @@ impl Actor<'_> {
         }
     }
 
-    /// Loads both blocks of an object ahead of need, if there is memory nobody needs.
-    pub(super) fn prefetch(&mut self, key: BlockKey) {
+    /// Reads both blocks of an object ahead, if there is memory for it.
+    pub(super) fn readahead(&mut self, key: BlockKey) {
         let wanted = (0..BLOCKS as u32).map(|block| BlockKey { block, ..key });
         let wanted: Vec<_> = wanted.map(|key| (key, self.world.len(key))).collect();
-        let runs = self.world.pool.prefetch(wanted, BLOCKS as usize);
-        // Numbered before any of them is published: as they were claimed.
+        let runs = self.world.pool.start_readahead(wanted, BLOCKS as usize);
+        // Numbered before any of them is published, in the order of the claims.
         let number = |load: Load| {
             let loads = self.world.loads(load.key());
             (loads.fetch_add(1, Ordering::SeqCst) + 1, load)

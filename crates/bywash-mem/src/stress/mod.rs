@@ -1,12 +1,11 @@
-//! Storms: threads that do everything a pool can do, at once, over few keys in little memory, beside an oracle that knows what
-//! each byte must be. The same storm runs on threads (`cargo test`, Miri, ThreadSanitizer, `cargo xtask soak mem`) and on
+//! Stress tests: threads run all operations of a pool at once, on few keys in little memory, beside an oracle that knows what
+//! each byte must be. The same test runs on threads (`cargo test`, Miri, ThreadSanitizer, `cargo xtask soak mem`) and on
 //! shuttle's schedules (`--cfg shuttle`).
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod actor;
+mod adversarial;
 mod changes;
-#[path = "adversarial.rs"]
-mod hardest;
 mod oracle;
 #[cfg(not(shuttle))]
 mod runs;
@@ -16,7 +15,7 @@ mod shelf;
 mod uploads;
 
 use std::sync::{Arc, Mutex};
-// The storm's own counters, not the pool's: no tool needs to see them.
+// The test's own counters, not the pool's: the tools need not instrument them.
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 #[cfg(shuttle)]
@@ -33,7 +32,7 @@ const STORES: u64 = 2;
 /// Blocks of an object.
 const BLOCKS: u64 = 2;
 
-/// One storm's size.
+/// Size of one stress test.
 #[derive(Debug, Clone, Copy)]
 struct Plan {
     /// Threads that read and load.
@@ -53,19 +52,19 @@ struct Plan {
     seed: u64,
 }
 
-/// What is known of one key.
+/// What the oracle knows of one key.
 #[derive(Debug, Default)]
 struct Known {
     /// Loads begun of this block, whatever the store: kept at the first store's key.
     loads: AtomicU64,
-    /// Times its block was to go, counted before.
-    leaving: AtomicU64,
-    /// Times it had gone, counted after.
+    /// Erasures started.
+    erase_started: AtomicU64,
+    /// Erasures finished.
     left: AtomicU64,
 }
 
-/// The pool and the truth about it.
-struct World {
+/// The pool and the oracle's knowledge of it.
+struct StressWorld {
     plan: Plan,
     pool: Arc<BlockPool>,
     known: Vec<Known>,
@@ -77,13 +76,13 @@ struct World {
     /// Blocks that changed their key or their length, and changes of the limit.
     changed: AtomicU64,
     over: AtomicBool,
-    /// Held by who changes the limit.
+    /// Held by the thread that changes the limit.
     limiting: Mutex<()>,
     /// Odd while the limit changes, and then 2 higher.
     limits: AtomicU64,
 }
 
-impl World {
+impl StressWorld {
     fn new(plan: Plan) -> Self {
         let pool = BlockPool::new(PoolConfig::new(plan.pages * crate::MIN_FRAME as u64)).unwrap();
         let shelf = Arc::new(Shelf::new(plan.pages as usize / 8));
@@ -104,7 +103,7 @@ impl World {
         }
     }
 
-    /// Every key there is.
+    /// All keys.
     fn keys(&self) -> impl Iterator<Item = BlockKey> {
         (0..self.known.len() as u64).map(|number| BlockKey {
             store: (number / (self.plan.objects * BLOCKS)) as u32,
@@ -127,15 +126,15 @@ impl World {
         &self.known(BlockKey { store: 0, ..key }).loads
     }
 
-    fn leaving(&self, key: BlockKey) -> u64 {
-        self.known(key).leaving.load(Ordering::SeqCst)
+    fn erase_started(&self, key: BlockKey) -> u64 {
+        self.known(key).erase_started.load(Ordering::SeqCst)
     }
 
-    fn left(&self, key: BlockKey) -> u64 {
+    fn erase_done(&self, key: BlockKey) -> u64 {
         self.known(key).left.load(Ordering::SeqCst)
     }
 
-    /// Runs what makes blocks go, and counts it.
+    /// Runs an erasure and counts it before and after for the keys it affects.
     fn erasing<R>(&self, goes: impl Fn(BlockKey) -> bool, erase: impl FnOnce() -> R) -> R {
         let known = || {
             self.keys()
@@ -143,18 +142,18 @@ impl World {
                 .map(|key| self.known(key))
         };
         for known in known() {
-            known.leaving.fetch_add(1, Ordering::SeqCst);
+            known.erase_started.fetch_add(1, Ordering::SeqCst);
         }
-        let answer = erase();
+        let result = erase();
         for known in known() {
             known.left.fetch_add(1, Ordering::SeqCst);
         }
-        answer
+        result
     }
 
-    /// Bytes that a load of the block brings.
+    /// Length of a load of the block.
     fn len(&self, key: BlockKey) -> usize {
-        // Two classes, so that frames of one are given up for the other.
+        // Two size classes, so that frames of one are decommitted for the other.
         if key.object.is_multiple_of(5) {
             self.plan.longest
         } else {
@@ -162,12 +161,12 @@ impl World {
         }
     }
 
-    /// Whether a storm changes this block's length.
+    /// Whether the test changes this block's length.
     fn is_resized(&self, key: BlockKey) -> bool {
         key.object % 3 == 1
     }
 
-    /// The load that these first bytes of a block came from, if it is one.
+    /// Returns the load that these first bytes of a block came from, if it is one.
     fn load_of(&self, key: BlockKey, bytes: &[u8]) -> Option<u64> {
         if self.is_resized(key) {
             oracle::read_resized(key, bytes)
@@ -176,7 +175,7 @@ impl World {
         }
     }
 
-    /// The load that a block's bytes came from; all of them are compared.
+    /// Returns the load that a block's bytes came from, after comparing all of them.
     #[track_caller]
     fn verify(&self, key: BlockKey, bytes: &[u8]) -> u64 {
         if !self.is_resized(key) {
@@ -184,7 +183,7 @@ impl World {
         }
         let Some(load) = self.load_of(key, bytes) else {
             let start = &bytes[..bytes.len().min(16)];
-            panic!("{key:?} holds bytes that are not its own, from {start:x?}");
+            panic!("{key:?} holds bytes of another block, from {start:x?}");
         };
         let begun = self.loads(key).load(Ordering::SeqCst);
         assert!(
@@ -195,7 +194,7 @@ impl World {
         load
     }
 
-    /// What holds at every moment.
+    /// Checks what holds at every moment.
     fn sample(&self) {
         let budget = self.pool.budget();
         let limits = self.limits.load(Ordering::SeqCst);
@@ -210,10 +209,17 @@ impl World {
         );
     }
 
-    fn places(&self) {
-        let slots = self.pool.slots();
-        assert_eq!(self.pool.evictor.slots(), slots, "a place for each block");
-        let blocks = (self.pool.evictor.len(), self.pool.stats().resident_blocks);
+    fn check_places(&self) {
+        let slots = self.pool.cache.resident_slots();
+        assert_eq!(
+            self.pool.cache.evictor.slots(),
+            slots,
+            "a place for each block"
+        );
+        let blocks = (
+            self.pool.cache.evictor.len(),
+            self.pool.stats().resident_blocks,
+        );
         let all = slots.len() as u64;
         assert_eq!(blocks, (all, all), "blocks that are counted");
     }
@@ -223,27 +229,27 @@ impl World {
         self.plan.pages * crate::MIN_FRAME as u64
     }
 
-    /// Whether a thread shall do another operation.
+    /// Whether a thread is to run another operation.
     fn another(&self) -> bool {
         self.begun.fetch_add(1, Ordering::Relaxed) < self.plan.ops
     }
 
-    /// What holds when all is quiet: each block has one place in the policy, and nobody else has; after erasing every block,
+    /// Checks what holds without operations in progress: the policy has one place a block; after erasing every block,
     /// nothing is left.
-    fn settle(&self) {
-        self.places();
+    fn check_quiescent(&self) {
+        self.check_places();
         for key in self.keys() {
             if let Some(pin) = self.pool.get(key) {
                 self.verify(key, &pin);
             }
             self.pool.erase(key);
         }
-        self.places();
-        assert_eq!(self.pool.names(), 0, "keys that lead somewhere");
+        self.check_places();
+        assert_eq!(self.pool.cache.registered_keys(), 0, "keys in the registry");
         let (stats, budget) = (self.pool.stats(), self.pool.budget());
         assert_eq!((stats.resident_blocks, stats.resident_bytes), (0, 0));
         assert_eq!((stats.flights, budget.waiting()), (0, 0));
-        assert_eq!(stats.striped_blocks, 0);
+        assert_eq!(stats.sharded_blocks, 0);
         let held = [Share::Download, Share::Upload].map(|share| budget.held(share));
         assert_eq!(held, [0, 0], "memory charged to downloads and uploads");
         assert_eq!(budget.used(), budget.idle());
@@ -257,21 +263,21 @@ impl World {
     }
 }
 
-/// Says how to repeat a storm that failed.
+/// Prints how to repeat a test that failed.
 struct Repeat(Plan);
 
 impl Drop for Repeat {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("the storm that failed: {:?}", self.0);
+            eprintln!("the stress test that failed: {:?}", self.0);
         }
     }
 }
 
-/// One storm, from an empty pool to an empty pool. `watch` is called between samples.
-fn storm(plan: Plan, mut watch: impl FnMut(&World) + Send) -> World {
+/// Runs one stress test, from an empty pool to an empty pool. `watch` is called between samples.
+fn run_stress(plan: Plan, mut watch: impl FnMut(&StressWorld) + Send) -> StressWorld {
     let _repeat = Repeat(plan);
-    let world = World::new(plan);
+    let world = StressWorld::new(plan);
     thread::scope(|scope| {
         let world = &world;
         let watching = scope.spawn(move || {
@@ -301,6 +307,6 @@ fn storm(plan: Plan, mut watch: impl FnMut(&World) + Send) -> World {
             outcome.unwrap();
         }
     });
-    world.settle();
+    world.check_quiescent();
     world
 }

@@ -1,20 +1,20 @@
-//! What a block must hold: each of its words names the block's key and the load it came from.
+//! The oracle: each word of a block encodes the block's key and the load it came from.
 
 use crate::BlockKey;
 
 /// Bytes of the words a block is made of; the first is the number of the load.
 const WORD: usize = size_of::<u64>();
-/// Odd, without a pattern of its own: the fraction of the golden ratio.
+/// Odd and without a pattern: the fraction of the golden ratio.
 const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// The word before a block's second: the others follow in steps, so that the compiler can compare many at once.
+/// The word before a block's second one. The others are it plus multiples of `STEP`, so that the compiler can vectorise.
 fn base(key: BlockKey, generation: u64) -> u64 {
     let mixed = (key.object << 32) ^ (u64::from(key.block) << 24) ^ generation;
     let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB)
 }
 
-/// The bytes that the `generation`th load of a key brings. They do not name the store: a block may be adopted by another.
+/// Writes the bytes of the `generation`th load of a key. They do not depend on the store: a block may be adopted by another.
 pub(super) fn write(key: BlockKey, generation: u64, into: &mut [u8]) {
     let mut word = base(key, generation);
     let mut next = generation;
@@ -25,7 +25,7 @@ pub(super) fn write(key: BlockKey, generation: u64, into: &mut [u8]) {
     }
 }
 
-/// The load that these bytes came from, of at least one word; `None` if any byte is not that load's.
+/// Returns the load that these bytes came from, of at least one word; `None` if any byte is not that load's.
 pub(super) fn read(key: BlockKey, bytes: &[u8]) -> Option<u64> {
     let (first, rest) = bytes.split_first_chunk::<WORD>()?;
     let generation = u64::from_le_bytes(*first);
@@ -51,7 +51,7 @@ pub(super) fn read_resized(key: BlockKey, bytes: &[u8]) -> Option<u64> {
 
 #[cfg(not(shuttle))]
 #[test]
-fn one_wrong_byte_is_seen() {
+fn oracle_detects_one_wrong_byte() {
     let [key, other] = [3, 4].map(|object| BlockKey {
         store: 0,
         object,

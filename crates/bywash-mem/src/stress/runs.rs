@@ -1,12 +1,12 @@
-//! Storms on threads.
+//! Stress tests on threads.
 
 use std::time::{Duration, Instant};
 
-use super::{Ordering, Plan, storm};
+use super::{Ordering, Plan, run_stress};
 
-/// Operations of the storm in the gate; `BYWASH_STORM_OPS` says another number.
+/// Operations of the test in the gate; `BYWASH_STRESS_OPS` overrides it.
 const OPS: u64 = if cfg!(miri) { 400 } else { 1_000_000 };
-/// Between two lines of a soak's progress.
+/// Interval of a soak's progress lines.
 const NEWS: Duration = Duration::from_secs(10);
 
 /// Eight threads on a pool that holds half of the keys at best.
@@ -22,9 +22,9 @@ const PLAN: Plan = Plan {
 };
 
 #[test]
-fn a_million_operations_and_no_wrong_byte() {
-    let ops = setting("BYWASH_STORM_OPS", OPS);
-    let world = storm(Plan { ops, ..PLAN }, |_| ());
+fn a_million_operations_read_no_wrong_byte() {
+    let ops = setting("BYWASH_STRESS_OPS", OPS);
+    let world = run_stress(Plan { ops, ..PLAN }, |_| ());
     let compared = world.compared.load(Ordering::Relaxed);
     assert!(compared > ops / 4, "only {compared} blocks were read");
     let evictions = world.pool.stats().evictions;
@@ -60,7 +60,7 @@ fn soak() {
     }
     println!("{plan:?}");
     let start = Instant::now();
-    let mut told = start;
+    let mut reported = start;
     let news = |begun: u64, compared: u64, evictions: u64| {
         let seconds = start.elapsed().as_secs_f64();
         println!(
@@ -68,9 +68,9 @@ fn soak() {
             begun as f64 / seconds
         );
     };
-    let world = storm(plan, |world| {
-        if told.elapsed() >= NEWS {
-            told = Instant::now();
+    let world = run_stress(plan, |world| {
+        if reported.elapsed() >= NEWS {
+            reported = Instant::now();
             news(
                 world.begun.load(Ordering::Relaxed),
                 world.compared.load(Ordering::Relaxed),

@@ -1,4 +1,4 @@
-//! Storms on shuttle's schedules: one thread runs at a time, and which is next is drawn at random, or by priorities that change
+//! Stress tests on shuttle's schedules: one thread runs at a time, and the next is drawn at random, or by priorities that change
 //! a few times (PCT, which finds what needs few preemptions in unlikely places).
 //!
 //! `RUSTFLAGS="--cfg shuttle" cargo test -p bywash-mem --profile soak --lib --target-dir target/shuttle`
@@ -7,17 +7,17 @@ use shuttle::rand::RngCore as _;
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::{Config, Runner};
 
-use super::{Plan, storm};
+use super::{Plan, run_stress};
 use crate::sync::{Step, weaken};
 
-/// Schedules of each kind in the gate; `BYWASH_SHUTTLE_SCHEDULES` says another number.
+/// Schedules of each kind in the gate; `BYWASH_SHUTTLE_SCHEDULES` overrides it.
 const SCHEDULES: usize = 500;
-/// The storm keeps some kilobytes on its stack, and panics format their message there.
+/// The test keeps some kilobytes on its stack, and panics format their message there.
 const STACK: usize = 256 << 10;
 /// Changes of priority in a PCT schedule.
 const DEPTH: usize = 4;
 
-/// Few threads and blocks, so that they meet often.
+/// Few threads and blocks, so that they interact often.
 const PLAN: Plan = Plan {
     readers: 4,
     uploaders: 1,
@@ -52,16 +52,16 @@ fn run<S: Scheduler + 'static>(
     Runner::new(scheduler(seed, schedules), config).run(schedule);
 }
 
-fn small_storm() {
-    // Drawn from the schedule, so that a replay makes the same storm.
+fn small_stress() {
+    // Drawn from the schedule, so that a replay runs the same test.
     let seed = shuttle::rand::thread_rng().next_u64();
-    storm(Plan { seed, ..PLAN }, |_| ());
+    run_stress(Plan { seed, ..PLAN }, |_| ());
 }
 
-/// Runs a meeting of a few threads on schedules of both kinds.
-pub(super) fn on_all(meeting: fn()) {
-    run(RandomScheduler::new_from_seed, meeting);
-    run(pct, meeting);
+/// Runs a race of a few threads on schedules of both kinds.
+pub(super) fn on_all(round: fn()) {
+    run(RandomScheduler::new_from_seed, round);
+    run(pct, round);
 }
 
 fn pct(seed: u64, schedules: usize) -> PctScheduler {
@@ -69,22 +69,22 @@ fn pct(seed: u64, schedules: usize) -> PctScheduler {
 }
 
 #[test]
-fn a_storm_in_random_order() {
-    run(RandomScheduler::new_from_seed, small_storm);
+fn stress_test_in_random_order() {
+    run(RandomScheduler::new_from_seed, small_stress);
 }
 
 #[test]
-fn a_storm_by_changing_priorities() {
-    run(pct, small_storm);
+fn stress_test_with_changing_priorities() {
+    run(pct, small_stress);
 }
 
-/// A storm with one step left out fails; which check sees it depends on the schedule. In a process of its own, for a word that was
+/// Runs a stress test with one step left out, which must fail; the failing check depends on the schedule. In a process of its own: a word that was
 /// damaged may end that.
 fn control(step: Step, storm: fn()) {
     const CHILD: &str = "BYWASH_WEAKENED";
     if std::env::var_os(CHILD).is_some() {
         weaken(step);
-        return storm();
+        return run_stress();
     }
     let this = std::thread::current();
     let output = std::process::Command::new(std::env::current_exe().unwrap())
@@ -94,26 +94,26 @@ fn control(step: Step, storm: fn()) {
         .unwrap();
     assert!(
         !output.status.success(),
-        "no storm found fault without {step:?}"
+        "no stress test failed without {step:?}"
     );
 }
 
 #[test]
-fn without_the_look_at_the_key_a_storm_finds_the_wrong_block() {
-    control(Step::Key, a_storm_by_changing_priorities);
+fn control_pin_without_key_check_fails_the_stress_test() {
+    control(Step::Key, stress_test_with_changing_priorities);
 }
 
 #[test]
-fn without_hand_off_pins_run_out() {
-    control(Step::HandOff, a_storm_in_random_order);
+fn control_publish_without_hand_off_pins_fails_the_stress_test() {
+    control(Step::HandOff, stress_test_in_random_order);
 }
 
 #[test]
-fn without_one_lock_for_check_and_charge_a_storm_breaks_the_limit() {
-    control(Step::Charge, a_storm_in_random_order);
+fn control_separate_locks_fail_the_stress_test() {
+    control(Step::Charge, stress_test_in_random_order);
 }
 
 #[test]
-fn without_the_look_at_the_slot_a_storm_loses_a_name() {
-    control(Step::Leave, a_storm_by_changing_priorities);
+fn control_removal_by_tag_fails_the_stress_test() {
+    control(Step::RemoveSlot, stress_test_with_changing_priorities);
 }

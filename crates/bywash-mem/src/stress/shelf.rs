@@ -1,13 +1,13 @@
-//! Where threads leave what another shall drop: pins, and the blocks that are spilled.
+//! Where threads leave what another thread is to drop: pins, and spilled blocks.
 
 use std::sync::{Mutex, PoisonError};
 
-use super::World;
+use super::StressWorld;
 use super::actor::Held;
 use super::oracle;
 use crate::{Spill, Spilled};
 
-/// A shelf with few places. Only the watching thread clears it, and that waits for nothing, so who waits for the memory on it
+/// A shelf with few places. Only the watching thread clears it, and it never waits, so a waiter for the memory on it
 /// gets it.
 #[derive(Debug)]
 pub(super) struct Shelf {
@@ -35,7 +35,7 @@ impl Shelf {
         f(&mut self.things.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Leaves a pin here, or hands it back.
+    /// Leaves a pin here, or returns it.
     pub(super) fn leave(&self, held: Held) -> Option<Held> {
         self.with(|things| {
             if things.closed || things.pins.len() >= self.places {
@@ -46,13 +46,13 @@ impl Shelf {
         })
     }
 
-    /// From now on nothing can be left here.
+    /// Refuses everything from now on.
     pub(super) fn close(&self) {
         self.with(|things| things.closed = true);
     }
 
-    /// Compares what lies here, and drops it.
-    pub(super) fn clear(&self, world: &World) {
+    /// Checks everything on the shelf, and drops it.
+    pub(super) fn clear(&self, world: &StressWorld) {
         let (pins, spilled) = self.with(|things| {
             let pins = std::mem::take(&mut things.pins);
             (pins, std::mem::take(&mut things.spilled))
@@ -70,7 +70,7 @@ impl Spill for Shelf {
     fn spill(&self, block: Spilled) -> Result<(), Spilled> {
         assert!(
             oracle::read_resized(block.key(), block.bytes()).is_some(),
-            "{:?} is spilled with bytes that are not its own",
+            "{:?} is spilled with bytes of another block",
             block.key()
         );
         self.with(|things| {

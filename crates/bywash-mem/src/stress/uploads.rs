@@ -1,12 +1,12 @@
-//! Threads that take memory for uploads, as frames and as write-at buffers, wait for it, and change their minds.
+//! Threads that acquire memory for uploads, as frames and as write-at buffers, wait for it, or cancel.
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use super::{World, block_on, oracle, thread};
+use super::{StressWorld, block_on, oracle, thread};
 use crate::{BlockKey, Overlap, Share, WriteAtBuffer, WriteAtError, WriteAtOptions};
 
-pub(super) fn run(world: &World, number: u64) {
+pub(super) fn run(world: &StressWorld, number: u64) {
     let mut rng = StdRng::seed_from_u64(world.plan.seed ^ (number << 56));
     while world.another() {
         upload(world, &mut rng);
@@ -14,7 +14,7 @@ pub(super) fn run(world: &World, number: u64) {
     }
 }
 
-fn upload(world: &World, rng: &mut StdRng) {
+fn upload(world: &StressWorld, rng: &mut StdRng) {
     let page = crate::MIN_FRAME;
     let most = world.plan.pages as usize / 4;
     let (min, max) = (
@@ -35,7 +35,7 @@ fn upload(world: &World, rng: &mut StdRng) {
     }
     let wait = world.pool.frames(Share::Upload, page, min, max);
     if rng.random_ratio(1, 8) {
-        // Looks once, perhaps stands in line, and leaves.
+        // Tries once, may join the queue, and leaves.
         drop(block_on(async { futures::poll!(wait) }));
         return;
     }
@@ -53,9 +53,9 @@ fn upload(world: &World, rng: &mut StdRng) {
     );
 }
 
-/// Fills a buffer whose size was guessed, from its end to its start, in shards of which some are dropped early.
-fn write_at(world: &World, rng: &mut StdRng) {
-    // Its bytes are those of a block that nobody loads.
+/// Fills a buffer with a wrong size hint from its end to its start, in claims of which some are dropped early.
+fn write_at(world: &StressWorld, rng: &mut StdRng) {
+    // Its bytes are those of a block that no thread loads.
     let key = BlockKey {
         store: u32::MAX,
         object: rng.random_range(0..1 << 20),
@@ -70,17 +70,17 @@ fn write_at(world: &World, rng: &mut StdRng) {
         share: Share::Upload,
         ..WriteAtOptions::default()
     };
-    let buffer = WriteAtBuffer::new(&world.pool, options).unwrap();
+    let buffer = WriteAtBuffer::new(world.pool.budget(), options).unwrap();
     let len = bytes.len() as u64;
     while let Some(hole) = buffer.holes(len).pop() {
         let start = rng.random_range(hole.start..hole.end);
         match buffer.claim(start..hole.end) {
-            Ok(shard) => {
-                let mut shard = shard.expect("it is a hole");
-                let here = shard.range().start as usize;
-                let most = shard.remaining() as usize;
+            Ok(claim) => {
+                let mut claim = claim.expect("it is a hole");
+                let here = claim.range().start as usize;
+                let most = claim.remaining() as usize;
                 let n = rng.random_range(1..=most);
-                assert_eq!(shard.write(&bytes[here..here + n]), n);
+                assert_eq!(claim.write(&bytes[here..here + n]), n);
             }
             // A buffer that holds memory does not wait for more.
             Err(WriteAtError::Memory { .. }) => return,

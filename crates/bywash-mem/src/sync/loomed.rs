@@ -1,11 +1,12 @@
-//! The facade on loom: its atomics, locks and cells, and the shadows of frames.
+//! The facade on loom: its atomics, locks and cells, and shadow cells for the bytes of frames.
 
 use std::ops::Range;
 
 pub(crate) use loom::cell::UnsafeCell;
 pub(crate) use loom::sync::Arc as Counted;
+pub(crate) use loom::sync::MutexGuard;
 pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
-pub(super) use loom::sync::{Condvar, Mutex as Lock, MutexGuard};
+pub(super) use loom::sync::{Condvar, Mutex as Lock};
 pub(crate) use loom::thread::yield_now;
 use std::cell::Cell;
 use std::sync::Arc;
@@ -13,17 +14,17 @@ use std::sync::Arc;
 use super::{Step, skipped};
 
 loom::thread_local! {
-    static LANE: Cell<usize> = Cell::new(0);
+    static NUMBER: Cell<usize> = Cell::new(0);
 }
 
-/// The lane of stripes that this thread of a model pins in; 0 until [`set_lane`].
-pub(crate) fn lane() -> usize {
-    LANE.with(Cell::get)
+/// The number of the calling thread of a model, which selects its shard of sharded counters; 0 until [`set_thread_number`].
+pub(crate) fn thread_number() -> usize {
+    NUMBER.with(Cell::get)
 }
 
-/// Deals this thread of a model to a lane.
-pub(crate) fn set_lane(lane: usize) {
-    LANE.with(|own| own.set(lane));
+/// Sets the number of the calling thread of a model.
+pub(crate) fn set_thread_number(number: usize) {
+    NUMBER.with(|own| own.set(number));
 }
 
 pub(crate) fn order(step: Step, strong: Ordering) -> Ordering {
@@ -34,18 +35,18 @@ pub(crate) fn order(step: Step, strong: Ordering) -> Ordering {
     }
 }
 
-/// Loom takes `SeqCst` accesses for `AcqRel`; the order among them that the protocol rests on has to be a fence here.
+/// Loom treats `SeqCst` accesses as `AcqRel`, so the order among them that the protocol needs is a fence here.
 pub(crate) fn store_load_fence(step: Step) {
     if !skipped(step) {
         loom::sync::atomic::fence(Ordering::SeqCst);
     }
 }
 
-/// What loom knows of a frame's bytes: the first three, and the rest as one.
+/// Stand-ins for a frame's bytes: one cell for each of the first three, and one for the rest.
 #[derive(Debug)]
 pub(crate) struct Shadow([UnsafeCell<()>; 4]);
 
-// SAFETY: it holds nothing, and loom checks who may be in which cell.
+// SAFETY: it holds no data, and loom checks each access to a cell.
 unsafe impl Sync for Shadow {}
 // SAFETY: as above.
 unsafe impl Send for Shadow {}

@@ -1,10 +1,10 @@
-//! What is the standard library's wherever loom does not look.
+//! The parts of the facade that are plain Rust wherever loom is not used.
 
 use std::sync::atomic::Ordering;
 
 use super::Step;
 
-/// `std::cell::UnsafeCell` with loom's closures, which is how loom sees each access.
+/// `std::cell::UnsafeCell` with loom's closures, through which loom observes each access.
 #[derive(Debug)]
 #[repr(transparent)]
 pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
@@ -15,26 +15,26 @@ impl<T> UnsafeCell<T> {
         Self(std::cell::UnsafeCell::new(value))
     }
 
-    /// Shared access: no one may write meanwhile.
+    /// Shared access: no thread may write meanwhile.
     #[inline]
     pub(crate) fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
         f(self.0.get())
     }
 
-    /// Exclusive access: no one may read or write meanwhile.
+    /// Exclusive access: no thread may read or write meanwhile.
     #[inline]
     pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
         f(self.0.get())
     }
 }
 
-/// The ordering of a step of a protocol. Only loom sees a weaker one.
+/// Returns the ordering of a protocol step. Only negative controls under loom weaken it.
 #[inline(always)]
 pub(crate) const fn order(_: Step, strong: Ordering) -> Ordering {
     strong
 }
 
-/// Between a `SeqCst` store and a `SeqCst` load of another word. Those accesses suffice; loom takes them for `AcqRel` and
-/// needs the fence spelled out.
+/// Marks the place between a `SeqCst` store and a `SeqCst` load of another word. The accesses suffice by themselves; loom treats
+/// them as `AcqRel` and needs a fence.
 #[inline(always)]
 pub(crate) const fn store_load_fence(_: Step) {}

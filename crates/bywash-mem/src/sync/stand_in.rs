@@ -1,15 +1,14 @@
-//! Stand-ins for what neither loom nor shuttle can see into, made of the tool's own locks, and the knob of the
-//! negative controls.
+//! Stand-ins for types that loom and shuttle cannot instrument, made of the tool's own locks, and the switch of the negative
+//! controls.
 
 use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
 
-/// Seeded alike in every run, which the tools repeat.
-pub(crate) use foldhash::quality::FixedState as Hashing;
+/// Seeded alike in every execution, because the tools repeat executions.
+pub(crate) use foldhash::quality::FixedState as HashState;
 
 use super::{Condvar, Lock, MutexGuard, Step};
 
@@ -18,7 +17,7 @@ thread_local! {
     static WEAKENED: Cell<Option<Step>> = const { Cell::new(None) };
 }
 
-/// From here on, this thread's models run with one step weakened.
+/// Weakens one step in all models that this thread runs from now on.
 pub(crate) fn weaken(step: Step) {
     WEAKENED.set(Some(step));
 }
@@ -27,7 +26,7 @@ pub(crate) fn skipped(step: Step) -> bool {
     WEAKENED.get() == Some(step)
 }
 
-/// `parking_lot`'s face on the tool's lock: no poison.
+/// The tool's lock with the interface of `parking_lot`: no poisoning.
 #[derive(Debug)]
 pub(crate) struct Mutex<T>(Lock<T>);
 
@@ -41,7 +40,7 @@ impl<T> Mutex<T> {
     }
 }
 
-/// Stands in for `event_listener::Event`: whoever listened before a notification is woken by it. Every notification wakes all.
+/// Stand-in for `event_listener::Event`. Every notification wakes all listeners created before it.
 #[derive(Debug)]
 pub(crate) struct Event {
     listeners: Mutex<Vec<Arc<Entry>>>,
@@ -49,8 +48,9 @@ pub(crate) struct Event {
 
 #[derive(Debug)]
 struct Entry {
-    heard: Mutex<(bool, Option<Waker>)>,
-    bell: Condvar,
+    /// Whether it was notified, and the task to wake.
+    notified: Mutex<(bool, Option<Waker>)>,
+    changed: Condvar,
 }
 
 impl Event {
@@ -62,8 +62,8 @@ impl Event {
 
     pub(crate) fn listen(&self) -> EventListener {
         let entry = Arc::new(Entry {
-            heard: Mutex::new((false, None)),
-            bell: Condvar::new(),
+            notified: Mutex::new((false, None)),
+            changed: Condvar::new(),
         });
         self.listeners.lock().push(Arc::clone(&entry));
         EventListener(entry)
@@ -72,11 +72,11 @@ impl Event {
     pub(crate) fn notify(&self, _: usize) {
         let listeners = std::mem::take(&mut *self.listeners.lock());
         for entry in listeners {
-            let mut heard = entry.heard.lock();
-            heard.0 = true;
-            let waker = heard.1.take();
-            drop(heard);
-            entry.bell.notify_all();
+            let mut notified = entry.notified.lock();
+            notified.0 = true;
+            let waker = notified.1.take();
+            drop(notified);
+            entry.changed.notify_all();
             if let Some(waker) = waker {
                 waker.wake();
             }
@@ -87,28 +87,21 @@ impl Event {
 #[derive(Debug)]
 pub(crate) struct EventListener(Arc<Entry>);
 
-/// `event_listener::Listener`, as far as it is used.
+/// The part of `event_listener::Listener` that is used.
 pub(crate) trait Listener {
     fn wait(self);
-    /// The tools know no time: no deadline ever passes.
-    fn wait_deadline(self, deadline: Instant) -> Option<()>;
 }
 
 impl Listener for EventListener {
     fn wait(self) {
-        let mut heard = self.0.heard.lock();
-        while !heard.0 {
-            heard = self
+        let mut notified = self.0.notified.lock();
+        while !notified.0 {
+            notified = self
                 .0
-                .bell
-                .wait(heard)
+                .changed
+                .wait(notified)
                 .unwrap_or_else(PoisonError::into_inner);
         }
-    }
-
-    fn wait_deadline(self, _: Instant) -> Option<()> {
-        self.wait();
-        Some(())
     }
 }
 
@@ -116,11 +109,11 @@ impl Future for EventListener {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let mut heard = self.0.heard.lock();
-        if heard.0 {
+        let mut notified = self.0.notified.lock();
+        if notified.0 {
             return Poll::Ready(());
         }
-        heard.1 = Some(cx.waker().clone());
+        notified.1 = Some(cx.waker().clone());
         Poll::Pending
     }
 }

@@ -1,4 +1,4 @@
-//! Eviction by age.
+//! Eviction of blocks unused for a time.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use super::{MIB, key, load, pool};
 use crate::Evicted;
 
 #[test]
-fn blocks_go_when_nobody_used_them_for_so_long() {
+fn evicts_blocks_unused_for_the_minimum_age() {
     let pool = pool(MIB);
     for object in 0..3 {
         drop(load(&pool, key(object), b"x"));
@@ -35,7 +35,7 @@ fn blocks_go_when_nobody_used_them_for_so_long() {
     assert_eq!(sweep(15), gone, "used until second 5");
     assert_eq!(sweep(100), Evicted::default(), "a pinned block is in use");
     drop(pinned);
-    // A new block in a slot that was another's has its own age.
+    // A new block in a reused slot has an age of its own.
     drop(load(&pool, key(3), b"new"));
     assert_eq!(sweep(101), Evicted::default());
     assert_eq!(sweep(110).blocks, 1, "unpinned after second 100");

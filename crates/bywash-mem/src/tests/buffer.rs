@@ -1,17 +1,16 @@
-//! The write-at buffer through its public face.
+//! The write-at buffer through its public interface.
 #![allow(
     clippy::single_range_in_vec_init,
     reason = "lists of ranges, often of one"
 )]
 
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io;
 use std::sync::Arc;
 use std::thread;
-use std::time::Instant;
 
 use bytes::Buf;
 
-use super::{KIB, MIB, pool};
+use super::{KIB, MIB, block_on, pool};
 use crate::{
     BlockPool, FrameError, FreezeError, LoadError, Overlap, Share, WriteAtBuffer, WriteAtError,
     WriteAtOptions,
@@ -19,14 +18,14 @@ use crate::{
 
 const DOWN: Share = Share::Download;
 
-/// Of frames of one page, so that small writes cross them.
+/// Returns a buffer with frames of one page, so that small writes cross them.
 pub(super) fn paged(pool: &Arc<BlockPool>, size_hint: u64) -> WriteAtBuffer {
     let options = WriteAtOptions {
         size_hint,
         frame_len: Some(4096),
         ..WriteAtOptions::default()
     };
-    WriteAtBuffer::new(pool, options).unwrap()
+    WriteAtBuffer::new(pool.budget(), options).unwrap()
 }
 
 fn refusing(pool: &Arc<BlockPool>) -> WriteAtBuffer {
@@ -35,10 +34,10 @@ fn refusing(pool: &Arc<BlockPool>) -> WriteAtBuffer {
         size_hint: 10,
         ..WriteAtOptions::default()
     };
-    WriteAtBuffer::new(pool, options).unwrap()
+    WriteAtBuffer::new(pool.budget(), options).unwrap()
 }
 
-/// Bytes that tell their place.
+/// Bytes that depend on their offset.
 pub(super) fn pattern(range: std::ops::Range<usize>) -> Vec<u8> {
     range.map(|i| (i * 31 + i / 251) as u8).collect()
 }
@@ -55,17 +54,17 @@ fn read(buffer: &WriteAtBuffer, offset: u64, len: usize) -> Result<Vec<u8>, Writ
 }
 
 #[test]
-fn shards_in_any_order_freeze_to_the_exact_bytes() {
+fn claims_in_any_order_freeze_to_the_exact_bytes() {
     let pool = pool(MIB);
     let buffer = paged(&pool, 0);
     let bytes = pattern(0..10_000);
     for range in [7000..10_000, 0..3000, 3000..7000] {
-        let mut shard = buffer.claim(range.start..range.end).unwrap().unwrap();
-        assert_eq!(shard.range(), range);
+        let mut claim = buffer.claim(range.start..range.end).unwrap().unwrap();
+        assert_eq!(claim.range(), range);
         for piece in bytes[range.start as usize..range.end as usize].chunks(999) {
-            assert_eq!(shard.write(piece), piece.len());
+            assert_eq!(claim.write(piece), piece.len());
         }
-        assert_eq!((shard.remaining(), shard.write(b"more")), (0, 0));
+        assert_eq!((claim.remaining(), claim.write(b"more")), (0, 0));
     }
     let segments = buffer.freeze(10_000).unwrap();
     assert_eq!(
@@ -76,46 +75,46 @@ fn shards_in_any_order_freeze_to_the_exact_bytes() {
 }
 
 #[test]
-fn a_shard_filled_in_place_lands_frame_by_frame() {
+fn claim_filled_in_place_goes_frame_by_frame() {
     let pool = pool(MIB);
     let buffer = paged(&pool, 0);
     let bytes = pattern(100..9000);
-    let mut shard = buffer.claim(100..9000).unwrap().unwrap();
+    let mut claim = buffer.claim(100..9000).unwrap().unwrap();
     let mut lengths = Vec::new();
     let mut filled = 0;
-    while shard.remaining() > 0 {
-        let n = shard.spare().len();
+    while claim.remaining() > 0 {
+        let n = claim.spare().len();
         lengths.push(n);
-        shard.spare().copy_from_slice(&bytes[filled..filled + n]);
-        // Nothing is seen before it is said to be written.
+        claim.spare().copy_from_slice(&bytes[filled..filled + n]);
+        // Bytes are not readable before `advance`.
         assert_eq!(
             buffer.size(),
             if filled == 0 { 0 } else { 100 + filled as u64 }
         );
-        shard.advance(n);
+        claim.advance(n);
         filled += n;
     }
     assert_eq!(lengths, [3996, 4096, 808]);
-    assert!(shard.spare().is_empty());
+    assert!(claim.spare().is_empty());
     assert_eq!(read(&buffer, 100, 10_000).unwrap(), bytes);
     assert_eq!(buffer.holes(9000), [0..100]);
 }
 
 #[test]
-fn what_is_written_is_exactly_known() {
+fn written_ranges_and_holes_are_exact() {
     let pool = pool(MIB);
     let buffer = paged(&pool, 0);
     assert_eq!((buffer.size(), buffer.contiguous()), (0, 0));
     assert_eq!((buffer.written(), buffer.holes(5)), (vec![], vec![0..5]));
     buffer.write_at(10, b"0123456789").unwrap();
-    let mut shard = buffer.claim(0..30).unwrap().unwrap();
-    assert_eq!(shard.range(), 0..10, "the first part that is free");
-    shard.write(b"abc");
+    let mut claim = buffer.claim(0..30).unwrap().unwrap();
+    assert_eq!(claim.range(), 0..10, "the first part that is free");
+    claim.write(b"abc");
     assert_eq!((buffer.size(), buffer.contiguous()), (20, 3));
     assert_eq!(buffer.written(), [0..3, 10..20]);
     assert_eq!(buffer.holes(25), [3..10, 20..25]);
     assert_eq!(buffer.holes(12), [3..10]);
-    shard.write(b"defghij");
+    claim.write(b"defghij");
     assert_eq!((buffer.contiguous(), buffer.written()), (20, vec![0..20]));
     assert!(
         buffer.claim(0..20).unwrap().is_none(),
@@ -126,29 +125,17 @@ fn what_is_written_is_exactly_known() {
 }
 
 #[test]
-fn a_shard_dropped_early_keeps_its_head_and_gives_back_the_rest() {
+fn claim_dropped_early_keeps_written_bytes_and_frees_the_rest() {
     let pool = pool(MIB);
     let buffer = paged(&pool, 0);
-    let mut shard = buffer.claim(0..100).unwrap().unwrap();
-    shard.write(b"head");
+    let mut claim = buffer.claim(0..100).unwrap().unwrap();
+    claim.write(b"head");
     assert!(matches!(
         buffer.claim(0..100),
         Err(WriteAtError::InFlight { range }) if range == (4..100)
     ));
-    thread::scope(|scope| {
-        let hedges = [
-            scope.spawn(|| buffer.claim_blocking(0..100).unwrap().unwrap().range()),
-            scope.spawn(|| {
-                let claim = futures::executor::block_on(buffer.claim_async(0..100));
-                claim.unwrap().unwrap().range()
-            }),
-        ];
-        drop(shard);
-        // One after the other: each drops what it got.
-        for hedge in hedges {
-            assert_eq!(hedge.join().unwrap(), 4..100);
-        }
-    });
+    drop(claim);
+    assert_eq!(buffer.claim(0..100).unwrap().unwrap().range(), 4..100);
     assert_eq!(buffer.written(), [0..4]);
     buffer.write_at(0, &pattern(0..100)).unwrap();
     assert_eq!(
@@ -158,7 +145,7 @@ fn a_shard_dropped_early_keeps_its_head_and_gives_back_the_rest() {
 }
 
 #[test]
-fn the_first_writer_of_a_byte_wins() {
+fn first_writer_of_a_byte_wins() {
     let pool = pool(MIB);
     let buffer = paged(&pool, 0);
     assert_eq!(buffer.write_at(4, b"first").unwrap(), 5);
@@ -169,11 +156,11 @@ fn the_first_writer_of_a_byte_wins() {
 }
 
 #[test]
-fn a_write_over_bytes_in_flight_waits_or_is_refused() {
+fn write_over_bytes_in_flight_waits_or_is_refused() {
     let pool = pool(MIB);
     let buffer = refusing(&pool);
-    let mut shard = buffer.claim(4..8).unwrap().unwrap();
-    shard.write(b"ab");
+    let mut claim = buffer.claim(4..8).unwrap().unwrap();
+    claim.write(b"ab");
     assert!(matches!(
         buffer.write_at(0, b"0123456789"),
         Err(WriteAtError::InFlight { range }) if range == (6..8)
@@ -182,25 +169,25 @@ fn a_write_over_bytes_in_flight_waits_or_is_refused() {
     assert_eq!(
         buffer.write_at(2, b"2345").unwrap(),
         4,
-        "written bytes are in nobody's way"
+        "written bytes do not conflict"
     );
-    drop(shard);
+    drop(claim);
     buffer.write_at(0, b"0123456789").unwrap();
     assert_eq!(read(&buffer, 0, 99).unwrap(), b"0123ab6789");
 
     let buffer = paged(&pool, 0);
-    let mut shard = buffer.claim(4..8).unwrap().unwrap();
+    let mut claim = buffer.claim(4..8).unwrap().unwrap();
     thread::scope(|scope| {
         let writers = [
             scope.spawn(|| buffer.write_at(0, b"0123456789")),
-            scope.spawn(|| futures::executor::block_on(buffer.write_at_async(0, b"0123456789"))),
+            scope.spawn(|| buffer.write_at(0, b"0123456789")),
         ];
-        // What is free lands before the wait.
+        // Unclaimed parts are written before the wait.
         while buffer.written() != [0..4, 8..10] {
             thread::yield_now();
         }
-        shard.write(b"abc");
-        drop(shard);
+        claim.write(b"abc");
+        drop(claim);
         for writer in writers {
             assert_eq!(writer.join().unwrap().unwrap(), 10);
         }
@@ -209,7 +196,7 @@ fn a_write_over_bytes_in_flight_waits_or_is_refused() {
 }
 
 #[test]
-fn reads_stop_at_a_hole_and_never_begin_in_one() {
+fn reads_stop_at_a_hole_and_fail_inside_one() {
     let pool = pool(MIB);
     let buffer = paged(&pool, 0);
     buffer.write_at(0, &pattern(0..5000)).unwrap();
@@ -223,8 +210,8 @@ fn reads_stop_at_a_hole_and_never_begin_in_one() {
     assert_eq!(read(&buffer, 6001, 10).unwrap(), b"");
     assert_eq!(read(&buffer, u64::MAX, 10).unwrap(), b"");
     assert_eq!(read(&buffer, 5500, 0).unwrap(), b"");
-    let mut shard = buffer.claim(5000..6000).unwrap().unwrap();
-    shard.write(&pattern(5000..5600));
+    let mut claim = buffer.claim(5000..6000).unwrap().unwrap();
+    claim.write(&pattern(5000..5600));
     assert_eq!(read(&buffer, 5500, 500).unwrap(), pattern(5500..5600));
     assert!(matches!(
         read(&buffer, 5600, 1),
@@ -233,60 +220,54 @@ fn reads_stop_at_a_hole_and_never_begin_in_one() {
 }
 
 #[test]
-fn followers_read_the_prefix_and_end_with_the_commit() {
+fn readers_read_arriving_bytes_and_end_with_the_commit() {
     let pool = pool(MIB);
     let buffer = paged(&pool, 0);
     let bytes = pattern(0..10_000);
-    let read_all = |mut reader: crate::PrefixReader| {
+    let read_all = |mut reader: crate::TailReader| {
         let mut all = Vec::new();
-        while let Some(slice) = reader.next_blocking(3000).unwrap() {
+        while let Some(slice) = block_on(reader.next(3000)).unwrap() {
             all.extend_from_slice(&slice);
         }
         assert_eq!(reader.offset(), 10_000);
         all
     };
     thread::scope(|scope| {
-        let blocking = scope.spawn(|| read_all(buffer.follow(0)));
-        let reading = scope.spawn(|| {
-            let mut all = Vec::new();
-            buffer.follow(10).read_to_end(&mut all).unwrap();
-            all
-        });
+        let blocking = scope.spawn(|| read_all(buffer.reader(0)));
         let task = scope.spawn(|| {
-            futures::executor::block_on(async {
-                let mut reader = buffer.follow(9_999);
+            block_on(async {
+                let mut reader = buffer.reader(9_999);
                 let last = reader.next(99).await.unwrap().unwrap();
                 assert!(reader.next(99).await.unwrap().is_none());
                 last
             })
         });
         buffer.write_at(5000, &bytes[5000..]).unwrap();
-        let mut shard = buffer.claim(0..5000).unwrap().unwrap();
+        let mut claim = buffer.claim(0..5000).unwrap().unwrap();
         for piece in bytes[..5000].chunks(700) {
-            shard.write(piece);
+            claim.write(piece);
         }
         assert_eq!(buffer.commit().unwrap(), 10_000);
         assert_eq!(blocking.join().unwrap(), bytes);
-        assert_eq!(reading.join().unwrap(), bytes[10..]);
         assert_eq!(task.join().unwrap()[..], bytes[9_999..]);
     });
     assert_eq!(
-        read_all(buffer.follow(10_000)),
+        read_all(buffer.reader(10_000)),
         b"",
         "nothing is past the end"
     );
 }
 
 #[test]
-fn a_failure_is_the_first_one_and_ends_everyone() {
+fn first_failure_ends_readers_and_writers() {
     let pool = pool(MIB);
     let buffer = paged(&pool, 8 * 4096);
-    let mut shard = buffer.claim(0..4096).unwrap().unwrap();
-    shard.write(b"abc");
-    let (mut follower, mut behind) = (buffer.follow(0), buffer.follow(0));
-    let slice = follower.next_blocking(9).unwrap().unwrap();
+    let mut claim = buffer.claim(0..4096).unwrap().unwrap();
+    claim.write(b"abc");
+    let (mut reader, mut behind) = (buffer.reader(0), buffer.reader(0));
+    let slice = block_on(reader.next(9)).unwrap().unwrap();
     thread::scope(|scope| {
-        let sleeper = scope.spawn(|| follower.next_blocking(9).map(|_| ()));
+        let sleeper = scope.spawn(|| block_on(reader.next(9)).map(|_| ()));
         let writer = scope.spawn(|| buffer.write_at(0, &pattern(0..4096)));
         buffer.fail(error("broken"));
         buffer.fail(error("again"));
@@ -294,7 +275,7 @@ fn a_failure_is_the_first_one_and_ends_everyone() {
         for ended in [
             sleeper.join().unwrap(),
             writer.join().unwrap().map(|_| ()),
-            behind.next_blocking(9).map(|_| ()),
+            block_on(behind.next(9)).map(|_| ()),
             read(&buffer, 0, 1).map(|_| ()),
             buffer.claim(0..1).map(|_| ()),
             buffer.freeze(0).map(|_| ()).map_err(|error| match error {
@@ -308,43 +289,43 @@ fn a_failure_is_the_first_one_and_ends_everyone() {
             assert_eq!(error.to_string(), "broken");
         }
     });
-    assert_eq!((&slice[..], shard.write(b"def")), (&b"abc"[..], 3));
+    assert_eq!((&slice[..], claim.write(b"def")), (&b"abc"[..], 3));
     assert_eq!(
         pool.budget().held(DOWN),
         4096,
-        "what the shard and the slice hold"
+        "what the claim and the slice hold"
     );
-    drop((shard, slice));
+    drop((claim, slice));
     assert_eq!(pool.budget().held(DOWN), 0);
 }
 
 #[test]
-fn a_buffer_nobody_can_complete_is_cancelled() {
+fn dropping_the_last_handle_cancels_the_buffer() {
     let pool = pool(MIB);
     let buffer = paged(&pool, 4096);
-    let mut reader = buffer.follow(0);
+    let mut reader = buffer.reader(0);
     drop(buffer.clone());
     buffer.write_at(0, b"x").unwrap();
-    assert_eq!(&reader.next_blocking(1).unwrap().unwrap()[..], b"x");
+    assert_eq!(&block_on(reader.next(1)).unwrap().unwrap()[..], b"x");
     drop(buffer);
     assert!(matches!(
-        reader.next_blocking(1),
+        block_on(reader.next(1)),
         Err(WriteAtError::Cancelled)
     ));
     assert_eq!(pool.budget().held(DOWN), 0);
 }
 
 #[test]
-fn a_closed_buffer_is_read_and_not_written() {
+fn closed_buffer_is_readable_and_not_writable() {
     let pool = pool(MIB);
     let buffer = paged(&pool, 0);
     buffer.write_at(0, b"abc").unwrap();
-    let shard = buffer.claim(5..8).unwrap().unwrap();
+    let claim = buffer.claim(5..8).unwrap().unwrap();
     assert!(matches!(
         buffer.commit(),
         Err(FreezeError::InFlight { range }) if range == (5..8)
     ));
-    drop(shard);
+    drop(claim);
     assert_eq!(buffer.commit().unwrap(), 3);
     assert!(matches!(
         buffer.write_at(3, b"d"),
@@ -366,7 +347,7 @@ fn a_closed_buffer_is_read_and_not_written() {
 }
 
 #[test]
-fn a_failed_freeze_leaves_the_buffer_for_repair() {
+fn failed_freeze_keeps_the_buffer_open_for_repair() {
     let pool = pool(MIB);
     let buffer = paged(&pool, 0);
     buffer.write_at(4096, &pattern(4096..9000)).unwrap();
@@ -386,7 +367,7 @@ fn a_failed_freeze_leaves_the_buffer_for_repair() {
 }
 
 #[test]
-fn segments_are_read_as_one_buffer_without_copies() {
+fn segments_read_as_one_buffer_without_copies() {
     let pool = pool(MIB);
     let buffer = paged(&pool, 0);
     let bytes = pattern(0..9000);
@@ -428,49 +409,19 @@ fn segments_are_read_as_one_buffer_without_copies() {
 }
 
 #[test]
-fn an_empty_buffer_is_complete() {
+fn empty_buffer_is_complete() {
     let pool = pool(MIB);
     let options = WriteAtOptions {
         limit: 0,
         ..WriteAtOptions::default()
     };
-    let buffer = WriteAtBuffer::reserved_blocking(&pool, options, 0, Instant::now()).unwrap();
+    let buffer = block_on(WriteAtBuffer::reserved(pool.budget(), options, 0)).unwrap();
     assert!(matches!(
         buffer.write_at(0, b"x"),
         Err(WriteAtError::Offset { limit: 0, .. })
     ));
     assert!(buffer.freeze(0).unwrap().is_empty());
     assert!(buffer.freeze(0).unwrap().into_contiguous().is_empty());
-}
-
-#[test]
-fn cursors_are_files_with_a_position_each() {
-    let pool = pool(MIB);
-    let buffer = paged(&pool, 0);
-    let mut cursor = buffer.cursor();
-    cursor.write_all(&pattern(0..5000)).unwrap();
-    cursor.flush().unwrap();
-    let mut other = cursor.clone();
-    assert_eq!(
-        (cursor.position(), other.seek(SeekFrom::End(-10)).unwrap()),
-        (5000, 4990)
-    );
-    let mut end = Vec::new();
-    assert_eq!(other.read_to_end(&mut end).unwrap(), 10);
-    assert_eq!(end, pattern(4990..5000));
-    assert_eq!(cursor.seek(SeekFrom::Start(1)).unwrap(), 1);
-    assert_eq!(cursor.seek(SeekFrom::Current(2)).unwrap(), 3);
-    let mut bytes = [0; 2];
-    cursor.read_exact(&mut bytes).unwrap();
-    assert_eq!((bytes[..].to_vec(), cursor.position()), (pattern(3..5), 5));
-    // Past the end: nothing to read, and a write leaves a hole.
-    other.seek(SeekFrom::Start(6000)).unwrap();
-    assert_eq!(other.read(&mut bytes).unwrap(), 0);
-    other.write_all(b"x").unwrap();
-    cursor.seek(SeekFrom::Start(5500)).unwrap();
-    let refused = cursor.read(&mut bytes).unwrap_err();
-    assert_eq!(refused.kind(), io::ErrorKind::UnexpectedEof);
-    assert_eq!(cursor.buffer().size(), 6001);
 }
 
 #[test]
@@ -482,7 +433,7 @@ fn frames_fit_the_expected_size() {
             frame_len,
             ..WriteAtOptions::default()
         };
-        let _buffer = WriteAtBuffer::new(&pool, options).unwrap();
+        let _buffer = WriteAtBuffer::new(pool.budget(), options).unwrap();
         pool.budget().held(DOWN)
     };
     const KB: u64 = KIB as u64;
@@ -503,14 +454,14 @@ fn frames_fit_the_expected_size() {
             ..WriteAtOptions::default()
         };
         assert!(matches!(
-            WriteAtBuffer::new(&pool, options),
+            WriteAtBuffer::new(pool.budget(), options),
             Err(WriteAtError::FrameLen { len: refused }) if refused == len
         ));
     }
 }
 
 #[test]
-fn a_buffer_waits_for_memory_only_while_it_holds_none() {
+fn buffer_waits_for_memory_only_while_it_holds_none() {
     let pool = pool(MIB);
     let most = 768 * KIB;
     let all = pool
@@ -521,23 +472,19 @@ fn a_buffer_waits_for_memory_only_while_it_holds_none() {
         frame_len: Some(4096),
         ..WriteAtOptions::default()
     };
-    let buffer = WriteAtBuffer::new(&pool, options).unwrap();
+    let buffer = WriteAtBuffer::new(pool.budget(), options).unwrap();
     assert!(matches!(
         buffer.write_at(4000, &[0; 200]),
         Err(WriteAtError::Memory { bytes: 8192 })
     ));
     assert_eq!(buffer.size(), 0);
     assert!(matches!(
-        WriteAtBuffer::reserved_blocking(&pool, options, 4096, Instant::now()),
-        Err(WriteAtError::Frames(FrameError::Deadline { bytes: 4096 }))
-    ));
-    assert!(matches!(
-        futures::executor::block_on(WriteAtBuffer::reserved(&pool, options, MIB)),
+        block_on(WriteAtBuffer::reserved(pool.budget(), options, MIB)),
         Err(WriteAtError::Frames(FrameError::TooLarge { .. }))
     ));
     let waiting = thread::spawn({
         let pool = Arc::clone(&pool);
-        move || futures::executor::block_on(WriteAtBuffer::reserved(&pool, options, 5000))
+        move || block_on(WriteAtBuffer::reserved(pool.budget(), options, 5000))
     });
     while pool.budget().waiting() == 0 {
         thread::yield_now();
@@ -552,17 +499,11 @@ fn a_buffer_waits_for_memory_only_while_it_holds_none() {
 }
 
 #[test]
-fn what_crosses_threads_may() {
+fn public_types_are_send_and_sync() {
     fn sent<T: Send + 'static>() {}
     fn shared<T: Send + Sync + 'static>() {}
-    sent::<crate::Shard>();
-    sent::<crate::PrefixReader>();
+    sent::<crate::WriteClaim>();
+    sent::<crate::TailReader>();
     shared::<WriteAtBuffer>();
     shared::<crate::Segments>();
-    fn future<T: Send>(_: &T) {}
-    let pool = pool(MIB);
-    let buffer = paged(&pool, 0);
-    future(&buffer.write_at_async(0, b"x"));
-    future(&buffer.claim_async(0..1));
-    assert_eq!(buffer.size(), 0, "futures do nothing unless polled");
 }

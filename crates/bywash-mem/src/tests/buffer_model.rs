@@ -1,17 +1,17 @@
-//! Any sequence of operations on a write-at buffer against a plain model.
+//! Random operations on a write-at buffer against a plain model.
 
 use std::ops::Range;
 
 use proptest::prelude::*;
 
 use super::pool;
-use crate::{FreezeError, Overlap, Shard, Share, WriteAtBuffer, WriteAtError, WriteAtOptions};
+use crate::{FreezeError, Overlap, Share, WriteAtBuffer, WriteAtError, WriteAtOptions, WriteClaim};
 
 const PAGE: u64 = 4096;
 const LIMIT: u64 = 3 * PAGE + 100;
 /// Cases a property; Miri runs some thousand times slower.
 const CASES: u32 = if cfg!(miri) { 2 } else { 128 };
-/// Steps of a case; each looks at every byte.
+/// Steps of a case; each reads every byte.
 const STEPS: usize = if cfg!(miri) { 6 } else { 60 };
 
 #[derive(Debug, Clone)]
@@ -32,14 +32,14 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (offset(), 0..4500usize).prop_map(|(at, len)| Step::Write(at, len)),
         3 => (offset(), 0..6000usize).prop_map(|(at, len)| Step::Read(at, len)),
         4 => (offset(), offset()).prop_map(|(a, b)| Step::Claim(a.min(b)..a.max(b))),
-        4 => (index(), 0..4500usize).prop_map(|(shard, len)| Step::Fill(shard, len)),
+        4 => (index(), 0..4500usize).prop_map(|(claim, len)| Step::Fill(claim, len)),
         2 => index().prop_map(Step::Drop),
         1 => (0..LIMIT).prop_map(Step::Freeze),
         1 => Just(Step::Repair),
     ]
 }
 
-/// The rules in plain words: each byte is written or not, and claimed by nobody or by one.
+/// The plain model: each byte is written or not, and claimed or not.
 struct Plain {
     bytes: Vec<Option<u8>>,
     claimed: Vec<bool>,
@@ -91,27 +91,27 @@ impl Plain {
     }
 }
 
-struct World {
+struct ModelBuffer {
     buffer: WriteAtBuffer,
     plain: Plain,
-    shards: Vec<Shard>,
-    /// Each write is told by its bytes.
+    claims: Vec<WriteClaim>,
+    /// Identifies each write by its bytes.
     stamp: u8,
 }
 
-impl World {
+impl ModelBuffer {
     fn write(&mut self, at: u64, len: usize) {
         let bytes = vec![self.stamp; len];
         let end = at + len as u64;
-        let answer = self.buffer.write_at(at, &bytes);
+        let result = self.buffer.write_at(at, &bytes);
         if len == 0 {
-            assert_eq!(answer.unwrap(), 0);
+            assert_eq!(result.unwrap(), 0);
         } else if end > LIMIT {
-            assert!(matches!(answer, Err(WriteAtError::Offset { .. })));
+            assert!(matches!(result, Err(WriteAtError::Offset { .. })));
         } else if self.plain.in_flight(at..end) {
-            assert!(matches!(answer, Err(WriteAtError::InFlight { .. })));
+            assert!(matches!(result, Err(WriteAtError::InFlight { .. })));
         } else {
-            assert_eq!(answer.unwrap(), len);
+            assert_eq!(result.unwrap(), len);
             for byte in &mut self.plain.bytes[at as usize..end as usize] {
                 byte.get_or_insert(self.stamp);
             }
@@ -119,16 +119,16 @@ impl World {
     }
 
     fn claim(&mut self, range: Range<u64>) {
-        let answer = self.buffer.claim(range.clone());
+        let result = self.buffer.claim(range.clone());
         if range.end > LIMIT {
-            assert!(matches!(answer, Err(WriteAtError::Offset { .. })));
+            assert!(matches!(result, Err(WriteAtError::Offset { .. })));
             return;
         }
-        match (self.plain.free(range.clone()), answer) {
-            (Some(free), Ok(Some(shard))) => {
-                assert_eq!(shard.range(), free);
+        match (self.plain.free(range.clone()), result) {
+            (Some(free), Ok(Some(claim))) => {
+                assert_eq!(claim.range(), free);
                 self.plain.claimed[free.start as usize..free.end as usize].fill(true);
-                self.shards.push(shard);
+                self.claims.push(claim);
             }
             (None, Ok(None)) => assert!(!self.plain.in_flight(range)),
             (None, Err(WriteAtError::InFlight { .. })) => assert!(self.plain.in_flight(range)),
@@ -136,24 +136,24 @@ impl World {
         }
     }
 
-    fn fill(&mut self, shard: usize, len: usize) {
-        let shard = &mut self.shards[shard];
-        let at = (shard.range().end - shard.remaining()) as usize;
-        let n = shard.write(&vec![self.stamp; len]);
-        assert_eq!(n as u64, (len as u64).min(shard.range().end - at as u64));
+    fn fill(&mut self, claim: usize, len: usize) {
+        let claim = &mut self.claims[claim];
+        let at = (claim.range().end - claim.remaining()) as usize;
+        let n = claim.write(&vec![self.stamp; len]);
+        assert_eq!(n as u64, (len as u64).min(claim.range().end - at as u64));
         self.plain.bytes[at..at + n].fill(Some(self.stamp));
-        if shard.remaining() == 0 {
-            let range = shard.range();
+        if claim.remaining() == 0 {
+            let range = claim.range();
             self.plain.claimed[range.start as usize..range.end as usize].fill(false);
         }
     }
 
-    fn drop_shard(&mut self, shard: usize) {
-        let range = self.shards.swap_remove(shard).range();
+    fn drop_claim(&mut self, claim: usize) {
+        let range = self.claims.swap_remove(claim).range();
         self.plain.claimed[range.start as usize..range.end as usize].fill(false);
     }
 
-    /// Answers whether the buffer is closed now.
+    /// Returns whether the buffer is closed now.
     fn freeze(&mut self, len: u64) -> bool {
         let (size, holes) = (self.plain.size(), self.plain.holes(len));
         match self.buffer.freeze(len) {
@@ -180,24 +180,24 @@ impl World {
             Step::Write(at, len) => self.write(at, len),
             Step::Read(at, len) => {
                 let mut into = vec![0; len];
-                let answer = self.buffer.read_at(at, &mut into);
+                let result = self.buffer.read_at(at, &mut into);
                 match self.plain.read(at, len) {
-                    Ok(bytes) => assert_eq!(into[..answer.unwrap()], bytes),
-                    Err(()) => assert!(matches!(answer, Err(WriteAtError::Hole { .. }))),
+                    Ok(bytes) => assert_eq!(into[..result.unwrap()], bytes),
+                    Err(()) => assert!(matches!(result, Err(WriteAtError::Hole { .. }))),
                 }
             }
             Step::Claim(range) => self.claim(range),
-            Step::Fill(shard, len) if !self.shards.is_empty() => {
-                self.fill(shard.index(self.shards.len()), len);
+            Step::Fill(claim, len) if !self.claims.is_empty() => {
+                self.fill(claim.index(self.claims.len()), len);
             }
-            Step::Drop(shard) if !self.shards.is_empty() => {
-                self.drop_shard(shard.index(self.shards.len()));
+            Step::Drop(claim) if !self.claims.is_empty() => {
+                self.drop_claim(claim.index(self.claims.len()));
             }
             Step::Fill(..) | Step::Drop(_) => {}
             Step::Freeze(len) => return self.freeze(len),
             Step::Repair => {
-                while !self.shards.is_empty() {
-                    self.drop_shard(0);
+                while !self.claims.is_empty() {
+                    self.drop_claim(0);
                 }
                 let size = self.plain.size();
                 for hole in self.plain.holes(size) {
@@ -221,7 +221,7 @@ impl World {
 proptest! {
     #![proptest_config(ProptestConfig { cases: CASES, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
-    fn the_buffer_is_a_row_of_bytes_that_are_there_or_not(
+    fn random_operations_match_a_byte_array(
         hint in 0..2 * LIMIT,
         shift in 0..3u32,
         steps in prop::collection::vec(step(), 1..STEPS),
@@ -234,10 +234,10 @@ proptest! {
             overlap: Overlap::Refuse,
             share: Share::Download,
         };
-        let mut world = World {
-            buffer: WriteAtBuffer::new(&pool, options).unwrap(),
+        let mut world = ModelBuffer {
+            buffer: WriteAtBuffer::new(pool.budget(), options).unwrap(),
             plain: Plain { bytes: vec![None; LIMIT as usize], claimed: vec![false; LIMIT as usize] },
-            shards: Vec::new(),
+            claims: Vec::new(),
             stamp: 0,
         };
         for step in steps {

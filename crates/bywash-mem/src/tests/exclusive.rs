@@ -1,12 +1,10 @@
-//! Adopting and resizing: by the only holder, or not at all.
+//! Adopting and resizing, with and without other readers.
 
-use std::sync::Arc;
-
-use super::{KIB, MIB, begin, key, load, pool};
+use super::{KIB, MIB, begin, block_on, key, load, pool};
 use crate::{Claim, MAX_FRAME, RefusedReason, Share};
 
 #[test]
-fn an_adopted_block_keeps_its_place() {
+fn adopted_block_keeps_its_memory() {
     let pool = pool(MIB);
     let pin = load(&pool, key(1), b"bytes");
     let (address, handle) = (pin.as_ptr(), pin.handle());
@@ -45,37 +43,41 @@ fn adoption_is_refused_while_others_hold_the_block() {
 }
 
 #[test]
-fn adoption_is_refused_while_followers_hold_the_frame() {
+fn adoption_is_refused_while_readers_hold_the_frame() {
     let pool = pool(MIB);
     let mut loading = begin(&pool, key(1), 3);
-    let mut follower = loading.flight().follow(0);
+    let mut reader = loading.flight().reader(0);
     loading.write(b"abc");
-    let slice = follower.next_blocking(3).unwrap().unwrap();
+    let slice = block_on(reader.next(3)).unwrap().unwrap();
     let pin = loading.publish().unwrap();
     let refused = pool.adopt(pin, key(2)).unwrap_err();
     assert_eq!(refused.reason, RefusedReason::Held);
-    drop((slice, follower));
+    drop((slice, reader));
     assert_eq!(&pool.adopt(refused.pin, key(2)).unwrap()[..], b"abc");
 }
 
 #[test]
-fn a_pin_in_a_lane_is_as_exclusive() {
+fn adoption_accepts_a_sole_pin_in_a_shard() {
     let pool = pool(MIB);
     let pin = load(&pool, key(1), b"hot");
     for _ in 0..4 {
-        pool.stripes().heat(pool.slab(), pin.handle().slot);
+        pool.cache
+            .sharded_pins()
+            .note_contention(pool.cache.slab(), pin.handle().slot);
     }
-    let in_lane = pool.get(key(1)).unwrap().into_owned(Arc::clone(&pool));
-    let refused = pool.adopt(in_lane, key(2)).unwrap_err();
+    let in_shard = pool.get(key(1)).unwrap().into_owned();
+    let refused = pool.adopt(in_shard, key(2)).unwrap_err();
     assert_eq!(refused.reason, RefusedReason::Held);
     drop(pin);
     let pin = pool.adopt(refused.pin, key(2)).unwrap();
-    assert_eq!((&pin[..], pool.stats().striped_blocks), (&b"hot"[..], 0));
+    assert_eq!((&pin[..], pool.stats().sharded_blocks), (&b"hot"[..], 0));
     drop(pin);
-    // Its lane is empty again: the next block to get the array can leave.
+    // Its shard is zero again: the next block of the counters can be evicted.
     let pin = pool.get(key(2)).unwrap();
     for _ in 0..4 {
-        pool.stripes().heat(pool.slab(), pin.handle().slot);
+        pool.cache
+            .sharded_pins()
+            .note_contention(pool.cache.slab(), pin.handle().slot);
     }
     drop(pin);
     assert!(pool.erase(key(2)));
@@ -83,7 +85,7 @@ fn a_pin_in_a_lane_is_as_exclusive() {
 }
 
 #[test]
-fn a_resized_block_keeps_what_fits() {
+fn resized_block_keeps_the_bytes_that_fit() {
     let pool = pool(MIB);
     let bytes: Vec<u8> = (0..5000u32).map(|i| i as u8 | 1).collect();
     let pin = load(&pool, key(1), &bytes);
@@ -111,23 +113,23 @@ fn a_resized_block_keeps_what_fits() {
 }
 
 #[test]
-fn a_handle_finds_its_block_again_after_resize() {
+fn handle_finds_its_block_after_resize() {
     let pool = pool(MIB);
     let pin = load(&pool, key(1), b"bytes");
     let before = pin.handle();
     let pin = pool.resize(pin, 3).unwrap();
-    assert_eq!(pin.handle(), before, "it came back to its place");
+    assert_eq!(pin.handle(), before, "it returned to its slot");
     assert_eq!(&pool.try_pin(&before).unwrap()[..], b"byt");
-    // Another frame, the same place.
+    // Another frame, the same slot.
     let pin = pool.resize(pin, 5000).unwrap();
     assert_eq!(pool.try_pin(&before).unwrap().len(), 5000);
-    // A block that changed its key does not answer to the old one there.
+    // A block that changed its key is not found by its old handle.
     drop(pool.adopt(pin, key(2)).unwrap());
     assert!(pool.try_pin(&before).is_none());
 }
 
 #[test]
-fn who_claims_a_block_while_it_is_resized_gets_the_new_one() {
+fn claim_during_resize_gets_the_resized_block() {
     let pool = pool(MIB);
     drop(load(&pool, key(1), b"a"));
     let resizes = if cfg!(miri) { 20 } else { 2000 };
@@ -135,8 +137,8 @@ fn who_claims_a_block_while_it_is_resized_gets_the_new_one() {
         scope.spawn(|| {
             for len in 1..=resizes {
                 loop {
-                    let pin = pool.get(key(1)).expect("nobody takes it out");
-                    let pin = pin.into_owned(Arc::clone(&pool));
+                    let pin = pool.get(key(1)).expect("it is never evicted");
+                    let pin = pin.into_owned();
                     if pool.resize(pin, len).is_ok() {
                         break;
                     }
@@ -146,8 +148,8 @@ fn who_claims_a_block_while_it_is_resized_gets_the_new_one() {
         let mut last = 0;
         while last < resizes {
             let pin = match pool.claim(key(1)) {
-                Claim::Resident(pin) => pin.into_owned(Arc::clone(&pool)),
-                Claim::Loading(flight) => match flight.join().wait_blocking() {
+                Claim::Resident(pin) => pin.into_owned(),
+                Claim::Loading(flight) => match block_on(flight.join().wait()) {
                     Ok(pin) => pin,
                     Err(_) => continue,
                 },

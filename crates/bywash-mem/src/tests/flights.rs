@@ -1,42 +1,36 @@
-//! Flights: waiters, followers, and the ways a load ends.
+//! Flights: waiters, readers, and the ways a load ends.
 
 use std::sync::Arc;
 use std::thread;
 
-use super::{MIB, begin, key, load, pool, vacant};
-use crate::{Claim, Flight, FlightError, Followed, LoadError, Share};
+use super::{MIB, begin, block_on, key, load, pool, vacant};
+use crate::{BlockSlice, Claim, Flight, FlightError, LoadError, Share};
 
 fn error(text: &'static str) -> LoadError {
     Arc::from(Box::<dyn std::error::Error + Send + Sync>::from(text))
 }
 
 fn read_all(flight: &Arc<Flight>, offset: usize, max: usize) -> Result<Vec<u8>, FlightError> {
-    let mut follower = flight.follow(offset);
+    let mut reader = flight.reader(offset);
     let mut all = Vec::new();
-    while let Some(bytes) = follower.next_blocking(max)? {
+    while let Some(bytes) = block_on(reader.next(max))? {
         all.extend_from_slice(&bytes);
     }
     Ok(all)
 }
 
 #[test]
-fn one_load_however_many_ask() {
+fn concurrent_waiters_share_one_load() {
     let pool = pool(MIB);
     let mut load = begin(&pool, key(1), 4);
     thread::scope(|scope| {
         let waiters: Vec<_> = (0..4)
-            .map(|i| {
+            .map(|_| {
                 let Claim::Loading(flight) = pool.claim(key(1)) else {
                     panic!("it is being loaded")
                 };
                 let waiter = flight.join();
-                scope.spawn(move || {
-                    if i % 2 == 0 {
-                        waiter.wait_blocking()
-                    } else {
-                        futures::executor::block_on(waiter.wait())
-                    }
-                })
+                scope.spawn(move || block_on(waiter.wait()))
             })
             .collect();
         load.write(b"once");
@@ -50,7 +44,7 @@ fn one_load_however_many_ask() {
 }
 
 #[test]
-fn a_waiter_owns_its_pin_before_it_wakes() {
+fn waiter_owns_its_pin_before_it_wakes() {
     let pool = pool(16 * 4096);
     let mut load = begin(&pool, key(1), 1);
     let waiter = load.flight().join();
@@ -63,46 +57,46 @@ fn a_waiter_owns_its_pin_before_it_wakes() {
     assert_eq!(others.len(), 11, "the block is pinned for its waiters");
     drop(dropped);
     assert!(pool.try_frames(Share::Download, 4096, 1, 1).is_none());
-    drop(waiter.wait_blocking().unwrap());
+    drop(block_on(waiter.wait()).unwrap());
     assert_eq!(
         pool.try_frames(Share::Download, 4096, 1, 1).unwrap().len(),
         1,
-        "and now by nobody"
+        "and now it is unpinned"
     );
 }
 
 #[test]
-fn joining_late_finds_the_block_or_is_told_to_look_again() {
+fn joining_after_publication_finds_the_block_or_fails_as_abandoned() {
     let pool = pool(MIB);
     let mut first = begin(&pool, key(1), 1);
     let flight = first.flight();
     first.write(b"x");
     drop(first.publish().unwrap());
-    assert_eq!(&flight.join().wait_blocking().unwrap()[..], b"x");
+    assert_eq!(&block_on(flight.join().wait()).unwrap()[..], b"x");
     assert!(matches!(
-        flight.follow(0).next_blocking(1),
+        block_on(flight.reader(0).next(1)),
         Err(FlightError::Abandoned)
     ));
     pool.erase(key(1));
     drop(load(&pool, key(2), b"y"));
     assert!(
-        matches!(flight.join().wait_blocking(), Err(FlightError::Abandoned)),
-        "the slot is another's now"
+        matches!(block_on(flight.join().wait()), Err(FlightError::Abandoned)),
+        "another block has the slot now"
     );
 }
 
 #[test]
-fn a_failure_belongs_to_those_who_waited() {
+fn failed_load_fails_its_waiters_only() {
     let pool = pool(MIB);
     let load = begin(&pool, key(1), 1);
     let (waiter, flight) = (load.flight().join(), load.flight());
     load.fail(error("no such thing"));
-    let Err(FlightError::Failed(shared)) = waiter.wait_blocking() else {
+    let Err(FlightError::Failed(shared)) = block_on(waiter.wait()) else {
         panic!("failed")
     };
     assert_eq!(shared.to_string(), "no such thing");
     assert!(matches!(
-        flight.join().wait_blocking(),
+        block_on(flight.join().wait()),
         Err(FlightError::Failed(_))
     ));
     assert_eq!(pool.budget().held(Share::Download), 0);
@@ -110,13 +104,13 @@ fn a_failure_belongs_to_those_who_waited() {
 }
 
 #[test]
-fn an_abandoned_load_is_taken_over() {
+fn abandoned_load_is_taken_over() {
     let pool = pool(MIB);
     let load = begin(&pool, key(1), 1);
     let waiter = load.flight().join();
     drop(load);
     assert!(matches!(
-        waiter.wait_blocking(),
+        block_on(waiter.wait()),
         Err(FlightError::Abandoned)
     ));
     assert_eq!(
@@ -132,14 +126,14 @@ fn an_abandoned_load_is_taken_over() {
     });
     assert!(leader.join().is_err());
     assert!(matches!(
-        waiter.wait_blocking(),
+        block_on(waiter.wait()),
         Err(FlightError::Abandoned)
     ));
     assert!(matches!(pool.claim(key(1)), Claim::Vacant(_)));
 }
 
 #[test]
-fn followers_read_the_prefix_and_end_with_the_publication() {
+fn readers_read_arriving_bytes_and_end_with_publication() {
     let pool = pool(MIB);
     let mut load = vacant(&pool, key(1));
     let flight = load.flight();
@@ -153,18 +147,18 @@ fn followers_read_the_prefix_and_end_with_the_publication() {
             .remove(0),
         10,
     );
-    let mut follower = flight.follow(0);
+    let mut reader = flight.reader(0);
     load.write(b"0123");
-    let first = follower.next_blocking(3).unwrap().unwrap();
+    let first = block_on(reader.next(3)).unwrap().unwrap();
     assert_eq!(&first[..], b"012");
     let task = thread::spawn({
         let flight = Arc::clone(&flight);
         move || {
-            let mut follower = flight.follow(9);
-            futures::executor::block_on(async {
+            let mut reader = flight.reader(9);
+            block_on(async {
                 (
-                    follower.next(99).await,
-                    follower.next(99).await.map(|end| end.is_none()),
+                    reader.next(99).await,
+                    reader.next(99).await.map(|end| end.is_none()),
                 )
             })
         }
@@ -175,13 +169,10 @@ fn followers_read_the_prefix_and_end_with_the_publication() {
     let (last, ended) = task.join().unwrap();
     assert_eq!(&last.unwrap().unwrap()[..], b"9");
     assert!(ended.unwrap());
-    assert_eq!(
-        &follower.next_blocking(99).unwrap().unwrap()[..],
-        b"3456789"
-    );
-    assert!(follower.next_blocking(99).unwrap().is_none());
+    assert_eq!(&block_on(reader.next(99)).unwrap().unwrap()[..], b"3456789");
+    assert!(block_on(reader.next(99)).unwrap().is_none());
 
-    // The frame is shared by the block and what followers hold: it returns when both let go.
+    // The block and the readers' slices share the frame: it is released with the last of them.
     assert!(pool.erase(key(1)));
     assert_eq!(
         (&first[..], pool.budget().held(Share::Download)),
@@ -189,7 +180,7 @@ fn followers_read_the_prefix_and_end_with_the_publication() {
     );
     drop(first);
     assert_eq!(pool.budget().held(Share::Download), 4096);
-    drop(follower);
+    drop(reader);
     assert_eq!(
         (pool.budget().held(Share::Download), pool.budget().idle()),
         (0, 4096)
@@ -197,34 +188,34 @@ fn followers_read_the_prefix_and_end_with_the_publication() {
 }
 
 #[test]
-fn a_follower_that_was_not_yet_looking_misses_nothing() {
+fn reader_first_polled_after_publication_reads_everything() {
     let pool = pool(MIB);
     let mut load = begin(&pool, key(1), 2);
-    let mut follower = load.flight().follow(0);
+    let mut reader = load.flight().reader(0);
     load.write(b"ab");
     drop(load.publish().unwrap());
-    assert_eq!(&follower.next_blocking(9).unwrap().unwrap()[..], b"ab");
-    assert!(follower.next_blocking(9).unwrap().is_none());
+    assert_eq!(&block_on(reader.next(9)).unwrap().unwrap()[..], b"ab");
+    assert!(block_on(reader.next(9)).unwrap().is_none());
 }
 
 #[test]
-fn a_failed_load_ends_followers_but_not_their_memory() {
+fn failed_load_ends_readers_and_keeps_their_slices() {
     let pool = pool(MIB);
     let mut load = begin(&pool, key(1), 10);
-    let mut follower = load.flight().follow(0);
-    let mut behind = load.flight().follow(0);
+    let mut reader = load.flight().reader(0);
+    let mut behind = load.flight().reader(0);
     load.write(b"01234");
-    let held: Followed = follower.next_blocking(5).unwrap().unwrap();
+    let held: BlockSlice = block_on(reader.next(5)).unwrap().unwrap();
     load.fail(error("broken"));
     assert!(matches!(
-        follower.next_blocking(1),
+        block_on(reader.next(1)),
         Err(FlightError::Failed(_))
     ));
     assert!(
-        matches!(behind.next_blocking(1), Err(FlightError::Failed(_))),
-        "unread bytes are not offered as good"
+        matches!(block_on(behind.next(1)), Err(FlightError::Failed(_))),
+        "unread bytes are not returned after a failure"
     );
-    drop((follower, behind));
+    drop((reader, behind));
     assert_eq!(
         (&held[..], pool.budget().held(Share::Download)),
         (&b"01234"[..], 4096)
@@ -238,20 +229,20 @@ fn a_failed_load_ends_followers_but_not_their_memory() {
 }
 
 #[test]
-fn a_block_without_followers_left_owns_its_frame() {
+fn block_without_readers_owns_its_frame() {
     let pool = pool(MIB);
     let mut load = begin(&pool, key(1), 2);
-    let mut follower = load.flight().follow(0);
+    let mut reader = load.flight().reader(0);
     load.write(b"ab");
-    drop(follower.next_blocking(2).unwrap());
-    drop(follower);
+    drop(block_on(reader.next(2)).unwrap());
+    drop(reader);
     drop(load.publish().unwrap());
     pool.erase(key(1));
     assert_eq!(pool.budget().held(Share::Download), 0);
 }
 
 #[test]
-fn an_upload_s_frame_becomes_a_download_s_charge() {
+fn attaching_an_upload_frame_moves_its_charge_to_downloads() {
     let pool = pool(MIB);
     let mut load = vacant(&pool, key(1));
     load.attach(
@@ -270,15 +261,15 @@ fn an_upload_s_frame_becomes_a_download_s_charge() {
 }
 
 #[test]
-fn what_crosses_threads_may() {
+fn public_types_are_send_and_sync() {
     fn sent<T: Send + 'static>() {}
     fn shared<T: Send + Sync + 'static>() {}
     sent::<crate::Load>();
     sent::<crate::FrameWait>();
     sent::<crate::Waiter>();
-    sent::<crate::Follower>();
+    sent::<crate::BlockReader>();
     shared::<crate::OwnedPin>();
-    shared::<crate::Followed>();
+    shared::<crate::BlockSlice>();
     shared::<crate::Frame>();
     shared::<crate::BlockPool>();
     shared::<crate::Reservation>();

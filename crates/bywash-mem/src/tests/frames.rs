@@ -1,26 +1,21 @@
-//! Frames, the ledger, and the line before it.
+//! Frames, the ledger and the wait queue.
 
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::thread;
-use std::time::{Duration, Instant};
 
-use super::{MIB, key, load, pool};
+use super::{MIB, block_on, key, load, pool};
 use crate::{BlockPool, Frame, FrameError, MAX_FRAME, MIN_FRAME, PoolConfig, PoolError, Share};
 
 const DOWN: Share = Share::Download;
 const UP: Share = Share::Upload;
 const PAGE: u64 = MIN_FRAME as u64;
-/// Every byte of it is looked at, which Miri does one by one.
+/// Every byte of it is read, which is slow under Miri.
 const LARGE: usize = if cfg!(miri) { 4 * MIN_FRAME } else { MAX_FRAME };
 
-fn long_after() -> Instant {
-    Instant::now() + Duration::from_secs(60)
-}
-
-/// Waits until so many takers stand in line.
+/// Waits until this many callers are queued.
 fn until_waiting(pool: &BlockPool, takers: u64) {
     while pool.budget().waiting() != takers {
         thread::yield_now();
@@ -32,7 +27,7 @@ fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
 }
 
 #[test]
-fn frames_are_zero_at_first_and_of_the_class() {
+fn new_frames_are_zero_and_of_their_size_class() {
     let pool = pool(16 * MIB);
     let mut kept = Vec::new();
     for (len, capacity) in [(0, 4096), (1, 4096), (4097, 8192), (LARGE, LARGE)] {
@@ -44,7 +39,7 @@ fn frames_are_zero_at_first_and_of_the_class() {
 }
 
 #[test]
-fn sizes_that_make_no_sense_are_refused() {
+fn inconsistent_pool_sizes_are_refused() {
     let config = |limit, down, up| PoolConfig {
         download_guarantee: down,
         upload_guarantee: up,
@@ -69,7 +64,7 @@ fn sizes_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn a_free_frame_stays_charged_and_is_used_first() {
+fn idle_frame_stays_charged_and_is_reused_first() {
     let pool = pool(MIB);
     let mut frames = pool.try_frames(UP, 4096, 3, 3).unwrap();
     frames[0].as_mut_slice().fill(7);
@@ -86,13 +81,13 @@ fn a_free_frame_stays_charged_and_is_used_first() {
 }
 
 #[test]
-fn idle_frames_of_other_classes_make_room() {
+fn idle_frames_of_other_classes_are_decommitted_for_room() {
     let pool = pool(MIB);
     let ceiling = 768 * 1024;
     let small = pool.try_frames(UP, 4096, 192, 192).unwrap();
     assert!(
         pool.try_frames(UP, 4096, 1, 1).is_none(),
-        "the rest is the downloads'"
+        "the rest is guaranteed to downloads"
     );
     drop(small);
     assert_eq!(pool.budget().idle(), ceiling);
@@ -118,7 +113,7 @@ fn idle_frames_of_other_classes_make_room() {
 
 #[test]
 #[cfg(all(target_os = "linux", not(miri)))]
-fn decommitted_frames_leave_memory() {
+fn decommitted_frames_are_not_resident() {
     let resident = |frame: *const u8, len: usize| {
         let mut pages = vec![0u8; len / 4096];
         // SAFETY: a mapped range, and room for a byte a page.
@@ -174,7 +169,7 @@ fn each_share_leaves_the_other_its_guarantee() {
 }
 
 #[test]
-fn blocks_give_way_to_uploads_down_to_the_downloads_guarantee() {
+fn uploads_evict_blocks_down_to_the_download_guarantee() {
     let pool = pool(16 * PAGE);
     for object in 0..12 {
         drop(load(&pool, key(object), &[1; 4096]));
@@ -182,7 +177,7 @@ fn blocks_give_way_to_uploads_down_to_the_downloads_guarantee() {
     assert_eq!(
         pool.try_frames(UP, 4096, 4, 4).unwrap().len(),
         4,
-        "their own guarantee costs no block"
+        "the uploads' own guarantee evicts no block"
     );
     assert_eq!(pool.stats().evictions, 0);
     let uploads = pool.try_frames(UP, 4096, 1, 100).unwrap();
@@ -203,7 +198,7 @@ fn blocks_give_way_to_uploads_down_to_the_downloads_guarantee() {
 }
 
 #[test]
-fn all_of_the_minimum_or_nothing() {
+fn allocation_below_the_minimum_takes_nothing() {
     let pool = pool(16 * PAGE);
     let held = pool.try_frames(UP, 4096, 6, 6).unwrap();
     assert!(pool.try_frames(UP, 4096, 7, 7).is_none());
@@ -214,13 +209,15 @@ fn all_of_the_minimum_or_nothing() {
 }
 
 #[test]
-fn what_can_never_be_had_is_refused_at_once() {
+fn impossible_requests_fail_at_once() {
     let pool = pool(MIB);
     let most = 768 * 1024;
-    let too_large = FrameError::TooLarge { bytes: MIB, most };
+    let too_large = FrameError::TooLarge {
+        bytes: MIB,
+        max: most,
+    };
     assert_eq!(
-        pool.frames_blocking(UP, 1 << 20, 1, 1, long_after())
-            .unwrap_err(),
+        block_on(pool.frames(UP, 1 << 20, 1, 1)).unwrap_err(),
         too_large
     );
     assert_eq!(
@@ -236,19 +233,7 @@ fn what_can_never_be_had_is_refused_at_once() {
 }
 
 #[test]
-fn a_deadline_leaves_the_line() {
-    let pool = pool(16 * PAGE);
-    let held = pool.try_frames(UP, 4096, 12, 12).unwrap();
-    let error = pool
-        .frames_blocking(UP, 4096, 2, 2, Instant::now())
-        .unwrap_err();
-    assert_eq!(error, FrameError::Deadline { bytes: 2 * PAGE });
-    assert_eq!(pool.budget().waiting(), 0);
-    drop(held);
-}
-
-#[test]
-fn first_come_first_served() {
+fn waiters_are_served_in_order() {
     let pool = pool(16 * PAGE);
     let mut held = pool.try_frames(UP, 4096, 12, 12).unwrap();
     let mut large = pool.frames(UP, 4096, 3, 3);
@@ -257,41 +242,41 @@ fn first_come_first_served() {
     held.truncate(10);
     assert!(
         poll(&mut small).is_pending(),
-        "two are free, but it is not its turn"
+        "two frames are free, but it is not the head of the queue"
     );
     assert!(poll(&mut large).is_pending());
     assert!(
         pool.try_frames(UP, 4096, 1, 1).is_none() && pool.budget().try_reserve(UP, 1).is_none(),
-        "nor anyone else's"
+        "nor that of any other caller"
     );
     assert_eq!(
         pool.try_frames(DOWN, 4096, 1, 1).unwrap().len(),
         1,
-        "the other share has its own line"
+        "the other share has its own queue"
     );
     held.truncate(9);
     assert!(poll(&mut small).is_pending());
     let Poll::Ready(Ok(three)) = poll(&mut large) else {
-        panic!("its turn, and room")
+        panic!("it is the head, and there is room")
     };
     assert!(poll(&mut small).is_pending());
     drop(three);
     assert_eq!(pool.budget().waiting(), 1);
     let Poll::Ready(Ok(one)) = poll(&mut small) else {
-        panic!("its turn, and room")
+        panic!("it is the head, and there is room")
     };
     assert_eq!((one.len(), pool.budget().waiting()), (1, 0));
 }
 
 #[test]
-fn a_dropped_wait_passes_its_turn_on() {
+fn dropped_wait_wakes_the_next_waiter() {
     let pool = pool(16 * PAGE);
     let held = pool.try_frames(UP, 4096, 11, 11).unwrap();
     let mut large = pool.frames(UP, 4096, 12, 12);
     assert!(poll(&mut large).is_pending());
     let behind = thread::spawn({
         let pool = Arc::clone(&pool);
-        move || pool.frames_blocking(UP, 4096, 1, 1, long_after())
+        move || block_on(pool.frames(UP, 4096, 1, 1))
     });
     until_waiting(&pool, 2);
     drop(large);
@@ -301,7 +286,7 @@ fn a_dropped_wait_passes_its_turn_on() {
 }
 
 #[test]
-fn leaving_from_the_middle_changes_no_order() {
+fn leaving_the_middle_of_the_queue_keeps_the_order() {
     let pool = pool(16 * PAGE);
     let mut held = pool.try_frames(UP, 4096, 12, 12).unwrap();
     let mut first = pool.frames(UP, 4096, 3, 3);
@@ -315,19 +300,19 @@ fn leaving_from_the_middle_changes_no_order() {
     held.truncate(9);
     assert!(poll(&mut last).is_pending(), "still behind the first");
     let Poll::Ready(Ok(three)) = poll(&mut first) else {
-        panic!("its turn, and room")
+        panic!("it is the head, and there is room")
     };
     held.truncate(8);
     let Poll::Ready(Ok(one)) = poll(&mut last) else {
-        panic!("its turn, and room")
+        panic!("it is the head, and there is room")
     };
     assert_eq!((three.len(), one.len(), pool.budget().waiting()), (3, 1, 0));
 }
 
-/// Blocks the calling thread on `frames` in line until `free` has freed memory.
+/// Queues a thread for a frame, calls `free`, and returns the frame.
 fn woken_by(pool: &Arc<BlockPool>, free: impl FnOnce()) -> Vec<Frame> {
     thread::scope(|scope| {
-        let task = scope.spawn(|| futures::executor::block_on(pool.frames(DOWN, 4096, 1, 1)));
+        let task = scope.spawn(|| block_on(pool.frames(DOWN, 4096, 1, 1)));
         until_waiting(pool, 1);
         free();
         task.join().unwrap().unwrap()
@@ -335,7 +320,7 @@ fn woken_by(pool: &Arc<BlockPool>, free: impl FnOnce()) -> Vec<Frame> {
 }
 
 #[test]
-fn every_way_of_freeing_memory_wakes_a_waiter() {
+fn every_release_of_memory_wakes_a_waiter() {
     let pool = pool(16 * PAGE);
     let mut frames = pool.try_frames(DOWN, 4096, 11, 11).unwrap();
     let pin = load(&pool, key(1), b"pinned");
@@ -362,25 +347,20 @@ fn every_way_of_freeing_memory_wakes_a_waiter() {
 }
 
 #[test]
-fn a_hot_block_is_still_evicted_for_a_waiter() {
+fn waiter_evicts_a_block_in_use() {
     let pool = pool(16 * PAGE);
     let frames = pool.try_frames(DOWN, 4096, 11, 11).unwrap();
     drop(load(&pool, key(1), b"hot"));
     for _ in 0..10 {
         drop(pool.get(key(1)).unwrap());
     }
-    assert_eq!(
-        pool.frames_blocking(DOWN, 4096, 1, 1, long_after())
-            .unwrap()
-            .len(),
-        1
-    );
+    assert_eq!(block_on(pool.frames(DOWN, 4096, 1, 1)).unwrap().len(), 1);
     drop(frames);
 }
 
 #[test]
 #[cfg_attr(miri, ignore = "Miri has no resident pages")]
-fn a_high_ceiling_costs_addresses_only() {
+fn high_ceiling_commits_no_memory() {
     let resident = || {
         let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
         statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
@@ -402,7 +382,7 @@ fn a_high_ceiling_costs_addresses_only() {
 }
 
 #[test]
-fn reservation_evicts_blocks_and_waits_in_line() {
+fn reservation_evicts_blocks_and_waits_in_the_queue() {
     let pool = pool(4 * MIB);
     // Guarantees of a quarter each: downloads hold at most three quarters.
     let pins: Vec<_> = (0..3).map(|n| load(&pool, key(n), &[1; 1 << 20])).collect();
@@ -414,7 +394,7 @@ fn reservation_evicts_blocks_and_waits_in_line() {
     assert!(poll(&mut waiting).is_pending());
     assert!(
         pool.try_reserve(DOWN, 0).is_none(),
-        "a taker never overtakes one that waits for the same share"
+        "a caller never overtakes a waiter of its share"
     );
     let mut pins = pins.into_iter();
     drop(pins.next());
@@ -453,12 +433,12 @@ fn reservation_shrinks_and_grows_within_the_limit() {
 }
 
 #[test]
-fn reservation_beyond_the_share_fails_at_once() {
+fn reservation_above_the_share_fails_at_once() {
     let pool = pool(4 * MIB);
     let result = poll(&mut pool.reserve(DOWN, 3 * MIB + 1));
     assert!(matches!(
         result,
-        Poll::Ready(Err(FrameError::TooLarge { most, .. })) if most == 3 * MIB
+        Poll::Ready(Err(FrameError::TooLarge { max, .. })) if max == 3 * MIB
     ));
     assert!(matches!(
         poll(&mut pool.reserve(UP, u64::MAX)),

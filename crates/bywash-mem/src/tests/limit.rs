@@ -1,10 +1,9 @@
-//! Limits that change.
+//! Limits that change at run time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
 
-use super::{MIB, key, load};
+use super::{MIB, block_on, key, load};
 use crate::{BlockPool, FrameError, LimitError, PoolConfig, Share};
 
 fn pool(limit: u64, ceiling: u64) -> Arc<BlockPool> {
@@ -16,7 +15,7 @@ fn pool(limit: u64, ceiling: u64) -> Arc<BlockPool> {
 }
 
 #[test]
-fn a_raised_limit_holds_more() {
+fn raised_limit_allows_more() {
     let pool = pool(MIB, 4 * MIB);
     let all = |pool: &BlockPool| pool.try_frames(Share::Download, 1 << 16, 1, 1000).unwrap();
     assert_eq!(all(&pool).len(), 12, "three quarters of 1 MiB");
@@ -28,18 +27,18 @@ fn a_raised_limit_holds_more() {
 }
 
 #[test]
-fn a_limit_that_moves_often_keeps_the_guarantees() {
+fn guarantees_are_exact_after_many_limit_changes() {
     let pool = pool(MIB, MIB);
-    let made = pool.memory().limits();
+    let made = pool.cache.allocator().limits();
     for limit in (4096..MIB).step_by(997) {
         pool.set_limit(limit).unwrap();
     }
     pool.set_limit(MIB).unwrap();
-    assert_eq!(pool.memory().limits(), made);
+    assert_eq!(pool.cache.allocator().limits(), made);
 }
 
 #[test]
-fn a_lowered_limit_evicts() {
+fn lowered_limit_evicts() {
     let pool = pool(MIB, MIB);
     for object in 0..100 {
         drop(load(&pool, key(object), &[1; 8192]));
@@ -54,7 +53,7 @@ fn a_lowered_limit_evicts() {
 }
 
 #[test]
-fn a_limit_below_what_is_held_changes_nothing() {
+fn limit_below_held_memory_is_refused_without_evicting() {
     let pool = pool(MIB, MIB);
     let pins: Vec<_> = (0..50)
         .map(|object| load(&pool, key(object), &[1; 8192]))
@@ -77,14 +76,11 @@ fn a_limit_below_what_is_held_changes_nothing() {
 }
 
 #[test]
-fn who_waits_for_more_than_will_ever_be_is_told() {
+fn waiter_fails_when_the_limit_drops_below_its_request() {
     let pool = pool(MIB, MIB);
     let held = pool.try_frames(Share::Download, 1 << 16, 1, 1).unwrap();
     std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| {
-            let far = Instant::now() + std::time::Duration::from_secs(600);
-            pool.frames_blocking(Share::Download, 1 << 16, 12, 12, far)
-        });
+        let waiting = scope.spawn(|| block_on(pool.frames(Share::Download, 1 << 16, 12, 12)));
         while pool.budget().waiting() == 0 {
             std::thread::yield_now();
         }
@@ -96,7 +92,7 @@ fn who_waits_for_more_than_will_ever_be_is_told() {
 }
 
 #[test]
-fn used_stays_below_a_limit_that_moves() {
+fn used_never_exceeds_a_changing_limit() {
     let pool = pool(MIB, MIB);
     let done = AtomicBool::new(false);
     let rounds = if cfg!(miri) { 5 } else { 500 };

@@ -1,11 +1,11 @@
-//! Any sequence of operations against a plain model.
+//! Random operations on ledger and pool against plain models.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::{key, pool, vacant};
+use super::{block_on, key, pool, vacant};
 use crate::{
     BlockKey, BlockPool, Claim, FlightError, Frame, Load, OwnedPin, Reservation, Share, Waiter,
 };
@@ -55,7 +55,7 @@ fn ledger() -> impl Strategy<Value = Ledger> {
     ]
 }
 
-/// The rule in plain words.
+/// The plain model of the ledger.
 #[derive(Debug, Default)]
 struct Plain {
     held: [u64; 2],
@@ -128,7 +128,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn the_ledger_keeps_the_rule(ops in prop::collection::vec(ledger(), 0..60)) {
+    fn random_charges_match_a_plain_ledger(ops in prop::collection::vec(ledger(), 0..60)) {
         let pool = pool(LIMIT);
         let mut plain = Plain::default();
         let mut frames: Vec<(Share, Frame)> = Vec::new();
@@ -222,9 +222,9 @@ enum End {
     Abandoned,
 }
 
-/// What there should be: the pool is free only in when it evicts.
+/// The plain model of the pool, which is free only in when it evicts.
 #[derive(Default)]
-struct World {
+struct ModelPool {
     attempts: usize,
     loading: Vec<Loading>,
     waiters: Vec<(usize, Waiter)>,
@@ -235,7 +235,7 @@ struct World {
     frames: Vec<Frame>,
 }
 
-impl World {
+impl ModelPool {
     fn begin(&mut self, pool: &Arc<BlockPool>, key: BlockKey) {
         let under_way = self
             .loading
@@ -252,7 +252,7 @@ impl World {
                         && self.pins.iter().all(|(pinned, bytes, _)| {
                             *pinned != key || self.current.get(&key) != Some(bytes)
                         }),
-                    "one load a block, and none of a pinned one"
+                    "one load a block, and none of a pinned block"
                 );
                 self.current.remove(&key);
                 self.attempts += 1;
@@ -302,14 +302,14 @@ impl World {
         match (self.ended.get(&id), waiter) {
             (None, waiter) => self.waiters.push((id, waiter)),
             (Some(End::Published(bytes)), waiter) => {
-                assert_eq!(&waiter.wait_blocking().unwrap()[..], &bytes[..])
+                assert_eq!(&block_on(waiter.wait()).unwrap()[..], &bytes[..])
             }
             (Some(End::Failed), waiter) => assert!(matches!(
-                waiter.wait_blocking(),
+                block_on(waiter.wait()),
                 Err(FlightError::Failed(_))
             )),
             (Some(End::Abandoned), waiter) => assert!(matches!(
-                waiter.wait_blocking(),
+                block_on(waiter.wait()),
                 Err(FlightError::Abandoned)
             )),
         }
@@ -328,8 +328,7 @@ impl World {
                     .expect("only what was published and not erased is found")
                     .clone();
                 assert_eq!(&pin[..], &bytes[..]);
-                self.pins
-                    .push((key, bytes, pin.into_owned(Arc::clone(pool))));
+                self.pins.push((key, bytes, pin.into_owned()));
             }
             None => assert!(!pinned, "a pinned block is found"),
         }
@@ -346,7 +345,7 @@ impl World {
     }
 
     fn apply(&mut self, pool: &Arc<BlockPool>, other: &Arc<BlockPool>, op: Op) {
-        // Some load to leave behind in place of one that ends.
+        // A load to leave in the place of one that ends.
         let spare = || {
             vacant(
                 other,
@@ -400,8 +399,8 @@ impl World {
         assert!(budget.used() <= LIMIT);
         let (stats, loading) = (pool.stats(), &self.loading);
         assert!(
-            pool.names() <= stats.resident_blocks,
-            "no name of an evicted block is kept"
+            pool.cache.registered_keys() <= stats.resident_blocks,
+            "no key of an evicted block is kept"
         );
         assert_eq!(
             stats.flights,
@@ -428,9 +427,9 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn the_pool_is_a_map_that_forgets(ops in prop::collection::vec(op(), 0..80)) {
+    fn random_operations_match_a_map_that_may_forget(ops in prop::collection::vec(op(), 0..80)) {
         let (pool, other) = (pool(LIMIT), pool(LIMIT));
-        let mut world = World::default();
+        let mut world = ModelPool::default();
         for op in ops {
             world.apply(&pool, &other, op);
             world.check(&pool);
@@ -440,7 +439,7 @@ proptest! {
             pool.erase(key(object));
         }
         let stats = pool.stats();
-        prop_assert_eq!((stats.resident_blocks, stats.resident_bytes, stats.flights, pool.names()), (0, 0, 0, 0));
-        prop_assert_eq!(pool.budget().used(), pool.budget().idle(), "all given back");
+        prop_assert_eq!((stats.resident_blocks, stats.resident_bytes, stats.flights, pool.cache.registered_keys()), (0, 0, 0, 0));
+        prop_assert_eq!(pool.budget().used(), pool.budget().idle(), "everything is released");
     }
 }

@@ -1,4 +1,4 @@
-//! Keep policies, tags, erasure of many.
+//! Retention, tags, erasure of many blocks.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ fn keep(keep: Keep) -> BlockOptions {
 }
 
 #[test]
-fn a_block_kept_while_pinned_goes_at_its_last_unpin() {
+fn block_kept_while_pinned_is_evicted_at_its_last_unpin() {
     let pool = pool(MIB);
     let first = publish(&pool, key(1), keep(Keep::WhilePinned), 10);
     let second = pool.get(key(1)).expect("found while pinned");
@@ -39,17 +39,21 @@ fn a_block_kept_while_pinned_goes_at_its_last_unpin() {
 }
 
 #[test]
-fn a_handle_does_not_find_an_erased_block_that_others_pin() {
+fn handle_does_not_find_an_erased_block_that_others_pin() {
     let pool = pool(MIB);
     for hot in [false, true] {
         let pin = load(&pool, key(1), b"old");
         let handle = pin.handle();
         if hot {
-            (0..4).for_each(|_| pool.stripes().heat(pool.slab(), handle.slot));
+            (0..4).for_each(|_| {
+                pool.cache
+                    .sharded_pins()
+                    .note_contention(pool.cache.slab(), handle.slot)
+            });
         }
-        // In steady use, so that the next pin could take the short way.
+        // In steady use, so that the next pin could take the fast path.
         let pins: Vec<_> = (0..8).map(|_| pool.try_pin(&handle).unwrap()).collect();
-        assert_eq!(pool.stats().striped_blocks, u64::from(hot));
+        assert_eq!(pool.stats().sharded_blocks, u64::from(hot));
         assert!(pool.erase(key(1)));
         assert!(pool.try_pin(&handle).is_none(), "erased, though pinned");
         let new = load(&pool, key(1), b"new");
@@ -59,16 +63,12 @@ fn a_handle_does_not_find_an_erased_block_that_others_pin() {
         assert_eq!(&pool.try_pin(&new.handle()).unwrap()[..], b"new");
         assert!(pool.erase(key(1)));
         drop(new);
-        assert_eq!(
-            pool.stats().resident_blocks,
-            0,
-            "its last pin was a real one"
-        );
+        assert_eq!(pool.stats().resident_blocks, 0, "its last pin was counted");
     }
 }
 
 #[test]
-fn a_handle_finds_a_block_kept_while_pinned() {
+fn handle_finds_a_block_kept_while_pinned() {
     let pool = pool(MIB);
     let pin = publish(&pool, key(1), keep(Keep::WhilePinned), 10);
     let handle = pin.handle();
@@ -77,7 +77,7 @@ fn a_handle_finds_a_block_kept_while_pinned() {
     assert!(pool.try_pin(&handle).is_none());
 }
 
-/// Keeps what it is offered, or declines.
+/// Accepts the blocks it is offered, or declines them.
 #[derive(Debug, Default)]
 struct Tier {
     kept: Mutex<Vec<Spilled>>,
@@ -98,7 +98,7 @@ impl Spill for Tier {
 }
 
 #[test]
-fn an_evicted_block_is_spilled_with_its_charge() {
+fn evicted_block_is_spilled_with_its_charge() {
     let pool = pool(MIB);
     let tier = Arc::new(Tier::default());
     assert!(pool.set_spill(Arc::clone(&tier) as Arc<dyn Spill>));
@@ -107,13 +107,13 @@ fn an_evicted_block_is_spilled_with_its_charge() {
     drop(publish(&pool, key(2), keep(Keep::UntilEvicted), 10));
     drop(publish(&pool, key(3), keep(Keep::Spill), 10));
     assert!(pool.erase(key(3)));
-    pool.evict(u64::MAX);
+    pool.cache.evict(u64::MAX);
     assert!(pool.get(key(1)).is_none() && pool.get(key(2)).is_none());
     let keys: Vec<_> = tier.kept.lock().iter().map(Spilled::key).collect();
     assert_eq!(
         keys,
         [key(1)],
-        "not what is dropped instead, nor what was erased"
+        "neither blocks without the option nor erased ones"
     );
     assert_eq!(pool.budget().held(Share::Download), 8192, "still charged");
     // The key can be loaded anew while the old bytes are on their way to the tier.
@@ -124,7 +124,7 @@ fn an_evicted_block_is_spilled_with_its_charge() {
 }
 
 #[test]
-fn a_declined_block_is_dropped() {
+fn block_declined_by_the_spill_hook_is_dropped() {
     let pool = pool(MIB);
     let tier = Arc::new(Tier {
         declines: true,
@@ -132,7 +132,7 @@ fn a_declined_block_is_dropped() {
     });
     assert!(pool.set_spill(Arc::clone(&tier) as Arc<dyn Spill>));
     drop(publish(&pool, key(1), keep(Keep::Spill), 10));
-    assert!(pool.evict(1));
+    assert!(pool.cache.evict(1));
     assert_eq!(tier.declined.lock()[..], [key(1)]);
     assert_eq!(
         (pool.budget().held(Share::Download), pool.stats().spilled),
@@ -141,7 +141,7 @@ fn a_declined_block_is_dropped() {
 }
 
 #[test]
-fn tags_count_what_is_used_and_evicted() {
+fn tags_count_used_and_evicted_memory() {
     let pool = pool(MIB);
     let tagged = |number| BlockOptions {
         tag: Tag::new(number).unwrap(),
@@ -156,11 +156,11 @@ fn tags_count_what_is_used_and_evicted() {
     assert_eq!((stats(1).used_blocks, stats(1).used_bytes), (4, 4 * 8192));
     pool.erase(key(0));
     assert_eq!((stats(1).evicted_blocks, stats(1).evicted_bytes), (1, 8192));
-    let pin = pool.get(key(1)).unwrap().into_owned(Arc::clone(&pool));
+    let pin = pool.get(key(1)).unwrap().into_owned();
     let pin = pool.adopt(pin, key(100)).unwrap();
-    assert_eq!(stats(1).evicted_blocks, 1, "a new name is no eviction");
+    assert_eq!(stats(1).evicted_blocks, 1, "a new key is no eviction");
     drop(pin);
-    while pool.evict(u64::MAX) {}
+    while pool.cache.evict(u64::MAX) {}
     assert_eq!(
         stats(1),
         TagStats {
@@ -174,7 +174,7 @@ fn tags_count_what_is_used_and_evicted() {
 }
 
 #[test]
-fn stores_and_objects_are_erased_whole() {
+fn erasing_an_object_or_store_erases_all_its_blocks() {
     let pool = pool(MIB);
     let at = |store, object, block| BlockKey {
         store,
@@ -193,7 +193,7 @@ fn stores_and_objects_are_erased_whole() {
     assert_eq!(pool.erase_object(1, 1), 4, "three blocks and a load");
     assert_eq!(pool.erase_object(1, 1), 0);
     assert!(pool.get(at(1, 1, 0)).is_none());
-    assert_eq!(&pin[..], b"x", "whoever has it pinned keeps it");
+    assert_eq!(&pin[..], b"x", "a pinned block stays");
     assert!(pool.get(at(1, 2, 0)).is_some() && pool.get(at(2, 1, 0)).is_some());
     drop(loading);
     assert_eq!(pool.erase_store(2), 6);

@@ -1,49 +1,49 @@
-//! Hot blocks: when they get stripes, and when they lose them.
-
-use std::sync::Arc;
+//! When the pins of contended blocks are sharded, and when the shards are collapsed.
 
 use super::{MIB, begin, key, load, pool};
 use crate::BlockPool;
 
-/// As many collisions as open stripes for a block.
-fn collide(pool: &BlockPool, object: u64) {
+/// Notes as many contended pins as shard a block's pins.
+fn contend(pool: &BlockPool, object: u64) {
     let pin = pool.get(key(object)).unwrap();
     for _ in 0..4 {
-        pool.stripes().heat(pool.slab(), pin.handle().slot);
+        pool.cache
+            .sharded_pins()
+            .note_contention(pool.cache.slab(), pin.handle().slot);
     }
 }
 
 #[test]
-fn pins_in_lanes_count_like_any() {
+fn pins_in_shards_prevent_eviction() {
     let pool = pool(MIB);
     drop(load(&pool, key(1), b"hot"));
     let early = pool.get(key(1)).unwrap();
-    collide(&pool, 1);
-    assert_eq!(pool.stats().striped_blocks, 1);
+    contend(&pool, 1);
+    assert_eq!(pool.stats().sharded_blocks, 1);
     let handle = early.handle();
     let pins: Vec<_> = (0..100).map(|_| pool.try_pin(&handle).unwrap()).collect();
     assert!(pins.iter().all(|pin| &pin[..] == b"hot"));
-    // Moved to and dropped in another thread, whose lane is another.
-    let owned = pool.get(key(1)).unwrap().into_owned(Arc::clone(&pool));
+    // Moved to and dropped in another thread, which has another shard.
+    let owned = pool.get(key(1)).unwrap().into_owned();
     std::thread::spawn(move || assert_eq!(&owned[..], b"hot"))
         .join()
         .unwrap();
     drop(early);
     assert!(
-        !pool.evict(u64::MAX),
-        "pinned in a lane is pinned, and nothing else is here"
+        !pool.cache.evict(u64::MAX),
+        "the only block is pinned in a shard"
     );
     drop(pins);
-    assert!(pool.evict(u64::MAX));
+    assert!(pool.cache.evict(u64::MAX));
     assert!(pool.try_pin(&handle).is_none());
-    assert_eq!(pool.stats().striped_blocks, 0, "the array came back");
+    assert_eq!(pool.stats().sharded_blocks, 0, "its counters are released");
 }
 
 #[test]
-fn an_erased_hot_block_leaves_at_its_last_unpin() {
+fn erased_sharded_block_is_evicted_at_its_last_unpin() {
     let pool = pool(MIB);
     drop(load(&pool, key(1), b"hot"));
-    collide(&pool, 1);
+    contend(&pool, 1);
     let pins: Vec<_> = (0..3).map(|_| pool.get(key(1)).unwrap()).collect();
     assert!(pool.erase(key(1)));
     assert!(pool.get(key(1)).is_none());
@@ -51,37 +51,37 @@ fn an_erased_hot_block_leaves_at_its_last_unpin() {
     assert!(pins.iter().all(|pin| &pin[..] == b"hot"));
     drop(pins);
     let stats = pool.stats();
-    assert_eq!((stats.resident_blocks, stats.striped_blocks), (0, 0));
+    assert_eq!((stats.resident_blocks, stats.sharded_blocks), (0, 0));
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "it takes more blocks than there are arrays")]
-fn arrays_are_bounded_and_go_to_who_is_hot_now() {
+#[cfg_attr(miri, ignore = "it takes more blocks than there are sets of counters")]
+fn sharded_counters_are_bounded_and_move_to_contended_blocks() {
     let pool = pool(64 * MIB);
     for object in 0..600 {
         let mut load = begin(&pool, key(object), 1);
         load.write(b"x");
         drop(load.publish().unwrap());
-        collide(&pool, object);
+        contend(&pool, object);
     }
-    assert_eq!(pool.stats().striped_blocks, 255, "no more than there are");
-    // The last were hot when all arrays were given out, and got one of a block that had cooled.
+    assert_eq!(pool.stats().sharded_blocks, 255, "all sets of counters");
+    // The last blocks were contended when all sets were in use, and took over those of blocks that were not any more.
     for object in 0..600 {
         assert_eq!(&pool.get(key(object)).unwrap()[..], b"x");
     }
-    // Those that go on being pinned keep theirs.
+    // Blocks that are still pinned keep theirs.
     let hot: Vec<u64> = (0..600)
         .filter(|object| {
             let slot = pool.get(key(*object)).unwrap().handle().slot;
-            pool.settled(slot).stripes() != 0
+            pool.cache.load_unprobed(slot).counters() != 0
         })
         .collect();
     assert_eq!(hot.len(), 255);
-    assert!(hot.contains(&599), "the newcomer has one");
+    assert!(hot.contains(&599), "the last block has counters");
 }
 
 #[test]
-fn contention_turns_stripes_on() {
+fn contention_shards_the_pins_of_a_block() {
     let pool = pool(MIB);
     drop(load(&pool, key(1), b"hot"));
     let stop = std::sync::atomic::AtomicBool::new(false);
@@ -93,7 +93,7 @@ fn contention_turns_stripes_on() {
                 }
             });
         }
-        while pool.stats().striped_blocks == 0 {
+        while pool.stats().sharded_blocks == 0 {
             std::thread::yield_now();
         }
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
@@ -102,13 +102,13 @@ fn contention_turns_stripes_on() {
 }
 
 #[test]
-fn a_lone_reader_never_turns_them_on() {
+fn single_reader_never_shards_a_block() {
     let pool = pool(MIB);
     drop(load(&pool, key(1), b"mine"));
     let held = pool.get(key(1)).unwrap();
     for _ in 0..10_000 {
         drop(pool.get(key(1)));
     }
-    assert_eq!(pool.stats().striped_blocks, 0);
+    assert_eq!(pool.stats().sharded_blocks, 0);
     drop(held);
 }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bywash_mem::{fetch_ahead, fetch_value_ahead};
+use bywash_mem::{prefetch_line, prefetch_value};
 use parking_lot::Mutex;
 
 use super::Place;
@@ -86,9 +86,9 @@ impl Series {
     /// a lock is taken only when the writes before it are done.
     #[inline]
     pub(crate) fn come(&self) {
-        fetch_value_ahead(self);
+        prefetch_value(self);
         // Relaxed: a hint.
-        fetch_ahead(self.next.load(Ordering::Relaxed));
+        prefetch_line(self.next.load(Ordering::Relaxed));
     }
 
     /// Waits for the series, for a writer of this generation.

@@ -240,7 +240,7 @@ mod tests {
         );
         drop(crowd);
         ahead.give_up();
-        assert!(loads.iter().all(|load| !load.has_audience()));
+        assert!(loads.iter().all(|load| !load.has_listeners()));
         drop(others);
         assert_eq!(first.room(100), Room { window: 4, free: 4 });
     }

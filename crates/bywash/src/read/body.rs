@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use bywash_mem::{Claim, FlightError, Followed, Follower, Load, OwnedPin, Share};
+use bywash_mem::{BlockReader, BlockSlice, Claim, FlightError, Load, OwnedPin, Share};
 use futures::FutureExt;
 use object_store::Result;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -40,7 +40,7 @@ pub(super) struct Body {
     /// The first block of the range, found in memory when the read began.
     first: Option<OwnedPin>,
     /// A load in progress that holds the byte at `at`.
-    following: Option<Follower>,
+    following: Option<BlockReader>,
     /// Blocks this body had loaded, counted as misses then, in order.
     launched: VecDeque<u32>,
     /// The block counted last, so that one looked up again is counted once.
@@ -97,7 +97,7 @@ impl Body {
                     true => pool.peek(key),
                     false => pool.get(key),
                 };
-                self.first = pin.map(|pin| pin.into_owned(Arc::clone(pool)));
+                self.first = pin.map(|pin| pin.into_owned());
                 self.first.is_some()
             } else {
                 // It is used when its turn comes.
@@ -183,16 +183,16 @@ impl Body {
             let own = own.then(|| pool.peek(key)).flatten();
             match own.map_or_else(|| pool.claim(key), Claim::Resident) {
                 Claim::Resident(pin) => {
-                    let pin = pin.into_owned(Arc::clone(&pool));
+                    let pin = pin.into_owned();
                     return Ok(Some(self.resident(block, pin, offset..offset + wanted)));
                 }
                 Claim::Loading(flight) => {
                     self.count(block, false);
-                    self.following = Some(flight.follow(offset));
+                    self.following = Some(flight.reader(offset));
                     self.read_ahead(block);
                 }
                 Claim::Vacant(load) => {
-                    let follower = load.flight().follow(offset);
+                    let follower = load.flight().reader(offset);
                     self.count(block, false);
                     self.load(block, load).await?;
                     self.following = Some(follower);
@@ -230,9 +230,9 @@ impl Body {
         let pool = Arc::clone(&self.bucket.engine.pool);
         let mut follower = match pool.claim(self.version.key(block)) {
             Claim::Resident(_) => return Ok(()),
-            Claim::Loading(flight) => flight.follow(0),
+            Claim::Loading(flight) => flight.reader(0),
             Claim::Vacant(load) => {
-                let follower = load.flight().follow(0);
+                let follower = load.flight().reader(0);
                 self.bucket.counters.miss();
                 self.launched.push_back(block);
                 self.load(block, load).await?;
@@ -303,7 +303,7 @@ impl Body {
     }
 
     /// Moves the hold on a load in progress out of the body. It is put back before the body reads on.
-    pub(super) fn following(&mut self) -> &mut Option<Follower> {
+    pub(super) fn following(&mut self) -> &mut Option<BlockReader> {
         &mut self.following
     }
 
@@ -429,10 +429,10 @@ impl Body {
 /// The next bytes of a load in progress, at most `wanted`. `to_end`: `wanted` reaches the block's end; then its last
 /// bytes are held until the load has ended well, so that who has read a block whole finds it in memory.
 async fn follow(
-    follower: &mut Follower,
+    follower: &mut BlockReader,
     wanted: usize,
     to_end: bool,
-) -> Result<Option<Followed>, FlightError> {
+) -> Result<Option<BlockSlice>, FlightError> {
     let bytes = follower.next(wanted).await?;
     match bytes {
         Some(bytes) if to_end && bytes.as_ref().len() == wanted => match follower.next(1).await {

@@ -21,7 +21,7 @@ use super::shared_error::load_error;
 use super::{checked_range, is_version_change, open};
 use crate::bucket::Shared;
 use crate::error::EngineError;
-use crate::io::AsyncPrefixReader;
+use crate::io::AsyncTailReader;
 use crate::retry::{is_out_of_range, with_retries};
 use crate::versions::Version;
 use job::{Job, close};
@@ -85,8 +85,8 @@ impl Download {
 
     /// Reads the range from its start as it arrives. It fails when the download does, even if bytes are left unread.
     #[must_use]
-    pub fn reader(&self) -> AsyncPrefixReader {
-        self.buffer.follow(0).into()
+    pub fn reader(&self) -> AsyncTailReader {
+        self.buffer.reader(0).into()
     }
 
     /// Waits for all bytes. Dropping the future ends the download.
@@ -247,7 +247,11 @@ async fn buffer(bucket: &Shared, path: &Path, length: u64) -> Result<WriteAtBuff
         share: Share::Download,
         ..WriteAtOptions::default()
     };
-    let mut reserved = pin!(WriteAtBuffer::reserved(&engine.pool, options, length));
+    let mut reserved = pin!(WriteAtBuffer::reserved(
+        engine.pool.budget(),
+        options,
+        length
+    ));
     let made = match futures::poll!(&mut reserved) {
         Poll::Ready(made) => made,
         Poll::Pending => {

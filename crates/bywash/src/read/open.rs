@@ -255,10 +255,11 @@ fn first_block_present(bucket: &Shared, version: &Version, range: Option<&GetRan
     }
 }
 
-/// Whether a block is here or on its way. No use of it.
+/// Whether a block is resident or being loaded. Does not count as a use.
 pub(super) fn is_present(pool: &Arc<BlockPool>, version: &Version, block: u32) -> bool {
     let key = version.key(block);
-    pool.contains(key) || !matches!(pool.claim(key), Claim::Vacant(_))
+    // A load that ends between the first two calls has published the block by the third.
+    pool.contains(key) || pool.is_loading(key) || pool.contains(key)
 }
 
 /// Asks for the metadata only.

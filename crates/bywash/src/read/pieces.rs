@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use bywash_mem::Follower;
+use bywash_mem::BlockReader;
 use futures::TryStreamExt;
 use object_store::Result;
 use object_store::path::Path;
@@ -81,7 +81,7 @@ struct Copying {
 /// The rest of a block, or of what has arrived of it, and the load that brings more.
 struct Kept {
     bytes: Bytes,
-    following: Option<Follower>,
+    following: Option<BlockReader>,
 }
 
 /// A block's bytes at the consumer.

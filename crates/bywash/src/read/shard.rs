@@ -60,7 +60,7 @@ pub(super) fn begin_ahead(
         }
         let blocks = (at..at + shard)
             .map(|block| (of.version.key(block), of.version.block_len(block, size)));
-        let runs = pool.prefetch(blocks, shard as usize);
+        let runs = pool.start_readahead(blocks, shard as usize);
         let Some(last) = runs.last().and_then(|run| run.last()) else {
             // All on its way, or no memory.
             return at;
@@ -256,7 +256,7 @@ impl Shard {
         let Some(load) = self.loads.front() else {
             return false;
         };
-        if !self.reader.is_cancelled() || self.loads.iter().any(Load::has_audience) {
+        if !self.reader.is_cancelled() || self.loads.iter().any(Load::has_listeners) {
             self.unwatched = None;
             return false;
         }

@@ -1,73 +1,79 @@
-//! What is remembered of evicted blocks: a fingerprint and the last use, 8 bytes each, in sets of four.
+//! Ghost entries: fingerprint and last use of evicted blocks, 8 bytes each, in sets of four.
 
-/// Entries of a set; the one of the oldest use gives way.
+/// Entries of a set. The one with the oldest use is replaced.
 const WAYS: usize = 4;
-/// Entries of the smallest table: one cache line in each direction of any hash is not worth less.
-const FEWEST: u32 = 64;
+/// Minimum number of entries: a table of 80 entries is ten cache lines.
+const MIN_ENTRIES: u32 = 64;
 
-/// From where a block was evicted.
+/// Segment that a block was evicted from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Origin {
-    Newcomers,
-    Settled,
+pub(super) enum EvictedFrom {
+    Probation,
+    Protected,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Ghost {
-    /// The hash's upper half, but for the lowest bit: that is the origin. 0 is nobody.
-    print: u32,
-    /// The load at which it was last used.
-    used: u32,
+    /// Upper half of the hash, but for its lowest bit, which is the segment. 0 is an empty entry.
+    fingerprint: u32,
+    /// Load count at the last use.
+    last_use: u32,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Ghosts {
+pub(super) struct GhostTable {
     entries: Vec<Ghost>,
 }
 
-impl Ghosts {
-    /// Makes room for as many ghosts as there are blocks. A table that grows forgets: while a pool fills, next to nothing was
-    /// evicted from it.
-    pub(super) fn fit(&mut self, blocks: u32) {
+impl GhostTable {
+    /// Grows to as many entries as there are blocks. Growing forgets all entries: while a pool fills, next to nothing was evicted.
+    pub(super) fn grow(&mut self, blocks: u32) {
         if blocks as usize <= self.entries.len() && !self.entries.is_empty() {
             return;
         }
-        let entries = (blocks.max(FEWEST) as usize * 5 / 4).next_multiple_of(WAYS);
+        let entries = (blocks.max(MIN_ENTRIES) as usize * 5 / 4).next_multiple_of(WAYS);
         self.entries = vec![Ghost::default(); entries];
     }
 
-    fn print(hash: u64) -> u32 {
+    fn fingerprint(hash: u64) -> u32 {
         ((hash >> 32) as u32 & !1).max(2)
     }
 
-    fn set(&mut self, print: u32) -> &mut [Ghost] {
+    fn set(&mut self, fingerprint: u32) -> &mut [Ghost] {
         let sets = self.entries.len() / WAYS;
-        let set = ((u64::from(print) * sets as u64) >> 32) as usize;
+        let set = ((u64::from(fingerprint) * sets as u64) >> 32) as usize;
         &mut self.entries[set * WAYS..(set + 1) * WAYS]
     }
 
-    pub(super) fn put(&mut self, hash: u64, origin: Origin, used: u32, now: u32) {
-        let print = Self::print(hash);
-        let age = |ghost: &Ghost| match ghost.print {
+    pub(super) fn insert(&mut self, hash: u64, from: EvictedFrom, last_use: u32, now: u32) {
+        let fingerprint = Self::fingerprint(hash);
+        let age = |ghost: &Ghost| match ghost.fingerprint {
             0 => u32::MAX,
-            _ => now.wrapping_sub(ghost.used),
+            _ => now.wrapping_sub(ghost.last_use),
         };
-        if let Some(oldest) = self.set(print).iter_mut().max_by_key(|ghost| age(ghost)) {
-            let print = print | origin as u32;
-            *oldest = Ghost { print, used };
+        if let Some(oldest) = self
+            .set(fingerprint)
+            .iter_mut()
+            .max_by_key(|ghost| age(ghost))
+        {
+            let fingerprint = fingerprint | from as u32;
+            *oldest = Ghost {
+                fingerprint,
+                last_use,
+            };
         }
     }
 
-    /// Takes the ghost of a block that is back: where it was evicted from, and the load at which it was last used.
-    pub(super) fn take(&mut self, hash: u64) -> Option<(Origin, u32)> {
-        let print = Self::print(hash);
-        let mut set = self.set(print).iter_mut();
-        let ghost = std::mem::take(set.find(|ghost| ghost.print & !1 == print)?);
-        let origin = if ghost.print & 1 == 0 {
-            Origin::Newcomers
+    /// Removes the entry of a block that was loaded again. Returns its segment, and the load count at its last use.
+    pub(super) fn remove(&mut self, hash: u64) -> Option<(EvictedFrom, u32)> {
+        let fingerprint = Self::fingerprint(hash);
+        let mut set = self.set(fingerprint).iter_mut();
+        let ghost = std::mem::take(set.find(|ghost| ghost.fingerprint & !1 == fingerprint)?);
+        let from = if ghost.fingerprint & 1 == 0 {
+            EvictedFrom::Probation
         } else {
-            Origin::Settled
+            EvictedFrom::Protected
         };
-        Some((origin, ghost.used))
+        Some((from, ghost.last_use))
     }
 }

@@ -1,355 +1,374 @@
-//! Which block leaves: a plain data structure, told of loads and departures, that asks for uses only when memory is short.
+//! The eviction policy: a plain data structure that is called on each load and departure, and reads use counts only when memory is
+//! short.
 //!
-//! A hit tells it nothing. It counts time in loads, and compares how long ago blocks were used:
+//! Hits do not reach it. It measures time in loads, and compares how long ago blocks were last used:
 //!
-//! - **Newcomers** wait in a short ring, one hundredth of the blocks. One that is used there settles.
-//! - The rest is **settled**, and a hand goes round it. A look at a block takes its uses off and notes when that was.
-//! - **Ghosts** remember when an evicted block was last used. So the interval between the last two uses of a newcomer that was here
-//!   before is known.
-//! - **The contest.** The oldest newcomer leaves, unless its interval is shorter than the time since the last use of a settled block
-//!   that the hand comes to within a few steps: then that one leaves, and the newcomer settles. (LIRS, Jiang and Zhang 2002; the
-//!   hand in place of its stack is CLOCK-Pro's, Jiang et al. 2005.) In a loop larger than the memory no settled block has been
-//!   unused for longer than the loop is long, so those that are here stay. What is read once never contests, but see below.
-//! - **Inertia.** A settled block that was used often counts as used more recently. Frequencies differ for longer than one interval
-//!   can show.
-//! - **When the times change**, evicted newcomers come back and evicted settled blocks do not. While the former come back
-//!   `SHIFT` times as often, newcomers contest without an interval of their own, and inertia counts for nothing. After as many
-//!   contests as there are blocks whoever came has settled, and the counts begin anew.
-//! - **Dormant memory.** With each newcomer that was never here before, a scout looks at one more settled block, and takes nothing
-//!   off it. Where it meets `DORMANT` that nobody used since they settled or were last looked at, and few others, they keep nothing
-//!   out: the newcomer settles in the place of the last. So what is read twice in memory full of what was read once is there the
-//!   second time; where others are in use, the scout meets one of them soon.
+//! - **Probation.** A new block enters the probation segment, a ring of one hundredth of the blocks. If it is used there, it is
+//!   promoted.
+//! - **Protected.** All other blocks. A clock hand goes round this segment. A look at a block clears its use count and notes the
+//!   time.
+//! - **Ghosts** remember when an evicted block was last used. So the interval between the last two uses of a new block that was
+//!   evicted before is known.
+//! - **The duel.** The oldest block on probation is the victim, unless its interval is shorter than the idle time of one of the next
+//!   few protected blocks at the hand. Then the protected block is the victim, and the other is promoted. (LIRS, Jiang and Zhang
+//!   2002; the hand in place of its stack is CLOCK-Pro's, Jiang et al. 2005.) In a loop larger than the memory no protected block
+//!   was idle for longer than one round, so the resident part of the loop stays. A block read once has no interval and no duel,
+//!   but for the two cases below.
+//! - **Frequency bonus.** A protected block that was used often counts as used more recently, because frequencies differ over more
+//!   than one interval.
+//! - **Phase change.** Evicted probation blocks are loaded again, and evicted protected blocks are not. While the former happens
+//!   `RETURN_RATIO` times as often, blocks without an interval duel too, and the frequency bonus is 0. After as many duels as
+//!   there are blocks the segment has been renewed, and the counts restart.
+//! - **Dormant memory.** With each new block that has no ghost, a sampler looks at one more protected block without aging it. Once
+//!   it has found `DORMANT_SAMPLES` unused since their promotion or last look, and few used ones, the protected segment keeps
+//!   nothing useful: the last sample is the victim, and the new block is promoted. So what is read twice in memory full of
+//!   once-read blocks is resident the second time. Where blocks are in use, the sampler soon finds one of them.
 //!
-//! The constants were found by simulation (`bywash-bench hit-ratio` measures what came of it).
+//! The constants were found by simulation (`bywash-bench hit-ratio` measures the result).
 
-use super::ghosts::{Ghosts, Origin};
-use super::ring::{Node, Place, Ring};
-use crate::options::Priority;
+mod ghosts;
+mod ring;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;
 
-/// Newcomers' part of the blocks: large enough to notice a second use at once, small enough to cost a loop nothing.
-const NEWCOMERS: u32 = 100;
-/// Settled blocks a contest looks at.
-const CONTEST: u32 = 8;
-/// Uses remembered of a settled block.
+use self::ghosts::{EvictedFrom, GhostTable};
+use self::ring::{Node, Ring, Segment};
+use super::options::Priority;
+
+/// One in so many blocks is on probation: enough to notice an early second use, too few to matter to a loop.
+const PROBATION_PART: u32 = 100;
+/// Protected blocks that a duel looks at.
+const DUEL_CANDIDATES: u32 = 8;
+/// Maximum of uses remembered of a protected block.
 const MAX_SCORE: u8 = 7;
-/// What each of them adds to the time a block may go unused, in the newcomer's intervals.
-const INERTIA: u32 = 4;
-/// How much more often evicted newcomers than evicted settled blocks come back when the times have changed.
-const SHIFT: f64 = 1.5;
-/// Part of evicted newcomers that comes back beyond that at any time: of a Zipf, many are evicted too soon.
-const NOISE: f64 = 0.14;
-/// Unused settled blocks that show that no others are in use either. Where one of sixteen is in use they never come together.
-const DORMANT: u32 = 48;
-/// Of these a used one takes back so many.
-const WEIGHT: u32 = 16;
-/// Slots without a settled block that the scout passes at once. Blocks of another size leave long stretches of them.
-const STRETCH: u32 = 1024;
-/// Evictions over which returns are counted, as a part of the blocks; then the counts are halved.
-const WINDOW: f64 = 0.5;
-/// Settled blocks assumed to have come back before any were seen to, as a part of the blocks.
-const DOUBT: f64 = 0.001;
-/// The weight of one interval in their running mean.
-const MEAN: f64 = 0.02;
+/// Intervals of its opponent that each remembered use adds to the time a block may be idle.
+const FREQUENCY_BONUS: u32 = 4;
+/// Ratio of the return rates of evicted probation and protected blocks above which a phase change is assumed.
+const RETURN_RATIO: f64 = 1.5;
+/// Return rate of probation blocks that is normal beyond that: under a Zipf distribution many are evicted too early.
+const RETURN_NOISE: f64 = 0.14;
+/// Unused samples that show dormant memory. Where one block of sixteen is in use they never come together.
+const DORMANT_SAMPLES: u32 = 48;
+/// Unused samples that one used sample cancels.
+const USED_SAMPLE_WEIGHT: u32 = 16;
+/// Slots without a protected block that the sampler skips at once. Blocks of another size leave long runs of them.
+const SAMPLER_STRIDE: u32 = 1024;
+/// Evictions over which returns are counted, as a fraction of the blocks; then the counts are halved.
+const RETURN_WINDOW: f64 = 0.5;
+/// Returns of protected blocks assumed before any were observed, as a fraction of the blocks.
+const RETURN_PRIOR: f64 = 0.001;
+/// Weight of one interval in the running mean.
+const INTERVAL_WEIGHT: f64 = 0.02;
 /// Looks under one lock.
 const BATCH: u32 = 64;
-/// Part of the outstanding evictions forgotten at each load: memory that went to writes does not come back one by one.
-const LEAK: u32 = 64;
+/// Fraction of the vacancies forgotten at each load: memory that went to writes does not return block by block.
+const VACANCY_DECAY: u32 = 64;
 
-/// What becomes of a block's uses when the policy looks at it.
+/// What a look at a block does to its use count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Look {
-    /// They are taken off.
-    Ageing,
-    /// They stay; a used block is not to be had then.
-    Gentle,
+pub(super) enum AgeMode {
+    /// Clears it.
+    Age,
+    /// Keeps it. A used block is unavailable then.
+    Observe,
 }
 
-/// What a slot's word says to the policy.
+/// Usage of a block, read from its state word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Glance {
-    /// Not to be had now.
-    Pinned,
-    /// Uses since the last look.
+pub(super) enum Usage {
+    /// Pinned or not resident: it cannot be evicted now.
+    Unavailable,
+    /// Number of uses since the last look.
     Used(u8),
-    /// None.
-    Idle,
+    /// Not used since the last look.
+    Unused,
 }
 
-/// What to do next.
+/// Proposal of the policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Pick {
-    /// Evict this one. If that fails it keeps its place, and the hand or the scout has passed it.
-    Try(u32),
-    /// Ask again: this was enough under one lock.
-    Again,
-    /// All blocks were looked at.
-    Nothing,
+pub(super) enum Victim {
+    /// Evict the block in this slot. If that fails it keeps its place, and the hand or the sampler has passed it.
+    Slot(u32),
+    /// No victim yet: release the lock and ask again.
+    Continue,
+    /// Every block was looked at.
+    None,
 }
 
-/// How far one evicting thread has come.
+/// Progress of one evicting thread.
 #[derive(Debug, Default)]
-pub(super) struct Sweep {
-    /// The class it is in, plus one; 0 before the first.
+pub(super) struct ScanState {
+    /// Priority class being scanned, plus one; 0 before the first.
     class: usize,
-    /// Looks left at its newcomers: one each.
-    newcomers: u32,
-    /// Looks left at its settled blocks: two each, for the first may only take the uses off.
-    settled: u32,
+    /// Looks left on probation: one a block.
+    probation: u32,
+    /// Looks left in the protected segment: two a block, because the first may only age it.
+    protected: u32,
     /// Looks taken.
     pub(super) examined: u64,
-    /// Of these, at pinned blocks.
+    /// Of these, looks at pinned blocks.
     pub(super) pinned: u64,
 }
 
 #[derive(Debug, Default)]
-struct Class {
-    newcomers: Ring,
-    settled: Ring,
+struct PriorityClass {
+    probation: Ring,
+    protected: Ring,
 }
 
-impl Class {
+impl PriorityClass {
     fn len(&self) -> u32 {
-        self.newcomers.len() + self.settled.len()
+        self.probation.len() + self.protected.len()
     }
 
-    /// Newcomers it keeps before one must contest or settle.
-    fn room(&self) -> u32 {
-        (self.len() / NEWCOMERS).max(1)
+    /// Blocks on probation above which one must duel or be promoted.
+    fn probation_target(&self) -> u32 {
+        (self.len() / PROBATION_PART).max(1)
     }
 }
 
-/// Evicted blocks and those of them that came back, both fading.
+/// Decaying counts of evicted blocks, and of those that were loaded again.
 #[derive(Debug, Default, Clone, Copy)]
 struct Returns {
     evicted: f64,
-    back: f64,
+    returned: f64,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Policy {
     nodes: Vec<Node>,
-    classes: [Class; Priority::COUNT],
-    ghosts: Ghosts,
-    /// Loads so far, wrapping. The policy's clock.
+    classes: [PriorityClass; Priority::COUNT],
+    ghosts: GhostTable,
+    /// Number of loads, wrapping: the policy's clock.
     now: u32,
-    /// Blocks evicted whose memory did not come back as a block yet: newcomers fill their places, and need not settle for it.
+    /// Evicted blocks whose memory holds no new block yet. New blocks take their places without promoting others.
     vacant: u32,
-    /// By origin.
+    /// By the segment evicted from.
     returns: [Returns; 2],
-    /// Mean interval of newcomers that came back, in loads.
+    /// Mean interval of blocks that returned to probation, in loads.
     interval: f64,
-    /// Contests since the times began to change.
+    /// Duels since the current phase change began.
     changing: u32,
-    /// The slot the scout is at.
-    scout: u32,
-    /// Unused settled blocks it met, less those that used ones took back.
-    unused: u32,
+    /// Slot of the sampler.
+    sampler: u32,
+    /// Unused protected blocks sampled, less those that used ones cancelled.
+    unused_samples: u32,
 }
 
 impl Policy {
-    /// Blocks it knows of.
+    /// Number of blocks.
     pub(super) fn len(&self) -> u32 {
-        self.classes.iter().map(Class::len).sum()
+        self.classes.iter().map(PriorityClass::len).sum()
     }
 
-    /// The slots it knows of, in order; checks that each is in exactly one ring, that of its class and place.
+    /// Its slots in order. Checks that each is in exactly one ring, that of its class and segment.
     #[cfg(all(test, not(loom)))]
     pub(super) fn slots(&self) -> Vec<u32> {
         let mut slots = Vec::new();
         for (number, class) in self.classes.iter().enumerate() {
             let rings = [
-                (Place::Newcomers, &class.newcomers),
-                (Place::Settled, &class.settled),
+                (Segment::Probation, &class.probation),
+                (Segment::Protected, &class.protected),
             ];
-            for (place, ring) in rings {
+            for (segment, ring) in rings {
                 for slot in ring.slots(&self.nodes) {
                     let node = self.nodes[slot as usize];
-                    let found = (node.place, usize::from(node.class));
-                    assert_eq!(found, (place, number), "slot {slot} is in its own ring");
+                    let found = (node.segment, usize::from(node.class));
+                    assert_eq!(found, (segment, number), "slot {slot} is in its own ring");
                     slots.push(slot);
                 }
             }
         }
         slots.sort_unstable();
-        let placed = |slot: &u32| self.nodes[*slot as usize].place != Place::Nowhere;
+        let placed = |slot: &u32| self.nodes[*slot as usize].segment != Segment::None;
         let all: Vec<u32> = (0..self.nodes.len() as u32).filter(placed).collect();
-        assert_eq!(slots, all, "each slot that is somewhere is in one ring");
+        assert_eq!(slots, all, "each slot with a segment is in one ring");
         slots
     }
 
-    /// A block was published.
+    /// Enters a new block on probation.
     pub(super) fn admit(&mut self, slot: u32, hash: u64, priority: Priority) {
         self.now = self.now.wrapping_add(1);
-        self.ghosts.fit(self.len() + 1);
+        self.ghosts.grow(self.len() + 1);
         let mut stamp = 0;
-        if let Some((origin, used)) = self.ghosts.take(hash) {
-            stamp = self.now.wrapping_sub(used).max(1);
-            self.returns[origin as usize].back += 1.0;
-            if origin == Origin::Newcomers {
-                self.interval += (f64::from(stamp) - self.interval) * MEAN;
+        if let Some((from, last_use)) = self.ghosts.remove(hash) {
+            stamp = self.now.wrapping_sub(last_use).max(1);
+            self.returns[from as usize].returned += 1.0;
+            if from == EvictedFrom::Probation {
+                self.interval += (f64::from(stamp) - self.interval) * INTERVAL_WEIGHT;
             }
         }
         if self.nodes.len() <= slot as usize {
             self.nodes.resize(slot as usize + 1, Node::default());
         }
-        let place = self.nodes[slot as usize].place;
-        assert!(place == Place::Nowhere, "its last block was forgotten");
+        let segment = self.nodes[slot as usize].segment;
+        assert!(
+            segment == Segment::None,
+            "the slot's last block was forgotten"
+        );
         let class = priority as u8;
-        self.nodes[slot as usize] = Node::newcomer(stamp, class);
-        let ring = &mut self.classes[usize::from(class)].newcomers;
+        self.nodes[slot as usize] = Node::on_probation(stamp, class);
+        let ring = &mut self.classes[usize::from(class)].probation;
         ring.insert(&mut self.nodes, slot);
         if self.vacant > 0 {
-            self.vacant -= 1 + self.vacant / LEAK;
+            self.vacant -= 1 + self.vacant / VACANCY_DECAY;
             return;
         }
-        // The pool grows: nobody has to leave, so whoever is too many settles.
+        // The pool grows, so no block has to leave, and a surplus block on probation is promoted.
         let class = &self.classes[usize::from(class)];
-        if class.newcomers.len() > class.room()
-            && let Some(oldest) = class.newcomers.hand()
+        if class.probation.len() > class.probation_target()
+            && let Some(oldest) = class.probation.hand()
         {
-            self.settle(oldest, 0);
+            self.promote(oldest, 0);
         }
     }
 
-    /// A block left its slot. With its hash if it was evicted: then its return will be noticed.
+    /// Removes the block of a slot. `evicted` is its hash if it was evicted, and a ghost entry shall notice its return.
     pub(super) fn forget(&mut self, slot: u32, evicted: Option<u64>) {
         let node = self.nodes[slot as usize];
         let class = &mut self.classes[usize::from(node.class)];
-        let (ring, origin, used) = match node.place {
-            Place::Nowhere => return,
-            Place::Newcomers => {
-                // One came with each load since this one did.
-                let used = self.now.wrapping_sub(class.newcomers.len());
-                (&mut class.newcomers, Origin::Newcomers, used)
+        let (ring, from, last_use) = match node.segment {
+            Segment::None => return,
+            Segment::Probation => {
+                // One block was inserted with each load since this one.
+                let last_use = self.now.wrapping_sub(class.probation.len());
+                (&mut class.probation, EvictedFrom::Probation, last_use)
             }
-            Place::Settled => (&mut class.settled, Origin::Settled, node.stamp),
+            Segment::Protected => (&mut class.protected, EvictedFrom::Protected, node.stamp),
         };
         ring.remove(&mut self.nodes, slot);
-        self.nodes[slot as usize].place = Place::Nowhere;
+        self.nodes[slot as usize].segment = Segment::None;
         let Some(hash) = evicted else {
             return;
         };
         self.vacant = self.vacant.saturating_add(1);
-        self.ghosts.put(hash, origin, used, self.now);
-        self.returns[origin as usize].evicted += 1.0;
+        self.ghosts.insert(hash, from, last_use, self.now);
+        self.returns[from as usize].evicted += 1.0;
         let all: f64 = self.returns.iter().map(|returns| returns.evicted).sum();
-        if all > WINDOW * f64::from(self.len()) {
+        if all > RETURN_WINDOW * f64::from(self.len()) {
             for returns in &mut self.returns {
                 returns.evicted /= 2.0;
-                returns.back /= 2.0;
+                returns.returned /= 2.0;
             }
         }
     }
 
-    /// A newcomer, used `score` times as far as is known, settles.
-    fn settle(&mut self, slot: u32, score: u8) {
+    /// Moves a block from probation to the protected segment. `score` is the number of its known uses.
+    fn promote(&mut self, slot: u32, score: u8) {
         let class = &mut self.classes[usize::from(self.nodes[slot as usize].class)];
-        class.newcomers.remove(&mut self.nodes, slot);
+        class.probation.remove(&mut self.nodes, slot);
         let node = &mut self.nodes[slot as usize];
-        (node.place, node.stamp, node.score) = (Place::Settled, self.now, score);
-        class.settled.insert(&mut self.nodes, slot);
+        (node.segment, node.stamp, node.score) = (Segment::Protected, self.now, score);
+        class.protected.insert(&mut self.nodes, slot);
     }
 
-    /// Whether evicted newcomers come back so much more often than evicted settled blocks that these are the past. Asked once a
-    /// contest.
-    fn times_change(&mut self) -> bool {
-        let doubt = (f64::from(self.len()) * DOUBT).max(1.0);
-        let [newcomers, settled] = self.returns;
-        let new = newcomers.back / (newcomers.evicted + 1.0);
-        let old = (settled.back + doubt) / (settled.evicted + doubt);
-        self.changing = if new > SHIFT * old + NOISE {
+    /// Whether evicted probation blocks return so much more often than evicted protected blocks that the protected ones are outdated.
+    /// Called once a duel.
+    fn phase_change(&mut self) -> bool {
+        let prior = (f64::from(self.len()) * RETURN_PRIOR).max(1.0);
+        let [probation, protected] = self.returns;
+        let new = probation.returned / (probation.evicted + 1.0);
+        let old = (protected.returned + prior) / (protected.evicted + prior);
+        self.changing = if new > RETURN_RATIO * old + RETURN_NOISE {
             self.changing + 1
         } else {
             0
         };
         if self.changing > self.len() {
-            // Hot blocks that it threw out by mistake would prolong it for ever.
+            // Hot blocks that the phase change evicted by mistake would prolong it forever.
             (self.changing, self.returns) = (0, Default::default());
         }
         self.changing > 0
     }
 
-    /// The scout's next settled block, if it and those before it show that the class is dormant. It goes by slots: along the ring
-    /// those that the hand has just passed lie side by side, all without uses.
-    fn scout(&mut self, class: usize, unused: impl FnOnce(u32) -> bool) -> Option<u32> {
+    /// Takes one sample. Returns its slot if it and those before it show that the class is dormant. The sampler goes by slots: in the
+    /// ring, the blocks that the hand has just aged are neighbours.
+    fn sample(&mut self, class: usize, is_unused: impl FnOnce(u32) -> bool) -> Option<u32> {
         let slots = self.nodes.len() as u32;
-        let mut next = (1..=STRETCH.min(slots)).map(|step| (self.scout + step) % slots);
+        let mut next = (1..=SAMPLER_STRIDE.min(slots)).map(|step| (self.sampler + step) % slots);
         let slot = next.find(|slot| {
             let node = self.nodes[*slot as usize];
-            node.place == Place::Settled && usize::from(node.class) == class
+            node.segment == Segment::Protected && usize::from(node.class) == class
         });
-        self.scout = slot.unwrap_or((self.scout + STRETCH) % slots);
-        self.unused = if unused(slot?) {
-            (self.unused + 1).min(DORMANT)
+        self.sampler = slot.unwrap_or((self.sampler + SAMPLER_STRIDE) % slots);
+        self.unused_samples = if is_unused(slot?) {
+            (self.unused_samples + 1).min(DORMANT_SAMPLES)
         } else {
-            self.unused.saturating_sub(WEIGHT)
+            self.unused_samples.saturating_sub(USED_SAMPLE_WEIGHT)
         };
-        (self.unused == DORMANT).then_some(self.scout)
+        (self.unused_samples == DORMANT_SAMPLES).then_some(self.sampler)
     }
 
-    /// The next block to evict: of the lowest class that has any to be had, the loser of a contest.
-    pub(super) fn pick(
+    /// Returns the next victim: the loser of a duel in the lowest class that has an evictable block.
+    pub(super) fn next_victim(
         &mut self,
-        sweep: &mut Sweep,
-        mut look: impl FnMut(u32, Look) -> Glance,
-    ) -> Pick {
-        let mut look = |sweep: &mut Sweep, slot, how| {
-            let glance = look(slot, how);
-            sweep.examined += 1;
-            sweep.pinned += u64::from((glance, how) == (Glance::Pinned, Look::Ageing));
-            glance
+        scan: &mut ScanState,
+        mut usage: impl FnMut(u32, AgeMode) -> Usage,
+    ) -> Victim {
+        let mut look = |scan: &mut ScanState, slot, mode| {
+            let usage = usage(slot, mode);
+            scan.examined += 1;
+            scan.pinned += u64::from((usage, mode) == (Usage::Unavailable, AgeMode::Age));
+            usage
         };
         for _ in 0..BATCH {
-            while sweep.newcomers == 0 && sweep.settled == 0 {
-                let Some(class) = self.classes.get(sweep.class) else {
-                    return Pick::Nothing;
+            while scan.probation == 0 && scan.protected == 0 {
+                let Some(class) = self.classes.get(scan.class) else {
+                    return Victim::None;
                 };
-                sweep.class += 1;
-                sweep.newcomers = class.newcomers.len();
-                sweep.settled = class.settled.len() * 2;
+                scan.class += 1;
+                scan.probation = class.probation.len();
+                scan.protected = class.protected.len() * 2;
             }
-            let number = sweep.class - 1;
+            let number = scan.class - 1;
             let class = &mut self.classes[number];
-            let crowded = class.newcomers.len() + self.vacant >= class.room();
-            if sweep.newcomers > 0 && (crowded || sweep.settled == 0) {
-                sweep.newcomers -= 1;
-                let Some(slot) = class.newcomers.hand() else {
+            let crowded = class.probation.len() + self.vacant >= class.probation_target();
+            if scan.probation > 0 && (crowded || scan.protected == 0) {
+                scan.probation -= 1;
+                let Some(slot) = class.probation.hand() else {
                     continue;
                 };
-                match look(sweep, slot, Look::Ageing) {
-                    Glance::Pinned => class.newcomers.advance(&self.nodes),
-                    Glance::Used(uses) => {
-                        self.settle(slot, uses);
-                        sweep.settled += 2;
+                match look(scan, slot, AgeMode::Age) {
+                    Usage::Unavailable => class.probation.advance(&self.nodes),
+                    Usage::Used(uses) => {
+                        self.promote(slot, uses);
+                        scan.protected += 2;
                     }
-                    Glance::Idle => {
-                        return Pick::Try(self.contest(slot, |slot, how| look(sweep, slot, how)));
+                    Usage::Unused => {
+                        return Victim::Slot(self.duel(slot, |slot, mode| look(scan, slot, mode)));
                     }
                 }
             } else {
-                sweep.settled = sweep.settled.saturating_sub(1);
-                if let Some((slot, _)) = self.step(number, |slot| look(sweep, slot, Look::Ageing)) {
-                    return Pick::Try(slot);
+                scan.protected = scan.protected.saturating_sub(1);
+                if let Some((slot, _)) =
+                    self.step_protected(number, |slot| look(scan, slot, AgeMode::Age))
+                {
+                    return Victim::Slot(slot);
                 }
             }
         }
-        Pick::Again
+        Victim::Continue
     }
 
-    /// Looks at the settled block the hand is at, and goes on. Answers it and its score if it was not used since the last look.
-    fn step(&mut self, class: usize, look: impl FnOnce(u32) -> Glance) -> Option<(u32, u8)> {
-        let ring = &mut self.classes[class].settled;
+    /// Looks at the protected block at the hand and advances the hand. Returns the slot and its score if it was not used since the
+    /// last look.
+    fn step_protected(
+        &mut self,
+        class: usize,
+        usage: impl FnOnce(u32) -> Usage,
+    ) -> Option<(u32, u8)> {
+        let ring = &mut self.classes[class].protected;
         let slot = ring.hand()?;
         ring.advance(&self.nodes);
         let node = &mut self.nodes[slot as usize];
-        match look(slot) {
-            Glance::Pinned => None,
-            Glance::Used(uses) => {
+        match usage(slot) {
+            Usage::Unavailable => None,
+            Usage::Used(uses) => {
                 node.stamp = self.now;
                 node.score = (node.score + uses).min(MAX_SCORE);
                 None
             }
-            Glance::Idle => {
+            Usage::Unused => {
                 let score = node.score;
                 node.score /= 2;
                 Some((slot, score))
@@ -357,41 +376,42 @@ impl Policy {
         }
     }
 
-    /// Who leaves: the newcomer that has waited longest, or a settled block that it outdoes, and then the newcomer settles.
-    fn contest(&mut self, newcomer: u32, mut look: impl FnMut(u32, Look) -> Glance) -> u32 {
-        let Node { stamp, class, .. } = self.nodes[newcomer as usize];
+    /// Returns the victim: the oldest block on probation, or a protected block that it displaces; then the former is promoted.
+    fn duel(&mut self, oldest: u32, mut usage: impl FnMut(u32, AgeMode) -> Usage) -> u32 {
+        let Node { stamp, class, .. } = self.nodes[oldest as usize];
         let class = usize::from(class);
-        let change = self.times_change();
+        let change = self.phase_change();
         let interval = match stamp {
             0 if change => self.interval as u32,
             stamp => stamp,
         };
-        let contestants = if interval == 0 {
-            let unused = |slot| look(slot, Look::Gentle) == Glance::Idle;
-            if let Some(slot) = self.scout(class, unused) {
-                self.settle(newcomer, 0);
+        let candidates = if interval == 0 {
+            let is_unused = |slot| usage(slot, AgeMode::Observe) == Usage::Unused;
+            if let Some(slot) = self.sample(class, is_unused) {
+                self.promote(oldest, 0);
                 return slot;
             }
             0
         } else {
-            CONTEST.min(self.classes[class].settled.len())
+            DUEL_CANDIDATES.min(self.classes[class].protected.len())
         };
-        for _ in 0..contestants {
-            let Some((slot, score)) = self.step(class, |slot| look(slot, Look::Ageing)) else {
+        for _ in 0..candidates {
+            let Some((slot, score)) = self.step_protected(class, |slot| usage(slot, AgeMode::Age))
+            else {
                 continue;
             };
-            let unused = self.now.wrapping_sub(self.nodes[slot as usize].stamp);
-            let inertia = if change {
+            let idle = self.now.wrapping_sub(self.nodes[slot as usize].stamp);
+            let bonus = if change {
                 0
             } else {
-                INERTIA * u32::from(score)
+                FREQUENCY_BONUS * u32::from(score)
             };
-            if unused > interval.saturating_mul(1 + inertia) {
-                self.settle(newcomer, 0);
+            if idle > interval.saturating_mul(1 + bonus) {
+                self.promote(oldest, 0);
                 return slot;
             }
         }
-        self.classes[class].newcomers.advance(&self.nodes);
-        newcomer
+        self.classes[class].probation.advance(&self.nodes);
+        oldest
     }
 }

@@ -1,25 +1,24 @@
-//! Rings of slots, linked through one table of nodes: 16 bytes a slot, and no allocation to enter or leave.
+//! Rings of slots, linked through one table of nodes: 16 bytes a slot, and no allocation to insert or remove.
 
-/// What the policy remembers of a slot.
+/// The policy's record of a slot.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Node {
     prev: u32,
     next: u32,
-    /// Of a newcomer: loads from its last use before to its load, 0 if unknown. Of a settled block: the load at which it was
-    /// last seen used.
+    /// Probation: loads between the block's previous use and its load, 0 if unknown. Protected: load count when it was last seen used.
     pub(super) stamp: u32,
-    pub(super) place: Place,
-    /// Its priority's number.
+    pub(super) segment: Segment,
+    /// Number of its priority class.
     pub(super) class: u8,
-    /// Uses seen of a settled block, up to `MAX_SCORE`, halved at each look that finds none.
+    /// Uses seen of a protected block, up to `MAX_SCORE`, halved by each look that finds none.
     pub(super) score: u8,
 }
 
 impl Node {
-    pub(super) fn newcomer(stamp: u32, class: u8) -> Self {
+    pub(super) fn on_probation(stamp: u32, class: u8) -> Self {
         Self {
             stamp,
-            place: Place::Newcomers,
+            segment: Segment::Probation,
             class,
             ..Self::default()
         }
@@ -28,20 +27,20 @@ impl Node {
 
 const _: () = assert!(size_of::<Node>() == 16);
 
-/// Which ring a slot is in.
+/// Ring that a slot is in.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Place {
+pub(super) enum Segment {
     #[default]
-    Nowhere,
-    Newcomers,
-    Settled,
+    None,
+    Probation,
+    Protected,
 }
 
-/// A circle of slots and a hand that goes round it. A slot enters just behind the hand, so the hand comes to it last.
+/// A circle of slots with a clock hand. A slot is inserted just behind the hand, so the hand reaches it last.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Ring {
-    /// The slot the hand is at; means nothing in an empty ring.
+    /// Slot at the hand; meaningless in an empty ring.
     hand: u32,
     len: u32,
 }
@@ -51,7 +50,7 @@ impl Ring {
         self.len
     }
 
-    /// The slot the hand is at.
+    /// Slot at the hand.
     pub(super) fn hand(&self) -> Option<u32> {
         (self.len > 0).then_some(self.hand)
     }
@@ -84,7 +83,7 @@ impl Ring {
         self.len -= 1;
     }
 
-    /// Its slots from the hand on; checks that they are a circle both ways.
+    /// Its slots from the hand on. Checks that they form a circle in both directions.
     #[cfg(all(test, not(loom)))]
     pub(super) fn slots(&self, nodes: &[Node]) -> Vec<u32> {
         let mut at = self.hand;

@@ -1,4 +1,4 @@
-//! The policy alone, and what the pool does with it.
+//! The policy alone, and eviction in a pool.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::hash_map::Entry;
@@ -12,13 +12,13 @@ use proptest::prelude::*;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use super::policy::{Glance, Look, Pick, Policy, Sweep};
+use super::{AgeMode, Policy, ScanState, Usage, Victim};
 use crate::tests::{MIB, key, load, pool};
 use crate::{BlockOptions, BlockPool, PoolConfig, Priority, Share};
 
 const PAGE: u64 = 4096;
 
-/// A cache of so many blocks around the policy alone: what the pool is to it, without threads or bytes.
+/// A cache of this many blocks around the policy alone: the pool without threads or bytes.
 struct Cache {
     policy: Policy,
     room: usize,
@@ -44,23 +44,23 @@ impl Cache {
 
     fn evict(&mut self) -> u32 {
         let (policy, blocks) = (&mut self.policy, &mut self.blocks);
-        let mut sweep = Sweep::default();
+        let mut scan = ScanState::default();
         loop {
             let look = |slot: u32, look| match (&mut blocks[slot as usize].1, look) {
-                (0, _) => Glance::Idle,
-                (_, Look::Gentle) => Glance::Pinned,
-                (uses, Look::Ageing) => Glance::Used(std::mem::take(uses)),
+                (0, _) => Usage::Unused,
+                (_, AgeMode::Observe) => Usage::Unavailable,
+                (uses, AgeMode::Age) => Usage::Used(std::mem::take(uses)),
             };
-            match policy.pick(&mut sweep, look) {
-                Pick::Try(slot) => {
+            match policy.next_victim(&mut scan, look) {
+                Victim::Slot(slot) => {
                     let (key, uses) = blocks[slot as usize];
                     assert_eq!(uses, 0, "a used block is not evicted");
                     policy.forget(slot, Some(hash(key)));
                     assert_eq!(self.slots.remove(&key), Some(slot));
                     return slot;
                 }
-                Pick::Again => {}
-                Pick::Nothing => panic!("nothing is pinned"),
+                Victim::Continue => {}
+                Victim::None => panic!("nothing is pinned"),
             }
         }
     }
@@ -99,7 +99,7 @@ const ROOM: u64 = 500;
 const REQUESTS: u64 = if cfg!(miri) { 300 } else { 100_000 };
 
 #[test]
-fn a_loop_larger_than_the_memory_keeps_what_fits() {
+fn loop_larger_than_memory_keeps_the_part_that_fits() {
     let mut cache = Cache::new(ROOM as usize);
     let around = ROOM * 11 / 10;
     let ratio = cache.ratio((0..REQUESTS).map(|i| i % around));
@@ -107,7 +107,7 @@ fn a_loop_larger_than_the_memory_keeps_what_fits() {
 }
 
 #[test]
-fn a_scan_does_not_wash_the_hot_set_out() {
+fn scan_does_not_evict_the_hot_set() {
     let mut cache = Cache::new(ROOM as usize);
     let mut rng = StdRng::seed_from_u64(1);
     let mut hot = || rng.random_range(0..ROOM * 8 / 10);
@@ -121,10 +121,10 @@ fn a_scan_does_not_wash_the_hot_set_out() {
     assert!(cfg!(miri) || ratio > 95.0, "{ratio}");
 }
 
-/// In memory full of what was read once, a reader that comes back finds what it read.
+/// In memory full of blocks read once, a second read of new blocks hits.
 #[test]
 #[cfg_attr(miri, ignore = "counts for long, and has nothing unsafe")]
-fn what_nobody_uses_keeps_nothing_out() {
+fn unused_blocks_do_not_keep_new_ones_out() {
     for filled in [3, 4, 10, 11] {
         let mut cache = Cache::new(ROOM as usize);
         for once in 0..ROOM * filled / 2 {
@@ -138,10 +138,10 @@ fn what_nobody_uses_keeps_nothing_out() {
     }
 }
 
-/// So it is after the memory was full of small blocks, whose slots are empty now, and others were used meanwhile.
+/// The same after the memory was full of small blocks, whose slots are empty now.
 #[test]
 #[cfg_attr(miri, ignore = "counts for long, and has nothing unsafe")]
-fn empty_slots_do_not_hold_the_scout_up() {
+fn empty_slots_do_not_delay_the_sampler() {
     let mut cache = Cache::new(ROOM as usize * 3);
     for once in 0..ROOM * 3 {
         cache.hit(1 << 40 | once);
@@ -157,10 +157,10 @@ fn empty_slots_do_not_hold_the_scout_up() {
     assert_eq!((read(), read()), (ROOM / 4, 0));
 }
 
-/// Where a part of the memory is in use, all of that part outlasts whatever is read once, however long it is.
+/// Where a part of the memory is in use, all of that part outlasts a scan of any length.
 #[test]
 #[cfg_attr(miri, ignore = "counts for long, and has nothing unsafe")]
-fn a_hot_part_outlasts_a_scan_of_many_times_the_memory() {
+fn hot_part_outlasts_a_scan_of_many_times_the_memory() {
     for part in [ROOM / 8, ROOM / 2, ROOM * 9 / 10] {
         let mut cache = Cache::new(ROOM as usize);
         for once in 0..ROOM * 3 {
@@ -180,7 +180,7 @@ fn a_hot_part_outlasts_a_scan_of_many_times_the_memory() {
 }
 
 #[test]
-fn a_new_hot_set_displaces_the_old_one() {
+fn new_hot_set_displaces_the_old_one() {
     let mut cache = Cache::new(ROOM as usize);
     let mut rng = StdRng::seed_from_u64(2);
     let mut ratio = 0.0;
@@ -196,27 +196,26 @@ fn a_new_hot_set_displaces_the_old_one() {
 }
 
 #[test]
-fn pinned_blocks_are_passed_and_keep_their_place() {
+fn pinned_blocks_are_skipped_and_keep_their_place() {
     let mut policy = Policy::default();
     for slot in 0..200 {
         policy.admit(slot, hash(slot.into()), Priority::Normal);
     }
-    let mut sweep = Sweep::default();
-    let picks = std::iter::repeat_with(|| policy.pick(&mut sweep, |_, _| Glance::Pinned));
+    let mut scan = ScanState::default();
+    let picks = std::iter::repeat_with(|| policy.next_victim(&mut scan, |_, _| Usage::Unavailable));
     let again = picks
         .take_while(|pick| match pick {
-            Pick::Try(slot) => panic!("{slot} is pinned"),
-            pick => *pick == Pick::Again,
+            Victim::Slot(slot) => panic!("{slot} is pinned"),
+            pick => *pick == Victim::Continue,
         })
         .count();
-    assert!(again > 1, "the lock is let go in between");
-    assert_eq!(
-        (sweep.examined, sweep.pinned),
-        (sweep.pinned, sweep.examined)
-    );
+    assert!(again > 1, "the lock is released in between");
+    assert_eq!((scan.examined, scan.pinned), (scan.pinned, scan.examined));
     let mut left = HashSet::new();
     for _ in 0..200 {
-        let Pick::Try(slot) = policy.pick(&mut Sweep::default(), |_, _| Glance::Idle) else {
+        let Victim::Slot(slot) =
+            policy.next_victim(&mut ScanState::default(), |_, _| Usage::Unused)
+        else {
             panic!("all are free now")
         };
         policy.forget(slot, None);
@@ -232,10 +231,10 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// Whatever is admitted, picked, forgotten or pinned, in whatever order: each block has one place, and a full sweep finds
+    /// After any sequence of operations each block has one place, and a full scan finds
     /// each that is not pinned, lower classes first.
     #[test]
-    fn a_place_for_each_block(ops in prop::collection::vec((0..48u32, 0..4u8, 0..4u8), 0..300)) {
+    fn random_operations_keep_one_place_a_block(ops in prop::collection::vec((0..48u32, 0..4u8, 0..4u8), 0..300)) {
         let mut policy = Policy::default();
         let mut blocks: HashMap<u32, (Priority, u8)> = HashMap::new();
         for (slot, what, uses) in ops {
@@ -257,19 +256,19 @@ proptest! {
             prop_assert_eq!(policy.len() as usize, blocks.len());
         }
         // Three uses stand for a pin here.
-        let mut sweep = Sweep::default();
+        let mut scan = ScanState::default();
         loop {
             let look = |slot: u32, look| {
-                match (&mut blocks.get_mut(&slot).expect("no place without a block").1, look) {
-                    (0, _) => Glance::Idle,
-                    (3, _) | (_, Look::Gentle) => Glance::Pinned,
-                    (uses, Look::Ageing) => Glance::Used(std::mem::take(uses)),
+                match (&mut blocks.get_mut(&slot).expect("each place has a block").1, look) {
+                    (0, _) => Usage::Unused,
+                    (3, _) | (_, AgeMode::Observe) => Usage::Unavailable,
+                    (uses, AgeMode::Age) => Usage::Used(std::mem::take(uses)),
                 }
             };
-            match policy.pick(&mut sweep, look) {
-                Pick::Again => {}
-                Pick::Nothing => break,
-                Pick::Try(slot) => {
+            match policy.next_victim(&mut scan, look) {
+                Victim::Continue => {}
+                Victim::None => break,
+                Victim::Slot(slot) => {
                     let (priority, _) = blocks.remove(&slot).unwrap();
                     policy.forget(slot, None);
                     prop_assert!(blocks.values().all(|(other, uses)| *uses == 3 || *other >= priority));
@@ -291,7 +290,7 @@ fn load_as(pool: &Arc<BlockPool>, object: u64, priority: Priority) {
 }
 
 #[test]
-fn lower_classes_leave_first() {
+fn evicts_lower_priority_first() {
     let pool = pool(16 * PAGE);
     let class = |object: u64| match object % 3 {
         0 => Priority::High,
@@ -313,22 +312,22 @@ fn lower_classes_leave_first() {
             .filter(here)
             .count()
     };
-    assert!(pool.evict(4 * PAGE));
+    assert!(pool.cache.evict(4 * PAGE));
     assert_eq!(left(&pool, Priority::Low), 0);
     assert_eq!(
         (left(&pool, Priority::Normal), left(&pool, Priority::High)),
         (4, 4)
     );
-    assert!(pool.evict(4 * PAGE));
+    assert!(pool.cache.evict(4 * PAGE));
     assert_eq!(
         (left(&pool, Priority::Normal), left(&pool, Priority::High)),
         (0, 4)
     );
 }
 
-/// DuckDB's fourth: its queue took a node at each unpin, and lost count of the dead ones.
+/// From DuckDB: its queue got a node at each unpin, and lost count of dead ones.
 #[test]
-fn as_many_nodes_as_blocks_whatever_is_pinned_again() {
+fn repeated_pins_add_no_policy_nodes() {
     let pool = pool(64 * PAGE);
     let repins = if cfg!(miri) { 100 } else { 1_000_000 };
     for object in 0..40 {
@@ -345,24 +344,36 @@ fn as_many_nodes_as_blocks_whatever_is_pinned_again() {
             });
         }
     });
-    assert_eq!((pool.evictor.len(), pool.stats().resident_blocks), (40, 40));
+    assert_eq!(
+        (pool.cache.evictor.len(), pool.stats().resident_blocks),
+        (40, 40)
+    );
     let kept: Vec<_> = (0..5)
         .map(|object| pool.get(key(object)).unwrap())
         .collect();
-    assert!(pool.evict(u64::MAX), "a purge ends");
-    assert_eq!((pool.evictor.len(), pool.stats().resident_blocks), (5, 5));
+    assert!(pool.cache.evict(u64::MAX), "a purge ends");
+    assert_eq!(
+        (pool.cache.evictor.len(), pool.stats().resident_blocks),
+        (5, 5)
+    );
     assert!(kept.iter().all(|pin| &pin[..] == b"block"));
     assert!(pool.erase(key(0)));
-    assert_eq!(pool.evictor.len(), 5, "until its last unpin");
+    assert_eq!(pool.cache.evictor.len(), 5, "until its last unpin");
     drop(kept);
-    assert_eq!((pool.evictor.len(), pool.stats().resident_blocks), (4, 4));
-    assert!(pool.evict(u64::MAX));
-    assert_eq!((pool.evictor.len(), pool.stats().resident_blocks), (0, 0));
+    assert_eq!(
+        (pool.cache.evictor.len(), pool.stats().resident_blocks),
+        (4, 4)
+    );
+    assert!(pool.cache.evict(u64::MAX));
+    assert_eq!(
+        (pool.cache.evictor.len(), pool.stats().resident_blocks),
+        (0, 0)
+    );
 }
 
-/// DuckDB's fifth.
+/// From DuckDB: threads at the memory limit.
 #[test]
-fn threads_at_the_limit_get_no_more_and_give_all_back() {
+fn threads_at_the_limit_never_exceed_it_and_release_everything() {
     let limit = 64 * PAGE;
     let pool = pool(limit);
     let rounds: u64 = if cfg!(miri) { 2 } else { 2_000 };
@@ -397,14 +408,14 @@ fn threads_at_the_limit_get_no_more_and_give_all_back() {
             });
         }
     });
-    assert_eq!(pool.evictor.len(), pool.stats().resident_blocks);
-    pool.evict(u64::MAX);
+    assert_eq!(pool.cache.evictor.len(), pool.stats().resident_blocks);
+    pool.cache.evict(u64::MAX);
     let (stats, budget) = (pool.stats(), pool.budget());
     assert_eq!(
         (
             stats.resident_blocks,
             stats.resident_bytes,
-            pool.evictor.len()
+            pool.cache.evictor.len()
         ),
         (0, 0, 0)
     );
@@ -419,9 +430,9 @@ fn threads_at_the_limit_get_no_more_and_give_all_back() {
 }
 
 #[derive(Clone, Default)]
-struct Said(Arc<Mutex<Vec<u8>>>);
+struct LogText(Arc<Mutex<Vec<u8>>>);
 
-impl io::Write for Said {
+impl io::Write for LogText {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.lock().unwrap().extend_from_slice(bytes);
         Ok(bytes.len())
@@ -432,13 +443,13 @@ impl io::Write for Said {
     }
 }
 
-/// Runs with a pool, and answers what it said of slow evictions.
-fn heard(rounds: u32, run: impl FnOnce(&Arc<BlockPool>)) -> String {
-    // Beside one subscriber alone, tracing asks the thread that comes to an event first whether it is wanted, and asks nobody
-    // again: another test's thread has no subscriber, and would say no for all. Beside two it asks them.
+/// Runs with a pool, and returns what it logged about slow evictions.
+fn slow_eviction_log(rounds: u32, run: impl FnOnce(&Arc<BlockPool>)) -> String {
+    // With one subscriber, tracing asks the first thread that reaches an event whether it is enabled, and never
+    // again. A thread of another test has no subscriber and would disable it for all. With two it asks both.
     let _second = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
-    let said = Said::default();
-    let writer = said.clone();
+    let log = LogText::default();
+    let writer = log.clone();
     let subscriber = tracing_subscriber::fmt()
         .with_ansi(false)
         .with_writer(move || writer.clone())
@@ -451,23 +462,23 @@ fn heard(rounds: u32, run: impl FnOnce(&Arc<BlockPool>)) -> String {
         });
         run(&pool.unwrap());
     });
-    let said = said.0.lock().unwrap();
-    String::from_utf8(said.clone()).unwrap()
+    let log = log.0.lock().unwrap();
+    String::from_utf8(log.clone()).unwrap()
 }
 
 #[test]
-fn a_slow_eviction_says_so_once() {
+fn slow_eviction_logs_one_warning() {
     let fill = |pool: &Arc<BlockPool>| {
         let pins: Vec<_> = (0..20)
             .map(|object| load(pool, key(object), b"pinned"))
             .collect();
         drop(load(pool, key(20), b"not pinned"));
-        assert!(pool.evict(10 * PAGE));
+        assert!(pool.cache.evict(10 * PAGE));
         drop(pins);
         pool.stats().slow_evictions
     };
-    let said = heard(1, |pool| assert_eq!(fill(pool), 1));
-    assert_eq!(said.lines().count(), 1, "{said}");
+    let log = slow_eviction_log(1, |pool| assert_eq!(fill(pool), 1));
+    assert_eq!(log.lines().count(), 1, "{log}");
     for part in [
         "WARN",
         "eviction was slow",
@@ -480,8 +491,8 @@ fn a_slow_eviction_says_so_once() {
         "slots_pinned=",
         "elapsed_ms=",
     ] {
-        assert!(said.contains(part), "{part} in {said}");
+        assert!(log.contains(part), "{part} in {log}");
     }
-    let said = heard(10, |pool| assert_eq!(fill(pool), 0));
-    assert_eq!(said, "", "four looks at a slot are not slow");
+    let log = slow_eviction_log(10, |pool| assert_eq!(fill(pool), 0));
+    assert_eq!(log, "", "four looks at a slot are not slow");
 }

@@ -25,7 +25,7 @@ fn hash(place: u64, rest: u64) -> u64 {
 }
 
 #[test]
-fn a_slot_is_found_under_its_hash_alone() {
+fn slot_is_found_only_under_its_hash() {
     let registry = Registry::new();
     registry.insert(hash(1, 1), 7);
     registry.insert(hash(1, 2), 8);
@@ -37,7 +37,7 @@ fn a_slot_is_found_under_its_hash_alone() {
 }
 
 #[test]
-fn a_refused_slot_gives_way_to_the_next() {
+fn refused_slot_leads_to_the_next_one() {
     let registry = Registry::new();
     registry.insert(hash(1, 1), 7);
     registry.insert(hash(1, 1), 8);
@@ -50,7 +50,7 @@ fn a_refused_slot_gives_way_to_the_next() {
 }
 
 #[test]
-fn entries_behind_a_removed_one_move_back_around_the_end() {
+fn removal_moves_displaced_entries_back_across_the_end() {
     let registry = Registry::new();
     // The last group overflows into the first, and that into the second.
     let places = [15, 15, 15, 15, 15, 0, 0, 0, 0, 1];
@@ -65,7 +65,7 @@ fn entries_behind_a_removed_one_move_back_around_the_end() {
         assert_eq!(registry.find(hash_of(slot), Some), Some(slot));
         assert_eq!(groups(slot), 1, "one of each overfull group moved back");
     }
-    let moves = || registry.writing.moves.load(Ordering::Relaxed);
+    let moves = || registry.writer.moves.load(Ordering::Relaxed);
     let before = moves();
     assert!(before.is_multiple_of(2) && before > 0);
     // Of a group with room: nothing is behind it for lack of that.
@@ -74,8 +74,8 @@ fn entries_behind_a_removed_one_move_back_around_the_end() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "says nothing of few entries")]
-fn an_entry_costs_34_bytes_at_most() {
+#[cfg_attr(miri, ignore = "means nothing with few entries")]
+fn entry_takes_at_most_34_bytes() {
     let registry = Registry::new();
     let mut entered = 0;
     for count in [10_000, 1_000_000, 4_000_000] {
@@ -94,7 +94,7 @@ type Numbering = fn(u32) -> (u32, u64, u32);
 /// Keys as callers number them, consecutive in one part or another: the hash must spread them as chance would. (Foldhash's fast
 /// variant does not, in the bits that the table goes by.)
 #[test]
-fn a_lookup_reads_as_few_groups_as_chance_would_have_it() {
+fn lookup_reads_as_few_groups_as_a_random_hash_allows() {
     // As full as a table of its size gets.
     let count: u32 = if MIRI { 48 } else { 3 << 14 };
     let patterns: [Numbering; 4] = [
@@ -143,7 +143,7 @@ proptest! {
     })]
 
     #[test]
-    fn it_holds_what_a_plain_set_holds(ops in ops()) {
+    fn random_operations_match_a_plain_list(ops in ops()) {
         let registry = Registry::new();
         let mut plain: Vec<(u64, u32)> = Vec::new();
         for (at, op) in ops.into_iter().enumerate() {
@@ -179,7 +179,7 @@ proptest! {
 /// An entry is moved back again and again, group by group, and the table grows under the readers: while it is there, every look
 /// finds it.
 #[test]
-fn what_stays_is_never_missed() {
+fn present_entry_is_found_while_others_move() {
     const BEFORE_IT: u32 = 24;
     let rounds = if MIRI { 1 } else { 4_000 };
     let registry = Registry::new();

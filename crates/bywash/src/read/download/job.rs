@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use bywash_mem::{FreezeError, Segments, Shard, WriteAtBuffer, WriteAtError};
+use bywash_mem::{FreezeError, Segments, WriteAtBuffer, WriteAtError, WriteClaim};
 use futures::StreamExt;
 use object_store::path::Path;
 use object_store::{Error, Result};
@@ -152,7 +152,7 @@ impl Job {
     /// One ranged GET for one claim. What has arrived when it fails stays.
     async fn fetch(
         &self,
-        shard: Shard,
+        shard: WriteClaim,
         body: Option<Body>,
         retries: &mut Retries,
     ) -> Result<Received> {
@@ -175,7 +175,7 @@ impl Job {
 
     async fn receive(
         &self,
-        mut shard: Shard,
+        mut shard: WriteClaim,
         mut body: Body,
         retries: &mut Retries,
     ) -> Result<Received> {

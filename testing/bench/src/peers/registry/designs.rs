@@ -27,7 +27,7 @@ impl Design for Names<u64> {
 
     #[inline]
     fn get_or_create(&self, name: &str) -> u64 {
-        *self.get_or_insert_numbered("", name, u64::from)
+        *self.get_or_insert_with_id("", name, u64::from)
     }
 }
 

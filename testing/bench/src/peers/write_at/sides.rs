@@ -52,7 +52,7 @@ impl<'a> Context<'a> {
 
     pub(super) fn new_buffer(&self, pool: &Arc<BlockPool>) -> Result<WriteAtBuffer, Failure> {
         Ok(WriteAtBuffer::new(
-            pool,
+            pool.budget(),
             WriteAtOptions {
                 size_hint: self.cell.size_hint() as u64,
                 ..WriteAtOptions::default()

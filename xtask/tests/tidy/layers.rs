@@ -1,0 +1,188 @@
+//! Layers inside the memory core: each module imports only from those before it, so there is no circle between them.
+
+use super::{files, none};
+
+/// Modules of `bywash-mem` in layers, lowest first. Modules of one layer import nothing from each other, but for `error` from `key`.
+const LAYERS: [&[&str]; 8] = [
+    &["sync", "limits", "cpu_prefetch"],
+    &["error", "key"],
+    &["frames"],
+    &["buffer"],
+    &["block"],
+    &["load"],
+    &["pool", "gate", "names"],
+    // The root, which re-exports: product code imports from the module that owns a name.
+    &[],
+];
+
+const CRATE: &str = "crates/bywash-mem/src/";
+
+fn layer(module: &str) -> Option<usize> {
+    LAYERS.iter().position(|layer| layer.contains(&module))
+}
+
+/// Module of a file by its path below `src`: its folder, or its name without one.
+fn module(path: &str) -> &str {
+    let first = path.split('/').next().unwrap();
+    first.strip_suffix(".rs").unwrap_or(first)
+}
+
+/// Product code of a file, without comments and without its unit tests.
+fn code(text: &str) -> String {
+    let lines = text
+        .lines()
+        .take_while(|line| !line.starts_with("#[cfg(all(test") && !line.starts_with("#[cfg(test"));
+    let code: Vec<&str> = lines.map(|line| line.split("//").next().unwrap()).collect();
+    code.join("\n")
+}
+
+/// First names after each `crate::`, those in braces too.
+fn imports(code: &str) -> Vec<String> {
+    let name = |text: &str| -> String {
+        text.trim_start()
+            .chars()
+            .take_while(|c| c.is_alphanumeric() || *c == '_')
+            .collect()
+    };
+    let mut found = Vec::new();
+    for (at, prefix) in code.match_indices("crate::") {
+        if code[..at].ends_with("$") || code[..at].ends_with(|c: char| c.is_alphanumeric()) {
+            continue;
+        }
+        let rest = &code[at + prefix.len()..];
+        let Some(group) = rest.strip_prefix('{') else {
+            found.push(name(rest));
+            continue;
+        };
+        let mut depth = 0;
+        let mut start = 0;
+        for (end, c) in group.char_indices() {
+            match c {
+                '{' => depth += 1,
+                '}' if depth > 0 => depth -= 1,
+                ',' | '}' if depth == 0 => {
+                    found.push(name(&group[start..end]));
+                    start = end + 1;
+                    if c == '}' {
+                        break;
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    found.retain(|name| !name.is_empty());
+    found
+}
+
+/// Imports of a file that do not lead to a lower layer or to its own module.
+fn wrong_imports(path: &str, text: &str) -> Vec<String> {
+    let from = module(path);
+    let Some(own) = layer(from) else {
+        return vec![format!("{path}: {from} is in no layer")];
+    };
+    let code = code(text);
+    let mut wrong: Vec<String> = imports(&code)
+        .into_iter()
+        .filter(|to| to != from)
+        .filter_map(|to| match layer(&to) {
+            None => Some(format!(
+                "{path}: {to} is in no layer; name the module that owns it"
+            )),
+            Some(layer) if layer >= own => Some(format!("{path}: {from} -> {to}")),
+            Some(_) => None,
+        })
+        .collect();
+    // From a file in a folder `super::super` is the crate's root; deeper folders may use it within their layer.
+    if path.matches('/').count() == 1 && code.contains("super::super::") {
+        wrong.push(format!("{path}: super::super leaves the layer"));
+    }
+    // An inline module, whose lines are indented, may name the module it is in.
+    let outer = |line: &str| !line.starts_with(' ') && line.contains("super::");
+    if path.matches('/').count() == 0 && code.lines().any(outer) {
+        wrong.push(format!("{path}: super leaves the layer"));
+    }
+    wrong
+}
+
+fn is_product(path: &str) -> bool {
+    let tests = ["tests.rs", "tests/", "models/", "stress/"];
+    path != "lib.rs" && !tests.iter().any(|part| path.contains(part))
+}
+
+#[test]
+fn layers_of_the_memory_core_import_only_lower_ones() {
+    let files = files();
+    let sources: Vec<(&str, &str)> = files
+        .iter()
+        .filter_map(|(path, text)| Some((path.strip_prefix(CRATE)?, text.as_str())))
+        .filter(|(path, _)| is_product(path))
+        .collect();
+    assert!(sources.len() > 30, "only {} sources", sources.len());
+    let wrong: Vec<String> = sources
+        .iter()
+        .flat_map(|(path, text)| wrong_imports(path, text))
+        .collect();
+    none("imports that lead up or out of the layers", &wrong);
+    for module in LAYERS.concat() {
+        assert!(
+            sources.iter().any(|(path, _)| self::module(path) == module),
+            "{module} has a layer and no file"
+        );
+    }
+}
+
+#[test]
+fn planted_imports_are_found() {
+    let wrong = |path: &str, text: &str| wrong_imports(path, text).len();
+    assert_eq!(
+        wrong(
+            "block/cache.rs",
+            "use crate::frames::Frame;\nuse crate::sync::Mutex;"
+        ),
+        0
+    );
+    assert_eq!(
+        wrong(
+            "block/cache.rs",
+            "use crate::block::word::Word; // crate::load"
+        ),
+        0
+    );
+    assert_eq!(
+        wrong("frames/frame.rs", "use crate::block::Pin;"),
+        1,
+        "upward"
+    );
+    assert_eq!(
+        wrong("frames/frame.rs", "fn f(pool: &crate::pool::BlockPool) {}"),
+        1,
+        "in code"
+    );
+    assert_eq!(
+        wrong(
+            "gate.rs",
+            "use crate::{names::Names, sync::{Mutex, Event}};"
+        ),
+        1,
+        "in braces"
+    );
+    assert_eq!(
+        wrong("block/cache.rs", "use crate::MIN_FRAME;"),
+        1,
+        "through the root"
+    );
+    assert_eq!(wrong("elsewhere.rs", ""), 1, "a module without a layer");
+    assert_eq!(wrong("gate.rs", "use super::names::Names;"), 1, "by super");
+    assert_eq!(
+        wrong("block/cache.rs", "use super::super::load;"),
+        1,
+        "by super"
+    );
+    let tested = "use crate::sync::Mutex;\n#[cfg(all(test, loom))]\nmod tests {\n    use crate::pool::BlockPool;\n}";
+    assert_eq!(
+        wrong("frames/frame.rs", tested),
+        0,
+        "unit tests are no product"
+    );
+}
