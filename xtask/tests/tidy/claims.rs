@@ -112,3 +112,34 @@ fn a_planted_claim_is_found() {
         .collect();
     assert_eq!(lines, ["d.md:4", "d.md:5", "d.md:6"]);
 }
+
+/// The glossary, whose sections name a folder and whose rows name files below it.
+const GLOSSARY: &str = "docs/glossary.md";
+
+/// Files that the glossary names and that are not there.
+fn missing_files(glossary: &str, exists: impl Fn(&str) -> bool) -> Vec<String> {
+    let mut folder = "";
+    let mut missing = Vec::new();
+    for line in glossary.lines() {
+        let quoted: Vec<&str> = line.split('`').skip(1).step_by(2).collect();
+        if line.starts_with("## ") {
+            folder = quoted.first().copied().unwrap_or_default();
+            continue;
+        }
+        let paths = quoted.iter().filter(|name| name.ends_with(".rs"));
+        let paths = paths.map(|name| format!("{folder}/{name}"));
+        missing.extend(paths.filter(|path| !exists(path)));
+    }
+    missing
+}
+
+#[test]
+fn each_term_of_the_glossary_names_files_that_exist() {
+    let files = files();
+    let (_, text) = files.iter().find(|(path, _)| path == GLOSSARY).unwrap();
+    let exists = |path: &str| files.iter().any(|(file, _)| file == path);
+    none("files of the glossary", &missing_files(text, exists));
+    let planted = "## Core: `crates/a/src`\n| pin | holds | `pin.rs`, `gone.rs` |\n";
+    let exists = |path: &str| path == "crates/a/src/pin.rs";
+    assert_eq!(missing_files(planted, exists), ["crates/a/src/gone.rs"]);
+}
