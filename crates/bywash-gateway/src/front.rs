@@ -287,7 +287,7 @@ fn finish(mut answer: Response<Body>, access: &Access) -> Result<Response<Body>,
     let context = &access.context;
     let status = answer.status();
     if status == StatusCode::OK && answer.headers().contains_key(CONTENT_RANGE) {
-        // s3s has no way to say so for these operations.
+        // s3s sets 206 by a field of GetObject only; ours is a header, which HeadObject has as well.
         *answer.status_mut() = StatusCode::PARTIAL_CONTENT;
     } else if status == StatusCode::NOT_MODIFIED {
         *answer.body_mut() = Body::empty();

@@ -18,10 +18,9 @@ use crate::options::SeriesOptions;
 use crate::replay::{Replayed, recover};
 use crate::stats::{Counters, SeriesStats};
 use crate::wal::{Disk, Files, Folder, Kind, Position, Wal, put_names, put_turn};
+use crate::write_batch::WriteBatch;
 use crate::{Ack, Point, Row, SeriesError};
 
-/// Rows of `insert_rows` whose names are looked up before they are written, so that a batch needs little room.
-const ROWS_AT_ONCE: usize = 1024;
 /// The most rows of a frame of the log: some 100 KiB.
 const ROWS_A_FRAME: usize = 4096;
 
@@ -165,26 +164,13 @@ impl SeriesDb {
     /// [`SeriesError::UnknownHandle`]; [`SeriesError::NoRoom`]; [`SeriesError::Closed`].
     pub fn append_batch(&self, rows: &[(SeriesHandle, i64, f64)]) -> Result<(), SeriesError> {
         let shared = &*self.0;
-        shared.check(rows)?;
-        let began = Instant::now();
-        let mut stored = 0;
-        let mut position = None;
-        while stored < rows.len() {
-            let most = (stored + ROWS_A_FRAME).min(rows.len());
-            // Relaxed: who misses it writes one batch more.
-            let full = shared.log_full.load(Ordering::Relaxed);
-            let (count, at) = if full {
-                (0, None)
-            } else {
-                shared.write(&rows[stored..most])?
-            };
-            if count == 0 {
-                shared.room.wait(stored, began, shared.options.patience)?;
-            }
-            stored += count;
-            position = at.or(position);
-        }
+        let position = shared.store(rows)?;
         shared.acknowledge(position)
+    }
+
+    /// Begins a batch, whose rows are acknowledged together: one log write and one sync, however many calls insert them.
+    pub fn batch(&self) -> WriteBatch<'_> {
+        WriteBatch::new(&self.0)
     }
 
     /// Writes rows with their names spelt out, as [`Self::append_batch`] does. The names of neighbours are looked up side by side.
@@ -192,14 +178,9 @@ impl SeriesDb {
     /// # Errors
     /// As [`Self::handle`] and [`Self::append_batch`].
     pub fn insert_rows(&self, rows: &[Row<'_>]) -> Result<(), SeriesError> {
-        let head = &self.0.head;
-        let mut named = Vec::with_capacity(rows.len().min(ROWS_AT_ONCE));
-        for rows in rows.chunks(ROWS_AT_ONCE) {
-            named.clear();
-            head.catalog.handles(rows, &head.charge, &mut named)?;
-            self.append_batch(&named)?;
-        }
-        Ok(())
+        let mut batch = self.batch();
+        batch.insert_rows(rows)?;
+        batch.commit()
     }
 
     /// Seals all rows in memory to files. What was written before is in them afterwards, and its log is gone but for the file
@@ -300,6 +281,33 @@ impl Shared {
         }
     }
 
+    /// Writes rows to memory and to the pending frames of the log, and returns their end in the log.
+    pub(crate) fn store(
+        &self,
+        rows: &[(SeriesHandle, i64, f64)],
+    ) -> Result<Option<Position>, SeriesError> {
+        self.check(rows)?;
+        let began = Instant::now();
+        let mut stored = 0;
+        let mut position = None;
+        while stored < rows.len() {
+            let end = (stored + ROWS_A_FRAME).min(rows.len());
+            // Relaxed: a writer that misses it writes one batch more.
+            let full = self.log_full.load(Ordering::Relaxed);
+            let (count, at) = if full {
+                (0, None)
+            } else {
+                self.write(&rows[stored..end])?
+            };
+            if count == 0 {
+                self.room.wait(stored, began, self.options.patience)?;
+            }
+            stored += count;
+            position = at.or(position);
+        }
+        Ok(position)
+    }
+
     /// Writes the first of these rows, as many as there is memory for; answers how many, and where the log has them.
     fn write(
         &self,
@@ -381,7 +389,7 @@ impl Shared {
     }
 
     /// Returns when the log is as far as was asked for.
-    fn acknowledge(&self, position: Option<Position>) -> Result<(), SeriesError> {
+    pub(crate) fn acknowledge(&self, position: Option<Position>) -> Result<(), SeriesError> {
         let (Some(wal), Some(position)) = (&self.wal, position) else {
             return Ok(());
         };

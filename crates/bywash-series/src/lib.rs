@@ -29,6 +29,7 @@ mod span;
 mod stats;
 mod tidy;
 mod wal;
+mod write_batch;
 
 pub use catalog::SeriesHandle;
 pub use db::SeriesDb;
@@ -41,3 +42,4 @@ pub use point::{Point, Row};
 pub use query::{Aggregate, SeriesPoints};
 pub use selector::{Pattern, Selector};
 pub use stats::SeriesStats;
+pub use write_batch::WriteBatch;

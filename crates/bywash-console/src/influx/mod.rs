@@ -25,7 +25,7 @@ use axum::extract::{Query, State};
 use axum::http::header::{CONTENT_ENCODING, RETRY_AFTER};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use bywash_series::{Row, SeriesDb, SeriesError};
+use bywash_series::{Row, SeriesDb, SeriesError, WriteBatch};
 use flate2::read::MultiGzDecoder;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
@@ -211,6 +211,7 @@ fn insert_body(
 ) -> Result<Outcome, SeriesError> {
     let mut held: Vec<(Line<'_>, i64)> = Vec::new();
     let mut values = 0;
+    let mut rows = db.batch();
     let outcome = batch::read(body, precision, came, |line, at| {
         values += line.fields.len();
         held.push((line, at));
@@ -218,13 +219,14 @@ fn insert_body(
             return Ok(());
         }
         values = 0;
-        insert_rows(db, &std::mem::take(&mut held))
+        insert_rows(&mut rows, &std::mem::take(&mut held))
     })?;
-    insert_rows(db, &held)?;
+    insert_rows(&mut rows, &held)?;
+    rows.commit()?;
     Ok(outcome)
 }
 
-fn insert_rows(db: &SeriesDb, lines: &[(Line<'_>, i64)]) -> Result<(), SeriesError> {
+fn insert_rows(batch: &mut WriteBatch<'_>, lines: &[(Line<'_>, i64)]) -> Result<(), SeriesError> {
     let rows = lines.iter().flat_map(|(line, timestamp)| {
         line.fields.iter().map(|(metric, value)| Row {
             source: &line.source,
@@ -233,7 +235,7 @@ fn insert_rows(db: &SeriesDb, lines: &[(Line<'_>, i64)]) -> Result<(), SeriesErr
             value: *value,
         })
     });
-    db.insert_rows(&rows.collect::<Vec<_>>())
+    batch.insert_rows(&rows.collect::<Vec<_>>())
 }
 
 fn unpacked(body: &[u8]) -> Result<Vec<u8>, Refused> {

@@ -27,7 +27,7 @@ pub(crate) use self::read::read_segment;
 use self::segment::{HEADER, Writer, header};
 pub(crate) use self::segment::{list, path_of};
 use crate::SeriesError;
-use crate::limits::MAX_FRAME_BYTES;
+use crate::limits::{MAX_FRAME_BYTES, MAX_PENDING_LOG_BYTES};
 
 /// What may wait in memory to be written behind those who need not wait for it, in bytes.
 const BEHIND: u64 = 256 << 10;
@@ -165,12 +165,21 @@ impl Wal {
 
     /// Writes what is pending if it has become much: for those who do not wait for the log.
     pub(crate) fn relieve(&self) -> Result<(), SeriesError> {
+        // While a leader writes, a writer need not wait for it until much more is pending.
+        self.write_pending(|busy| if busy { MAX_PENDING_LOG_BYTES } else { BEHIND })
+    }
+
+    /// Writes what is pending if it is as much as may be: for a batch, which waits for the log at its end.
+    pub(crate) fn write_if_large(&self) -> Result<(), SeriesError> {
+        self.write_pending(|_| MAX_PENDING_LOG_BYTES)
+    }
+
+    /// Writes what is pending from `limit` bytes on, which depends on whether a leader writes now.
+    fn write_pending(&self, limit: impl FnOnce(bool) -> u64) -> Result<(), SeriesError> {
         let position = {
             let state = self.state.lock();
             state.check()?;
-            // While a leader writes, who comes meanwhile need not wait for it until there is a lot.
-            let busy = state.writer.is_none();
-            if state.pending_bytes < if busy { 16 * BEHIND } else { BEHIND } {
+            if state.pending_bytes < limit(state.writer.is_none()) {
                 return Ok(());
             }
             state.appended

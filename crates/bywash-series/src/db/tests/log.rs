@@ -207,6 +207,63 @@ impl LogFile for FailingFile {
 }
 
 #[tokio::test]
+async fn a_large_batch_takes_a_handful_of_log_writes_and_one_sync() {
+    const ROWS: i64 = 400_000;
+    let mut world = World::new();
+    world.options.ack = Ack::Synced;
+    world.options.segment_bytes = 64 << 20;
+    world.options.wal_bytes = 256 << 20;
+    let (writes, syncs) = (
+        Failing::new("write", u64::MAX),
+        Failing::new("sync", u64::MAX),
+    );
+    let disk = CountingDisk(writes.clone(), syncs.clone());
+    let db = world.open_on(Box::new(disk)).await.unwrap();
+    let asked = |disk: &Failing| disk.asked.load(Ordering::SeqCst);
+    let before = (asked(&writes), asked(&syncs));
+    let mut batch = db.batch();
+    for start in (0..ROWS).step_by(1000) {
+        let rows: Vec<_> = (start..start + 1000)
+            .map(|at| row("host", "cpu", at, 1.0))
+            .collect();
+        batch.insert_rows(&rows).unwrap();
+    }
+    batch.commit().unwrap();
+    let (written, synced) = (asked(&writes) - before.0, asked(&syncs) - before.1);
+    assert!(written <= 4, "{written} log writes");
+    assert_eq!(synced, 1);
+    drop(db);
+    let again = world.open().await.unwrap();
+    assert_eq!(content(&again).len(), ROWS as usize);
+}
+
+/// Counts writes and syncs apart, each with one of these.
+#[derive(Debug)]
+struct CountingDisk(Failing, Failing);
+
+#[derive(Debug)]
+struct CountingFile(Failing, Failing, Box<dyn LogFile>);
+
+impl Disk for CountingDisk {
+    fn create(&self, path: &Path, bytes: u64) -> io::Result<Box<dyn LogFile>> {
+        let file = Files.create(path, bytes)?;
+        Ok(Box::new(CountingFile(self.0.clone(), self.1.clone(), file)))
+    }
+}
+
+impl LogFile for CountingFile {
+    fn write(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.0.may("write")?;
+        self.2.write(bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.1.may("sync")?;
+        self.2.sync()
+    }
+}
+
+#[tokio::test]
 async fn case_4_a_failed_write_or_sync_fails_its_group_and_is_final() {
     for (what, well) in [("create", 0), ("write", 5), ("sync", 5)] {
         let mut world = World::new();
