@@ -121,8 +121,9 @@ impl Extents {
 
     /// Ends the claim that starts at `start`: its bytes up to `written` become a written extent, the rest a hole.
     pub(super) fn finish_claim(&mut self, start: u64, written: u64) {
-        self.by_start.remove(&start);
-        if written == start || skipped(Step::ClaimHead) {
+        let claimed = self.by_start.remove(&start);
+        let incomplete = claimed.is_some_and(|claimed| claimed.end > written);
+        if written == start || (incomplete && skipped(Step::ClaimHead)) {
             return;
         }
         let after = self

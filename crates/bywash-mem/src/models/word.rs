@@ -16,7 +16,7 @@ fn readers_against_evictor() {
     let slab = Arc::new(Slab::new(1).unwrap());
     let fill = |object: u64| {
         let crate::frames::AllocOutcome::Allocated(mut frames) =
-            memory.take(DOWN, crate::frames::SizeClass::of(1).unwrap(), (1, 1), 0)
+            memory.allocate(DOWN, crate::frames::SizeClass::of(1).unwrap(), (1, 1), 0)
         else {
             panic!("room")
         };
@@ -29,7 +29,7 @@ fn readers_against_evictor() {
             options: BlockOptions::default(),
             frame: FrameRef::Owned(frame),
         };
-        let slot = slab.take();
+        let slot = slab.allocate();
         let header = slab.header(slot);
         // SAFETY: the slot was just taken.
         unsafe { header.fill(contents) };
@@ -65,7 +65,7 @@ fn readers_against_evictor() {
             // SAFETY: the eviction was won.
             drop(unsafe { header.take() });
             header.word.vacate();
-            slab.put_back(0);
+            slab.release(0);
             fill(2);
             break;
         }

@@ -80,11 +80,11 @@ fn stress_test_with_changing_priorities() {
 
 /// Runs a stress test with one step left out, which must fail; the failing check depends on the schedule. In a process of its own: a word that was
 /// damaged may end that.
-fn control(step: Step, storm: fn()) {
+fn control(step: Step, stress: fn()) {
     const CHILD: &str = "BYWASH_WEAKENED";
     if std::env::var_os(CHILD).is_some() {
         weaken(step);
-        return run_stress();
+        return stress();
     }
     let this = std::thread::current();
     let output = std::process::Command::new(std::env::current_exe().unwrap())

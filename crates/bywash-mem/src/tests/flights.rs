@@ -44,6 +44,23 @@ fn concurrent_waiters_share_one_load() {
 }
 
 #[test]
+fn is_loading_reports_a_load_without_starting_one() {
+    let pool = pool(MIB);
+    assert!(!pool.is_loading(key(1)));
+    assert_eq!((pool.stats().loads, pool.stats().flights), (0, 0));
+    let mut loading = begin(&pool, key(1), 1);
+    assert!(pool.is_loading(key(1)) && !pool.contains(key(1)));
+    loading.write(b"x");
+    drop(loading.publish().unwrap());
+    assert!(!pool.is_loading(key(1)) && pool.contains(key(1)));
+    let loading = begin(&pool, key(2), 1);
+    pool.erase(key(2));
+    assert!(!pool.is_loading(key(2)), "an erased load is not kept");
+    drop(loading);
+    assert_eq!(pool.stats().loads, 2);
+}
+
+#[test]
 fn waiter_owns_its_pin_before_it_wakes() {
     let pool = pool(16 * 4096);
     let mut load = begin(&pool, key(1), 1);
