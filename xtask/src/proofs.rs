@@ -89,7 +89,7 @@ pub(crate) fn soak_uploads(
     println!("seed {first}: {objects} objects on {scale} of the free disk");
     Step::cargo(["test", "--quiet", "--profile", "soak", "-p", "bywash"])
         .args(["--test", "upload_load", "--target-dir", "target/soak"])
-        .args(["the_seeds_own_load", "--", "--ignored", "--nocapture"])
+        .args(["load_of_the_given_seed", "--", "--ignored", "--nocapture"])
         .env("BYWASH_LOAD_OBJECTS", objects.to_string())
         .env("BYWASH_LOAD_SCALE", scale.to_string())
         .env("BYWASH_SEED", first.to_string())

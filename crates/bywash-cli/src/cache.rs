@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use bywash::{CachedObject, CachedPage, Changed, Why};
+use bywash::{CacheChange, CacheExplanation, CachedObject, CachedPage};
 use indicatif::BinaryBytes;
 use serde::Serialize;
 
@@ -141,7 +141,7 @@ async fn why(server: &AdminClient, key: &Place, out: Output) -> Result<(), Failu
             "s3://{bucket} is a bucket; write s3://{bucket}/key, or list it: bywash cache ls s3://{bucket}"
         )));
     }
-    let why: Why = server
+    let why: CacheExplanation = server
         .get("/cache/why", &[("bucket", bucket), ("key", key)])
         .await?;
     out.lines(&why, || {
@@ -174,7 +174,7 @@ async fn change(
 ) -> Result<(), Failure> {
     let (bucket, prefix) = (&prefix.bucket, &prefix.key);
     let body = serde_json::json!({ "bucket": bucket, "prefix": prefix });
-    let changed: Changed = server.post(&format!("/cache/{verb}"), &body).await?;
+    let changed: CacheChange = server.post(&format!("/cache/{verb}"), &body).await?;
     out.line(&changed, || {
         let done = if verb == "warm" { "warmed" } else { "dropped" };
         let mut text = format!("{done} {} objects, {}", changed.objects, BinaryBytes(changed.bytes));

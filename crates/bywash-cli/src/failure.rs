@@ -17,7 +17,7 @@ const METADATA_REQUEST: &str = "/latest/api/token";
 const DENIED_HINT: &str = "; check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (`bywash env` prints those of a local server)";
 
 /// In the message of a server of ours that refuses every write to a bucket: no key would change that, and the message says why.
-const ONLY_READ: &str = "the bucket is only read";
+const READ_ONLY: &str = "the bucket is read-only";
 
 /// What a script can do about it; the number is the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -162,7 +162,7 @@ impl Failure {
 fn hint(kind: Kind, what: &str, text: &str) -> &'static str {
     let is = |scheme: &str| what.contains(scheme);
     match kind {
-        Kind::Denied if text.contains(ONLY_READ) => "",
+        Kind::Denied if text.contains(READ_ONLY) => "",
         Kind::Denied if is("gs://") => "; check GOOGLE_APPLICATION_CREDENTIALS",
         Kind::Denied if is("az://") => {
             "; check AZURE_STORAGE_CONNECTION_STRING, or AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY"

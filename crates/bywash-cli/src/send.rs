@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bywash::EngineError;
 use bywash::upload::journal::SourceIdentity;
-use bywash::upload::{Journaling, Upload, UploadOptions, UploadResult};
+use bywash::upload::{JournalOptions, Upload, UploadOptions, UploadResult};
 use indicatif::ProgressBar;
 
 use crate::failure::{Failure, Kind};
@@ -36,7 +36,7 @@ pub(crate) async fn new_object(
         length: source.bytes,
         // They are sent as they were read, uncopied.
         parallel: ahead(source.part_bytes),
-        journal: Some(Journaling {
+        journal: Some(JournalOptions {
             url: target.url.clone(),
             endpoint: target.endpoint.clone(),
             source: file.clone(),

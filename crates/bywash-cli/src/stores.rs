@@ -73,7 +73,7 @@ impl Stores {
     ) -> Result<Option<u32>, Failure> {
         let origin = target::open(&address.origin()?, &self.remote)?;
         let what = || format!("cannot read the checksum of {address}");
-        let stored = origin.stored(&address.object()?).await;
+        let stored = origin.stat(&address.object()?).await;
         let stored = match stored.map_err(|error| Failure::store(what(), &error)) {
             // A reader of an object may lack the right to ask for its checksum, or any key.
             Err(failure) if failure.kind == Kind::Denied => {

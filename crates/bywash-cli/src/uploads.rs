@@ -5,7 +5,7 @@ mod sweep;
 use std::path::PathBuf;
 
 use bywash::upload::Resumed;
-use bywash::upload::journal::{Entry, Header, Journal, JournalError, Listed};
+use bywash::upload::journal::{Entry, Header, Journal, JournalError, ListedUpload};
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde::Serialize;
 
@@ -95,8 +95,8 @@ struct Line {
 }
 
 impl Line {
-    fn new(listed: Listed) -> Self {
-        let Listed {
+    fn new(listed: ListedUpload) -> Self {
+        let ListedUpload {
             id, content, alive, ..
         } = listed;
         match content {

@@ -189,7 +189,7 @@ async fn a_web_server_is_not_listed_and_not_written_and_the_next_step_is_named()
         &["cp", down, &file],
     ] {
         let told = fails(bywash(verb));
-        let refused = told.contains("read only") || told.contains("only read");
+        let refused = told.contains("read only") || told.contains("read-only");
         assert!(refused, "{verb:?}: {told}");
     }
     assert!(origin.take_log().is_empty(), "nothing was asked");

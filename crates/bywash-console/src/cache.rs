@@ -84,7 +84,7 @@ async fn why(
         let text = format!("the key {:?} cannot be named: {error}", asked.key);
         Refusal(StatusCode::BAD_REQUEST, text)
     })?;
-    Ok(answer(&blocking(move || bucket.why(&path)).await?))
+    Ok(answer(&blocking(move || bucket.explain(&path)).await?))
 }
 
 /// What is to be changed. An empty prefix is the whole bucket.

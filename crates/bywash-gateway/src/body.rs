@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use bywash::traffic::{Passed, RequestKind, Traffic};
+use bywash::traffic::{RequestKind, RequestSummary, Traffic};
 use futures::Stream;
 use http::{HeaderMap, Method, StatusCode};
 use http_body::{Body as _, Frame, SizeHint};
@@ -273,9 +273,9 @@ impl Access {
 impl Drop for Access {
     fn drop(&mut self) {
         let read = self.kind() == RequestKind::Read && !self.cache.is_empty();
-        self.traffic.note(&Passed {
+        self.traffic.note(&RequestSummary {
             kind: self.kind(),
-            answered: self.answered,
+            latency: self.answered,
             failed: self.status >= 500,
             received: self.context.bytes_in.load(Relaxed),
             sent: self.sent,

@@ -1,4 +1,4 @@
-//! A bucket: the ecosystem's `ObjectStore` over one origin, cached.
+//! A bucket: a cached `ObjectStore` over one origin.
 
 use std::fmt;
 use std::ops::Range;
@@ -22,21 +22,23 @@ use crate::limits::{
     MAX_DELETE_REQUESTS_IN_FLIGHT, MAX_DELETES_PER_REQUEST, MAX_PARTS_IN_FLIGHT, MAX_RANGED_GETS,
 };
 use crate::list;
-use crate::origin::{Ability, Origin};
-use crate::read::{self, Download, DownloadOptions, Opens, Pace, Runs};
+use crate::origin::{Capability, Origin};
+use crate::read::{
+    self, Download, DownloadOptions, LatencyWindow, SequentialDetector, SingleFlight,
+};
 use crate::retry::{once, with_retries};
 use crate::stats::Counters;
 use crate::upload::{Ordered, UploadOptions};
 use crate::versions::Versions;
 
-/// Whether a read was answered from memory.
+/// Whether a read was served from memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CacheOutcome {
-    /// Every block was in memory.
+    /// All blocks were in memory.
     Hit,
-    /// No block was.
+    /// No block was in memory.
     Miss,
-    /// Some were.
+    /// Some blocks were in memory.
     Partial,
 }
 
@@ -50,23 +52,23 @@ impl fmt::Display for CacheOutcome {
     }
 }
 
-/// How a read was answered; found in the extensions of its [`GetResult`].
+/// Cache outcome and version of a read; an extension of its [`GetResult`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadInfo {
-    /// From memory or not, as known when the read began.
+    /// Whether the blocks were in memory when the read began.
     pub outcome: CacheOutcome,
-    /// The version read: the origin's ETag, or what stands for it.
+    /// The version read: the origin's ETag, or a substitute for it.
     pub version: String,
 }
 
-/// Settings of one bucket.
+/// Options of one bucket.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BucketOptions {
-    /// How long what is known of an object is trusted.
+    /// How long the known version of an object is trusted.
     pub consistency: Consistency,
-    /// The size of a cached block in bytes, a power of two from 4 KiB to 4 MiB, and at most an eighth of the memory; `None`: the
-    /// engine's. A block is what the pool keeps and evicts whole, in a frame of that size, and the least that is asked of the
-    /// origin: small ones suit small reads here and there, large ones long scans.
+    /// Size of a cached block in bytes, a power of two from 4 KiB to 4 MiB, and at most an eighth of the memory;
+    /// `None`: the engine's. A block is the unit of caching, of eviction and of requests to the origin. Small blocks
+    /// suit small random reads, large ones long scans.
     pub block_size: Option<usize>,
 }
 
@@ -85,7 +87,7 @@ pub struct Bucket {
     shared: Arc<Shared>,
 }
 
-/// What all handles of a bucket share.
+/// State shared by all handles of a bucket.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) name: String,
@@ -95,12 +97,12 @@ pub(crate) struct Shared {
     pub(crate) block_size: u64,
     pub(crate) counters: Counters,
     pub(crate) versions: Versions,
-    pub(crate) opens: Opens,
-    pub(crate) runs: Runs,
-    pub(crate) pace: Pace,
-    /// A turn for each ranged GET in flight. Of this bucket alone: an origin that hangs must not
-    /// keep other buckets waiting.
-    pub(crate) shard_turns: Semaphore,
+    pub(crate) flights: SingleFlight,
+    pub(crate) sequential: SequentialDetector,
+    pub(crate) latencies: LatencyWindow,
+    /// Permits for ranged GETs in flight. One semaphore per bucket: an origin that hangs must not block other
+    /// buckets.
+    pub(crate) fetch_permits: Semaphore,
     pub(crate) engine: Arc<EngineShared>,
 }
 
@@ -126,10 +128,10 @@ impl Bucket {
                 block_size,
                 consistency.max_age(),
             ),
-            opens: Opens::default(),
-            runs: Runs::default(),
-            pace: Pace::default(),
-            shard_turns: Semaphore::new(MAX_RANGED_GETS),
+            flights: SingleFlight::default(),
+            sequential: SequentialDetector::default(),
+            latencies: LatencyWindow::default(),
+            fetch_permits: Semaphore::new(MAX_RANGED_GETS),
             engine,
         };
         Self {
@@ -137,30 +139,30 @@ impl Bucket {
         }
     }
 
-    /// The kind of store its objects are in, as [`Origin::kind`] says it.
+    /// Returns the kind of its store, see [`Origin::kind`].
     #[must_use]
     pub fn origin_kind(&self) -> &'static str {
         self.shared.origin.kind()
     }
 
-    /// The bucket's name.
+    /// Returns the bucket's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.shared.name
     }
 
-    /// How long this bucket trusts what it knows.
+    /// Returns how long this bucket trusts a known version.
     #[must_use]
     pub fn consistency(&self) -> Consistency {
         self.shared.consistency
     }
 
-    /// Downloads an object, or a range of it, whole into memory: by several ranged GETs at once, all of one version, each byte
-    /// copied once into its place. Returns when version and length are known and memory for all of it is there, after waiting in
-    /// line for that.
+    /// Downloads an object, or a range of it, into memory by several ranged GETs at once, all of one version. Each
+    /// byte is copied once. Returns when version and length are known and memory for all of it is reserved, after
+    /// waiting for that in line.
     ///
-    /// It goes to the origin and leaves the cache alone, for objects that are used once and whole. What has arrived can be read
-    /// while the rest is on its way ([`Download::reader`]); [`Download::finish`] hands out all of it, or nothing.
+    /// Bypasses the cache: meant for objects that are used once and whole. Bytes can be read as they arrive
+    /// ([`Download::reader`]); [`Download::finish`] returns all of them, or an error.
     ///
     /// # Errors
     /// Those of a read; [`crate::EngineError::InvalidSetting`] if the object can never fit the memory.
@@ -249,11 +251,11 @@ impl ObjectStore for Bucket {
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
         self.shared.counters.request();
-        let asked = Instant::now();
+        let sent_at = Instant::now();
         let policy = self.shared.engine.retry;
         let path = prefix.cloned().unwrap_or_default();
         let result = with_retries(policy, "list", &path, || {
-            self.shared.origin_request(Ability::List);
+            self.shared.origin_request(Capability::List);
             self.shared.origin.list_with_delimiter(prefix)
         })
         .await?;
@@ -264,7 +266,7 @@ impl ObjectStore for Bucket {
             list::check_below(&meta.location, &path)?;
         }
         for meta in &result.objects {
-            self.shared.versions.listed(asked, meta);
+            self.shared.versions.record_listed(sent_at, meta);
         }
         Ok(result)
     }
@@ -275,7 +277,7 @@ impl ObjectStore for Bucket {
         self.write(to, move |to| async move {
             let policy = shared.engine.retry.with_server_work();
             let attempt = || {
-                shared.origin_request(Ability::Write);
+                shared.origin_request(Capability::Write);
                 shared.origin.copy_opts(&from, &to, options.clone())
             };
             match options.mode {
@@ -288,21 +290,21 @@ impl ObjectStore for Bucket {
 }
 
 impl Shared {
-    /// Blocks of one ranged GET, at least 1.
-    pub(crate) fn shard_blocks(&self) -> u32 {
-        (self.engine.shard_size / self.block_size).max(1) as u32
+    /// Returns the maximum blocks of one ranged GET, at least 1.
+    pub(crate) fn max_fetch_blocks(&self) -> u32 {
+        (self.engine.fetch_size / self.block_size).max(1) as u32
     }
 
-    /// Counts a request that is about to be sent, unless the origin sends none such.
-    pub(crate) fn origin_request(&self, needs: Ability) {
+    /// Counts a request that is about to be sent, unless the origin sends no requests of this kind.
+    pub(crate) fn origin_request(&self, needs: Capability) {
         if self.origin.can(needs) {
             self.counters.origin_request();
         }
     }
 
-    /// A write to `path` ended, well or not: nothing known of it, or being asked, holds any more.
-    pub(crate) fn written(&self, path: &Path) {
-        self.versions.written(path);
-        self.opens.forget(path);
+    /// Drops what is known of `path` after a write, successful or not; later reads do not share requests in flight.
+    pub(crate) fn invalidate(&self, path: &Path) {
+        self.versions.invalidate(path);
+        self.flights.forget(path);
     }
 }

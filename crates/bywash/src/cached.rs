@@ -1,4 +1,4 @@
-//! What of a bucket's objects is in memory, why it is or is not, and how to change that.
+//! Cache administration: shows, explains, drops and warms cached objects.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -13,75 +13,76 @@ use tokio::time::Instant;
 use crate::bucket::{CacheOutcome, Shared};
 use crate::cost::Cost;
 use crate::limits::{MAX_FAILURES_NAMED, MAX_WARMED_AT_ONCE};
-use crate::versions::Remembered;
+use crate::versions::KnownVersion;
 use crate::{Bucket, Engine};
 
-/// Warming stops when it has read this part of the memory: more would push out what it read first.
+/// Percentage of the memory that warming reads at most: more would evict what it read first.
 const WARMED_MEMORY_PERCENT: u64 = 75;
 
-/// What is known of an object, and what of it is in memory.
+/// A known object, and how much of it is in memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CachedObject {
     /// Its key.
     pub key: String,
     /// Its length in bytes.
     pub size: u64,
-    /// The version known: the origin's ETag, or what stands for it.
+    /// The known version: the origin's ETag, or a substitute for it.
     pub version: String,
-    /// How long ago the origin was asked whether it is current, in milliseconds.
+    /// Milliseconds since the origin last confirmed the version.
     pub validated_ms_ago: u64,
-    /// Whether a read trusts that answer and asks no more.
+    /// Whether a read uses this version without asking the origin.
     pub fresh: bool,
-    /// Blocks it has.
+    /// Number of its blocks.
     pub blocks: u32,
-    /// Those of them in memory.
+    /// Number of its blocks in memory.
     pub resident_blocks: u32,
     /// Bytes of it in memory.
     pub resident_bytes: u64,
-    /// What it has cost the origin since this version became known.
+    /// Its cost at the origin since this version became known.
     pub cost: Cost,
 }
 
-/// Some of the objects whose version is known, in the order of their buckets and keys.
+/// One page of the known objects, ordered by bucket and key.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CachedPage {
     /// Objects by the name of their bucket.
     pub buckets: BTreeMap<String, Vec<CachedObject>>,
-    /// Bucket and key of the last one, `bucket/key`, if there are more: the next page comes after it.
+    /// Bucket and key of the last object, `bucket/key`, if there are more: the next page starts after it.
     pub next: Option<String>,
 }
 
-/// What a read of a whole object would find now.
+/// What a read of a whole object would find in the cache, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Why {
-    /// The key asked about.
+pub struct CacheExplanation {
+    /// The object's key.
     pub key: String,
     /// `hit`, `partial` or `miss`.
     pub outcome: String,
-    /// Where the bytes that are here lie: `memory`, or `none`.
+    /// Location of the cached bytes: `memory`, or `none`.
     pub tier: String,
     /// The reasons, a sentence each.
     pub reasons: Vec<String>,
-    /// What is known of the object, if anything is.
+    /// The object, if it is known.
     pub object: Option<CachedObject>,
 }
 
-/// What warming or dropping did.
+/// Result of warming or dropping.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Changed {
-    /// Objects read, or dropped.
+pub struct CacheChange {
+    /// Objects read or dropped.
     pub objects: u64,
-    /// Bytes of them.
+    /// Bytes of these objects.
     pub bytes: u64,
-    /// Objects left out because memory would not have held them.
+    /// Objects skipped because they would not fit the memory.
     pub left_out: u64,
-    /// Objects that could not be read, the first [`MAX_FAILURES_NAMED`] of them, each with its error.
+    /// Objects that could not be read, with their errors; at most [`MAX_FAILURES_NAMED`].
     pub failed: Vec<String>,
 }
 
 impl Engine {
-    /// The first `max` objects after `after`, the `next` of an earlier page, whose keys begin with `prefix` and whose version is
-    /// known: of `bucket`, or of all open ones. Looks at all that is known, and at each block of these objects, some 100 ns each.
+    /// Returns at most `max` known objects of `bucket`, or of all open buckets, with keys that begin with `prefix`.
+    /// Starts after `after`, the `next` of the previous page. Scans all known objects, and looks up each block of the
+    /// returned ones, some 100 ns each.
     #[must_use]
     pub fn cached_page(
         &self,
@@ -90,7 +91,7 @@ impl Engine {
         after: Option<&str>,
         max: usize,
     ) -> CachedPage {
-        // By their names.
+        // In the order of their names.
         let buckets = bucket.map_or_else(|| self.open_buckets(), |bucket| vec![bucket.clone()]);
         let numbers = buckets
             .iter()
@@ -123,22 +124,22 @@ impl Engine {
 }
 
 impl Bucket {
-    /// Objects whose keys begin with `prefix` and whose version is known, by key. Looks at each of their blocks, some 100 ns
-    /// each; uses none.
+    /// Returns the known objects with keys that begin with `prefix`, by key. Looks up each of their blocks, some 100 ns
+    /// each, without counting as a use.
     #[must_use]
     pub fn cached(&self, prefix: &str) -> Vec<CachedObject> {
         let shared = self.shared();
-        let known = shared.versions.remembered(prefix);
+        let known = shared.versions.known_objects(prefix);
         let mut objects: Vec<_> = known.iter().map(|known| describe(shared, known)).collect();
         objects.sort_unstable_by(|one, other| one.key.cmp(&other.key));
         objects
     }
 
-    /// Whether a read of this object would be answered from memory, and why. Asks the origin nothing.
+    /// Explains whether a read of this object would be served from memory. Sends no request.
     #[must_use]
-    pub fn why(&self, path: &Path) -> Why {
+    pub fn explain(&self, path: &Path) -> CacheExplanation {
         let shared = self.shared();
-        let known = shared.versions.remembered_one(path);
+        let known = shared.versions.known_object(path);
         let object = known.as_ref().map(|known| describe(shared, known));
         let cacheable = known
             .as_ref()
@@ -153,20 +154,20 @@ impl Bucket {
         let reasons = match &object {
             Some(object) if cacheable => reasons(object, shared.consistency.max_age()),
             Some(_) => vec![
-                "the origin gives it neither a strong ETag nor a date, so nothing ties two requests to one version: each \
-                 read is one request to the origin, and nothing of it is kept"
+                "the origin sends neither a strong ETag nor a date for it, so two requests cannot be bound to one version: each \
+                 read is one request to the origin, and none of its bytes are cached"
                     .to_owned(),
             ],
             None => vec![
-                "nothing is known of it: nobody has read it through this server since it started, or it was written, \
-                 deleted or dropped since; the first read asks the origin once and keeps what comes"
+                "it is unknown: it has not been read through this server since the start, or it was written, \
+                 deleted or dropped since; the first read sends one request to the origin and caches the bytes"
                     .to_owned(),
             ],
         };
         let here = object
             .as_ref()
             .is_some_and(|object| object.resident_blocks > 0);
-        Why {
+        CacheExplanation {
             key: path.to_string(),
             outcome: outcome.to_string(),
             tier: if here { "memory" } else { "none" }.to_owned(),
@@ -175,13 +176,12 @@ impl Bucket {
         }
     }
 
-    /// Forgets all that is known of objects whose keys begin with `prefix`, and what of them is in memory. Reads in progress
-    /// go on.
+    /// Drops the known objects with keys that begin with `prefix`, and their blocks. Reads in progress continue.
     #[must_use]
-    pub fn drop_cached(&self, prefix: &str) -> Changed {
+    pub fn drop_cached(&self, prefix: &str) -> CacheChange {
         let shared = self.shared();
-        let mut dropped = Changed::default();
-        for known in shared.versions.remembered(prefix) {
+        let mut dropped = CacheChange::default();
+        for known in shared.versions.known_objects(prefix) {
             dropped.objects += 1;
             dropped.bytes += describe(shared, &known).resident_bytes;
             shared.versions.drop_blocks(&known.version);
@@ -189,16 +189,17 @@ impl Bucket {
         dropped
     }
 
-    /// Reads all objects whose keys begin with `prefix` into memory, a few at once, until three quarters of it are read.
+    /// Reads all objects with keys that begin with `prefix` into memory, a few at once, up to three quarters of the
+    /// memory.
     ///
     /// # Errors
-    /// That of the listing. Objects that cannot be read are named in the answer.
-    pub async fn warm(&self, prefix: &str) -> Result<Changed> {
+    /// Those of the listing. Objects that cannot be read are named in the result.
+    pub async fn warm(&self, prefix: &str) -> Result<CacheChange> {
         let folder = prefix
             .rsplit_once('/')
             .map(|(folder, _)| Path::from(folder));
         let limit = self.shared().engine.pool.budget().limit() / 100 * WARMED_MEMORY_PERCENT;
-        let mut warmed = Changed::default();
+        let mut warmed = CacheChange::default();
         let mut taken = 0;
         let objects: Vec<_> = self.list(folder.as_ref()).try_collect().await?;
         let mut wanted = Vec::new();
@@ -245,14 +246,14 @@ impl Bucket {
     }
 }
 
-fn describe(bucket: &Arc<Shared>, known: &Remembered) -> CachedObject {
-    let Remembered { version, validated } = known;
+fn describe(bucket: &Arc<Shared>, known: &KnownVersion) -> CachedObject {
+    let KnownVersion { version, validated } = known;
     let age = Instant::now().saturating_duration_since(*validated);
-    let fresh = bucket.consistency.max_age().is_none_or(|most| age <= most);
+    let fresh = bucket.consistency.max_age().is_none_or(|max| age <= max);
     let mut object = CachedObject {
         key: version.meta.location.to_string(),
         size: version.meta.size,
-        version: version.label(),
+        version: version.display(),
         validated_ms_ago: u64::try_from(age.as_millis()).unwrap_or(u64::MAX),
         fresh,
         blocks: version.blocks(bucket.block_size),
@@ -269,7 +270,7 @@ fn describe(bucket: &Arc<Shared>, known: &Remembered) -> CachedObject {
     object
 }
 
-/// Why a read of a cacheable object would be what it would be.
+/// Returns the reasons for the outcome of a read of a cacheable object.
 fn reasons(object: &CachedObject, trusted: Option<Duration>) -> Vec<String> {
     let CachedObject {
         blocks,
@@ -287,21 +288,21 @@ fn reasons(object: &CachedObject, trusted: Option<Duration>) -> Vec<String> {
         .saturating_sub(u64::from(here))
         .min(absent);
     if left > 0 {
-        reasons.push(format!("{left} were here and left to make room for others"));
+        reasons.push(format!("{left} were loaded and evicted since"));
     }
     if absent > left {
         let never = absent - left;
-        reasons.push(format!("{never} were never read, or are on their way"));
+        reasons.push(format!("{never} were never read, or are loading"));
     }
     let ago = Duration::from_millis(object.validated_ms_ago);
     reasons.push(match trusted {
-        None => format!("its bucket is immutable, so the version seen {ago:?} ago is trusted for good"),
+        None => format!("its bucket is immutable, so the version confirmed {ago:?} ago is never revalidated"),
         Some(window) if object.fresh => {
-            format!("the origin was asked for its version {ago:?} ago, and its bucket trusts that for {window:?}")
+            format!("its version was confirmed {ago:?} ago, and its bucket trusts that for {window:?}")
         }
         Some(window) => format!(
-            "the origin was asked for its version {ago:?} ago, longer than the {window:?} its bucket trusts that: a read \
-             asks again, once, and keeps the blocks if the version is the same"
+            "its version was confirmed {ago:?} ago, longer than the {window:?} its bucket trusts that: a read \
+             revalidates it by one request, and keeps the blocks if the version is the same"
         ),
     });
     reasons

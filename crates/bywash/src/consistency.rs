@@ -1,25 +1,25 @@
-//! How long a cached version may be served without asking the origin.
+//! How long a known version may be used without asking the origin.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// How long the engine trusts what it knows of an object's current version.
+/// How long the engine trusts the known version of an object.
 ///
-/// Whatever the setting, one read never mixes two versions.
+/// In every mode, one read never mixes two versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Consistency {
-    /// Asks the origin (one request for all who wait) when the last answer is older than this.
-    /// Bytes stay cached across the question if the version is the same.
+    /// Revalidates a version confirmed longer ago than this, by one request for all waiting reads. Cached blocks stay
+    /// if the version is the same.
     Revalidate(Duration),
-    /// As `Revalidate`, by its usual name for long spans: at most this old.
+    /// Same as `Revalidate`, under the usual name for long times.
     Ttl(Duration),
-    /// Objects never change once written: never asked again.
+    /// Objects never change once written: never revalidated.
     Immutable,
 }
 
 impl Consistency {
-    /// The oldest answer that may still be used; `None` means any.
+    /// Returns the maximum age of a confirmation; `None` means any.
     #[must_use]
     pub fn max_age(self) -> Option<Duration> {
         match self {
@@ -30,7 +30,7 @@ impl Consistency {
 }
 
 impl Default for Consistency {
-    /// One second: a human never sees the staleness, a query never pays for it twice.
+    /// One second: staleness that a person does not notice, and one request for all reads of a query.
     fn default() -> Self {
         Self::Revalidate(Duration::from_secs(1))
     }
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_it_prints_and_refuses_the_rest() {
+    fn parses_its_own_output_and_rejects_other_text() {
         for (text, value) in [
             (
                 "revalidate=1s",

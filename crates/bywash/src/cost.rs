@@ -1,24 +1,24 @@
-//! What one version of an object has cost the origin.
+//! Cost of one version of an object at the origin.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// What the origin was asked for one version of an object since it became known.
+/// Requests, bytes and time that one version of an object cost the origin since it became known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cost {
     /// Requests for its data, each attempt counted.
     pub requests: u64,
-    /// Bytes of it that came.
+    /// Bytes of it received.
     pub bytes: u64,
-    /// Milliseconds these requests took, side by side ones added up.
+    /// Duration of these requests in milliseconds, concurrent ones added up.
     pub time_ms: u64,
     /// Blocks of it that were loaded into memory.
     pub blocks: u64,
 }
 
-/// The live form of [`Cost`]. Written by any load, read by whoever asks; it orders nothing, hence relaxed.
+/// Counters behind [`Cost`]. Written by loads, read by snapshots; they order nothing, hence relaxed.
 #[derive(Debug, Default)]
 pub(crate) struct Costs {
     requests: AtomicU64,

@@ -1,4 +1,4 @@
-//! The engine: one budget, one pool, many buckets.
+//! The engine: one memory budget, one block pool, many buckets.
 
 mod builder;
 mod reserve;
@@ -22,58 +22,58 @@ use crate::consistency::Consistency;
 use crate::error::EngineError;
 use crate::origin::folder::FolderStore;
 use crate::origin::{Origin, OriginUrl};
-use crate::read::{AbandonedMemory, Ahead, Loans};
+use crate::read::{AbandonedMemory, Loans, ReadaheadBudget};
 use crate::retry::RetryPolicy;
 use crate::stats::{BudgetStats, PoolStats, Stats};
 use crate::traffic::Traffic;
 use crate::upload::journal::Journal;
 use crate::versions::KnownObjects;
-use builder::{ahead_limits, check_block_size, check_memory};
+use builder::{check_block_size, check_memory, readahead_limits};
 use root::{check_bucket_name, remove_empty_bucket};
 
 pub use builder::EngineBuilder;
 
-/// The smallest part S3 takes, but for the last of an upload.
+/// Minimum length of an S3 part, except the last of an upload.
 const S3_LEAST_PART_BYTES: u64 = 5 << 20;
 
-/// What all handles and buckets of an engine share.
+/// State shared by all handles and buckets of an engine.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) pool: Arc<BlockPool>,
-    /// Bytes of a cached block of a bucket that says nothing else.
+    /// Default bytes of a cached block.
     block_size: u64,
     /// Bytes of an upload chunk.
     pub(crate) chunk_size: u64,
-    /// Bytes of one ranged GET of a bucket whose block is not larger.
-    pub(crate) shard_size: u64,
-    /// What bodies have in memory, or on its way, ahead of the block they read.
-    pub(crate) ahead: Arc<Ahead>,
-    /// What bodies leave in memory with their consumers.
+    /// Maximum bytes of one ranged GET, if the bucket's block is not larger.
+    pub(crate) fetch_size: u64,
+    /// Blocks that bodies have read ahead.
+    pub(crate) readahead: Arc<ReadaheadBudget>,
+    /// Block memory lent to the bodies' consumers.
     pub(crate) loans: Arc<Loans>,
-    /// What is known of the objects of all buckets.
+    /// Known objects of all buckets.
     pub(crate) objects: Arc<KnownObjects>,
     pub(crate) root: Option<PathBuf>,
-    /// Where open uploads are written down.
+    /// Journal of open uploads.
     pub(crate) journal: Option<Journal>,
     pub(crate) retry: RetryPolicy,
-    /// Whether slow requests are sent a second time.
+    /// Whether slow requests are hedged.
     pub(crate) hedge: bool,
     pub(crate) admission_deadline: Duration,
-    /// Memory of requests that go on without readers.
+    /// Memory of requests that continue without readers.
     pub(crate) abandoned: AbandonedMemory,
-    /// What passes the endpoints.
+    /// Statistics of the endpoints' requests.
     traffic: Arc<Traffic>,
-    /// Numbers buckets in the pool's keys; only uniqueness matters, hence relaxed.
+    /// Bucket numbers for the pool's keys; only uniqueness matters, hence relaxed.
     stores: AtomicU32,
 }
 
 impl Shared {
-    /// The number of a new bucket.
+    /// Returns the number of a new bucket.
     pub(crate) fn next_store(&self) -> u32 {
         self.stores.fetch_add(1, Relaxed)
     }
 
-    /// A frame for a block of `length` bytes, waiting in order until the admission deadline.
+    /// Allocates a frame for a block of `length` bytes, waiting in order until the admission deadline.
     pub(crate) async fn frame(
         &self,
         length: usize,
@@ -88,7 +88,7 @@ impl Shared {
             .expect("at least the one frame asked for was granted"))
     }
 
-    /// `count` frames of `length` bytes each, all or none, waiting in order until the deadline.
+    /// Allocates `count` frames of `length` bytes each, all or none, waiting in order until the deadline.
     pub(crate) async fn frames(
         &self,
         share: Share,
@@ -100,8 +100,8 @@ impl Shared {
         if let Some(frames) = self.pool.try_frames(share, length, count, count) {
             return Ok(frames);
         }
-        // Who must wait needs it more than who reads ahead.
-        self.ahead.give_up();
+        // Release read-ahead memory before blocking: foreground requests take precedence.
+        self.readahead.release_all();
         let wait = self.pool.frames(share, length, count, count);
         let deadline = self.admission_deadline;
         match tokio::time::timeout(deadline, wait).await {
@@ -115,7 +115,7 @@ impl Shared {
         }
     }
 
-    /// The error for who waited for memory until the deadline.
+    /// Returns the error of a request that waited for memory until the deadline.
     pub(crate) fn slow_down(&self, operation: &'static str, object: &Path) -> StoreError {
         EngineError::SlowDown {
             operation,
@@ -130,16 +130,16 @@ impl Shared {
 struct Mounted {
     bucket: Bucket,
     created: DateTime<Utc>,
-    /// Found under the root folder, so it can be deleted.
+    /// Its folder is under the root, so it can be deleted.
     in_root: bool,
 }
 
-/// A bucket's name and age.
+/// A bucket's name and creation time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BucketInfo {
     /// The name.
     pub name: String,
-    /// When it was created, or mounted.
+    /// Time of its creation or of its mount.
     pub created: DateTime<Utc>,
 }
 
@@ -147,18 +147,19 @@ pub struct BucketInfo {
 #[derive(Debug, Clone)]
 pub struct Engine {
     shared: Arc<Shared>,
-    /// Apart from what buckets share, which must not own them.
+    /// Separate from the state shared with buckets, which must not own buckets.
     buckets: Arc<RwLock<BTreeMap<String, Mounted>>>,
 }
 
 impl Engine {
-    /// Settings at their defaults.
+    /// Returns a builder with default settings.
     #[must_use]
     pub fn builder() -> EngineBuilder {
         EngineBuilder::new()
     }
 
-    /// Makes `origin` the bucket `name`. A [`Consistency`] alone stands for options that are the defaults otherwise.
+    /// Mounts `origin` as the bucket `name`. A [`Consistency`] can be given instead of options; the others are then
+    /// the defaults.
     pub fn mount(
         &self,
         name: &str,
@@ -191,7 +192,7 @@ impl Engine {
         self.insert(bucket, Utc::now(), false)
     }
 
-    /// Opens the origin at `url` and makes it the bucket `name`. Sends no request.
+    /// Opens the origin at `url` and mounts it as the bucket `name`. Sends no request.
     pub fn mount_url(
         &self,
         name: &str,
@@ -202,8 +203,8 @@ impl Engine {
         self.mount(name, origin, options)
     }
 
-    /// The bucket `name`: mounted, or a sub-folder of the root. Looks at the file system only for
-    /// a name it has not seen.
+    /// Returns the bucket `name`: mounted, or a sub-folder of the root. Reads the file system only for a name that is
+    /// not mounted yet.
     #[must_use]
     pub fn bucket(&self, name: &str) -> Option<Bucket> {
         if let Some(mounted) = self.buckets.read().get(name) {
@@ -215,7 +216,7 @@ impl Engine {
         self.mount_folder(name, &folder).ok()
     }
 
-    /// All buckets, by name. Reads the root folder; buckets found there are not opened.
+    /// Returns all buckets, by name. Reads the root folder; does not open the buckets found there.
     #[must_use]
     pub fn buckets(&self) -> Vec<BucketInfo> {
         let buckets = self.buckets.read();
@@ -248,7 +249,7 @@ impl Engine {
         found
     }
 
-    /// The buckets that were opened so far, by their names. Others have nothing in memory.
+    /// Returns the buckets opened so far, by name. Others have nothing in memory.
     #[must_use]
     pub fn open_buckets(&self) -> Vec<Bucket> {
         let buckets = self.buckets.read();
@@ -286,7 +287,7 @@ impl Engine {
         &self.shared
     }
 
-    /// The journal of uploads, if there is one.
+    /// Returns the journal of uploads, if there is one.
     #[must_use]
     pub fn journal(&self) -> Option<&Journal> {
         self.shared.journal.as_ref()
@@ -311,19 +312,19 @@ impl Engine {
         }
         remove_empty_bucket(root, name)?;
         self.buckets.write().remove(name);
-        // Looks at each block of the pool.
+        // Scans the pool.
         let forgotten = tokio::task::spawn_blocking(move || bucket.shared().versions.forget_all());
-        // An error is a panic of that, and the bucket is gone all the same.
+        // An error means that the scan panicked; the bucket is deleted all the same.
         let _ = forgotten.await;
         Ok(())
     }
 
-    /// Changes the memory ceiling while the engine works: upwards at once, as far as the machine has memory; downwards by
+    /// Changes the memory ceiling at run time: upwards at once, within the memory of the machine; downwards by
     /// evicting blocks.
     ///
     /// # Errors
-    /// [`EngineError::InvalidSetting`] if it is out of range, or if readers and writers hold more now; the ceiling is as it
-    /// was then. May look at every block.
+    /// [`EngineError::InvalidSetting`] if it is out of range, or if readers and writers hold more now; the ceiling is
+    /// then unchanged. May scan the pool.
     pub fn set_memory(&self, bytes: u64) -> Result<(), EngineError> {
         let shared = &self.shared;
         let buckets = self.buckets.read();
@@ -341,30 +342,30 @@ impl Engine {
                 "{bytes} bytes are less than two upload chunks of {chunk_size}"
             )));
         }
-        // The tables' charge would keep a lower ceiling from being taken.
-        shared.objects.follow(&shared.pool, bytes);
+        // First, as the charge of the tables could exceed a lower ceiling.
+        shared.objects.resize(&shared.pool, bytes);
         let changed = shared.pool.set_limit(bytes);
-        shared.objects.follow(&shared.pool, u64::MAX);
+        shared.objects.resize(&shared.pool, u64::MAX);
         changed.map_err(|error| invalid(error.to_string()))?;
-        let limits = ahead_limits(bytes);
+        let limits = readahead_limits(bytes);
         shared.loans.set_downloads(limits.downloads);
-        shared.ahead.set_limits(limits);
+        shared.readahead.set_limits(limits);
         Ok(())
     }
 
-    /// The budget that all of the engine's memory is charged to, for others who keep things in memory.
+    /// Returns the budget to which all of the engine's memory is charged, for other users of memory.
     #[must_use]
     pub fn budget(&self) -> &Budget {
         self.shared.pool.budget()
     }
 
-    /// What passes the endpoints over this engine, noted by them.
+    /// Returns the statistics of the endpoints' requests, which the endpoints record.
     #[must_use]
     pub fn traffic(&self) -> &Arc<Traffic> {
         &self.shared.traffic
     }
 
-    /// The counters of this moment.
+    /// Returns a snapshot of the counters.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let buckets = self.buckets.read();
@@ -401,7 +402,7 @@ impl Engine {
             Arc::clone(&self.shared),
         );
         match self.insert(bucket, created(folder), true) {
-            // Another thread mounted the same folder in between: its handle is as good.
+            // Another thread mounted the same folder in between: its handle is equivalent.
             Err(EngineError::BucketExists(_)) => {
                 let buckets = self.buckets.read();
                 buckets
@@ -424,7 +425,7 @@ impl Engine {
         if buckets.contains_key(&name) {
             return Err(EngineError::BucketExists(name));
         }
-        // With the buckets locked, so that the memory cannot shrink meanwhile.
+        // Under the lock of the buckets, so that the memory ceiling cannot be lowered meanwhile.
         check_memory(self.budget().limit(), bucket.shared().block_size)?;
         buckets.insert(
             name,
@@ -438,7 +439,7 @@ impl Engine {
     }
 }
 
-/// When a bucket's folder was made, as far as the file system knows.
+/// Returns the creation time of a bucket's folder, as far as the file system records it.
 fn created(folder: &FsPath) -> DateTime<Utc> {
     let metadata = std::fs::metadata(folder);
     let created = metadata.and_then(|data| data.created().or_else(|_| data.modified()));
@@ -458,7 +459,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_memory_goes_with_the_last_handle() {
+    fn memory_is_freed_with_the_last_handle() {
         let engine = Engine::builder().memory(16 << 20).build().unwrap();
         let origin = Arc::new(crate::origin::memory::MemoryStore::new());
         let bucket = engine

@@ -1,4 +1,4 @@
-//! What can go wrong in the engine, grouped by what the caller can do about it.
+//! Errors of the engine, grouped by what the caller can do about them.
 
 use std::error::Error as StdError;
 
@@ -6,8 +6,8 @@ use object_store::Error as StoreError;
 
 /// An error of the engine itself; errors of the origin stay [`object_store::Error`].
 ///
-/// Through the [`object_store::ObjectStore`] trait it travels as the source of a
-/// [`object_store::Error::Generic`]; [`EngineError::find`] gets it back.
+/// Through the [`object_store::ObjectStore`] trait it travels as the source of a [`object_store::Error::Generic`];
+/// [`EngineError::find`] extracts it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
@@ -16,35 +16,35 @@ pub enum EngineError {
         "{operation} {object}: no memory within the admission deadline of {waited_s} s; try again, or raise the memory limit"
     )]
     SlowDown {
-        /// What was being done.
+        /// The operation.
         operation: &'static str,
         /// The object it was done to.
         object: String,
         /// The deadline that passed, in seconds.
         waited_s: u64,
     },
-    /// The object changed while it was read, more often than we start over. Read it again.
+    /// The object changed while it was read, more often than the read starts over. Read it again.
     #[error("read {object}: the object changed while it was read; read it again")]
     VersionChanged {
         /// The object.
         object: String,
     },
-    /// The origin could not be reached or kept failing until the retry deadline.
+    /// The origin could not be reached, or kept failing until the retry deadline.
     #[error("{operation} {object}: the origin failed until the retry deadline: {source}")]
     OriginUnavailable {
-        /// What was being done.
+        /// The operation.
         operation: &'static str,
         /// The object it was done to.
         object: String,
         /// The last failure.
         source: Box<dyn StdError + Send + Sync>,
     },
-    /// The origin answered something other than what it was asked for.
-    #[error("{object}: the origin's answer is not what was asked for: {detail}")]
-    BadAnswer {
+    /// The origin's response does not match the request.
+    #[error("{object}: the origin's response does not match the request: {detail}")]
+    BadResponse {
         /// The object.
         object: String,
-        /// What was wrong.
+        /// The mismatch.
         detail: String,
     },
     /// A body was longer or shorter than announced. Nothing was stored.
@@ -56,7 +56,7 @@ pub enum EngineError {
         object: String,
         /// Announced length in bytes.
         expected: u64,
-        /// Bytes that came (at least, when the body was cut off for being too long).
+        /// Bytes received; a lower bound if the body was cut off for being too long.
         got: u64,
     },
     /// The body has more parts than an upload may have.
@@ -66,7 +66,7 @@ pub enum EngineError {
     TooManyParts {
         /// The object.
         object: String,
-        /// The most parts an upload may have.
+        /// Maximum parts of an upload.
         limit_parts: u16,
     },
     /// A part named at completion was not uploaded, or was replaced since. Nothing was stored.
@@ -79,25 +79,26 @@ pub enum EngineError {
         /// The part's number.
         number: u16,
     },
-    /// The store does not know the upload's session (any more), and no object proves that it ended well. Upload it again.
+    /// The store no longer knows the upload's session, and no object proves that the upload was completed. Upload it
+    /// again.
     #[error(
-        "upload of {object}: the store does not know the session any more, and no object there is what was sent; upload it again"
+        "upload of {object}: the store no longer knows the session, and no object there matches what was sent; upload it again"
     )]
     UploadLost {
         /// The object.
         object: String,
     },
-    /// The bucket is only read.
-    #[error("{operation} {object}: the bucket is only read: {reason}")]
+    /// The bucket is read-only.
+    #[error("{operation} {object}: the bucket is read-only: {reason}")]
     ReadOnly {
-        /// What was refused.
+        /// The refused operation.
         operation: &'static str,
-        /// The object it was to be done to.
+        /// The object of the operation.
         object: String,
-        /// Why, and what to do about it.
+        /// The reason, and what to do about it.
         reason: &'static str,
     },
-    /// What the store says of the upload contradicts what was sent. Repeating would not help.
+    /// The store's response about the upload contradicts what was sent. Repeating would not help.
     #[error("upload of {object}: {detail}; upload it again")]
     UploadDamaged {
         /// The object.
@@ -108,48 +109,48 @@ pub enum EngineError {
     /// The journal of uploads failed.
     #[error(transparent)]
     Journal(#[from] crate::upload::journal::JournalError),
-    /// The store's answer to the end of an upload was lost. An object of this length is there, but without a checksum that would
-    /// prove it to be what was sent. Look at it.
+    /// The response to the completion of an upload was lost. An object of this length exists, but has no checksum
+    /// that would prove it to be the one uploaded. Compare it.
     #[error(
-        "upload of {object}: the answer to its end was lost; an object of {length} bytes is there, without a checksum to prove \
+        "upload of {object}: the response to its completion was lost; an object of {length} bytes exists, without a checksum to verify \
          it; compare it with the source (CRC32C {crc32c:08x}), or upload it again"
     )]
     UploadUnproven {
         /// The object.
         object: String,
-        /// Bytes that were sent.
+        /// Bytes sent.
         length: u64,
         /// Their CRC32C.
         crc32c: u32,
     },
-    /// What was given to an upload does not have the checksum its caller announced. Nothing was completed.
+    /// The bytes of an upload do not have the checksum that the caller announced. Nothing was completed.
     #[error(
-        "upload of {object}: its bytes have CRC32C {got:08x}, {expected:08x} was announced; nothing was completed, read the \
+        "upload of {object}: its bytes have CRC32C {got:08x}, but {expected:08x} was announced; nothing was completed; read the \
          source again"
     )]
     ChecksumMismatch {
         /// The object.
         object: String,
-        /// As announced.
+        /// Announced CRC32C.
         expected: u32,
-        /// Of what came.
+        /// CRC32C of the bytes received.
         got: u32,
     },
-    /// The bytes are no upload token, or not of this version. Nothing was begun.
+    /// The bytes are not an upload token of this version. Nothing was begun.
     #[error("restore an upload: the token cannot be read: {reason}; begin the upload again")]
     InvalidToken {
-        /// What is wrong with it.
+        /// What is wrong with them.
         reason: String,
     },
-    /// The upload has ended, or is ending; it takes no more.
-    #[error("upload of {object}: it was {how} already; begin another")]
+    /// The upload has ended or is ending; it accepts no more bytes.
+    #[error("upload of {object}: it is already {how}; begin a new upload")]
     UploadEnded {
         /// The object.
         object: String,
-        /// Finished or aborted.
+        /// `finished` or `aborted`.
         how: &'static str,
     },
-    /// An upload cannot be taken over: its source is another now. Upload it again.
+    /// An upload cannot be taken over because its source has changed. Upload it again.
     #[error(
         "upload of {object}: {} changed since it began: {difference}; upload it again, and drop this one: bywash uploads abort",
         path.display()
@@ -159,17 +160,17 @@ pub enum EngineError {
         object: String,
         /// The file.
         path: std::path::PathBuf,
-        /// What is different, in words.
+        /// The difference, in words.
         difference: String,
     },
-    /// An upload cannot be taken over: its bytes cannot be read again.
+    /// An upload cannot be taken over because its bytes cannot be read again.
     #[error(
         "upload of {object}: {reason}; upload it again, and drop this one: bywash uploads abort"
     )]
     SourceLost {
         /// The object.
         object: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// The range begins at or beyond the object's end.
@@ -180,13 +181,13 @@ pub enum EngineError {
         /// Its length in bytes.
         length: u64,
     },
-    /// A bucket of that name exists.
+    /// A bucket of that name exists already.
     #[error("bucket {0} exists already")]
     BucketExists(String),
-    /// No bucket of that name.
+    /// There is no bucket of that name.
     #[error("no bucket {0}; create it, or mount it at start")]
     NoSuchBucket(String),
-    /// The bucket still has objects.
+    /// The bucket still contains objects.
     #[error("bucket {0} is not empty; delete its objects first")]
     BucketNotEmpty(String),
     /// The name breaks the rules for bucket names.
@@ -194,7 +195,7 @@ pub enum EngineError {
     InvalidBucketName {
         /// The name.
         name: String,
-        /// The rule it breaks.
+        /// The broken rule.
         reason: &'static str,
     },
     /// Buckets cannot be created or deleted: the engine has no root folder.
@@ -205,7 +206,7 @@ pub enum EngineError {
     InvalidSetting {
         /// The setting.
         setting: &'static str,
-        /// Why, and what is allowed.
+        /// The reason, and what is allowed.
         reason: String,
     },
     /// The origin's address cannot be used.
@@ -216,7 +217,7 @@ pub enum EngineError {
     Origin {
         /// The bucket.
         bucket: String,
-        /// Why.
+        /// The reason.
         source: Box<dyn StdError + Send + Sync>,
     },
     /// The file system failed under the root folder.
@@ -224,13 +225,13 @@ pub enum EngineError {
     Io {
         /// The bucket.
         bucket: String,
-        /// Why.
+        /// The reason.
         source: std::io::Error,
     },
 }
 
 impl EngineError {
-    /// The engine's error inside `error`, if it is one.
+    /// Returns the engine's error inside `error`, if there is one.
     #[must_use]
     pub fn find(error: &StoreError) -> Option<&Self> {
         let mut next: Option<&(dyn StdError + 'static)> = Some(error);

@@ -1,5 +1,6 @@
-//! What the fuzzers of `fuzz/` call: for each parser of bytes from a disk or a network one function that takes any bytes, and
-//! panics where what is read breaks a promise. The gate calls them too, with drawn and with changed good bytes.
+//! Entry points of the fuzzers in `fuzz/`, one for each parser of bytes from a disk or a network. Each accepts any
+//! bytes and panics if the result breaks a promise. The gate also runs them, with random bytes and with mutated valid
+//! ones.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
@@ -7,10 +8,10 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use crate::OriginUrl;
 use crate::UploadToken;
 use crate::origin::{azure, folder, gcs, http as web, s3};
-use crate::upload::http::Answer;
+use crate::upload::http::Response;
 use crate::upload::journal;
 
-/// The file of an open upload; the first byte chooses between a file and the bodies of its records.
+/// Parses the file of an open upload; the first byte selects a whole file or the bodies of its records.
 pub fn journal(bytes: &[u8]) {
     match bytes.split_first() {
         Some((choice, rest)) if choice % 2 == 0 => journal::fuzz::file(rest),
@@ -19,7 +20,7 @@ pub fn journal(bytes: &[u8]) {
     }
 }
 
-/// A token of an upload: what is read is written alike, and read again.
+/// Parses an upload token, and checks that what was read is written and read again alike.
 pub fn token(bytes: &[u8]) {
     if let Ok(token) = UploadToken::from_bytes(Bytes::copy_from_slice(bytes)) {
         let written = token.to_bytes().expect("it was written before");
@@ -29,9 +30,9 @@ pub fn token(bytes: &[u8]) {
     }
 }
 
-/// Answers of stores: the first byte chooses the parser, the next two make the status, headers follow a line each, and after
-/// an empty line the body.
-pub fn answer(bytes: &[u8]) {
+/// Parses responses of stores. The first byte selects the parser and the next two the status; headers follow, a line
+/// each, and after an empty line the body.
+pub fn response(bytes: &[u8]) {
     let Some(([choice, high, low], rest)) = bytes.split_first_chunk() else {
         return;
     };
@@ -44,20 +45,20 @@ pub fn answer(bytes: &[u8]) {
         2 => azure::fuzz::blocks(body),
         3 => web::fuzz::head(status, &headers),
         choice => {
-            let answer = Answer {
+            let response = Response {
                 status,
                 headers,
                 body: Bytes::copy_from_slice(body),
             };
             match choice {
-                4 => s3::fuzz::completion(&answer),
-                _ => gcs::fuzz::answer(&answer),
+                4 => s3::fuzz::completion(&response),
+                _ => gcs::fuzz::response(&response),
             }
         }
     }
 }
 
-/// `name:value` lines up to an empty one, and what follows it.
+/// Splits `name:value` lines, up to an empty one, from the bytes that follow.
 fn headers(mut bytes: &[u8]) -> (HeaderMap, &[u8]) {
     let mut headers = HeaderMap::new();
     while let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
@@ -77,8 +78,8 @@ fn headers(mut bytes: &[u8]) -> (HeaderMap, &[u8]) {
     (headers, bytes)
 }
 
-/// Names: of keys in a folder, of uploads at Azure, of origins. An origin's address is read again as it is shown, unless
-/// that hides secrets; a web folder's may lose the slash at its end.
+/// Parses names: keys in a folder, Azure upload ids, origin addresses. A displayed address must parse to the same
+/// one, unless it hides secrets; a web folder's may lose its trailing slash.
 pub fn names(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return;
@@ -112,8 +113,8 @@ mod tests {
     }
 
     #[test]
-    fn answers() {
-        bywash_damage::parser("answer", answer);
+    fn responses() {
+        bywash_damage::parser("response", response);
     }
 
     #[test]

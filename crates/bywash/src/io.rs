@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, ReadBuf};
 
 /// Reads a buffer from some offset on as its bytes arrive; made from [`bywash_mem::WriteAtBuffer::reader`].
 ///
-/// It ends when the buffer is committed or frozen, and fails when that fails, even if bytes are left unread.
+/// Ends when the buffer is committed or frozen. Fails when the buffer fails, even with bytes left to read.
 #[derive(Debug)]
 pub struct AsyncTailReader(TailReader);
 
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_prefix_is_read_as_it_comes_and_ends_with_the_buffer() {
+    async fn prefix_is_read_as_it_arrives_and_ends_with_the_buffer() {
         let buffer = buffer(100_000);
         let mut reader = AsyncTailReader::from(buffer.reader(1));
         let mut into = [0; 16];

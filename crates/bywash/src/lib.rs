@@ -1,9 +1,7 @@
-//! The engine of Bywash: one cached, budgeted path between object storage and the threads that
-//! read and write it.
+//! The engine of Bywash: one cached, budgeted path between object storage and the threads that read and write it.
 //!
-//! [`Engine`] owns the memory budget, the block pool and the origins. [`Engine::bucket`] gives a
-//! [`Bucket`], which implements [`object_store::ObjectStore`], so anything that speaks that trait
-//! can sit on it without knowing it is cached.
+//! [`Engine`] owns the memory budget, the block pool and the origins. [`Engine::bucket`] returns a [`Bucket`], which
+//! implements [`object_store::ObjectStore`]: any user of that trait can use the cache.
 
 #![forbid(unsafe_code)]
 
@@ -33,7 +31,7 @@ mod write;
 
 pub use bucket::{Bucket, BucketOptions, CacheOutcome, ReadInfo};
 pub use bywash_mem::{Reservation, Segments, Share};
-pub use cached::{CachedObject, CachedPage, Changed, Why};
+pub use cached::{CacheChange, CacheExplanation, CachedObject, CachedPage};
 pub use consistency::{Consistency, ParseConsistencyError};
 pub use cost::Cost;
 pub use engine::{BucketInfo, Engine, EngineBuilder};

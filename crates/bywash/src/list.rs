@@ -1,4 +1,4 @@
-//! Listings that survive a hiccup, and refresh what is known of the objects they show.
+//! Listings with retries, which also confirm the known versions of the objects they return.
 
 use std::sync::Arc;
 
@@ -10,23 +10,23 @@ use tokio::time::Instant;
 
 use crate::bucket::{Bucket, Shared};
 use crate::error::EngineError;
-use crate::origin::{Ability, Level, ListPage};
+use crate::origin::{Capability, Level, ListPage};
 use crate::retry::{Retries, is_transient, stalled, unavailable, with_retries};
 
-/// A listing in progress. It can continue after the last key seen, if the origin lists in order.
+/// A listing in progress. It can resume after its last key if the origin lists in order.
 struct Listing {
     bucket: Arc<Shared>,
     prefix: Option<Path>,
-    /// Keys after this one are still to come.
+    /// The last key returned; later ones are still to come.
     after: Option<Path>,
     ordered: bool,
-    /// A key seen before.
+    /// A key returned before, to find cycles.
     seen: Option<Path>,
-    /// Keys seen.
+    /// Number of keys returned.
     count: u64,
     entries: Option<BoxStream<'static, Result<ObjectMeta>>>,
-    /// When the request was sent that the entries answer.
-    asked: Instant,
+    /// Send time of the request for `entries`.
+    sent_at: Instant,
     retries: Retries,
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn list(
         seen: None,
         count: 0,
         entries: None,
-        asked: Instant::now(),
+        sent_at: Instant::now(),
         retries: Retries::new(bucket.engine.retry),
     };
     try_unfold(listing, |mut listing| async move {
@@ -54,7 +54,7 @@ pub(crate) fn list(
     .boxed()
 }
 
-/// Refuses a key that a listing of `prefix` cannot have.
+/// Rejects a key that is not below `prefix`.
 pub(crate) fn check_below(key: &Path, prefix: &Path) -> Result<()> {
     match key.prefix_matches(prefix) {
         true => Ok(()),
@@ -67,13 +67,13 @@ pub(crate) fn check_below(key: &Path, prefix: &Path) -> Result<()> {
 
 fn bad_listing(prefix: &Path, detail: String) -> Error {
     let object = prefix.to_string();
-    EngineError::BadAnswer { object, detail }.into()
+    EngineError::BadResponse { object, detail }.into()
 }
 
 impl Listing {
-    /// Refuses a key that is not below the prefix, and one that comes again: the listing would have no end.
+    /// Rejects a key that is not below the prefix, and a repeated one: the listing would not end.
     ///
-    /// Remembers the key at each power of two (Brent's way to find a cycle), so that a cycle of n keys is found within 3n.
+    /// Keeps the key at each power of two (Brent's cycle detection), so that a cycle of n keys is found within 3n.
     fn check(&mut self, key: &Path) -> Result<()> {
         let prefix = self.prefix.clone().unwrap_or_default();
         check_below(key, &prefix)?;
@@ -93,14 +93,14 @@ impl Listing {
             let policy = self.bucket.engine.retry;
             let entries = match &mut self.entries {
                 Some(entries) => entries,
-                none => none.insert(self.bucket.ask(
+                none => none.insert(self.bucket.list_after(
                     self.prefix.as_ref(),
                     self.after.as_ref(),
-                    &mut self.asked,
+                    &mut self.sent_at,
                 )),
             };
-            let answer = tokio::time::timeout(policy.stall, entries.try_next()).await;
-            let error = match answer.unwrap_or_else(|_| Err(stalled(policy))) {
+            let entry = tokio::time::timeout(policy.stall, entries.try_next()).await;
+            let error = match entry.unwrap_or_else(|_| Err(stalled(policy))) {
                 Ok(Some(meta)) if self.after.as_ref() == Some(&meta.location) => continue,
                 Ok(Some(meta)) => {
                     self.check(&meta.location)?;
@@ -108,18 +108,18 @@ impl Listing {
                     let location = Some(meta.location.clone());
                     self.ordered &= self.after <= location;
                     self.after = location;
-                    self.bucket.versions.listed(self.asked, &meta);
+                    self.bucket.versions.record_listed(self.sent_at, &meta);
                     return Ok(Some(meta));
                 }
                 Ok(None) => return Ok(None),
                 Err(error) => error,
             };
             self.entries = None;
-            // What an origin without order would tell after a key is not what it has not told yet.
+            // Resuming an unordered listing could skip keys.
             if !is_transient(&error) || !self.ordered {
                 return Err(error);
             }
-            if !self.retries.again().await {
+            if !self.retries.back_off().await {
                 let prefix = self.prefix.clone().unwrap_or_default();
                 return Err(unavailable("list", &prefix, error));
             }
@@ -128,46 +128,48 @@ impl Listing {
 }
 
 impl Bucket {
-    /// The first `most` objects after `after` whose keys begin with `prefix`, in the order of their keys, and whether there are
-    /// more. One request to the origin, where [`ObjectStore::list`] goes on to the end.
+    /// Returns at most `max` objects after `after` with keys that begin with `prefix`, in key order, and whether there
+    /// are more. Sends one request, where [`ObjectStore::list`] continues to the end.
     ///
     /// # Errors
+    /// Those of a listing.
     /// Those of a listing.
     pub async fn list_page(
         &self,
         prefix: &str,
         after: Option<&Path>,
-        most: usize,
+        max: usize,
     ) -> Result<ListPage> {
         let bucket = self.shared();
         bucket.counters.request();
-        let asked = Instant::now();
+        let sent_at = Instant::now();
         let place = Path::from(prefix);
         let page = with_retries(bucket.engine.retry, "list", &place, || {
-            bucket.origin_request(Ability::List);
-            bucket.origin.list_page(prefix, after, most)
+            bucket.origin_request(Capability::List);
+            bucket.origin.list_page(prefix, after, max)
         })
         .await?;
         for meta in &page.objects {
-            bucket.versions.listed(asked, meta);
+            bucket.versions.record_listed(sent_at, meta);
         }
         Ok(page)
     }
 }
 
 impl Bucket {
-    /// One level of a listing: objects and common prefixes whose names begin with `prefix` and follow `after`, keys with a `/` after
-    /// `prefix` folded into one. At most `max` of them, if the origin has such pages; else all.
+    /// Returns one level of a listing: objects and common prefixes with names that begin with `prefix` and sort after
+    /// `after`. Keys with a `/` after `prefix` are folded into one. Returns at most `max` entries if the origin has such
+    /// pages, else all.
     ///
     /// # Errors
     /// Those of a listing.
     pub async fn list_level(&self, prefix: &str, after: &str, max: usize) -> Result<Level> {
         let bucket = self.shared();
         bucket.counters.request();
-        let asked = Instant::now();
+        let sent_at = Instant::now();
         let place = Path::from(prefix);
         let level = with_retries(bucket.engine.retry, "list", &place, || {
-            bucket.origin_request(Ability::List);
+            bucket.origin_request(Capability::List);
             bucket.origin.list_level(prefix, after, max)
         })
         .await?;
@@ -183,21 +185,21 @@ impl Bucket {
         }
         for meta in objects {
             check_below(&meta.location, &folder)?;
-            bucket.versions.listed(asked, meta);
+            bucket.versions.record_listed(sent_at, meta);
         }
         Ok(level)
     }
 }
 
 impl Shared {
-    fn ask(
+    fn list_after(
         &self,
         prefix: Option<&Path>,
         after: Option<&Path>,
-        asked: &mut Instant,
+        sent_at: &mut Instant,
     ) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.origin_request(Ability::List);
-        *asked = Instant::now();
+        self.origin_request(Capability::List);
+        *sent_at = Instant::now();
         match after {
             None => self.origin.list(prefix),
             Some(after) => self.origin.list_with_offset(prefix, after),

@@ -1,14 +1,14 @@
-//! How much memory this process may use.
+//! Memory available to this process.
 
 use std::fs;
 
-/// Used when neither the machine nor its control group tells: small enough to be safe anywhere.
+/// Default if neither the machine nor its control group states a limit: small enough to be safe anywhere.
 const UNKNOWN_MEMORY_BYTES: u64 = 1 << 30;
 
-/// The memory in bytes that the machine, or the control group this process runs in, allows.
+/// Returns the memory in bytes that the machine, or the control group of this process, allows.
 ///
-/// Reads `/proc/meminfo` and the limits of cgroup v2 (every level up to the root) and v1. Blocks
-/// for a few file reads.
+/// Reads `/proc/meminfo` and the limits of cgroup v2 (every level up to the root) and v1. Blocks for a few file
+/// reads.
 #[must_use]
 pub fn available_memory() -> u64 {
     let machine = fs::read_to_string("/proc/meminfo")
@@ -38,9 +38,9 @@ fn cgroup_limit() -> Option<u64> {
         .min()
 }
 
-/// The files that may hold a limit for one line of `/proc/self/cgroup`.
+/// Returns the files that may hold a limit for one line of `/proc/self/cgroup`.
 ///
-/// A limit of any ancestor binds too. A file that says `max`, or is absent, limits nothing.
+/// Limits of ancestors apply too. A file that contains `max`, or is absent, limits nothing.
 fn limit_files(line: &str) -> Vec<String> {
     let mut fields = line.splitn(3, ':').skip(1);
     let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else {

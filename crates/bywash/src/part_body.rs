@@ -1,7 +1,7 @@
-//! Pieces of a part's body joined into fewer, for a store that writes each in one step.
+//! Joins pieces of a part's body, for a store with a high cost per write.
 //!
-//! A piece as it comes from a client is a few KiB and holds on to the buffer it was read into. Joined pieces are copied into a buffer
-//! that is charged to the engine's budget; without room there, pieces pass as they come.
+//! A piece from a client is a few KiB and keeps the buffer it was read into alive. Joined pieces are copied into a
+//! buffer charged to the engine's budget. Without memory there, pieces pass unjoined.
 
 use std::sync::Arc;
 
@@ -15,36 +15,36 @@ use crate::limits::{MAX_JOIN_WAIT, MAX_JOINED_BYTES};
 use crate::origin::PartBody;
 
 /// A buffer and its charge, released with the last slice of it.
-struct Joined {
-    // Before the charge: memory is free before its charge is released.
+struct JoinedPieces {
+    // Declared before the charge: memory is freed before its charge is released.
     bytes: Vec<u8>,
     charge: Reservation,
 }
 
-impl Joined {
+impl JoinedPieces {
     fn freeze(self) -> Bytes {
         Bytes::from_owner(self)
     }
 }
 
-impl AsRef<[u8]> for Joined {
+impl AsRef<[u8]> for JoinedPieces {
     fn as_ref(&self) -> &[u8] {
         debug_assert!(self.bytes.len() as u64 <= self.charge.bytes());
         &self.bytes
     }
 }
 
-struct State {
+struct JoinState {
     body: PartBody,
     engine: Arc<Shared>,
-    /// Bytes that the last buffer had no room for.
+    /// Bytes that did not fit the last buffer.
     rest: Bytes,
     failed: Option<object_store::Error>,
 }
 
-/// Returns `body` with its pieces joined to up to [`MAX_JOINED_BYTES`]. What a body that pauses has sent passes without the rest.
+/// Returns `body` with its pieces joined up to [`MAX_JOINED_BYTES`]. A body that pauses passes on what it has sent.
 pub(crate) fn joined(body: PartBody, engine: &Arc<Shared>) -> PartBody {
-    let state = State {
+    let state = JoinState {
         body,
         engine: Arc::clone(engine),
         rest: Bytes::new(),
@@ -53,14 +53,14 @@ pub(crate) fn joined(body: PartBody, engine: &Arc<Shared>) -> PartBody {
     pieces(state).boxed()
 }
 
-fn pieces(state: State) -> impl Stream<Item = Result<Bytes>> + Send {
+fn pieces(state: JoinState) -> impl Stream<Item = Result<Bytes>> + Send {
     futures::stream::unfold(state, async |mut state| {
         let piece = state.next().await?;
         Some((piece, state))
     })
 }
 
-impl State {
+impl JoinState {
     async fn next(&mut self) -> Option<Result<Bytes>> {
         let first = match std::mem::take(&mut self.rest) {
             rest if !rest.is_empty() => rest,
@@ -83,10 +83,10 @@ impl State {
         bytes.extend_from_slice(&first);
         drop(first);
         self.fill(&mut bytes).await;
-        Some(Ok(Joined { bytes, charge }.freeze()))
+        Some(Ok(JoinedPieces { bytes, charge }.freeze()))
     }
 
-    /// Adds what comes to `bytes`, until they are full, the body pauses, or it is over.
+    /// Appends pieces to `bytes` until it is full, the body pauses, or the body ends.
     async fn fill(&mut self, bytes: &mut Vec<u8>) {
         while bytes.len() < MAX_JOINED_BYTES && self.rest.is_empty() {
             match tokio::time::timeout(MAX_JOIN_WAIT, self.body.next()).await {
@@ -99,7 +99,7 @@ impl State {
                     self.failed = Some(error);
                     return;
                 }
-                // The stream is not polled again after its end: the next piece would be none as well.
+                // Not polled again after its end: replaced by an empty stream.
                 Ok(None) => {
                     self.body = futures::stream::empty().boxed();
                     return;
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pieces_are_joined_within_a_charge_that_comes_back() {
+    async fn pieces_are_joined_within_a_charge_that_is_released() {
         let engine = engine();
         let before = engine.budget().used();
         let sent = numbered(40);
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pieces_pass_as_they_come_without_room() {
+    async fn pieces_pass_unjoined_without_memory() {
         let engine = engine();
         let most = engine.budget().limit() / 4 * 3;
         let _held = engine.try_reserve(Share::Upload, most).unwrap();
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn error_comes_after_what_was_sent_before_it() {
+    async fn error_follows_the_bytes_sent_before_it() {
         let engine = engine();
         let failed = object_store::Error::Generic {
             store: "test",

@@ -1,4 +1,4 @@
-//! Telling an origin that stopped from a sender that is slow.
+//! Distinguishes a stalled origin from a slow sender.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -10,30 +10,29 @@ use futures::stream::poll_fn;
 
 use crate::origin::PartBody;
 
-/// What a body being sent shows of itself.
+/// Progress of a body being sent.
 ///
-/// Written by the task that polls the body, read by the one that guards it; they share nothing
-/// else through it, so every access is relaxed.
+/// Written by the task that polls the body, read by the task that watches it. It orders nothing else, hence relaxed.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Progress(Arc<Shown>);
+pub(crate) struct Progress(Arc<ProgressCounters>);
 
 #[derive(Debug, Default)]
-struct Shown {
+struct ProgressCounters {
     /// Pieces taken by the origin.
     pieces: AtomicU64,
-    /// The origin waits for the sender, not the other way round.
+    /// Whether the origin waits for the sender.
     waiting: AtomicBool,
 }
 
-/// A body whose progress can be watched.
+/// Wraps a body so that its progress can be watched.
 pub(crate) fn watched(mut body: PartBody) -> (PartBody, Progress) {
     let progress = Progress::default();
-    let shown = Arc::clone(&progress.0);
+    let counters = Arc::clone(&progress.0);
     let body = poll_fn(move |context| {
         let next = body.poll_next_unpin(context);
-        shown.waiting.store(next.is_pending(), Relaxed);
+        counters.waiting.store(next.is_pending(), Relaxed);
         if next.is_ready() {
-            shown.pieces.fetch_add(1, Relaxed);
+            counters.pieces.fetch_add(1, Relaxed);
         }
         next
     });
@@ -41,8 +40,8 @@ pub(crate) fn watched(mut body: PartBody) -> (PartBody, Progress) {
 }
 
 impl Progress {
-    /// Runs `sending`; `None` when for `stall` the origin neither took a piece nor answered,
-    /// though the sender had one.
+    /// Runs `sending`. Returns `None` when for `stall` the origin neither took a piece nor responded, though the
+    /// sender had one.
     pub(crate) async fn guard<T>(
         &self,
         stall: Duration,
@@ -73,7 +72,7 @@ mod tests {
     use bytes::Bytes;
 
     #[tokio::test(start_paused = true)]
-    async fn a_slow_sender_is_borne_and_a_stopped_origin_is_not() {
+    async fn slow_sender_is_tolerated_and_stalled_origin_is_not() {
         let stall = Duration::from_secs(1);
         let slow = futures::stream::once(async {
             tokio::time::sleep(Duration::from_secs(10)).await;

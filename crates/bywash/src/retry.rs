@@ -1,4 +1,4 @@
-//! When an operation on an origin is tried again, and how long we wait in between.
+//! Retry policy: which failed operations are retried, and with what backoff.
 
 use std::future::Future;
 use std::time::Duration;
@@ -10,26 +10,26 @@ use tokio::time::Instant;
 
 use crate::EngineError;
 
-/// How failed requests to an origin are repeated.
+/// How failed requests to an origin are retried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// The first pause; each next one is up to twice as long.
-    pub first_pause: Duration,
-    /// No pause is longer.
-    pub longest_pause: Duration,
-    /// We give up when this much time passed without progress. Progress (a byte read) starts it
-    /// anew, so a slow line with hiccups is not a failure.
+    /// Backoff before the first retry; each further one is up to twice as long.
+    pub initial_backoff: Duration,
+    /// Maximum backoff.
+    pub max_backoff: Duration,
+    /// Time without progress after which an operation fails. Progress (a byte received) resets it, so a slow,
+    /// unreliable line is not a failure.
     pub deadline: Duration,
-    /// A request that shows no sign of life (no answer, no byte) for this long has failed.
+    /// Time without any response or byte after which a request has failed.
     pub stall: Duration,
 }
 
-/// How much longer an origin may work on a request that moves data within it (a copy, the
-/// completion of an upload): minutes for the largest objects, in which it may say nothing.
+/// Extra time for a request that moves data within the origin (a copy, the completion of an upload). The largest
+/// objects take minutes, without a response meanwhile.
 const SERVER_WORK: Duration = Duration::from_secs(600);
 
 impl RetryPolicy {
-    /// For requests that keep the origin at work.
+    /// Returns the policy for requests that move data within the origin.
     pub(crate) fn with_server_work(self) -> Self {
         Self {
             stall: self.stall + SERVER_WORK,
@@ -41,15 +41,15 @@ impl RetryPolicy {
 impl Default for RetryPolicy {
     fn default() -> Self {
         Self {
-            first_pause: Duration::from_millis(50),
-            longest_pause: Duration::from_secs(5),
+            initial_backoff: Duration::from_millis(50),
+            max_backoff: Duration::from_secs(5),
             deadline: Duration::from_secs(60),
             stall: Duration::from_secs(20),
         }
     }
 }
 
-/// The state of one operation's retries.
+/// Retry state of one operation.
 #[derive(Debug)]
 pub(crate) struct Retries {
     policy: RetryPolicy,
@@ -62,34 +62,34 @@ impl Retries {
         Self {
             policy,
             since_progress: Instant::now(),
-            pause: policy.first_pause,
+            pause: policy.initial_backoff,
         }
     }
 
-    /// Bytes came: the deadline and the pauses start anew.
+    /// Resets deadline and backoff after bytes were received.
     pub(crate) fn progress(&mut self) {
         self.since_progress = Instant::now();
-        self.pause = self.policy.first_pause;
+        self.pause = self.policy.initial_backoff;
     }
 
-    /// Waits before the next try; `false` when there shall be none.
-    pub(crate) async fn again(&mut self) -> bool {
-        // Full jitter: clients that failed together do not come back together.
+    /// Waits before the next attempt; returns `false` if the deadline leaves time for none.
+    pub(crate) async fn back_off(&mut self) -> bool {
+        // Equal jitter: clients that failed together do not retry together.
         let pause = self.pause.mul_f64(rand::rng().random_range(0.5..=1.0));
         if self.since_progress.elapsed() + pause > self.policy.deadline {
             return false;
         }
-        self.pause = (self.pause * 2).min(self.policy.longest_pause);
+        self.pause = (self.pause * 2).min(self.policy.max_backoff);
         tokio::time::sleep(pause).await;
         true
     }
 }
 
-/// Whether the same request may succeed later. Everything object_store names precisely is final;
-/// a wrong or short answer may be right the next time.
+/// Returns whether the same request may succeed later. Every error that object_store classifies is final; an invalid
+/// response may be valid the next time.
 pub(crate) fn is_transient(error: &Error) -> bool {
     match (error, EngineError::find(error)) {
-        (_, Some(EngineError::BadAnswer { .. })) => true,
+        (_, Some(EngineError::BadResponse { .. })) => true,
         (Error::Generic { .. }, None) => {
             !is_refusal(error) && !is_out_of_range(error) && !is_lasting_io(error)
         }
@@ -97,22 +97,22 @@ pub(crate) fn is_transient(error: &Error) -> bool {
     }
 }
 
-/// The HTTP status in an error of object_store, whose type for it is private.
+/// Returns the HTTP status in an error of object_store, which has a private type for it.
 ///
-/// Its text has the URL first, in which a blank cannot occur, so a key cannot imitate this.
+/// The error's text begins with the URL, which contains no space, so a key cannot imitate a status.
 fn http_status(text: &str) -> Option<u16> {
     let (_, status) = text.split_once("status code: ")?;
     status.get(..3)?.parse().ok()
 }
 
-/// Whether the origin refused the request for good: a client error, but for those that ask for
-/// patience (408 Request Timeout, 425 Too Early, 429 Too Many Requests).
+/// Returns whether the origin refused the request for good: a client error, except those that ask for a retry (408
+/// Request Timeout, 425 Too Early, 429 Too Many Requests).
 fn is_refusal(error: &Error) -> bool {
     let status = http_status(&error.to_string());
     status.is_some_and(|status| (300..500).contains(&status) && ![408, 425, 429].contains(&status))
 }
 
-/// Whether a file system said no for a reason that does not pass in seconds.
+/// Returns whether a file system error does not pass in seconds.
 fn is_lasting_io(error: &Error) -> bool {
     use std::io::ErrorKind::{
         FileTooLarge, PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull,
@@ -134,10 +134,10 @@ fn is_lasting_io(error: &Error) -> bool {
     false
 }
 
-/// Whether the origin says that a range begins beyond the object's end.
+/// Returns whether a range begins beyond the object's end.
 ///
-/// object_store has no variant for it, so its two spellings are recognised: the HTTP status and
-/// the message of its own range check. Callers confirm by asking for the length.
+/// object_store has no variant for it, so this recognises the HTTP status and the message of its own range check.
+/// Callers confirm it by requesting the length.
 pub(crate) fn is_out_of_range(error: &Error) -> bool {
     let text = error.to_string();
     http_status(&text) == Some(416) || text.contains("Wanted range starting at ")
@@ -145,7 +145,7 @@ pub(crate) fn is_out_of_range(error: &Error) -> bool {
 
 /// Runs `attempt` until it succeeds, fails for good, or the deadline passes.
 ///
-/// Only for operations that may run twice. Cancel by dropping.
+/// Only for idempotent operations. Cancelled by dropping.
 pub(crate) async fn with_retries<T, F>(
     policy: RetryPolicy,
     operation: &'static str,
@@ -163,23 +163,23 @@ where
             Ok(Err(error)) => error,
             Err(_) => stalled(policy),
         };
-        tracing::debug!(operation, %object, %error, "origin failed, trying again");
-        if !retries.again().await {
+        tracing::debug!(operation, %object, %error, "origin request failed, retrying");
+        if !retries.back_off().await {
             return Err(unavailable(operation, object, error));
         }
     }
 }
 
-/// Runs an operation that must not run twice, for at most `limit`.
+/// Runs an operation that must not be repeated, for at most `limit`.
 pub(crate) async fn once<T>(
     limit: Duration,
     operation: &'static str,
     object: &Path,
     attempt: impl Future<Output = Result<T>>,
 ) -> Result<T> {
-    let answer = tokio::time::timeout(limit, attempt).await;
-    answer.unwrap_or_else(|_| {
-        let text = format!("no answer for {} ms", limit.as_millis());
+    let result = tokio::time::timeout(limit, attempt).await;
+    result.unwrap_or_else(|_| {
+        let text = format!("no response for {} ms", limit.as_millis());
         Err(unavailable(
             operation,
             object,
@@ -191,16 +191,16 @@ pub(crate) async fn once<T>(
     })
 }
 
-/// The error for a request that showed no sign of life.
+/// Returns the error of a stalled request.
 pub(crate) fn stalled(policy: RetryPolicy) -> Error {
-    let text = format!("no sign of life for {} ms", policy.stall.as_millis());
+    let text = format!("no byte moved for {} ms", policy.stall.as_millis());
     Error::Generic {
         store: "Bywash",
         source: text.into(),
     }
 }
 
-/// The error for an origin that kept failing.
+/// Returns the error of an origin that failed until the retry deadline.
 pub(crate) fn unavailable(operation: &'static str, object: &Path, source: Error) -> Error {
     EngineError::OriginUnavailable {
         operation,
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_what_may_pass_from_what_will_not() {
+    fn distinguishes_transient_from_permanent_errors() {
         let io = |kind| generic(std::io::Error::from(kind));
         assert!(is_transient(&generic("503 Service Unavailable")));
         assert!(is_transient(&io(std::io::ErrorKind::ConnectionReset)));
@@ -245,7 +245,7 @@ mod tests {
             source: "gone".into(),
         };
         assert!(!is_transient(&missing));
-        let bad = EngineError::BadAnswer {
+        let bad = EngineError::BadResponse {
             object: "a".to_owned(),
             detail: "short".to_owned(),
         };

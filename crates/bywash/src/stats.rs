@@ -1,14 +1,15 @@
-//! Counters that add up: what was asked, what was answered from memory, what it cost the origin.
+//! Counters: requests, cache hits, and requests to the origin.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use serde::Serialize;
 
-/// Second requests are at most this part of a bucket's requests for data, in percent: what is slower than 95 of 100 is five.
+/// Maximum hedged requests, in percent of a bucket's data requests: five, as those slower than 95 % of their peers
+/// are hedged.
 pub const HEDGED_PERCENT: u64 = 5;
 
-/// A moment's counters of the whole engine.
+/// Snapshot of the whole engine's counters.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Stats {
     /// By bucket name.
@@ -17,32 +18,32 @@ pub struct Stats {
     pub pool: PoolStats,
     /// The memory budget.
     pub budget: BudgetStats,
-    /// What is known of objects.
+    /// The known objects.
     pub objects: ObjectStats,
 }
 
 /// Counters of one bucket since it was mounted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct BucketStats {
-    /// Operations asked of the bucket, of every kind.
+    /// Operations of every kind on the bucket.
     pub requests: u64,
-    /// Bytes of object data handed to readers.
+    /// Bytes of object data returned to readers.
     pub bytes: u64,
-    /// Blocks found in memory when a reader wanted them.
+    /// Blocks found in memory by readers.
     pub hits: u64,
-    /// Blocks that had to come from the origin, or were on their way.
+    /// Blocks that were absent or still loading.
     pub misses: u64,
-    /// Reads answered "no such object" without asking the origin again.
+    /// Reads of keys known to be absent, without a request.
     pub absences: u64,
     /// Requests sent to the origin, of every kind, each attempt counted.
     pub origin_requests: u64,
-    /// Those of them that asked for object data.
+    /// Requests for object data among them.
     pub origin_data_requests: u64,
-    /// Bytes of object data the origin sent.
+    /// Bytes of object data received from the origin.
     pub origin_bytes: u64,
-    /// Requests sent a second time because the first was slower than its peers.
+    /// Hedged requests: sent a second time because the first was slow.
     pub hedges: u64,
-    /// Those of them that brought the data first.
+    /// Hedged requests that returned the data first.
     pub hedges_won: u64,
 }
 
@@ -55,22 +56,22 @@ pub struct PoolStats {
     pub evictions: u64,
     /// Blocks in memory.
     pub resident_blocks: u64,
-    /// Bytes of the frames that hold them.
+    /// Bytes of their frames.
     pub resident_bytes: u64,
 }
 
-/// What is known of the objects of all buckets.
+/// Known objects and absent keys of all buckets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct ObjectStats {
-    /// Objects whose version is known.
+    /// Objects with a known version.
     pub known: u64,
-    /// Bytes that these take; never above `known_limit_bytes`.
+    /// Bytes of their entries; never above `known_limit_bytes`.
     pub known_bytes: u64,
     /// The limit of `known_bytes`.
     pub known_limit_bytes: u64,
     /// Keys known to be absent.
     pub absent: u64,
-    /// Bytes that these take; never above `absent_limit_bytes`.
+    /// Bytes of their entries; never above `absent_limit_bytes`.
     pub absent_bytes: u64,
     /// The limit of `absent_bytes`.
     pub absent_limit_bytes: u64,
@@ -85,14 +86,13 @@ pub struct BudgetStats {
     pub limit: u64,
     /// Requests that wait for memory.
     pub waiting: u64,
-    /// Bytes of `used` that lie in free frames, ready for reuse.
+    /// Bytes of `used` in free frames, ready for reuse.
     pub idle: u64,
 }
 
-/// The live form of [`BucketStats`].
+/// Counters behind [`BucketStats`].
 ///
-/// Written by any thread, read by snapshots only. Nothing is published through them, so every
-/// access is relaxed.
+/// Written by any thread, read by snapshots. They order nothing, hence relaxed.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     requests: AtomicU64,
@@ -124,17 +124,17 @@ impl Counters {
         self.misses.fetch_add(1, Relaxed);
     }
 
-    /// One read answered "no such object" from memory.
+    /// Counts a read of a key known to be absent.
     pub(crate) fn absence(&self) {
         self.absences.fetch_add(1, Relaxed);
     }
 
-    /// One request to the origin that asks for no object data.
+    /// Counts a request to the origin without object data.
     pub(crate) fn origin_request(&self) {
         self.origin_requests.fetch_add(1, Relaxed);
     }
 
-    /// One request to the origin that asks for object data.
+    /// Counts a request to the origin for object data.
     pub(crate) fn origin_data_request(&self) {
         self.origin_requests.fetch_add(1, Relaxed);
         self.origin_data_requests.fetch_add(1, Relaxed);
@@ -144,7 +144,7 @@ impl Counters {
         self.origin_bytes.fetch_add(bytes, Relaxed);
     }
 
-    /// One request sent a second time.
+    /// Counts a hedged request.
     pub(crate) fn hedge(&self) {
         self.hedges.fetch_add(1, Relaxed);
     }
@@ -153,7 +153,8 @@ impl Counters {
         self.hedges_won.fetch_add(1, Relaxed);
     }
 
-    /// Whether one more second request stays within [`HEDGED_PERCENT`]. Two that ask at once may both be told yes.
+    /// Returns whether one more hedged request stays within [`HEDGED_PERCENT`]. Approximate: two concurrent calls may
+    /// both return `true`.
     pub(crate) fn may_hedge(&self) -> bool {
         let all = self.origin_data_requests.load(Relaxed);
         (self.hedges.load(Relaxed) + 1) * 100 <= all * HEDGED_PERCENT

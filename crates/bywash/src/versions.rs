@@ -1,11 +1,10 @@
-//! What a bucket knows of its objects: which version is current, and since when we know.
+//! Known objects: the current version of each object, and when it was last confirmed.
 //!
-//! The table says which [`Version`] is current. An answer is recorded only if no write through this
-//! bucket ended between asking and recording: otherwise a slow answer could bring back what a write
-//! just replaced.
+//! A response is recorded only if no write through this bucket ended between its request and its recording. Otherwise
+//! a slow response could bring back what a write just replaced.
 //!
-//! A version that was replaced leaves the table, not the pool: a read that began with it may finish
-//! with it, and no new read can find its blocks, so the pool's clock takes them.
+//! A version that was replaced leaves the table but not the pool. Reads that began with it may finish with it. No new
+//! read finds its blocks, so they are evicted.
 
 mod absent;
 mod table;
@@ -29,10 +28,10 @@ use absent::AbsentKey;
 use table::{Entry, Table};
 pub(crate) use version::{SharedFile, Version};
 
-/// Locks for recording, of all buckets. Keys that share one also share a count of writes, and a write to one keeps a response
-/// about the other from being recorded; so there are far more than threads.
+/// Locks for recording, of all buckets. Keys that share a lock share a count of writes: a write to one keeps a
+/// response about the other from being recorded. So there are far more locks than threads.
 const LOCKS: usize = 1024;
-/// Blocks of a version that are erased one by one, some 100 ns each. For more, the pool would look through all of its blocks,
+/// Blocks of a version that are erased one by one, some 100 ns each. For more, the pool would scan all of its blocks,
 /// some 10 ns each.
 const ERASED_SINGLY_BLOCKS: u32 = 1024;
 
@@ -40,7 +39,7 @@ const ERASED_SINGLY_BLOCKS: u32 = 1024;
 #[derive(Debug)]
 struct Known {
     version: Arc<Version>,
-    /// When the request was sent whose response last confirmed it.
+    /// Send time of the request whose response last confirmed it.
     confirmed: Instant,
 }
 
@@ -54,21 +53,22 @@ impl Entry for Known {
     }
 }
 
-/// What the buckets of an engine know of their objects, in memory bounded for all of them together.
+/// Known objects of all buckets of an engine, in bounded memory.
 #[derive(Debug)]
 pub(crate) struct KnownObjects {
     known: Table<Known>,
-    /// No key is known as well.
+    /// Keys known to be absent; none of them is in `known` as well.
     absent: Table<AbsentKey>,
-    /// Writes ended so far, by hash of bucket and key. Locked while recording and forgetting.
+    /// Number of writes that ended, by hash of bucket and key. Locked while a response is recorded or dropped.
     writes: Box<[Mutex<u64>]>,
     hasher: RandomState,
-    /// Charge for what the bounds of both tables exceed [`MAX_UNCHARGED_TABLE_BYTES`] by. Locked while the bounds change.
+    /// Charge for the part of both tables' bounds above [`MAX_UNCHARGED_TABLE_BYTES`]. Locked while the bounds
+    /// change.
     charge: Mutex<Option<Reservation>>,
 }
 
 impl KnownObjects {
-    /// For an engine with the memory ceiling of `pool`, which is charged.
+    /// Empty tables for an engine with the memory ceiling of `pool`, which is charged.
     pub(crate) fn new(pool: &BlockPool) -> Self {
         let objects = Self {
             known: Table::new(max_known_bytes(0)),
@@ -77,11 +77,11 @@ impl KnownObjects {
             writes: (0..LOCKS).map(|_| Mutex::new(0)).collect(),
             hasher: RandomState::default(),
         };
-        objects.follow(pool, u64::MAX);
+        objects.resize(pool, u64::MAX);
         objects
     }
 
-    /// Sizes of the tables. Locks each of their shards in turn.
+    /// Returns the sizes of the tables. Locks each of their shards in turn.
     pub(crate) fn stats(&self) -> ObjectStats {
         let (known, known_bytes) = self.known.size();
         let (absent, absent_bytes) = self.absent.size();
@@ -95,20 +95,21 @@ impl KnownObjects {
         }
     }
 
-    /// Returns what is known of the first `max` objects by the rank of their bucket, then by key. `rank` is given the number of a
-    /// bucket and a key; `None` leaves an object out. Looks at every entry of the engine: for people, not for requests.
+    /// Returns the first `max` known objects, ordered by the rank of their bucket, then by key. `rank` receives a bucket's
+    /// number and a key, and leaves an object out by `None`. Scans all entries of the engine: for administrators, not
+    /// for requests.
     pub(crate) fn first(
         &self,
         max: usize,
         rank: impl Fn(u32, &Path) -> Option<usize>,
-    ) -> Vec<(usize, Remembered)> {
+    ) -> Vec<(usize, KnownVersion)> {
         let mut first = BTreeMap::new();
         let _: Vec<()> = self.known.collect(|known| {
             let (store, path) = known.key();
             let rank = rank(store, path)?;
             let last: Option<&(usize, Path)> = first.last_key_value().map(|(last, _)| last);
             if first.len() < max || last.is_some_and(|last| (rank, path) < (last.0, &last.1)) {
-                first.insert((rank, path.clone()), Remembered::of(known));
+                first.insert((rank, path.clone()), KnownVersion::of(known));
                 if first.len() > max {
                     first.pop_last();
                 }
@@ -119,9 +120,9 @@ impl KnownObjects {
         first.map(|((rank, _), known)| (rank, known)).collect()
     }
 
-    /// Gives the tables the bounds of a memory ceiling of at most `memory` bytes, or of the pool's if that is lower. Where there is no
-    /// room for a higher charge, for example because readers wait for memory, the bounds stay as they are.
-    pub(crate) fn follow(&self, pool: &BlockPool, memory: u64) {
+    /// Sets the tables' bounds for a memory ceiling of at most `memory` bytes, or the pool's if that is lower. If a
+    /// higher charge finds no memory, for example because readers wait for it, the bounds stay.
+    pub(crate) fn resize(&self, pool: &BlockPool, memory: u64) {
         let mut charge = self.charge.lock();
         let memory = memory.min(pool.budget().limit());
         let (known, absent) = (max_known_bytes(memory), max_absent_bytes(memory));
@@ -145,14 +146,14 @@ impl KnownObjects {
     }
 }
 
-/// A version, and when the question was asked whose answer last confirmed it.
+/// A version, and the send time of the request that last confirmed it.
 #[derive(Debug)]
-pub(crate) struct Remembered {
+pub(crate) struct KnownVersion {
     pub(crate) version: Arc<Version>,
     pub(crate) validated: Instant,
 }
 
-impl Remembered {
+impl KnownVersion {
     fn of(known: &Known) -> Self {
         Self {
             version: Arc::clone(&known.version),
@@ -161,9 +162,9 @@ impl Remembered {
     }
 }
 
-/// The moment before a request to the origin, to be shown when its answer is recorded.
+/// State before a request to the origin, needed to record its response.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Asked {
+pub(crate) struct RequestStamp {
     pub(crate) at: Instant,
     writes: u64,
 }
@@ -171,13 +172,14 @@ pub(crate) struct Asked {
 /// The current versions of a bucket's objects.
 #[derive(Debug)]
 pub(crate) struct Versions {
-    /// Those of all buckets of the engine.
+    /// Table shared by all buckets of the engine.
     objects: Arc<KnownObjects>,
     pool: Arc<BlockPool>,
     /// This bucket's number in the pool's keys.
     store: u32,
     block_size: u64,
-    /// How long an absence is trusted. `None`: objects never change; but one that is not there may come at any time.
+    /// How long an absent key stays known as absent. `None`: objects never change, but an absent one may appear at
+    /// any time.
     window: Option<Duration>,
 }
 
@@ -216,15 +218,15 @@ impl Versions {
         &self.objects.writes[hash as usize % LOCKS]
     }
 
-    /// To be called before asking the origin about `path`.
-    pub(crate) fn asking(&self, path: &Path) -> Asked {
-        Asked {
+    /// Returns the stamp of a request about `path` that is sent now.
+    pub(crate) fn stamp(&self, path: &Path) -> RequestStamp {
+        RequestStamp {
             at: Instant::now(),
             writes: *self.lock_of(path).lock(),
         }
     }
 
-    /// The version last known, and whether it was confirmed within `max_age` (`None`: any age).
+    /// Returns the version last known, and whether it was confirmed within `max_age` (`None`: any age).
     pub(crate) fn get(
         &self,
         path: &Path,
@@ -237,80 +239,82 @@ impl Versions {
         Some((version, fresh))
     }
 
-    /// What is known of objects whose keys begin with `prefix`, in no order. Looks at every entry of the engine: for people, not
-    /// for requests.
-    pub(crate) fn remembered(&self, prefix: &str) -> Vec<Remembered> {
+    /// Returns the known objects with keys that begin with `prefix`, unordered. Scans all entries of the engine: for
+    /// administrators, not for requests.
+    pub(crate) fn known_objects(&self, prefix: &str) -> Vec<KnownVersion> {
         self.known().collect(|known| {
             let (store, path) = known.key();
             let matches = store == self.store && path.as_ref().starts_with(prefix);
-            matches.then(|| Remembered::of(known))
+            matches.then(|| KnownVersion::of(known))
         })
     }
 
-    /// What is known of one object.
-    pub(crate) fn remembered_one(&self, path: &Path) -> Option<Remembered> {
-        self.known().peek(self.store, path, Remembered::of)
+    /// Returns the known version of one object.
+    pub(crate) fn known_object(&self, path: &Path) -> Option<KnownVersion> {
+        self.known().peek(self.store, path, KnownVersion::of)
     }
 
-    /// Whether the origin said within the window that there is no such object.
+    /// Returns whether a response within the window showed that there is no such object.
     pub(crate) fn is_absent(&self, path: &Path) -> bool {
         self.window.is_some_and(|window| {
-            let asked = self.absent().get(self.store, path, |key| key.asked);
-            asked.is_some_and(|asked| asked.elapsed() <= window)
+            let sent_at = self.absent().get(self.store, path, |key| key.sent_at);
+            sent_at.is_some_and(|sent_at| sent_at.elapsed() <= window)
         })
     }
 
-    /// Records a response of the origin and returns the version it describes: the one already known if it is the same, so that
-    /// its blocks stay in use. A response to a request older than the one that was last recorded changes nothing, nor does one
-    /// that a write overtook.
-    pub(crate) fn learn(
+    /// Records a response and returns the version it describes: the known one if it is the same, so that its blocks
+    /// stay in use. A response to an older request than the one last recorded changes nothing, nor does one overtaken
+    /// by a write.
+    pub(crate) fn record(
         &self,
-        asked: Asked,
+        stamp: RequestStamp,
         meta: ObjectMeta,
         attributes: Attributes,
     ) -> Arc<Version> {
         let writes = self.lock_of(&meta.location).lock();
-        let old = self.remembered_one(&meta.location);
-        let overtaken = old.as_ref().is_some_and(|old| old.validated > asked.at)
-            || self.is_absent_since(&meta.location, asked.at);
+        let old = self.known_object(&meta.location);
+        let superseded = old.as_ref().is_some_and(|old| old.validated > stamp.at)
+            || self.is_absent_since(&meta.location, stamp.at);
         let version = match old.map(|old| old.version) {
-            Some(old) if old.is(&meta) && old.attributes == attributes => old,
-            Some(old) if old.is(&meta) => Arc::new(old.with_headers(meta, attributes)),
+            Some(old) if old.matches(&meta) && old.attributes == attributes => old,
+            Some(old) if old.matches(&meta) => Arc::new(old.with_headers(meta, attributes)),
             _ => Arc::new(Version::new(self.store, meta, attributes)),
         };
-        if *writes == asked.writes && !overtaken {
+        if *writes == stamp.writes && !superseded {
             self.absent()
                 .remove_if(self.store, &version.meta.location, |_| true);
             self.known().insert(Known {
                 version: Arc::clone(&version),
-                confirmed: asked.at,
+                confirmed: stamp.at,
             });
         }
         version
     }
 
-    /// Whether a request sent after `asked` found no such object.
-    fn is_absent_since(&self, path: &Path, asked: Instant) -> bool {
-        let absent = self.absent().peek(self.store, path, |key| key.asked);
-        absent.is_some_and(|absent| absent > asked)
+    /// Returns whether a request sent after `sent_at` found no such object.
+    fn is_absent_since(&self, path: &Path, sent_at: Instant) -> bool {
+        let absent = self.absent().peek(self.store, path, |key| key.sent_at);
+        absent.is_some_and(|absent| absent > sent_at)
     }
 
-    /// Takes in an entry of a listing: confirms the known version, or forgets it. Objects not
-    /// known are not added, so listing a large bucket costs nothing here.
-    pub(crate) fn listed(&self, asked_at: Instant, meta: &ObjectMeta) {
+    /// Records an entry of a listing: confirms the known version, or drops it. Unknown objects are not added, so
+    /// listing a large bucket costs nothing here.
+    pub(crate) fn record_listed(&self, sent_at: Instant, meta: &ObjectMeta) {
         let path = &meta.location;
         self.absent()
-            .remove_if(self.store, path, |key| key.asked < asked_at);
-        let older = |known: &Known| known.confirmed < asked_at;
+            .remove_if(self.store, path, |key| key.sent_at < sent_at);
+        let older = |known: &Known| known.confirmed < sent_at;
         if !self.known().peek(self.store, path, older).unwrap_or(false) {
             return;
         }
         let _writes = self.lock_of(path).lock();
-        let same = self.remembered_one(path).filter(|old| old.version.is(meta));
+        let same = self
+            .known_object(path)
+            .filter(|old| old.version.matches(meta));
         match same {
-            Some(old) if old.validated < asked_at => self.known().insert(Known {
+            Some(old) if old.validated < sent_at => self.known().insert(Known {
                 version: old.version,
-                confirmed: asked_at,
+                confirmed: sent_at,
             }),
             Some(_) => {}
             None => {
@@ -319,22 +323,23 @@ impl Versions {
         }
     }
 
-    /// A write to `path` ended (well or not): what was known no longer holds, and answers to
-    /// questions asked before now will not be recorded.
-    pub(crate) fn written(&self, path: &Path) {
+    /// Drops what is known of `path` after a write to it, successful or not. Responses to requests sent before now
+    /// are not recorded.
+    pub(crate) fn invalidate(&self, path: &Path) {
         let mut writes = self.lock_of(path).lock();
         *writes += 1;
         self.known().remove_if(self.store, path, |_| true);
         self.absent().remove_if(self.store, path, |_| true);
     }
 
-    /// The origin says there is no such object; holds unless a write ended, or a later answer came, since it was asked.
-    pub(crate) fn gone(&self, asked: Asked, path: &Path) {
+    /// Records that there is no such object, unless a write ended or a later response came since the request was
+    /// sent.
+    pub(crate) fn record_absent(&self, stamp: RequestStamp, path: &Path) {
         let writes = self.lock_of(path).lock();
-        let newer = |known: &Known| known.confirmed > asked.at;
-        if *writes != asked.writes
+        let newer = |known: &Known| known.confirmed > stamp.at;
+        if *writes != stamp.writes
             || self.known().peek(self.store, path, newer).unwrap_or(false)
-            || self.is_absent_since(path, asked.at)
+            || self.is_absent_since(path, stamp.at)
         {
             return;
         }
@@ -343,14 +348,14 @@ impl Versions {
             self.absent().insert(AbsentKey {
                 store: self.store,
                 path: path.clone(),
-                asked: asked.at,
+                sent_at: stamp.at,
             });
         }
     }
 
-    /// The origin no longer has `version`: it is not offered again, also not by a response to a request sent before now. Its
-    /// first [`ERASED_SINGLY_BLOCKS`] blocks go at once. No new read can find the others, and they leave by eviction: a walk
-    /// over the pool has no place in a request. A newer version that was learned meanwhile stays.
+    /// Drops `version`, which the origin no longer has; responses to requests sent before now do not bring it back.
+    /// Erases its first [`ERASED_SINGLY_BLOCKS`] blocks. No new read finds the others, which are evicted in time: a
+    /// scan of the pool is too long for a request. A newer version recorded meanwhile stays.
     pub(crate) fn forget(&self, version: &Version) {
         self.forget_version(version);
         for block in 0..version.blocks(self.block_size).min(ERASED_SINGLY_BLOCKS) {
@@ -358,7 +363,7 @@ impl Versions {
         }
     }
 
-    /// As [`Self::forget`], and all blocks go at once. May look at every block of the pool: for people, not for requests.
+    /// As [`Self::forget`], and erases all blocks at once. May scan the pool: for administrators, not for requests.
     pub(crate) fn drop_blocks(&self, version: &Version) {
         self.forget(version);
         if version.blocks(self.block_size) > ERASED_SINGLY_BLOCKS {
@@ -374,8 +379,8 @@ impl Versions {
         self.known().remove_if(self.store, path, same);
     }
 
-    /// The bucket is gone, and what the pool has of it goes. What is known of its objects can be found no more, for no bucket
-    /// gets its number again, and leaves the table as the oldest.
+    /// Erases the bucket's blocks after its deletion. Its entries stay until they are evicted as the oldest; no read
+    /// finds them, for bucket numbers are not reused.
     pub(crate) fn forget_all(&self) {
         self.pool.erase_store(self.store);
     }

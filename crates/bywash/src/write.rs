@@ -1,4 +1,4 @@
-//! Writes: the origin first; what is cached changes only after the origin's yes.
+//! Writes: the origin first; known versions are dropped when the write has ended.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -12,24 +12,23 @@ use object_store::{
 };
 
 use crate::bucket::Bucket;
-use crate::origin::{Ability, PartBody, UploadedPart};
+use crate::origin::{Capability, PartBody, UploadedPart};
 use crate::part_body::joined;
 use crate::progress::watched;
 use crate::retry::{is_transient, once, stalled, with_retries};
 use crate::upload::{Upload, UploadOptions};
 
-/// How a streamed body is stored.
+/// Options of a streamed body.
 #[derive(Default)]
 pub struct PutStreamOptions {
     /// Replace, create only, or replace a known version only.
     pub mode: PutMode,
     /// Content headers and user metadata.
     pub attributes: Attributes,
-    /// Attributes known only when the body has been read, such as a checksum sent as a trailer.
-    /// Asked for, and kept, when the body fits one chunk; a longer body's attributes are sent
-    /// before its bytes.
+    /// Attributes known only after the body was read, such as a checksum sent as a trailer. Used if the body fits one
+    /// chunk; a longer body's attributes are sent before its bytes.
     pub late_attributes: Option<Box<dyn FnOnce() -> Attributes + Send>>,
-    /// The exact number of bytes to come, if known. Another number is an error and stores nothing.
+    /// Exact number of bytes to come, if known. Any other number is an error and stores nothing.
     pub length: Option<u64>,
 }
 
@@ -43,8 +42,7 @@ impl std::fmt::Debug for PutStreamOptions {
     }
 }
 
-/// The slowest origin we bear with while it takes a body, in bytes a second: a put may take as
-/// long as this needs, beyond the time limit of any request.
+/// Minimum throughput of an origin while it takes a body, in bytes a second. It extends the time limit of a put.
 pub(crate) const SLOWEST_PUT_BYTES_PER_S: u64 = 64 << 10;
 
 /// Aborts an upload unless it was finished.
@@ -55,7 +53,7 @@ impl Drop for AbortOnDrop {
         let Some(mut upload) = self.0.take() else {
             return;
         };
-        // Without a runtime (it is shutting down) what was sent stays, seen by nobody.
+        // Without a runtime (at shutdown) the parts stay at the store, invisible.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return;
         };
@@ -70,9 +68,9 @@ impl Drop for AbortOnDrop {
 impl Bucket {
     /// Streams a body into an object.
     ///
-    /// A body of at most one chunk is one atomic put. A longer one is an [`Upload`], finished only when the stream ended without
-    /// an error and with the announced length; otherwise it is aborted and the error is returned. Nothing half-written is ever
-    /// visible.
+    /// A body of at most one chunk is one atomic put. A longer one is an [`Upload`], finished only if the stream
+    /// ended without an error and with the announced length. Otherwise it is aborted and the error is returned. No
+    /// partial object ever becomes visible.
     pub async fn put_stream(
         &self,
         path: &Path,
@@ -87,7 +85,7 @@ impl Bucket {
             ..UploadOptions::default()
         };
         let upload = self.upload(path, upload).await?;
-        // Aborted when this fails, and when it is dropped because the caller left.
+        // Aborted on an error, and when the caller drops the future.
         let mut guard = AbortOnDrop(Some(upload));
         let upload = guard.0.as_mut().expect("it was put there just now");
         while let Some(piece) = body.try_next().await? {
@@ -115,13 +113,13 @@ impl Bucket {
             policy.stall +=
                 Duration::from_secs(payload.content_length() as u64 / SLOWEST_PUT_BYTES_PER_S);
             let attempt = || {
-                shared.origin_request(Ability::Write);
+                shared.origin_request(Capability::Write);
                 shared
                     .origin
                     .put_opts(&path, payload.clone(), options.clone())
             };
-            // A conditional put must not run twice: had the first one succeeded and only its
-            // answer been lost, the second would be refused and look like a failure.
+            // A conditional put must not be retried: if the first one succeeded but its response was lost, the second
+            // would be refused.
             match options.mode {
                 PutMode::Overwrite => with_retries(policy, "write", &path, attempt).await,
                 PutMode::Create | PutMode::Update(_) => {
@@ -132,10 +130,10 @@ impl Bucket {
         .await
     }
 
-    /// Runs what changes `path` at the origin, then forgets the version it replaced.
+    /// Runs `change` at the origin, then drops what is known of `path`.
     ///
-    /// In a task of its own: were it dropped with its caller, the origin might still carry it out
-    /// after we had looked for what to forget.
+    /// Runs in a task of its own. If it were dropped with its caller, the origin might still carry out the change
+    /// after the invalidation.
     pub(crate) async fn write<T, F>(&self, path: &Path, change: impl FnOnce(Path) -> F) -> Result<T>
     where
         T: Send + 'static,
@@ -146,13 +144,13 @@ impl Bucket {
         let path = path.clone();
         let task = tokio::spawn(async move {
             let result = change.await;
-            shared.written(&path);
+            shared.invalidate(&path);
             result
         });
         task.await.map_err(|source| Error::JoinError { source })?
     }
 
-    /// Opens an upload whose parts may come in any order; nothing is visible until it is completed.
+    /// Begins an upload with parts in any order; nothing is visible until it is completed.
     pub async fn create_upload(&self, path: &Path, options: PutMultipartOptions) -> Result<String> {
         self.shared().counters.request();
         self.begin_upload(path, options).await
@@ -171,7 +169,7 @@ impl Bucket {
         self.send_part(path, upload, number, length, body).await
     }
 
-    /// Makes the object of `parts` visible in one step; see [`crate::Origin::complete_upload`].
+    /// Completes an upload: its object becomes visible in one step; see [`crate::Origin::complete_upload`].
     pub async fn complete_upload(
         &self,
         path: &Path,
@@ -183,28 +181,28 @@ impl Bucket {
         self.finish_upload(path, upload, parts, mode).await
     }
 
-    /// Drops an upload and its parts.
+    /// Aborts an upload and removes its parts.
     pub async fn abort_upload(&self, path: &Path, upload: &str) -> Result<()> {
         self.shared().counters.request();
         self.drop_upload(path, upload).await
     }
 
-    /// Deletes up to [`crate::bucket`]'s chunk of objects with one request of the origin; what
-    /// fails for a reason that may pass is deleted again one by one.
+    /// Deletes one chunk of objects with one request to the origin. Deletes that fail for a transient reason are
+    /// retried one by one.
     pub(crate) async fn delete_chunk(self, paths: Vec<Result<Path>>) -> Vec<Result<Path>> {
         let mut results = Vec::with_capacity(paths.len());
-        let mut asked = Vec::with_capacity(paths.len());
+        let mut requested = Vec::with_capacity(paths.len());
         for path in paths {
             match path {
-                Ok(path) => asked.push(path),
+                Ok(path) => requested.push(path),
                 error => results.push(error),
             }
         }
-        let answers = self.delete_once(asked.clone()).await;
-        for (path, answer) in asked.into_iter().zip(answers) {
-            results.push(match answer {
+        let deleted = self.delete_once(requested.clone()).await;
+        for (path, result) in requested.into_iter().zip(deleted) {
+            results.push(match result {
                 Err(error) if is_transient(&error) => self.delete_with_retries(path).await,
-                answer => answer,
+                result => result,
             });
         }
         results
@@ -212,37 +210,37 @@ impl Bucket {
 
     async fn delete_with_retries(&self, path: Path) -> Result<Path> {
         with_retries(self.shared().engine.retry, "delete", &path, async || {
-            let mut answers = self.delete_once(vec![path.clone()]).await;
-            answers.pop().unwrap_or_else(|| Err(missing_answer()))
+            let mut deleted = self.delete_once(vec![path.clone()]).await;
+            deleted.pop().unwrap_or_else(|| Err(missing_result()))
         })
         .await
     }
 
-    /// One request; as many answers as paths, in their order.
+    /// Sends one request; returns as many results as paths, in their order.
     async fn delete_once(&self, paths: Vec<Path>) -> Vec<Result<Path>> {
         let shared = Arc::clone(self.shared());
         let stall = shared.engine.retry.stall;
         let count = paths.len();
         let task = tokio::spawn(async move {
-            shared.origin_request(Ability::Write);
-            let asked = futures::stream::iter(paths.clone().into_iter().map(Ok)).boxed();
-            let mut answers = shared.origin.delete_stream(asked);
+            shared.origin_request(Capability::Write);
+            let requested = futures::stream::iter(paths.clone().into_iter().map(Ok)).boxed();
+            let mut deleted = shared.origin.delete_stream(requested);
             let mut results = Vec::with_capacity(count);
             while results.len() < count {
-                match tokio::time::timeout(stall, answers.next()).await {
-                    Ok(Some(answer)) => results.push(answer),
-                    // A failed request may answer once for all, and a silent one not at all; what
-                    // became of the rest is not known.
+                match tokio::time::timeout(stall, deleted.next()).await {
+                    Ok(Some(result)) => results.push(result),
+                    // A failed request may yield one error for all paths, and a stalled one none. The results of the
+                    // rest are unknown.
                     Ok(None) | Err(_) => break,
                 }
             }
             for path in &paths {
-                shared.written(path);
+                shared.invalidate(path);
             }
             results
         });
         let mut results = task.await.unwrap_or_default();
-        results.resize_with(count, || Err(missing_answer()));
+        results.resize_with(count, || Err(missing_result()));
         results
     }
 
@@ -252,7 +250,7 @@ impl Bucket {
         options: PutMultipartOptions,
     ) -> Result<String> {
         with_retries(self.shared().engine.retry, "begin upload of", path, || {
-            self.shared().origin_request(Ability::Write);
+            self.shared().origin_request(Capability::Write);
             self.shared().origin.create_upload(path, options.clone())
         })
         .await
@@ -267,7 +265,7 @@ impl Bucket {
         body: PartBody,
     ) -> Result<String> {
         let shared = self.shared();
-        shared.origin_request(Ability::Write);
+        shared.origin_request(Capability::Write);
         let body = match shared.origin.wants_joined_pieces() {
             true => joined(body, &shared.engine),
             false => body,
@@ -289,7 +287,7 @@ impl Bucket {
         let (upload, parts) = (upload.to_owned(), parts.to_owned());
         self.write(path, move |path| async move {
             let limit = shared.engine.retry.with_server_work().stall;
-            shared.origin_request(Ability::Write);
+            shared.origin_request(Capability::Write);
             once(
                 limit,
                 "complete upload of",
@@ -303,16 +301,16 @@ impl Bucket {
 
     pub(crate) async fn drop_upload(&self, path: &Path, upload: &str) -> Result<()> {
         with_retries(self.shared().engine.retry, "abort upload of", path, || {
-            self.shared().origin_request(Ability::Write);
+            self.shared().origin_request(Capability::Write);
             self.shared().origin.abort_upload(path, upload)
         })
         .await
     }
 }
 
-fn missing_answer() -> Error {
+fn missing_result() -> Error {
     Error::Generic {
         store: "Bywash",
-        source: "the origin did not say what became of a delete".into(),
+        source: "the origin sent no result for a delete".into(),
     }
 }

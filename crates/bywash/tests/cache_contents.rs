@@ -1,4 +1,4 @@
-//! What of a bucket is in memory, why, and how that is changed.
+//! Cache administration: listing, explaining, dropping and warming cached objects.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::sync::Arc;
@@ -36,10 +36,10 @@ async fn read(bucket: &Bucket, key: &str) -> usize {
 }
 
 #[tokio::test]
-async fn what_is_in_memory_is_listed_with_what_it_cost() {
+async fn cached_objects_are_listed_with_their_cost() {
     let objects = [("logs/a", 3 * BLOCK + 1), ("logs/b", 10), ("other", BLOCK)];
     let (_origin, bucket) = bucket(Consistency::Immutable, &objects).await;
-    assert!(bucket.cached("").is_empty(), "nobody has read anything");
+    assert!(bucket.cached("").is_empty(), "no object was read yet");
     for (key, length) in objects {
         assert_eq!(read(&bucket, key).await, length);
     }
@@ -62,18 +62,18 @@ async fn what_is_in_memory_is_listed_with_what_it_cost() {
 }
 
 #[tokio::test]
-async fn why_tells_a_hit_from_what_must_come_from_the_origin() {
+async fn explain_distinguishes_hit_partial_and_miss() {
     let objects = [("a", 4 * BLOCK), ("large", 8 << 20)];
     let (_origin, bucket) = bucket(Consistency::Immutable, &objects).await;
     let path = Path::from("a");
-    let why = bucket.why(&path);
+    let why = bucket.explain(&path);
     assert_eq!((why.outcome.as_str(), why.tier.as_str()), ("miss", "none"));
-    assert!(why.reasons[0].contains("nobody has read it"), "{why:?}");
+    assert!(why.reasons[0].contains("it has not been read"), "{why:?}");
     assert_eq!(why.object, None);
 
     let block = BLOCK as u64;
     bucket.get_range(&path, 0..block).await.unwrap();
-    let why = bucket.why(&path);
+    let why = bucket.explain(&path);
     assert_eq!(
         (why.outcome.as_str(), why.tier.as_str()),
         ("partial", "memory")
@@ -83,41 +83,43 @@ async fn why_tells_a_hit_from_what_must_come_from_the_origin() {
     assert!(said.contains("3 were never read"), "{said}");
 
     read(&bucket, "a").await;
-    let why = bucket.why(&path);
+    let why = bucket.explain(&path);
     assert_eq!(why.outcome, "hit");
     let said = why.reasons.join("; ");
     assert!(said.contains("all of its blocks are in memory"), "{said}");
-    assert!(said.contains("trusted for good"), "{said}");
+    assert!(said.contains("never revalidated"), "{said}");
 
     read(&bucket, "large").await;
-    let why = bucket.why(&Path::from("large"));
+    let why = bucket.explain(&Path::from("large"));
     let said = why.reasons.join("; ");
-    assert!(said.contains("left to make room"), "{said}");
+    assert!(said.contains("loaded and evicted"), "{said}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn why_tells_when_the_origin_will_be_asked_again() {
+async fn explain_reports_when_the_version_is_revalidated() {
     let window = Consistency::Revalidate(Duration::from_secs(5));
     let (_origin, bucket) = bucket(window, &[("a", 10)]).await;
     read(&bucket, "a").await;
-    let why = bucket.why(&Path::from("a"));
+    let why = bucket.explain(&Path::from("a"));
     assert!(why.object.as_ref().unwrap().fresh, "{why:?}");
     assert!(
         why.reasons.join("; ").contains("trusts that for 5s"),
         "{why:?}"
     );
     tokio::time::advance(Duration::from_secs(6)).await;
-    let why = bucket.why(&Path::from("a"));
+    let why = bucket.explain(&Path::from("a"));
     assert_eq!(why.outcome, "hit", "its bytes are here");
     assert!(!why.object.as_ref().unwrap().fresh, "{why:?}");
     assert!(
-        why.reasons.join("; ").contains("asks again, once"),
+        why.reasons
+            .join("; ")
+            .contains("revalidates it by one request"),
         "{why:?}"
     );
 }
 
 #[tokio::test]
-async fn dropped_objects_leave_memory_and_are_read_anew() {
+async fn dropped_objects_leave_memory_and_are_loaded_again() {
     let objects = [("logs/a", 2 * BLOCK), ("logs/b", BLOCK), ("other", BLOCK)];
     let (_origin, bucket) = bucket(Consistency::Immutable, &objects).await;
     for (key, _) in objects {
@@ -126,14 +128,14 @@ async fn dropped_objects_leave_memory_and_are_read_anew() {
     let dropped = bucket.drop_cached("logs/");
     assert_eq!((dropped.objects, dropped.bytes), (2, 3 * BLOCK as u64));
     assert_eq!(bucket.cached("").len(), 1);
-    assert_eq!(bucket.why(&Path::from("other")).outcome, "hit");
-    assert_eq!(bucket.why(&Path::from("logs/a")).outcome, "miss");
+    assert_eq!(bucket.explain(&Path::from("other")).outcome, "hit");
+    assert_eq!(bucket.explain(&Path::from("logs/a")).outcome, "miss");
     assert_eq!(read(&bucket, "logs/a").await, 2 * BLOCK);
     assert_eq!(bucket.drop_cached("nothing/").objects, 0);
 }
 
 #[tokio::test]
-async fn warming_reads_what_memory_holds_and_says_what_it_left_out() {
+async fn warming_reads_up_to_the_memory_limit_and_reports_skipped_objects() {
     let objects = [
         ("logs/a", 2 * BLOCK),
         ("logs/b", 0),
@@ -144,8 +146,8 @@ async fn warming_reads_what_memory_holds_and_says_what_it_left_out() {
     let warmed = bucket.warm("logs").await.unwrap();
     assert_eq!((warmed.objects, warmed.bytes), (3, 3 * BLOCK as u64));
     assert_eq!((warmed.left_out, warmed.failed.len()), (0, 0));
-    assert_eq!(bucket.why(&Path::from("logsbook")).outcome, "hit");
-    assert_eq!(bucket.why(&Path::from("x")).outcome, "miss");
+    assert_eq!(bucket.explain(&Path::from("logsbook")).outcome, "hit");
+    assert_eq!(bucket.explain(&Path::from("x")).outcome, "miss");
 
     for n in 0..5 {
         let path = Path::from(format!("many/{n}"));
@@ -159,7 +161,10 @@ async fn warming_reads_what_memory_holds_and_says_what_it_left_out() {
         "of 3 MiB, less the rounding"
     );
     for n in 0..2 {
-        assert_eq!(bucket.why(&Path::from(format!("many/{n}"))).outcome, "hit");
+        assert_eq!(
+            bucket.explain(&Path::from(format!("many/{n}"))).outcome,
+            "hit"
+        );
     }
     assert_eq!(bucket.warm("nothing/").await.unwrap().objects, 0);
 }

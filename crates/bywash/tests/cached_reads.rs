@@ -1,4 +1,4 @@
-//! What caching promises, seen through the bucket and its counters.
+//! Promises of the cache, observed through the bucket and its counters.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt};
 
 const BLOCK: usize = 64 << 10;
-/// The least memory an engine with such blocks takes.
+/// The minimum memory of an engine with these blocks.
 const LEAST: u64 = 8 * BLOCK as u64;
 
 fn engine() -> Engine {
@@ -46,7 +46,7 @@ async fn outcome_of(bucket: &Bucket, path: &Path, options: GetOptions) -> (Cache
 }
 
 #[tokio::test]
-async fn the_second_read_comes_from_memory() {
+async fn second_read_is_served_from_memory() {
     let engine = engine();
     let (origin, bucket) = bucket_over(&engine, Consistency::Immutable);
     let path = Path::from("a/b");
@@ -82,7 +82,7 @@ async fn the_second_read_comes_from_memory() {
 }
 
 #[tokio::test]
-async fn a_cold_read_of_an_unknown_object_costs_one_request() {
+async fn cold_read_of_an_unknown_object_costs_one_request() {
     let engine = engine();
     let (origin, bucket) = bucket_over(&engine, Consistency::Immutable);
     let data = pattern(3 * BLOCK + 5);
@@ -116,7 +116,7 @@ async fn a_cold_read_of_an_unknown_object_costs_one_request() {
 }
 
 #[tokio::test]
-async fn a_write_shows_at_once_and_a_stale_version_is_asked_for_once() {
+async fn write_is_visible_at_once_and_a_stale_version_is_revalidated_once() {
     let engine = engine();
     let (origin, bucket) = bucket_over(&engine, Consistency::Revalidate(Duration::from_millis(0)));
     let path = Path::from("a");
@@ -130,7 +130,7 @@ async fn a_write_shows_at_once_and_a_stale_version_is_asked_for_once() {
         bucket.get(&path).await.unwrap().bytes().await.unwrap(),
         "two"
     );
-    // Behind the bucket's back: seen as soon as the version is asked for again.
+    // Written behind the bucket's back: seen as soon as the version is revalidated.
     origin.put(&path, "three".into()).await.unwrap();
     assert_eq!(
         bucket.get(&path).await.unwrap().bytes().await.unwrap(),
@@ -153,7 +153,7 @@ async fn a_write_shows_at_once_and_a_stale_version_is_asked_for_once() {
 }
 
 #[tokio::test]
-async fn many_small_objects_take_small_frames() {
+async fn many_small_objects_use_small_frames() {
     let engine = Engine::builder().memory(128 << 20).build().unwrap();
     let (origin, bucket) = bucket_over(&engine, Consistency::Immutable);
     let data = pattern(3 << 10);
@@ -171,7 +171,7 @@ async fn many_small_objects_take_small_frames() {
 }
 
 #[tokio::test]
-async fn an_object_larger_than_memory_streams_through() {
+async fn object_larger_than_memory_streams_through() {
     let engine = engine();
     let (origin, bucket) = bucket_over(&engine, Consistency::default());
     let data = pattern(40 << 20);
@@ -189,10 +189,10 @@ async fn an_object_larger_than_memory_streams_through() {
 }
 
 #[tokio::test]
-async fn a_cold_read_asks_once_a_shard() {
+async fn cold_read_sends_one_request_per_range_fetch() {
     let engine = engine();
     let (origin, bucket) = bucket_over(&engine, Consistency::Immutable);
-    // A sixteenth of the memory is a shard.
+    // A sixteenth of the memory is one range fetch.
     for shards in 1..=4 {
         let path = Path::from(format!("of-{shards}"));
         let data = pattern(shards << 20);
@@ -206,7 +206,7 @@ async fn a_cold_read_asks_once_a_shard() {
 }
 
 #[tokio::test]
-async fn in_memory_full_of_what_was_read_once_a_second_read_asks_nothing() {
+async fn second_read_hits_in_memory_full_of_blocks_read_once() {
     let engine = engine();
     let (origin, bucket) = bucket_over(&engine, Consistency::Immutable);
     let quarter = pattern(4 << 20);
@@ -229,16 +229,16 @@ async fn in_memory_full_of_what_was_read_once_a_second_read_asks_nothing() {
         .put(&Path::from("again"), quarter.clone().into())
         .await
         .unwrap();
-    // What was read once and never again keeps nothing out.
+    // Blocks read once must not keep later ones out.
     let again = [read("again".into()).await, read("again".into()).await];
     assert_eq!(again, [4 << 20, 0], "a second read asks for nothing");
 }
 
 #[tokio::test]
-async fn what_is_read_once_is_used_once_and_washes_nothing_out() {
+async fn blocks_read_once_count_one_use_and_evict_no_hot_blocks() {
     let engine = engine();
     let (origin, bucket) = bucket_over(&engine, Consistency::Immutable);
-    // Of one block each, here before the reader that asked for it looks.
+    // Of one block each, resident before the reader that requested it looks it up.
     let data = pattern(BLOCK);
     let read = async |name: String| {
         let path = Path::from(name);
@@ -268,7 +268,7 @@ async fn what_is_read_once_is_used_once_and_washes_nothing_out() {
 }
 
 #[tokio::test]
-async fn a_deleted_bucket_leaves_nothing_in_memory_and_others_stay() {
+async fn deleted_bucket_leaves_no_blocks_and_others_keep_theirs() {
     let root = tempfile::tempdir().unwrap();
     let engine = Engine::builder()
         .memory(16 << 20)
@@ -293,7 +293,7 @@ async fn a_deleted_bucket_leaves_nothing_in_memory_and_others_stay() {
 }
 
 #[tokio::test]
-async fn the_ceiling_is_changed_while_the_engine_works() {
+async fn ceiling_changes_at_run_time() {
     let engine = Engine::builder()
         .memory(16 << 20)
         .block_size(BLOCK)

@@ -1,9 +1,8 @@
 //! object_store's own conformance functions, each by name, over a bucket on each kind of origin.
 //!
-//! Not applicable, and why: `multipart`, `multipart_with_opts`, `multipart_put_part_out_of_order`
-//! take a `MultipartStore` (a bucket takes parts through `Bucket::put_part`, tested in
-//! `uploads.rs`); `list_paginated` takes a `PaginatedListStore`, which only cloud clients are;
-//! `response_extensions` needs an HTTP client underneath.
+//! Not applicable: `multipart`, `multipart_with_opts`, `multipart_put_part_out_of_order` need a `MultipartStore` (a
+//! bucket takes parts through `Bucket::put_part`, tested in `uploads.rs`); `list_paginated` needs a
+//! `PaginatedListStore`, which only cloud clients are; `response_extensions` needs an HTTP client underneath.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::sync::Arc;
@@ -78,11 +77,11 @@ macro_rules! conformance {
                 integration::multipart_out_of_order(&bucket(origin)).await;
             }
 
-            /// The suite lets NotImplemented pass for attributes; we do not.
+            /// The suite accepts NotImplemented for attributes; this test does not.
             #[tokio::test]
-            async fn attributes_are_kept() {
+            async fn attributes_are_stored() {
                 let (_keep, origin) = $make;
-                super::attributes_are_kept(&bucket(origin)).await;
+                super::attributes_are_stored(&bucket(origin)).await;
             }
         }
     };
@@ -107,7 +106,7 @@ conformance!(file, {
     (folder, origin)
 });
 
-async fn attributes_are_kept(bucket: &Bucket) {
+async fn attributes_are_stored(bucket: &Bucket) {
     let attributes = Attributes::from_iter([
         (Attribute::ContentType, "text/plain"),
         (Attribute::ContentEncoding, "identity"),

@@ -1,4 +1,4 @@
-//! An origin that is far away: what counts is round trips.
+//! A distant origin, where round trips determine the time.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::fmt;
@@ -18,10 +18,10 @@ use object_store::{
 use tokio::sync::Barrier;
 
 const BLOCK: u64 = 64 << 10;
-/// Columns of a table that a scan asks for at once.
+/// Columns of a table that a scan requests at once.
 const READERS: u64 = 48;
 
-/// Answers no read before there are [`READERS`] of them.
+/// Responds to no read before [`READERS`] of them have arrived.
 #[derive(Debug)]
 struct Gathering {
     objects: MemoryStore,
@@ -64,9 +64,9 @@ impl Readable for Gathering {
     }
 }
 
-/// Of a scan that asks for all its columns at once no read waits for another one's round trip.
+/// No read of a scan that requests all its columns at once waits for another one's round trip.
 #[tokio::test(start_paused = true)]
-async fn reads_here_and_there_are_at_the_origin_together() {
+async fn concurrent_random_reads_are_in_flight_together() {
     let objects = MemoryStore::new();
     let path = Path::from("table");
     let table = vec![7; (2 * BLOCK * READERS) as usize];

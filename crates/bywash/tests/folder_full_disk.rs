@@ -1,7 +1,7 @@
-//! A disk that is full: the write fails, the old object is intact, nothing staged is left.
+//! A full disk: the write fails, the old object is intact, no staged file is left.
 //!
-//! The limits need a process of their own, so the tests start this binary again: under a file size
-//! limit (`EFBIG`, everywhere), and on a one MiB tmpfs (`ENOSPC`, where mounting is allowed).
+//! The limits need a process of their own, so the tests start this binary again: under a file size limit (`EFBIG`,
+//! everywhere), and on a one MiB tmpfs (`ENOSPC`, where mounting is allowed).
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -11,7 +11,7 @@ use std::process::{Command, Output};
 use bytes::Bytes;
 use bywash::origin::Origin;
 use bywash::origin::folder::FolderStore;
-use bywash::upload::{Chunk, Ending, SessionOptions, SessionStatus};
+use bywash::upload::{Chunk, CompleteRequest, SessionOptions, SessionStatus};
 use futures::TryStreamExt;
 use object_store::path::Path;
 use object_store::{Attribute, Attributes, ObjectStore, ObjectStoreExt};
@@ -73,7 +73,7 @@ async fn in_a_limited_process() {
     let staging = std::path::Path::new(&folder).join(".bywash/staging");
     assert_eq!(std::fs::read_dir(staging).unwrap().count(), 0);
 
-    // Once there is room again, the same write goes through.
+    // With free space again, the same write succeeds.
     store.put(&key, "small".into()).await.unwrap();
     let got = store.get(&key).await.unwrap().bytes().await.unwrap();
     assert_eq!(got, "small");
@@ -107,7 +107,7 @@ async fn a_session_goes_on_once_there_is_room(store: &FolderStore) {
         session.send(&chunk(1)).await.unwrap();
         println!("session met the limit");
     }
-    let ending = Ending {
+    let ending = CompleteRequest {
         length: 600_000,
         crc32c: 0,
         tail: None,
@@ -139,7 +139,7 @@ fn assert_limits_met(output: &Output) {
 }
 
 #[test]
-fn a_file_too_large_leaves_the_old_object() {
+fn too_large_a_file_leaves_the_old_object() {
     // 2048 blocks of 512 bytes. The signal would end the process; ignored, the write fails.
     let script = r#"trap "" XFSZ; ulimit -f 2048; exec "$0" "$@""#;
     assert_limits_met(&limited(&mut Command::new("env"), script));
@@ -147,7 +147,7 @@ fn a_file_too_large_leaves_the_old_object() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_full_disk_leaves_the_old_object() {
+fn full_disk_leaves_the_old_object() {
     let script = format!(
         r#"mount -t tmpfs -o size=1m tmpfs "${FOLDER}" || exit {NO_MOUNT}; exec "$0" "$@""#
     );

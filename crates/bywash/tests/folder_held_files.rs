@@ -1,4 +1,4 @@
-//! Reads of an object in a folder that is replaced while they are under way.
+//! Reads of a folder's object that is replaced meanwhile.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -14,14 +14,14 @@ use object_store::path::Path;
 use object_store::{GetOptions, ObjectStore, ObjectStoreExt, Result};
 use tokio::sync::Mutex;
 
-/// More than the engine's memory: later blocks are not here when a read begins.
+/// More than the engine's memory: later blocks are absent when a read begins.
 const SIZE: usize = 2 << 20;
 const BLOCK: usize = 16 << 10;
 const ROUNDS: u8 = 100;
-/// Files that a process keeps open for reads.
+/// Maximum files that a process keeps open for reads.
 const HELD_FILES: usize = 256;
 
-/// The limit is one of the process: tests that reach it, or would miss it, run one after the other.
+/// The limit is per process: tests that depend on it run one after the other.
 static ALONE: Mutex<()> = Mutex::const_new(());
 
 fn key() -> Path {
@@ -32,7 +32,7 @@ fn content(version: u8) -> Bytes {
     vec![version; SIZE].into()
 }
 
-/// A bucket over a folder with the object in an engine of so many bytes, and the folder's store for other writers.
+/// Returns a bucket over a folder with the object, in an engine of `memory` bytes, and the folder's store for other writers.
 async fn served(memory: u64) -> (tempfile::TempDir, FolderStore, Bucket) {
     let folder = tempfile::tempdir().unwrap();
     let store = FolderStore::open(folder.path()).unwrap();
@@ -45,16 +45,16 @@ async fn served(memory: u64) -> (tempfile::TempDir, FolderStore, Bucket) {
     (folder, store, bucket)
 }
 
-/// Begins to read the object: its first piece, and the rest of the body.
+/// Begins to read the object; returns its first piece and the rest of the body.
 async fn begin(bucket: &Bucket) -> (Bytes, BoxStream<'static, Result<Bytes>>) {
     let mut body = bucket.get(&key()).await.unwrap().into_stream();
     (body.next().await.unwrap().unwrap(), body)
 }
 
-/// Reads on to the end: the whole object.
+/// Reads on to the end; returns the whole object.
 async fn finish(first: Bytes, mut body: BoxStream<'static, Result<Bytes>>) -> Result<Vec<u8>> {
     let mut all = first.to_vec();
-    // What a piece lies in is memory of the engine, which has less than the object takes.
+    // Pieces are memory of the engine, which has less than the object's length.
     drop(first);
     while let Some(piece) = body.next().await {
         all.extend_from_slice(&piece?);
@@ -87,7 +87,7 @@ async fn downloads_beside_a_writer_of_the_key_are_whole() {
     let (_folder, store, bucket) = served(16 * SIZE as u64).await;
     for version in 0..ROUNDS / 5 {
         let options = DownloadOptions {
-            shard_size: BLOCK as u64,
+            part_size: BLOCK as u64,
             parallel: 1,
             ..DownloadOptions::default()
         };
@@ -100,7 +100,7 @@ async fn downloads_beside_a_writer_of_the_key_are_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn reads_past_the_limit_of_held_files_end_with_the_version() {
+async fn reads_past_the_limit_of_held_files_fail_when_the_object_is_replaced() {
     let _alone = ALONE.lock().await;
     let (_folder, store, bucket) = served(SIZE as u64 / 2).await;
     let mut held = Vec::new();

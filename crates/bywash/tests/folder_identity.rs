@@ -1,4 +1,4 @@
-//! Files that other programs replace or rewrite in a served folder, with size and modification time as before.
+//! Files that other programs replace or rewrite in a served folder, with unchanged size and modification time.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -77,7 +77,7 @@ fn served() -> (tempfile::TempDir, std::path::PathBuf, FolderStore) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_file_replaced_with_size_and_mtime_kept_is_read_anew_beside_cached_blocks() {
+async fn file_replaced_with_same_size_and_mtime_is_read_again_despite_cached_blocks() {
     for change in [replace, rewrite] {
         let (_folder, path, store) = served();
         let engine = Engine::builder().memory(64 << 20).build().unwrap();
@@ -101,7 +101,7 @@ async fn a_file_replaced_with_size_and_mtime_kept_is_read_anew_beside_cached_blo
     }
 }
 
-/// Reads the first piece of the object, has it changed, and returns the rest of the body.
+/// Reads the first piece of the object, changes it, and returns the rest of the body.
 async fn read_while(store: &FolderStore, change: impl FnOnce()) -> Vec<Result<Bytes, Error>> {
     let mut body = store.get(&key()).await.unwrap().into_stream();
     assert!(body.next().await.unwrap().unwrap().iter().all(|b| *b == 0));
@@ -110,7 +110,7 @@ async fn read_while(store: &FolderStore, change: impl FnOnce()) -> Vec<Result<By
 }
 
 #[tokio::test]
-async fn a_file_rewritten_while_read_is_an_error_though_its_mtime_is_set_back() {
+async fn file_rewritten_while_read_fails_despite_restored_mtime() {
     let (_folder, path, store) = served();
     let rest = read_while(&store, || rewrite(&path, 1)).await;
     assert!(
@@ -120,7 +120,7 @@ async fn a_file_rewritten_while_read_is_an_error_though_its_mtime_is_set_back() 
 }
 
 #[tokio::test]
-async fn a_file_that_is_replaced_or_gets_another_name_while_read_is_read_whole() {
+async fn file_replaced_or_renamed_while_read_is_read_whole() {
     let link = |path: &FsPath| std::fs::hard_link(path, path.with_file_name("link")).unwrap();
     let over: fn(&FsPath) = |path| {
         let new = path.with_file_name("new");
@@ -138,7 +138,7 @@ async fn a_file_that_is_replaced_or_gets_another_name_while_read_is_read_whole()
 }
 
 #[tokio::test]
-async fn the_etag_of_a_write_is_that_of_reads_and_listings_and_permits_the_next_write() {
+async fn etag_of_a_write_equals_that_of_reads_and_listings_and_permits_the_next_write() {
     let (folder, _, store) = served();
     // The last one is in the overflow area, since `dir/object` is a file.
     for raw in ["a", "dir/b", "dir/object", "dir/object/below"] {
@@ -160,7 +160,7 @@ async fn the_etag_of_a_write_is_that_of_reads_and_listings_and_permits_the_next_
         let put = upload.complete().await.unwrap();
         assert_eq!(store.head(&key).await.unwrap().e_tag, put.e_tag, "{raw}");
     }
-    // A second name is a change: the version known before it permits no write, the one read after does.
+    // A second name is a change: the version before it permits no write, the one read after it does.
     let key = Path::from("a");
     let before = store.head(&key).await.unwrap().e_tag;
     std::fs::hard_link(folder.path().join("a"), folder.path().join("link")).unwrap();

@@ -164,7 +164,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_store_is_a_sorted_map(
+    fn store_behaves_as_a_sorted_map(
         keys in prop::collection::vec(key(), 1..12),
         ops in prop::collection::vec(op(), 1..40),
     ) {

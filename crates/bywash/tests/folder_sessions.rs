@@ -1,4 +1,4 @@
-//! Upload sessions of the folder store: one staged file, in place, taken over by whoever comes.
+//! Upload sessions of the folder store: one staged file, in place, taken over by any process.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -9,8 +9,8 @@ use bywash::EngineError;
 use bywash::origin::Origin;
 use bywash::origin::folder::FolderStore;
 use bywash::upload::{
-    Chunk, Digest, Ending, Finished, Kept, SessionOptions, SessionStatus, SessionToken,
-    UploadSession,
+    Chunk, CompleteRequest, Digest, Finished, SessionOptions, SessionStatus, SessionToken,
+    StoredRange, UploadSession,
 };
 use object_store::path::Path;
 use object_store::{Attribute, Attributes, Error, ObjectStoreExt, PutMode, UpdateVersion};
@@ -44,21 +44,21 @@ fn chunk(content: &Bytes, index: usize) -> Chunk {
         index: index as u64,
         offset: (index * PART) as u64,
         crc32c: crc(&bytes),
-        // More than one piece, to be written one behind the other.
+        // More than one piece, to be written one after the other.
         pieces: vec![bytes.slice(..1000), bytes.slice(1000..)],
     }
 }
 
-fn kept(content: &Bytes, index: usize) -> Kept {
+fn kept(content: &Bytes, index: usize) -> StoredRange {
     let chunk = chunk(content, index);
-    Kept {
+    StoredRange {
         range: chunk.range(),
         digest: Some(Digest::Crc32c(chunk.crc32c)),
     }
 }
 
-fn ending(content: &Bytes) -> Ending {
-    Ending {
+fn ending(content: &Bytes) -> CompleteRequest {
+    CompleteRequest {
         length: content.len() as u64,
         crc32c: crc(content),
         tail: None,
@@ -77,7 +77,7 @@ async fn open(store: &FolderStore, options: &SessionOptions) -> Box<dyn UploadSe
     session.expect("a folder has sessions")
 }
 
-/// A store of its own, as another process has it.
+/// A store of its own, as in another process.
 async fn resume(dir: &TempDir, token: &SessionToken) -> Box<dyn UploadSession> {
     let store = FolderStore::open(dir.path()).unwrap();
     let options = SessionOptions::default();
@@ -126,7 +126,7 @@ async fn chunks_in_any_order_become_the_object_by_one_rename() {
     assert_eq!(finished.length, Some(content.len() as u64));
     assert_eq!(got.attributes, options.attributes);
     assert_eq!(got.bytes().await.unwrap(), content);
-    // The bytes were written once: the file that was staged is the object.
+    // The bytes were written once: the staged file is the object.
     assert_eq!(inode(&dir.path().join("d/object")), before);
     assert_eq!(names(dir.path().join(".bywash/uploads")).len(), 0);
     assert_eq!(names(dir.path().join(".bywash/staging")).len(), 0);
@@ -135,7 +135,7 @@ async fn chunks_in_any_order_become_the_object_by_one_rename() {
 }
 
 #[tokio::test]
-async fn another_process_finds_what_was_acknowledged_and_nothing_else() {
+async fn another_process_finds_exactly_the_acknowledged_chunks() {
     let (dir, store) = store();
     let content = content(4);
     let session = open(&store, &SessionOptions::default()).await;
@@ -143,7 +143,7 @@ async fn another_process_finds_what_was_acknowledged_and_nothing_else() {
     session.send(&chunk(&content, 2)).await.unwrap();
     let (token, staged) = (session.token(), staged(&dir, &*session));
     drop(session);
-    // As a crash leaves it between the bytes and the note of them.
+    // The state after a crash between the bytes and their record.
     let data = std::fs::OpenOptions::new()
         .write(true)
         .open(staged.join("data"))
@@ -162,7 +162,7 @@ async fn another_process_finds_what_was_acknowledged_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn bytes_that_rotted_are_not_kept() {
+async fn corrupted_staged_bytes_are_dropped() {
     let (dir, store) = store();
     let content = content(2);
     let session = open(&store, &SessionOptions::default()).await;
@@ -179,7 +179,7 @@ async fn bytes_that_rotted_are_not_kept() {
 }
 
 #[tokio::test]
-async fn a_hole_or_a_byte_too_many_is_never_an_object() {
+async fn gap_or_excess_byte_never_becomes_an_object() {
     let (_dir, store) = store();
     let content = content(3);
     let session = open(&store, &SessionOptions::default()).await;
@@ -203,7 +203,7 @@ async fn a_hole_or_a_byte_too_many_is_never_an_object() {
 }
 
 #[tokio::test]
-async fn an_object_without_bytes_has_a_session_too() {
+async fn empty_object_can_use_a_session() {
     let (_dir, store) = store();
     let session = open(&store, &SessionOptions::default()).await;
     session.finish(&ending(&Bytes::new())).await.unwrap();
@@ -211,7 +211,7 @@ async fn an_object_without_bytes_has_a_session_too() {
 }
 
 #[tokio::test]
-async fn conditions_are_checked_when_it_becomes_visible_and_the_bytes_stay() {
+async fn conditions_are_checked_at_completion_and_failure_keeps_the_bytes() {
     let (dir, store) = store();
     let content = content(1);
     let old = store.put(&key(), "old".into()).await.unwrap();
@@ -250,7 +250,7 @@ async fn conditions_are_checked_when_it_becomes_visible_and_the_bytes_stay() {
 }
 
 #[tokio::test]
-async fn a_crash_right_after_the_rename_is_seen_as_finished() {
+async fn crash_right_after_the_rename_counts_as_finished() {
     let (dir, store) = store();
     let content = content(1);
     let session = open(&store, &SessionOptions::default()).await;
@@ -271,7 +271,7 @@ async fn a_crash_right_after_the_rename_is_seen_as_finished() {
 }
 
 #[tokio::test]
-async fn a_session_nobody_knows_is_gone() {
+async fn unknown_session_is_gone() {
     let (dir, store) = store();
     let parts = store
         .create_upload(&key(), object_store::PutMultipartOptions::default())

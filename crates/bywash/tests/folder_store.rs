@@ -1,4 +1,4 @@
-//! What the folder store promises beyond the ecosystem's conformance functions.
+//! Promises of the folder store beyond object_store's conformance functions.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -70,7 +70,7 @@ fn files_below(root: &FsPath) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn attributes_are_kept_copied_replaced_and_removed() {
+async fn attributes_are_stored_copied_replaced_and_removed() {
     let (dir, store) = store();
     store
         .put_opts(&key("d/a"), "1".into(), attributes().into())
@@ -114,7 +114,7 @@ async fn tags_are_refused_not_dropped() {
 }
 
 #[tokio::test]
-async fn a_key_lives_beside_keys_below_it_whichever_comes_first() {
+async fn key_coexists_with_keys_below_it_in_any_order() {
     for order in [["a", "a/b"], ["a/b", "a"]] {
         let (dir, store) = store();
         for raw in order {
@@ -131,7 +131,7 @@ async fn a_key_lives_beside_keys_below_it_whichever_comes_first() {
         let below = store.list_with_delimiter(Some(&key("a"))).await.unwrap();
         assert_eq!(below.objects.len(), 1);
 
-        // The first to go leaves the other where it is, and readable; then it can come back.
+        // The first one deleted leaves the other in place and readable; then it can be written again.
         store.delete(&key(order[0])).await.unwrap();
         assert_eq!(read(&store, order[1]).await, order[1]);
         put(&store, order[0], "again").await;
@@ -186,7 +186,7 @@ async fn every_key_of_1024_bytes_fits_and_reserved_names_are_ordinary_keys() {
 }
 
 #[tokio::test]
-async fn reading_a_plain_folder_makes_nothing_in_it() {
+async fn reading_a_plain_folder_creates_no_file() {
     let (dir, store) = store();
     std::fs::create_dir_all(dir.path().join("d/empty")).unwrap();
     std::fs::write(dir.path().join("d/file.csv"), "a,b").unwrap();
@@ -210,7 +210,7 @@ async fn reading_a_plain_folder_makes_nothing_in_it() {
 }
 
 #[tokio::test]
-async fn a_change_from_outside_changes_the_etag_and_drops_the_attributes() {
+async fn change_by_another_program_changes_the_etag_and_drops_the_attributes() {
     let (dir, store) = store();
     store
         .put_opts(&key("a"), "one".into(), attributes().into())
@@ -230,7 +230,7 @@ async fn a_change_from_outside_changes_the_etag_and_drops_the_attributes() {
 type Change = fn(&FsPath);
 const SIZE: usize = 3 << 20;
 
-/// Reads `a`, changes it after the first piece, and answers with all that came of it.
+/// Reads `a`, changes it after the first piece, and returns the whole body.
 async fn read_while(
     store: &FolderStore,
     dir: &FsPath,
@@ -248,7 +248,7 @@ async fn read_while(
 }
 
 #[tokio::test]
-async fn an_object_written_into_while_read_is_an_error_not_a_mix() {
+async fn object_modified_while_read_fails_without_mixing_versions() {
     let (dir, store) = store();
     let in_place: Change = |dir| std::fs::write(dir.join("a"), vec![2; SIZE]).unwrap();
     let shorter: Change = |dir| std::fs::write(dir.join("a"), "short").unwrap();
@@ -262,7 +262,7 @@ async fn an_object_written_into_while_read_is_an_error_not_a_mix() {
 }
 
 #[tokio::test]
-async fn an_object_replaced_or_deleted_while_read_is_still_read_whole() {
+async fn object_replaced_or_deleted_while_read_is_read_whole() {
     let (dir, store) = store();
     let replaced: Change = |dir| {
         std::fs::write(dir.join("new"), vec![2; SIZE]).unwrap();
@@ -281,7 +281,7 @@ async fn an_object_replaced_or_deleted_while_read_is_still_read_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn readers_during_writes_see_whole_versions() {
+async fn readers_during_writes_return_whole_versions() {
     let (_dir, store) = store();
     let store = Arc::new(store);
     let versions: u8 = 20;
@@ -322,7 +322,7 @@ async fn readers_during_writes_see_whole_versions() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn conditional_updates_lose_nothing_across_stores_of_one_folder() {
+async fn concurrent_conditional_updates_lose_none_across_stores_of_one_folder() {
     const TASKS: usize = 4;
     const EACH: usize = 10;
     let (dir, store) = store();
@@ -362,7 +362,7 @@ async fn conditional_updates_lose_nothing_across_stores_of_one_folder() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn one_of_many_creators_wins_in_the_tree_and_in_the_overflow_area() {
+async fn one_of_many_concurrent_creates_wins_in_tree_and_overflow_area() {
     let (_dir, store) = store();
     put(&store, "d/x", "makes d a folder").await;
     for raw in ["tree", "d"] {
@@ -389,7 +389,7 @@ async fn one_of_many_creators_wins_in_the_tree_and_in_the_overflow_area() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn writers_and_deleters_of_neighbours_do_not_disturb_each_other() {
+async fn concurrent_writes_and_deletes_of_neighbours_are_independent() {
     let (_dir, store) = store();
     let tasks = ["p", "p/q", "p/q/r", "p/q/s", "p/t"].map(|raw| {
         let store = store.clone();
@@ -410,7 +410,7 @@ async fn writers_and_deleters_of_neighbours_do_not_disturb_each_other() {
 }
 
 #[tokio::test]
-async fn links_inside_are_objects_and_links_that_leave_are_not_there() {
+async fn links_inside_are_objects_and_links_out_are_absent() {
     use std::os::unix::fs::symlink;
     let outside = tempfile::tempdir().unwrap();
     std::fs::write(outside.path().join("secret"), "secret").unwrap();
@@ -444,7 +444,7 @@ async fn links_inside_are_objects_and_links_that_leave_are_not_there() {
 }
 
 #[tokio::test]
-async fn ranges_of_one_call_come_from_one_open_version() {
+async fn ranges_of_one_call_are_of_one_version() {
     let (_dir, store) = store();
     put(&store, "a", "0123456789").await;
     let got = store.get_ranges(&key("a"), &[0..2, 8..20, 3..4]).await;

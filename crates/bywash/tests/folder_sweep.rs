@@ -1,4 +1,4 @@
-//! Writers that are killed, and the staged files they leave behind.
+//! Killed writers, and the staged files they leave.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -17,27 +17,27 @@ use futures::{StreamExt, stream};
 use object_store::path::Path;
 use object_store::{ObjectStoreExt, PutMode, PutMultipartOptions, PutResult, Result};
 
-/// Set for the process that is a writer: the folder it writes to.
+/// Set for the writer process: the folder it writes to.
 const WRITER: &str = "BYWASH_TEST_WRITER";
 const WRITERS: usize = 20;
 const PART: u64 = 2 << 20;
-/// More than some rounds of the sweep take on a loaded machine.
+/// Longer than several rounds of the sweep take on a loaded machine.
 const PATIENCE: Duration = Duration::from_mins(3);
 
 fn key() -> Path {
     Path::from("object")
 }
 
-/// What a writer process does: it stages half a part, announces that, and waits for the rest for ever.
+/// A writer process: stages half a part, announces that, and waits for the rest forever.
 #[tokio::test]
-async fn a_writer_that_stalls() {
+async fn stalling_writer_process() {
     let Ok(folder) = std::env::var(WRITER) else {
         return;
     };
     let store = FolderStore::open(folder).unwrap();
     let options = PutMultipartOptions::default();
     let upload = store.create_upload(&key(), options).await.unwrap();
-    // The second piece is asked for when the first one is on its way to the file.
+    // The second piece is requested when the first one is being written to the file.
     let piece = Bytes::from(vec![1; 1 << 20]);
     let rest = stream::once(async {
         println!("staged");
@@ -49,7 +49,7 @@ async fn a_writer_that_stalls() {
         .unwrap();
 }
 
-/// Puts an object of two chunks as an endpoint does; the second one waits for `rest`.
+/// Puts an object of two chunks, as an endpoint does; the second one waits for `rest`.
 async fn put(store: FolderStore, rest: impl Future<Output = Bytes> + Send + 'static) -> PutResult {
     let engine = Engine::builder().memory(32 << 20).chunk_size(1 << 20);
     let engine = engine.build().unwrap();
@@ -65,9 +65,9 @@ async fn put(store: FolderStore, rest: impl Future<Output = Bytes> + Send + 'sta
     put.unwrap()
 }
 
-/// What another such process does: it opens an upload that others may go on with, and is killed in a put.
+/// A writer process: opens an upload that others may continue, and is killed during a put.
 #[tokio::test]
-async fn a_put_that_stalls() {
+async fn stalling_put_process() {
     let Ok(folder) = std::env::var(WRITER) else {
         return;
     };
@@ -106,7 +106,7 @@ fn staged(folder: &FsPath) -> Vec<(String, u64)> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_killed_writers_staged_is_removed_while_a_store_is_open_and_live_writers_go_on() {
+async fn staged_files_of_killed_writers_are_removed_and_live_writers_continue() {
     let dir = tempfile::tempdir().unwrap();
     let store = FolderStore::open(dir.path()).unwrap();
     let options = PutMultipartOptions::default();
@@ -121,7 +121,7 @@ async fn what_killed_writers_staged_is_removed_while_a_store_is_open_and_live_wr
         async move { Origin::put_part(&store, &key(), &upload, 1, PART, body).await }
     });
     let mut writers: Vec<_> = (0..WRITERS)
-        .map(|_| writer(dir.path(), "a_writer_that_stalls"))
+        .map(|_| writer(dir.path(), "stalling_writer_process"))
         .collect();
     let deadline = Instant::now() + PATIENCE;
     while staged(dir.path()).len() < WRITERS + 1 {
@@ -153,10 +153,10 @@ async fn what_killed_writers_staged_is_removed_while_a_store_is_open_and_live_wr
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_killed_put_sent_is_removed_and_live_puts_and_open_uploads_stay() {
+async fn killed_put_is_removed_and_live_puts_and_open_uploads_stay() {
     let dir = tempfile::tempdir().unwrap();
     let store = FolderStore::open(dir.path()).unwrap();
-    let mut killed = writer(dir.path(), "a_put_that_stalls");
+    let mut killed = writer(dir.path(), "stalling_put_process");
     killed.kill().unwrap();
     killed.wait().unwrap();
     let (go_on, waits) = tokio::sync::oneshot::channel();

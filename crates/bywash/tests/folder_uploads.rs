@@ -51,7 +51,7 @@ fn body(text: &'static str) -> bywash::origin::PartBody {
 }
 
 #[tokio::test]
-async fn an_upload_survives_a_restart_and_takes_parts_in_any_order() {
+async fn upload_survives_a_restart_and_accepts_parts_in_any_order() {
     let (dir, store) = store();
     let path = key("deep/er/up");
     let opts = PutMultipartOptions::from(kept());
@@ -100,7 +100,7 @@ async fn an_upload_survives_a_restart_and_takes_parts_in_any_order() {
 }
 
 #[tokio::test]
-async fn a_part_whose_body_fails_or_has_the_wrong_length_is_not_stored() {
+async fn part_with_failing_or_wrong_length_body_is_not_stored() {
     let (dir, store) = store();
     let path = key("up");
     let opts = PutMultipartOptions::default();
@@ -132,7 +132,7 @@ async fn a_part_whose_body_fails_or_has_the_wrong_length_is_not_stored() {
 }
 
 #[tokio::test]
-async fn a_dropped_multipart_writer_leaves_nothing() {
+async fn dropped_multipart_writer_leaves_no_files() {
     let (dir, store) = store();
     let mut upload = store.put_multipart(&key("up")).await.unwrap();
     upload.put_part("part".into()).await.unwrap();
@@ -141,7 +141,7 @@ async fn a_dropped_multipart_writer_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn completing_again_after_a_failure_never_makes_a_shorter_object() {
+async fn repeated_completion_after_a_failure_never_creates_a_shorter_object() {
     let (dir, store) = store();
     let mut upload = store.put_multipart(&key("up")).await.unwrap();
     upload.put_part("part".into()).await.unwrap();

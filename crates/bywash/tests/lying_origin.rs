@@ -1,6 +1,7 @@
 //! Origins that lie in every way of `bywash_sim::server::Lie`, read, listed and downloaded through a bucket.
 //!
-//! Whatever the origin sends, a read returns the right bytes or an error; once the origin is honest again, so is the bucket.
+//! Whatever the origin sends, a read returns correct bytes or an error; once the origin is honest again, so is the
+//! bucket.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::ops::Range;
@@ -22,7 +23,7 @@ use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt, Result};
 const BLOCK: u64 = 16 << 10;
 /// Some range fetches of small blocks, and a tail.
 const LENGTH: usize = 200_017;
-/// A bucket that heals does so within this, also on a machine that is busy with other tests.
+/// A bucket recovers within this time, also on a machine that is busy with other tests.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +42,7 @@ struct World {
     objects: Vec<(Path, Bytes)>,
 }
 
-/// No two objects, and no two places of one, have the same 8 bytes.
+/// No two objects, and no two offsets of one, have the same 8 bytes.
 fn content(seed: u64) -> Bytes {
     let words = (0..=LENGTH as u64 / 8).flat_map(|at| {
         let word = (seed << 32 | at).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -88,14 +89,14 @@ impl World {
         };
         let server = Server::start(protocol).await.unwrap();
         let retry = RetryPolicy {
-            first_pause: Duration::from_millis(1),
-            longest_pause: Duration::from_millis(10),
+            initial_backoff: Duration::from_millis(1),
+            max_backoff: Duration::from_millis(10),
             deadline: Duration::from_millis(150),
             stall: Duration::from_millis(500),
         };
         let builder = Engine::builder().memory(32 << 20).retry(retry);
         let engine = builder.block_size(BLOCK as usize).build().unwrap();
-        // Each read asks, so that nothing but the responses themselves says what is right.
+        // Each read revalidates, so that only the responses themselves can show errors.
         let always = Consistency::Revalidate(Duration::ZERO);
         let bucket = engine.mount("data", origin(kind, &server.url()), always);
         Self {
@@ -121,7 +122,7 @@ impl World {
         Ok(segments.into_iter().flatten().collect::<Vec<u8>>().into())
     }
 
-    /// Sends every kind of request to the bucket and checks each result. `lie` is what the origin does meanwhile.
+    /// Sends every kind of request to the bucket and checks each result. `lie` is the origin's behaviour meanwhile.
     async fn ask_everything(&self, lie: Option<Lie>) -> Result<(), String> {
         let mut failures = Vec::new();
         for (path, honest) in &self.objects[..2] {
@@ -176,12 +177,12 @@ impl World {
     }
 
     async fn list(&self, lie: Option<Lie>) -> Result<()> {
-        // A web server has no lists, and neither does the fake of Azure.
+        // A web server has no listings, and neither does the fake of Azure.
         if matches!(self.kind, Kind::Web | Kind::Azure) {
             return Ok(());
         }
         let prefix = Path::from("p");
-        // More than there are: a list without end must be found out.
+        // More than exist: an endless listing must be detected.
         let streamed = self.bucket.list(Some(&prefix)).take(1000);
         let streamed = streamed.try_collect::<Vec<_>>().await;
         let page = self.bucket.list_page("p/", None, 1000).await;
@@ -207,7 +208,7 @@ impl World {
                 .map(|(path, bytes)| (path, bytes.len() as u64));
             let got = entries.iter().map(|meta| (&meta.location, meta.size));
             let same = match lie {
-                // Nothing but the objects themselves can contradict it.
+                // Only the objects themselves can contradict it.
                 Some(Lie::ListWrongLengths) => {
                     got.map(|(path, _)| path).eq(honest.map(|(path, _)| path))
                 }
@@ -218,7 +219,7 @@ impl World {
         failure.map_or(Ok(()), Err)
     }
 
-    /// Waits until everything is right; the origin is honest.
+    /// Waits until all results are correct; the origin is honest.
     async fn heals(&self, after: Option<Lie>) {
         let began = Instant::now();
         while let Err(failures) = self.ask_everything(None).await {
@@ -288,7 +289,7 @@ fn origin(kind: Kind, url: &str) -> Arc<dyn bywash::Origin> {
     url.open_with(&options).unwrap()
 }
 
-/// One lie: of an object that the bucket knows, and of one that it does not.
+/// Tests one lie with an object that the bucket knows, and one that it does not.
 async fn survive(kind: Kind, lie: Lie) {
     let world = World::new(kind).await;
     let (known, honest) = &world.objects[0];
@@ -317,17 +318,17 @@ async fn survive_all(kind: Kind) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_lie_of_an_s3_origin_gives_wrong_bytes_or_outlasts_it() {
+async fn no_lie_of_an_s3_origin_returns_wrong_bytes_or_outlasts_it() {
     survive_all(Kind::S3).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_lie_of_a_web_origin_gives_wrong_bytes_or_outlasts_it() {
+async fn no_lie_of_a_web_origin_returns_wrong_bytes_or_outlasts_it() {
     survive_all(Kind::Web).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_packed_or_other_range_is_refused_of_every_origin() {
+async fn compressed_or_other_range_is_rejected_from_every_origin() {
     let lies = [
         Lie::Gzip,
         Lie::GzipChunked,
@@ -354,7 +355,7 @@ async fn a_packed_or_other_range_is_refused_of_every_origin() {
         }
         world.server.plan(FaultPlan::calm());
         world.heals(None).await;
-        // One response in between is asked for again.
+        // One response in between is requested again.
         let _ = world.bucket.drop_cached("");
         world
             .server

@@ -7,7 +7,7 @@ use object_store::ObjectStoreExt;
 use object_store::path::Path;
 
 const BUCKETS: usize = 10_000;
-/// Bytes of an open bucket that is not used: its name, its tables without entries, its folder's path.
+/// Bytes of an open, unused bucket: its name, its empty tables, its folder's path.
 const MAX_BUCKET_BYTES: i64 = 4096;
 
 fn name(number: usize) -> String {
@@ -20,7 +20,7 @@ fn open_files() -> usize {
 }
 
 #[test]
-fn ten_thousand_buckets_cost_few_kilobytes_and_descriptors() {
+fn ten_thousand_buckets_use_few_kilobytes_and_descriptors() {
     let root = tempfile::tempdir().unwrap();
     for number in 0..BUCKETS {
         std::fs::create_dir(root.path().join(name(number))).unwrap();
@@ -43,7 +43,7 @@ fn ten_thousand_buckets_cost_few_kilobytes_and_descriptors() {
     assert!(each <= MAX_BUCKET_BYTES, "{each} bytes each");
     let opened = open_files() - files;
     assert!(opened <= MAX_OPEN_FOLDERS + 16, "{opened} files are open");
-    // Closed folders are as good as open ones.
+    // Closed folders serve as well as open ones.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

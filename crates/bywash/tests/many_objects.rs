@@ -1,4 +1,5 @@
-//! More objects and absent keys than the engine's tables hold: each request goes on in short time, and memory is bounded.
+//! More objects and absent keys than the engine's tables hold: each request completes in short time, and memory is
+//! bounded.
 //!
 //! `BYWASH_KEYS` sets the number of distinct keys, 72,000 by default; absent keys are two fifths as many.
 #![allow(clippy::unwrap_used, reason = "tests")]
@@ -19,14 +20,14 @@ use object_store::{
 };
 
 const MEMORY: u64 = 64 << 20;
-/// What the process may take beyond the memory of its engine.
+/// Memory of the process beyond its engine's.
 const MARGIN: u64 = 64 << 20;
 /// Length of each object, in bytes.
 const LENGTH: usize = 100;
-/// A request that takes longer is stuck: a thousand times what one takes on a loaded machine.
+/// A request that takes longer is stuck: a thousand times its duration on a loaded machine.
 const STUCK: Duration = Duration::from_secs(60);
 
-/// A store that has the one object of its `store` under each key below `there/`, and none elsewhere.
+/// A store with the one object of its `store` under each key below `there/`, and none elsewhere.
 #[derive(Debug)]
 struct Same {
     store: MemoryStore,
@@ -103,7 +104,7 @@ struct World {
 }
 
 impl World {
-    /// An origin whose objects carry this much metadata of their user, in bytes.
+    /// An origin whose objects carry this many bytes of user metadata.
     async fn new(metadata: usize) -> Self {
         let origin = Arc::new(Same {
             store: MemoryStore::new(),
@@ -153,12 +154,12 @@ fn keys() -> u64 {
     std::env::var("BYWASH_KEYS").map_or(72_000, |text| text.parse().unwrap())
 }
 
-/// Number of absent keys asked for: some thousands more than their table holds.
+/// Number of absent keys requested: some thousands more than their table holds.
 fn absent_keys() -> u64 {
     keys() * 2 / 5
 }
 
-/// Memory of this process that is no file, in bytes.
+/// Anonymous memory of this process, in bytes.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status
@@ -173,7 +174,7 @@ fn resident() -> u64 {
     kib << 10
 }
 
-/// Reads the object of a key, which may be there or not, as its name says.
+/// Reads the object of a key, which exists or not as its name indicates.
 async fn read(bucket: &Bucket, path: &Path) {
     let answer = bucket.get(path).await;
     if path.as_ref().starts_with("there/") {
@@ -183,8 +184,8 @@ async fn read(bucket: &Bucket, path: &Path) {
     }
 }
 
-/// Runs `work` in a runtime of its own. It calls its argument at each step; without a call for [`STUCK`] the test fails, even if a
-/// thread is in an endless loop.
+/// Runs `work` in a runtime of its own. It calls its argument at each step; without a call for [`STUCK`] the test
+/// fails, even if a thread is in an endless loop.
 fn watched<F: Future<Output = ()>>(work: impl FnOnce(Box<dyn Fn()>) -> F + Send + 'static) {
     let (alive, steps) = mpsc::sync_channel(16);
     let thread = std::thread::spawn(move || {
@@ -205,9 +206,9 @@ fn watched<F: Future<Output = ()>>(work: impl FnOnce(Box<dyn Fn()>) -> F + Send 
     thread.join().unwrap();
 }
 
-/// Distinct objects and absent keys, one after the other: the table of versions did its evictions by a walk that never ended.
+/// Requests distinct objects and absent keys, one after the other.
 #[test]
-fn distinct_keys_far_beyond_the_tables_are_served_in_bounded_time_and_memory() {
+fn keys_far_beyond_the_tables_are_served_in_bounded_time_and_memory() {
     watched(async |step| {
         let world = World::new(0).await;
         let bucket = world.bucket("test");
@@ -254,7 +255,7 @@ fn distinct_keys_far_beyond_the_tables_are_served_in_bounded_time_and_memory() {
             "{objects:?}, 99.9 % within {late:?}, {} bytes more",
             resident().saturating_sub(before)
         );
-        // The newest are known, and the oldest of both tables are asked for again.
+        // The newest are known, and the oldest of both tables are requested again.
         let newest = (keys() - 1, absent_keys() - 1);
         for ((there, absent), asked) in [(newest, 0), ((0, 0), 1)] {
             for path in [format!("there/{there}"), format!("absent/{absent}")] {
@@ -293,7 +294,7 @@ fn long_keys_and_metadata_are_bounded_by_their_bytes() {
 
 /// The same keys written, read and deleted over and over.
 #[test]
-fn keys_that_come_and_go_leave_nothing_behind() {
+fn keys_written_and_deleted_repeatedly_leave_no_entries() {
     watched(async |step| {
         let world = World::new(0).await;
         let bucket = world.bucket("test");

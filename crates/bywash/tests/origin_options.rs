@@ -1,4 +1,4 @@
-//! Origins with settings of their own, by the names object_store's users know.
+//! Origins with their own settings, under object_store's names.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::sync::Arc;
@@ -27,7 +27,7 @@ fn is_signed_with_its_options(request: &Logged) -> bool {
 }
 
 #[tokio::test]
-async fn each_origin_goes_where_its_own_options_say() {
+async fn each_origin_uses_its_own_options() {
     let (s3, gcs, azure) = (S3::new(), Gcs::new(), Azure::new());
     let s3_server = Server::start(Arc::<S3>::clone(&s3)).await.unwrap();
     let gcs_server = Server::start(Arc::<Gcs>::clone(&gcs)).await.unwrap();
@@ -98,7 +98,7 @@ async fn each_origin_goes_where_its_own_options_say() {
 }
 
 #[tokio::test]
-async fn a_read_only_origin_is_read_and_never_asked_to_write() {
+async fn read_only_origin_receives_no_write_request() {
     let s3 = S3::new();
     let server = Server::start(Arc::<S3>::clone(&s3)).await.unwrap();
     let options = [
@@ -169,7 +169,7 @@ async fn upload(
 }
 
 #[tokio::test]
-async fn options_of_another_kind_are_refused() {
+async fn options_of_another_kind_are_rejected() {
     for (url, option) in [
         ("s3://data", "account_name"),
         ("gs://data", "region"),

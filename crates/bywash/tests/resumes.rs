@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use bytes::Bytes;
 use bywash::origin::folder::FolderStore;
 use bywash::upload::journal::{Journal, JournalError, SourceIdentity};
-use bywash::upload::{Chunk, Journaling, Resumed, SessionOptions, UploadOptions};
+use bywash::upload::{Chunk, JournalOptions, Resumed, SessionOptions, UploadOptions};
 use bywash::{Bucket, Engine, EngineError, Origin, OriginUrl};
 use bywash_sim::server::objects::crc32c;
 use object_store::path::Path;
@@ -39,7 +39,7 @@ impl Place {
         Journal::at(self.path("uploads"))
     }
 
-    /// An engine of its own, as another process has it.
+    /// An engine of its own, as in another process.
     fn bucket(&self) -> Bucket {
         let engine = Engine::builder()
             .memory(32 << 20)
@@ -58,7 +58,7 @@ impl Place {
         UploadOptions {
             length: (!pipe).then_some(self.content.len() as u64),
             chunk: Some(CHUNK as u64),
-            journal: Some(Journaling {
+            journal: Some(JournalOptions {
                 url: "file:///origin/object".to_owned(),
                 endpoint: None,
                 source: (!pipe).then_some(identity),
@@ -75,7 +75,7 @@ impl Place {
         self.idle().await
     }
 
-    /// The only upload's id, once nobody works on it: a record may still be on its way to the disk.
+    /// Returns the only upload's id, once no process works on it: a record may still be being written.
     async fn idle(&self) -> String {
         loop {
             let mut listed = self.journal().list().unwrap();
@@ -119,12 +119,12 @@ fn key() -> Path {
 }
 
 #[tokio::test]
-async fn what_the_store_keeps_is_not_sent_again() {
+async fn resumed_upload_resends_only_unacknowledged_parts() {
     for left in [1, CHUNK + 1, 5 * CHUNK, 8 * CHUNK, 8 * CHUNK + 10] {
         let place = Place::new(8 * CHUNK + 10);
         let id = place.leave(left, place.options(false)).await;
         let (resumed, sent) = place.resume(&id).await.unwrap();
-        // The last chunk that was full waited for more.
+        // The last full chunk waited for more bytes.
         let kept = left.saturating_sub(1) / CHUNK * CHUNK;
         assert_eq!(resumed, kept as u64, "left at {left}");
         assert_eq!(resumed + sent, place.content.len() as u64);
@@ -133,7 +133,7 @@ async fn what_the_store_keeps_is_not_sent_again() {
 }
 
 #[tokio::test]
-async fn what_is_kept_behind_a_gap_is_told_and_not_sent_again() {
+async fn parts_after_a_gap_are_reported_and_not_resent() {
     let place = Place::new(8 * CHUNK + 10);
     let id = place.leave(2 * CHUNK + 1, place.options(false)).await;
     let entry = place.journal().take(&id).unwrap();
@@ -156,7 +156,7 @@ async fn what_is_kept_behind_a_gap_is_told_and_not_sent_again() {
 }
 
 #[tokio::test]
-async fn a_small_object_is_put_at_once_and_leaves_no_journal() {
+async fn small_object_is_one_put_without_a_journal() {
     let place = Place::new(CHUNK);
     let mut upload = place
         .bucket()
@@ -170,7 +170,7 @@ async fn a_small_object_is_put_at_once_and_leaves_no_journal() {
 }
 
 #[tokio::test]
-async fn a_source_that_changed_is_named_and_nothing_is_sent() {
+async fn changed_source_is_reported_and_nothing_is_sent() {
     let place = Place::new(4 * CHUNK);
     let id = place.leave(3 * CHUNK, place.options(false)).await;
     std::fs::write(place.path("source"), &place.content[1..]).unwrap();
@@ -182,7 +182,7 @@ async fn a_source_that_changed_is_named_and_nothing_is_sent() {
         ),
         "{error}"
     );
-    // It stays, and can be dropped with all that the store has of it.
+    // It stays, and can be aborted together with its bytes at the store.
     let entry = place.journal().take(&id).unwrap();
     place.bucket().abort_journaled(entry).await.unwrap();
     assert!(place.journal().list().unwrap().is_empty());
@@ -191,7 +191,7 @@ async fn a_source_that_changed_is_named_and_nothing_is_sent() {
 }
 
 #[tokio::test]
-async fn a_source_with_its_date_set_back_is_noticed() {
+async fn changed_source_with_restored_date_is_detected() {
     let place = Place::new(4 * CHUNK);
     let id = place.leave(3 * CHUNK, place.options(false)).await;
     let source = place.path("source");
@@ -215,7 +215,7 @@ async fn a_source_with_its_date_set_back_is_noticed() {
 }
 
 #[tokio::test]
-async fn a_pipe_cannot_be_rewound() {
+async fn upload_from_a_pipe_cannot_be_resumed() {
     let place = Place::new(4 * CHUNK);
     let id = place.leave(3 * CHUNK, place.options(true)).await;
     let error = place.resume(&id).await.unwrap_err();
@@ -230,8 +230,8 @@ async fn a_pipe_cannot_be_rewound() {
 }
 
 #[tokio::test]
-async fn a_session_that_is_gone_begins_again_unless_it_became_the_object() {
-    // Gone without a trace.
+async fn lost_session_restarts_unless_it_became_the_object() {
+    // Lost without a trace.
     let place = Place::new(4 * CHUNK);
     let id = place.leave(3 * CHUNK, place.options(false)).await;
     std::fs::remove_dir_all(place.path("origin/.bywash/uploads")).unwrap();
@@ -239,7 +239,7 @@ async fn a_session_that_is_gone_begins_again_unless_it_became_the_object() {
     assert_eq!(sent, (0, place.content.len() as u64));
     place.assert_done().await;
 
-    // It became the object, and only the journal was not told.
+    // It became the object, and only the journal was not updated.
     let id = place.leave(3 * CHUNK, place.options(false)).await;
     std::fs::remove_dir_all(place.path("origin/.bywash/uploads")).unwrap();
     let sent = place.resume(&id).await.unwrap();
@@ -248,7 +248,7 @@ async fn a_session_that_is_gone_begins_again_unless_it_became_the_object() {
 }
 
 #[tokio::test]
-async fn one_process_at_a_time() {
+async fn only_one_process_can_resume_an_upload() {
     let place = Place::new(4 * CHUNK);
     let bucket = place.bucket();
     let mut upload = bucket.upload(&key(), place.options(false)).await.unwrap();
@@ -268,7 +268,7 @@ async fn one_process_at_a_time() {
 }
 
 #[tokio::test]
-async fn conditions_hold_for_who_takes_over() {
+async fn conditions_hold_after_a_takeover() {
     let place = Place::new(4 * CHUNK);
     let options = UploadOptions {
         mode: PutMode::Create,

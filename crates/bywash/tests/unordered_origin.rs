@@ -1,4 +1,4 @@
-//! An origin that lists without order, as directory buckets of S3 do.
+//! An origin with unordered listings, such as S3's directory buckets.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::fmt;
@@ -71,9 +71,9 @@ impl Readable for Backwards {
     }
 }
 
-/// After the last key seen there would be nothing more, and what was not told yet would be missing.
+/// Resuming after the last key would return none, and the keys not listed yet would be missing.
 #[tokio::test(start_paused = true)]
-async fn a_listing_without_order_is_not_gone_on_with() {
+async fn unordered_listing_is_not_resumed() {
     let engine = Engine::builder().memory(16 << 20).build().unwrap();
     let origin = Arc::new(ReadOnly::new(Backwards));
     let bucket = engine.mount("odd", origin, Consistency::Immutable).unwrap();

@@ -1,7 +1,7 @@
-//! The load that the third ancestor's authors measured theirs by, for `cargo xtask soak uploads`: 4,096 objects of 128 KiB to
-//! 2 GiB by 16 threads in chunks of 16 MiB, to a folder, each read back at the end.
+//! Load test for `cargo xtask soak uploads`: 4,096 objects of 128 KiB to 2 GiB by 16 threads in chunks of 16 MiB, to
+//! a folder, each read back at the end.
 //!
-//! All of it would take a terabyte, so sizes are skewed to what the disk has: the smallest and the largest stay, and the
+//! All of it would take a terabyte, so sizes are skewed to fit the disk: the smallest and the largest stay, and the
 //! logarithms between them are spread by a power that makes the sum fit.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
@@ -25,16 +25,17 @@ const THREADS: usize = 16;
 const OBJECTS: usize = 4096;
 const SMALLEST: f64 = 128.0 * 1024.0;
 const LARGEST: f64 = (2_u64 << 30) as f64;
-/// The largest object takes at most this part of all bytes.
+/// Maximum fraction of all bytes for the largest object.
 const LARGEST_PART: f64 = 0.25;
 const CHUNK: u64 = 16 << 20;
-/// A chunk an upload, and what the engine takes besides.
+/// A chunk per upload, and the engine's other memory.
 const MEMORY: u64 = THREADS as u64 * CHUNK + (64 << 20);
-/// Objects repeat so many bytes, each from a place of its own. A prime, so that no chunk or object can pass for another.
+/// Period of an object's bytes; each object starts at its own offset. A prime, so that no chunk or object equals
+/// another.
 const CONTENT: usize = 8_388_593;
 const LARGEST_WRITE: usize = 256 << 10;
 
-/// Sizes of the objects, in an order of their own, at most `bytes` in all.
+/// Returns sizes of the objects in random order, at most `bytes` in all.
 fn sizes(seed: u64, objects: usize, bytes: f64) -> Vec<u64> {
     let mut dice = StdRng::seed_from_u64(seed);
     let mut places: Vec<f64> = (0..objects).map(|_| dice.random_range(0.0..1.0)).collect();
@@ -60,7 +61,7 @@ fn sizes(seed: u64, objects: usize, bytes: f64) -> Vec<u64> {
     found
 }
 
-/// Bytes of an object: the same cycle for all, from a place of its own.
+/// Bytes of an object: the same cycle for all, from an offset of its own.
 struct Content {
     cycle: Bytes,
     at: usize,
@@ -76,10 +77,10 @@ impl Content {
         }
     }
 
-    /// The next bytes, at most so many; none at the end.
-    fn next(&mut self, most: usize) -> Bytes {
+    /// Returns the next bytes, at most `max`; none at the end.
+    fn next(&mut self, max: usize) -> Bytes {
         let until_wrap = self.cycle.len() - self.at;
-        let count = most
+        let count = max
             .min(until_wrap)
             .min(usize::try_from(self.left).unwrap_or(usize::MAX));
         let bytes = self.cycle.slice(self.at..self.at + count);
@@ -91,7 +92,7 @@ impl Content {
 
 async fn upload(bucket: &Bucket, cycle: &Bytes, object: usize, size: u64, seed: u64) {
     let mut dice = StdRng::seed_from_u64(seed ^ object as u64);
-    // Every other one does not say its length.
+    // Every other one does not announce its length.
     let options = UploadOptions {
         length: object.is_multiple_of(2).then_some(size),
         chunk: Some(CHUNK),
@@ -139,11 +140,11 @@ fn key(object: usize) -> Path {
     format!("load/{:02}/{object}", object % 64).into()
 }
 
-/// Runs `work` for every object, on so many threads, the largest first: that is when all of them are at work the longest.
+/// Runs `work` for every object on several threads, the largest first, so that all threads work for the longest time.
 fn on_threads(sizes: &[u64], work: impl Fn(usize, u64) + Sync) {
     let mut order: Vec<usize> = (0..sizes.len()).collect();
     order.sort_unstable_by_key(|object| std::cmp::Reverse(sizes[*object]));
-    // Alone: it hands out places and orders nothing else.
+    // Relaxed: it hands out indexes and orders nothing else.
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for _ in 0..THREADS {
@@ -160,7 +161,7 @@ fn setting<T: std::str::FromStr>(name: &str, default: T) -> T {
     std::env::var(name).map_or(default, |text| text.parse().ok().unwrap())
 }
 
-/// Bytes that the disk of this folder has for others than its administrator.
+/// Returns the free bytes of a folder's disk for unprivileged processes.
 fn free_bytes(folder: &FsPath) -> u64 {
     let found = rustix::fs::statvfs(folder).unwrap();
     found.f_bavail * found.f_frsize
@@ -197,7 +198,7 @@ fn run(seed: u64, objects: usize, scale: f64) {
 }
 
 #[test]
-fn a_load_in_small_is_stored_exactly() {
+fn small_load_is_stored_exactly() {
     let sizes = sizes(7, 100, 64e6);
     assert!(sizes.iter().sum::<u64>() <= 64_000_000);
     assert!(sizes.iter().any(|size| *size < 256 << 10));
@@ -208,7 +209,7 @@ fn a_load_in_small_is_stored_exactly() {
 
 #[test]
 #[ignore = "as long as the disk is large: cargo xtask soak uploads"]
-fn the_seeds_own_load() {
+fn load_of_the_given_seed() {
     run(
         setting("BYWASH_SEED", 1),
         setting("BYWASH_LOAD_OBJECTS", OBJECTS),

@@ -1,4 +1,4 @@
-//! Files of web servers, good and bad ones, read through a bucket.
+//! Files of web servers, conforming and not, read through a bucket.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::sync::Arc;
@@ -31,7 +31,7 @@ impl World {
         Self::with(manners, "", "?sig=s3cr3t", &HeaderMap::new(), None).await
     }
 
-    /// The bucket is the folder `/pub`; `secret` is the address's user info.
+    /// The bucket is the folder `/pub`; `secret` is the URL's user info.
     async fn with(
         manners: Manners,
         secret: &str,
@@ -47,7 +47,7 @@ impl World {
             panic!("{url} is the address of a web server");
         };
         let retry = RetryPolicy {
-            first_pause: std::time::Duration::from_millis(1),
+            initial_backoff: std::time::Duration::from_millis(1),
             ..RetryPolicy::default()
         };
         let builder = Engine::builder().memory(16 << 20).block_size(BLOCK);
@@ -76,7 +76,7 @@ impl World {
     }
 }
 
-/// Its period is a prime, so bytes of another place are seen.
+/// Its period is a prime, so bytes of another offset are detected.
 fn pattern(length: usize, seed: usize) -> Bytes {
     let period: Vec<u8> = (0..251).map(|i| (i * 31 + seed) as u8).collect();
     let mut bytes = period.repeat(length / 251 + 1);
@@ -90,7 +90,7 @@ fn gets(log: &[Logged]) -> usize {
         .count()
 }
 
-/// Each kind of server there is.
+/// Returns each kind of server.
 fn every_manners() -> Vec<Manners> {
     let mut all = Vec::new();
     for ranges in [true, false] {
@@ -113,7 +113,7 @@ fn every_manners() -> Vec<Manners> {
 }
 
 #[tokio::test]
-async fn any_server_gives_the_right_bytes_and_what_has_a_validator_is_cached() {
+async fn any_server_returns_correct_bytes_and_objects_with_validators_are_cached() {
     let world = World::new(Manners::default()).await;
     for (number, manners) in every_manners().into_iter().enumerate() {
         world.web.behave(manners);
@@ -181,7 +181,7 @@ async fn any_server_gives_the_right_bytes_and_what_has_a_validator_is_cached() {
 }
 
 #[tokio::test]
-async fn an_object_replaced_under_its_reader_is_never_mixed() {
+async fn object_replaced_while_read_is_never_mixed() {
     let world = World::new(Manners::default()).await;
     for (number, manners) in every_manners().into_iter().enumerate() {
         world.web.behave(manners);
@@ -213,7 +213,7 @@ async fn an_object_replaced_under_its_reader_is_never_mixed() {
 }
 
 #[tokio::test]
-async fn without_ranges_a_reader_goes_on_with_the_body_it_has() {
+async fn reader_without_range_support_continues_its_parked_body() {
     // A body waits for the next request for some seconds only.
     pass_time_by_turns();
     let manners = Manners {
@@ -235,7 +235,7 @@ async fn without_ranges_a_reader_goes_on_with_the_body_it_has() {
         got += piece.len();
     }
     assert_eq!(got, data.len());
-    // Each of its requests in flight has a body of its own.
+    // Each concurrent request has a body of its own.
     let asked = world.stats().origin_data_requests;
     let sent = gets(&world.server.take_log());
     assert!(
@@ -246,7 +246,7 @@ async fn without_ranges_a_reader_goes_on_with_the_body_it_has() {
 }
 
 #[tokio::test]
-async fn what_the_server_answers_is_told() {
+async fn server_errors_map_to_matching_errors() {
     let world = World::new(Manners::default()).await;
     world.web.answer_with("/pub/gone", 410);
     world.web.answer_with("/pub/secret", 403);
@@ -291,7 +291,7 @@ async fn what_the_server_answers_is_told() {
 }
 
 #[tokio::test]
-async fn servers_without_head_or_length_are_asked_by_other_means() {
+async fn servers_without_head_or_length_are_queried_by_get() {
     for (head, length, ranges) in [
         (false, true, true),
         (false, true, false),
@@ -338,7 +338,7 @@ async fn servers_without_head_or_length_are_asked_by_other_means() {
 }
 
 #[tokio::test]
-async fn an_encoding_is_kept_and_named() {
+async fn content_encoding_is_kept_and_reported() {
     let world = World::new(Manners::default()).await;
     let packed = pattern(300, 3);
     world
@@ -363,14 +363,14 @@ fn token() -> HeaderMap {
     )])
 }
 
-/// Another host, which has the file `/k`.
+/// Another host with the file `/k`.
 async fn elsewhere() -> Server {
     let other = Arc::new(Web::new(Manners::default()));
     other.put("/k", pattern(10, 0));
     Server::start(other).await.unwrap()
 }
 
-/// The requests that came to another host: nothing in them is from the address or the settings of the bucket.
+/// Checks that no request to another host contains a part of the URL or of the bucket's settings.
 fn assert_nothing_secret(log: &[Logged]) {
     assert!(!log.is_empty());
     for request in log {
@@ -388,7 +388,7 @@ fn assert_nothing_secret(log: &[Logged]) {
 }
 
 #[tokio::test]
-async fn redirects_on_a_host_take_headers_along_and_never_the_address() {
+async fn redirects_on_a_host_forward_headers_and_never_the_url() {
     let (manners, token) = (Manners::default(), token());
     let world = World::with(manners, "me:pw@", "?sig=s3cr3t", &token, None).await;
     world.web.put("/store/k", pattern(10, 0));
@@ -414,7 +414,7 @@ async fn redirects_on_a_host_take_headers_along_and_never_the_address() {
 }
 
 #[tokio::test]
-async fn a_redirect_to_another_host_is_refused_from_an_address_with_query_or_headers() {
+async fn redirect_to_another_host_is_refused_with_query_or_headers() {
     let other = elsewhere().await;
     let (far, none) = (format!("{}/k", other.url()), HeaderMap::new());
     let bound: [(&str, &HeaderMap, Option<Redirects>); 3] = [
@@ -439,7 +439,7 @@ async fn a_redirect_to_another_host_is_refused_from_an_address_with_query_or_hea
 }
 
 #[tokio::test]
-async fn a_redirect_that_may_leave_its_host_takes_nothing_secret_along() {
+async fn redirect_to_another_host_forwards_no_secret() {
     let other = elsewhere().await;
     let far = format!("{}/k", other.url());
     let (none, any) = (HeaderMap::new(), Some(Redirects::Any));
@@ -458,7 +458,7 @@ async fn a_redirect_that_may_leave_its_host_takes_nothing_secret_along() {
 }
 
 #[tokio::test]
-async fn a_host_that_redirects_back_gets_no_headers_of_the_address() {
+async fn host_that_redirects_back_gets_no_headers() {
     let token = token();
     let any = Some(Redirects::Any);
     let world = World::with(Manners::default(), "", "?sig=s3cr3t", &token, any).await;
@@ -479,7 +479,7 @@ async fn a_host_that_redirects_back_gets_no_headers_of_the_address() {
 }
 
 #[tokio::test]
-async fn redirects_that_lead_nowhere_are_refused() {
+async fn redirects_to_invalid_targets_are_refused() {
     let none = HeaderMap::new();
     let world = World::with(Manners::default(), "", "", &none, None).await;
     world.web.redirect("/pub/loop", "/pub/loop");
@@ -490,7 +490,7 @@ async fn redirects_that_lead_nowhere_are_refused() {
     world.web.put("/pub/11", pattern(10, 0));
     world.web.redirect("/pub/file", "file:///etc/hostname");
     world.web.redirect("/pub/odd", "http://[");
-    // Ten redirects are followed, and one more is not.
+    // Ten redirects are followed, an eleventh is not.
     assert_eq!(world.read("1", None).await.unwrap(), pattern(10, 0));
     for (key, says) in [
         ("loop", "more than 10"),
@@ -509,7 +509,7 @@ async fn redirects_that_lead_nowhere_are_refused() {
 }
 
 #[tokio::test]
-async fn every_write_is_refused_before_anything_is_sent() {
+async fn write_is_refused_before_any_request() {
     let world = World::new(Manners::default()).await;
     world.web.put("/pub/k", pattern(10, 0));
     let (from, to) = (Path::from("k"), Path::from("to"));

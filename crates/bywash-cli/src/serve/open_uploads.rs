@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use bywash::upload::journal::Listed;
+use bywash::upload::journal::ListedUpload;
 use bywash_console::OpenUpload;
 
 use super::data_dir::MULTIPART;
@@ -34,7 +34,7 @@ pub(super) fn open_uploads(dir: &Path) -> Vec<OpenUpload> {
 }
 
 /// A copy whose file can be read.
-fn copy(listed: Listed) -> Option<OpenUpload> {
+fn copy(listed: ListedUpload) -> Option<OpenUpload> {
     let content = listed.content.ok()?;
     Some(OpenUpload {
         target: content.header.url,

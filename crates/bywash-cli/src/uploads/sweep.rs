@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use bywash::upload::SessionToken;
-use bywash::upload::journal::{Header, JournalError, Listed};
+use bywash::upload::journal::{Header, JournalError, ListedUpload};
 use bywash::{Bucket, OriginUrl};
 use bywash_gateway::open_uploads;
 use chrono::Utc;
@@ -125,7 +125,7 @@ fn tell(args: &super::Args, id: Option<&str>, url: &str) -> Result<(), Failure> 
     args.output.line(&line, || format!("{url}: dropped"))
 }
 
-fn is_old(listed: &Listed, age: Duration) -> bool {
+fn is_old(listed: &ListedUpload, age: Duration) -> bool {
     SystemTime::now()
         .duration_since(listed.modified)
         .is_ok_and(|idle| idle >= age)

@@ -148,11 +148,14 @@ async fn takes_no_changes_from_pages_of_other_sites() {
     let keyless = format!("POST /cache/drop HTTP/1.1\r\nHost: localhost{json}");
     assert_eq!(ask(address, &keyless).await.0, 401);
     let path = Path::from("a");
-    assert_eq!(engine.bucket("data").unwrap().why(&path).outcome, "hit");
+    assert_eq!(engine.bucket("data").unwrap().explain(&path).outcome, "hit");
     let own = format!("{json}\r\nOrigin: http://localhost:1");
     assert_eq!(
         exchange(address, &post("/cache/drop", &own, all)).await.0,
         200
     );
-    assert_eq!(engine.bucket("data").unwrap().why(&path).outcome, "miss");
+    assert_eq!(
+        engine.bucket("data").unwrap().explain(&path).outcome,
+        "miss"
+    );
 }

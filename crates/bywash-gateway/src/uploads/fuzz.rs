@@ -13,7 +13,7 @@ pub(crate) fn file(bytes: &[u8]) {
 
 /// Any lines as the bodies of records with right checksums: each begins with its kind.
 pub(crate) fn bodies(bytes: &[u8]) {
-    let mut out = FORMAT.begin();
+    let mut out = FORMAT.header();
     for line in bytes.split(|byte| *byte == b'\n') {
         let Some((kind, body)) = line.split_first() else {
             continue;

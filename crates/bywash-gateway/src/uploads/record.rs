@@ -1,6 +1,6 @@
 //! The bytes of an upload's file: [records](bywash::records) whose bodies are JSON.
 
-use bywash::records::{Beginning, RecordFormat, Step};
+use bywash::records::{FileHeader, RecordFormat, RecordRead};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ pub(super) const FORMAT: RecordFormat = RecordFormat {
     magic: *b"BYWASHMU",
     version: 2,
     // A key of 1 KiB, a long id and the mark take a fraction of it, whatever JSON makes of their bytes.
-    longest: 64 << 10,
+    max_len: 64 << 10,
 };
 /// Kinds of records: the first, and only there; a part that was stored; the end was asked for.
 const BEGUN: u32 = 1;
@@ -129,7 +129,7 @@ pub(super) fn change(change: &Change, position: u64) -> Option<Vec<u8>> {
 
 /// The whole file of an upload; `None` if something is too long for a record.
 pub(super) fn file(name: &UploadName, upload: &Upload) -> Option<Vec<u8>> {
-    let mut bytes = FORMAT.begin();
+    let mut bytes = FORMAT.header();
     let begun = Begun {
         bucket: name.bucket.clone(),
         key: name.key.clone(),
@@ -171,24 +171,24 @@ pub(super) enum Unreadable {
 
 /// Reads a file. Its first record was synced before the file had its name, so only later ones can be torn.
 pub(super) fn read(file: &[u8]) -> Result<Content, Unreadable> {
-    let first = match FORMAT.beginning(file) {
-        Beginning::Known(first) => first,
-        Beginning::Version(version) => return Err(Unreadable::OtherFormat(version)),
-        Beginning::Foreign => return Err(Unreadable::Foreign),
+    let first = match FORMAT.check_header(file) {
+        FileHeader::Known(first) => first,
+        FileHeader::Version(version) => return Err(Unreadable::OtherFormat(version)),
+        FileHeader::Foreign => return Err(Unreadable::Foreign),
     };
     let damaged = |at, what| Unreadable::Damaged { at, what };
     let (name, mut upload, mut whole) = read_begun(file, first)
         .ok_or_else(|| damaged(first, "it does not begin with an upload"))?;
     loop {
-        match FORMAT.step(file, whole) {
-            Step::Record { kind, body, next } => {
+        match FORMAT.read(file, whole) {
+            RecordRead::Record { kind, body, next } => {
                 let change = read_change(kind, body);
                 upload
                     .apply(change.ok_or_else(|| damaged(whole, "a record cannot be understood"))?);
                 whole = next;
             }
-            Step::End | Step::Torn => break,
-            Step::Damaged(what) => return Err(damaged(whole, what)),
+            RecordRead::End | RecordRead::Torn => break,
+            RecordRead::Damaged(what) => return Err(damaged(whole, what)),
         }
     }
     Ok(Content {
@@ -200,11 +200,11 @@ pub(super) fn read(file: &[u8]) -> Result<Content, Unreadable> {
 
 /// The upload of the first record, and where the next begins.
 fn read_begun(file: &[u8], at: usize) -> Option<(UploadName, Upload, usize)> {
-    let Step::Record {
+    let RecordRead::Record {
         kind: BEGUN,
         body,
         next,
-    } = FORMAT.step(file, at)
+    } = FORMAT.read(file, at)
     else {
         return None;
     };

@@ -1,4 +1,4 @@
-//! The engine's settings.
+//! Settings of the engine.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,31 +10,30 @@ use bywash_mem::{BlockPool, PoolConfig};
 use super::{Engine, Shared};
 use crate::error::EngineError;
 use crate::machine::available_memory;
-use crate::read::{AbandonedMemory, Ahead, AheadLimits, Loans};
+use crate::read::{AbandonedMemory, Loans, ReadaheadBudget, ReadaheadLimits};
 use crate::retry::RetryPolicy;
 use crate::upload::journal::Journal;
 use crate::versions::KnownObjects;
 
-/// The default share of the machine's memory: enough to matter, small enough to be a guest.
+/// Default fraction of the machine's memory: a quarter leaves room for other programs.
 const DEFAULT_MEMORY_DIVISOR: u64 = 4;
-/// The default block: large enough to amortise a request, small enough to read at random.
+/// Default block size: large enough to amortise a request, small enough for random reads.
 const DEFAULT_BLOCK_BYTES: usize = 1 << 20;
-/// The default upload chunk, and the largest body that is one atomic put.
+/// Default upload chunk, and maximum length of a body stored by one atomic put.
 const DEFAULT_CHUNK_BYTES: u64 = 16 << 20;
-/// The default length of one ranged GET: long enough that a request costs little beside it.
-const DEFAULT_SHARD_BYTES: u64 = 8 << 20;
-/// Shards one body keeps on their way.
-const SHARDS_AHEAD: u64 = 4;
-/// One shard, and what a body reads ahead, take at most this share of the memory, so that one
-/// reader does not push out what others are about to read.
+/// Maximum length of one ranged GET: long enough that the cost of a request is small.
+const FETCH_BYTES: u64 = 8 << 20;
+/// Range fetches that one body keeps in flight.
+const FETCHES_AHEAD: u64 = 4;
+/// Fraction of the memory for one range fetch, and for one body's read-ahead, so that one reader does not evict what
+/// others are about to read.
 const AHEAD_MEMORY_DIVISOR: u64 = 16;
-/// What all bodies together hold ahead of themselves, at most: the rest of the downloads' share is
-/// for what they read now, and for what is worth keeping.
+/// Fraction of the memory for the read-ahead of all bodies. The rest of the downloads' share is for the blocks being
+/// read, and for the cache.
 const ALL_AHEAD_MEMORY_DIVISOR: u64 = 2;
-/// The least memory, in blocks: a block for a reader, one for what it reads next, and the same
-/// again in each guaranteed share.
+/// Minimum memory in blocks: one for a reader, one for its next block, and the same again in each guaranteed share.
 const LEAST_MEMORY_BLOCKS: u64 = 8;
-/// Block sizes the pool has frames for.
+/// Block sizes for which the pool has frames.
 const BLOCK_BYTES: std::ops::RangeInclusive<usize> = (4 << 10)..=(4 << 20);
 
 /// Settings of an [`Engine`]. Checked by [`EngineBuilder::build`].
@@ -64,67 +63,68 @@ impl EngineBuilder {
         }
     }
 
-    /// The memory ceiling in bytes: blocks, downloads in flight and upload buffers together.
-    /// Default: a quarter of what the machine or its control group allows.
+    /// Sets the memory ceiling in bytes, for blocks, downloads in flight and upload buffers together. Default: a
+    /// quarter of the memory of the machine or its control group.
     #[must_use]
     pub fn memory(mut self, bytes: u64) -> Self {
         self.memory = Some(bytes);
         self
     }
 
-    /// The size of a cached block in bytes where a bucket has no own, a power of two from 4 KiB to 4 MiB. Default 1 MiB.
+    /// Sets the default size of a cached block in bytes, a power of two from 4 KiB to 4 MiB. Default 1 MiB.
     #[must_use]
     pub fn block_size(mut self, bytes: usize) -> Self {
         self.block_size = bytes;
         self
     }
 
-    /// The size of an upload chunk in bytes; longer bodies become uploads in parts. Default
-    /// 16 MiB, or a quarter of the memory if that is less.
+    /// Sets the size of an upload chunk in bytes; longer bodies become uploads in parts. Default 16 MiB, or a quarter
+    /// of the memory if that is less.
     #[must_use]
     pub fn chunk_size(mut self, bytes: usize) -> Self {
         self.chunk_size = Some(bytes as u64);
         self
     }
 
-    /// A folder whose sub-folders are buckets that can be created and deleted. Default: none.
+    /// Sets a folder with sub-folders that are buckets that can be created and deleted. Default: none.
     #[must_use]
     pub fn root(mut self, folder: impl Into<PathBuf>) -> Self {
         self.root = Some(folder.into());
         self
     }
 
-    /// A folder in which open uploads are written down, so that another process can go on with them; made with the first of
-    /// them. Processes may share it. Default: none, and an upload ends with its process.
+    /// Sets the folder of the journal, which records open uploads so that another process can continue them. It is
+    /// created with the first upload, and processes may share it. Default: none, and an upload ends with its process.
     #[must_use]
     pub fn journal(mut self, folder: impl Into<PathBuf>) -> Self {
         self.journal = Some(Journal::at(folder));
         self
     }
 
-    /// How failed requests to origins are repeated.
+    /// Sets how failed requests to origins are retried.
     #[must_use]
     pub fn retry(mut self, policy: RetryPolicy) -> Self {
         self.retry = policy;
         self
     }
 
-    /// Whether a request for data that takes longer than 95 of 100 of its peers is sent a second time, and the first answer is
-    /// used. Such requests are at most [`crate::HEDGED_PERCENT`] of all. Default: no, for each costs what a request costs.
+    /// Sets whether a data request slower than 95 % of its peers is hedged: sent a second time, with the first
+    /// response used. At most [`crate::HEDGED_PERCENT`] of the requests are. Default: no, for each costs as much as a
+    /// request.
     #[must_use]
     pub fn hedge(mut self, on: bool) -> Self {
         self.hedge = on;
         self
     }
 
-    /// How long a request may wait for memory before it is told to slow down. Default 60 s.
+    /// Sets how long a request may wait for memory before it fails with SlowDown. Default 60 s.
     #[must_use]
     pub fn admission_deadline(mut self, deadline: Duration) -> Self {
         self.admission_deadline = deadline;
         self
     }
 
-    /// Checks the settings and makes the engine. Creates the root folder if it is missing.
+    /// Checks the settings and creates the engine. Creates the root folder if it is missing.
     pub fn build(self) -> Result<Engine, EngineError> {
         let memory = self
             .memory
@@ -161,9 +161,9 @@ impl EngineBuilder {
             pool,
             block_size,
             chunk_size,
-            shard_size: DEFAULT_SHARD_BYTES.min(memory / AHEAD_MEMORY_DIVISOR),
-            ahead: Ahead::new(ahead_limits(memory)),
-            loans: Loans::new(ahead_limits(memory).downloads),
+            fetch_size: FETCH_BYTES.min(memory / AHEAD_MEMORY_DIVISOR),
+            readahead: ReadaheadBudget::new(readahead_limits(memory)),
+            loans: Loans::new(readahead_limits(memory).downloads),
             objects,
             root: self.root,
             journal: self.journal,
@@ -181,7 +181,7 @@ impl EngineBuilder {
     }
 }
 
-/// The bytes of a block, if the pool has frames that it fills.
+/// Checks that the pool has frames of this size; returns it.
 pub(super) fn check_block_size(bytes: usize) -> Result<u64, EngineError> {
     if bytes.is_power_of_two() && BLOCK_BYTES.contains(&bytes) {
         return Ok(bytes as u64);
@@ -205,9 +205,9 @@ pub(super) fn check_memory(memory: u64, block_size: u64) -> Result<(), EngineErr
     })
 }
 
-pub(super) fn ahead_limits(memory: u64) -> AheadLimits {
-    AheadLimits {
-        each: (SHARDS_AHEAD * DEFAULT_SHARD_BYTES).min(memory / AHEAD_MEMORY_DIVISOR),
+pub(super) fn readahead_limits(memory: u64) -> ReadaheadLimits {
+    ReadaheadLimits {
+        each: (FETCHES_AHEAD * FETCH_BYTES).min(memory / AHEAD_MEMORY_DIVISOR),
         all: memory / ALL_AHEAD_MEMORY_DIVISOR,
         downloads: memory - PoolConfig::new(memory).upload_guarantee,
     }

@@ -1,4 +1,4 @@
-//! Charges for memory outside the pool: listings, request XML, heads, tables.
+//! Charges for memory outside the pool: listings, request XML, request heads, tables.
 
 use bywash_mem::{FrameError, Reservation, Share};
 
@@ -18,7 +18,7 @@ impl Shared {
             return Ok(charge);
         }
         // Release read-ahead memory before waiting: foreground requests take precedence.
-        self.ahead.give_up();
+        self.readahead.release_all();
         let wait = self.pool.reserve(share, bytes);
         match tokio::time::timeout(self.admission_deadline, wait).await {
             Ok(Ok(charge)) => Ok(charge),
@@ -36,13 +36,14 @@ impl Shared {
 }
 
 impl Engine {
-    /// Charges `bytes` of memory outside the engine to its budget, for callers that are about to allocate them. Evicts blocks if
-    /// that makes room, otherwise waits in the order of all requests, until the admission deadline.
+    /// Charges `bytes` of memory outside the engine to its budget, for callers that are about to allocate them.
+    /// Evicts blocks if that makes room, otherwise waits in the order of all requests, until the admission deadline.
     ///
     /// A caller that holds a charge must not wait for another: see [`Self::try_grow`].
     ///
     /// # Errors
-    /// [`EngineError::SlowDown`] at the deadline; [`EngineError::InvalidSetting`] at once if the memory can never hold so much.
+    /// [`EngineError::SlowDown`] at the deadline; [`EngineError::InvalidSetting`] at once if the memory can never
+    /// hold so much.
     pub async fn reserve(
         &self,
         share: Share,

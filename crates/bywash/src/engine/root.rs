@@ -1,4 +1,4 @@
-//! Buckets as folders under the root: their names, and their end.
+//! Buckets as folders under the root: their names and their deletion.
 
 use std::path::Path as FsPath;
 
@@ -6,10 +6,10 @@ use crate::error::EngineError;
 use crate::limits::MAX_BUCKET_NAME_BYTES;
 use crate::origin::folder::FolderStore;
 
-/// Removes a bucket's folder that has nothing in it but the store's own housekeeping.
+/// Removes a bucket's folder if it contains nothing but the store's own folder.
 ///
-/// The own folder is moved aside first. An object written meanwhile then makes the removal fail,
-/// or shows in what was moved; either way all of it is put back.
+/// The own folder is moved aside first. An object written meanwhile then makes the removal fail, or shows up in the
+/// moved folder. In both cases everything is moved back.
 pub(super) fn remove_empty_bucket(root: &FsPath, name: &str) -> Result<(), EngineError> {
     let io = |source| EngineError::Io {
         bucket: name.to_owned(),
@@ -53,7 +53,7 @@ pub(super) fn remove_empty_bucket(root: &FsPath, name: &str) -> Result<(), Engin
     }
 }
 
-/// Whether there is any file below `folder`.
+/// Returns whether there is any file below `folder`.
 fn has_files(folder: &FsPath) -> bool {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     entries

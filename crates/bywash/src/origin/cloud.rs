@@ -1,6 +1,6 @@
-//! What the origins in the cloud have in common: one client without retries and a prefix before every key.
+//! Common part of the cloud origins: one client without retries, and a prefix before every key.
 //!
-//! The client's retries are off; the engine retries (one owner).
+//! Only the engine retries.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,7 +15,8 @@ use object_store::{
 
 use crate::upload::http::install_tls_provider;
 
-/// A bucket or container of a cloud, or the part of it below a prefix. `C` is what the kind of cloud needs besides.
+/// A cloud bucket or container, or the part of it below a prefix. `C` is the client for requests that object_store
+/// lacks.
 #[derive(Debug, Clone)]
 pub struct Cloud<C> {
     objects: PrefixStore<Arc<dyn ObjectStore>>,
@@ -25,7 +26,7 @@ pub struct Cloud<C> {
 }
 
 impl<C> Cloud<C> {
-    /// `address` is the bucket's, as `s3://bucket`; `objects` its client, which knows no prefix.
+    /// `address` is the bucket's, as `s3://bucket`; `objects` is its client, without a prefix.
     pub(super) fn new(
         address: &str,
         objects: Arc<dyn ObjectStore>,
@@ -40,7 +41,7 @@ impl<C> Cloud<C> {
         }
     }
 
-    /// The key in the bucket.
+    /// Returns the key in the bucket.
     pub(super) fn full_path(&self, path: &Path) -> Path {
         self.prefix.parts().chain(path.parts()).collect()
     }
@@ -69,8 +70,8 @@ crate::forward_object_store! {
     }
 }
 
-/// Settings of every cloud's client. There is no limit on a whole request: a large body on a slow line is not a failure.
-/// The engine limits the time without progress instead.
+/// Returns the client settings of all clouds. A whole request has no time limit: a large body on a slow line is not a
+/// failure. The engine limits the time without progress instead.
 pub(super) fn client_options() -> ClientOptions {
     install_tls_provider();
     ClientOptions::new()

@@ -1,7 +1,7 @@
-//! [`ObjectStore`] for a type that hands most calls on to the store in one of its fields.
+//! [`ObjectStore`] for a type that forwards most calls to the store in one of its fields.
 
-/// Implements [`object_store::ObjectStore`] by handing every call on to a field, but for `put_opts` and `get_opts`: those two
-/// are what wrappers change, so they are written out.
+/// Implements [`object_store::ObjectStore`] by forwarding every call to a field, except `put_opts` and `get_opts`,
+/// which wrappers change and write out.
 ///
 /// ```ignore
 /// bywash::forward_object_store! {

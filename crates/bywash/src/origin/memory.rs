@@ -18,12 +18,12 @@ use parking_lot::Mutex;
 
 use super::{Origin, PartBody, UploadedPart, body_length_error};
 
-/// Objects in memory, gone with the process.
+/// Objects in memory, lost when the process ends.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryStore {
     objects: Arc<InMemory>,
     uploads: Arc<Mutex<HashMap<String, Upload>>>,
-    /// Source of upload and part ids; only uniqueness matters, hence relaxed.
+    /// Upload and part ids; only uniqueness matters, hence relaxed.
     next_id: Arc<AtomicU64>,
 }
 
@@ -35,7 +35,7 @@ struct Upload {
 }
 
 impl MemoryStore {
-    /// An empty store.
+    /// Returns an empty store.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -87,7 +87,7 @@ impl Origin for MemoryStore {
         let mut pieces = Vec::new();
         let mut got = 0;
         while let Some(piece) = body.next().await {
-            // Copied, so that an object does not hold on to the memory its sender was lent.
+            // Copied, so that an object does not keep the sender's buffers alive.
             let piece = Bytes::copy_from_slice(&piece?);
             got += piece.len() as u64;
             pieces.push(piece);

@@ -1,8 +1,7 @@
-//! Origins: where objects live.
+//! Origins: object stores below the engine.
 //!
-//! The engine reads and writes through [`Origin`], which is the ecosystem's [`ObjectStore`] plus
-//! the one thing that trait does not offer: multipart uploads whose parts arrive in any order,
-//! under numbers the client chose, as the S3 protocol allows.
+//! The engine reads and writes through [`Origin`]: [`ObjectStore`] plus multipart uploads with parts that arrive in any
+//! order, under numbers chosen by the client, as in the S3 protocol.
 
 pub mod azure;
 mod cloud;
@@ -36,7 +35,7 @@ pub use page::{Level, ListPage};
 pub use read_only::{ReadOnly, Readable};
 pub use url::{OriginUrl, OriginUrlError};
 
-/// Bytes of one part, in order. An error in the stream means the part must not be stored.
+/// Bytes of one part, in order. An error in the stream means that the part must not be stored.
 pub type PartBody = BoxStream<'static, Result<Bytes>>;
 
 /// One uploaded part, as named in the request that completes an upload.
@@ -44,46 +43,46 @@ pub type PartBody = BoxStream<'static, Result<Bytes>>;
 pub struct UploadedPart {
     /// 1 to 10,000, chosen by the client.
     pub number: u16,
-    /// What [`Origin::put_part`] returned for it.
+    /// The ETag that [`Origin::put_part`] returned for it.
     pub e_tag: String,
 }
 
-/// What some origins cannot do, and refuse before anything is sent.
+/// Capability that some origins lack; requests that need it are refused before they are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ability {
-    /// Change objects or uploads.
+pub enum Capability {
+    /// Changes objects or uploads.
     Write,
-    /// Say which objects there are.
+    /// Lists objects.
     List,
 }
 
-/// An object store that also takes the parts of an upload in any order.
+/// An object store that also accepts the parts of an upload in any order.
 ///
-/// Further promises to the engine: `list` and `list_with_offset` yield keys in ascending byte
-/// order; every answer about an existing object carries an ETag unless the origin truly has no
-/// validator; the origin does not retry by itself.
+/// Further requirements: `list` and `list_with_offset` yield keys in ascending byte order. Every response about an
+/// existing object carries an ETag unless the origin has no validator. The origin does not retry.
 #[async_trait]
 pub trait Origin: ObjectStore {
-    /// Short name of the kind of origin, for metrics and messages: `s3`, `gcs`, `azure`, `http`, `file`, `memory`.
+    /// Returns the short name of its kind, for metrics and messages: `s3`, `gcs`, `azure`, `http`, `file`, `memory`.
     fn kind(&self) -> &'static str;
 
-    /// Whether requests that need this are sent at all; an origin that is only read refuses writes by itself.
-    fn can(&self, _ability: Ability) -> bool {
+    /// Returns whether it sends requests that need this capability; a read-only origin refuses writes itself.
+    fn can(&self, _ability: Capability) -> bool {
         true
     }
 
-    /// The first `most` objects after `after` whose keys begin with `prefix`, by one request where the store has pages.
-    /// Unlike a folder, `prefix` may end within a name.
-    async fn list_page(&self, prefix: &str, after: Option<&Path>, most: usize) -> Result<ListPage> {
+    /// Returns at most `max` objects after `after` with keys that begin with `prefix`, by one request where the store
+    /// has pages. Unlike a folder, `prefix` may end within a name.
+    async fn list_page(&self, prefix: &str, after: Option<&Path>, max: usize) -> Result<ListPage> {
         let list = |folder: Option<&Path>| match after {
             None => self.list(folder),
             Some(after) => self.list_with_offset(folder, after),
         };
-        page::of_stream(list, prefix, most).await
+        page::of_stream(list, prefix, max).await
     }
 
-    /// One level of a listing: objects and common prefixes whose names begin with `prefix` and follow `after`, keys with a `/` after
-    /// `prefix` folded into one. At most `max` of them, if the store has such pages; else all.
+    /// Returns one level of a listing: objects and common prefixes with names that begin with `prefix` and sort after
+    /// `after`. Keys with a `/` after `prefix` are folded into one. Returns at most `max` entries if the store has such
+    /// pages, else all.
     async fn list_level(&self, prefix: &str, after: &str, max: usize) -> Result<Level> {
         let _ = max;
         let folder = page::folder_of(prefix)?;
@@ -91,18 +90,18 @@ pub trait Origin: ObjectStore {
         Ok(Level::of_folder(entries, prefix, after))
     }
 
-    /// Opens an upload; nothing is visible until it is completed.
+    /// Begins an upload and returns its id; nothing is visible until it is completed.
     async fn create_upload(&self, path: &Path, opts: PutMultipartOptions) -> Result<String>;
 
-    /// Whether each piece of a part's body costs the store a step of its own, so that it should get few and large ones.
+    /// Returns whether writes are costly, so that a part's body should come in few, large pieces.
     fn wants_joined_pieces(&self) -> bool {
         false
     }
 
     /// Stores one part, replacing an earlier one of the same number, and returns its ETag.
     ///
-    /// `length` is the exact number of bytes `body` will yield. If the body errs or ends early, no
-    /// part is stored (an earlier part of that number may stay) and the error is returned.
+    /// `length` is the exact number of bytes that `body` yields. If the body fails or ends early, no part is stored
+    /// (an earlier part of that number may stay) and the error is returned.
     async fn put_part(
         &self,
         path: &Path,
@@ -112,11 +111,11 @@ pub trait Origin: ObjectStore {
         body: PartBody,
     ) -> Result<String>;
 
-    /// Makes the object of `parts`, in the order given, visible in one step.
+    /// Completes an upload: the object of `parts`, in this order, becomes visible in one step.
     ///
     /// `mode` is checked when the object becomes visible. An unknown part or a wrong ETag is
-    /// [`crate::EngineError::InvalidPart`], an unknown upload is `NotFound`; neither leaves a
-    /// shorter object, and the upload stays.
+    /// [`crate::EngineError::InvalidPart`], an unknown upload is `NotFound`. Neither leaves a shorter object, and the
+    /// upload stays.
     async fn complete_upload(
         &self,
         path: &Path,
@@ -125,13 +124,13 @@ pub trait Origin: ObjectStore {
         mode: PutMode,
     ) -> Result<PutResult>;
 
-    /// Drops the upload and its parts. An unknown upload is `NotFound`.
+    /// Aborts an upload and removes its parts. An unknown upload is `NotFound`.
     async fn abort_upload(&self, path: &Path, upload: &str) -> Result<()>;
 
-    /// What the store says of an object: its length, and its CRC32C if the store keeps one. `None` if there is no object.
+    /// Returns an object's length, and its CRC32C if the store keeps one; `None` if there is no object.
     ///
-    /// Asked when the answer to the end of an upload was lost.
-    async fn stored(&self, path: &Path) -> Result<Option<Finished>> {
+    /// Called when the response to the completion of an upload was lost.
+    async fn stat(&self, path: &Path) -> Result<Option<Finished>> {
         match self.head(path).await {
             Ok(meta) => Ok(Some(Finished {
                 e_tag: meta.e_tag,
@@ -144,8 +143,8 @@ pub trait Origin: ObjectStore {
         }
     }
 
-    /// Opens a session that another process can take over; `None` if this kind of origin has none, and uploads go by the
-    /// parts above.
+    /// Opens a session that another process can take over. Returns `None` if this kind of origin has none; uploads
+    /// then use the parts above.
     async fn open_session(
         &self,
         _path: &Path,
@@ -154,8 +153,8 @@ pub trait Origin: ObjectStore {
         Ok(None)
     }
 
-    /// Takes over the session that [`Self::open_session`] opened with these options, here or in another process. Sends no
-    /// request: [`UploadSession::status`] tells what became of it.
+    /// Takes over the session that [`Self::open_session`] opened with these options, here or in another process.
+    /// Sends no request: [`UploadSession::status`] returns its status.
     async fn resume_session(
         &self,
         _path: &Path,
@@ -165,19 +164,20 @@ pub trait Origin: ObjectStore {
         Ok(None)
     }
 
-    /// Sessions that neither finished nor were aborted, whoever opened them; none where the store does not list them.
+    /// Returns the sessions of any process that are neither finished nor aborted; none where the store does not list
+    /// them.
     async fn open_sessions(&self) -> Result<Vec<OpenSession>> {
         Ok(Vec::new())
     }
 
-    /// Whether two tokens are of one session. A token that [`Self::open_sessions`] made up may say less than the one its
-    /// session was opened with. The id of an upload that [`Self::create_upload`] returned may stand for a token here.
+    /// Returns whether two tokens identify one session. A token made by [`Self::open_sessions`] may contain less than
+    /// the original one. An id returned by [`Self::create_upload`] may stand for a token here.
     fn same_session(&self, one: &SessionToken, other: &SessionToken) -> bool {
         one == other
     }
 }
 
-/// The error for a body that is not as long as announced; its part is not stored.
+/// Returns the error for a body of another length than announced; its part is not stored.
 pub(crate) fn body_length_error(path: &Path, expected: u64, got: u64) -> object_store::Error {
     crate::EngineError::LengthMismatch {
         object: path.to_string(),
@@ -187,7 +187,7 @@ pub(crate) fn body_length_error(path: &Path, expected: u64, got: u64) -> object_
     .into()
 }
 
-/// The error for a part named at completion that was not uploaded, or was replaced since.
+/// Returns the error for a part named at completion that was not uploaded, or was replaced since.
 pub(crate) fn invalid_part(path: &Path, part: &UploadedPart) -> object_store::Error {
     crate::EngineError::InvalidPart {
         object: path.to_string(),

@@ -1,33 +1,33 @@
-//! The multipart uploads of S3, which Google's XML API speaks as well.
+//! XML of S3's multipart uploads, which Google's XML API also uses.
 
 use http::StatusCode;
 use object_store::path::Path;
 use object_store::{Error, Result};
 use serde::Deserialize;
 
-use super::requests::{Answer, Requests};
+use super::requests::{Requests, TextResponse};
 use super::{UploadedPart, invalid_part};
 
 #[derive(Debug, Deserialize)]
-pub(super) struct ErrorAnswer {
+pub(super) struct ErrorDocument {
     #[serde(rename = "Code")]
     pub(super) code: String,
     #[serde(rename = "Message", default)]
     pub(super) message: String,
 }
 
-/// Without an ETag it is something else: an error with another root, or a page of a proxy.
+/// Without an ETag the body is something else: an error with another root, or a proxy's page.
 #[derive(Debug, Deserialize)]
-struct CompleteAnswer {
+struct CompleteDocument {
     #[serde(rename = "ETag")]
     e_tag: String,
 }
 
-/// Turns a refused upload request into the error that says what to do.
-pub(super) fn refusal(requests: &Requests, path: &Path, answer: &Answer) -> Error {
-    let parsed: Option<ErrorAnswer> = quick_xml::de::from_str(&answer.body).ok();
-    let Some(ErrorAnswer { code, message }) = parsed else {
-        return requests.refusal(path, answer.status, "");
+/// Converts a refused upload request into the matching error.
+pub(super) fn refusal(requests: &Requests, path: &Path, response: &TextResponse) -> Error {
+    let parsed: Option<ErrorDocument> = quick_xml::de::from_str(&response.body).ok();
+    let Some(ErrorDocument { code, message }) = parsed else {
+        return requests.refusal(path, response.status, "");
     };
     let text = format!("{code}: {message}");
     match code.as_str() {
@@ -35,14 +35,14 @@ pub(super) fn refusal(requests: &Requests, path: &Path, answer: &Answer) -> Erro
             requests.refusal(path, StatusCode::NOT_FOUND, &text)
         }
         "PreconditionFailed" => requests.refusal(path, StatusCode::PRECONDITION_FAILED, &text),
-        // Another conditional write was under way; the next attempt will know its outcome.
+        // Another conditional write is in progress; the next attempt returns its outcome.
         "ConditionalRequestConflict" => requests.generic(text),
-        _ if answer.status.is_success() => requests.generic(text),
-        _ => requests.refusal(path, answer.status, &text),
+        _ if response.status.is_success() => requests.generic(text),
+        _ => requests.refusal(path, response.status, &text),
     }
 }
 
-/// The body of a request that completes an upload.
+/// Returns the body of a request that completes an upload.
 pub(super) fn complete_body(parts: &[UploadedPart]) -> String {
     let mut xml = String::from("<CompleteMultipartUpload>");
     for part in parts {
@@ -56,24 +56,24 @@ pub(super) fn complete_body(parts: &[UploadedPart]) -> String {
     xml
 }
 
-/// The ETag of a completed object. A store may answer 200 and put an error into the body, since the answer begins before
-/// the work is done.
+/// Returns the ETag of a completed object. A store may respond 200 with an error in the body, since the response
+/// begins before the work is done.
 pub(super) fn completed(
     requests: &Requests,
     path: &Path,
     parts: &[UploadedPart],
-    answer: &Answer,
+    response: &TextResponse,
 ) -> Result<String> {
-    let error = quick_xml::de::from_str::<ErrorAnswer>(&answer.body).ok();
-    if !answer.status.is_success() || error.is_some() {
+    let error = quick_xml::de::from_str::<ErrorDocument>(&response.body).ok();
+    if !response.status.is_success() || error.is_some() {
         if error.is_some_and(|error| error.code == "InvalidPart")
             && let Some(part) = parts.first()
         {
             return Err(invalid_part(path, part));
         }
-        return Err(refusal(requests, path, answer));
+        return Err(refusal(requests, path, response));
     }
-    let answer: CompleteAnswer =
-        quick_xml::de::from_str(&answer.body).map_err(|error| requests.generic(error))?;
-    Ok(answer.e_tag)
+    let response: CompleteDocument =
+        quick_xml::de::from_str(&response.body).map_err(|error| requests.generic(error))?;
+    Ok(response.e_tag)
 }

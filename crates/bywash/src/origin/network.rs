@@ -1,4 +1,4 @@
-//! The HTTP clients of all origins: what they send along, where they follow redirects to, and which responses they take.
+//! HTTP clients of all origins: request headers, redirects, and checks of responses.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -30,18 +30,18 @@ const CONNECT: Duration = Duration::from_secs(5);
 
 /// Returns the settings of every HTTP client of an origin and of the command line.
 ///
-/// An address may be a secret, so no client names it to the next one in Referer; and a redirect to another host is refused,
-/// for which neither a signature nor a header was meant.
+/// A URL may be a secret, so no Referer is sent. A redirect to another host is refused: neither signature nor headers
+/// were meant for it.
 pub fn client_builder() -> reqwest::ClientBuilder {
     install_tls_provider();
     reqwest::Client::builder()
         .connect_timeout(CONNECT)
         .referer(false)
         .redirect(Policy::custom(follow_on_host))
-        // The limit of HTTP/1 is the client's default, MAX_RESPONSE_HEADERS. A limit that is set costs a cleared table a
-        // response: an origin that sends 100 Continue without end then kept a worker for seconds at a time.
+        // The limit of HTTP/1 is the client's default, MAX_RESPONSE_HEADERS. An explicit limit clears a table for each
+        // response: an origin that sends endless 100 Continue would occupy a worker for seconds.
         .http2_max_header_list_size(MAX_RESPONSE_HEADERS_BYTES)
-        // Bytes are kept as they are sent, whatever a feature of the client would do.
+        // Bytes are kept as sent, whatever the client's features.
         .no_gzip()
         .no_brotli()
         .no_zstd()
@@ -61,33 +61,33 @@ fn follow_on_host(attempt: Attempt<'_>) -> reqwest::redirect::Action {
     attempt.follow()
 }
 
-/// Returns whether `next` is on the host of `last`: on another port it is another one, and without TLS too.
+/// Returns whether `next` is on the host of `last`, with the same port and no less TLS.
 pub(super) fn is_same_host(last: &Url, next: &Url) -> bool {
     let secured = (last.scheme(), next.scheme()) == ("http", "https");
     let same_port = last.port_or_known_default() == next.port_or_known_default();
     let no_ports = last.port().is_none() && next.port().is_none();
     let same_service = match last.scheme() == next.scheme() {
         true => same_port,
-        // The usual step to TLS.
+        // The usual redirect to TLS.
         false => secured && (no_ports || same_port),
     };
     last.host() == next.host() && same_service
 }
 
-/// Makes clients for object_store, as [`client_builder`] does for other requests.
+/// Creates clients for object_store with the settings of [`client_builder`].
 #[derive(Debug, Default)]
 pub struct Connector {
-    /// The longest time of one request, with its body; `None` where the caller limits it by itself.
+    /// Maximum time of one request, with its body; `None` where the caller limits it.
     pub request_timeout: Option<Duration>,
 }
 
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        let patience = options.get_config_value(&ClientConfigKey::ConnectTimeout);
-        // Instance metadata, which may not be there, is asked with less.
-        let patience = patience.and_then(|text| text.strip_suffix('s')?.parse().ok());
+        let connect_timeout = options.get_config_value(&ClientConfigKey::ConnectTimeout);
+        // Instance metadata, which may be absent, is requested with a shorter timeout.
+        let connect_timeout = connect_timeout.and_then(|text| text.strip_suffix('s')?.parse().ok());
         let mut builder = client_builder()
-            .connect_timeout(patience.map_or(CONNECT, Duration::from_secs))
+            .connect_timeout(connect_timeout.map_or(CONNECT, Duration::from_secs))
             .user_agent(concat!("bywash/", env!("CARGO_PKG_VERSION")))
             .dns_resolver(Shuffled)
             .http1_only();
@@ -104,7 +104,7 @@ impl HttpConnector for Connector {
     }
 }
 
-/// Resolves names to their addresses in any order, so that clients spread over the front ends of a store.
+/// Resolves names to addresses in random order, so that clients spread over a store's front ends.
 struct Shuffled;
 
 impl Resolve for Shuffled {
@@ -118,7 +118,7 @@ impl Resolve for Shuffled {
     }
 }
 
-/// A client of object_store whose responses are checked before it reads them.
+/// A client of object_store with checked responses.
 #[derive(Debug)]
 struct Checked(HttpClient);
 
@@ -129,14 +129,14 @@ impl HttpService for Checked {
         let object = request.uri().path().to_owned();
         let is_data = *request.method() == Method::GET && List::of(&request).is_none();
         if is_data && !is_google(&request) {
-            // Beside the signature, which was made before and does not cover it.
+            // Besides the signature, which was computed before and does not cover it.
             let headers = request.headers_mut();
             let identity = HeaderValue::from_static("identity");
             headers.entry(ACCEPT_ENCODING).or_insert(identity);
         }
         let list = List::of(&request);
         let (parts, body) = self.0.execute(request).await?.into_parts();
-        let bad = |detail| bad_answer(&object, detail);
+        let bad = |detail| bad_response(&object, detail);
         expected.check(parts.status, &parts.headers).map_err(bad)?;
         let body = if !parts.status.is_success() {
             HttpResponseBody::from(error_text(body).await)
@@ -155,21 +155,21 @@ impl HttpService for Checked {
     }
 }
 
-fn bad_answer(object: &str, detail: String) -> HttpError {
+fn bad_response(object: &str, detail: String) -> HttpError {
     let object = object.to_owned();
     HttpError::new(
         HttpErrorKind::Unknown,
-        EngineError::BadAnswer { object, detail },
+        EngineError::BadResponse { object, detail },
     )
 }
 
-/// Google unpacks what is stored packed for a client that asks for identity, and serves no ranges of it.
+/// Google decompresses stored gzip for clients that ask for identity, and serves no ranges of it.
 fn is_google(request: &HttpRequest) -> bool {
     let host = request.uri().host().unwrap_or_default();
     host == "googleapis.com" || host.ends_with(".googleapis.com")
 }
 
-/// Reads the beginning of a response that is an error. That it ends too early is no other error: its status counts.
+/// Reads the beginning of an error response. If it ends early, its status still counts.
 async fn error_text(body: HttpResponseBody) -> String {
     let mut body = std::pin::pin!(body);
     let mut text = Vec::new();
@@ -184,12 +184,12 @@ async fn error_text(body: HttpResponseBody) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// To which hosts redirects of a web origin are followed; never from `https` to `http`.
+/// Hosts to which redirects of a web origin are followed; never from `https` to `http`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Redirects {
-    /// To the host of the address only, by name and port.
+    /// Only the host of the URL, by name and port.
     SameHost,
-    /// To any host. The address's query and user info and the bucket's headers stay behind.
+    /// Any host. The URL's query and user info and the bucket's headers are not sent there.
     Any,
 }
 

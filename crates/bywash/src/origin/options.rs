@@ -1,4 +1,4 @@
-//! Settings of one origin, where the environment's do not do: several origins at once each have their own.
+//! Settings of one origin, for several origins at once that cannot share the environment's.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,21 +9,23 @@ use object_store::ClientConfigKey;
 
 use super::network::Redirects;
 
-/// Settings of one origin. Where there are any, the environment is not looked at: an origin has the credentials of one place,
+/// Settings of one origin. If there are any, the environment is ignored: an origin has credentials from one source,
 /// never half of two.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct OriginOptions {
-    /// By the names `object_store`, and with it delta-rs, Polars and others, knows them: `endpoint`, `region`, `access_key_id`,
-    /// `secret_access_key`, and `profile`, which names one of `~/.aws/credentials`; `service_account_key`, `base_url`; `account_name`, `account_key`, `sas_key`, `use_emulator`, `connection_string`; ...
+    /// By the names `object_store`, and with it delta-rs, Polars and others, knows them: `endpoint`, `region`,
+    /// `access_key_id`, `secret_access_key`, and `profile`, which names one of `~/.aws/credentials`;
+    /// `service_account_key`, `base_url`; `account_name`, `account_key`, `sas_key`, `use_emulator`,
+    /// `connection_string`; ...
     pub options: BTreeMap<String, String>,
-    /// Sent with each request; for `http://` and `https://` origins.
+    /// Headers sent with each request; for `http://` and `https://` origins.
     pub headers: BTreeMap<String, String>,
-    /// Where redirects are followed to; for `http://` and `https://` origins. `None`: to any host, but from an address with a
-    /// query or with headers to its own only.
+    /// Allowed targets of redirects; for `http://` and `https://` origins. `None`: any host, but only the same host
+    /// for a URL with a query or headers.
     pub redirects: Option<Redirects>,
 }
 
-/// Names only: values are secrets as often as not.
+/// Names only: values are often secrets.
 impl fmt::Debug for OriginOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OriginOptions")
@@ -34,10 +36,10 @@ impl fmt::Debug for OriginOptions {
     }
 }
 
-/// A setting that the kind of origin does not have. No value is named.
+/// Invalid setting for this kind of origin. Messages contain no values, which may be secrets.
 #[derive(Debug, thiserror::Error)]
 pub enum OriginOptionsError {
-    /// The kind of origin takes no such option.
+    /// The kind of origin has no such option.
     #[error(
         "a {kind} origin has no option {name:?}; see the names in object_store's documentation of its builder"
     )]
@@ -47,7 +49,7 @@ pub enum OriginOptionsError {
         /// The option.
         name: String,
     },
-    /// The option is the engine's to set.
+    /// The option is set by the engine.
     #[error(
         "option {name:?} is not taken: time limits and connections are the engine's; remove it"
     )]
@@ -61,13 +63,13 @@ pub enum OriginOptionsError {
         /// The kind of origin.
         kind: &'static str,
     },
-    /// A rule of redirects for an origin that is not a web server.
+    /// A redirect rule for an origin that is not a web server.
     #[error("a {kind} origin takes no redirects; the setting is for http:// and https:// origins")]
     NoRedirects {
         /// The kind of origin.
         kind: &'static str,
     },
-    /// The text cannot stand in a header.
+    /// The text is not allowed in a header.
     #[error("header {name:?} has a name or value that HTTP does not allow")]
     BadHeader {
         /// The header.
@@ -85,12 +87,12 @@ impl From<OriginOptionsError> for object_store::Error {
 }
 
 impl OriginOptions {
-    /// Whether the environment is to be looked at.
+    /// Returns whether there are no settings, so that the environment is used.
     pub(super) fn is_empty(&self) -> bool {
         self.options.is_empty() && self.headers.is_empty() && self.redirects.is_none()
     }
 
-    /// The value of the option that has one of these names, and all other options.
+    /// Returns the value of the option with one of these names, and all other options.
     pub(super) fn split_off(&self, names: &[&str]) -> (Option<String>, Self) {
         let mut rest = self.clone();
         let is_named = |name: &String| names.contains(&&*name.to_ascii_lowercase());
@@ -99,7 +101,7 @@ impl OriginOptions {
         (found.map(|(_, value)| value.clone()), rest)
     }
 
-    /// The options with the builder's own keys.
+    /// Returns the options with the builder's own keys.
     pub(super) fn keys<K: FromStr>(
         &self,
         kind: &'static str,
@@ -109,7 +111,7 @@ impl OriginOptions {
         for (name, value) in &self.options {
             let name = name.to_ascii_lowercase();
             match name.parse::<ClientConfigKey>() {
-                // Always allowed, so that it is as good as not there.
+                // Always allowed: ignored.
                 Ok(ClientConfigKey::AllowHttp) => continue,
                 Ok(_) => return Err(OriginOptionsError::EnginesOwn { name }),
                 Err(_) => {}
@@ -133,7 +135,7 @@ impl OriginOptions {
         }
     }
 
-    /// Fails if there is a setting that only web servers have.
+    /// Fails if there is a setting for web servers only.
     pub(super) fn no_web(&self, kind: &'static str) -> Result<(), OriginOptionsError> {
         match (self.headers.is_empty(), self.redirects) {
             (true, None) => Ok(()),
@@ -142,7 +144,7 @@ impl OriginOptions {
         }
     }
 
-    /// The headers, none of which is shown in a log.
+    /// Returns the headers, marked sensitive so that they are not logged.
     pub(super) fn header_map(&self) -> Result<HeaderMap, OriginOptionsError> {
         let header = |(name, value): (&String, &String)| {
             let bad = || OriginOptionsError::BadHeader { name: name.clone() };
@@ -170,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn options_have_object_stores_names_and_others_are_refused() {
+    fn options_use_object_stores_names_and_others_are_rejected() {
         let known = options(&[
             ("endpoint", "http://e"),
             ("AWS_REGION", "r"),
@@ -189,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn no_value_is_shown() {
+    fn values_are_not_displayed() {
         let mut settings = options(&[("secret_access_key", "hidden")]);
         settings
             .headers

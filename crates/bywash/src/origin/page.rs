@@ -1,4 +1,4 @@
-//! One page of a listing, asked for as a page.
+//! One page of a listing, requested as a page.
 
 use futures::TryStreamExt;
 use futures::stream::BoxStream;
@@ -9,12 +9,12 @@ use object_store::{Error, ListResult, ObjectMeta, Result};
 use super::Cloud;
 use crate::EngineError;
 
-/// Some objects in the order of their keys, and whether others follow.
+/// Some objects in key order, and whether others follow.
 #[derive(Debug)]
 pub struct ListPage {
-    /// At most as many as were asked for. None only if none follow.
+    /// At most as many as requested. Empty only if none follow.
     pub objects: Vec<ObjectMeta>,
-    /// Whether there are more, as the store says.
+    /// Whether there are more, as reported by the store.
     pub more: bool,
 }
 
@@ -23,12 +23,12 @@ pub struct ListPage {
 pub struct Level {
     /// Objects and common prefixes, each sorted.
     pub entries: ListResult,
-    /// The name of the last entry, a prefix with its `/`, if there may be more after it.
+    /// Name of the last entry, a prefix with its `/`, if there may be more after it.
     pub next: Option<String>,
 }
 
 impl Level {
-    /// What of all entries of a folder begins with `prefix` and follows `after`.
+    /// Selects the entries of a folder that begin with `prefix` and sort after `after`.
     pub(super) fn of_folder(mut entries: ListResult, prefix: &str, after: &str) -> Self {
         let takes = |name: &str| name.starts_with(prefix) && name > after;
         entries.objects.retain(|meta| takes(meta.location.as_ref()));
@@ -40,14 +40,14 @@ impl Level {
     }
 }
 
-/// The folder of every key that begins with `prefix`.
+/// Returns the folder of all keys that begin with `prefix`.
 pub(super) fn folder_of(prefix: &str) -> Result<Option<Path>> {
     let folder = prefix.rsplit_once('/');
     Ok(folder.map(|(folder, _)| Path::parse(folder)).transpose()?)
 }
 
-/// Watches over the order of keys. Of a listing without it a page would be all there is, or the next page begin beyond keys
-/// that were not told yet: objects would be missing and nobody would know.
+/// Checks the order of keys. In an unordered listing a page could be incomplete, or the next page could skip keys,
+/// without any error.
 #[derive(Default)]
 struct Order {
     last: Option<Path>,
@@ -55,10 +55,10 @@ struct Order {
 
 impl Order {
     /// # Errors
-    /// When `key` belongs before the one checked last.
+    /// If `key` sorts before the one checked last.
     fn check(&mut self, key: &Path) -> Result<()> {
         if let Some(last) = self.last.replace(key.clone()) {
-            // The client takes a `/` from the end of a key, which belongs after what its path seems to.
+            // The client strips the `/` from the end of a key, so its path seems to sort earlier than it does.
             if *key < last && format!("{key}/").as_str() < last.as_ref() {
                 let source = format!(
                     "it lists {key} after {last}, and only listings in the order of keys can be read by pages; read the objects by \
@@ -72,7 +72,7 @@ impl Order {
     }
 }
 
-/// Refuses a key that a listing of `prefix` cannot have. A path has no `/` at its end, which the prefix may have.
+/// Rejects a key that is not below `prefix`. A path has no `/` at its end, which the prefix may have.
 fn check_prefix(key: &Path, prefix: &str) -> Result<()> {
     let key = key.as_ref();
     if key.starts_with(prefix) || prefix.strip_suffix('/') == Some(key) {
@@ -80,14 +80,14 @@ fn check_prefix(key: &Path, prefix: &str) -> Result<()> {
     }
     let detail = format!("a listing of it has the key {key}");
     let object = prefix.to_owned();
-    Err(EngineError::BadAnswer { object, detail }.into())
+    Err(EngineError::BadResponse { object, detail }.into())
 }
 
-/// The page that `list` begins with: from a store that has no pages, or of its own size only.
+/// Returns the first page of `list`, for a store without pages or with a page size of its own.
 pub(super) async fn of_stream(
     list: impl FnOnce(Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>>,
     prefix: &str,
-    most: usize,
+    max: usize,
 ) -> Result<ListPage> {
     let folder = folder_of(prefix)?;
     let mut keys = list(folder.as_ref());
@@ -100,7 +100,7 @@ pub(super) async fn of_stream(
         if !meta.location.as_ref().starts_with(prefix) {
             break;
         }
-        if objects.len() == most {
+        if objects.len() == max {
             return Ok(ListPage {
                 objects,
                 more: true,
@@ -115,13 +115,13 @@ pub(super) async fn of_stream(
 }
 
 impl<C> Cloud<C> {
-    /// The page that `store`, which knows nothing of our prefix, has of its own.
+    /// Returns one page of `store`, which does not know this origin's prefix.
     pub(super) async fn page_of(
         &self,
         store: &impl PaginatedListStore,
         prefix: &str,
         after: Option<&Path>,
-        most: usize,
+        max: usize,
     ) -> Result<ListPage> {
         let ours = self.full_path(&Path::default());
         let prefix = match ours.as_ref() {
@@ -132,7 +132,7 @@ impl<C> Cloud<C> {
         loop {
             let options = PaginatedListOptions {
                 offset: after.map(|after| self.full_path(after).into()),
-                max_keys: Some(most),
+                max_keys: Some(max),
                 page_token,
                 ..PaginatedListOptions::default()
             };
@@ -148,10 +148,10 @@ impl<C> Cloud<C> {
                     return false;
                 };
                 meta.location = rest.collect();
-                // A marker of our folder is no object in it, and not every store begins where it is told.
+                // The marker of our folder is not an object in it, and some stores ignore the offset.
                 !meta.location.is_root() && after.is_none_or(|after| meta.location > *after)
             });
-            // A store may send a page without objects, and more after it.
+            // A store may send an empty page with more after it.
             if objects.is_empty() && page_token.is_some() {
                 continue;
             }

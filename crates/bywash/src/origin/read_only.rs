@@ -1,4 +1,4 @@
-//! An origin that is only read: every write is refused before anything is sent.
+//! A read-only origin: every write is refused before a request is sent.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,20 +12,20 @@ use object_store::{
     ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 
-use super::{Ability, Level, ListPage, Origin, PartBody, UploadedPart, page};
+use super::{Capability, Level, ListPage, Origin, PartBody, UploadedPart, page};
 use crate::EngineError;
 use crate::upload::{SessionOptions, SessionToken, UploadSession};
 
-/// The reading half of an origin.
+/// The read operations of an origin.
 #[async_trait]
 pub trait Readable: fmt::Debug + fmt::Display + Send + Sync + 'static {
     /// See [`Origin::kind`].
     fn kind(&self) -> &'static str;
 
-    /// Why it is only read, and what to do about it; ends the message of each refused write.
+    /// Returns why it is read-only, and what to do; the end of the message of each refused write.
     fn reason(&self) -> &'static str;
 
-    /// Whether it can be asked which objects there are.
+    /// Returns whether it can list objects.
     fn lists(&self) -> bool {
         true
     }
@@ -41,8 +41,8 @@ pub trait Readable: fmt::Debug + fmt::Display + Send + Sync + 'static {
     ) -> BoxStream<'static, Result<ObjectMeta>>;
 
     /// See [`Origin::list_page`].
-    async fn list_page(&self, prefix: &str, after: Option<&Path>, most: usize) -> Result<ListPage> {
-        page::of_stream(|folder| self.list(folder, after), prefix, most).await
+    async fn list_page(&self, prefix: &str, after: Option<&Path>, max: usize) -> Result<ListPage> {
+        page::of_stream(|folder| self.list(folder, after), prefix, max).await
     }
 
     /// See [`Origin::list_level`].
@@ -57,7 +57,7 @@ pub trait Readable: fmt::Debug + fmt::Display + Send + Sync + 'static {
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult>;
 }
 
-/// Any origin, as its bucket's settings may ask for it.
+/// Any origin that its bucket's settings make read-only.
 #[async_trait]
 impl Readable for Arc<dyn Origin> {
     fn kind(&self) -> &'static str {
@@ -69,7 +69,7 @@ impl Readable for Arc<dyn Origin> {
     }
 
     fn lists(&self) -> bool {
-        (**self).can(Ability::List)
+        (**self).can(Capability::List)
     }
 
     async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
@@ -87,8 +87,8 @@ impl Readable for Arc<dyn Origin> {
         }
     }
 
-    async fn list_page(&self, prefix: &str, after: Option<&Path>, most: usize) -> Result<ListPage> {
-        (**self).list_page(prefix, after, most).await
+    async fn list_page(&self, prefix: &str, after: Option<&Path>, max: usize) -> Result<ListPage> {
+        (**self).list_page(prefix, after, max).await
     }
 
     async fn list_level(&self, prefix: &str, after: &str, max: usize) -> Result<Level> {
@@ -100,7 +100,7 @@ impl Readable for Arc<dyn Origin> {
     }
 }
 
-/// An origin whose writes all end in [`EngineError::ReadOnly`].
+/// An origin that fails every write with [`EngineError::ReadOnly`].
 #[derive(Debug)]
 pub struct ReadOnly<R> {
     origin: R,
@@ -108,7 +108,7 @@ pub struct ReadOnly<R> {
 }
 
 impl<R: Readable> ReadOnly<R> {
-    /// Reads go on to `origin`.
+    /// Makes `origin` read-only.
     pub fn new(origin: R) -> Self {
         let reason = origin.reason();
         Self::because(reason, origin)
@@ -198,12 +198,12 @@ impl<R: Readable> Origin for ReadOnly<R> {
         self.origin.kind()
     }
 
-    fn can(&self, ability: Ability) -> bool {
-        ability == Ability::List && self.origin.lists()
+    fn can(&self, ability: Capability) -> bool {
+        ability == Capability::List && self.origin.lists()
     }
 
-    async fn list_page(&self, prefix: &str, after: Option<&Path>, most: usize) -> Result<ListPage> {
-        self.origin.list_page(prefix, after, most).await
+    async fn list_page(&self, prefix: &str, after: Option<&Path>, max: usize) -> Result<ListPage> {
+        self.origin.list_page(prefix, after, max).await
     }
 
     async fn list_level(&self, prefix: &str, after: &str, max: usize) -> Result<Level> {

@@ -1,5 +1,5 @@
-//! Requests that object_store's clients cannot make: parts under numbers the client chose, streamed without being held, and
-//! completions with a condition.
+//! Requests that object_store's clients cannot make: numbered parts, streamed without buffering, and conditional
+//! completions.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::network::client_builder;
 use super::{PartBody, body_length_error};
 use crate::limits::MAX_RESPONSE_BYTES;
 
-/// A cloud's requests of our own. It makes one attempt; the engine retries.
+/// Client for a cloud's additional requests. It makes one attempt; the engine retries.
 #[derive(Debug, Clone)]
 pub(super) struct Requests {
     pub(super) http: reqwest::Client,
@@ -23,15 +23,15 @@ pub(super) struct Requests {
     store: &'static str,
 }
 
-/// A whole answer, short enough to be read into memory.
+/// A whole response, short enough to be read into memory.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct TextResponse {
     pub(super) status: StatusCode,
     pub(super) headers: http::HeaderMap,
     pub(super) body: String,
 }
 
-impl Answer {
+impl TextResponse {
     pub(super) fn header(&self, name: &HeaderName) -> Option<String> {
         Some(self.headers.get(name)?.to_str().ok()?.to_owned())
     }
@@ -42,7 +42,7 @@ impl Requests {
         Self::with(store, |client| client)
     }
 
-    /// `settings` are made beside the usual ones.
+    /// Creates a client with `settings` in addition to the usual ones.
     pub(super) fn with(
         store: &'static str,
         settings: impl FnOnce(reqwest::ClientBuilder) -> reqwest::ClientBuilder,
@@ -61,8 +61,8 @@ impl Requests {
         generic(self.store, source.into())
     }
 
-    /// Sends a request and reads its answer, whatever its status.
-    pub(super) async fn send(&self, request: RequestBuilder) -> Result<Answer> {
+    /// Sends a request and reads its response, of any status.
+    pub(super) async fn send(&self, request: RequestBuilder) -> Result<TextResponse> {
         let response = request
             .send()
             .await
@@ -76,22 +76,22 @@ impl Requests {
                 break;
             }
         }
-        Ok(Answer {
+        Ok(TextResponse {
             status,
             headers,
             body: String::from_utf8_lossy(&body).into_owned(),
         })
     }
 
-    /// Sends a part of `length` bytes. A body that errs, or has another length, never arrives whole, and its error is
-    /// returned rather than the client's view of a cut connection.
+    /// Sends a part of `length` bytes. A body that fails or has another length never arrives whole; its own error is
+    /// returned rather than that of the cut connection.
     pub(super) async fn send_part(
         &self,
         request: RequestBuilder,
         path: &Path,
         length: u64,
         body: PartBody,
-    ) -> Result<Answer> {
+    ) -> Result<TextResponse> {
         let failure = Arc::new(parking_lot::Mutex::new(None));
         let report = Arc::clone(&failure);
         let body = withhold_last(exact_length(path, length, body)).map_err(move |error| {
@@ -102,15 +102,15 @@ impl Requests {
         let request = request
             .header(CONTENT_LENGTH, length)
             .body(reqwest::Body::wrap_stream(body));
-        let answer = self.send(request).await;
+        let response = self.send(request).await;
         if let Some(error) = failure.lock().take() {
             return Err(error);
         }
-        answer
+        response
     }
 
-    /// The error for an answer that no store names more precisely, in object_store's own words, by which a passing failure
-    /// is told from a lasting one.
+    /// Returns the error for a response without a more precise one, in object_store's wording, by which transient and
+    /// permanent failures are distinguished.
     pub(super) fn refusal(&self, path: &Path, status: StatusCode, detail: &str) -> Error {
         let text = format!("status code: {status}: {detail}");
         let (path, source) = (path.to_string(), text.into());
@@ -129,10 +129,9 @@ fn generic(store: &'static str, source: Box<dyn std::error::Error + Send + Sync>
     Error::Generic { store, source }
 }
 
-/// A stream that withholds its last piece until it knows that no error follows.
+/// A stream that withholds its last piece until it is known that no error follows.
 ///
-/// With a fixed Content-Length, a body whose check fails at its end then never arrives whole, so
-/// the server cannot store it.
+/// With a fixed Content-Length, a body that fails at its end then never arrives whole, so the server cannot store it.
 fn withhold_last(body: PartBody) -> PartBody {
     let state = (body, None::<Bytes>, false);
     futures::stream::try_unfold(state, |(mut body, mut held, done)| async move {

@@ -1,4 +1,4 @@
-//! Whether a response can be one to its request: checked once for every origin that is spoken to by HTTP.
+//! Checks that a response matches its request, for every origin over HTTP.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use http::header::{
 };
 use http::{HeaderMap, Method, StatusCode};
 
-/// What a response must be like, by its request.
+/// Properties of a response that follow from its request.
 #[derive(Debug)]
 pub(super) struct Expected {
     reads: bool,
@@ -17,7 +17,7 @@ pub(super) struct Expected {
     conditional: bool,
 }
 
-/// The one range of a request. Bytes, the last included.
+/// The one range of a request, with an inclusive end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wanted {
     Bounded(u64, u64),
@@ -35,7 +35,7 @@ impl Wanted {
         })
     }
 
-    /// The range of an object of `size` bytes.
+    /// Returns the range in an object of `size` bytes.
     fn of(self, size: u64) -> Range<u64> {
         match self {
             Self::Bounded(first, last) => first..last.saturating_add(1).min(size),
@@ -57,10 +57,10 @@ impl Expected {
         }
     }
 
-    /// Checks the head of a response. Its body is the range, of the length, that the head names.
+    /// Checks the head of a response: its body must have the range and the length stated there.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The mismatch.
     pub(super) fn check(&self, status: StatusCode, headers: &HeaderMap) -> Result<(), String> {
         if !self.reads {
             return Ok(());
@@ -83,7 +83,7 @@ impl Expected {
 
     fn check_range(&self, headers: &HeaderMap) -> Result<(), String> {
         let Some(wanted) = self.range.filter(|_| !self.is_head) else {
-            return Err("206 Partial Content, and no range was asked for".to_owned());
+            return Err("206 Partial Content, and no range was requested".to_owned());
         };
         let (range, size) = content_range(headers)?;
         if range != wanted.of(size) {
@@ -101,10 +101,10 @@ impl Expected {
     }
 }
 
-/// A request for a page of a list of objects, in the words of S3, Google or Azure.
+/// A request for a page of a listing, in the protocol of S3, Google or Azure.
 #[derive(Debug)]
 pub(super) struct List {
-    /// What the page before named this one by.
+    /// The token that the previous page returned for this one.
     token: Option<String>,
 }
 
@@ -122,10 +122,10 @@ impl List {
         })
     }
 
-    /// Checks a whole page: a client that reads only what it knows of it would take anything else for the end of the list.
+    /// Checks a whole page: the client would take an unknown or truncated document for the end of the list.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The mismatch.
     pub(super) fn check(&self, page: &[u8]) -> Result<(), String> {
         let page = std::str::from_utf8(page).map_err(|_| "the list is no text".to_owned())?;
         let roots = ["ListBucketResult", "EnumerationResults"];
@@ -150,7 +150,7 @@ impl List {
     }
 }
 
-/// Returns whether an XML document has this root, to its end.
+/// Returns whether an XML document has this root and is complete.
 fn is_whole(page: &str, root: &str) -> bool {
     let mut start = page.trim_start_matches('\u{feff}').trim_start();
     if let Some(after) = start.strip_prefix("<?xml") {
@@ -165,7 +165,7 @@ fn is_whole(page: &str, root: &str) -> bool {
     let closed = end.is_some_and(|end| {
         end.strip_suffix(root)
             .is_some_and(|before| before.ends_with("</"))
-            // Without anything in it.
+            // Empty root element.
             || end.ends_with('/')
     });
     closed && start.is_some_and(|rest| rest.starts_with([' ', '>', '/', '\n', '\r', '\t']))
@@ -181,10 +181,10 @@ pub(super) fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a 
     headers.get(name)?.to_str().ok().map(str::trim)
 }
 
-/// Reads `bytes FIRST-LAST/LENGTH` as the range and the object's length.
+/// Parses `bytes FIRST-LAST/LENGTH` into the range and the object's length.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The mismatch.
 pub(super) fn content_range(headers: &HeaderMap) -> Result<(Range<u64>, u64), String> {
     let mut all = headers.get_all(CONTENT_RANGE).into_iter();
     let Some(first) = all.next() else {
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_ranges_of_known_lengths_only() {
+    fn content_range_of_unknown_length_is_rejected() {
         assert_eq!(parse_content_range("bytes 0-9/100"), Some((0..10, 100)));
         assert_eq!(parse_content_range("bytes 99-99/100"), Some((99..100, 100)));
         for bad in [
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_206_is_the_range_asked_for_in_its_own_length() {
+    fn response_206_must_match_range_and_length() {
         let check = |range: &'static str, response: &[(&'static str, &'static str)]| {
             let request = match range {
                 "" => HeaderMap::new(),
@@ -258,12 +258,12 @@ mod tests {
         assert!(check("bytes=10-19", &[range, ("content-length", "10")]).is_ok());
         assert!(check("bytes=10-19", &[range]).is_ok());
         let tail = ("content-range", "bytes 90-99/100");
-        for asked in ["bytes=90-", "bytes=-10", "bytes=90-200"] {
-            assert!(check(asked, &[tail]).is_ok(), "{asked}");
+        for requested in ["bytes=90-", "bytes=-10", "bytes=90-200"] {
+            assert!(check(requested, &[tail]).is_ok(), "{requested}");
         }
         let short = ("content-range", "bytes 0-4/5");
         assert!(check("bytes=-10", &[short]).is_ok());
-        for (asked, response) in [
+        for (requested, response) in [
             ("", &[range][..]),
             ("bytes=10-19", &[]),
             ("bytes=10-19", &[range, range]),
@@ -282,12 +282,15 @@ mod tests {
             ("bytes=10-", &[range]),
             ("bytes=-10", &[range]),
         ] {
-            assert!(check(asked, response).is_err(), "{asked}: {response:?}");
+            assert!(
+                check(requested, response).is_err(),
+                "{requested}: {response:?}"
+            );
         }
     }
 
     #[test]
-    fn a_page_of_a_list_is_whole_and_leads_on() {
+    fn list_page_must_be_complete_with_a_new_continuation() {
         let list = |query: &str| {
             let request = http::Request::get(format!("http://h/bucket?{query}"));
             List::of(&request.body(()).expect("a good request"))
@@ -333,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_304_needs_a_condition_and_other_successes_are_none() {
+    fn response_304_needs_a_condition_and_other_2xx_are_rejected() {
         let check = |method, request: &[_], status| {
             Expected::of(&method, &headers(request)).check(status, &HeaderMap::new())
         };

@@ -1,4 +1,4 @@
-//! Addresses of origins: `file:///folder`, `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`,
+//! URLs of origins: `file:///folder`, `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`,
 //! `https://host/folder`, `memory://`.
 
 use std::fmt;
@@ -18,43 +18,43 @@ use super::memory::MemoryStore;
 use super::s3::S3Store;
 use super::{Origin, OriginOptions};
 
-/// Where an origin is.
+/// URL of an origin.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum OriginUrl {
     /// A folder of this machine.
     File(PathBuf),
-    /// An S3 bucket, or the part of it below a prefix. Credentials, region and endpoint come from
-    /// the environment and the profiles of `~/.aws`, as S3 clients find them.
+    /// An S3 bucket, or the part of it below a prefix. Credentials, region and endpoint are those that S3 clients
+    /// find in the environment and in the profiles of `~/.aws`.
     S3 {
         /// The bucket's name.
         bucket: String,
-        /// Keys start with this; empty for the whole bucket.
+        /// Prefix of the keys; empty for the whole bucket.
         prefix: Path,
     },
-    /// A bucket of Google Cloud Storage, or the part of it below a prefix. Credentials come from the environment, as
-    /// Google's clients find them; `STORAGE_EMULATOR_HOST` names another server.
+    /// A bucket of Google Cloud Storage, or the part of it below a prefix. Credentials are those that Google's
+    /// clients find in the environment; `STORAGE_EMULATOR_HOST` sets another server.
     Gcs {
         /// The bucket's name.
         bucket: String,
-        /// Keys start with this; empty for the whole bucket.
+        /// Prefix of the keys; empty for the whole bucket.
         prefix: Path,
     },
-    /// A container of Azure Blob Storage, or the part of it below a prefix. Account, credentials and endpoint come from
-    /// `AZURE_STORAGE_*`, as `AZURE_STORAGE_CONNECTION_STRING`.
+    /// A container of Azure Blob Storage, or the part of it below a prefix. Account, credentials and endpoint come
+    /// from `AZURE_STORAGE_*` variables, such as `AZURE_STORAGE_CONNECTION_STRING`.
     Azure {
         /// The container's name.
         container: String,
-        /// Keys start with this; empty for the whole container.
+        /// Prefix of the keys; empty for the whole container.
         prefix: Path,
     },
-    /// A folder of a web server, over `http` or `https`; it is only read. Its user info is sent as basic authentication, its
-    /// query with each request; neither is shown.
+    /// A folder of a web server, over `http` or `https`, read-only. Its user info is sent as basic authentication,
+    /// its query with each request; neither is displayed.
     Http(HttpUrl),
-    /// Nothing but memory, gone with the process. Not charged to the budget: it is an origin.
+    /// Objects in memory, lost when the process ends. Not charged to the budget, as it is an origin.
     Memory,
 }
 
-/// The text is not the address of an origin we know.
+/// The text is not the URL of a known origin.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "origin {text:?}: {reason}; write file:///folder, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, https://host/folder or memory://"
@@ -65,12 +65,12 @@ pub struct OriginUrlError {
 }
 
 impl OriginUrl {
-    /// Opens the origin as the environment says. Blocks for a few file operations at most; sends no request.
+    /// Opens the origin with the environment's settings. Blocks for a few file operations at most; sends no request.
     pub fn open(&self) -> object_store::Result<Arc<dyn Origin>> {
         self.open_with(&OriginOptions::default())
     }
 
-    /// Opens the origin with settings of its own, or as the environment says if there are none.
+    /// Opens the origin with its own settings, or with the environment's if there are none.
     ///
     /// # Errors
     /// Also if the kind of origin has no such setting.
@@ -102,13 +102,13 @@ impl OriginUrl {
         })
     }
 
-    /// Whether the address itself holds what nobody else should see.
+    /// Returns whether the URL itself contains secrets.
     #[must_use]
     pub fn has_secrets(&self) -> bool {
         matches!(self, Self::Http(url) if url.has_secrets())
     }
 
-    /// The bucket name this origin gets when none is given: the bucket's or container's, or the folder's.
+    /// Returns the default bucket name for this origin: the bucket's or container's, or the folder's.
     #[must_use]
     pub fn default_name(&self) -> Option<String> {
         match self {
@@ -179,7 +179,7 @@ impl FromStr for OriginUrl {
     }
 }
 
-/// What may be shown of a text that is not an address: no query, and no user info.
+/// Returns the part of an invalid URL that may be displayed: no query and no user info.
 fn without_secrets(text: &str) -> String {
     let text = text.split(['?', '#']).next().unwrap_or_default();
     let Some((scheme, rest)) = text.split_once("://") else {
@@ -190,7 +190,8 @@ fn without_secrets(text: &str) -> String {
     format!("{scheme}://{}", &rest[user_end..])
 }
 
-/// Also resolves each `..`: an address takes it for the parent by name, which behind a symbolic link is another folder.
+/// Returns the absolute path without `..`: a URL resolves `..` by name, which behind a symbolic link is another
+/// folder.
 fn absolute(path: &FsPath) -> std::io::Result<PathBuf> {
     let path = std::path::absolute(path)?;
     if !path.components().any(|part| part == Component::ParentDir) {
@@ -206,8 +207,8 @@ fn absolute(path: &FsPath) -> std::io::Result<PathBuf> {
     Ok(resolved)
 }
 
-/// A path as an address has it: letters of all scripts stay readable, and what means something in an address, or would be
-/// dropped from it, is escaped.
+/// Escapes a path for a URL. Letters of all scripts stay readable; characters with a meaning in URLs, or dropped from
+/// them, are escaped.
 fn escaped(path: &[u8]) -> String {
     let mut text = String::with_capacity(path.len());
     for chunk in path.utf8_chunks() {
@@ -226,7 +227,7 @@ fn escaped(path: &[u8]) -> String {
     text
 }
 
-/// The address, such that reading it gives the same origin: journals keep it.
+/// Displays the URL such that parsing it gives the same origin: journals store it.
 impl fmt::Display for OriginUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (scheme, name, prefix) = match self {
@@ -253,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_parent_is_the_one_behind_a_link_and_stays_it_when_shown() {
+    fn parent_of_a_link_resolves_and_round_trips() {
         let home = tempfile::tempdir().unwrap();
         let place = home.path().canonicalize().unwrap();
         std::fs::create_dir_all(place.join("real/folder")).unwrap();
@@ -267,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_addresses_and_refuses_others() {
+    fn parses_urls_and_rejects_others() {
         assert_eq!("file:///a/b".parse(), Ok(OriginUrl::File("/a/b".into())));
         assert_eq!("memory://".parse(), Ok(OriginUrl::Memory));
         let s3: OriginUrl = "s3://data/a/b".parse().unwrap();

@@ -1,4 +1,4 @@
-//! The body of one answer: the blocks of a range, one after the other.
+//! Body of one GET: the blocks of a range, one after the other.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -10,57 +10,58 @@ use futures::FutureExt;
 use object_store::Result;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::ahead::Reader;
-use super::open::Resolved;
-use super::runs::Joined;
-use super::shard::{AheadOf, Shard, begin_ahead};
-use super::shared_error::{from_load_error, load_error, retell};
+use super::range_fetch::{RangeFetch, ReadaheadContext, start_readahead};
+use super::readahead::ReadaheadWindow;
+use super::resolve::Resolution;
+use super::sequential::Stream;
+use super::shared_error::{clone_error, from_load_error, load_error};
 use crate::bucket::{CacheOutcome, Shared};
 use crate::error::EngineError;
 use crate::limits::MAX_PROBED_BLOCKS;
 use crate::versions::{SharedFile, Version};
 
-/// How often one block is looked up again after whoever loaded it gave up. Each round someone
-/// else must have abandoned it, so only a storm of leaving readers comes near.
+/// Attempts at one block after abandoned loads. In each of them another reader abandoned the load, so only a
+/// storm of cancel readers gets near it.
 const ABANDONED_LIMIT: u32 = 100;
 /// Blocks that a body's window grows by with each block it reads.
 const RAMP: u32 = 2;
 
-/// Reads a range block by block. Dropping it stops the loads only it wanted.
+/// Reads a range block by block. Dropping it cancels the loads that only this body needs.
 pub(super) struct Body {
     bucket: Arc<Shared>,
     version: Arc<Version>,
-    /// Keeps the version's open file.
+    /// Holds the version's open file.
     _file: Arc<SharedFile>,
     /// The first block of the range.
     from: u32,
-    /// The next byte to hand out, and the end of the range.
+    /// The next byte to return, and the end of the range.
     at: u64,
     end: u64,
-    /// The first block of the range, found in memory when the read began.
+    /// Pin of the first block, if it was resident when the read began.
     first: Option<OwnedPin>,
-    /// A load in progress that holds the byte at `at`.
+    /// A load in progress that contains the byte `at`.
     following: Option<BlockReader>,
-    /// Blocks this body had loaded, counted as misses then, in order.
+    /// Blocks that this body started to load and counted as misses, in order.
     launched: VecDeque<u32>,
-    /// The block counted last, so that one looked up again is counted once.
+    /// The block counted last, so that a block looked up again is counted once.
     counted: Option<u32>,
-    /// The first block that was not in memory when the read began.
+    /// The first block that was absent when the read began.
     absent: u32,
-    /// The first block not yet considered for reading ahead.
-    ahead: u32,
-    /// Holds what was read ahead. Before the guards, so that nothing has an audience when they tell that we left.
-    reader: Option<Reader>,
-    /// The run of reads that this one goes on with.
-    run: Option<Joined>,
-    /// Set with the first load of this body's own.
-    leaving: Option<(CancellationToken, DropGuard)>,
-    /// Says to the load that came with the version that we are here.
-    resolved: Resolved,
+    /// The first block not considered for read-ahead yet.
+    next_ahead: u32,
+    /// Holds the blocks read ahead. Declared before the guards, so that the loads have no waiter when those cancel
+    /// them.
+    window: Option<ReadaheadWindow>,
+    /// The sequential stream that this read continues.
+    stream: Option<Stream>,
+    /// Created with the first load of this body's own.
+    cancel: Option<(CancellationToken, DropGuard)>,
+    /// Keeps the load that came with the version from being cancelled.
+    resolved: Resolution,
 }
 
 impl Body {
-    pub(super) fn new(bucket: Arc<Shared>, resolved: Resolved, range: Range<u64>) -> Self {
+    pub(super) fn new(bucket: Arc<Shared>, resolved: Resolution, range: Range<u64>) -> Self {
         let first = (range.start / bucket.block_size) as u32;
         Self {
             bucket,
@@ -74,16 +75,16 @@ impl Body {
             launched: VecDeque::new(),
             counted: None,
             absent: first,
-            ahead: first,
-            reader: resolved.take_ahead(),
-            run: None,
-            leaving: None,
+            next_ahead: first,
+            window: resolved.take_window(),
+            stream: None,
+            cancel: None,
             resolved,
         }
     }
 
-    /// Whether the range is in memory, as far as a bounded look tells. Keeps the first block if it is.
-    pub(super) fn look(&mut self) -> CacheOutcome {
+    /// Looks the blocks up, at most [`MAX_PROBED_BLOCKS`] of them. Pins the first one if it is resident.
+    pub(super) fn probe(&mut self) -> CacheOutcome {
         let pool = &self.bucket.engine.pool;
         let first = self.from;
         let end = self
@@ -100,7 +101,7 @@ impl Body {
                 self.first = pin.map(|pin| pin.into_owned());
                 self.first.is_some()
             } else {
-                // It is used when its turn comes.
+                // Its use counts when it is read.
                 pool.contains(key)
             };
             if here && !self.resolved.loaded(block) {
@@ -110,34 +111,36 @@ impl Body {
             }
         }
         self.absent = absent.unwrap_or(end);
-        self.ahead = self.absent;
+        self.next_ahead = self.absent;
         let outcome = match resident {
             0 if first < end => CacheOutcome::Miss,
             n if n == end - first => CacheOutcome::Hit,
             _ => CacheOutcome::Partial,
         };
-        self.join_run(outcome == CacheOutcome::Hit);
+        self.join_stream(outcome == CacheOutcome::Hit);
         outcome
     }
 
-    /// Goes on with the run of reads that ended where this one begins, and takes over what was loaded for it.
-    fn join_run(&mut self, warm: bool) {
+    /// Continues the stream of reads that ended where this one begins, and takes over the blocks loaded for it.
+    fn join_stream(&mut self, warm: bool) {
         let bucket = Arc::clone(&self.bucket);
         let range = self.at..self.end;
-        let run = bucket.runs.join(&bucket, &self.version, &range, warm);
-        if let Some(run) = &run {
+        let stream = bucket
+            .sequential
+            .record(&bucket, &self.version, &range, warm);
+        if let Some(stream) = &stream {
             let end = self.end_block();
-            self.reader().adopt(&run.ahead.reader, end);
+            self.window().adopt(&stream.readahead.window, end);
         }
-        self.run = run;
+        self.stream = stream;
     }
 
-    /// Whether all of the range was handed out.
+    /// Returns whether all of the range was returned.
     pub(super) fn is_done(&self) -> bool {
         self.at >= self.end
     }
 
-    /// The next bytes, at most to the end of one block; `None` after the range's end.
+    /// Returns the next bytes, at most to the end of one block; `None` after the range's end.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>> {
         let bytes = self.advance().await?;
         let length = bytes.as_ref().map_or(0, Bytes::len);
@@ -145,7 +148,7 @@ impl Body {
         Ok(bytes)
     }
 
-    /// As [`Self::next`]; the caller counts the bytes it hands out.
+    /// As [`Self::next`], without counting the bytes: the caller does.
     pub(super) async fn advance(&mut self) -> Result<Option<Bytes>> {
         let size = self.bucket.block_size;
         for _ in 0..ABANDONED_LIMIT {
@@ -170,15 +173,16 @@ impl Body {
             if let Some(pin) = self.first.take() {
                 return Ok(Some(self.resident(block, pin, offset..offset + wanted)));
             }
-            // Read ahead for this reader: its turn is no further use. Held until it is followed, if it is still on its way.
-            let held = self.reader.as_ref().and_then(|reader| reader.take(block));
+            // Read ahead for this reader: reaching it is no further use. Held until it is followed if it is still
+            // loading.
+            let held = self.window.as_ref().and_then(|window| window.take(block));
             let mut held = held.map(|waiter| Box::pin(waiter.wait()));
             if let Some(Ok(pin)) = held.as_mut().and_then(FutureExt::now_or_never) {
                 return Ok(Some(self.resident(block, pin, offset..offset + wanted)));
             }
             let pool = Arc::clone(&self.bucket.engine.pool);
             let key = self.version.key(block);
-            // A block is not used more because its load was faster than its reader.
+            // A load that was faster than its reader does not make the block more used.
             let own = self.resolved.loaded(block) || self.launched.contains(&block);
             let own = own.then(|| pool.peek(key)).flatten();
             match own.map_or_else(|| pool.claim(key), Claim::Resident) {
@@ -201,9 +205,9 @@ impl Body {
             }
         }
         let object = self.version.meta.location.to_string();
-        Err(EngineError::BadAnswer {
+        Err(EngineError::BadResponse {
             object,
-            detail: "its load was given up over and over".to_owned(),
+            detail: "every load of a block was abandoned, over and over".to_owned(),
         }
         .into())
     }
@@ -214,18 +218,18 @@ impl Body {
         self.hand_out(Bytes::from_owner(pin).slice(range))
     }
 
-    /// Waits for the first bytes of the range that were not here when the read began.
+    /// Waits for the first bytes of the range that were absent when the read began.
     ///
-    /// Bytes in memory could be handed out at once, but if the object has changed since, what is
-    /// missing can no longer be had; before the answer begins, the read can still start over.
+    /// Resident bytes could be returned at once. But if the object has changed, the missing ones can no longer be
+    /// had. The read can start over only before the response begins.
     pub(super) async fn await_first_absent(&mut self) -> Result<()> {
         let block = self.absent;
         let size = self.bucket.block_size;
         if u64::from(block) == self.at / size || block >= self.end_block() {
-            // The caller awaits it anyway, or everything looked at was here.
+            // The caller waits for this block anyway, or everything looked up was resident.
             return Ok(());
         }
-        // Who may have to wait for memory holds none.
+        // A body that may wait for memory holds none.
         self.first = None;
         let pool = Arc::clone(&self.bucket.engine.pool);
         let mut follower = match pool.claim(self.version.key(block)) {
@@ -241,7 +245,7 @@ impl Body {
         };
         match follower.next(1).await {
             Err(FlightError::Failed(error)) => Err(from_load_error(&error)),
-            // An abandoned load is begun again when its turn comes.
+            // An abandoned load is started again when the body reaches the block.
             Ok(_) | Err(FlightError::Abandoned) => Ok(()),
         }
     }
@@ -251,7 +255,7 @@ impl Body {
         bytes
     }
 
-    /// Counts a block once: as a miss when this body had it loaded, else as it was found.
+    /// Counts a block once: as a miss if this body had it loaded, else as it was found.
     fn count(&mut self, block: u32, resident: bool) {
         while self
             .launched
@@ -280,39 +284,39 @@ impl Body {
         &self.version
     }
 
-    /// Bytes of a block of its version.
+    /// Returns the length of a block of this version, in bytes.
     pub(super) fn block_len(&self, block: u32) -> usize {
         self.version.block_len(block, self.bucket.block_size)
     }
 
-    /// The next byte to read.
+    /// Returns the offset of the next byte to read.
     pub(super) fn position(&self) -> u64 {
         self.at
     }
 
-    /// The end of the range.
+    /// Returns the end of the range.
     pub(super) fn end(&self) -> u64 {
         self.end
     }
 
-    /// Reads on from `at`; holds no block until then.
+    /// Continues at offset `at`; holds no block until then.
     pub(super) fn seek(&mut self, at: u64) {
         self.first = None;
         self.following = None;
         self.at = at;
     }
 
-    /// Moves the hold on a load in progress out of the body. It is put back before the body reads on.
+    /// Returns the reader of a load in progress, for the caller to take. It is put back before the body reads on.
     pub(super) fn following(&mut self) -> &mut Option<BlockReader> {
         &mut self.following
     }
 
-    /// The first block past the range.
+    /// Returns the first block past the range.
     fn end_block(&self) -> u32 {
         self.end.div_ceil(self.bucket.block_size) as u32
     }
 
-    /// Loads `block`, waiting for its memory, and such absent neighbours as there is memory for.
+    /// Loads `block`, waiting for its memory, and as many absent neighbours as there is memory for.
     async fn load(&mut self, block: u32, mut load: Load) -> Result<()> {
         let engine = Arc::clone(&self.bucket.engine);
         let length = self.version.block_len(block, self.bucket.block_size);
@@ -324,32 +328,32 @@ impl Body {
             Err(error) => {
                 let error = Arc::new(error);
                 load.fail(load_error(Arc::clone(&error)));
-                return Err(retell(&error));
+                return Err(clone_error(&error));
             }
         };
         load.attach(frame, length);
         let mut loads = vec![load];
         let next = block + 1;
         if next < self.end_block() {
-            let most = self.bucket.shard_blocks() - 1;
-            let most = self.reader().room(most).free;
-            self.extend(&mut loads, next, most);
+            let max = self.bucket.max_fetch_blocks() - 1;
+            let max = self.window().quota(max).free;
+            self.extend(&mut loads, next, max);
         }
-        self.ahead = self.ahead.max(block + loads.len() as u32);
+        self.next_ahead = self.next_ahead.max(block + loads.len() as u32);
         self.launch(loads);
         Ok(())
     }
 
-    fn reader(&mut self) -> &Reader {
+    fn window(&mut self) -> &ReadaheadWindow {
         let bucket = &self.bucket;
-        self.reader
-            .get_or_insert_with(|| bucket.engine.ahead.reader(bucket.block_size))
+        self.window
+            .get_or_insert_with(|| bucket.engine.readahead.window(bucket.block_size))
     }
 
-    /// Adds at most `most` absent neighbours from `next` on to a shard, as far as the range and memory go.
-    fn extend(&mut self, loads: &mut Vec<Load>, next: u32, most: u32) {
+    /// Adds at most `max` absent neighbours from `next` on to a fetch, as far as range and memory go.
+    fn extend(&mut self, loads: &mut Vec<Load>, next: u32, max: u32) {
         let engine = Arc::clone(&self.bucket.engine);
-        let end = next.saturating_add(most).min(self.end_block());
+        let end = next.saturating_add(max).min(self.end_block());
         for block in next..end {
             let length = self.version.block_len(block, self.bucket.block_size);
             let Claim::Vacant(mut load) = engine.pool.claim(self.version.key(block)) else {
@@ -360,74 +364,78 @@ impl Body {
                 return;
             };
             load.attach(frame, length);
-            self.hold(&load);
+            self.hold_ahead(&load);
             loads.push(load);
         }
     }
 
-    /// Notes a load of a block whose turn will come.
-    fn hold(&mut self, load: &Load) {
+    /// Records the load of a block that this body will read later.
+    fn hold_ahead(&mut self, load: &Load) {
         let block = load.key().block;
-        self.reader().hold(block, load.flight().join());
+        self.window().hold(block, load.flight().join());
         self.bucket.counters.miss();
         self.launched.push_back(block);
     }
 
-    fn leaving(&mut self) -> CancellationToken {
-        let (leaving, _) = self.leaving.get_or_insert_with(|| {
-            let leaving = CancellationToken::new();
-            (leaving.clone(), leaving.drop_guard())
+    fn cancel(&mut self) -> CancellationToken {
+        let (cancel, _) = self.cancel.get_or_insert_with(|| {
+            let cancel = CancellationToken::new();
+            (cancel.clone(), cancel.drop_guard())
         });
-        leaving.clone()
+        cancel.clone()
     }
 
     fn launch(&mut self, loads: Vec<Load>) {
-        let leaving = self.leaving();
-        let shard = Shard::new(
+        let cancel = self.cancel();
+        let fetch = RangeFetch::new(
             Arc::clone(&self.bucket),
             Arc::clone(&self.version),
             loads,
-            leaving,
+            cancel,
         );
-        tokio::spawn(shard.run(None));
+        tokio::spawn(fetch.run(None));
     }
 
-    /// Keeps shards on their way ahead of `block`, which is in hand: of this range, and beyond it if the reads of a client go
-    /// forward one after the other.
+    /// Starts fetches ahead of `block`, the one being read: in this range, and beyond it if the read continues a
+    /// sequential stream.
     fn read_ahead(&mut self, block: u32) {
         let end = self.end_block();
-        self.ahead = self.ahead.max(block + 1);
-        if self.ahead < end {
-            self.reader();
-            self.leaving();
+        self.next_ahead = self.next_ahead.max(block + 1);
+        if self.next_ahead < end {
+            self.window();
+            self.cancel();
         }
-        if let (Some(reader), Some((leaving, _))) = (&self.reader, &self.leaving) {
-            // Grows as it reads: many that begin together must not take all room before they know of each other.
+        if let (Some(window), Some((cancel, _))) = (&self.window, &self.cancel) {
+            // Grows as the body reads: many bodies that begin together must not use up the limit before they count
+            // each other.
             let ramp = (block - self.from).saturating_mul(RAMP);
-            let ramp = ramp.saturating_add(self.bucket.shard_blocks());
-            let ahead = AheadOf {
+            let ramp = ramp.saturating_add(self.bucket.max_fetch_blocks());
+            let context = ReadaheadContext {
                 bucket: &self.bucket,
                 version: &self.version,
-                reader,
-                leaving,
+                window,
+                cancel,
             };
-            let next = self.ahead..end;
+            let next = self.next_ahead..end;
             let launched = &mut self.launched;
-            self.ahead = begin_ahead(&ahead, block.saturating_add(1), next, ramp, |block| {
-                self.bucket.counters.miss();
-                launched.push_back(block);
-            });
+            self.next_ahead =
+                start_readahead(&context, block.saturating_add(1), next, ramp, |block| {
+                    self.bucket.counters.miss();
+                    launched.push_back(block);
+                });
         }
-        if let Some(run) = self.run.as_ref().filter(|_| self.ahead >= end) {
-            let beyond = run.beyond.div_ceil(self.bucket.block_size);
-            let beyond = u32::try_from(beyond).unwrap_or(u32::MAX);
-            run.ahead.extend(&self.bucket, &self.version, end, beyond);
+        if let Some(stream) = self.stream.as_ref().filter(|_| self.next_ahead >= end) {
+            let lookahead = stream.lookahead_bytes.div_ceil(self.bucket.block_size);
+            let lookahead = u32::try_from(lookahead).unwrap_or(u32::MAX);
+            stream
+                .readahead
+                .extend(&self.bucket, &self.version, end, lookahead);
         }
     }
 }
 
-/// The next bytes of a load in progress, at most `wanted`. `to_end`: `wanted` reaches the block's end; then its last
-/// bytes are held until the load has ended well, so that who has read a block whole finds it in memory.
+/// Returns the next bytes of a load in progress, at most `wanted`. `to_end`: `wanted` reaches the block's end. Then
+/// waits until the load has completed, so that a block that was read whole is resident.
 async fn follow(
     follower: &mut BlockReader,
     wanted: usize,

@@ -1,8 +1,9 @@
-//! When a second request is sent for what a first one is slow to bring.
+//! Hedged requests: when to send a second request for a slow first one.
 //!
-//! The answers of one origin mostly take as long as their peers, and a few take far longer: a lost packet, a server that is
-//! busy. A request that has taken longer than 95 of 100 like it is sent once more; whatever comes first is used, and the loser
-//! is dropped ("hedged requests", Dean and Barroso, The Tail at Scale, 2013). Off unless the engine is told, as each costs money.
+//! Most requests to one origin take about as long as their peers. A few take far longer, because of a lost packet or
+//! a busy server. A request slower than 95 % of its peers is sent once more; the first response is used and the other
+//! dropped ("hedged requests", Dean and Barroso, The Tail at Scale, 2013). Off by default, for each hedged request
+//! costs money.
 
 use std::collections::VecDeque;
 use std::future::{Future, pending};
@@ -16,70 +17,73 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use crate::bucket::Shared;
 use crate::limits::MAX_LATENCIES;
 
-/// A request is slow when this part of its peers took less time, in percent.
-const SLOW_PERCENT: usize = 95;
-/// With fewer there is no telling what is slow.
-const LEAST_PEERS: usize = 20;
-/// Kinds of answers: the first of an object, then shards by the power of two of their blocks.
-const KINDS: usize = 13;
+/// Percentile of its peers above which a request is slow.
+const SLOW_PERCENTILE: usize = 95;
+/// Samples needed before any request counts as slow.
+const MIN_SAMPLES: usize = 20;
+/// Number of request classes: the first of an object, then range fetches by the power of two of their blocks.
+const CLASSES: usize = 13;
 
-/// What an answer is compared with.
+/// Class of requests with comparable latency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Kind(usize);
+pub(super) struct RequestClass(usize);
 
-impl Kind {
-    /// The answer that tells an object's version: until it begins.
+impl RequestClass {
+    /// First request of an object, measured until its response begins.
     pub(super) const FIRST: Self = Self(0);
 
-    /// A shard of so many blocks: until its end.
-    pub(super) fn shard(blocks: usize) -> Self {
-        Self((1 + blocks.max(1).ilog2() as usize).min(KINDS - 1))
+    /// Fetch of `blocks` blocks, measured until its end.
+    pub(super) fn fetch(blocks: usize) -> Self {
+        Self((1 + blocks.max(1).ilog2() as usize).min(CLASSES - 1))
     }
 }
 
-/// How long the answers of one origin took of late.
+/// Recent latencies of one origin, by request class.
 #[derive(Debug, Default)]
-pub(crate) struct Pace {
-    took: Mutex<[VecDeque<Duration>; KINDS]>,
+pub(crate) struct LatencyWindow {
+    took: Mutex<[VecDeque<Duration>; CLASSES]>,
 }
 
-impl Pace {
-    pub(super) fn note(&self, kind: Kind, took: Duration) {
-        let peers = &mut self.took.lock()[kind.0];
+impl LatencyWindow {
+    pub(super) fn record(&self, class: RequestClass, took: Duration) {
+        let peers = &mut self.took.lock()[class.0];
         if peers.len() == MAX_LATENCIES {
             peers.pop_front();
         }
         peers.push_back(took);
     }
 
-    /// How long an answer may take before it is slow, if that is known.
-    fn slow(&self, kind: Kind) -> Option<Duration> {
+    /// Returns the latency above which a request is slow; `None` with too few samples.
+    fn slow_above(&self, class: RequestClass) -> Option<Duration> {
         let mut peers: Vec<_> = {
             let took = self.took.lock();
-            let peers = &took[kind.0];
-            (peers.len() >= LEAST_PEERS).then(|| peers.iter().copied().collect())?
+            let peers = &took[class.0];
+            (peers.len() >= MIN_SAMPLES).then(|| peers.iter().copied().collect())?
         };
-        let at = (peers.len() * SLOW_PERCENT / 100).min(peers.len() - 1);
+        let at = (peers.len() * SLOW_PERCENTILE / 100).min(peers.len() - 1);
         let (_, slow, _) = peers.select_nth_unstable(at);
         Some(*slow)
     }
 }
 
-/// Fires once when a request that began at some moment has become slow; never if it is not to be hedged.
+/// Timer that fires once, when a request has become slow; never if it must not be hedged.
 #[derive(Debug)]
-pub(super) struct Patience(Option<Pin<Box<Sleep>>>);
+pub(super) struct HedgeTimer(Option<Pin<Box<Sleep>>>);
 
-impl Patience {
-    pub(super) fn new(bucket: &Shared, kind: Kind, began: Instant) -> Self {
-        let slow = bucket.engine.hedge.then(|| bucket.pace.slow(kind));
+impl HedgeTimer {
+    pub(super) fn new(bucket: &Shared, class: RequestClass, began: Instant) -> Self {
+        let slow = bucket
+            .engine
+            .hedge
+            .then(|| bucket.latencies.slow_above(class));
         Self(
             slow.flatten()
                 .map(|slow| Box::pin(sleep_until(began + slow))),
         )
     }
 
-    /// Ends when it fires; not at all after that.
-    pub(super) async fn ends(&mut self) {
+    /// Completes when the timer fires; stays pending afterwards.
+    pub(super) async fn fired(&mut self) {
         match &mut self.0 {
             Some(sleep) => sleep.await,
             None => pending().await,
@@ -88,40 +92,42 @@ impl Patience {
     }
 }
 
-/// Whether the bucket may send one more request twice: all such are at most [`crate::HEDGED_PERCENT`] of its requests for data.
+/// Returns whether the bucket may hedge one more request: at most [`crate::HEDGED_PERCENT`] of its data requests.
 pub(super) fn allowed(bucket: &Shared) -> bool {
     bucket.counters.may_hedge()
 }
 
-/// The answer of `ask`, asked a second time if the first takes longer than its peers; the other is dropped.
-pub(super) async fn hedged<T, F>(bucket: &Shared, ask: impl Fn() -> F) -> Result<T>
+/// Sends `request`, and a second time if the first is slow. Returns the first response and drops the other.
+pub(super) async fn hedged<T, F>(bucket: &Shared, request: impl Fn() -> F) -> Result<T>
 where
     F: Future<Output = Result<T>>,
 {
     let began = Instant::now();
-    let mut patience = Patience::new(bucket, Kind::FIRST, began);
-    let mut first = pin!(ask());
-    let answer = tokio::select! {
+    let mut hedge_timer = HedgeTimer::new(bucket, RequestClass::FIRST, began);
+    let mut first = pin!(request());
+    let result = tokio::select! {
         biased;
-        answer = &mut first => answer,
-        () = patience.ends() => if allowed(bucket) {
+        result = &mut first => result,
+        () = hedge_timer.fired() => if allowed(bucket) {
             bucket.counters.hedge();
             tokio::select! {
                 biased;
-                answer = first => answer,
-                answer = ask() => {
+                result = first => result,
+                result = request() => {
                     bucket.counters.hedge_won();
-                    answer
+                    result
                 }
             }
         } else {
             first.await
         },
     };
-    if answer.is_ok() && bucket.engine.hedge {
-        bucket.pace.note(Kind::FIRST, began.elapsed());
+    if result.is_ok() && bucket.engine.hedge {
+        bucket
+            .latencies
+            .record(RequestClass::FIRST, began.elapsed());
     }
-    answer
+    result
 }
 
 #[cfg(test)]
@@ -129,27 +135,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slow_is_what_ninety_five_of_a_hundred_are_not() {
-        let pace = Pace::default();
-        let kind = Kind::shard(8);
+    fn slow_threshold_is_the_95th_percentile_of_the_same_class() {
+        let latencies = LatencyWindow::default();
+        let class = RequestClass::fetch(8);
         for ms in 0..19 {
-            pace.note(kind, Duration::from_millis(ms));
+            latencies.record(class, Duration::from_millis(ms));
         }
-        assert_eq!(pace.slow(kind), None, "too few to tell");
+        assert_eq!(latencies.slow_above(class), None, "too few samples");
         for ms in 0..100 {
-            pace.note(kind, Duration::from_millis(ms));
-            pace.note(kind, Duration::from_secs(60 * u64::from(ms == 0)));
+            latencies.record(class, Duration::from_millis(ms));
+            latencies.record(class, Duration::from_secs(60 * u64::from(ms == 0)));
         }
-        let slow = pace.slow(kind);
+        let slow = latencies.slow_above(class);
         assert!(
             slow.is_some_and(|slow| (90..=99).contains(&slow.as_millis())),
             "{slow:?}"
         );
         assert_eq!(
-            pace.slow(Kind::shard(1)),
+            latencies.slow_above(RequestClass::fetch(1)),
             None,
-            "shards of other lengths are no peers"
+            "fetches of other lengths are another class"
         );
-        assert_eq!(Kind::shard(9), kind);
+        assert_eq!(RequestClass::fetch(9), class);
     }
 }

@@ -1,8 +1,8 @@
-//! Memory that bodies leave with consumers that may stop taking bytes.
+//! Bounds on block memory lent to consumers that may stop reading.
 //!
-//! A block handed to a consumer stays pinned until the consumer drops it: it is on loan. Loans of all bodies together are bounded;
-//! beyond the bound a body hands out small copies instead ([`super::pieces`]). So consumers that stop can pin half of the
-//! downloads' memory, and loads of other readers always have room.
+//! A block handed to a consumer stays pinned until the consumer drops it: it is on loan. All loans of an engine
+//! together are bounded. Beyond the bound a body returns small copies instead ([`super::pieces`]). So stalled
+//! consumers pin at most half of the downloads' memory, and other readers can always load.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -16,19 +16,19 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use crate::engine::Shared as Engine;
 use crate::limits::{MAX_COPIED_BODIES, MAX_PIECE_BYTES, MIN_PIECE_BYTES};
 
-/// Parts of the downloads' memory: on loan at most one in two, in copies at most one in four. The last quarter is for loads: at
-/// least one of the largest blocks, for the memory holds eight.
+/// Fractions of the downloads' memory: at most a half on loan, at most a quarter in copies. The last quarter is for
+/// loads. It holds at least one of the largest blocks, for the memory holds eight.
 const LENT_DIVISOR: u64 = 2;
 const COPIES_DIVISOR: u64 = 4;
-/// Parts of the copies' memory: one in four for pieces that grow, the others for the first piece of each body.
+/// Fraction of the copies' memory for pieces that grow: a quarter. The rest is for the first piece of each body.
 const GROWN_DIVISOR: u64 = 4;
 
-/// Bytes on loan, and in copies, of all bodies of an engine.
+/// Bytes on loan and in copies, of all bodies of an engine.
 #[derive(Debug)]
 pub(crate) struct Loans {
-    /// Bytes that downloads may hold: what the bounds are parts of.
+    /// Bytes that downloads may hold; the bounds are fractions of it.
     downloads: AtomicU64,
-    /// Bytes of frames on loan. A block on loan to several consumers counts for each.
+    /// Bytes of frames on loan. A block lent to several consumers counts for each.
     lent: AtomicU64,
     /// Bytes of copies beyond the first piece of each body.
     grown: AtomicU64,
@@ -36,7 +36,7 @@ pub(crate) struct Loans {
 }
 
 impl Loans {
-    /// For downloads that may hold `downloads` bytes.
+    /// Bounds for downloads that may hold `downloads` bytes.
     pub(crate) fn new(downloads: u64) -> Arc<Self> {
         Arc::new(Self {
             downloads: AtomicU64::new(downloads),
@@ -46,16 +46,16 @@ impl Loans {
         })
     }
 
-    /// Changes the bounds. What exceeds them is kept until its consumers drop it.
+    /// Changes the bounds. Memory above them stays until its consumers drop it.
     pub(crate) fn set_downloads(&self, bytes: u64) {
         self.downloads.store(bytes, Relaxed);
     }
 
-    /// Notes a block of `length` bytes as on loan, if that is within the bound.
+    /// Lends a block of `length` bytes, if that is within the bound.
     pub(super) fn lend(self: &Arc<Self>, length: usize) -> Option<Loan> {
         let bytes = frame_bytes(length);
         let limit = self.downloads.load(Relaxed) / LENT_DIVISOR;
-        // Relaxed: a count alone; it publishes nothing.
+        // Relaxed: a counter that publishes nothing.
         let before = self.lent.fetch_add(bytes, Relaxed);
         let loan = Loan {
             loans: Arc::clone(self),
@@ -64,14 +64,14 @@ impl Loans {
         (before + bytes <= limit).then_some(loan)
     }
 
-    /// Bytes of the first piece of a body: [`MAX_COPIED_BODIES`] of them fit the copies' memory.
+    /// Returns the bytes of a body's first piece: [`MAX_COPIED_BODIES`] of them fit the copies' memory.
     fn first_piece(&self) -> u64 {
         let copies = self.downloads.load(Relaxed) / COPIES_DIVISOR;
         let first = (copies - copies / GROWN_DIVISOR) / MAX_COPIED_BODIES as u64;
         first.clamp(MIN_PIECE_BYTES, MAX_PIECE_BYTES)
     }
 
-    /// Notes `bytes` more of a growing copy, if that is within the bound.
+    /// Counts `bytes` more for a growing copy, if that is within the bound.
     fn grow(&self, bytes: u64) -> bool {
         let limit = self.downloads.load(Relaxed) / COPIES_DIVISOR / GROWN_DIVISOR;
         let grown = self.grown.fetch_add(bytes, Relaxed) + bytes <= limit;
@@ -82,12 +82,12 @@ impl Loans {
     }
 }
 
-/// Bytes of the frame of a block of `length` bytes.
+/// Returns the bytes of the frame of a block of `length` bytes.
 fn frame_bytes(length: usize) -> u64 {
     length.max(MIN_FRAME).next_power_of_two() as u64
 }
 
-/// A block on loan to a consumer. Ends when dropped.
+/// A block on loan to a consumer. Dropping it ends the loan.
 #[derive(Debug)]
 pub(super) struct Loan {
     loans: Arc<Loans>,
@@ -95,7 +95,7 @@ pub(super) struct Loan {
 }
 
 impl Loan {
-    /// Makes it the loan of a block of `length` bytes, if that is shorter.
+    /// Reduces the loan to a block of `length` bytes, if that is shorter.
     pub(super) fn shrink_to(&mut self, length: usize) {
         let bytes = frame_bytes(length).min(self.bytes);
         self.loans.lent.fetch_sub(self.bytes - bytes, Relaxed);
@@ -109,33 +109,33 @@ impl Drop for Loan {
     }
 }
 
-/// The buffer that a body copies one piece after the other into: with the body, or with its consumer.
+/// Buffer that a body copies its pieces into, one at a time: owned by the body or lent to its consumer.
 #[derive(Debug)]
 pub(super) struct CopyBuffer {
     shared: Arc<SharedBuffer>,
-    /// Bytes charged, and the largest piece.
+    /// Bytes charged, which is the largest piece.
     size: u64,
 }
 
 #[derive(Debug)]
 struct SharedBuffer {
     loans: Arc<Loans>,
-    contents: Mutex<Contents>,
+    state: Mutex<BufferState>,
     returned: Notify,
     _permit: OwnedSemaphorePermit,
 }
 
 #[derive(Debug)]
-struct Contents {
-    /// `None` while the consumer has it.
+struct BufferState {
+    /// `None` while the consumer holds it.
     bytes: Option<Vec<u8>>,
     charge: Reservation,
-    /// Bytes of the charge that [`Loans::grow`] noted.
+    /// Bytes of the charge counted by [`Loans::grow`].
     grown: u64,
 }
 
 impl CopyBuffer {
-    /// A buffer whose memory is there without waiting.
+    /// Returns a buffer if its memory is available without waiting.
     pub(super) fn try_new(engine: &Engine) -> Option<Self> {
         let loans = &engine.loans;
         let permit = Arc::clone(&loans.copied_bodies).try_acquire_owned().ok()?;
@@ -145,7 +145,8 @@ impl CopyBuffer {
         Some(Self::with(loans, permit, charge))
     }
 
-    /// Waits for a buffer's memory in the order of all requests, until the admission deadline. A caller holds no block.
+    /// Waits for a buffer's memory in the order of all requests, until the admission deadline. The caller must hold
+    /// no block.
     ///
     /// # Errors
     /// [`crate::EngineError::SlowDown`] at the deadline.
@@ -168,7 +169,7 @@ impl CopyBuffer {
 
     fn with(loans: &Arc<Loans>, permit: OwnedSemaphorePermit, charge: Reservation) -> Self {
         let size = charge.bytes();
-        let contents = Contents {
+        let state = BufferState {
             bytes: Some(Vec::new()),
             charge,
             grown: 0,
@@ -176,7 +177,7 @@ impl CopyBuffer {
         Self {
             shared: Arc::new(SharedBuffer {
                 loans: Arc::clone(loans),
-                contents: Mutex::new(contents),
+                state: Mutex::new(state),
                 returned: Notify::new(),
                 _permit: permit,
             }),
@@ -184,19 +185,19 @@ impl CopyBuffer {
         }
     }
 
-    /// The largest piece now.
+    /// Returns the current maximum length of a piece.
     pub(super) fn size(&self) -> usize {
         self.size as usize
     }
 
-    /// Whether the consumer has dropped the last piece.
-    pub(super) fn is_here(&self) -> bool {
-        self.shared.contents.lock().bytes.is_some()
+    /// Returns whether the consumer has dropped the last piece.
+    pub(super) fn is_returned(&self) -> bool {
+        self.shared.state.lock().bytes.is_some()
     }
 
-    /// Ready once the consumer has dropped the last piece.
+    /// Completes when the consumer has dropped the last piece.
     pub(super) async fn returned(&self) {
-        while !self.is_here() {
+        while !self.is_returned() {
             self.shared.returned.notified().await;
         }
     }
@@ -207,23 +208,23 @@ impl CopyBuffer {
         if more == 0 || !self.shared.loans.grow(more) {
             return;
         }
-        let contents = &mut *self.shared.contents.lock();
-        if contents.bytes.is_some() && engine.pool.try_grow(&mut contents.charge, more) {
-            contents.grown += more;
+        let state = &mut *self.shared.state.lock();
+        if state.bytes.is_some() && engine.pool.try_grow(&mut state.charge, more) {
+            state.grown += more;
             self.size += more;
-            // Allocated anew with the next piece.
-            contents.bytes = Some(Vec::new());
+            // Reallocated with the next piece.
+            state.bytes = Some(Vec::new());
         } else {
             self.shared.loans.grown.fetch_sub(more, Relaxed);
         }
     }
 
-    /// An empty buffer for the next piece, allocated as long as the largest.
+    /// Returns an empty buffer for the next piece, with the capacity of the largest.
     ///
     /// # Panics
-    /// While the consumer has the last one.
+    /// While the consumer holds the last piece.
     pub(super) fn take(&self) -> Vec<u8> {
-        let taken = self.shared.contents.lock().bytes.take();
+        let taken = self.shared.state.lock().bytes.take();
         let mut bytes = taken.expect("awaited by the caller");
         bytes.clear();
         bytes.reserve_exact(self.size());
@@ -232,41 +233,41 @@ impl CopyBuffer {
 
     /// Lends `bytes`, of this buffer, to the consumer.
     pub(super) fn hand_out(&self, bytes: Vec<u8>) -> bytes::Bytes {
-        bytes::Bytes::from_owner(Copied {
+        bytes::Bytes::from_owner(CopiedPiece {
             bytes,
             buffer: Arc::clone(&self.shared),
         })
     }
 
-    /// Takes back a buffer that no piece came of.
+    /// Returns a buffer unused.
     pub(super) fn put_back(&self, bytes: Vec<u8>) {
-        self.shared.contents.lock().bytes = Some(bytes);
+        self.shared.state.lock().bytes = Some(bytes);
     }
 }
 
 impl Drop for SharedBuffer {
     fn drop(&mut self) {
-        let grown = self.contents.get_mut().grown;
+        let grown = self.state.get_mut().grown;
         self.loans.grown.fetch_sub(grown, Relaxed);
     }
 }
 
-/// A piece with the consumer.
-struct Copied {
+/// A piece held by the consumer.
+struct CopiedPiece {
     bytes: Vec<u8>,
     buffer: Arc<SharedBuffer>,
 }
 
-impl AsRef<[u8]> for Copied {
+impl AsRef<[u8]> for CopiedPiece {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-impl Drop for Copied {
+impl Drop for CopiedPiece {
     fn drop(&mut self) {
         let bytes = std::mem::take(&mut self.bytes);
-        self.buffer.contents.lock().bytes = Some(bytes);
+        self.buffer.state.lock().bytes = Some(bytes);
         self.buffer.returned.notify_one();
     }
 }
@@ -303,7 +304,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_body_past_the_limit_waits_for_a_buffer_and_gets_slow_down() {
+    async fn body_past_the_limit_waits_for_a_buffer_and_gets_slow_down() {
         let engine = engine(64 << 20);
         let shared = engine.shared();
         let copies = (48 << 20) / COPIES_DIVISOR;
@@ -340,8 +341,8 @@ mod tests {
         let mut bytes = buffer.take();
         bytes.extend_from_slice(b"piece");
         let piece = buffer.hand_out(bytes);
-        assert!(!buffer.is_here());
+        assert!(!buffer.is_returned());
         tokio::join!(async { drop(piece) }, buffer.returned());
-        assert!(buffer.is_here());
+        assert!(buffer.is_returned());
     }
 }

@@ -1,28 +1,28 @@
-//! Cached reads: from a request to a body made of pinned blocks.
+//! Cached reads: turns a GET request into a body made of pinned blocks.
 //!
-//! 1. *Resolve* which version is current: known and fresh, or asked of the origin. The question
-//!    is one flight a path; where data will be needed anyway it is the first ranged GET itself
-//!    ([`open`]), so a cold read costs no extra round trip.
+//! 1. *Resolve* the current version: from memory if it is fresh, else from the origin. There is one such request per
+//!    path at a time (single flight). If the read needs data anyway, that request is the first ranged GET
+//!    ([`resolve`]), so a cold read costs no extra round trip.
 //! 2. *Check* preconditions and the range against that version.
-//! 3. *Stream* the blocks of the range ([`body`]): a resident block is pinned, a block on its way
-//!    is followed, an absent one is loaded by a shard ([`shard`]) together with its absent
-//!    neighbours. The S3 endpoint's bodies keep little memory for clients that are slow ([`pieces`]).
+//! 3. *Stream* the blocks of the range ([`body`]). A resident block is pinned, a loading one is followed as it fills,
+//!    and an absent one is loaded by a range fetch ([`range_fetch`]) together with its absent neighbours. Bodies of
+//!    the S3 endpoint keep little memory for slow clients ([`pieces`]).
 //!
-//! The first bytes are awaited before the answer begins. So a version that vanished is noticed
-//! while the read can still start over, which it does once.
+//! The response begins only after the first bytes have arrived. If the version has disappeared by then, the read
+//! starts over, once.
 
-mod ahead;
-mod answers;
 mod body;
 mod download;
 mod hedge;
+mod hedged_fetch;
 mod loans;
-mod open;
 mod pieces;
+mod range_fetch;
 mod ranged;
 mod ranges;
-mod runs;
-mod shard;
+mod readahead;
+mod resolve;
+mod sequential;
 mod shared_error;
 
 use std::ops::Range;
@@ -41,17 +41,17 @@ use crate::versions::Version;
 use body::Body;
 use pieces::{Admission, Pieces};
 
-pub(crate) use ahead::{Ahead, AheadLimits};
 pub(crate) use download::begin as download;
 pub use download::{Download, DownloadOptions};
-pub(crate) use hedge::Pace;
+pub(crate) use hedge::LatencyWindow;
 pub(crate) use loans::Loans;
-pub(crate) use open::{AbandonedMemory, Opens};
 pub use pieces::PieceByPiece;
 pub(crate) use ranges::get_ranges;
-pub(crate) use runs::Runs;
+pub(crate) use readahead::{ReadaheadBudget, ReadaheadLimits};
+pub(crate) use resolve::{AbandonedMemory, SingleFlight};
+pub(crate) use sequential::SequentialDetector;
 
-/// Reads an object, or its metadata, through the cache.
+/// Reads an object or its metadata through the cache.
 pub(crate) async fn get(
     bucket: &Arc<Shared>,
     path: &Path,
@@ -63,7 +63,7 @@ pub(crate) async fn get(
     }
     let first = Box::pin(try_get(bucket, path, &options, None)).await;
     match first {
-        // A request of before the change could bring the same version again.
+        // A request sent before the change could return the same version again.
         Err(error) if is_version_change(&error) => {
             let now = Some(Instant::now());
             Box::pin(try_get(bucket, path, &options, now)).await
@@ -72,7 +72,7 @@ pub(crate) async fn get(
     }
 }
 
-/// Whether a read failed because its version is no longer the current one.
+/// Returns whether a read failed because its version is no longer the current one.
 fn is_version_change(error: &Error) -> bool {
     matches!(
         EngineError::find(error),
@@ -91,7 +91,7 @@ async fn try_get(
         true => Some(Admission::wait(bucket, path).await?),
         false => None,
     };
-    let resolved = open::resolve(bucket, path, options, not_before).await?;
+    let resolved = resolve::resolve(bucket, path, options, not_before).await?;
     let version = Arc::clone(&resolved.version);
     if !version.cacheable() && !options.head {
         return match resolved.take_body() {
@@ -102,7 +102,7 @@ async fn try_get(
     options.check_preconditions(&version.meta)?;
     if options.head {
         let whole = 0..version.meta.size;
-        return Ok(answer(
+        return Ok(get_result(
             &version,
             whole,
             CacheOutcome::Hit,
@@ -111,27 +111,27 @@ async fn try_get(
     }
     let range = checked_range(&version, options.range.as_ref())?;
     let mut body = Body::new(Arc::clone(bucket), resolved, range.clone());
-    let outcome = body.look();
+    let outcome = body.probe();
     if outcome == CacheOutcome::Partial {
         body.await_first_absent().await?;
     }
     if let Some(admission) = admission {
         let payload = in_pieces(Pieces::new(body, admission)).await?;
-        return Ok(answer(&version, range, outcome, payload));
+        return Ok(get_result(&version, range, outcome, payload));
     }
     let first = body.next().await?;
     if body.is_done() {
         let payload = stream::iter(first.map(Ok)).boxed();
-        return Ok(answer(&version, range, outcome, payload));
+        return Ok(get_result(&version, range, outcome, payload));
     }
     let rest = stream::try_unfold(body, |mut body| async move {
         Ok(body.next().await?.map(|bytes| (bytes, body)))
     });
     let payload = stream::iter(first.map(Ok)).chain(rest);
-    Ok(answer(&version, range, outcome, payload.boxed()))
+    Ok(get_result(&version, range, outcome, payload.boxed()))
 }
 
-/// Waits for the first piece.
+/// Starts a piecewise body; returns once its first piece is there.
 async fn in_pieces(mut pieces: Pieces) -> Result<stream::BoxStream<'static, Result<bytes::Bytes>>> {
     let first = stream::iter(pieces.next().await?.map(Ok));
     if pieces.is_done() {
@@ -143,7 +143,7 @@ async fn in_pieces(mut pieces: Pieces) -> Result<stream::BoxStream<'static, Resu
     Ok(first.chain(rest).boxed())
 }
 
-fn answer(
+fn get_result(
     version: &Version,
     range: Range<u64>,
     outcome: CacheOutcome,
@@ -152,7 +152,7 @@ fn answer(
     let mut extensions = object_store::Extensions::new();
     extensions.insert(ReadInfo {
         outcome,
-        version: version.label(),
+        version: version.display(),
     });
     GetResult {
         payload: GetResultPayload::Stream(payload),
@@ -173,32 +173,32 @@ fn checked_range(version: &Version, range: Option<&GetRange>) -> Result<Range<u6
         .map_err(|_| range_error(&version.meta.location, length))
 }
 
-/// Hands a read to the origin as it is: for old versions, and objects without any validator.
+/// Passes a read to the origin unchanged: for old versions, and for objects without any validator.
 async fn get_uncached(bucket: &Arc<Shared>, path: &Path, options: GetOptions) -> Result<GetResult> {
-    let asked = bucket.versions.asking(path);
+    let stamp = bucket.versions.stamp(path);
     let fetched = with_retries(bucket.engine.retry, "read", path, async || {
         match options.head {
             true => bucket.counters.origin_request(),
             false => bucket.counters.origin_data_request(),
         }
         let result = bucket.origin.get_opts(path, options.clone()).await?;
-        let range = checked_answer(path, &result, options.range.as_ref())?;
+        let range = checked_response(path, &result, options.range.as_ref())?;
         Ok((result, range))
     })
     .await;
     let (result, range) = match fetched {
         Err(error) if is_out_of_range(&error) => {
-            let version = Arc::clone(&open::head(bucket, path).await?.version);
+            let version = Arc::clone(&resolve::head(bucket, path).await?.version);
             let range = checked_range(&version, options.range.as_ref())?;
             if range.is_empty() {
-                return Ok(answer(
+                return Ok(get_result(
                     &version,
                     range,
                     CacheOutcome::Miss,
                     stream::empty().boxed(),
                 ));
             }
-            // It was too short when we read, and is not now.
+            // The object was too short when it was read and is longer now.
             return Err(EngineError::VersionChanged {
                 object: path.to_string(),
             }
@@ -209,15 +209,16 @@ async fn get_uncached(bucket: &Arc<Shared>, path: &Path, options: GetOptions) ->
     if options.version.is_none() {
         let named = ranged::encoding_of_range(&result);
         ranged::confirm_encoding(bucket, path, named).await?;
-        // It may have a validator by now.
+        // The object may have a validator by now.
         bucket
             .versions
-            .learn(asked, result.meta.clone(), result.attributes.clone());
+            .record(stamp, result.meta.clone(), result.attributes.clone());
     }
     Ok(uncached(bucket, result, range))
 }
 
-/// The answer that told that the object cannot be cached, if it has what the reader wants.
+/// Uses the response that showed the object to be uncacheable, if it covers the range wanted; else sends a new
+/// request.
 async fn first_uncached(
     bucket: &Arc<Shared>,
     path: &Path,
@@ -225,17 +226,21 @@ async fn first_uncached(
     options: &GetOptions,
 ) -> Result<GetResult> {
     options.check_preconditions(&result.meta)?;
-    match checked_answer(path, &result, options.range.as_ref()) {
+    match checked_response(path, &result, options.range.as_ref()) {
         Ok(range) => Ok(uncached(bucket, result, range)),
         Err(_) => get_uncached(bucket, path, options.clone()).await,
     }
 }
 
-/// What of an answer is the range asked for: all of it, or a part if the origin ignored the range.
-fn checked_answer(path: &Path, result: &GetResult, asked: Option<&GetRange>) -> Result<Range<u64>> {
+/// Returns the requested range if the response covers it. The response is longer if the origin ignored the range.
+fn checked_response(
+    path: &Path,
+    result: &GetResult,
+    requested: Option<&GetRange>,
+) -> Result<Range<u64>> {
     let length = result.meta.size;
-    let range = match asked {
-        Some(asked) => asked
+    let range = match requested {
+        Some(requested) => requested
             .as_range(length)
             .map_err(|_| range_error(path, length))?,
         None => 0..length,
@@ -243,8 +248,8 @@ fn checked_answer(path: &Path, result: &GetResult, asked: Option<&GetRange>) -> 
     if result.range.start <= range.start && range.end <= result.range.end {
         return Ok(range);
     }
-    let detail = format!("asked for {range:?}, got {:?}", result.range);
-    Err(EngineError::BadAnswer {
+    let detail = format!("requested {range:?}, received {:?}", result.range);
+    Err(EngineError::BadResponse {
         object: path.to_string(),
         detail,
     }
@@ -259,7 +264,7 @@ fn range_error(path: &Path, length: u64) -> Error {
     .into()
 }
 
-/// One streamed answer of the origin, counted, cut to `range`, and failing when it stalls.
+/// Streams one response of the origin, counted and cut to `range`; fails when it stalls.
 fn uncached(bucket: &Arc<Shared>, result: GetResult, range: Range<u64>) -> GetResult {
     bucket.counters.miss();
     let skip = range.start - result.range.start;
@@ -296,7 +301,7 @@ fn uncached(bucket: &Arc<Shared>, result: GetResult, range: Range<u64>) -> GetRe
             let next = tokio::time::timeout(stall, body.try_next()).await;
             let Some(mut piece) = next.map_err(|_| stalled(bucket.engine.retry))?? else {
                 let detail = format!("the body ended {left} bytes early");
-                return Err(EngineError::BadAnswer {
+                return Err(EngineError::BadResponse {
                     object: object.to_string(),
                     detail,
                 }

@@ -1,11 +1,11 @@
-//! A body in pieces that its consumer drops one by one, however slow the consumer is.
+//! Bodies read piece by piece, with bounded memory however slow their consumers are.
 //!
-//! A block goes to the consumer whole and uncopied while there are loans to be had ([`super::loans`]). Otherwise the body copies
-//! small pieces out of it, one at a time, and keeps the rest of the block for the next. A consumer that takes none for a while
-//! loses that rest when another request waits for memory. Its next pieces come from the pool, if the block is still there, or
-//! from the origin by a ranged GET for each, without a block; so each byte is fetched at most twice. From the next block on the
-//! body reads as before. A body that waits, be it for memory or for its consumer, holds no block then, so no two bodies wait for
-//! each other.
+//! A block goes to the consumer whole and uncopied while a loan is available ([`super::loans`]). Otherwise the body
+//! copies small pieces out of it, one at a time, and keeps the rest of the block for the next piece. If the consumer
+//! takes none for a while and another request waits for memory, that rest is released. The next pieces then come from
+//! the pool if the block is still resident, or from the origin by a ranged GET for each, without a block. So each
+//! byte is fetched at most twice, and from the next block on the body reads as before. A body that waits, for memory
+//! or for its consumer, holds no block, so no two bodies wait for each other.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,31 +20,31 @@ use tokio::time::timeout;
 
 use super::body::Body;
 use super::loans::{CopyBuffer, Loan};
-use super::open::is_present;
 use super::ranged;
+use super::resolve::is_present;
 use crate::bucket::Shared;
 use crate::retry::{Retries, is_transient, stalled, unavailable};
 use crate::versions::Version;
 
-/// How long a consumer may keep a piece before the rest of its block serves a request that waits for memory. A client that takes
-/// 4 MB/s empties a send buffer of 128 KiB meanwhile.
+/// Time that a consumer may keep a piece before the rest of its block is released for a waiting request. A client
+/// that takes 4 MB/s empties a send buffer of 128 KiB meanwhile.
 const RELEASE_AFTER: Duration = Duration::from_millis(30);
 
-/// An extension of [`object_store::GetOptions`] for a caller that reads the body piece by piece: it drops each piece before it
-/// needs the next one, and polls the body while it has one. Such a body may be slow and holds little memory: beyond half of the
-/// memory for downloads, blocks are not lent to such callers but copied in small pieces.
+/// Extension of [`object_store::GetOptions`] for a caller that reads the body piece by piece: it drops each piece
+/// before it needs the next, and polls the body while it holds one. Such a body may be slow and holds little memory.
+/// Beyond half of the downloads' memory its blocks are copied in small pieces instead of lent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PieceByPiece;
 
-/// What a body begins with: the loan of its first block, or a buffer to copy that. Taken before the block is loaded: a block that
-/// had to wait for a buffer could be evicted meanwhile.
+/// Memory that a body starts with: the loan of its first block, or a buffer for copies. Reserved before the block is
+/// loaded, which could otherwise be evicted while the body waits for a buffer.
 pub(super) enum Admission {
     Loan(Loan),
     Buffer(CopyBuffer),
 }
 
 impl Admission {
-    /// Waits for memory if there is neither, until the admission deadline.
+    /// Takes a loan or a buffer; waits for memory until the admission deadline if there is neither.
     ///
     /// # Errors
     /// [`crate::EngineError::SlowDown`] at the deadline.
@@ -57,18 +57,18 @@ impl Admission {
     }
 }
 
-/// A body for a caller that reads [`PieceByPiece`].
+/// Body for a caller that reads [`PieceByPiece`].
 pub(super) struct Pieces {
     body: Body,
     /// The next byte for the consumer. The body may have read further.
     at: u64,
     /// The loan of the block being read.
     loan: Option<(u32, Arc<Loan>)>,
-    /// Once a block could not be lent.
+    /// Set once a block could not be lent.
     buffer: Option<CopyBuffer>,
-    /// What the body has read of the block from `at` on.
-    kept: Option<Kept>,
-    /// The block being copied, and whether what was kept of it was given up.
+    /// Bytes of the block from `at` on that the body has read.
+    remainder: Option<Remainder>,
+    /// The block being copied, and whether its rest was released.
     copying: Option<Copying>,
 }
 
@@ -78,19 +78,19 @@ struct Copying {
     lost: bool,
 }
 
-/// The rest of a block, or of what has arrived of it, and the load that brings more.
-struct Kept {
+/// Rest of a block, or of its bytes so far, and the load that brings more.
+struct Remainder {
     bytes: Bytes,
     following: Option<BlockReader>,
 }
 
-/// A block's bytes at the consumer.
-struct Lent {
+/// Bytes of a block lent to the consumer.
+struct LentBytes {
     bytes: Bytes,
     _loan: Arc<Loan>,
 }
 
-impl AsRef<[u8]> for Lent {
+impl AsRef<[u8]> for LentBytes {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
@@ -103,7 +103,7 @@ impl Pieces {
             body,
             loan: None,
             buffer: None,
-            kept: None,
+            remainder: None,
             copying: None,
         };
         let block = pieces.block();
@@ -117,12 +117,12 @@ impl Pieces {
         pieces
     }
 
-    /// Whether all of the range was handed out.
+    /// Returns whether all of the range was returned.
     pub(super) fn is_done(&self) -> bool {
-        self.kept.is_none() && self.body.is_done()
+        self.remainder.is_none() && self.body.is_done()
     }
 
-    /// The next bytes, at most to the end of one block; `None` after the range's end.
+    /// Returns the next bytes, at most to the end of one block; `None` after the range's end.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>> {
         if self.is_done() {
             return Ok(None);
@@ -131,7 +131,7 @@ impl Pieces {
         if self.copying.is_some_and(|copying| copying.block != block) {
             self.copying = None;
         }
-        let bytes = match self.borrow(block) {
+        let bytes = match self.loan(block) {
             Some(loan) => self.lend(loan).await?,
             None => self.copy(block).await?,
         };
@@ -145,8 +145,8 @@ impl Pieces {
         (self.at / self.body.bucket().block_size) as u32
     }
 
-    /// The loan for `block`; none while it is copied, or when there is none to be had.
-    fn borrow(&mut self, block: u32) -> Option<Arc<Loan>> {
+    /// Returns the loan for `block`; `None` while it is copied, or if there is no loan available.
+    fn loan(&mut self, block: u32) -> Option<Arc<Loan>> {
         if self.copying.is_some() {
             return None;
         }
@@ -155,7 +155,7 @@ impl Pieces {
         {
             return Some(Arc::clone(loan));
         }
-        // The last block's ends here, or with its bytes.
+        // The body's reference to the last loan ends here; the consumer's ends with its bytes.
         self.loan = None;
         let length = self.body.block_len(block);
         let loan = Arc::new(self.body.bucket().engine.loans.lend(length)?);
@@ -163,60 +163,60 @@ impl Pieces {
         Some(loan)
     }
 
-    /// Whether the body has more to read of the block it has read from.
+    /// Returns whether the body has more to read of the block it last read from.
     fn is_inside(&self) -> bool {
         let offset = self.body.position() % self.body.bucket().block_size;
         !self.body.is_done() && offset > 0
     }
 
-    /// Hands out what the body reads next, uncopied.
+    /// Returns the next bytes of the body uncopied.
     async fn lend(&mut self, loan: Arc<Loan>) -> Result<Bytes> {
         let bytes = self.body.advance().await?.unwrap_or_default();
         if !self.is_inside() {
             self.body.following().take();
             self.loan = None;
         }
-        Ok(Bytes::from_owner(Lent { bytes, _loan: loan }))
+        Ok(Bytes::from_owner(LentBytes { bytes, _loan: loan }))
     }
 
-    /// Copies the next piece.
+    /// Returns a copy of the next bytes.
     async fn copy(&mut self, block: u32) -> Result<Bytes> {
         self.copying.get_or_insert(Copying { block, lost: false });
         self.await_buffer().await?;
         let lost = self.copying.is_some_and(|copying| copying.lost);
         let (pool, version) = (&self.body.bucket().engine.pool, self.body.version());
-        if self.kept.is_none() && lost && !is_present(pool, version, block) {
+        if self.remainder.is_none() && lost && !is_present(pool, version, block) {
             return self.fetch(block).await;
         }
-        let kept = match self.kept.take() {
-            Some(kept) => {
-                *self.body.following() = kept.following;
-                kept.bytes
+        let remainder = match self.remainder.take() {
+            Some(remainder) => {
+                *self.body.following() = remainder.following;
+                remainder.bytes
             }
             None => Bytes::new(),
         };
-        let mut kept = match kept.is_empty() {
+        let mut remainder = match remainder.is_empty() {
             true => self.body.advance().await?.unwrap_or_default(),
-            false => kept,
+            false => remainder,
         };
         let Some(buffer) = &self.buffer else {
-            return Ok(kept);
+            return Ok(remainder);
         };
         let mut piece = buffer.take();
-        let length = kept.len().min(buffer.size());
-        piece.extend_from_slice(&kept.split_to(length));
+        let length = remainder.len().min(buffer.size());
+        piece.extend_from_slice(&remainder.split_to(length));
         let piece = buffer.hand_out(piece);
         let following = self.body.following().take().filter(|_| self.is_inside());
-        if !kept.is_empty() || following.is_some() {
-            self.kept = Some(Kept {
-                bytes: kept,
+        if !remainder.is_empty() || following.is_some() {
+            self.remainder = Some(Remainder {
+                bytes: remainder,
                 following,
             });
         }
         Ok(piece)
     }
 
-    /// Waits until the buffer is here, and gives up what is kept if that takes long and others wait for memory.
+    /// Waits for the buffer. Releases the rest of the block if that takes long and a request waits for memory.
     async fn await_buffer(&mut self) -> Result<()> {
         let engine = Arc::clone(&self.body.bucket().engine);
         let Some(buffer) = &mut self.buffer else {
@@ -230,10 +230,10 @@ impl Pieces {
             return Ok(());
         };
         let mut slow = false;
-        while self.kept.is_some() && timeout(RELEASE_AFTER, buffer.returned()).await.is_err() {
+        while self.remainder.is_some() && timeout(RELEASE_AFTER, buffer.returned()).await.is_err() {
             slow = true;
             if engine.pool.budget().waiting() > 0 {
-                self.kept = None;
+                self.remainder = None;
                 self.body.seek(self.at);
                 self.copying = self.copying.map(|copying| Copying {
                     lost: true,
@@ -242,14 +242,14 @@ impl Pieces {
             }
         }
         buffer.returned().await;
-        // A consumer that keeps up gets more at once; so does one whose next piece costs a request.
-        if !slow || self.kept.is_none() {
+        // Grows for a consumer that keeps up, and for one whose next piece costs a request.
+        if !slow || self.remainder.is_none() {
             buffer.try_grow(&engine);
         }
         Ok(())
     }
 
-    /// Fetches the next piece from the origin into the buffer, and no more.
+    /// Fetches only the next piece from the origin, into the buffer.
     async fn fetch(&mut self, block: u32) -> Result<Bytes> {
         let (bucket, version) = (
             Arc::clone(self.body.bucket()),
@@ -271,7 +271,7 @@ impl Pieces {
     }
 }
 
-/// Appends `range` of `version` to `bytes`, going on at the byte reached after a failure.
+/// Appends `range` of `version` to `bytes`; continues at the byte reached after a failure.
 async fn fetch(
     bucket: &Arc<Shared>,
     version: &Arc<Version>,
@@ -297,13 +297,13 @@ async fn fetch(
             retries.progress();
         }
         tracing::debug!(object = %version.meta.location, %error, "piece failed, continuing at the byte reached");
-        if !retries.again().await {
+        if !retries.back_off().await {
             return Err(unavailable("read", &version.meta.location, error));
         }
     }
 }
 
-/// One ranged GET. What has arrived when it fails stays.
+/// Sends one ranged GET. Bytes that arrived before a failure stay.
 async fn receive(
     bucket: &Arc<Shared>,
     version: &Arc<Version>,
@@ -311,20 +311,20 @@ async fn receive(
     bytes: &mut Vec<u8>,
 ) -> Result<()> {
     let policy = bucket.engine.retry;
-    let _turn = bucket.shard_turns.acquire().await.ok();
+    let _permit = bucket.fetch_permits.acquire().await.ok();
     let mut left = (range.end - range.start) as usize;
-    let mut body = ranged::ask(bucket, version, range).await?;
+    let mut body = ranged::get(bucket, version, range).await?;
     while left > 0 {
         let next = timeout(policy.stall, body.try_next()).await;
         let Some(piece) = next.map_err(|_| stalled(policy))?? else {
             let detail = "the body ended early".to_owned();
-            return Err(ranged::bad_answer(version, detail));
+            return Err(ranged::bad_response(version, detail));
         };
         bucket.counters.origin_bytes(piece.len() as u64);
         version.cost.bytes(piece.len() as u64);
         if piece.len() > left {
-            let detail = "it sends more than it was asked for".to_owned();
-            return Err(ranged::bad_answer(version, detail));
+            let detail = "the response is longer than the range requested".to_owned();
+            return Err(ranged::bad_response(version, detail));
         }
         bytes.extend_from_slice(&piece);
         left -= piece.len();

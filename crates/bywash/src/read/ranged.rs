@@ -1,4 +1,4 @@
-//! One ranged GET tied to a version, and what its answers mean.
+//! One ranged GET bound to a version, and the meaning of its response.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,32 +17,32 @@ use crate::versions::Version;
 
 pub(super) type Body = BoxStream<'static, Result<Bytes>>;
 
-/// Asks for bytes of this version. The answer is of this version and range, or an error.
-pub(super) async fn ask(bucket: &Shared, version: &Version, range: Range<u64>) -> Result<Body> {
+/// Requests bytes of this version. Returns an error unless the response is of this version and range.
+pub(super) async fn get(bucket: &Shared, version: &Version, range: Range<u64>) -> Result<Body> {
     let mut options = GetOptions {
         range: Some(GetRange::Bounded(range.clone())),
         ..GetOptions::default()
     };
-    version.tie(&mut options);
+    version.apply_precondition(&mut options);
     bucket.counters.origin_data_request();
     version.cost.request();
-    let answer = bucket.origin.get_opts(&version.meta.location, options);
+    let response = bucket.origin.get_opts(&version.meta.location, options);
     let policy = bucket.engine.retry;
-    let result = tokio::time::timeout(policy.stall, answer)
+    let result = tokio::time::timeout(policy.stall, response)
         .await
         .map_err(|_| stalled(policy))??;
-    // The condition may have been ignored: the answer itself must show the same version.
-    if !version.is(&result.meta) {
+    // The origin may have ignored the precondition: the response itself must show the same version.
+    if !version.matches(&result.meta) {
         return Err(changed(version));
     }
     version.file().keep_from(&result);
     if result.range != range {
-        let detail = format!("asked for {range:?}, got {:?}", result.range);
-        return Err(bad_answer(version, detail));
+        let detail = format!("requested {range:?}, received {:?}", result.range);
+        return Err(bad_response(version, detail));
     }
     let encoding = encoding(&result.attributes);
     if encoding != self::encoding(&version.attributes) {
-        return Err(bad_answer(version, other_encoding(encoding)));
+        return Err(bad_response(version, other_encoding(encoding)));
     }
     Ok(result.into_stream())
 }
@@ -56,7 +56,7 @@ fn other_encoding(encoding: Option<&str>) -> String {
     format!("its range has the Content-Encoding {named}, and the whole object another")
 }
 
-/// Returns the Content-Encoding that a range of an object names. A proxy may have packed the range alone.
+/// Returns the Content-Encoding of a response to a range. A proxy may have compressed the range alone.
 pub(super) fn encoding_of_range(result: &GetResult) -> Option<String> {
     if result.range == (0..result.meta.size) {
         return None;
@@ -64,10 +64,10 @@ pub(super) fn encoding_of_range(result: &GetResult) -> Option<String> {
     encoding(&result.attributes).map(str::to_owned)
 }
 
-/// Asks whether the whole object has the Content-Encoding that a range of it names.
+/// Checks by a HEAD request that the whole object has the Content-Encoding `named` in the response to a range.
 ///
 /// # Errors
-/// [`EngineError::BadAnswer`] if it does not.
+/// [`EngineError::BadResponse`] if it does not.
 pub(super) async fn confirm_encoding(
     bucket: &Arc<Shared>,
     path: &Path,
@@ -76,17 +76,18 @@ pub(super) async fn confirm_encoding(
     if named.is_none() {
         return Ok(());
     }
-    let opened = super::open::head(bucket, path).await?;
+    let opened = super::resolve::head(bucket, path).await?;
     if named.as_deref() == encoding(&opened.version.attributes) {
         return Ok(());
     }
-    Err(bad_answer(
+    Err(bad_response(
         &opened.version,
         other_encoding(named.as_deref()),
     ))
 }
 
-/// On a request tied to a version, "not there" and "not that" both mean: it changed.
+/// Maps the errors of a conditional request: "not found" and "precondition failed" both mean that the version
+/// changed.
 pub(super) fn classify(version: &Version, error: Error) -> Error {
     match error {
         Error::Precondition { .. } | Error::NotFound { .. } | Error::NotModified { .. } => {
@@ -104,8 +105,8 @@ pub(super) fn changed(version: &Version) -> Error {
     .into()
 }
 
-pub(super) fn bad_answer(version: &Version, detail: String) -> Error {
-    EngineError::BadAnswer {
+pub(super) fn bad_response(version: &Version, detail: String) -> Error {
+    EngineError::BadResponse {
         object: version.meta.location.to_string(),
         detail,
     }

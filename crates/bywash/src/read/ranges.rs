@@ -1,4 +1,4 @@
-//! Many ranges of one object, in few reads: the columns of a table, the tiles of a picture.
+//! Many ranges of one object in few reads: the columns of a table, the tiles of a picture.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,20 +13,20 @@ use crate::bucket::Shared;
 use crate::error::EngineError;
 use crate::limits::MAX_MERGED_READS;
 
-/// Ranges with no more between them are read as one. At the 100 MB/s that one request to a store brings, so much takes the
-/// 10 ms that another request would take to begin; and blocks of the default size that hold neighbouring ranges touch.
+/// Ranges with at most this gap are read as one. At 100 MB/s for one request, these bytes take the 10 ms that another
+/// request would take to begin. Blocks of the default size that hold neighbouring ranges touch.
 const MERGED_GAP_BYTES: u64 = 1 << 20;
 /// A read starts over once when the object changes.
 const TRIES: usize = 2;
 
-/// Ranges that one read covers, by their start.
+/// Neighbouring ranges that are read as one.
 struct Merged {
     covers: Range<u64>,
-    /// Their places in the answer.
+    /// Index of each range in the caller's list, and the range.
     ranges: Vec<(usize, Range<u64>)>,
 }
 
-/// The bytes of each range, in order, all of one version.
+/// Returns the bytes of each range, in order, all of one version.
 pub(crate) async fn get_ranges(
     bucket: &Arc<Shared>,
     path: &Path,
@@ -42,11 +42,11 @@ pub(crate) async fn get_ranges(
         if !reads.windows(2).all(|two| same(&two[0].0, &two[1].0)) {
             continue;
         }
-        let mut answer = vec![Bytes::new(); ranges.len()];
-        for (place, bytes) in reads.into_iter().flat_map(|(_, parts)| parts) {
-            answer[place] = bytes;
+        let mut results = vec![Bytes::new(); ranges.len()];
+        for (index, bytes) in reads.into_iter().flat_map(|(_, parts)| parts) {
+            results[index] = bytes;
         }
-        return Ok(answer);
+        return Ok(results);
     }
     Err(EngineError::VersionChanged {
         object: path.to_string(),
@@ -62,22 +62,22 @@ fn merge(ranges: &[Range<u64>]) -> Vec<Merged> {
     let mut sorted: Vec<_> = ranges.iter().cloned().enumerate().collect();
     sorted.sort_by_key(|(_, range)| range.start);
     let mut reads: Vec<Merged> = Vec::new();
-    for (place, range) in sorted {
+    for (index, range) in sorted {
         match reads.last_mut() {
             Some(read) if range.start <= read.covers.end.saturating_add(MERGED_GAP_BYTES) => {
                 read.covers.end = read.covers.end.max(range.end);
-                read.ranges.push((place, range));
+                read.ranges.push((index, range));
             }
             _ => reads.push(Merged {
                 covers: range.clone(),
-                ranges: vec![(place, range)],
+                ranges: vec![(index, range)],
             }),
         }
     }
     reads
 }
 
-/// Copies what the ranges want out of one read. Its blocks are let go of as it passes: who holds the blocks of many ranges
+/// Copies the ranges out of one read. Releases each block as it passes: a caller that held the blocks of many ranges
 /// could wait for memory that it holds itself.
 async fn read(
     bucket: &Arc<Shared>,
@@ -91,13 +91,13 @@ async fn read(
     let meta = result.meta.clone();
     let size = meta.size;
     let mut parts = Vec::with_capacity(ranges.len());
-    for (place, range) in ranges {
+    for (index, range) in ranges {
         if range.start >= size || range.is_empty() {
             return Err(range_error(path, size));
         }
         let range = range.start..range.end.min(size);
         let length = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
-        parts.push((place, range, Vec::with_capacity(length)));
+        parts.push((index, range, Vec::with_capacity(length)));
     }
     let mut body = result.into_stream();
     while let Some(piece) = body.try_next().await? {
@@ -111,6 +111,6 @@ async fn read(
         at = end;
     }
     let parts = parts.into_iter();
-    let parts = parts.map(|(place, _, bytes)| (place, bytes.into()));
+    let parts = parts.map(|(index, _, bytes)| (index, bytes.into()));
     Ok((meta, parts.collect()))
 }

@@ -1,4 +1,4 @@
-//! One failure told to many: object_store's errors cannot be cloned.
+//! Errors with several recipients: object_store's errors cannot be cloned.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -7,25 +7,25 @@ use std::sync::Arc;
 use bywash_mem::LoadError;
 use object_store::Error;
 
-/// An error owned by several readers; shows itself as the one it wraps.
+/// An error shared by several readers; displays as the error it wraps.
 #[derive(Debug, Clone)]
-struct Told(Arc<Error>);
+struct SharedError(Arc<Error>);
 
-impl fmt::Display for Told {
+impl fmt::Display for SharedError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
 }
 
-impl StdError for Told {
+impl StdError for SharedError {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         Some(self.0.as_ref())
     }
 }
 
-/// An error of the same meaning for one more reader, with the original as its source.
-pub(crate) fn retell(error: &Arc<Error>) -> Error {
-    let source = Box::new(Told(Arc::clone(error)));
+/// Returns an error of the same kind for one more recipient, with the original as its source.
+pub(crate) fn clone_error(error: &Arc<Error>) -> Error {
+    let source = Box::new(SharedError(Arc::clone(error)));
     match error.as_ref() {
         Error::NotFound { path, .. } => Error::NotFound {
             path: path.clone(),
@@ -59,15 +59,15 @@ pub(crate) fn retell(error: &Arc<Error>) -> Error {
     }
 }
 
-/// Gives an error of the engine to the pool's waiters.
+/// Converts an error of the engine for the waiters of a pool's load.
 pub(super) fn load_error(error: Arc<Error>) -> LoadError {
-    Arc::new(Told(error))
+    Arc::new(SharedError(error))
 }
 
-/// Takes the engine's error back from the pool.
+/// Converts a load's error back into the engine's.
 pub(super) fn from_load_error(error: &LoadError) -> Error {
-    match error.downcast_ref::<Told>() {
-        Some(told) => retell(&told.0),
+    match error.downcast_ref::<SharedError>() {
+        Some(told) => clone_error(&told.0),
         None => Error::Generic {
             store: "Bywash",
             source: error.to_string().into(),
@@ -81,12 +81,14 @@ mod tests {
     use crate::EngineError;
 
     #[test]
-    fn keeps_the_meaning_and_the_cause() {
+    fn clone_keeps_variant_and_source() {
         let error = Error::NotFound {
             path: "a".into(),
             source: "gone".into(),
         };
-        assert!(matches!(retell(&Arc::new(error)), Error::NotFound { path, .. } if path == "a"));
+        assert!(
+            matches!(clone_error(&Arc::new(error)), Error::NotFound { path, .. } if path == "a")
+        );
         let error = Error::from(EngineError::VersionChanged { object: "a".into() });
         let told = from_load_error(&load_error(Arc::new(error)));
         assert!(matches!(

@@ -1,8 +1,8 @@
-//! The objects that are asked for most, in fixed memory.
+//! The most requested objects, in fixed memory.
 //!
-//! The space-saving sketch: a fixed number of counters; an object without one takes over the smallest, with its count, so a hot
-//! object is never missing and a count is at most the smallest too high. (Metwally, Agrawal, El Abbadi: Efficient computation of
-//! frequent and top-k elements in data streams, 2005.)
+//! A space-saving sketch: a fixed number of counters, where an object without one takes over the smallest, count
+//! included. So a hot object is never missing, and a count is too high by at most the smallest one. (Metwally,
+//! Agrawal, El Abbadi: Efficient computation of frequent and top-k elements in data streams, 2005.)
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
@@ -11,17 +11,17 @@ use crate::limits::MAX_HOT_OBJECTS;
 use parking_lot::Mutex;
 use serde::Serialize;
 
-/// After this long a request counts half: what was hot yesterday makes room.
+/// Time in which counts halve, so that objects that were hot yesterday make room.
 const HALF_LIFE: Duration = Duration::from_secs(600);
 
-/// An object and how much it is asked for.
+/// An object and its recent requests.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct HotObject {
     /// Its bucket.
     pub bucket: String,
     /// Its key.
     pub key: String,
-    /// Reads of late; older ones count less.
+    /// Recent reads; older ones count less.
     pub requests: u64,
     /// Bytes sent for them.
     pub bytes: u64,
@@ -48,14 +48,14 @@ impl Default for Hottest {
 
 #[derive(Debug)]
 struct Sketch {
-    /// Of the objects beside them, so that a look-up reads few cache lines.
+    /// Hashes of `objects`, so that a lookup reads few cache lines.
     hashes: Vec<u64>,
     objects: Vec<HotObject>,
     halved: Instant,
 }
 
 impl Hottest {
-    /// Counts a read. One that meets another here is not counted: nobody waits for statistics.
+    /// Counts a read. Skipped when the lock is taken: no request waits for statistics.
     pub(super) fn note(&self, bucket: &str, key: &str, bytes: u64) {
         let Some(mut sketch) = self.sketch.try_lock() else {
             return;
@@ -65,7 +65,7 @@ impl Hottest {
         sketch.count(hash, bucket, key, bytes);
     }
 
-    pub(super) fn top(&self, most: usize) -> Vec<HotObject> {
+    pub(super) fn top(&self, max: usize) -> Vec<HotObject> {
         let mut objects = {
             let mut sketch = self.sketch.lock();
             sketch.fade(Instant::now());
@@ -75,7 +75,7 @@ impl Hottest {
         objects.sort_by(|a, b| {
             (b.requests, b.bytes, &a.bucket, &a.key).cmp(&(a.requests, a.bytes, &b.bucket, &b.key))
         });
-        objects.truncate(most);
+        objects.truncate(max);
         objects
     }
 }
@@ -111,10 +111,10 @@ impl Sketch {
             .iter()
             .map(|object| object.requests)
             .enumerate();
-        let (at, least) = counts
+        let (at, min) = counts
             .min_by_key(|(_, requests)| *requests)
             .expect("the sketch is full");
-        object.requests += least;
+        object.requests += min;
         self.hashes[at] = hash;
         self.objects[at] = object;
     }
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_hot_fades() {
+    fn count_of_an_old_object_fades() {
         let hottest = Hottest::default();
         for _ in 0..8 {
             hottest.note("data", "old", 1);

@@ -1,12 +1,12 @@
-//! Latencies in buckets: a note costs one addition, whatever is asked of them later.
+//! Latency histogram: recording a latency costs one addition.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Buckets of each power of two: a quantile is at most 1/16 above the truth.
+/// Buckets of each power of two: a quantile is at most 1/16 above the true value.
 const PARTS: usize = 1 << PARTS_LOG2;
 const PARTS_LOG2: usize = 4;
-/// Buckets in all: up to 2^36 microseconds, 19 hours; what is longer falls into the last.
+/// Number of buckets: up to 2^36 microseconds, 19 hours; longer latencies fall into the last.
 const BUCKETS: usize = PARTS * (36 - PARTS_LOG2 + 1);
 
 /// Counts by latency, in microseconds.
@@ -30,7 +30,7 @@ impl Histogram {
     }
 }
 
-/// Which bucket counts a latency: exact below [`PARTS`], then [`PARTS`] buckets a power of two.
+/// Returns the bucket of a latency: exact below [`PARTS`], then [`PARTS`] buckets a power of two.
 fn bucket(micros: u64) -> usize {
     let Some(octave) = (micros.max(1).ilog2() as usize).checked_sub(PARTS_LOG2) else {
         return micros as usize;
@@ -39,7 +39,7 @@ fn bucket(micros: u64) -> usize {
     ((octave + 1) * PARTS + part).min(BUCKETS - 1)
 }
 
-/// The longest latency a bucket counts, in microseconds.
+/// Returns the longest latency of a bucket, in microseconds.
 fn longest(bucket: usize) -> u64 {
     match (bucket / PARTS).checked_sub(1) {
         None => bucket as u64,
@@ -47,11 +47,11 @@ fn longest(bucket: usize) -> u64 {
     }
 }
 
-/// How long answers took: counts of some span of time.
+/// Latencies of responses in some span of time, as counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Latencies(Box<[u64]>);
 
-/// Of nothing.
+/// No latencies.
 impl Default for Latencies {
     fn default() -> Self {
         Histogram::default().snapshot()
@@ -59,20 +59,21 @@ impl Default for Latencies {
 }
 
 impl Latencies {
-    /// What was noted after `earlier`, a snapshot of the same counts.
+    /// Returns the latencies recorded after `earlier`, a snapshot of the same histogram.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let pairs = self.0.iter().zip(&earlier.0);
         Self(pairs.map(|(now, then)| now.saturating_sub(*then)).collect())
     }
 
-    /// How many answers there were.
+    /// Returns the number of responses.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.0.iter().sum()
     }
 
-    /// The latency that `quantile` (0 to 1) of the answers did not exceed, rounded up by at most 1/16; `None` without answers.
+    /// Returns the latency that `quantile` (0 to 1) of the responses did not exceed, rounded up by at most 1/16;
+    /// `None` without responses.
     #[must_use]
     pub fn quantile(&self, quantile: f64) -> Option<Duration> {
         let count = self.count();
@@ -92,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buckets_follow_each_other_without_a_gap() {
+    fn buckets_are_contiguous() {
         let mut last = 0;
         for micros in 0..1_000_000 {
             let at = bucket(micros);
@@ -112,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_near_the_truth() {
+    fn quantiles_are_within_a_sixteenth() {
         let histogram = Histogram::default();
         assert_eq!(histogram.snapshot().quantile(0.5), None);
         for micros in 1..=10_000 {
@@ -126,16 +127,16 @@ mod tests {
             (0.99, 9_900.0),
             (1.0, 10_000.0),
         ] {
-            let told = latencies.quantile(quantile).unwrap().as_micros() as f64;
+            let measured = latencies.quantile(quantile).unwrap().as_micros() as f64;
             assert!(
-                told >= truth && told <= truth * (1.0 + 1.0 / 16.0),
-                "{quantile}: {told}"
+                measured >= truth && measured <= truth * (1.0 + 1.0 / 16.0),
+                "{quantile}: {measured}"
             );
         }
     }
 
     #[test]
-    fn a_span_has_only_what_came_in_it() {
+    fn difference_of_snapshots_has_only_later_latencies() {
         let histogram = Histogram::default();
         histogram.record(Duration::from_secs(1));
         let before = histogram.snapshot();

@@ -1,6 +1,7 @@
-//! What passes an endpoint: how long answers take, which objects are asked for most.
+//! Statistics of the endpoints' requests: latencies, bytes, and the most requested objects.
 //!
-//! Endpoints note requests here and pages read it. A request only adds to counters, and never waits for another one.
+//! Endpoints record requests here; the console reads them. Recording only adds to counters, and never waits for
+//! another request.
 
 mod hottest;
 mod latency;
@@ -14,14 +15,14 @@ use latency::Histogram;
 pub use latency::Latencies;
 use serde::Serialize;
 
-/// What kind of work a request asks for.
+/// Kind of work of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestKind {
-    /// Object data is read.
+    /// Reads object data.
     Read,
-    /// Object data is written.
+    /// Writes object data.
     Write,
-    /// All else: metadata, listings, deletes.
+    /// Everything else: metadata, listings, deletes.
     Other,
 }
 
@@ -29,7 +30,7 @@ impl RequestKind {
     /// All kinds.
     pub const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Other];
 
-    /// The kind's name in metrics.
+    /// Returns the kind's name in metrics.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -40,37 +41,37 @@ impl RequestKind {
     }
 }
 
-/// What an endpoint knows of one request when it is over.
+/// Summary of one finished request.
 #[derive(Debug, Clone, Copy)]
-pub struct Passed<'a> {
-    /// What was asked for.
+pub struct RequestSummary<'a> {
+    /// Kind of work requested.
     pub kind: RequestKind,
-    /// From the request's head to the answer's head; `None` if the client left before.
-    pub answered: Option<Duration>,
-    /// Whether the answer was the server's fault (5xx).
+    /// Time from the request's head to the response's head; `None` if the client left before.
+    pub latency: Option<Duration>,
+    /// Whether the response was a server error (5xx).
     pub failed: bool,
     /// Bytes of the request's body.
     pub received: u64,
-    /// Bytes of the answer's body.
+    /// Bytes of the response's body.
     pub sent: u64,
-    /// The bucket and the key that were read, if object data was.
+    /// Bucket and key, if object data was read.
     pub object: Option<(&'a str, &'a str)>,
 }
 
-/// Why an endpoint closed a connection that its client would have kept.
+/// Reason for which an endpoint closed a connection that its client would have kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectionEnd {
-    /// Its client's address had as many as it may.
+    /// Its client's address had reached its limit.
     AddressFull,
-    /// It was idle, all connections were taken, and a new one came.
+    /// It was idle, the limit of connections was reached, and a new one came.
     Reclaimed,
-    /// Unfinished request heads took all memory they may.
+    /// Unfinished request heads had reached their memory limit.
     HeadsFull,
 }
 
 /// Counters of requests at the endpoints of an engine.
 ///
-/// Written by any thread, read by snapshots only. Nothing is published through them, so every access is relaxed.
+/// Written by any thread, read by snapshots. They order nothing, hence relaxed.
 #[derive(Debug, Default)]
 pub struct Traffic {
     requests: AtomicU64,
@@ -85,43 +86,43 @@ pub struct Traffic {
     hottest: Hottest,
 }
 
-/// A moment's [`Traffic`], but for latencies and objects.
+/// Snapshot of [`Traffic`], without latencies and objects.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct TrafficStats {
-    /// Requests that are over.
+    /// Finished requests.
     pub requests: u64,
-    /// Those of them answered 5xx.
+    /// Requests with a 5xx response.
     pub failed: u64,
-    /// Bytes of their bodies.
+    /// Bytes of request bodies.
     pub received: u64,
-    /// Bytes of the bodies they were answered with.
+    /// Bytes of response bodies.
     pub sent: u64,
-    /// Connections closed at once because their client's address had too many.
+    /// Connections refused because their client's address had too many.
     pub refused_connections: u64,
-    /// Idle connections closed to let a new one in.
+    /// Idle connections closed to accept a new one.
     pub reclaimed_connections: u64,
     /// Connections closed because unfinished request heads took too much memory.
     pub refused_heads: u64,
-    /// Access records dropped because the access log's file could not take them in time.
+    /// Access records dropped because the access log's file was too slow.
     pub dropped_access_records: u64,
 }
 
 impl Traffic {
-    /// Notes a request that is over.
-    pub fn note(&self, passed: &Passed<'_>) {
+    /// Counts a finished request.
+    pub fn note(&self, request: &RequestSummary<'_>) {
         self.requests.fetch_add(1, Relaxed);
-        self.failed.fetch_add(u64::from(passed.failed), Relaxed);
-        self.received.fetch_add(passed.received, Relaxed);
-        self.sent.fetch_add(passed.sent, Relaxed);
-        if let Some(answered) = passed.answered {
-            self.latencies[passed.kind as usize].record(answered);
+        self.failed.fetch_add(u64::from(request.failed), Relaxed);
+        self.received.fetch_add(request.received, Relaxed);
+        self.sent.fetch_add(request.sent, Relaxed);
+        if let Some(latency) = request.latency {
+            self.latencies[request.kind as usize].record(latency);
         }
-        if let Some((bucket, key)) = passed.object {
-            self.hottest.note(bucket, key, passed.sent);
+        if let Some((bucket, key)) = request.object {
+            self.hottest.note(bucket, key, request.sent);
         }
     }
 
-    /// Counts a connection that was closed for a limit.
+    /// Counts a connection that was closed because of a limit.
     pub fn note_connection(&self, end: ConnectionEnd) {
         let count = match end {
             ConnectionEnd::AddressFull => &self.refused_connections,
@@ -136,7 +137,7 @@ impl Traffic {
         self.dropped_records.fetch_add(records, Relaxed);
     }
 
-    /// The counters of this moment.
+    /// Returns a snapshot of the counters.
     #[must_use]
     pub fn stats(&self) -> TrafficStats {
         TrafficStats {
@@ -151,15 +152,15 @@ impl Traffic {
         }
     }
 
-    /// How long answers of a kind took, since the start.
+    /// Returns the latencies of a kind's responses since the start.
     #[must_use]
     pub fn latencies(&self, kind: RequestKind) -> Latencies {
         self.latencies[kind as usize].snapshot()
     }
 
-    /// The objects read most of late, at most `most`, the hottest first.
+    /// Returns the objects read most recently and most often, at most `max`, the hottest first.
     #[must_use]
-    pub fn hottest(&self, most: usize) -> Vec<HotObject> {
-        self.hottest.top(most)
+    pub fn hottest(&self, max: usize) -> Vec<HotObject> {
+        self.hottest.top(max)
     }
 }

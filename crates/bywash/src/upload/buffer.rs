@@ -1,20 +1,21 @@
-//! The one place where an upload's bytes wait: frames of the pool, lent out as `Bytes` and written again when they came back.
+//! The buffer of an upload: frames of the pool, lent out as `Bytes` and reused once they are returned.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use bywash_mem::Frame;
 
-/// A huge page: larger frames save nothing more, and the more lengths of frames there are, the more lie idle.
+/// A huge page. Larger frames save nothing, and more frame lengths leave more frames idle.
 const LARGEST_FRAME_BYTES: u64 = 2 << 20;
-/// Frames are not made smaller than this to waste less.
+/// Minimum length of a frame.
 const SMALLEST_FRAME_BYTES: u64 = 64 << 10;
-/// What a buffer may be longer than asked for: this part of a chunk.
+/// Fraction of a chunk that a buffer may be longer than requested.
 const WASTE_DIVISOR: u64 = 8;
 
-/// The frames that hold `bytes` of a chunk of `chunk` bytes: their length and how many.
+/// Returns length and number of the frames that hold `bytes` of a chunk of `chunk` bytes.
 ///
-/// By the chunk, not by the bytes: frames of one length serve every upload in turn, those of others would lie idle.
+/// The length depends on the chunk, not on `bytes`: frames of one length serve every upload in turn, and those of
+/// other lengths would lie idle.
 pub(super) fn frames_for(bytes: u64, chunk: u64) -> (usize, usize) {
     let mut frame = bytes.next_power_of_two().min(LARGEST_FRAME_BYTES);
     while frame > SMALLEST_FRAME_BYTES
@@ -25,10 +26,10 @@ pub(super) fn frames_for(bytes: u64, chunk: u64) -> (usize, usize) {
     (frame as usize, bytes.div_ceil(frame) as usize)
 }
 
-/// A frame on loan: an HTTP client drops it when it likes.
-struct Lent(Arc<Frame>);
+/// A frame lent to the HTTP client, which drops it when it is done.
+struct LentFrame(Arc<Frame>);
 
-impl AsRef<[u8]> for Lent {
+impl AsRef<[u8]> for LentFrame {
     fn as_ref(&self) -> &[u8] {
         self.0.as_slice()
     }
@@ -36,13 +37,13 @@ impl AsRef<[u8]> for Lent {
 
 /// Frames filled from the front.
 #[derive(Debug)]
-pub(super) struct Buffer {
-    /// All of one capacity.
+pub(super) struct FrameBuffer {
+    /// Frames of one capacity.
     frames: Vec<Arc<Frame>>,
     filled: usize,
 }
 
-impl Buffer {
+impl FrameBuffer {
     pub(super) fn new(frames: Vec<Frame>) -> Self {
         Self {
             frames: frames.into_iter().map(Arc::new).collect(),
@@ -62,7 +63,7 @@ impl Buffer {
         self.frames.first().map_or(0, |frame| frame.capacity())
     }
 
-    /// Empties it for the next chunk; `false` if some of what was lent is still out, so that it cannot be written again.
+    /// Empties the buffer for the next chunk; returns `false` if some of it is still lent and cannot be overwritten.
     pub(super) fn reclaim(&mut self) -> bool {
         self.filled = 0;
         self.frames
@@ -70,7 +71,7 @@ impl Buffer {
             .all(|frame| Arc::get_mut(frame).is_some())
     }
 
-    /// Copies what fits behind what is there; returns how much. Not while anything is lent.
+    /// Appends as many bytes as fit; returns how many. Nothing may be lent.
     pub(super) fn copy_in(&mut self, mut bytes: &[u8]) -> usize {
         let size = self.frame_capacity();
         let before = self.filled;
@@ -86,7 +87,7 @@ impl Buffer {
         self.filled - before
     }
 
-    /// What is in it, in order, frame by frame.
+    /// Returns the contents in order, frame by frame.
     pub(super) fn slices(&self) -> impl Iterator<Item = &[u8]> {
         let size = self.frame_capacity();
         self.frames
@@ -99,7 +100,7 @@ impl Buffer {
             .filter(|slice| !slice.is_empty())
     }
 
-    /// Lends what is in it, but for the first `skip` bytes, without a copy.
+    /// Lends the contents from offset `skip` on, without a copy.
     pub(super) fn lend(&self, mut skip: usize, into: &mut Vec<Bytes>) {
         let size = self.frame_capacity();
         for (index, frame) in self.frames.iter().enumerate() {
@@ -107,7 +108,7 @@ impl Buffer {
             let begin = skip.min(end);
             skip -= begin;
             if begin < end {
-                into.push(Bytes::from_owner(Lent(Arc::clone(frame))).slice(begin..end));
+                into.push(Bytes::from_owner(LentFrame(Arc::clone(frame))).slice(begin..end));
             }
         }
     }
@@ -119,17 +120,17 @@ mod tests {
     use super::*;
     use bywash_mem::{BlockPool, PoolConfig, Share};
 
-    fn buffer(bytes: u64) -> Buffer {
+    fn buffer(bytes: u64) -> FrameBuffer {
         let pool = BlockPool::new(PoolConfig::new(16 << 20)).unwrap();
         let (length, count) = frames_for(bytes, bytes);
-        Buffer::new(
+        FrameBuffer::new(
             pool.try_frames(Share::Upload, length, count, count)
                 .unwrap(),
         )
     }
 
     #[test]
-    fn frames_waste_little() {
+    fn frame_waste_is_bounded() {
         assert_eq!(frames_for(16 << 20, 16 << 20), (2 << 20, 8));
         assert_eq!(frames_for(5 << 20, 5 << 20), (1 << 20, 5));
         assert_eq!(frames_for(1, 16 << 20), (1, 1));
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn short_objects_take_frames_of_the_length_that_whole_chunks_take() {
+    fn short_objects_use_the_frame_length_of_whole_chunks() {
         let chunk = 16 << 20;
         for bytes in ((2 << 20) + 1..=chunk).step_by(100_003) {
             assert_eq!(frames_for(bytes, chunk).0, 2 << 20, "{bytes} bytes");
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lent_is_what_was_copied_and_comes_back() {
+    fn lent_bytes_equal_copied_ones_and_are_reclaimed() {
         let mut buffer = buffer(300_000);
         let bytes: Vec<u8> = (0..300_000_u32).map(|n| (n % 251) as u8).collect();
         assert_eq!(buffer.copy_in(&bytes[..7]), 7);

@@ -1,41 +1,41 @@
-//! CRC32C of what is sent, folded range by range.
+//! CRC32C and MD5 of uploaded bytes; CRCs of ranges are combined.
 
 use bytes::Bytes;
 use crc_fast::{CrcAlgorithm::Crc32Iscsi, Digest};
 use md5::{Digest as _, Md5};
 
-/// CRC32C of bytes that come one after another.
+/// CRC32C of a sequence of bytes.
 #[derive(Debug, Clone)]
-pub(crate) struct Running(Digest);
+pub(crate) struct RunningCrc32c(Digest);
 
-impl Default for Running {
+impl Default for RunningCrc32c {
     fn default() -> Self {
         Self(Digest::new(Crc32Iscsi))
     }
 }
 
-impl Running {
+impl RunningCrc32c {
     pub(crate) fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
-    /// Of what came so far.
+    /// Returns the CRC of the bytes so far.
     pub(crate) fn value(&self) -> u32 {
         narrow(self.0.finalize())
     }
 }
 
-/// CRC32C of these pieces, one after another.
+/// Returns the CRC32C of these pieces, one after another.
 pub(crate) fn crc32c(pieces: &[Bytes]) -> u32 {
-    let mut crc = Running::default();
+    let mut crc = RunningCrc32c::default();
     pieces.iter().for_each(|piece| crc.update(piece));
     crc.value()
 }
 
-/// CRC32C of two ranges one after another, from that of each and the second one's length in bytes.
+/// Returns the CRC32C of two ranges, one after another, from the CRC of each and the length of the second in bytes.
 ///
-/// The first one is multiplied by x to the power of the second's bits, modulo CRC32C's polynomial, as Mark Adler's `crc32_combine`
-/// does it for zlib. crc-fast combines by matrices, which takes a tenth of a millisecond.
+/// Multiplies the first by x to the power of the second's bits, modulo CRC32C's polynomial, as Mark Adler's
+/// `crc32_combine` does for zlib. crc-fast combines by matrices, which takes a tenth of a millisecond.
 pub(crate) fn combine(first: u32, second: u32, second_length: u64) -> u32 {
     let mut power = ONE >> 8;
     let mut bytes = second_length;
@@ -50,11 +50,11 @@ pub(crate) fn combine(first: u32, second: u32, second_length: u64) -> u32 {
     product ^ second
 }
 
-/// The polynomial and 1 as CRC32C writes polynomials, the highest bit for x to the power of 0.
+/// The polynomial and 1 in CRC32C's notation: the highest bit stands for x to the power of 0.
 const POLYNOMIAL: u32 = 0x82F6_3B78;
 const ONE: u32 = 1 << 31;
 
-/// The product of two polynomials, modulo CRC32C's.
+/// Returns the product of two polynomials, modulo CRC32C's.
 fn multiply(one: u32, mut other: u32) -> u32 {
     let mut product = 0;
     for bit in (0..32).rev() {
@@ -66,7 +66,7 @@ fn multiply(one: u32, mut other: u32) -> u32 {
     product
 }
 
-/// MD5 of these pieces, one after another: what some stores vouch with.
+/// Returns the MD5 of these pieces, one after another: the checksum of some stores.
 pub(crate) fn md5(pieces: &[Bytes]) -> [u8; 16] {
     let mut digest = Md5::new();
     pieces.iter().for_each(|piece| digest.update(piece));
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_fold_to_the_whole() {
+    fn crcs_of_ranges_combine_to_the_whole() {
         assert_eq!(crc32c(&[Bytes::from_static(b"123456789")]), 0xE306_9283);
         let whole = Bytes::from_static(b"folded once, whatever the cuts");
         for cut in 0..=whole.len() {

@@ -1,5 +1,5 @@
-//! Brings chunks to a session, whatever goes wrong on the way: after a failure it asks what the store keeps, and goes on exactly
-//! there.
+//! Sends chunks to a session. After a failure it requests the session's status and continues exactly at the
+//! acknowledged offset.
 
 mod end;
 
@@ -7,68 +7,71 @@ use bytes::{Buf, Bytes};
 use object_store::{Error, Result};
 
 use super::checksum::{combine, crc32c};
-use super::link::{Link, Tally, kept_nothing, vouches};
-use super::{Chunk, Digest, Kept, SessionStatus};
+use super::session_client::{SessionClient, TransferStats, accepted_nothing, matches};
+use super::{Chunk, Digest, SessionStatus, StoredRange};
 use crate::retry::is_transient;
 
-/// What is known of an upload whose session is open.
+/// Progress of an upload with an open session.
 #[derive(Debug, Clone)]
 pub(super) struct Driver {
-    pub(super) link: Link,
-    /// Everything below is kept by the store.
+    pub(super) client: SessionClient,
+    /// Offset below which the store has all bytes.
     pub(super) acknowledged: u64,
-    /// CRC32C of what is below `acknowledged`, each range folded once.
+    /// CRC32C of the bytes below `acknowledged`, each range combined once.
     pub(super) crc32c: u32,
-    pub(super) tally: Tally,
-    /// A request went out whose answer is not known, or another process sent before: the store is asked before more is sent.
-    unsure: bool,
-    /// Taken over: the store may keep more than this writer ever sent.
+    pub(super) stats: TransferStats,
+    /// Whether the store's offset is unknown: the last response was lost, or another process sent before. The status
+    /// is requested before more is sent.
+    in_doubt: bool,
+    /// Whether the upload was taken over: the store may have more than this writer sent.
     taken_over: bool,
-    /// Bytes were not sent because the store had them, without a digest: the end must prove them.
+    /// Whether bytes were skipped because the store had them, without a digest. The completed object must then verify
+    /// them.
     skipped: bool,
-    /// Taken over, and ended by somebody else: nothing is sent any more, the object must prove to be what this writer was given.
-    pub(super) proving: bool,
-    /// What the store kept when it was asked last, if it takes chunks side by side.
-    kept: Vec<Kept>,
+    /// Whether the taken-over session has ended: nothing is sent any more, and the object is compared with the source
+    /// instead.
+    pub(super) verify_only: bool,
+    /// Ranges that the store reported last, if it accepts chunks in parallel.
+    stored: Vec<StoredRange>,
 }
 
 impl Driver {
-    pub(super) fn new(link: Link) -> Self {
+    pub(super) fn new(client: SessionClient) -> Self {
         Self {
-            link,
+            client,
             acknowledged: 0,
             crc32c: 0,
-            tally: Tally::default(),
-            unsure: false,
+            stats: TransferStats::default(),
+            in_doubt: false,
             taken_over: false,
             skipped: false,
-            proving: false,
-            kept: Vec::new(),
+            verify_only: false,
+            stored: Vec::new(),
         }
     }
 
-    /// Whether the store vouched for just this chunk when it was asked last.
+    /// Returns whether the store last reported exactly this chunk, with a matching digest.
     pub(super) fn has(&self, chunk: &Chunk) -> bool {
-        self.kept.iter().any(|kept| vouches(kept, chunk))
+        self.stored.iter().any(|stored| matches(stored, chunk))
     }
 
-    /// Asks what the store keeps, if that is not known, before chunks go side by side.
-    pub(super) async fn ask(&mut self) -> Result<()> {
-        let mut retries = self.link.retries();
-        while self.unsure {
-            match self.link.status().await {
-                Ok(SessionStatus::Open(kept)) => {
-                    self.kept = kept;
-                    self.unsure = false;
+    /// Requests the stored ranges if they are unknown, before chunks are sent in parallel.
+    pub(super) async fn refresh_stored(&mut self) -> Result<()> {
+        let mut retries = self.client.retries();
+        while self.in_doubt {
+            match self.client.status().await {
+                Ok(SessionStatus::Open(stored)) => {
+                    self.stored = stored;
+                    self.in_doubt = false;
                 }
                 Ok(SessionStatus::Finished(_)) => {
-                    return self.prove_only(self.link.ended_early()).await;
+                    return self.switch_to_verify(self.client.ended_early()).await;
                 }
-                Ok(SessionStatus::Gone) => return self.prove_only(self.link.lost()).await,
+                Ok(SessionStatus::Gone) => return self.switch_to_verify(self.client.lost()).await,
                 Err(error) if !is_transient(&error) => return Err(error),
                 Err(error) => {
-                    if !retries.again().await {
-                        return Err(self.link.gave_up(error));
+                    if !retries.back_off().await {
+                        return Err(self.client.retries_exhausted(error));
                     }
                 }
             }
@@ -76,37 +79,38 @@ impl Driver {
         Ok(())
     }
 
-    /// The store keeps the next bytes, up to `end`, of this CRC32C.
+    /// Records that the store has the bytes up to `end`, with this CRC32C.
     pub(super) fn fold(&mut self, crc: u32, end: u64) {
         self.crc32c = combine(self.crc32c, crc, end - self.acknowledged);
         self.acknowledged = end;
-        self.tally.reached = self.tally.reached.max(end);
-        self.kept.retain(|kept| kept.range.start >= end);
+        self.stats.reached = self.stats.reached.max(end);
+        self.stored.retain(|stored| stored.range.start >= end);
     }
 
-    /// Goes on where another writer was.
-    pub(super) fn taken_over(link: Link, acknowledged: u64, crc32c: u32) -> Self {
+    /// Continues where another writer was.
+    pub(super) fn taken_over(client: SessionClient, acknowledged: u64, crc32c: u32) -> Self {
         Self {
             acknowledged,
             crc32c,
-            tally: Tally {
+            stats: TransferStats {
                 reached: acknowledged,
-                ..Tally::default()
+                ..TransferStats::default()
             },
-            unsure: true,
+            in_doubt: true,
             taken_over: true,
-            ..Self::new(link)
+            ..Self::new(client)
         }
     }
 
-    /// Sends a chunk that begins at `acknowledged`, until the store keeps all of it.
+    /// Sends a chunk that begins at `acknowledged`, until the store has all of it.
     ///
-    /// Cancel by dropping: `acknowledged` says how far it came, and the store is asked before anything is sent again.
+    /// Cancelled by dropping: `acknowledged` is then exact or in doubt, and the status is requested before anything
+    /// is sent again.
     pub(super) async fn deliver(&mut self, chunk: &mut Chunk) -> Result<()> {
-        let mut retries = self.link.retries();
+        let mut retries = self.client.retries();
         while !chunk.pieces.is_empty() {
-            if self.proving {
-                return self.settle(chunk, chunk.range().end);
+            if self.verify_only {
+                return self.record_ack(chunk, chunk.range().end);
             }
             let before = self.acknowledged;
             let failure = match self.attempt(chunk).await {
@@ -114,18 +118,18 @@ impl Driver {
                     retries.progress();
                     continue;
                 }
-                Ok(()) if self.proving => continue,
-                // A store that takes nothing is not asked in a tight loop.
-                Ok(()) => kept_nothing(chunk),
+                Ok(()) if self.verify_only => continue,
+                // A store that accepts nothing is not polled in a tight loop.
+                Ok(()) => accepted_nothing(chunk),
                 Err(error) if !is_transient(&error) => return Err(error),
                 Err(error) => error,
             };
             if self.acknowledged > before {
                 retries.progress();
             }
-            tracing::debug!(object = %self.link.path, offset = self.acknowledged, error = %failure, "upload failed, trying again");
-            if !retries.again().await {
-                return Err(self.link.gave_up(failure));
+            tracing::debug!(object = %self.client.path, offset = self.acknowledged, error = %failure, "upload failed, retrying");
+            if !retries.back_off().await {
+                return Err(self.client.retries_exhausted(failure));
             }
         }
         Ok(())
@@ -133,63 +137,64 @@ impl Driver {
 
     async fn attempt(&mut self, chunk: &mut Chunk) -> Result<()> {
         if self.has(chunk) {
-            return self.settle(chunk, chunk.range().end);
+            return self.record_ack(chunk, chunk.range().end);
         }
-        if self.unsure {
-            match self.link.status().await? {
-                SessionStatus::Open(kept) => self.rewind(chunk, &kept)?,
+        if self.in_doubt {
+            match self.client.status().await? {
+                SessionStatus::Open(stored) => self.rewind(chunk, &stored)?,
                 SessionStatus::Finished(_) => {
-                    return self.prove_only(self.link.ended_early()).await;
+                    return self.switch_to_verify(self.client.ended_early()).await;
                 }
-                SessionStatus::Gone => return self.prove_only(self.link.lost()).await,
+                SessionStatus::Gone => return self.switch_to_verify(self.client.lost()).await,
             }
             if chunk.pieces.is_empty() {
                 return Ok(());
             }
         }
-        self.unsure = true;
-        self.tally.sending(&chunk.range());
-        let end = self.link.send(chunk).await?;
-        self.unsure = false;
-        self.settle(chunk, end)
+        self.in_doubt = true;
+        self.stats.count_sent(&chunk.range());
+        let end = self.client.send(chunk).await?;
+        self.in_doubt = false;
+        self.record_ack(chunk, end)
     }
 
-    /// The session is over before this writer gave it all. If it was taken over, the one before may have ended it well.
+    /// Handles a session that ended before it received all bytes. If it was taken over, the previous writer may have
+    /// completed it: the object is then only verified.
     ///
     /// # Errors
     /// `over`, if that cannot be.
-    async fn prove_only(&mut self, over: Error) -> Result<()> {
-        if self.taken_over && self.link.stored().await?.is_some() {
-            self.proving = true;
+    async fn switch_to_verify(&mut self, over: Error) -> Result<()> {
+        if self.taken_over && self.client.stat().await?.is_some() {
+            self.verify_only = true;
             return Ok(());
         }
         Err(over)
     }
 
-    /// Goes on where the store says it is.
-    fn rewind(&mut self, chunk: &mut Chunk, kept: &[Kept]) -> Result<()> {
+    /// Continues at the offset that the store reported.
+    fn rewind(&mut self, chunk: &mut Chunk, stored: &[StoredRange]) -> Result<()> {
         let range = chunk.range();
-        if self.link.rule.parallel {
-            self.unsure = false;
-            self.kept = kept.to_vec();
+        if self.client.rule.parallel {
+            self.in_doubt = false;
+            self.stored = stored.to_vec();
             let has = self.has(chunk);
-            return self.settle(chunk, if has { range.end } else { range.start });
+            return self.record_ack(chunk, if has { range.end } else { range.start });
         }
-        let (end, digest) = match kept {
+        let (end, digest) = match stored {
             [] => (0, None),
             [only] if only.range.start == 0 => (only.range.end, only.digest),
             _ => {
                 let detail = "the store keeps bytes that are not the first ones".to_owned();
-                return Err(self.link.damaged(detail));
+                return Err(self.client.damaged(detail));
             }
         };
         let ahead = self.taken_over && end > range.end;
-        let unsent = self.taken_over && end > self.tally.reached;
-        // What is beyond this chunk is asked for again with the next one.
-        self.unsure = ahead;
-        self.settle(chunk, if ahead { range.end } else { end })?;
+        let unsent = self.taken_over && end > self.stats.reached;
+        // The status beyond this chunk is requested again with the next one.
+        self.in_doubt = ahead;
+        self.record_ack(chunk, if ahead { range.end } else { end })?;
         match digest {
-            Some(Digest::Crc32c(crc)) if !ahead && crc != self.crc32c => Err(self.link.damaged(
+            Some(Digest::Crc32c(crc)) if !ahead && crc != self.crc32c => Err(self.client.damaged(
                 format!("the {end} bytes that the store keeps are not those that were sent"),
             )),
             Some(Digest::Crc32c(_)) if !ahead => {
@@ -203,27 +208,28 @@ impl Driver {
         }
     }
 
-    /// The store keeps everything below `end`: folds what is new of it, once, and leaves the rest in the chunk.
-    fn settle(&mut self, chunk: &mut Chunk, end: u64) -> Result<()> {
+    /// Records that the store has everything below `end`. Combines the CRC of the new part, once, and leaves the rest
+    /// in the chunk.
+    fn record_ack(&mut self, chunk: &mut Chunk, end: u64) -> Result<()> {
         let range = chunk.range();
         if end < range.start {
-            return Err(self.link.damaged(format!(
+            return Err(self.client.damaged(format!(
                 "the store keeps {end} bytes, it had acknowledged {}",
                 range.start
             )));
         }
         if end > range.end {
-            return Err(self.link.kept_too_much(end, range.end));
+            return Err(self.client.stored_too_much(end, range.end));
         }
         if end == range.end {
             self.fold(chunk.crc32c, end);
             chunk.pieces.clear();
-        } else if end > range.start && self.link.rule.parallel {
-            // A part is kept whole or not at all.
+        } else if end > range.start && self.client.rule.parallel {
+            // A part is stored whole or not at all.
             return Ok(());
         } else if end > range.start {
-            let kept = split_front(&mut chunk.pieces, end - range.start);
-            self.fold(crc32c(&kept), end);
+            let stored = split_front(&mut chunk.pieces, end - range.start);
+            self.fold(crc32c(&stored), end);
             chunk.crc32c = crc32c(&chunk.pieces);
         }
         chunk.offset = end;
@@ -231,7 +237,7 @@ impl Driver {
     }
 }
 
-/// Takes the first `count` bytes off; the rest stays.
+/// Removes and returns the first `count` bytes.
 fn split_front(pieces: &mut Vec<Bytes>, mut count: u64) -> Vec<Bytes> {
     let mut front = Vec::new();
     while count > 0 {

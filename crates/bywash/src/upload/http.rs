@@ -1,7 +1,7 @@
-//! The thin HTTP client below the upload sessions: one request, one answer, no retries.
+//! HTTP client of the upload sessions: one request, one response, no retries.
 //!
-//! Bodies leave as the pieces they are. A request that shows no sign of life fails by itself, so a slow line is no failure
-//! however long a chunk takes. Addresses can be bearer capabilities, so neither an error nor a log line names one.
+//! Sends bodies as their pieces, without a copy. A request fails if no byte moves for a while, so a slow line does
+//! not fail however long a chunk takes. URLs can be bearer capabilities, so no error and no log line contains one.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -22,22 +22,22 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use url::Url;
 
-/// Without a byte sent or received for this long a request has failed.
+/// Time without a byte sent or received after which a request has failed.
 const STALL: Duration = Duration::from_secs(20);
-/// Bodies are handed to the connection in steps of this many bytes, each a sign of life.
+/// Bytes handed to the connection at once; each step counts as activity.
 const STEP_BYTES: usize = 256 * 1024;
 
-/// Makes ring the process's TLS provider unless the program chose another one before.
+/// Installs ring as the process's TLS provider unless the program installed another one before.
 pub(crate) fn install_tls_provider() {
-    // An error only says that there is one already, which is as good.
+    // Fails only if a provider is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
-/// Sends requests over connections that it keeps.
+/// Client with a connection pool.
 #[derive(Debug, Clone)]
 pub(crate) struct HttpClient {
     client: reqwest::Client,
-    /// Names the kind of store in errors.
+    /// Kind of store, for errors.
     store: &'static str,
     stall: Duration,
 }
@@ -48,8 +48,8 @@ pub(crate) struct Request {
     url: Url,
     headers: HeaderMap,
     body: Vec<Bytes>,
-    patience: Duration,
-    answer_limit: usize,
+    extra_stall: Duration,
+    max_response_bytes: usize,
 }
 
 impl fmt::Debug for Request {
@@ -65,8 +65,8 @@ impl Request {
             url,
             headers: HeaderMap::new(),
             body: Vec::new(),
-            patience: Duration::ZERO,
-            answer_limit: MAX_RESPONSE_BYTES,
+            extra_stall: Duration::ZERO,
+            max_response_bytes: MAX_RESPONSE_BYTES,
         }
     }
 
@@ -75,49 +75,49 @@ impl Request {
         self
     }
 
-    /// The body, sent piece by piece without a copy, its length announced.
+    /// Sets the body, sent piece by piece without a copy; its length is announced.
     pub(crate) fn body(mut self, pieces: Vec<Bytes>) -> Self {
         self.body = pieces;
         self
     }
 
-    /// How much longer than the stall limit the server may work in silence.
-    pub(crate) fn patience(mut self, patience: Duration) -> Self {
-        self.patience = patience;
+    /// Sets the time beyond the stall limit for which the server may work without sending a byte.
+    pub(crate) fn extra_stall(mut self, extra_stall: Duration) -> Self {
+        self.extra_stall = extra_stall;
         self
     }
 
-    /// The most bytes of an answer that are of use.
-    pub(crate) fn answer_limit(mut self, bytes: usize) -> Self {
-        self.answer_limit = bytes;
+    /// Sets the maximum bytes of the response body.
+    pub(crate) fn max_response_bytes(mut self, bytes: usize) -> Self {
+        self.max_response_bytes = bytes;
         self
     }
 }
 
-/// What came back, whatever the status.
+/// A response of any status.
 #[derive(Clone)]
-pub(crate) struct Answer {
+pub(crate) struct Response {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
-    /// At most as much as the request's limit; the rest of a longer one is not read.
+    /// The body, cut at the request's limit.
     pub(crate) body: Bytes,
 }
 
-impl fmt::Debug for Answer {
+impl fmt::Debug for Response {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Headers can hold a session's address.
-        write!(f, "Answer({}, {} bytes)", self.status, self.body.len())
+        // Headers can contain a session's URL.
+        write!(f, "Response({}, {} bytes)", self.status, self.body.len())
     }
 }
 
-impl Answer {
-    /// A header's text; `None` if it is missing or no text.
+impl Response {
+    /// Returns a header's text; `None` if it is missing or not text.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
     }
 
-    /// The error for this answer to `operation` on `object`: precise where the status is, otherwise one that retries
-    /// understand by its status. `detail` must hold no secret.
+    /// Returns the error for this response to `operation` on `object`: a precise one where the status is, else one
+    /// whose text carries the status for the retry policy. `detail` must contain no secret.
     pub(crate) fn error(
         &self,
         store: &'static str,
@@ -143,10 +143,10 @@ impl Answer {
 }
 
 impl HttpClient {
-    /// A client for one kind of store, named in its errors. Sends no request.
+    /// Creates a client for one kind of store, named in its errors. Sends no request.
     pub(crate) fn new(store: &'static str) -> Result<Self> {
-        // No limit on a whole request, see `send`. A redirect would repeat a body to who knows whom, and 308 is an answer of
-        // its own in one protocol.
+        // No limit on a whole request, see `send`. Redirects are off: they would resend the body elsewhere, and GCS
+        // uses 308 for "resume incomplete".
         let client = client_builder()
             .redirect(reqwest::redirect::Policy::none())
             .http1_only()
@@ -159,28 +159,28 @@ impl HttpClient {
         })
     }
 
-    /// The same client with another stall limit; the default is 20 s.
+    /// Returns the client with another stall limit; the default is 20 s.
     pub(crate) fn with_stall(mut self, stall: Duration) -> Self {
         self.stall = stall;
         self
     }
 
-    /// Sends one request and reads its answer, of any status.
+    /// Sends one request and reads its response, of any status.
     ///
     /// # Errors
-    /// `Generic`, and worth another try, if the connection failed or nothing moved within the stall limit. The server may
-    /// have carried out the request all the same; so too if the future is dropped.
-    pub(crate) async fn send(&self, request: Request) -> Result<Answer> {
-        let stall = self.stall + request.patience;
-        let life = Life::new();
-        let mut exchange = Box::pin(self.exchange(request, life.clone()));
+    /// `Generic`, and transient, if the connection failed or no byte moved within the stall limit. The server may
+    /// have processed the request all the same, also if the future is dropped.
+    pub(crate) async fn send(&self, request: Request) -> Result<Response> {
+        let stall = self.stall + request.extra_stall;
+        let activity = LastActivity::new();
+        let mut exchange = Box::pin(self.exchange(request, activity.clone()));
         loop {
-            let limit = life.last() + stall;
+            let limit = activity.last() + stall;
             match tokio::time::timeout_at(limit, &mut exchange).await {
-                Ok(answer) => return answer,
-                Err(_) if life.last() + stall > limit => {}
+                Ok(response) => return response,
+                Err(_) if activity.last() + stall > limit => {}
                 Err(_) => {
-                    let text = format!("no sign of life for {} ms", stall.as_millis());
+                    let text = format!("no byte moved for {} ms", stall.as_millis());
                     return Err(Error::Generic {
                         store: self.store,
                         source: text.into(),
@@ -190,9 +190,9 @@ impl HttpClient {
         }
     }
 
-    async fn exchange(&self, request: Request, life: Life) -> Result<Answer> {
+    async fn exchange(&self, request: Request, activity: LastActivity) -> Result<Response> {
         let failed = |error: reqwest::Error| generic(self.store, &error.without_url());
-        let body = Gathered::new(request.body, life.clone());
+        let body = GatheredBody::new(request.body, activity.clone());
         let sent = self
             .client
             .request(request.method, request.url)
@@ -200,21 +200,21 @@ impl HttpClient {
             .body(reqwest::Body::wrap(body))
             .send();
         let mut response = sent.await.map_err(failed)?;
-        life.sign();
+        activity.touch();
         let status = response.status();
         let headers = std::mem::take(response.headers_mut());
         let mut body = BytesMut::new();
         let mut pieces = response.bytes_stream();
         while let Some(piece) = pieces.next().await {
-            life.sign();
+            activity.touch();
             let piece = piece.map_err(failed)?;
-            let room = request.answer_limit - body.len();
+            let room = request.max_response_bytes - body.len();
             body.extend_from_slice(&piece[..piece.len().min(room)]);
             if piece.len() > room {
                 break;
             }
         }
-        Ok(Answer {
+        Ok(Response {
             status,
             headers,
             body: body.freeze(),
@@ -222,7 +222,7 @@ impl HttpClient {
     }
 }
 
-/// An error of the connection, with its causes, which name no address once the URL is taken off.
+/// Returns an error of the connection with its causes, without the URL.
 fn generic(store: &'static str, error: &reqwest::Error) -> Error {
     let mut text = error.to_string();
     let mut next = std::error::Error::source(error);
@@ -237,16 +237,16 @@ fn generic(store: &'static str, error: &reqwest::Error) -> Error {
     }
 }
 
-/// When an exchange last showed a sign of life.
+/// Time at which a byte was last sent or received.
 #[derive(Debug, Clone)]
-struct Life(Arc<Mutex<Instant>>);
+struct LastActivity(Arc<Mutex<Instant>>);
 
-impl Life {
+impl LastActivity {
     fn new() -> Self {
         Self(Arc::new(Mutex::new(Instant::now())))
     }
 
-    fn sign(&self) {
+    fn touch(&self) {
         *self.0.lock() = Instant::now();
     }
 
@@ -255,25 +255,25 @@ impl Life {
     }
 }
 
-/// A body of pieces that lie apart.
-struct Gathered {
+/// Body made of separate pieces.
+struct GatheredBody {
     pieces: VecDeque<Bytes>,
     left: u64,
-    life: Life,
+    activity: LastActivity,
 }
 
-impl Gathered {
-    fn new(pieces: Vec<Bytes>, life: Life) -> Self {
+impl GatheredBody {
+    fn new(pieces: Vec<Bytes>, activity: LastActivity) -> Self {
         let left = pieces.iter().map(|piece| piece.len() as u64).sum();
         Self {
             pieces: pieces.into(),
             left,
-            life,
+            activity,
         }
     }
 }
 
-impl Body for Gathered {
+impl Body for GatheredBody {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -281,8 +281,8 @@ impl Body for Gathered {
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<std::result::Result<Frame<Bytes>, Infallible>>> {
-        // Asked for when what was given before is on its way.
-        self.life.sign();
+        // Polled once the previous pieces were sent.
+        self.activity.touch();
         let step = loop {
             let Some(piece) = self.pieces.front_mut() else {
                 return Poll::Ready(None);

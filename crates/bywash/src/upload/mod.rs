@@ -1,36 +1,40 @@
-//! Uploads that survive: one writer, a session at the store, a journal on disk.
+//! Resumable uploads: a writer, a session at the store, and a journal on disk.
 //!
-//! `writer.rs` takes bytes and makes chunks of them by a plan (`plan.rs`), which wait in one buffer (`buffer.rs`, `filling.rs`);
-//! `driver.rs` brings them to a session (`session.rs`, asked through `link.rs`) and ends it, `window.rs` several at once. `parts.rs` is a session over stores that only have parts.
-//! `journal/` is what a process leaves behind, written by `journaled.rs`; `resume.rs` takes it over.
+//! * `writer.rs` accepts bytes and cuts them into chunks by a plan (`plan.rs`). Chunks are collected in one buffer
+//!   (`buffer.rs`, `part_buffer.rs`).
+//! * `driver.rs` sends them to a session (`session.rs`, requested through `session_client.rs`) and completes it;
+//!   `window.rs` sends several at once.
+//! * `parts.rs` is a session over stores that only have parts.
+//! * `journal/` is the record that a process leaves on disk, written by `journal_writer.rs`; `resume.rs` takes such
+//!   uploads over.
 
 mod buffer;
 mod checksum;
 mod driver;
-mod filling;
 pub(crate) mod http;
 pub mod journal;
-mod journaled;
-mod link;
+mod journal_writer;
 mod options;
 mod ordered;
+mod part_buffer;
 mod parts;
 mod plan;
 mod resume;
 mod session;
+mod session_client;
 mod stream;
 mod token;
 mod window;
 mod writer;
 
-pub use journaled::Journaling;
+pub use journal_writer::JournalOptions;
 pub use options::{UploadOptions, UploadResult};
 pub(crate) use ordered::Ordered;
 pub use plan::ChunkPlan;
 pub use resume::Resumed;
 pub use session::{
-    Chunk, ChunkRule, Digest, Ending, Finished, Kept, OpenSession, SessionOptions, SessionStatus,
-    SessionToken, UploadSession,
+    Chunk, ChunkRule, CompleteRequest, Digest, Finished, OpenSession, SessionOptions,
+    SessionStatus, SessionToken, StoredRange, UploadSession,
 };
 pub use stream::UploadWriter;
 pub use token::UploadToken;

@@ -1,31 +1,32 @@
-//! How an object is uploaded, and what came of it.
+//! Options and result of an upload.
 
 use object_store::{Attributes, PutMode, PutResult, TagSet};
 
-use super::journaled::Journaling;
+use super::journal_writer::JournalOptions;
 
-/// How an object is uploaded.
+/// Options of an upload.
 #[derive(Debug, Clone)]
 pub struct UploadOptions {
     /// Create only, replace a known version only, or replace. Checked when the object becomes visible.
     pub mode: PutMode,
-    /// Content headers and user metadata.
+    /// EntryContent headers and user metadata.
     pub attributes: Attributes,
     /// Tags of the object. An upload with tags cannot be taken over by another process.
     pub tags: TagSet,
-    /// The exact number of bytes to come, if known. Another number is an error, and nothing is completed.
+    /// Exact number of bytes to come, if known. Any other number is an error, and nothing is completed.
     pub length: Option<u64>,
-    /// CRC32C of all bytes to come, if known. Another one is an error, and nothing is completed.
+    /// CRC32C of all bytes to come, if known. Any other value is an error, and nothing is completed.
     pub crc32c: Option<u32>,
-    /// Bytes of a chunk. Default: the engine's, fitted to the store. A length that breaks the store's rule is an error.
+    /// Bytes of a chunk. Default: the engine's, rounded to the store's rule. A length that breaks the rule is an
+    /// error.
     pub chunk: Option<u64>,
-    /// Writes the upload down in the engine's journal, if it has one, so that another process can go on after a crash. Not for
-    /// stores without sessions, and not for an upload of at most one chunk.
-    pub journal: Option<Journaling>,
-    /// Chunks on their way at once, where the store takes them side by side. Default 1. With more, each that is on its way keeps a
-    /// chunk of memory, beside the one that is being filled.
+    /// Journals the upload, if the engine has a journal, so that another process can continue it after a crash. Not
+    /// for stores without sessions, and not for an upload of at most one chunk.
+    pub journal: Option<JournalOptions>,
+    /// Chunks in flight, where the store accepts them in parallel. Default 1. With more, each chunk in flight keeps a
+    /// chunk of memory, besides the one being filled.
     pub parallel: usize,
-    /// No process is to go on with it: a folder drops what it has of it once this process is dead.
+    /// No other process will continue it: a folder removes its bytes once this process has died.
     pub transient: bool,
 }
 
@@ -45,19 +46,19 @@ impl Default for UploadOptions {
     }
 }
 
-/// A finished upload.
+/// Result of a finished upload.
 #[derive(Debug, Clone)]
 pub struct UploadResult {
-    /// The object's ETag and version, as the store gave them.
+    /// The object's ETag and version, as returned by the store.
     pub put: PutResult,
     /// Bytes of the object.
     pub length: u64,
     /// CRC32C of the object.
     pub crc32c: u32,
-    /// Bytes given to requests of this writer, each time counted.
+    /// Bytes sent in requests of this writer, repetitions included.
     pub sent_bytes: u64,
-    /// Those of them that had been sent before.
+    /// Bytes that had been sent before.
     pub resent_bytes: u64,
-    /// Buffers taken from the engine's memory: none if no bytes had to wait, one if it served all chunks.
+    /// Buffers allocated: none if no bytes had to wait, one if it served all chunks.
     pub buffers: u64,
 }

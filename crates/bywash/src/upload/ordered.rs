@@ -1,4 +1,4 @@
-//! An upload through the ecosystem's own interface: parts in the order in which they were given, whoever waits for which.
+//! Adapts an upload to `MultipartUpload`: parts in the order given, whichever future is polled first.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use parking_lot::Mutex;
 
 use super::Upload;
 
-/// Parts of any length become one stream of bytes, cut into the store's chunks.
+/// Concatenates parts of any length into one stream, cut into the store's chunks.
 #[derive(Debug)]
 pub(crate) struct Ordered(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    /// What was given and not written yet, in order.
+    /// Bytes given and not written yet, in order.
     given: Mutex<VecDeque<Bytes>>,
     upload: tokio::sync::Mutex<Upload>,
 }
@@ -31,7 +31,7 @@ impl Ordered {
 }
 
 impl Shared {
-    /// Writes what was given so far, whoever gave it: a part whose future was dropped is not left out.
+    /// Writes all bytes given so far, also those of parts with dropped futures.
     async fn write(&self, upload: &mut Upload) -> Result<()> {
         loop {
             let next = self.given.lock().pop_front();

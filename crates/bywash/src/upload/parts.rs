@@ -1,4 +1,4 @@
-//! A session over the parts of an origin that has no sessions of its own.
+//! A session over the parts of an origin without sessions of its own.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,7 +12,8 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Chunk, ChunkRule, Digest, Ending, Finished, Kept, SessionStatus, SessionToken, UploadSession,
+    Chunk, ChunkRule, CompleteRequest, Digest, Finished, SessionStatus, SessionToken, StoredRange,
+    UploadSession,
 };
 use crate::RetryPolicy;
 use crate::error::EngineError;
@@ -21,28 +22,28 @@ use crate::origin::{Origin, UploadedPart};
 use crate::progress::watched;
 use crate::retry::stalled;
 
-/// The shortest part S3 takes, but for the last of an upload.
+/// Minimum length of an S3 part, except the last of an upload.
 const S3_LEAST_PART_BYTES: u64 = 5 << 20;
 
-/// A part the origin said it keeps.
+/// A part acknowledged by the origin.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct KeptPart {
+pub(super) struct StoredPart {
     pub(super) e_tag: String,
     pub(super) range: Range<u64>,
     pub(super) crc32c: u32,
 }
 
-/// An upload in numbered parts. The origin cannot be asked what it keeps, so that is remembered here.
+/// An upload in numbered parts. The origin cannot list them, so they are remembered here.
 #[derive(Debug)]
 pub(super) struct PartsSession {
     origin: Arc<dyn Origin>,
     path: Path,
     id: String,
     mode: PutMode,
-    /// A request that shows no sign of life for so long has failed.
+    /// Its stall limit applies to each request.
     retry: RetryPolicy,
-    /// By number.
-    kept: Mutex<BTreeMap<u16, KeptPart>>,
+    /// Acknowledged parts, by number.
+    stored: Mutex<BTreeMap<u16, StoredPart>>,
 }
 
 impl PartsSession {
@@ -52,7 +53,7 @@ impl PartsSession {
         id: String,
         mode: PutMode,
         retry: RetryPolicy,
-        kept: BTreeMap<u16, KeptPart>,
+        stored: BTreeMap<u16, StoredPart>,
     ) -> Self {
         Self {
             origin: Arc::clone(origin),
@@ -60,13 +61,13 @@ impl PartsSession {
             id,
             mode,
             retry,
-            kept: Mutex::new(kept),
+            stored: Mutex::new(stored),
         }
     }
 
-    /// What is kept, by number.
-    pub(super) fn kept(&self) -> BTreeMap<u16, KeptPart> {
-        self.kept.lock().clone()
+    /// Returns the acknowledged parts, by number.
+    pub(super) fn stored(&self) -> BTreeMap<u16, StoredPart> {
+        self.stored.lock().clone()
     }
 
     fn lost(&self) -> Error {
@@ -76,7 +77,7 @@ impl PartsSession {
         .into()
     }
 
-    /// An upload the origin does not know is lost, which is not the same as an object that is not there.
+    /// Distinguishes an unknown upload, which is lost, from an absent object.
     fn gone(&self, error: Error) -> Error {
         match error {
             Error::NotFound { .. } => self.lost(),
@@ -89,15 +90,15 @@ impl PartsSession {
 impl UploadSession for PartsSession {
     fn rule(&self) -> ChunkRule {
         let least = match self.origin.kind() {
-            // Google's parts are S3's.
+            // GCS takes parts by the S3 protocol.
             "s3" | "gcs" => S3_LEAST_PART_BYTES,
             _ => 1,
         };
         ChunkRule {
             granule: 1,
-            least,
-            most: MAX_PART_BYTES,
-            chunks: Some(u64::from(MAX_PARTS)),
+            min: least,
+            max: MAX_PART_BYTES,
+            max_chunks: Some(u64::from(MAX_PARTS)),
             parallel: true,
         }
     }
@@ -122,28 +123,28 @@ impl UploadSession for PartsSession {
         let e_tag = answer
             .unwrap_or_else(|| Err(stalled(self.retry)))
             .map_err(|error| self.gone(error))?;
-        let part = KeptPart {
+        let part = StoredPart {
             e_tag,
             range: chunk.range(),
             crc32c: chunk.crc32c,
         };
-        self.kept.lock().insert(number, part);
+        self.stored.lock().insert(number, part);
         Ok(chunk.range().end)
     }
 
     async fn status(&self) -> Result<SessionStatus> {
-        let kept = self.kept.lock();
-        let kept = kept.values().map(|part| Kept {
+        let stored = self.stored.lock();
+        let stored = stored.values().map(|part| StoredRange {
             range: part.range.clone(),
             digest: Some(Digest::Crc32c(part.crc32c)),
         });
-        Ok(SessionStatus::Open(kept.collect()))
+        Ok(SessionStatus::Open(stored.collect()))
     }
 
-    async fn finish(&self, ending: &Ending) -> Result<Finished> {
+    async fn finish(&self, ending: &CompleteRequest) -> Result<Finished> {
         let parts: Vec<_> = {
-            let kept = self.kept.lock();
-            let end = kept.values().try_fold(0, |end, part| {
+            let stored = self.stored.lock();
+            let end = stored.values().try_fold(0, |end, part| {
                 (part.range.start == end).then_some(part.range.end)
             });
             if end != Some(ending.length) {
@@ -153,7 +154,7 @@ impl UploadSession for PartsSession {
                 }
                 .into());
             }
-            let parts = kept.iter().map(|(number, part)| UploadedPart {
+            let parts = stored.iter().map(|(number, part)| UploadedPart {
                 number: *number,
                 e_tag: part.e_tag.clone(),
             });

@@ -1,45 +1,46 @@
-//! Where an upload's chunks begin: the same in every process, so that parts can be found again.
+//! Boundaries of an upload's chunks: the same in every process, so that stored parts can be matched.
 
 use serde::{Deserialize, Serialize};
 
 use super::ChunkRule;
 
-/// The chunk length doubles this many times, at most, before a store that counts chunks has no more of them. Twelve steps take
-/// S3's 10,000 parts from 5 MiB past 5 TiB.
+/// Doublings of the chunk length within a store's maximum number of chunks. Twelve take S3's 10,000 parts from 5 MiB
+/// past 5 TiB.
 const GROWTH_STEPS: u64 = 12;
 
-/// The length of each chunk of an upload, by its index. The last chunk ends where the object does.
+/// The length of each chunk of an upload, by its index. The last chunk ends with the object.
 ///
-/// With the object's length known, all chunks have one length. Without, and where the store counts chunks, it doubles after
-/// each twelfth of them.
+/// If the object's length is known, all chunks have one length. If not, and the store limits the number of chunks, it
+/// doubles after each twelfth of that number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChunkPlan {
     /// Bytes of the first chunk.
     first: u64,
-    /// Bytes of the longest chunk.
-    most: u64,
+    /// Maximum bytes of a chunk.
+    #[serde(rename = "most")]
+    max: u64,
     /// Chunks before the length doubles, if it does.
     step: Option<u64>,
-    /// The most chunks, if the store counts them.
+    /// Maximum number of chunks, if the store limits it.
     chunks: Option<u64>,
 }
 
 impl ChunkPlan {
-    /// A plan before anything is known of the store: chunks of `chunk` bytes.
+    /// A plan before the store's rule is known: chunks of `chunk` bytes.
     pub(crate) fn fixed(chunk: u64) -> Self {
         Self {
             first: chunk,
-            most: chunk,
+            max: chunk,
             step: None,
             chunks: None,
         }
     }
 
-    /// Fits `chunk` bytes to a store's rule. `exact`: somebody asked for just this, so it is not rounded to the rule, and only made
-    /// longer if the length needs it.
+    /// Fits `chunk` bytes to a store's rule. `exact`: the user chose this length, so it is not rounded, and only made
+    /// longer if the object's length requires it.
     ///
     /// # Errors
-    /// The sentence that says the rule.
+    /// A sentence that states the rule.
     pub(crate) fn new(
         rule: &ChunkRule,
         chunk: u64,
@@ -47,23 +48,22 @@ impl ChunkPlan {
         length: Option<u64>,
     ) -> Result<Self, String> {
         let granule = rule.granule.max(1);
-        let least = rule.least.max(1).next_multiple_of(granule);
-        let most = rule.most / granule * granule;
-        let broken =
-            chunk == 0 || !chunk.is_multiple_of(granule) || !(least..=most).contains(&chunk);
+        let min = rule.min.max(1).next_multiple_of(granule);
+        let max = rule.max / granule * granule;
+        let broken = chunk == 0 || !chunk.is_multiple_of(granule) || !(min..=max).contains(&chunk);
         if exact && broken {
             return Err(format!(
-                "{chunk} bytes do not fit the store: its chunks are multiples of {granule} bytes, from {least} to {most}"
+                "{chunk} bytes do not fit the store: its chunks are multiples of {granule} bytes, from {min} to {max}"
             ));
         }
-        let mut first = chunk.max(least).next_multiple_of(granule).min(most);
+        let mut first = chunk.max(min).next_multiple_of(granule).min(max);
         let mut step = None;
-        match (rule.chunks, length) {
+        match (rule.max_chunks, length) {
             (Some(chunks), Some(length)) => {
                 let needed = length.div_ceil(chunks.max(1)).next_multiple_of(granule);
-                if needed > most {
+                if needed > max {
                     return Err(format!(
-                        "{length} bytes are more than the store takes: {chunks} chunks of {most} bytes"
+                        "{length} bytes are more than the store takes: {chunks} chunks of {max} bytes"
                     ));
                 }
                 first = first.max(needed);
@@ -73,23 +73,23 @@ impl ChunkPlan {
         }
         Ok(Self {
             first,
-            most: if step.is_some() { most } else { first },
+            max: if step.is_some() { max } else { first },
             step,
-            chunks: rule.chunks,
+            chunks: rule.max_chunks,
         })
     }
 
-    /// Whether it can be worked with: one that was read from somewhere might not.
+    /// Returns whether the plan is valid; one read from a journal or token may not be.
     pub(crate) fn is_sound(&self) -> bool {
-        self.first > 0 && self.first <= self.most && self.step != Some(0)
+        self.first > 0 && self.first <= self.max && self.step != Some(0)
     }
 
-    /// The most chunks, if the store counts them.
+    /// Returns the maximum number of chunks, if the store limits it.
     pub(crate) fn chunks(&self) -> Option<u64> {
         self.chunks
     }
 
-    /// Bytes of the chunk of this index.
+    /// Returns the bytes of the chunk `index`.
     #[must_use]
     pub fn length_of(&self, index: u64) -> u64 {
         let doublings = self.step.map_or(0, |step| index / step);
@@ -98,10 +98,10 @@ impl ChunkPlan {
             .and_then(|doublings| 1_u64.checked_shl(doublings));
         factor
             .and_then(|factor| self.first.checked_mul(factor))
-            .map_or(self.most, |length| length.min(self.most))
+            .map_or(self.max, |length| length.min(self.max))
     }
 
-    /// Where the chunk of this index begins, in bytes.
+    /// Returns the offset of the chunk `index`.
     #[must_use]
     pub fn start_of(&self, index: u64) -> u64 {
         let Some(step) = self.step else {
@@ -110,7 +110,7 @@ impl ChunkPlan {
         let (mut start, mut at) = (0_u64, 0);
         while at < index {
             let length = self.length_of(at);
-            let last = length == self.most;
+            let last = length == self.max;
             let count = if last {
                 index - at
             } else {
@@ -122,7 +122,7 @@ impl ChunkPlan {
         start
     }
 
-    /// The chunk that has the byte at this offset.
+    /// Returns the index of the chunk that contains `offset`.
     #[must_use]
     pub fn index_at(&self, offset: u64) -> u64 {
         let Some(step) = self.step else {
@@ -132,7 +132,7 @@ impl ChunkPlan {
         loop {
             let length = self.length_of(at);
             let within = (offset - start) / length;
-            if length == self.most || within < step {
+            if length == self.max || within < step {
                 return at + within;
             }
             start += step * length;
@@ -152,21 +152,21 @@ mod tests {
 
     const S3: ChunkRule = ChunkRule {
         granule: 1,
-        least: 5 * MIB,
-        most: 5 << 30,
-        chunks: Some(10_000),
+        min: 5 * MIB,
+        max: 5 << 30,
+        max_chunks: Some(10_000),
         parallel: true,
     };
     const GCS: ChunkRule = ChunkRule {
         granule: 256 << 10,
-        least: 256 << 10,
-        most: TIB,
-        chunks: None,
+        min: 256 << 10,
+        max: TIB,
+        max_chunks: None,
         parallel: false,
     };
 
     #[test]
-    fn what_somebody_asked_for_is_refused_with_the_rule_when_it_breaks_it() {
+    fn exact_chunk_length_that_breaks_the_rule_is_refused_with_the_rule() {
         let odd = ChunkPlan::new(&GCS, 300_000, true, None).unwrap_err();
         assert!(odd.contains("multiples of 262144"), "{odd}");
         let small = ChunkPlan::new(&S3, MIB, true, None).unwrap_err();
@@ -180,7 +180,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_plan_holds_what_it_must_and_finds_every_offset(
+        fn plan_satisfies_the_rule_and_finds_every_offset(
             chunk in 1..64 * MIB,
             granule_log in 0_u32..20,
             known in proptest::option::of(0..5 * TIB),
@@ -192,12 +192,12 @@ mod tests {
             let needed = known.unwrap_or(5 * TIB);
             prop_assert!(plan.start_of(10_000) >= needed);
             let length = plan.length_of(index);
-            prop_assert!(length.is_multiple_of(rule.granule) && length >= rule.least && length <= rule.most);
+            prop_assert!(length.is_multiple_of(rule.granule) && length >= rule.min && length <= rule.max);
             prop_assert_eq!(plan.start_of(index + 1), plan.start_of(index) + length);
             prop_assert_eq!(plan.index_at(plan.start_of(index) + within % length), index);
             if known.is_some() {
                 prop_assert_eq!(length, plan.length_of(0));
-                let longer = plan.length_of(0) > chunk.max(rule.least).next_multiple_of(rule.granule);
+                let longer = plan.length_of(0) > chunk.max(rule.min).next_multiple_of(rule.granule);
                 prop_assert!(!longer || (plan.length_of(0) - rule.granule) * 10_000 < needed);
             }
         }

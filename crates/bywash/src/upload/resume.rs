@@ -1,6 +1,6 @@
-//! Takes over an upload that another process left: nothing is skipped that the source does not prove.
+//! Takes over the upload of another process: no byte is skipped unless the source verifies it.
 
-mod prove;
+mod verify;
 
 use std::fs::File;
 use std::io;
@@ -10,12 +10,12 @@ use bytes::Bytes;
 use object_store::Result;
 use object_store::path::Path;
 
-use self::prove::{Proof, contiguous, hash, prove};
-use super::journal::{Entry, Header, Progress, SourceIdentity, Whole};
-use super::journaled::{Journaled, Journaling};
+use self::verify::{SourceComparison, compare, contiguous, hash};
+use super::journal::{Entry, Header, ObjectDigest, Progress, SourceIdentity};
+use super::journal_writer::{JournalOptions, JournalWriter};
 use super::{
-    ChunkPlan, ChunkRule, Finished, Kept, OpenSession, SessionOptions, SessionStatus, SessionToken,
-    Upload, UploadOptions, UploadSession, UploadToken,
+    ChunkPlan, ChunkRule, Finished, OpenSession, SessionOptions, SessionStatus, SessionToken,
+    StoredRange, Upload, UploadOptions, UploadSession, UploadToken,
 };
 use crate::bucket::Bucket;
 use crate::error::EngineError;
@@ -24,36 +24,36 @@ use crate::retry::with_retries;
 /// An upload that was taken over.
 #[derive(Debug)]
 pub enum Resumed {
-    /// Write the source's bytes from [`Upload::position`] on, then finish.
+    /// Still open: write the source's bytes from [`Upload::position`] on, then finish.
     Open {
         /// The writer.
         upload: Box<Upload>,
-        /// Bytes the store keeps and the source proved: they are not sent again.
+        /// Bytes that the store has and the source verified: they are not sent again.
         resumed_bytes: u64,
     },
-    /// The object is there already: only the answer was lost.
+    /// The object exists already: only the response was lost.
     Finished {
-        /// As the store says it.
+        /// The object, as reported by the store.
         object: Finished,
-        /// Bytes of the object.
+        /// Length of the object in bytes.
         length: u64,
     },
 }
 
 impl Bucket {
-    /// Goes on with an upload that a process left in the journal. The source must be the file it was; what the store keeps is
-    /// compared with it before it is not sent again.
+    /// Continues an upload that another process left in the journal. The source must be unchanged; what the store has
+    /// is compared with it before it is skipped.
     ///
-    /// A session the store does not know any more may have become the object, which is looked at first; else all of it is sent
-    /// again, in a session of its own.
+    /// A session unknown to the store may have become the object, which is checked first. Otherwise all bytes are
+    /// sent again, in a new session.
     ///
     /// `parallel` as in [`UploadOptions::parallel`].
     ///
     /// # Errors
-    /// [`EngineError::SourceLost`] if the bytes cannot be read again, [`EngineError::SourceChanged`] if they are others;
-    /// otherwise as any request. The upload stays in the journal then.
+    /// [`EngineError::SourceLost`] if the bytes cannot be read again, [`EngineError::SourceChanged`] if they changed;
+    /// otherwise as any request. The upload then stays in the journal.
     pub async fn resume_upload(&self, entry: Entry, parallel: usize) -> Result<Resumed> {
-        let resumed = self.taken_up(entry).await?;
+        let resumed = self.take_over(entry).await?;
         Ok(match resumed {
             Resumed::Open {
                 mut upload,
@@ -69,7 +69,7 @@ impl Bucket {
         })
     }
 
-    async fn taken_up(&self, entry: Entry) -> Result<Resumed> {
+    async fn take_over(&self, entry: Entry) -> Result<Resumed> {
         let header = entry.header().clone();
         let source = open_source(&header).await?;
         let session = self.session_of(&header).await?;
@@ -78,28 +78,29 @@ impl Bucket {
             session.status()
         });
         match (status.await?, source) {
-            (SessionStatus::Open(kept), Some(source)) => {
-                self.go_on(entry, &*session, kept, source).await
+            (SessionStatus::Open(stored), Some(source)) => {
+                self.continue_upload(entry, &*session, stored, source).await
             }
-            (SessionStatus::Open(kept), None) => {
-                self.go_on_without_source(entry, &*session, &kept).await
+            (SessionStatus::Open(stored), None) => {
+                self.continue_without_source(entry, &*session, &stored)
+                    .await
             }
             (ended, source) => {
-                let whole = match (&source, entry.whole()) {
+                let whole = match (&source, entry.digest()) {
                     (_, Some(whole)) => whole,
                     (Some((file, identity)), None) => whole_of(file, identity.size).await?,
                     (None, None) => return Err(lost_source(&header)),
                 };
-                self.look_or_begin_again(entry, ended, whole, source.is_some())
+                self.check_or_restart(entry, ended, whole, source.is_some())
                     .await
             }
         }
     }
 
-    /// Drops what the store keeps of an upload in the journal, and its entry.
+    /// Aborts a journaled upload at the store, and removes its entry.
     ///
     /// # Errors
-    /// As any request; the entry stays then.
+    /// As any request; the entry then stays.
     pub async fn abort_journaled(&self, entry: Entry) -> Result<()> {
         let session = self.session_of(entry.header()).await?;
         let policy = self.shared().engine.retry;
@@ -108,11 +109,11 @@ impl Bucket {
             session.abort()
         })
         .await?;
-        Journaled::over(entry).remove().await
+        JournalWriter::over(entry).remove().await
     }
 
-    /// Sessions the store keeps, of whichever process; none where it does not list them. One whose upload goes on is among
-    /// them: look at the journals of all who upload here, or at its age, before it is dropped.
+    /// Returns the sessions open at the store, of any process; none where it does not list them. Uploads in progress
+    /// are among them: before you abort one, check the journals of all uploading machines, or its age.
     ///
     /// # Errors
     /// As any request.
@@ -130,12 +131,12 @@ impl Bucket {
         .await
     }
 
-    /// Whether the session is the one of this token, as a journal has it.
+    /// Returns whether the session is the one with this token of a journal.
     pub fn is_session(&self, open: &OpenSession, token: &SessionToken) -> bool {
         self.shared().origin.same_session(&open.token, token)
     }
 
-    /// Drops a session that was listed, and what the store keeps of it.
+    /// Aborts a listed session and deletes its bytes.
     ///
     /// # Errors
     /// As any request.
@@ -168,26 +169,28 @@ impl Bucket {
         })
     }
 
-    async fn go_on(
+    async fn continue_upload(
         &self,
         entry: Entry,
         session: &dyn UploadSession,
-        kept: Vec<Kept>,
-        (file, identity): Source,
+        stored: Vec<StoredRange>,
+        (file, identity): SourceFile,
     ) -> Result<Resumed> {
         let header = entry.header().clone();
         let rule = session.rule();
         let plan = plan_of(&header, &rule)?;
         let progress = entry.progress().clone();
-        let proven = tokio::task::spawn_blocking(move || {
-            prove(&file, identity.size, &rule, &plan, &kept, &progress)
+        let compared = tokio::task::spawn_blocking(move || {
+            compare(&file, identity.size, &rule, &plan, &stored, &progress)
         });
-        let proven = proven.await?.map_err(|error| unreadable(&header, &error))?;
-        let Proof::Same {
+        let compared = compared
+            .await?
+            .map_err(|error| unreadable(&header, &error))?;
+        let SourceComparison::Same {
             offset,
             crc32c,
-            kept,
-        } = proven
+            stored,
+        } = compared
         else {
             return Err(EngineError::UploadDamaged {
                 object: header.object.to_string(),
@@ -201,20 +204,20 @@ impl Bucket {
             .await?;
         Ok(Resumed::Open {
             upload: Box::new(upload),
-            resumed_bytes: kept,
+            resumed_bytes: stored,
         })
     }
 
-    /// The source is gone; but perhaps nothing of it is missing.
-    async fn go_on_without_source(
+    /// Continues without the source, which is possible if none of its bytes are missing.
+    async fn continue_without_source(
         &self,
         entry: Entry,
         session: &dyn UploadSession,
-        kept: &[Kept],
+        stored: &[StoredRange],
     ) -> Result<Resumed> {
         let header = entry.header();
-        let all = contiguous(kept);
-        match entry.whole() {
+        let all = contiguous(stored);
+        match entry.digest() {
             Some(whole) if whole.length == all && entry.progress().offset == all => {}
             _ => return Err(lost_source(header)),
         }
@@ -249,16 +252,16 @@ impl Bucket {
             waiting: Bytes::new(),
         };
         let mut upload = self.restore_upload(&token).await?;
-        upload.journaled = Some(Journaled::over(entry));
+        upload.journaled = Some(JournalWriter::over(entry));
         Ok(upload)
     }
 
-    /// The session ended. It may have become the object; if not, all is sent again.
-    async fn look_or_begin_again(
+    /// Handles a session that ended. If it did not become the object, all bytes are sent again.
+    async fn check_or_restart(
         &self,
         entry: Entry,
         ended: SessionStatus,
-        whole: Whole,
+        whole: ObjectDigest,
         readable: bool,
     ) -> Result<Resumed> {
         let header = entry.header().clone();
@@ -268,21 +271,21 @@ impl Bucket {
             _ => {
                 with_retries(shared.engine.retry, "look for", &header.object, || {
                     shared.counters.origin_request();
-                    shared.origin.stored(&header.object)
+                    shared.origin.stat(&header.object)
                 })
                 .await?
             }
         };
-        shared.written(&header.object);
+        shared.invalidate(&header.object);
         if let Some(object) = found
             && object.length.is_none_or(|length| length == whole.length)
             && object.crc32c == Some(whole.crc32c)
         {
-            // What a folder keeps of an upload whose process died right after the rename.
+            // Clears what a folder keeps of an upload after a crash right after the rename.
             if let Err(error) = self.session_of(&header).await?.abort().await {
                 tracing::debug!(object = %header.object, %error, "finished session not cleared");
             }
-            Journaled::over(entry).remove().await?;
+            JournalWriter::over(entry).remove().await?;
             return Ok(Resumed::Finished {
                 object,
                 length: whole.length,
@@ -292,7 +295,7 @@ impl Bucket {
             return Err(lost_source(&header));
         }
         let upload = self.upload(&header.object, options_of(&header)).await?;
-        Journaled::over(entry).remove().await?;
+        JournalWriter::over(entry).remove().await?;
         Ok(Resumed::Open {
             upload: Box::new(upload),
             resumed_bytes: 0,
@@ -300,7 +303,7 @@ impl Bucket {
     }
 }
 
-type Source = (File, SourceIdentity);
+type SourceFile = (File, SourceIdentity);
 
 fn plan_of(header: &Header, rule: &ChunkRule) -> Result<ChunkPlan> {
     let plan = ChunkPlan::new(rule, header.chunk, true, header.options.length);
@@ -319,7 +322,7 @@ fn options_of(header: &Header) -> UploadOptions {
         attributes: header.options.attributes.clone(),
         length: header.options.length,
         chunk: Some(header.chunk),
-        journal: Some(Journaling {
+        journal: Some(JournalOptions {
             url: header.url.clone(),
             endpoint: header.endpoint.clone(),
             source: header.source.clone(),
@@ -328,8 +331,8 @@ fn options_of(header: &Header) -> UploadOptions {
     }
 }
 
-/// Opens the source if it still is what it was; `None` if it never could be read again.
-async fn open_source(header: &Header) -> Result<Option<Source>> {
+/// Opens the source if it is unchanged; `None` if it could never be read again.
+async fn open_source(header: &Header) -> Result<Option<SourceFile>> {
     let Some(before) = header.source.clone() else {
         return Ok(None);
     };
@@ -370,7 +373,7 @@ fn lost_source(header: &Header) -> object_store::Error {
     .into()
 }
 
-async fn whole_of(file: &File, length: u64) -> Result<Whole> {
+async fn whole_of(file: &File, length: u64) -> Result<ObjectDigest> {
     let failed = |error: io::Error| object_store::Error::Generic {
         store: "Bywash",
         source: Box::new(error),
@@ -378,5 +381,5 @@ async fn whole_of(file: &File, length: u64) -> Result<Whole> {
     let file = file.try_clone().map_err(failed)?;
     let crc32c = tokio::task::spawn_blocking(move || hash(&file, 0..length));
     let crc32c = crc32c.await?.map_err(failed)?;
-    Ok(Whole { length, crc32c })
+    Ok(ObjectDigest { length, crc32c })
 }

@@ -1,4 +1,4 @@
-//! An upload as one of tokio's streams.
+//! An upload as a tokio `AsyncWrite`.
 
 use std::fmt;
 use std::future::Future;
@@ -13,69 +13,69 @@ use super::Upload;
 
 type Work = Pin<Box<dyn Future<Output = (Box<Upload>, Result<()>)> + Send>>;
 
-enum State {
+enum WriterState {
     Idle(Box<Upload>),
-    /// It sends a chunk, or waits for memory.
+    /// Sending a chunk, or waiting for memory.
     Busy(Work),
-    /// A future of it panicked.
+    /// One of its futures panicked.
     Gone,
 }
 
-/// Writes bytes into an [`Upload`]. Each is copied once, into the chunk it waits in.
+/// Writes bytes into an [`Upload`]. Each is copied once, into the buffer of its chunk.
 ///
-/// Neither a flush nor a shutdown finishes the upload, as a program that fails shuts its streams down too: take it back with
-/// [`Self::into_upload`] and finish it. Dropping this drops the upload. A write that failed has taken nothing and may be tried
-/// again. Cancel by not polling: what a write returned as taken is taken, no more.
+/// Neither flush nor shutdown finishes the upload, because a failing program shuts its streams down too. Take the
+/// upload back with [`Self::into_upload`] and finish it. Dropping this drops the upload. A failed write has accepted
+/// nothing and may be repeated. To cancel, stop polling: exactly the bytes that writes returned as accepted are.
 pub struct UploadWriter {
-    state: State,
+    state: WriterState,
 }
 
 impl fmt::Debug for UploadWriter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut debug = f.debug_struct("UploadWriter");
         match &self.state {
-            State::Idle(upload) => debug.field("upload", upload),
-            State::Busy(_) => debug.field("busy", &true),
-            State::Gone => &mut debug,
+            WriterState::Idle(upload) => debug.field("upload", upload),
+            WriterState::Busy(_) => debug.field("busy", &true),
+            WriterState::Gone => &mut debug,
         };
         debug.finish_non_exhaustive()
     }
 }
 
 impl Upload {
-    /// This upload as a stream to write to.
+    /// Converts the upload into a stream to write to.
     #[must_use]
     pub fn into_writer(self) -> UploadWriter {
         UploadWriter {
-            state: State::Idle(Box::new(self)),
+            state: WriterState::Idle(Box::new(self)),
         }
     }
 }
 
 impl UploadWriter {
-    /// The upload with all bytes that were taken, once nothing is under way. A failure under way is met again by what is done
-    /// next with the upload.
+    /// Waits for the write in progress and returns the upload with all accepted bytes. An error of that write is
+    /// returned again by the next operation on the upload.
     ///
     /// # Panics
     /// If a write panicked before.
     pub async fn into_upload(self) -> Upload {
         match self.state {
-            State::Idle(upload) => *upload,
-            State::Busy(work) => *work.await.0,
-            State::Gone => panic!("a write to this upload panicked"),
+            WriterState::Idle(upload) => *upload,
+            WriterState::Busy(work) => *work.await.0,
+            WriterState::Gone => panic!("a write to this upload panicked"),
         }
     }
 
-    /// Waits until nothing is under way.
+    /// Waits for the write in progress.
     fn poll_idle(&mut self, context: &mut Context<'_>) -> Poll<io::Result<&mut Box<Upload>>> {
-        if let State::Busy(work) = &mut self.state {
+        if let WriterState::Busy(work) = &mut self.state {
             let (upload, result) = ready!(work.as_mut().poll(context));
-            self.state = State::Idle(upload);
+            self.state = WriterState::Idle(upload);
             result.map_err(io::Error::other)?;
         }
         Poll::Ready(match &mut self.state {
-            State::Idle(upload) => Ok(upload),
-            State::Busy(_) | State::Gone => {
+            WriterState::Idle(upload) => Ok(upload),
+            WriterState::Busy(_) | WriterState::Gone => {
                 Err(io::Error::other("a write to this upload panicked"))
             }
         })
@@ -96,8 +96,10 @@ impl AsyncWrite for UploadWriter {
             if let Some(copied) = upload.copy_now(bytes).map_err(io::Error::other)? {
                 return Poll::Ready(Ok(copied));
             }
-            if let State::Idle(mut upload) = std::mem::replace(&mut self.state, State::Gone) {
-                self.state = State::Busy(Box::pin(async move {
+            if let WriterState::Idle(mut upload) =
+                std::mem::replace(&mut self.state, WriterState::Gone)
+            {
+                self.state = WriterState::Busy(Box::pin(async move {
                     let result = upload.make_room().await;
                     (upload, result)
                 }));
@@ -105,12 +107,12 @@ impl AsyncWrite for UploadWriter {
         }
     }
 
-    /// Waits for what is under way; bytes of a chunk that is not full stay here.
+    /// Waits for the write in progress; bytes of a partial chunk stay in the buffer.
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.poll_idle(context).map_ok(|_| ())
     }
 
-    /// As a flush. It does not finish the upload.
+    /// As a flush. Does not finish the upload.
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.poll_flush(context)
     }

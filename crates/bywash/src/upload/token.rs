@@ -1,4 +1,4 @@
-//! What another process needs to go on with an upload.
+//! Upload tokens: the state that another process needs to continue an upload.
 
 mod codec;
 
@@ -8,13 +8,14 @@ use std::fmt;
 use bytes::Bytes;
 use object_store::path::Path;
 
-use super::parts::KeptPart;
+use super::parts::StoredPart;
 use super::{ChunkPlan, SessionToken, UploadOptions};
 
-/// An upload as it was at one moment: what the store keeps, and the bytes it does not. Made by [`super::Upload::capture`];
-/// [`Self::to_bytes`] takes it to another process.
+/// An upload at one moment: what the store has, and the bytes it does not have. Created by
+/// [`super::Upload::capture`]; [`Self::to_bytes`] serialises it for another process.
 ///
-/// Restored twice, both writers send to one session: the store takes the bytes of either, and only one object comes of it.
+/// If it is restored twice, both writers send to one session. The store takes bytes of either, and only one object
+/// results.
 #[derive(Clone)]
 pub struct UploadToken {
     pub(super) path: Path,
@@ -22,36 +23,36 @@ pub struct UploadToken {
     pub(super) plan: ChunkPlan,
     /// `None`: nothing was sent.
     pub(super) session: Option<SessionToken>,
-    /// What is kept of a session over parts, by number.
-    pub(super) parts: Option<BTreeMap<u16, KeptPart>>,
+    /// Acknowledged parts of a session over parts, by number.
+    pub(super) parts: Option<BTreeMap<u16, StoredPart>>,
     pub(super) acknowledged: u64,
-    /// Of what is acknowledged.
+    /// CRC32C of the acknowledged bytes.
     pub(super) crc32c: u32,
-    /// What comes behind it.
+    /// Bytes accepted and not acknowledged.
     pub(super) waiting: Bytes,
 }
 
 impl UploadToken {
-    /// The object.
+    /// Returns the object's path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Bytes the store had acknowledged.
+    /// Returns the number of bytes that the store had acknowledged.
     #[must_use]
     pub fn acknowledged(&self) -> u64 {
         self.acknowledged
     }
 
-    /// Where the next bytes of the source belong: what comes before is at the store or in the token.
+    /// Returns the offset of the next byte of the source: those before are at the store or in the token.
     #[must_use]
     pub fn position(&self) -> u64 {
         self.acknowledged + self.waiting.len() as u64
     }
 }
 
-/// Shows neither the session, which may be a capability, nor the bytes.
+/// Omits the session, which may be a capability, and the bytes.
 impl fmt::Debug for UploadToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("UploadToken")

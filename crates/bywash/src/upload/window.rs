@@ -1,5 +1,5 @@
-//! Chunks on their way side by side, for stores that take them so. Each is kept here until all before it are acknowledged too,
-//! so what a writer holds never has a gap.
+//! Chunks in flight in parallel, for stores that accept them so. Each stays here until it and all before it are
+//! acknowledged, so the bytes held have no gap.
 
 use std::collections::VecDeque;
 
@@ -7,154 +7,154 @@ use object_store::{Error, Result};
 use tokio::task::JoinSet;
 
 use super::Chunk;
-use super::buffer::Buffer;
+use super::buffer::FrameBuffer;
 use super::driver::Driver;
-use super::filling::Filling;
-use super::link::Tally;
+use super::part_buffer::PartBuffer;
+use super::session_client::TransferStats;
 
-/// The chunks between what is acknowledged and the one that is being filled.
+/// The chunks between the acknowledged offset and the chunk being filled.
 #[derive(Debug, Default)]
 pub(super) struct Window {
     /// In order, without a gap.
-    flights: VecDeque<Flight>,
-    /// Go on while nobody waits; stopped when this is dropped.
-    tasks: JoinSet<Landed>,
-    /// Buffers of chunks that are acknowledged.
-    spare: Vec<Buffer>,
+    parts: VecDeque<PartInFlight>,
+    /// Run without being polled; aborted when this is dropped.
+    tasks: JoinSet<PartResult>,
+    /// Buffers of acknowledged chunks.
+    spare: Vec<FrameBuffer>,
 }
 
 #[derive(Debug)]
-struct Flight {
-    filling: Filling,
-    state: State,
+struct PartInFlight {
+    part: PartBuffer,
+    state: PartState,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum PartState {
     Sending,
     Failed,
-    /// With its CRC32C.
-    Kept(u32),
+    /// Stored, with its CRC32C.
+    Stored(u32),
 }
 
-/// What became of a chunk.
+/// Result of sending a chunk.
 #[derive(Debug)]
-struct Landed {
+struct PartResult {
     index: u64,
     crc32c: u32,
-    tally: Tally,
+    stats: TransferStats,
     result: Result<()>,
 }
 
 impl Window {
-    /// Chunks in it.
+    /// Returns the number of chunks in it.
     pub(super) fn len(&self) -> usize {
-        self.flights.len()
+        self.parts.len()
     }
 
-    /// A buffer that has served before.
-    pub(super) fn spare(&mut self) -> Option<Buffer> {
+    /// Returns a buffer for reuse.
+    pub(super) fn spare(&mut self) -> Option<FrameBuffer> {
         self.spare.pop()
     }
 
-    /// The offset of the first byte here, if there is one.
+    /// Returns the offset of the first byte here, if there is one.
     pub(super) fn offset(&self) -> Option<u64> {
-        self.flights.front().map(|flight| flight.filling.offset)
+        self.parts.front().map(|in_flight| in_flight.part.offset)
     }
 
-    /// All bytes here, in order.
+    /// Returns all bytes here, in order.
     pub(super) fn slices(&self) -> impl Iterator<Item = &[u8]> {
-        self.flights
+        self.parts
             .iter()
-            .flat_map(|flight| flight.filling.slices())
+            .flat_map(|in_flight| in_flight.part.slices())
     }
 
-    /// Sends a full chunk, unless the store vouched for it.
-    pub(super) fn send(&mut self, filling: Filling, driver: &mut Driver) {
-        let chunk = filling.chunk(filling.offset, Vec::new());
+    /// Sends a full chunk, unless the store reported a matching range.
+    pub(super) fn send(&mut self, part: PartBuffer, driver: &mut Driver) {
+        let chunk = part.chunk(part.offset, Vec::new());
         let state = if driver.has(&chunk) {
-            State::Kept(chunk.crc32c)
+            PartState::Stored(chunk.crc32c)
         } else {
             self.start(chunk, driver, false);
-            State::Sending
+            PartState::Sending
         };
-        self.flights.push_back(Flight { filling, state });
-        self.fold(driver);
+        self.parts.push_back(PartInFlight { part, state });
+        self.release_stored(driver);
     }
 
     fn start(&mut self, chunk: Chunk, driver: &Driver, again: bool) {
-        let link = driver.link.clone();
+        let client = driver.client.clone();
         self.tasks.spawn(async move {
-            let mut tally = Tally {
+            let mut stats = TransferStats {
                 reached: if again { chunk.range().end } else { 0 },
-                ..Tally::default()
+                ..TransferStats::default()
             };
-            let result = link.deliver_whole(&chunk, &mut tally).await;
-            Landed {
+            let result = client.deliver_part(&chunk, &mut stats).await;
+            PartResult {
                 index: chunk.index,
                 crc32c: chunk.crc32c,
-                tally,
+                stats,
                 result,
             }
         });
     }
 
-    /// Waits until one more chunk is kept; sends those that failed before again. Cancel by dropping: nothing is lost.
+    /// Waits until one more chunk is stored; first resends those that failed. Cancel-safe.
     ///
     /// # Errors
-    /// Those of the chunk. It stays here, and is sent again when this is called again.
-    pub(super) async fn land(&mut self, driver: &mut Driver) -> Result<()> {
-        let failed = |flight: &&mut Flight| flight.state == State::Failed;
-        let mut flights = std::mem::take(&mut self.flights);
-        for flight in flights.iter_mut().filter(failed) {
-            let filling = &flight.filling;
-            self.start(filling.chunk(filling.offset, Vec::new()), driver, true);
-            flight.state = State::Sending;
+    /// That of the chunk. It stays here, and is sent again by the next call.
+    pub(super) async fn wait_one(&mut self, driver: &mut Driver) -> Result<()> {
+        let failed = |in_flight: &&mut PartInFlight| in_flight.state == PartState::Failed;
+        let mut parts = std::mem::take(&mut self.parts);
+        for in_flight in parts.iter_mut().filter(failed) {
+            let part = &in_flight.part;
+            self.start(part.chunk(part.offset, Vec::new()), driver, true);
+            in_flight.state = PartState::Sending;
         }
-        self.flights = flights;
-        let landed = match self.tasks.join_next().await {
+        self.parts = parts;
+        let result = match self.tasks.join_next().await {
             None => return Ok(()),
-            Some(Ok(landed)) => landed,
+            Some(Ok(result)) => result,
             Some(Err(source)) => {
-                // Which one it was is not known: sending a part twice does no harm.
-                self.flights.iter_mut().for_each(|flight| {
-                    if flight.state == State::Sending {
-                        flight.state = State::Failed;
+                // The chunk is unknown; sending a part twice does no harm.
+                self.parts.iter_mut().for_each(|in_flight| {
+                    if in_flight.state == PartState::Sending {
+                        in_flight.state = PartState::Failed;
                     }
                 });
                 return Err(Error::JoinError { source });
             }
         };
-        driver.tally.add(&landed.tally);
-        let mut flights = self.flights.iter_mut();
-        if let Some(flight) = flights.find(|flight| flight.filling.index == landed.index) {
-            flight.state = match landed.result {
-                Ok(()) => State::Kept(landed.crc32c),
-                Err(_) => State::Failed,
+        driver.stats.add(&result.stats);
+        let mut parts = self.parts.iter_mut();
+        if let Some(in_flight) = parts.find(|in_flight| in_flight.part.index == result.index) {
+            in_flight.state = match result.result {
+                Ok(()) => PartState::Stored(result.crc32c),
+                Err(_) => PartState::Failed,
             };
         }
-        self.fold(driver);
-        landed.result
+        self.release_stored(driver);
+        result.result
     }
 
-    /// Waits until all are kept.
+    /// Waits until all chunks are stored.
     pub(super) async fn drain(&mut self, driver: &mut Driver) -> Result<()> {
-        while !self.flights.is_empty() {
-            self.land(driver).await?;
+        while !self.parts.is_empty() {
+            self.wait_one(driver).await?;
         }
         Ok(())
     }
 
-    /// Lets go of those at the front that are kept.
-    fn fold(&mut self, driver: &mut Driver) {
-        while let Some(Flight {
-            state: State::Kept(crc32c),
+    /// Releases the stored chunks at the front.
+    fn release_stored(&mut self, driver: &mut Driver) {
+        while let Some(PartInFlight {
+            state: PartState::Stored(crc32c),
             ..
-        }) = self.flights.front()
+        }) = self.parts.front()
         {
-            driver.fold(*crc32c, self.flights[0].filling.end);
-            let done = self.flights.pop_front();
-            let buffer = done.and_then(|flight| flight.filling.buffer);
+            driver.fold(*crc32c, self.parts[0].part.end);
+            let done = self.parts.pop_front();
+            let buffer = done.and_then(|in_flight| in_flight.part.buffer);
             if let Some(mut buffer) = buffer
                 && buffer.reclaim()
             {
@@ -163,10 +163,10 @@ impl Window {
         }
     }
 
-    /// Stops all, and gives up what is held.
+    /// Aborts all tasks and releases all chunks.
     pub(super) async fn clear(&mut self) {
         self.tasks.shutdown().await;
-        self.flights.clear();
+        self.parts.clear();
         self.spare.clear();
     }
 }

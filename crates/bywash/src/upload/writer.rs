@@ -1,4 +1,4 @@
-//! The writer: takes bytes in any pieces, gathers them to chunks, and keeps each until the store has it.
+//! The upload writer: accepts bytes in any pieces, collects chunks, and keeps each until the store has it.
 
 mod begin;
 mod end;
@@ -13,53 +13,55 @@ use object_store::path::Path;
 use object_store::{Attributes, Error, PutResult, Result};
 
 use super::driver::Driver;
-use super::filling::Filling;
-use super::journaled::Journaled;
-use super::link::Link;
+use super::journal_writer::JournalWriter;
+use super::part_buffer::PartBuffer;
 use super::parts::PartsSession;
+use super::session_client::SessionClient;
 use super::token::UploadToken;
 use super::window::Window;
 use super::{ChunkPlan, UploadOptions, UploadResult};
 use crate::bucket::Bucket;
 use crate::error::EngineError;
-use end::State;
+use end::UploadState;
 
-/// An object on its way to a store, written from front to back.
+/// An upload in progress, written from front to back.
 ///
-/// At most one chunk in all is one atomic put. More go through a session of the store: each chunk is kept here until the store
-/// has acknowledged it, and after a failure the store is asked what it keeps and gets the rest. The object is visible when
-/// [`Self::finish`] succeeded, not before. Memory: one chunk, taken when bytes must wait for the first time.
+/// An object of at most one chunk is one atomic put. A longer one goes through a session of the store. Each chunk is
+/// kept here until the store has acknowledged it; after a failure the writer requests the status and sends the rest.
+/// The object becomes visible when [`Self::finish`] succeeds, not before. Memory: one chunk, allocated when bytes
+/// first have to wait.
 ///
-/// Dropping it neither finishes nor aborts: the session stays at the store for whoever has its [`UploadToken`].
+/// Dropping it neither finishes nor aborts: the session stays at the store, for a process that has its
+/// [`UploadToken`].
 pub struct Upload {
     bucket: Bucket,
     path: Path,
     pub(super) options: UploadOptions,
-    /// Of the wanted chunk length until the store's rule is known.
+    /// Of the requested chunk length until the store's rule is known.
     plan: ChunkPlan,
     driver: Option<Driver>,
     /// The session, if it is one over parts.
     parts: Option<Arc<PartsSession>>,
-    filling: Filling,
-    /// Full chunks on their way, if they go side by side.
+    part: PartBuffer,
+    /// Full chunks in flight, if they go in parallel.
     window: Window,
-    /// Taken, but not in a chunk yet: more than nothing only after a failure.
-    rest: VecDeque<Bytes>,
-    /// Bytes taken.
-    taken: u64,
+    /// Accepted, but not in a chunk yet: non-empty only after a failure.
+    pending: VecDeque<Bytes>,
+    /// Number of bytes accepted.
+    accepted: u64,
     buffers: u64,
     /// An empty vector for the next chunk's pieces.
     pieces: Vec<Bytes>,
     /// Its entry in the journal.
-    pub(super) journaled: Option<Journaled>,
-    state: State,
+    pub(super) journaled: Option<JournalWriter>,
+    state: UploadState,
 }
 
 impl fmt::Debug for Upload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Upload")
             .field("path", &self.path)
-            .field("taken", &self.taken)
+            .field("accepted", &self.accepted)
             .field("acknowledged", &self.acknowledged())
             .field("state", &self.state)
             .finish_non_exhaustive()
@@ -67,11 +69,11 @@ impl fmt::Debug for Upload {
 }
 
 impl Bucket {
-    /// Begins an upload. Sends a request only if `options` say that there is more than one chunk to come.
+    /// Begins an upload. Sends a request only if `options` announce more than one chunk.
     ///
     /// # Errors
-    /// [`EngineError::InvalidSetting`] if the chunk or the length break the store's rule, which is known when the session is
-    /// opened; otherwise as any request.
+    /// [`EngineError::InvalidSetting`] if chunk or length break the store's rule, which is known once the session is
+    /// open; otherwise as any request.
     pub async fn upload(&self, path: &Path, options: UploadOptions) -> Result<Upload> {
         self.shared().counters.request();
         let chunk = options.chunk.unwrap_or(self.shared().engine.chunk_size);
@@ -85,11 +87,11 @@ impl Bucket {
         Ok(upload)
     }
 
-    /// Goes on with an upload that [`Upload::capture`] described, here or in another process. Write on from
-    /// [`Upload::position`]. Sends no request: the store is asked when there is something to send.
+    /// Continues an upload captured by [`Upload::capture`], here or in another process. Continue writing at
+    /// [`Upload::position`]. Sends no request: the status is requested when there is something to send.
     ///
     /// # Errors
-    /// [`EngineError::UploadLost`] if this kind of store cannot go on with the session.
+    /// [`EngineError::UploadLost`] if this kind of store cannot continue the session.
     pub async fn restore_upload(&self, token: &UploadToken) -> Result<Upload> {
         self.shared().counters.request();
         let mut upload = Upload::new(self, &token.path, token.options.clone(), token.plan);
@@ -104,17 +106,17 @@ impl Bucket {
                         .await?
                 }
             };
-            let link = match resumed {
-                Some(session) => Link::new(self, &token.path, Arc::from(session)),
+            let client = match resumed {
+                Some(session) => SessionClient::new(self, &token.path, Arc::from(session)),
                 None => upload.over_parts(session.0.clone(), token.parts.clone()),
             };
-            let driver = Driver::taken_over(link, token.acknowledged, token.crc32c);
+            let driver = Driver::taken_over(client, token.acknowledged, token.crc32c);
             upload.driver = Some(driver);
         }
-        upload.filling = Filling::at(&upload.plan, token.acknowledged, token.options.length);
-        upload.taken = token.acknowledged + token.waiting.len() as u64;
+        upload.part = PartBuffer::at(&upload.plan, token.acknowledged, token.options.length);
+        upload.accepted = token.acknowledged + token.waiting.len() as u64;
         if !token.waiting.is_empty() {
-            upload.rest.push_back(token.waiting.clone());
+            upload.pending.push_back(token.waiting.clone());
         }
         Ok(upload)
     }
@@ -125,63 +127,64 @@ impl Upload {
         Self {
             bucket: bucket.clone(),
             path: path.clone(),
-            filling: Filling::at(&plan, 0, options.length),
+            part: PartBuffer::at(&plan, 0, options.length),
             options,
             window: Window::default(),
             plan,
             driver: None,
             parts: None,
-            rest: VecDeque::new(),
-            taken: 0,
+            pending: VecDeque::new(),
+            accepted: 0,
             buffers: 0,
             pieces: Vec::new(),
             journaled: None,
-            state: State::Open,
+            state: UploadState::Open,
         }
     }
 
-    /// Bytes taken so far: where the next ones belong in the object.
+    /// Returns the number of bytes accepted so far: the offset of the next byte in the object.
     #[must_use]
     pub fn position(&self) -> u64 {
-        self.taken
+        self.accepted
     }
 
-    /// Bytes the store keeps, as far as known; the upload continues there whatever happens.
+    /// Returns the number of bytes known to be at the store; the upload continues there after any failure.
     #[must_use]
     pub fn acknowledged(&self) -> u64 {
         self.driver.as_ref().map_or(0, |driver| driver.acknowledged)
     }
 
-    /// Takes `bytes`, and sends what fills chunks. Whole chunks are sent as they are; only what must wait for more is copied.
+    /// Accepts `bytes`, and sends the chunks they fill. ObjectDigest chunks are sent without a copy; only bytes that
+    /// must wait for more are copied.
     ///
-    /// The bytes are taken in any case. After an error go on with an empty write, with [`Self::finish`] or with
-    /// [`Self::capture`]; the same holds when this future was dropped.
+    /// The bytes are accepted in any case. After an error, continue with an empty write, with [`Self::finish`] or
+    /// with [`Self::capture`]; likewise after this future was dropped.
     ///
     /// # Errors
-    /// [`EngineError::OriginUnavailable`] when the store kept failing until the retry deadline, [`EngineError::SlowDown`] when there
-    /// was no memory; both may pass. [`EngineError::UploadLost`] and [`EngineError::UploadDamaged`] do not.
+    /// [`EngineError::OriginUnavailable`] if the store failed until the retry deadline, [`EngineError::SlowDown`]
+    /// without memory; both are transient. [`EngineError::UploadLost`] and [`EngineError::UploadDamaged`] are not.
     /// [`EngineError::LengthMismatch`] if there are more bytes than announced.
     pub async fn write(&mut self, bytes: Bytes) -> Result<()> {
         self.check_open()?;
         if !bytes.is_empty() {
-            self.taken += bytes.len() as u64;
-            self.rest.push_back(bytes);
+            self.accepted += bytes.len() as u64;
+            self.pending.push_back(bytes);
         }
         self.drive().await
     }
 
-    /// Makes the object visible and says what became of it. Succeeds only if the store said that it is there; its length and
-    /// checksum are compared where the store says them. May be called again after an error, and after its future was dropped,
-    /// which does not stop it.
+    /// Completes the upload: the object becomes visible. Succeeds only if the store confirmed the object; length and
+    /// checksum are compared where the store reports them. May be called again after an error, and after its future
+    /// was dropped, which does not cancel it.
     ///
     /// # Errors
-    /// As [`Self::write`]; `AlreadyExists` or `Precondition` if the mode forbids it; [`EngineError::UploadUnproven`] if the answer
-    /// was lost and the store has no checksum; [`EngineError::ChecksumMismatch`].
+    /// As [`Self::write`]; `AlreadyExists` or `Precondition` if the mode forbids it; [`EngineError::UploadUnproven`]
+    /// if the response was lost and the store has no checksum; [`EngineError::ChecksumMismatch`].
     pub async fn finish(&mut self) -> Result<UploadResult> {
-        if let State::Finished(result) = &self.state {
+        if let UploadState::Finished(result) = &self.state {
             return Ok(result.as_ref().clone());
         }
-        if !matches!(self.state, State::Ending(_)) {
+        if !matches!(self.state, UploadState::Completing(_)) {
             self.check_open()?;
             self.drive().await?;
             if let Some(driver) = &mut self.driver {
@@ -195,77 +198,78 @@ impl Upload {
             version: finished.version,
             extensions: Default::default(),
         };
-        let tally = self.driver.as_ref().map(|driver| driver.tally);
+        let stats = self.driver.as_ref().map(|driver| driver.stats);
         let result = UploadResult {
             put,
-            length: self.taken,
+            length: self.accepted,
             crc32c: finished.crc32c.unwrap_or_default(),
-            sent_bytes: tally.map_or(self.taken, |tally| tally.sent),
-            resent_bytes: tally.map_or(0, |tally| tally.resent),
+            sent_bytes: stats.map_or(self.accepted, |stats| stats.sent),
+            resent_bytes: stats.map_or(0, |stats| stats.resent),
             buffers: self.buffers,
         };
         self.window.clear().await;
-        self.filling.buffer = None;
-        self.filling.whole = None;
-        self.state = State::Finished(Box::new(result.clone()));
+        self.part.buffer = None;
+        self.part.tail = None;
+        self.state = UploadState::Finished(Box::new(result.clone()));
         Ok(result)
     }
 
-    /// Drops what the store keeps of it.
+    /// Aborts the upload and deletes its bytes at the store.
     ///
     /// # Errors
-    /// [`EngineError::UploadEnded`] if it has finished, also just now; otherwise as any request.
+    /// [`EngineError::UploadEnded`] if it has finished, even just now; otherwise as any request.
     pub async fn abort(&mut self) -> Result<()> {
-        if matches!(self.state, State::Ending(_)) && self.ended().await.is_ok() {
+        if matches!(self.state, UploadState::Completing(_)) && self.ended().await.is_ok() {
             return Err(self.ended_error("finished"));
         }
         match self.state {
-            State::Aborted => return Ok(()),
-            State::Finished(_) => return Err(self.ended_error("finished")),
-            State::Open | State::Ending(_) => {}
+            UploadState::Aborted => return Ok(()),
+            UploadState::Finished(_) => return Err(self.ended_error("finished")),
+            UploadState::Open | UploadState::Completing(_) => {}
         }
         self.window.clear().await;
         if let Some(driver) = &self.driver {
-            driver.link.abort().await?;
+            driver.client.abort().await?;
         }
         if let Some(journaled) = &mut self.journaled {
             journaled.remove().await?;
         }
-        self.filling.buffer = None;
-        self.rest.clear();
-        self.state = State::Aborted;
+        self.part.buffer = None;
+        self.pending.clear();
+        self.state = UploadState::Aborted;
         Ok(())
     }
 
-    /// Everything another process needs to go on, the bytes that wait included. No I/O. It may hold a secret of the store.
+    /// Returns all that another process needs to continue, with the bytes not acknowledged. No I/O. May contain a
+    /// secret of the store.
     #[must_use]
     pub fn capture(&self) -> UploadToken {
-        let first = self.window.offset().unwrap_or(self.filling.offset);
+        let first = self.window.offset().unwrap_or(self.part.offset);
         let driver = self.driver.as_ref();
         let acknowledged = driver.map_or(first, |driver| driver.acknowledged);
         let mut waiting = Vec::new();
         let mut skip = (acknowledged - first) as usize;
-        let rest = self.rest.iter().map(AsRef::as_ref);
-        let chunks = self.window.slices().chain(self.filling.slices());
+        let rest = self.pending.iter().map(AsRef::as_ref);
+        let chunks = self.window.slices().chain(self.part.slices());
         for slice in chunks.chain(rest) {
             let begin = skip.min(slice.len());
             waiting.extend_from_slice(&slice[begin..]);
             skip -= begin;
         }
-        let session = self.driver.as_ref().map(|driver| &driver.link);
+        let session = self.driver.as_ref().map(|driver| &driver.client);
         UploadToken {
             path: self.path.clone(),
             options: self.options.clone(),
             plan: self.plan,
-            session: session.map(|link| link.session().token_now()),
-            parts: self.parts.as_ref().map(|parts| parts.kept()),
+            session: session.map(|client| client.session().token_now()),
+            parts: self.parts.as_ref().map(|parts| parts.stored()),
             acknowledged,
             crc32c: self.driver.as_ref().map_or(0, |driver| driver.crc32c),
             waiting: waiting.into(),
         }
     }
 
-    /// Whether all of it so far is in one chunk that nobody has sent.
+    /// Returns whether all bytes so far are in one unsent chunk.
     pub(crate) fn is_small(&self) -> bool {
         self.driver.is_none()
     }
@@ -288,9 +292,11 @@ impl Upload {
 
     fn check_open(&self) -> Result<()> {
         match self.state {
-            State::Open => Ok(()),
-            State::Ending(_) | State::Finished(_) => Err(self.ended_error("finished")),
-            State::Aborted => Err(self.ended_error("aborted")),
+            UploadState::Open => Ok(()),
+            UploadState::Completing(_) | UploadState::Finished(_) => {
+                Err(self.ended_error("finished"))
+            }
+            UploadState::Aborted => Err(self.ended_error("aborted")),
         }
     }
 }

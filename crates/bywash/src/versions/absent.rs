@@ -1,18 +1,19 @@
-//! Keys that are not there, so that programs that look for the same few files over and over ask the origin once a window.
+//! Negative cache: keys known to be absent, so that programs that look for the same few files ask the origin once per
+//! window.
 
 use object_store::path::Path;
 use tokio::time::Instant;
 
 use super::table::Entry;
 
-/// A key that the origin did not have.
+/// A key that is absent at the origin.
 #[derive(Debug)]
 pub(super) struct AbsentKey {
     /// Number of its bucket.
     pub(super) store: u32,
     pub(super) path: Path,
-    /// When the request was sent that found nothing.
-    pub(super) asked: Instant,
+    /// Send time of the request that found nothing.
+    pub(super) sent_at: Instant,
 }
 
 impl Entry for AbsentKey {
@@ -21,7 +22,7 @@ impl Entry for AbsentKey {
     }
 
     fn bytes(&self) -> usize {
-        /// What an allocator adds to one allocation, and rounds up to.
+        /// Overhead of one allocation: the allocator's header and rounding.
         const ALLOCATION: usize = 24;
         self.path.as_ref().len() + ALLOCATION
     }

@@ -1,8 +1,8 @@
-//! A concurrent map bounded in bytes, which evicts the oldest entries not used since.
+//! Concurrent map bounded in bytes, with second-chance eviction.
 //!
-//! Keys are spread over shards, each a hash index and a queue in the order of insertion under one lock. An eviction looks at the
-//! oldest entry: one that was used since it last came to the front of the queue goes to its back once (second chance), another
-//! leaves. At most [`MAX_LOOKS`] entries are looked at for one that leaves, so no call does work in proportion to the table.
+//! Keys are spread over shards, each with a hash index and a FIFO queue under one lock. An eviction checks the oldest
+//! entry. If it was used since it was queued, it moves to the newest end once (second chance), else it is evicted. At
+//! most [`MAX_SCANNED`] entries are checked for one eviction, so no call takes time proportional to the table.
 
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -13,20 +13,20 @@ use hashbrown::HashTable;
 use object_store::path::Path;
 use parking_lot::RwLock;
 
-/// Shards of a table: far more than threads, so that two rarely meet at a lock.
+/// Shards of a table: far more than threads, so that two rarely contend for a lock.
 const SHARDS: usize = 64;
-/// Entries looked at for one that leaves. Readers could otherwise mark every entry of a shard as used, and the next insertion
-/// would pay for all of them at once.
-const MAX_LOOKS: usize = 32;
-/// No slot: the end of the queue.
+/// Entries checked for one eviction. Readers could otherwise mark every entry of a shard as used, and the next
+/// insertion would pay for all of them at once.
+const MAX_SCANNED: usize = 32;
+/// Index of no slot: the end of the queue.
 const NONE: u32 = u32::MAX;
 
 /// An entry of a [`Table`].
 pub(super) trait Entry {
-    /// Number of the bucket, and the key in it.
+    /// Returns the number of the bucket, and the key in it.
     fn key(&self) -> (u32, &Path);
 
-    /// Bytes of memory that the entry owns, on the heap and shared parts included.
+    /// Returns the bytes of memory that the entry owns, heap and shared parts included.
     fn bytes(&self) -> usize;
 }
 
@@ -35,7 +35,7 @@ pub(super) trait Entry {
 pub(super) struct Table<E> {
     shards: Box<[CachePadded<RwLock<Shard<E>>>]>,
     hasher: RandomState,
-    /// Bytes that one shard holds at most.
+    /// Maximum bytes of one shard.
     max_shard_bytes: AtomicUsize,
 }
 
@@ -44,11 +44,11 @@ struct Shard<E> {
     /// Slots by the hash of their key.
     index: HashTable<u32>,
     slots: Vec<Slot<E>>,
-    /// First of the slots without an entry, linked by `next`.
+    /// First slot of the free list, which is linked by `newer`.
     free: u32,
-    /// The end of the queue where entries leave.
+    /// The end of the queue where entries are evicted.
     oldest: u32,
-    /// The end where they come.
+    /// The end where entries are added.
     newest: u32,
     /// Bytes of all entries, without their slots.
     bytes: usize,
@@ -58,7 +58,7 @@ struct Shard<E> {
 struct Slot<E> {
     entry: Option<E>,
     hash: u64,
-    /// Bytes charged for it.
+    /// Bytes charged for the entry.
     bytes: u32,
     /// Neighbours in the queue.
     older: u32,
@@ -67,13 +67,13 @@ struct Slot<E> {
     used: AtomicBool,
 }
 
-/// Bytes that the table itself takes for an entry: its slot and its place in the index, each in storage that doubles as it grows.
+/// Bytes of the table for one entry: its slot and its index entry, each in storage that doubles as it grows.
 const fn slot_bytes<E>() -> usize {
     2 * (size_of::<Slot<E>>() + size_of::<u32>() + 1)
 }
 
 impl<E: Entry> Table<E> {
-    /// A table of at most `max_bytes`.
+    /// Creates a table of at most `max_bytes`.
     pub(super) fn new(max_bytes: u64) -> Self {
         let shards = std::iter::repeat_with(|| CachePadded::new(RwLock::new(Shard::new())));
         Self {
@@ -87,12 +87,12 @@ impl<E: Entry> Table<E> {
         usize::try_from(max_bytes).unwrap_or(usize::MAX) / SHARDS
     }
 
-    /// The bound in bytes.
+    /// Returns the bound in bytes.
     pub(super) fn max_bytes(&self) -> u64 {
         (self.max_shard_bytes.load(Relaxed) * SHARDS) as u64
     }
 
-    /// Changes the bound, and evicts what exceeds it.
+    /// Changes the bound, and evicts the excess.
     pub(super) fn set_max_bytes(&self, max_bytes: u64) {
         let max = Self::per_shard(max_bytes);
         self.max_shard_bytes.store(max, Relaxed);
@@ -106,15 +106,15 @@ impl<E: Entry> Table<E> {
         self.hasher.hash_one((store, path.as_ref()))
     }
 
-    /// The shard of a hash: by bits that its index does not use.
+    /// Returns the shard of a hash, chosen by bits that its index does not use.
     fn shard(&self, hash: u64) -> &RwLock<Shard<E>> {
         &self.shards[(hash >> 32) as usize % SHARDS]
     }
 
-    /// Returns what `read` makes of the entry of a key, and marks the entry as used.
+    /// Returns the result of `read` for the entry of a key, and marks the entry as used.
     pub(super) fn get<R>(&self, store: u32, path: &Path, read: impl FnOnce(&E) -> R) -> Option<R> {
-        self.look(store, path, |slot| {
-            // Entries that are read often are marked already: their cache line is not written again.
+        self.read_slot(store, path, |slot| {
+            // Entries read often are marked already: their cache line is not written again.
             if !slot.used.load(Relaxed) {
                 slot.used.store(true, Relaxed);
             }
@@ -122,12 +122,12 @@ impl<E: Entry> Table<E> {
         })
     }
 
-    /// As [`Self::get`], but no use of the entry.
+    /// As [`Self::get`], without marking the entry as used.
     pub(super) fn peek<R>(&self, store: u32, path: &Path, read: impl FnOnce(&E) -> R) -> Option<R> {
-        self.look(store, path, |slot| slot.entry.as_ref().map(read))
+        self.read_slot(store, path, |slot| slot.entry.as_ref().map(read))
     }
 
-    fn look<R>(
+    fn read_slot<R>(
         &self,
         store: u32,
         path: &Path,
@@ -139,8 +139,8 @@ impl<E: Entry> Table<E> {
         read(&shard.slots[found as usize])
     }
 
-    /// Enters `entry`, in place of that of the same key. Older entries leave as far as needed; one that is larger than an eighth
-    /// of its shard is not kept, nor is what it replaces.
+    /// Inserts `entry`, replacing the one with the same key, and evicts older entries as needed. An entry larger than
+    /// an eighth of its shard is not stored, and the one it replaces is removed.
     pub(super) fn insert(&self, entry: E) {
         let (store, path) = entry.key();
         let hash = self.hash(store, path);
@@ -151,12 +151,12 @@ impl<E: Entry> Table<E> {
         let found = shard.find(hash, store, path);
         let used = found.is_some_and(|slot| shard.slots[slot as usize].used.load(Relaxed));
         evicted.extend(found.and_then(|slot| shard.remove(slot)));
-        // Room is made before the entry comes, so that the bound holds at every instant.
+        // Evicts before it inserts, so that the bound holds at every instant.
         if bytes <= max / 8 && shard.make_room(bytes, max, &mut evicted) {
             shard.push(entry, hash, bytes as u32, used);
         }
         drop(shard);
-        // What they own is freed after the lock.
+        // Evicted entries are freed after the lock.
         drop(evicted);
     }
 
@@ -169,7 +169,7 @@ impl<E: Entry> Table<E> {
     ) -> bool {
         let hash = self.hash(store, path);
         let shard = self.shard(hash);
-        // Most keys that are written are not known.
+        // Most written keys are unknown.
         if shard.read().find(hash, store, path).is_none() {
             return false;
         }
@@ -183,7 +183,8 @@ impl<E: Entry> Table<E> {
         removed.is_some()
     }
 
-    /// Returns what `select` makes of each entry. Looks at all of them, one shard at a time: for people, not for requests.
+    /// Returns the results of `select` for all entries. Scans them one shard at a time: for administrators, not for
+    /// requests.
     pub(super) fn collect<R>(&self, mut select: impl FnMut(&E) -> Option<R>) -> Vec<R> {
         let mut found = Vec::new();
         for shard in &self.shards {
@@ -194,7 +195,7 @@ impl<E: Entry> Table<E> {
         found
     }
 
-    /// Entries, and bytes charged for them.
+    /// Returns the number of entries, and the bytes charged for them.
     pub(super) fn size(&self) -> (usize, usize) {
         self.shards.iter().fold((0, 0), |(len, bytes), shard| {
             let shard = shard.read();
@@ -227,7 +228,7 @@ impl<E: Entry> Shard<E> {
         self.index.find(hash, same).copied()
     }
 
-    /// Puts an entry at the newest end of the queue. Its key has none.
+    /// Adds an entry at the newest end of the queue. Its key must be absent.
     fn push(&mut self, entry: E, hash: u64, bytes: u32, used: bool) {
         let slot = Slot {
             entry: Some(entry),
@@ -255,7 +256,7 @@ impl<E: Entry> Shard<E> {
             .insert_unique(hash, at, |slot| slots[*slot as usize].hash);
     }
 
-    /// Takes an entry out of the shard.
+    /// Removes an entry from the shard.
     fn remove(&mut self, at: u32) -> Option<E> {
         self.unlink(at);
         let slot = &mut self.slots[at as usize];
@@ -270,15 +271,15 @@ impl<E: Entry> Shard<E> {
         entry
     }
 
-    /// Bytes of all entries and slots, with `more` slots.
+    /// Returns the bytes of all entries and slots, with `more` further slots.
     fn charged(&self, more: usize) -> usize {
         self.bytes + (self.slots.len() + more) * slot_bytes::<E>()
     }
 
-    /// Evicts entries until one of `bytes` fits below `max`; returns whether it does. Slots stay for later entries, and stay
-    /// charged.
+    /// Evicts entries until one of `bytes` fits below `max`; returns whether it does. Slots stay for later entries,
+    /// and stay charged.
     fn make_room(&mut self, bytes: usize, max: usize, evicted: &mut Vec<E>) -> bool {
-        let mut looks = 0;
+        let mut scanned = 0;
         loop {
             let more = usize::from(self.free == NONE);
             if self.charged(more) + bytes <= max {
@@ -286,23 +287,23 @@ impl<E: Entry> Shard<E> {
             }
             let at = self.oldest;
             if at == NONE {
-                // What is left are slots, of a time when the bound was higher or entries were smaller.
+                // Only slots are left, from a time when the bound was higher or entries were smaller.
                 *self = Self::new();
                 return self.charged(1) + bytes <= max;
             }
-            looks += 1;
+            scanned += 1;
             let used = self.slots[at as usize].used.get_mut();
-            if std::mem::take(used) && looks < MAX_LOOKS {
+            if std::mem::take(used) && scanned < MAX_SCANNED {
                 self.unlink(at);
                 self.link(at);
                 continue;
             }
-            looks = 0;
+            scanned = 0;
             evicted.extend(self.remove(at));
         }
     }
 
-    /// Puts a slot at the newest end of the queue.
+    /// Adds a slot at the newest end of the queue.
     fn link(&mut self, at: u32) {
         let older = std::mem::replace(&mut self.newest, at);
         let slot = &mut self.slots[at as usize];
@@ -313,7 +314,7 @@ impl<E: Entry> Shard<E> {
         }
     }
 
-    /// Takes a slot out of the queue.
+    /// Removes a slot from the queue.
     fn unlink(&mut self, at: u32) {
         let (older, newer) = {
             let slot = &self.slots[at as usize];

@@ -15,7 +15,7 @@ fn due(engine: &Engine) -> u64 {
 }
 
 #[test]
-fn bounds_of_the_tables_beyond_the_floor_are_charged_and_follow_the_ceiling() {
+fn table_bounds_above_the_floor_are_charged_and_follow_the_ceiling() {
     let ceiling = 512 * MIB;
     let engine = Engine::builder().memory(ceiling).build().unwrap();
     assert_eq!(engine.budget().used(), 8 * MIB);
@@ -27,7 +27,7 @@ fn bounds_of_the_tables_beyond_the_floor_are_charged_and_follow_the_ceiling() {
 }
 
 #[test]
-fn a_ceiling_that_is_refused_leaves_the_tables_and_their_charge_as_they_were() {
+fn rejected_ceiling_leaves_tables_and_charge_unchanged() {
     let engine = Engine::builder().memory(512 * MIB).build().unwrap();
     let held = engine.try_reserve(Share::Download, 100 * MIB).unwrap();
     assert!(engine.set_memory(64 * MIB).is_err());
@@ -39,7 +39,7 @@ fn a_ceiling_that_is_refused_leaves_the_tables_and_their_charge_as_they_were() {
 }
 
 #[test]
-fn tables_keep_their_bounds_where_a_higher_charge_has_no_room() {
+fn tables_keep_their_bounds_without_memory_for_a_higher_charge() {
     let small = BlockPool::new(bywash_mem::PoolConfig::new(256 * MIB)).unwrap();
     let objects = KnownObjects::new(&small);
     assert_eq!(small.budget().used(), 0);
@@ -48,16 +48,16 @@ fn tables_keep_their_bounds_where_a_higher_charge_has_no_room() {
     while let Some(taken) = full.try_reserve(Share::Download, MIB) {
         held.push(taken);
     }
-    objects.follow(&full, u64::MAX);
+    objects.resize(&full, u64::MAX);
     assert_eq!(objects.stats().known_limit_bytes, 8 * MIB);
     drop(held);
-    objects.follow(&full, u64::MAX);
+    objects.resize(&full, u64::MAX);
     assert_eq!(objects.stats().known_limit_bytes, 16 * MIB);
     assert_eq!(full.budget().used(), 8 * MIB);
 }
 
 #[tokio::test]
-async fn a_large_version_that_goes_is_erased_in_bounded_steps_and_dropped_whole() {
+async fn forgetting_a_large_version_erases_boundedly_and_dropping_it_erases_all() {
     let engine = Engine::builder()
         .memory(64 * MIB)
         .block_size(4096)

@@ -1,6 +1,7 @@
 //! One version of one object.
 //!
-//! It never changes, and its id is half of the key of its blocks in the pool: blocks of two versions cannot be mixed.
+//! It is immutable, and its id is part of the key of its blocks in the pool, so blocks of two versions cannot be
+//! mixed.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
@@ -13,17 +14,17 @@ use parking_lot::Mutex;
 use crate::cost::Costs;
 use crate::origin::folder::HeldFile;
 
-/// Source of pool ids; only uniqueness matters, nothing is published, hence relaxed.
+/// Source of version ids; only uniqueness matters, hence relaxed.
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
-/// What ties a request to one version.
+/// Condition that binds a request to one version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Validator {
-    /// Sent as `If-Match`; byte equality is promised by the origin.
+    /// Sent as `If-Match`; the origin promises equal bytes.
     StrongETag(String),
-    /// Sent as `If-Unmodified-Since`; the rest of the metadata is compared on every answer.
+    /// Sent as `If-Unmodified-Since`; the other metadata is compared in every response.
     Modified(DateTime<Utc>),
-    /// Nothing: two requests can not be tied together, so the object is never cached.
+    /// None: two requests cannot be bound to one version, so the object is never cached.
     None,
 }
 
@@ -38,13 +39,13 @@ impl Validator {
     }
 }
 
-/// The open file of one version in a folder, shared by the reads of it: it is closed with the last of them. Empty until an
-/// origin opened one, and of other origins.
+/// The open file of one version in a folder, shared by its reads and closed with the last of them. Empty until the
+/// origin has opened one, and for other origins.
 #[derive(Debug, Default)]
 pub(crate) struct SharedFile(OnceLock<HeldFile>);
 
 impl SharedFile {
-    /// Takes the open file from a response, if it has one and none is here.
+    /// Takes the open file from a response, if it has one and this is empty.
     pub(crate) fn keep_from(&self, result: &GetResult) {
         if let Some(file) = result.extensions.get::<HeldFile>() {
             self.0.get_or_init(|| file.clone());
@@ -52,17 +53,17 @@ impl SharedFile {
     }
 }
 
-/// One version of one object: everything about it but its bytes.
+/// One version of one object: all of it but its bytes.
 #[derive(Debug)]
 pub(crate) struct Version {
-    /// Number of the bucket it is in.
+    /// Number of its bucket.
     store: u32,
     id: u64,
     pub(crate) meta: ObjectMeta,
     pub(crate) attributes: Attributes,
     validator: Validator,
     pub(crate) cost: Arc<Costs>,
-    /// Kept by its reads.
+    /// Held by its reads.
     file: Mutex<Weak<SharedFile>>,
 }
 
@@ -80,7 +81,8 @@ impl Version {
         }
     }
 
-    /// The same bytes with other headers: the blocks stay valid, so the id does too. `meta` describes this version.
+    /// Returns the same version with other headers. Its bytes are the same, so the id is too. `meta` must describe
+    /// this version.
     pub(super) fn with_headers(&self, meta: ObjectMeta, attributes: Attributes) -> Self {
         Self {
             store: self.store,
@@ -93,7 +95,7 @@ impl Version {
         }
     }
 
-    /// Returns the place of its open file, for a read to keep for as long as it may send requests.
+    /// Returns the holder of its open file; a read keeps it while it may send requests.
     pub(crate) fn file(&self) -> Arc<SharedFile> {
         let mut file = self.file.lock();
         file.upgrade().unwrap_or_else(|| {
@@ -103,13 +105,13 @@ impl Version {
         })
     }
 
-    /// Whether blocks of this version may be kept.
+    /// Returns whether blocks of this version may be cached.
     pub(crate) fn cacheable(&self) -> bool {
         self.validator != Validator::None
     }
 
-    /// Whether `meta`, of another answer, describes this very version.
-    pub(crate) fn is(&self, meta: &ObjectMeta) -> bool {
+    /// Returns whether `meta`, of another response, describes this version.
+    pub(crate) fn matches(&self, meta: &ObjectMeta) -> bool {
         let same = self.meta.size == meta.size && self.meta.e_tag == meta.e_tag;
         match self.validator {
             Validator::StrongETag(_) => same,
@@ -118,8 +120,8 @@ impl Version {
         }
     }
 
-    /// Ties a request to this version, and lends it the open file that a read keeps.
-    pub(crate) fn tie(&self, options: &mut GetOptions) {
+    /// Makes a request conditional on this version, and adds the open file that a read holds.
+    pub(crate) fn apply_precondition(&self, options: &mut GetOptions) {
         let file = self.file.lock().upgrade();
         if let Some(file) = file.as_ref().and_then(|file| file.0.get()) {
             options.extensions.insert(file.clone());
@@ -131,8 +133,8 @@ impl Version {
         }
     }
 
-    /// What a person or a log calls this version.
-    pub(crate) fn label(&self) -> String {
+    /// Returns the name of this version in logs and responses.
+    pub(crate) fn display(&self) -> String {
         match (&self.meta.e_tag, &self.validator) {
             (Some(tag), _) => tag.clone(),
             (None, Validator::Modified(date)) => {
@@ -142,7 +144,7 @@ impl Version {
         }
     }
 
-    /// The pool's key of block `block`.
+    /// Returns the pool's key of block `block`.
     pub(crate) fn key(&self, block: u32) -> BlockKey {
         BlockKey {
             store: self.store,
@@ -151,14 +153,14 @@ impl Version {
         }
     }
 
-    /// Number of its bucket.
+    /// Returns the number of its bucket.
     pub(super) fn store(&self) -> u32 {
         self.store
     }
 
-    /// Bytes of memory that it takes, with what it owns: an upper estimate, which counts an allocator's own bytes.
+    /// Returns the bytes of memory that it owns: an upper estimate, with the allocator's overhead.
     pub(super) fn bytes(&self) -> usize {
-        /// What an allocator adds to one allocation, and rounds up to.
+        /// Overhead of one allocation: the allocator's header and rounding.
         const ALLOCATION: usize = 24;
         let text = |text: &str| text.len() + ALLOCATION;
         let meta = &self.meta;
@@ -173,23 +175,23 @@ impl Version {
                 Attribute::Metadata(name) => text(name),
                 _ => 0,
             };
-            // Two places in the map for one attribute, as it doubles when it grows.
+            // Twice its size, as the map doubles when it grows.
             bytes += 2 * size_of::<(Attribute, AttributeValue)>() + name + text(value);
         }
         bytes
     }
 
-    /// Its number: no two versions of an engine have the same.
+    /// Returns its id, unique in the engine.
     pub(crate) fn id(&self) -> u64 {
         self.id
     }
 
-    /// The number of blocks of `block_size` bytes.
+    /// Returns the number of blocks of `block_size` bytes.
     pub(crate) fn blocks(&self, block_size: u64) -> u32 {
         u32::try_from(self.meta.size.div_ceil(block_size)).unwrap_or(u32::MAX)
     }
 
-    /// The length in bytes of block `block`: `block_size`, or less at the object's end.
+    /// Returns the length of block `block` in bytes: `block_size`, or less at the object's end.
     pub(crate) fn block_len(&self, block: u32, block_size: u64) -> usize {
         let start = u64::from(block) * block_size;
         (self.meta.size.saturating_sub(start)).min(block_size) as usize

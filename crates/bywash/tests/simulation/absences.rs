@@ -1,4 +1,4 @@
-//! Keys that are not there, and for how long nobody asks again.
+//! Absent keys, and for how long no request is sent for them.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::world::{BLOCK, World};
 
 const SECOND: Consistency = Consistency::Revalidate(Duration::from_secs(1));
 
-/// A GET and a HEAD, which both find nothing and are right.
+/// Sends a GET and a HEAD; both must correctly find nothing.
 async fn find_nothing(world: &World) {
     for head in [false, true] {
         let options = GetOptions {
@@ -31,7 +31,7 @@ async fn find_nothing(world: &World) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_missing_key_is_asked_for_once_a_window() {
+async fn absent_key_costs_one_request_per_window() {
     let world = World::new(SECOND);
     for _ in 0..8 {
         find_nothing(&world).await;
@@ -41,7 +41,7 @@ async fn a_missing_key_is_asked_for_once_a_window() {
     sleep(Duration::from_millis(1001)).await;
     find_nothing(&world).await;
     assert_eq!(world.origin.requests(), 2);
-    // Others write too: it is seen when the window ends.
+    // Another process writes: seen when the window ends.
     let new = world.origin.write(&world.path, BLOCK);
     find_nothing(&world).await;
     sleep(Duration::from_millis(1001)).await;
@@ -55,7 +55,7 @@ async fn a_missing_key_is_asked_for_once_a_window() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_ends_it_at_once() {
+async fn write_ends_an_absence_at_once() {
     let world = World::new(SECOND);
     for body in ["first", "second"] {
         find_nothing(&world).await;
@@ -77,7 +77,7 @@ async fn a_write_ends_it_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_shows_the_key_ends_it() {
+async fn listing_with_the_key_ends_an_absence() {
     let world = World::new(Consistency::Ttl(Duration::from_secs(3600)));
     find_nothing(&world).await;
     let new = world.origin.write(&world.path, BLOCK);
@@ -88,7 +88,7 @@ async fn a_list_that_shows_the_key_ends_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_objects_never_change_they_may_still_come() {
+async fn absent_keys_are_not_cached_in_immutable_buckets() {
     let world = World::new(Consistency::Immutable);
     find_nothing(&world).await;
     assert_eq!(world.origin.requests(), 2);
@@ -96,8 +96,8 @@ async fn where_objects_never_change_they_may_still_come() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_the_table_is_full_the_oldest_keys_make_room() {
-    // Longer than the questions take.
+async fn full_table_evicts_the_oldest_absent_keys() {
+    // Longer than the requests take.
     let window = Duration::from_secs(3600);
     let world = World::new(Consistency::Ttl(window));
     let ask = async |number: u64| {

@@ -1,4 +1,4 @@
-//! Downloads: the bytes of one version, all of them or none, each once.
+//! Downloads: the bytes of one version, all or none, each fetched once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use crate::world::{BLOCK, World, steady};
 
 const HOUR: Consistency = Consistency::Ttl(Duration::from_secs(3600));
-/// Bytes of one ranged GET: no multiple of any frame.
+/// Bytes of one ranged GET: not a multiple of any frame.
 const SHARD: u64 = 3 * BLOCK as u64 + 5;
 const SIZE: usize = 20 * BLOCK + 77;
 
@@ -29,7 +29,7 @@ fn world() -> World {
 fn options(range: Option<GetRange>) -> DownloadOptions {
     DownloadOptions {
         range,
-        shard_size: SHARD,
+        part_size: SHARD,
         ..DownloadOptions::default()
     }
 }
@@ -46,7 +46,7 @@ async fn failure(world: &World) -> Error {
     error
 }
 
-/// A read through the cache, which fails.
+/// A read through the cache that fails.
 async fn read_failure(world: &World) -> Error {
     let error = match world.bucket.get(&world.path).await {
         Ok(result) => result.bytes().await.unwrap_err(),
@@ -58,12 +58,12 @@ async fn read_failure(world: &World) -> Error {
 
 fn is_bad_answer(error: &Error) -> bool {
     match EngineError::find(error) {
-        Some(EngineError::BadAnswer { .. }) => true,
+        Some(EngineError::BadResponse { .. }) => true,
         Some(EngineError::OriginUnavailable { source, .. }) => {
             source.downcast_ref::<Error>().is_some_and(|error| {
                 matches!(
                     EngineError::find(error),
-                    Some(EngineError::BadAnswer { .. })
+                    Some(EngineError::BadResponse { .. })
                 )
             })
         }
@@ -79,7 +79,7 @@ fn has_changed(error: &Error) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_download_is_few_requests_at_once_and_each_byte_once() {
+async fn download_sends_parallel_requests_and_fetches_each_byte_once() {
     let world = world();
     let version = world.origin.write(&world.path, SIZE);
     let download = world.bucket.download(&world.path, options(None)).await;
@@ -106,7 +106,7 @@ async fn a_download_is_few_requests_at_once_and_each_byte_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ranges_are_downloaded_as_asked() {
+async fn downloaded_ranges_equal_the_requested_ones() {
     let size = SIZE as u64;
     for (range, right) in [
         (Some(GetRange::Bounded(5..size - 3)), 5..SIZE - 3),
@@ -156,7 +156,7 @@ async fn ranges_are_downloaded_as_asked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_fault_of_each_kind_costs_no_byte_twice() {
+async fn one_fault_of_each_kind_refetches_no_byte() {
     let faults = [
         Fault::Unavailable,
         Fault::StallAnswer,
@@ -167,7 +167,7 @@ async fn one_fault_of_each_kind_costs_no_byte_twice() {
         Fault::OtherRange,
     ];
     for fault in faults {
-        // Of the first answer, which tells the version, and of a later one.
+        // Of the first response, which determines the version, and of a later one.
         for before in [0, 2] {
             let world = World::new(HOUR);
             let version = world.origin.write(&world.path, SIZE);
@@ -177,7 +177,7 @@ async fn one_fault_of_each_kind_costs_no_byte_twice() {
             println!("{fault:?} after {before}");
             let segments = download(&world, None).await.unwrap();
             assert_eq!(segments.into_contiguous(), version.body);
-            // An answer of another range is dropped; its first piece may have been sent.
+            // A response of another range is dropped; its first piece may have been sent.
             let spared = if matches!(fault, Fault::OtherRange) {
                 4096
             } else {
@@ -191,7 +191,7 @@ async fn one_fault_of_each_kind_costs_no_byte_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_shorter_than_the_origin_says_is_an_error_never_a_hole() {
+async fn object_shorter_than_announced_is_an_error_never_a_gap() {
     for by in [1, SHARD, 5 * SHARD] {
         let world = world();
         world.origin.write(&world.path, SIZE);
@@ -205,8 +205,8 @@ async fn an_object_shorter_than_the_origin_says_is_an_error_never_a_hole() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_longer_than_the_origin_says_is_an_error() {
-    // A body that goes on past its range, and a whole body past the size it was said to have.
+async fn object_longer_than_announced_is_an_error() {
+    // A body that continues past its range, and a whole body past its announced size.
     let world = world();
     world.origin.write(&world.path, SIZE);
     world
@@ -225,7 +225,7 @@ async fn an_object_longer_than_the_origin_says_is_an_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bodies_that_always_end_early_are_an_error_never_a_hole() {
+async fn bodies_that_always_end_early_are_an_error_never_a_gap() {
     let world = world();
     world.origin.write(&world.path, SIZE);
     world.origin.script(
@@ -241,7 +241,7 @@ async fn bodies_that_always_end_early_are_an_error_never_a_hole() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_size_that_is_not_true_leaves_no_hole_in_what_is_cached() {
+async fn wrong_size_leaves_no_gap_in_cached_blocks() {
     let world = world();
     let version = world.origin.write(&world.path, SIZE);
     world
@@ -249,7 +249,7 @@ async fn a_size_that_is_not_true_leaves_no_hole_in_what_is_cached() {
         .lie_about_size(&world.path, SIZE as u64 + 3 * BLOCK as u64);
     let error = read_failure(&world).await;
     assert!(is_bad_answer(&error) || has_changed(&error), "{error}");
-    // What is cached of the object that does not exist is whole blocks, and true.
+    // Only whole blocks of real bytes are cached.
     let whole = SIZE / BLOCK * BLOCK;
     let bytes = world.bucket.get_range(&world.path, 0..whole as u64).await;
     assert_eq!(bytes.unwrap(), version.body.slice(..whole));
@@ -261,7 +261,7 @@ async fn a_size_that_is_not_true_leaves_no_hole_in_what_is_cached() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_that_changes_midway_is_an_error_of_its_own() {
+async fn object_that_changes_during_a_download_is_version_changed() {
     for validators in [
         Validators::Strong,
         Validators::Weak,
@@ -285,7 +285,7 @@ async fn an_object_that_changes_midway_is_an_error_of_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unreachable_origin_is_an_error_of_its_own() {
+async fn unreachable_origin_is_origin_unavailable() {
     let world = world();
     world.origin.write(&world.path, SIZE);
     let begun = world.bucket.download(&world.path, options(None)).await;
@@ -310,7 +310,7 @@ async fn an_unreachable_origin_is_an_error_of_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_prefix_is_read_while_the_rest_is_on_its_way() {
+async fn prefix_is_readable_while_the_rest_is_in_flight() {
     let world = world();
     let version = world.origin.write(&world.path, SIZE);
     let begun = world.bucket.download(&world.path, options(None)).await;
@@ -321,7 +321,7 @@ async fn the_prefix_is_read_while_the_rest_is_on_its_way() {
     assert_eq!(first, version.body[..4096]);
     assert!(world.origin.data_bytes(None) < SIZE as u64 / 4);
     assert!(download.contiguous() >= 4096);
-    // Nobody waits for the end but this reader.
+    // Only this reader waits for the end.
     let mut rest = Vec::new();
     reader.read_to_end(&mut rest).await.unwrap();
     assert_eq!(rest, version.body[4096..]);
@@ -330,7 +330,7 @@ async fn the_prefix_is_read_while_the_rest_is_on_its_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dropped_download_stops_and_gives_its_memory_back() {
+async fn dropped_download_stops_and_frees_its_memory() {
     let world = world();
     world.origin.write(&world.path, SIZE);
     let begun = world.bucket.download(&world.path, options(None)).await;
@@ -346,7 +346,7 @@ async fn a_dropped_download_stops_and_gives_its_memory_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_validator_one_request_brings_it_all() {
+async fn download_without_a_validator_is_one_request() {
     let world = world();
     world.origin.set_validators(Validators::None);
     let version = world.origin.write(&world.path, SIZE);
@@ -365,8 +365,8 @@ async fn without_a_validator_one_request_brings_it_all() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn downloads_take_turns_when_they_do_not_fit_together() {
-    // 48 blocks for downloads; each takes 22.
+async fn downloads_wait_for_memory_when_they_do_not_fit_together() {
+    // 48 blocks for downloads; each uses 22.
     let world = Arc::new(World::with(HOUR, |builder| {
         builder.memory(64 * BLOCK as u64)
     }));
@@ -388,7 +388,7 @@ async fn downloads_take_turns_when_they_do_not_fit_together() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_can_never_fit_is_an_error_at_once() {
+async fn download_larger_than_memory_fails_at_once() {
     let world = World::with(HOUR, |builder| builder.memory(64 * BLOCK as u64));
     world.origin.write(&world.path, 60 * BLOCK);
     let begun = tokio::time::Instant::now();
@@ -408,7 +408,7 @@ async fn what_can_never_fit_is_an_error_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_too_long_for_memory_is_told_to_slow_down() {
+async fn download_that_waits_too_long_for_memory_gets_slow_down() {
     let world = World::with(HOUR, |builder| {
         builder
             .memory(64 * BLOCK as u64)

@@ -1,4 +1,4 @@
-//! An origin that fails: what is repeated, from where, for how long, and who gets the error.
+//! A failing origin: which requests are retried, from which byte, for how long, and which readers get the error.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +31,7 @@ fn is_unavailable(seen: &Observation) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_belongs_to_those_who_waited() {
+async fn failure_is_returned_to_the_waiting_readers_only() {
     let policy = RetryPolicy {
         deadline: Duration::from_secs(5),
         ..RetryPolicy::default()
@@ -57,7 +57,7 @@ async fn a_failure_belongs_to_those_who_waited() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_fault_of_each_kind_is_not_noticed() {
+async fn one_fault_of_each_kind_is_recovered() {
     let faults = [
         Fault::Unavailable,
         Fault::StallAnswer,
@@ -101,7 +101,7 @@ async fn one_fault_of_each_kind_is_not_noticed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_reset_the_load_continues_at_the_byte_reached() {
+async fn load_continues_at_the_byte_reached_after_a_reset() {
     let world = World::new(HOUR);
     let version = world.origin.write(&world.path, 4 * BLOCK);
     let reached = BLOCK as u64 + 4096;
@@ -120,11 +120,11 @@ async fn after_a_reset_the_load_continues_at_the_byte_reached() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn progress_starts_the_deadline_anew() {
+async fn progress_resets_the_retry_deadline() {
     let world = World::new(HOUR);
     let version = world.origin.write(&world.path, 4 * BLOCK);
     let policy = RetryPolicy::default();
-    // Each try brings 4 KiB and then no sign of life: longer altogether than the deadline.
+    // Each attempt returns 4 KiB and then stalls: longer altogether than the deadline.
     let tries = 8;
     world
         .origin
@@ -136,7 +136,7 @@ async fn progress_starts_the_deadline_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_progress_the_deadline_ends_it() {
+async fn retries_end_at_the_deadline_without_progress() {
     let world = World::new(HOUR);
     world.origin.write(&world.path, 4 * BLOCK);
     world
@@ -146,13 +146,13 @@ async fn without_progress_the_deadline_ends_it() {
     let seen = world.right(world.see(GetOptions::default(), Consume::All).await);
     assert!(is_unavailable(&seen), "{:?}", seen.outcome);
     let policy = RetryPolicy::default();
-    let longest = policy.deadline + policy.stall + policy.longest_pause;
+    let longest = policy.deadline + policy.stall + policy.max_backoff;
     assert!(begun.elapsed() <= longest, "{:?}", begun.elapsed());
     world.assert_idle().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn unreachable_is_never_deleted() {
+async fn unreachable_origin_is_never_not_found() {
     let world = World::with(Consistency::Revalidate(Duration::from_secs(1)), |builder| {
         builder.retry(RetryPolicy {
             deadline: Duration::from_secs(5),
@@ -175,9 +175,9 @@ async fn unreachable_is_never_deleted() {
     );
 }
 
-/// A body without validator cannot be continued: its rest could be that of another version.
+/// A body without validator cannot be continued: its rest could be of another version.
 #[tokio::test(start_paused = true)]
-async fn a_broken_body_without_validator_is_an_error_not_a_guess() {
+async fn broken_body_without_validator_is_an_error() {
     let world = World::new(HOUR);
     world.origin.set_validators(Validators::None);
     world.origin.write(&world.path, 3 * BLOCK);

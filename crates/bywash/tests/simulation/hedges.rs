@@ -1,4 +1,4 @@
-//! Requests sent a second time because the first is slower than its peers.
+//! Hedged requests: sent a second time because the first is slow.
 
 use std::time::Duration;
 
@@ -11,19 +11,19 @@ use tokio::time::Instant;
 use crate::world::{BLOCK, World};
 
 const HOUR: Consistency = Consistency::Ttl(Duration::from_secs(3600));
-/// Blocks of each object: 10 ms to the answer, 16 ms of body.
+/// Blocks of each object: 10 ms to the response, 16 ms of body.
 const BLOCKS: usize = 4;
-/// Twice that and a moment more: a slow answer noticed, and the second one.
+/// Twice that and some margin: a slow response detected, and the hedged one.
 const SOON: Duration = Duration::from_millis(60);
 
-/// A world whose engine has seen how long answers take: whole shards, and first answers.
+/// A world with an engine that has latency samples of whole fetches and of first requests.
 async fn acquainted(hedge: bool) -> World {
     let world = World::with(HOUR, |builder| builder.hedge(hedge));
     for n in 0..50 {
         let path = Path::from(format!("peer/{n}"));
         let version = world.origin.write(&path, BLOCKS * BLOCK);
         if n % 2 == 0 {
-            // Its version is known, so all of it is one shard.
+            // Its version is known, so all of it is one fetch.
             world.bucket.head(&path).await.unwrap();
         }
         let body = world.bucket.get(&path).await.unwrap().bytes().await;
@@ -33,7 +33,7 @@ async fn acquainted(hedge: bool) -> World {
     world
 }
 
-/// Reads an object whose first answer does as `fault` says: how long it takes.
+/// Reads an object with `fault` in its first response; returns the duration.
 async fn read(world: &World, known: bool, fault: Fault) -> Duration {
     let version = world.origin.write(&world.path, BLOCKS * BLOCK);
     if known {
@@ -46,7 +46,7 @@ async fn read(world: &World, known: bool, fault: Fault) -> Duration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stalled_shard_is_asked_for_again_and_published_once() {
+async fn stalled_fetch_is_hedged_and_published_once() {
     for fault in [Fault::StallAnswer, Fault::Stall { after: 20_000 }] {
         let world = acquainted(true).await;
         let before = world.engine.stats().pool.resident_blocks;
@@ -56,7 +56,7 @@ async fn a_stalled_shard_is_asked_for_again_and_published_once() {
         assert_eq!((stats.hedges, stats.hedges_won), (1, 1), "{fault:?}");
         let blocks = world.engine.stats().pool.resident_blocks - before;
         assert_eq!(blocks, BLOCKS as u64, "{fault:?}");
-        // What came before the stall was not asked for again.
+        // Bytes from before the stall were not requested again.
         let sent = world.origin.data_bytes(Some(&world.path));
         assert_eq!(sent, (BLOCKS * BLOCK) as u64, "{fault:?}");
         assert_eq!(stats.origin_bytes, world.origin.data_bytes(None));
@@ -65,7 +65,7 @@ async fn a_stalled_shard_is_asked_for_again_and_published_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_answer_of_an_object_is_asked_for_again_too() {
+async fn first_request_of_an_object_is_hedged() {
     let world = acquainted(true).await;
     let took = read(&world, false, Fault::StallAnswer).await;
     assert!(took < SOON, "{took:?}");
@@ -74,9 +74,9 @@ async fn the_first_answer_of_an_object_is_asked_for_again_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_slow_and_comes_first_after_all_is_used() {
+async fn slow_first_response_is_used_if_it_completes_first() {
     let world = acquainted(true).await;
-    // Noticed after some 26 ms; the second answer would be complete at 52.
+    // Detected after some 26 ms; the hedged response would be complete at 52.
     let late = Fault::SlowFirstByte(Duration::from_millis(15));
     let took = read(&world, true, late).await;
     assert!(took < SOON, "{took:?}");
@@ -85,7 +85,7 @@ async fn who_is_slow_and_comes_first_after_all_is_used() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_asked_for_twice_unless_the_engine_is_told() {
+async fn no_request_is_hedged_by_default() {
     let world = acquainted(false).await;
     let took = read(&world, true, Fault::StallAnswer).await;
     assert!(took > Duration::from_secs(10), "{took:?}");
@@ -93,7 +93,7 @@ async fn nothing_is_asked_for_twice_unless_the_engine_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn second_requests_stay_within_their_part_of_all() {
+async fn hedged_requests_stay_within_their_share() {
     let world = acquainted(true).await;
     for n in 0..200 {
         let path = Path::from(format!("slow/{n}"));

@@ -1,4 +1,4 @@
-//! One load a block, streamed as it arrives, and no request more than needed.
+//! One load a block, streamed as it arrives, and no unnecessary request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::world::{BLOCK, World};
 const HOUR: Consistency = Consistency::Ttl(Duration::from_secs(3600));
 
 #[tokio::test(start_paused = true)]
-async fn thirty_two_cold_readers_cost_each_byte_once() {
+async fn thirty_two_cold_readers_fetch_each_byte_once() {
     let world = Arc::new(World::new(HOUR));
     let version = world.origin.write(&world.path, 8 * BLOCK + 5);
     let reads = (0..32).map(|_| {
@@ -32,7 +32,7 @@ async fn thirty_two_cold_readers_cost_each_byte_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cold_read_costs_one_origin_request_and_a_warm_one_none() {
+async fn cold_read_costs_one_origin_request_and_a_warm_one_none() {
     let ranges = [
         None,
         Some(GetRange::Bounded(0..10)),
@@ -52,7 +52,7 @@ async fn a_cold_read_costs_one_origin_request_and_a_warm_one_none() {
         );
         world.read_range(range.clone()).await;
         if matches!(range, Some(GetRange::Suffix(_))) {
-            // The first block of a suffix of an unknown object came in part: it may be asked again.
+            // The first block of a suffix of an unknown object arrived partially: it may be requested again.
             assert!(world.origin.requests() <= 2, "warm {range:?}");
             world.read_range(range.clone()).await;
             assert!(world.origin.requests() <= 2, "warmer {range:?}");
@@ -74,7 +74,7 @@ async fn a_cold_read_costs_one_origin_request_and_a_warm_one_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_read_says_whether_memory_answered_it() {
+async fn read_reports_its_cache_outcome() {
     let world = World::new(HOUR);
     let version = world.origin.write(&world.path, 3 * BLOCK);
     let outcome = async |range: std::ops::Range<u64>| {
@@ -102,14 +102,14 @@ async fn a_read_says_whether_memory_answered_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_byte_comes_before_the_body_is_complete() {
+async fn first_byte_arrives_before_the_body_is_complete() {
     let world = World::new(HOUR);
     // 512 pieces at 1 ms each: half a second.
     let version = world.origin.write(&world.path, 2 << 20);
     let begun = Instant::now();
     let mut body = world.bucket.get(&world.path).await.unwrap().into_stream();
     let first = body.next().await.unwrap().unwrap();
-    // 10 ms to the answer, then at most the pieces of one block.
+    // 10 ms to the response, then at most the pieces of one block.
     assert!(
         begun.elapsed() < Duration::from_millis(20),
         "{:?}",
@@ -130,7 +130,7 @@ async fn the_first_byte_comes_before_the_body_is_complete() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_without_validator_is_streamed_once_and_not_cached() {
+async fn object_without_validator_is_streamed_and_not_cached() {
     let world = World::new(HOUR);
     world.origin.set_validators(Validators::None);
     let version = world.origin.write(&world.path, 3 * BLOCK);
@@ -152,7 +152,7 @@ async fn an_object_without_validator_is_streamed_once_and_not_cached() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn empty_objects_are_objects() {
+async fn empty_objects_are_readable() {
     for validators in [
         Validators::Strong,
         Validators::Weak,
@@ -164,9 +164,9 @@ async fn empty_objects_are_objects() {
         world.origin.write(&world.path, 0);
         assert!(world.read().await.is_empty());
         let cold = world.origin.requests();
-        // A ranged GET of nothing is a 416, then its length is asked; without a validator its body too.
-        let most = if validators == Validators::None { 3 } else { 2 };
-        assert!(cold <= most, "{validators:?}: {:?}", world.origin.log());
+        // A ranged GET of an empty object is a 416, then its length is requested; without a validator its body too.
+        let max = if validators == Validators::None { 3 } else { 2 };
+        assert!(cold <= max, "{validators:?}: {:?}", world.origin.log());
         assert!(world.read().await.is_empty());
         if validators != Validators::None {
             assert_eq!(
@@ -189,7 +189,7 @@ async fn empty_objects_are_objects() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ranges_that_cannot_be_are_errors_of_their_own() {
+async fn unsatisfiable_ranges_have_their_own_error() {
     let world = World::new(HOUR);
     world.origin.write(&world.path, BLOCK);
     for known in [false, true] {
@@ -214,7 +214,7 @@ async fn ranges_that_cannot_be_are_errors_of_their_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_hardly_any_memory_all_is_read_and_the_limit_holds() {
+async fn reads_succeed_within_the_minimum_memory() {
     let world = Arc::new(World::with(HOUR, |builder| {
         builder.memory(16 * BLOCK as u64)
     }));
@@ -235,11 +235,11 @@ async fn with_hardly_any_memory_all_is_read_and_the_limit_holds() {
     world.assert_idle().await;
 }
 
-/// What is read ahead is not pushed out before its turn, however many read ahead at once.
+/// Blocks read ahead are not evicted before their reader reaches them, however many readers there are.
 #[tokio::test(start_paused = true)]
 async fn readers_of_more_than_memory_fetch_each_block_once() {
-    // In blocks: the memory, the length of each object, and the most requests a reader makes for it.
-    for (readers, memory, length, most) in [
+    // In blocks: the memory, the length of each object, and the maximum requests of a reader for it.
+    for (readers, memory, length, max) in [
         (1, 64, 100, 26),
         (8, 64, 100, 26),
         (12, 64, 100, 52),
@@ -265,7 +265,7 @@ async fn readers_of_more_than_memory_fetch_each_block_once() {
             tokio::spawn(async move {
                 let mut body = world.bucket.get(&path).await.unwrap().into_stream();
                 let mut bytes = Vec::new();
-                // Each piece is let go of before the next: what readers keep is not read-ahead.
+                // Each piece is dropped before the next: pieces kept by readers are not read-ahead.
                 while let Some(piece) = body.next().await {
                     bytes.extend_from_slice(&piece.unwrap());
                 }
@@ -281,14 +281,14 @@ async fn readers_of_more_than_memory_fetch_each_block_once() {
         }
         let requests = world.origin.data_requests(None);
         assert!(
-            requests <= readers * most,
+            requests <= readers * max,
             "{requests} requests of {readers} readers"
         );
         world.assert_idle().await;
     }
 }
 
-/// Looks at the budget each millisecond; panics when the limit is passed, else goes on for ever.
+/// Checks the budget each millisecond; panics when the limit is exceeded, else runs forever.
 async fn watch_limit(world: Arc<World>) {
     loop {
         let budget = world.engine.stats().budget;
@@ -297,9 +297,9 @@ async fn watch_limit(world: Arc<World>) {
     }
 }
 
-/// The judge, on a reader that is wrong: two ranges of a changing object, put together.
+/// Tests the oracle with a faulty reader: two ranges of a changing object, put together.
 #[tokio::test(start_paused = true)]
-async fn the_oracle_catches_a_torn_read() {
+async fn oracle_detects_a_torn_read() {
     let world = World::new(HOUR);
     world.origin.write(&world.path, 2 * BLOCK);
     let mut seen = world

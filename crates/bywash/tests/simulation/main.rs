@@ -1,18 +1,17 @@
 //! The engine in a seeded world: right bytes of one version, or the right error.
 //!
-//! `seeded_runs` plays some hundreds of drawn runs. One seed alone, with all that is known of it:
-//! `BYWASH_SEED=123 cargo test -p bywash --test simulation`. Other seeds than the fixed ones:
-//! `BYWASH_SEEDS=1000..5000`.
+//! `seeded_runs` plays some hundreds of random runs. To run one seed with a full report: `BYWASH_SEED=123 cargo test
+//! -p bywash --test simulation`. To run other seeds: `BYWASH_SEEDS=1000..5000`.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod absences;
-mod ahead;
+mod cancellation;
 mod downloads;
 mod faults;
 mod hedges;
-mod leaving;
 mod loads;
 mod ranges;
+mod readahead;
 mod slow_consumers;
 mod versions;
 mod world;
@@ -26,7 +25,7 @@ use bywash_sim::{FaultKind, Report, Scenario};
 
 /// Runs of the fixed set. A run takes some milliseconds; the set gives thousands of reads.
 const SEEDS: Range<u64> = 0..400;
-/// Failing seeds that are reported; after that many, the cause is clear.
+/// Maximum failing seeds that are reported.
 const FAILURES_SHOWN: usize = 40;
 
 fn seeds() -> Range<u64> {
@@ -104,7 +103,7 @@ fn seeded_runs() {
     }
 }
 
-/// The set of runs tried what it is for: a change of the drawing that empties it must not pass.
+/// Checks that the runs covered their purpose: a change of the generator that empties them must not pass.
 fn check_coverage(total: &Report) {
     assert!(total.reads > 5_000, "only {} reads", total.reads);
     assert!(
@@ -150,9 +149,9 @@ fn sum(reports: &[Report]) -> Report {
     total
 }
 
-/// What makes the line that repeats a failure worth printing.
+/// Makes the line that reproduces a failure meaningful.
 #[test]
-fn a_seed_gives_the_same_run_twice() {
+fn seed_reproduces_its_run() {
     for seed in 0..20 {
         let outcome = |_| {
             Scenario::new(seed)

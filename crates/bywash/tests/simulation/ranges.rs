@@ -14,7 +14,7 @@ use crate::world::{World, steady};
 const HOUR: Consistency = Consistency::Ttl(Duration::from_secs(3600));
 const MIB: u64 = 1 << 20;
 
-/// A world with blocks of the default size, in which pieces come fast.
+/// A world with blocks of the default size and fast pieces.
 fn world() -> World {
     let world = World::with(HOUR, |builder| {
         builder.memory(256 * MIB).block_size(MIB as usize)
@@ -27,7 +27,7 @@ fn world() -> World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn near_ranges_are_one_request_and_far_ones_are_not() {
+async fn near_ranges_are_merged_and_far_ones_are_not() {
     for (gaps, requests) in [
         (vec![0, 1, 300, 64 << 10], 1),
         (vec![MIB, MIB - 1], 1),
@@ -36,7 +36,7 @@ async fn near_ranges_are_one_request_and_far_ones_are_not() {
     ] {
         let world = world();
         let version = world.origin.write(&world.path, 32 * MIB as usize);
-        // The version is known, as it is to who has read the footer.
+        // The version is known, as after reading the footer.
         world
             .bucket
             .get_opts(&world.path, GetOptions::new().with_head(true))
@@ -107,9 +107,9 @@ async fn ranges_overlap_repeat_and_end_with_the_object() {
     );
 }
 
-/// How readers of Parquet begin: the last 64 KiB of a file of unknown length.
+/// The first read of Parquet readers: the last 64 KiB of a file of unknown length.
 #[tokio::test(start_paused = true)]
-async fn a_footer_of_an_unknown_object_is_one_request_of_little_more_than_a_block() {
+async fn footer_of_an_unknown_object_is_one_request_of_about_a_block() {
     for size in [100 << 10, MIB, 5 * MIB + 77, 8 * MIB] {
         let world = world();
         let version = world.origin.write(&world.path, size as usize);
@@ -118,7 +118,7 @@ async fn a_footer_of_an_unknown_object_is_one_request_of_little_more_than_a_bloc
         assert_eq!(world.origin.requests(), 1, "{:?}", world.origin.log());
         let sent = world.origin.data_bytes(None);
         assert!(sent <= MIB + (64 << 10), "{sent} bytes of {size}");
-        // What follows: its length in its last 8 bytes, then the footer itself.
+        // The following reads: the length in the last 8 bytes, then the footer itself.
         world.read_range(Some(GetRange::Suffix(8))).await;
         world
             .read_range(Some(GetRange::Bounded(size - 5000..size - 8)))
@@ -127,7 +127,7 @@ async fn a_footer_of_an_unknown_object_is_one_request_of_little_more_than_a_bloc
     }
 }
 
-/// Two buckets of one engine over one origin: each asks for blocks of its own size, and both live in one memory.
+/// Two buckets of one engine over one origin: each requests blocks of its own size, and both share one memory.
 #[tokio::test(start_paused = true)]
 async fn each_bucket_reads_in_blocks_of_its_own_size() {
     let world = world();
@@ -154,7 +154,7 @@ async fn each_bucket_reads_in_blocks_of_its_own_size() {
         let first = at.start / block * block;
         assert_eq!(log[before].answered, Some(first..first + block), "{name}");
         assert_eq!(log.len(), before + 1);
-        // What nobody waited for to its end is asked for again, so this object is another one.
+        // A partially awaited block is requested again, so this object is another one.
         let path = Path::from(format!("whole/{name}"));
         let version = world.origin.write(&path, 9 * MIB as usize + 5);
         for _ in 0..2 {
@@ -169,7 +169,7 @@ async fn each_bucket_reads_in_blocks_of_its_own_size() {
         let text = refused.to_string();
         assert!(text.contains("power of two from 4 KiB to 4 MiB"), "{text}");
     }
-    // Eight of the largest blocks must fit, as long as there is such a bucket.
+    // Eight of the largest blocks must fit while there is such a bucket.
     world.engine.set_memory(32 * MIB).unwrap();
     let refused = world.engine.set_memory(32 * MIB - 1).unwrap_err();
     assert!(matches!(
@@ -182,9 +182,9 @@ async fn each_bucket_reads_in_blocks_of_its_own_size() {
     world.assert_idle().await;
 }
 
-/// What is held ahead is bounded in bytes, whatever the blocks of whoever holds it.
+/// Read-ahead is bounded in bytes, whatever the block sizes of its readers.
 #[tokio::test(start_paused = true)]
-async fn readers_of_small_and_large_blocks_share_what_may_be_read_ahead() {
+async fn readers_of_small_and_large_blocks_share_the_readahead_limit() {
     let world = Arc::new(World::with(HOUR, |builder| builder.memory(32 * MIB)));
     let reads = (0..24).map(|n| {
         let block_size = Some(if n % 2 == 0 { 4 << 10 } else { 2 << 20 });

@@ -1,4 +1,4 @@
-//! Consumers that stop, or take little at a time, beside one that reads on.
+//! Consumers that stop or read slowly, beside one that reads at full speed.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::world::{World, steady};
 
 const HOUR: Consistency = Consistency::Ttl(Duration::from_secs(3600));
 const MIB: u64 = 1 << 20;
-/// Bytes that a connection buffers before it polls a body no more.
+/// Bytes that a connection buffers before it stops polling a body.
 const UNSENT: usize = 64 << 10;
 
 /// Blocks of 1 MiB, of which six may be on loan.
@@ -32,8 +32,8 @@ fn world() -> World {
     world
 }
 
-/// Reads as a connection does: keeps what its client has not taken, and polls the body while that is little. The client begins to
-/// take pieces when `open` says so, and takes `pause` for each.
+/// Reads like a connection: keeps bytes that its client has not taken, and polls the body while they are few. The
+/// client starts when `open` is set, and takes `pause` for each piece.
 async fn connection(
     bucket: Bucket,
     path: Path,
@@ -68,7 +68,7 @@ async fn connection(
     read
 }
 
-/// `count` such readers of objects of their own, and those objects.
+/// Starts `count` such readers of distinct objects; returns them with those objects.
 fn readers(
     world: &World,
     count: u32,
@@ -94,13 +94,13 @@ async fn assert_right(readers: Vec<JoinHandle<Vec<u8>>>, bodies: &[Bytes]) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn readers_that_stop_leave_room_for_the_next() {
+async fn stopped_readers_leave_memory_for_the_next() {
     let world = world();
     let (open, _) = watch::channel(false);
     let length = 3 * MIB + 5;
     let (readers, bodies) = readers(&world, 100, length, Duration::ZERO, &open);
     let version = world.origin.write(&world.path, 100_000);
-    // Three in four of the memory are for downloads: no more than twelve whole blocks.
+    // Three quarters of the memory are for downloads: at most twelve whole blocks.
     sleep(Duration::from_secs(30)).await;
     assert_eq!(world.engine.stats().budget.waiting, 0);
     let next = async { world.bucket.get(&world.path).await.unwrap().bytes().await };
@@ -108,14 +108,14 @@ async fn readers_that_stop_leave_room_for_the_next() {
     assert_eq!(next.expect("in time").unwrap(), version.body);
     open.send(true).unwrap();
     assert_right(readers, &bodies).await;
-    // Each byte with its block and once more at most.
+    // Each byte with its block, and once more at most.
     let sent = world.origin.data_bytes(None);
     assert!(sent <= 2 * (100 * length + 100_000), "{sent} bytes");
     world.assert_idle().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn readers_that_take_little_at_a_time_fetch_each_byte_at_most_twice() {
+async fn slow_readers_fetch_each_byte_at_most_twice() {
     let world = world();
     let (open, _) = watch::channel(true);
     let length = 2 * MIB + 5;
@@ -127,7 +127,7 @@ async fn readers_that_take_little_at_a_time_fetch_each_byte_at_most_twice() {
     world.assert_idle().await;
 }
 
-/// Readers that take what comes lose no block to each other, though most of them get copies.
+/// Fast readers lose no block to each other, though most of them get copies.
 #[tokio::test(start_paused = true)]
 async fn fast_readers_beyond_the_loans_fetch_each_byte_once() {
     let world = world();

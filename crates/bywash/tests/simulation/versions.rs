@@ -1,4 +1,4 @@
-//! One read, one version; and what is known of a version, for how long.
+//! One version per read; and for how long a version is trusted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,11 +20,11 @@ const CHECKED: [Validators; 3] = [
     Validators::LastModified,
 ];
 
-/// The heart of it: one block is cached, the object is overwritten, and a read wants more blocks.
+/// The main case: one block is cached, the object is overwritten, and a read needs more blocks.
 #[tokio::test(start_paused = true)]
-async fn cached_blocks_of_an_old_version_never_join_new_ones() {
+async fn cached_blocks_of_an_old_version_never_mix_with_new_ones() {
     for validators in CHECKED {
-        // Also when the origin ignores that the read names its version.
+        // Also when the origin ignores the precondition.
         for lies in [vec![], vec![Fault::IgnorePrecondition]] {
             let world = World::new(HOUR);
             world.origin.set_validators(validators);
@@ -34,8 +34,8 @@ async fn cached_blocks_of_an_old_version_never_join_new_ones() {
                 .await;
             let new = world.origin.write(&world.path, 4 * BLOCK);
             world.origin.script(&world.path, [lies.clone()]);
-            // The old version may be trusted for an hour, but its other blocks are gone. The first
-            // block may have been handed out before that showed; then the read must end there.
+            // The old version may be trusted for an hour, but its other blocks are gone. The first block may have
+            // been returned before that is detected; then the read must fail.
             let seen = world.right(world.see(GetOptions::default(), Consume::All).await);
             match &seen.outcome {
                 Outcome::Complete => assert_eq!(seen.body, new.body, "{validators:?} {lies:?}"),
@@ -64,7 +64,7 @@ fn is_version_change(outcome: &Outcome) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_read_that_has_given_out_bytes_never_goes_on_with_another_version() {
+async fn read_that_returned_bytes_never_continues_with_another_version() {
     for validators in CHECKED {
         let world = World::new(HOUR);
         world.origin.set_validators(validators);
@@ -95,7 +95,7 @@ async fn a_read_that_has_given_out_bytes_never_goes_on_with_another_version() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_is_seen_after_the_window_and_costs_one_question() {
+async fn change_is_seen_after_the_window_by_one_request() {
     for validators in CHECKED {
         let world = Arc::new(World::new(SECOND));
         world.origin.set_validators(validators);
@@ -128,7 +128,7 @@ async fn a_change_is_seen_after_the_window_and_costs_one_question() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn immutable_asks_once() {
+async fn immutable_bucket_requests_the_version_once() {
     let world = World::new(Consistency::Immutable);
     let version = world.origin.write(&world.path, 2 * BLOCK);
     for _ in 0..3 {
@@ -139,7 +139,7 @@ async fn immutable_asks_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_refreshes_versions() {
+async fn listing_confirms_versions() {
     let world = World::new(HOUR);
     let old = world.origin.write(&world.path, 2 * BLOCK);
     assert_eq!(world.read_version().await, old.number);
@@ -159,7 +159,7 @@ async fn a_list_refreshes_versions() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deleted_object_is_gone_after_the_window() {
+async fn deleted_object_is_not_found_after_the_window() {
     let world = World::new(SECOND);
     world.origin.write(&world.path, 2 * BLOCK);
     world.read().await;
@@ -178,11 +178,11 @@ async fn a_deleted_object_is_gone_after_the_window() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_deleted_while_it_is_read_has_changed_and_comes_back_whole() {
+async fn object_deleted_while_read_is_version_changed_or_read_whole() {
     let world = World::new(HOUR);
     world.origin.write(&world.path, 4 * BLOCK);
     world.read_range(Some(GetRange::Bounded(0..9))).await;
-    // One 404 for the pinned version, but a new version is there when the read starts over.
+    // One 404 for the pinned version, but a new version exists when the read starts over.
     world.origin.script(&world.path, [vec![Fault::NotFound]]);
     let new = world.origin.write(&world.path, 4 * BLOCK);
     let absent = GetRange::Offset(2 * BLOCK as u64);
@@ -193,7 +193,7 @@ async fn an_object_deleted_while_it_is_read_has_changed_and_comes_back_whole() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_changes_what_is_cached_after_the_origins_yes_and_not_before() {
+async fn write_invalidates_after_the_origin_confirmed_and_not_before() {
     for validators in [
         Validators::Strong,
         Validators::Weak,
@@ -250,7 +250,7 @@ async fn a_write_changes_what_is_cached_after_the_origins_yes_and_not_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_long_body_is_an_upload_that_is_visible_whole_or_not_at_all() {
+async fn long_body_is_an_atomic_upload() {
     let world = World::new(HOUR);
     let old = world.origin.write(&world.path, BLOCK);
     let body = bywash_sim::pattern(5, 9 * BLOCK + 1);
@@ -292,7 +292,7 @@ async fn a_long_body_is_an_upload_that_is_visible_whole_or_not_at_all() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn preconditions_are_answered_for_the_version_that_is_current() {
+async fn preconditions_are_checked_against_the_current_version() {
     let world = World::new(SECOND);
     let old = world.origin.write(&world.path, BLOCK);
     world.read().await;

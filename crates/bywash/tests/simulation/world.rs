@@ -1,4 +1,4 @@
-//! A small world for one test: an origin that does as it is told, and an engine over it.
+//! A small world for one test: a scripted origin, and an engine over it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use object_store::{GetOptions, GetRange};
 /// Block size of these engines, in bytes.
 pub(crate) const BLOCK: usize = 16 * 1024;
 
-/// What nobody waits for any more has ended by then; far below every deadline.
+/// Loads without waiters have ended after this time, which is far below every deadline.
 const SETTLE: Duration = Duration::from_secs(1);
 
 pub(crate) struct World {
@@ -26,7 +26,7 @@ pub(crate) struct World {
     rules: Rules,
 }
 
-/// 10 ms to an answer, pieces of 4 KiB with 1 ms in between: 4 MB/s.
+/// 10 ms to a response, pieces of 4 KiB with 1 ms in between: 4 MB/s.
 pub(crate) fn steady() -> Weather {
     Weather {
         latency: Duration::from_millis(10)..Duration::from_millis(10),
@@ -71,7 +71,7 @@ impl World {
         observe(&self.bucket, &self.oracle, &self.path, options, consume).await
     }
 
-    /// Judges one read and, if nothing was wrong with it, returns it.
+    /// Judges one read and, if it is correct, returns it.
     pub(crate) fn right(&self, seen: Observation) -> Observation {
         match self.oracle.judge(&seen, &self.rules) {
             Ok(_) => seen,
@@ -79,7 +79,7 @@ impl World {
         }
     }
 
-    /// Reads the whole object, which must succeed: its bytes.
+    /// Reads the whole object, which must succeed; returns its bytes.
     pub(crate) async fn read(&self) -> Bytes {
         self.read_range(None).await
     }
@@ -98,7 +98,7 @@ impl World {
         seen.body.into()
     }
 
-    /// The number of the version a whole read gives.
+    /// Returns the number of the version of a whole read.
     pub(crate) async fn read_version(&self) -> u64 {
         let seen = self.see(GetOptions::default(), Consume::All).await;
         match self.oracle.judge(&seen, &self.rules) {
@@ -115,7 +115,7 @@ impl World {
         self.engine.stats().buckets["sim"]
     }
 
-    /// Soon no load is in progress and no memory held but by blocks.
+    /// Checks that soon no load is in progress and only blocks hold memory.
     pub(crate) async fn assert_idle(&self) {
         tokio::time::sleep(SETTLE).await;
         let stats = self.engine.stats();

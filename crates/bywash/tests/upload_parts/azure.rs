@@ -1,4 +1,4 @@
-//! Uploads to Azure as its protocol has them: blocks, lists of blocks, and a commit.
+//! Uploads to Azure by its protocol: blocks, block lists, and a commit.
 
 use std::sync::Arc;
 
@@ -87,7 +87,7 @@ fn options() -> UploadOptions {
 }
 
 #[tokio::test]
-async fn another_process_sends_only_what_is_missing() {
+async fn another_process_sends_only_missing_parts() {
     pass_time_by_turns();
     let protocol = Azure::new();
     let (server, store) = store(&protocol).await;
@@ -119,7 +119,7 @@ async fn another_process_sends_only_what_is_missing() {
 }
 
 #[tokio::test]
-async fn a_lost_answer_to_the_commit_is_no_lost_object_though_it_exists_now() {
+async fn lost_commit_response_succeeds_despite_existing_object() {
     pass_time_by_turns();
     for fault in [ServerFault::AnswerLost, ServerFault::StallAnswer] {
         let protocol = Azure::new();
@@ -137,7 +137,7 @@ async fn a_lost_answer_to_the_commit_is_no_lost_object_though_it_exists_now() {
 }
 
 #[tokio::test]
-async fn a_condition_holds_at_the_commit_and_dropped_blocks_are_said_to_be_lost() {
+async fn condition_holds_at_the_commit_and_dropped_blocks_are_reported_lost() {
     pass_time_by_turns();
     let protocol = Azure::new();
     let (_server, store) = store(&protocol).await;
@@ -185,7 +185,7 @@ async fn a_condition_holds_at_the_commit_and_dropped_blocks_are_said_to_be_lost(
 }
 
 #[tokio::test]
-async fn parts_of_a_clients_upload_come_in_any_order_and_are_named_at_the_end() {
+async fn client_parts_arrive_in_any_order_and_are_listed_at_completion() {
     pass_time_by_turns();
     let protocol = Azure::new();
     let (server, store) = store(&protocol).await;
@@ -216,7 +216,7 @@ async fn parts_of_a_clients_upload_come_in_any_order_and_are_named_at_the_end() 
         ),
         "{error}"
     );
-    // Azure refuses a request that says its length twice.
+    // Azure refuses a request with two lengths.
     let lengths = |logged: &Logged| logged.headers.get_all("content-length").iter().count();
     assert!(server.take_log().iter().all(|logged| lengths(logged) == 1));
 }

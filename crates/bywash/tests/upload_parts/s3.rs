@@ -1,4 +1,4 @@
-//! Uploads to S3 as its protocol has them: parts, lists of parts, and a completion that may fail in any way.
+//! Uploads to S3 by its protocol: parts, part lists, and a completion that may fail in any way.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ fn store_at(server: &Server, prefix: &str) -> S3Store {
         .with_access_key_id("key")
         .with_secret_access_key("secret");
     let store = S3Store::from_builder(builder, BUCKET, &Path::from(prefix)).unwrap();
-    store.with_stall(STALL).with_least_part(CHUNK)
+    store.with_stall(STALL).with_min_part(CHUNK)
 }
 
 fn small(protocol: Arc<S3>) -> Arc<S3> {
@@ -59,7 +59,8 @@ async fn seeded_faults_that_pass_never_stop_an_upload() {
                 let at = format!("seed {seed}, {}, {} bytes", tried.path, tried.body.len());
                 match tried.outcome {
                     Ok(()) => assert_eq!(object(&protocol, &tried.path), Some(tried.body), "{at}"),
-                    // Without a checksum of the whole, a completion whose answer was lost may be one nobody can prove.
+                    // Without a checksum of the whole, a completion whose response was lost may be impossible to
+                    // verify.
                     Err(error) => assert!(
                         matches!(
                             EngineError::find(&error),
@@ -101,7 +102,7 @@ async fn seeded_losses_and_damage_never_pass_for_success() {
     assert!(failed > 0, "no fault ever mattered");
 }
 
-/// Begins an upload of five and a half chunks, four of them sent, and drops it as a killed process would.
+/// Begins an upload of five and a half chunks, sends four of them, and drops it as a killed process would.
 async fn interrupted(store: &S3Store, path: &Path, body: &Bytes) -> UploadToken {
     let options = UploadOptions {
         mode: PutMode::Create,
@@ -118,7 +119,7 @@ async fn interrupted(store: &S3Store, path: &Path, body: &Bytes) -> UploadToken 
     upload.capture()
 }
 
-/// Goes on with an upload in another process, and writes all that is missing.
+/// Continues an upload in another process, and writes all missing bytes.
 async fn taken_over(store: S3Store, token: &UploadToken, body: &Bytes) -> Upload {
     let restored = bucket(Arc::new(store)).restore_upload(token).await;
     let mut upload = restored.unwrap();
@@ -128,7 +129,7 @@ async fn taken_over(store: S3Store, token: &UploadToken, body: &Bytes) -> Upload
 }
 
 #[tokio::test]
-async fn another_process_sends_only_what_is_missing() {
+async fn another_process_sends_only_missing_parts() {
     pass_time_by_turns();
     for protocol in both() {
         let (server, store) = store(&protocol).await;
@@ -149,7 +150,7 @@ async fn another_process_sends_only_what_is_missing() {
 }
 
 #[tokio::test]
-async fn a_part_kept_otherwise_than_acknowledged_is_found_by_who_takes_over() {
+async fn part_that_differs_from_its_acknowledgement_is_detected_at_takeover() {
     pass_time_by_turns();
     for protocol in both() {
         let (server, store) = store(&protocol).await;
@@ -170,7 +171,7 @@ async fn a_part_kept_otherwise_than_acknowledged_is_found_by_who_takes_over() {
 }
 
 #[tokio::test]
-async fn a_lost_answer_to_the_completion_is_no_lost_object() {
+async fn lost_completion_response_still_succeeds() {
     pass_time_by_turns();
     for protocol in both() {
         for fault in [
@@ -216,7 +217,7 @@ async fn a_condition_holds_at_the_end_of_an_upload() {
 }
 
 #[tokio::test]
-async fn an_upload_the_store_forgot_is_lost_and_says_so() {
+async fn upload_unknown_to_the_store_is_reported_lost() {
     pass_time_by_turns();
     let protocol = small(S3::new());
     let (_server, store) = store(&protocol).await;
@@ -282,7 +283,7 @@ async fn open_uploads_are_listed_over_pages_and_dropped() {
         }
         assert!(!bucket.is_session(&found[0], &tokens[1]));
 
-        // One that is gone by then is no error.
+        // One that has ended meanwhile is no error.
         for open in [&found[0], &found[1], &found[0]] {
             bucket.abort_session(open).await.unwrap();
         }

@@ -1,4 +1,4 @@
-//! Uploads to a fake store over real sockets, with faults from a seed: the exact object, or an error that says why not.
+//! Uploads to a fake store over real sockets, with seeded faults: the exact object, or an error with the reason.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,18 +11,18 @@ use object_store::{Error, PutMode, Result};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-/// An upload request without a sign of life for this long has failed, so that a stall costs a test little. The tests' time
-/// passes by turns: what the machine takes for itself is no stall.
+/// Stall limit of upload requests, short so that a stall costs a test little. The tests' time advances in turns: a
+/// pause of the machine is no stall.
 pub(crate) const STALL: Duration = Duration::from_millis(250);
-/// Bytes of a chunk, and the least the fakes take.
+/// Bytes of a chunk, which is the minimum of the fakes.
 pub(crate) const CHUNK: u64 = 8 << 10;
 /// Objects of one seed.
 const UPLOADS: u64 = 6;
 
 pub(crate) fn bucket(origin: Arc<dyn Origin>) -> Bucket {
     let retry = RetryPolicy {
-        first_pause: Duration::from_millis(1),
-        longest_pause: Duration::from_millis(20),
+        initial_backoff: Duration::from_millis(1),
+        max_backoff: Duration::from_millis(20),
         ..RetryPolicy::default()
     };
     let engine = Engine::builder()
@@ -35,7 +35,7 @@ pub(crate) fn bucket(origin: Arc<dyn Origin>) -> Bucket {
         .unwrap()
 }
 
-/// One upload of a seed: what is to be stored, and what came of it.
+/// One upload of a seed: its content and its result.
 pub(crate) struct Tried {
     pub(crate) path: Path,
     pub(crate) body: Bytes,
@@ -47,7 +47,7 @@ pub(crate) async fn upload_all(seed: u64, bucket: &Bucket) -> Vec<Tried> {
     let mut rng = StdRng::seed_from_u64(seed);
     let mut tried = Vec::new();
     for number in 0..UPLOADS {
-        // More than one chunk: less is one atomic put, which has no session.
+        // More than one chunk: less is one atomic put, without a session.
         let length = match rng.random_range(0..3) {
             0 => rng.random_range(2..=5) * CHUNK,
             _ => rng.random_range(CHUNK + 1..=6 * CHUNK),
@@ -94,7 +94,8 @@ async fn upload(rng: &mut StdRng, bucket: &Bucket, path: &Path, body: &Bytes) ->
     Ok(())
 }
 
-/// Whether an error says that the store lost or damaged what it had acknowledged, or that nothing proves the object.
+/// Returns whether an error means that the store lost or damaged acknowledged bytes, or that the object cannot be
+/// verified.
 pub(crate) fn is_honest(error: &Error) -> bool {
     matches!(
         EngineError::find(error),

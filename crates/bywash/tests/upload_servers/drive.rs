@@ -1,15 +1,15 @@
-//! The least a client of a session can do right: one chunk at a time, and after any failure ask, compare, rewind.
+//! A minimal correct client of a session: one chunk at a time, and after any failure query, compare, rewind.
 
 use bytes::Bytes;
 use bywash::EngineError;
-use bywash::upload::{Chunk, Ending, Finished, SessionStatus, UploadSession};
+use bywash::upload::{Chunk, CompleteRequest, Finished, SessionStatus, UploadSession};
 use bywash_sim::server::objects::crc32c;
 use object_store::{Error, Result};
 
-/// More failures than this in one upload are too many.
+/// Maximum failures of one upload.
 const MOST_FAILURES: u32 = 50;
 
-/// What an upload came to.
+/// Result of an upload.
 #[derive(Debug)]
 pub(crate) struct Driven {
     pub(crate) finished: Finished,
@@ -17,20 +17,20 @@ pub(crate) struct Driven {
     pub(crate) resent: u64,
 }
 
-/// Whether it is worth to ask the store and go on.
+/// Returns whether the store should be queried and the upload continued.
 pub(crate) fn may_pass(error: &Error) -> bool {
     let text = error.to_string();
     let status = text.split_once("status code: ").map(|(_, rest)| &rest[..3]);
     let passing = match EngineError::find(error) {
         None => true,
-        Some(found) => matches!(found, EngineError::BadAnswer { .. }),
+        Some(found) => matches!(found, EngineError::BadResponse { .. }),
     };
     matches!(error, Error::Generic { .. })
         && passing
         && status.is_none_or(|status| ["408", "429", "500", "502", "503", "504"].contains(&status))
 }
 
-/// Uploads `bytes` in chunks of `chunk` bytes, the last of which goes with the end.
+/// Uploads `bytes` in chunks of `chunk` bytes; the last is sent with the completion.
 pub(crate) async fn drive(
     session: &dyn UploadSession,
     bytes: &Bytes,
@@ -54,7 +54,7 @@ pub(crate) async fn drive(
         };
         let error = if last {
             let tail = (at < bytes.len()).then_some(one);
-            let ending = Ending {
+            let ending = CompleteRequest {
                 length: bytes.len() as u64,
                 crc32c: crc32c(bytes),
                 tail,

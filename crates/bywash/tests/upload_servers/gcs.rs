@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use bywash::origin::gcs::{GcsStore, open_signed_session};
-use bywash::upload::{Chunk, Ending, SessionOptions, SessionStatus, UploadSession};
+use bywash::upload::{Chunk, CompleteRequest, SessionOptions, SessionStatus, UploadSession};
 use bywash::{EngineError, Origin};
 use bywash_sim::server::gcs::Gcs;
 use bywash_sim::server::objects::crc32c;
@@ -23,7 +23,7 @@ use crate::drive::{drive, may_pass};
 
 pub(crate) const UNIT: usize = 256 * 1024;
 
-/// A store behind a server, and a client of it.
+/// A store behind a server, and its client.
 pub(crate) struct World {
     pub(crate) gcs: Arc<Gcs>,
     pub(crate) server: Server,
@@ -46,7 +46,7 @@ fn token(bearer: &str) -> Arc<StaticCredentialProvider<GcpCredential>> {
     }))
 }
 
-/// Signs as nobody would.
+/// Signs with an invalid signature.
 struct Reversed;
 
 impl Signer for Reversed {
@@ -62,7 +62,7 @@ fn signing() -> GcpSigningCredential {
     }
 }
 
-/// One a runtime: no pause of the machine is a stall of the store.
+/// One runtime per test: a pause of the machine is no stall of the store.
 pub(crate) async fn world() -> World {
     pass_time_by_turns();
     let gcs = Gcs::new();
@@ -81,7 +81,7 @@ impl World {
         Ok(session.unwrap())
     }
 
-    /// The bytes of the object, if it is there.
+    /// Returns the bytes of the object, if it exists.
     pub(crate) fn object(&self) -> Option<Bytes> {
         Some(self.gcs.objects().get("data", "p/a")?.bytes)
     }
@@ -97,8 +97,8 @@ pub(crate) fn chunk(bytes: &Bytes, at: usize, end: usize) -> Chunk {
     }
 }
 
-pub(crate) fn ending(bytes: &Bytes, tail: Option<Chunk>) -> Ending {
-    Ending {
+pub(crate) fn ending(bytes: &Bytes, tail: Option<Chunk>) -> CompleteRequest {
+    CompleteRequest {
         length: bytes.len() as u64,
         crc32c: crc32c(bytes),
         tail,
@@ -106,7 +106,7 @@ pub(crate) fn ending(bytes: &Bytes, tail: Option<Chunk>) -> Ending {
 }
 
 #[tokio::test]
-async fn without_credentials_none_are_looked_for() {
+async fn anonymous_client_looks_for_no_credentials() {
     let gcs = Gcs::new();
     let server = Server::start(Arc::clone(&gcs) as _).await.unwrap();
     let builder = GoogleCloudStorageBuilder::new()
@@ -145,7 +145,7 @@ fn lost(error: &Error) -> bool {
 }
 
 #[tokio::test]
-async fn a_session_becomes_the_object_with_its_metadata() {
+async fn session_becomes_the_object_with_its_metadata() {
     let world = world().await;
     world.gcs.demand_token("TOKEN");
     let bytes = pattern(1, 2 * UNIT + 5);
@@ -171,11 +171,11 @@ async fn a_session_becomes_the_object_with_its_metadata() {
     assert_eq!(done.finished.length, Some(bytes.len() as u64));
     assert_eq!(done.finished.crc32c, Some(crc32c(&bytes)));
     assert_eq!(
-        world.store.stored(&path).await.unwrap(),
+        world.store.stat(&path).await.unwrap(),
         Some(done.finished.clone())
     );
-    assert_eq!(world.store.stored(&Path::from("b")).await.unwrap(), None);
-    // What reads see is what the upload said.
+    assert_eq!(world.store.stat(&Path::from("b")).await.unwrap(), None);
+    // Reads return the attributes of the upload.
     let read = world.store.get(&path).await.unwrap();
     assert_eq!(read.meta.e_tag, done.finished.e_tag);
     assert_eq!(read.meta.version, done.finished.version);
@@ -196,7 +196,7 @@ async fn a_session_becomes_the_object_with_its_metadata() {
             .map(|one| one.headers.contains_key(name))
             .collect::<Vec<_>>()
     };
-    // The token opens the session, the hash comes with the end, nobody else sees either.
+    // The token opens the session and the hash is sent with the completion; no other request contains either.
     assert_eq!(with("authorization")[..4], [true, false, false, false]);
     assert_eq!(with("x-goog-hash")[..4], [false, false, false, true]);
     assert_eq!(log[0].headers["x-upload-content-length"], "524293");
@@ -213,7 +213,7 @@ async fn a_session_becomes_the_object_with_its_metadata() {
 }
 
 #[tokio::test]
-async fn an_upload_without_the_right_token_says_so() {
+async fn upload_without_valid_credentials_is_unauthenticated() {
     let world = world().await;
     world.gcs.demand_token("ANOTHER");
     let error = world.open(PutMode::Overwrite).await.unwrap_err();
@@ -251,7 +251,7 @@ async fn conditions_are_checked_when_the_object_becomes_visible() {
 }
 
 #[tokio::test]
-async fn another_process_goes_on_where_the_first_stopped() {
+async fn another_process_continues_at_the_acknowledged_offset() {
     let world = world().await;
     let bytes = pattern(4, 3 * UNIT);
     let token = {
@@ -284,7 +284,7 @@ async fn aborted_and_forgotten_sessions_are_lost() {
     let session = world.open(PutMode::Overwrite).await.unwrap();
     session.send(&chunk(&bytes, 0, UNIT)).await.unwrap();
     session.abort().await.unwrap();
-    // Again, and it is no error.
+    // Repeating it is no error.
     session.abort().await.unwrap();
     assert_eq!(session.status().await.unwrap(), SessionStatus::Gone);
     assert_eq!(world.gcs.open_sessions(), 0);
@@ -301,7 +301,7 @@ async fn aborted_and_forgotten_sessions_are_lost() {
 }
 
 #[tokio::test]
-async fn no_error_and_no_debug_output_holds_a_sessions_address() {
+async fn no_error_or_debug_output_contains_a_session_url() {
     let world = world().await;
     let bytes = pattern(6, UNIT);
     let faults = [
@@ -339,7 +339,7 @@ async fn no_error_and_no_debug_output_holds_a_sessions_address() {
 }
 
 #[tokio::test]
-async fn a_damaged_object_is_refused_by_its_hash() {
+async fn damaged_object_is_rejected_by_its_hash() {
     let world = world().await;
     let bytes = pattern(7, UNIT + 1);
     let session = world.open(PutMode::Overwrite).await.unwrap();
@@ -351,7 +351,7 @@ async fn a_damaged_object_is_refused_by_its_hash() {
 }
 
 #[tokio::test]
-async fn a_signed_address_opens_one_upload_without_credentials() {
+async fn signed_url_opens_one_upload_without_credentials() {
     let world = world().await;
     world.gcs.demand_token("only for starts with credentials");
     let mut headers = HeaderMap::new();
@@ -402,7 +402,7 @@ async fn a_signed_address_opens_one_upload_without_credentials() {
 }
 
 #[tokio::test]
-async fn a_store_that_loses_what_it_said_it_kept_is_an_error() {
+async fn store_that_loses_acknowledged_bytes_is_an_error() {
     let world = world().await;
     let bytes = pattern(9, 3 * UNIT);
     let session = world.open(PutMode::Overwrite).await.unwrap();

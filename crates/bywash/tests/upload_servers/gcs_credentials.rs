@@ -1,5 +1,5 @@
-//! Credentials of the `gs://` origin, found as Google's clients find them. They are looked for in the environment, so each case
-//! is this program once more, in an environment of its own.
+//! Credentials of the `gs://` origin, found as Google's clients find them. They are read from the environment, so
+//! each case runs this program again in an environment of its own.
 
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::gcs::UNIT;
 /// Set for the second process only.
 const SECOND: &str = "BYWASH_TEST_CREDENTIALS";
 
-/// The server that machines of Google's cloud ask who they are.
+/// The metadata server of Google's cloud.
 struct Metadata;
 
 impl Protocol for Metadata {
@@ -47,7 +47,7 @@ async fn upload_with(environment: &[(&str, &str)]) {
             "--nocapture",
         ])
         .env_clear()
-        // No login of whoever runs this.
+        // No login of the current user.
         .env("HOME", folder.path())
         .env(SECOND, "1")
         .envs(environment.iter().copied())
@@ -75,7 +75,7 @@ async fn second_process() {
 }
 
 #[tokio::test]
-async fn a_machine_of_the_cloud_asks_its_metadata_server() {
+async fn cloud_machine_gets_credentials_from_the_metadata_server() {
     let gcs = Gcs::new();
     gcs.demand_token("OF THE MACHINE");
     let server = Server::start(Arc::clone(&gcs) as _).await.unwrap();
@@ -93,7 +93,7 @@ async fn a_machine_of_the_cloud_asks_its_metadata_server() {
 }
 
 #[tokio::test]
-async fn an_emulator_is_asked_without_credentials() {
+async fn emulator_requests_have_no_credentials() {
     let gcs = Gcs::new();
     let server = Server::start(Arc::clone(&gcs) as _).await.unwrap();
     let host = server.url().replace("http://", "");

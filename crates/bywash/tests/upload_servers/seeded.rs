@@ -1,7 +1,8 @@
-//! Drawn uploads through the writer, to a store that fails as drawn: the exact object or the right error, never a false success.
+//! Random uploads through the writer, to a store with random faults: the exact object or the right error, never a
+//! false success.
 //!
-//! One seed alone, with all that is known of it: `BYWASH_SEED=123 cargo test -p bywash --test upload_servers seeded`.
-//! Other seeds than the fixed ones: `BYWASH_SEEDS=1000..5000`.
+//! To run one seed with a full report: `BYWASH_SEED=123 cargo test -p bywash --test upload_servers seeded`. To run
+//! other seeds: `BYWASH_SEEDS=1000..5000`.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -31,26 +32,26 @@ use crate::gcs::{UNIT, client};
 
 /// Uploads of the fixed set.
 const SEEDS: Range<u64> = 0..2_000;
-/// Bytes of the smallest part that the fakes of S3 take.
+/// Minimum bytes of a part of the S3 fakes.
 const PART: usize = 8 * 1024;
-/// Failing seeds that are reported; after that many, the cause is clear.
+/// Maximum failing seeds that are reported.
 const FAILURES_SHOWN: usize = 20;
-/// A request that nothing moves in for so long has failed.
+/// Stall limit of a request.
 const STALL: Duration = Duration::from_millis(250);
 
 /// A kind of store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// Keeps any first part of a chunk; checks the whole object's hash.
+    /// Stores any prefix of a chunk; checks the whole object's hash.
     Gcs,
-    /// Keeps parts or nothing of them; knows checksums.
+    /// Stores a part whole or not at all; has checksums.
     S3,
-    /// Knows MD5 only.
+    /// Has MD5 only.
     PlainS3,
 }
 
 impl Kind {
-    /// Chunks are multiples of it.
+    /// Returns the length of which chunks are multiples.
     fn unit(self) -> usize {
         match self {
             Self::Gcs => UNIT,
@@ -59,7 +60,7 @@ impl Kind {
     }
 }
 
-/// One drawn upload.
+/// One random upload.
 #[derive(Debug)]
 struct Plan {
     kind: Kind,
@@ -68,9 +69,9 @@ struct Plan {
     length: usize,
     /// Bytes of each write.
     writes: Vec<usize>,
-    /// Before which write another process takes over.
+    /// Index of the write before which another process takes over.
     hand_over: Option<usize>,
-    /// The object is there before, and must not be.
+    /// The object exists before, and must not.
     conflict: bool,
     create: bool,
     announced: bool,
@@ -133,7 +134,7 @@ impl Plan {
         }
     }
 
-    /// Only such faults as a client must get over.
+    /// Returns whether all faults are such as a client must recover from.
     fn passes(&self) -> bool {
         let lasting = |(kind, _): &(ServerFaultKind, f64)| ServerFaultKind::LASTING.contains(kind);
         !self.chances.iter().any(lasting)
@@ -191,8 +192,8 @@ async fn world(kind: Kind) -> World {
     let server = Server::start(protocol).await.unwrap();
     let buckets = [0, 1].map(|_| {
         let retry = RetryPolicy {
-            first_pause: Duration::from_millis(1),
-            longest_pause: Duration::from_millis(4),
+            initial_backoff: Duration::from_millis(1),
+            max_backoff: Duration::from_millis(4),
             deadline: Duration::from_secs(20),
             stall: STALL,
         };
@@ -222,7 +223,7 @@ fn s3(server: &Server) -> S3Store {
         .with_access_key_id("key")
         .with_secret_access_key("secret");
     let store = S3Store::from_builder(builder, "data", &Path::from("p")).unwrap();
-    store.with_stall(STALL).with_least_part(PART as u64)
+    store.with_stall(STALL).with_min_part(PART as u64)
 }
 
 async fn upload(plan: &Plan, world: &World) -> Result<UploadResult> {
@@ -287,7 +288,7 @@ impl Report {
     }
 }
 
-/// Plays one upload; `Err` says which promise was broken.
+/// Plays one upload; `Err` describes the broken promise.
 async fn play(plan: &Plan, world: &World) -> std::result::Result<Report, String> {
     let before = pattern(!plan.seed, 10);
     let objects = world.fake.objects();
@@ -342,7 +343,7 @@ fn judge(
         None => !plan.conflict,
         Some(stored) => plan.conflict && stored.bytes == pattern(!plan.seed, 10),
     };
-    ensure(new || old, "an object is there that nobody uploaded")?;
+    ensure(new || old, "an object exists that was never uploaded")?;
     let name = match outcome {
         Ok(done) => {
             ensure(!plan.conflict, "an object was replaced that must not be")?;
@@ -371,7 +372,7 @@ fn judge(
             right_error(plan, error, log)?
         }
     };
-    // A request carries a chunk at most, and after each that failed the store is asked.
+    // A request carries a chunk at most, and after each failure the status is requested.
     let received: u64 = log.iter().map(|one| one.received).sum();
     let asked = log
         .iter()
@@ -397,7 +398,7 @@ fn judge(
     Ok(report)
 }
 
-/// Whether the plan explains the error; its name.
+/// Returns the name of the error if the plan explains it.
 fn right_error(
     plan: &Plan,
     error: &Error,
@@ -407,9 +408,10 @@ fn right_error(
     let struck = log.iter().any(|one| one.fault.is_some());
     match (error, EngineError::find(error)) {
         (Error::AlreadyExists { .. }, _) if plan.conflict => Ok("conflict"),
-        // One put under a condition is tried once: tried again, it could meet its own object and call it another's.
+        // A conditional put is tried once: a retry could find its own object and take it for another's.
         _ if plan.create && small && struck => Ok("one try"),
-        // Without a checksum of the whole object a lost answer to the end leaves one that nobody can prove.
+        // Without a checksum of the whole object, a lost response to the completion leaves one that cannot be
+        // verified.
         (_, Some(EngineError::UploadUnproven { .. })) if plan.kind != Kind::Gcs && struck => {
             Ok("unproven")
         }
@@ -453,18 +455,18 @@ fn work(kinds: &[Kind], next: &AtomicU64, end: u64) -> (Report, Vec<(u64, String
         .build()
         .unwrap();
     runtime.block_on(async {
-        // Or a pause of the machine would look like a stall of the store.
+        // Otherwise a pause of the machine would count as a stall of the store.
         pass_time_by_turns();
         let (mut report, mut broken) = (Report::default(), Vec::new());
         let mut worlds = Vec::new();
         for played in 0.. {
-            // Nothing is published with the counter.
+            // The counter orders nothing.
             let seed = next.fetch_add(1, Relaxed);
             if seed >= end {
                 break;
             }
             if played % 200 == 0 {
-                // A store never forgets that a session was.
+                // A store never forgets that a session existed.
                 worlds.clear();
                 for kind in kinds {
                     worlds.push(world(*kind).await);
@@ -480,7 +482,7 @@ fn work(kinds: &[Kind], next: &AtomicU64, end: u64) -> (Report, Vec<(u64, String
     })
 }
 
-/// Plays the seeds, kind after kind of store; the sums, if it is the fixed set.
+/// Plays the seeds for each kind of store; returns the sums if it is the fixed set.
 fn play_all(kinds: &[Kind], test: &str) -> Option<Report> {
     let seeds = seeds();
     let next = AtomicU64::new(seeds.start);
@@ -534,7 +536,7 @@ fn seeded_uploads_in_parts() {
     }
 }
 
-/// The set tried what it is for: a change of the drawing that empties it must not pass.
+/// Checks that the runs covered their purpose: a change of the generator that empties them must not pass.
 fn check_coverage(total: &Report, outcomes: &[&str]) {
     let count = |outcome: &str| total.outcomes.get(outcome).copied().unwrap_or(0);
     assert!(count("object") > 1_000, "{total:?}");
@@ -551,9 +553,9 @@ fn check_coverage(total: &Report, outcomes: &[&str]) {
     }
 }
 
-/// What makes the line that repeats a failure worth printing: the same requests meet the same faults.
+/// Makes the line that reproduces a failure meaningful: the same requests meet the same faults.
 #[tokio::test]
-async fn a_seed_gives_the_same_upload_twice() {
+async fn seed_reproduces_its_upload() {
     pass_time_by_turns();
     for seed in 0..15 {
         let mut runs = Vec::new();
@@ -583,7 +585,7 @@ fn calm(seed: u64) -> Plan {
     }
 }
 
-/// The judge would notice: a success without the object, a wrong object, an error for nothing.
+/// Tests the judge: it must detect a success without the object, a wrong object, and an unjustified error.
 #[tokio::test]
 async fn the_judge_catches_a_false_success() {
     pass_time_by_turns();
@@ -601,7 +603,7 @@ async fn the_judge_catches_a_false_success() {
         true
     });
     let broken = judge(&plan, &world, &done, &[]).unwrap_err();
-    assert_eq!(broken, "an object is there that nobody uploaded");
+    assert_eq!(broken, "an object exists that was never uploaded");
     objects.delete("data", &stored_key(&plan));
     let error = Err(Error::Generic {
         store: "test",
@@ -614,7 +616,7 @@ async fn the_judge_catches_a_false_success() {
     );
 }
 
-/// A store that claims more than it keeps, each time, in each way: caught each time.
+/// A store that reports more than it stored, each time, in each way: always detected.
 #[tokio::test]
 async fn a_store_that_acknowledges_too_much_is_always_caught() {
     pass_time_by_turns();

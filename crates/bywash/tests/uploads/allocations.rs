@@ -1,4 +1,4 @@
-//! What an upload allocates once it is warm: next to nothing, whatever the sizes of the writes.
+//! Allocations of a warm upload: almost none, whatever the sizes of the writes.
 
 use bytes::Bytes;
 use bywash::UploadOptions;
@@ -9,11 +9,11 @@ use super::fake::{Fake, IN_ORDER};
 const CHUNK: usize = 1 << 20;
 const CHUNKS: usize = 24;
 
-/// Allocations a chunk: the future of the request, and a handle a frame of the buffer.
+/// Allocations per chunk: the future of the request, and a handle per frame of the buffer.
 const MOST_A_CHUNK: u64 = 4;
 
 #[test]
-fn a_warm_upload_allocates_next_to_nothing_a_chunk() {
+fn warm_upload_allocates_a_handful_per_chunk() {
     let runtime = bywash_sim::paused_runtime();
     let body = bywash_sim::pattern(1, 64 << 10);
     for piece in [1_000, 64 << 10, 3 * CHUNK + 5] {

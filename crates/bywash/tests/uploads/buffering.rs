@@ -1,4 +1,4 @@
-//! What is copied, what is not, and when memory is taken.
+//! Which bytes are copied, and when memory is allocated.
 
 use bytes::Bytes;
 use bywash::upload::ChunkRule;
@@ -14,7 +14,7 @@ fn body(length: usize) -> Bytes {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whole_chunks_of_the_caller_are_sent_uncopied_and_take_no_memory() {
+async fn callers_whole_chunks_are_sent_without_copy_or_memory() {
     let fake = Fake::new(IN_ORDER);
     let bucket = fake.bucket(CHUNK);
     let path = Path::from("whole");
@@ -34,7 +34,7 @@ async fn whole_chunks_of_the_caller_are_sent_uncopied_and_take_no_memory() {
         .iter()
         .map(|sent| sent.pieces.clone())
         .collect();
-    // The last chunk went with the end.
+    // The last chunk was sent with the completion.
     let whole: Vec<_> = (0..3).map(|n| vec![(start + n * CHUNK, CHUNK)]).collect();
     assert_eq!(pieces, whole);
     assert_eq!(result.buffers, 0, "nothing had to wait");
@@ -43,7 +43,7 @@ async fn whole_chunks_of_the_caller_are_sent_uncopied_and_take_no_memory() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_last_bytes_of_a_known_length_wait_for_nothing_and_take_no_memory() {
+async fn last_bytes_of_a_known_length_are_sent_without_buffering() {
     let side_by_side = ChunkRule {
         parallel: true,
         ..IN_ORDER
@@ -71,7 +71,7 @@ async fn the_last_bytes_of_a_known_length_wait_for_nothing_and_take_no_memory() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn queued_bytes_and_a_slice_leave_as_one_gathered_chunk() {
+async fn queued_bytes_and_a_slice_are_sent_as_one_gathered_chunk() {
     let fake = Fake::new(IN_ORDER);
     let bucket = fake.bucket(CHUNK);
     let path = Path::from("gathered");
@@ -93,7 +93,7 @@ async fn queued_bytes_and_a_slice_leave_as_one_gathered_chunk() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn memory_is_taken_when_bytes_must_wait_and_one_buffer_serves_all_chunks() {
+async fn memory_is_allocated_when_bytes_must_wait_and_reused_for_all_chunks() {
     let fake = Fake::new(IN_ORDER);
     let engine = super::fake::engine(CHUNK);
     let origin = std::sync::Arc::new(fake.clone());
@@ -124,7 +124,7 @@ async fn memory_is_taken_when_bytes_must_wait_and_one_buffer_serves_all_chunks()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_buffer_that_is_still_lent_is_replaced_and_never_written() {
+async fn lent_buffer_is_replaced_and_never_overwritten() {
     let fake = Fake::new(IN_ORDER);
     fake.state.lock().hoard = Some(Vec::new());
     let bucket = fake.bucket(CHUNK);
@@ -145,7 +145,7 @@ async fn a_buffer_that_is_still_lent_is_replaced_and_never_written() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_most_one_chunk_is_one_put_without_a_session() {
+async fn upload_of_one_chunk_is_one_put_without_a_session() {
     for length in [0, 1, CHUNK - 1, CHUNK] {
         let fake = Fake::new(IN_ORDER);
         let bucket = fake.bucket(CHUNK);
@@ -167,11 +167,11 @@ async fn at_most_one_chunk_is_one_put_without_a_session() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_wants_longer_chunks_gets_them() {
+async fn chunks_are_lengthened_to_the_stores_rule() {
     for known in [false, true] {
         let fake = Fake::new(ChunkRule {
             granule: 3_000,
-            least: 12_000,
+            min: 12_000,
             ..IN_ORDER
         });
         let bucket = fake.bucket(CHUNK);
@@ -215,7 +215,7 @@ async fn a_store_that_wants_longer_chunks_gets_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_whose_future_was_dropped_has_taken_its_bytes() {
+async fn write_with_dropped_future_has_accepted_its_bytes() {
     let fake = Fake::with(&[Fault::LoseAfter(100)], &[]);
     let bucket = fake.bucket(CHUNK);
     let path = Path::from("dropped");
@@ -225,7 +225,7 @@ async fn a_write_whose_future_was_dropped_has_taken_its_bytes() {
         .unwrap();
     let body = body(3 * CHUNK + 17);
     {
-        // It fails, and waits before it tries again: dropped there.
+        // It fails, and waits before it retries: dropped there.
         let mut write = std::pin::pin!(upload.write(body.clone()));
         assert!(futures::poll!(write.as_mut()).is_pending());
     }

@@ -41,8 +41,8 @@ fn is_damaged(error: &Error) -> bool {
     )
 }
 
-/// (4) Captured at every byte position, after partial flushes too, and restored in another process, while the original is dropped,
-/// or goes on, or the session is gone.
+/// (4) Captured at every byte position, after partial flushes too, and restored in another process, while the
+/// original is dropped, or goes on, or the session is gone.
 #[tokio::test(start_paused = true)]
 async fn captured_at_every_position_and_restored_in_another_process() {
     let body = body();
@@ -72,10 +72,10 @@ async fn captured_at_every_position_and_restored_in_another_process() {
     }
 }
 
-/// The original goes on and finishes; the session still knows, or is gone. Whoever has the token succeeds with the same bytes, since the
-/// object proves to be theirs, and with no others.
+/// The original continues and finishes; the session is finished, or unknown. A process with the token succeeds only
+/// with the same bytes, since the object proves to be theirs.
 #[tokio::test(start_paused = true)]
-async fn an_original_that_finished_is_found_out_and_nothing_is_undone() {
+async fn restored_upload_detects_that_the_original_finished() {
     let body = body();
     for (at, gone, checksums) in [
         (CHUNK + 1, false, true),
@@ -124,9 +124,9 @@ async fn an_original_that_finished_is_found_out_and_nothing_is_undone() {
     }
 }
 
-/// The original goes on and dies: the store is ahead of the token, and its bytes are not sent again; what they are is proven at the end.
+/// The original continues and dies: the store is ahead of the token. Its bytes are not resent, and verified at the end.
 #[tokio::test(start_paused = true)]
-async fn a_store_ahead_of_the_token_is_not_sent_the_same_again() {
+async fn bytes_stored_after_the_capture_are_not_resent() {
     let body = body();
     let (fake, mut original) = begin(CHUNK + 1, &[]).await;
     let token = original.capture();
@@ -145,7 +145,7 @@ async fn a_store_ahead_of_the_token_is_not_sent_the_same_again() {
     let result = restored.finish().await.unwrap();
     assert_eq!((result.sent_bytes, result.resent_bytes), (7, 0));
     assert_eq!(fake.object(&path()).await.unwrap(), body);
-    // Another source: what the store has is not what this one says.
+    // Another source: the stored bytes differ from it.
     let (fake, mut original) = begin(CHUNK + 1, &[]).await;
     let token = original.capture();
     original
@@ -171,7 +171,7 @@ async fn a_store_ahead_of_the_token_is_not_sent_the_same_again() {
 
 /// Restored twice from one token: both send to one session, and neither undoes the other.
 #[tokio::test(start_paused = true)]
-async fn restored_twice_they_leave_the_exact_object_or_an_error() {
+async fn two_restored_uploads_leave_the_exact_object_or_an_error() {
     let body = body();
     for at in CHUNK + 1..=body.len() {
         let (fake, original) = begin(CHUNK + 1, &[]).await;
@@ -194,9 +194,9 @@ async fn restored_twice_they_leave_the_exact_object_or_an_error() {
     }
 }
 
-/// The session is gone: an error that says so.
+/// The session is unknown to the store: an error with that reason.
 #[tokio::test(start_paused = true)]
-async fn a_session_that_is_gone_is_an_error() {
+async fn lost_session_is_an_error() {
     let body = body();
     let (fake, original) = begin(2 * CHUNK + 1, &[]).await;
     fake.state.lock().sends.push_back(Fault::Forget);
@@ -217,7 +217,7 @@ async fn a_session_that_is_gone_is_an_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_that_is_cut_or_has_a_flipped_bit_is_refused() {
+async fn truncated_or_corrupted_token_is_rejected() {
     let (_fake, upload) = begin(2 * CHUNK + 3, &[]).await;
     let bytes = upload.capture().to_bytes().unwrap();
     let read = |bytes: &[u8]| UploadToken::from_bytes(Bytes::copy_from_slice(bytes));

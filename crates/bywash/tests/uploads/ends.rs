@@ -1,4 +1,4 @@
-//! How an upload ends: what it checks before it says yes, and what stays when nobody ends it.
+//! End of an upload: checks before success, and what remains of an unfinished one.
 
 use bytes::Bytes;
 use bywash::{EngineError, UploadOptions};
@@ -18,7 +18,7 @@ fn engine_error(error: &Error) -> &EngineError {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_contradicts_what_was_sent_is_no_success() {
+async fn response_that_contradicts_the_request_is_no_success() {
     for fault in [Fault::WrongChecksum, Fault::WrongLength] {
         let fake = Fake::with(&[], &[fault]);
         let bucket = fake.bucket(CHUNK);
@@ -37,7 +37,7 @@ async fn an_answer_that_contradicts_what_was_sent_is_no_success() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn length_and_checksum_that_were_announced_are_kept_to() {
+async fn announced_length_and_checksum_are_enforced() {
     let body = body(2 * CHUNK + 5);
     for length in [0, CHUNK, 2 * CHUNK + 4, 2 * CHUNK + 6, 9 * CHUNK] {
         let fake = Fake::new(IN_ORDER);
@@ -85,7 +85,7 @@ async fn length_and_checksum_that_were_announced_are_kept_to() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dropped_upload_is_neither_finished_nor_lost() {
+async fn dropped_upload_is_neither_finished_nor_lost() {
     let fake = Fake::new(IN_ORDER);
     let bucket = fake.bucket(CHUNK);
     let path = Path::from("dropped");
@@ -113,7 +113,7 @@ async fn a_dropped_upload_is_neither_finished_nor_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_aborted_upload_leaves_nothing_and_takes_no_more() {
+async fn aborted_upload_leaves_no_bytes_and_accepts_no_more() {
     let fake = Fake::new(IN_ORDER);
     let path = Path::from("aborted");
     let mut upload = fake
@@ -159,7 +159,7 @@ async fn an_aborted_upload_leaves_nothing_and_takes_no_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn preconditions_hold_at_the_end() {
+async fn preconditions_hold_at_completion() {
     let fake = Fake::new(IN_ORDER);
     let bucket = fake.bucket(CHUNK);
     let path = Path::from("create");
@@ -181,7 +181,7 @@ async fn preconditions_hold_at_the_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_is_final() {
+async fn refusal_is_not_retried() {
     let fake = Fake::with(&[Fault::None, Fault::Refuse], &[]);
     let path = Path::from("refused");
     let mut upload = fake
@@ -195,8 +195,8 @@ async fn a_refusal_is_final() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_end_whose_future_was_dropped_goes_on_and_is_told_later() {
-    let fake = Fake::with(&[], &[Fault::LoseAnswer]);
+async fn completion_with_dropped_future_continues_and_returns_its_result_later() {
+    let fake = Fake::with(&[], &[Fault::LoseResponse]);
     let path = Path::from("left");
     let mut upload = fake
         .bucket(CHUNK)

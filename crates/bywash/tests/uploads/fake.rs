@@ -1,4 +1,4 @@
-//! A store whose sessions keep any prefix, lose any answer and lie, on cue.
+//! A store with scripted faults: its sessions keep any prefix, lose any response and lie.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use bywash::origin::memory::MemoryStore;
 use bywash::upload::{
-    Chunk, ChunkRule, Digest, Ending, Finished, Kept, SessionOptions, SessionStatus, SessionToken,
-    UploadSession,
+    Chunk, ChunkRule, CompleteRequest, Digest, Finished, SessionOptions, SessionStatus,
+    SessionToken, StoredRange, UploadSession,
 };
 use bywash::{Bucket, Consistency, Engine, EngineError, Origin, PartBody, UploadedPart};
 use futures::stream::BoxStream;
@@ -22,30 +22,30 @@ use object_store::{
 };
 use parking_lot::Mutex;
 
-/// What befalls one request that carries bytes.
+/// Fault of one request that carries bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// Nothing.
+    /// No fault.
     None,
-    /// Keeps this many bytes of the chunk and says so.
+    /// Stores this many bytes of the chunk and reports so.
     Keep(u64),
-    /// Keeps this many bytes, and the answer is lost. All of them, if there are fewer.
+    /// Stores this many bytes (or all, if there are fewer) and loses the response.
     LoseAfter(u64),
-    /// Claims to keep this many bytes more than were sent.
+    /// Reports this many bytes more than were sent.
     Claim(u64),
-    /// Forgets what it has acknowledged, but for this many bytes, and fails.
+    /// Drops all acknowledged bytes but this many, and fails.
     Regress(u64),
     /// Does not know the session any more.
     Forget,
-    /// Has done it, and the answer is lost. Of a request to finish: the object is there.
-    LoseAnswer,
-    /// As `LoseAnswer`, and then the session is forgotten.
-    LoseAnswerAndForget,
-    /// Finishes, and answers that the object has another CRC32C.
+    /// Processes the request and loses the response. Of a completion: the object exists.
+    LoseResponse,
+    /// As `LoseResponse`, and then drops the session.
+    LoseResponseAndForget,
+    /// Completes, and reports another CRC32C of the object.
     WrongChecksum,
-    /// Finishes, and answers that the object is shorter.
+    /// Completes, and reports a shorter object.
     WrongLength,
-    /// Refuses for good.
+    /// Refuses permanently.
     Refuse,
 }
 
@@ -66,16 +66,16 @@ pub(crate) struct State {
     pub(crate) sends: VecDeque<Fault>,
     pub(crate) ends: VecDeque<Fault>,
     pub(crate) log: Vec<Sent>,
-    /// Keeps the pieces of each request, as a slow HTTP client would.
+    /// Keeps the pieces of each request alive, as a slow HTTP client would.
     pub(crate) hoard: Option<Vec<Bytes>>,
-    /// Where the journal is, which must know of a session that carries bytes.
+    /// The journal's folder: a session that carries bytes must be journaled.
     pub(crate) journal: Option<PathBuf>,
 }
 
 #[derive(Debug)]
 struct Session {
     options: SessionOptions,
-    /// In order: what is kept. In parts: as far as they are contiguous, which nobody asks.
+    /// In order: the stored bytes. In parts: the contiguous ones.
     kept: Vec<u8>,
     parts: HashMap<u64, (u64, Bytes, u32)>,
     finished: Option<Finished>,
@@ -86,11 +86,11 @@ pub(crate) struct Fake {
     objects: MemoryStore,
     pub(crate) state: Arc<Mutex<State>>,
     pub(crate) rule: ChunkRule,
-    /// Says checksums: of ranges, of finished objects, of objects.
+    /// Reports checksums: of ranges, of finished objects, of objects.
     pub(crate) checksums: bool,
-    /// A request that does not begin where the store ends is the writer's fault.
+    /// A request that does not begin at the stored offset is the writer's fault.
     pub(crate) strict: bool,
-    /// Keeps nothing, and says it does.
+    /// Stores nothing, and reports so.
     pub(crate) discard: bool,
     /// Requests with bytes wait here for each other.
     pub(crate) barrier: Option<Arc<tokio::sync::Barrier>>,
@@ -98,9 +98,9 @@ pub(crate) struct Fake {
 
 pub(crate) const IN_ORDER: ChunkRule = ChunkRule {
     granule: 1,
-    least: 1,
-    most: 1 << 40,
-    chunks: None,
+    min: 1,
+    max: 1 << 40,
+    max_chunks: None,
     parallel: false,
 };
 
@@ -151,7 +151,7 @@ impl Fake {
         session.map_or_else(Vec::new, |session| session.kept.clone())
     }
 
-    /// A bucket of a process of its own over this store.
+    /// Returns a bucket over this store, as in a process of its own.
     pub(crate) fn bucket(&self, chunk: usize) -> Bucket {
         engine(chunk)
             .mount("test", Arc::new(self.clone()), Consistency::default())
@@ -194,12 +194,12 @@ struct Handle {
 }
 
 impl Handle {
-    /// Takes the bytes that a chunk brings, `most` of them.
-    fn keep(&self, session: &mut Session, chunk: &Chunk, most: u64) -> u64 {
+    /// Stores at most `max` bytes of a chunk.
+    fn keep(&self, session: &mut Session, chunk: &Chunk, max: u64) -> u64 {
         let bytes = chunk.pieces.concat();
         assert_eq!(chunk.crc32c, crc32c(&bytes), "of what is sent");
         assert!(chunk.pieces.iter().all(|piece| !piece.is_empty()));
-        let count = most.min(bytes.len() as u64);
+        let count = max.min(bytes.len() as u64);
         if self.fake.rule.parallel {
             if count == bytes.len() as u64 {
                 let part = (chunk.offset, bytes.into(), chunk.crc32c);
@@ -219,7 +219,7 @@ impl Handle {
         count
     }
 
-    async fn make(&self, ending: &Ending) -> Result<Finished> {
+    async fn make(&self, ending: &CompleteRequest) -> Result<Finished> {
         let (bytes, options) = {
             let mut state = self.fake.state.lock();
             let session = state.sessions.get_mut(&self.id);
@@ -333,7 +333,7 @@ impl UploadSession for Handle {
                 path: self.path.to_string(),
                 source: "403".into(),
             }),
-            Fault::LoseAnswer => {
+            Fault::LoseResponse => {
                 self.keep(session, chunk, u64::MAX);
                 Err(passing("after all bytes"))
             }
@@ -353,13 +353,13 @@ impl UploadSession for Handle {
         if self.fake.rule.parallel {
             let mut kept: Vec<_> = session.parts.values().collect();
             kept.sort_by_key(|part| part.0);
-            let kept = kept.into_iter().map(|(offset, bytes, crc)| Kept {
+            let kept = kept.into_iter().map(|(offset, bytes, crc)| StoredRange {
                 range: *offset..*offset + bytes.len() as u64,
                 digest: digest(*crc),
             });
             return Ok(SessionStatus::Open(kept.collect()));
         }
-        let kept = Kept {
+        let kept = StoredRange {
             range: 0..session.kept.len() as u64,
             digest: digest(crc32c(&session.kept)),
         };
@@ -367,7 +367,7 @@ impl UploadSession for Handle {
         Ok(SessionStatus::Open(kept.into_iter().collect()))
     }
 
-    async fn finish(&self, ending: &Ending) -> Result<Finished> {
+    async fn finish(&self, ending: &CompleteRequest) -> Result<Finished> {
         let fault = self.fake.state.lock().ends.pop_front();
         match fault.unwrap_or(Fault::None) {
             Fault::LoseAfter(count) => {
@@ -383,11 +383,11 @@ impl UploadSession for Handle {
                 self.fake.state.lock().sessions.remove(&self.id);
                 Err(lost(&self.path))
             }
-            Fault::LoseAnswer => {
+            Fault::LoseResponse => {
                 self.make(ending).await?;
                 Err(passing("after the end"))
             }
-            Fault::LoseAnswerAndForget => {
+            Fault::LoseResponseAndForget => {
                 self.make(ending).await?;
                 self.fake.state.lock().sessions.remove(&self.id);
                 Err(passing("after the end"))
@@ -434,7 +434,7 @@ impl Origin for Fake {
         "fake"
     }
 
-    async fn stored(&self, path: &Path) -> Result<Option<Finished>> {
+    async fn stat(&self, path: &Path) -> Result<Option<Finished>> {
         Ok(self.object(path).await.map(|bytes| Finished {
             length: Some(bytes.len() as u64),
             crc32c: self.checksums.then(|| crc32c(&bytes)),

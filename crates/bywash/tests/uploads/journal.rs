@@ -1,8 +1,8 @@
-//! What the journal says of an upload, and when.
+//! Journal records of an upload, and when they are written.
 
 use std::sync::Arc;
 
-use bywash::upload::Journaling;
+use bywash::upload::JournalOptions;
 use bywash::upload::journal::Journal;
 use bywash::{Bucket, Consistency, Engine, UploadOptions};
 use object_store::path::Path;
@@ -28,7 +28,7 @@ fn bucket(fake: &Fake, folder: &TempDir) -> (Engine, Bucket) {
 
 fn options() -> UploadOptions {
     UploadOptions {
-        journal: Some(Journaling {
+        journal: Some(JournalOptions {
             url: "fake://bucket/object".to_owned(),
             endpoint: None,
             source: None,
@@ -42,7 +42,7 @@ fn files(folder: &TempDir) -> usize {
 }
 
 #[tokio::test]
-async fn an_upload_is_written_down_before_its_session_carries_bytes_and_gone_when_it_ends() {
+async fn upload_is_journaled_before_its_first_byte_and_removed_at_the_end() {
     let folder = tempfile::tempdir().unwrap();
     let fake = Fake::new(IN_ORDER);
     fake.state.lock().journal = Some(folder.path().join("uploads"));
@@ -66,7 +66,7 @@ async fn an_upload_is_written_down_before_its_session_carries_bytes_and_gone_whe
 }
 
 #[tokio::test]
-async fn the_journal_knows_what_was_acknowledged_when_the_end_fails() {
+async fn journal_has_the_acknowledged_offset_when_completion_fails() {
     let folder = tempfile::tempdir().unwrap();
     let fake = Fake::with(&[], &[Fault::Refuse]);
     let (engine, bucket) = bucket(&fake, &folder);
@@ -81,7 +81,7 @@ async fn the_journal_knows_what_was_acknowledged_when_the_end_fails() {
     let journal: &Journal = engine.journal().unwrap();
     let listed = journal.list().unwrap();
     let content = listed[0].content.as_ref().unwrap();
-    assert!(!listed[0].alive, "nobody works on it any more");
+    assert!(!listed[0].alive, "no process works on it any more");
     assert_eq!(content.progress.offset, 3 * CHUNK as u64);
     assert_eq!(content.progress.crc32c, crc32c(&body[..3 * CHUNK]));
     let whole = content.whole.unwrap();

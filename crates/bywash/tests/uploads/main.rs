@@ -1,13 +1,14 @@
-//! The upload writer over a store that keeps any prefix, loses any answer and lies; time is paused, so that retries cost none.
+//! The upload writer over a store that keeps any prefix, loses any response and lies; time is paused, so that backoff
+//! takes none.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod adversarial;
 mod allocations;
 mod buffering;
 mod capture;
 mod ends;
 mod fake;
-mod hardest;
 mod journal;
 mod origins;
-mod side_by_side;
+mod parallel;
 mod stream;

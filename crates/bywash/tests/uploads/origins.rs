@@ -1,4 +1,4 @@
-//! The writer over origins as they are: the folder store, and memory, which has parts and no sessions.
+//! The writer over real origins: the folder store, and memory, which has parts and no sessions.
 
 use std::sync::Arc;
 
@@ -85,14 +85,14 @@ async fn uploads_over_parts() {
 }
 
 #[tokio::test]
-async fn more_chunks_than_a_store_takes_are_refused_before_they_are_sent() {
+async fn more_chunks_than_the_maximum_are_rejected_before_sending() {
     let bucket = bucket(Arc::new(MemoryStore::new()));
     let options = UploadOptions {
         chunk: Some(1),
         length: Some(10_001),
         ..UploadOptions::default()
     };
-    // With the length known, the chunks are made longer.
+    // With a known length, the chunks are made longer.
     let mut upload = bucket.upload(&Path::from("a"), options).await.unwrap();
     upload.write(vec![7; 10_001].into()).await.unwrap();
     assert_eq!(upload.finish().await.unwrap().length, 10_001);

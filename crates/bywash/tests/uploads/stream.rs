@@ -1,4 +1,4 @@
-//! The upload as a stream to write to.
+//! The upload as an `AsyncWrite`.
 
 use bywash::{EngineError, UploadOptions};
 use object_store::path::Path;
@@ -9,11 +9,11 @@ use super::fake::{Fake, Fault, IN_ORDER};
 const CHUNK: usize = 1_000;
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_takes_all_and_only_finish_finishes() {
+async fn stream_accepts_all_bytes_and_only_finish_completes() {
     for piece in [1, 7, 999, 1_000, 1_001, 2_500] {
         let fake = Fake::with(
             &[Fault::Keep(3), Fault::LoseAfter(500)],
-            &[Fault::LoseAnswer],
+            &[Fault::LoseResponse],
         );
         let path = Path::from("stream");
         let bucket = fake.bucket(CHUNK);
@@ -39,7 +39,7 @@ async fn a_stream_takes_all_and_only_finish_finishes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_that_fails_has_taken_nothing_and_may_be_tried_again() {
+async fn failed_write_has_accepted_nothing_and_can_be_repeated() {
     let fake = Fake::new(IN_ORDER);
     let path = Path::from("stream");
     let options = UploadOptions {

@@ -144,10 +144,10 @@ pub(super) async fn read(run: Arc<Run>, mut rng: StdRng) {
             run.draw_consume(&mut rng),
         );
         let seen = if run.plan.downloads && rng.random_bool(0.3) {
-            let shard_size = rng.random_range(1..4 * run.plan.block_size as u64);
+            let part_size = rng.random_range(1..4 * run.plan.block_size as u64);
             let download = DownloadOptions {
                 range: options.range,
-                shard_size,
+                part_size,
                 parallel: rng.random_range(1..5),
             };
             run.findings.lock().report.downloads += 1;

@@ -221,7 +221,7 @@ impl Run {
             .chunk_size(plan.chunk_size)
             // Pauses are drawn from the thread's own generator; without them a seed repeats.
             .retry(RetryPolicy {
-                first_pause: Duration::ZERO,
+                initial_backoff: Duration::ZERO,
                 ..RetryPolicy::default()
             })
             .build()

@@ -105,7 +105,7 @@ fn what_no_record_can_say_is_damage() {
             "{kind} {body}: {found}"
         );
     }
-    let long = "x".repeat(FORMAT.longest);
+    let long = "x".repeat(FORMAT.max_len);
     assert!(change(&Change::Completing(long.clone()), 0).is_none());
     assert!(file(&name(&long, "id"), &upload(None)).is_none());
 }

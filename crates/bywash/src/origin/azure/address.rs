@@ -1,4 +1,4 @@
-//! Where an account's blobs are.
+//! URLs of an account's blobs.
 
 use http::HeaderValue;
 use http::header::HeaderName;
@@ -7,14 +7,14 @@ use object_store::client::HttpRequest;
 use object_store::path::Path;
 use url::Url;
 
-/// The account of Azurite and of the emulators before it.
+/// The account of Azurite and of earlier emulators.
 const EMULATOR_ACCOUNT: &str = "devstoreaccount1";
-/// Where an emulator is unless `AZURITE_BLOB_STORAGE_URL` says otherwise.
+/// Default URL of an emulator, unless `AZURITE_BLOB_STORAGE_URL` is set.
 const EMULATOR: &str = "http://127.0.0.1:10000";
-/// The version of the protocol that an anonymous request speaks; object_store names it in the others.
+/// Protocol version of anonymous requests; object_store sets it in the others.
 const VERSION: &str = "2023-11-03";
 
-/// A container's address, as object_store finds it from the same settings.
+/// A container's URL, derived as object_store does from the same settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Address {
     container: Url,
@@ -58,7 +58,7 @@ impl Address {
         })
     }
 
-    /// The address of a blob of the container.
+    /// Returns the URL of a blob of the container.
     pub(super) fn blob(&self, path: &Path, query: &[(&str, &str)]) -> Url {
         let mut url = self.container.clone();
         if let Ok(mut segments) = url.path_segments_mut() {
@@ -71,7 +71,7 @@ impl Address {
     }
 }
 
-/// What an authorized request says besides: without it, an old version of the protocol is meant.
+/// Adds the version to an authorized request; without it, an old version of the protocol applies.
 pub(super) fn add_version(request: &mut HttpRequest) {
     let name = HeaderName::from_static("x-ms-version");
     request
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blobs_are_found_where_object_store_finds_them() {
+    fn blob_urls_equal_those_of_object_store() {
         let builder = MicrosoftAzureBuilder::new().with_account("acct");
         let address = Address::of(&builder, "data").unwrap();
         let url = address.blob(

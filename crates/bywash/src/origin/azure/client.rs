@@ -1,4 +1,5 @@
-//! The I/O of sessions over blocks: sends what `session.rs` says, and turns its findings into the engine's errors.
+//! I/O of sessions over blocks: sends the requests of `session.rs`, and converts its outcomes into the engine's
+//! errors.
 
 use std::fmt;
 
@@ -17,22 +18,22 @@ use super::upload::{BlockUpload, block_list, error_code};
 use super::{AzureStore, condition};
 use crate::EngineError;
 use crate::limits::MAX_BLOCK_LIST_BYTES;
-use crate::upload::http::{Answer, Request};
+use crate::upload::http::{Request, Response};
 use crate::upload::{
-    Chunk, ChunkRule, Ending, Finished, Kept, SessionOptions, SessionStatus, SessionToken,
-    UploadSession,
+    Chunk, ChunkRule, CompleteRequest, Finished, SessionOptions, SessionStatus, SessionToken,
+    StoredRange, UploadSession,
 };
 
-/// Names this kind of store in errors.
+/// Name of this kind of store in errors.
 const STORE: &str = "MicrosoftAzure";
 
-/// An upload by blocks. Azure knows nothing of it but the blocks.
+/// An upload by blocks. Azure knows only the blocks, not the upload.
 pub(super) struct AzureSession {
     store: AzureStore,
     path: Path,
     upload: BlockUpload,
     mode: PutMode,
-    /// What was acknowledged or listed.
+    /// Acknowledged or listed blocks.
     blocks: Mutex<Blocks>,
 }
 
@@ -50,9 +51,9 @@ fn generic(text: String) -> Error {
 }
 
 impl AzureStore {
-    /// Opens a session. Sends no request: Azure needs to know nothing before the first block.
+    /// Opens a session. Sends no request: Azure needs none before the first block.
     pub(super) fn open(&self, path: &Path, options: &SessionOptions) -> Result<AzureSession> {
-        // Wrong before a byte is sent rather than after all of them.
+        // Fails before the first byte is sent rather than after the last.
         condition(&self.client.requests, options.mode.clone())?;
         Ok(self.session(path, options, BlockUpload::begin(&options.attributes)))
     }
@@ -65,7 +66,7 @@ impl AzureStore {
     ) -> Result<AzureSession> {
         let name = session::name_of(&token.0).ok_or_else(|| {
             generic(format!(
-                "resume upload of {path}: what was kept of its session is no upload of Azure; upload it again"
+                "resume upload of {path}: the recorded session is not valid; upload it again"
             ))
         })?;
         let upload = BlockUpload::named(name, &options.attributes);
@@ -84,13 +85,13 @@ impl AzureStore {
 }
 
 impl AzureSession {
-    async fn ask(
+    async fn send_request(
         &self,
         method: Method,
         query: &[(&str, &str)],
         headers: &[(HeaderName, String)],
         body: Vec<Bytes>,
-    ) -> Result<Answer> {
+    ) -> Result<Response> {
         let length = body.iter().map(|piece| piece.len() as u64).sum();
         let signed = self
             .store
@@ -98,9 +99,9 @@ impl AzureSession {
             .await?;
         let mut request = Request::new(signed.method, signed.url)
             .body(body)
-            .answer_limit(MAX_BLOCK_LIST_BYTES);
+            .max_response_bytes(MAX_BLOCK_LIST_BYTES);
         for (name, value) in &signed.headers {
-            // The client writes it from the body.
+            // The client sets it from the body.
             if name != http::header::CONTENT_LENGTH || length == 0 {
                 request = request.header(name.clone(), value.clone());
             }
@@ -108,19 +109,19 @@ impl AzureSession {
         self.store.client.sessions.send(request).await
     }
 
-    fn refused(&self, operation: &str, answer: &Answer) -> Error {
+    fn refused(&self, operation: &str, response: &Response) -> Error {
         let (object, code) = (
             self.path.to_string(),
-            error_code(&answer.headers, &answer.body),
+            error_code(&response.headers, &response.body),
         );
         match code.as_str() {
             "BlobAlreadyExists" => Error::AlreadyExists {
                 path: object,
                 source: code.into(),
             },
-            // The bytes were damaged on their way, and go again.
+            // The bytes were damaged in transit, and are sent again.
             "Md5Mismatch" => generic(format!("{operation} {object}: {code}")),
-            _ => match answer.error(STORE, operation, &object, &code) {
+            _ => match response.error(STORE, operation, &object, &code) {
                 Error::Precondition { path, source } if matches!(self.mode, PutMode::Create) => {
                     Error::AlreadyExists { path, source }
                 }
@@ -129,23 +130,25 @@ impl AzureSession {
         }
     }
 
-    /// Asks for the blob's blocks; `None` if there is no blob and no block.
+    /// Lists the blob's blocks; `None` if there is no blob and no block.
     async fn list(&self) -> Result<Option<(BlockLists, Option<String>)>> {
         let query = [("comp", "blocklist"), ("blocklisttype", "all")];
-        let answer = self.ask(Method::GET, &query, &[], Vec::new()).await?;
-        let code = error_code(&answer.headers, &answer.body);
-        if answer.status == StatusCode::NOT_FOUND && code != "ContainerNotFound" {
+        let response = self
+            .send_request(Method::GET, &query, &[], Vec::new())
+            .await?;
+        let code = error_code(&response.headers, &response.body);
+        if response.status == StatusCode::NOT_FOUND && code != "ContainerNotFound" {
             return Ok(None);
         }
-        if !answer.status.is_success() {
-            return Err(self.refused("list blocks of", &answer));
+        if !response.status.is_success() {
+            return Err(self.refused("list blocks of", &response));
         }
-        let lists = BlockLists::parse(&answer.body)
+        let lists = BlockLists::parse(&response.body)
             .map_err(|error| generic(format!("list blocks of {}: {error}", self.path)))?;
-        Ok(Some((lists, answer.header("etag").map(str::to_owned))))
+        Ok(Some((lists, response.header("etag").map(str::to_owned))))
     }
 
-    /// The object, if the blob is made of this upload's blocks: a commit was carried out.
+    /// Returns the object if the blob consists of this upload's blocks: the commit succeeded.
     async fn committed(&self) -> Result<Option<Finished>> {
         let listed = self.list().await?;
         Ok(listed.and_then(|(lists, e_tag)| self.finished(&lists, e_tag)))
@@ -200,11 +203,11 @@ impl UploadSession for AzureSession {
         let md5 = BASE64_STANDARD.encode(md5.finalize());
         let headers = [(HeaderName::from_static("content-md5"), md5)];
         let query = [("comp", "block"), ("blockid", &*block.id)];
-        let answer = self
-            .ask(Method::PUT, &query, &headers, chunk.pieces.clone())
+        let response = self
+            .send_request(Method::PUT, &query, &headers, chunk.pieces.clone())
             .await?;
-        if !answer.status.is_success() {
-            return Err(self.refused("send block of", &answer));
+        if !response.status.is_success() {
+            return Err(self.refused("send block of", &response));
         }
         self.blocks.lock().insert(chunk.offset, block);
         Ok(chunk.range().end)
@@ -219,38 +222,40 @@ impl UploadSession for AzureSession {
             return Ok(SessionStatus::Finished(finished));
         }
         let open = lists.open(self.upload.name());
-        let kept: Vec<Kept> = open.values().map(Block::kept).collect();
-        Ok(SessionStatus::Open(kept))
+        let stored: Vec<StoredRange> = open.values().map(Block::stored).collect();
+        Ok(SessionStatus::Open(stored))
     }
 
-    async fn finish(&self, ending: &Ending) -> Result<Finished> {
+    async fn finish(&self, ending: &CompleteRequest) -> Result<Finished> {
         let ids = self.commit_list(ending.length).await?;
         let mut headers = self.upload.headers();
         headers.extend(condition(&self.store.client.requests, self.mode.clone())?);
         let body = vec![Bytes::from(block_list(&ids))];
         let query = [("comp", "blocklist")];
-        let answer = self.ask(Method::PUT, &query, &headers, body).await?;
-        if answer.status.is_success() {
+        let response = self
+            .send_request(Method::PUT, &query, &headers, body)
+            .await?;
+        if response.status.is_success() {
             return Ok(Finished {
-                e_tag: answer.header("etag").map(str::to_owned),
-                version: answer.header("x-ms-version-id").map(str::to_owned),
+                e_tag: response.header("etag").map(str::to_owned),
+                version: response.header("x-ms-version-id").map(str::to_owned),
                 ..Finished::default()
             });
         }
-        if !answer.status.is_client_error() {
-            return Err(self.refused("commit upload of", &answer));
+        if !response.status.is_client_error() {
+            return Err(self.refused("commit upload of", &response));
         }
-        // An earlier commit, whose answer was lost, may be in the way of this one.
+        // An earlier commit with a lost response may conflict with this one.
         if let Some(finished) = self.committed().await? {
             return Ok(finished);
         }
-        match error_code(&answer.headers, &answer.body).as_str() {
+        match error_code(&response.headers, &response.body).as_str() {
             "InvalidBlockList" => Err(self.lost()),
-            _ => Err(self.refused("commit upload of", &answer)),
+            _ => Err(self.refused("commit upload of", &response)),
         }
     }
 
-    /// Azure has no such request: the blocks go with the next commit to the blob, or after a week.
+    /// Azure has no such request: the blocks are removed by the next commit to the blob, or after a week.
     async fn abort(&self) -> Result<()> {
         Ok(())
     }

@@ -1,11 +1,12 @@
-//! Connection strings, as the portal shows them and Azure's own clients take them: `AccountName=...;AccountKey=...`.
+//! Connection strings, as displayed by the portal and accepted by Azure's own clients:
+//! `AccountName=...;AccountKey=...`.
 
 use object_store::azure::AzureConfigKey;
 
-/// What a connection string says, as settings of the client.
+/// Parses a connection string into settings of the client.
 ///
 /// # Errors
-/// Without the string, which holds a key.
+/// Do not contain the string, which holds a key.
 pub(super) fn settings(text: &str) -> Result<Vec<(AzureConfigKey, String)>, String> {
     let (mut settings, mut blobs, mut account, mut suffix) = (Vec::new(), None, None, None);
     let mut scheme = "https".to_owned();
@@ -45,7 +46,7 @@ pub(super) fn settings(text: &str) -> Result<Vec<(AzureConfigKey, String)>, Stri
     Ok(settings)
 }
 
-/// The account in `https://ACCOUNT.blob.core.windows.net`.
+/// Returns the account in `https://ACCOUNT.blob.core.windows.net`.
 fn account_of(endpoint: &str) -> Option<String> {
     let url = url::Url::parse(endpoint).ok()?;
     let (account, rest) = url.domain()?.split_once('.')?;
@@ -68,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn strings_are_read_as_azures_clients_read_them() {
+    fn connection_strings_parse_as_in_azures_clients() {
         let portal = "DefaultEndpointsProtocol=https;AccountName=acct;AccountKey=a2V5/+==;EndpointSuffix=core.windows.net";
         let endpoint = "https://acct.blob.core.windows.net";
         assert_eq!(
@@ -106,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_connection_string_is_refused_and_not_shown() {
+    fn invalid_connection_string_is_rejected_and_not_displayed() {
         for bad in [
             "hidden",
             "AccountName",

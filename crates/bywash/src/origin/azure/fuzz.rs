@@ -1,11 +1,11 @@
-//! What the fuzzers demand of the store's answers.
+//! Fuzzing entry points for the store's responses.
 
 use object_store::path::Path;
 
 use super::session::{BlockLists, covering};
 use super::upload::BlockUpload;
 
-/// Any bytes as a list of blocks: what is open are whole ranges, and an object's blocks are as long as it is.
+/// Parses any bytes as a list of blocks: open ranges must be whole, and an object's blocks must add up to its length.
 pub(crate) fn blocks(body: &[u8]) {
     const NAME: &str = "0123456789abcdef";
     let Ok(lists) = BlockLists::parse(body) else {
@@ -19,7 +19,7 @@ pub(crate) fn blocks(body: &[u8]) {
     lists.committed(NAME);
 }
 
-/// Any text as the id of an upload: what is read of it is read again.
+/// Parses any text as the id of an upload: a valid one must parse again.
 pub(crate) fn id(text: &str) {
     let path = Path::from("object");
     if let Ok(upload) = BlockUpload::parse(&path, text) {

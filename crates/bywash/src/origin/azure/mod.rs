@@ -1,8 +1,8 @@
 //! The `az://` origin: object_store's client, plus uploads by blocks in any order.
 //!
-//! Azure knows no upload, only blocks that a blob does not show yet. So an upload's id is made here, and carries the headers
-//! that the blob gets when its blocks are committed. Another commit to the same blob drops the blocks; those that nobody
-//! commits go after a week.
+//! Azure has no uploads, only blocks that a blob does not show before they are committed. So an upload's id is made
+//! here, and encodes the headers that the blob gets with the commit. Another commit to the same blob drops its
+//! uncommitted blocks; otherwise they expire after a week.
 
 mod address;
 mod client;
@@ -29,15 +29,15 @@ use self::names::AnyNames;
 use self::upload::{BlockUpload, block_list};
 use super::cloud::{Cloud, client_options, no_retries};
 use super::network::Connector;
-use super::requests::{Answer, Requests};
+use super::requests::{Requests, TextResponse};
 use super::{Origin, OriginOptions, PartBody, UploadedPart, invalid_part};
 use crate::upload::http::HttpClient;
 use crate::upload::{SessionOptions, SessionToken, UploadSession};
 
-/// A container of Azure Blob Storage, or of a server that speaks its protocol.
+/// A container of Azure Blob Storage, or of a server with its protocol.
 pub type AzureStore = Cloud<AzureClient>;
 
-/// What an [`AzureStore`] needs for uploads.
+/// Client for the uploads of an [`AzureStore`].
 #[derive(Debug, Clone)]
 pub struct AzureClient {
     objects: MicrosoftAzure,
@@ -46,7 +46,7 @@ pub struct AzureClient {
     address: Address,
 }
 
-/// A request that may be sent.
+/// An authorized request.
 struct Signed {
     method: Method,
     url: reqwest::Url,
@@ -54,14 +54,14 @@ struct Signed {
 }
 
 impl AzureStore {
-    /// The same store, whose upload requests fail after this long without a sign of life. The default is 20 s.
+    /// Returns the store with another stall limit for upload requests. The default is 20 s.
     #[must_use]
     pub fn with_stall(mut self, stall: Duration) -> Self {
         self.client.sessions = self.client.sessions.with_stall(stall);
         self
     }
 
-    /// Opens `container` as [`builder_from_env`] finds it. Sends no request.
+    /// Opens `container` with the settings of [`builder_from_env`]. Sends no request.
     pub fn from_env(container: &str, prefix: &Path) -> Result<Self> {
         let builder = builder_from_env()?.with_container_name(container);
         Self::from_builder(builder, container, prefix)
@@ -85,7 +85,7 @@ impl AzureStore {
         Self::from_builder(builder.with_container_name(container), container, prefix)
     }
 
-    /// Opens `container` as `builder` says; retries and time limits are replaced by the engine's.
+    /// Opens `container` with `builder`'s settings, except retries and time limits, which are the engine's.
     pub fn from_builder(
         builder: MicrosoftAzureBuilder,
         container: &str,
@@ -102,7 +102,7 @@ impl AzureStore {
             objects: objects.clone(),
             requests,
             sessions: HttpClient::new("MicrosoftAzure")?,
-            // After the builder's own complaints, which say more.
+            // After the builder's own errors, which are more precise.
             address: address?,
         };
         let objects: Arc<dyn ObjectStore> = Arc::new(AnyNames { objects });
@@ -114,7 +114,7 @@ impl AzureStore {
         ))
     }
 
-    /// A request for a blob, authorized as the environment allows. `length` is the body's, in bytes.
+    /// Authorizes a request for a blob as the settings allow. `length` is the body's, in bytes.
     async fn sign(
         &self,
         method: Method,
@@ -158,7 +158,7 @@ impl AzureStore {
         length: u64,
     ) -> Result<reqwest::RequestBuilder> {
         let mut signed = self.sign(Method::PUT, path, query, headers, length).await?;
-        // Whoever adds the body says its length; twice would be a bad request.
+        // The code that adds the body sets its length; a second header would be a bad request.
         signed.headers.remove(http::header::CONTENT_LENGTH);
         let http = &self.client.requests.http;
         Ok(http
@@ -166,19 +166,19 @@ impl AzureStore {
             .headers(signed.headers))
     }
 
-    /// The error for a refused request.
-    fn refusal(&self, path: &Path, answer: &Answer) -> Error {
-        let code = upload::error_code(&answer.headers, answer.body.as_bytes());
-        self.client.requests.refusal(path, answer.status, &code)
+    /// Returns the error for a refused request.
+    fn refusal(&self, path: &Path, response: &TextResponse) -> Error {
+        let code = upload::error_code(&response.headers, response.body.as_bytes());
+        self.client.requests.refusal(path, response.status, &code)
     }
 }
 
-/// Account, credentials and endpoint as Azure's clients find them: in `AZURE_STORAGE_CONNECTION_STRING`, which needs nothing
-/// besides; else in `AZURE_STORAGE_ACCOUNT_NAME`, `AZURE_STORAGE_ACCOUNT_KEY`, `AZURE_STORAGE_SAS_KEY` and the like. With
-/// `AZURE_STORAGE_USE_EMULATOR=true` they are Azurite's, whose address `AZURITE_BLOB_STORAGE_URL` may name.
+/// Returns the account, credentials and endpoint that Azure's clients find. `AZURE_STORAGE_CONNECTION_STRING` alone
+/// is enough. Otherwise `AZURE_STORAGE_ACCOUNT_NAME`, `AZURE_STORAGE_ACCOUNT_KEY`, `AZURE_STORAGE_SAS_KEY` and the
+/// like. With `AZURE_STORAGE_USE_EMULATOR=true` they are Azurite's, at the URL in `AZURITE_BLOB_STORAGE_URL` if set.
 ///
 /// # Errors
-/// If the connection string is none.
+/// If the connection string is invalid.
 pub fn builder_from_env() -> Result<MicrosoftAzureBuilder> {
     match std::env::var("AZURE_STORAGE_CONNECTION_STRING") {
         Ok(text) if !text.is_empty() => connect(&text),
@@ -223,9 +223,9 @@ impl Origin for AzureStore {
         let query = [("comp", "block"), ("blockid", &*block)];
         let request = self.request(path, &query, &[], length).await?;
         let requests = &self.client.requests;
-        let answer = requests.send_part(request, path, length, body).await?;
-        if !answer.status.is_success() {
-            return Err(self.refusal(path, &answer));
+        let response = requests.send_part(request, path, length, body).await?;
+        if !response.status.is_success() {
+            return Err(self.refusal(path, &response));
         }
         Ok(e_tag)
     }
@@ -256,10 +256,10 @@ impl Origin for AzureStore {
         let request = self
             .request(path, &query, &headers, body.len() as u64)
             .await?;
-        let answer = self.client.requests.send(request.body(body)).await?;
-        if !answer.status.is_success() {
-            let code = upload::error_code(&answer.headers, answer.body.as_bytes());
-            return Err(match (&*code, self.refusal(path, &answer)) {
+        let response = self.client.requests.send(request.body(body)).await?;
+        if !response.status.is_success() {
+            let code = upload::error_code(&response.headers, response.body.as_bytes());
+            return Err(match (&*code, self.refusal(path, &response)) {
                 ("InvalidBlockList", _) => invalid_part(path, first),
                 ("BlobAlreadyExists", error) => already_exists(path, error),
                 (_, Error::Precondition { path, source }) if create => {
@@ -269,13 +269,13 @@ impl Origin for AzureStore {
             });
         }
         Ok(PutResult {
-            e_tag: answer.header(&ETAG),
-            version: answer.header(&HeaderName::from_static("x-ms-version-id")),
+            e_tag: response.header(&ETAG),
+            version: response.header(&HeaderName::from_static("x-ms-version-id")),
             extensions: object_store::Extensions::new(),
         })
     }
 
-    /// Azure has no such request: the blocks go with the next commit to the blob, or after a week.
+    /// Azure has no such request: the blocks are removed by the next commit to the blob, or after a week.
     async fn abort_upload(&self, path: &Path, upload: &str) -> Result<()> {
         BlockUpload::parse(path, upload).map(|_| ())
     }
@@ -305,7 +305,7 @@ fn already_exists(path: &Path, error: Error) -> Error {
     }
 }
 
-/// The header that makes a commit conditional.
+/// Returns the header that makes a commit conditional.
 fn condition(requests: &Requests, mode: PutMode) -> Result<Option<(HeaderName, String)>> {
     match mode {
         PutMode::Overwrite => Ok(None),

@@ -1,4 +1,5 @@
-//! Names of metadata. Azure takes identifiers only, other stores hyphens and dots as well, so what is none is written `_x2d_`.
+//! Names of metadata. Azure accepts only identifiers, other stores also hyphens and dots, so other characters are
+//! encoded as `_x2d_`.
 
 use std::fmt;
 
@@ -8,7 +9,7 @@ use object_store::{
     Attribute, Attributes, GetOptions, GetResult, PutOptions, PutPayload, PutResult, Result,
 };
 
-/// A client that takes any name.
+/// A client that accepts any name.
 #[derive(Debug)]
 pub(super) struct AnyNames {
     pub(super) objects: MicrosoftAzure,
@@ -51,7 +52,7 @@ fn renamed(attributes: &Attributes, rename: impl Fn(&str) -> String) -> Attribut
     renamed.collect()
 }
 
-/// The identifier that stands for a name.
+/// Encodes a name as an identifier.
 pub(super) fn encoded(name: &str) -> String {
     let mut identifier = String::with_capacity(name.len());
     for (at, byte) in name.bytes().enumerate() {
@@ -66,7 +67,7 @@ pub(super) fn encoded(name: &str) -> String {
     identifier
 }
 
-/// The name that an identifier stands for. What others wrote stands for itself.
+/// Decodes an identifier. Identifiers of other programs stay as they are.
 fn decoded(identifier: &str) -> String {
     let (mut name, mut rest) = (Vec::with_capacity(identifier.len()), identifier);
     while let Some(at) = rest.find("_x") {
@@ -93,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_name_becomes_an_identifier_and_comes_back() {
+    fn names_round_trip_as_identifiers() {
         for name in [
             "k",
             "bywash-checksum-crc32",

@@ -1,7 +1,7 @@
-//! Uploads to Azure as another process can take them over: what is asked, and what an answer means. No I/O, no clock.
+//! Protocol of resumable uploads to Azure: requests, and the outcome of responses. No I/O, no clock.
 //!
-//! A chunk is one block. The block's id says which upload it is of, where its bytes lie and what their CRC32C is; the store
-//! checks their MD5 when they come. So a list of blocks tells all that a takeover must know, before the commit and after it.
+//! A chunk is one block. The block's id encodes its upload, its range and its CRC32C; the store checks the MD5 on
+//! arrival. So a list of blocks contains all that a takeover needs, before the commit and after it.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,18 +11,18 @@ use base64::prelude::BASE64_STANDARD;
 use serde::Deserialize;
 
 use super::upload::is_hex;
-use crate::upload::{Chunk, ChunkRule, Digest, Kept};
+use crate::upload::{Chunk, ChunkRule, Digest, StoredRange};
 
-/// What Azure asks of blocks.
+/// Azure's rule for blocks.
 pub(super) const RULE: ChunkRule = ChunkRule {
     granule: 1,
-    least: 1,
-    most: 4000 << 20,
-    chunks: Some(50_000),
+    min: 1,
+    max: 4000 << 20,
+    max_chunks: Some(50_000),
     parallel: true,
 };
 
-/// What the id of one of our blocks says.
+/// The content of a block id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Block {
     pub(super) id: String,
@@ -31,7 +31,7 @@ pub(super) struct Block {
 }
 
 impl Block {
-    /// The block of a chunk of the upload `name`.
+    /// Returns the block of a chunk of the upload `name`.
     pub(super) fn of(name: &str, chunk: &Chunk) -> Self {
         let (offset, crc32c) = (chunk.offset, chunk.crc32c);
         let text = format!("{name}{:08}{offset:016x}{crc32c:08x}", chunk.index);
@@ -42,7 +42,7 @@ impl Block {
         }
     }
 
-    /// `None` if the block is of another upload.
+    /// Returns `None` if the block belongs to another upload.
     fn listed(name: &str, listed: &Listed) -> Option<Self> {
         let text = String::from_utf8(BASE64_STANDARD.decode(&listed.name).ok()?).ok()?;
         let rest = text.strip_prefix(name).filter(|rest| rest.len() == 32)?;
@@ -56,18 +56,18 @@ impl Block {
         })
     }
 
-    pub(super) fn kept(&self) -> Kept {
-        Kept {
+    pub(super) fn stored(&self) -> StoredRange {
+        StoredRange {
             range: self.range.clone(),
             digest: Some(Digest::Crc32c(self.crc32c)),
         }
     }
 }
 
-/// Blocks of an upload, by where they begin. One sent later takes the place of one sent before.
+/// Blocks of an upload, by offset. A later block replaces an earlier one.
 pub(super) type Blocks = BTreeMap<u64, Block>;
 
-/// The blocks that are an object of `length` bytes together; `None` if some are missing.
+/// Returns the blocks that together are an object of `length` bytes; `None` if some are missing.
 pub(super) fn covering(blocks: &Blocks, length: u64) -> Option<Vec<String>> {
     let (mut at, mut ids) = (0, Vec::new());
     while at < length {
@@ -105,12 +105,12 @@ pub(super) struct BlockLists {
 impl BlockLists {
     pub(super) fn parse(body: &[u8]) -> Result<Self, String> {
         let text = std::str::from_utf8(body).map_err(|error| error.to_string())?;
-        // Azure begins with a byte order mark.
+        // Azure's documents begin with a byte order mark.
         quick_xml::de::from_str(text.trim_start_matches('\u{feff}'))
             .map_err(|error| error.to_string())
     }
 
-    /// Those of the upload `name` that the blob does not show yet.
+    /// Returns the uncommitted blocks of the upload `name`.
     pub(super) fn open(&self, name: &str) -> Blocks {
         let blocks = self.uncommitted.blocks.iter();
         blocks
@@ -119,7 +119,7 @@ impl BlockLists {
             .collect()
     }
 
-    /// The blob's length, if it is made of blocks of the upload `name`.
+    /// Returns the blob's length, if it consists of blocks of the upload `name`.
     pub(super) fn committed(&self, name: &str) -> Option<u64> {
         let mut length = 0;
         for listed in &self.committed.blocks {
@@ -130,12 +130,12 @@ impl BlockLists {
     }
 }
 
-/// The name of the upload that a token is for.
+/// Returns the name of the upload of a token.
 pub(super) fn name_of(token: &str) -> Option<&str> {
     token.strip_prefix("blocks ").filter(|name| is_hex(name))
 }
 
-/// The token of the upload `name`.
+/// Returns the token of the upload `name`.
 pub(super) fn token_of(name: &str) -> String {
     format!("blocks {name}")
 }
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_blocks_tells_where_each_lies_and_its_checksum() {
+    fn block_list_contains_range_and_checksum_of_each_block() {
         let (first, third) = (chunk(0, 0, b"12345"), chunk(2, 10, b"xyz"));
         let (one, three) = (Block::of(NAME, &first), Block::of(NAME, &third));
         assert_eq!(
@@ -194,16 +194,16 @@ mod tests {
             &[],
             &[(&three.id, 3), (&foreign.id, 5), (&one.id, 5), ("AAAA", 1)],
         );
-        let kept: Vec<_> = lists.open(NAME).values().map(Block::kept).collect();
+        let stored: Vec<_> = lists.open(NAME).values().map(Block::stored).collect();
         let digest = Some(Digest::Crc32c(0xE306_9283));
         assert_eq!(
-            kept,
+            stored,
             [
-                Kept {
+                StoredRange {
                     range: 0..5,
                     digest
                 },
-                Kept {
+                StoredRange {
                     range: 10..13,
                     digest
                 }
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_names_the_blocks_of_the_whole_object() {
+    fn commit_lists_the_blocks_of_the_whole_object() {
         let blocks =
             [chunk(0, 0, b"12345"), chunk(1, 5, b"678")].map(|chunk| Block::of(NAME, &chunk));
         let ids = blocks.clone().map(|block| block.id);
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_names_its_upload() {
+    fn token_contains_its_upload() {
         assert_eq!(name_of(&token_of(NAME)), Some(NAME));
         for bad in ["", "blocks ", "blocks xyz", "md5 id"] {
             assert_eq!(name_of(bad), None, "{bad}");

@@ -1,8 +1,9 @@
-//! What an upload's id and its blocks' ids say.
+//! Encoding of upload ids and block ids.
 //!
-//! All blocks of a blob have ids of one length, so ours are a fixed 48 bytes: 16 bytes that name the upload, the part's
-//! number, and a tag new for each time the part is sent (a session's blocks say more, see `session.rs`). An earlier block of the same part therefore stays distinct, and a
-//! completion names exactly the bytes it was told of.
+//! All blocks of a blob have ids of one length, so ours have a fixed 48 bytes: 16 bytes that name the upload, the
+//! part's number, and a tag that is new each time the part is sent. (A session's block ids encode more, see
+//! `session.rs`.) So an earlier block of the same part stays distinct, and a completion names exactly the blocks it
+//! lists.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +19,7 @@ use super::names::encoded;
 /// Hexadecimal digits of an upload's name and of a part's tag.
 const DIGITS: usize = 16;
 
-/// One upload: its name among the blob's blocks, and the headers the blob will have.
+/// One upload: its name among the blob's blocks, and the headers of the blob.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct BlockUpload {
     name: String,
@@ -33,7 +34,7 @@ pub(super) fn is_hex(text: &str) -> bool {
     text.len() == DIGITS && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// The tag of a part that is about to be sent: its ETag for the client.
+/// Returns the tag of a part about to be sent: its ETag for the client.
 pub(super) fn part_tag() -> String {
     random_hex()
 }
@@ -46,7 +47,7 @@ impl BlockUpload {
         }
     }
 
-    /// The upload that another process began under this name.
+    /// Returns the upload that another process began under this name.
     pub(super) fn named(name: &str, attributes: &Attributes) -> Self {
         Self {
             name: name.to_owned(),
@@ -59,13 +60,13 @@ impl BlockUpload {
     }
 
     pub(super) fn id(&self) -> String {
-        // A map of texts always serialises.
+        // A map of strings always serialises.
         let headers = serde_json::to_vec(&self.headers).unwrap_or_default();
         format!("{}.{}", self.name, BASE64_URL_SAFE_NO_PAD.encode(headers))
     }
 
     /// # Errors
-    /// `NotFound` if no upload was ever given this id.
+    /// `NotFound` if the id is not that of any upload.
     pub(super) fn parse(path: &Path, id: &str) -> Result<Self> {
         let parsed = || {
             let (name, headers) = id.split_once('.').filter(|(name, _)| is_hex(name))?;
@@ -81,13 +82,13 @@ impl BlockUpload {
         })
     }
 
-    /// The block of a part, unless `tag` is none of ours.
+    /// Returns the block of a part, unless `tag` is not one of ours.
     pub(super) fn block(&self, number: u16, tag: &str) -> Option<String> {
         let tag = tag.trim_matches('"');
         is_hex(tag).then(|| BASE64_STANDARD.encode(format!("{}{number:08}{tag:0>24}", self.name)))
     }
 
-    /// The headers of the commit.
+    /// Returns the headers of the commit.
     pub(super) fn headers(&self) -> Vec<(HeaderName, String)> {
         let headers = self.headers.iter().filter_map(|(name, value)| {
             let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
@@ -97,7 +98,7 @@ impl BlockUpload {
     }
 }
 
-/// Content headers and metadata as a commit takes them.
+/// Returns content headers and metadata as headers of a commit.
 pub(super) fn blob_headers(attributes: &Attributes) -> BTreeMap<String, String> {
     let mut headers = BTreeMap::new();
     for (attribute, value) in attributes {
@@ -109,7 +110,7 @@ pub(super) fn blob_headers(attributes: &Attributes) -> BTreeMap<String, String> 
             Attribute::ContentType => "x-ms-blob-content-type".to_owned(),
             Attribute::StorageClass => "x-ms-access-tier".to_owned(),
             Attribute::Metadata(name) => format!("x-ms-meta-{}", encoded(name)),
-            // None of object_store 0.14's; a new one would be one we do not know how to store.
+            // None of object_store 0.14's; a new one would be unknown here.
             _ => continue,
         };
         headers.insert(name, value.to_string());
@@ -117,7 +118,7 @@ pub(super) fn blob_headers(attributes: &Attributes) -> BTreeMap<String, String> 
     headers
 }
 
-/// The body of a commit. What an earlier commit took, whose answer was lost, may be named again.
+/// Returns the body of a commit. Blocks taken by an earlier commit may be named again if its response was lost.
 pub(super) fn block_list(blocks: &[String]) -> String {
     let mut xml = String::from("<?xml version=\"1.0\" encoding=\"utf-8\"?><BlockList>");
     for block in blocks {
@@ -128,7 +129,7 @@ pub(super) fn block_list(blocks: &[String]) -> String {
     xml
 }
 
-/// Azure's name for what is wrong; empty if it says none.
+/// Returns Azure's error code; empty if there is none.
 pub(super) fn error_code(headers: &HeaderMap, body: &[u8]) -> String {
     let code = headers.get("x-ms-error-code");
     if let Some(code) = code.and_then(|code| code.to_str().ok()) {
@@ -146,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_upload_is_known_by_its_id_alone() {
+    fn upload_id_parses_without_other_state() {
         let attributes = Attributes::from_iter([
             (Attribute::ContentType, "text/plain"),
             (Attribute::Metadata("k".into()), "v"),
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_have_ids_of_one_length_and_a_new_one_each_time() {
+    fn block_ids_have_one_length_and_are_unique() {
         let upload = BlockUpload::begin(&Attributes::new());
         let (one, two) = (part_tag(), part_tag());
         let ids = [

@@ -1,9 +1,8 @@
 //! Attributes of an object, in a side file named after the version they belong to.
 //!
-//! `.bywash/attributes/<encoded key>/<mtime>-<size>.json` is written before the data is renamed
-//! into place, so data and attributes change in the same step: until the rename no reader looks
-//! for the new side file, after it none looks for the old one. A file changed by another program
-//! has another mtime, hence no side file and no attributes.
+//! `.bywash/attributes/<encoded key>/<mtime>-<size>.json` is written before the data is renamed into place, so data
+//! and attributes change in one step. Before the rename readers use the old side file, after it the new one. A file
+//! changed by another program has another mtime, hence no side file and no attributes.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -95,7 +94,7 @@ fn side_file(key: &Path, identity: &Identity) -> String {
 }
 
 impl Inner {
-    /// Keeps `attributes` for the version `identity` of `key`; the caller holds the key's lock.
+    /// Writes the attributes of the version `identity` of `key`; the caller holds the key's lock.
     pub(super) fn write_attributes(
         &self,
         key: &Path,
@@ -113,7 +112,7 @@ impl Inner {
             .map_err(|errno| failed(errno.into()))
     }
 
-    /// The attributes kept for that version; `None` when there is no side file.
+    /// Returns the attributes of that version; `None` without a side file.
     pub(super) fn read_attributes(
         &self,
         key: &Path,
@@ -124,8 +123,8 @@ impl Inner {
         Ok(stored.map(Attributes::from))
     }
 
-    /// Forgets the attributes of a version that is gone. What cannot be removed is only garbage:
-    /// no later version has that name.
+    /// Removes the attributes of a version that was replaced. On failure the file only takes space: no later version
+    /// uses its name.
     pub(super) fn remove_attributes(&self, key: &Path, identity: &Identity) {
         let name = side_file(key, identity);
         if let Ok((folder, file)) = self.root.parent(&name)
@@ -142,7 +141,7 @@ impl Inner {
         })
     }
 
-    /// Reads one of the store's own JSON files; `None` when it is not there.
+    /// Reads one of the store's own JSON files; `None` if it is absent.
     pub(super) fn read_json<T: for<'de> Deserialize<'de>>(
         &self,
         operation: &'static str,

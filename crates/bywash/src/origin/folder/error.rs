@@ -1,4 +1,4 @@
-//! Failures of the folder store, as the variants of [`object_store::Error`] callers act on.
+//! Errors of the folder store, as the variants of [`object_store::Error`] that callers distinguish.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use rustix::io::Errno;
 /// The name of this store in [`Error::Generic`].
 pub(super) const STORE: &str = "Folder";
 
-/// What went wrong; always the `source` of an [`object_store::Error`].
+/// Cause of a failure; always the `source` of an [`object_store::Error`].
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FolderError {
     #[error("cannot {operation} '{key}': {source}{}", advice(source))]
@@ -75,7 +75,7 @@ fn advice(source: &io::Error) -> &'static str {
 }
 
 impl FolderError {
-    /// The variant for a failure no caller can act on by itself.
+    /// Returns the variant for a failure that callers need not distinguish.
     pub(super) fn generic(self) -> Error {
         Error::Generic {
             store: STORE,
@@ -104,7 +104,7 @@ impl FolderError {
     }
 }
 
-/// Says what was being done to which key. `NotFound` is left to callers who know what is missing.
+/// Describes a failed operation on a key. Callers map `NotFound`, as they know what is missing.
 pub(super) fn io_error(
     operation: &'static str,
     key: impl Into<String>,
@@ -129,13 +129,13 @@ pub(super) fn io_error(
     }
 }
 
-/// Whether an error of opening a path only says that no object is there.
+/// Returns whether the error of opening a path means that there is no object.
 pub(super) fn is_absent(errno: Errno) -> bool {
     matches!(errno, Errno::NOENT | Errno::NXIO) || is_misfit(errno)
 }
 
-/// Whether the file system refuses this path for its shape: a parent that is a file, a path that
-/// is a folder, a name too long or with bytes it does not take, a link that leaves the folder.
+/// Returns whether the file system rejects the path itself: a parent is a file, the path is a folder, a name is too
+/// long or has invalid bytes, a link leaves the folder.
 pub(super) fn is_misfit(errno: Errno) -> bool {
     matches!(
         errno,

@@ -1,8 +1,8 @@
-//! What the fuzzers demand of names in a folder that somebody else may have written.
+//! Fuzzing entry points for file names, which other programs may have written.
 
 use super::names::{decode, encode};
 
-/// Any text as a key, and as a name: a key comes back from its names, and no other name is one.
+/// Parses any text as a key and as a name: a key must round-trip, and other names must not decode to keys.
 pub(crate) fn names(text: &str) {
     if let Some(chunk) = decode(text) {
         assert!(!chunk.bytes.is_empty());

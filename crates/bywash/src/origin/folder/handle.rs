@@ -1,7 +1,7 @@
-//! The descriptors of served folders: few are open at once, however many folders are served.
+//! Descriptors of served folders: few are open at once, however many folders are served.
 //!
-//! A folder that was not used for long is closed, and opened again by its path when it is needed. It must be the folder that was
-//! opened first: another one of that name is not served in its place.
+//! A folder that was not used for long is closed, and reopened by its path when needed. It must still be the folder
+//! opened first; another folder of that name is not served in its place.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -20,13 +20,13 @@ pub(super) const FOLDER: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::CLOEXEC);
 
-/// Folders of the process that are open, in the order in which they are looked at to be closed.
+/// Open folders of the process, in the order in which they are considered for closing.
 static OPEN: Mutex<VecDeque<Weak<Slot>>> = Mutex::new(VecDeque::new());
 
 #[derive(Debug)]
 struct Slot {
     fd: Mutex<Option<Arc<OwnedFd>>>,
-    /// Whether it was used since it was last looked at. A hint, hence relaxed.
+    /// Whether it was used since the last check. A hint, hence relaxed.
     used: AtomicBool,
 }
 
@@ -62,10 +62,10 @@ impl Handle {
         self.node
     }
 
-    /// The open descriptor, which stays open for as long as the caller has it.
+    /// Returns the open descriptor, which stays open while the caller holds it.
     ///
     /// # Errors
-    /// `STALE` if it had to be opened again and the path names another folder by now; those of opening.
+    /// `STALE` if it had to be reopened and the path now names another folder; those of opening.
     pub(super) fn fd(&self) -> Result<Arc<OwnedFd>, Errno> {
         let mut slot = self.slot.fd.lock();
         self.slot.used.store(true, Relaxed);
@@ -88,8 +88,8 @@ fn node_of(fd: &OwnedFd) -> Result<(u64, u64), Errno> {
     Ok(Identity::of(&rustix::fs::fstat(fd)?).node())
 }
 
-/// Notes that a folder was opened, and closes others while there are too many. Each is passed over once if it was used since it
-/// was last looked at.
+/// Registers an opened folder, and closes others while there are too many. A folder used since the last check is
+/// skipped once.
 fn opened(slot: &Arc<Slot>) {
     let mut open = OPEN.lock();
     open.push_back(Arc::downgrade(slot));
@@ -103,7 +103,7 @@ fn opened(slot: &Arc<Slot>) {
         let Some(slot) = oldest.upgrade() else {
             continue;
         };
-        // Its descriptor is asked for just now if the lock is taken.
+        // If the lock is taken, its descriptor is being requested.
         let unused = !slot.used.swap(false, Relaxed);
         match slot.fd.try_lock() {
             Some(mut fd) if unused => drop(fd.take()),
@@ -149,7 +149,7 @@ mod tests {
         let handle = Handle::open(path.clone()).unwrap();
         std::fs::rename(&path, root.path().join("moved")).unwrap();
         std::fs::create_dir(&path).unwrap();
-        // Open, it is the one that was opened.
+        // While open, the handle stays at the folder that was opened.
         handle.fd().unwrap();
         *handle.slot.fd.lock() = None;
         assert_eq!(handle.fd().unwrap_err(), Errno::STALE);

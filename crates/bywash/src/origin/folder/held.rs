@@ -1,4 +1,4 @@
-//! Open files that readers keep, so that a read of several requests stays with the version it began with.
+//! Open files held by readers, so that a read of several requests stays at one version.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::limits::MAX_HELD_FILES;
 /// Permits of held files, of all stores of the process.
 static HELD: Semaphore = Semaphore::const_new(MAX_HELD_FILES);
 
-/// One version of an object, its file open.
+/// One version of an object, with its open file.
 #[derive(Debug)]
 pub(super) struct OpenObject {
     pub(super) key: Path,
@@ -23,8 +23,8 @@ pub(super) struct OpenObject {
 
 /// The open file of one version of an object, from the extensions of a response.
 ///
-/// A request with it in its extensions reads that version, also after the object was replaced or deleted. The file is closed with
-/// the last clone.
+/// A request with it in its extensions reads that version, even after the object was replaced or deleted. The file is
+/// closed with the last clone.
 #[derive(Clone)]
 pub(crate) struct HeldFile {
     object: Arc<OpenObject>,
@@ -32,7 +32,7 @@ pub(crate) struct HeldFile {
 }
 
 impl HeldFile {
-    /// Holds the file of `object`; `None` if as many are held as may be.
+    /// Holds the file of `object`; `None` if the maximum number of files is held.
     pub(super) fn try_new(object: &Arc<OpenObject>) -> Option<Self> {
         let permit = HELD.try_acquire().ok()?;
         Some(Self {

@@ -1,4 +1,4 @@
-//! What tells one version of a file from another, and the clock that keeps versions apart.
+//! Identity of a file's version, and the clock that makes versions distinct.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
@@ -10,10 +10,9 @@ use rustix::fs::Stat;
 
 /// Identity of one version of a file.
 ///
-/// The store never repeats one, because every file it places gets an mtime of its own. Other programs
-/// set mtimes back (`tar x`, `cp -p`), and file systems give the inode of a deleted file to the next
-/// one. The ctime tells such versions apart: no system call sets it. The kernel's change cookie is
-/// not available to programs (`statx` masks it out).
+/// The store never repeats one, because every file it places gets an mtime of its own. Other programs set mtimes back
+/// (`tar x`, `cp -p`), and file systems reuse the inode of a deleted file. The ctime distinguishes such versions: no
+/// system call sets it. The kernel's change cookie is not available to programs (`statx` masks it out).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Identity {
     device: u64,
@@ -23,7 +22,7 @@ pub(super) struct Identity {
     modified: i128,
     /// The ctime, in nanoseconds since 1970.
     changed: i128,
-    /// Number of names of the file.
+    /// Number of names (hard links) of the file.
     links: u64,
 }
 
@@ -45,8 +44,7 @@ impl Identity {
 
     /// Returns whether an open file that had the identity `before` still has its bytes.
     ///
-    /// A rename over the file and the removal of its name change its ctime and its number of names,
-    /// and no byte.
+    /// A rename over the file and the removal of its name change its ctime and its number of names, but no byte.
     pub(super) fn has_bytes_of(&self, before: &Self) -> bool {
         let same_file = (self.device, self.inode) == (before.device, before.inode);
         let same_bytes = self.stamp_parts() == before.stamp_parts();
@@ -62,19 +60,19 @@ impl Identity {
         self.size
     }
 
-    /// Device and inode, which tell one folder from another.
+    /// Returns device and inode, which identify a folder.
     pub(super) fn node(&self) -> (u64, u64) {
         (self.device, self.inode)
     }
 
-    /// Opaque, without quotes, and with dashes so that no client takes it for an MD5 digest. The
-    /// device is left out: its number can change when a disk is mounted again.
+    /// Returns an opaque ETag, without quotes, and with dashes so that no client takes it for an MD5. The device is
+    /// left out: its number can change when a disk is mounted again.
     pub(super) fn e_tag(&self) -> String {
         format!("{:x}-{}-{:x}", self.inode, self.stamp(), self.changed)
     }
 
-    /// Mtime and size, which tell the versions of one key apart even after the folder was copied
-    /// or restored with its dates, when inodes and ctimes are new.
+    /// Returns mtime and size, which distinguish the versions of one key even after the folder was copied or restored
+    /// with its dates, when inodes and ctimes are new.
     pub(super) fn stamp(&self) -> String {
         format!("{:x}-{:x}", self.modified, self.size)
     }
@@ -91,7 +89,7 @@ impl Identity {
     }
 }
 
-/// The time now, in nanoseconds since 1970, but later than every earlier answer in this process.
+/// Returns the time in nanoseconds since 1970, but later than every earlier result in this process.
 pub(super) fn unique_nanos() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     let now = SystemTime::now()

@@ -1,7 +1,7 @@
-//! Listings in ascending byte order of the key, lazily, one folder's names in memory a level.
+//! Lazy listings in ascending byte order of the key, with one folder's names per level in memory.
 //!
-//! A folder `d` sorts as `d/`, so walking sorted folders depth first yields whole keys in order.
-//! The tree and the overflow area are each walked in order and merged.
+//! A folder `d` sorts as `d/`, so a depth-first walk of sorted folders yields whole keys in order. The tree and the
+//! overflow area are each walked in order and merged.
 
 mod overflow;
 
@@ -23,19 +23,19 @@ use super::root::{Kind, join};
 /// Objects looked up in one visit to a blocking thread.
 const BATCH: usize = 256;
 
-/// What to list.
+/// Selection of the keys to list.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Filter {
-    /// Bytes each key starts with; need not end at a slash.
+    /// Prefix of the keys; need not end at a slash.
     pub(super) prefix: String,
-    /// Keys up to and with this one are left out.
+    /// Keys up to and including this one are left out.
     pub(super) after: Option<String>,
     /// Folds keys with a slash after the prefix into one [`Item::Prefix`].
     pub(super) delimited: bool,
 }
 
 impl Filter {
-    /// Keys below `prefix`, in the sense of [`object_store::ObjectStore::list`].
+    /// Selects the keys below `prefix`, as in [`object_store::ObjectStore::list`].
     pub(super) fn below(prefix: Option<&Path>) -> Self {
         let prefix = prefix.map(Path::as_ref).unwrap_or_default();
         Self {
@@ -56,7 +56,7 @@ impl Filter {
                 .is_none_or(|after| key > after.as_bytes())
     }
 
-    /// Whether any key that starts with `start` may be taken.
+    /// Returns whether any key that begins with `start` may be selected.
     fn may_take_below(&self, start: &[u8]) -> bool {
         let prefix = self.prefix.as_bytes();
         (start.starts_with(prefix) || prefix.starts_with(start))
@@ -66,7 +66,7 @@ impl Filter {
                 .is_none_or(|after| start > after.as_bytes() || after.as_bytes().starts_with(start))
     }
 
-    /// The common prefix `key` is folded into, ending with its slash.
+    /// Returns the common prefix into which `key` is folded, with its slash.
     fn fold<'a>(&self, key: &'a str) -> Option<&'a str> {
         if !self.delimited {
             return None;
@@ -76,11 +76,11 @@ impl Filter {
     }
 }
 
-/// One line of a listing.
+/// One item of a listing.
 #[derive(Debug)]
 pub(super) enum Item {
     Object(ObjectMeta),
-    /// Keys exist below this; ends with a slash.
+    /// A common prefix with keys below it; ends with a slash.
     Prefix(String),
 }
 
@@ -98,7 +98,7 @@ impl Item {
 struct Level {
     /// Empty, or ends with a slash.
     folder: String,
-    /// Device and inode, to notice a link to a folder above.
+    /// Device and inode, to detect a link to a folder above.
     node: (u64, u64),
     /// Sorted; folders end with a slash.
     names: IntoIter<String>,
@@ -109,10 +109,10 @@ struct Level {
 struct TreeWalk {
     inner: Arc<Inner>,
     filter: Filter,
-    /// Only asks whether there is any object: takes the first file a folder yields.
+    /// Only checks whether there is any object: takes the first file of a folder.
     any: bool,
     levels: Vec<Level>,
-    /// Folder to enter next.
+    /// The folder to enter next.
     enter: Option<String>,
 }
 
@@ -172,7 +172,7 @@ impl TreeWalk {
         Ok(())
     }
 
-    /// Whether any object the filter takes lies below `folder`.
+    /// Returns whether any selected object is below `folder`.
     fn has_object(&self, folder: &str) -> Result<bool> {
         let filter = Filter {
             prefix: folder.to_owned(),
@@ -207,7 +207,7 @@ impl Iterator for TreeWalk {
                     found => return found.transpose(),
                 }
             }
-            // Only where the prefix is behind us is a folder one to fold.
+            // A folder is folded only after the prefix.
             if self.filter.delimited && name.starts_with(&self.filter.prefix) {
                 match self.has_object(&name) {
                     Ok(true) => return Some(Ok(Item::Prefix(name))),
@@ -221,7 +221,7 @@ impl Iterator for TreeWalk {
     }
 }
 
-/// The object `key` in the file at `path`; `None` if it is gone or no key.
+/// Returns the object `key` in the file at `path`; `None` if it is gone or not a key.
 fn object(inner: &Inner, key: &str, path: &str) -> Result<Option<Item>> {
     let identity = inner.root.identity(path);
     let identity = identity.map_err(|errno| io_error("list", key, errno))?;
@@ -246,7 +246,7 @@ impl Listing {
         }
     }
 
-    /// The listing as a stream of objects, read ahead by one batch at most.
+    /// Returns the listing as a stream of objects, at most one batch ahead.
     pub(super) fn stream(self) -> BoxStream<'static, Result<ObjectMeta>> {
         stream::unfold(Some(self), |listing| async move {
             let mut listing = listing?;
@@ -269,8 +269,8 @@ impl Listing {
         .boxed()
     }
 
-    /// At most `limit` items after `token` (the name of the item an earlier page ended with), and
-    /// the token of the next page if there is one.
+    /// Returns at most `limit` items after `token` (the last item of the previous page), and the token of the next
+    /// page if there is one.
     pub(super) fn page(
         self,
         token: Option<&str>,
@@ -305,7 +305,7 @@ impl Iterator for Listing {
 
     fn next(&mut self) -> Option<Self::Item> {
         let (Some(Ok(tree)), Some(Ok(overflow))) = (self.tree.peek(), self.overflow.peek()) else {
-            // An error comes first, wherever it is; else whichever side has something left.
+            // An error comes first; else the side that has items left.
             return match self.tree.peek() {
                 Some(Ok(_)) if self.overflow.peek().is_some() => self.overflow.next(),
                 Some(_) => self.tree.next(),
@@ -315,7 +315,7 @@ impl Iterator for Listing {
         match tree.name().cmp(overflow.name()) {
             std::cmp::Ordering::Less => self.tree.next(),
             std::cmp::Ordering::Greater => self.overflow.next(),
-            // The tree is looked up first, so it is the one a read would find.
+            // The tree takes precedence, as in a read.
             std::cmp::Ordering::Equal => {
                 drop(self.overflow.next());
                 self.tree.next()

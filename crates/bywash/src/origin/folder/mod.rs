@@ -1,8 +1,7 @@
 //! A folder of the local file system as an origin.
 //!
-//! Files that are already there are objects as they are: the key is the path relative to the
-//! folder. What the file system cannot say lives in a hidden folder, `.bywash`, which is made when
-//! it is first needed; reading makes nothing.
+//! Existing files are objects: the key is the path relative to the folder. Everything else is stored in a hidden
+//! folder, `.bywash`, created when first needed; reads create nothing.
 //!
 //! ```text
 //! a/b.parquet                                the object a/b.parquet
@@ -15,33 +14,32 @@
 //!
 //! # Keys
 //!
-//! A key whose path the file system does not take goes to the *overflow area*, percent-encoded in
-//! chunks of 66 bytes of the key: a parent is a file, the path is a folder, a component is longer
-//! than 255 bytes, begins with `.bywash` or is the name of an unfinished download (`.NAME.bywash-part`). So `a` can live beside `a/b`. A key is in one place:
-//! where it is, or else where it fits; the tree is looked up first.
+//! A key with a path that the file system rejects is stored in the *overflow area*, percent-encoded in chunks of 66
+//! bytes of the key. That is the case if a parent is a file, the path is a folder, or a component is longer than 255
+//! bytes, begins with `.bywash` or is the name of an unfinished download (`.NAME.bywash-part`). So `a` can exist
+//! beside `a/b`. A key is in one place: where it is already, or else where it fits; the tree is looked up first.
 //!
-//! Names that are no keys (not UTF-8, control characters) are not listed. Relative symbolic links
-//! that stay in the folder are followed; links that leave it, and absolute ones, are not there.
-//! Where the kernel has no `openat2`, no link is followed. Writing to a key that is a link replaces
-//! the link; deleting it removes the link. Folders emptied by a delete are removed.
+//! Names that are not keys (not UTF-8, control characters) are not listed. Relative symbolic links that stay in the
+//! folder are followed; links that leave it, and absolute ones, are treated as absent. Where the kernel has no
+//! `openat2`, no link is followed. Writing to a key that is a link replaces the link; deleting it removes the link.
+//! Folders emptied by a delete are removed.
 //!
 //! # Versions
 //!
-//! The ETag is made of inode, mtime, size and ctime. The store gives each file it writes an mtime of
-//! its own, so no version repeats another; the ctime tells versions of other programs apart that
-//! have one mtime and, since file systems use inodes again, one inode. A changed mode, owner or
-//! number of names changes the ETag, too: caches read the object anew. A body is read from one descriptor, so it is one version
-//! even when the key is replaced or deleted meanwhile; the engine's reads keep that descriptor for their later requests.
-//! Each piece is checked, before it is yielded,
-//! to come from a file that nobody wrote into since it was opened; otherwise the body ends with
+//! The ETag consists of inode, mtime, size and ctime. The store gives each file it writes a unique mtime, so no
+//! version repeats another. The ctime distinguishes versions of other programs with the same mtime and, since file
+//! systems reuse inodes, the same inode. A changed mode, owner or number of names changes the ETag, too: caches read
+//! the object again. A body is read from one descriptor, so it is one version even when the key is replaced or
+//! deleted meanwhile; the engine's reads keep that descriptor for their later requests. Before each piece is yielded,
+//! the file is checked to be unmodified since it was opened; otherwise the body ends with
 //! [`Precondition`](object_store::Error::Precondition).
 //!
-//! A write is staged, synced and renamed, so it is whole or it did not happen; when it fails, the
-//! old object is untouched. Create-only writes hold between processes. Conditional updates hold
-//! between all stores of one process; another process may come between check and rename.
+//! A write is staged, synced and renamed, so it is atomic; when it fails, the old object is untouched. Create-only
+//! writes hold between processes. Conditional updates hold between all stores of one process; another process may
+//! write between check and rename.
 //!
-//! Everything blocking runs on tokio's blocking threads. Work that began goes on when its future is
-//! dropped, so a write that was cancelled may still appear, whole.
+//! Blocking work runs on tokio's blocking threads. Work that has begun continues when its future is dropped, so a
+//! cancelled write may still appear, complete.
 
 mod attributes;
 mod error;
@@ -97,27 +95,25 @@ struct Inner {
 }
 
 impl FolderStore {
-    /// Name of the hidden folder, below the one that is served, with all that is the store's own.
-    /// A folder with nothing else in it can still hold objects and uploads.
+    /// Name of the hidden folder with the store's own files. A folder with nothing else in it can still contain
+    /// objects and uploads.
     pub const OWN_FOLDER: &str = names::OWN;
 
-    /// Returns whether Bywash takes a file or folder of this name for its own: the hidden folder, temporary files and
-    /// unfinished downloads of copies. No file is written under such a name because a store has a key of it; in a store
-    /// over a folder such keys are encoded.
+    /// Returns whether a name is reserved for Bywash: the hidden folder, temporary files and unfinished downloads of
+    /// copies. No object is written to a file of such a name; in a folder store such keys are encoded.
     #[must_use]
     pub fn is_own_name(component: &str) -> bool {
         names::is_reserved(component)
     }
 
-    /// Opens a folder, which must exist. While it is open, a thread of the process removes staged files of writers that
-    /// died, of this process or others.
+    /// Opens a folder, which must exist. While it is open, a thread of the process removes staged files of dead
+    /// writers, of this process or others.
     ///
-    /// The store keeps to the folder that was opened even if it is renamed. Blocks on the file
-    /// system.
+    /// The store stays at the folder that was opened, even if it is renamed. Blocks on the file system.
     ///
     /// # Errors
     ///
-    /// `NotFound` when there is no folder of that name, `PermissionDenied` when it may not be read.
+    /// `NotFound` if there is no folder of that name, `PermissionDenied` if it may not be read.
     pub fn open(dir: impl Into<PathBuf>) -> Result<Self, Error> {
         let dir = dir.into();
         let name = dir.display().to_string();
@@ -152,7 +148,7 @@ impl fmt::Display for FolderStore {
     }
 }
 
-/// Tags are not kept, and a write that dropped them silently would be a false success.
+/// Tags are not stored; dropping them silently would be a false success.
 fn refuse_tags(tags: &TagSet) -> Result<()> {
     if tags.encoded().is_empty() {
         return Ok(());
@@ -193,7 +189,7 @@ impl ObjectStore for FolderStore {
         Ok(Box::new(upload))
     }
 
-    /// Reads the first piece, at most 1 MiB, before it answers; the body holds it until polled.
+    /// Reads the first piece, at most 1 MiB, before it returns; the body holds it until polled.
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         if options.version.is_some() {
             return Err(FolderError::Versions.not_supported());
@@ -202,14 +198,14 @@ impl ObjectStore for FolderStore {
         self.run(move |inner| inner.get(&key, &options)).await
     }
 
-    /// All ranges come from one version of the object.
+    /// Reads all ranges from one version of the object.
     async fn get_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
         let (key, ranges) = (location.clone(), ranges.to_vec());
         self.run(move |inner| inner.read_ranges(&key, &ranges))
             .await
     }
 
-    /// Yields the keys in the order given. A key without an object counts as deleted.
+    /// Yields the keys in the order given. An absent key counts as deleted.
     fn delete_stream(
         &self,
         locations: BoxStream<'static, Result<Path>>,
@@ -232,12 +228,12 @@ impl ObjectStore for FolderStore {
             .boxed()
     }
 
-    /// In ascending byte order of the key. Objects that appear or go meanwhile may be in or not.
+    /// In ascending byte order. Objects that appear or disappear meanwhile may or may not be included.
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
         Listing::new(&self.inner, Filter::below(prefix)).stream()
     }
 
-    /// In ascending byte order; what lies before `offset` is not looked up.
+    /// In ascending byte order; keys before `offset` are not looked up.
     fn list_with_offset(
         &self,
         prefix: Option<&Path>,
@@ -250,7 +246,7 @@ impl ObjectStore for FolderStore {
         Listing::new(&self.inner, filter).stream()
     }
 
-    /// Folders without any object below them are no common prefixes.
+    /// Folders without any object below them are not common prefixes.
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
         let filter = Filter {
             delimited: true,

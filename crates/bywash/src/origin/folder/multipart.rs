@@ -1,4 +1,4 @@
-//! The ecosystem's two multipart interfaces, on top of [`Origin`]'s uploads.
+//! object_store's two multipart interfaces, on top of [`Origin`]'s uploads.
 
 use std::fmt;
 use std::sync::Arc;
@@ -72,8 +72,8 @@ impl MultipartStore for FolderStore {
     }
 }
 
-/// The upload behind [`object_store::ObjectStore::put_multipart_opts`]: numbers its parts in the
-/// order of the calls. Nobody else knows its id, so dropping it unfinished removes it.
+/// The upload behind [`object_store::ObjectStore::put_multipart_opts`]; it numbers its parts in the order of the
+/// calls. Its id is not shared, so dropping it unfinished removes it.
 pub(super) struct FolderUpload {
     store: FolderStore,
     path: Path,

@@ -1,43 +1,42 @@
-//! Where a key lives below the folder: at its plain path, or encoded in the overflow area.
+//! Mapping of keys to paths: the plain path, or an encoded one in the overflow area.
 
 use crate::limits::MAX_COMPONENT_BYTES;
 use object_store::path::Path;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, percent_encode};
 
-/// First bytes of every name that belongs to the store; such names are never objects.
+/// Prefix of every name of the store's own; such names are never objects.
 pub(super) const OWN: &str = ".bywash";
 /// Keys that do not fit the tree.
 pub(super) const KEYS: &str = ".bywash/keys";
-/// One folder a key, one file a version of it.
+/// One folder per key, one file per version.
 pub(super) const ATTRIBUTES: &str = ".bywash/attributes";
 /// Files being written; anything here may be lost.
 pub(super) const STAGING: &str = ".bywash/staging";
-/// One folder an open upload.
+/// One folder per open upload.
 pub(super) const UPLOADS: &str = ".bywash/uploads";
 
-/// Bytes of the key in one chunk of an encoded name. Encoding makes at most three bytes of one, so
-/// a chunk and its `+` take at most 199. Counting bytes of the key rather than of the encoding
-/// means a chunk never ends inside an escape, and a listing can sort chunks by what they decode to.
+/// Bytes of the key in one chunk of an encoded name. Encoding makes at most three bytes of one, so a chunk and its
+/// `+` take at most 199. A chunk never ends inside an escape, and listings can sort chunks by their decoded bytes.
 const CHUNK: usize = 66;
 
 /// `.` is escaped so that no chunk is `.` or `..`; `+` so that it can mark folders.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_');
 
-/// Ends the name of a chunk folder. The encoding never yields it, so a folder and a file of the
-/// same chunk do not collide.
+/// Suffix of a chunk folder's name. The encoding never yields it, so a folder and a file of the same chunk do not
+/// collide.
 const FOLDER_MARK: char = '+';
 
-/// The two places a key can be in.
+/// The two places of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Area {
-    /// Its plain path below the folder.
+    /// The plain path below the folder.
     Tree,
-    /// Below [`KEYS`], encoded.
+    /// Encoded, below [`KEYS`].
     Overflow,
 }
 
 impl Area {
-    /// The folder, relative to the root, that pruning of empty folders must leave.
+    /// Returns the folder, relative to the root, at which pruning of empty folders stops.
     pub(super) fn base(self) -> &'static str {
         match self {
             Self::Tree => "",
@@ -46,9 +45,9 @@ impl Area {
     }
 }
 
-/// The places `key` can be in, in the order they are looked up.
+/// Returns the places of `key`, in the order of lookup.
 ///
-/// Refuses what no [`Path`] should hold, and the empty key, which names the folder itself.
+/// Rejects invalid paths, and the empty key, which names the folder itself.
 pub(super) fn places(key: &Path) -> Result<Vec<(Area, String)>, object_store::path::Error> {
     let raw = key.as_ref();
     if raw.is_empty() {
@@ -56,7 +55,7 @@ pub(super) fn places(key: &Path) -> Result<Vec<(Area, String)>, object_store::pa
             path: raw.to_owned(),
         });
     }
-    // Paths are checked where they are made; here they become file names, so check once more.
+    // Paths are checked where they are created; here they become file names, so they are checked again.
     Path::parse(raw)?;
     let overflow = (Area::Overflow, format!("{KEYS}/{}", encode(raw)));
     Ok(if fits_tree(raw) {
@@ -66,21 +65,21 @@ pub(super) fn places(key: &Path) -> Result<Vec<(Area, String)>, object_store::pa
     })
 }
 
-/// Whether every component may be a file name in the tree. The file system can still refuse.
+/// Returns whether every component may be a file name in the tree. The file system can still reject it.
 pub(super) fn fits_tree(raw: &str) -> bool {
     raw.split('/')
         .all(|part| part.len() <= MAX_COMPONENT_BYTES && !is_own(part))
 }
 
-/// Ends of the names of unfinished downloads: `.NAME.bywash-part`. The second one is of earlier versions.
+/// Suffixes of the names of unfinished downloads: `.NAME.bywash-part`. The second one is of earlier versions.
 const DOWNLOADS: [&str; 2] = [".bywash-part", ".bywash-part.state"];
 
-/// Whether a name in the tree is Bywash's own, hidden from listings.
+/// Returns whether a name in the tree is Bywash's own, hidden from listings.
 pub(super) fn is_own(component: &str) -> bool {
     component.starts_with(OWN) || is_download(component)
 }
 
-/// Whether Bywash takes a file of this name for its own: `.bywash`, `.bywash-..` and unfinished downloads.
+/// Returns whether a name is reserved: `.bywash`, `.bywash-..` and unfinished downloads.
 pub(super) fn is_reserved(component: &str) -> bool {
     let rest = component.strip_prefix(OWN);
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-')) || is_download(component)
@@ -90,7 +89,7 @@ fn is_download(component: &str) -> bool {
     component.starts_with('.') && DOWNLOADS.iter().any(|end| component.ends_with(end))
 }
 
-/// The relative path that stands for `key`: folders of full chunks, then the last chunk.
+/// Returns the relative path of an encoded key: folders of full chunks, then the last chunk.
 pub(super) fn encode(key: &str) -> String {
     let mut path = String::with_capacity(key.len() * 3);
     let mut chunks = key.as_bytes().chunks(CHUNK).peekable();
@@ -109,12 +108,12 @@ pub(super) fn encode(key: &str) -> String {
 pub(super) struct Chunk {
     /// Bytes of the key.
     pub(super) bytes: Vec<u8>,
-    /// Whether more chunks follow, in the folder of this name. Sorts after the file: the file is
-    /// the key that ends here, and each key in the folder is longer.
+    /// Whether more chunks follow, in the folder of this name. Sorts after the file: the file is the key that ends
+    /// here, and each key in the folder is longer.
     pub(super) folder: bool,
 }
 
-/// Reads a name [`encode`] can have written; `None` for anything else.
+/// Decodes a name written by [`encode`]; `None` for anything else.
 pub(super) fn decode(name: &str) -> Option<Chunk> {
     let (encoded, folder) = match name.strip_suffix(FOLDER_MARK) {
         Some(encoded) => (encoded, true),
@@ -167,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_bywash_are_reserved_and_similar_ones_are_not() {
+    fn own_names_are_reserved_and_similar_ones_are_not() {
         for (name, reserved) in [
             (".bywash", true),
             (".bywash-cp-x", true),

@@ -1,4 +1,4 @@
-//! One object: found, read, placed, copied, deleted. All of it blocks on files.
+//! Operations on one object: lookup, read, write, copy, delete. All block on files.
 
 use std::collections::hash_map::RandomState;
 use std::fs::File;
@@ -26,25 +26,25 @@ use super::root::sync_folder;
 use super::stage::Staged;
 use crate::upload::Finished;
 
-/// Bytes a read takes in one go: large enough that the hop to a blocking thread costs little,
-/// small enough for a body in flight to be a small part of any memory limit.
+/// Bytes of one read: large enough to amortise the switch to a blocking thread, small enough that a body in flight is
+/// a small part of any memory limit.
 const PIECE: u64 = 1024 * 1024;
 
-/// How often an operation starts again because another one changed the folders under it. Each
-/// turn means somebody else made progress, so this is met only by links that lead nowhere.
+/// Attempts at an operation while concurrent ones change its folders. Each further attempt means that another
+/// operation made progress, so only links that lead nowhere reach the limit.
 const RACES: usize = 100;
 
-/// Locks for keys that change. Two keys may share one, which only makes one of them wait.
+/// Locks for key changes. Two keys may share one, which only makes one of them wait.
 const LOCKS: usize = 256;
 
 static KEY_LOCKS: [Mutex<()>; LOCKS] = [const { Mutex::new(()) }; LOCKS];
 static KEY_HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
-/// An object's file, open.
+/// An object's open file.
 #[derive(Debug)]
 pub(super) struct Located {
     area: Area,
-    /// Relative to the root.
+    /// Path relative to the root.
     path: String,
     file: File,
     identity: Identity,
@@ -94,14 +94,14 @@ impl Inner {
         Err(FolderError::Restless.precondition(key))
     }
 
-    /// Whether the open file is unchanged and still what the key names.
+    /// Returns whether the open file is unchanged and still the file of the key.
     fn is_current(&self, key: &Path, located: &Located) -> Result<bool> {
         let failed = |errno: Errno| io_error("check", key.as_ref(), errno);
         let named = self.root.identity(&located.path).map_err(failed)?;
         Ok(named == Some(located.identity) && is_unchanged(key, located)?)
     }
 
-    /// Opens an object to read it: the version that the reader holds, or else the current one.
+    /// Opens an object for reading: the version that the reader holds, else the current one.
     fn open_to_read(&self, key: &Path, options: &GetOptions) -> Result<Arc<OpenObject>> {
         let held = options.extensions.get::<HeldFile>();
         if let Some(object) = held.and_then(|held| held.object(key)) {
@@ -115,9 +115,9 @@ impl Inner {
         }))
     }
 
-    /// Reads a range of an open object, then makes sure it belongs to the version that was opened.
+    /// Reads a range of an open object, then checks that the file is still the version that was opened.
     ///
-    /// A file renamed over it does not matter: the open file is still the old version, whole.
+    /// A file renamed over it does not matter: the open file is still the whole old version.
     fn read(&self, key: &Path, located: &Located, range: &Range<u64>) -> Result<Bytes> {
         let failed = |errno: Errno| io_error("read", key.as_ref(), errno);
         let length = usize::try_from(range.end - range.start)
@@ -139,8 +139,8 @@ impl Inner {
         Ok(bytes.into())
     }
 
-    /// Answers a read. Its first piece is read at once: most reads are no longer than that and
-    /// so take one visit to a blocking thread. A change before the answer just means to start over.
+    /// Starts a read. Its first piece is read at once: most reads are no longer, and so take one visit to a blocking
+    /// thread. A change before the first piece restarts the read.
     pub(super) fn get(self: &Arc<Self>, key: &Path, options: &GetOptions) -> Result<GetResult> {
         for _ in 0..RACES {
             let object = self.open_to_read(key, options)?;
@@ -157,7 +157,7 @@ impl Inner {
                 read => read?,
             };
             let mut extensions = object_store::Extensions::default();
-            // Who got all of it needs no more.
+            // A read that returned the whole object needs no further request.
             if wanted != (0..meta.size)
                 && let Some(held) = HeldFile::try_new(&object)
             {
@@ -177,7 +177,7 @@ impl Inner {
         Err(FolderError::Restless.precondition(key))
     }
 
-    /// `first`, then the bytes of `rest`, each piece checked before it is yielded.
+    /// Returns `first`, then the bytes of `rest`, each piece checked before it is yielded.
     fn stream(
         self: Arc<Self>,
         object: Arc<OpenObject>,
@@ -199,8 +199,8 @@ impl Inner {
         stream::iter(first).chain(rest).boxed()
     }
 
-    /// What the object is: its length and checksum, from its bytes.
-    pub(super) fn stored(&self, key: &Path) -> Result<Option<Finished>> {
+    /// Returns length and checksum of the object, computed from its bytes.
+    pub(super) fn stat(&self, key: &Path) -> Result<Option<Finished>> {
         let (located, _) = match self.open_object(key) {
             Err(Error::NotFound { .. }) => return Ok(None),
             opened => opened?,
@@ -238,7 +238,7 @@ impl Inner {
         Staged::create(&self.root).map_err(|errno| io_error("stage", key.as_ref(), errno))
     }
 
-    /// Makes a staged file the object `key`, with its attributes, in one step; or changes nothing.
+    /// Makes a staged file the object `key`, with its attributes, in one step; changes nothing on failure.
     pub(super) fn commit(
         &self,
         key: &Path,
@@ -277,13 +277,13 @@ impl Inner {
         }
     }
 
-    /// Renames a finished file to where `key` is, or belongs, and tells which version it replaced.
+    /// Renames a finished file to the place of `key`, and returns the version it replaced.
     fn place(&self, key: &Path, staged: &mut Staged, mode: &PutMode) -> Result<Option<Identity>> {
         let exclusive = matches!(mode, PutMode::Create);
         'again: for _ in 0..RACES {
             let current = self.locate(key)?;
             check(key, current.as_ref(), mode)?;
-            // An object stays where it is, so that it is never in two places.
+            // An object keeps its place, so that it is never in two.
             let places = match &current {
                 Some(located) => vec![(located.area, located.path.clone())],
                 None => names::places(key)?,
@@ -303,8 +303,8 @@ impl Inner {
         Err(FolderError::Restless.precondition(key))
     }
 
-    /// Renames a finished file to `path`, making its folders. With `replaces`, what is there may
-    /// be a link to a file; otherwise only a file or nothing.
+    /// Renames a finished file to `path`, creating its folders. With `replaces`, the existing entry may be a link to
+    /// a file; otherwise only a file or nothing.
     pub(super) fn put_at(
         &self,
         path: &str,
@@ -314,7 +314,7 @@ impl Inner {
     ) -> Result<(), Errno> {
         for _ in 0..RACES {
             match self.try_put_at(path, staged, replaces, exclusive) {
-                // A delete removed the empty folder between its making and the rename.
+                // A delete removed the empty folder between its creation and the rename.
                 Err(Errno::NOENT) => {}
                 result => return result,
             }
@@ -334,7 +334,7 @@ impl Inner {
             Ok(stat) => match FileType::from_raw_mode(stat.st_mode) {
                 FileType::RegularFile => {}
                 FileType::Symlink if replaces => {}
-                // A folder, or something no object is read from: leave it alone.
+                // A folder, or another entry that is no object: leave it alone.
                 _ => return Err(Errno::ISDIR),
             },
             Err(Errno::NOENT) => {}
@@ -350,7 +350,7 @@ impl Inner {
         let copied = staged
             .append(&source.file)
             .map_err(|error| io_error("copy to", to.as_ref(), error))?;
-        // A source that was replaced meanwhile is still the version that was found, under no name any more.
+        // A source replaced meanwhile is still the version that was opened, without a name.
         if copied != source.identity.size() || !is_unchanged(from, &source)? {
             return Err(FolderError::Changed.precondition(from));
         }
@@ -362,8 +362,8 @@ impl Inner {
     pub(super) fn delete(&self, key: &Path) -> Result<()> {
         let failed = |errno: Errno| io_error("delete", key.as_ref(), errno);
         let _guard = self.lock(key.as_ref());
-        // The place looked up last goes first: otherwise a file another program had put over an
-        // object of the overflow area would uncover it.
+        // The place looked up last is removed first: otherwise deleting a file that another program put over an
+        // object of the overflow area would uncover that object.
         for (area, path) in names::places(key)?.into_iter().rev() {
             let Some((_, identity)) = self.root.open_file(&path).map_err(failed)? else {
                 continue;
@@ -381,7 +381,7 @@ impl Inner {
     }
 }
 
-/// Whether the open file still has the bytes it had when it was opened.
+/// Returns whether the open file still has the bytes it had when it was opened.
 fn is_unchanged(key: &Path, located: &Located) -> Result<bool> {
     let now =
         rustix::fs::fstat(&located.file).map_err(|errno| io_error("check", key.as_ref(), errno))?;
@@ -392,7 +392,7 @@ fn first_piece(range: &Range<u64>) -> Range<u64> {
     range.start..range.end.min(range.start.saturating_add(PIECE))
 }
 
-/// Whether `mode` lets the object that is there, if any, be replaced.
+/// Checks whether `mode` allows the existing object, if any, to be replaced.
 fn check(key: &Path, current: Option<&Located>, mode: &PutMode) -> Result<()> {
     match (mode, current) {
         (PutMode::Overwrite, _) | (PutMode::Create, None) => Ok(()),
@@ -415,12 +415,12 @@ fn check(key: &Path, current: Option<&Located>, mode: &PutMode) -> Result<()> {
     }
 }
 
-/// Whether to try the overflow area. `NOENT` after so many tries is a link that leads nowhere.
+/// Returns whether to try the overflow area. `NOENT` after so many attempts is a link that leads nowhere.
 fn does_not_fit(errno: Errno) -> bool {
     errno == Errno::NOENT || is_misfit(errno)
 }
 
-/// The error of a range that does not lie in the object.
+/// Returns the error of a range outside the object.
 fn range_error(source: impl std::error::Error + Send + Sync + 'static) -> object_store::Error {
     object_store::Error::Generic {
         store: STORE,

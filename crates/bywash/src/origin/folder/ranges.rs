@@ -1,10 +1,11 @@
-//! Which bytes of a staged object are on disk: `ranges`, beside the staged bytes.
+//! Record of the staged bytes that are on disk: the file `ranges`, beside the staged bytes.
 //!
 //! ```text
 //! start:u64 end:u64 crc32c:u32 check:u32      little-endian; check is CRC32C of the 20 bytes before it
 //! ```
 //!
-//! A record is appended when its bytes are synced, then synced itself; so whatever a crash leaves, each whole record is true.
+//! A record is appended after its bytes were synced, then synced itself. So each whole record is valid after any
+//! crash.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -18,22 +19,22 @@ const RECORD_BYTES: usize = 24;
 /// Bytes read at once when staged bytes are hashed.
 const HASH_PIECE_BYTES: u64 = 1 << 20;
 
-/// Bytes that are on disk.
+/// A range that is on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Synced {
     end: u64,
     crc32c: u32,
-    /// Written by this process, or read back by it.
+    /// Written by this process, or verified by it.
     seen: bool,
 }
 
-/// The open `ranges` file, and what it says.
+/// The open `ranges` file, and its content.
 #[derive(Debug)]
 pub(super) struct Ranges {
     file: File,
     /// Bytes of the file that are whole records.
     length: u64,
-    /// By where they start.
+    /// Ranges by their start.
     synced: BTreeMap<u64, Synced>,
 }
 
@@ -61,10 +62,10 @@ impl Ranges {
         Ok(ranges)
     }
 
-    /// Notes down, durably, bytes that are on disk already.
+    /// Records durably a range that is on disk already.
     pub(super) fn add(&mut self, range: Range<u64>, crc32c: u32) -> io::Result<()> {
         let record = encode(&range, crc32c);
-        // At a place of its own: half a record that an earlier failure left is written over.
+        // At a fixed position: overwrites half a record of an earlier failure.
         self.file.write_all_at(&record, self.length)?;
         self.file.sync_data()?;
         self.length += RECORD_BYTES as u64;
@@ -72,7 +73,7 @@ impl Ranges {
         Ok(())
     }
 
-    /// What this overlaps was noted down by an upload cut otherwise, and is forgotten.
+    /// Removes ranges that overlap it: they were recorded by an upload with other chunk boundaries.
     fn insert(&mut self, range: Range<u64>, crc32c: u32, seen: bool) {
         let overlapped: Vec<u64> = self
             .synced
@@ -92,7 +93,7 @@ impl Ranges {
         self.synced.insert(range.start, synced);
     }
 
-    /// Reads back from `data` what this process did not write, and forgets what does not hash to what was noted down.
+    /// Verifies the ranges that this process did not write against `data`, and removes those with another checksum.
     pub(super) fn verify(&mut self, data: &File) -> io::Result<()> {
         let unseen: Vec<u64> = self
             .synced
@@ -113,14 +114,14 @@ impl Ranges {
         Ok(())
     }
 
-    /// What is on disk, in ascending order, without overlap, and what it hashes to.
+    /// Returns the ranges on disk, in ascending order, without overlap, with their CRC32C.
     pub(super) fn all(&self) -> impl Iterator<Item = (Range<u64>, u32)> {
         self.synced
             .iter()
             .map(|(start, synced)| (*start..synced.end, synced.crc32c))
     }
 
-    /// Whether exactly the first `length` bytes are on disk; otherwise the first byte where that is not so.
+    /// Checks that exactly the first `length` bytes are on disk; else returns the first offset where that is not so.
     pub(super) fn covers(&self, length: u64) -> Result<(), u64> {
         let mut reached = 0;
         for (range, _) in self.all() {
@@ -159,14 +160,14 @@ fn decode(record: &[u8; RECORD_BYTES]) -> Option<(Range<u64>, u32)> {
 }
 
 fn crc_of(bytes: &[u8]) -> u32 {
-    // A CRC of 32 bits.
+    // The CRC has 32 bits.
     crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, bytes) as u32
 }
 
-/// CRC32C of bytes of a file; `None` if it has not all of them.
+/// Returns the CRC32C of a range of a file; `None` if the file is shorter.
 pub(super) fn hash(file: &File, range: Range<u64>) -> io::Result<Option<u32>> {
     let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
-    // At most a piece, so the cast keeps the value.
+    // The piece length fits `usize`.
     let mut piece = vec![0; HASH_PIECE_BYTES.min(range.end - range.start) as usize];
     let mut at = range.start;
     while at < range.end {
@@ -197,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_records_are_believed_and_a_torn_one_is_written_over() {
+    fn whole_records_are_read_and_a_torn_one_is_overwritten() {
         let log = file();
         let mut ranges = Ranges::open(log.try_clone().unwrap()).unwrap();
         ranges.add(10..20, 1).unwrap();
@@ -210,13 +211,13 @@ mod tests {
             let last = Ranges::open(log.try_clone().unwrap()).unwrap();
             assert_eq!(all(&last), [(0..10, 2), (10..20, 1), (20..30, 3)]);
         }
-        // A flipped bit ends what is believed: its bytes are sent again.
+        // A flipped bit ends the valid records: later bytes are sent again.
         log.write_all_at(&[7], 24).unwrap();
         assert_eq!(all(&Ranges::open(log).unwrap()), [(10..20, 1)]);
     }
 
     #[test]
-    fn bytes_that_changed_on_disk_are_forgotten() {
+    fn ranges_that_changed_on_disk_are_dropped() {
         let (log, data) = (file(), file());
         data.write_all_at(b"aaaabbbb", 0).unwrap();
         let mut ranges = Ranges::open(log.try_clone().unwrap()).unwrap();
@@ -233,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_and_bytes_too_many_are_noticed() {
+    fn gaps_and_excess_bytes_are_detected() {
         let mut ranges = Ranges::open(file()).unwrap();
         assert_eq!(ranges.covers(0), Ok(()));
         assert_eq!(ranges.covers(1), Err(0));
@@ -244,7 +245,7 @@ mod tests {
         ranges.add(4..6, 0).unwrap();
         assert_eq!(ranges.covers(8), Ok(()));
         assert_eq!(ranges.covers(7), Err(7));
-        // Cut otherwise: what was noted down before no longer counts.
+        // With other boundaries: earlier records no longer count.
         ranges.add(3..5, 0).unwrap();
         assert_eq!(all(&ranges), [(3..5, 0), (6..8, 0)]);
     }

@@ -1,9 +1,8 @@
 //! The folder as a capability: every path is resolved below one open descriptor.
 //!
-//! On Linux `openat2` with `RESOLVE_BENEATH` does it in one call: relative symbolic links that
-//! stay inside are followed, links that leave (and absolute ones) are refused. Where it is missing
-//! (old kernels, strict seccomp filters, macOS) each component is opened in turn and no link is
-//! followed at all.
+//! On Linux one call of `openat2` with `RESOLVE_BENEATH` follows relative symbolic links that stay inside, and
+//! rejects links that leave and absolute ones. Where it is missing (old kernels, strict seccomp filters, macOS) each
+//! component is opened in turn and no link is followed.
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,7 +22,7 @@ const READ: OFlags = OFlags::RDONLY
     .union(OFlags::NOCTTY)
     .union(OFlags::CLOEXEC);
 
-/// What a name in a folder is, links resolved.
+/// Kind of a folder entry, links resolved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     File,
@@ -48,7 +47,7 @@ impl Root {
         self.folder.path()
     }
 
-    /// Device and inode: the same for every store opened over this folder.
+    /// Returns device and inode: the same for every store opened over this folder.
     pub(super) fn node(&self) -> (u64, u64) {
         self.folder.node()
     }
@@ -82,7 +81,7 @@ impl Root {
         self.open_at(path, FOLDER)
     }
 
-    /// Opens a regular file to read; `None` when the path names nothing, or something else.
+    /// Opens a regular file to read; `None` if there is none at the path.
     pub(super) fn open_file(&self, path: &str) -> Result<Option<(File, Identity)>, Errno> {
         let fd = match self.open_at(path, READ) {
             Ok(fd) => fd,
@@ -93,9 +92,8 @@ impl Root {
         Ok(is_file(&stat).then(|| (File::from(fd), Identity::of(&stat))))
     }
 
-    /// What is at `path` now, without opening it. Links are followed wherever they lead, so use
-    /// it only to compare with an identity got from [`Self::open_file`], or below folders that
-    /// were listed.
+    /// Returns the identity of the file now at `path`, without opening it. Follows links anywhere, so use it only to
+    /// compare with an identity from [`Self::open_file`], or below listed folders.
     pub(super) fn identity(&self, path: &str) -> Result<Option<Identity>, Errno> {
         match rustix::fs::statat(self.folder.fd()?, path, AtFlags::empty()) {
             Ok(stat) => Ok(is_file(&stat).then(|| Identity::of(&stat))),
@@ -104,19 +102,19 @@ impl Root {
         }
     }
 
-    /// The folder `path` lies in, open, and its last component.
+    /// Opens the parent folder of `path`; returns it with the last component.
     pub(super) fn parent<'a>(&self, path: &'a str) -> Result<(OwnedFd, &'a str), Errno> {
         let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
         Ok((self.open_folder(parent)?, name))
     }
 
-    /// Like [`Self::parent`], making the folders that are missing, durably.
+    /// As [`Self::parent`], and creates missing folders durably.
     pub(super) fn make_parent<'a>(&self, path: &'a str) -> Result<(OwnedFd, &'a str), Errno> {
         let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
         Ok((self.make_folder(parent)?, name))
     }
 
-    /// Opens a folder, making it and its parents if missing.
+    /// Opens a folder; creates it and its parents if missing.
     pub(super) fn make_folder(&self, path: &str) -> Result<OwnedFd, Errno> {
         match self.open_folder(path) {
             Err(Errno::NOENT) if !path.is_empty() => {}
@@ -131,7 +129,7 @@ impl Root {
         self.open_folder(path)
     }
 
-    /// Removes the folder that held `path` if it is empty, and so on upwards, but not `base`.
+    /// Removes the parent folder of `path` if it is empty, and so on upwards, but not `base`.
     pub(super) fn prune(&self, path: &str, base: &str) {
         let mut path = path;
         while let Some((folder, _)) = path.rsplit_once('/') {
@@ -148,8 +146,8 @@ impl Root {
         }
     }
 
-    /// Calls `each` with every name in `folder` that can be part of a key, until it answers
-    /// `false`. A folder that is not there has no names.
+    /// Calls `each` with every name in `folder` that can be part of a key, until it returns `false`. An absent folder
+    /// has no names.
     pub(super) fn read_folder(
         &self,
         folder: &str,
@@ -188,7 +186,7 @@ impl Root {
         Ok(Some(node))
     }
 
-    /// Resolves a link, or a name whose file system does not tell kinds when listing.
+    /// Resolves a link, or a name on a file system that does not list kinds.
     fn kind(&self, path: &str) -> Result<Option<Kind>, Errno> {
         match self.open_at(path, READ) {
             Ok(fd) => match FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode) {
@@ -202,7 +200,7 @@ impl Root {
     }
 }
 
-/// `name` in `folder`, both relative to the root; `folder` may be empty or end with a slash.
+/// Joins `name` to `folder`, both relative to the root; `folder` may be empty or end with a slash.
 pub(super) fn join(folder: &str, name: &str) -> String {
     if folder.is_empty() || folder.ends_with('/') {
         format!("{folder}{name}")
@@ -218,7 +216,7 @@ pub(super) fn is_file(stat: &Stat) -> bool {
 /// Makes renames and removals in a folder durable.
 pub(super) fn sync_folder(folder: impl AsFd) -> Result<(), Errno> {
     match rustix::fs::fsync(folder) {
-        // File systems that cannot sync a folder say so with this; there is nothing more to do.
+        // File systems that cannot sync a folder return this; nothing more can be done.
         Err(Errno::INVAL) => Ok(()),
         result => result,
     }
@@ -231,7 +229,7 @@ mod beneath {
     use rustix::fs::{Mode, OFlags, ResolveFlags};
     use rustix::io::Errno;
 
-    /// The kernel answers `EAGAIN` when a rename elsewhere may have fooled its check of `..`.
+    /// The kernel returns `EAGAIN` when a rename elsewhere may have defeated its check of `..`.
     const TRIES: usize = 64;
 
     pub(super) fn open(at: &OwnedFd, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
@@ -266,7 +264,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn links_that_leave_the_folder_are_refused_with_and_without_openat2() {
+    fn links_out_of_the_folder_are_rejected_with_and_without_openat2() {
         let outside = tempfile::tempdir().unwrap();
         std::fs::write(outside.path().join("secret"), "s").unwrap();
         let inside = tempfile::tempdir().unwrap();

@@ -1,10 +1,10 @@
 //! Upload sessions: an object is staged in one file, in place, and becomes visible by one rename.
 //!
-//! `.bywash/uploads/<id>/` holds the manifest, `data` and `ranges` (see [`super::ranges`]). A chunk is written where it belongs
-//! and synced, then noted down in `ranges`, then acknowledged. So chunks may be on their way side by side, a killed process
-//! loses only those, and no byte is written twice. When the manifest is there and `data` is not, the object was placed.
-//! A transient session, with which no other process goes on, lies in `.bywash/staging/<id>/`, so that [`super::sweep`] removes it
-//! when its process is dead: when nobody has its `data` locked.
+//! `.bywash/uploads/<id>/` holds the manifest, `data` and `ranges` (see [`super::ranges`]). A chunk is written at its
+//! offset and synced, then recorded in `ranges`, then acknowledged. So chunks may be in flight in parallel, a killed
+//! process loses only those, and no byte is written twice. If the manifest exists and `data` does not, the object was
+//! placed. A transient session, which no other process continues, is in `.bywash/staging/<id>/`. So [`super::sweep`]
+//! removes it when its process is dead and its `data` therefore unlocked.
 
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
@@ -26,17 +26,17 @@ use super::ranges::Ranges;
 use super::stage::{Staged, remove_flat_folder};
 use crate::error::EngineError;
 use crate::upload::{
-    Chunk, ChunkRule, Digest, Ending, Finished, Kept, OpenSession, SessionStatus, SessionToken,
-    UploadSession,
+    Chunk, ChunkRule, CompleteRequest, Digest, Finished, OpenSession, SessionStatus, SessionToken,
+    StoredRange, UploadSession,
 };
 
 /// The object's bytes.
 pub(super) const DATA: &str = "data";
-/// Which of them are on disk.
+/// Record of the bytes on disk.
 const RANGES: &str = "ranges";
 /// The files of a session.
 pub(super) const FILES: [&str; 2] = [DATA, RANGES];
-/// More than any file system takes; small enough to add without overflow.
+/// More than any file system accepts; small enough to add without overflow.
 const CHUNK_BYTES_MAX: u64 = 1 << 40;
 
 /// Uploads open in this process, by folder and id: sessions of one upload share its files.
@@ -49,18 +49,18 @@ type Name = ((u64, u64), String);
 #[derive(Debug)]
 struct Staging {
     name: Name,
-    /// Locked, shared, by each process that may write; alone by the one that places it: a late write would change the version
-    /// of the object it became.
+    /// Locked shared by each process that may write, and exclusively by the one that places it: a late write would
+    /// change the version of the object it became.
     data: File,
     ranges: Mutex<Ranges>,
-    /// Shared by who writes, so that no write is under way when the object is placed; `true` from then on.
+    /// Locked shared by writers, so that no write is in progress when the object is placed; `true` from then on.
     ended: RwLock<bool>,
 }
 
 impl Drop for Staging {
     fn drop(&mut self) {
         let mut stagings = STAGINGS.lock();
-        // Another may have taken the name since the last handle was gone.
+        // Another session may have replaced the entry since the last handle was dropped.
         if stagings
             .get(&self.name)
             .is_some_and(|staging| staging.strong_count() == 0)
@@ -70,7 +70,7 @@ impl Drop for Staging {
     }
 }
 
-/// What is found under an upload's id.
+/// State of an upload id on disk.
 enum Found {
     Open(Arc<Staging>),
     /// Its bytes became the object.
@@ -120,7 +120,7 @@ impl Inner {
 }
 
 impl FolderSession {
-    /// The upload's files, kept open from the first time they were found.
+    /// Returns the upload's files, kept open from the first lookup on.
     fn found(&self) -> Result<Found> {
         if let Some(staging) = self.staging.get() {
             return Ok(match *staging.ended.read() {
@@ -167,14 +167,14 @@ impl FolderSession {
         ranges
             .verify(&staging.data)
             .map_err(|source| io_error("read the upload of", self.key.as_ref(), source))?;
-        let kept = ranges.all().map(|(range, crc32c)| Kept {
+        let stored = ranges.all().map(|(range, crc32c)| StoredRange {
             range,
             digest: Some(Digest::Crc32c(crc32c)),
         });
-        Ok(SessionStatus::Open(kept.collect()))
+        Ok(SessionStatus::Open(stored.collect()))
     }
 
-    fn finish_now(&self, ending: &Ending) -> Result<Finished> {
+    fn finish_now(&self, ending: &CompleteRequest) -> Result<Finished> {
         if let Some(tail) = &ending.tail {
             self.send_now(tail)?;
         }
@@ -186,7 +186,7 @@ impl FolderSession {
             return Err(lost(&self.key));
         }
         self.check_whole(&staging, ending.length)?;
-        // No other process writes to a transient session. To exchange its lock would show it as dead for an instant.
+        // No other process writes to a transient session. Exchanging its lock would leave it unlocked for an instant.
         let shared = self.home == UPLOADS;
         if shared && matches!(staging.data.try_lock(), Err(TryLockError::WouldBlock)) {
             let _ = staging.data.try_lock_shared();
@@ -197,13 +197,13 @@ impl FolderSession {
         if placed.is_err() {
             let _ = staging.data.try_lock_shared();
         } else if let Err(error) = self.remove() {
-            // The object is there; what is left of the upload says so.
+            // The object exists; the leftover files show that it was finished.
             tracing::warn!(key = %self.key, upload = self.id, %error, "finished upload not removed");
         }
         placed
     }
 
-    /// Whether just the object's bytes are on disk.
+    /// Checks that exactly the object's bytes are on disk.
     fn check_whole(&self, staging: &Staging, length: u64) -> Result<()> {
         staging.ranges.lock().covers(length).map_err(|byte| {
             EngineError::UploadDamaged {
@@ -220,7 +220,7 @@ impl FolderSession {
         let key = &self.key;
         let failed = |source| io_error("finish the upload of", key.as_ref(), source);
         let manifest = self.inner.manifest(self.home, key, &self.id)?;
-        // Bytes that were written beyond the end and never noted down.
+        // Bytes written beyond the end and never recorded.
         staging.data.set_len(length).map_err(failed)?;
         let folder = self
             .inner
@@ -273,7 +273,7 @@ impl Inner {
         listed.map_err(failed)?;
         let mut sessions = Vec::new();
         for id in ids {
-            // What is no upload, or ended since, is passed by.
+            // Skips folders that are no upload or ended since.
             let Ok(Some(manifest)) = self.any_manifest(UPLOADS, &Path::ROOT, &id) else {
                 continue;
             };
@@ -307,13 +307,13 @@ fn lost(key: &Path) -> Error {
     .into()
 }
 
-/// A handle to a session; all of it lies on disk. Clones share the files.
+/// A handle to a session; its state is on disk. Clones share the files.
 #[derive(Debug, Clone)]
 pub(super) struct FolderSession {
     inner: Arc<Inner>,
     key: Path,
     id: String,
-    /// The folder that its own is in: [`UPLOADS`], or [`STAGING`] if it is transient.
+    /// Parent of its folder: [`UPLOADS`], or [`STAGING`] if it is transient.
     home: &'static str,
     mode: PutMode,
     staging: Arc<OnceLock<Arc<Staging>>>,
@@ -331,14 +331,14 @@ impl FolderSession {
         }
     }
 
-    /// Makes a session that is removed when this process is dead.
+    /// Creates a session that is removed after this process has died.
     pub(super) fn open_transient(
         inner: Arc<Inner>,
         key: Path,
         attributes: &Attributes,
         mode: PutMode,
     ) -> Result<Self> {
-        // Locked until its data is.
+        // Locked until its data file is.
         let (id, _locked) = inner.stage_upload(&key, attributes, &FILES)?;
         let session = Self {
             home: STAGING,
@@ -362,9 +362,9 @@ impl UploadSession for FolderSession {
     fn rule(&self) -> ChunkRule {
         ChunkRule {
             granule: 1,
-            least: 1,
-            most: CHUNK_BYTES_MAX,
-            chunks: None,
+            min: 1,
+            max: CHUNK_BYTES_MAX,
+            max_chunks: None,
             parallel: true,
         }
     }
@@ -382,7 +382,7 @@ impl UploadSession for FolderSession {
         self.run(Self::status_now).await
     }
 
-    async fn finish(&self, ending: &Ending) -> Result<Finished> {
+    async fn finish(&self, ending: &CompleteRequest) -> Result<Finished> {
         let ending = ending.clone();
         self.run(move |session| session.finish_now(&ending)).await
     }

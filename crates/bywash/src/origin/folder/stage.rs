@@ -1,6 +1,6 @@
-//! Files being written: nothing is visible under a key before it is whole and on disk.
+//! Files being written: nothing is visible under a key before it is complete and on disk.
 //!
-//! What is staged is locked by its writer; [`super::sweep`] removes what has no lock.
+//! A staged file is locked by its writer; [`super::sweep`] removes those without a lock.
 
 use std::fs::{File, TryLockError};
 use std::io::Write;
@@ -20,7 +20,7 @@ pub(super) struct Staged {
     folder: OwnedFd,
     name: String,
     file: File,
-    /// Whether it is left where it is when dropped.
+    /// Whether it is left in place when dropped.
     keep: bool,
 }
 
@@ -44,7 +44,7 @@ impl Staged {
         }
     }
 
-    /// The file `name` of `folder`, open to write; left there unless it is placed.
+    /// Wraps the file `name` of `folder`, open to write; it is left there unless it is placed.
     pub(super) fn keeping(folder: OwnedFd, name: &str, file: File) -> Self {
         Self {
             folder,
@@ -55,7 +55,7 @@ impl Staged {
     }
 
     pub(super) fn write(&mut self, body: impl IntoIterator<Item = Bytes>) -> std::io::Result<()> {
-        // Gathers small pieces; pieces of a buffer's size and more go straight to the file.
+        // Small pieces are collected; pieces of a buffer's size and more go straight to the file.
         let mut writer = std::io::BufWriter::with_capacity(64 * 1024, &self.file);
         for piece in body {
             writer.write_all(&piece)?;
@@ -63,27 +63,26 @@ impl Staged {
         writer.flush()
     }
 
-    /// Appends the rest of `from`, inside the file system where it can (reflink or server-side
-    /// copy), and says how many bytes there were.
+    /// Appends the rest of `from`, inside the file system where possible (reflink or server-side copy), and returns
+    /// the number of bytes.
     pub(super) fn append(&mut self, mut from: &File) -> std::io::Result<u64> {
         std::io::copy(&mut from, &mut self.file)
     }
 
-    /// Makes the bytes durable and gives the file the mtime it will keep. [`Self::place`] changes
-    /// the rest of its identity.
+    /// Makes the bytes durable and sets the file's final mtime. [`Self::place`] changes the rest of its identity.
     pub(super) fn finish(&mut self) -> std::io::Result<Identity> {
         self.file.set_modified(unique_time())?;
         self.file.sync_all()?;
         self.identity()
     }
 
-    /// Returns the identity the file has now.
+    /// Returns the current identity of the file.
     pub(super) fn identity(&self) -> std::io::Result<Identity> {
         Ok(Identity::of(&rustix::fs::fstat(&self.file)?))
     }
 
-    /// Renames the file to `name` in `folder` and makes that durable. With `exclusive`, fails with
-    /// `EXIST` when something has the name, also against other processes.
+    /// Renames the file to `name` in `folder`, durably. With `exclusive`, fails with `EXIST` if the name is taken,
+    /// also against other processes.
     pub(super) fn place(
         &mut self,
         folder: &OwnedFd,
@@ -103,7 +102,7 @@ impl Staged {
         let from = (&self.folder, self.name.as_str());
         let flags = RenameFlags::NOREPLACE;
         match rustix::fs::renameat_with(from.0, from.1, folder, name, flags) {
-            // The file system (or kernel) knows no such rename. A link never replaces either.
+            // The file system (or kernel) lacks such a rename. A hard link never replaces either.
             Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
                 rustix::fs::linkat(from.0, from.1, folder, name, AtFlags::empty())?;
                 // Only a second name, which the sweep would also find.
@@ -118,14 +117,14 @@ impl Staged {
 impl Drop for Staged {
     fn drop(&mut self) {
         if !self.keep {
-            // What cannot be removed now is swept later.
+            // Leftovers that cannot be removed now are removed by the sweep.
             let _ = rustix::fs::unlinkat(&self.folder, &self.name, AtFlags::empty());
         }
     }
 }
 
-/// A file name no other process or thread uses: unique in the process, and the process is in it;
-/// the random part tells apart processes of two machines on one network folder.
+/// Returns a unique file name: unique in the process, with the process id in it; the random part distinguishes
+/// machines on one network folder.
 pub(super) fn unique_name() -> String {
     format!(
         "{:x}-{:x}-{:08x}",
@@ -135,17 +134,17 @@ pub(super) fn unique_name() -> String {
     )
 }
 
-/// Locks a new staged file or folder for as long as it is open; `false` if a sweep removed it before.
+/// Locks a new staged file or folder while it is open; returns `false` if a sweep removed it before.
 pub(super) fn hold(file: &File) -> Result<bool, Errno> {
     match file.try_lock() {
-        // Where the file system has no locks, the sweep goes by age alone.
+        // On file systems without locks the sweep goes by age alone.
         Ok(()) | Err(TryLockError::Error(_)) => Ok(rustix::fs::fstat(file)?.st_nlink > 0),
         // The sweep holds it, and removes it.
         Err(TryLockError::WouldBlock) => Ok(false),
     }
 }
 
-/// Removes `name` in `folder` and the files in it. What another process removes meanwhile is no error.
+/// Removes `name` in `folder` and the files in it. Files removed by another process meanwhile are no error.
 pub(super) fn remove_flat_folder(root: &Root, folder: &str, name: &str) -> Result<(), Errno> {
     let gone = |result: Result<(), Errno>| match result {
         Err(Errno::NOENT) => Ok(()),

@@ -1,7 +1,7 @@
-//! Removal of staged files whose writer is dead, while stores are open.
+//! Removal of staged files of dead writers, while stores are open.
 //!
-//! A writer holds a lock (`flock`) on each file and folder it stages, or on the data of a transient session, so a file without
-//! one is a leftover. One thread of the process looks through the staging folders of all open stores.
+//! A writer holds a lock (`flock`) on each file and folder it stages, or on the data of a transient session, so a file
+//! without one is a leftover. One thread of the process checks the staging folders of all open stores.
 
 use std::collections::VecDeque;
 use std::fs::{File, TryLockError};
@@ -22,11 +22,11 @@ use crate::limits::{MAX_FOLDERS_SWEPT, MAX_LEFTOVERS_SWEPT};
 
 /// Time between two rounds of the sweep.
 const PERIOD: Duration = Duration::from_secs(10);
-/// Age below which no staged file is looked at. Machines that share a folder without sharing its
-/// locks do not take each other's short writes.
+/// Minimum age of a staged file to be checked. Protects short writes of machines that share the folder but not its
+/// locks.
 const GRACE: Duration = Duration::from_secs(10);
-/// Age at which a staged file goes where the file system has no locks. A day, because another
-/// process may have a slow upload of one part under way.
+/// Age at which a staged file is removed on file systems without locks. A day, because another process may be writing
+/// a slow part.
 const AGE_WITHOUT_LOCKS: Duration = Duration::from_hours(24);
 
 static SWEEPER: Mutex<Sweeper> = Mutex::new(Sweeper {
@@ -42,7 +42,7 @@ struct Sweeper {
 }
 
 impl Sweeper {
-    /// Returns the stores of the next round, and moves them behind all others. Forgets closed ones.
+    /// Returns the stores of the next round, and moves them to the end. Drops closed ones.
     fn round(&mut self) -> Vec<Weak<Inner>> {
         self.stores.retain(|store| store.strong_count() > 0);
         let count = self.stores.len().min(MAX_FOLDERS_SWEPT);
@@ -52,13 +52,13 @@ impl Sweeper {
     }
 }
 
-/// Has the staging folder of `store` swept soon, and then in each round, until the store is closed.
+/// Sweeps the staging folder of `store` soon, and then in each round, until the store is closed.
 pub(super) fn register(store: &Arc<Inner>) {
     let mut sweeper = SWEEPER.lock();
     sweeper.stores.push_front(Arc::downgrade(store));
     if !sweeper.running {
         let thread = std::thread::Builder::new().name("bywash-sweep".to_owned());
-        // Without a thread leftovers cost space until the next store is opened.
+        // Without a thread leftovers take space until the next store is opened.
         sweeper.running = thread.spawn(run).is_ok();
     }
 }
@@ -84,8 +84,8 @@ fn run() {
     }
 }
 
-/// Removes up to [`MAX_LEFTOVERS_SWEPT`] leftovers that are older than `grace`, and returns their
-/// number. What fails is left for the next round.
+/// Removes up to [`MAX_LEFTOVERS_SWEPT`] leftovers older than `grace`, and returns their number. Failures are left
+/// for the next round.
 fn sweep(root: &Root, grace: Duration) -> usize {
     let Ok(staging) = root.open_folder(STAGING) else {
         return 0;
@@ -137,7 +137,7 @@ fn remove(root: &Root, staging: &OwnedFd, name: &str, kind: Kind) -> Result<bool
     if !dead || (kind == Kind::Folder && has_locked_data(&file)) {
         return Ok(false);
     }
-    // The lock is held until the name is gone: a writer that has just made the file notices.
+    // The lock is held until the name is removed: a writer that has just created the file detects it.
     match kind {
         Kind::File => rustix::fs::unlinkat(staging, name, AtFlags::empty())?,
         Kind::Folder => remove_flat_folder(root, STAGING, name)?,
@@ -155,8 +155,8 @@ fn has_locked_data(folder: &File) -> bool {
     })
 }
 
-/// Returns the time since a staged file was last changed; `None` if that is in the future. By its
-/// ctime, which a rename into the staging folder sets.
+/// Returns the time since the last change of a staged file; `None` if that is in the future. Uses the ctime, which a
+/// rename into the staging folder sets.
 fn age(staging: impl AsFd, name: &str) -> Option<Duration> {
     let stat = rustix::fs::statat(staging, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
     let seconds = Duration::from_secs(u64::try_from(stat.st_ctime).ok()?);
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn removes_what_is_unlocked_and_leaves_what_a_writer_holds() {
+    fn removes_unlocked_files_and_keeps_locked_ones() {
         let (dir, root) = root();
         let staging = dir.path().join(STAGING);
         let mut live = Staged::create(&root).unwrap();
@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(sweep(&root, Duration::ZERO), 2);
         assert_eq!(names(&root).len(), 2);
         assert!(staging.join("live-upload/manifest.json").exists());
-        // The writer goes on, and its file becomes an object.
+        // The writer continues, and its file becomes an object.
         live.finish().unwrap();
         let folder = root.open_folder("").unwrap();
         live.place(&folder, "object", true).unwrap();
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_swept_between_its_creation_and_its_lock_is_noticed() {
+    fn file_swept_between_creation_and_lock_is_detected() {
         let (dir, root) = root();
         let path = dir.path().join(STAGING).join("new");
         let file = File::create(&path).unwrap();
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn more_leftovers_than_one_sweep_takes_go_in_the_next() {
+    fn leftovers_beyond_the_limit_are_removed_in_the_next_round() {
         let (dir, root) = root();
         for n in 0..=MAX_LEFTOVERS_SWEPT {
             File::create(dir.path().join(STAGING).join(n.to_string())).unwrap();
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn more_stores_than_a_round_takes_are_swept_in_turn() {
+    fn stores_beyond_the_limit_are_swept_in_turn() {
         let (_dir, root) = root();
         let path = root.path().to_owned();
         let store = || {

@@ -1,7 +1,7 @@
-//! Multipart uploads: `.bywash/uploads/<id>/` holds a manifest and one file a part.
+//! Multipart uploads: `.bywash/uploads/<id>/` holds a manifest and one file per part.
 //!
-//! Every part is on disk before it is acknowledged, and the folder outlives the process, so an
-//! upload goes on after a restart.
+//! Every part is on disk before it is acknowledged, and the folder outlives the process, so an upload can be
+//! continued after a restart.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -29,22 +29,22 @@ use crate::upload::{Finished, OpenSession, SessionOptions, SessionToken, UploadS
 
 const MANIFEST: &str = "manifest.json";
 
-/// What an upload will become.
+/// Description of an upload's object.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Manifest {
     pub(super) key: String,
     pub(super) attributes: Stored,
-    /// Its bytes go to one file, see [`super::session`]; otherwise to one file a part.
+    /// Its bytes go to one file, see [`super::session`]; otherwise to one file per part.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) session: bool,
 }
 
-/// Part files sort and show their number; the ETag is the version of the part.
+/// Returns the name of a part's file, which sorts by number; the ETag is the version of the part.
 fn part_file(number: u16, e_tag: &str) -> String {
     format!("{number:05}.{e_tag}")
 }
 
-/// Whether a string from outside may be (part of) a file name of an upload.
+/// Returns whether a string from outside may be (part of) a file name of an upload.
 fn is_plain(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= 100
@@ -56,7 +56,7 @@ fn no_such_upload(key: &Path, upload: &str) -> Error {
 }
 
 impl Inner {
-    /// Makes an upload, with these empty files in it; with any it is a session.
+    /// Creates an upload with these empty files in it; with any it is a session.
     fn create_upload(&self, key: &Path, attributes: &Attributes, files: &[&str]) -> Result<String> {
         let failed = |errno: Errno| create_failed(key, errno);
         // The folder appears under its id with the manifest in it, so a crash leaves no half.
@@ -68,7 +68,7 @@ impl Inner {
         Ok(id)
     }
 
-    /// Makes an upload in the staging folder; it is locked while the returned folder is open.
+    /// Creates an upload in the staging folder, locked while the returned folder is open.
     pub(super) fn stage_upload(
         &self,
         key: &Path,
@@ -98,7 +98,7 @@ impl Inner {
         Ok((id, folder))
     }
 
-    /// Makes a folder in the staging folder; it is locked while it is open.
+    /// Creates a folder in the staging folder, locked while it is open.
     fn stage_folder(&self, staging: &OwnedFd) -> Result<(String, OwnedFd), Errno> {
         loop {
             let id = unique_name();
@@ -114,14 +114,14 @@ impl Inner {
         }
     }
 
-    /// The manifest of an upload of `key` in `home`, one of [`UPLOADS`] and [`STAGING`].
+    /// Returns the manifest of an upload of `key` in `home`, which is [`UPLOADS`] or [`STAGING`].
     pub(super) fn manifest(&self, home: &str, key: &Path, upload: &str) -> Result<Manifest> {
         self.any_manifest(home, key, upload)?
             .filter(|manifest| manifest.key == key.as_ref())
             .ok_or_else(|| no_such_upload(key, upload))
     }
 
-    /// The manifest of an upload, whatever its key; `key` is the one to name in an error.
+    /// Returns the manifest of an upload, whatever its key; `key` is for the error.
     pub(super) fn any_manifest(
         &self,
         home: &str,
@@ -146,7 +146,7 @@ impl Inner {
         let e_tag = staged.finish().map_err(failed)?.stamp();
         let name = part_file(number, &e_tag);
         let path = format!("{UPLOADS}/{upload}");
-        // One lock a part: the last to come is the one that stays.
+        // One lock per part: the last version to arrive stays.
         let _guard = self.lock(&format!("{path}/{number}"));
         let gone = |errno: Errno| match errno {
             Errno::NOENT => no_such_upload(key, upload),
@@ -165,7 +165,7 @@ impl Inner {
         });
         listed.map_err(|errno| failed(errno.into()))?;
         for other in replaced {
-            // A leftover only costs space until the upload ends.
+            // A leftover only takes space until the upload ends.
             let _ = rustix::fs::unlinkat(&folder, other, AtFlags::empty());
         }
         Ok(e_tag)
@@ -203,13 +203,13 @@ impl Inner {
         let attributes = Attributes::from(manifest.attributes);
         let put = self.commit(key, &mut staged, &attributes, mode)?;
         if let Err(error) = self.drop_upload(key, upload) {
-            // The object is there; the parts only take space, and an abort can remove them.
+            // The object exists; the parts only take space, and an abort can remove them.
             tracing::warn!(%key, upload, %error, "completed upload not removed");
         }
         Ok(put)
     }
 
-    /// Ends an upload: it disappears in one step, then its files are removed.
+    /// Aborts an upload: it disappears in one step, then its files are removed.
     pub(super) fn drop_upload(&self, key: &Path, upload: &str) -> Result<()> {
         let failed = |errno: Errno| io_error("remove an upload of", key.as_ref(), errno);
         let uploads = self.root.open_folder(UPLOADS).map_err(failed)?;
@@ -236,7 +236,7 @@ pub(super) fn check_number(number: usize) -> Result<u16> {
         .ok_or_else(|| FolderError::PartNumber(number).generic())
 }
 
-/// Writes a part's body to a staged file piece by piece; the file goes away with the error if there is one.
+/// Writes a part's body to a staged file, piece by piece; the file is removed on an error.
 async fn receive(
     mut staged: Staged,
     path: &Path,
@@ -296,7 +296,7 @@ impl Origin for FolderStore {
     }
 
     fn wants_joined_pieces(&self) -> bool {
-        // Each is a visit to a blocking thread.
+        // Each write is a visit to a blocking thread.
         true
     }
 
@@ -332,10 +332,10 @@ impl Origin for FolderStore {
         blocking(move || inner.complete_upload(&key, &id, &parts, &mode)).await
     }
 
-    /// Reads all of the object, for its checksum.
-    async fn stored(&self, path: &Path) -> Result<Option<Finished>> {
+    /// Reads the whole object, for its checksum.
+    async fn stat(&self, path: &Path) -> Result<Option<Finished>> {
         let (inner, key) = (Arc::clone(&self.inner), path.clone());
-        blocking(move || inner.stored(&key)).await
+        blocking(move || inner.stat(&key)).await
     }
 
     async fn open_session(
@@ -368,7 +368,7 @@ impl Origin for FolderStore {
         ))))
     }
 
-    /// Those that wait for parts of the S3 protocol are not among them.
+    /// Uploads that wait for parts of the S3 protocol are not included.
     async fn open_sessions(&self) -> Result<Vec<OpenSession>> {
         self.run(|inner| inner.open_sessions()).await
     }

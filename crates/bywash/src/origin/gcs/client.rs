@@ -1,4 +1,4 @@
-//! The I/O of resumable sessions: sends what `session.rs` says, and turns its findings into the engine's errors.
+//! I/O of resumable sessions: sends the requests of `session.rs`, and converts its outcomes into the engine's errors.
 
 use std::fmt;
 
@@ -9,23 +9,24 @@ use http::{HeaderName, HeaderValue, Method};
 use object_store::{Error, Result};
 use url::Url;
 
-use super::session::{self, Meaning, RULE, SignedStart, Start, Step};
+use super::session::{self, Outcome, RULE, SessionRequest, SignedStart, Start};
 use crate::EngineError;
-use crate::upload::http::{Answer, HttpClient, Request};
+use crate::upload::http::{HttpClient, Request, Response};
 use crate::upload::{
-    Chunk, ChunkRule, Ending, Finished, Kept, SessionStatus, SessionToken, UploadSession,
+    Chunk, ChunkRule, CompleteRequest, Finished, SessionStatus, SessionToken, StoredRange,
+    UploadSession,
 };
 
-/// Names this kind of store in errors.
+/// Name of this kind of store in errors.
 pub(super) const STORE: &str = "GCS";
 
-/// A resumable session. Its address alone is enough to write to it, so it is never shown.
+/// A resumable session. Its URL alone allows writing to it, so it is never displayed.
 pub(super) struct GcsSession {
     http: HttpClient,
     url: Url,
-    /// For messages.
+    /// The object, for messages.
     object: String,
-    /// The object must not be there; otherwise a failed precondition is about its generation.
+    /// Create only; otherwise a failed precondition concerns the object's generation.
     create: bool,
 }
 
@@ -36,7 +37,7 @@ impl fmt::Debug for GcsSession {
 }
 
 impl GcsSession {
-    /// Opens a session by the JSON API; `bearer` is left out where no credentials are asked for.
+    /// Opens a session by the JSON API; `bearer` is omitted where no credentials are needed.
     pub(super) async fn open(
         http: &HttpClient,
         endpoint: &Url,
@@ -52,10 +53,10 @@ impl GcsSession {
             let name = HeaderName::from_static("x-upload-content-length");
             request = request.header(name, HeaderValue::from(length));
         }
-        let answer = http.send(authorised(request, bearer)?).await?;
+        let response = http.send(authorised(request, bearer)?).await?;
         let create = start.if_generation == Some("0");
-        let url = session::started(&answer, 200, endpoint)
-            .ok_or_else(|| not_started(&answer, start.key, create))?;
+        let url = session::started(&response, 200, endpoint)
+            .ok_or_else(|| not_started(&response, start.key, create))?;
         Ok(Self {
             http: http.clone(),
             url,
@@ -64,7 +65,7 @@ impl GcsSession {
         })
     }
 
-    /// Opens a session by an address that somebody signed for it.
+    /// Opens a session by a signed URL.
     pub(super) async fn open_signed(
         http: &HttpClient,
         url: &Url,
@@ -77,9 +78,9 @@ impl GcsSession {
         for (name, value) in &start.headers {
             request = request.header(name.clone(), value.clone());
         }
-        let answer = http.send(request).await?;
-        let session = session::started(&answer, 201, url)
-            .ok_or_else(|| not_started(&answer, &object, create))?;
+        let response = http.send(request).await?;
+        let session = session::started(&response, 201, url)
+            .ok_or_else(|| not_started(&response, &object, create))?;
         Ok(Self {
             http: http.clone(),
             url: session,
@@ -95,13 +96,13 @@ impl GcsSession {
         object: &str,
         create: bool,
     ) -> Result<Self> {
-        // The error of the parser is left out, as it would be about a secret.
+        // The parser's error is left out, as it could contain a secret.
         let url = Url::parse(&token.0)
             .ok()
             .filter(|url| matches!(url.scheme(), "http" | "https"))
             .ok_or_else(|| {
                 generic(format!(
-                    "resume upload of {object}: what was kept of its session is no address; upload it again"
+                    "resume upload of {object}: the recorded session is not valid; upload it again"
                 ))
             })?;
         Ok(Self {
@@ -112,7 +113,7 @@ impl GcsSession {
         })
     }
 
-    async fn ask(&self, step: &Step, body: Vec<Bytes>) -> Result<Meaning> {
+    async fn send_request(&self, step: &SessionRequest, body: Vec<Bytes>) -> Result<Outcome> {
         let mut request = Request::new(step.method(), self.url.clone()).body(body);
         if let Some(range) = step.content_range() {
             request = request.header(CONTENT_RANGE, header(&range)?);
@@ -120,29 +121,30 @@ impl GcsSession {
         if let Some(hash) = step.hash() {
             request = request.header(HeaderName::from_static("x-goog-hash"), header(&hash)?);
         }
-        let answer = self.http.send(request).await?;
-        match session::meaning(step, &answer) {
-            Meaning::Refused => Err(self.refusal(step, &answer)),
-            Meaning::Contradiction(detail) => Err(EngineError::UploadDamaged {
+        let response = self.http.send(request).await?;
+        match session::outcome(step, &response) {
+            Outcome::Refused => Err(self.refusal(step, &response)),
+            Outcome::Contradiction(detail) => Err(EngineError::UploadDamaged {
                 object: self.object.clone(),
                 detail,
             }
             .into()),
-            Meaning::Garbled(what) => {
-                Err(bad_answer(&self.object, format!("{}: {what}", step.name())))
-            }
-            meaning => Ok(meaning),
+            Outcome::Invalid(what) => Err(bad_response(
+                &self.object,
+                format!("{}: {what}", step.name()),
+            )),
+            outcome => Ok(outcome),
         }
     }
 
-    fn refusal(&self, step: &Step, answer: &Answer) -> Error {
-        let mut reason = session::reason(answer);
+    fn refusal(&self, step: &SessionRequest, response: &Response) -> Error {
+        let mut reason = session::reason(response);
         for (_, secret) in self.url.query_pairs() {
             if secret.len() > 8 {
                 reason = reason.replace(&*secret, "<redacted>");
             }
         }
-        refused(answer, step.name(), &self.object, &reason, self.create)
+        refused(response, step.name(), &self.object, &reason, self.create)
     }
 
     fn lost(&self) -> Error {
@@ -153,23 +155,23 @@ impl GcsSession {
     }
 }
 
-/// What the store says of the object at an endpoint, in a bucket, under a key; `None` if there is none.
-pub(super) async fn look(
+/// Returns the metadata of an object of a bucket; `None` if there is none.
+pub(super) async fn head_object(
     http: &HttpClient,
     (endpoint, bucket, key): (&Url, &str, &str),
     bearer: Option<&str>,
 ) -> Result<Option<Finished>> {
     let url = session::object_url(endpoint, bucket, key).ok_or_else(no_base)?;
     let request = authorised(Request::new(Method::GET, url), bearer)?;
-    let answer = http.send(request).await?;
-    match answer.status.as_u16() {
-        200 => session::object(&answer)
+    let response = http.send(request).await?;
+    match response.status.as_u16() {
+        200 => session::object(&response)
             .map(Some)
-            .map_err(|what| bad_answer(key, format!("look for it: {what}"))),
+            .map_err(|what| bad_response(key, format!("look for it: {what}"))),
         404 => Ok(None),
         _ => {
-            let reason = session::reason(&answer);
-            Err(answer.error(STORE, "look for", key, &reason))
+            let reason = session::reason(&response);
+            Err(response.error(STORE, "look for", key, &reason))
         }
     }
 }
@@ -187,17 +189,23 @@ fn no_base() -> Error {
     generic("the endpoint is no address to build on".to_owned())
 }
 
-fn not_started(answer: &Answer, object: &str, create: bool) -> Error {
-    let reason = if answer.status.is_success() {
-        "no address of a session in the answer".to_owned()
+fn not_started(response: &Response, object: &str, create: bool) -> Error {
+    let reason = if response.status.is_success() {
+        "no address of a session in the response".to_owned()
     } else {
-        session::reason(answer)
+        session::reason(response)
     };
-    refused(answer, "start upload of", object, &reason, create)
+    refused(response, "start upload of", object, &reason, create)
 }
 
-fn refused(answer: &Answer, operation: &str, object: &str, reason: &str, create: bool) -> Error {
-    match answer.error(STORE, operation, object, reason) {
+fn refused(
+    response: &Response,
+    operation: &str,
+    object: &str,
+    reason: &str,
+    create: bool,
+) -> Error {
+    match response.error(STORE, operation, object, reason) {
         Error::Precondition { path, source } if create => Error::AlreadyExists { path, source },
         error => error,
     }
@@ -207,9 +215,9 @@ fn header(text: &str) -> Result<HeaderValue> {
     HeaderValue::from_str(text).map_err(|error| generic(error.to_string()))
 }
 
-/// An answer that may be right the next time.
-fn bad_answer(object: &str, detail: String) -> Error {
-    EngineError::BadAnswer {
+/// Returns the error for an invalid response that may be valid the next time.
+fn bad_response(object: &str, detail: String) -> Error {
+    EngineError::BadResponse {
         object: object.to_owned(),
         detail,
     }
@@ -234,46 +242,53 @@ impl UploadSession for GcsSession {
     }
 
     async fn send(&self, chunk: &Chunk) -> Result<u64> {
-        let step = Step::Append(chunk.range());
-        match self.ask(&step, chunk.pieces.clone()).await? {
-            Meaning::Keeps(kept) => Ok(kept),
+        let step = SessionRequest::Append(chunk.range());
+        match self.send_request(&step, chunk.pieces.clone()).await? {
+            Outcome::Stored(stored) => Ok(stored),
             _ => Err(self.lost()),
         }
     }
 
     async fn status(&self) -> Result<SessionStatus> {
-        Ok(match self.ask(&Step::Query, Vec::new()).await? {
-            Meaning::Keeps(0) => SessionStatus::Open(Vec::new()),
-            Meaning::Keeps(kept) => SessionStatus::Open(vec![Kept {
-                range: 0..kept,
-                digest: None,
-            }]),
-            Meaning::Finished(finished) => SessionStatus::Finished(finished),
-            _ => SessionStatus::Gone,
-        })
+        Ok(
+            match self
+                .send_request(&SessionRequest::Query, Vec::new())
+                .await?
+            {
+                Outcome::Stored(0) => SessionStatus::Open(Vec::new()),
+                Outcome::Stored(stored) => SessionStatus::Open(vec![StoredRange {
+                    range: 0..stored,
+                    digest: None,
+                }]),
+                Outcome::Finished(finished) => SessionStatus::Finished(finished),
+                _ => SessionStatus::Gone,
+            },
+        )
     }
 
-    async fn finish(&self, ending: &Ending) -> Result<Finished> {
-        let step = Step::Finish {
+    async fn finish(&self, ending: &CompleteRequest) -> Result<Finished> {
+        let step = SessionRequest::Finish {
             tail: ending.tail.as_ref().map(Chunk::range),
             length: ending.length,
             crc32c: ending.crc32c,
         };
         let body = ending.tail.as_ref().map(|tail| tail.pieces.clone());
-        match self.ask(&step, body.unwrap_or_default()).await? {
-            Meaning::Finished(finished) => Ok(finished),
-            Meaning::Keeps(kept) => {
+        match self.send_request(&step, body.unwrap_or_default()).await? {
+            Outcome::Finished(finished) => Ok(finished),
+            Outcome::Stored(stored) => {
                 let length = ending.length;
                 let text = format!(
-                    "finish upload: the store keeps {kept} of {length} bytes and has not ended"
+                    "finish upload: the store keeps {stored} of {length} bytes and has not ended"
                 );
-                Err(bad_answer(&self.object, text))
+                Err(bad_response(&self.object, text))
             }
             _ => Err(self.lost()),
         }
     }
 
     async fn abort(&self) -> Result<()> {
-        self.ask(&Step::Cancel, Vec::new()).await.map(|_| ())
+        self.send_request(&SessionRequest::Cancel, Vec::new())
+            .await
+            .map(|_| ())
     }
 }

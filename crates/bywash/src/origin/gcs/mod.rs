@@ -1,4 +1,4 @@
-//! The `gs://` origin: object_store's client, which speaks Google's XML API, plus its multipart uploads in any order.
+//! The `gs://` origin: object_store's client, which uses Google's XML API, plus that API's multipart uploads.
 
 mod client;
 mod session;
@@ -34,13 +34,13 @@ use crate::upload::{Finished, SessionOptions, SessionToken, UploadSession};
 
 pub use sessions::open_signed_session;
 
-/// Where Google's API is.
+/// Endpoint of Google's API.
 const GOOGLE: &str = "https://storage.googleapis.com";
 
-/// A bucket of Google Cloud Storage, or of a server that speaks its protocols.
+/// A bucket of Google Cloud Storage, or of a server with its protocols.
 pub type GcsStore = Cloud<GcsClient>;
 
-/// What a [`GcsStore`] needs for uploads.
+/// Client for the uploads of a [`GcsStore`].
 #[derive(Debug, Clone)]
 pub struct GcsClient {
     objects: GoogleCloudStorage,
@@ -48,15 +48,15 @@ pub struct GcsClient {
     bucket: String,
     /// Scheme, host and port, without a slash at the end.
     endpoint: String,
-    /// No credentials are looked for.
+    /// No credentials are used.
     anonymous: bool,
     sessions: HttpClient,
 }
 
 impl GcsStore {
-    /// Opens `bucket` with the credentials of the environment (`GOOGLE_APPLICATION_CREDENTIALS`, `GOOGLE_SERVICE_ACCOUNT`,
-    /// ..., the login of `gcloud`, instance metadata last), or without credentials at the server that
-    /// `STORAGE_EMULATOR_HOST` names. Sends no request.
+    /// Opens `bucket` with the credentials of the environment (`GOOGLE_APPLICATION_CREDENTIALS`,
+    /// `GOOGLE_SERVICE_ACCOUNT`, ..., the login of `gcloud`, instance metadata last). At the server of
+    /// `STORAGE_EMULATOR_HOST` it uses none. Sends no request.
     pub fn from_env(bucket: &str, prefix: &Path) -> Result<Self> {
         let mut builder = GoogleCloudStorageBuilder::from_env().with_bucket_name(bucket);
         if let Some(host) = std::env::var("STORAGE_EMULATOR_HOST")
@@ -73,7 +73,7 @@ impl GcsStore {
     /// Opens `bucket` with these settings, or with the environment's if there are none. Sends no request.
     ///
     /// # Errors
-    /// Also if Google's store has no such setting.
+    /// Also if GCS has no such setting.
     pub fn with_options(bucket: &str, prefix: &Path, options: &OriginOptions) -> Result<Self> {
         if options.is_empty() {
             return Self::from_env(bucket, prefix);
@@ -85,7 +85,7 @@ impl GcsStore {
         Self::from_builder(builder.with_bucket_name(bucket), bucket, prefix)
     }
 
-    /// Opens `bucket` as `builder` says; retries and time limits are replaced by the engine's.
+    /// Opens `bucket` with `builder`'s settings, except retries and time limits, which are the engine's.
     pub fn from_builder(
         builder: GoogleCloudStorageBuilder,
         bucket: &str,
@@ -96,7 +96,7 @@ impl GcsStore {
         let anonymous = builder.get_config_value(&GoogleConfigKey::SkipSignature);
         let anonymous = anonymous.as_deref() == Some("true");
         let builder = if anonymous {
-            // Its puts ask for credentials all the same (object_store 0.14.2), so they get an empty one.
+            // object_store 0.14.2 requests credentials for puts all the same, so they get an empty one.
             builder.with_credentials(Arc::new(StaticCredentialProvider::new(GcpCredential {
                 bearer: String::new(),
             })))
@@ -125,7 +125,7 @@ impl GcsStore {
         ))
     }
 
-    /// A request of the XML API for an object.
+    /// Returns a request of the XML API for an object.
     async fn request(
         &self,
         method: Method,
@@ -151,7 +151,7 @@ impl GcsStore {
     }
 }
 
-/// The address in `STORAGE_EMULATOR_HOST`, which may come without a scheme.
+/// Returns the URL in `STORAGE_EMULATOR_HOST`, which may lack a scheme.
 fn emulator(host: &str) -> String {
     match host.split_once("://") {
         Some(_) => host.trim_end_matches('/').to_owned(),
@@ -159,7 +159,7 @@ fn emulator(host: &str) -> String {
     }
 }
 
-/// Google's conditions name a generation. A caller that only knows the ETag gets the generation that has it.
+/// Maps conditions on ETags to generations, as Google's conditions require.
 #[derive(Debug)]
 struct ByGeneration {
     objects: GoogleCloudStorage,
@@ -197,9 +197,8 @@ impl Origin for GcsStore {
         "gcs"
     }
 
-    async fn list_page(&self, prefix: &str, after: Option<&Path>, most: usize) -> Result<ListPage> {
-        self.page_of(&self.client.objects, prefix, after, most)
-            .await
+    async fn list_page(&self, prefix: &str, after: Option<&Path>, max: usize) -> Result<ListPage> {
+        self.page_of(&self.client.objects, prefix, after, max).await
     }
 
     async fn create_upload(&self, path: &Path, options: PutMultipartOptions) -> Result<String> {
@@ -221,12 +220,12 @@ impl Origin for GcsStore {
         let query = [("partNumber", &*number.to_string()), ("uploadId", upload)];
         let request = self.request(Method::PUT, path, &query).await?;
         let requests = &self.client.requests;
-        let answer = requests.send_part(request, path, length, body).await?;
-        if !answer.status.is_success() {
-            return Err(refusal(requests, path, &answer));
+        let response = requests.send_part(request, path, length, body).await?;
+        if !response.status.is_success() {
+            return Err(refusal(requests, path, &response));
         }
-        let e_tag = answer.header(&ETAG);
-        e_tag.ok_or_else(|| requests.generic("the answer to a part has no ETag"))
+        let e_tag = response.header(&ETAG);
+        e_tag.ok_or_else(|| requests.generic("the response to a part has no ETag"))
     }
 
     async fn complete_upload(
@@ -236,7 +235,7 @@ impl Origin for GcsStore {
         parts: &[UploadedPart],
         mode: PutMode,
     ) -> Result<PutResult> {
-        // Google documents no condition for it, so one we sent would not hold.
+        // Google documents no condition for it, so one would not be enforced.
         if !matches!(mode, PutMode::Overwrite) {
             return Err(Error::NotSupported {
                 source: "Google's multipart uploads take no condition; upload in one request, or without the condition".into(),
@@ -245,10 +244,10 @@ impl Origin for GcsStore {
         let query = [("uploadId", upload)];
         let request = self.request(Method::POST, path, &query).await?;
         let requests = &self.client.requests;
-        let answer = requests.send(request.body(complete_body(parts))).await?;
+        let response = requests.send(request.body(complete_body(parts))).await?;
         Ok(PutResult {
-            e_tag: Some(completed(requests, path, parts, &answer)?),
-            version: answer.header(&HeaderName::from_static("x-goog-generation")),
+            e_tag: Some(completed(requests, path, parts, &response)?),
+            version: response.header(&HeaderName::from_static("x-goog-generation")),
             extensions: object_store::Extensions::new(),
         })
     }
@@ -261,8 +260,8 @@ impl Origin for GcsStore {
             .await
     }
 
-    async fn stored(&self, path: &Path) -> Result<Option<Finished>> {
-        self.look(path).await
+    async fn stat(&self, path: &Path) -> Result<Option<Finished>> {
+        self.head_object(path).await
     }
 
     async fn open_session(
@@ -288,7 +287,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_emulator_is_named_with_or_without_a_scheme() {
+    fn emulator_host_may_lack_a_scheme() {
         assert_eq!(emulator("127.0.0.1:9"), "http://127.0.0.1:9");
         assert_eq!(emulator("https://gcs.local/"), "https://gcs.local");
     }

@@ -1,7 +1,8 @@
-//! Resumable sessions of Google's JSON API as a pure machine: what to ask, and what an answer means. No I/O, no clock.
+//! Protocol of Google's resumable sessions (JSON API) as a pure state machine: requests, and the outcome of
+//! responses. No I/O, no clock.
 //!
-//! The marks S.0 to S.9 are those of Google's own Java client, in whose terms the cases are known. Two corrections: only 200
-//! and 201 end an upload, never a 308, and a 308 without a Range means that nothing is kept, wherever it comes.
+//! The marks S.0 to S.9 are those of Google's own Java client, which documents the cases. Two corrections: only 200
+//! and 201 complete an upload, never a 308; and a 308 without a Range always means that nothing is stored.
 
 use std::ops::Range;
 
@@ -12,37 +13,37 @@ use object_store::{Attribute, Attributes};
 use serde_json::{Map, Value, json};
 use url::Url;
 
-use crate::upload::http::Answer;
+use crate::upload::http::Response;
 use crate::upload::{ChunkRule, Finished};
 
-/// Chunks but the last end at multiples of it, in bytes.
+/// Every chunk but the last ends at a multiple of this many bytes.
 const GRANULE: u64 = 256 * 1024;
 /// Objects are at most 5 TiB.
 const LONGEST: u64 = 5 << 40;
 
-/// How the store wants its chunks.
+/// The store's rule for chunks.
 pub(super) const RULE: ChunkRule = ChunkRule {
     granule: GRANULE,
-    least: GRANULE,
-    most: LONGEST,
-    chunks: None,
+    min: GRANULE,
+    max: LONGEST,
+    max_chunks: None,
     parallel: false,
 };
 
-/// Opens a session by the JSON API.
+/// Request that opens a session by the JSON API.
 #[derive(Debug)]
 pub(super) struct Start<'a> {
     pub(super) bucket: &'a str,
     pub(super) key: &'a str,
-    /// The object must be of this generation when it is replaced; 0: it must not be there.
+    /// The generation that the object must have to be replaced; 0: the object must not exist.
     pub(super) if_generation: Option<&'a str>,
     pub(super) attributes: &'a Attributes,
-    /// Of the object, if known.
+    /// Length of the object, if known.
     pub(super) length: Option<u64>,
 }
 
 impl Start<'_> {
-    /// `endpoint` has scheme, host and port. `None` if it is no base of an address.
+    /// `endpoint` has scheme, host and port. `None` if it cannot be a base URL.
     pub(super) fn url(&self, endpoint: &Url) -> Option<Url> {
         let mut url = endpoint.clone();
         url.path_segments_mut().ok()?.clear().extend([
@@ -63,7 +64,7 @@ impl Start<'_> {
         Some(url)
     }
 
-    /// The object's metadata, as the request's JSON body.
+    /// Returns the object's metadata as the request's JSON body.
     pub(super) fn metadata(&self) -> String {
         let mut fields = Map::new();
         let mut own = Map::new();
@@ -91,7 +92,7 @@ impl Start<'_> {
     }
 }
 
-/// Where the JSON API has an object's metadata, of which only what identifies its bytes is asked for.
+/// Returns the URL of an object's metadata in the JSON API, limited to the fields that identify its bytes.
 pub(super) fn object_url(endpoint: &Url, bucket: &str, key: &str) -> Option<Url> {
     let mut url = endpoint.clone();
     url.path_segments_mut()
@@ -103,30 +104,31 @@ pub(super) fn object_url(endpoint: &Url, bucket: &str, key: &str) -> Option<Url>
     Some(url)
 }
 
-/// The object in an answer to a request for its metadata; `Err` says what is wrong with it.
-pub(super) fn object(answer: &Answer) -> Result<Finished, String> {
-    finished(answer)
+/// Parses the object in a response to a request for its metadata; `Err` describes what is wrong.
+pub(super) fn object(response: &Response) -> Result<Finished, String> {
+    finished(response)
 }
 
-/// The session's address in an answer to a start, which has exactly this status when it succeeded: 200 by the JSON API, 201
-/// by a signed address.
-pub(super) fn started(answer: &Answer, status: u16, endpoint: &Url) -> Option<Url> {
-    let location = answer.header("location")?;
-    (answer.status == status).then_some(())?;
+/// Returns the session's URL from the response to a start, which must have exactly this status: 200 by the JSON API,
+/// 201 by a signed URL.
+pub(super) fn started(response: &Response, status: u16, endpoint: &Url) -> Option<Url> {
+    let location = response.header("location")?;
+    (response.status == status).then_some(())?;
     endpoint.join(location).ok()
 }
 
-/// A start by an address that somebody with credentials signed.
+/// A start by a signed URL.
 #[derive(Debug)]
 pub(super) struct SignedStart {
     pub(super) headers: HeaderMap,
 }
 
 impl SignedStart {
-    /// Takes the headers the address was signed for, but for `host`, which comes by itself, and `x-goog-resumable: start`.
+    /// Checks the headers for which the URL was signed, except `host`, which the client adds, and `x-goog-resumable:
+    /// start`.
     ///
-    /// A header signed and not sent, a precondition for instance, is refused by the store with an error that does not name
-    /// it, and so is one of the store's own sent and not signed. `Err` names them.
+    /// A header that was signed and not sent, a precondition for instance, is refused by the store with an error that
+    /// does not name it. So is one of the store's own headers that was sent and not signed. `Err` names them.
     pub(super) fn new(url: &Url, mut headers: HeaderMap) -> Result<Self, String> {
         headers.insert(
             HeaderName::from_static("x-goog-resumable"),
@@ -165,24 +167,24 @@ impl SignedStart {
     }
 }
 
-/// A request in a session. Ranges and lengths are of the object.
+/// A request in a session. Ranges and lengths refer to the object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Step {
-    /// More bytes, others will follow.
+pub(super) enum SessionRequest {
+    /// Sends bytes, with more to follow.
     Append(Range<u64>),
-    /// The end; with the last bytes, if any were not sent yet.
+    /// Completes the upload, with the last bytes if any were not sent yet.
     Finish {
         tail: Option<Range<u64>>,
         length: u64,
         crc32c: u32,
     },
-    /// What is kept?
+    /// Requests the stored offset.
     Query,
-    /// Drop it.
+    /// Aborts the session.
     Cancel,
 }
 
-impl Step {
+impl SessionRequest {
     pub(super) fn method(&self) -> Method {
         match self {
             Self::Cancel => Method::DELETE,
@@ -190,7 +192,7 @@ impl Step {
         }
     }
 
-    /// What the message calls it.
+    /// Returns its name in messages.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Append(_) => "upload a chunk of",
@@ -200,7 +202,7 @@ impl Step {
         }
     }
 
-    /// The Content-Range header.
+    /// Returns the Content-Range header.
     pub(super) fn content_range(&self) -> Option<String> {
         Some(match self {
             Self::Append(range) => format!("bytes {}-{}/*", range.start, range.end - 1),
@@ -217,7 +219,7 @@ impl Step {
         })
     }
 
-    /// The X-Goog-Hash header: the whole object's, so only at its end.
+    /// Returns the X-Goog-Hash header: that of the whole object, so only for the completion.
     pub(super) fn hash(&self) -> Option<String> {
         match self {
             Self::Finish { crc32c, .. } => {
@@ -229,121 +231,122 @@ impl Step {
     }
 }
 
-/// What an answer means.
+/// Outcome of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Meaning {
-    /// The session is open and keeps the object's first so many bytes.
-    Keeps(u64),
-    /// The object is there.
+pub(super) enum Outcome {
+    /// The session is open, and the store has the object's first so many bytes.
+    Stored(u64),
+    /// The object exists.
     Finished(Finished),
-    /// The session is unknown: over, or never was.
+    /// The session is unknown: it has ended or never existed.
     Gone,
-    /// The answer contradicts what was sent; asking again would change nothing.
+    /// The response contradicts what was sent; a retry would not help.
     Contradiction(String),
-    /// The answer makes no sense, which may pass.
-    Garbled(String),
-    /// By its status.
+    /// The response is invalid, which may be transient.
+    Invalid(String),
+    /// The status decides.
     Refused,
 }
 
-/// What `answer` to `step` means.
-pub(super) fn meaning(step: &Step, answer: &Answer) -> Meaning {
-    let told = answer.header("x-http-status-code-override");
-    let incomplete = answer.status == 308 || (answer.status == 200 && told == Some("308"));
-    match answer.status.as_u16() {
-        _ if incomplete => match kept(answer) {
-            Some(kept) => still_open(step, kept),
-            None => Meaning::Garbled("a Range that cannot be read".to_owned()),
+/// Returns the outcome of `request` with this response.
+pub(super) fn outcome(request: &SessionRequest, response: &Response) -> Outcome {
+    let override_status = response.header("x-http-status-code-override");
+    let incomplete =
+        response.status == 308 || (response.status == 200 && override_status == Some("308"));
+    match response.status.as_u16() {
+        _ if incomplete => match stored_length(response) {
+            Some(stored) => still_open(request, stored),
+            None => Outcome::Invalid("a Range that cannot be read".to_owned()),
         },
-        200 | 201 => ended(step, answer),
-        204 | 499 if *step == Step::Cancel => Meaning::Gone,
-        404 | 410 | 499 => Meaning::Gone,
-        _ if is_gap(step, answer) => Meaning::Contradiction(
-            "the store has fewer bytes than it said before, a chunk would leave a gap (S.5)"
+        200 | 201 => ended(request, response),
+        204 | 499 if *request == SessionRequest::Cancel => Outcome::Gone,
+        404 | 410 | 499 => Outcome::Gone,
+        _ if is_gap(request, response) => Outcome::Contradiction(
+            "the store has fewer bytes than it reported before, so a chunk would leave a gap (S.5)"
                 .to_owned(),
         ),
-        _ => Meaning::Refused,
+        _ => Outcome::Refused,
     }
 }
 
-/// How many bytes a 308 says are kept; none if it says nothing.
-fn kept(answer: &Answer) -> Option<u64> {
-    if !answer.headers.contains_key("range") {
+/// Returns the number of bytes stored according to a 308; 0 without a Range.
+fn stored_length(response: &Response) -> Option<u64> {
+    if !response.headers.contains_key("range") {
         return Some(0);
     }
-    let last = answer.header("range")?.strip_prefix("bytes=0-")?;
-    // Digits only: no sign, no blank.
+    let last = response.header("range")?.strip_prefix("bytes=0-")?;
+    // Digits only: no sign, no space.
     let plain = !last.is_empty() && last.bytes().all(|byte| byte.is_ascii_digit());
     plain.then(|| last.parse::<u64>().ok()?.checked_add(1))?
 }
 
-fn still_open(step: &Step, kept: u64) -> Meaning {
-    let contradiction = match step {
-        Step::Append(range) if kept > range.end => {
+fn still_open(request: &SessionRequest, stored: u64) -> Outcome {
+    let contradiction = match request {
+        SessionRequest::Append(range) if stored > range.end => {
             format!(
-                "the store says it keeps {kept} bytes, {} were sent (S.7)",
+                "the store reports {stored} stored bytes, {} were sent (S.7)",
                 range.end
             )
         }
-        Step::Finish { length, .. } if kept > *length => {
-            format!("the store keeps {kept} bytes, the object has {length} (S.2)")
+        SessionRequest::Finish { length, .. } if stored > *length => {
+            format!("the store reports {stored} stored bytes, the object has {length} (S.2)")
         }
-        Step::Finish {
+        SessionRequest::Finish {
             tail: None, length, ..
-        } if kept < *length => {
-            format!("the store keeps {kept} of {length} bytes that it said it had (S.3)")
+        } if stored < *length => {
+            format!("the store reports {stored} of {length} bytes that it had acknowledged (S.3)")
         }
-        _ => return Meaning::Keeps(kept),
+        _ => return Outcome::Stored(stored),
     };
-    Meaning::Contradiction(contradiction)
+    Outcome::Contradiction(contradiction)
 }
 
-fn ended(step: &Step, answer: &Answer) -> Meaning {
-    if *step == Step::Cancel {
-        // Too late to drop it, or an answer without meaning: the session is over either way.
-        return Meaning::Gone;
+fn ended(request: &SessionRequest, response: &Response) -> Outcome {
+    if *request == SessionRequest::Cancel {
+        // Too late to abort it, or an empty response: the session has ended in either case.
+        return Outcome::Gone;
     }
-    if let Step::Append(_) = step {
+    if let SessionRequest::Append(_) = request {
         let text = "the session had ended before its last chunk was sent (S.1)";
-        return Meaning::Contradiction(text.to_owned());
+        return Outcome::Contradiction(text.to_owned());
     }
-    let finished = match finished(answer) {
+    let finished = match finished(response) {
         Ok(finished) => finished,
-        Err(text) => return Meaning::Garbled(text),
+        Err(text) => return Outcome::Invalid(text),
     };
-    match (step, finished.length) {
-        (Step::Finish { length, .. }, Some(stored)) if stored != *length => {
+    match (request, finished.length) {
+        (SessionRequest::Finish { length, .. }, Some(stored)) if stored != *length => {
             let mark = if stored < *length { "S.4.1" } else { "S.4.2" };
             let text = format!("the object has {stored} bytes, {length} were sent ({mark})");
-            Meaning::Contradiction(text)
+            Outcome::Contradiction(text)
         }
-        _ => Meaning::Finished(finished),
+        _ => Outcome::Finished(finished),
     }
 }
 
-/// The object in an answer of 200 or 201.
-fn finished(answer: &Answer) -> Result<Finished, String> {
-    if answer.body.is_empty() {
-        // Sessions of signed addresses end so.
-        let length = answer.header("x-goog-stored-content-length");
+/// Parses the object in a response of 200 or 201.
+fn finished(response: &Response) -> Result<Finished, String> {
+    if response.body.is_empty() {
+        // Sessions of signed URLs end like this.
+        let length = response.header("x-goog-stored-content-length");
         let length = length.and_then(|length| length.parse().ok());
         if length.is_none() {
             return Err("success without an object or its length (S.0.1)".to_owned());
         }
         return Ok(Finished {
-            e_tag: answer.header("etag").map(str::to_owned),
-            version: answer.header("x-goog-generation").map(str::to_owned),
+            e_tag: response.header("etag").map(str::to_owned),
+            version: response.header("x-goog-generation").map(str::to_owned),
             length,
-            crc32c: hash(answer, "crc32c=").and_then(|text| crc32c(&text)),
+            crc32c: hash(response, "crc32c=").and_then(|text| crc32c(&text)),
         });
     }
-    let json = answer
+    let json = response
         .header("content-type")
         .is_some_and(|kind| kind.trim_start().starts_with("application/json"));
     if !json {
         return Err("success with a body that is no JSON (S.0.1)".to_owned());
     }
-    let object: Value = serde_json::from_slice(&answer.body)
+    let object: Value = serde_json::from_slice(&response.body)
         .map_err(|error| format!("success with JSON that cannot be read: {error} (S.0)"))?;
     let text = |name: &str| object[name].as_str().map(str::to_owned);
     // 64-bit numbers come as text.
@@ -352,7 +355,7 @@ fn finished(answer: &Answer) -> Result<Finished, String> {
         return Err("success with JSON that is not the object's (S.0)".to_owned());
     }
     Ok(Finished {
-        // The JSON API's own etag is not what reads by the XML API see: that is the MD5.
+        // The JSON API's own ETag differs from that of the XML API, by which objects are read: the MD5.
         e_tag: text("md5Hash").and_then(|md5| e_tag(&md5)),
         version: text("generation"),
         length,
@@ -360,9 +363,9 @@ fn finished(answer: &Answer) -> Result<Finished, String> {
     })
 }
 
-/// The value of one kind in all X-Goog-Hash headers, which may be one or two.
-fn hash(answer: &Answer, kind: &str) -> Option<String> {
-    let values = answer.headers.get_all("x-goog-hash").iter();
+/// Returns the value of one kind in all X-Goog-Hash headers, of which there may be one or two.
+fn hash(response: &Response, kind: &str) -> Option<String> {
+    let values = response.headers.get_all("x-goog-hash").iter();
     values
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(','))
@@ -380,26 +383,28 @@ fn e_tag(md5: &str) -> Option<String> {
     (bytes.len() == 16).then(|| format!("\"{hex}\""))
 }
 
-/// Whether the store says that a chunk begins beyond what it keeps, which it words as a failure that would pass.
-fn is_gap(step: &Step, answer: &Answer) -> bool {
-    let plain = answer
+/// Returns whether the store reports a chunk beyond its offset, which it words as a transient failure.
+fn is_gap(request: &SessionRequest, response: &Response) -> bool {
+    let plain = response
         .header("content-type")
         .is_some_and(|kind| kind.trim_start().starts_with("text/plain"));
-    let status = answer.status.as_u16();
+    let status = response.status.as_u16();
     if !plain || !((400..500).contains(&status) || status == 503) {
         return false;
     }
-    let text = String::from_utf8_lossy(&answer.body).to_lowercase();
-    // A chunk that begins earlier than the store's end is no gap.
-    let earlier = matches!(step, Step::Append(_) | Step::Finish { tail: Some(_), .. })
-        && text.contains("earlier");
+    let text = String::from_utf8_lossy(&response.body).to_lowercase();
+    // A chunk that begins before the store's offset is not a gap.
+    let earlier = matches!(
+        request,
+        SessionRequest::Append(_) | SessionRequest::Finish { tail: Some(_), .. }
+    ) && text.contains("earlier");
     text.contains("content-range") && !earlier
 }
 
-/// Why the store refused, in its own words: the message and reason of an error in JSON, or what a plain text says.
-pub(super) fn reason(answer: &Answer) -> String {
+/// Returns the store's reason: message and reason of an error in JSON, or the plain text.
+pub(super) fn reason(response: &Response) -> String {
     const MOST_CHARS: usize = 200;
-    let error: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+    let error: Value = serde_json::from_slice(&response.body).unwrap_or_default();
     let error = &error["error"];
     let text = match (
         error["message"].as_str(),
@@ -407,7 +412,7 @@ pub(super) fn reason(answer: &Answer) -> String {
     ) {
         (Some(message), Some(reason)) if message != reason => format!("{message} ({reason})"),
         (Some(text), _) | (None, Some(text)) => text.to_owned(),
-        (None, None) => String::from_utf8_lossy(&answer.body).trim().to_owned(),
+        (None, None) => String::from_utf8_lossy(&response.body).trim().to_owned(),
     };
     text.chars().take(MOST_CHARS).collect()
 }

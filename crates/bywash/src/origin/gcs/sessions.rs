@@ -1,4 +1,4 @@
-//! How sessions of a bucket are opened, taken over, and opened for somebody else.
+//! Opening, taking over and signing of sessions.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::upload::http::HttpClient;
 use crate::upload::{Finished, SessionOptions, SessionToken, UploadSession};
 
 impl GcsStore {
-    /// The same store, whose upload requests fail after this long without a sign of life. The default is 20 s.
+    /// Returns the store with another stall limit for upload requests. The default is 20 s.
     #[must_use]
     pub fn with_stall(mut self, stall: Duration) -> Self {
         self.client.sessions = self.client.sessions.with_stall(stall);
@@ -28,7 +28,7 @@ impl GcsStore {
         url.map_err(|error| generic(format!("the endpoint {endpoint}: {error}")))
     }
 
-    /// `None` where no credentials are asked for.
+    /// Returns `None` where no credentials are needed.
     async fn bearer(&self) -> Result<Option<String>> {
         if self.client.anonymous {
             return Ok(None);
@@ -37,12 +37,12 @@ impl GcsStore {
         Ok(Some(credential.bearer.clone()).filter(|bearer| !bearer.is_empty()))
     }
 
-    /// Length and checksum of an object, which the XML API's HEAD through object_store leaves out.
-    pub(super) async fn look(&self, path: &Path) -> Result<Option<Finished>> {
+    /// Returns length and checksum of an object, which object_store's HEAD by the XML API leaves out.
+    pub(super) async fn head_object(&self, path: &Path) -> Result<Option<Finished>> {
         let key = self.full_path(path);
         let bearer = self.bearer().await?;
         let place = (&self.endpoint()?, self.client.bucket.as_str(), key.as_ref());
-        client::look(&self.client.sessions, place, bearer.as_deref()).await
+        client::head_object(&self.client.sessions, place, bearer.as_deref()).await
     }
 
     pub(super) async fn open(&self, path: &Path, options: &SessionOptions) -> Result<GcsSession> {
@@ -81,10 +81,11 @@ impl GcsStore {
         GcsSession::resume(&self.client.sessions, token, key.as_ref(), create)
     }
 
-    /// An address by which anybody may open one upload of `path` within `validity` (at most 7 days), with
-    /// [`open_signed_session`] and exactly these headers: a content type or a precondition, for instance.
+    /// Returns a URL with which one upload of `path` may be opened within `validity` (at most 7 days), by
+    /// [`open_signed_session`] and with exactly these headers: a content type or a precondition, for instance.
     ///
     /// # Errors
+    /// If the credentials cannot sign.
     /// If the credentials cannot sign.
     pub async fn sign_upload(
         &self,
@@ -105,11 +106,11 @@ impl GcsStore {
     }
 }
 
-/// Opens the upload that `url` was signed for, without credentials. `headers` are those it was signed with, except `host` and
-/// `x-goog-resumable`.
+/// Opens the upload for which `url` was signed, without credentials. `headers` are those for which it was signed,
+/// except `host` and `x-goog-resumable`.
 ///
 /// # Errors
-/// `Generic` that names each header that is missing or was not signed; otherwise as any request.
+/// `Generic`, with the name of each header that is missing or was not signed; otherwise as any request.
 pub async fn open_signed_session(url: &Url, headers: HeaderMap) -> Result<Box<dyn UploadSession>> {
     let start = SignedStart::new(url, headers)
         .map_err(|text| generic(format!("start upload of {}: {text}", url.path())))?;
@@ -118,8 +119,8 @@ pub async fn open_signed_session(url: &Url, headers: HeaderMap) -> Result<Box<dy
     Ok(Box::new(session))
 }
 
-/// The generation to replace, in whose terms Google's conditions are. One who only knows the ETag gets the generation that
-/// has it.
+/// Returns the generation to replace, as Google's conditions require. If only the ETag is known, looks up the
+/// generation that has it.
 pub(super) async fn generation(
     objects: &impl ObjectStore,
     key: &Path,

@@ -1,4 +1,4 @@
-//! Addresses of web servers' folders. User info and query are secrets as often as not, so neither is ever shown.
+//! URLs of web servers' folders. User info and query are often secrets, so neither is displayed.
 
 use std::fmt;
 
@@ -9,28 +9,28 @@ use object_store::path::Path;
 use percent_encoding::percent_decode_str;
 use url::Url;
 
-/// The folder, `http://` or `https://`, below which objects are.
+/// URL of the folder (`http://` or `https://`) that contains the objects.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct HttpUrl(Url);
 
 impl HttpUrl {
-    /// `url` has one of the two schemes.
+    /// `url` must have one of the two schemes.
     pub(in crate::origin) fn new(mut url: Url) -> Self {
         url.set_fragment(None);
         Self(url)
     }
 
-    /// The last folder's name, or the host's.
+    /// Returns the last folder's name, or the host's.
     pub(in crate::origin) fn name(&self) -> Option<String> {
         let last = self.0.path_segments()?.rfind(|name| !name.is_empty());
         let last = last.map(|name| percent_decode_str(name).decode_utf8_lossy().into_owned());
         last.or_else(|| self.0.host_str().map(str::to_owned))
     }
 
-    /// The address of an object: its key's parts below the folder, and the folder's own query. No user info.
+    /// Returns the URL of an object: its key below the folder, with the folder's query. Without user info.
     pub(super) fn object(&self, path: &Path) -> Url {
         let mut url = self.0.clone();
-        // An http address always takes both.
+        // An http URL always accepts both.
         let _ = url.set_username("");
         let _ = url.set_password(None);
         if let Ok(mut segments) = url.path_segments_mut() {
@@ -39,7 +39,7 @@ impl HttpUrl {
         url
     }
 
-    /// The user info, as an `Authorization` header.
+    /// Returns the user info as an `Authorization` header.
     pub(super) fn basic_auth(&self) -> Option<HeaderValue> {
         let (user, password) = (self.0.username(), self.0.password().unwrap_or_default());
         if user.is_empty() && password.is_empty() {
@@ -54,18 +54,18 @@ impl HttpUrl {
         Some(value)
     }
 
-    /// Whether there is a query, which may be a signature.
+    /// Returns whether there is a query, which may be a signature.
     pub(super) fn has_query(&self) -> bool {
         self.0.query().is_some()
     }
 
-    /// Whether there is user info or a query, which may be a signature.
+    /// Returns whether there is user info or a query, which may be a signature.
     pub(in crate::origin) fn has_secrets(&self) -> bool {
         self.basic_auth().is_some() || self.has_query()
     }
 }
 
-/// The address without what may be secret.
+/// Displays the URL without parts that may be secret.
 impl fmt::Display for HttpUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut url = self.0.clone();
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_lie_below_the_folder_and_keep_its_query() {
+    fn object_url_is_below_the_folder_with_its_query() {
         let folder = url("https://me:p%40ss@data.example:8443/pub/set/?sig=a%2Bb#top");
         let object = folder.object(&Path::parse("year=2024/a b+c%.csv").unwrap());
         assert_eq!(
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_secret_is_shown() {
+    fn secrets_are_not_displayed() {
         let folder = url("https://me:p%40ss@data.example/pub?sig=secret");
         for shown in [folder.to_string(), format!("{folder:?}")] {
             assert!(shown.contains("https://data.example/pub"), "{shown}");

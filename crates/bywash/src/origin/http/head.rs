@@ -1,4 +1,4 @@
-//! What the head of a web server's answer says of an object.
+//! Metadata of an object in the head of a web server's response.
 
 use std::ops::Range;
 
@@ -13,17 +13,17 @@ use object_store::{Attribute, Attributes, ObjectMeta};
 
 use crate::origin::response::{content_range, text};
 
-/// The head of an answer with (part of) an object.
+/// The head of a response with (part of) an object.
 #[derive(Debug, Clone)]
 pub(super) struct Head {
     pub(super) meta: ObjectMeta,
     pub(super) attributes: Attributes,
-    /// The bytes that the body has.
+    /// The range of the body.
     pub(super) range: Range<u64>,
 }
 
 impl Head {
-    /// Reads the head of a 200 or 206. `Ok(None)`: it does not say how long the object is.
+    /// Parses the head of a 200 or 206. `Ok(None)`: it does not contain the object's length.
     pub(super) fn read(
         path: &Path,
         status: StatusCode,
@@ -41,11 +41,11 @@ impl Head {
         Ok(Some(Self::of(path, headers, range, size)))
     }
 
-    /// The head of an answer whose length was told by other means.
+    /// Returns the head of a response with a length known from its body.
     pub(super) fn of(path: &Path, headers: &HeaderMap, range: Range<u64>, size: u64) -> Self {
         let meta = ObjectMeta {
             location: path.clone(),
-            // The engine's sign for "unknown" is the epoch.
+            // The engine represents "unknown" as the epoch.
             last_modified: text(headers, &LAST_MODIFIED)
                 .and_then(http_date)
                 .unwrap_or(DateTime::UNIX_EPOCH),
@@ -61,7 +61,7 @@ impl Head {
     }
 }
 
-/// The content headers, which go with the bytes as they are: an encoding is named, never undone.
+/// Returns the content headers. They apply to the bytes as sent: an encoding is recorded, never decoded.
 fn attributes(headers: &HeaderMap) -> Attributes {
     let names = [
         (CACHE_CONTROL, Attribute::CacheControl),
@@ -76,12 +76,12 @@ fn attributes(headers: &HeaderMap) -> Attributes {
     names.into_iter().filter_map(value).collect()
 }
 
-/// A date of HTTP, as servers write it today (RFC 9110, section 5.6.7).
+/// Parses an HTTP date in the current format (RFC 9110, section 5.6.7).
 fn http_date(text: &str) -> Option<DateTime<Utc>> {
     Some(DateTime::parse_from_rfc2822(text).ok()?.to_utc())
 }
 
-/// A date as a request's header has it.
+/// Formats a date for a request header.
 pub(super) fn http_date_text(date: DateTime<Utc>) -> String {
     date.format("%a, %d %b %Y %H:%M:%S GMT").to_string()
 }
@@ -92,14 +92,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates_come_back_as_they_were_sent() {
+    fn http_dates_round_trip() {
         let text = "Sun, 06 Nov 1994 08:49:37 GMT";
         assert_eq!(http_date_text(http_date(text).unwrap()), text);
         assert_eq!(http_date("yesterday"), None);
     }
 
     #[test]
-    fn an_answer_without_length_says_so() {
+    fn response_without_length_is_recognised() {
         let (path, headers) = (Path::from("k"), HeaderMap::new());
         assert!(
             Head::read(&path, StatusCode::OK, &headers)

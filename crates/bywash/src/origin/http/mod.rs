@@ -1,11 +1,12 @@
-//! The `http://` and `https://` origins: files of a web server, read only.
+//! The `http://` and `https://` origins: files of a web server, read-only.
 //!
-//! Servers differ in what they can do, and each answer is taken for what it is. One with ranges answers 206. One without
-//! sends the whole object, of which `whole` cuts out what was asked for. The validator is the ETag, or the date of the last
-//! change where there is none or a weak one; the engine never caches what has neither. An encoding of the content is never
-//! undone: bytes are kept as they are sent, and `identity` is what we ask for.
+//! Servers differ in their capabilities, so each response decides. A server with ranges responds 206. One without
+//! sends the whole object, and `whole` extracts the requested range. The validator is the ETag, or the modification
+//! date if the ETag is absent or weak; an object with neither is never cached. Content encodings are never decoded:
+//! bytes are kept as sent, and requests ask for `identity`.
 //!
-//! A web server has no listing that programs can rely on, so listings are not supported: objects are found by their key.
+//! A web server has no reliable listing for programs, so listings are not supported: objects are addressed by their
+//! key.
 
 mod address;
 #[cfg(any(test, fuzzing))]
@@ -37,7 +38,7 @@ use reqwest::redirect::Policy;
 use url::Url;
 
 use self::head::{Head, http_date_text};
-use self::whole::{Parked, Slice, Whole};
+use self::whole::{Parked, Slice, WholeBody};
 use super::network::{Redirects, is_same_host};
 use super::read_only::{ReadOnly, Readable};
 use super::requests::Requests;
@@ -50,7 +51,7 @@ pub use address::HttpUrl;
 /// A folder of a web server.
 pub type HttpStore = ReadOnly<HttpFiles>;
 
-/// Reads the files of a web server.
+/// Client for the files of a web server.
 #[derive(Debug)]
 pub struct HttpFiles {
     folder: HttpUrl,
@@ -58,15 +59,17 @@ pub struct HttpFiles {
     headers: HeaderMap,
     redirects: Redirects,
     requests: Requests,
-    /// Learned from an answer; both ways work, so a stale view costs a request at most, hence relaxed.
+    /// Learned from a response; a stale value costs at most one request, hence relaxed.
     refuses_head: AtomicBool,
     parked: Arc<Parked>,
 }
 
 impl HttpStore {
-    /// Opens the folder at `url`; `headers` go with each request, over those that the address asks for. Sends no request.
+    /// Opens the folder at `url`; `headers` are sent with each request and override those implied by the URL. Sends
+    /// no request.
     ///
-    /// Without `redirects` an address with a query, or with headers, is bound to its host; any other is redirected anywhere.
+    /// Without `redirects`, redirects stay on the same host for a URL with a query or headers, and may lead anywhere
+    /// for any other.
     pub fn open(url: &HttpUrl, headers: &HeaderMap, redirects: Option<Redirects>) -> Result<Self> {
         let mut all = HeaderMap::new();
         all.insert(ACCEPT_ENCODING, http::HeaderValue::from_static("identity"));
@@ -94,8 +97,13 @@ const STORE: &str = "HTTP";
 type Body = BoxStream<'static, Result<Bytes>>;
 
 impl HttpFiles {
-    /// Sends a request, follows its redirects, and checks the response: it is a 200 or 206 to this request.
-    async fn ask(&self, method: Method, path: &Path, options: &GetOptions) -> Result<Response> {
+    /// Sends a request, follows its redirects, and checks that the response is a 200 or 206 to this request.
+    async fn send_request(
+        &self,
+        method: Method,
+        path: &Path,
+        options: &GetOptions,
+    ) -> Result<Response> {
         let mut own = HeaderMap::new();
         for (name, value) in conditions(options) {
             let value = http::HeaderValue::try_from(value);
@@ -112,7 +120,7 @@ impl HttpFiles {
             let status = response.status();
             expected
                 .check(status, response.headers())
-                .map_err(|detail| bad_answer(path, detail))?;
+                .map_err(|detail| bad_response(path, detail))?;
             if status.is_success() {
                 return Ok(response);
             }
@@ -121,7 +129,7 @@ impl HttpFiles {
             };
             self.check_redirect(path, &url, &next)?;
             if !is_same_host(&url, &next) {
-                // They are meant for the host of the address, and stay with it even if another one redirects back.
+                // Headers for the URL's host: they are dropped at another host, even if that redirects back.
                 headers = own.clone();
                 headers.insert(ACCEPT_ENCODING, http::HeaderValue::from_static("identity"));
             }
@@ -135,7 +143,7 @@ impl HttpFiles {
         })
     }
 
-    /// Refuses a redirect that must not be followed.
+    /// Rejects a redirect that must not be followed.
     fn check_redirect(&self, path: &Path, last: &Url, next: &Url) -> Result<()> {
         let host = next.host_str().unwrap_or("no host");
         let refused = |reason: String| {
@@ -166,13 +174,13 @@ impl HttpFiles {
     }
 
     fn refusal(&self, path: &Path, status: StatusCode) -> Error {
-        let detail = "the web server's answer";
+        let detail = "the web server's response";
         self.requests.refusal(path, status, detail)
     }
 
     fn read_head(&self, path: &Path, response: &Response) -> Result<Option<Head>> {
         Head::read(path, response.status(), response.headers())
-            .map_err(|detail| bad_answer(path, detail))
+            .map_err(|detail| bad_response(path, detail))
     }
 
     fn body(response: Response) -> Body {
@@ -185,9 +193,9 @@ impl HttpFiles {
             .boxed()
     }
 
-    /// The object that an answer without length has, read to its end.
-    async fn measured(&self, path: &Path, response: Response) -> Result<Whole> {
-        // Where the end of the connection ends the body, one that is cut off looks whole.
+    /// Reads the object of a response without length to its end.
+    async fn measured(&self, path: &Path, response: Response) -> Result<WholeBody> {
+        // Where the end of the connection ends the body, a truncated one looks whole.
         let chunked = response.headers().contains_key(TRANSFER_ENCODING);
         if response.version() <= http::Version::HTTP_11 && !chunked {
             return Err(Error::NotSupported {
@@ -200,16 +208,16 @@ impl HttpFiles {
         let headers = response.headers().clone();
         let (length, body) = read_short(path, Self::body(response)).await?;
         let head = Head::of(path, &headers, 0..length, length);
-        Ok(Whole::new(head, body))
+        Ok(WholeBody::new(head, body))
     }
 
-    /// A range whose body has no length of its own, read to its end: only then is it known to be that range.
+    /// Reads the body of a range to its end if it has no length: only then is it known to be that range.
     async fn measured_range(&self, path: &Path, head: &Head, response: Response) -> Result<Body> {
         let (length, body) = read_short(path, Self::body(response)).await?;
         let wanted = head.range.end - head.range.start;
         if length != wanted {
             let detail = format!("the body of a range of {wanted} bytes has {length}");
-            return Err(bad_answer(path, detail));
+            return Err(bad_response(path, detail));
         }
         Ok(body)
     }
@@ -217,7 +225,7 @@ impl HttpFiles {
     async fn metadata(&self, path: &Path, options: &GetOptions) -> Result<GetResult> {
         let mut refused = false;
         if !self.refuses_head.load(Relaxed) {
-            match self.ask(Method::HEAD, path, options).await {
+            match self.send_request(Method::HEAD, path, options).await {
                 Ok(response) => {
                     if let Some(head) = self.read_head(path, &response)? {
                         return checked(options, head, stream::empty().boxed());
@@ -227,21 +235,21 @@ impl HttpFiles {
                 Err(error) => return Err(error),
             }
         }
-        // The shortest GET tells as much.
+        // The shortest GET returns the same metadata.
         let shortest = GetOptions {
             range: Some(GetRange::Bounded(0..1)),
             ..options.clone()
         };
-        let response = match self.ask(Method::GET, path, &shortest).await {
+        let response = match self.send_request(Method::GET, path, &shortest).await {
             Err(error) if crate::retry::is_out_of_range(&error) => {
-                // Empty: then even the first byte is beyond its end.
+                // Empty object: even its first byte is out of range.
                 let whole = GetOptions {
                     range: None,
                     ..options.clone()
                 };
-                self.ask(Method::GET, path, &whole).await?
+                self.send_request(Method::GET, path, &whole).await?
             }
-            answer => answer?,
+            response => response?,
         };
         if refused {
             self.refuses_head.store(true, Relaxed);
@@ -259,7 +267,7 @@ impl HttpFiles {
         {
             return self.cut(whole, options);
         }
-        let response = self.ask(Method::GET, path, options).await?;
+        let response = self.send_request(Method::GET, path, options).await?;
         let partial = response.status() == StatusCode::PARTIAL_CONTENT;
         match self.read_head(path, &response)? {
             Some(head) if partial => {
@@ -269,13 +277,13 @@ impl HttpFiles {
                 };
                 checked(options, head, body)
             }
-            Some(head) => self.cut(Whole::new(head, Self::body(response)), options),
+            Some(head) => self.cut(WholeBody::new(head, Self::body(response)), options),
             None => self.cut(self.measured(path, response).await?, options),
         }
     }
 
-    /// What `options` ask for, of an object that comes whole.
-    fn cut(&self, whole: Whole, options: &GetOptions) -> Result<GetResult> {
+    /// Extracts the range of `options` from an object that is sent whole.
+    fn cut(&self, whole: WholeBody, options: &GetOptions) -> Result<GetResult> {
         let mut head = whole.head.clone();
         let size = head.meta.size;
         let wanted = match &options.range {
@@ -295,7 +303,7 @@ impl HttpFiles {
     }
 }
 
-/// Reads a body that does not name its length.
+/// Reads a body without Content-Length.
 async fn read_short(path: &Path, mut body: Body) -> Result<(u64, Body)> {
     let (mut pieces, mut length) = (Vec::new(), 0);
     while let Some(piece) = body.try_next().await? {
@@ -314,7 +322,7 @@ async fn read_short(path: &Path, mut body: Body) -> Result<(u64, Body)> {
     Ok((length, stream::iter(pieces).boxed()))
 }
 
-/// The answer, if the object is as the conditions want it: a server may not know them.
+/// Returns the response if the object meets the conditions, which a server may not support.
 fn checked(
     options: &GetOptions,
     head: Head,
@@ -335,7 +343,7 @@ fn checked(
     })
 }
 
-/// Where a response redirects to; `None` if it does not.
+/// Returns the target of a redirect; `None` if the response is not one.
 fn redirected(url: &Url, response: &Response) -> Option<Url> {
     use StatusCode as S;
     let statuses = [
@@ -352,7 +360,7 @@ fn redirected(url: &Url, response: &Response) -> Option<Url> {
     url.join(location).ok()
 }
 
-/// The headers that range and conditions are asked for with.
+/// Returns the headers for range and conditions.
 fn conditions(options: &GetOptions) -> Vec<(http::HeaderName, String)> {
     let range = options.range.as_ref().map(|range| match range {
         GetRange::Bounded(Range { start, end }) => {
@@ -373,7 +381,7 @@ fn conditions(options: &GetOptions) -> Vec<(http::HeaderName, String)> {
     headers.into_iter().filter_map(given).collect()
 }
 
-/// Whether a server that takes GET may say so because it has no HEAD: a form that it lacks, or addresses signed for GET only.
+/// Returns whether the error may mean that the server lacks HEAD: not implemented, or URLs signed for GET only.
 fn refuses_method(error: &Error) -> bool {
     let text = error.to_string();
     ["405", "501"]
@@ -382,8 +390,8 @@ fn refuses_method(error: &Error) -> bool {
         || matches!(error, Error::PermissionDenied { .. })
 }
 
-fn bad_answer(path: &Path, detail: String) -> Error {
-    EngineError::BadAnswer {
+fn bad_response(path: &Path, detail: String) -> Error {
+    EngineError::BadResponse {
         object: path.to_string(),
         detail,
     }

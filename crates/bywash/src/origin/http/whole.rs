@@ -1,8 +1,8 @@
-//! Bodies of servers that send the whole object whatever range is asked for.
+//! Bodies of servers that send the whole object for any range.
 //!
-//! A range is cut out of such a body. What follows it is not thrown away: the body is parked where it stands, read no further,
-//! and the next request for bytes behind that place of the same version goes on with it. So a reader that goes from block to
-//! block costs one GET, or one for each of its requests in flight.
+//! The requested range is extracted from such a body. The rest is not discarded: the body is parked at its position,
+//! unread, and the next request for later bytes of the same version continues it. So a sequential reader costs one
+//! GET, or one per concurrent request.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -24,20 +24,21 @@ use super::head::Head;
 use crate::EngineError;
 use crate::limits::MAX_PARKED_BODIES;
 
-/// How long a body is kept for whoever reads on; less than servers commonly wait for a client that takes nothing.
+/// Time for which a body is parked for a reader that continues; less than servers commonly wait for a client that
+/// reads nothing.
 const PARKED_FOR: Duration = Duration::from_secs(10);
 
-/// A whole object on its way.
-pub(super) struct Whole {
+/// The response body of a whole object.
+pub(super) struct WholeBody {
     pub(super) head: Head,
     body: BoxStream<'static, Result<Bytes>>,
-    /// Came already, and belongs behind `position`.
+    /// Received already; follows `position`.
     held: Bytes,
-    /// The byte that comes next.
+    /// Offset of the next byte.
     position: u64,
 }
 
-impl Whole {
+impl WholeBody {
     pub(super) fn new(head: Head, body: BoxStream<'static, Result<Bytes>>) -> Self {
         Self {
             head,
@@ -47,19 +48,19 @@ impl Whole {
         }
     }
 
-    /// Whether a request tied to a version may be answered with this body: it must name the validator that this one has.
-    fn is_asked_for(&self, path: &Path, options: &GetOptions) -> bool {
+    /// Returns whether a conditional request may be served from this body: it must name this body's validator.
+    fn serves(&self, path: &Path, options: &GetOptions) -> bool {
         let meta = &self.head.meta;
         let tied = options.if_match.is_some() || options.if_unmodified_since.is_some();
-        let same = |asked: &Option<String>| asked.is_none() || *asked == meta.e_tag;
+        let same = |requested: &Option<String>| requested.is_none() || *requested == meta.e_tag;
         let unchanged = options
             .if_unmodified_since
             .is_none_or(|date| date == meta.last_modified);
         tied && meta.location == *path && same(&options.if_match) && unchanged
     }
 
-    /// Whether anything is left that a request can be tied to.
-    fn can_be_asked_for(&self) -> bool {
+    /// Returns whether there are bytes left that a conditional request could use.
+    fn is_reusable(&self) -> bool {
         let meta = &self.head.meta;
         let has_validator = meta.e_tag.is_some() || meta.last_modified.timestamp() > 0;
         has_validator && self.position < meta.size
@@ -73,21 +74,25 @@ impl Whole {
     }
 }
 
-impl fmt::Debug for Whole {
+impl fmt::Debug for WholeBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Whole({} at {})", self.head.meta.location, self.position)
+        write!(
+            f,
+            "WholeBody({} at {})",
+            self.head.meta.location, self.position
+        )
     }
 }
 
-/// Bodies that wait for whoever reads on.
+/// Parked bodies, for readers that continue.
 #[derive(Debug, Default)]
-pub(super) struct Parked(Mutex<VecDeque<(Instant, Whole)>>);
+pub(super) struct Parked(Mutex<VecDeque<(Instant, WholeBody)>>);
 
 impl Parked {
-    /// The body that stands nearest before `start` and may answer these options.
-    pub(super) fn take(&self, path: &Path, start: u64, options: &GetOptions) -> Option<Whole> {
+    /// Returns the body nearest before `start` that matches these options.
+    pub(super) fn take(&self, path: &Path, start: u64, options: &GetOptions) -> Option<WholeBody> {
         let mut parked = self.0.lock();
-        let fits = |whole: &Whole| whole.position <= start && whole.is_asked_for(path, options);
+        let fits = |whole: &WholeBody| whole.position <= start && whole.serves(path, options);
         let (at, _) = parked
             .iter()
             .enumerate()
@@ -96,8 +101,8 @@ impl Parked {
         parked.remove(at).map(|(_, whole)| whole)
     }
 
-    fn park(self: &Arc<Self>, whole: Whole) {
-        // Without a runtime nobody reads on, and nobody could let it go.
+    fn park(self: &Arc<Self>, whole: WholeBody) {
+        // Without a runtime no reader continues, and the body would never be dropped.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return;
         };
@@ -106,19 +111,19 @@ impl Parked {
             parked.push_back((Instant::now(), whole));
             (parked.len() > MAX_PARKED_BODIES).then(|| parked.pop_front())
         };
-        // Closes its connection, so outside the lock.
+        // Outside the lock: dropping it closes its connection.
         drop(oldest);
         let parked = Arc::downgrade(self);
         runtime.spawn(async move {
             tokio::time::sleep(PARKED_FOR).await;
             if let Some(parked) = parked.upgrade() {
-                parked.let_go();
+                parked.drop_expired();
             }
         });
     }
 
-    /// Drops the bodies that waited long enough.
-    fn let_go(&self) {
+    /// Drops the bodies that were parked long enough.
+    fn drop_expired(&self) {
         let mut parked = self.0.lock();
         let waits = |since: &Instant| since.elapsed() < PARKED_FOR;
         let gone = parked.iter().position(|(since, _)| waits(since));
@@ -129,18 +134,18 @@ impl Parked {
     }
 }
 
-/// A range cut out of a whole body. Dropped, it parks what follows.
+/// A range extracted from a whole body. Dropping it parks the rest.
 #[derive(Debug)]
 pub(super) struct Slice {
     /// `None` once it failed.
-    whole: Option<Whole>,
+    whole: Option<WholeBody>,
     range: Range<u64>,
     parked: Arc<Parked>,
 }
 
 impl Slice {
-    /// `range` does not begin before the body's position.
-    pub(super) fn new(whole: Whole, range: Range<u64>, parked: Arc<Parked>) -> Self {
+    /// `range` must not begin before the body's position.
+    pub(super) fn new(whole: WholeBody, range: Range<u64>, parked: Arc<Parked>) -> Self {
         Self {
             whole: Some(whole),
             range,
@@ -172,7 +177,7 @@ impl Stream for Slice {
                 None => {
                     let detail = format!("the body ended at byte {}", whole.position);
                     let object = whole.head.meta.location.to_string();
-                    return this.fail(EngineError::BadAnswer { object, detail }.into());
+                    return this.fail(EngineError::BadResponse { object, detail }.into());
                 }
             };
             let left = this.range.end - whole.position;
@@ -192,7 +197,7 @@ impl Stream for Slice {
 impl Drop for Slice {
     fn drop(&mut self) {
         if let Some(whole) = self.whole.take()
-            && whole.can_be_asked_for()
+            && whole.is_reusable()
         {
             self.parked.park(whole);
         }

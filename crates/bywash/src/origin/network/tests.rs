@@ -28,7 +28,7 @@ fn get(url: &str) -> HttpRequest {
 }
 
 #[tokio::test]
-async fn a_page_of_a_list_longer_than_the_limit_is_refused() {
+async fn list_page_longer_than_the_limit_is_rejected() {
     let length = async |body: usize| {
         let client = Checked(HttpClient::new(Body(body)));
         let response = client.call(get("http://h/bucket?list-type=2")).await?;
@@ -56,7 +56,7 @@ where
 }
 
 #[tokio::test]
-async fn a_response_with_more_headers_than_the_limit_is_refused() {
+async fn response_with_more_headers_than_the_limit_is_rejected() {
     let headers = async |count: usize| {
         let url = serve_once(async move |mut stream: TcpStream| {
             let mut request = [0; 4096];
@@ -129,7 +129,7 @@ async fn respond_by_http2(mut stream: TcpStream, count: usize) -> io::Result<()>
 const HEADER_BYTES: usize = 1 + 91 + 32;
 
 #[tokio::test]
-async fn headers_by_http2_longer_than_the_limit_are_refused() {
+async fn http2_headers_longer_than_the_limit_are_rejected() {
     let headers = async |count: usize| {
         let url = serve_once(move |stream| respond_by_http2(stream, count)).await;
         let client = client_builder().http2_prior_knowledge().build().unwrap();

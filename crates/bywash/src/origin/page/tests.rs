@@ -9,12 +9,12 @@ use object_store::memory::InMemory;
 
 use super::*;
 
-/// A store that may begin where it likes: a token is the number of keys before the page.
+/// A store that may ignore offsets: a token is the number of keys before the page.
 struct Store {
-    /// In the order in which they are told.
+    /// In the order in which they are listed.
     keys: Vec<&'static str>,
     heeds_offset: bool,
-    /// Keys on a page at most; every second page is empty.
+    /// Maximum keys on a page; every second page is empty.
     page: usize,
 }
 
@@ -34,13 +34,13 @@ impl PaginatedListStore for Store {
             None => (true, 0),
             Some(token) => (token.starts_with('e'), token[1..].parse().unwrap()),
         };
-        let most = if empty {
+        let max = if empty {
             0
         } else {
             self.page.min(options.max_keys.unwrap())
         };
         let mut keys = keys.skip(before);
-        let objects: Vec<_> = keys.by_ref().take(most).map(|key| object(key)).collect();
+        let objects: Vec<_> = keys.by_ref().take(max).map(|key| object(key)).collect();
         let next = before + objects.len();
         let kind = if empty { 'k' } else { 'e' };
         Ok(PaginatedListResult {
@@ -64,13 +64,13 @@ fn object(key: &str) -> ObjectMeta {
     }
 }
 
-/// All keys below `prefix`, page after page.
-async fn walk(cloud: &Cloud<()>, store: &Store, prefix: &str, most: usize) -> Vec<String> {
+/// Returns all keys below `prefix`, page after page.
+async fn walk(cloud: &Cloud<()>, store: &Store, prefix: &str, max: usize) -> Vec<String> {
     let (mut found, mut after) = (Vec::new(), None);
     loop {
-        let page = cloud.page_of(store, prefix, after.as_ref(), most).await;
+        let page = cloud.page_of(store, prefix, after.as_ref(), max).await;
         let page = page.unwrap();
-        assert!(page.objects.len() <= most);
+        assert!(page.objects.len() <= max);
         assert!(!page.more || !page.objects.is_empty());
         found.extend(page.objects.iter().map(|meta| meta.location.to_string()));
         if !page.more {
@@ -81,34 +81,34 @@ async fn walk(cloud: &Cloud<()>, store: &Store, prefix: &str, most: usize) -> Ve
 }
 
 #[tokio::test]
-async fn stores_that_heed_no_offset_or_send_empty_pages_are_listed_once() {
+async fn stores_that_ignore_offsets_or_send_empty_pages_list_each_key_once() {
     let ours = Cloud::new(
         "fake://bucket",
         Arc::new(InMemory::new()),
         &Path::from("p"),
         (),
     );
-    // Beside ours, our folder's own marker, and the same beginning.
+    // Besides ours: our folder's own marker, and keys with the same beginning.
     let keys = ["o", "p/", "p/a", "p/b!", "p/b/c", "p/b/d", "p/c", "p2/a"];
-    for (heeds_offset, page, most) in [(true, 2, 2), (false, 2, 2), (false, 3, 1), (false, 1, 9)] {
+    for (heeds_offset, page, max) in [(true, 2, 2), (false, 2, 2), (false, 3, 1), (false, 1, 9)] {
         let store = Store {
             keys: keys.into(),
             heeds_offset,
             page,
         };
-        let case = format!("{heeds_offset} {page} {most}");
-        let all = walk(&ours, &store, "", most).await;
+        let case = format!("{heeds_offset} {page} {max}");
+        let all = walk(&ours, &store, "", max).await;
         assert_eq!(all, ["a", "b!", "b/c", "b/d", "c"], "{case}");
-        let below = walk(&ours, &store, "b/", most).await;
+        let below = walk(&ours, &store, "b/", max).await;
         assert_eq!(below, ["b/c", "b/d"], "{case}");
-        let within = walk(&ours, &store, "b", most).await;
+        let within = walk(&ours, &store, "b", max).await;
         assert_eq!(within, ["b!", "b/c", "b/d"], "{case}");
-        assert_eq!(walk(&ours, &store, "x", most).await, [""; 0], "{case}");
+        assert_eq!(walk(&ours, &store, "x", max).await, [""; 0], "{case}");
     }
 }
 
 #[tokio::test]
-async fn a_listing_out_of_order_is_refused_and_a_folder_s_marker_is_none() {
+async fn unordered_listing_is_rejected_and_a_folder_marker_is_not() {
     let ours = Cloud::new(
         "fake://bucket",
         Arc::new(InMemory::new()),
@@ -131,7 +131,7 @@ async fn a_listing_out_of_order_is_refused_and_a_folder_s_marker_is_none() {
         assert!(matches!(error, Error::NotSupported { .. }), "{error:?}");
         assert!(error.to_string().contains("lists b after c"), "{error}");
     }
-    // `b/` is told as `b`.
+    // `b/` is returned as `b`.
     for listed in list(&["a", "b!", "b/", "b/c"], 9).await {
         let listed = listed.unwrap();
         assert_eq!((listed.objects.len(), listed.more), (4, false));

@@ -1,4 +1,4 @@
-//! The I/O of multipart sessions: sends what `session.rs` says, and turns its findings into the engine's errors.
+//! I/O of multipart sessions: sends the requests of `session.rs`, and converts its outcomes into the engine's errors.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,18 +13,18 @@ use object_store::{Error, PutMode, Result};
 use parking_lot::Mutex;
 
 use super::S3Store;
-use super::session::{self, Checksums, Meaning, Part, Parts, PartsPage, RULE, Upload, UploadsPage};
+use super::session::{self, Checksums, Outcome, Part, Parts, PartsPage, RULE, Upload, UploadsPage};
 use crate::EngineError;
 use crate::limits::{MAX_PARTS_PAGE_BYTES, MAX_UPLOADS_PAGE_BYTES};
-use crate::upload::http::{Answer, Request};
+use crate::upload::http::{Request, Response};
 use crate::upload::{
-    Chunk, ChunkRule, Ending, Finished, OpenSession, SessionOptions, SessionStatus, SessionToken,
-    UploadSession,
+    Chunk, ChunkRule, CompleteRequest, Finished, OpenSession, SessionOptions, SessionStatus,
+    SessionToken, UploadSession,
 };
 
-/// Names this kind of store in errors.
+/// Name of this kind of store in errors.
 const STORE: &str = "S3";
-/// How long S3 may join the parts in silence, unless somebody sets a stall limit.
+/// Time for which S3 may join parts without sending a byte, unless a stall limit is set.
 pub(super) const JOINING: Duration = Duration::from_secs(600);
 
 /// A multipart upload.
@@ -38,9 +38,9 @@ pub(super) struct S3Session {
 
 #[derive(Debug)]
 struct State {
-    /// What the store said it keeps, as far as this process or the one before it was told.
+    /// Parts at the store, as far as known to this process or the previous one.
     parts: Parts,
-    /// The ETag of the object that a completion on its way would make.
+    /// ETag of the object that the completion in progress would create.
     completing: Option<String>,
 }
 
@@ -58,15 +58,15 @@ fn generic(text: String) -> Error {
 }
 
 impl S3Store {
-    /// Sends a presigned request; `headers` are signed too, as S3 wants it of its own.
-    async fn ask(
+    /// Sends a presigned request; `headers` are signed too, as S3 requires.
+    async fn send_request(
         &self,
         method: Method,
         path: &Path,
         query: &[(&str, &str)],
         headers: HeaderMap,
         prepare: impl FnOnce(Request) -> Request,
-    ) -> Result<Answer> {
+    ) -> Result<Response> {
         let url = self.presign(method.clone(), path, query, &headers).await?;
         let mut request = Request::new(method, url);
         for (name, value) in &headers {
@@ -76,23 +76,23 @@ impl S3Store {
     }
 
     pub(super) async fn open(&self, path: &Path, options: &SessionOptions) -> Result<S3Session> {
-        // Wrong before a byte is sent rather than after all of them.
+        // Fails before the first byte is sent rather than after the last.
         session::complete_headers(Checksums::Md5, 0, &options.mode).map_err(generic)?;
         let headers = session::start_headers(&options.attributes);
-        let answer = self
-            .ask(Method::POST, path, &[("uploads", "")], headers, |request| {
+        let response = self
+            .send_request(Method::POST, path, &[("uploads", "")], headers, |request| {
                 request
             })
             .await?;
-        let id = session::started(&answer).ok_or_else(|| match session::failure(&answer) {
-            Meaning::Refused(reason) => {
-                answer.error(STORE, "start upload of", path.as_ref(), &reason)
+        let id = session::started(&response).ok_or_else(|| match session::failure(&response) {
+            Outcome::Refused(reason) => {
+                response.error(STORE, "start upload of", path.as_ref(), &reason)
             }
-            other => generic(format!("start upload of {path}: the answer is {other:?}")),
+            other => generic(format!("start upload of {path}: the response is {other:?}")),
         })?;
         let upload = Upload {
             id,
-            checksums: Checksums::promised(&answer),
+            checksums: Checksums::promised(&response),
         };
         Ok(self.session(path, options, upload, Parts::new()))
     }
@@ -105,7 +105,7 @@ impl S3Store {
     ) -> Result<S3Session> {
         let (upload, parts) = Upload::parse(&token.0).ok_or_else(|| {
             generic(format!(
-                "resume upload of {path}: what was kept of its session is no upload of S3; upload it again"
+                "resume upload of {path}: the recorded session is not valid; upload it again"
             ))
         })?;
         Ok(self.session(path, options, upload, parts))
@@ -130,8 +130,7 @@ impl S3Store {
         }
     }
 
-    /// The uploads below the prefix that neither finished nor were aborted, whichever program started them. Keys that no path
-    /// here writes are passed by.
+    /// Returns the open uploads below the prefix, of any program. Skips keys that no path of this origin writes.
     pub(super) async fn list_uploads(&self) -> Result<Vec<OpenSession>> {
         let prefix = self.full_path(&Path::ROOT);
         let failed = |reason: &str| generic(format!("list uploads below {self}: {reason}"));
@@ -145,22 +144,22 @@ impl S3Store {
             let url = self
                 .presign_key(Method::GET, &Path::ROOT, &query, &HeaderMap::new())
                 .await?;
-            let request = Request::new(Method::GET, url).answer_limit(MAX_UPLOADS_PAGE_BYTES);
-            let answer = self.client.sessions.send(request).await?;
-            if !answer.status.is_success() {
-                return Err(match session::failure(&answer) {
-                    Meaning::Refused(reason) => {
-                        answer.error(STORE, "list uploads below", &self.to_string(), &reason)
+            let request = Request::new(Method::GET, url).max_response_bytes(MAX_UPLOADS_PAGE_BYTES);
+            let response = self.client.sessions.send(request).await?;
+            if !response.status.is_success() {
+                return Err(match session::failure(&response) {
+                    Outcome::Refused(reason) => {
+                        response.error(STORE, "list uploads below", &self.to_string(), &reason)
                     }
-                    other => failed(&format!("the answer is {other:?}")),
+                    other => failed(&format!("the response is {other:?}")),
                 });
             }
-            let page = UploadsPage::parse(&answer.body).map_err(|error| failed(&error))?;
+            let page = UploadsPage::parse(&response.body).map_err(|error| failed(&error))?;
             let next = page.next.clone();
             sessions.extend(page.sessions(&prefix));
             match next {
                 None => return Ok(sessions),
-                // A store that does not look at markers would be asked forever.
+                // A store that ignores markers would be queried forever.
                 next if next == marker => {
                     return Err(failed("the store lists the same uploads again"));
                 }
@@ -169,23 +168,23 @@ impl S3Store {
         }
     }
 
-    /// What the store says of an object: its checksum too, if it keeps one of the whole object.
-    pub(super) async fn look(&self, path: &Path) -> Result<Option<Finished>> {
+    /// Returns an object's metadata, with its checksum if the store has one of the whole object.
+    pub(super) async fn head_object(&self, path: &Path) -> Result<Option<Finished>> {
         let mut headers = HeaderMap::new();
         let name = http::HeaderName::from_static("x-amz-checksum-mode");
         headers.insert(name, http::HeaderValue::from_static("ENABLED"));
-        let answer = self
-            .ask(Method::HEAD, path, &[], headers, |request| request)
+        let response = self
+            .send_request(Method::HEAD, path, &[], headers, |request| request)
             .await?;
-        if answer.status == http::StatusCode::NOT_FOUND {
+        if response.status == http::StatusCode::NOT_FOUND {
             return Ok(None);
         }
-        if !answer.status.is_success() {
-            return Err(answer.error(STORE, "look for", path.as_ref(), ""));
+        if !response.status.is_success() {
+            return Err(response.error(STORE, "look for", path.as_ref(), ""));
         }
-        let header = |name| answer.header(name).map(str::to_owned);
-        // Said in so many words: a server that does not tell may show the checksum of the parts' checksums.
-        let whole = answer.header("x-amz-checksum-type") == Some("FULL_OBJECT");
+        let header = |name| response.header(name).map(str::to_owned);
+        // Required: a server that omits the type may return the checksum of the parts' checksums.
+        let whole = response.header("x-amz-checksum-type") == Some("FULL_OBJECT");
         Ok(Some(Finished {
             e_tag: header("etag"),
             version: header("x-amz-version-id"),
@@ -198,59 +197,61 @@ impl S3Store {
 }
 
 impl S3Session {
-    async fn ask(
+    async fn send_request(
         &self,
         method: Method,
         query: &[(&str, &str)],
         headers: HeaderMap,
         prepare: impl FnOnce(Request) -> Request,
-    ) -> Result<Answer> {
+    ) -> Result<Response> {
         let mut query = query.to_vec();
         query.push(("uploadId", &self.upload.id));
         self.store
-            .ask(method, &self.path, &query, headers, prepare)
+            .send_request(method, &self.path, &query, headers, prepare)
             .await
     }
 
-    /// The error for an answer that was not the one hoped for.
-    fn refused(&self, operation: &str, answer: &Answer, meaning: Meaning) -> Error {
+    /// Returns the error for an unexpected response.
+    fn refused(&self, operation: &str, response: &Response, outcome: Outcome) -> Error {
         let object = self.path.to_string();
-        match meaning {
-            Meaning::Gone => EngineError::UploadLost { object }.into(),
-            Meaning::Refused(reason) => match answer.error(STORE, operation, &object, &reason) {
+        match outcome {
+            Outcome::Gone => EngineError::UploadLost { object }.into(),
+            Outcome::Refused(reason) => match response.error(STORE, operation, &object, &reason) {
                 Error::Precondition { path, source } if matches!(self.mode, PutMode::Create) => {
                     Error::AlreadyExists { path, source }
                 }
                 error => error,
             },
-            // Of a part: the bytes were damaged on their way, and go again.
-            Meaning::Passing(reason) | Meaning::Damaged(reason) => {
+            // Of a part: the bytes were damaged in transit, and are sent again.
+            Outcome::Transient(reason) | Outcome::Damaged(reason) => {
                 generic(format!("{operation} {object}: {reason}"))
             }
-            Meaning::Stale => generic(format!(
+            Outcome::PartMismatch => generic(format!(
                 "{operation} {object}: a part is not the one that was listed"
             )),
-            Meaning::Finished(_) => generic(format!("{operation} {object}: an unexpected answer")),
+            Outcome::Finished(_) => {
+                generic(format!("{operation} {object}: an unexpected response"))
+            }
         }
     }
 
-    /// Asks which parts there are; `None` if the store does not know the upload.
+    /// Lists the parts; `None` if the store does not know the upload.
     async fn list(&self) -> Result<Option<Parts>> {
         let (mut parts, mut marker) = (Parts::new(), "0".to_owned());
         loop {
             let query = [("max-parts", "1000"), ("part-number-marker", &*marker)];
-            let answer = self
-                .ask(Method::GET, &query, HeaderMap::new(), |request| {
-                    request.answer_limit(MAX_PARTS_PAGE_BYTES)
+            let response = self
+                .send_request(Method::GET, &query, HeaderMap::new(), |request| {
+                    request.max_response_bytes(MAX_PARTS_PAGE_BYTES)
                 })
                 .await?;
-            if !answer.status.is_success() {
-                return match session::failure(&answer) {
-                    Meaning::Gone => Ok(None),
-                    meaning => Err(self.refused("list parts of", &answer, meaning)),
+            if !response.status.is_success() {
+                return match session::failure(&response) {
+                    Outcome::Gone => Ok(None),
+                    outcome => Err(self.refused("list parts of", &response, outcome)),
                 };
             }
-            let page = PartsPage::parse(&answer.body)
+            let page = PartsPage::parse(&response.body)
                 .map_err(|error| generic(format!("list parts of {}: {error}", self.path)))?;
             let next = page
                 .next()
@@ -264,27 +265,27 @@ impl S3Session {
         }
         let mut state = self.state.lock();
         for (number, part) in &parts {
-            // What was acknowledged stays as it was then, so that a completion notices if the store has changed it.
+            // Acknowledged parts keep their acknowledged ETag, so that a completion detects a change at the store.
             state.parts.entry(*number).or_insert_with(|| part.clone());
         }
         Ok(Some(parts))
     }
 
     async fn put(&self, number: u64, crc32c: u32, pieces: Vec<Bytes>) -> Result<()> {
-        // Whatever becomes of this request, what was known of the part is not known any more.
+        // Whatever the response, the old state of the part is no longer valid.
         self.state.lock().parts.remove(&number);
         let size = pieces.iter().map(|piece| piece.len() as u64).sum();
         let text = number.to_string();
         let headers = session::part_headers(self.upload.checksums, crc32c, &pieces);
         let checksum = headers.get("x-amz-checksum-crc32c").cloned();
-        let answer = self
-            .ask(Method::PUT, &[("partNumber", &*text)], headers, |request| {
+        let response = self
+            .send_request(Method::PUT, &[("partNumber", &*text)], headers, |request| {
                 request.body(pieces)
             })
             .await?;
-        let e_tag = answer.header(ETAG.as_str()).map(str::to_owned);
-        let (true, Some(e_tag)) = (answer.status.is_success(), e_tag) else {
-            return Err(self.refused("send part of", &answer, session::failure(&answer)));
+        let e_tag = response.header(ETAG.as_str()).map(str::to_owned);
+        let (true, Some(e_tag)) = (response.status.is_success(), e_tag) else {
+            return Err(self.refused("send part of", &response, session::failure(&response)));
         };
         let part = Part {
             number,
@@ -296,7 +297,7 @@ impl S3Session {
         Ok(())
     }
 
-    /// The body of the completion, from parts known or listed.
+    /// Returns the body of the completion, from known or listed parts.
     async fn completion(&self, length: u64) -> Result<String> {
         if length == 0 {
             // An upload has at least one part.
@@ -332,12 +333,12 @@ impl S3Session {
         .into()
     }
 
-    /// The upload is gone. If the object is the one our completion would make, it did.
+    /// Handles a lost upload: if the object has the ETag of our completion, the completion succeeded.
     async fn proven(&self) -> Result<Option<Finished>> {
         let Some(wanted) = self.state.lock().completing.clone() else {
             return Ok(None);
         };
-        let found = self.store.look(&self.path).await?;
+        let found = self.store.head_object(&self.path).await?;
         Ok(found.filter(|found| found.e_tag.as_ref() == Some(&wanted)))
     }
 }
@@ -346,7 +347,7 @@ impl S3Session {
 impl UploadSession for S3Session {
     fn rule(&self) -> ChunkRule {
         ChunkRule {
-            least: self.store.client.least_part,
+            min: self.store.client.min_part,
             ..RULE
         }
     }
@@ -367,7 +368,7 @@ impl UploadSession for S3Session {
 
     async fn status(&self) -> Result<SessionStatus> {
         if let Some(parts) = self.list().await? {
-            return Ok(SessionStatus::Open(session::kept(&parts)));
+            return Ok(SessionStatus::Open(session::stored_ranges(&parts)));
         }
         Ok(match self.proven().await? {
             Some(finished) => SessionStatus::Finished(finished),
@@ -375,38 +376,38 @@ impl UploadSession for S3Session {
         })
     }
 
-    async fn finish(&self, ending: &Ending) -> Result<Finished> {
+    async fn finish(&self, ending: &CompleteRequest) -> Result<Finished> {
         let headers = session::complete_headers(self.upload.checksums, ending.crc32c, &self.mode)
             .map_err(generic)?;
         let body = self.completion(ending.length).await?;
-        let answer = self
-            .ask(Method::POST, &[], headers, |request| {
+        let response = self
+            .send_request(Method::POST, &[], headers, |request| {
                 request
                     .body(vec![Bytes::from(body)])
-                    .patience(self.store.client.joining)
+                    .extra_stall(self.store.client.joining)
             })
             .await?;
-        match session::completed(&answer, self.upload.checksums) {
-            Meaning::Finished(finished) => Ok(finished),
-            Meaning::Gone => self.proven().await?.ok_or_else(|| self.lost()),
-            Meaning::Stale => {
+        match session::completed(&response, self.upload.checksums) {
+            Outcome::Finished(finished) => Ok(finished),
+            Outcome::Gone => self.proven().await?.ok_or_else(|| self.lost()),
+            Outcome::PartMismatch => {
                 Err(self.damaged("a part that the store acknowledged is not there any more"))
             }
-            Meaning::Damaged(reason) => Err(self.damaged(&reason)),
-            meaning => Err(self.refused("complete upload of", &answer, meaning)),
+            Outcome::Damaged(reason) => Err(self.damaged(&reason)),
+            outcome => Err(self.refused("complete upload of", &response, outcome)),
         }
     }
 
     async fn abort(&self) -> Result<()> {
-        let answer = self
-            .ask(Method::DELETE, &[], HeaderMap::new(), |request| request)
+        let response = self
+            .send_request(Method::DELETE, &[], HeaderMap::new(), |request| request)
             .await?;
-        if answer.status.is_success() {
+        if response.status.is_success() {
             return Ok(());
         }
-        match session::failure(&answer) {
-            Meaning::Gone => Ok(()),
-            meaning => Err(self.refused("abort upload of", &answer, meaning)),
+        match session::failure(&response) {
+            Outcome::Gone => Ok(()),
+            outcome => Err(self.refused("abort upload of", &response, outcome)),
         }
     }
 }

@@ -1,7 +1,7 @@
-//! The `s3://` origin: object_store's client, plus uploads in the S3 protocol's own terms.
+//! The `s3://` origin: object_store's client, plus uploads by the S3 protocol.
 //!
-//! Parts and completion go through presigned requests, because the client numbers parts by their position and cannot put a
-//! condition on a completion.
+//! Parts and completion use presigned requests, because the client numbers parts by their position and cannot make a
+//! completion conditional.
 
 mod client;
 mod profile;
@@ -30,27 +30,27 @@ use super::{ListPage, Origin, OriginOptions, PartBody, UploadedPart};
 use crate::upload::http::HttpClient;
 use crate::upload::{Finished, OpenSession, SessionOptions, SessionToken, UploadSession};
 
-/// How long a presigned request of ours stays valid: long enough for a 5 GiB part on a slow line.
+/// Validity of a presigned request: long enough for a 5 GiB part on a slow line.
 const PRESIGN_VALIDITY: Duration = Duration::from_secs(6 * 3600);
 
-/// A bucket of S3, or of a server that speaks its protocol.
+/// A bucket of S3, or of a server with its protocol.
 pub type S3Store = Cloud<S3Client>;
 
-/// What an [`S3Store`] needs for uploads.
+/// Client for the uploads of an [`S3Store`].
 #[derive(Debug, Clone)]
 pub struct S3Client {
     client: Arc<AmazonS3>,
     requests: Requests,
     sessions: HttpClient,
-    /// Bytes of the shortest part but the last.
-    least_part: u64,
-    /// How much longer than other requests a completion may take in silence.
+    /// Minimum bytes of a part, except the last.
+    min_part: u64,
+    /// Time beyond the stall limit that a completion may take without sending a byte.
     joining: Duration,
 }
 
 impl S3Store {
-    /// The same store, whose upload requests fail after this long without a sign of life; a completion after twice as long. The
-    /// default is 20 s, and ten minutes for a completion.
+    /// Returns the store with another stall limit for upload requests; a completion gets twice as long. The default
+    /// is 20 s, and ten minutes for a completion.
     #[must_use]
     pub fn with_stall(mut self, stall: Duration) -> Self {
         self.client.sessions = self.client.sessions.with_stall(stall);
@@ -58,14 +58,14 @@ impl S3Store {
         self
     }
 
-    /// The same store, which takes parts from this many bytes. The default is 5 MiB, S3's own rule.
+    /// Returns the store with another minimum length of parts. The default is 5 MiB, S3's own rule.
     #[must_use]
-    pub fn with_least_part(mut self, bytes: u64) -> Self {
-        self.client.least_part = bytes;
+    pub fn with_min_part(mut self, bytes: u64) -> Self {
+        self.client.min_part = bytes;
         self
     }
 
-    /// Opens `bucket` as [`builder_from_env`] finds it. Sends no request.
+    /// Opens `bucket` with the settings of [`builder_from_env`]. Sends no request.
     pub fn from_env(bucket: &str, prefix: &Path) -> Result<Self> {
         let builder = builder_from_env()?.with_bucket_name(bucket);
         Self::from_builder(builder, bucket, prefix)
@@ -90,7 +90,7 @@ impl S3Store {
         Self::from_builder(builder.with_bucket_name(bucket), bucket, prefix)
     }
 
-    /// Opens `bucket` as `builder` says; retries and time limits are replaced by the engine's.
+    /// Opens `bucket` with `builder`'s settings, except retries and time limits, which are the engine's.
     pub fn from_builder(builder: AmazonS3Builder, bucket: &str, prefix: &Path) -> Result<Self> {
         let client = builder
             .with_client_options(client_options())
@@ -105,7 +105,7 @@ impl S3Store {
             client,
             requests,
             sessions: HttpClient::new("S3")?,
-            least_part: session::RULE.least,
+            min_part: session::RULE.min,
             joining: client::JOINING,
         };
         Ok(Self::new(
@@ -127,7 +127,7 @@ impl S3Store {
         self.presign_key(method, &key, query, headers).await
     }
 
-    /// `key` is that in the bucket, whose root is the bucket itself.
+    /// As [`Self::presign`], for `key` in the bucket; the root is the bucket itself.
     async fn presign_key(
         &self,
         method: Method,
@@ -144,9 +144,9 @@ impl S3Store {
     }
 }
 
-/// Credentials, region and endpoint as S3 clients find them: in `AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL` and the like; then in
-/// the profile that `AWS_PROFILE` names, or the default one, of `~/.aws/credentials` and `~/.aws/config`; credentials in the
-/// instance's metadata last.
+/// Returns the credentials, region and endpoint that S3 clients find. First in `AWS_ACCESS_KEY_ID`,
+/// `AWS_ENDPOINT_URL` and the like; then in the profile named by `AWS_PROFILE`, or the default one, of
+/// `~/.aws/credentials` and `~/.aws/config`; credentials in the instance's metadata last.
 ///
 /// # Errors
 /// If there is no profile of that name, or if it gets its credentials from a service.
@@ -154,7 +154,7 @@ pub fn builder_from_env() -> Result<AmazonS3Builder> {
     Ok(find_profile(None)?.fill(AmazonS3Builder::from_env()))
 }
 
-/// The endpoint that the profile names which [`builder_from_env`] would read.
+/// Returns the endpoint of the profile that [`builder_from_env`] would read.
 pub fn endpoint_of_profile() -> Option<String> {
     find_profile(None).ok()?.endpoint().map(str::to_owned)
 }
@@ -172,9 +172,8 @@ impl Origin for S3Store {
         "s3"
     }
 
-    async fn list_page(&self, prefix: &str, after: Option<&Path>, most: usize) -> Result<ListPage> {
-        self.page_of(&*self.client.client, prefix, after, most)
-            .await
+    async fn list_page(&self, prefix: &str, after: Option<&Path>, max: usize) -> Result<ListPage> {
+        self.page_of(&*self.client.client, prefix, after, max).await
     }
 
     async fn create_upload(&self, path: &Path, options: PutMultipartOptions) -> Result<String> {
@@ -199,12 +198,12 @@ impl Origin for S3Store {
             .await?;
         let requests = &self.client.requests;
         let request = requests.http.put(url);
-        let answer = requests.send_part(request, path, length, body).await?;
-        if !answer.status.is_success() {
-            return Err(refusal(requests, path, &answer));
+        let response = requests.send_part(request, path, length, body).await?;
+        if !response.status.is_success() {
+            return Err(refusal(requests, path, &response));
         }
-        let e_tag = answer.header(&ETAG);
-        e_tag.ok_or_else(|| requests.generic("the answer to a part has no ETag"))
+        let e_tag = response.header(&ETAG);
+        e_tag.ok_or_else(|| requests.generic("the response to a part has no ETag"))
     }
 
     async fn complete_upload(
@@ -231,14 +230,14 @@ impl Origin for S3Store {
                 request = request.header(IF_MATCH, e_tag);
             }
         }
-        let answer = requests.send(request).await?;
-        let e_tag = completed(requests, path, parts, &answer).map_err(|error| match error {
+        let response = requests.send(request).await?;
+        let e_tag = completed(requests, path, parts, &response).map_err(|error| match error {
             Error::Precondition { path, source } if create => Error::AlreadyExists { path, source },
             error => error,
         })?;
         Ok(PutResult {
             e_tag: Some(e_tag),
-            version: answer.header(&HeaderName::from_static("x-amz-version-id")),
+            version: response.header(&HeaderName::from_static("x-amz-version-id")),
             extensions: object_store::Extensions::new(),
         })
     }
@@ -251,8 +250,8 @@ impl Origin for S3Store {
             .await
     }
 
-    async fn stored(&self, path: &Path) -> Result<Option<Finished>> {
-        self.look(path).await
+    async fn stat(&self, path: &Path) -> Result<Option<Finished>> {
+        self.head_object(path).await
     }
 
     async fn open_session(

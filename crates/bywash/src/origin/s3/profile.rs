@@ -1,16 +1,16 @@
 //! Profiles of the AWS command line: `~/.aws/credentials` and `~/.aws/config`.
 //!
-//! Read are static keys, the region and the endpoint. What asks a service for credentials (roles, SSO, processes) is not done
-//! here: such a profile, if it was named, is an error that says how to hand its credentials over.
+//! Supports static keys, region and endpoint. Credentials from a service (roles, SSO, processes) are not supported:
+//! if such a profile is named, the error describes how to export its credentials.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 
-/// The profile that is read when none is named.
+/// Name of the profile used by default.
 const DEFAULT: &str = "default";
-/// Settings of a profile whose credentials come from elsewhere.
+/// Settings of a profile with credentials from a service.
 const ELSEWHERE: [&str; 5] = [
     "role_arn",
     "sso_session",
@@ -24,8 +24,8 @@ const ELSEWHERE: [&str; 5] = [
 pub(super) struct Profile(BTreeMap<String, String>);
 
 impl Profile {
-    /// The profile `name`, or else the one that `AWS_PROFILE` names, or else the default one, which need not be there.
-    /// `variable` looks into the environment.
+    /// Returns the profile `name`, else that of `AWS_PROFILE`, else the default one, which may be absent. `variable`
+    /// reads the environment.
     pub(super) fn find(
         name: Option<&str>,
         variable: impl Fn(&str) -> Option<String>,
@@ -40,7 +40,7 @@ impl Profile {
         let config = place("AWS_CONFIG_FILE", "config");
         let name = named.as_deref().unwrap_or(DEFAULT);
         let mut found = None;
-        // Of what stands in both files, that in the credentials file holds.
+        // For settings in both files, the credentials file takes precedence.
         for (file, sections) in [
             (&config, &[name.to_owned(), format!("profile {name}")][..]),
             (&credentials, &[name.to_owned()]),
@@ -87,12 +87,12 @@ impl Profile {
         ELSEWHERE.into_iter().find(|key| self.0.contains_key(*key))
     }
 
-    /// Where the profile says that S3 is.
+    /// Returns the profile's endpoint.
     pub(super) fn endpoint(&self) -> Option<&str> {
         self.0.get("endpoint_url").map(String::as_str)
     }
 
-    /// Fills in what `builder` does not know yet. Credentials are taken whole or not at all.
+    /// Sets what `builder` does not know yet. Takes both credentials from one source.
     pub(super) fn fill(&self, mut builder: AmazonS3Builder) -> AmazonS3Builder {
         use AmazonS3ConfigKey::{
             AccessKeyId, Endpoint, Region, S3Endpoint, SecretAccessKey, Token,
@@ -121,8 +121,8 @@ impl Profile {
     }
 }
 
-/// The settings of one section of an INI file as AWS writes it; `None` if there is none. Indented lines belong to the setting
-/// before them and are passed over, as are comments.
+/// Parses one section of an INI file in AWS's format; `None` if there is none. Skips comments, and indented lines,
+/// which belong to the previous setting.
 fn section_of(text: &str, section: &str) -> Option<BTreeMap<String, String>> {
     let (mut inside, mut found) = (false, None);
     for line in text.lines() {
@@ -143,7 +143,7 @@ fn section_of(text: &str, section: &str) -> Option<BTreeMap<String, String>> {
         } else if let (true, Some(values), Some((name, value))) =
             (inside, &mut found, line.split_once('='))
         {
-            // A comment behind a value has a space before it; no key or secret has one.
+            // A comment after a value follows a space; no key or secret contains one.
             let value = value.split(" #").next().unwrap_or_default();
             let value = value.split(" ;").next().unwrap_or_default();
             values.insert(name.trim().to_ascii_lowercase(), value.trim().to_owned());
@@ -185,7 +185,7 @@ sso_session = corp
 region = none
 ";
 
-    /// A home with these files, as the environment shows it.
+    /// A home folder with these files, and its environment.
     struct Home(tempfile::TempDir);
 
     impl Home {
@@ -227,7 +227,7 @@ region = none
     }
 
     #[test]
-    fn a_profile_is_what_both_files_say_of_it() {
+    fn profile_merges_both_files() {
         let home = Home::new();
         let new = AmazonS3Builder::new;
         let of_default = texts([
@@ -259,7 +259,7 @@ region = none
     }
 
     #[test]
-    fn what_is_known_already_stays_and_credentials_are_not_mixed() {
+    fn profile_keeps_set_values_and_does_not_mix_credentials() {
         let minio = Home::new().find(Some("minio"), &[]).unwrap();
         let builder = AmazonS3Builder::new()
             .with_access_key_id("own")
@@ -278,7 +278,7 @@ region = none
     }
 
     #[test]
-    fn files_may_be_elsewhere_or_missing_and_a_named_profile_must_be_there() {
+    fn files_may_be_moved_or_missing_but_a_named_profile_must_exist() {
         let home = Home::new();
         let nowhere = [
             ("AWS_SHARED_CREDENTIALS_FILE", "/nowhere"),
@@ -294,7 +294,7 @@ region = none
     }
 
     #[test]
-    fn a_profile_whose_credentials_a_service_gives_says_how_to_hand_them_over() {
+    fn profile_with_service_credentials_fails_with_the_export_command() {
         let error = Home::new().find(Some("login"), &[]).unwrap_err();
         assert!(error.contains("sso_session"), "{error}");
         assert!(

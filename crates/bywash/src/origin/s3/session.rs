@@ -1,7 +1,7 @@
-//! Multipart uploads of S3 as another process can take them over: what is asked, and what an answer means. No I/O, no clock.
+//! Protocol of resumable S3 multipart uploads: requests, and the outcome of responses. No I/O, no clock.
 //!
-//! A chunk is the part of its index plus one. S3 does not say where a part begins, so only parts without a gap before them
-//! have a place for who did not send them; others are sent again.
+//! The part number of a chunk is its index plus one. S3 does not report where a part begins. So a process that takes
+//! an upload over can only place parts without a gap before them; others are sent again.
 
 mod uploads;
 
@@ -16,23 +16,23 @@ use object_store::{Attribute, Attributes, PutMode};
 use serde::{Deserialize, Serialize};
 
 pub(super) use self::uploads::{UploadsPage, uploads_query};
-use super::super::multipart_xml::ErrorAnswer;
-use crate::upload::http::Answer;
-use crate::upload::{ChunkRule, Digest, Finished, Kept};
+use super::super::multipart_xml::ErrorDocument;
+use crate::upload::http::Response;
+use crate::upload::{ChunkRule, Digest, Finished, StoredRange};
 
-/// What S3 asks of parts.
+/// S3's rule for parts.
 pub(super) const RULE: ChunkRule = ChunkRule {
     granule: 1,
-    least: 5 << 20,
-    most: 5 << 30,
-    chunks: Some(10_000),
+    min: 5 << 20,
+    max: 5 << 30,
+    max_chunks: Some(10_000),
     parallel: true,
 };
 
-/// What the store said at the start of an upload of the checksums it would keep.
+/// Checksums that the store announced at the start of an upload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Checksums {
-    /// None that it named: parts come with their MD5, which every store checks.
+    /// None announced: parts are sent with their MD5, which every store checks.
     Md5,
     /// CRC32C of each part.
     Parts,
@@ -41,10 +41,10 @@ pub(super) enum Checksums {
 }
 
 impl Checksums {
-    /// What the answer to the start of an upload promises.
-    pub(super) fn promised(answer: &Answer) -> Self {
+    /// Returns the checksums announced in the response to the start of an upload.
+    pub(super) fn promised(response: &Response) -> Self {
         let is = |name, value: &str| {
-            answer
+            response
                 .header(name)
                 .is_some_and(|have| have.eq_ignore_ascii_case(value))
         };
@@ -59,7 +59,7 @@ impl Checksums {
     }
 }
 
-/// An upload as its token says it.
+/// An upload, as encoded in its token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Upload {
     pub(super) id: String,
@@ -67,7 +67,7 @@ pub(super) struct Upload {
 }
 
 impl Upload {
-    /// A line for the upload, and one of JSON for each part that the store acknowledged.
+    /// Returns the token: a line for the upload, and a line of JSON for each acknowledged part.
     pub(super) fn token(&self, parts: &Parts) -> String {
         let checksums = match self.checksums {
             Checksums::Md5 => "md5",
@@ -103,8 +103,8 @@ impl Upload {
     }
 }
 
-/// Whether two tokens are of one upload, whose id alone is a token too. A list of uploads may not tell of checksums what the
-/// start of the upload did.
+/// Returns whether two tokens identify one upload; its id alone is a token too. ListMultipartUploads may omit
+/// checksum settings.
 pub(super) fn same_upload(one: &str, other: &str) -> bool {
     let id = |token: &str| {
         Upload::parse(token).map_or_else(|| token.to_owned(), |(upload, _)| upload.id)
@@ -112,7 +112,7 @@ pub(super) fn same_upload(one: &str, other: &str) -> bool {
     id(one) == id(other)
 }
 
-/// The headers of a request that starts an upload.
+/// Returns the headers of a request that starts an upload.
 pub(super) fn start_headers(attributes: &Attributes) -> HeaderMap {
     let mut headers = HeaderMap::new();
     let mut set = |name: &str, value: &str| {
@@ -129,7 +129,7 @@ pub(super) fn start_headers(attributes: &Attributes) -> HeaderMap {
             Attribute::ContentType => set("content-type", value),
             Attribute::StorageClass => set("x-amz-storage-class", value),
             Attribute::Metadata(name) => set(&format!("x-amz-meta-{name}"), value),
-            // None of object_store 0.14's.
+            // None of object_store 0.14's attributes.
             _ => {}
         }
     }
@@ -139,19 +139,19 @@ pub(super) fn start_headers(attributes: &Attributes) -> HeaderMap {
 }
 
 #[derive(Debug, Deserialize)]
-struct StartAnswer {
+struct StartDocument {
     #[serde(rename = "UploadId")]
     id: String,
 }
 
-/// The id of the upload that an answer says was started.
-pub(super) fn started(answer: &Answer) -> Option<String> {
-    let text = std::str::from_utf8(&answer.body).ok()?;
-    let parsed: StartAnswer = quick_xml::de::from_str(text).ok()?;
-    Some(parsed.id).filter(|id| answer.status.is_success() && !id.is_empty())
+/// Returns the id of the upload that was started.
+pub(super) fn started(response: &Response) -> Option<String> {
+    let text = std::str::from_utf8(&response.body).ok()?;
+    let parsed: StartDocument = quick_xml::de::from_str(text).ok()?;
+    Some(parsed.id).filter(|id| response.status.is_success() && !id.is_empty())
 }
 
-/// The header by which the store checks a part.
+/// Returns the header with which the store checks a part.
 pub(super) fn part_headers(
     checksums: Checksums,
     crc32c: u32,
@@ -172,7 +172,7 @@ pub(super) fn part_headers(
     headers
 }
 
-/// The headers of a completion.
+/// Returns the headers of a completion.
 pub(super) fn complete_headers(
     checksums: Checksums,
     crc32c: u32,
@@ -206,13 +206,13 @@ fn crc_text(crc32c: u32) -> String {
     BASE64_STANDARD.encode(crc32c.to_be_bytes())
 }
 
-/// A CRC32C as S3 writes it. That of several parts' checksums, which ends in their count, is none.
+/// Parses a CRC32C in S3's encoding. Rejects the checksum of the parts' checksums, which ends in their count.
 pub(super) fn crc_of(text: &str) -> Option<u32> {
     let bytes = BASE64_STANDARD.decode(text).ok()?;
     Some(u32::from_be_bytes(bytes.try_into().ok()?))
 }
 
-/// The MD5 in a plain ETag. Whether the ETag is one, S3 does not say: an encrypted part's only looks like it.
+/// Parses the MD5 in a plain ETag. S3 does not state whether it is one: that of an encrypted part only has the form.
 fn md5_of(e_tag: &str) -> Option<[u8; 16]> {
     let hex = e_tag.trim_matches('"');
     if hex.len() != 32 || !hex.is_ascii() {
@@ -225,7 +225,7 @@ fn md5_of(e_tag: &str) -> Option<[u8; 16]> {
     Some(md5)
 }
 
-/// A part the store keeps.
+/// A part at the store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Part {
     #[serde(rename = "PartNumber")]
@@ -241,7 +241,7 @@ pub(super) struct Part {
 /// One page of a list of parts.
 #[derive(Debug, Deserialize)]
 pub(super) struct PartsPage {
-    /// There, so that something else than a list of parts is told from a list without parts.
+    /// Required, to distinguish an empty list of parts from another document.
     #[serde(rename = "UploadId")]
     _upload: String,
     #[serde(rename = "IsTruncated", default)]
@@ -258,17 +258,17 @@ impl PartsPage {
         quick_xml::de::from_str(text).map_err(|error| error.to_string())
     }
 
-    /// What to ask for next.
+    /// Returns the marker of the next page.
     pub(super) fn next(&self) -> Option<&str> {
         self.next.as_deref().filter(|_| self.truncated)
     }
 }
 
-/// The parts an upload has, by number.
+/// The parts of an upload, by number.
 pub(super) type Parts = BTreeMap<u64, Part>;
 
-/// Where the parts lie that have no gap before them. Sizes are what the store says: a sum beyond any object ends them.
-pub(super) fn kept(parts: &Parts) -> Vec<Kept> {
+/// Returns the ranges of the parts without a gap before them. Stops where the reported sizes exceed any object.
+pub(super) fn stored_ranges(parts: &Parts) -> Vec<StoredRange> {
     let mut start = 0_u64;
     let contiguous = parts
         .values()
@@ -279,7 +279,7 @@ pub(super) fn kept(parts: &Parts) -> Vec<Kept> {
             let range = start..start.checked_add(part.size)?;
             start = range.end;
             let crc32c = part.crc32c.as_deref().and_then(crc_of);
-            Some(Kept {
+            Some(StoredRange {
                 range,
                 digest: crc32c
                     .map(Digest::Crc32c)
@@ -289,7 +289,7 @@ pub(super) fn kept(parts: &Parts) -> Vec<Kept> {
         .collect()
 }
 
-/// The first parts that are an object of `length` bytes together; `None` if there are no such parts.
+/// Returns the first parts that together are an object of `length` bytes; `None` if there are none.
 pub(super) fn covering(parts: &Parts, length: u64) -> Option<Vec<&Part>> {
     let (mut sum, mut found) = (0_u64, Vec::new());
     for (part, number) in parts.values().zip(1..) {
@@ -302,7 +302,7 @@ pub(super) fn covering(parts: &Parts, length: u64) -> Option<Vec<&Part>> {
     (sum == length && !found.is_empty()).then_some(found)
 }
 
-/// The body of a completion.
+/// Returns the body of a completion.
 pub(super) fn complete_body(parts: &[&Part], checksums: Checksums) -> String {
     let mut xml =
         String::from("<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">");
@@ -318,7 +318,8 @@ pub(super) fn complete_body(parts: &[&Part], checksums: Checksums) -> String {
     xml
 }
 
-/// The ETag that the object of these parts has, where ETags are MD5s: it proves the object when the answer was lost.
+/// Returns the ETag of the object of these parts, where ETags are MD5s: it verifies the object if the response was
+/// lost.
 pub(super) fn object_e_tag(parts: &[&Part]) -> Option<String> {
     let mut md5 = Md5::new();
     for part in parts {
@@ -333,66 +334,66 @@ pub(super) fn object_e_tag(parts: &[&Part]) -> Option<String> {
 }
 
 #[derive(Debug, Deserialize)]
-struct CompleteAnswer {
+struct CompleteDocument {
     #[serde(rename = "ETag")]
     e_tag: String,
     #[serde(rename = "ChecksumCRC32C")]
     crc32c: Option<String>,
 }
 
-/// What an answer means to an upload.
+/// Outcome of a request.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Meaning {
-    /// The object is there.
+pub(super) enum Outcome {
+    /// The object was created.
     Finished(Finished),
     /// The store does not know the upload.
     Gone,
-    /// A part is not what we believe it is.
-    Stale,
-    /// The bytes do not have the checksum that was sent with them.
+    /// A part differs from the one expected.
+    PartMismatch,
+    /// The bytes do not match the checksum sent with them.
     Damaged(String),
-    /// It may be otherwise the next time, whatever the status says.
-    Passing(String),
-    /// The status says what to do; this is the store's reason.
+    /// Transient, whatever the status.
+    Transient(String),
+    /// Refused with this reason; the status decides.
     Refused(String),
 }
 
-/// What an answer other than the one hoped for means.
-pub(super) fn failure(answer: &Answer) -> Meaning {
-    let text = String::from_utf8_lossy(&answer.body);
-    let Ok(ErrorAnswer { code, message }) = quick_xml::de::from_str(text.trim_start()) else {
-        // A 404 alone does not tell a bucket that is missing from an upload that has ended.
-        return match answer.status.is_success() || answer.status == 404 {
-            true => Meaning::Passing("an answer that cannot be read".to_owned()),
-            false => Meaning::Refused(String::new()),
+/// Returns the outcome of a response that is not the expected one.
+pub(super) fn failure(response: &Response) -> Outcome {
+    let text = String::from_utf8_lossy(&response.body);
+    let Ok(ErrorDocument { code, message }) = quick_xml::de::from_str(text.trim_start()) else {
+        // A 404 alone does not distinguish a missing bucket from an upload that has ended.
+        return match response.status.is_success() || response.status == 404 {
+            true => Outcome::Transient("an response that cannot be read".to_owned()),
+            false => Outcome::Refused(String::new()),
         };
     };
     let reason = format!("{code}: {message}");
     match code.as_str() {
-        "NoSuchUpload" => Meaning::Gone,
-        "InvalidPart" | "InvalidPartOrder" => Meaning::Stale,
-        "BadDigest" | "XAmzContentChecksumMismatch" => Meaning::Damaged(reason),
-        // A body that was cut; a conditional write under way; an upload that another request ends.
+        "NoSuchUpload" => Outcome::Gone,
+        "InvalidPart" | "InvalidPartOrder" => Outcome::PartMismatch,
+        "BadDigest" | "XAmzContentChecksumMismatch" => Outcome::Damaged(reason),
+        // A truncated body, a concurrent conditional write, or an upload being ended by another request.
         "IncompleteBody" | "ConditionalRequestConflict" | "OperationAborted" => {
-            Meaning::Passing(reason)
+            Outcome::Transient(reason)
         }
-        _ if answer.status.is_success() => Meaning::Passing(reason),
-        _ => Meaning::Refused(reason),
+        _ if response.status.is_success() => Outcome::Transient(reason),
+        _ => Outcome::Refused(reason),
     }
 }
 
-/// What the answer to a completion means. It may be 200 and yet an error, since it begins before the work is done, and it may
-/// have blanks before it, by which the store keeps the connection alive.
-pub(super) fn completed(answer: &Answer, checksums: Checksums) -> Meaning {
-    let text = String::from_utf8_lossy(&answer.body);
-    let parsed: Result<CompleteAnswer, _> = quick_xml::de::from_str(text.trim_start());
-    let Some(done) = parsed.ok().filter(|_| answer.status.is_success()) else {
-        return failure(answer);
+/// Returns the outcome of a completion. The response may be 200 with an error, since it begins before the work is
+/// done. Spaces may precede the document, by which the store keeps the connection alive.
+pub(super) fn completed(response: &Response, checksums: Checksums) -> Outcome {
+    let text = String::from_utf8_lossy(&response.body);
+    let parsed: Result<CompleteDocument, _> = quick_xml::de::from_str(text.trim_start());
+    let Some(done) = parsed.ok().filter(|_| response.status.is_success()) else {
+        return failure(response);
     };
     let crc32c = done.crc32c.as_deref().and_then(crc_of);
-    Meaning::Finished(Finished {
+    Outcome::Finished(Finished {
         e_tag: Some(done.e_tag),
-        version: answer.header("x-amz-version-id").map(str::to_owned),
+        version: response.header("x-amz-version-id").map(str::to_owned),
         length: None,
         crc32c: crc32c.filter(|_| checksums == Checksums::Object),
     })

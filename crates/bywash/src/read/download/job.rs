@@ -1,4 +1,4 @@
-//! The workers of one download: each takes part after part, claims what is missing of it, and fetches that.
+//! Workers of one download: each takes part after part, claims the missing bytes and fetches them.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,37 +18,37 @@ use crate::read::shared_error::{from_load_error, load_error};
 use crate::retry::{Retries, is_transient, stalled, unavailable};
 use crate::versions::{SharedFile, Version};
 
-/// What the workers of one download share.
+/// State shared by the workers of one download.
 #[derive(Debug)]
-pub(super) struct Job {
+pub(super) struct DownloadJob {
     bucket: Arc<Shared>,
     version: Arc<Version>,
-    /// Keeps the version's open file.
+    /// Holds the version's open file.
     _file: Arc<SharedFile>,
     buffer: WriteAtBuffer,
-    /// Of the object; the buffer's byte 0 is its start.
+    /// Range of the object; offset 0 of the buffer is its start.
     range: Range<u64>,
-    shard_size: u64,
-    parts: Mutex<Parts>,
-    /// Ends the other workers when one has failed.
+    part_size: u64,
+    parts: Mutex<PartsLeft>,
+    /// Stops the other workers when one has failed.
     failed: CancellationToken,
 }
 
 #[derive(Debug)]
-struct Parts {
-    /// What no worker has taken on yet.
-    left: Range<u64>,
-    /// Bytes not here yet of what was taken on and what was not.
+struct PartsLeft {
+    /// Bytes that no worker has taken yet.
+    unclaimed: Range<u64>,
+    /// Bytes not received yet, taken by a worker or not.
     missing: u64,
 }
 
-impl Job {
+impl DownloadJob {
     pub(super) fn new(
         bucket: &Arc<Shared>,
         version: Arc<Version>,
         buffer: &WriteAtBuffer,
         range: &Range<u64>,
-        shard_size: u64,
+        part_size: u64,
     ) -> Arc<Self> {
         Arc::new(Self {
             bucket: Arc::clone(bucket),
@@ -56,9 +56,9 @@ impl Job {
             version,
             buffer: buffer.clone(),
             range: range.clone(),
-            shard_size,
-            parts: Mutex::new(Parts {
-                left: range.clone(),
+            part_size,
+            parts: Mutex::new(PartsLeft {
+                unclaimed: range.clone(),
                 missing: range.end - range.start,
             }),
             failed: CancellationToken::new(),
@@ -66,14 +66,17 @@ impl Job {
     }
 
     pub(super) fn next_part(&self) -> Option<Range<u64>> {
-        let left = &mut self.parts.lock().left;
-        let end = left.end.min(left.start.saturating_add(self.shard_size));
-        let part = left.start..end;
-        left.start = end;
+        let unclaimed = &mut self.parts.lock().unclaimed;
+        let end = unclaimed
+            .end
+            .min(unclaimed.start.saturating_add(self.part_size));
+        let part = unclaimed.start..end;
+        unclaimed.start = end;
         (!part.is_empty()).then_some(part)
     }
 
-    /// A part is here. With the last one the buffer is closed: its followers end, if nobody asks for the segments.
+    /// Records a complete part. After the last one the buffer is closed, which ends its followers even if no caller
+    /// takes the segments.
     fn done(&self, part: &Range<u64>) -> Result<()> {
         let missing = {
             let mut parts = self.parts.lock();
@@ -88,7 +91,7 @@ impl Job {
         Ok(())
     }
 
-    /// Loads part after part; `body` is the first one's, already begun.
+    /// Loads part after part; `body` is that of the first, already begun.
     pub(super) async fn work(self: Arc<Self>, part: Option<Range<u64>>, mut body: Option<Body>) {
         let all = async {
             let mut next = part;
@@ -100,7 +103,7 @@ impl Job {
             Ok::<_, Error>(())
         };
         let ended = tokio::select! {
-            // In this order, so that a seeded run repeats.
+            // Biased, so that a seeded simulation repeats.
             biased;
             () = self.failed.cancelled() => return,
             ended = all => ended,
@@ -119,63 +122,63 @@ impl Job {
         self.failed.cancel();
     }
 
-    /// Loads what is missing of a part, again and again from the byte reached.
+    /// Loads the missing bytes of a part, and retries from the byte reached.
     async fn load(&self, part: Range<u64>, mut body: Option<Body>) -> Result<()> {
         let base = self.range.start;
         let mut retries = Retries::new(self.bucket.engine.retry);
         loop {
             let claimed = self.buffer.claim(part.start - base..part.end - base);
-            let Some(shard) =
+            let Some(claim) =
                 claimed.map_err(|error| from_buffer(&self.version.meta.location, error))?
             else {
                 return Ok(());
             };
-            let error = match self.fetch(shard, body.take(), &mut retries).await {
+            let error = match self.fetch(claim, body.take(), &mut retries).await {
                 Ok(Received::All) => continue,
                 Ok(Received::More) => {
-                    let detail = "it sends more than it was asked for".to_owned();
-                    return Err(ranged::bad_answer(&self.version, detail));
+                    let detail = "the response is longer than the range requested".to_owned();
+                    return Err(ranged::bad_response(&self.version, detail));
                 }
                 Err(error) => ranged::classify(&self.version, error),
             };
-            // Without a validator, what comes next may be of another version.
+            // Without a validator, further bytes may be of another version.
             if !is_transient(&error) || !self.version.cacheable() {
                 return Err(error);
             }
             tracing::debug!(object = %self.version.meta.location, %error, "download failed, continuing at the byte reached");
-            if !retries.again().await {
+            if !retries.back_off().await {
                 return Err(unavailable("download", &self.version.meta.location, error));
             }
         }
     }
 
-    /// One ranged GET for one claim. What has arrived when it fails stays.
+    /// Sends one ranged GET for one claim. Bytes that arrived before a failure stay.
     async fn fetch(
         &self,
-        shard: WriteClaim,
+        claim: WriteClaim,
         body: Option<Body>,
         retries: &mut Retries,
     ) -> Result<Received> {
         let base = self.range.start;
-        let claimed = shard.range();
-        let mut turn = None;
+        let claimed = claim.range();
+        let mut permit = None;
         let body = match body {
-            // An answer already begun takes no turn: its request is in flight.
+            // A response that has begun takes no permit: its request is in flight.
             Some(body) => body,
             None => {
-                turn = self.bucket.shard_turns.acquire().await.ok();
+                permit = self.bucket.fetch_permits.acquire().await.ok();
                 let wanted = base + claimed.start..base + claimed.end;
-                ranged::ask(&self.bucket, &self.version, wanted).await?
+                ranged::get(&self.bucket, &self.version, wanted).await?
             }
         };
-        let received = self.receive(shard, body, retries).await;
-        drop(turn);
+        let received = self.receive(claim, body, retries).await;
+        drop(permit);
         received
     }
 
     async fn receive(
         &self,
-        mut shard: WriteClaim,
+        mut claim: WriteClaim,
         mut body: Body,
         retries: &mut Retries,
     ) -> Result<Received> {
@@ -183,41 +186,41 @@ impl Job {
         loop {
             let next = tokio::time::timeout(policy.stall, body.next()).await;
             let piece = match next {
-                // All is here: whatever becomes of the connection now is no loss.
-                Ok(None | Some(Err(_))) | Err(_) if shard.remaining() == 0 => {
+                // All bytes are here: the end of the connection no longer matters.
+                Ok(None | Some(Err(_))) | Err(_) if claim.remaining() == 0 => {
                     return Ok(Received::All);
                 }
                 Ok(None) => {
-                    let detail = format!("the body ended {} bytes early", shard.remaining());
-                    return Err(ranged::bad_answer(&self.version, detail));
+                    let detail = format!("the body ended {} bytes early", claim.remaining());
+                    return Err(ranged::bad_response(&self.version, detail));
                 }
                 Err(_) => return Err(stalled(policy)),
                 Ok(Some(piece)) => piece?,
             };
             self.bucket.counters.origin_bytes(piece.len() as u64);
-            if piece.len() as u64 > shard.remaining() {
+            if piece.len() as u64 > claim.remaining() {
                 return Ok(Received::More);
             }
-            shard.write(&piece);
+            claim.write(&piece);
             retries.progress();
         }
     }
 }
 
-/// How an answer ended that did not fail.
+/// Ways in which a response ends without an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Received {
-    /// With the last byte asked for.
+    /// At the last byte requested.
     All,
-    /// It went on, so its length is not what it said.
+    /// It is longer than requested.
     More,
 }
 
-/// All of the buffer's bytes, if they are there.
+/// Freezes the buffer and returns its bytes, if all are there.
 pub(super) fn close(buffer: &WriteAtBuffer, path: &Path, length: u64) -> Result<Segments> {
     buffer.freeze(length).map_err(|error| match error {
         FreezeError::Ended(error) => from_buffer(path, error),
-        incomplete => EngineError::BadAnswer {
+        incomplete => EngineError::BadResponse {
             object: path.to_string(),
             detail: incomplete.to_string(),
         }
@@ -225,11 +228,11 @@ pub(super) fn close(buffer: &WriteAtBuffer, path: &Path, length: u64) -> Result<
     })
 }
 
-/// The error of a download whose buffer ended, or refused.
+/// Converts the error of a buffer that ended or refused a claim.
 fn from_buffer(path: &Path, error: WriteAtError) -> Error {
     match error {
         WriteAtError::Failed(error) => from_load_error(&error),
-        other => EngineError::BadAnswer {
+        other => EngineError::BadResponse {
             object: path.to_string(),
             detail: other.to_string(),
         }

@@ -1,4 +1,4 @@
-//! How a session ends: an object is believed in only when the store said so.
+//! Completion of a session: succeeds only if the store confirmed the object.
 
 use object_store::{Error, Result};
 
@@ -6,12 +6,12 @@ use super::Driver;
 use crate::error::EngineError;
 use crate::retry::is_transient;
 use crate::upload::checksum::combine;
-use crate::upload::{Chunk, Ending, Finished, Kept, SessionStatus};
+use crate::upload::{Chunk, CompleteRequest, Finished, SessionStatus, StoredRange};
 
 impl Driver {
-    /// Ends the upload of `length` bytes; `tail` is what was not delivered.
+    /// Completes the upload of `length` bytes; `tail` are those not delivered yet.
     ///
-    /// Succeeds only when the store said that there is an object, of this length and, if it says one, of this CRC32C.
+    /// Succeeds only if the store returned an object of this length and, if it reports one, of this CRC32C.
     pub(in crate::upload) async fn finish(
         &mut self,
         length: u64,
@@ -20,26 +20,26 @@ impl Driver {
         let crc = tail.as_ref().map_or(self.crc32c, |tail| {
             combine(self.crc32c, tail.crc32c, tail.length())
         });
-        if self.link.rule.parallel
+        if self.client.rule.parallel
             && let Some(tail) = &mut tail
         {
             self.deliver(tail).await?;
         }
-        if self.proving {
-            return self.link.look(length, crc).await;
+        if self.verify_only {
+            return self.client.head(length, crc).await;
         }
-        let mut ending = Ending {
+        let mut request = CompleteRequest {
             length,
             crc32c: crc,
             tail: tail.filter(|tail| !tail.pieces.is_empty()),
         };
-        let mut retries = self.link.retries();
-        let mut asked = false;
+        let mut retries = self.client.retries();
+        let mut requested = false;
         loop {
             let before = self.acknowledged;
-            let failure = match self.attempt_finish(&mut ending, &mut asked).await {
+            let failure = match self.attempt_finish(&mut request, &mut requested).await {
                 Ok(Finished { crc32c: None, .. }) if self.skipped => {
-                    return self.link.look(length, crc).await;
+                    return self.client.head(length, crc).await;
                 }
                 Ok(finished) => return self.verified(finished, length, crc),
                 Err(error) => error,
@@ -51,60 +51,69 @@ impl Driver {
                 EngineError::find(&failure),
                 Some(EngineError::UploadLost { .. })
             ) {
-                return self.link.look(length, crc).await;
+                return self.client.head(length, crc).await;
             }
             if !is_transient(&failure) {
-                return self.refused(failure, asked, length, crc).await;
+                return self.refused(failure, requested, length, crc).await;
             }
-            tracing::debug!(object = %self.link.path, error = %failure, "the end of the upload failed, trying again");
-            if !retries.again().await {
-                return Err(self.link.gave_up(failure));
+            tracing::debug!(object = %self.client.path, error = %failure, "the end of the upload failed, retrying");
+            if !retries.back_off().await {
+                return Err(self.client.retries_exhausted(failure));
             }
         }
     }
 
-    /// `asked`: an earlier request to finish had no answer.
-    async fn attempt_finish(&mut self, ending: &mut Ending, asked: &mut bool) -> Result<Finished> {
-        if self.unsure {
-            match self.link.status().await? {
-                SessionStatus::Open(kept) => self.rewind_ending(ending, &kept)?,
+    /// `requested`: an earlier request to complete had no response.
+    async fn attempt_finish(
+        &mut self,
+        request: &mut CompleteRequest,
+        requested: &mut bool,
+    ) -> Result<Finished> {
+        if self.in_doubt {
+            match self.client.status().await? {
+                SessionStatus::Open(stored) => self.rewind_request(request, &stored)?,
                 SessionStatus::Finished(finished) => return Ok(finished),
-                SessionStatus::Gone => return Err(self.link.lost()),
+                SessionStatus::Gone => return Err(self.client.lost()),
             }
         }
-        if let Some(tail) = &ending.tail {
-            self.tally.sending(&tail.range());
+        if let Some(tail) = &request.tail {
+            self.stats.count_sent(&tail.range());
         }
-        self.unsure = true;
-        let answer = self.link.finish(ending).await;
-        *asked |= answer.as_ref().is_err_and(is_transient);
-        answer
+        self.in_doubt = true;
+        let result = self.client.finish(request).await;
+        *requested |= result.as_ref().is_err_and(is_transient);
+        result
     }
 
-    fn rewind_ending(&mut self, ending: &mut Ending, kept: &[Kept]) -> Result<()> {
-        if self.link.rule.parallel {
+    fn rewind_request(
+        &mut self,
+        request: &mut CompleteRequest,
+        stored: &[StoredRange],
+    ) -> Result<()> {
+        if self.client.rule.parallel {
             return Ok(());
         }
-        let mut tail = ending.tail.take().unwrap_or_else(|| Chunk {
+        let mut tail = request.tail.take().unwrap_or_else(|| Chunk {
             index: 0,
             offset: self.acknowledged,
             pieces: Vec::new(),
             crc32c: 0,
         });
-        let end = kept.first().map_or(0, |kept| kept.range.end);
-        if end > ending.length {
-            return Err(self.link.kept_too_much(end, ending.length));
+        let end = stored.first().map_or(0, |stored| stored.range.end);
+        if end > request.length {
+            return Err(self.client.stored_too_much(end, request.length));
         }
-        self.rewind(&mut tail, kept)?;
-        ending.tail = Some(tail).filter(|tail| !tail.pieces.is_empty());
+        self.rewind(&mut tail, stored)?;
+        request.tail = Some(tail).filter(|tail| !tail.pieces.is_empty());
         Ok(())
     }
 
-    /// The store refuses to end the upload. If an earlier request had no answer, it may be our own object that is in the way.
+    /// Handles a refusal to complete the upload. If the response to an earlier request was lost, the existing object
+    /// may be our own.
     async fn refused(
         &self,
         refusal: Error,
-        asked: bool,
+        requested: bool,
         length: u64,
         crc: u32,
     ) -> Result<Finished> {
@@ -112,12 +121,12 @@ impl Driver {
             refusal,
             Error::AlreadyExists { .. } | Error::Precondition { .. }
         );
-        if !(asked && in_the_way) {
+        if !(requested && in_the_way) {
             return Err(refusal);
         }
-        match self.link.look(length, crc).await {
+        match self.client.head(length, crc).await {
             Ok(found) => Ok(found),
-            // The refusal stands if what is there is another object.
+            // The refusal stands if there is another object.
             Err(error) => match EngineError::find(&error) {
                 Some(EngineError::UploadUnproven { .. }) => Err(error),
                 _ => Err(refusal),
@@ -128,14 +137,14 @@ impl Driver {
     fn verified(&self, finished: Finished, length: u64, crc: u32) -> Result<Finished> {
         if let Some(got) = finished.length.filter(|got| *got != length) {
             let detail = format!("the finished object has {got} bytes, {length} were sent");
-            return Err(self.link.damaged(detail));
+            return Err(self.client.damaged(detail));
         }
         match finished.crc32c {
             Some(got) if got != crc => {
                 let detail = format!(
                     "the finished object has CRC32C {got:08x}, what was sent has {crc:08x}"
                 );
-                Err(self.link.damaged(detail))
+                Err(self.client.damaged(detail))
             }
             _ => Ok(finished),
         }

@@ -50,8 +50,8 @@ async fn pieces_leave_in_order_under_their_length() {
     let (send, receive) = tokio::sync::oneshot::channel();
     let url = server(async move |mut connection| {
         send.send(read_request(&mut connection).await).unwrap();
-        let answer = b"HTTP/1.1 308 Resume\r\nrange: bytes=0-9\r\ncontent-length: 5\r\n\r\nhello";
-        connection.write_all(answer).await.unwrap();
+        let response = b"HTTP/1.1 308 Resume\r\nrange: bytes=0-9\r\ncontent-length: 5\r\n\r\nhello";
+        connection.write_all(response).await.unwrap();
     })
     .await;
     let long: Bytes = (0..STEP_BYTES + 7).map(|at| (at % 251) as u8).collect();
@@ -62,15 +62,15 @@ async fn pieces_leave_in_order_under_their_length() {
             HeaderValue::from_static("bytes */*"),
         )
         .body(pieces)
-        .answer_limit(4);
-    let answer = HttpClient::new("test")
+        .max_response_bytes(4);
+    let response = HttpClient::new("test")
         .unwrap()
         .send(request)
         .await
         .unwrap();
-    assert_eq!(answer.status.as_u16(), 308);
-    assert_eq!(answer.header("range"), Some("bytes=0-9"));
-    assert_eq!(&answer.body[..], b"hell");
+    assert_eq!(response.status.as_u16(), 308);
+    assert_eq!(response.header("range"), Some("bytes=0-9"));
+    assert_eq!(&response.body[..], b"hell");
     let (head, body) = receive.await.unwrap();
     assert!(head.contains("content-range: bytes */*"), "{head}");
     assert!(!head.contains("transfer-encoding"), "{head}");
@@ -79,7 +79,7 @@ async fn pieces_leave_in_order_under_their_length() {
 }
 
 #[tokio::test]
-async fn a_silent_server_is_a_failure_that_may_pass() {
+async fn silent_server_is_a_transient_failure() {
     let (held, release) = tokio::sync::oneshot::channel::<()>();
     let url = server(async move |mut connection| {
         read_request(&mut connection).await;
@@ -89,10 +89,10 @@ async fn a_silent_server_is_a_failure_that_may_pass() {
     let client = HttpClient::new("test")
         .unwrap()
         .with_stall(Duration::from_millis(20));
-    let request = Request::new(Method::PUT, url).patience(Duration::from_millis(5));
+    let request = Request::new(Method::PUT, url).extra_stall(Duration::from_millis(5));
     let error = client.send(request).await.unwrap_err();
     assert!(
-        error.to_string().contains("no sign of life for 25 ms"),
+        error.to_string().contains("no byte moved for 25 ms"),
         "{error}"
     );
     assert!(is_transient(&error));
@@ -122,16 +122,16 @@ async fn errors_and_debug_output_name_no_address() {
 }
 
 #[test]
-fn a_status_becomes_the_error_that_says_what_to_do() {
+fn status_maps_to_the_matching_error() {
     let error = |status: u16| {
-        let answer = Answer {
+        let response = Response {
             status: StatusCode::from_u16(status).unwrap(),
             headers: HeaderMap::new(),
             body: Bytes::new(),
         };
-        answer.error("GCS", "upload", "a/b", "reason")
+        response.error("GCS", "upload", "a/b", "reason")
     };
-    let odd = Answer {
+    let odd = Response {
         status: StatusCode::SERVICE_UNAVAILABLE,
         headers: HeaderMap::new(),
         body: Bytes::new(),

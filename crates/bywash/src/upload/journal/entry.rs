@@ -1,4 +1,4 @@
-//! One upload in the journal, as who works on it has it.
+//! Entry of one upload in the journal, held by the process that works on it.
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
@@ -8,9 +8,9 @@ use super::error::io_error;
 use super::files::remove;
 use super::kinds::{FORMAT, Kind};
 use super::state::{self, State};
-use super::{Header, Progress, Result, Whole};
+use super::{Header, ObjectDigest, Progress, Result};
 
-/// An upload's file, locked until this is dropped. Dropping it ends nothing: the file stays.
+/// The file of an upload, locked while this exists. Dropping it leaves the file.
 #[derive(Debug)]
 pub struct Entry {
     id: String,
@@ -18,17 +18,17 @@ pub struct Entry {
     file: File,
     header: Header,
     progress: Progress,
-    whole: Option<Whole>,
+    whole: Option<ObjectDigest>,
     /// Bytes of the file that are whole records.
     pub(super) length: u64,
-    /// Room for the next record, reused.
+    /// Buffer for the next record, reused.
     record: Vec<u8>,
-    /// A write failed and could not be taken back, so nothing can stand behind it.
+    /// A write failed and could not be undone, so nothing can be appended.
     failed: bool,
 }
 
 impl Entry {
-    /// The upload of a file that is locked, and says this.
+    /// Creates the entry of a locked file with this content.
     pub(super) fn over(id: String, path: PathBuf, file: File, state: State) -> Self {
         Self {
             id,
@@ -43,7 +43,7 @@ impl Entry {
         }
     }
 
-    /// Cuts what a crash tore, and writes down that this process goes on.
+    /// Truncates a torn record, and records that this process takes the upload over.
     pub(super) fn taken(&mut self) -> Result<()> {
         self.cut()?;
         let process = std::process::id();
@@ -52,34 +52,34 @@ impl Entry {
         })
     }
 
-    /// Names the upload.
+    /// Returns the upload's id.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// What was known when it began.
+    /// Returns the header: what was known at the start.
     #[must_use]
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// What was written last.
+    /// Returns the progress recorded last.
     #[must_use]
     pub fn progress(&self) -> &Progress {
         &self.progress
     }
 
-    /// The object's length and checksum, once its end was asked for.
+    /// Returns the object's length and checksum, once its completion was requested.
     #[must_use]
-    pub fn whole(&self) -> Option<Whole> {
+    pub fn digest(&self) -> Option<ObjectDigest> {
         self.whole
     }
 
-    /// Writes down, durably, what the store keeps. Allocates nothing once its buffer has the size.
+    /// Records durably what the store has. Allocates nothing once its buffer has the size.
     ///
     /// # Errors
-    /// [`JournalError::Io`](super::JournalError::Io); what was written before stands.
+    /// [`JournalError::Io`](super::JournalError::Io); earlier records stay valid.
     pub fn acknowledged(&mut self, progress: &Progress) -> Result<()> {
         self.append(Kind::Acknowledged, |out| {
             state::write_progress(progress, out);
@@ -91,17 +91,17 @@ impl Entry {
         Ok(())
     }
 
-    /// Writes down, durably, what the object will be, before its end is asked for.
+    /// Records durably length and checksum of the object, before its completion is requested.
     ///
     /// # Errors
-    /// [`JournalError::Io`](super::JournalError::Io); what was written before stands.
-    pub fn finishing(&mut self, whole: Whole) -> Result<()> {
+    /// [`JournalError::Io`](super::JournalError::Io); earlier records stay valid.
+    pub fn finishing(&mut self, whole: ObjectDigest) -> Result<()> {
         self.append(Kind::Finishing, |out| state::write_whole(&whole, out))?;
         self.whole = Some(whole);
         Ok(())
     }
 
-    /// Ends the upload in the journal: its file is gone, durably.
+    /// Ends the upload in the journal: removes its file, durably.
     ///
     /// # Errors
     /// [`JournalError::Io`](super::JournalError::Io).
@@ -123,7 +123,7 @@ impl Entry {
             .write_all(&self.record)
             .and_then(|()| self.file.sync_data());
         if let Err(source) = written {
-            // The next record must not stand behind half of this one.
+            // Truncate, so that the next record does not follow half of this one.
             self.failed = self.cut().is_err();
             return Err(io_error("write", &self.path)(source));
         }
@@ -131,7 +131,7 @@ impl Entry {
         Ok(())
     }
 
-    /// Cuts what stands behind the last whole record, and goes on writing there.
+    /// Truncates the file to its last whole record.
     fn cut(&mut self) -> Result<()> {
         let cut = self
             .file

@@ -1,25 +1,25 @@
-//! What can go wrong with a journal.
+//! Errors of the journal.
 
 use std::io;
 use std::path::{Path as FsPath, PathBuf};
 
 use super::kinds::FORMAT;
 
-/// What can go wrong with the journal, grouped by what the caller can do about it.
+/// An error of the journal, grouped by what the caller can do about it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JournalError {
     /// The file system failed.
     #[error("cannot {operation} the journal {}: {source}", path.display())]
     Io {
-        /// What was being done.
+        /// The operation.
         operation: &'static str,
         /// The file or folder.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// Bytes of a file that no crash leaves behind. Nothing was removed; the upload can only be begun again.
+    /// Bytes of a file that no crash leaves behind. Nothing was removed; the upload can only be started again.
     #[error(
         "the journal {} is damaged at byte {offset}: {detail}; nothing was removed; upload the object again, then delete the file",
         path.display()
@@ -27,7 +27,7 @@ pub enum JournalError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// Where.
+        /// Offset of the damage.
         offset: usize,
         /// What is wrong there.
         detail: &'static str,
@@ -50,20 +50,20 @@ pub enum JournalError {
         /// The id.
         id: String,
     },
-    /// Someone works on the upload now.
+    /// Another process works on the upload.
     #[error("upload {id} is still being worked on{}; let it end, or end it first", by(*process))]
     Busy {
         /// The id.
         id: String,
-        /// The process, if the file says it.
+        /// The process, if recorded.
         process: Option<u32>,
     },
-    /// The upload cannot be described in a journal.
+    /// The upload cannot be journaled.
     #[error("the upload of {url} cannot be journaled: {detail}")]
     Unfit {
         /// The object.
         url: String,
-        /// Why.
+        /// The reason.
         detail: String,
     },
 }

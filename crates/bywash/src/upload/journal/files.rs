@@ -1,4 +1,4 @@
-//! Files of a journal: written whole or not at all, locked by who works on them.
+//! Files of a journal: written atomically, locked by the process that works on them.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
@@ -10,10 +10,10 @@ use super::error::io_error;
 
 /// Owner only: files hold session tokens.
 const FILE_MODE: u32 = 0o600;
-/// How often a lock is tried while others look at the file; each holds it for an instant.
+/// Attempts to lock a file while other processes inspect it; each holds its lock for an instant.
 const LOOKS: usize = 1000;
 
-/// Writes a file, locked, under `staged`, and renames it to `path`, which must be free, when it is on disk.
+/// Writes a file under `staged`, locks it, and renames it to `path`, which must be free, once it is on disk.
 pub(super) fn write_new(staged: &FsPath, path: &FsPath, bytes: &[u8]) -> io::Result<File> {
     let file = OpenOptions::new()
         .read(true)
@@ -36,9 +36,9 @@ pub(super) fn write_new(staged: &FsPath, path: &FsPath, bytes: &[u8]) -> io::Res
     }
 }
 
-/// Whether someone works on the file.
+/// Returns whether a process works on the file.
 pub(super) fn is_locked(file: &File) -> bool {
-    // Shared, so that two who look do not take each other for workers; and given back at once.
+    // Shared, so that two inspecting processes do not mistake each other for workers; released at once.
     match file.try_lock_shared() {
         Ok(()) => {
             let _ = file.unlock();
@@ -48,7 +48,7 @@ pub(super) fn is_locked(file: &File) -> bool {
     }
 }
 
-/// Locks the file unless someone works on it. Whoever only looks, see [`is_locked`], is waited for.
+/// Locks the file unless a process works on it. Retries while processes only inspect it (see [`is_locked`]).
 pub(super) fn lock_alone(file: &File) -> io::Result<bool> {
     for _ in 0..LOOKS {
         match file.try_lock() {
@@ -61,7 +61,7 @@ pub(super) fn lock_alone(file: &File) -> io::Result<bool> {
     Ok(false)
 }
 
-/// Whether `path` still names the open file.
+/// Returns whether `path` still names the open file.
 pub(super) fn is_still(file: &File, path: &FsPath) -> bool {
     match (file.metadata(), fs::symlink_metadata(path)) {
         (Ok(open), Ok(named)) => (open.dev(), open.ino()) == (named.dev(), named.ino()),

@@ -1,9 +1,9 @@
-//! What the fuzzers demand of a journal's file.
+//! Fuzzing entry points for the journal's parser.
 
 use super::kinds::{FORMAT, Kind};
 use super::state::parse;
 
-/// Any bytes as a file. What is read of it is read again from its whole records alone.
+/// Parses any bytes as a file. Parsing only its whole records again must give the same.
 pub(crate) fn file(bytes: &[u8]) {
     let Ok(state) = parse(bytes) else { return };
     let whole = &bytes[..state.length];
@@ -15,10 +15,10 @@ pub(crate) fn file(bytes: &[u8]) {
     );
 }
 
-/// Any bytes as the bodies of records with right checksums: the first is the header's, each of the others begins with its kind
-/// and its length.
+/// Parses any bytes as the bodies of records with valid checksums. The first is the header's; each other one begins
+/// with its kind and its length.
 pub(crate) fn bodies(mut bytes: &[u8]) {
-    let mut out = FORMAT.begin();
+    let mut out = FORMAT.header();
     let mut kind = Kind::Header.code();
     loop {
         let length = bytes.split_off_first().map_or(0, |byte| usize::from(*byte));

@@ -1,15 +1,15 @@
-//! What a journal's [records](crate::records) are.
+//! Kinds of a journal's [records](crate::records).
 
 use crate::records::RecordFormat;
 
 pub(super) const FORMAT: RecordFormat = RecordFormat {
     magic: *b"BYWASHUP",
     version: 1,
-    // More than any header or list of chunks takes.
-    longest: 16 << 20,
+    // More than any header or list of chunks needs.
+    max_len: 16 << 20,
 };
 
-/// What a record says.
+/// Kind of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Header,
@@ -40,7 +40,7 @@ impl Kind {
     }
 }
 
-/// Takes numbers off the front of a body.
+/// Reads numbers from the front of a body.
 #[derive(Debug)]
 pub(super) struct Fields<'a>(pub(super) &'a [u8]);
 

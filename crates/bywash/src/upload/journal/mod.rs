@@ -1,14 +1,14 @@
-//! The journal: one file an open upload, so that another process can go on with it.
+//! The upload journal: one file per open upload, so that another process can continue it.
 //!
-//! A file is written whole under a name of its own, synced and renamed before the session carries a byte; then a record is
-//! appended and synced at each acknowledgement, while the next chunk is already on its way. A crash may tear the last record,
-//! which is cut; whatever else does not match its checksum is an error, and the file stays.
+//! A file is written under a temporary name, synced and renamed before the session carries a byte. Then each
+//! acknowledgement appends a record, synced while the next chunk is being sent. A crash may tear the last record,
+//! which is truncated. Any other checksum error is reported, and the file stays.
 //!
-//! Who works on an upload holds its file locked (`flock`), so that nobody else takes it, and the lock goes with the process.
-//! Files hold session tokens, which may be bearer capabilities: they are readable to their owner only, and no message or
-//! `Debug` shows one.
+//! The process that works on an upload holds a lock on its file (`flock`), which is released when the process ends.
+//! Files contain session tokens, which may be bearer capabilities: only their owner can read them, and no message or
+//! `Debug` output contains one.
 //!
-//! Everything here blocks on the file system.
+//! All functions block on the file system.
 
 mod entry;
 mod error;
@@ -34,51 +34,51 @@ use self::state::{Fault, State};
 pub use self::entry::Entry;
 pub use self::error::JournalError;
 pub(super) use self::state::StoredMode;
-pub use self::state::{Beyond, Header, Progress, SourceIdentity, Whole};
+pub use self::state::{Beyond, Header, ObjectDigest, Progress, SourceIdentity};
 
-/// Ends the name of an upload's file; what stands before it is the upload's id.
+/// Suffix of an upload's file; the rest of the name is the upload's id.
 const SUFFIX: &str = ".upload";
-/// Ends the name of a file that is not whole yet.
+/// Suffix of a file that is not complete yet.
 const STAGED_SUFFIX: &str = ".new";
-/// Owner only, as its files.
+/// Owner only, like its files.
 const FOLDER_MODE: u32 = 0o700;
 
 type Result<T, E = JournalError> = std::result::Result<T, E>;
 
-/// The folder of all open uploads of one data folder. Many processes may share it.
+/// The folder of a data folder's open uploads. Several processes may share it.
 #[derive(Debug, Clone)]
 pub struct Journal {
     folder: PathBuf,
 }
 
-/// One upload in the journal, as seen without taking it.
+/// One upload in the journal, inspected without taking it over.
 #[derive(Debug)]
-pub struct Listed {
-    /// Names it.
+pub struct ListedUpload {
+    /// Its id.
     pub id: String,
-    /// What its file says, or why it does not.
-    pub content: Result<Content>,
-    /// Someone works on it now.
+    /// EntryContent of its file, or the error of reading it.
+    pub content: Result<EntryContent>,
+    /// Whether a process works on it now.
     pub alive: bool,
-    /// When it was last written to.
+    /// Time of its last record.
     pub modified: SystemTime,
 }
 
-/// What the file of an upload says.
+/// EntryContent of an upload's file.
 #[derive(Debug, Clone)]
-pub struct Content {
-    /// What was known when it began.
+pub struct EntryContent {
+    /// What was known at the start.
     pub header: Header,
-    /// How far it was when last heard of.
+    /// Progress recorded last.
     pub progress: Progress,
-    /// Set once its end was asked for.
-    pub whole: Option<Whole>,
+    /// The object's digest, once the completion was requested.
+    pub whole: Option<ObjectDigest>,
     /// The process that works on it, or did last.
     pub process: u32,
 }
 
 impl Journal {
-    /// The journal in `folder`, which is made (and what lies above) when the first upload is written down. Does nothing yet.
+    /// Returns the journal in `folder`, which is created with its parents by the first upload. No I/O.
     #[must_use]
     pub fn at(folder: impl Into<PathBuf>) -> Self {
         Self {
@@ -86,7 +86,7 @@ impl Journal {
         }
     }
 
-    /// Makes the folder if it is missing, closes it to others, and removes what crashes left half-made.
+    /// Creates the folder if it is missing, restricts it to its owner, and removes incomplete files.
     fn make(&self) -> Result<()> {
         let made = DirBuilder::new()
             .recursive(true)
@@ -99,13 +99,13 @@ impl Journal {
         self.remove_half_made()
     }
 
-    /// Where the files are.
+    /// Returns the folder of the files.
     #[must_use]
     pub fn folder(&self) -> &FsPath {
         &self.folder
     }
 
-    /// Writes an upload down, durably. Whoever holds the entry works on the upload.
+    /// Creates the entry of an upload, durably. The process that holds the entry works on the upload.
     ///
     /// # Errors
     /// [`JournalError::Io`] (a full disk too), [`JournalError::Unfit`].
@@ -117,7 +117,7 @@ impl Journal {
             detail,
         };
         let json = state::header_json(header, process).map_err(unfit)?;
-        let mut bytes = FORMAT.begin();
+        let mut bytes = FORMAT.header();
         let position = bytes.len() as u64;
         if !FORMAT.append(&mut bytes, position, Kind::Header.code(), |out| {
             out.extend_from_slice(&json);
@@ -141,7 +141,7 @@ impl Journal {
                     sync_folder(&self.folder).map_err(io_error("sync", &self.folder))?;
                     return Ok(entry);
                 }
-                // Another process took the name, or swept the file before it was locked.
+                // Another process took the name, or removed the file before it was locked.
                 Err(error)
                     if matches!(
                         error.kind(),
@@ -150,7 +150,7 @@ impl Journal {
                             | io::ErrorKind::WouldBlock
                     ) && self.folder.is_dir() => {}
                 Err(error) => {
-                    // Half a file is swept when the folder is opened next.
+                    // An incomplete file is removed when the folder is opened next.
                     let _ = fs::remove_file(&staged);
                     return Err(io_error("write", &staged)(error));
                 }
@@ -158,11 +158,12 @@ impl Journal {
         }
     }
 
-    /// All uploads, in the order they began, whether someone works on them or not. Takes none, and makes no folder.
+    /// Returns all uploads in the order of their start, with or without a process working on them. Takes none over,
+    /// and creates no folder.
     ///
     /// # Errors
-    /// [`JournalError::Io`] of the folder; troubles of one file are told with it.
-    pub fn list(&self) -> Result<Vec<Listed>> {
+    /// [`JournalError::Io`] of the folder; errors of one file are in its [`ListedUpload::content`].
+    pub fn list(&self) -> Result<Vec<ListedUpload>> {
         let mut listed = Vec::new();
         for id in self.ids(SUFFIX)? {
             let path = self.file(&id);
@@ -171,7 +172,7 @@ impl Journal {
                 // It ended since the folder was read.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 Err(error) => {
-                    listed.push(Listed {
+                    listed.push(ListedUpload {
                         id,
                         content: Err(io_error("read", &path)(error)),
                         alive: false,
@@ -181,9 +182,9 @@ impl Journal {
                 }
             };
             let alive = is_locked(&file);
-            let content = read(&file, &path).map(Content::from);
+            let content = read(&file, &path).map(EntryContent::from);
             let modified = file.metadata().and_then(|meta| meta.modified());
-            listed.push(Listed {
+            listed.push(ListedUpload {
                 id,
                 content,
                 alive,
@@ -193,11 +194,11 @@ impl Journal {
         Ok(listed)
     }
 
-    /// Takes an upload over, if nobody works on it, and cuts a record that a crash tore.
+    /// Takes an upload over if no process works on it, and truncates a torn record.
     ///
     /// # Errors
     /// [`JournalError::Unknown`], [`JournalError::Busy`], [`JournalError::Damaged`], [`JournalError::OtherVersion`],
-    /// [`JournalError::Io`]. The file is as it was then.
+    /// [`JournalError::Io`]. The file is then unchanged.
     pub fn take(&self, id: &str) -> Result<Entry> {
         let (path, file) = self.lock(id)?;
         let state = read(&file, &path)?;
@@ -206,7 +207,8 @@ impl Journal {
         Ok(entry)
     }
 
-    /// Removes the file of an upload that nobody works on, whatever it says. What the store keeps is not touched.
+    /// Removes the file of an upload that no process works on, whatever its content. Does not touch the bytes at the
+    /// store.
     ///
     /// # Errors
     /// [`JournalError::Unknown`], [`JournalError::Busy`], [`JournalError::Io`].
@@ -238,7 +240,7 @@ impl Journal {
                 process,
             });
         }
-        // Whoever had it may have ended it, file and all, before the lock was free.
+        // The previous process may have removed the file before the lock was free.
         if is_still(&file, &path) {
             Ok((path, file))
         } else {
@@ -246,7 +248,7 @@ impl Journal {
         }
     }
 
-    /// Names of files with this ending, without it, in ascending order.
+    /// Returns the names of files with this suffix, without it, in ascending order.
     fn ids(&self, suffix: &str) -> Result<Vec<String>> {
         let failed = || io_error("list", &self.folder);
         let mut ids = Vec::new();
@@ -267,7 +269,7 @@ impl Journal {
     fn remove_half_made(&self) -> Result<()> {
         for id in self.ids(STAGED_SUFFIX)? {
             let path = self.folder.join(format!("{id}{STAGED_SUFFIX}"));
-            // Locked while it is written; renamed or removed by its writer meanwhile is fine too.
+            // Locked while it is written. Its writer may have renamed or removed it meanwhile.
             let Ok(file) = File::open(&path) else {
                 continue;
             };
@@ -279,7 +281,7 @@ impl Journal {
     }
 }
 
-impl From<State> for Content {
+impl From<State> for EntryContent {
     fn from(state: State) -> Self {
         Self {
             header: state.header,
@@ -290,7 +292,7 @@ impl From<State> for Content {
     }
 }
 
-/// Ids sort in the order uploads began.
+/// Returns a new id; ids sort in the order of the uploads' start.
 fn new_id() -> String {
     let seconds = SystemTime::now()
         .duration_since(UNIX_EPOCH)

@@ -1,4 +1,4 @@
-//! What a journal says of an upload.
+//! EntryContent of a journal file.
 
 use std::io;
 use std::ops::Range;
@@ -13,52 +13,52 @@ use url::Url;
 
 use super::kinds::{FORMAT, Fields, Kind};
 use crate::origin::folder::StoredAttributes;
-use crate::records::{Beginning, Step};
+use crate::records::{FileHeader, RecordRead};
 use crate::upload::{SessionOptions, SessionToken};
 
-/// What is known when an upload begins, all that another process needs to go on with it.
+/// What is known when an upload begins: all that another process needs to continue it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Header {
-    /// The address of the object, as people write it: `s3://bucket/key`. Without secrets.
+    /// The object's URL without secrets: `s3://bucket/key`.
     pub url: String,
-    /// Where requests to the origin go, if not where the address says.
+    /// The origin's endpoint, if the URL does not contain it.
     pub endpoint: Option<String>,
     /// The bucket's name in the engine.
     pub bucket: String,
     /// The object in the bucket.
     pub object: Path,
-    /// How the session was opened.
+    /// The options with which the session was opened.
     pub options: SessionOptions,
-    /// Bytes of a chunk: with it every process cuts the same bytes into the same chunks.
+    /// Bytes of a chunk: every process cuts the same bytes into the same chunks.
     pub chunk: u64,
     /// The session at the store.
     pub session: SessionToken,
-    /// The file the bytes come from, if it is one.
+    /// The source, if it is a file.
     pub source: Option<SourceIdentity>,
-    /// When the upload began.
+    /// Time of the upload's start.
     pub started: DateTime<Utc>,
 }
 
-/// What tells whether a file still is the one an upload began with.
+/// Identity of a source file, to detect that it changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceIdentity {
-    /// Absolute.
+    /// Absolute path.
     pub path: PathBuf,
-    /// Number of the device it lies on.
+    /// Number of its device.
     pub device: u64,
-    /// Its inode there.
+    /// Inode number.
     pub inode: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// When it was last written, nanoseconds since 1970.
+    /// Time of the last write, in nanoseconds since 1970.
     pub modified_ns: i64,
 }
 
 impl SourceIdentity {
-    /// The file `path`, of which `meta` was read.
+    /// Returns the identity of the file `path` with the metadata `meta`.
     ///
     /// # Errors
-    /// If the working folder is not known.
+    /// If the working folder is unknown.
     pub fn of(path: &FsPath, meta: &std::fs::Metadata) -> io::Result<Self> {
         let modified_ns = meta
             .mtime()
@@ -73,7 +73,7 @@ impl SourceIdentity {
         })
     }
 
-    /// In what a file found now differs from this one, in words; `None` if it is the same.
+    /// Describes in words how a file found now differs from this one; `None` if it is the same.
     #[must_use]
     pub fn difference(&self, now: &Self) -> Option<String> {
         let time = DateTime::<Utc>::from_timestamp_nanos;
@@ -104,19 +104,19 @@ impl SourceIdentity {
     }
 }
 
-/// How far an upload is, as the store said.
+/// Progress of an upload, as acknowledged by the store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// The store keeps all bytes below.
+    /// Offset below which the store has all bytes.
     pub offset: u64,
-    /// CRC32C of them.
+    /// CRC32C of these bytes.
     pub crc32c: u32,
-    /// What it keeps above, in ascending order.
+    /// Ranges that the store has above the offset, in ascending order.
     pub beyond: Vec<Beyond>,
 }
 
 impl Progress {
-    /// Bytes the store keeps.
+    /// Returns the number of bytes that the store has.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let beyond = self
@@ -127,70 +127,70 @@ impl Progress {
     }
 }
 
-/// Bytes a store keeps above a gap.
+/// A range that a store has above a gap.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Beyond {
-    /// Where they lie in the object.
+    /// The range in the object.
     pub range: Range<u64>,
-    /// CRC32C of them.
+    /// CRC32C of the range.
     pub crc32c: u32,
 }
 
-/// The object as it was when its end was asked for.
+/// Length and checksum of the object, recorded when its completion was requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Whole {
-    /// Bytes.
+pub struct ObjectDigest {
+    /// Length in bytes.
     pub length: u64,
-    /// CRC32C of them.
+    /// CRC32C.
     pub crc32c: u32,
 }
 
-/// All that a journal file says, and how much of the file says it.
+/// EntryContent of a journal file, and how much of the file is valid.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) header: Header,
     pub(super) progress: Progress,
-    pub(super) whole: Option<Whole>,
+    pub(super) whole: Option<ObjectDigest>,
     /// The process that wrote last.
     pub(super) process: u32,
     /// Bytes of the file that are whole records.
     pub(super) length: usize,
 }
 
-/// Why a file's bytes are no journal.
+/// Reason for which a file is not a journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// Another version wrote it.
+    /// Written by another version.
     OtherVersion(u32),
     /// Bytes that no crash leaves behind.
     Damaged { offset: usize, detail: &'static str },
 }
 
-/// Reads a whole file. A torn record at its end is left out.
+/// Parses a whole file. Ignores a torn record at its end.
 pub(super) fn parse(file: &[u8]) -> Result<State, Fault> {
     let damaged = |offset, detail| Fault::Damaged { offset, detail };
-    let mut position = match FORMAT.beginning(file) {
-        Beginning::Known(first) => first,
-        Beginning::Version(version) => return Err(Fault::OtherVersion(version)),
-        Beginning::Foreign => return Err(damaged(0, "it does not begin as a journal")),
+    let mut position = match FORMAT.check_header(file) {
+        FileHeader::Known(first) => first,
+        FileHeader::Version(version) => return Err(Fault::OtherVersion(version)),
+        FileHeader::Foreign => return Err(damaged(0, "it does not begin as a journal")),
     };
-    let (first, mut process) = match FORMAT.step(file, position) {
-        Step::Record { kind, body, next } if kind == Kind::Header.code() => {
+    let (first, mut process) = match FORMAT.read(file, position) {
+        RecordRead::Record { kind, body, next } if kind == Kind::Header.code() => {
             let read = read_header(body);
             let (header, process) =
                 read.ok_or(damaged(position, "its header cannot be understood"))?;
             position = next;
             (header, process)
         }
-        // It had a header, synced, when it got its name.
+        // The header was synced before the file got its name.
         _ => return Err(damaged(position, "it has no whole header")),
     };
     let (mut progress, mut whole) = (Progress::default(), None);
     loop {
-        let (kind, body, next) = match FORMAT.step(file, position) {
-            Step::Record { kind, body, next } => (kind, body, next),
-            Step::End | Step::Torn => break,
-            Step::Damaged(detail) => return Err(damaged(position, detail)),
+        let (kind, body, next) = match FORMAT.read(file, position) {
+            RecordRead::Record { kind, body, next } => (kind, body, next),
+            RecordRead::End | RecordRead::Torn => break,
+            RecordRead::Damaged(detail) => return Err(damaged(position, detail)),
         };
         let understood = match Kind::of(kind) {
             Some(Kind::Acknowledged) => read_progress(body).map(|read| progress = read),
@@ -210,11 +210,11 @@ pub(super) fn parse(file: &[u8]) -> Result<State, Fault> {
     })
 }
 
-/// The body of a progress record: offset, CRC, count, then start, end and CRC of each range.
+/// Writes the body of a progress record: offset, CRC, count, then start, end and CRC of each range.
 pub(super) fn write_progress(progress: &Progress, out: &mut Vec<u8>) {
     out.extend_from_slice(&progress.offset.to_le_bytes());
     out.extend_from_slice(&progress.crc32c.to_le_bytes());
-    // A record holds fewer ranges than that, by far.
+    // A record holds far fewer ranges than `u32::MAX`.
     out.extend_from_slice(&(progress.beyond.len() as u32).to_le_bytes());
     for part in &progress.beyond {
         out.extend_from_slice(&part.range.start.to_le_bytes());
@@ -244,21 +244,21 @@ fn read_progress(body: &[u8]) -> Option<Progress> {
     fields.0.is_empty().then_some(progress)
 }
 
-pub(super) fn write_whole(whole: &Whole, out: &mut Vec<u8>) {
+pub(super) fn write_whole(whole: &ObjectDigest, out: &mut Vec<u8>) {
     out.extend_from_slice(&whole.length.to_le_bytes());
     out.extend_from_slice(&whole.crc32c.to_le_bytes());
 }
 
-fn read_whole(body: &[u8]) -> Option<Whole> {
+fn read_whole(body: &[u8]) -> Option<ObjectDigest> {
     let mut fields = Fields(body);
-    let whole = Whole {
+    let whole = ObjectDigest {
         length: fields.u64()?,
         crc32c: fields.u32()?,
     };
     fields.0.is_empty().then_some(whole)
 }
 
-/// The header as JSON. Unknown fields of a newer version are ignored.
+/// The header as JSON. Ignores unknown fields of a newer version.
 #[derive(Serialize, Deserialize)]
 struct StoredHeader {
     url: String,
@@ -280,7 +280,7 @@ struct StoredHeader {
     process: u32,
 }
 
-/// A mode as JSON.
+/// A put mode as JSON.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(in crate::upload) enum StoredMode {
@@ -317,7 +317,7 @@ impl From<StoredMode> for PutMode {
 
 #[derive(Serialize, Deserialize)]
 struct StoredSource {
-    /// A `file://` address: a path need not be text.
+    /// A `file://` URL, since a path need not be text.
     path: String,
     device: u64,
     inode: u64,
@@ -325,10 +325,10 @@ struct StoredSource {
     modified_ns: i64,
 }
 
-/// The body of the header record.
+/// Returns the body of the header record.
 ///
 /// # Errors
-/// If an attribute is of a kind that cannot be kept, or the source's path is not absolute.
+/// If an attribute is of a kind that cannot be stored, or the source's path is not absolute.
 pub(super) fn header_json(header: &Header, process: u32) -> Result<Vec<u8>, String> {
     let stored = StoredHeader {
         url: header.url.clone(),

@@ -65,20 +65,20 @@ fn progress(offset: u64) -> Progress {
     }
 }
 
-fn only(journal: &Journal) -> Listed {
+fn only(journal: &Journal) -> ListedUpload {
     let mut listed = journal.list().unwrap();
     assert_eq!(listed.len(), 1);
     listed.pop().unwrap()
 }
 
 #[test]
-fn what_is_written_is_read_by_whoever_takes_the_upload() {
+fn taken_over_upload_has_the_recorded_state() {
     let (_home, journal) = journal();
     for source in [None, Some(source())] {
         let mut entry = journal.create(&header(source.clone())).unwrap();
         entry.acknowledged(&progress(100)).unwrap();
         entry.acknowledged(&progress(200)).unwrap();
-        let whole = Whole {
+        let whole = ObjectDigest {
             length: 220,
             crc32c: 9,
         };
@@ -91,7 +91,7 @@ fn what_is_written_is_read_by_whoever_takes_the_upload() {
         assert_eq!(entry.header(), &header(source));
         assert_eq!(entry.progress(), &progress(200));
         assert_eq!(entry.progress().bytes(), 210);
-        assert_eq!(entry.whole(), Some(whole));
+        assert_eq!(entry.digest(), Some(whole));
         entry.remove().unwrap();
         assert!(again.list().unwrap().is_empty());
         assert!(matches!(again.take(&id), Err(JournalError::Unknown { .. })));
@@ -100,7 +100,7 @@ fn what_is_written_is_read_by_whoever_takes_the_upload() {
 }
 
 #[test]
-fn an_upload_that_is_worked_on_is_taken_by_nobody_else() {
+fn locked_upload_cannot_be_taken_over() {
     let (_home, journal) = journal();
     assert!(journal.list().unwrap().is_empty());
     assert!(!journal.folder().exists(), "looking makes nothing");
@@ -126,7 +126,7 @@ fn an_upload_that_is_worked_on_is_taken_by_nobody_else() {
 }
 
 #[test]
-fn of_many_who_take_an_upload_one_gets_it_though_others_look() {
+fn one_of_many_concurrent_takeovers_wins_despite_inspections() {
     let (_home, journal) = journal();
     let id = journal.create(&header(None)).unwrap().id().to_owned();
     let start = Arc::new(Barrier::new(6));
@@ -154,7 +154,7 @@ fn of_many_who_take_an_upload_one_gets_it_though_others_look() {
 }
 
 #[test]
-fn files_are_for_their_owner_and_show_no_token() {
+fn files_are_private_and_no_output_contains_a_token() {
     let (_home, journal) = journal();
     let mut entry = journal.create(&header(None)).unwrap();
     entry.acknowledged(&progress(1)).unwrap();
@@ -173,7 +173,7 @@ fn files_are_for_their_owner_and_show_no_token() {
 }
 
 #[test]
-fn what_a_crash_left_half_made_is_removed_and_nothing_else() {
+fn only_incomplete_files_of_a_crash_are_removed() {
     let (_home, journal) = journal();
     let entry = journal.create(&header(None)).unwrap();
     let half = journal.folder().join("0-0.new");
@@ -204,7 +204,7 @@ fn ids_from_outside_do_not_leave_the_folder() {
 }
 
 #[test]
-fn a_newer_format_and_foreign_bytes_are_told_apart() {
+fn newer_format_and_foreign_bytes_are_distinguished() {
     let (_home, journal) = journal();
     let entry = journal.create(&header(None)).unwrap();
     let (id, path) = (entry.id().to_owned(), entry.path.clone());
@@ -254,7 +254,7 @@ fn differences_of_a_source_are_named() {
 #[derive(Debug, Clone)]
 enum Op {
     Acknowledged(Progress),
-    Finishing(Whole),
+    Finishing(ObjectDigest),
 }
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
@@ -277,15 +277,15 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
             })
         });
     let finishing = (any::<u64>(), any::<u32>())
-        .prop_map(|(length, crc32c)| Op::Finishing(Whole { length, crc32c }));
+        .prop_map(|(length, crc32c)| Op::Finishing(ObjectDigest { length, crc32c }));
     prop::collection::vec(prop_oneof![4 => acknowledged, 1 => finishing], 0..6)
 }
 
-/// What a journal says after its first records, and how long it is then.
+/// A journal and its length after each of its first records.
 struct Stage {
     length: usize,
     progress: Progress,
-    whole: Option<Whole>,
+    whole: Option<ObjectDigest>,
 }
 
 fn write(ops: &[Op]) -> (Vec<u8>, Vec<Stage>) {
@@ -295,7 +295,7 @@ fn write(ops: &[Op]) -> (Vec<u8>, Vec<Stage>) {
     let stage = |entry: &Entry| Stage {
         length: entry.length as usize,
         progress: entry.progress().clone(),
-        whole: entry.whole(),
+        whole: entry.digest(),
     };
     stages.push(stage(&entry));
     for op in ops {
@@ -312,7 +312,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn cut_at_any_byte_all_records_before_are_kept(ops in ops(), zeros in 0..2000_usize) {
+    fn truncation_at_any_byte_keeps_earlier_records(ops in ops(), zeros in 0..2000_usize) {
         let (bytes, stages) = write(&ops);
         prop_assert_eq!(bytes.len(), stages.last().unwrap().length);
         for cut in 0..=bytes.len() {
@@ -368,7 +368,7 @@ proptest! {
 }
 
 #[test]
-fn a_torn_record_is_cut_and_the_next_stands_in_its_place() {
+fn torn_record_is_truncated_and_overwritten() {
     let (_home, journal) = journal();
     let mut entry = journal.create(&header(None)).unwrap();
     entry.acknowledged(&progress(1)).unwrap();
@@ -392,7 +392,7 @@ fn a_torn_record_is_cut_and_the_next_stands_in_its_place() {
 }
 
 #[test]
-fn a_damaged_file_is_told_and_left_as_it_is() {
+fn damaged_file_is_reported_and_left_unchanged() {
     let (_home, journal) = journal();
     let mut entry = journal.create(&header(None)).unwrap();
     let middle = entry.length as usize + 14;

@@ -1,4 +1,4 @@
-//! A token as bytes, for another process. The format is in `docs/formats.md`.
+//! Serialisation of upload tokens. The format is in `docs/formats.md`.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::error::EngineError;
 use crate::origin::folder::StoredAttributes;
 use crate::upload::checksum::{combine, crc32c};
 use crate::upload::journal::StoredMode;
-use crate::upload::parts::KeptPart;
+use crate::upload::parts::StoredPart;
 use crate::upload::{ChunkPlan, SessionToken, UploadOptions};
 
 const MAGIC: &[u8; 8] = b"BYWTOKEN";
@@ -21,9 +21,9 @@ const VERSION: u32 = 1;
 const PREAMBLE_BYTES: usize = 16;
 const CRC_BYTES: usize = 4;
 
-/// Unknown fields of a newer version are ignored.
+/// Ignores unknown fields of a newer version.
 #[derive(Serialize, Deserialize)]
-struct Header {
+struct TokenHeader {
     object: String,
     mode: StoredMode,
     #[serde(default)]
@@ -39,22 +39,22 @@ struct Header {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     session: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    parts: Option<BTreeMap<u16, KeptPart>>,
+    parts: Option<BTreeMap<u16, StoredPart>>,
     acknowledged: u64,
     acknowledged_crc32c: u32,
 }
 
 impl UploadToken {
-    /// The token as bytes, the waiting ones included. Whoever has them can write to the session: keep them as a secret.
+    /// Returns the token as bytes, with those not acknowledged. Keep them secret: they allow writing to the session.
     ///
     /// # Errors
-    /// [`EngineError::InvalidToken`] if the upload has tags, or attributes that cannot be written down.
+    /// [`EngineError::InvalidToken`] if the upload has tags, or attributes that cannot be serialised.
     pub fn to_bytes(&self) -> Result<Vec<u8>, EngineError> {
         if !self.options.tags.encoded().is_empty() {
             return Err(invalid("an upload with tags stays in its process"));
         }
         let attributes = StoredAttributes::new(&self.options.attributes);
-        let header = Header {
+        let header = TokenHeader {
             object: self.path.to_string(),
             mode: StoredMode::from(&self.options.mode),
             attributes: attributes.map_err(|error| invalid(error.to_string()))?,
@@ -85,10 +85,10 @@ impl UploadToken {
         Ok(bytes)
     }
 
-    /// Reads a token that [`Self::to_bytes`] wrote, here or in another process. Copies nothing.
+    /// Parses a token that [`Self::to_bytes`] returned, here or in another process. Copies nothing.
     ///
     /// # Errors
-    /// [`EngineError::InvalidToken`] if it is cut, damaged, or of a newer version.
+    /// [`EngineError::InvalidToken`] if it is truncated, damaged, or of a newer version.
     pub fn from_bytes(bytes: Bytes) -> Result<Self, EngineError> {
         if !bytes.starts_with(MAGIC) || bytes.len() < PREAMBLE_BYTES + CRC_BYTES {
             return Err(invalid("it is none, or cut"));
@@ -106,7 +106,7 @@ impl UploadToken {
         let header_end = PREAMBLE_BYTES.checked_add(number(&bytes[12..16]) as usize);
         let header_end = header_end.filter(|header_end| *header_end <= end);
         let header_end = header_end.ok_or_else(|| invalid("it is cut"))?;
-        let header: Header = serde_json::from_slice(&bytes[PREAMBLE_BYTES..header_end])
+        let header: TokenHeader = serde_json::from_slice(&bytes[PREAMBLE_BYTES..header_end])
             .map_err(|error| invalid(error.to_string()))?;
         let plan = header.plan;
         if !plan.is_sound() {
@@ -135,7 +135,7 @@ impl UploadToken {
     }
 }
 
-/// Of four bytes.
+/// Returns the number in four bytes.
 fn number(bytes: &[u8]) -> u32 {
     bytes
         .iter()

@@ -1,4 +1,4 @@
-//! How an upload begins: its session, its plan, its entry in the journal.
+//! Start of an upload: its session, its plan, its journal entry.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,13 +7,13 @@ use chrono::Utc;
 use object_store::{PutMultipartOptions, Result};
 
 use super::{Upload, invalid_chunk};
-use crate::origin::Ability;
+use crate::origin::Capability;
 use crate::retry::with_retries;
 use crate::upload::driver::Driver;
 use crate::upload::journal::Header;
-use crate::upload::journaled::Journaled;
-use crate::upload::link::Link;
-use crate::upload::parts::{KeptPart, PartsSession};
+use crate::upload::journal_writer::JournalWriter;
+use crate::upload::parts::{PartsSession, StoredPart};
+use crate::upload::session_client::SessionClient;
 use crate::upload::{ChunkPlan, SessionOptions};
 
 impl Upload {
@@ -26,36 +26,36 @@ impl Upload {
         }
     }
 
-    /// Opens the session, once. What the store thinks a chunk is becomes known with it.
+    /// Opens the session, once. The store's rule for chunks becomes known with it.
     pub(super) async fn open(&mut self) -> Result<()> {
         if self.driver.is_some() {
             return Ok(());
         }
-        let link = self.open_link().await?;
+        let client = self.open_client().await?;
         let exact = self.options.chunk.is_some();
         let chunk = self.plan.length_of(0);
-        let plan = ChunkPlan::new(&link.rule, chunk, exact, self.options.length);
+        let plan = ChunkPlan::new(&client.rule, chunk, exact, self.options.length);
         let begun = match plan.map_err(invalid_chunk) {
-            Ok(plan) => self.write_down(&link, &plan).await.map(|()| plan),
+            Ok(plan) => self.journal_upload(&client, &plan).await.map(|()| plan),
             Err(error) => Err(error),
         };
         match begun {
             Ok(plan) => self.plan = plan,
             Err(error) => {
-                // Nobody would know of it.
-                if let Err(left) = link.abort().await {
-                    tracing::warn!(object = %self.path, error = %left, "abort of an upload that was not begun failed");
+                // The session is in no journal: abort it.
+                if let Err(left) = client.abort().await {
+                    tracing::warn!(object = %self.path, error = %left, "cannot abort an upload that failed to begin");
                 }
                 return Err(error);
             }
         }
-        self.filling.fit(&self.plan);
-        self.driver = Some(Driver::new(link));
+        self.part.fit(&self.plan);
+        self.driver = Some(Driver::new(client));
         Ok(())
     }
 
-    /// Puts the upload into the journal, if it shall be there, before its session carries bytes.
-    async fn write_down(&mut self, link: &Link, plan: &ChunkPlan) -> Result<()> {
+    /// Journals the upload, if requested, before its session carries bytes.
+    async fn journal_upload(&mut self, client: &SessionClient, plan: &ChunkPlan) -> Result<()> {
         let engine = &self.bucket.shared().engine;
         let (Some(journaling), Some(journal), None) =
             (&self.options.journal, &engine.journal, &self.parts)
@@ -69,15 +69,15 @@ impl Upload {
             object: self.path.clone(),
             options: self.session_options(),
             chunk: plan.length_of(0),
-            session: link.session().token(),
+            session: client.session().token(),
             source: journaling.source.clone(),
             started: Utc::now(),
         };
-        self.journaled = Some(Journaled::create(journal, header).await?);
+        self.journaled = Some(JournalWriter::create(journal, header).await?);
         Ok(())
     }
 
-    async fn open_link(&mut self) -> Result<Link> {
+    async fn open_client(&mut self) -> Result<SessionClient> {
         let shared = Arc::clone(self.bucket.shared());
         if self.options.tags.encoded().is_empty() {
             let options = self.session_options();
@@ -85,12 +85,16 @@ impl Upload {
             let opened = with_retries(policy, "begin upload of", &self.path, || async {
                 let opened = shared.origin.open_session(&self.path, &options).await;
                 if !matches!(opened, Ok(None)) {
-                    shared.origin_request(Ability::Write);
+                    shared.origin_request(Capability::Write);
                 }
                 opened
             });
             if let Some(session) = opened.await? {
-                return Ok(Link::new(&self.bucket, &self.path, Arc::from(session)));
+                return Ok(SessionClient::new(
+                    &self.bucket,
+                    &self.path,
+                    Arc::from(session),
+                ));
             }
         }
         let create = PutMultipartOptions {
@@ -102,7 +106,11 @@ impl Upload {
         Ok(self.over_parts(id, None))
     }
 
-    pub(super) fn over_parts(&mut self, id: String, kept: Option<BTreeMap<u16, KeptPart>>) -> Link {
+    pub(super) fn over_parts(
+        &mut self,
+        id: String,
+        stored: Option<BTreeMap<u16, StoredPart>>,
+    ) -> SessionClient {
         let shared = self.bucket.shared();
         let session = Arc::new(PartsSession::new(
             &shared.origin,
@@ -110,9 +118,9 @@ impl Upload {
             id,
             self.options.mode.clone(),
             shared.engine.retry,
-            kept.unwrap_or_default(),
+            stored.unwrap_or_default(),
         ));
         self.parts = Some(Arc::clone(&session));
-        Link::new(&self.bucket, &self.path, session).remembering()
+        SessionClient::new(&self.bucket, &self.path, session).tracking_parts()
     }
 }

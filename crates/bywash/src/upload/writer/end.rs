@@ -1,4 +1,4 @@
-//! How an upload ends: one put, or the end of its session, in a task that nobody can take back.
+//! End of an upload: one put, or the completion of its session, in a task that runs to its end.
 
 use std::future::Future;
 
@@ -10,38 +10,42 @@ use crate::error::EngineError;
 use crate::origin::body_length_error;
 use crate::upload::checksum::combine;
 use crate::upload::driver::Driver;
-use crate::upload::journal::Whole;
-use crate::upload::journaled::Journaled;
+use crate::upload::journal::ObjectDigest;
+use crate::upload::journal_writer::JournalWriter;
 use crate::upload::{Chunk, Finished};
 
-/// What a task that ends an upload hands back.
+/// Result of the task that ends an upload.
 #[derive(Debug)]
-pub(super) struct Ended {
+pub(super) struct EndResult {
     driver: Option<Driver>,
-    journaled: Option<Journaled>,
+    journaled: Option<JournalWriter>,
     result: Result<Finished>,
 }
 
 #[derive(Debug)]
-pub(super) enum State {
+pub(super) enum UploadState {
     Open,
-    /// A task ends it. It goes on when nobody waits for it.
-    Ending(JoinHandle<Ended>),
+    /// A task completes it, even if it is not awaited.
+    Completing(JoinHandle<EndResult>),
     Finished(Box<UploadResult>),
     Aborted,
 }
 
 impl Upload {
-    /// Starts the task that ends the upload; in a task of its own, since an end that was asked for cannot be taken back.
+    /// Starts the task that ends the upload: a completion that was requested cannot be cancelled.
     pub(super) fn begin_end(&mut self) -> Result<()> {
-        if let Some(length) = self.options.length.filter(|length| *length != self.taken) {
-            return Err(body_length_error(&self.path, length, self.taken));
+        if let Some(length) = self
+            .options
+            .length
+            .filter(|length| *length != self.accepted)
+        {
+            return Err(body_length_error(&self.path, length, self.accepted));
         }
-        if self.filling.length > 0 {
+        if self.part.length > 0 {
             self.check_chunks()?;
         }
-        let from = self.acknowledged().max(self.filling.offset);
-        let tail = self.filling.chunk(from, Vec::new());
+        let from = self.acknowledged().max(self.part.offset);
+        let tail = self.part.chunk(from, Vec::new());
         let before = self.driver.as_ref().map_or(0, |driver| driver.crc32c);
         let crc = combine(before, tail.crc32c, tail.length());
         if let Some(expected) = self.options.crc32c.filter(|expected| *expected != crc) {
@@ -52,11 +56,11 @@ impl Upload {
             }
             .into());
         }
-        let length = self.taken;
+        let length = self.accepted;
         let task = match self.driver.clone() {
             Some(driver) => {
                 let tail = Some(tail).filter(|tail| !tail.pieces.is_empty());
-                let whole = Whole {
+                let whole = ObjectDigest {
                     length,
                     crc32c: crc,
                 };
@@ -64,25 +68,25 @@ impl Upload {
                 let journaled = self.journaled.take();
                 tokio::spawn(async move {
                     let ended = end_session(driver, journaled, tail, whole).await;
-                    bucket.shared().written(&path);
+                    bucket.shared().invalidate(&path);
                     ended
                 })
             }
             None => tokio::spawn(self.put(tail, crc)),
         };
-        self.state = State::Ending(task);
+        self.state = UploadState::Completing(task);
         Ok(())
     }
 
-    /// Stores all of it, one chunk at most, by one put.
-    fn put(&self, all: Chunk, crc: u32) -> impl Future<Output = Ended> + use<> {
+    /// Stores the whole object, at most one chunk, by one put.
+    fn put(&self, all: Chunk, crc: u32) -> impl Future<Output = EndResult> + use<> {
         let put = PutOptions {
             mode: self.options.mode.clone(),
             tags: self.options.tags.clone(),
             attributes: self.options.attributes.clone(),
             ..PutOptions::default()
         };
-        let (bucket, path, length) = (self.bucket.clone(), self.path.clone(), self.taken);
+        let (bucket, path, length) = (self.bucket.clone(), self.path.clone(), self.accepted);
         async move {
             let payload = PutPayload::from_iter(all.pieces);
             let result = bucket.put_once(&path, payload, put).await;
@@ -92,7 +96,7 @@ impl Upload {
                 length: Some(length),
                 crc32c: Some(crc),
             });
-            Ended {
+            EndResult {
                 driver: None,
                 journaled: None,
                 result: finished,
@@ -102,11 +106,11 @@ impl Upload {
 
     /// Waits for the task that ends the upload.
     pub(super) async fn ended(&mut self) -> Result<Finished> {
-        let State::Ending(task) = &mut self.state else {
+        let UploadState::Completing(task) = &mut self.state else {
             return Err(self.ended_error("finished"));
         };
         let ended = task.await;
-        self.state = State::Open;
+        self.state = UploadState::Open;
         let ended = ended.map_err(|source| Error::JoinError { source })?;
         if ended.driver.is_some() {
             self.driver = ended.driver;
@@ -116,13 +120,14 @@ impl Upload {
     }
 }
 
-/// Ends the session, and with it the journal's entry. The entry says what the object will be before the end is asked for.
+/// Completes the session, then removes the journal entry. Journals the object's digest before it requests the
+/// completion.
 async fn end_session(
     mut driver: Driver,
-    mut journaled: Option<Journaled>,
+    mut journaled: Option<JournalWriter>,
     tail: Option<Chunk>,
-    whole: Whole,
-) -> Ended {
+    whole: ObjectDigest,
+) -> EndResult {
     let written = match &mut journaled {
         Some(journaled) => journaled.finishing(whole).await,
         None => Ok(()),
@@ -135,15 +140,15 @@ async fn end_session(
         && let Some(mut entry) = journaled.take()
         && let Err(error) = entry.remove().await
     {
-        // The object is there; whoever resumes the upload will find it so.
-        tracing::warn!(%error, "a finished upload stays in the journal");
+        // The object exists; a process that resumes the upload will find it.
+        tracing::warn!(%error, "cannot remove a finished upload from the journal");
     }
     let result = result.map(|found| Finished {
-        // Of what was sent, whether the store says one or not.
+        // Of the bytes sent, whether or not the store reports it.
         crc32c: Some(whole.crc32c),
         ..found
     });
-    Ended {
+    EndResult {
         driver: Some(driver),
         journaled,
         result,

@@ -73,7 +73,7 @@ fn check(table: &Table<Item>) {
 }
 
 #[test]
-fn random_operations_agree_with_a_map_but_for_what_was_evicted() {
+fn random_operations_agree_with_a_map_except_evictions() {
     for (seed, max_bytes) in [(1, 1 << 30), (2, 200 << 10), (3, 64 << 10), (4, 0)] {
         let mut random = StdRng::seed_from_u64(seed);
         let table = Table::new(max_bytes);
@@ -145,7 +145,7 @@ fn bound_holds_for_any_stream_of_keys_and_any_sizes() {
 }
 
 #[test]
-fn evicts_the_oldest_that_was_not_used() {
+fn evicts_the_oldest_unused_entry() {
     let table = Table::new(256 << 10);
     table.insert(item(0, 7, 100));
     for n in 1..100_000 {
@@ -159,8 +159,8 @@ fn evicts_the_oldest_that_was_not_used() {
 }
 
 #[test]
-fn an_insertion_into_a_table_of_used_entries_looks_at_few() {
-    // 60,000 entries, all used: without a bound on looks one insertion would go round a shard of a thousand.
+fn insertion_into_a_table_of_used_entries_scans_few() {
+    // 60,000 entries, all used: without a bound on scanned one insertion would go round a shard of a thousand.
     let table = Table::new(64 << 20);
     for n in 0..60_000 {
         table.insert(item(n, n, 100));
@@ -182,11 +182,11 @@ fn an_insertion_into_a_table_of_used_entries_looks_at_few() {
     }
     let shard = table.shards[0].read();
     let marked = shard.slots.iter().filter(|slot| slot.used.load(Relaxed));
-    assert!(before > 500 && marked.count() + 2 * MAX_LOOKS > before);
+    assert!(before > 500 && marked.count() + 2 * MAX_SCANNED > before);
 }
 
 #[test]
-fn a_lower_bound_takes_effect_at_once_and_gives_slots_back() {
+fn lower_bound_takes_effect_at_once_and_frees_slots() {
     let table = Table::new(8 << 20);
     for n in 0..20_000 {
         table.insert(item(n, n, 1));
@@ -203,7 +203,7 @@ fn a_lower_bound_takes_effect_at_once_and_gives_slots_back() {
 }
 
 #[test]
-fn an_entry_larger_than_an_eighth_of_a_shard_replaces_nothing_but_its_own_key() {
+fn oversized_entry_evicts_only_its_own_key() {
     let table = Table::new(1 << 20);
     for n in 0..100 {
         table.insert(item(n, n, 10));
@@ -215,7 +215,7 @@ fn an_entry_larger_than_an_eighth_of_a_shard_replaces_nothing_but_its_own_key() 
 }
 
 #[test]
-fn threads_that_read_insert_and_remove_keep_the_bound_and_see_whole_entries() {
+fn concurrent_operations_keep_the_bound_and_return_whole_entries() {
     let table = Arc::new(Table::new(256 << 10));
     let threads: Vec<_> = (0..4)
         .map(|seed| {

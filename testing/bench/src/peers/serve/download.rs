@@ -153,7 +153,7 @@ pub(crate) fn run_worker(_: &WorkerArgs) -> Result<(), Failure> {
 
 async fn download(bucket: &Bucket, key: &Path) -> Result<(), Failure> {
     let options = DownloadOptions {
-        shard_size: SHARD_BYTES,
+        part_size: SHARD_BYTES,
         parallel: PARALLEL,
         ..DownloadOptions::default()
     };

@@ -1,4 +1,4 @@
-//! The overflow area in order: chunks of 66 bytes of the key, sorted by what they decode to.
+//! Ordered walk of the overflow area: chunks of 66 bytes of the key, sorted by their decoded bytes.
 
 use std::sync::Arc;
 use std::vec::IntoIter;
@@ -15,9 +15,9 @@ use super::{Filter, Item, object};
 /// A folder of the overflow area being walked.
 #[derive(Debug)]
 struct ChunkLevel {
-    /// Relative to the root.
+    /// Path relative to the root.
     folder: String,
-    /// The part of the key that led here.
+    /// The decoded beginning of the keys below.
     start: Vec<u8>,
     chunks: IntoIter<(Chunk, String)>,
 }
@@ -28,7 +28,7 @@ pub(super) struct OverflowWalk {
     inner: Arc<Inner>,
     filter: Filter,
     levels: Vec<ChunkLevel>,
-    /// Folder to enter next, and the part of the key that led there.
+    /// The folder to enter next, and the decoded beginning of the keys below.
     enter: Option<(String, Vec<u8>)>,
     folded: Option<String>,
 }
@@ -48,7 +48,7 @@ impl OverflowWalk {
         let mut chunks = Vec::new();
         let filter = &self.filter;
         let found = self.inner.root.read_folder(&folder, |name, kind| {
-            // Whatever is no chunk was not written by the store.
+            // Names that are not chunks were not written by the store.
             let Some(chunk) = decode(name).filter(|chunk| chunk.folder == (kind == Kind::Folder))
             else {
                 return true;

@@ -1,37 +1,39 @@
-//! What the fuzzers demand of the store's answers.
+//! Fuzzing entry points for the store's responses.
 
 use super::*;
 
-/// Any answer to each kind of request: what it means never goes beyond what was sent.
-pub(crate) fn answer(answer: &Answer) {
+/// Interprets any response to each kind of request: the outcome must never exceed what was sent.
+pub(crate) fn response(response: &Response) {
     const LENGTH: u64 = 1000;
-    let finish = |tail| Step::Finish {
+    let finish = |tail| SessionRequest::Finish {
         tail,
         length: LENGTH,
         crc32c: 1,
     };
     let steps = [
-        Step::Append(100..200),
+        SessionRequest::Append(100..200),
         finish(None),
         finish(Some(500..LENGTH)),
-        Step::Query,
-        Step::Cancel,
+        SessionRequest::Query,
+        SessionRequest::Cancel,
     ];
-    for step in steps {
-        match (&step, meaning(&step, answer)) {
-            (Step::Append(range), Meaning::Keeps(kept)) => assert!(kept <= range.end),
-            (Step::Finish { length, .. }, Meaning::Keeps(kept)) => assert!(kept <= *length),
-            (Step::Finish { length, .. }, Meaning::Finished(finished)) => {
-                assert!(answer.status == 200 || answer.status == 201);
+    for request in steps {
+        match (&request, outcome(&request, response)) {
+            (SessionRequest::Append(range), Outcome::Stored(kept)) => assert!(kept <= range.end),
+            (SessionRequest::Finish { length, .. }, Outcome::Stored(kept)) => {
+                assert!(kept <= *length)
+            }
+            (SessionRequest::Finish { length, .. }, Outcome::Finished(finished)) => {
+                assert!(response.status == 200 || response.status == 201);
                 assert!(finished.length.is_none_or(|stored| stored == *length));
             }
-            (Step::Append(_) | Step::Cancel, Meaning::Finished(_)) => {
-                panic!("{step:?} cannot finish an object")
+            (SessionRequest::Append(_) | SessionRequest::Cancel, Outcome::Finished(_)) => {
+                panic!("{request:?} cannot finish an object")
             }
             _ => {}
         }
     }
-    reason(answer);
+    reason(response);
     let endpoint = Url::parse("http://127.0.0.1:1/").expect("a plain address");
-    started(answer, 201, &endpoint);
+    started(response, 201, &endpoint);
 }

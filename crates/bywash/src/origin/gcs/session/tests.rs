@@ -7,81 +7,84 @@ use super::*;
 
 const UNIT: u64 = 262_144;
 
-fn answer(status: u16, headers: &[(&'static str, &str)], body: &str) -> Answer {
+fn response(status: u16, headers: &[(&'static str, &str)], body: &str) -> Response {
     let mut map = HeaderMap::new();
     for (name, value) in headers {
         map.append(*name, value.parse().unwrap());
     }
-    Answer {
+    Response {
         status: StatusCode::from_u16(status).unwrap(),
         headers: map,
         body: Bytes::copy_from_slice(body.as_bytes()),
     }
 }
 
-/// 308 that says `bytes=0-LAST`.
-fn keeps(last: u64) -> Answer {
-    answer(308, &[("range", &format!("bytes=0-{last}"))], "")
+/// A 308 with `bytes=0-LAST`.
+fn keeps(last: u64) -> Response {
+    response(308, &[("range", &format!("bytes=0-{last}"))], "")
 }
 
-fn object(size: u64) -> Answer {
+fn object(size: u64) -> Response {
     let body = format!(
         r#"{{"size":"{size}","generation":"7","crc32c":"yZRlqg==","md5Hash":"XrY7u+Ae7tCTyyK7j1rNww==","etag":"CAE="}}"#
     );
-    answer(
+    response(
         200,
         &[("content-type", "application/json; charset=UTF-8")],
         &body,
     )
 }
 
-fn finish(tail: Option<Range<u64>>, length: u64) -> Step {
-    Step::Finish {
+fn finish(tail: Option<Range<u64>>, length: u64) -> SessionRequest {
+    SessionRequest::Finish {
         tail,
         length,
         crc32c: 0xc994_65aa,
     }
 }
 
-fn contradiction(step: &Step, answer: &Answer, mark: &str) {
-    match meaning(step, answer) {
-        Meaning::Contradiction(text) => assert!(text.ends_with(&format!("({mark})")), "{text}"),
+fn contradiction(request: &SessionRequest, response: &Response, mark: &str) {
+    match outcome(request, response) {
+        Outcome::Contradiction(text) => assert!(text.ends_with(&format!("({mark})")), "{text}"),
         other => panic!("{mark}: {other:?}"),
     }
 }
 
 #[test]
-fn append_taken_whole() {
-    let step = Step::Append(0..UNIT);
-    assert_eq!(meaning(&step, &keeps(UNIT - 1)), Meaning::Keeps(UNIT));
+fn append_stored_completely() {
+    let request = SessionRequest::Append(0..UNIT);
+    assert_eq!(outcome(&request, &keeps(UNIT - 1)), Outcome::Stored(UNIT));
 }
 
 #[test]
-fn append_taken_in_part() {
-    let step = Step::Append(0..UNIT);
+fn append_stored_partially() {
+    let request = SessionRequest::Append(0..UNIT);
     for kept in [1, 1000, UNIT - 1] {
-        assert_eq!(meaning(&step, &keeps(kept - 1)), Meaning::Keeps(kept));
+        assert_eq!(outcome(&request, &keeps(kept - 1)), Outcome::Stored(kept));
     }
 }
 
 #[test]
-fn append_without_range_keeps_nothing() {
-    for step in [
-        Step::Append(0..UNIT),
-        Step::Append(UNIT..2 * UNIT),
-        Step::Query,
+fn append_without_range_stored_nothing() {
+    for request in [
+        SessionRequest::Append(0..UNIT),
+        SessionRequest::Append(UNIT..2 * UNIT),
+        SessionRequest::Query,
     ] {
-        assert_eq!(meaning(&step, &answer(308, &[], "")), Meaning::Keeps(0));
+        assert_eq!(
+            outcome(&request, &response(308, &[], "")),
+            Outcome::Stored(0)
+        );
     }
 }
 
 #[test]
-fn s_0_unknown_is_never_a_success() {
+fn s_0_unknown_status_is_never_a_success() {
     let json = [("content-type", "application/json")];
     for body in ["{", "[]", "{\"kind\":\"x\"}", "{\"size\":\"many\"}"] {
-        for step in [finish(None, 5), Step::Query] {
-            let heard = meaning(&step, &answer(200, &json, body));
-            assert!(matches!(heard, Meaning::Garbled(_)), "{body}: {heard:?}");
+        for request in [finish(None, 5), SessionRequest::Query] {
+            let heard = outcome(&request, &response(200, &json, body));
+            assert!(matches!(heard, Outcome::Invalid(_)), "{body}: {heard:?}");
         }
     }
     for range in [
@@ -92,23 +95,26 @@ fn s_0_unknown_is_never_a_success() {
         "0-5",
         "bytes=0-x",
     ] {
-        let heard = meaning(&Step::Query, &answer(308, &[("range", range)], ""));
-        assert!(matches!(heard, Meaning::Garbled(_)), "{range}: {heard:?}");
+        let heard = outcome(
+            &SessionRequest::Query,
+            &response(308, &[("range", range)], ""),
+        );
+        assert!(matches!(heard, Outcome::Invalid(_)), "{range}: {heard:?}");
     }
 }
 
 #[test]
-fn s_0_1_success_that_is_no_json() {
-    let page = answer(
+fn s_0_1_success_without_json() {
+    let page = response(
         200,
         &[("content-type", "text/html")],
         "<html>Welcome</html>",
     );
-    let empty = answer(200, &[], "");
+    let empty = response(200, &[], "");
     for heard in [page, empty] {
-        let heard = meaning(&finish(None, 5), &heard);
+        let heard = outcome(&finish(None, 5), &heard);
         assert!(
-            matches!(&heard, Meaning::Garbled(text) if text.ends_with("(S.0.1)")),
+            matches!(&heard, Outcome::Invalid(text) if text.ends_with("(S.0.1)")),
             "{heard:?}"
         );
     }
@@ -116,19 +122,19 @@ fn s_0_1_success_that_is_no_json() {
 
 #[test]
 fn s_1_append_to_an_ended_session() {
-    contradiction(&Step::Append(0..UNIT), &object(2 * UNIT), "S.1");
+    contradiction(&SessionRequest::Append(0..UNIT), &object(2 * UNIT), "S.1");
 }
 
 #[test]
-fn s_2_finish_with_fewer_bytes_than_kept() {
+fn s_2_finish_with_fewer_bytes_than_stored() {
     contradiction(&finish(None, UNIT), &keeps(2 * UNIT - 1), "S.2");
     contradiction(&finish(Some(10..20), 20), &keeps(20), "S.2");
 }
 
 #[test]
-fn s_3_finish_with_more_bytes_than_kept() {
+fn s_3_finish_with_more_bytes_than_stored() {
     contradiction(&finish(None, 2 * UNIT), &keeps(UNIT - 1), "S.3");
-    contradiction(&finish(None, 1), &answer(308, &[], ""), "S.3");
+    contradiction(&finish(None, 1), &response(308, &[], ""), "S.3");
 }
 
 #[test]
@@ -139,8 +145,8 @@ fn s_4_finish_of_an_ended_session_of_that_length() {
         length: Some(262_114),
         crc32c: Some(0xc994_65aa),
     };
-    let heard = meaning(&finish(None, 262_114), &object(262_114));
-    assert_eq!(heard, Meaning::Finished(expected));
+    let heard = outcome(&finish(None, 262_114), &object(262_114));
+    assert_eq!(heard, Outcome::Finished(expected));
 }
 
 #[test]
@@ -154,74 +160,77 @@ fn s_4_2_the_object_is_longer() {
 }
 
 #[test]
-fn s_5_a_gap_is_not_a_503_that_passes() {
+fn s_5_gap_is_not_a_transient_503() {
     let text = "Invalid request.  According to the Content-Range header, the upload offset is 524288 byte(s), which \
                 exceeds already uploaded size of 262144 byte(s).";
     let plain = [("content-type", "text/plain; charset=utf-8")];
     for status in [400, 503] {
-        for step in [
-            Step::Append(2 * UNIT..3 * UNIT),
+        for request in [
+            SessionRequest::Append(2 * UNIT..3 * UNIT),
             finish(Some(5..9), 9),
-            Step::Query,
+            SessionRequest::Query,
         ] {
-            contradiction(&step, &answer(status, &plain, text), "S.5");
+            contradiction(&request, &response(status, &plain, text), "S.5");
         }
     }
     // The same words in JSON, another plain text, and a chunk that begins earlier are no gap.
-    let json = answer(503, &[("content-type", "application/json")], text);
-    let busy = answer(503, &plain, "Try again");
-    let earlier = answer(503, &plain, "Content-Range is earlier than what is stored");
+    let json = response(503, &[("content-type", "application/json")], text);
+    let busy = response(503, &plain, "Try again");
+    let earlier = response(503, &plain, "Content-Range is earlier than what is stored");
     for heard in [json, busy, earlier] {
-        assert_eq!(meaning(&Step::Append(0..UNIT), &heard), Meaning::Refused);
+        assert_eq!(
+            outcome(&SessionRequest::Append(0..UNIT), &heard),
+            Outcome::Refused
+        );
     }
 }
 
 #[test]
 fn s_7_more_acknowledged_than_sent() {
-    contradiction(&Step::Append(0..UNIT), &keeps(UNIT), "S.7");
+    contradiction(&SessionRequest::Append(0..UNIT), &keeps(UNIT), "S.7");
 }
 
 #[test]
 fn s_9_less_acknowledged_than_sent_is_sent_again() {
-    // The tail went with the end: the store may keep a part of it, or all, and not have ended.
-    let step = finish(Some(UNIT..UNIT + 10), UNIT + 10);
+    // The tail went with the completion: the store may have a part of it, or all, without having ended.
+    let request = finish(Some(UNIT..UNIT + 10), UNIT + 10);
     for kept in [UNIT, UNIT + 3, UNIT + 10] {
-        assert_eq!(meaning(&step, &keeps(kept - 1)), Meaning::Keeps(kept));
+        assert_eq!(outcome(&request, &keeps(kept - 1)), Outcome::Stored(kept));
     }
 }
 
 #[test]
 fn only_200_and_201_end_an_upload() {
-    let all = Meaning::Keeps(20);
-    assert_eq!(meaning(&finish(None, 20), &keeps(19)), all);
-    assert_eq!(meaning(&finish(Some(0..20), 20), &keeps(19)), all);
+    let all = Outcome::Stored(20);
+    assert_eq!(outcome(&finish(None, 20), &keeps(19)), all);
+    assert_eq!(outcome(&finish(Some(0..20), 20), &keeps(19)), all);
     assert_eq!(
-        meaning(&finish(None, 0), &answer(308, &[], "")),
-        Meaning::Keeps(0)
+        outcome(&finish(None, 0), &response(308, &[], "")),
+        Outcome::Stored(0)
     );
     for status in [202, 204, 206, 302, 500] {
         assert_eq!(
-            meaning(&finish(None, 0), &answer(status, &[], "")),
-            Meaning::Refused
+            outcome(&finish(None, 0), &response(status, &[], "")),
+            Outcome::Refused
         );
     }
-    let created = Answer {
+    let created = Response {
         status: StatusCode::CREATED,
         ..object(20)
     };
     assert!(matches!(
-        meaning(&finish(None, 20), &created),
-        Meaning::Finished(_)
+        outcome(&finish(None, 20), &created),
+        Outcome::Finished(_)
     ));
 }
 
 #[test]
-fn a_query_tells_of_an_end_nobody_heard_of() {
-    let heard = meaning(&Step::Query, &object(5));
+fn query_returns_a_completion_whose_response_was_lost() {
+    let heard = outcome(&SessionRequest::Query, &object(5));
     assert!(
         matches!(
             &heard,
-            Meaning::Finished(Finished {
+            Outcome::Finished(Finished {
                 length: Some(5),
                 ..
             })
@@ -231,7 +240,7 @@ fn a_query_tells_of_an_end_nobody_heard_of() {
 }
 
 #[test]
-fn a_session_of_a_signed_address_ends_without_a_body() {
+fn session_of_a_signed_url_completes_without_a_body() {
     let headers = [
         ("x-goog-stored-content-length", "5"),
         ("x-goog-generation", "9"),
@@ -245,10 +254,10 @@ fn a_session_of_a_signed_address_ends_without_a_body() {
         length: Some(5),
         crc32c: Some(0xc994_65aa),
     };
-    let heard = answer(200, &headers, "");
+    let heard = response(200, &headers, "");
     assert_eq!(
-        meaning(&finish(None, 5), &heard),
-        Meaning::Finished(expected)
+        outcome(&finish(None, 5), &heard),
+        Outcome::Finished(expected)
     );
     contradiction(&finish(None, 6), &heard, "S.4.1");
 }
@@ -256,36 +265,39 @@ fn a_session_of_a_signed_address_ends_without_a_body() {
 #[test]
 fn unknown_cancelled_and_expired_sessions_are_gone() {
     for status in [404, 410, 499] {
-        for step in [
-            Step::Append(0..UNIT),
+        for request in [
+            SessionRequest::Append(0..UNIT),
             finish(None, 5),
-            Step::Query,
-            Step::Cancel,
+            SessionRequest::Query,
+            SessionRequest::Cancel,
         ] {
-            assert_eq!(meaning(&step, &answer(status, &[], "")), Meaning::Gone);
+            assert_eq!(outcome(&request, &response(status, &[], "")), Outcome::Gone);
         }
     }
-    assert_eq!(meaning(&Step::Cancel, &answer(204, &[], "")), Meaning::Gone);
-    assert_eq!(meaning(&Step::Cancel, &object(5)), Meaning::Gone);
+    assert_eq!(
+        outcome(&SessionRequest::Cancel, &response(204, &[], "")),
+        Outcome::Gone
+    );
+    assert_eq!(outcome(&SessionRequest::Cancel, &object(5)), Outcome::Gone);
 }
 
 #[test]
 fn refusals_keep_their_status() {
     for status in [400, 401, 403, 408, 412, 429, 500, 502, 503, 504] {
         assert_eq!(
-            meaning(&Step::Append(0..UNIT), &answer(status, &[], "")),
-            Meaning::Refused
+            outcome(&SessionRequest::Append(0..UNIT), &response(status, &[], "")),
+            Outcome::Refused
         );
     }
     let json = r#"{"error":{"code":412,"message":"At least one did not hold.","errors":[{"reason":"conditionNotMet"}]}}"#;
-    let text = reason(&answer(412, &[], json));
+    let text = reason(&response(412, &[], json));
     assert_eq!(text, "At least one did not hold. (conditionNotMet)");
-    assert_eq!(reason(&answer(503, &[], " busy ")), "busy");
+    assert_eq!(reason(&response(503, &[], " busy ")), "busy");
 }
 
 #[test]
 fn a_200_may_stand_for_308() {
-    let heard = answer(
+    let heard = response(
         200,
         &[
             ("x-http-status-code-override", "308"),
@@ -294,19 +306,22 @@ fn a_200_may_stand_for_308() {
         "",
     );
     assert_eq!(
-        meaning(&Step::Append(0..UNIT), &heard),
-        Meaning::Keeps(UNIT)
+        outcome(&SessionRequest::Append(0..UNIT), &heard),
+        Outcome::Stored(UNIT)
     );
 }
 
 #[test]
-fn content_ranges_have_these_forms() {
-    let form = |step: Step| step.content_range();
+fn content_range_formats() {
+    let form = |request: SessionRequest| request.content_range();
     let some = |text: &str| Some(text.to_owned());
-    assert_eq!(form(Step::Append(0..UNIT)), some("bytes 0-262143/*"));
+    assert_eq!(
+        form(SessionRequest::Append(0..UNIT)),
+        some("bytes 0-262143/*")
+    );
     let far = 5_u64 << 40;
     assert_eq!(
-        form(Step::Append(far - UNIT..far)),
+        form(SessionRequest::Append(far - UNIT..far)),
         some("bytes 5497557876736-5497558138879/*")
     );
     assert_eq!(
@@ -315,16 +330,16 @@ fn content_ranges_have_these_forms() {
     );
     assert_eq!(form(finish(None, UNIT)), some("bytes */262144"));
     assert_eq!(form(finish(Some(0..0), 0)), some("bytes */0"));
-    assert_eq!(form(Step::Query), some("bytes */*"));
-    assert_eq!(form(Step::Cancel), None);
+    assert_eq!(form(SessionRequest::Query), some("bytes */*"));
+    assert_eq!(form(SessionRequest::Cancel), None);
     assert_eq!(finish(None, 5).hash(), some("crc32c=yZRlqg=="));
-    assert_eq!(Step::Append(0..UNIT).hash(), None);
-    assert_eq!(Step::Cancel.method(), Method::DELETE);
-    assert_eq!(Step::Query.method(), Method::PUT);
+    assert_eq!(SessionRequest::Append(0..UNIT).hash(), None);
+    assert_eq!(SessionRequest::Cancel.method(), Method::DELETE);
+    assert_eq!(SessionRequest::Query.method(), Method::PUT);
 }
 
 #[test]
-fn a_start_names_object_condition_and_metadata() {
+fn start_request_contains_object_condition_and_metadata() {
     let endpoint: Url = "http://127.0.0.1:9".parse().unwrap();
     let mut attributes = Attributes::new();
     attributes.insert(Attribute::CacheControl, "no-store".into());
@@ -350,7 +365,7 @@ fn a_start_names_object_condition_and_metadata() {
 }
 
 #[test]
-fn a_keys_slashes_are_part_of_its_name_in_the_json_api() {
+fn slashes_of_a_key_are_escaped_in_the_json_api() {
     let endpoint: Url = "http://127.0.0.1:9".parse().unwrap();
     assert_eq!(
         object_url(&endpoint, "data", "a b/c").unwrap().as_str(),
@@ -359,18 +374,18 @@ fn a_keys_slashes_are_part_of_its_name_in_the_json_api() {
 }
 
 #[test]
-fn a_start_succeeds_with_its_status_and_an_address_only() {
+fn start_succeeds_only_with_its_status_and_a_location() {
     let endpoint: Url = "http://127.0.0.1:9".parse().unwrap();
     let location = [("location", "http://127.0.0.1:9/upload?upload_id=x")];
-    let url = started(&answer(200, &location, ""), 200, &endpoint).unwrap();
+    let url = started(&response(200, &location, ""), 200, &endpoint).unwrap();
     assert_eq!(url.query(), Some("upload_id=x"));
-    assert_eq!(started(&answer(201, &location, ""), 200, &endpoint), None);
-    assert_eq!(started(&answer(200, &location, ""), 201, &endpoint), None);
-    assert_eq!(started(&answer(200, &[], ""), 200, &endpoint), None);
+    assert_eq!(started(&response(201, &location, ""), 200, &endpoint), None);
+    assert_eq!(started(&response(200, &location, ""), 201, &endpoint), None);
+    assert_eq!(started(&response(200, &[], ""), 200, &endpoint), None);
 }
 
 #[test]
-fn a_signed_start_demands_the_headers_it_was_signed_for() {
+fn signed_start_requires_the_signed_headers() {
     let signed = |names: &str| -> Url {
         format!("https://storage.googleapis.com/data/a?X-Goog-SignedHeaders={names}&X-Goog-Signature=SECRET")
             .parse()

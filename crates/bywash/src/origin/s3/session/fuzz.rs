@@ -1,10 +1,11 @@
-//! What the fuzzers demand of a store's answers.
+//! Fuzzing entry points for a store's responses.
 
 use object_store::path::Path;
 
 use super::*;
 
-/// Any bytes as a list of parts: what is kept has no gap, and an object's parts are as long as it is.
+/// Parses any bytes as a list of parts: stored ranges must have no gap, and an object's parts must add up to its
+/// length.
 pub(crate) fn parts(body: &[u8]) {
     let Ok(page) = PartsPage::parse(body) else {
         return;
@@ -15,7 +16,7 @@ pub(crate) fn parts(body: &[u8]) {
         .map(|part| (part.number, part))
         .collect();
     let mut end = 0;
-    for kept in kept(&parts) {
+    for kept in stored_ranges(&parts) {
         assert_eq!(kept.range.start, end);
         end = kept.range.end;
         if let Some(found) = covering(&parts, end) {
@@ -26,7 +27,7 @@ pub(crate) fn parts(body: &[u8]) {
     }
 }
 
-/// Any bytes as a list of uploads: all that is ours lies below the prefix, and its token is read again.
+/// Parses any bytes as a list of uploads: each must be below the prefix, and its token must parse again.
 pub(crate) fn uploads(body: &[u8]) {
     let Ok(page) = UploadsPage::parse(body) else {
         return;
@@ -39,10 +40,10 @@ pub(crate) fn uploads(body: &[u8]) {
     }
 }
 
-/// Any answer to a completion: only a success of the status and of the body is one.
-pub(crate) fn completion(answer: &Answer) {
-    if let Meaning::Finished(_) = completed(answer, Checksums::Object) {
-        assert!(answer.status.is_success());
+/// Interprets any response to a completion: it may only succeed if status and body do.
+pub(crate) fn completion(response: &Response) {
+    if let Outcome::Finished(_) = completed(response, Checksums::Object) {
+        assert!(response.status.is_success());
     }
-    failure(answer);
+    failure(response);
 }

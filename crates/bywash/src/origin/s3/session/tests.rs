@@ -4,18 +4,18 @@ use http::StatusCode;
 
 use super::*;
 
-fn answer(status: u16, body: &str) -> Answer {
-    Answer {
+fn response(status: u16, body: &str) -> Response {
+    Response {
         status: StatusCode::from_u16(status).unwrap(),
         headers: HeaderMap::new(),
         body: Bytes::copy_from_slice(body.as_bytes()),
     }
 }
 
-fn error(status: u16, code: &str) -> Answer {
+fn error(status: u16, code: &str) -> Response {
     let body =
         format!("<?xml version=\"1.0\"?>\n<Error><Code>{code}</Code><Message>m</Message></Error>");
-    answer(status, &body)
+    response(status, &body)
 }
 
 fn part(number: u64, size: u64) -> (u64, Part) {
@@ -33,92 +33,98 @@ fn part(number: u64, size: u64) -> (u64, Part) {
 }
 
 #[test]
-fn a_completion_may_fail_with_status_200_and_blanks_before_the_answer() {
+fn completion_with_status_200_and_leading_spaces_may_be_an_error() {
     let done = "<CompleteMultipartUploadResult><ETag>\"e-2\"</ETag><ChecksumCRC32C>4waSgw==</ChecksumCRC32C></CompleteMultipartUploadResult>";
     let blank = format!(" \n  {done}");
     let finished = |crc32c| {
-        Meaning::Finished(Finished {
+        Outcome::Finished(Finished {
             e_tag: Some("\"e-2\"".to_owned()),
             crc32c,
             ..Finished::default()
         })
     };
     assert_eq!(
-        completed(&answer(200, done), Checksums::Md5),
+        completed(&response(200, done), Checksums::Md5),
         finished(None)
     );
     let whole = Some(0xE306_9283);
     assert_eq!(
-        completed(&answer(200, &blank), Checksums::Object),
+        completed(&response(200, &blank), Checksums::Object),
         finished(whole)
     );
     assert_eq!(
         completed(&error(200, "InternalError"), Checksums::Md5),
-        Meaning::Passing("InternalError: m".to_owned())
+        Outcome::Transient("InternalError: m".to_owned())
     );
     for nothing in ["", "   ", "<html>", "<CompleteMultipartUploadResult>"] {
-        let meaning = completed(&answer(200, nothing), Checksums::Md5);
+        let outcome = completed(&response(200, nothing), Checksums::Md5);
         assert!(
-            matches!(meaning, Meaning::Passing(_)),
-            "{nothing:?}: {meaning:?}"
+            matches!(outcome, Outcome::Transient(_)),
+            "{nothing:?}: {outcome:?}"
         );
     }
 }
 
 #[test]
-fn failures_say_what_to_do() {
+fn error_codes_map_to_outcomes() {
     let reason = |code: &str| format!("{code}: m");
-    for (status, code, meaning) in [
-        (404, "NoSuchUpload", Meaning::Gone),
-        (200, "NoSuchUpload", Meaning::Gone),
-        (400, "InvalidPart", Meaning::Stale),
-        (400, "BadDigest", Meaning::Damaged(reason("BadDigest"))),
+    for (status, code, outcome) in [
+        (404, "NoSuchUpload", Outcome::Gone),
+        (200, "NoSuchUpload", Outcome::Gone),
+        (400, "InvalidPart", Outcome::PartMismatch),
+        (400, "BadDigest", Outcome::Damaged(reason("BadDigest"))),
         (
             409,
             "ConditionalRequestConflict",
-            Meaning::Passing(reason("ConditionalRequestConflict")),
+            Outcome::Transient(reason("ConditionalRequestConflict")),
         ),
         (
             412,
             "PreconditionFailed",
-            Meaning::Refused(reason("PreconditionFailed")),
+            Outcome::Refused(reason("PreconditionFailed")),
         ),
         (
             400,
             "EntityTooSmall",
-            Meaning::Refused(reason("EntityTooSmall")),
+            Outcome::Refused(reason("EntityTooSmall")),
         ),
-        (503, "SlowDown", Meaning::Refused(reason("SlowDown"))),
+        (503, "SlowDown", Outcome::Refused(reason("SlowDown"))),
     ] {
-        assert_eq!(failure(&error(status, code)), meaning, "{status} {code}");
+        assert_eq!(failure(&error(status, code)), outcome, "{status} {code}");
     }
-    // Nor does a 404 whose body is cut say that there is no bucket.
-    assert!(matches!(failure(&answer(404, "<Err")), Meaning::Passing(_)));
+    // A 404 with a truncated body does not show that the bucket is missing.
+    assert!(matches!(
+        failure(&response(404, "<Err")),
+        Outcome::Transient(_)
+    ));
     assert_eq!(
-        failure(&answer(502, "<html>")),
-        Meaning::Refused(String::new())
+        failure(&response(502, "<html>")),
+        Outcome::Refused(String::new())
     );
 }
 
 #[test]
-fn parts_after_a_gap_have_no_place() {
+fn parts_after_a_gap_have_no_range() {
     let parts = Parts::from([part(1, 5), part(2, 7), part(4, 5)]);
-    let ranges: Vec<_> = kept(&parts).into_iter().map(|kept| kept.range).collect();
+    let ranges: Vec<_> = stored_ranges(&parts)
+        .into_iter()
+        .map(|kept| kept.range)
+        .collect();
     assert_eq!(ranges, [0..5, 5..12]);
     assert_eq!(
-        kept(&parts)[0].digest,
+        stored_ranges(&parts)[0].digest,
         Some(Digest::Md5([
             0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1
         ]))
     );
-    assert_eq!(kept(&Parts::from([part(2, 5)])), []);
+    assert_eq!(stored_ranges(&Parts::from([part(2, 5)])), []);
 }
 
 #[test]
-fn a_completion_names_exactly_the_parts_of_the_object() {
+fn completion_lists_exactly_the_parts_of_the_object() {
     let parts = Parts::from([part(1, 5), part(2, 7), part(3, 5)]);
     let covered = |length| covering(&parts, length).map(|parts| parts.len());
-    // What lies beyond the end is left out; an object that ends within a part is none of these.
+    // Parts beyond the end are left out; an object that ends within a part does not match.
     assert_eq!(
         (covered(17), covered(12), covered(5)),
         (Some(3), Some(2), Some(1))
@@ -136,7 +142,7 @@ fn a_completion_names_exactly_the_parts_of_the_object() {
 }
 
 #[test]
-fn pages_of_parts_are_read_with_and_without_checksums() {
+fn part_pages_parse_with_and_without_checksums() {
     let body = "<?xml version=\"1.0\"?><ListPartsResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">\
         <UploadId>u</UploadId><NextPartNumberMarker>2</NextPartNumberMarker><IsTruncated>true</IsTruncated>\
         <Part><PartNumber>1</PartNumber><LastModified>2026-01-01T00:00:00Z</LastModified><ETag>\"a\"</ETag><Size>5</Size></Part>\
@@ -150,7 +156,10 @@ fn pages_of_parts_are_read_with_and_without_checksums() {
         .into_iter()
         .map(|part| (part.number, part))
         .collect();
-    let digests: Vec<_> = kept(&parts).into_iter().map(|kept| kept.digest).collect();
+    let digests: Vec<_> = stored_ranges(&parts)
+        .into_iter()
+        .map(|kept| kept.digest)
+        .collect();
     assert_eq!(digests, [None, Some(Digest::Crc32c(0xE306_9283))]);
     let last =
         PartsPage::parse(b"<ListPartsResult><UploadId>u</UploadId><IsTruncated>false</IsTruncated></ListPartsResult>")
@@ -163,7 +172,7 @@ fn pages_of_parts_are_read_with_and_without_checksums() {
 }
 
 #[test]
-fn a_token_says_the_upload_and_its_checksums() {
+fn token_contains_upload_and_checksums() {
     for checksums in [Checksums::Md5, Checksums::Parts, Checksums::Object] {
         let upload = Upload {
             id: "an id".to_owned(),
@@ -191,7 +200,7 @@ fn a_token_says_the_upload_and_its_checksums() {
 }
 
 #[test]
-fn the_object_of_plain_parts_has_a_known_etag() {
+fn object_of_plain_parts_has_a_computable_etag() {
     // Of the MD5s of "a" and "b".
     let e_tags = [
         "\"0cc175b9c0f1b6a831c399e269772661\"",
@@ -220,7 +229,7 @@ fn the_object_of_plain_parts_has_a_known_etag() {
 }
 
 #[test]
-fn tokens_of_one_upload_are_known_whatever_they_say_of_checksums() {
+fn tokens_of_one_upload_match_despite_other_checksums() {
     assert!(same_upload("md5 an id", "object an id"));
     assert!(!same_upload("md5 an id", "md5 another"));
     assert!(same_upload("id", "object id"));

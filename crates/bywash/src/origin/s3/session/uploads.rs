@@ -1,4 +1,4 @@
-//! Lists of the uploads that are open at a store.
+//! Lists of open multipart uploads.
 
 use chrono::{DateTime, Utc};
 use object_store::path::Path;
@@ -8,17 +8,17 @@ use serde::Deserialize;
 use super::{Checksums, Parts, Upload};
 use crate::upload::{OpenSession, SessionToken};
 
-/// The most uploads to ask for on a page of a list: S3's own limit.
+/// Uploads per page of a list: S3's own maximum.
 const UPLOADS_PER_PAGE: u16 = 1000;
 
-/// Where a list of uploads goes on: after this upload of this key, or after all of the key if there is no upload.
+/// Position in a list of uploads: after this upload of this key, or after the whole key if there is no upload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::origin::s3) struct UploadsMarker {
     key: String,
     upload: String,
 }
 
-/// The query that asks a bucket for one page of its uploads below `prefix`.
+/// Returns the query for one page of a bucket's uploads below `prefix`.
 pub(in crate::origin::s3) fn uploads_query(
     prefix: &Path,
     marker: Option<&UploadsMarker>,
@@ -26,7 +26,7 @@ pub(in crate::origin::s3) fn uploads_query(
     let mut query = vec![
         ("uploads", String::new()),
         ("max-uploads", UPLOADS_PER_PAGE.to_string()),
-        // XML cannot hold every key.
+        // XML cannot contain every key.
         ("encoding-type", "url".to_owned()),
     ];
     if !prefix.is_root() {
@@ -42,8 +42,8 @@ pub(in crate::origin::s3) fn uploads_query(
 }
 
 #[derive(Debug, Deserialize)]
-struct UploadsAnswer {
-    /// Always there, so that something else than a list of uploads is told from a list without uploads.
+struct UploadsDocument {
+    /// Required, to distinguish an empty list of uploads from another document.
     #[serde(rename = "IsTruncated")]
     truncated: bool,
     #[serde(rename = "EncodingType")]
@@ -53,11 +53,11 @@ struct UploadsAnswer {
     #[serde(rename = "NextUploadIdMarker")]
     next_upload: Option<String>,
     #[serde(rename = "Upload", default)]
-    uploads: Vec<UploadAnswer>,
+    uploads: Vec<UploadElement>,
 }
 
 #[derive(Debug, Deserialize)]
-struct UploadAnswer {
+struct UploadElement {
     #[serde(rename = "Key")]
     key: String,
     #[serde(rename = "UploadId")]
@@ -72,14 +72,14 @@ struct UploadAnswer {
 
 #[derive(Debug)]
 struct ListedUpload {
-    /// In the bucket.
+    /// The key in the bucket.
     key: String,
     upload: Upload,
     initiated: DateTime<Utc>,
 }
 
-impl UploadAnswer {
-    /// Without an age that can be read nobody knows whether it may go.
+impl UploadElement {
+    /// Fails without a valid start time: its age decides whether it may be aborted.
     fn read(self, key: String) -> Result<ListedUpload, String> {
         let is = |text: Option<String>, value: &str| {
             text.is_some_and(|text| text.eq_ignore_ascii_case(value))
@@ -106,30 +106,30 @@ impl UploadAnswer {
 #[derive(Debug)]
 pub(in crate::origin::s3) struct UploadsPage {
     uploads: Vec<ListedUpload>,
-    /// What to ask for next.
+    /// The marker of the next page.
     pub(in crate::origin::s3) next: Option<UploadsMarker>,
 }
 
 impl UploadsPage {
     pub(in crate::origin::s3) fn parse(body: &[u8]) -> Result<Self, String> {
         let text = std::str::from_utf8(body).map_err(|error| error.to_string())?;
-        let answer: UploadsAnswer =
+        let response: UploadsDocument =
             quick_xml::de::from_str(text).map_err(|error| error.to_string())?;
-        let encoded = answer.encoding.as_deref() == Some("url");
+        let encoded = response.encoding.as_deref() == Some("url");
         let key_of = |text: &str| match encoded {
             true => decoded(text),
             false => Some(text.to_owned()),
         };
-        let next = match answer.next_key.filter(|key| !key.is_empty()) {
-            _ if !answer.truncated => None,
+        let next = match response.next_key.filter(|key| !key.is_empty()) {
+            _ if !response.truncated => None,
             None => return Err("the list is cut, and does not say where it goes on".to_owned()),
             Some(key) => Some(UploadsMarker {
                 key: key_of(&key).ok_or("the list goes on at a key that is no UTF-8")?,
-                upload: answer.next_upload.unwrap_or_default(),
+                upload: response.next_upload.unwrap_or_default(),
             }),
         };
-        let uploads = answer.uploads.into_iter();
-        // What is no UTF-8 is no key of S3.
+        let uploads = response.uploads.into_iter();
+        // A key that is not UTF-8 is not a key of S3.
         let uploads = uploads.filter_map(|upload| {
             let key = key_of(&upload.key)?;
             Some(upload.read(key))
@@ -140,7 +140,7 @@ impl UploadsPage {
         })
     }
 
-    /// The uploads of the objects below `prefix`. What the store listed besides is passed by.
+    /// Returns the uploads of the objects below `prefix`. Skips all others.
     pub(in crate::origin::s3) fn sessions(
         self,
         prefix: &Path,
@@ -156,15 +156,15 @@ impl UploadsPage {
     }
 }
 
-/// A key as S3 encodes it for XML: like a form, with a plus for a blank.
+/// Decodes a key from S3's encoding for XML: as in a form, with a plus for a space.
 fn decoded(text: &str) -> Option<String> {
     let text = text.replace('+', " ");
     let text = percent_decode_str(&text).decode_utf8().ok()?;
     Some(text.into_owned())
 }
 
-/// The object of a key in the bucket. `None` for what is not below `prefix`, and for keys that a path would change, as `a//b`
-/// or `a/`: an object of ours would be another key.
+/// Returns the object of a key in the bucket. `None` for keys not below `prefix`, and for keys that a path would
+/// change, as `a//b` or `a/`: an object of ours would have another key.
 fn object_below(prefix: &Path, key: &str) -> Option<Path> {
     let whole = Path::parse(key).ok().filter(|path| path.as_ref() == key)?;
     let object: Path = whole.prefix_match(prefix)?.collect();

@@ -1,33 +1,33 @@
-//! The chunk that is being filled: copied bytes first, then at most one slice of the caller's own.
+//! FrameBuffer of one chunk: copied bytes first, then at most one slice of the caller's own.
 
 use bytes::Bytes;
 
-use super::buffer::Buffer;
-use super::checksum::{Running, crc32c};
+use super::buffer::FrameBuffer;
+use super::checksum::{RunningCrc32c, crc32c};
 use super::{Chunk, ChunkPlan};
 
-/// A chunk that is not sent yet, or not acknowledged.
+/// A chunk that is not sent, or not acknowledged yet.
 #[derive(Debug)]
-pub(super) struct Filling {
+pub(super) struct PartBuffer {
     pub(super) index: u64,
-    /// Where its first byte that is here lies in the object: the chunk's start, or behind it if a former process sent the rest.
+    /// Offset of its first byte here: the chunk's start, or later if a previous process sent the bytes before.
     pub(super) offset: u64,
-    /// Where the chunk ends in the object, when it is full: by the plan, or where the object does.
+    /// Offset of its end when it is full: the end of the chunk by the plan, or of the object.
     pub(super) end: u64,
     /// The object's length, if known.
     object: Option<u64>,
-    /// Bytes here.
+    /// Number of bytes here.
     pub(super) length: u64,
-    /// What was copied. It may be left over from the chunk before, while there is nothing here.
-    pub(super) buffer: Option<Buffer>,
-    /// CRC32C of what was copied, taken while the copy is in the processor's cache.
-    copied_crc: Running,
-    /// The caller's bytes that made it full, uncopied.
-    pub(super) whole: Option<Bytes>,
+    /// Copied bytes. May hold those of the previous chunk while `length` is 0.
+    pub(super) buffer: Option<FrameBuffer>,
+    /// CRC32C of the copied bytes, computed while they are in the processor's cache.
+    copied_crc: RunningCrc32c,
+    /// The caller's slice that filled it, uncopied.
+    pub(super) tail: Option<Bytes>,
 }
 
-impl Filling {
-    /// The chunk that has the byte at `offset`, to be filled from there; of an object of this length, if known.
+impl PartBuffer {
+    /// Creates the chunk that contains `offset`, to be filled from there; `object` is the object's length, if known.
     pub(super) fn at(plan: &ChunkPlan, offset: u64, object: Option<u64>) -> Self {
         let mut filling = Self {
             index: plan.index_at(offset),
@@ -36,36 +36,36 @@ impl Filling {
             object,
             length: 0,
             buffer: None,
-            copied_crc: Running::default(),
-            whole: None,
+            copied_crc: RunningCrc32c::default(),
+            tail: None,
         };
         filling.fit(plan);
         filling
     }
 
-    /// Ends where the plan says, or where the object ends.
+    /// Sets the end by the plan, or to the object's end.
     pub(super) fn fit(&mut self, plan: &ChunkPlan) {
         let end = plan.start_of(self.index) + plan.length_of(self.index);
         self.end = self.object.map_or(end, |object| end.min(object));
     }
 
-    /// Bytes until it is full.
+    /// Returns the number of bytes until it is full.
     pub(super) fn room(&self) -> u64 {
         self.end - self.offset - self.length
     }
 
-    /// Whether it has bytes and no room for more. Behind the last byte of an object of known length there is neither.
+    /// Returns whether it has bytes and no room for more. Past the end of an object of known length it has neither.
     pub(super) fn is_full(&self) -> bool {
         self.length > 0 && self.room() == 0
     }
 
-    /// Takes a slice that makes it full.
+    /// Appends a slice that fills it.
     pub(super) fn complete_with(&mut self, slice: Bytes) {
         self.length += slice.len() as u64;
-        self.whole = Some(slice);
+        self.tail = Some(slice);
     }
 
-    /// Copies what fits into the buffer, which is there; returns how much.
+    /// Copies as many bytes as fit into the buffer, which must be present; returns how many.
     pub(super) fn copy_in(&mut self, bytes: &[u8]) -> usize {
         let room = usize::try_from(self.room()).unwrap_or(usize::MAX);
         let bytes = &bytes[..bytes.len().min(room)];
@@ -78,7 +78,8 @@ impl Filling {
         copied
     }
 
-    /// Whether bytes can be copied into its buffer, which shall hold `capacity` bytes. Readies what the last chunk left.
+    /// Returns whether bytes can be copied into a buffer of `capacity` bytes. Empties the buffer of the previous
+    /// chunk.
     pub(super) fn buffer_is_ready(&mut self, capacity: u64) -> bool {
         let empty = self.length == 0;
         let Some(buffer) = &mut self.buffer else {
@@ -88,45 +89,45 @@ impl Filling {
         if empty {
             large && buffer.reclaim()
         } else {
-            // What was copied may be lent only when the chunk is full, and then nothing is added.
-            large && self.whole.is_none() && buffer.filled() as u64 == self.length
+            // Copied bytes are lent only when the chunk is full, and then nothing is appended.
+            large && self.tail.is_none() && buffer.filled() as u64 == self.length
         }
     }
 
-    /// Moves everything here into another buffer, which has room for it.
-    pub(super) fn move_to(&mut self, mut buffer: Buffer) {
+    /// Moves all bytes here into another buffer that has room for them.
+    pub(super) fn move_to(&mut self, mut buffer: FrameBuffer) {
         if self.length > 0 {
             for slice in self.slices() {
                 buffer.copy_in(slice);
             }
         }
-        if let Some(whole) = self.whole.take() {
-            self.copied_crc.update(&whole);
+        if let Some(tail) = self.tail.take() {
+            self.copied_crc.update(&tail);
         }
         self.buffer = Some(buffer);
     }
 
-    /// All bytes here, in order.
+    /// Returns all bytes here, in order.
     pub(super) fn slices(&self) -> impl Iterator<Item = &[u8]> {
-        // While nothing is here, a buffer may still be full of the chunk before.
+        // While this chunk is empty, the buffer may still hold the previous one.
         let copied = self.buffer.iter().filter(|_| self.copied() > 0);
-        let copied = copied.flat_map(Buffer::slices);
-        copied.chain(self.whole.iter().map(|whole| whole.as_ref()))
+        let copied = copied.flat_map(FrameBuffer::slices);
+        copied.chain(self.tail.iter().map(|tail| tail.as_ref()))
     }
 
     fn copied(&self) -> u64 {
-        self.length - self.whole.as_ref().map_or(0, |whole| whole.len() as u64)
+        self.length - self.tail.as_ref().map_or(0, |tail| tail.len() as u64)
     }
 
-    /// The chunk from `offset` on, in `pieces`, which is empty. Nothing is copied.
+    /// Returns the chunk from `offset` on, in `pieces`, which must be empty. Copies nothing.
     pub(super) fn chunk(&self, offset: u64, mut pieces: Vec<Bytes>) -> Chunk {
         let skip = (offset - self.offset) as usize;
         let copied = self.copied() as usize;
         if let Some(buffer) = self.buffer.as_ref().filter(|_| skip < copied) {
             buffer.lend(skip, &mut pieces);
         }
-        if let Some(whole) = &self.whole {
-            let rest = whole.slice(skip.saturating_sub(copied).min(whole.len())..);
+        if let Some(tail) = &self.tail {
+            let rest = tail.slice(skip.saturating_sub(copied).min(tail.len())..);
             if !rest.is_empty() {
                 pieces.push(rest);
             }
@@ -144,27 +145,27 @@ impl Filling {
         }
     }
 
-    /// CRC32C of all bytes here.
+    /// Returns the CRC32C of all bytes here.
     fn crc32c(&self) -> u32 {
         let mut crc = self.copied_crc.clone();
-        if let Some(whole) = &self.whole {
-            crc.update(whole);
+        if let Some(tail) = &self.tail {
+            crc.update(tail);
         }
         crc.value()
     }
 
-    /// The next chunk; the buffer is kept for it.
+    /// Starts the next chunk in the same buffer.
     pub(super) fn advance(&mut self, plan: &ChunkPlan) {
-        self.whole = None;
-        self.copied_crc = Running::default();
+        self.tail = None;
+        self.copied_crc = RunningCrc32c::default();
         self.length = 0;
         self.offset = self.end;
         self.index += 1;
         self.fit(plan);
     }
 
-    /// The next chunk, with a buffer of its own.
-    pub(super) fn next(&self, plan: &ChunkPlan, buffer: Option<Buffer>) -> Self {
+    /// Returns the next chunk, with a buffer of its own.
+    pub(super) fn next(&self, plan: &ChunkPlan, buffer: Option<FrameBuffer>) -> Self {
         let mut next = Self {
             index: self.index + 1,
             offset: self.end,
@@ -172,8 +173,8 @@ impl Filling {
             object: self.object,
             length: 0,
             buffer,
-            copied_crc: Running::default(),
-            whole: None,
+            copied_crc: RunningCrc32c::default(),
+            tail: None,
         };
         next.fit(plan);
         next

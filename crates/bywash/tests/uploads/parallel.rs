@@ -1,4 +1,4 @@
-//! Chunks on their way at once, for stores that take them so.
+//! Chunks in flight in parallel, for stores that accept them so.
 
 use std::sync::Arc;
 
@@ -14,9 +14,9 @@ use super::fake::{Fake, Fault, IN_ORDER, crc32c, engine};
 
 const CHUNK: usize = 4 << 10;
 
-const SIDE_BY_SIDE: ChunkRule = ChunkRule {
+const PARALLEL: ChunkRule = ChunkRule {
     parallel: true,
-    chunks: Some(10_000),
+    max_chunks: Some(10_000),
     ..IN_ORDER
 };
 
@@ -28,9 +28,9 @@ fn options(parallel: usize) -> UploadOptions {
 }
 
 #[tokio::test(start_paused = true)]
-async fn as_many_chunks_are_on_their_way_as_was_asked_for_and_buffers_are_used_again() {
-    let mut fake = Fake::new(SIDE_BY_SIDE);
-    // Each request waits for two others: one at a time would wait for ever.
+async fn configured_number_of_chunks_is_in_flight_and_buffers_are_reused() {
+    let mut fake = Fake::new(PARALLEL);
+    // Each request waits for two others: one at a time would wait forever.
     fake.barrier = Some(Arc::new(Barrier::new(3)));
     let engine = engine(CHUNK);
     let bucket = engine
@@ -51,8 +51,8 @@ async fn as_many_chunks_are_on_their_way_as_was_asked_for_and_buffers_are_used_a
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_chunk_that_was_refused_is_sent_again_and_no_other() {
-    let fake = Fake::new(SIDE_BY_SIDE);
+async fn only_the_failed_chunk_is_resent() {
+    let fake = Fake::new(PARALLEL);
     fake.state.lock().sends.extend([Fault::None, Fault::Refuse]);
     let path = Path::from("refused");
     let mut upload = fake.bucket(CHUNK).upload(&path, options(4)).await.unwrap();
@@ -67,11 +67,11 @@ async fn a_chunk_that_was_refused_is_sent_again_and_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_takes_over_skips_what_the_store_vouches_for_and_nothing_else() {
+async fn takeover_skips_only_chunks_with_matching_digests() {
     for vouches in [true, false] {
-        let mut fake = Fake::new(SIDE_BY_SIDE);
+        let mut fake = Fake::new(PARALLEL);
         fake.checksums = vouches;
-        // The first chunk does not get there, those behind it do.
+        // The first chunk does not arrive, those behind it do.
         fake.state.lock().sends.push_back(Fault::Refuse);
         let path = Path::from("left");
         let mut upload = fake.bucket(CHUNK).upload(&path, options(4)).await.unwrap();
@@ -101,13 +101,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn any_writes_and_any_faults_side_by_side_give_exactly_the_bytes(
+    fn any_writes_and_faults_in_parallel_store_the_exact_bytes(
         chunk in 1_usize..900,
         parallel in 1_usize..5,
         writes in prop::collection::vec(0_usize..2_500, 0..12),
-        sends in prop::collection::vec(super::hardest::fault(), 0..25),
+        sends in prop::collection::vec(super::adversarial::fault(), 0..25),
         ends in prop::collection::vec(prop_oneof![
-            Just(Fault::LoseAfter(0)), Just(Fault::LoseAnswer), Just(Fault::LoseAnswerAndForget)
+            Just(Fault::LoseAfter(0)), Just(Fault::LoseResponse), Just(Fault::LoseResponseAndForget)
         ], 0..4),
         lost in any::<bool>(),
     ) {
@@ -115,7 +115,7 @@ proptest! {
         runtime.block_on(async move {
             let length: usize = writes.iter().sum();
             let body = bywash_sim::pattern(11, length);
-            let fake = Fake::new(SIDE_BY_SIDE);
+            let fake = Fake::new(PARALLEL);
             fake.state.lock().sends.extend(sends);
             fake.state.lock().sends.extend(lost.then_some(Fault::Forget));
             fake.state.lock().ends.extend(ends);

@@ -1,4 +1,4 @@
-//! Requests to a session: counted, limited in time, and what their failures mean.
+//! Requests to a session: counted, with time limits, their failures classified.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -8,38 +8,40 @@ use object_store::path::Path;
 use object_store::{Error, Result};
 
 use super::checksum::md5 as md5_of;
-use super::{Chunk, ChunkRule, Digest, Ending, Finished, Kept, SessionStatus, UploadSession};
+use super::{
+    Chunk, ChunkRule, CompleteRequest, Digest, Finished, SessionStatus, StoredRange, UploadSession,
+};
 use crate::bucket::Bucket;
 use crate::error::EngineError;
 use crate::retry::{Retries, is_transient, stalled, unavailable, with_retries};
 use crate::write::SLOWEST_PUT_BYTES_PER_S;
 
-/// A session, and whom its requests are counted for.
+/// A session, and the bucket that counts its requests.
 #[derive(Debug, Clone)]
-pub(super) struct Link {
+pub(super) struct SessionClient {
     bucket: Bucket,
     pub(super) path: Path,
     session: Arc<dyn UploadSession>,
-    /// The session knows what is kept without a request.
-    remembers: bool,
+    /// The session knows the stored ranges without a request.
+    tracks_parts: bool,
     pub(super) rule: ChunkRule,
 }
 
-impl Link {
+impl SessionClient {
     pub(super) fn new(bucket: &Bucket, path: &Path, session: Arc<dyn UploadSession>) -> Self {
         Self {
             bucket: bucket.clone(),
             path: path.clone(),
             rule: session.rule(),
             session,
-            remembers: false,
+            tracks_parts: false,
         }
     }
 
-    /// A session over parts, which knows what is kept without a request.
-    pub(super) fn remembering(self) -> Self {
+    /// Marks a session over parts, which knows the stored ranges without a request.
+    pub(super) fn tracking_parts(self) -> Self {
         Self {
-            remembers: true,
+            tracks_parts: true,
             ..self
         }
     }
@@ -48,14 +50,14 @@ impl Link {
         &self.session
     }
 
-    /// One attempt, given up when it takes longer than `bytes` on the slowest line we bear with.
+    /// Makes one attempt, limited to the time that `bytes` take at the minimum throughput.
     async fn attempt<T>(&self, bytes: u64, request: impl Future<Output = Result<T>>) -> Result<T> {
         let shared = self.bucket.shared();
         shared.counters.origin_request();
         let policy = shared.engine.retry;
         let limit = policy.stall + Duration::from_secs(bytes / SLOWEST_PUT_BYTES_PER_S);
-        let answer = tokio::time::timeout(limit, request).await;
-        answer.unwrap_or_else(|_| Err(stalled(policy)))
+        let result = tokio::time::timeout(limit, request).await;
+        result.unwrap_or_else(|_| Err(stalled(policy)))
     }
 
     pub(super) async fn send(&self, chunk: &Chunk) -> Result<u64> {
@@ -63,24 +65,24 @@ impl Link {
     }
 
     pub(super) async fn status(&self) -> Result<SessionStatus> {
-        if self.remembers {
+        if self.tracks_parts {
             return self.session.status().await;
         }
         self.attempt(0, self.session.status()).await
     }
 
-    /// May keep the store at work for long: it may join what it has.
-    pub(super) async fn finish(&self, ending: &Ending) -> Result<Finished> {
+    /// Completes the session. May take long: the store may have to join parts.
+    pub(super) async fn finish(&self, request: &CompleteRequest) -> Result<Finished> {
         let shared = self.bucket.shared();
         shared.counters.origin_request();
         let policy = shared.engine.retry.with_server_work();
-        let bytes = ending.tail.as_ref().map_or(0, Chunk::length);
+        let bytes = request.tail.as_ref().map_or(0, Chunk::length);
         let limit = policy.stall + Duration::from_secs(bytes / SLOWEST_PUT_BYTES_PER_S);
-        let answer = tokio::time::timeout(limit, self.session.finish(ending)).await;
-        answer.unwrap_or_else(|_| Err(stalled(policy)))
+        let result = tokio::time::timeout(limit, self.session.finish(request)).await;
+        result.unwrap_or_else(|_| Err(stalled(policy)))
     }
 
-    /// Drops the session at the store.
+    /// Aborts the session at the store.
     pub(super) async fn abort(&self) -> Result<()> {
         let policy = self.bucket.shared().engine.retry;
         with_retries(policy, "abort upload of", &self.path, || {
@@ -109,22 +111,22 @@ impl Link {
         .into()
     }
 
-    pub(super) fn gave_up(&self, source: Error) -> Error {
+    pub(super) fn retries_exhausted(&self, source: Error) -> Error {
         unavailable("upload of", &self.path, source)
     }
 
-    pub(super) async fn stored(&self) -> Result<Option<Finished>> {
+    pub(super) async fn stat(&self) -> Result<Option<Finished>> {
         let shared = self.bucket.shared();
         with_retries(shared.engine.retry, "look for", &self.path, || {
             shared.counters.origin_request();
-            shared.origin.stored(&self.path)
+            shared.origin.stat(&self.path)
         })
         .await
     }
 
-    /// The session is gone. Its object may be there all the same: only the store's own checksum proves it.
-    pub(super) async fn look(&self, length: u64, crc32c: u32) -> Result<Finished> {
-        match self.stored().await? {
+    /// Checks whether a lost session became the object: only the store's own checksum proves it.
+    pub(super) async fn head(&self, length: u64, crc32c: u32) -> Result<Finished> {
+        match self.stat().await? {
             Some(found) if found.length == Some(length) => match found.crc32c {
                 Some(crc) if crc == crc32c => Ok(found),
                 Some(_) => Err(self.lost()),
@@ -139,47 +141,52 @@ impl Link {
         }
     }
 
-    /// Sends a chunk of a store that takes them side by side, until it is kept whole. What was sent goes to `tally`.
-    pub(super) async fn deliver_whole(&self, chunk: &Chunk, tally: &mut Tally) -> Result<()> {
+    /// Sends a chunk to a store that accepts them in parallel, until it is stored whole. Adds the bytes sent to
+    /// `stats`.
+    pub(super) async fn deliver_part(
+        &self,
+        chunk: &Chunk,
+        stats: &mut TransferStats,
+    ) -> Result<()> {
         let mut retries = self.retries();
-        let mut unsure = tally.reached > chunk.offset;
+        let mut in_doubt = stats.reached > chunk.offset;
         loop {
-            let failure = match self.attempt_whole(chunk, tally, &mut unsure).await {
+            let failure = match self.attempt_part(chunk, stats, &mut in_doubt).await {
                 Ok(true) => return Ok(()),
-                Ok(false) => kept_nothing(chunk),
+                Ok(false) => accepted_nothing(chunk),
                 Err(error) if !is_transient(&error) => return Err(error),
                 Err(error) => error,
             };
-            unsure = true;
-            if !retries.again().await {
-                return Err(self.gave_up(failure));
+            in_doubt = true;
+            if !retries.back_off().await {
+                return Err(self.retries_exhausted(failure));
             }
         }
     }
 
-    /// Whether the store keeps all of the chunk now.
-    async fn attempt_whole(
+    /// Returns whether the store has all of the chunk now.
+    async fn attempt_part(
         &self,
         chunk: &Chunk,
-        tally: &mut Tally,
-        unsure: &mut bool,
+        stats: &mut TransferStats,
+        in_doubt: &mut bool,
     ) -> Result<bool> {
         let range = chunk.range();
-        if *unsure {
-            let kept = match self.status().await? {
-                SessionStatus::Open(kept) => kept,
+        if *in_doubt {
+            let stored = match self.status().await? {
+                SessionStatus::Open(stored) => stored,
                 SessionStatus::Finished(_) => return Err(self.ended_early()),
                 SessionStatus::Gone => return Err(self.lost()),
             };
-            if kept.iter().any(|kept| vouches(kept, chunk)) {
+            if stored.iter().any(|stored| matches(stored, chunk)) {
                 return Ok(true);
             }
-            *unsure = false;
+            *in_doubt = false;
         }
-        tally.sending(&range);
+        stats.count_sent(&range);
         let end = self.send(chunk).await?;
         if end > range.end {
-            return Err(self.kept_too_much(end, range.end));
+            return Err(self.stored_too_much(end, range.end));
         }
         Ok(end == range.end)
     }
@@ -188,48 +195,48 @@ impl Link {
         self.damaged("the session has ended before all was sent".to_owned())
     }
 
-    pub(super) fn kept_too_much(&self, kept: u64, sent: u64) -> Error {
+    pub(super) fn stored_too_much(&self, stored: u64, sent: u64) -> Error {
         self.damaged(format!(
-            "the store claims to keep {kept} bytes, {sent} were sent"
+            "the store claims to keep {stored} bytes, {sent} were sent"
         ))
     }
 }
 
-/// Bytes given to requests.
+/// Bytes sent in requests.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Tally {
-    /// Offset below which all was sent at least once.
+pub(super) struct TransferStats {
+    /// Offset below which all bytes were sent at least once.
     pub(super) reached: u64,
-    /// Bytes sent, each time counted.
+    /// Bytes sent, repetitions included.
     pub(super) sent: u64,
-    /// Those of them that had been sent before.
+    /// Bytes that had been sent before.
     pub(super) resent: u64,
 }
 
-impl Tally {
+impl TransferStats {
     pub(super) fn add(&mut self, more: &Self) {
         self.sent += more.sent;
         self.resent += more.resent;
     }
 
-    pub(super) fn sending(&mut self, range: &std::ops::Range<u64>) {
+    pub(super) fn count_sent(&mut self, range: &std::ops::Range<u64>) {
         self.sent += range.end - range.start;
         self.resent += self.reached.min(range.end).saturating_sub(range.start);
         self.reached = self.reached.max(range.end);
     }
 }
 
-/// Whether what the store keeps is this chunk, by its own word for the bytes: only then it is not sent again.
-pub(super) fn vouches(kept: &Kept, chunk: &Chunk) -> bool {
-    kept.range == chunk.range()
-        && match kept.digest {
+/// Returns whether a stored range is this chunk, by the store's own digest: only then it is not sent again.
+pub(super) fn matches(stored: &StoredRange, chunk: &Chunk) -> bool {
+    stored.range == chunk.range()
+        && match stored.digest {
             Some(Digest::Crc32c(crc)) => crc == chunk.crc32c,
             Some(Digest::Md5(md5)) => md5 == md5_of(&chunk.pieces),
             None => false,
         }
 }
 
-pub(super) fn kept_nothing(chunk: &Chunk) -> Error {
+pub(super) fn accepted_nothing(chunk: &Chunk) -> Error {
     let text = format!("the store took none of {} bytes", chunk.length());
     Error::Generic {
         store: "Bywash",

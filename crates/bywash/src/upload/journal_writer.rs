@@ -1,52 +1,54 @@
-//! Writes an upload down while it goes on: each record while the next chunk is already on its way.
+//! Writes the journal of an upload in the background: each record while the next chunk is being sent.
 
 use object_store::Result;
 use tokio::task::JoinHandle;
 
 use super::Upload;
-use super::journal::{Entry, Header, Journal, JournalError, Progress, SourceIdentity, Whole};
+use super::journal::{
+    Entry, Header, Journal, JournalError, ObjectDigest, Progress, SourceIdentity,
+};
 use crate::error::EngineError;
 
-/// What the journal is to say of an upload, beside what the writer knows.
+/// Journal settings of an upload.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Journaling {
-    /// The object's address, as people write it. Without secrets.
+pub struct JournalOptions {
+    /// The object's URL, without secrets.
     pub url: String,
-    /// Where requests go, if the address does not say it.
+    /// The origin's endpoint, if the URL does not contain it.
     pub endpoint: Option<String>,
     /// The file the bytes come from; `None` if they cannot be read again.
     pub source: Option<SourceIdentity>,
 }
 
-/// An entry, and what became of the write before.
+/// An entry, and the result of the previous write.
 type Written = (Entry, Result<(), JournalError>);
 
 #[derive(Debug)]
-enum State {
+enum EntryState {
     Idle(Box<Entry>),
-    /// A record is on its way to the disk. It gets there when nobody waits for it, too.
+    /// A record is being written; it is completed even if the future is dropped.
     Writing(JoinHandle<Written>),
-    /// The task that wrote was killed with its runtime, or the entry was removed.
+    /// The writing task was killed with its runtime, or the entry was removed.
     Gone,
 }
 
-/// The journal's entry of an upload under way, locked for as long as this lives.
+/// The journal entry of an upload in progress, locked while this exists.
 #[derive(Debug)]
-pub(super) struct Journaled {
+pub(super) struct JournalWriter {
     id: String,
-    state: State,
+    state: EntryState,
 }
 
 impl Upload {
-    /// Its id in the journal, while it is written down there and goes on.
+    /// Returns its id in the journal, while it is journaled and in progress.
     #[must_use]
     pub fn journal_id(&self) -> Option<&str> {
         self.journaled.as_ref().map(|journaled| &*journaled.id)
     }
 }
 
-impl Journaled {
-    /// Writes an upload down. Its session must not carry bytes before this has returned.
+impl JournalWriter {
+    /// Creates the entry of an upload. Its session must not carry bytes before this has returned.
     pub(super) async fn create(journal: &Journal, header: Header) -> Result<Self> {
         let journal = journal.clone();
         let created = tokio::task::spawn_blocking(move || journal.create(&header));
@@ -54,23 +56,23 @@ impl Journaled {
         Ok(Self::over(entry))
     }
 
-    /// Goes on with an entry that was taken.
+    /// Continues an entry that was taken over.
     pub(super) fn over(entry: Entry) -> Self {
         Self {
             id: entry.id().to_owned(),
-            state: State::Idle(Box::new(entry)),
+            state: EntryState::Idle(Box::new(entry)),
         }
     }
 
-    /// Waits for the record under way. Cancel by dropping: it is waited for the next time.
+    /// Waits for the record being written. Cancel-safe.
     async fn ready(&mut self) -> Result<()> {
-        let State::Writing(task) = &mut self.state else {
+        let EntryState::Writing(task) = &mut self.state else {
             return Ok(());
         };
         let joined = task.await;
-        self.state = State::Gone;
+        self.state = EntryState::Gone;
         let (entry, written) = joined?;
-        self.state = State::Idle(Box::new(entry));
+        self.state = EntryState::Idle(Box::new(entry));
         written.map_err(|error| EngineError::from(error).into())
     }
 
@@ -78,22 +80,22 @@ impl Journaled {
         &mut self,
         write: impl FnOnce(&mut Entry) -> Result<(), JournalError> + Send + 'static,
     ) {
-        match std::mem::replace(&mut self.state, State::Gone) {
-            State::Idle(mut entry) => {
+        match std::mem::replace(&mut self.state, EntryState::Gone) {
+            EntryState::Idle(mut entry) => {
                 let task = tokio::task::spawn_blocking(move || {
                     let written = write(&mut entry);
                     (*entry, written)
                 });
-                self.state = State::Writing(task);
+                self.state = EntryState::Writing(task);
             }
             other => self.state = other,
         }
     }
 
-    /// Begins to write down that the store keeps everything below `offset`. Waits for the record before only.
+    /// Starts to record that the store has everything below `offset`. Waits only for the previous record.
     ///
     /// # Errors
-    /// That of the record before; this one is begun all the same.
+    /// That of the previous record; this one is started all the same.
     pub(super) async fn acknowledged(&mut self, offset: u64, crc32c: u32) -> Result<()> {
         let before = self.ready().await;
         self.begin(move |entry| {
@@ -106,18 +108,18 @@ impl Journaled {
         before
     }
 
-    /// Writes down what the object will be. Its end must not be asked for before this has returned.
-    pub(super) async fn finishing(&mut self, whole: Whole) -> Result<()> {
-        // An older record that failed is made up for by this one.
+    /// Records length and checksum of the object. The completion must not be requested before this has returned.
+    pub(super) async fn finishing(&mut self, whole: ObjectDigest) -> Result<()> {
+        // This record makes up for an older one that failed.
         let _ = self.ready().await;
         self.begin(move |entry| entry.finishing(whole));
         self.ready().await
     }
 
-    /// Ends the upload in the journal.
+    /// Removes the entry of the upload.
     pub(super) async fn remove(&mut self) -> Result<()> {
         let _ = self.ready().await;
-        let State::Idle(entry) = std::mem::replace(&mut self.state, State::Gone) else {
+        let EntryState::Idle(entry) = std::mem::replace(&mut self.state, EntryState::Gone) else {
             return Ok(());
         };
         let removed = tokio::task::spawn_blocking(move || entry.remove());

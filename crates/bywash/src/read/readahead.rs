@@ -1,8 +1,8 @@
-//! Memory for what bodies read before its turn, shared out among them.
+//! Read-ahead memory, shared among all readers of an engine.
 //!
-//! A block that was read ahead is held until its reader comes to it, so that other readers' blocks do not push it out and
-//! it is loaded once. All that is held so is bounded: each reader has a window, which shrinks as readers come. And it is
-//! given up when someone must wait for memory, so that readers that stopped reading keep nobody waiting with it.
+//! A block that was read ahead stays pinned until its reader reaches it: other readers do not evict it, and it is
+//! loaded once. These pins are bounded. Each reader has a window, which shrinks as more readers come. All of them are
+//! released when a request must wait for memory, so idle readers block no others.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -10,48 +10,48 @@ use std::sync::Arc;
 use bywash_mem::Waiter;
 use parking_lot::Mutex;
 
-/// What all readers of an engine hold ahead of themselves.
+/// Blocks that the readers of an engine have read ahead, and their limits.
 #[derive(Debug)]
-pub(crate) struct Ahead {
-    held: Mutex<Held>,
+pub(crate) struct ReadaheadBudget {
+    held: Mutex<BudgetState>,
 }
 
-/// How much may be held, in bytes: buckets differ in their blocks.
+/// Limits of read-ahead, in bytes: block sizes differ between buckets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct AheadLimits {
-    /// By one reader.
+pub(crate) struct ReadaheadLimits {
+    /// One reader's maximum.
     pub(crate) each: u64,
-    /// By all together.
+    /// Maximum of all readers together.
     pub(crate) all: u64,
-    /// By everything that is downloaded, held ahead or not.
+    /// Maximum of all downloads, read-ahead included.
     pub(crate) downloads: u64,
 }
 
 #[derive(Debug)]
-struct Held {
-    limits: AheadLimits,
+struct BudgetState {
+    limits: ReadaheadLimits,
     readers: HashMap<u64, VecDeque<(u32, Waiter)>>,
-    /// The sum of what they hold, each block as if it were full.
+    /// Bytes held by all readers; each block counts as a full one.
     bytes: u64,
     next_reader: u64,
 }
 
-/// What a reader needs besides: the block it reads, and the one its consumer still has.
+/// Blocks that a reader needs besides its window: the one being read, and the one its consumer still holds.
 const IN_HAND_BLOCKS: u64 = 2;
 
-/// How far a reader may read ahead now, in blocks.
+/// Read-ahead allowed to one reader, in blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Room {
-    /// Its share when it holds nothing.
+pub(super) struct Quota {
+    /// Window of a reader that holds nothing.
     pub(super) window: u32,
-    /// What is left of it.
+    /// Part of the window that is not used yet.
     pub(super) free: u32,
 }
 
-impl Ahead {
-    pub(crate) fn new(limits: AheadLimits) -> Arc<Self> {
+impl ReadaheadBudget {
+    pub(crate) fn new(limits: ReadaheadLimits) -> Arc<Self> {
         Arc::new(Self {
-            held: Mutex::new(Held {
+            held: Mutex::new(BudgetState {
                 limits,
                 readers: HashMap::new(),
                 bytes: 0,
@@ -60,32 +60,32 @@ impl Ahead {
         })
     }
 
-    /// What is held beyond new limits is let go of as its readers come to it.
-    pub(crate) fn set_limits(&self, limits: AheadLimits) {
+    /// Changes the limits. Blocks above a lower limit are released as their readers reach them.
+    pub(crate) fn set_limits(&self, limits: ReadaheadLimits) {
         self.held.lock().limits = limits;
     }
 
-    /// A reader that has more than one block of `block` bytes to read.
-    pub(super) fn reader(self: &Arc<Self>, block: u64) -> Reader {
+    /// Registers a reader of several blocks of `block` bytes each.
+    pub(super) fn window(self: &Arc<Self>, block: u64) -> ReadaheadWindow {
         let mut held = self.held.lock();
         let id = held.next_reader;
         held.next_reader += 1;
         held.readers.insert(id, VecDeque::new());
-        Reader {
-            ahead: Arc::clone(self),
+        ReadaheadWindow {
+            budget: Arc::clone(self),
             id,
             block,
         }
     }
 
-    /// What a reader of blocks of `block` bytes would be given that came now and wants no more than `most` of them.
-    pub(super) fn room(&self, block: u64, most: u32) -> Room {
+    /// Returns the quota that one more reader of blocks of `block` bytes would get, at most `max` blocks.
+    pub(super) fn quota(&self, block: u64, max: u32) -> Quota {
         let held = self.held.lock();
-        held.room(1 + held.readers.len(), block, 0, most)
+        held.quota(1 + held.readers.len(), block, 0, max)
     }
 
-    /// Lets go of all that is held: it stays in memory only while nobody needs the memory.
-    pub(crate) fn give_up(&self) {
+    /// Releases every block read ahead: the pool may evict them from now on.
+    pub(crate) fn release_all(&self) {
         let mut held = self.held.lock();
         let waiters: Vec<_> = held.readers.values_mut().flat_map(std::mem::take).collect();
         held.bytes = 0;
@@ -94,19 +94,19 @@ impl Ahead {
     }
 }
 
-impl Held {
-    /// For one of `readers`, of blocks of `block` bytes, that holds `own` blocks.
-    fn room(&self, readers: usize, block: u64, own: usize, most: u32) -> Room {
+impl BudgetState {
+    /// Returns the quota of one among `readers` readers, with blocks of `block` bytes, that holds `own` blocks.
+    fn quota(&self, readers: usize, block: u64, own: usize, max: u32) -> Quota {
         let readers = (readers as u64).max(1);
         let blocks = |bytes: u64| u32::try_from(bytes / block).unwrap_or(u32::MAX);
-        let AheadLimits {
+        let ReadaheadLimits {
             each,
             all,
             downloads,
         } = self.limits;
         let share = (downloads / readers).saturating_sub(IN_HAND_BLOCKS * block);
-        let window = blocks(each.min(all / readers).min(share)).min(most);
-        Room {
+        let window = blocks(each.min(all / readers).min(share)).min(max);
+        Quota {
             window,
             free: window
                 .saturating_sub(own as u32)
@@ -115,26 +115,26 @@ impl Held {
     }
 }
 
-/// One body that reads ahead. Dropping it lets go of all it holds.
+/// Read-ahead window of one reader. Dropping it releases the blocks it holds.
 #[derive(Debug)]
-pub(super) struct Reader {
-    ahead: Arc<Ahead>,
+pub(super) struct ReadaheadWindow {
+    budget: Arc<ReadaheadBudget>,
     id: u64,
     /// Bytes of a block.
     block: u64,
 }
 
-impl Reader {
-    /// What this reader may hold, at most `most`.
-    pub(super) fn room(&self, most: u32) -> Room {
-        let held = self.ahead.held.lock();
+impl ReadaheadWindow {
+    /// Returns the quota of this reader, at most `max` blocks.
+    pub(super) fn quota(&self, max: u32) -> Quota {
+        let held = self.budget.held.lock();
         let own = held.readers.get(&self.id).map_or(0, VecDeque::len);
-        held.room(held.readers.len(), self.block, own, most)
+        held.quota(held.readers.len(), self.block, own, max)
     }
 
-    /// Holds a block that is on its way, after all those held already, unless others took the room meanwhile.
+    /// Adds a loading block after those held already, unless other readers have used up the limit meanwhile.
     pub(super) fn hold(&self, block: u32, waiter: Waiter) {
-        let mut held = self.ahead.held.lock();
+        let mut held = self.budget.held.lock();
         if held.bytes + self.block > held.limits.all {
             drop(held);
             drop(waiter);
@@ -147,9 +147,9 @@ impl Reader {
         }
     }
 
-    /// Takes over what `other`, of the same bucket, holds of the blocks before `end`.
+    /// Takes over the blocks before `end` that `other`, of the same bucket, holds.
     pub(super) fn adopt(&self, other: &Self, end: u32) {
-        let held = &mut *self.ahead.held.lock();
+        let held = &mut *self.budget.held.lock();
         let mut taken = VecDeque::new();
         if let Some(theirs) = held.readers.get_mut(&other.id) {
             while let Some(first) = theirs.pop_front_if(|(at, _)| *at < end) {
@@ -162,11 +162,11 @@ impl Reader {
         }
     }
 
-    /// The reader comes to `block`: it is handed its hold on that, and what is before it is let go of.
+    /// Returns the waiter for `block` if it was read ahead, and releases all blocks before it.
     pub(super) fn take(&self, block: u32) -> Option<Waiter> {
         let mut passed = Vec::new();
         {
-            let mut held = self.ahead.held.lock();
+            let mut held = self.budget.held.lock();
             let held = &mut *held;
             if let Some(blocks) = held.readers.get_mut(&self.id) {
                 while let Some(first) = blocks.pop_front_if(|(at, _)| *at <= block) {
@@ -175,15 +175,15 @@ impl Reader {
                 held.bytes -= passed.len() as u64 * self.block;
             }
         }
-        // After the lock: a waiter's end takes the pool's.
+        // After the lock: dropping a waiter takes locks of the pool.
         let last = passed.pop().filter(|(at, _)| *at == block);
         last.map(|(_, waiter)| waiter)
     }
 }
 
-impl Drop for Reader {
+impl Drop for ReadaheadWindow {
     fn drop(&mut self) {
-        let mut held = self.ahead.held.lock();
+        let mut held = self.budget.held.lock();
         let blocks = held.readers.remove(&self.id).unwrap_or_default();
         held.bytes -= blocks.len() as u64 * self.block;
         drop(held);
@@ -198,51 +198,51 @@ mod tests {
     use bywash_mem::{BlockKey, BlockPool, Claim, PoolConfig};
 
     #[test]
-    fn the_windows_of_all_readers_stay_within_the_limit() {
+    fn windows_shrink_as_readers_come_and_stay_within_the_limit() {
         let pool = BlockPool::new(PoolConfig::new(1 << 20)).unwrap();
-        let ahead = Ahead::new(AheadLimits {
+        let budget = ReadaheadBudget::new(ReadaheadLimits {
             each: 40,
             all: 80,
             downloads: 200,
         });
-        let first = ahead.reader(10);
-        assert_eq!(first.room(100), Room { window: 4, free: 4 });
-        assert_eq!(ahead.room(20, 100), Room { window: 2, free: 2 });
+        let first = budget.window(10);
+        assert_eq!(first.quota(100), Quota { window: 4, free: 4 });
+        assert_eq!(budget.quota(20, 100), Quota { window: 2, free: 2 });
         let mut loads = Vec::new();
-        let mut fill = |reader: &Reader, object: u64, blocks: std::ops::Range<u32>| {
+        let mut fill = |reader: &ReadaheadWindow, object: u64, blocks: std::ops::Range<u32>| {
             for block in blocks {
                 let Claim::Vacant(load) = pool.claim(key(object, block)) else {
-                    panic!("nobody loads it");
+                    panic!("the block is absent");
                 };
                 reader.hold(block, load.flight().join());
                 loads.push(load);
             }
         };
         fill(&first, 1, 0..4);
-        assert_eq!(first.room(100), Room { window: 4, free: 0 });
-        let others: Vec<_> = (0..3).map(|_| ahead.reader(10)).collect();
-        assert_eq!(others[0].room(100), Room { window: 2, free: 2 });
+        assert_eq!(first.quota(100), Quota { window: 4, free: 0 });
+        let others: Vec<_> = (0..3).map(|_| budget.window(10)).collect();
+        assert_eq!(others[0].quota(100), Quota { window: 2, free: 2 });
         fill(&others[0], 2, 0..6);
         assert_eq!(
-            others[1].room(100),
-            Room { window: 2, free: 0 },
-            "the limit holds whoever was early"
+            others[1].quota(100),
+            Quota { window: 2, free: 0 },
+            "the limit of all readers applies, whichever came first"
         );
         assert!(first.take(2).is_some());
         assert!(first.take(2).is_none());
-        assert_eq!(first.room(100), Room { window: 2, free: 1 });
-        assert_eq!(others[1].room(100), Room { window: 2, free: 2 });
-        let crowd: Vec<_> = (0..4).map(|_| ahead.reader(10)).collect();
+        assert_eq!(first.quota(100), Quota { window: 2, free: 1 });
+        assert_eq!(others[1].quota(100), Quota { window: 2, free: 2 });
+        let crowd: Vec<_> = (0..4).map(|_| budget.window(10)).collect();
         assert_eq!(
-            others[1].room(100).window,
+            others[1].quota(100).window,
             0,
             "each still needs a block to read"
         );
         drop(crowd);
-        ahead.give_up();
+        budget.release_all();
         assert!(loads.iter().all(|load| !load.has_listeners()));
         drop(others);
-        assert_eq!(first.room(100), Room { window: 4, free: 4 });
+        assert_eq!(first.quota(100), Quota { window: 4, free: 4 });
     }
 
     fn key(object: u64, block: u32) -> BlockKey {

@@ -1,5 +1,5 @@
-//! Responses of the origin that come late: none undoes a write that was acknowledged meanwhile, replaces a newer response, or is
-//! used by a read that began too long after its request was sent.
+//! Late responses of the origin: none undoes a write acknowledged meanwhile, replaces a newer response, or is used by
+//! a read that began too long after its request was sent.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::VecDeque;
@@ -20,8 +20,8 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// A store that makes each response to a read at once and delivers it late: the first when the gate opens, if it is held, others
-/// after their delay.
+/// A store that makes each response to a read at once and delivers it late. The first one waits for the gate, if that
+/// is held; the others for their delay.
 #[derive(Debug)]
 struct Late {
     store: MemoryStore,
@@ -29,14 +29,14 @@ struct Late {
     gate: Semaphore,
     /// Reads that wait for the gate.
     reads: Semaphore,
-    /// Of the next reads. None is left: no delay.
+    /// Delays of the next reads; an empty list means none.
     delays: Mutex<VecDeque<Duration>>,
     requests: AtomicUsize,
-    /// Responses that are being waited for.
+    /// Responses being waited for.
     pending: AtomicUsize,
 }
 
-/// Counts one response as waited for.
+/// Counts one response being waited for.
 struct Pending<'a>(&'a AtomicUsize);
 
 impl Drop for Pending<'_> {
@@ -156,7 +156,7 @@ enum Write {
     Delete,
 }
 
-/// A read is on its way with the old object; a write is acknowledged; who reads now sees the write.
+/// A read is in flight with the old object and a write is acknowledged; later reads must see the write.
 async fn read_after_write(write: Write) {
     let origin = Late::new();
     let bucket = bucket_over(&origin, Consistency::Immutable);
@@ -188,7 +188,7 @@ async fn read_after_write(write: Write) {
 }
 
 #[tokio::test]
-async fn a_read_after_a_write_does_not_join_a_question_asked_before_it() {
+async fn read_after_a_write_does_not_share_an_earlier_request() {
     for write in [Write::Put, Write::Upload, Write::Delete] {
         read_after_write(write).await;
     }
@@ -234,14 +234,14 @@ const fn secs(tenths: u64) -> Duration {
     Duration::from_millis(tenths * 100)
 }
 
-/// Window 1 s, the origin needs 6 s, and the object changes at 0.5 s.
+/// The window is 1 s, the origin needs 6 s, and the object changes at 0.5 s.
 #[tokio::test(start_paused = true)]
-async fn a_read_joins_no_request_that_was_sent_longer_ago_than_the_window() {
+async fn read_shares_no_request_older_than_the_window() {
     for window in [
         Consistency::Revalidate(secs(10)),
         Consistency::Ttl(secs(10)),
     ] {
-        // Of an object that was never read, and of one whose version is stale.
+        // For an object never read before, and for one with a stale version.
         for known in [false, true] {
             let origin = Late::with_delays([]);
             let bucket = bucket_over(&origin, window);
@@ -266,7 +266,8 @@ async fn a_read_joins_no_request_that_was_sent_longer_ago_than_the_window() {
             assert_eq!(read(&bucket, GetOptions::default()).await.unwrap(), "newer");
             assert_eq!(start.elapsed(), secs(40), "it did not wait for the first");
             assert_eq!(origin.requests() - before, 2 + usize::from(known));
-            // Both began within a second of the request. After a HEAD its object's bytes are asked for, which are gone.
+            // Both began within a second of the request. After a HEAD the object's bytes are requested, which are
+            // gone.
             let expected = if known { "newer" } else { "old" };
             assert_eq!(first.await.unwrap().unwrap(), expected);
             assert_eq!(second.await.unwrap().unwrap(), expected);
@@ -276,9 +277,9 @@ async fn a_read_joins_no_request_that_was_sent_longer_ago_than_the_window() {
     }
 }
 
-/// The same for metadata, with the length for the version.
+/// The same for metadata, with the length as the version.
 #[tokio::test(start_paused = true)]
-async fn a_head_joins_no_request_that_was_sent_longer_ago_than_the_window() {
+async fn head_shares_no_request_older_than_the_window() {
     let origin = Late::with_delays([secs(60)]);
     let bucket = bucket_over(&origin, Consistency::Revalidate(secs(10)));
     store(&origin, "old").await;
@@ -300,9 +301,9 @@ async fn a_head_joins_no_request_that_was_sent_longer_ago_than_the_window() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_response_to_an_older_request_does_not_replace_a_newer_one() {
+async fn response_to_an_older_request_does_not_replace_a_newer_one() {
     let hour = Consistency::Ttl(secs(36_000));
-    // What is there when the first request is sent, and what when the second is.
+    // The object when the first request is sent, and when the second is.
     let cases = [
         (hour, Some("old"), Some("newer")),
         (Consistency::Immutable, Some("old"), Some("newer")),
@@ -323,7 +324,7 @@ async fn a_response_to_an_older_request_does_not_replace_a_newer_one() {
             Some(body) => store(&origin, body).await,
             None => origin.store.delete(&Path::from(PATH)).await.unwrap(),
         }
-        // A download asks by itself.
+        // A download always sends its own request.
         assert_eq!(download(&bucket).await.as_deref(), after);
         assert_eq!(start.elapsed(), secs(5));
         let first = first.await.unwrap();
@@ -353,10 +354,9 @@ async fn a_response_to_an_older_request_does_not_replace_a_newer_one() {
     }
 }
 
-/// Objects never change, so any request for one may be joined; but one that was absent may be there by now.
+/// Objects never change, so any request for one may be shared; but an absent one may exist by now.
 #[tokio::test(start_paused = true)]
-async fn where_objects_never_change_a_read_joins_any_request_but_asks_itself_when_that_found_nothing()
- {
+async fn immutable_read_shares_any_request_but_sends_its_own_after_not_found() {
     for there in [true, false] {
         let origin = Late::with_delays([secs(60)]);
         let bucket = bucket_over(&origin, Consistency::Immutable);
@@ -377,9 +377,9 @@ async fn where_objects_never_change_a_read_joins_any_request_but_asks_itself_whe
     }
 }
 
-/// One more request a window while the origin works, and none stays behind.
+/// One more request per window while the origin works; none is left behind.
 #[tokio::test(start_paused = true)]
-async fn requests_in_flight_for_one_path_are_one_a_window() {
+async fn one_request_per_window_is_in_flight_for_a_path() {
     let origin = Late::with_delays(std::iter::repeat_n(secs(100), 1000));
     let bucket = bucket_over(&origin, Consistency::Revalidate(secs(10)));
     store(&origin, "body").await;
@@ -400,9 +400,10 @@ async fn requests_in_flight_for_one_path_are_one_a_window() {
     assert_eq!(origin.pending.load(Relaxed), 0);
 }
 
-/// Clients that read one object after the other of an origin that hangs, and leave: others find memory for their reads at once.
+/// Clients read one object after the other from an origin that hangs, and leave: other readers must find memory at
+/// once.
 #[tokio::test(start_paused = true)]
-async fn readers_that_left_keep_little_memory() {
+async fn abandoned_requests_hold_little_memory() {
     let origin = Late::with_delays(std::iter::repeat_n(secs(100), 64));
     let engine = Engine::builder().memory(16 << 20).build().unwrap();
     let silent: Arc<dyn Origin> = Arc::<Late>::clone(&origin);
@@ -435,9 +436,9 @@ async fn readers_that_left_keep_little_memory() {
     assert_eq!(origin.pending.load(Relaxed), 2);
 }
 
-/// Clients that ask for one key after the other of an origin that hangs, and leave.
+/// Clients request one key after the other from an origin that hangs, and leave.
 #[tokio::test(start_paused = true)]
-async fn few_requests_go_on_when_all_their_readers_left() {
+async fn few_requests_continue_without_readers() {
     const GOING_ON: usize = 64;
     let origin = Late::with_delays(std::iter::repeat_n(secs(100), 1000));
     let bucket = bucket_over(&origin, Consistency::Revalidate(secs(600)));
@@ -458,10 +459,10 @@ async fn few_requests_go_on_when_all_their_readers_left() {
     }
     sleep(secs(10)).await;
     assert_eq!(origin.pending.load(Relaxed), GOING_ON);
-    // The first of them: a client that comes again joins it.
+    // The first request: a client that returns shares it.
     assert_eq!(head(Path::from(PATH)).await.unwrap().unwrap(), 4);
     assert_eq!(origin.requests(), 501);
-    // One that was ended is asked for anew.
+    // A cancelled request is sent again.
     let ended = head(Path::from("none/499")).await.unwrap();
     assert!(matches!(ended, Err(Error::NotFound { .. })));
     assert_eq!(origin.requests(), 502);

@@ -1,4 +1,5 @@
-//! The hardest cases of Google's Java client, as far as sessions go; what a writer has to do with them is tested with it.
+//! The hardest cases of Google's Java client that concern sessions; the writer's own behaviour is tested with the
+//! writer.
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use crate::drive::{drive, may_pass};
 use crate::gcs::{UNIT, chunk, client, ending, world};
 
 #[tokio::test]
-async fn a_503_after_the_server_kept_k_bytes_for_every_k() {
+async fn resumes_after_a_503_with_k_bytes_stored_for_every_k() {
     let world = world().await;
     let bytes = pattern(1, 2 * UNIT + 100);
     for kept in [0, 1, UNIT / 2, UNIT - 1, UNIT] {
@@ -43,7 +44,7 @@ async fn a_503_after_the_server_kept_k_bytes_for_every_k() {
 }
 
 #[tokio::test]
-async fn lost_answer_of_the_finalizing_put() {
+async fn lost_response_of_the_finalizing_put() {
     let world = world().await;
     let bytes = pattern(2, UNIT + 100);
     // The object exists.
@@ -53,7 +54,7 @@ async fn lost_answer_of_the_finalizing_put() {
     assert_eq!(done.finished.length, Some(bytes.len() as u64));
     assert_eq!(world.object(), Some(bytes.clone()));
 
-    // All bytes are kept, and it is not final: what the store says of them is no success.
+    // All bytes are stored, and the object is not final: the store's status is no success.
     let changed = pattern(3, UNIT + 100);
     let session = world.open(PutMode::Overwrite).await.unwrap();
     world
@@ -74,7 +75,7 @@ async fn lost_answer_of_the_finalizing_put() {
     session.finish(&ending(&changed, None)).await.unwrap();
     assert_eq!(world.object(), Some(changed));
 
-    // An empty object, once before the store did anything and once after.
+    // An empty object, once before the store processed the request and once after.
     let empty = pattern(4, 0);
     for fault in [ServerFault::Unavailable, ServerFault::AnswerLost] {
         let session = world.open(PutMode::Overwrite).await.unwrap();
@@ -87,7 +88,7 @@ async fn lost_answer_of_the_finalizing_put() {
 }
 
 #[tokio::test]
-async fn the_server_keeps_less_than_a_unit_or_nothing() {
+async fn server_stores_less_than_a_unit_or_nothing() {
     let world = world().await;
     let bytes = pattern(5, 2 * UNIT + 1);
     for kept in [0, 1, 1000, UNIT as u64 - 1] {
@@ -102,7 +103,7 @@ async fn the_server_keeps_less_than_a_unit_or_nothing() {
 }
 
 #[tokio::test]
-async fn the_server_says_less_than_it_keeps() {
+async fn server_reports_less_than_it_stored() {
     let world = world().await;
     let bytes = pattern(6, 2 * UNIT + 1);
     for less in [1, UNIT as u64] {
@@ -118,7 +119,7 @@ async fn the_server_says_less_than_it_keeps() {
 }
 
 #[tokio::test]
-async fn acknowledged_beyond_what_was_sent() {
+async fn acknowledgement_beyond_the_sent_bytes_is_an_error() {
     let world = world().await;
     let bytes = pattern(7, 2 * UNIT + 1);
     let session = world.open(PutMode::Overwrite).await.unwrap();
@@ -138,7 +139,7 @@ async fn acknowledged_beyond_what_was_sent() {
 }
 
 #[tokio::test]
-async fn the_server_regresses() {
+async fn server_that_regresses_is_an_error() {
     let world = world().await;
     let bytes = pattern(8, 3 * UNIT);
     let session = world.open(PutMode::Overwrite).await.unwrap();
@@ -150,7 +151,7 @@ async fn the_server_regresses() {
         session.status().await.unwrap(),
         SessionStatus::Open(Vec::new())
     );
-    // One who does not look is told of the gap, and not that it would pass.
+    // A client that does not query gets an error about the gap, which is not transient.
     let error = session
         .send(&chunk(&bytes, UNIT, 2 * UNIT))
         .await
@@ -159,7 +160,7 @@ async fn the_server_regresses() {
         error.to_string().contains("(S.5)") && !may_pass(&error),
         "{error}"
     );
-    // Nor does an end that leaves out what was lost.
+    // Nor does a completion that leaves out the lost bytes succeed.
     let error = session.finish(&ending(&bytes, None)).await.unwrap_err();
     assert!(
         error.to_string().contains("(S.3)") && !may_pass(&error),
@@ -169,7 +170,7 @@ async fn the_server_regresses() {
 }
 
 #[tokio::test]
-async fn a_forgotten_session_may_have_become_the_object() {
+async fn unknown_session_may_have_become_the_object() {
     let world = world().await;
     let engine = Engine::builder().memory(32 << 20).build().unwrap();
     let store = Arc::new(client(&world.server));
@@ -180,14 +181,14 @@ async fn a_forgotten_session_may_have_become_the_object() {
     };
     let path = Path::from("a");
     let bytes = pattern(9, UNIT + 1);
-    // The end is carried out, its answer lost, and then nobody knows the session: the object proves it.
+    // The completion is processed, its response lost, and then the session is unknown: the object proves it.
     world.server.script("/262145", ServerFault::AnswerLost);
     world.server.script("bytes */*", ServerFault::Forget);
     let mut upload = bucket.upload(&path, options()).await.unwrap();
     upload.write(bytes.clone()).await.unwrap();
     assert_eq!(upload.finish().await.unwrap().length, bytes.len() as u64);
     assert_eq!(world.object(), Some(bytes.clone()));
-    // The end is not carried out: an object of the same length that was there before proves nothing.
+    // The completion is not processed: an older object of the same length proves nothing.
     world.server.script("/262145", ServerFault::Unavailable);
     world.server.script("bytes */*", ServerFault::Forget);
     let mut upload = bucket.upload(&path, options()).await.unwrap();

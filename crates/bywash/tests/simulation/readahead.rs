@@ -1,4 +1,4 @@
-//! What is loaded before it is asked for, and what is not.
+//! Read-ahead: which blocks are loaded before they are requested.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use tokio::time::{Instant, sleep};
 use crate::world::{BLOCK, World};
 
 const HOUR: Consistency = Consistency::Ttl(Duration::from_secs(3600));
-/// Of one read of these clients.
+/// Bytes of one read of these clients.
 const RANGE: u64 = 8 * BLOCK as u64;
-/// What `steady` weather needs for one of them: 10 ms to the answer, 1 ms a piece of 4 KiB.
+/// Duration of one read in `steady` weather: 10 ms to the response, 1 ms a piece of 4 KiB.
 const ALONE: Duration = Duration::from_millis(10 + RANGE / 4096);
-/// After it a run has ended and what was loaded for it is held no more, once another read looks.
+/// After this time a stream has ended, and its read-ahead is released by the next read.
 const LONG: Duration = Duration::from_secs(11);
 
 fn ranges(size: u64) -> impl Iterator<Item = Range<u64>> {
@@ -26,7 +26,7 @@ fn ranges(size: u64) -> impl Iterator<Item = Range<u64>> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ranged_gets_that_go_forward_are_read_ahead() {
+async fn sequential_ranged_gets_are_read_ahead() {
     let world = World::new(HOUR);
     let version = world.origin.write(&world.path, 256 * BLOCK + 77);
     let (size, begun) = (version.meta.size, Instant::now());
@@ -56,7 +56,7 @@ async fn ranged_gets_that_go_forward_are_read_ahead() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn several_ranged_gets_at_once_of_one_client_cost_each_byte_once() {
+async fn concurrent_sequential_ranged_gets_fetch_each_byte_once() {
     let world = Arc::new(World::new(HOUR));
     let version = world.origin.write(&world.path, 256 * BLOCK + 77);
     let size = version.meta.size;
@@ -83,12 +83,12 @@ async fn several_ranged_gets_at_once_of_one_client_cost_each_byte_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reads_here_and_there_load_only_what_they_ask_for() {
+async fn random_reads_load_only_their_blocks() {
     let world = World::new(HOUR);
     let blocks = 1024;
     let version = world.origin.write(&world.path, blocks * BLOCK);
     let mut asked = std::collections::BTreeSet::new();
-    // Two neighbours now and then are no run.
+    // Two neighbouring reads now and then are no stream.
     for n in 0..100u64 {
         let block = n * 7919 % (blocks as u64 - 1);
         for block in block..=block + n % 2 {
@@ -106,7 +106,7 @@ async fn reads_here_and_there_load_only_what_they_ask_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_stops_leaves_no_more_than_it_read_and_keeps_nobody_waiting() {
+async fn stopped_client_leaves_bounded_readahead_and_blocks_no_reader() {
     let world = World::with(HOUR, |builder| builder.memory(64 * BLOCK as u64));
     world.origin.write(&world.path, 256 * BLOCK);
     for range in ranges(256 * BLOCK as u64).take(4) {
@@ -120,7 +120,7 @@ async fn who_stops_leaves_no_more_than_it_read_and_keeps_nobody_waiting() {
         "{sent} bytes for {} read",
         4 * RANGE
     );
-    // All of the memory, piece by piece held: none of it is kept back for the run.
+    // All of the memory, held piece by piece: no part of it is reserved for the stream.
     let other = Path::from("other");
     let version = world.origin.write(&other, 40 * BLOCK);
     let mut held = Vec::new();
@@ -136,16 +136,16 @@ async fn who_stops_leaves_no_more_than_it_read_and_keeps_nobody_waiting() {
     world.assert_idle().await;
 }
 
-/// What is read once pushes out nothing that is read again and again.
+/// Blocks read once evict no block that is read repeatedly.
 #[tokio::test(start_paused = true)]
-async fn a_cold_scan_leaves_the_hot_set_where_it_is() {
+async fn cold_scan_keeps_the_hot_set_resident() {
     let memory = 1024;
     let world = World::with(HOUR, |builder| builder.memory(memory * BLOCK as u64));
     let hot = memory * 6 / 10;
     let version = world.origin.write(&world.path, hot as usize * BLOCK);
     assert_eq!(world.read().await, version.body);
     assert_eq!(world.read().await, version.body);
-    // As one body, and as the ranged GETs of a client.
+    // Read as one body, and as the ranged GETs of a client.
     for (name, step) in [("whole", 2 * memory), ("ranges", 8)] {
         let scan = Path::from(name);
         let blocks = 2 * memory;

@@ -1,58 +1,58 @@
-//! Compares what a store keeps with the file it came from.
+//! Compares what a store has with the source file.
 
 use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-use crate::upload::checksum::{Running, combine};
+use crate::upload::checksum::{RunningCrc32c, combine};
 use crate::upload::journal::Progress;
-use crate::upload::{ChunkPlan, ChunkRule, Digest, Kept};
+use crate::upload::{ChunkPlan, ChunkRule, Digest, StoredRange};
 
 /// Bytes read at once when a source is hashed.
 const HASH_PIECE_BYTES: u64 = 1 << 20;
 
-/// What of the store's bytes the source proves.
-pub(super) enum Proof {
+/// Result of the comparison.
+pub(super) enum SourceComparison {
     Same {
-        /// Everything below is the same at the store and in the source, and the next chunk begins here.
+        /// Offset below which store and source are the same; the next chunk begins here.
         offset: u64,
         crc32c: u32,
-        /// Bytes that are the same, those behind a gap included: the writer will find them kept, and not send them.
-        kept: u64,
+        /// Bytes that are the same, also after a gap: the writer finds them stored and does not send them again.
+        stored: u64,
     },
-    /// The source is not what was sent.
+    /// The source differs from what was sent.
     Different,
 }
 
-/// Compares what the store keeps with the source. Reads all of the source up to there.
-pub(super) fn prove(
+/// Compares what the store has with the source, which is read up to there.
+pub(super) fn compare(
     file: &File,
     size: u64,
     rule: &ChunkRule,
     plan: &ChunkPlan,
-    kept: &[Kept],
+    stored: &[StoredRange],
     progress: &Progress,
-) -> io::Result<Proof> {
+) -> io::Result<SourceComparison> {
     let before = hash(file, 0..progress.offset)?;
     if before != progress.crc32c {
-        return Ok(Proof::Different);
+        return Ok(SourceComparison::Different);
     }
     if !rule.parallel {
-        return prove_prefix(file, kept, progress);
+        return compare_prefix(file, stored, progress);
     }
-    let (mut offset, mut crc32c, mut together) = (0, 0, 0);
+    let (mut offset, mut crc32c, mut matching) = (0, 0, 0);
     let (mut start, mut index) = (0, 0);
     while start < size {
         let range = start..size.min(start + plan.length_of(index));
         let length = range.end - range.start;
-        let part = kept.iter().find(|part| part.range == range);
-        // Behind a gap the writer goes by the store's word alone.
+        let part = stored.iter().find(|part| part.range == range);
+        // After a gap the writer relies on the store's digest alone.
         if let Some(part) = part
             && (part.digest.is_some() || offset == range.start)
-            && let Some(crc) = proven(file, part, progress)?
+            && let Some(crc) = compared(file, part, progress)?
         {
-            together += length;
+            matching += length;
             if offset == range.start {
                 crc32c = combine(crc32c, crc, length);
                 offset = range.end;
@@ -61,56 +61,61 @@ pub(super) fn prove(
         start = range.end;
         index += 1;
     }
-    Ok(Proof::Same {
+    Ok(SourceComparison::Same {
         offset,
         crc32c,
-        kept: together,
+        stored: matching,
     })
 }
 
-/// CRC32C of a part, if the store keeps what the source has there.
-fn proven(file: &File, part: &Kept, progress: &Progress) -> io::Result<Option<u32>> {
+/// Returns the CRC32C of a part if the store has the source's bytes.
+fn compared(file: &File, part: &StoredRange, progress: &Progress) -> io::Result<Option<u32>> {
     let crc = hash(file, part.range.clone())?;
     let same = match part.digest {
         Some(Digest::Crc32c(stored)) => stored == crc,
         Some(Digest::Md5(stored)) => stored == md5_of(file, part.range.clone())?,
-        // Acknowledged when it was sent, and the source is what it was.
+        // Acknowledged when it was sent, and the source is unchanged.
         None => part.range.end <= progress.offset,
     };
     Ok(same.then_some(crc))
 }
 
-/// A store that takes chunks in order keeps one range from 0.
-fn prove_prefix(file: &File, kept: &[Kept], progress: &Progress) -> io::Result<Proof> {
-    let end = contiguous(kept);
+/// Compares the single range from 0 of a store that takes chunks in order.
+fn compare_prefix(
+    file: &File,
+    stored: &[StoredRange],
+    progress: &Progress,
+) -> io::Result<SourceComparison> {
+    let end = contiguous(stored);
     if let [
-        Kept {
+        StoredRange {
             digest: Some(Digest::Crc32c(stored)),
             ..
         },
-    ] = kept
+    ] = stored
         && hash(file, 0..end)? != *stored
     {
-        return Ok(Proof::Different);
+        return Ok(SourceComparison::Different);
     }
-    // The writer asks again, and skips what is kept beyond; the object's checksum proves that at its end.
+    // The writer requests the status again and skips bytes stored beyond this offset; the object's checksum verifies
+    // them at the end.
     let offset = end.min(progress.offset);
     let crc32c = if offset == progress.offset {
         progress.crc32c
     } else {
         hash(file, 0..offset)?
     };
-    Ok(Proof::Same {
+    Ok(SourceComparison::Same {
         offset,
         crc32c,
-        kept: end,
+        stored: end,
     })
 }
 
-/// Bytes kept from 0 without a gap.
-pub(super) fn contiguous(kept: &[Kept]) -> u64 {
+/// Returns the number of bytes stored from 0 on without a gap.
+pub(super) fn contiguous(stored: &[StoredRange]) -> u64 {
     let mut end = 0;
-    for part in kept {
+    for part in stored {
         if part.range.start != end {
             break;
         }
@@ -119,9 +124,9 @@ pub(super) fn contiguous(kept: &[Kept]) -> u64 {
     end
 }
 
-/// CRC32C of bytes of a file.
+/// Returns the CRC32C of a range of a file.
 pub(super) fn hash(file: &File, range: Range<u64>) -> io::Result<u32> {
-    let mut crc = Running::default();
+    let mut crc = RunningCrc32c::default();
     read(file, range, |piece| crc.update(piece))?;
     Ok(crc.value())
 }
@@ -134,7 +139,7 @@ fn md5_of(file: &File, range: Range<u64>) -> io::Result<[u8; 16]> {
 }
 
 fn read(file: &File, range: Range<u64>, mut each: impl FnMut(&[u8])) -> io::Result<()> {
-    // At most a piece, so the cast keeps the value.
+    // The piece length fits `usize`.
     let mut piece = vec![0; HASH_PIECE_BYTES.min(range.end - range.start) as usize];
     let mut at = range.start;
     while at < range.end {

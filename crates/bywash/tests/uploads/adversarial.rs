@@ -33,9 +33,9 @@ fn is_damaged(error: &Error) -> bool {
     )
 }
 
-/// (1) 503 after the server kept k bytes, for every k: the resend starts at k, and the checksum is right.
+/// (1) 503 after the server stored k bytes, for every k: the resend starts at k, and the checksum is right.
 #[tokio::test(start_paused = true)]
-async fn a_503_after_k_kept_bytes_resends_from_k() {
+async fn resends_from_k_after_a_503_with_k_bytes_stored() {
     let body = body(3 * CHUNK);
     for kept in 0..=CHUNK as u64 {
         let fake = Fake::with(&[Fault::None, Fault::LoseAfter(kept)], &[]);
@@ -55,7 +55,7 @@ async fn a_503_after_k_kept_bytes_resends_from_k() {
         assert_eq!(result.crc32c, crc32c(&body));
         assert_eq!(object(&fake).await.unwrap(), body);
     }
-    // The same of the request that ends the upload.
+    // The same for the request that completes the upload.
     for kept in 0..=CHUNK as u64 {
         let fake = Fake::with(&[], &[Fault::LoseAfter(kept)]);
         let result = upload(&fake, &body).await.unwrap();
@@ -64,21 +64,21 @@ async fn a_503_after_k_kept_bytes_resends_from_k() {
     }
 }
 
-/// (2) The answer to the finalizing request is lost. It may have been carried out, or have kept all bytes only: success only
-/// when the store says that there is an object.
+/// (2) The response to the finalizing request is lost. It may have been processed, or only have stored all bytes:
+/// success only if the store confirms the object.
 #[tokio::test(start_paused = true)]
-async fn a_lost_answer_of_the_finalizing_request() {
+async fn lost_response_of_the_finalizing_request() {
     let body = body(2 * CHUNK + 1);
     for fault in [
-        Fault::LoseAnswer,
+        Fault::LoseResponse,
         Fault::LoseAfter(u64::MAX),
-        Fault::LoseAnswerAndForget,
+        Fault::LoseResponseAndForget,
     ] {
         let fake = Fake::with(&[], &[fault, Fault::LoseAfter(0)]);
         upload(&fake, &body).await.unwrap();
         assert_eq!(object(&fake).await.unwrap(), body, "{fault:?}");
     }
-    // All bytes are kept and the object is not made: no success, however often the end is asked for.
+    // All bytes are stored and the object is not created: no success, however often the completion is requested.
     let fake = Fake::with(&[], &[Fault::LoseAfter(u64::MAX); 1_000]);
     let error = upload(&fake, &body).await.unwrap_err();
     assert!(matches!(
@@ -86,14 +86,14 @@ async fn a_lost_answer_of_the_finalizing_request() {
         Some(EngineError::OriginUnavailable { .. })
     ));
     assert_eq!(object(&fake).await, None);
-    // The session is gone: the object decides, by the store's checksum alone.
+    // The session is lost: the object decides, by the store's checksum alone.
     let fake = Fake::with(&[], &[Fault::Forget]);
     let error = upload(&fake, &body).await.unwrap_err();
     assert!(matches!(
         EngineError::find(&error),
         Some(EngineError::UploadLost { .. })
     ));
-    let mut fake = Fake::with(&[], &[Fault::LoseAnswerAndForget]);
+    let mut fake = Fake::with(&[], &[Fault::LoseResponseAndForget]);
     fake.checksums = false;
     let error = upload(&fake, &body).await.unwrap_err();
     let found = EngineError::find(&error);
@@ -102,15 +102,15 @@ async fn a_lost_answer_of_the_finalizing_request() {
         "{found:?}"
     );
     assert_eq!(object(&fake).await.unwrap(), body);
-    // An empty object is one put, which is asked for again.
+    // An empty object is one put, which is retried.
     let fake = Fake::new(IN_ORDER);
     upload(&fake, &Bytes::new()).await.unwrap();
     assert_eq!(object(&fake).await.unwrap(), "");
 }
 
-/// (3) The server acknowledges less, or nothing, or more than was sent, or goes back behind what it acknowledged.
+/// (3) The server acknowledges less, nothing or more than was sent, or goes back behind what it acknowledged.
 #[tokio::test(start_paused = true)]
-async fn the_server_acknowledges_less_zero_or_beyond_or_regresses() {
+async fn server_acknowledges_less_nothing_more_or_regresses() {
     let body = body(3 * CHUNK);
     for kept in [0, 1, 256, CHUNK as u64 - 1] {
         let fake = Fake::with(
@@ -121,7 +121,7 @@ async fn the_server_acknowledges_less_zero_or_beyond_or_regresses() {
         assert_eq!(result.crc32c, crc32c(&body));
         assert_eq!(object(&fake).await.unwrap(), body, "kept {kept}");
     }
-    // It takes nothing, ever: no success, no end without a deadline, and no tight loop.
+    // It never stores anything: no success, an end by the deadline, and no tight loop.
     let fake = Fake::with(&[Fault::Keep(0); 10_000], &[]);
     let error = upload(&fake, &body).await.unwrap_err();
     assert!(matches!(
@@ -142,13 +142,13 @@ async fn the_server_acknowledges_less_zero_or_beyond_or_regresses() {
     }
 }
 
-/// What may go wrong with a request, with weights that let most uploads end well.
+/// Possible faults of a request, weighted so that most uploads succeed.
 pub(super) fn fault() -> impl Strategy<Value = Fault> {
     prop_oneof![
         6 => Just(Fault::None),
         3 => (0..900_u64).prop_map(Fault::Keep),
         3 => (0..900_u64).prop_map(Fault::LoseAfter),
-        1 => Just(Fault::LoseAnswer),
+        1 => Just(Fault::LoseResponse),
     ]
 }
 
@@ -164,10 +164,10 @@ fn fatal() -> impl Strategy<Value = Option<Fault>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// (5) Any write sizes, any partial acceptances: exactly the bytes, exactly the chunks, no memory before bytes wait, and no loop
-    /// when the store takes nothing.
+    /// (5) Any write sizes and partial acknowledgements: exactly the bytes, exactly the chunks, no memory before
+    /// bytes must wait, and no loop if the store stores nothing.
     #[test]
-    fn any_writes_and_any_partial_acceptances_give_exactly_the_bytes(
+    fn any_writes_and_partial_acknowledgements_store_the_exact_bytes(
         chunk in 1_usize..900,
         writes in prop::collection::vec(0_usize..2_500, 0..12),
         sends in prop::collection::vec(fault(), 0..25),

@@ -1,4 +1,4 @@
-//! The bytes of one shard on their way: from one ranged GET, or from two when the first is slow.
+//! Fetch of one byte range: one ranged GET, and a second, hedged one when the first is slow.
 
 use std::future::poll_fn;
 use std::ops::Range;
@@ -11,37 +11,37 @@ use object_store::{GetResult, Result};
 use tokio::sync::SemaphorePermit;
 use tokio::time::Instant;
 
-use super::hedge::{self, Kind, Patience};
+use super::hedge::{self, HedgeTimer, RequestClass};
 use super::ranged::{self, Body};
 use crate::bucket::Shared;
 use crate::retry::stalled;
 use crate::versions::Version;
 
-/// Answers that bring the same bytes. What the slower one brings twice is left out.
-pub(super) struct Answers<'a> {
+/// Responses that carry the same bytes. Bytes that the slower one repeats are skipped.
+pub(super) struct HedgedFetch<'a> {
     bucket: &'a Arc<Shared>,
     version: &'a Arc<Version>,
     end: u64,
     sources: Vec<Source>,
     began: Instant,
-    /// `None` for an answer of which we did not see the beginning.
-    kind: Option<Kind>,
-    patience: Patience,
-    /// Turns taken for requests, given back with the answers.
-    _turn: Option<SemaphorePermit<'a>>,
-    second_turn: Option<SemaphorePermit<'a>>,
+    /// Class for latency statistics; `None` if the start of the request was not measured.
+    class: Option<RequestClass>,
+    hedge_timer: HedgeTimer,
+    /// Request permits, released with the fetch.
+    _permit: Option<SemaphorePermit<'a>>,
+    hedge_permit: Option<SemaphorePermit<'a>>,
 }
 
 struct Source {
-    /// Where its next piece lies.
+    /// Offset of its next piece.
     at: u64,
     body: Body,
     hedge: bool,
 }
 
-impl<'a> Answers<'a> {
-    /// Goes on with an answer that has begun; it took no turn, for its request is in flight.
-    pub(super) fn begun(
+impl<'a> HedgedFetch<'a> {
+    /// Continues a response that has begun; takes no permit, for its request is in flight already.
+    pub(super) fn from_response(
         bucket: &'a Arc<Shared>,
         version: &'a Arc<Version>,
         result: GetResult,
@@ -55,24 +55,24 @@ impl<'a> Answers<'a> {
         Self::new(bucket, version, source, end, None)
     }
 
-    /// Waits for its turn; asks once it is polled for a piece.
-    pub(super) async fn ask(
+    /// Waits for a request permit. The request is sent when the first piece is polled for.
+    pub(super) async fn start(
         bucket: &'a Arc<Shared>,
         version: &'a Arc<Version>,
         range: Range<u64>,
     ) -> Self {
-        let turn = bucket.shard_turns.acquire().await.ok();
+        let permit = bucket.fetch_permits.acquire().await.ok();
         let source = Source {
             at: range.start,
-            body: asked(bucket, version, range.clone()),
+            body: lazy_get(bucket, version, range.clone()),
             hedge: false,
         };
         let blocks = (range.end - range.start).div_ceil(bucket.block_size);
-        let mut answers = Self::new(bucket, version, source, range.end, turn);
-        let kind = Kind::shard(blocks as usize);
-        answers.kind = Some(kind);
-        answers.patience = Patience::new(bucket, kind, answers.began);
-        answers
+        let mut fetch = Self::new(bucket, version, source, range.end, permit);
+        let class = RequestClass::fetch(blocks as usize);
+        fetch.class = Some(class);
+        fetch.hedge_timer = HedgeTimer::new(bucket, class, fetch.began);
+        fetch
     }
 
     fn new(
@@ -80,7 +80,7 @@ impl<'a> Answers<'a> {
         version: &'a Arc<Version>,
         source: Source,
         end: u64,
-        turn: Option<SemaphorePermit<'a>>,
+        permit: Option<SemaphorePermit<'a>>,
     ) -> Self {
         let began = Instant::now();
         let blocks = end.saturating_sub(source.at).div_ceil(bucket.block_size);
@@ -90,26 +90,26 @@ impl<'a> Answers<'a> {
             end,
             sources: vec![source],
             began,
-            kind: None,
-            patience: Patience::new(bucket, Kind::shard(blocks as usize), began),
-            _turn: turn,
-            second_turn: None,
+            class: None,
+            hedge_timer: HedgeTimer::new(bucket, RequestClass::fetch(blocks as usize), began),
+            _permit: permit,
+            hedge_permit: None,
         }
     }
 
-    /// The next piece, and where it lies: at `reached`, the first byte not here yet, or before. Dropping the future loses
-    /// nothing.
+    /// Returns the next piece and its offset, which is `reached` (the first byte not received yet) or less.
+    /// Cancel-safe.
     ///
     /// # Errors
-    /// Why the last answer left failed; also that it shows no sign of life.
+    /// The error of the last response still open, or a stall of all of them.
     pub(super) async fn next(&mut self, reached: u64) -> Result<(u64, Bytes)> {
         let policy = self.bucket.engine.retry;
         loop {
             let event = tokio::select! {
-                // In this order, so that a seeded run repeats.
+                // Biased, so that a seeded simulation repeats.
                 biased;
-                event = tokio::time::timeout(policy.stall, any(&mut self.sources)) => event,
-                () = self.patience.ends() => {
+                event = tokio::time::timeout(policy.stall, next_of_any(&mut self.sources)) => event,
+                () = self.hedge_timer.fired() => {
                     self.hedge(reached);
                     continue;
                 }
@@ -128,9 +128,9 @@ impl<'a> Answers<'a> {
                     return Ok((at, piece));
                 }
                 Some(Err(error)) => error,
-                None => ranged::bad_answer(self.version, "the body ended early".to_owned()),
+                None => ranged::bad_response(self.version, "the body ended early".to_owned()),
             };
-            // The other one may still bring it.
+            // Another response may still bring these bytes.
             self.sources.remove(which);
             if self.sources.is_empty() {
                 return Err(error);
@@ -138,45 +138,46 @@ impl<'a> Answers<'a> {
         }
     }
 
-    /// Asks for what is missing a second time, if that is worth its cost and there is a turn to be had.
+    /// Sends a second request for the missing bytes, if the hedging budget allows it and a permit is free.
     fn hedge(&mut self, reached: u64) {
-        let turn = self.bucket.shard_turns.try_acquire();
-        let (Ok(turn), true, true) = (turn, hedge::allowed(self.bucket), reached < self.end) else {
+        let permit = self.bucket.fetch_permits.try_acquire();
+        let (Ok(permit), true, true) = (permit, hedge::allowed(self.bucket), reached < self.end)
+        else {
             return;
         };
-        tracing::debug!(object = %self.version.meta.location, reached, "slower than its peers, asked again");
+        tracing::debug!(object = %self.version.meta.location, reached, "ranged GET slower than its peers: sending a second one");
         self.bucket.counters.hedge();
-        self.second_turn = Some(turn);
+        self.hedge_permit = Some(permit);
         self.sources.push(Source {
             at: reached,
-            body: asked(self.bucket, self.version, reached..self.end),
+            body: lazy_get(self.bucket, self.version, reached..self.end),
             hedge: true,
         });
     }
 
-    /// All bytes came: so long such an answer takes.
+    /// Records the latency of a fetch that received all its bytes.
     pub(super) fn complete(self) {
-        if let Some(kind) = self.kind.filter(|_| self.bucket.engine.hedge) {
-            self.bucket.pace.note(kind, self.began.elapsed());
+        if let Some(class) = self.class.filter(|_| self.bucket.engine.hedge) {
+            self.bucket.latencies.record(class, self.began.elapsed());
         }
     }
 }
 
-impl Drop for Answers<'_> {
+impl Drop for HedgedFetch<'_> {
     fn drop(&mut self) {
         self.version.cost.time(self.began.elapsed());
     }
 }
 
-/// The body of a ranged GET that is sent when it is first polled.
-fn asked(bucket: &Arc<Shared>, version: &Arc<Version>, range: Range<u64>) -> Body {
+/// Body of a ranged GET that is sent when it is first polled.
+fn lazy_get(bucket: &Arc<Shared>, version: &Arc<Version>, range: Range<u64>) -> Body {
     let (bucket, version) = (Arc::clone(bucket), Arc::clone(version));
-    let answer = async move { ranged::ask(&bucket, &version, range).await };
-    stream::once(answer).try_flatten().boxed()
+    let response = async move { ranged::get(&bucket, &version, range).await };
+    stream::once(response).try_flatten().boxed()
 }
 
-/// The next item of any source, the first of them first.
-async fn any(sources: &mut [Source]) -> (usize, Option<Result<Bytes>>) {
+/// Returns the next item of any source, the first of them first.
+async fn next_of_any(sources: &mut [Source]) -> (usize, Option<Result<Bytes>>) {
     poll_fn(|cx| {
         for (which, source) in sources.iter_mut().enumerate() {
             if let Poll::Ready(item) = source.body.poll_next_unpin(cx) {

@@ -1,4 +1,4 @@
-//! Readers that leave: what of their loads goes on, and what ends.
+//! Readers that leave: which of their loads continue, and which are cancelled.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,14 +15,14 @@ use crate::world::{BLOCK, World, steady};
 const HOUR: Consistency = Consistency::Ttl(Duration::from_secs(3600));
 
 #[tokio::test(start_paused = true)]
-async fn who_leaves_cancels_only_what_nobody_else_waits_for() {
+async fn leaving_reader_cancels_only_loads_without_other_waiters() {
     let world = Arc::new(World::new(HOUR));
     let version = world.origin.write(&world.path, 4 * BLOCK);
     let stays = tokio::spawn({
         let world = Arc::clone(&world);
         async move { world.read().await }
     });
-    // Begins the load that both wait for, and leaves in the middle of it.
+    // Starts the load that both wait for, and leaves in the middle of it.
     let leaves = world
         .see(
             GetOptions::default(),
@@ -39,7 +39,7 @@ async fn who_leaves_cancels_only_what_nobody_else_waits_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_load_nobody_waits_for_ends() {
+async fn load_without_waiters_is_cancelled() {
     let world = World::new(HOUR);
     let version = world.origin.write(&world.path, 2 << 20);
     let seen = world
@@ -50,7 +50,7 @@ async fn a_load_nobody_waits_for_ends() {
     let sent = world.origin.data_bytes(None);
     assert!(
         sent < version.meta.size / 2,
-        "{sent} of {} bytes were loaded for nobody",
+        "{sent} of {} bytes were loaded without a waiter",
         version.meta.size
     );
     world.assert_idle().await;
@@ -61,9 +61,10 @@ async fn a_load_nobody_waits_for_ends() {
     );
 }
 
-/// Who reads a part of a block leaves with its bytes before the block is here; the next reader finds it all the same.
+/// A reader of a part of a block leaves with its bytes before the block is complete; the next reader must find it all
+/// the same.
 #[tokio::test(start_paused = true)]
-async fn a_block_read_in_part_is_loaded_once() {
+async fn partially_read_block_is_loaded_once() {
     let block = 16 * BLOCK as u64;
     let world = World::with(HOUR, |builder| builder.block_size(block as usize));
     let version = world.origin.write(&world.path, 3 * block as usize);
@@ -82,7 +83,7 @@ async fn a_block_read_in_part_is_loaded_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_most_a_block_comes_for_nobody_and_for_at_most_a_second() {
+async fn at_most_one_block_loads_without_waiters_for_at_most_a_second() {
     let block = 16 * BLOCK as u64;
     let world = World::with(HOUR, |builder| builder.block_size(block as usize));
     for after in [1, block / 2, block - 1, block, block + 1] {
@@ -102,7 +103,7 @@ async fn at_most_a_block_comes_for_nobody_and_for_at_most_a_second() {
             version.meta.size
         );
     }
-    // 64 pieces of a block, 100 ms each: nobody waits so long for the rest.
+    // 64 pieces of a block, 100 ms each: too long for a load without waiters.
     let slow = Weather {
         pause: Duration::from_millis(100)..Duration::from_millis(100),
         ..steady()
@@ -121,7 +122,7 @@ async fn at_most_a_block_comes_for_nobody_and_for_at_most_a_second() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_leaves_before_the_answer_leaves_nothing_behind() {
+async fn reader_that_leaves_before_the_response_leaves_no_load() {
     let world = World::new(HOUR);
     world.origin.write(&world.path, 4 * BLOCK);
     world

@@ -1,0 +1,476 @@
+//! Resolves the current version of an object: from memory, or from the origin by a single flight per path.
+
+mod single_flight;
+
+use std::ops::Range;
+use std::pin::pin;
+use std::sync::Arc;
+
+use bywash_mem::{BlockPool, Claim, Frame, Share};
+use object_store::path::Path;
+use object_store::{Error, GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore, Result};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::hedge::hedged;
+use super::range_fetch::RangeFetch;
+use super::ranged;
+use super::readahead::ReadaheadWindow;
+use super::shared_error::clone_error;
+use crate::bucket::Shared;
+use crate::retry::{is_out_of_range, with_retries};
+use crate::versions::{RequestStamp, SharedFile, Version};
+use single_flight::{Flight, FlightOutcome};
+
+pub(crate) use single_flight::{AbandonedMemory, SingleFlight};
+
+/// The version to read, and the result of the flight that resolved it, if there was one.
+#[derive(Debug)]
+pub(super) struct Resolution {
+    pub(super) version: Arc<Version>,
+    pub(super) flight: Option<Arc<FlightResult>>,
+}
+
+impl Resolution {
+    fn known(version: Arc<Version>) -> Self {
+        Self {
+            version,
+            flight: None,
+        }
+    }
+
+    /// Takes the body of the response, if no other reader has taken it.
+    pub(super) fn take_body(&self) -> Option<GetResult> {
+        self.flight.as_ref()?.body.lock().take()
+    }
+
+    /// Takes the window of the blocks read ahead by the flight, if no other reader has taken it.
+    pub(super) fn take_window(&self) -> Option<ReadaheadWindow> {
+        self.flight.as_ref()?.window.lock().take()
+    }
+
+    /// Returns whether the flight began to load `block`: a miss for its readers, even if the block is resident by
+    /// now.
+    pub(super) fn loaded(&self, block: u32) -> bool {
+        self.flight
+            .as_ref()
+            .is_some_and(|flight| flight.loading.contains(&block))
+    }
+}
+
+/// Result of a flight, shared by its readers.
+#[derive(Debug)]
+pub(super) struct FlightResult {
+    pub(super) version: Arc<Version>,
+    /// Body that came with an uncacheable object, for the first reader that takes it.
+    body: Mutex<Option<GetResult>>,
+    /// Blocks that the flight began to load.
+    loading: Range<u32>,
+    /// Holds these blocks, but for the first, until a reader takes them over.
+    window: Mutex<Option<ReadaheadWindow>>,
+    /// Keeps the file that the origin opened until the readers hold it.
+    file: Arc<SharedFile>,
+    /// Cancels the load when the last reader of this result is dropped.
+    _cancel_on_drop: Option<DropGuard>,
+}
+
+impl FlightResult {
+    /// A result without data.
+    fn known(version: Arc<Version>) -> Arc<Self> {
+        Self::with_body(version, None)
+    }
+
+    fn with_body(version: Arc<Version>, body: Option<GetResult>) -> Arc<Self> {
+        Arc::new(Self {
+            file: version.file(),
+            version,
+            body: Mutex::new(body),
+            loading: 0..0,
+            window: Mutex::new(None),
+            _cancel_on_drop: None,
+        })
+    }
+}
+
+/// Returns the current version of `path`: from memory if it was confirmed within the window, else from the origin.
+///
+/// A response is as old as its request. Responses to requests sent before `not_before` are not used, nor those to
+/// requests older than the bucket's window when this read began.
+///
+/// If the read needs absent data, the request also begins to load it.
+pub(super) async fn resolve(
+    bucket: &Arc<Shared>,
+    path: &Path,
+    options: &GetOptions,
+    not_before: Option<Instant>,
+) -> Result<Resolution> {
+    let began = Instant::now();
+    let window = bucket.consistency.max_age();
+    let known = bucket.versions.get(path, window);
+    let known = match known {
+        Some((version, true)) => return Ok(Resolution::known(version)),
+        // Every read of an uncacheable object goes to the origin anyway.
+        Some((version, false)) if !version.cacheable() && !options.head => {
+            return Ok(Resolution::known(version));
+        }
+        Some((version, false)) => Some(version),
+        None if bucket.versions.is_absent(path) => {
+            bucket.counters.absence();
+            return Err(Error::NotFound {
+                path: path.to_string(),
+                source: "absent at the origin within the consistency window of the bucket".into(),
+            });
+        }
+        None => None,
+    };
+    // Also `None` if that is before the clock's start.
+    let mut oldest = window.and_then(|window| began.checked_sub(window));
+    oldest = oldest.max(not_before);
+    loop {
+        let query = match known.clone() {
+            _ if options.head => OriginQuery::Head,
+            // A stale version is mostly unchanged: if its data is here, a HEAD is enough.
+            Some(version) if first_block_present(bucket, &version, options.range.as_ref()) => {
+                OriginQuery::Head
+            }
+            known => OriginQuery::Data(options.range.clone(), known),
+        };
+        let waiter = bucket
+            .flights
+            .join(path, oldest, || start_flight(bucket, path, query));
+        let result = match waiter.outcome().await {
+            FlightOutcome::Resolved(result) => result,
+            // The flight ended before this read joined it.
+            FlightOutcome::Abandoned => continue,
+            // Objects of this bucket never change, but an absent one may exist by now.
+            FlightOutcome::Failed(error)
+                if window.is_none()
+                    && matches!(*error, Error::NotFound { .. })
+                    && waiter.sent_before(began)
+                    && oldest < Some(began) =>
+            {
+                oldest = Some(began);
+                continue;
+            }
+            FlightOutcome::Failed(error) => return Err(clone_error(&error)),
+        };
+        return Ok(Resolution {
+            version: Arc::clone(&result.version),
+            flight: Some(result),
+        });
+    }
+}
+
+enum OriginQuery {
+    Head,
+    /// The requested range, and the version last known.
+    Data(Option<GetRange>, Option<Arc<Version>>),
+}
+
+/// Responses up to this many bytes mostly arrive with their headers. They are stored before the readers are woken,
+/// which then wake once.
+const SHORT_RESPONSE_BYTES: u64 = 64 << 10;
+
+/// Sends the request in a task of its own, so that it survives readers that leave. The same task then stores the
+/// bytes of the response.
+fn start_flight(bucket: &Arc<Shared>, path: &Path, query: OriginQuery) -> Flight {
+    let (flight, mut guard) = Flight::new(bucket, path);
+    tokio::spawn(async move {
+        let (bucket, path) = (Arc::clone(guard.bucket()), guard.path().clone());
+        let sent = guard.sent();
+        let bytes = match query {
+            OriginQuery::Head => 0,
+            OriginQuery::Data(..) => bucket.block_size,
+        };
+        let request = async {
+            match query {
+                OriginQuery::Head => head_sent(&bucket, &path, || sent.stamp(&bucket, &path))
+                    .await
+                    .map(Started::without_data),
+                OriginQuery::Data(range, known) => {
+                    let range = first_range(&bucket, range, known.as_deref());
+                    first_get(&bucket, &path, range, || sent.stamp(&bucket, &path)).await
+                }
+            }
+        };
+        let Some(response) = guard.unless_abandoned(bytes, request).await else {
+            return;
+        };
+        let (outcome, first_fetch) = match response {
+            Ok(Started {
+                result,
+                first_fetch,
+            }) => (FlightOutcome::Resolved(result), first_fetch),
+            Err(error) => (FlightOutcome::Failed(Arc::new(error)), None),
+        };
+        let sender = guard.end();
+        let Some(FirstFetch {
+            fetch,
+            first,
+            short,
+        }) = first_fetch
+        else {
+            // There may be no reader left.
+            let _ = sender.send(outcome);
+            return;
+        };
+        let mut fetch = pin!(fetch.run(Some(first)));
+        let stored = short && futures::poll!(&mut fetch).is_ready();
+        let _ = sender.send(outcome);
+        if !stored {
+            // Yields, so that the reader need not wait on this worker until the first pieces are stored.
+            tokio::task::yield_now().await;
+            fetch.await;
+        }
+    });
+    flight
+}
+
+/// Result of a request, and its bytes to be stored.
+struct Started {
+    result: Arc<FlightResult>,
+    first_fetch: Option<FirstFetch>,
+}
+
+impl Started {
+    fn without_data(result: Arc<FlightResult>) -> Self {
+        Self {
+            result,
+            first_fetch: None,
+        }
+    }
+}
+
+struct FirstFetch {
+    fetch: RangeFetch,
+    first: GetResult,
+    short: bool,
+}
+
+/// Returns whether the first block of the range is resident or loading.
+fn first_block_present(bucket: &Shared, version: &Version, range: Option<&GetRange>) -> bool {
+    let size = version.meta.size;
+    let range = range.map_or(Some(0..size), |range| range.as_range(size).ok());
+    match range {
+        Some(range) if range.start < range.end => {
+            let block = (range.start / bucket.block_size) as u32;
+            is_present(&bucket.engine.pool, version, block)
+        }
+        // An empty range needs metadata only.
+        _ => true,
+    }
+}
+
+/// Returns whether a block is resident or being loaded. Does not count as a use.
+pub(super) fn is_present(pool: &Arc<BlockPool>, version: &Version, block: u32) -> bool {
+    let key = version.key(block);
+    // A load that ends between the first two calls has published the block by the third.
+    pool.contains(key) || pool.is_loading(key) || pool.contains(key)
+}
+
+/// Requests the metadata only.
+pub(super) async fn head(bucket: &Arc<Shared>, path: &Path) -> Result<Arc<FlightResult>> {
+    head_sent(bucket, path, || bucket.versions.stamp(path)).await
+}
+
+/// As [`head`]; calls `stamp` when the request is sent.
+async fn head_sent(
+    bucket: &Arc<Shared>,
+    path: &Path,
+    stamp: impl FnOnce() -> RequestStamp,
+) -> Result<Arc<FlightResult>> {
+    let stamp = stamp();
+    let result = with_retries(bucket.engine.retry, "head", path, || {
+        bucket.counters.origin_request();
+        let options = GetOptions {
+            head: true,
+            ..GetOptions::default()
+        };
+        bucket.origin.get_opts(path, options)
+    })
+    .await;
+    match result {
+        Ok(response) => {
+            let meta = at(path, response.meta.clone());
+            let attributes = response.attributes.clone();
+            let result = FlightResult::known(bucket.versions.record(stamp, meta, attributes));
+            result.file.keep_from(&response);
+            Ok(result)
+        }
+        Err(error) => {
+            if matches!(error, Error::NotFound { .. }) {
+                bucket.versions.record_absent(stamp, path);
+            }
+            Err(error)
+        }
+    }
+}
+
+/// Replaces the location in `meta` by `path`: the origin may spell it differently (a prefix, an encoding).
+pub(super) fn at(path: &Path, mut meta: ObjectMeta) -> ObjectMeta {
+    meta.location = path.clone();
+    meta
+}
+
+/// Resolves the version by the first ranged GET, and prepares a fetch that stores its body. Calls `stamp` when the
+/// request is sent.
+async fn first_get(
+    bucket: &Arc<Shared>,
+    path: &Path,
+    range: GetRange,
+    stamp: impl FnOnce() -> RequestStamp,
+) -> Result<Started> {
+    let engine = &bucket.engine;
+    // The minimum, before any request: one block. More is only tried for once the object's length is known.
+    let frame = engine
+        .frame(bucket.block_size as usize, "read", path)
+        .await?;
+    let stamp = stamp();
+    let options = GetOptions {
+        range: Some(range),
+        ..GetOptions::default()
+    };
+    let began = Instant::now();
+    let result = with_retries(engine.retry, "read", path, || {
+        hedged(bucket, || {
+            bucket.counters.origin_data_request();
+            bucket.origin.get_opts(path, options.clone())
+        })
+    })
+    .await;
+    match result {
+        Ok(result) => {
+            let named = ranged::encoding_of_range(&result);
+            ranged::confirm_encoding(bucket, path, named).await?;
+            let meta = at(path, result.meta.clone());
+            let version = bucket
+                .versions
+                .record(stamp, meta, result.attributes.clone());
+            version.cost.request();
+            version.cost.time(began.elapsed());
+            if !version.cacheable() {
+                return Ok(Started::without_data(FlightResult::with_body(
+                    version,
+                    Some(result),
+                )));
+            }
+            Ok(store(bucket, version, frame, result))
+        }
+        // An empty object, or a range beyond the end: only a HEAD returns the length.
+        Err(error) if is_out_of_range(&error) => {
+            drop(frame);
+            head(bucket, path).await.map(Started::without_data)
+        }
+        Err(error) => {
+            if matches!(error, Error::NotFound { .. }) {
+                bucket.versions.record_absent(stamp, path);
+            }
+            Err(error)
+        }
+    }
+}
+
+/// Returns the range of the first GET: whole blocks around the range wanted, at most one fetch, and none of the
+/// blocks that are present if the object is unchanged.
+fn first_range(bucket: &Shared, wanted: Option<GetRange>, known: Option<&Version>) -> GetRange {
+    let block = bucket.block_size;
+    let max = bucket.max_fetch_blocks();
+    let max = u64::from(bucket.engine.readahead.quota(block, max - 1).free + 1) * block;
+    let from = |start: u64, end: u64| {
+        let first = start / block;
+        let last = end.div_ceil(block).min(first.saturating_add(max / block));
+        let present = |at: &u64| {
+            known.is_some_and(|known| is_present(&bucket.engine.pool, known, *at as u32))
+        };
+        let last = (first.saturating_add(1)..last)
+            .find(present)
+            .unwrap_or(last);
+        GetRange::Bounded(first.saturating_mul(block)..last.saturating_mul(block))
+    };
+    match wanted {
+        None => from(0, max),
+        Some(GetRange::Bounded(range)) => {
+            from(range.start, range.end.max(range.start.saturating_add(1)))
+        }
+        Some(GetRange::Offset(start)) => from(start, start.saturating_add(max)),
+        // Longer by almost a block, so that each block comes whole wherever the object ends.
+        Some(GetRange::Suffix(length)) => {
+            GetRange::Suffix(length.min(max).saturating_add(block - 1))
+        }
+    }
+}
+
+/// Prepares storing the body of the first response in the blocks it covers whole, as far as the read-ahead quota
+/// goes.
+fn store(
+    bucket: &Arc<Shared>,
+    version: Arc<Version>,
+    frame: Frame,
+    response: GetResult,
+) -> Started {
+    let size = bucket.block_size;
+    let range = response.range.clone();
+    let first = range.start.div_ceil(size) as u32;
+    // The last block ends with the object.
+    let end = if range.end >= version.meta.size {
+        version.blocks(size)
+    } else {
+        (range.end / size) as u32
+    };
+    let window =
+        (end > first.saturating_add(1)).then(|| bucket.engine.readahead.window(bucket.block_size));
+    let room = window
+        .as_ref()
+        .map_or(0, |window| window.quota(bucket.max_fetch_blocks()).free);
+    let mut loads = Vec::new();
+    let mut spare = Some(frame);
+    for block in first..end.min(first.saturating_add(1).saturating_add(room)) {
+        // Another reader may be loading this version already: the fetch ends there.
+        let Claim::Vacant(mut load) = bucket.engine.pool.claim(version.key(block)) else {
+            break;
+        };
+        let length = version.block_len(block, size);
+        let Some(frame) = fitting_frame(bucket, &mut spare, length) else {
+            break;
+        };
+        load.attach(frame, length);
+        if let Some(window) = window.as_ref().filter(|_| block > first) {
+            window.hold(block, load.flight().join());
+        }
+        loads.push(load);
+    }
+    drop(spare);
+    let cancel = CancellationToken::new();
+    let file = version.file();
+    file.keep_from(&response);
+    let result = Arc::new(FlightResult {
+        file,
+        version: Arc::clone(&version),
+        body: Mutex::new(None),
+        loading: first..first + loads.len() as u32,
+        window: Mutex::new(window),
+        _cancel_on_drop: Some(cancel.clone().drop_guard()),
+    });
+    let first_fetch = (!loads.is_empty()).then(|| FirstFetch {
+        short: range.end - range.start <= SHORT_RESPONSE_BYTES,
+        first: response,
+        fetch: RangeFetch::new(Arc::clone(bucket), version, loads, cancel),
+    });
+    Started {
+        result,
+        first_fetch,
+    }
+}
+
+/// Returns a frame for `length` bytes: of the smallest size class if there is memory, else `spare`.
+fn fitting_frame(bucket: &Shared, spare: &mut Option<Frame>, length: usize) -> Option<Frame> {
+    let in_hand = spare.as_ref().map_or(0, Frame::capacity);
+    if in_hand >= length && length > in_hand / 2 {
+        return spare.take();
+    }
+    let small = bucket.engine.pool.try_frames(Share::Download, length, 1, 1);
+    small
+        .and_then(|mut frames| frames.pop())
+        .or_else(|| spare.take())
+}
