@@ -80,7 +80,9 @@ impl Selector {
     }
 }
 
-/// Goes back to the last star only, so it takes at most pattern times name steps.
+/// Returns to the last star only, so it takes at most pattern times name steps.
+///
+/// Not `globset`, which the command line's filters use: there `?` is one byte, and `[`, `{` and the backslash have meanings.
 fn matches(glob: &str, name: &str) -> bool {
     let (mut glob, mut name) = (glob, name);
     let mut star: Option<(&str, &str)> = None;
