@@ -92,6 +92,19 @@ fn published_block_is_found_with_exact_bytes() {
 }
 
 #[test]
+fn hit_clones_no_arc() {
+    let pool = pool(MIB);
+    let handle = load(&pool, key(1), b"bytes").handle();
+    let counts = || (Arc::strong_count(&pool), Arc::strong_count(&pool.cache));
+    let before = counts();
+    let pins = [pool.get(key(1)), pool.peek(key(1)), pool.try_pin(&handle)].map(Option::unwrap);
+    assert_eq!(counts(), before);
+    // The control: a pin without a lifetime keeps the cache alive by a clone.
+    let owned = pins.map(crate::Pin::into_owned);
+    assert_eq!(counts(), (before.0, before.1 + owned.len()));
+}
+
+#[test]
 fn empty_block_can_be_published() {
     let pool = pool(MIB);
     drop(load(&pool, key(1), b""));

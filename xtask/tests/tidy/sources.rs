@@ -1,4 +1,4 @@
-//! File sizes, left-over words, and `unsafe` kept where the design has it.
+//! File sizes, left-over words, and what must be absent: `unsafe`, locks held across an await and retries outside their places.
 
 use super::{files, none};
 
@@ -82,4 +82,74 @@ fn unsafe_is_forbidden_outside_the_memory_core() {
         .map(|(path, _)| path)
         .collect();
     none("crates without #![forbid(unsafe_code)]", &missing);
+}
+
+/// What lets a lock be held across an await: a lint that is not denied, a package without the workspace's lints, an exception.
+fn locks_across_awaits(path: &str, text: &str) -> Option<String> {
+    const LINT: &str = "await_holding_lock";
+    let lines = || text.lines().map(str::trim);
+    if path == "Cargo.toml" {
+        let denied = lines().any(|line| line == format!("{LINT} = \"deny\""));
+        return (!denied).then(|| format!("{path}: {LINT} is not denied"));
+    }
+    if path.ends_with("/Cargo.toml") && !path.starts_with("fuzz/") {
+        let inherited = text.contains("[lints]\nworkspace = true");
+        return (!inherited).then(|| format!("{path}: not under the workspace's lints"));
+    }
+    let mut code = lines().filter(|line| !line.starts_with("//") && !line.contains("const LINT"));
+    let excepted = path.ends_with(".rs") && code.any(|line| line.contains(LINT));
+    excepted.then(|| format!("{path}: names {LINT}"))
+}
+
+#[test]
+fn no_lock_is_held_across_an_await() {
+    let planted = [
+        ("Cargo.toml", "[workspace.lints.clippy]\n"),
+        ("crates/a/Cargo.toml", "[package]\n"),
+        ("crates/a/src/b.rs", "#![allow(clippy::await_holding_lock)]"),
+    ];
+    for (path, text) in planted {
+        assert!(locks_across_awaits(path, text).is_some(), "{path}");
+    }
+    let own = "xtask/tests/tidy/sources.rs";
+    let found: Vec<String> = files()
+        .iter()
+        .filter(|(path, _)| path != own)
+        .filter_map(|(path, text)| locks_across_awaits(path, text))
+        .collect();
+    none("locks that clippy may miss", &found);
+}
+
+/// The one place outside the engine that sets up a client with retries: the command line's reads of S3.
+const CLIENT_RETRIES: &str = "crates/bywash-cli/src/location.rs";
+
+/// Words of retry loops and of clients that retry. `RetryPolicy` is the engine's setting, which its callers may choose.
+fn retries(path: &str, text: &str) -> Vec<String> {
+    const WORDS: [&str; 4] = ["RetryConfig", "Retries", "with_retries", "back_off"];
+    let numbered = text.lines().enumerate();
+    let code = numbered.filter(|(_, line)| !line.trim_start().starts_with("//"));
+    code.filter(|(_, line)| WORDS.iter().any(|word| line.contains(word)))
+        .map(|(number, _)| format!("{path}:{}", number + 1))
+        .collect()
+}
+
+#[test]
+fn only_the_engine_retries_requests_to_stores() {
+    let files = files();
+    let text = |wanted: &str| files.iter().find(|(path, _)| path == wanted).unwrap();
+    let outside = |path: &str| {
+        let product = path.starts_with("crates/") && path.contains("/src/");
+        product && !path.starts_with("crates/bywash/") && path != CLIENT_RETRIES
+    };
+    let found: Vec<String> = files
+        .iter()
+        .filter(|(path, _)| path.ends_with(".rs") && outside(path))
+        .flat_map(|(path, text)| retries(path, text))
+        .collect();
+    none("retries outside the engine", &found);
+    // The clients of the engine's own stores have none either: its policy alone repeats.
+    let (_, clients) = text("crates/bywash/src/origin/cloud.rs");
+    assert!(clients.contains("max_retries: 0"));
+    let (path, control) = text(CLIENT_RETRIES);
+    assert!(!retries(path, control).is_empty());
 }

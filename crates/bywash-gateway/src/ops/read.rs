@@ -333,3 +333,6 @@ pub(crate) async fn attributes(
         ..Default::default()
     }))
 }
+
+#[cfg(test)]
+mod tests;
