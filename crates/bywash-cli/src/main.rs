@@ -33,7 +33,6 @@ mod serve;
 mod shell;
 mod size;
 mod source;
-mod span;
 mod staged;
 mod stat;
 mod stores;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bywash::origin::azure;
+use bywash::time::parse_duration;
 use chrono::{DateTime, SecondsFormat, Utc};
 use http::Method;
 use object_store::aws::AmazonS3ConfigKey;
@@ -18,7 +19,6 @@ use crate::failure::{Failure, Kind};
 use crate::location::{Location, Remote};
 use crate::output::Output;
 use crate::progress::or_interrupt;
-use crate::span;
 use plain_names::PlainNames;
 
 /// The signatures of S3 and Google's store hold no longer.
@@ -38,7 +38,7 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value_t = For::Get)]
     method: For,
     /// How long it holds: 90s, 30m, 12h, at most 7d
-    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = span::parse)]
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_duration)]
     expires: Duration,
     #[command(flatten)]
     remote: Remote,
@@ -62,7 +62,7 @@ struct Signed {
 }
 
 pub(crate) async fn run(args: Args) -> Result<(), Failure> {
-    if args.expires > EXPIRES_MAX || args.expires.is_zero() {
+    if args.expires > EXPIRES_MAX || args.expires.as_secs() == 0 {
         return Err(Failure::usage("--expires is 1s to 7d"));
     }
     let Location::Object(address) = &args.location else {

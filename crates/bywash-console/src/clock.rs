@@ -2,6 +2,7 @@
 
 use std::ops::RangeInclusive;
 
+use bywash::time::parse_duration;
 use bywash_series::{Clock, SystemClock};
 use chrono::DateTime;
 
@@ -45,25 +46,11 @@ fn moment(name: &str, text: &str, now: i64) -> Result<i64, String> {
     time.timestamp_nanos_opt().ok_or_else(wrong)
 }
 
-/// A length of time with its unit, in nanoseconds, more than none: `10s`, `5m`, `1h`, `7d`, `250ms`.
+/// Parses a duration greater than zero, in nanoseconds: `10s`, `5m`, `1h`, `7d`, `250ms`.
 pub(crate) fn span(text: &str) -> Option<i64> {
-    let unit = text.find(|character: char| !character.is_ascii_digit())?;
-    let (count, unit) = text.split_at(unit);
-    let unit = match unit {
-        "ns" => 1,
-        "us" => 1_000,
-        "ms" => 1_000_000,
-        "s" => 1_000_000_000,
-        "m" => 60 * 1_000_000_000,
-        "h" => 3600 * 1_000_000_000,
-        "d" => 24 * 3600 * 1_000_000_000,
-        "w" => 7 * 24 * 3600 * 1_000_000_000,
-        _ => return None,
-    };
-    count
-        .parse::<i64>()
-        .ok()?
-        .checked_mul(unit)
+    let duration = parse_duration(text).ok()?;
+    i64::try_from(duration.as_nanos())
+        .ok()
         .filter(|nanoseconds| *nanoseconds > 0)
 }
 
@@ -94,7 +81,7 @@ mod tests {
             "-m",
             "yesterday",
             "1.5",
-            "-1y",
+            "-300y",
             "1970-01-01",
             "9999-01-01T00:00:00Z",
             "-99999999999999999999d",
@@ -124,7 +111,7 @@ mod tests {
                 Some(1_209_600_000_000_000)
             )
         );
-        for text in ["", "5", "s", "0s", "-1s", "1.5s", "1y", "9999999999999w"] {
+        for text in ["", "5", "s", "0s", "-1s", "1.5s", "300y", "9999999999999w"] {
             assert_eq!(span(text), None, "{text}");
         }
     }

@@ -3,6 +3,7 @@
 use std::time::SystemTime;
 
 use bywash::ReadInfo;
+use bywash::time::{http_date, parse_http_date};
 use chrono::{DateTime, Utc};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use object_store::{Attribute, AttributeValue, Attributes, GetResult, ObjectMeta};
@@ -76,9 +77,7 @@ pub(crate) fn text<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
 }
 
 fn date(headers: &HeaderMap, name: &str) -> Option<DateTime<Utc>> {
-    text(headers, name)
-        .and_then(|value| DateTime::parse_from_rfc2822(value).ok())
-        .map(DateTime::into)
+    text(headers, name).and_then(parse_http_date)
 }
 
 /// The conditions of a read, or of the source of a copy.
@@ -139,9 +138,9 @@ impl Conditions {
 
 /// Whether an object is the version that If-Range names: by a strong ETag, or by its exact time (RFC 9110, section 13.1.5).
 pub(crate) fn meets_if_range(meta: &ObjectMeta, version: &str) -> bool {
-    match DateTime::parse_from_rfc2822(version) {
-        Ok(date) => date.timestamp() == meta.last_modified.timestamp(),
-        Err(_) => meta.e_tag.as_deref().is_some_and(|known| {
+    match parse_http_date(version) {
+        Some(date) => date.timestamp() == meta.last_modified.timestamp(),
+        None => meta.e_tag.as_deref().is_some_and(|known| {
             ![known, version].iter().any(|tag| tag.starts_with("W/"))
                 && bare(known) == bare(version)
         }),
@@ -376,11 +375,7 @@ pub(crate) fn validators(meta: &ObjectMeta) -> HeaderMap {
     {
         headers.insert(header::ETAG, value);
     }
-    let date = meta
-        .last_modified
-        .format("%a, %d %b %Y %H:%M:%S GMT")
-        .to_string();
-    if let Ok(value) = HeaderValue::try_from(date) {
+    if let Ok(value) = HeaderValue::try_from(http_date(meta.last_modified)) {
         headers.insert(header::LAST_MODIFIED, value);
     }
     headers

@@ -1,6 +1,7 @@
 //! What a signature must cover, and for how long it may hold: checked before `s3s` computes it.
 
-use chrono::{DateTime, NaiveDateTime, Utc};
+use bywash::time::parse_http_date;
+use chrono::{NaiveDateTime, Utc};
 use http::header::AUTHORIZATION;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue};
@@ -129,10 +130,10 @@ fn check_presigned_v2(query: &Query) -> S3Result<()> {
 fn check_date(headers: &HeaderMap) -> S3Result<()> {
     let parse = |value: &str| {
         let iso = NaiveDateTime::parse_from_str(value, "%Y%m%dT%H%M%SZ").map(|date| date.and_utc());
-        iso.or_else(|_| DateTime::parse_from_rfc2822(value).map(|date| date.to_utc()))
+        iso.ok().or_else(|| parse_http_date(value))
     };
     let date = text(headers, "x-amz-date").or_else(|| text(headers, "date"));
-    let Some(Ok(date)) = date.map(parse) else {
+    let Some(date) = date.and_then(parse) else {
         let message =
             "The request needs a Date or x-amz-date header with the time of its signature.";
         return Err(fault(S3ErrorCode::AccessDenied, message));

@@ -4,6 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::time::parse_duration;
+
 /// How long the engine trusts the known version of an object.
 ///
 /// In every mode, one read never mixes two versions.
@@ -12,8 +14,6 @@ pub enum Consistency {
     /// Revalidates a version confirmed longer ago than this, by one request for all waiting reads. Cached blocks stay
     /// if the version is the same.
     Revalidate(Duration),
-    /// Same as `Revalidate`, under the usual name for long times.
-    Ttl(Duration),
     /// Objects never change once written: never revalidated.
     Immutable,
 }
@@ -23,7 +23,7 @@ impl Consistency {
     #[must_use]
     pub fn max_age(self) -> Option<Duration> {
         match self {
-            Self::Revalidate(age) | Self::Ttl(age) => Some(age),
+            Self::Revalidate(age) => Some(age),
             Self::Immutable => None,
         }
     }
@@ -40,7 +40,6 @@ impl fmt::Display for Consistency {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Revalidate(age) => write!(f, "revalidate={}ms", age.as_millis()),
-            Self::Ttl(age) => write!(f, "ttl={}ms", age.as_millis()),
             Self::Immutable => write!(f, "immutable"),
         }
     }
@@ -49,7 +48,7 @@ impl fmt::Display for Consistency {
 /// The text is not a consistency setting.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "consistency {0:?} is not understood; write revalidate=1s, ttl=5m or immutable (units ms, s, m, h)"
+    "consistency {0:?} is not understood; write revalidate=1s, ttl=7d or immutable (units ms, s, m, h, d, w)"
 )]
 pub struct ParseConsistencyError(String);
 
@@ -60,27 +59,13 @@ impl FromStr for Consistency {
         let bad = || ParseConsistencyError(text.to_owned());
         match text.split_once('=') {
             None if text == "immutable" => Ok(Self::Immutable),
-            Some(("revalidate", age)) => parse_duration(age).map(Self::Revalidate).ok_or_else(bad),
-            Some(("ttl", age)) => parse_duration(age).map(Self::Ttl).ok_or_else(bad),
+            // "ttl" is the usual name for long times.
+            Some(("revalidate" | "ttl", age)) => {
+                parse_duration(age).map(Self::Revalidate).map_err(|_| bad())
+            }
             _ => Err(bad()),
         }
     }
-}
-
-fn parse_duration(text: &str) -> Option<Duration> {
-    let digits = text
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let number: u64 = number.parse().ok()?;
-    let millis = match unit {
-        "ms" => 1,
-        "s" => 1_000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        _ => return None,
-    };
-    number.checked_mul(millis).map(Duration::from_millis)
 }
 
 #[cfg(test)]
@@ -94,8 +79,14 @@ mod tests {
                 "revalidate=1s",
                 Consistency::Revalidate(Duration::from_secs(1)),
             ),
-            ("ttl=5m", Consistency::Ttl(Duration::from_secs(300))),
-            ("ttl=250ms", Consistency::Ttl(Duration::from_millis(250))),
+            (
+                "ttl=7d",
+                Consistency::Revalidate(Duration::from_secs(604_800)),
+            ),
+            (
+                "ttl=250ms",
+                Consistency::Revalidate(Duration::from_millis(250)),
+            ),
             ("immutable", Consistency::Immutable),
         ] {
             assert_eq!(text.parse(), Ok(value));

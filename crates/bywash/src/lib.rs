@@ -24,6 +24,7 @@ mod read;
 pub mod records;
 mod retry;
 mod stats;
+pub mod time;
 pub mod traffic;
 pub mod upload;
 mod versions;

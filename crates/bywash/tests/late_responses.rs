@@ -239,7 +239,7 @@ const fn secs(tenths: u64) -> Duration {
 async fn read_shares_no_request_older_than_the_window() {
     for window in [
         Consistency::Revalidate(secs(10)),
-        Consistency::Ttl(secs(10)),
+        Consistency::Revalidate(secs(10)),
     ] {
         // For an object never read before, and for one with a stale version.
         for known in [false, true] {
@@ -302,7 +302,7 @@ async fn head_shares_no_request_older_than_the_window() {
 
 #[tokio::test(start_paused = true)]
 async fn response_to_an_older_request_does_not_replace_a_newer_one() {
-    let hour = Consistency::Ttl(secs(36_000));
+    let hour = Consistency::Revalidate(secs(36_000));
     // The object when the first request is sent, and when the second is.
     let cases = [
         (hour, Some("old"), Some("newer")),

@@ -131,7 +131,11 @@ impl World {
     fn bucket(&self, name: &str) -> Bucket {
         let origin: Arc<dyn Origin> = Arc::<Same>::clone(&self.origin);
         self.engine
-            .mount(name, origin, Consistency::Ttl(Duration::from_secs(3600)))
+            .mount(
+                name,
+                origin,
+                Consistency::Revalidate(Duration::from_secs(3600)),
+            )
             .unwrap()
     }
 

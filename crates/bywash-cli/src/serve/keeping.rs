@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bywash::origin::folder::FolderStore;
 use bywash::origin::{Origin, ReadOnly};
+use bywash::time::parse_duration;
 use bywash::{Consistency, Engine, EngineError};
 use bywash_console::{HISTORY_EVERY, History};
 use bywash_series::{Ack, Retention, SeriesDb, SeriesOptions};
@@ -16,7 +17,7 @@ use tokio::task::JoinHandle;
 
 use super::data_dir::DataDir;
 use crate::failure::Failure;
-use crate::{size, span};
+use crate::size;
 
 /// The most that the server's own history takes on disk when nothing is said: years of it for a few buckets.
 const HISTORY_BYTES: u64 = 1 << 30;
@@ -55,7 +56,7 @@ impl Kept {
             age: None,
             bytes: bytes("--history-size", history_size)?.or(Some(HISTORY_BYTES)),
         };
-        let age = series_age.map(|text| span::parse(&text)).transpose();
+        let age = series_age.map(|text| parse_duration(&text)).transpose();
         let series = Retention {
             age: age.map_err(|wrong| Failure::usage(format!("--series-age: {wrong}")))?,
             bytes: bytes("--series-size", series_size)?,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
+use bywash::time::parse_duration;
 use bywash::upload::SessionToken;
 use bywash::upload::journal::{Header, JournalError, ListedUpload};
 use bywash::{Bucket, OriginUrl};
@@ -12,7 +13,6 @@ use chrono::Utc;
 use super::{drop_upload, journal, take};
 use crate::failure::Failure;
 use crate::serve::data_dir::MULTIPART;
-use crate::span;
 use crate::target::{self, Target};
 
 /// Without other words: as long as the longest-lived sessions of the stores.
@@ -21,7 +21,7 @@ const DEFAULT_AGE: &str = "7d";
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// As 7d, 12h, 30m or 90s: uploads written to since then stay. S3 only says when an upload was begun
-    #[arg(long, value_name = "AGE", default_value = DEFAULT_AGE, value_parser = span::parse)]
+    #[arg(long, value_name = "AGE", default_value = DEFAULT_AGE, value_parser = parse_duration)]
     older_than: Duration,
     /// Origins to look through for uploads that are in no journal, beside the folders that the journal names. What other data
     /// folders have open there is dropped too, if it is as old; at s3:// also what other programs have

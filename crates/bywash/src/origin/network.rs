@@ -23,6 +23,7 @@ use crate::EngineError;
 use crate::limits::{
     MAX_LIST_PAGE_BYTES, MAX_REDIRECTS, MAX_RESPONSE_BYTES, MAX_RESPONSE_HEADERS_BYTES,
 };
+use crate::time::parse_duration;
 use crate::upload::http::install_tls_provider;
 
 /// Time to connect to an origin.
@@ -85,9 +86,9 @@ impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         let connect_timeout = options.get_config_value(&ClientConfigKey::ConnectTimeout);
         // Instance metadata, which may be absent, is requested with a shorter timeout.
-        let connect_timeout = connect_timeout.and_then(|text| text.strip_suffix('s')?.parse().ok());
+        let connect_timeout = connect_timeout.and_then(|text| parse_duration(&text).ok());
         let mut builder = client_builder()
-            .connect_timeout(connect_timeout.map_or(CONNECT, Duration::from_secs))
+            .connect_timeout(connect_timeout.unwrap_or(CONNECT))
             .user_agent(concat!("bywash/", env!("CARGO_PKG_VERSION")))
             .dns_resolver(Shuffled)
             .http1_only();

@@ -78,7 +78,7 @@ async fn write_ends_an_absence_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn listing_with_the_key_ends_an_absence() {
-    let world = World::new(Consistency::Ttl(Duration::from_secs(3600)));
+    let world = World::new(Consistency::Revalidate(Duration::from_secs(3600)));
     find_nothing(&world).await;
     let new = world.origin.write(&world.path, BLOCK);
     sleep(Duration::from_millis(1)).await;
@@ -99,7 +99,7 @@ async fn absent_keys_are_not_cached_in_immutable_buckets() {
 async fn full_table_evicts_the_oldest_absent_keys() {
     // Longer than the requests take.
     let window = Duration::from_secs(3600);
-    let world = World::new(Consistency::Ttl(window));
+    let world = World::new(Consistency::Revalidate(window));
     let ask = async |number: u64| {
         let path = Path::from(format!("none/{number}"));
         let before = world.stats().absences;

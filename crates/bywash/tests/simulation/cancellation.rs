@@ -12,7 +12,7 @@ use tokio::time::sleep;
 
 use crate::world::{BLOCK, World, steady};
 
-const HOUR: Consistency = Consistency::Ttl(Duration::from_secs(3600));
+const HOUR: Consistency = Consistency::Revalidate(Duration::from_secs(3600));
 
 #[tokio::test(start_paused = true)]
 async fn leaving_reader_cancels_only_loads_without_other_waiters() {

@@ -12,7 +12,7 @@ use tokio::time::sleep;
 
 use crate::world::{BLOCK, World, steady};
 
-const HOUR: Consistency = Consistency::Ttl(Duration::from_secs(3600));
+const HOUR: Consistency = Consistency::Revalidate(Duration::from_secs(3600));
 /// Bytes of one ranged GET: not a multiple of any frame.
 const SHARD: u64 = 3 * BLOCK as u64 + 5;
 const SIZE: usize = 20 * BLOCK + 77;

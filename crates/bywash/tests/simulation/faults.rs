@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::world::{BLOCK, World, steady};
 
-const HOUR: Consistency = Consistency::Ttl(Duration::from_secs(3600));
+const HOUR: Consistency = Consistency::Revalidate(Duration::from_secs(3600));
 
 fn down() -> Weather {
     Weather {

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::world::{BLOCK, World};
 
-const HOUR: Consistency = Consistency::Ttl(Duration::from_secs(3600));
+const HOUR: Consistency = Consistency::Revalidate(Duration::from_secs(3600));
 /// Blocks of each object: 10 ms to the response, 16 ms of body.
 const BLOCKS: usize = 4;
 /// Twice that and some margin: a slow response detected, and the hedged one.

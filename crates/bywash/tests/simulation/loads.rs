@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::world::{BLOCK, World};
 
-const HOUR: Consistency = Consistency::Ttl(Duration::from_secs(3600));
+const HOUR: Consistency = Consistency::Revalidate(Duration::from_secs(3600));
 
 #[tokio::test(start_paused = true)]
 async fn thirty_two_cold_readers_fetch_each_byte_once() {

@@ -11,7 +11,7 @@ use object_store::{Error, GetOptions, GetRange, ObjectStore as _, ObjectStoreExt
 
 use crate::world::{World, steady};
 
-const HOUR: Consistency = Consistency::Ttl(Duration::from_secs(3600));
+const HOUR: Consistency = Consistency::Revalidate(Duration::from_secs(3600));
 const MIB: u64 = 1 << 20;
 
 /// A world with blocks of the default size and fast pieces.

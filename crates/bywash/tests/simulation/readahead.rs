@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::world::{BLOCK, World};
 
-const HOUR: Consistency = Consistency::Ttl(Duration::from_secs(3600));
+const HOUR: Consistency = Consistency::Revalidate(Duration::from_secs(3600));
 /// Bytes of one read of these clients.
 const RANGE: u64 = 8 * BLOCK as u64;
 /// Duration of one read in `steady` weather: 10 ms to the response, 1 ms a piece of 4 KiB.

@@ -15,7 +15,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::world::{World, steady};
 
-const HOUR: Consistency = Consistency::Ttl(Duration::from_secs(3600));
+const HOUR: Consistency = Consistency::Revalidate(Duration::from_secs(3600));
 const MIB: u64 = 1 << 20;
 /// Bytes that a connection buffers before it stops polling a body.
 const UNSENT: usize = 64 << 10;

@@ -12,7 +12,7 @@ use tokio::time::sleep;
 
 use crate::world::{BLOCK, World, steady};
 
-const HOUR: Consistency = Consistency::Ttl(Duration::from_secs(3600));
+const HOUR: Consistency = Consistency::Revalidate(Duration::from_secs(3600));
 const SECOND: Consistency = Consistency::Revalidate(Duration::from_secs(1));
 const CHECKED: [Validators; 3] = [
     Validators::Strong,

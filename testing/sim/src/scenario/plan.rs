@@ -62,7 +62,7 @@ impl Plan {
         let consistency = match rng.random_range(0..10) {
             0 => Consistency::Revalidate(Duration::ZERO),
             1..6 => Consistency::Revalidate(Duration::from_secs(1)),
-            6..9 => Consistency::Ttl(Duration::from_secs(30)),
+            6..9 => Consistency::Revalidate(Duration::from_secs(30)),
             _ => Consistency::Immutable,
         };
         let calm = rng.random_bool(0.3);

@@ -37,7 +37,7 @@ use reqwest::Response;
 use reqwest::redirect::Policy;
 use url::Url;
 
-use self::head::{Head, http_date_text};
+use self::head::Head;
 use self::whole::{Parked, Slice, WholeBody};
 use super::network::{Redirects, is_same_host};
 use super::read_only::{ReadOnly, Readable};
@@ -369,7 +369,7 @@ fn conditions(options: &GetOptions) -> Vec<(http::HeaderName, String)> {
         GetRange::Offset(start) => format!("bytes={start}-"),
         GetRange::Suffix(length) => format!("bytes=-{length}"),
     });
-    let date = |date: Option<chrono::DateTime<chrono::Utc>>| date.map(http_date_text);
+    let date = |date: Option<chrono::DateTime<chrono::Utc>>| date.map(crate::time::http_date);
     let headers = [
         (RANGE, range),
         (IF_MATCH, options.if_match.clone()),

@@ -1,0 +1,104 @@
+//! Dates and durations as text.
+
+use std::time::{Duration, SystemTime};
+
+use chrono::{DateTime, Utc};
+
+/// The text is not a duration.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a duration; write a number and a unit: 250ms, 90s, 5m, 12h, 7d or 2w")]
+pub struct ParseDurationError(String);
+
+/// Parses a duration in any unit of `humantime`, from `ns` to `years`; months are `months`, since `M` is easily
+/// mistaken for minutes.
+///
+/// # Errors
+/// Anything but one number and one unit, and more than 292 years, the maximum of 64-bit nanoseconds.
+pub fn parse_duration(text: &str) -> Result<Duration, ParseDurationError> {
+    let unit = text.trim_start_matches(|character: char| character.is_ascii_digit());
+    // Also: humantime panics at sums of several units that are too large.
+    let is_plain = unit != "M" && unit.bytes().all(|byte| byte.is_ascii_alphabetic());
+    let duration = is_plain.then(|| humantime::parse_duration(text).ok());
+    duration
+        .flatten()
+        .filter(|duration| i64::try_from(duration.as_nanos()).is_ok())
+        .ok_or_else(|| ParseDurationError(text.to_owned()))
+}
+
+/// Parses the date of an HTTP header (RFC 9110, section 5.6.7). Also accepts a numeric time zone, which some servers
+/// and clients send.
+pub fn parse_http_date(text: &str) -> Option<DateTime<Utc>> {
+    let date = httpdate::parse_http_date(text).map(DateTime::from).ok();
+    date.or_else(|| Some(DateTime::parse_from_rfc2822(text).ok()?.to_utc()))
+}
+
+/// Formats the date of an HTTP header. Dates before 1970 or after 9999 become the nearest one that has a text.
+pub fn http_date(date: DateTime<Utc>) -> String {
+    const END_OF_9999: i64 = 253_402_300_799;
+    let seconds = date.timestamp().clamp(0, END_OF_9999).unsigned_abs();
+    httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parses_durations_of_one_unit() {
+        for (text, millis) in [
+            ("0s", 0),
+            ("250ms", 250),
+            ("90s", 90_000),
+            ("30m", 1_800_000),
+            ("12h", 43_200_000),
+            ("7d", 604_800_000),
+            ("2w", 1_209_600_000),
+        ] {
+            assert_eq!(
+                parse_duration(text),
+                Ok(Duration::from_millis(millis)),
+                "{text}"
+            );
+        }
+        for bad in [
+            "",
+            "d",
+            "7",
+            "-1d",
+            "1.5h",
+            "1h 30m",
+            "5M",
+            "7\u{e4}",
+            "300y",
+            "18446744073709551615s",
+            "18446744073709551615s1000ms",
+            "99999999999999999999d",
+        ] {
+            assert!(parse_duration(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn http_dates_round_trip() {
+        let text = "Sun, 06 Nov 1994 08:49:37 GMT";
+        let date = parse_http_date(text).unwrap();
+        assert_eq!(http_date(date), text);
+        for same in [
+            "Sunday, 06-Nov-94 08:49:37 GMT",
+            "Sun Nov  6 08:49:37 1994",
+            "Sun, 06 Nov 1994 08:49:37 +0000",
+        ] {
+            assert_eq!(parse_http_date(same), Some(date), "{same}");
+        }
+        assert_eq!(parse_http_date("yesterday"), None);
+        let texts = [DateTime::<Utc>::MIN_UTC, DateTime::<Utc>::MAX_UTC].map(http_date);
+        assert_eq!(
+            texts,
+            [
+                "Thu, 01 Jan 1970 00:00:00 GMT",
+                "Fri, 31 Dec 9999 23:59:59 GMT"
+            ]
+        );
+    }
+}
