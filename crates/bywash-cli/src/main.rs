@@ -65,7 +65,7 @@ use transfer::{After, Transfer};
 /// Gives freed memory back to the system, which the system's own keeps in the arenas of its threads:
 /// docs/decisions/0015-an-allocator-that-returns-memory.md.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// Time without work after which a thread that waits for disks ends. They take turns: with a longer time a few requests a second
 /// would keep all that a burst has started.

@@ -204,7 +204,8 @@ impl Field {
         )
         .await?;
         let limit = descriptor_limit(process.pid).unwrap_or(self.setup.descriptors.0);
-        self.record.server(self.setup.memory, limit);
+        self.record
+            .server(self.setup.memory, limit, process.logged_ceiling);
         let address = process.s3;
         match &self.watched {
             Some(watched) => watched.follow(process.pid, address),
@@ -362,6 +363,10 @@ impl Field {
                     .iter()
                     .all(|finding| finding.judge != "afterwards");
                 if back || began.elapsed() > RECOVERY {
+                    self.record.figure(
+                        "at rest MiB",
+                        format!("{} to {}", before.rss >> 20, after.rss >> 20),
+                    );
                     self.record.figure(
                         "recovered s",
                         format!("{:.1}", began.elapsed().as_secs_f64()),

@@ -11,9 +11,9 @@ pub const MAX_PROBE_WAIT: Duration = Duration::from_secs(2);
 pub const MIN_WELL_PERCENT: u64 = 90;
 /// Max growth over the state before, in percent.
 pub const MAX_GROWTH_PERCENT: u64 = 10;
-/// Bytes beside `--memory` that a server at rest may have, whatever it had before: three quarters of what the program may take at all.
-/// Its bounded tables fill up as clients name objects, and the allocator keeps some pages of each thread and size.
-pub const MAX_RESTING_PROGRAM_BYTES: u64 = bywash_gateway::limits::MAX_PROGRAM_BYTES / 4 * 3;
+/// Bytes beside `--memory` that a server at rest may have, whatever it had before: a quarter of what the program may take at all. Its
+/// bounded tables of 12 MiB fill up as clients name objects.
+pub const MAX_RESTING_PROGRAM_BYTES: u64 = bywash_gateway::limits::MAX_PROGRAM_BYTES / 4;
 /// Descriptors or threads that are more than a tenth of a handful and yet nothing.
 const FEW: u64 = 4;
 
@@ -96,6 +96,15 @@ fn writes(facts: &Facts) -> Option<String> {
 
 fn memory(facts: &Facts) -> Option<String> {
     let worst = facts.worst?;
+    if let Some(logged) = facts.logged_ceiling
+        && facts.peak_rss > logged
+    {
+        return Some(format!(
+            "{} MiB resident; the server logged {} MiB as its ceiling",
+            facts.peak_rss >> 20,
+            logged >> 20
+        ));
+    }
     let limit = resident_limit(facts.memory, &worst);
     (worst.rss > limit).then(|| {
         format!(
@@ -195,7 +204,7 @@ mod tests {
     /// A case in which everything was as it should be.
     fn calm() -> Record {
         let record = Record::default();
-        record.server(64 * MIB, 1024);
+        record.server(64 * MIB, 1024, Some(200 * MIB));
         record.sample(resting());
         for _ in 0..100 {
             record.request(Class::Well, End::Right);
@@ -278,6 +287,25 @@ mod tests {
     }
 
     #[test]
+    fn finds_one_sample_above_the_logged_ceiling() {
+        let record = calm();
+        // The formula allows more for these threads.
+        let rss = 200 * MIB;
+        let busy = Sample {
+            rss,
+            threads: 1000,
+            ..resting()
+        };
+        record.sample(busy);
+        assert_eq!(judge(&record.facts()), []);
+        record.sample(Sample {
+            rss: rss + 1,
+            ..busy
+        });
+        only("memory", &record);
+    }
+
+    #[test]
     fn finds_descriptors_near_their_limit() {
         let record = calm();
         let descriptors = 1020;
@@ -331,11 +359,11 @@ mod tests {
 
     #[test]
     fn finds_memory_descriptors_and_threads_that_stay() {
-        // Before it was at rest with 90 MiB; it may have 112, and a tenth of them.
-        only("afterwards", &after(|sample| sample.rss = 124 * MIB));
+        // Before, 90 MiB were resident; a tenth more may be.
+        only("afterwards", &after(|sample| sample.rss = 100 * MIB));
         only("afterwards", &after(|sample| sample.descriptors += 5));
         only("afterwards", &after(|sample| sample.threads += 5));
-        assert_eq!(judge(&after(|sample| sample.rss = 123 * MIB).facts()), []);
+        assert_eq!(judge(&after(|sample| sample.rss = 99 * MIB).facts()), []);
     }
 
     #[test]

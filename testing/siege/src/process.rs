@@ -78,6 +78,8 @@ pub struct Process {
     pub pid: u32,
     pub s3: SocketAddr,
     pub admin: SocketAddr,
+    /// The ceiling that the server logged at its start, in bytes. `None` if its log level leaves that line out.
+    pub logged_ceiling: Option<u64>,
 }
 
 impl Process {
@@ -158,6 +160,7 @@ impl Process {
             pid,
             s3,
             admin,
+            logged_ceiling: logged_ceiling(&fs::read_to_string(folder.join("stderr.log"))?),
         })
     }
 
@@ -192,6 +195,12 @@ impl Process {
     }
 }
 
+/// Returns the `resident_bytes` of the last start in a server's log.
+fn logged_ceiling(log: &str) -> Option<u64> {
+    let (_, rest) = log.rsplit_once("resident_bytes=")?;
+    rest.split_whitespace().next()?.parse().ok()
+}
+
 /// Variables that would send a server elsewhere.
 fn dropped(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
@@ -220,6 +229,13 @@ pub fn descriptor_limit(pid: u32) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reads_the_ceiling_of_the_last_start() {
+        let log = "INFO at most connections=9 resident_bytes=7 socket_bytes=1\nINFO at most connections=9 resident_bytes=8 socket_bytes=1\n";
+        assert_eq!(logged_ceiling(log), Some(8));
+        assert_eq!(logged_ceiling("INFO ready\n"), None);
+    }
 
     #[test]
     fn reads_the_addresses_of_a_ready_line() {

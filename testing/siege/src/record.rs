@@ -68,6 +68,8 @@ pub struct Facts {
     pub kills: u64,
     /// Bytes of `--memory`.
     pub memory: u64,
+    /// Max bytes resident, as the server logged at its start.
+    pub logged_ceiling: Option<u64>,
     /// Max open descriptors of the process, as the kernel has it.
     pub descriptor_limit: u64,
     pub samples: u64,
@@ -158,10 +160,11 @@ impl Record {
         self.0.lock().died.get_or_insert(how);
     }
 
-    pub fn server(&self, memory: u64, descriptor_limit: u64) {
+    pub fn server(&self, memory: u64, descriptor_limit: u64, logged_ceiling: Option<u64>) {
         let mut facts = self.0.lock();
         facts.memory = memory;
         facts.descriptor_limit = descriptor_limit;
+        facts.logged_ceiling = logged_ceiling;
     }
 
     pub fn sample(&self, sample: Sample) {
