@@ -17,13 +17,12 @@ use std::time::Duration;
 use bywash::origin::ReadOnly;
 use bywash::{BucketOptions, Engine, EngineError, Origin, available_memory};
 use bywash_console::{
-    Access as ConsoleAccess, AdminService, Console, MAX_ADMIN_CONNECTIONS, OpenUploads,
-    admin_service,
+    Access as ConsoleAccess, AdminService, Console, MAX_ADMIN_CONNECTIONS, admin_service,
 };
 use bywash_gateway::limits::MAX_BLOCKING_THREADS;
 use bywash_gateway::{
-    AccessLog, Limits, S3Config, load_tls, max_resident_bytes, max_socket_bytes, serve_http,
-    serve_s3,
+    AccessLog, Limits, OpenUploads, S3Config, load_tls, max_resident_bytes, max_socket_bytes,
+    serve_http, serve_s3,
 };
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -186,10 +185,11 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
         tls,
         ..s3_config(&data, &settings, credentials.as_ref(), connections)
     };
+    let clients = config.open_uploads.clone();
     let serve_s3 = serve_s3(engine.clone(), s3, config, stop_asked(stopped.clone()));
     keeping.record(&engine);
     let own = credentials.as_ref();
-    let console = console(&engine, &keeping, &settings, own, admin_addr)?;
+    let console = console(&engine, &keeping, &settings, own, clients, admin_addr)?;
     let stopped = stop_asked(stopped);
     let serve_console = serve_http(engine.clone(), admin, admin_limits(), console, stopped);
     let servers = Servers {
@@ -272,6 +272,7 @@ fn s3_config(
         tls: None,
         access_log: None,
         uploads: Some(data.multipart()),
+        open_uploads: OpenUploads::default(),
     }
 }
 
@@ -290,15 +291,15 @@ fn console(
     keeping: &Keeping,
     settings: &Settings,
     credentials: Option<&Credentials>,
+    clients: OpenUploads,
     address: SocketAddr,
 ) -> Result<AdminService, Failure> {
-    let dir = settings.data_dir.clone();
     let console = Console {
         engine: engine.clone(),
         access: credentials.map_or(ConsoleAccess::Anonymous, Credentials::for_console),
         series: keeping.series.clone(),
         history: keeping.history.clone(),
-        uploads: OpenUploads::new(move || open_uploads(&dir)),
+        uploads: open_uploads(&settings.data_dir, clients),
     };
     admin_service(console, address)
         .map_err(|error| Failure::usage(format!("--admin-addr: {error}")))

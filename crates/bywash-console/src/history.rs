@@ -32,7 +32,7 @@ pub const HISTORY_EVERY: Duration = Duration::from_secs(10);
 /// The quantiles kept of latencies, and their names.
 pub(crate) const QUANTILES: [(f64, &str); 3] = [(0.5, "p50"), (0.9, "p90"), (0.99, "p99")];
 /// Buckets whose own history is written, those first by name: a server of thousands would have more history than data.
-const BUCKETS: usize = 256;
+pub(crate) const BUCKETS: usize = 256;
 
 /// How many points are missing.
 pub(crate) const DROPPED_POINTS: &str = "history_dropped_points";
@@ -143,18 +143,19 @@ impl History {
 
 /// Everything that is counted, of one moment.
 #[derive(Debug, Clone, Default)]
-struct Counted {
-    history: HistoryStats,
-    traffic: TrafficStats,
-    latencies: [Latencies; RequestKind::ALL.len()],
-    stats: Stats,
+pub(crate) struct Counted {
+    pub(crate) history: HistoryStats,
+    pub(crate) traffic: TrafficStats,
+    pub(crate) latencies: [Latencies; RequestKind::ALL.len()],
+    pub(crate) stats: Stats,
 }
 
 impl Counted {
-    fn now(engine: &Engine, history: &History) -> Self {
+    /// Nothing is counted of a history that is not kept.
+    pub(crate) fn now(engine: &Engine, history: Option<&History>) -> Self {
         let traffic = engine.traffic();
         Self {
-            history: history.stats(),
+            history: history.map(History::stats).unwrap_or_default(),
             traffic: traffic.stats(),
             latencies: RequestKind::ALL.map(|kind| traffic.latencies(kind)),
             stats: engine.stats(),
@@ -197,7 +198,7 @@ impl Recorder {
 
     fn record(&mut self) -> Result<(), SeriesError> {
         self.write()?;
-        let counted = Counted::now(&self.engine, &self.history);
+        let counted = Counted::now(&self.engine, Some(&self.history));
         let rows = self.rows(&counted, now())?;
         self.unwritten = Some((counted, rows));
         self.write()
@@ -312,7 +313,7 @@ pub(crate) fn sum(a: &BucketStats, b: &BucketStats) -> BucketStats {
 }
 
 /// What was added since `before`; a bucket that was deleted and made again starts over.
-fn grown(before: &BucketStats, now: &BucketStats) -> BucketStats {
+pub(crate) fn grown(before: &BucketStats, now: &BucketStats) -> BucketStats {
     if now.requests < before.requests {
         return *now;
     }

@@ -29,6 +29,7 @@ mod influx;
 mod limits;
 mod metrics;
 mod page;
+mod recent;
 mod series;
 
 use std::net::SocketAddr;
@@ -56,7 +57,8 @@ use influx::Intake;
 pub use influx::{InsertError, RefusedLine, RefusedLines, insert_lines};
 pub use limits::MAX_ADMIN_CONNECTIONS;
 use limits::MAX_READS_AT_ONCE;
-pub use page::{OpenUpload, OpenUploads};
+pub use page::{ListedUploads, OpenUpload, OpenUploads};
+use recent::Recent;
 pub use series::{SeriesRequest, SeriesRequestError};
 
 /// Counters are of this moment: no cache may keep them.
@@ -76,7 +78,7 @@ pub struct Console {
     pub series: SeriesDb,
     /// The server's own history, if it keeps one.
     pub history: Option<History>,
-    /// Tells the open uploads.
+    /// Lists the open uploads.
     pub uploads: OpenUploads,
 }
 
@@ -92,6 +94,7 @@ struct Inner {
     history: Option<History>,
     uploads: OpenUploads,
     intake: Intake,
+    recent: Recent,
     /// Turns of requests for lists and points.
     reads: Arc<Semaphore>,
 }
@@ -131,6 +134,10 @@ pub type AdminService = TowerToHyperService<Router>;
 /// # Errors
 ///
 /// `InvalidInput` if `address` is not loopback.
+///
+/// # Panics
+///
+/// Outside a runtime of tokio: a task records the counters of the last minute until the service is dropped.
 pub fn admin_service(console: Console, address: SocketAddr) -> std::io::Result<AdminService> {
     if !address.ip().is_loopback() {
         return Err(std::io::Error::new(
@@ -140,7 +147,9 @@ pub fn admin_service(console: Console, address: SocketAddr) -> std::io::Result<A
             ),
         ));
     }
-    let shared = Shared(Arc::new(Inner {
+    let recent = Recent::new(&console.engine, console.history.as_ref());
+    let inner = Arc::new(Inner {
+        recent,
         engine: console.engine,
         guard: Guard::new(console.access, address),
         series: console.series,
@@ -148,8 +157,9 @@ pub fn admin_service(console: Console, address: SocketAddr) -> std::io::Result<A
         uploads: console.uploads,
         intake: Intake::default(),
         reads: Arc::new(Semaphore::new(MAX_READS_AT_ONCE)),
-    }));
-    Ok(TowerToHyperService::new(router(shared)))
+    });
+    tokio::spawn(recent::record(Arc::downgrade(&inner)));
+    Ok(TowerToHyperService::new(router(Shared(inner))))
 }
 
 fn router(shared: Shared) -> Router {

@@ -14,13 +14,15 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 
 use super::{
-    Access, Console, History, MAX_ADMIN_CONNECTIONS, OpenUpload, OpenUploads, admin_service,
+    Access, Console, History, ListedUploads, MAX_ADMIN_CONNECTIONS, OpenUpload, OpenUploads,
+    admin_service,
 };
 
 mod access;
 mod cache;
 mod connections;
 mod history;
+mod page;
 mod series;
 
 /// A console that runs, on a free loopback port. Dropping it ends the server.
@@ -85,7 +87,10 @@ async fn start_limited(
         access,
         series: series.clone(),
         history,
-        uploads: OpenUploads::new(move || vec![upload.clone()]),
+        uploads: OpenUploads::new(move |_| ListedUploads {
+            newest: vec![upload.clone()],
+            total: 3,
+        }),
     };
     let service = admin_service(console, address).unwrap();
     let limits = Limits {

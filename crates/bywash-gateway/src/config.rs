@@ -11,6 +11,7 @@ use crate::limits::{
     MAX_BODY_SILENCE, MAX_BODY_STALL, MAX_CONNECTIONS, MAX_DRAIN, MAX_HANDSHAKE, MAX_HEAD_BYTES,
     MAX_HEAD_TIME, MAX_IDLE, MAX_OPEN_UPLOADS, MAX_UNSENT_BYTES,
 };
+use crate::uploads::OpenUploads;
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -136,6 +137,8 @@ pub struct S3Config {
     /// The folder in which open multipart uploads outlive the server, made if it is missing. It must be this server's alone.
     /// Without one they are forgotten when the server ends.
     pub uploads: Option<PathBuf>,
+    /// Shows the open multipart uploads once the endpoint serves.
+    pub open_uploads: OpenUploads,
 }
 
 impl S3Config {
@@ -152,6 +155,7 @@ impl S3Config {
             access_log: None,
             tls: None,
             uploads: None,
+            open_uploads: OpenUploads::default(),
         }
     }
 
@@ -168,6 +172,7 @@ impl S3Config {
             access_log: None,
             tls: None,
             uploads: None,
+            open_uploads: OpenUploads::default(),
         }
     }
 }

@@ -48,4 +48,4 @@ pub use host::is_domain;
 pub use http_server::{Drained, serve_http};
 pub use resident::{max_resident_bytes, max_socket_bytes};
 pub use serve::{ServeError, serve_s3};
-pub use uploads::{OpenUpload, open_uploads};
+pub use uploads::{OpenUpload, OpenUploads, open_uploads};

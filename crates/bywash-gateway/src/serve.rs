@@ -86,11 +86,12 @@ pub async fn serve_s3(
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<Drained, ServeError> {
     let hosts = check(&config)?;
-    let uploads = open_uploads(&config, engine.clone()).await?;
+    let uploads = Arc::new(open_uploads(&config, engine.clone()).await?);
+    config.open_uploads.show(&uploads);
     let gateway = Gateway {
         engine: engine.clone(),
         region: config.region.as_str().into(),
-        uploads: Arc::new(uploads),
+        uploads,
     };
     let front = Arc::new(Front::new(gateway, &config, hosts));
     let service = service_fn(move |request| {

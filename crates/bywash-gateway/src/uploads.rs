@@ -7,6 +7,7 @@ mod completion;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod journal;
+mod open;
 mod record;
 mod room;
 mod rules;
@@ -30,6 +31,7 @@ use crate::errors::{Doing, fault, no_such_upload, slow_down};
 pub(crate) use completion::Completion;
 use journal::{Journal, Tail};
 pub use journal::{OpenUpload, open_uploads};
+pub use open::OpenUploads;
 pub(crate) use room::{Beginning, Hold, Room};
 use room::{PART_BYTES, attempt_bytes, begun_bytes, part_bytes, upload_bytes};
 pub(crate) use rules::{choose, part_number};

@@ -1,5 +1,6 @@
 //! Names to series. A known name is found without a lock.
 
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -236,6 +237,40 @@ impl Catalog {
         (order, places)
     }
 
+    /// The first `max` series by name with a row in memory in this range, in order.
+    ///
+    /// Series entered after the last list are compared with the last of these, not sorted, while they are fewer than the others.
+    pub(crate) fn first(&self, max: usize, range: &RangeInclusive<i64>) -> Arc<[Named]> {
+        let order = {
+            let order = self.order.lock();
+            Arc::clone(&order)
+        };
+        let order = match self.len() <= order.len().max(max).saturating_mul(2) {
+            true => order,
+            false => self.order(),
+        };
+        let has = |series: &&Series| series.has(range);
+        let known = order.iter().map(|named| SeriesHandle(named.id));
+        let known = known.filter_map(|handle| self.series(handle)).filter(has);
+        let new = (order.len() as u32..u32::MAX).map_while(|id| self.series.value(id));
+        let mut first: BTreeMap<_, &Series> = BTreeMap::new();
+        for series in known.take(max).chain(new.filter(has)) {
+            let names = self.names(series);
+            let full = first.len() >= max;
+            if !full
+                || first
+                    .last_key_value()
+                    .is_some_and(|(last, _)| names < *last)
+            {
+                first.insert(names, series);
+            }
+            if first.len() > max {
+                first.pop_last();
+            }
+        }
+        first.values().map(|series| self.named(series)).collect()
+    }
+
     /// All series by source and metric. Kept until there are more.
     fn order(&self) -> Arc<[Named]> {
         let mut order = self.order.lock();
@@ -272,6 +307,12 @@ impl Catalog {
     /// All series in the order of their ids, with what is entered meanwhile.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Series> {
         (0..u32::MAX).map_while(|id| self.series.value(id))
+    }
+
+    /// Series in the order of the last list.
+    #[cfg(test)]
+    pub(crate) fn ordered(&self) -> usize {
+        self.order.lock().len()
     }
 
     /// What was charged for names, which are never given back.

@@ -14,8 +14,10 @@ use crate::{SeriesDb, SeriesError};
 /// Names of series, in order. They are read where the database has them: eight bytes a series are this list's own.
 ///
 /// What it refers to stays as long as it does, be the database dropped: names in memory, indexes of files.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct SeriesNames {
+    /// Names of each table, and of the list, beyond which it ends.
+    max: usize,
     tables: Vec<Table>,
     /// Of each series the table, and its place there.
     series: Vec<(u32, u32)>,
@@ -28,7 +30,29 @@ enum Table {
     File(Arc<Layout>),
 }
 
+impl Default for SeriesNames {
+    fn default() -> Self {
+        Self {
+            max: usize::MAX,
+            tables: Vec::new(),
+            series: Vec::new(),
+        }
+    }
+}
+
 impl SeriesNames {
+    /// The first `max` series with a row in memory in this range. What is added counts against `max` too.
+    fn first_in_memory(head: &Head, max: usize, range: &RangeInclusive<i64>) -> Self {
+        let mut names = Self {
+            max,
+            ..Self::default()
+        };
+        let order = head.catalog.first(max, range);
+        let places = 0..order.len() as u32;
+        names.add(Table::Memory(order), places);
+        names
+    }
+
     /// The selected series with a row in memory in this range.
     pub(crate) fn in_memory(head: &Head, selector: &Selector, range: &RangeInclusive<i64>) -> Self {
         let mut names = Self::default();
@@ -50,6 +74,7 @@ impl SeriesNames {
 
     fn add(&mut self, table: Table, places: impl Iterator<Item = u32>) {
         let (number, before) = (self.tables.len() as u32, self.series.len());
+        let places = places.take(self.max);
         self.series.extend(places.map(|place| (number, place)));
         if self.series.len() > before {
             self.tables.push(table);
@@ -65,6 +90,7 @@ impl SeriesNames {
         // Made of runs that are sorted already, which this sort finds and merges.
         series.sort_by(|one, other| self.names(*one).cmp(&self.names(*other)));
         series.dedup_by(|next, kept| self.names(*next) == self.names(*kept));
+        series.truncate(self.max);
         self.series = series;
     }
 
@@ -131,6 +157,22 @@ impl SeriesDb {
         let memory = SeriesNames::in_memory(&self.0.head, selector, &range);
         let version = self.0.files.version();
         with_sealed(memory, version.files(), &Arc::default(), selector, &range).await
+    }
+
+    /// As [`Self::list`] of every series, but only the first `max`. Takes time for `max` names of memory and of each file, and for
+    /// the series that were made after the last list.
+    ///
+    /// # Errors
+    /// As that.
+    pub async fn list_first(
+        &self,
+        max: usize,
+        range: RangeInclusive<i64>,
+    ) -> Result<SeriesNames, SeriesError> {
+        let memory = SeriesNames::first_in_memory(&self.0.head, max, &range);
+        let version = self.0.files.version();
+        let files = version.files();
+        with_sealed(memory, files, &Arc::default(), &Selector::all(), &range).await
     }
 
     /// The sources with a row in `range`, in order. As [`Self::list`].

@@ -1,20 +1,36 @@
-//! The uploads that are open, for the page.
+//! The open uploads, for the page.
 
+use std::cmp::Reverse;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use bywash::upload::journal::ListedUpload;
-use bywash_console::OpenUpload;
+use bywash_console::{ListedUploads, OpenUpload, OpenUploads};
+use parking_lot::Mutex;
 
-use super::data_dir::MULTIPART;
 use crate::target;
 
-/// Those of S3 clients and those of `bywash cp`, as the data folder `dir` has them; those begun last are the first. What cannot be read is told in the log. Blocks.
-pub(super) fn open_uploads(dir: &Path) -> Vec<OpenUpload> {
-    let clients = bywash_gateway::open_uploads(&dir.join(MULTIPART)).unwrap_or_else(|error| {
-        tracing::warn!(%error, "the open multipart uploads cannot be told");
-        Vec::new()
-    });
-    let clients = clients.into_iter().map(|open| OpenUpload {
+/// Time for which copies that were read from the journal are shown: all open pages together read it once in this time.
+const COPIES_EVERY: Duration = Duration::from_secs(5);
+
+/// Lists the uploads of S3 clients, which the server holds, and those of `bywash cp`, which other processes note in the data folder
+/// `dir`.
+pub(super) fn open_uploads(dir: &Path, clients: bywash_gateway::OpenUploads) -> OpenUploads {
+    let dir = dir.to_owned();
+    let copies = Copies::new(move || read_copies(&dir));
+    OpenUploads::new(move |max| {
+        let (newest, total) = clients.newest(max);
+        let copies = copies.at(Instant::now());
+        let total = total + copies.len();
+        let mut newest: Vec<_> = newest.into_iter().map(of_client).chain(copies).collect();
+        newest.sort_by_key(|upload| Reverse(upload.began));
+        newest.truncate(max);
+        ListedUploads { newest, total }
+    })
+}
+
+fn of_client(open: bywash_gateway::OpenUpload) -> OpenUpload {
+    OpenUpload {
         target: format!("{}/{}", open.bucket, open.key),
         began: Some(open.initiated),
         bytes: open.bytes,
@@ -23,14 +39,46 @@ pub(super) fn open_uploads(dir: &Path) -> Vec<OpenUpload> {
             1 => "S3 client, 1 part".to_owned(),
             parts => format!("S3 client, {parts} parts"),
         },
-    });
+    }
+}
+
+/// Copies as they were read last.
+struct Copies<R> {
+    read: R,
+    last: Mutex<Option<(Instant, Vec<OpenUpload>)>>,
+}
+
+impl<R: Fn() -> Vec<OpenUpload>> Copies<R> {
+    fn new(read: R) -> Self {
+        Self {
+            read,
+            last: Mutex::new(None),
+        }
+    }
+
+    /// Returns the copies, read again if the last time is [`COPIES_EVERY`] ago. Others wait meanwhile, and then do not read. Blocks.
+    fn at(&self, now: Instant) -> Vec<OpenUpload> {
+        let mut last = self.last.lock();
+        match &*last {
+            Some((read, copies)) if now.saturating_duration_since(*read) < COPIES_EVERY => {
+                copies.clone()
+            }
+            _ => {
+                let copies = (self.read)();
+                *last = Some((now, copies.clone()));
+                copies
+            }
+        }
+    }
+}
+
+/// Those whose files can be read.
+fn read_copies(dir: &Path) -> Vec<OpenUpload> {
     let copies = target::journal(dir).list().unwrap_or_else(|error| {
-        tracing::warn!(%error, "the open copies cannot be told");
+        tracing::warn!(%error, "the open copies cannot be listed");
         Vec::new()
     });
-    let mut uploads: Vec<_> = clients.chain(copies.into_iter().filter_map(copy)).collect();
-    uploads.sort_by_key(|upload| std::cmp::Reverse(upload.began));
-    uploads
+    copies.into_iter().filter_map(copy).collect()
 }
 
 /// A copy whose file can be read.
@@ -44,7 +92,30 @@ fn copy(listed: ListedUpload) -> Option<OpenUpload> {
         note: if listed.alive {
             format!("bywash cp, process {}", content.process)
         } else {
-            "nobody; see bywash uploads".to_owned()
+            "no process; see bywash uploads".to_owned()
         },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+    use super::*;
+
+    #[test]
+    fn pages_read_the_journal_once_in_five_seconds_together() {
+        let reads = AtomicUsize::new(0);
+        let copies = Copies::new(|| {
+            reads.fetch_add(1, Relaxed);
+            Vec::new()
+        });
+        let start = Instant::now();
+        for tab in 0..10 {
+            copies.at(start + COPIES_EVERY * tab / 11);
+        }
+        assert_eq!(reads.load(Relaxed), 1);
+        copies.at(start + COPIES_EVERY);
+        assert_eq!(reads.load(Relaxed), 2);
+    }
 }

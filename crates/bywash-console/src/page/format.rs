@@ -121,6 +121,23 @@ pub(super) fn latency(value: Duration) -> String {
     seconds(value.as_secs_f64())
 }
 
+/// A time that something lasted, in its two largest units.
+pub(super) fn lasted(time: Duration) -> String {
+    let seconds = time.as_secs();
+    let parts = [(86_400, "d"), (3600, "h"), (60, "min"), (1, "s")];
+    let first = parts.iter().position(|(unit, _)| seconds >= *unit);
+    let at = first.unwrap_or(parts.len() - 1);
+    let (unit, name) = parts[at];
+    let mut text = format!("{} {name}", seconds / unit);
+    if let Some((smaller, name)) = parts.get(at + 1) {
+        let rest = seconds % unit / smaller;
+        if rest > 0 {
+            text.push_str(&format!(" {rest} {name}"));
+        }
+    }
+    text
+}
+
 /// A moment on the axis of a chart that spans `(first, last)` nanoseconds.
 pub(super) fn time_label(at: DateTime<Local>, (first, last): (i64, i64)) -> String {
     let seconds = last.saturating_sub(first) / 1_000_000_000;
@@ -159,6 +176,21 @@ mod tests {
             (Unit::Count, 1e300, "1e288 T"),
         ] {
             assert_eq!(unit.text(value), text, "{unit:?} {value}");
+        }
+    }
+
+    #[test]
+    fn times_have_two_units() {
+        for (seconds, text) in [
+            (0, "0 s"),
+            (59, "59 s"),
+            (60, "1 min"),
+            (3599, "59 min 59 s"),
+            (3600, "1 h"),
+            (90_000, "1 d 1 h"),
+            (86_400 * 400 + 59, "400 d"),
+        ] {
+            assert_eq!(lasted(Duration::from_secs(seconds)), text);
         }
     }
 

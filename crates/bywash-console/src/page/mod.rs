@@ -18,6 +18,9 @@ use chrono::{DateTime, Utc};
 
 use crate::Shared;
 
+#[cfg(test)]
+pub(crate) use view::NAMES;
+
 /// An upload that has not ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenUpload {
@@ -33,20 +36,29 @@ pub struct OpenUpload {
     pub note: String,
 }
 
-/// Tells the open uploads. May block on the file system.
+/// Open uploads, those to be shown and how many there are.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ListedUploads {
+    /// Those that began last, the newest first.
+    pub newest: Vec<OpenUpload>,
+    /// Number of all.
+    pub total: usize,
+}
+
+/// Lists the open uploads. May block on the file system.
 #[derive(Clone)]
-pub struct OpenUploads(Arc<dyn Fn() -> Vec<OpenUpload> + Send + Sync>);
+pub struct OpenUploads(Arc<dyn Fn(usize) -> ListedUploads + Send + Sync>);
 
 impl OpenUploads {
-    /// What `tell` tells each time it is asked.
-    pub fn new(tell: impl Fn() -> Vec<OpenUpload> + Send + Sync + 'static) -> Self {
-        Self(Arc::new(tell))
+    /// Lists by `list`, which is called for each page with the number of uploads to return at most.
+    pub fn new(list: impl Fn(usize) -> ListedUploads + Send + Sync + 'static) -> Self {
+        Self(Arc::new(list))
     }
 }
 
 impl Default for OpenUploads {
     fn default() -> Self {
-        Self::new(Vec::new)
+        Self::new(|_| ListedUploads::default())
     }
 }
 

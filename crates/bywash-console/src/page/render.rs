@@ -1,14 +1,15 @@
 //! The page as HTML.
 
+use bywash::traffic::RequestKind;
 use chrono::{DateTime, Local, Utc};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::OpenUpload;
 use super::chart::{COLOUR_NAMES, Chart};
-use super::format::{Unit, bytes, count, latency, time_label};
+use super::format::{Unit, bytes, count, lasted, latency, time_label};
 use super::range::Range;
-use super::view::{NAMES, ROWS, View, hit_ratio, saved};
+use super::view::{ROWS, View, hit_ratio, saved};
 
 /// What stands where there is no number yet.
 const NONE: &str = "–";
@@ -81,7 +82,7 @@ pub(super) fn page(view: &View, anonymous: bool) -> Markup {
                 }
             }
             footer {
-                "Bywash " (env!("CARGO_PKG_VERSION")) ". Numbers are since the start of the server. More: "
+                "Bywash " (env!("CARGO_PKG_VERSION")) ", up " (lasted(view.uptime)) ". More: "
                 a href="/metrics" { "metrics" } ", " a href="/stats" { "stats" } "."
             }
             script src="/assets/console.js" defer {}
@@ -193,27 +194,30 @@ fn tile(name: &str, value: &str, note: &Markup) -> Markup {
     }
 }
 
+/// Rates of the last minute, and levels of now.
 fn tiles(view: &View) -> Markup {
-    let (total, budget, pool) = (&view.total, &view.stats.budget, &view.stats.pool);
-    let share = hit_ratio(total).map_or(NONE.to_owned(), |ratio| Unit::Share.text(ratio));
-    let reads = view.latencies[0]
-        .1
-        .quantile(0.99)
-        .map_or(NONE.to_owned(), latency);
+    let (minute, now) = (&view.minute, &view.stats);
+    let (grown, before) = (&minute.total, &minute.before.counted);
+    let rate = |now, before| Unit::Rate.text(minute.rate(now, before));
+    let share = hit_ratio(grown).map_or(NONE.to_owned(), |ratio| Unit::Share.text(ratio));
+    let reads = RequestKind::Read as usize;
+    let reads = view.latencies[reads].1.since(&before.latencies[reads]);
+    let reads = reads.quantile(0.99).map_or(NONE.to_owned(), latency);
+    let (traffic, budget) = (&view.traffic, &now.budget);
     html! {
-        h2 { "Now" }
+        h2 { "The last minute" }
         dl class="tiles" {
-            (tile("Hit ratio", &share, &html! { (count(total.hits as f64)) " of " (count((total.hits + total.misses) as f64)) " blocks" }))
-            (tile("Bytes saved", &bytes(saved(total) as f64), &html! { "of " (bytes(total.bytes as f64)) " read" }))
-            (tile("Requests", &count(view.traffic.requests as f64), &html! { (count(view.traffic.failed as f64)) " failed" }))
-            (tile("Origin requests", &count(total.origin_requests as f64), &html! { (count(total.origin_data_requests as f64)) " for data" }))
-            (tile("Memory", &bytes(budget.used as f64), &html! {
+            (tile("Hit ratio", &share, &html! { (count(grown.hits as f64)) " of " (count((grown.hits + grown.misses) as f64)) " blocks" }))
+            (tile("Bytes saved", &Unit::ByteRate.text(minute.rate(saved(grown), 0)), &html! { "of " (Unit::ByteRate.text(minute.rate(grown.bytes, 0))) " read" }))
+            (tile("Requests", &rate(traffic.requests, before.traffic.requests), &html! { (count(traffic.failed.saturating_sub(before.traffic.failed) as f64)) " failed" }))
+            (tile("Origin requests", &rate(grown.origin_requests, 0), &html! { (rate(grown.origin_data_requests, 0)) " for data" }))
+            (tile("Read latency", &reads, &html! { "99 % of reads begin within" }))
+            (tile("Evictions", &rate(now.pool.evictions, before.stats.pool.evictions), &html! { (count(now.pool.resident_blocks as f64)) " blocks in memory now" }))
+            (tile("Memory now", &bytes(budget.used as f64), &html! {
                 meter min="0" max=(budget.limit) value=(budget.used) aria-label="Memory used" {}
                 "of " (bytes(budget.limit as f64))
             }))
-            (tile("Read latency", &reads, &html! { "99 % of reads begin within" }))
-            (tile("Waiting for memory", &count(budget.waiting as f64), &html! { "requests" }))
-            (tile("Evictions", &count(pool.evictions as f64), &html! { (count(pool.resident_blocks as f64)) " blocks in memory" }))
+            (tile("Waiting for memory now", &count(budget.waiting as f64), &html! { "requests" }))
         }
     }
 }
@@ -223,7 +227,7 @@ fn latencies(view: &View) -> Markup {
         of.quantile(share).map_or(NONE.to_owned(), latency)
     };
     html! {
-        h2 id="latency" { "Time to the first byte of an answer" }
+        h2 id="latency" { "Time to the first byte of a response, since the start" }
         div class="card" {
             table aria-labelledby="latency" {
                 thead { tr { th scope="col" { "Requests that" } th scope="col" { "Count" } th scope="col" { "Half within" } th scope="col" { "90 %" } th scope="col" { "99 %" } } }
@@ -243,7 +247,7 @@ fn latencies(view: &View) -> Markup {
 
 fn buckets(view: &View) -> Markup {
     html! {
-        h2 id="buckets" { "Buckets" }
+        h2 id="buckets" { "Buckets, since the start" }
         @if view.stats.buckets.is_empty() {
             p class="empty" { "There is no bucket yet." }
         } @else {
@@ -284,16 +288,16 @@ fn more(all: usize, shown: usize) -> Markup {
 fn uploads(view: &View) -> Markup {
     html! {
         h2 id="uploads" { "Open uploads" }
-        @if view.uploads.is_empty() {
+        @if view.uploads.newest.is_empty() {
             p class="empty" { "No upload is open." }
         } @else {
             div class="card" {
                 table aria-labelledby="uploads" {
                     thead { tr { @for name in ["Object", "Progress", "Safe", "Of", "Began", "By"] { th scope="col" { (name) } } } }
-                    tbody { @for upload in view.uploads.iter().take(ROWS) { (upload_row(upload)) } }
+                    tbody { @for upload in &view.uploads.newest { (upload_row(upload)) } }
                 }
             }
-            (more(view.uploads.len(), ROWS))
+            (more(view.uploads.total, view.uploads.newest.len()))
         }
     }
 }
@@ -353,12 +357,12 @@ fn series(view: &View) -> Markup {
             pre class="card" { code { "curl -u KEY:SECRET --data-binary 'weather,place=garden temperature=21.5' http://" (view.address) "/write" } }
         } @else {
             ul class="names card" {
-                @for name in view.series.iter().take(NAMES) {
+                @for name in &view.series {
                     @let name = format!("{}/{}", name.source, name.metric);
                     li { a href={ "/?range=" (view.range.name) "&series=" (escaped(&name)) } { (name) } }
                 }
             }
-            (more(view.series.len(), NAMES))
+            @if view.more_series { p class="empty" { "and more; " code { "/series/list" } " has all" } }
         }
     }
 }

@@ -1,25 +1,27 @@
 //! What a page shows, before it is HTML.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use bywash::traffic::{HotObject, Latencies, RequestKind, TrafficStats};
 use bywash::{BucketStats, Stats};
-use bywash_series::{Selector, SeriesError};
+use bywash_series::SeriesError;
 use serde::Deserialize;
 
-use super::OpenUpload;
+use super::ListedUploads;
 use super::chart::Chart;
 use super::charts::{Drawing, history_charts, series_charts};
 use super::range::Range;
 use crate::Shared;
 use crate::clock::now;
-use crate::history::sum;
+use crate::history::Counted;
+use crate::recent::Minute;
 use crate::series::Name;
 
 /// Rows of the tables of uploads, of objects and of buckets; more are only counted.
 pub(super) const ROWS: usize = 20;
 /// Names of series that are listed.
-pub(super) const NAMES: usize = 200;
+pub(crate) const NAMES: usize = 200;
 
 /// The page's address.
 #[derive(Debug, Default, Deserialize)]
@@ -39,14 +41,17 @@ pub(super) struct View {
     pub(super) only: Option<String>,
     pub(super) charts: Vec<Chart>,
     pub(super) stats: Stats,
-    /// Of all buckets.
-    pub(super) total: BucketStats,
     pub(super) traffic: TrafficStats,
     pub(super) latencies: Vec<(RequestKind, Latencies)>,
-    pub(super) uploads: Vec<OpenUpload>,
+    pub(super) minute: Minute,
+    /// Time since the start of the server.
+    pub(super) uptime: Duration,
+    pub(super) uploads: ListedUploads,
     pub(super) hottest: Vec<HotObject>,
-    /// Of what came in.
+    /// The first names of what came in.
     pub(super) series: Vec<Name>,
+    /// Whether there are more.
+    pub(super) more_series: bool,
 }
 
 /// Reads it all.
@@ -59,31 +64,33 @@ pub(super) async fn gather(shared: Shared, asked: Asked) -> Result<View, SeriesE
         (None, Some(history)) => history_charts(history.db(), &drawing).await?,
         (None, None) => Vec::new(),
     };
-    let series = shared
-        .series
-        .list(&Selector::all(), i64::MIN..=i64::MAX)
-        .await?;
-    let telling = shared.uploads.clone();
-    let uploads = tokio::task::spawn_blocking(move || (telling.0)())
+    let everything = i64::MIN..=i64::MAX;
+    let names = shared.series.list_first(NAMES + 1, everything).await?;
+    let list = shared.uploads.clone();
+    let uploads = tokio::task::spawn_blocking(move || (list.0)(ROWS))
         .await
         .unwrap_or_default();
-    let (stats, traffic) = (shared.engine.stats(), shared.engine.traffic());
+    let counted = Counted::now(&shared.engine, shared.history.as_ref());
+    let minute = shared.recent.minute(&counted.total());
+    let Counted {
+        traffic,
+        latencies,
+        stats,
+        ..
+    } = counted;
     Ok(View {
         address: shared.guard.address(),
         range,
         only,
         charts,
-        total: stats
-            .buckets
-            .values()
-            .fold(BucketStats::default(), |all, bucket| sum(&all, bucket)),
-        traffic: traffic.stats(),
-        latencies: RequestKind::ALL
-            .map(|kind| (kind, traffic.latencies(kind)))
-            .to_vec(),
+        minute,
+        uptime: shared.recent.uptime(),
+        traffic,
+        latencies: RequestKind::ALL.into_iter().zip(latencies).collect(),
         uploads,
-        hottest: traffic.hottest(ROWS),
-        series: series.iter().map(Name::from).collect(),
+        hottest: shared.engine.traffic().hottest(ROWS),
+        more_series: names.len() > NAMES,
+        series: names.iter().take(NAMES).map(Name::from).collect(),
         stats,
     })
 }

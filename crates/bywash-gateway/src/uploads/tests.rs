@@ -134,3 +134,32 @@ async fn parts_stored_at_once_are_all_kept() {
     assert_eq!(found.parts.len(), 25);
     same(&found, &uploads.get(&first).unwrap());
 }
+
+#[tokio::test]
+async fn open_uploads_are_shown_newest_first_without_reading_a_file() {
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path().join("multipart");
+    let shown = OpenUploads::default();
+    assert_eq!(shown.newest(9), (Vec::new(), 0), "nothing serves yet");
+    let uploads = kept(&folder);
+    shown.show(&uploads);
+    for (second, key) in ["old", "newest", "new"].into_iter().enumerate() {
+        let mut begun = upload(None);
+        let later = [0, 9, 5][second];
+        begun.initiated += chrono::TimeDelta::seconds(later);
+        let name = name(key, "1");
+        let hold = uploads.admit(doing(&name)).await.unwrap();
+        uploads.begin(name, begun, hold).await.unwrap();
+    }
+    let newest = name("newest", "1");
+    for number in [1, 2, 2] {
+        add(&uploads, &newest, number, part(10)).await.unwrap();
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+    let (found, total) = shown.newest(2);
+    let keys: Vec<_> = found.iter().map(|open| open.key.as_str()).collect();
+    assert_eq!((keys, total), (vec!["newest", "new"], 3));
+    assert_eq!((found[0].parts, found[0].bytes), (2, 20));
+    drop(uploads);
+    assert_eq!(shown.newest(9).1, 0, "the endpoint ended");
+}

@@ -264,3 +264,41 @@ async fn without_a_log_a_close_seals() {
     assert_eq!(sealed_rows(&db), 1);
     assert!(world.segments().is_empty());
 }
+
+#[tokio::test]
+async fn first_names_are_those_of_the_list_and_sort_no_new_series() {
+    const MAX: usize = 7;
+    let world = World::new();
+    let db = world.open().await.unwrap();
+    let add = |from: usize, to: usize| {
+        for number in from..to {
+            // Names in another order than that in which they are entered.
+            let source = format!("source {:02}", number * 37 % 100);
+            let handle = db.handle(&source, "metric").unwrap();
+            db.append(handle, 1, 0.5).unwrap();
+        }
+    };
+    let catalog = &db.0.head.catalog;
+    add(0, 40);
+    let names = async |max| {
+        let names = db.list_first(max, ALL).await.unwrap();
+        let owned = names.iter().map(|(source, _)| source.to_owned());
+        owned.collect::<Vec<_>>()
+    };
+    // More than are shown: sorted once, so that the next one does not walk them all.
+    assert_eq!(names(MAX).await.len(), MAX);
+    assert_eq!(catalog.ordered(), 40);
+    add(40, 60);
+    let first = names(MAX).await;
+    assert_eq!(catalog.ordered(), 40, "sorted again");
+    let all = names(usize::MAX).await;
+    assert_eq!(first[..], all[..MAX]);
+    assert_eq!(all.len(), 60);
+    // The same with some of them in files.
+    db.flush().await.unwrap();
+    add(60, 70);
+    let sources = db.sources(ALL).await.unwrap();
+    assert_eq!(sources.len(), 70);
+    assert_eq!(names(MAX).await[..], sources[..MAX]);
+    assert!(db.list_first(MAX, 5..=9).await.unwrap().is_empty());
+}
