@@ -41,8 +41,8 @@ mod tests;
 #[doc(hidden)]
 pub use block::Registry;
 pub use block::{
-    BlockOptions, Evicted, Keep, LimitError, OwnedPin, Pin, PoolStats, Priority, Spill, Spilled,
-    Tag, TagStats,
+    BlockOptions, Evicted, Keep, LimitError, OwnedPin, Pin, PinScope, PoolStats, Priority, Spill,
+    Spilled, Tag, TagStats,
 };
 pub use buffer::{
     BlockSlice, FreezeError, Overlap, Segments, TailReader, WriteAtBuffer, WriteAtError,

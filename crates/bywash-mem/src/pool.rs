@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::block::{
-    BlockCache, Evicted, LimitError, OwnedPin, Pin, PoolStats, Spill, Tag, TagStats,
+    BlockCache, Evicted, LimitError, OwnedPin, Pin, PinScope, PoolStats, Spill, Tag, TagStats,
 };
 use crate::error::PoolError;
 use crate::frames::{Budget, Frame, FrameWait, PoolConfig, Reservation, ReserveWait, Share};
@@ -84,6 +84,12 @@ impl BlockPool {
     #[must_use]
     pub fn try_pin(&self, handle: &BlockHandle) -> Option<Pin<'_>> {
         self.cache.try_pin(handle)
+    }
+
+    /// Returns a scope for the owned pins of one reader.
+    #[must_use]
+    pub fn pin_scope(&self) -> PinScope {
+        PinScope::new(&self.cache)
     }
 
     /// Returns the block, or the load in progress, or the right to load it.

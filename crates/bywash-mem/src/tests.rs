@@ -105,6 +105,33 @@ fn hit_clones_no_arc() {
 }
 
 #[test]
+fn owned_pins_of_a_scope_share_one_reference_to_the_pool() {
+    let pool = pool(MIB);
+    for block in 0..16 {
+        drop(load(&pool, key(block), b"bytes"));
+    }
+    let scope = pool.pin_scope();
+    let references = Arc::strong_count(&pool.cache);
+    let pins: Vec<_> = (0..16)
+        .map(|block| scope.own(pool.get(key(block)).unwrap()))
+        .collect();
+    assert_eq!(Arc::strong_count(&pool.cache), references);
+    let cache = Arc::downgrade(&pool.cache);
+    drop((pool, scope));
+    assert!(pins.iter().all(|pin| pin[..] == *b"bytes"));
+    drop(pins);
+    assert!(cache.upgrade().is_none(), "the last pin releases the pool");
+}
+
+#[test]
+#[should_panic(expected = "a pin belongs to one pool")]
+fn scope_refuses_a_pin_of_another_pool() {
+    let (pool, other) = (pool(MIB), pool(MIB));
+    drop(load(&other, key(1), b"bytes"));
+    drop(pool.pin_scope().own(other.get(key(1)).unwrap()));
+}
+
+#[test]
 fn empty_block_can_be_published() {
     let pool = pool(MIB);
     drop(load(&pool, key(1), b""));

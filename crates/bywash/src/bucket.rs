@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use crossbeam_utils::CachePadded;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use object_store::path::Path;
@@ -95,7 +96,7 @@ pub(crate) struct Shared {
     pub(crate) consistency: Consistency,
     /// Bytes of a cached block.
     pub(crate) block_size: u64,
-    pub(crate) counters: Counters,
+    pub(crate) counters: CachePadded<Counters>,
     pub(crate) versions: Versions,
     pub(crate) flights: SingleFlight,
     pub(crate) sequential: SequentialDetector,
@@ -120,7 +121,7 @@ impl Bucket {
             origin,
             consistency,
             block_size,
-            counters: Counters::default(),
+            counters: CachePadded::default(),
             versions: Versions::new(
                 pool,
                 Arc::clone(&engine.objects),

@@ -92,7 +92,8 @@ pub struct BudgetStats {
 
 /// Counters behind [`BucketStats`].
 ///
-/// Written by any thread, read by snapshots. They order nothing, hence relaxed.
+/// Written by any thread, read by snapshots. They order nothing, hence relaxed. On cache lines of their own: the bucket's
+/// other fields are read by every request.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     requests: AtomicU64,
@@ -116,8 +117,14 @@ impl Counters {
         self.bytes.fetch_add(bytes, Relaxed);
     }
 
-    pub(crate) fn hit(&self) {
-        self.hits.fetch_add(1, Relaxed);
+    /// Counts resident blocks found by a body, and bytes it returned.
+    pub(crate) fn body(&self, hits: u64, bytes: u64) {
+        if hits > 0 {
+            self.hits.fetch_add(hits, Relaxed);
+        }
+        if bytes > 0 {
+            self.bytes.fetch_add(bytes, Relaxed);
+        }
     }
 
     pub(crate) fn miss(&self) {

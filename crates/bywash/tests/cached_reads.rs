@@ -82,6 +82,26 @@ async fn second_read_is_served_from_memory() {
 }
 
 #[tokio::test]
+async fn blocks_and_bytes_of_a_body_left_early_are_counted() {
+    let engine = engine();
+    let (origin, bucket) = bucket_over(&engine, Consistency::Immutable);
+    let path = Path::from("a/b");
+    origin.put(&path, pattern(40 * BLOCK).into()).await.unwrap();
+    drop(bucket.get(&path).await.unwrap().bytes().await.unwrap());
+    for taken in [1, 2, 17, 39] {
+        let before = stats(&engine);
+        let mut body = bucket.get(&path).await.unwrap().into_stream();
+        for _ in 0..taken {
+            body.try_next().await.unwrap().unwrap();
+        }
+        drop(body);
+        let after = stats(&engine);
+        assert_eq!(after.hits - before.hits, taken);
+        assert_eq!(after.bytes - before.bytes, taken * BLOCK as u64);
+    }
+}
+
+#[tokio::test]
 async fn cold_read_of_an_unknown_object_costs_one_request() {
     let engine = engine();
     let (origin, bucket) = bucket_over(&engine, Consistency::Immutable);

@@ -180,7 +180,7 @@ impl BlockCache {
 
     /// Pins the block in `slot` if its key is `key`.
     #[inline(always)]
-    fn pin(self: &Arc<Self>, slot: u32, key: BlockKey) -> Option<Pin<'_>> {
+    pub(crate) fn pin(self: &Arc<Self>, slot: u32, key: BlockKey) -> Option<Pin<'_>> {
         let pin = self.pin_slot(slot)?;
         (pin.key() == key || skipped(Step::Key)).then_some(pin)
     }
@@ -242,11 +242,6 @@ impl BlockCache {
         let header = self.slab.header(slot);
         header.word.pin_in_word()?;
         Some(Pin::adopt(self, header, slot, PinSlot::WORD))
-    }
-
-    /// Pins the block in `slot` if its key is `key`, for a caller that knows where the block was published.
-    pub(crate) fn pin_owned(self: &Arc<Self>, slot: u32, key: BlockKey) -> Option<OwnedPin> {
-        self.pin(slot, key).map(Pin::into_owned)
     }
 
     /// Makes a resident block unfindable and dooms it. Returns its pin, whose drop may evict it.

@@ -19,7 +19,7 @@ pub use aging::Evicted;
 pub use cache::PoolStats;
 pub use limit::LimitError;
 pub use options::{BlockOptions, Keep, Priority, Spill, Spilled, Tag, TagStats};
-pub use pin::{OwnedPin, Pin};
+pub use pin::{OwnedPin, Pin, PinScope};
 pub use registry::Registry;
 
 pub(crate) use cache::BlockCache;

@@ -71,14 +71,10 @@ impl<'a> Pin<'a> {
         }
     }
 
-    /// Converts to a pin without a lifetime. Touches no counter of the block.
+    /// Converts to a pin without a lifetime. Touches no counter of the block, but one of the pool: readers of many blocks use
+    /// [`PinScope::own`].
     pub fn into_owned(self) -> OwnedPin {
-        let this = ManuallyDrop::new(self);
-        OwnedPin {
-            cache: Arc::clone(this.cache),
-            slot: this.slot,
-            pin_slot: this.pin_slot,
-        }
+        PinScope::new(self.cache).own(self)
     }
 }
 
@@ -116,24 +112,62 @@ impl Drop for Pin<'_> {
     }
 }
 
+/// Reference of one reader to its pool, shared by the reader's owned pins. They are counted here, on a cache line that other
+/// readers do not write; the pool's own reference count changes once a scope.
+#[derive(Clone)]
+pub struct PinScope(Arc<Arc<BlockCache>>);
+
+impl PinScope {
+    pub(crate) fn new(cache: &Arc<BlockCache>) -> Self {
+        Self(Arc::new(Arc::clone(cache)))
+    }
+
+    pub(crate) fn cache(&self) -> &Arc<BlockCache> {
+        &self.0
+    }
+
+    /// Converts to a pin without a lifetime. Touches no counter of the block.
+    ///
+    /// # Panics
+    /// If the pin belongs to another pool.
+    pub fn own(&self, pin: Pin<'_>) -> OwnedPin {
+        assert!(
+            Arc::ptr_eq(self.cache(), pin.cache),
+            "a pin belongs to one pool"
+        );
+        let pin = ManuallyDrop::new(pin);
+        OwnedPin {
+            scope: self.clone(),
+            slot: pin.slot,
+            pin_slot: pin.pin_slot,
+        }
+    }
+
+    /// Takes over a pin that is already counted in the slot's word.
+    pub(crate) fn adopt(&self, slot: u32) -> OwnedPin {
+        OwnedPin {
+            scope: self.clone(),
+            slot,
+            pin_slot: PinSlot::WORD,
+        }
+    }
+}
+
+impl fmt::Debug for PinScope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PinScope").finish_non_exhaustive()
+    }
+}
+
 /// A [`Pin`] that keeps its pool's blocks alive: for other threads, tasks, and `bytes::Bytes::from_owner`.
 #[must_use = "dropping it unpins the block"]
 pub struct OwnedPin {
-    cache: Arc<BlockCache>,
+    scope: PinScope,
     slot: u32,
     pin_slot: PinSlot,
 }
 
 impl OwnedPin {
-    /// Takes over a pin that is already counted in the slot's word.
-    pub(crate) fn adopt(cache: Arc<BlockCache>, slot: u32) -> Self {
-        Self {
-            cache,
-            slot,
-            pin_slot: PinSlot::WORD,
-        }
-    }
-
     /// Key of the block.
     #[must_use]
     pub fn key(&self) -> BlockKey {
@@ -151,7 +185,7 @@ impl OwnedPin {
     }
 
     pub(crate) fn header(&self) -> &BlockHeader {
-        self.cache.slab().header(self.slot)
+        self.scope.cache().slab().header(self.slot)
     }
 
     pub(crate) fn slot(&self) -> u32 {
@@ -161,15 +195,15 @@ impl OwnedPin {
     /// Ends without unpinning. Returns where the pin is counted.
     pub(super) fn forget(self) -> PinSlot {
         let pin_slot = self.pin_slot;
-        // Drops the reference to the cache, not the pin.
+        // Drops the reference to the pool, not the pin.
         let mut this = ManuallyDrop::new(self);
         // SAFETY: never used again.
-        unsafe { std::ptr::drop_in_place(&raw mut this.cache) };
+        unsafe { std::ptr::drop_in_place(&raw mut this.scope) };
         pin_slot
     }
 
     pub(crate) fn is_of(&self, cache: &Arc<BlockCache>) -> bool {
-        Arc::ptr_eq(cache, &self.cache)
+        Arc::ptr_eq(cache, self.scope.cache())
     }
 }
 
@@ -202,6 +236,7 @@ impl fmt::Debug for OwnedPin {
 
 impl Drop for OwnedPin {
     fn drop(&mut self) {
-        self.cache.unpin(self.header(), self.slot, self.pin_slot);
+        let cache = self.scope.cache();
+        cache.unpin(self.header(), self.slot, self.pin_slot);
     }
 }

@@ -179,7 +179,7 @@ impl Flight {
             buffer.close_complete();
         }
         self.notify_if(has_listeners);
-        OwnedPin::adopt(Arc::clone(self.cache()), slot)
+        self.table.pins().adopt(slot)
     }
 
     /// Ends the flight without a block.
@@ -248,15 +248,12 @@ impl Waiter {
             FlightOutcome::Ended(error) => return Some(Err(error)),
             FlightOutcome::Published(slot) => slot,
         };
-        let cache = self.flight.cache();
+        let pins = self.flight.table.pins();
         if std::mem::take(&mut self.counted) {
-            return Some(Ok(OwnedPin::adopt(Arc::clone(cache), slot)));
+            return Some(Ok(pins.adopt(slot)));
         }
-        Some(
-            cache
-                .pin_owned(slot, self.flight.key)
-                .ok_or(FlightError::Abandoned),
-        )
+        let pin = pins.cache().pin(slot, self.flight.key);
+        Some(pin.map(|pin| pins.own(pin)).ok_or(FlightError::Abandoned))
     }
 }
 
@@ -284,7 +281,7 @@ impl Drop for Waiter {
         };
         drop(state);
         // The pin that was handed off and not taken.
-        drop(handed_off.map(|slot| OwnedPin::adopt(Arc::clone(self.flight.cache()), slot)));
+        drop(handed_off.map(|slot| self.flight.table.pins().adopt(slot)));
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::flight::Flight;
 use super::leader::Load;
-use crate::block::{BlockCache, Pin};
+use crate::block::{BlockCache, Pin, PinScope};
 use crate::key::BlockKey;
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
@@ -23,7 +23,8 @@ pub enum Claim<'a> {
 /// Loads in progress, except erased ones.
 #[derive(Debug)]
 pub(crate) struct FlightTable {
-    cache: Arc<BlockCache>,
+    /// The cache, and the owned pins that loads hand out.
+    pins: PinScope,
     /// Holds a flight until it ends. Never locked during I/O or an eviction pass.
     flights: Mutex<HashMap<BlockKey, Arc<Flight>>>,
     /// Number of loads ever started. Written by claims, read by `stats`.
@@ -33,14 +34,18 @@ pub(crate) struct FlightTable {
 impl FlightTable {
     pub(crate) fn new(cache: &Arc<BlockCache>) -> Arc<Self> {
         Arc::new(Self {
-            cache: Arc::clone(cache),
+            pins: PinScope::new(cache),
             flights: Mutex::new(HashMap::new()),
             started: AtomicU64::new(0),
         })
     }
 
     pub(super) fn cache(&self) -> &Arc<BlockCache> {
-        &self.cache
+        self.pins.cache()
+    }
+
+    pub(super) fn pins(&self) -> &PinScope {
+        &self.pins
     }
 
     /// Number of loads in progress.
@@ -61,7 +66,7 @@ impl FlightTable {
 
     /// See [`crate::BlockPool::claim`].
     pub(crate) fn claim(self: &Arc<Self>, key: BlockKey) -> Claim<'_> {
-        if let Some(pin) = self.cache.get(key) {
+        if let Some(pin) = self.cache().get(key) {
             return Claim::Resident(pin);
         }
         let mut flights = self.flights.lock();
@@ -69,7 +74,7 @@ impl FlightTable {
             return Claim::Loading(Arc::clone(flight));
         }
         // A load may have ended since the first lookup. Blocks are published under this lock, so this lookup is conclusive.
-        if let Some(pin) = self.cache.get(key) {
+        if let Some(pin) = self.cache().get(key) {
             return Claim::Resident(pin);
         }
         let flight = Flight::new(Arc::clone(self), key);
@@ -102,7 +107,7 @@ impl FlightTable {
         if let Some(flight) = &flight {
             flight.erase();
         }
-        let pin = self.cache.erase(key);
+        let pin = self.cache().erase(key);
         let found = flight.is_some() || pin.is_some();
         drop(flights);
         // Dropped after the lock: the last unpin evicts.
@@ -122,7 +127,7 @@ impl FlightTable {
                 })
                 .collect()
         };
-        erased.len() as u64 + self.cache.erase_matching(matches)
+        erased.len() as u64 + self.cache().erase_matching(matches)
     }
 
     /// Calls `end` under the table's lock, after removing the flight. So a claim finds either the flight or its result.

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use bywash_mem::{BlockReader, BlockSlice, Claim, FlightError, Load, OwnedPin, Share};
+use bytes::{Buf, Bytes};
+use bywash_mem::{BlockReader, BlockSlice, Claim, FlightError, Load, OwnedPin, PinScope, Share};
 use futures::FutureExt;
 use object_store::Result;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -25,13 +25,17 @@ use crate::versions::{SharedFile, Version};
 const ABANDONED_LIMIT: u32 = 100;
 /// Blocks that a body's window grows by with each block it reads.
 const RAMP: u32 = 2;
+/// Blocks of bytes that a body counts by itself before it adds them to the bucket's counters, which all bodies write.
+const COUNTED_BLOCKS: u64 = 16;
 
 /// Reads a range block by block. Dropping it cancels the loads that only this body needs.
 pub(super) struct Body {
     bucket: Arc<Shared>,
-    version: Arc<Version>,
-    /// Holds the version's open file.
-    _file: Arc<SharedFile>,
+    /// The version, and the load that came with it, which this keeps from being cancelled.
+    resolved: Resolution,
+    /// Holds the version's open file, unless all blocks were resident when the read began and no load was needed since.
+    file: Option<Arc<SharedFile>>,
+    pins: PinScope,
     /// The first block of the range.
     from: u32,
     /// The next byte to return, and the end of the range.
@@ -45,6 +49,9 @@ pub(super) struct Body {
     launched: VecDeque<u32>,
     /// The block counted last, so that a block looked up again is counted once.
     counted: Option<u32>,
+    /// Resident blocks found and bytes returned, not yet added to the bucket's counters.
+    hits: u64,
+    bytes: u64,
     /// The first block that was absent when the read began.
     absent: u32,
     /// The first block not considered for read-ahead yet.
@@ -56,17 +63,24 @@ pub(super) struct Body {
     stream: Option<Stream>,
     /// Created with the first load of this body's own.
     cancel: Option<(CancellationToken, DropGuard)>,
-    /// Keeps the load that came with the version from being cancelled.
-    resolved: Resolution,
+}
+
+/// A block as a body finds it.
+enum Found {
+    Resident(OwnedPin),
+    /// In progress: a reader of it.
+    Loading(BlockReader),
+    /// The right to load it, and a reader of that load.
+    Absent(Load, BlockReader),
 }
 
 impl Body {
     pub(super) fn new(bucket: Arc<Shared>, resolved: Resolution, range: Range<u64>) -> Self {
         let first = (range.start / bucket.block_size) as u32;
         Self {
+            pins: bucket.engine.pool.pin_scope(),
+            file: None,
             bucket,
-            version: Arc::clone(&resolved.version),
-            _file: resolved.version.file(),
             from: first,
             at: range.start,
             end: range.end,
@@ -74,6 +88,8 @@ impl Body {
             following: None,
             launched: VecDeque::new(),
             counted: None,
+            hits: 0,
+            bytes: 0,
             absent: first,
             next_ahead: first,
             window: resolved.take_window(),
@@ -92,13 +108,13 @@ impl Body {
             .min(first.saturating_add(MAX_PROBED_BLOCKS));
         let (mut resident, mut absent) = (0, None);
         for block in first..end {
-            let key = self.version.key(block);
+            let key = self.resolved.version.key(block);
             let here = if block == first {
                 let pin = match self.resolved.loaded(block) {
                     true => pool.peek(key),
                     false => pool.get(key),
                 };
-                self.first = pin.map(|pin| pin.into_owned());
+                self.first = pin.map(|pin| self.pins.own(pin));
                 self.first.is_some()
             } else {
                 // Its use counts when it is read.
@@ -117,17 +133,19 @@ impl Body {
             n if n == end - first => CacheOutcome::Hit,
             _ => CacheOutcome::Partial,
         };
-        self.join_stream(outcome == CacheOutcome::Hit);
+        let warm = outcome == CacheOutcome::Hit;
+        if !warm {
+            self.hold_file();
+        }
+        self.join_stream(warm);
         outcome
     }
 
     /// Continues the stream of reads that ended where this one begins, and takes over the blocks loaded for it.
     fn join_stream(&mut self, warm: bool) {
-        let bucket = Arc::clone(&self.bucket);
+        let (bucket, version) = (&self.bucket, &self.resolved.version);
         let range = self.at..self.end;
-        let stream = bucket
-            .sequential
-            .record(&bucket, &self.version, &range, warm);
+        let stream = bucket.sequential.record(bucket, version, &range, warm);
         if let Some(stream) = &stream {
             let end = self.end_block();
             self.window().adopt(&stream.readahead.window, end);
@@ -143,9 +161,24 @@ impl Body {
     /// Returns the next bytes, at most to the end of one block; `None` after the range's end.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>> {
         let bytes = self.advance().await?;
-        let length = bytes.as_ref().map_or(0, Bytes::len);
-        self.bucket.counters.bytes(length as u64);
+        self.count_bytes(bytes.as_ref().map_or(0, Bytes::len));
         Ok(bytes)
+    }
+
+    /// Counts bytes returned to the reader.
+    pub(super) fn count_bytes(&mut self, length: usize) {
+        self.bytes += length as u64;
+        if self.is_done() || self.bytes >= COUNTED_BLOCKS * self.bucket.block_size {
+            self.flush_counts();
+        }
+    }
+
+    fn flush_counts(&mut self) {
+        let (hits, bytes) = (
+            std::mem::take(&mut self.hits),
+            std::mem::take(&mut self.bytes),
+        );
+        self.bucket.counters.body(hits, bytes);
     }
 
     /// As [`Self::next`], without counting the bytes: the caller does.
@@ -159,7 +192,7 @@ impl Body {
             let offset = (self.at % size) as usize;
             let wanted = (self.end - self.at).min(size - offset as u64) as usize;
             if let Some(follower) = &mut self.following {
-                let last = offset + wanted == self.version.block_len(block, size);
+                let last = offset + wanted == self.resolved.version.block_len(block, size);
                 match follow(follower, wanted, last).await {
                     Ok(Some(bytes)) => return Ok(Some(self.hand_out(Bytes::from_owner(bytes)))),
                     Ok(None) | Err(FlightError::Abandoned) => self.following = None,
@@ -180,31 +213,23 @@ impl Body {
             if let Some(Ok(pin)) = held.as_mut().and_then(FutureExt::now_or_never) {
                 return Ok(Some(self.resident(block, pin, offset..offset + wanted)));
             }
-            let pool = Arc::clone(&self.bucket.engine.pool);
-            let key = self.version.key(block);
-            // A load that was faster than its reader does not make the block more used.
-            let own = self.resolved.loaded(block) || self.launched.contains(&block);
-            let own = own.then(|| pool.peek(key)).flatten();
-            match own.map_or_else(|| pool.claim(key), Claim::Resident) {
-                Claim::Resident(pin) => {
-                    let pin = pin.into_owned();
+            match self.find(block, offset) {
+                Found::Resident(pin) => {
                     return Ok(Some(self.resident(block, pin, offset..offset + wanted)));
                 }
-                Claim::Loading(flight) => {
+                Found::Loading(follower) => {
                     self.count(block, false);
-                    self.following = Some(flight.reader(offset));
-                    self.read_ahead(block);
+                    self.following = Some(follower);
                 }
-                Claim::Vacant(load) => {
-                    let follower = load.flight().reader(offset);
+                Found::Absent(load, follower) => {
                     self.count(block, false);
                     self.load(block, load).await?;
                     self.following = Some(follower);
-                    self.read_ahead(block);
                 }
             }
+            self.read_ahead(block);
         }
-        let object = self.version.meta.location.to_string();
+        let object = self.resolved.version.meta.location.to_string();
         Err(EngineError::BadResponse {
             object,
             detail: "every load of a block was abandoned, over and over".to_owned(),
@@ -212,10 +237,30 @@ impl Body {
         .into())
     }
 
+    /// Pins a block, or follows its load from `offset` on, or begins one.
+    fn find(&self, block: u32, offset: usize) -> Found {
+        let pool = &self.bucket.engine.pool;
+        let key = self.resolved.version.key(block);
+        // A load that was faster than its reader does not make the block more used.
+        let own = self.resolved.loaded(block) || self.launched.contains(&block);
+        let own = own.then(|| pool.peek(key)).flatten();
+        match own.map_or_else(|| pool.claim(key), Claim::Resident) {
+            Claim::Resident(pin) => Found::Resident(self.pins.own(pin)),
+            Claim::Loading(flight) => Found::Loading(flight.reader(offset)),
+            Claim::Vacant(load) => {
+                let follower = load.flight().reader(offset);
+                Found::Absent(load, follower)
+            }
+        }
+    }
+
     fn resident(&mut self, block: u32, pin: OwnedPin, range: Range<usize>) -> Bytes {
         self.count(block, true);
         self.read_ahead(block);
-        self.hand_out(Bytes::from_owner(pin).slice(range))
+        let mut bytes = Bytes::from_owner(pin);
+        bytes.truncate(range.end);
+        bytes.advance(range.start);
+        self.hand_out(bytes)
     }
 
     /// Waits for the first bytes of the range that were absent when the read began.
@@ -231,12 +276,10 @@ impl Body {
         }
         // A body that may wait for memory holds none.
         self.first = None;
-        let pool = Arc::clone(&self.bucket.engine.pool);
-        let mut follower = match pool.claim(self.version.key(block)) {
-            Claim::Resident(_) => return Ok(()),
-            Claim::Loading(flight) => flight.reader(0),
-            Claim::Vacant(load) => {
-                let follower = load.flight().reader(0);
+        let mut follower = match self.find(block, 0) {
+            Found::Resident(_) => return Ok(()),
+            Found::Loading(follower) => follower,
+            Found::Absent(load, follower) => {
                 self.bucket.counters.miss();
                 self.launched.push_back(block);
                 self.load(block, load).await?;
@@ -270,7 +313,7 @@ impl Body {
         if self.launched.front() == Some(&block) {
             self.launched.pop_front();
         } else if resident && !self.resolved.loaded(block) {
-            self.bucket.counters.hit();
+            self.hits += 1;
         } else {
             self.bucket.counters.miss();
         }
@@ -281,12 +324,14 @@ impl Body {
     }
 
     pub(super) fn version(&self) -> &Arc<Version> {
-        &self.version
+        &self.resolved.version
     }
 
     /// Returns the length of a block of this version, in bytes.
     pub(super) fn block_len(&self, block: u32) -> usize {
-        self.version.block_len(block, self.bucket.block_size)
+        self.resolved
+            .version
+            .block_len(block, self.bucket.block_size)
     }
 
     /// Returns the offset of the next byte to read.
@@ -319,9 +364,12 @@ impl Body {
     /// Loads `block`, waiting for its memory, and as many absent neighbours as there is memory for.
     async fn load(&mut self, block: u32, mut load: Load) -> Result<()> {
         let engine = Arc::clone(&self.bucket.engine);
-        let length = self.version.block_len(block, self.bucket.block_size);
+        let length = self
+            .resolved
+            .version
+            .block_len(block, self.bucket.block_size);
         let frame = match engine
-            .frame(length, "read", &self.version.meta.location)
+            .frame(length, "read", &self.resolved.version.meta.location)
             .await
         {
             Ok(frame) => frame,
@@ -355,8 +403,12 @@ impl Body {
         let engine = Arc::clone(&self.bucket.engine);
         let end = next.saturating_add(max).min(self.end_block());
         for block in next..end {
-            let length = self.version.block_len(block, self.bucket.block_size);
-            let Claim::Vacant(mut load) = engine.pool.claim(self.version.key(block)) else {
+            let length = self
+                .resolved
+                .version
+                .block_len(block, self.bucket.block_size);
+            let Claim::Vacant(mut load) = engine.pool.claim(self.resolved.version.key(block))
+            else {
                 return;
             };
             let frames = engine.pool.try_frames(Share::Download, length, 1, 1);
@@ -377,7 +429,13 @@ impl Body {
         self.launched.push_back(block);
     }
 
+    fn hold_file(&mut self) {
+        let version = &self.resolved.version;
+        self.file.get_or_insert_with(|| version.file());
+    }
+
     fn cancel(&mut self) -> CancellationToken {
+        self.hold_file();
         let (cancel, _) = self.cancel.get_or_insert_with(|| {
             let cancel = CancellationToken::new();
             (cancel.clone(), cancel.drop_guard())
@@ -389,7 +447,7 @@ impl Body {
         let cancel = self.cancel();
         let fetch = RangeFetch::new(
             Arc::clone(&self.bucket),
-            Arc::clone(&self.version),
+            Arc::clone(&self.resolved.version),
             loads,
             cancel,
         );
@@ -412,7 +470,7 @@ impl Body {
             let ramp = ramp.saturating_add(self.bucket.max_fetch_blocks());
             let context = ReadaheadContext {
                 bucket: &self.bucket,
-                version: &self.version,
+                version: &self.resolved.version,
                 window,
                 cancel,
             };
@@ -429,8 +487,14 @@ impl Body {
             let lookahead = u32::try_from(lookahead).unwrap_or(u32::MAX);
             stream
                 .readahead
-                .extend(&self.bucket, &self.version, end, lookahead);
+                .extend(&self.bucket, &self.resolved.version, end, lookahead);
         }
+    }
+}
+
+impl Drop for Body {
+    fn drop(&mut self) {
+        self.flush_counts();
     }
 }
 

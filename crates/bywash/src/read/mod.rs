@@ -92,7 +92,7 @@ async fn try_get(
         false => None,
     };
     let resolved = resolve::resolve(bucket, path, options, not_before).await?;
-    let version = Arc::clone(&resolved.version);
+    let version = &resolved.version;
     if !version.cacheable() && !options.head {
         return match resolved.take_body() {
             Some(result) => first_uncached(bucket, path, result, options).await,
@@ -101,34 +101,33 @@ async fn try_get(
     }
     options.check_preconditions(&version.meta)?;
     if options.head {
-        let whole = 0..version.meta.size;
-        return Ok(get_result(
-            &version,
-            whole,
-            CacheOutcome::Hit,
-            stream::empty().boxed(),
-        ));
+        return Ok(get_result(version, 0..version.meta.size, CacheOutcome::Hit));
     }
-    let range = checked_range(&version, options.range.as_ref())?;
+    let range = checked_range(version, options.range.as_ref())?;
     let mut body = Body::new(Arc::clone(bucket), resolved, range.clone());
     let outcome = body.probe();
     if outcome == CacheOutcome::Partial {
         body.await_first_absent().await?;
     }
-    if let Some(admission) = admission {
-        let payload = in_pieces(Pieces::new(body, admission)).await?;
-        return Ok(get_result(&version, range, outcome, payload));
-    }
-    let first = body.next().await?;
+    let mut result = get_result(body.version(), range, outcome);
+    let payload = match admission {
+        Some(admission) => in_pieces(Pieces::new(body, admission)).await?,
+        None => in_blocks(body).await?,
+    };
+    result.payload = GetResultPayload::Stream(payload);
+    Ok(result)
+}
+
+/// Starts a body of whole blocks; returns once its first bytes are there.
+async fn in_blocks(mut body: Body) -> Result<stream::BoxStream<'static, Result<bytes::Bytes>>> {
+    let first = stream::iter(body.next().await?.map(Ok));
     if body.is_done() {
-        let payload = stream::iter(first.map(Ok)).boxed();
-        return Ok(get_result(&version, range, outcome, payload));
+        return Ok(first.boxed());
     }
     let rest = stream::try_unfold(body, |mut body| async move {
         Ok(body.next().await?.map(|bytes| (bytes, body)))
     });
-    let payload = stream::iter(first.map(Ok)).chain(rest);
-    Ok(get_result(&version, range, outcome, payload.boxed()))
+    Ok(first.chain(rest).boxed())
 }
 
 /// Starts a piecewise body; returns once its first piece is there.
@@ -143,19 +142,15 @@ async fn in_pieces(mut pieces: Pieces) -> Result<stream::BoxStream<'static, Resu
     Ok(first.chain(rest).boxed())
 }
 
-fn get_result(
-    version: &Version,
-    range: Range<u64>,
-    outcome: CacheOutcome,
-    payload: stream::BoxStream<'static, Result<bytes::Bytes>>,
-) -> GetResult {
+/// Returns the head of a response, without its body.
+fn get_result(version: &Version, range: Range<u64>, outcome: CacheOutcome) -> GetResult {
     let mut extensions = object_store::Extensions::new();
     extensions.insert(ReadInfo {
         outcome,
         version: version.display(),
     });
     GetResult {
-        payload: GetResultPayload::Stream(payload),
+        payload: GetResultPayload::Stream(stream::empty().boxed()),
         meta: version.meta.clone(),
         range,
         attributes: version.attributes.clone(),
@@ -191,12 +186,7 @@ async fn get_uncached(bucket: &Arc<Shared>, path: &Path, options: GetOptions) ->
             let version = Arc::clone(&resolve::head(bucket, path).await?.version);
             let range = checked_range(&version, options.range.as_ref())?;
             if range.is_empty() {
-                return Ok(get_result(
-                    &version,
-                    range,
-                    CacheOutcome::Miss,
-                    stream::empty().boxed(),
-                ));
+                return Ok(get_result(&version, range, CacheOutcome::Miss));
             }
             // The object was too short when it was read and is longer now.
             return Err(EngineError::VersionChanged {

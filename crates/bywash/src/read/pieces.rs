@@ -136,8 +136,7 @@ impl Pieces {
             None => self.copy(block).await?,
         };
         self.at += bytes.len() as u64;
-        let bucket = self.body.bucket();
-        bucket.counters.bytes(bytes.len() as u64);
+        self.body.count_bytes(bytes.len());
         Ok(Some(bytes))
     }
 
@@ -155,9 +154,17 @@ impl Pieces {
         {
             return Some(Arc::clone(loan));
         }
+        let length = self.body.block_len(block);
+        if let Some((lent, loan)) = &mut self.loan
+            && let Some(free) = Arc::get_mut(loan)
+        {
+            // The consumer has returned the last block: its loan continues with this one, which is as long or shorter.
+            free.shrink_to(length);
+            *lent = block;
+            return Some(Arc::clone(loan));
+        }
         // The body's reference to the last loan ends here; the consumer's ends with its bytes.
         self.loan = None;
-        let length = self.body.block_len(block);
         let loan = Arc::new(self.body.bucket().engine.loans.lend(length)?);
         self.loan = Some((block, Arc::clone(&loan)));
         Some(loan)
@@ -174,7 +181,6 @@ impl Pieces {
         let bytes = self.body.advance().await?.unwrap_or_default();
         if !self.is_inside() {
             self.body.following().take();
-            self.loan = None;
         }
         Ok(Bytes::from_owner(LentBytes { bytes, _loan: loan }))
     }
