@@ -147,8 +147,7 @@ impl BlockCache {
     }
 
     /// Evicts until `wanted` bytes came free, but only blocks that were not used since the policy last looked, coldest first. Ages no
-    /// block, and gives up after [`COLD_SCAN`] slots. The hands of the clock stay where they are, so the next call continues
-    /// there. Returns whether anything came free.
+    /// block, and gives up after [`COLD_SCAN`] slots; the next call continues there. Returns whether anything came free.
     fn evict_cold(&self, wanted: u64) -> bool {
         let mut scan = ScanState::default();
         let mut freed = 0;

@@ -179,6 +179,27 @@ fn hot_part_outlasts_a_scan_of_many_times_the_memory() {
     }
 }
 
+/// A warm set of half of the memory is read between scans as long as itself.
+#[test]
+#[cfg_attr(miri, ignore = "counts for long, and has nothing unsafe")]
+fn scans_of_blocks_read_once_leave_a_warm_set_whole() {
+    let room = 3072;
+    let mut cache = Cache::new(room as usize);
+    for once in 0..room {
+        cache.hit(1 << 40 | once);
+    }
+    let mut missed = |first: u64| {
+        let blocks = first..first + room / 2;
+        blocks.filter(|block| !cache.hit(*block)).count() as u64
+    };
+    assert_eq!(missed(0), room / 2, "cold");
+    for round in 1..=5 {
+        missed(round << 41);
+        let lost = missed(0);
+        assert!(lost <= room / 40, "{lost} in round {round}");
+    }
+}
+
 #[test]
 fn new_hot_set_displaces_the_old_one() {
     let mut cache = Cache::new(ROOM as usize);
