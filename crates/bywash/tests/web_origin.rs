@@ -112,6 +112,23 @@ fn every_manners() -> Vec<Manners> {
     all
 }
 
+/// Versitygw does so with files put there behind its back.
+#[tokio::test]
+async fn object_without_etag_compared_by_parts_of_a_second_is_read_again_after_eviction() {
+    let manners = Manners {
+        tag: Tag::None,
+        fine_dates: true,
+        ..Manners::default()
+    };
+    let world = World::new(manners).await;
+    // More than the memory holds, so that each read evicts what the last one brought.
+    let data = pattern(17 << 20, 1);
+    world.web.put("/pub/key", data.clone());
+    for _ in 0..2 {
+        assert!(world.read("key", None).await.unwrap() == data);
+    }
+}
+
 #[tokio::test]
 async fn any_server_returns_correct_bytes_and_objects_with_validators_are_cached() {
     let world = World::new(Manners::default()).await;

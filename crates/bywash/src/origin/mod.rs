@@ -22,6 +22,7 @@ mod url;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use chrono::{DateTime, TimeDelta, Utc};
 use futures::stream::BoxStream;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions, PutResult, Result};
@@ -194,4 +195,15 @@ pub(crate) fn invalid_part(path: &Path, part: &UploadedPart) -> object_store::Er
         number: part.number,
     }
     .into()
+}
+
+/// Returns the `If-Unmodified-Since` for an object modified at `date`: the next second, if `date` has no parts of one.
+///
+/// A `Last-Modified` has whole seconds. Some servers compare its object's own time, with parts of a second, and would never
+/// send the object. What this lets through shows another date in its response, which is compared exactly.
+pub(crate) fn unmodified_since(date: DateTime<Utc>) -> DateTime<Utc> {
+    match date.timestamp_subsec_nanos() {
+        0 => date + TimeDelta::seconds(1),
+        _ => date,
+    }
 }

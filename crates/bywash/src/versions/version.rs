@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 
 use crate::cost::Costs;
 use crate::origin::folder::HeldFile;
+use crate::origin::unmodified_since;
 
 /// Source of version ids; only uniqueness matters, hence relaxed.
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
@@ -128,7 +129,9 @@ impl Version {
         }
         match &self.validator {
             Validator::StrongETag(tag) => options.if_match = Some(tag.clone()),
-            Validator::Modified(date) => options.if_unmodified_since = Some(*date),
+            Validator::Modified(date) => {
+                options.if_unmodified_since = Some(unmodified_since(*date))
+            }
             Validator::None => {}
         }
     }

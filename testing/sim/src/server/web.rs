@@ -35,6 +35,8 @@ pub struct Manners {
     pub conditions: bool,
     /// HEAD is known; otherwise it is answered 405.
     pub head: bool,
+    /// Files have times with parts of a second, which conditions are compared with.
+    pub fine_dates: bool,
     /// Content-Length is sent; otherwise the body is chunked.
     pub length: bool,
 }
@@ -48,6 +50,7 @@ impl Default for Manners {
             dates: true,
             conditions: true,
             head: true,
+            fine_dates: false,
             length: true,
         }
     }
@@ -167,7 +170,8 @@ impl Protocol for Web {
 
 fn file(asked: &Asked, manners: Manners, body: &Bytes, version: i64) -> Reply {
     let e_tag = tag(manners.tag, version);
-    if manners.conditions && !holds(asked, e_tag.as_deref(), version) {
+    let parts = TimeDelta::milliseconds(if manners.fine_dates { 500 } else { 0 });
+    if manners.conditions && !holds(asked, e_tag.as_deref(), date(version) + parts) {
         return Reply::status(412);
     }
     let length = body.len() as u64;
@@ -199,7 +203,7 @@ fn file(asked: &Asked, manners: Manners, body: &Bytes, version: i64) -> Reply {
 }
 
 /// Whether the conditions of a request hold. One that the server has no validator for is passed over.
-fn holds(asked: &Asked, e_tag: Option<&str>, version: i64) -> bool {
+fn holds(asked: &Asked, e_tag: Option<&str>, modified: DateTime<Utc>) -> bool {
     let strong = e_tag.filter(|tag| !tag.starts_with("W/"));
     let matches = asked
         .header("if-match")
@@ -207,7 +211,7 @@ fn holds(asked: &Asked, e_tag: Option<&str>, version: i64) -> bool {
     let unchanged = asked
         .header("if-unmodified-since")
         .and_then(|text| DateTime::parse_from_rfc2822(text).ok())
-        .is_none_or(|since| date(version) <= since);
+        .is_none_or(|since| modified <= since);
     matches && unchanged
 }
 

@@ -23,6 +23,7 @@ use tokio::time::Instant;
 use super::head::Head;
 use crate::EngineError;
 use crate::limits::MAX_PARKED_BODIES;
+use crate::origin::unmodified_since;
 
 /// Time for which a body is parked for a reader that continues; less than servers commonly wait for a client that
 /// reads nothing.
@@ -55,7 +56,7 @@ impl WholeBody {
         let same = |requested: &Option<String>| requested.is_none() || *requested == meta.e_tag;
         let unchanged = options
             .if_unmodified_since
-            .is_none_or(|date| date == meta.last_modified);
+            .is_none_or(|date| date == unmodified_since(meta.last_modified));
         tied && meta.location == *path && same(&options.if_match) && unchanged
     }
 
