@@ -32,7 +32,7 @@ use crate::stats::Counters;
 use crate::upload::{Ordered, UploadOptions};
 use crate::versions::Versions;
 
-/// Whether a read was served from memory.
+/// Whether a read was served from memory, by the first 64 of its blocks: it begins before it has looked up more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CacheOutcome {
     /// All blocks were in memory.

@@ -65,8 +65,8 @@ pub(crate) const MIN_PIECE_BYTES: u64 = 512;
 /// Merged reads of one `get_ranges` at once: more than the range fetches of a long read, fewer than
 /// [`MAX_RANGED_GETS`].
 pub(crate) const MAX_MERGED_READS: usize = 8;
-/// Blocks that a body probes for the first absent one: some 100 ns each.
-pub(crate) const MAX_PROBED_BLOCKS: u32 = 4096;
+/// Blocks that a body looks up at a time for the first absent one, some 100 ns each: as many as hide a request.
+pub(crate) const MAX_PROBED_BLOCKS: u32 = 64;
 /// Sequential streams tracked in a bucket, the latest: a scan through all of them takes some 50 ns.
 pub(crate) const MAX_STREAMS: usize = 64;
 /// Latencies kept per request class of a bucket: some seconds of a busy bucket.

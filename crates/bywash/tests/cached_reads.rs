@@ -101,6 +101,27 @@ async fn blocks_and_bytes_of_a_body_left_early_are_counted() {
     }
 }
 
+/// A body begins after it looked up 64 blocks, and looks up the others as it goes.
+#[tokio::test]
+async fn absent_tail_behind_many_resident_blocks_is_read_ahead() {
+    let engine = engine();
+    let (origin, bucket) = bucket_over(&engine, Consistency::Immutable);
+    let path = Path::from("a/b");
+    let data = pattern(160 * BLOCK);
+    origin.put(&path, data.clone().into()).await.unwrap();
+    let head = GetOptions::new().with_range(Some(GetRange::Bounded(0..100 * BLOCK as u64)));
+    assert_eq!(outcome_of(&bucket, &path, head).await.1.len(), 100 * BLOCK);
+    let before = stats(&engine);
+    let (outcome, bytes) = outcome_of(&bucket, &path, GetOptions::default()).await;
+    assert_eq!(outcome, CacheOutcome::Hit, "as far as it looked");
+    assert!(bytes == data);
+    let after = stats(&engine);
+    assert_eq!(after.hits - before.hits, 100);
+    assert_eq!(after.misses - before.misses, 60);
+    let requests = after.origin_data_requests - before.origin_data_requests;
+    assert!(requests <= 60 / 4, "{requests} requests for 60 blocks");
+}
+
 #[tokio::test]
 async fn cold_read_of_an_unknown_object_costs_one_request() {
     let engine = engine();

@@ -1,4 +1,5 @@
-//! Layers inside the memory core: each module imports only from those before it, so there is no circle between them.
+//! Layers inside the memory core and on the read side of the engine: each module imports only from those before it, so there is no
+//! circle between them. Folders of the engine that are apart.
 
 use super::{files, none};
 
@@ -36,8 +37,8 @@ fn code(text: &str) -> String {
     code.join("\n")
 }
 
-/// First names after each `crate::`, those in braces too.
-fn imports(code: &str) -> Vec<String> {
+/// First names after each `prefix`, those in braces too.
+fn imports(code: &str, prefix: &str) -> Vec<String> {
     let name = |text: &str| -> String {
         text.trim_start()
             .chars()
@@ -45,8 +46,8 @@ fn imports(code: &str) -> Vec<String> {
             .collect()
     };
     let mut found = Vec::new();
-    for (at, prefix) in code.match_indices("crate::") {
-        if code[..at].ends_with("$") || code[..at].ends_with(|c: char| c.is_alphanumeric()) {
+    for (at, prefix) in code.match_indices(prefix) {
+        if code[..at].ends_with(['$', ':']) || code[..at].ends_with(|c: char| c.is_alphanumeric()) {
             continue;
         }
         let rest = &code[at + prefix.len()..];
@@ -82,7 +83,7 @@ fn wrong_imports(path: &str, text: &str) -> Vec<String> {
         return vec![format!("{path}: {from} is in no layer")];
     };
     let code = code(text);
-    let mut wrong: Vec<String> = imports(&code)
+    let mut wrong: Vec<String> = imports(&code, "crate::")
         .into_iter()
         .filter(|to| to != from)
         .filter_map(|to| match layer(&to) {
@@ -130,6 +131,135 @@ fn layers_of_the_memory_core_import_only_lower_ones() {
             "{module} has a layer and no file"
         );
     }
+}
+
+const ENGINE: &str = "crates/bywash/src/";
+
+/// What parts of the engine, by the beginning of their paths, must not import.
+const APART: [(&str, &[&str]); 4] = [
+    ("read/", &["upload", "write", "origin", "list", "cached"]),
+    ("upload/", &["read", "list", "cached"]),
+    (
+        "origin/",
+        &[
+            "read", "write", "versions", "bucket", "engine", "list", "cached",
+        ],
+    ),
+    (
+        "versions",
+        &[
+            "read", "upload", "write", "bucket", "engine", "list", "cached",
+        ],
+    ),
+];
+
+fn engine_sources(files: &[(String, String)]) -> Vec<(&str, String)> {
+    let sources = files
+        .iter()
+        .filter_map(|(path, text)| Some((path.strip_prefix(ENGINE)?, code(text))));
+    let sources: Vec<_> = sources.filter(|(path, _)| is_product(path)).collect();
+    assert!(sources.len() > 80, "only {} sources", sources.len());
+    sources
+}
+
+fn imports_across(path: &str, code: &str) -> Vec<String> {
+    let apart = APART.iter().filter(|(part, _)| path.starts_with(part));
+    let apart: Vec<&str> = apart.flat_map(|(_, apart)| *apart).copied().collect();
+    let found = imports(code, "crate::").into_iter();
+    let found = found.filter(|to| apart.contains(&to.as_str()));
+    found.map(|to| format!("{path} -> {to}")).collect()
+}
+
+#[test]
+fn folders_of_the_engine_are_apart() {
+    let files = files();
+    let sources = engine_sources(&files);
+    for (part, _) in APART {
+        assert!(
+            sources.iter().any(|(path, _)| path.starts_with(part)),
+            "{part} has no file"
+        );
+    }
+    let wrong: Vec<String> = sources
+        .iter()
+        .flat_map(|(path, code)| imports_across(path, code))
+        .collect();
+    none("imports between parts that are apart", &wrong);
+}
+
+/// Modules of the engine's read side. Each imports only from those before it.
+const READ: [&str; 17] = [
+    "shared_error",
+    "ranged",
+    "hedge",
+    "hedged_fetch",
+    "fetch",
+    "range_fetch",
+    "readahead",
+    "plan",
+    "sequential",
+    "resolve",
+    "body",
+    "loans",
+    "pieces",
+    "get",
+    "ranges",
+    "download",
+    // Only declares and exports the others.
+    "mod",
+];
+
+fn imports_later(path: &str, code: &str) -> Vec<String> {
+    let own = module(path);
+    let place = |name: &str| READ.iter().position(|module| *module == name);
+    let mut names = imports(code, "crate::read::");
+    if !path.contains('/') && own != "mod" {
+        names.extend(imports(code, "super::"));
+    }
+    let names = names.into_iter().filter(|name| name != own);
+    let later = names.filter(|name| place(name).is_none() || place(name) >= place(own));
+    later.map(|name| format!("{path} -> {name}")).collect()
+}
+
+#[test]
+fn modules_of_the_read_side_import_only_earlier_ones() {
+    let files = files();
+    let sources: Vec<(&str, String)> = engine_sources(&files)
+        .into_iter()
+        .filter_map(|(path, code)| Some((path.strip_prefix("read/")?, code)))
+        .collect();
+    for (path, _) in &sources {
+        assert!(READ.contains(&module(path)), "{path} has no place");
+    }
+    for name in READ {
+        assert!(
+            sources.iter().any(|(path, _)| module(path) == name),
+            "{name} has no file"
+        );
+    }
+    let wrong: Vec<String> = sources
+        .iter()
+        .flat_map(|(path, code)| imports_later(path, code))
+        .collect();
+    none("imports of later modules", &wrong);
+}
+
+#[test]
+fn planted_imports_of_the_engine_are_found() {
+    let across = |path: &str, text: &str| imports_across(path, text).len();
+    assert_eq!(across("read/body.rs", "use crate::upload::Upload;"), 1);
+    assert_eq!(across("read/body.rs", "use crate::bucket::Shared;"), 0);
+    assert_eq!(across("origin/s3/mod.rs", "use crate::{limits, read};"), 1);
+    assert_eq!(across("versions/table.rs", "use crate::read::get;"), 1);
+    let later = |path: &str, text: &str| imports_later(path, text).len();
+    assert_eq!(later("fetch.rs", "use super::ranged::get;"), 0);
+    assert_eq!(later("fetch.rs", "use super::{ranged, body};"), 1);
+    assert_eq!(later("fetch.rs", "use super::nowhere;"), 1);
+    assert_eq!(later("download/job.rs", "use super::close;"), 0);
+    assert_eq!(
+        later("resolve/single_flight.rs", "use crate::read::body::Body;"),
+        1
+    );
 }
 
 #[test]

@@ -115,6 +115,10 @@ impl Drop for Pin<'_> {
 /// Reference of one reader to its pool, shared by the reader's owned pins. They are counted here, on a cache line that other
 /// readers do not write; the pool's own reference count changes once a scope.
 #[derive(Clone)]
+#[allow(
+    clippy::redundant_allocation,
+    reason = "the outer count is this reader's own"
+)]
 pub struct PinScope(Arc<Arc<BlockCache>>);
 
 impl PinScope {

@@ -5,16 +5,17 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
-use bywash_mem::{BlockReader, BlockSlice, Claim, FlightError, Load, OwnedPin, PinScope, Share};
+use bywash_mem::{BlockReader, BlockSlice, FlightError, Load, OwnedPin, PinScope, Share};
 use futures::FutureExt;
 use object_store::Result;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::range_fetch::{RangeFetch, ReadaheadContext, start_readahead};
+use super::plan::{self, Found, ReadaheadContext, start_readahead};
+use super::range_fetch::RangeFetch;
 use super::readahead::ReadaheadWindow;
 use super::resolve::Resolution;
 use super::sequential::Stream;
-use super::shared_error::{clone_error, from_load_error, load_error};
+use super::shared_error::from_load_error;
 use crate::bucket::{CacheOutcome, Shared};
 use crate::error::EngineError;
 use crate::limits::MAX_PROBED_BLOCKS;
@@ -31,8 +32,6 @@ const COUNTED_BLOCKS: u64 = 16;
 /// Reads a range block by block. Dropping it cancels the loads that only this body needs.
 pub(super) struct Body {
     bucket: Arc<Shared>,
-    /// The version, and the load that came with it, which this keeps from being cancelled.
-    resolved: Resolution,
     /// Holds the version's open file, unless all blocks were resident when the read began and no load was needed since.
     file: Option<Arc<SharedFile>>,
     pins: PinScope,
@@ -52,8 +51,10 @@ pub(super) struct Body {
     /// Resident blocks found and bytes returned, not yet added to the bucket's counters.
     hits: u64,
     bytes: u64,
-    /// The first block that was absent when the read began.
-    absent: u32,
+    /// The blocks before this one were resident when they were looked up.
+    probed: u32,
+    /// The first block found absent; then no more blocks are looked up.
+    absent: Option<u32>,
     /// The first block not considered for read-ahead yet.
     next_ahead: u32,
     /// Holds the blocks read ahead. Declared before the guards, so that the loads have no waiter when those cancel
@@ -63,15 +64,8 @@ pub(super) struct Body {
     stream: Option<Stream>,
     /// Created with the first load of this body's own.
     cancel: Option<(CancellationToken, DropGuard)>,
-}
-
-/// A block as a body finds it.
-enum Found {
-    Resident(OwnedPin),
-    /// In progress: a reader of it.
-    Loading(BlockReader),
-    /// The right to load it, and a reader of that load.
-    Absent(Load, BlockReader),
+    /// The version, and the load that came with it, which this keeps from being cancelled.
+    resolved: Resolution,
 }
 
 impl Body {
@@ -90,7 +84,8 @@ impl Body {
             counted: None,
             hits: 0,
             bytes: 0,
-            absent: first,
+            probed: first,
+            absent: None,
             next_ahead: first,
             window: resolved.take_window(),
             stream: None,
@@ -99,13 +94,11 @@ impl Body {
         }
     }
 
-    /// Looks the blocks up, at most [`MAX_PROBED_BLOCKS`] of them. Pins the first one if it is resident.
+    /// Looks up the first blocks, and pins the very first if it is resident.
     pub(super) fn probe(&mut self) -> CacheOutcome {
         let pool = &self.bucket.engine.pool;
         let first = self.from;
-        let end = self
-            .end_block()
-            .min(first.saturating_add(MAX_PROBED_BLOCKS));
+        let end = self.probe_end();
         let (mut resident, mut absent) = (0, None);
         for block in first..end {
             let key = self.resolved.version.key(block);
@@ -126,8 +119,8 @@ impl Body {
                 absent.get_or_insert(block);
             }
         }
-        self.absent = absent.unwrap_or(end);
-        self.next_ahead = self.absent;
+        self.probed = absent.unwrap_or(end);
+        self.absent = absent;
         let outcome = match resident {
             0 if first < end => CacheOutcome::Miss,
             n if n == end - first => CacheOutcome::Hit,
@@ -139,6 +132,25 @@ impl Body {
         }
         self.join_stream(warm);
         outcome
+    }
+
+    /// Looks up further blocks before the body reaches the end of those looked up, while all of them are resident.
+    fn probe_ahead(&mut self, block: u32) {
+        if self.absent.is_some() || block + MAX_PROBED_BLOCKS / 2 < self.probed {
+            return;
+        }
+        let pool = &self.bucket.engine.pool;
+        let resident = |block: &u32| pool.contains(self.resolved.version.key(*block));
+        let end = self.probe_end();
+        let absent = (self.probed..end).find(|block| !resident(block));
+        self.probed = absent.unwrap_or(end);
+        self.absent = absent;
+    }
+
+    fn probe_end(&self) -> u32 {
+        self.probed
+            .saturating_add(MAX_PROBED_BLOCKS)
+            .min(self.end_block())
     }
 
     /// Continues the stream of reads that ended where this one begins, and takes over the blocks loaded for it.
@@ -218,10 +230,12 @@ impl Body {
                     return Ok(Some(self.resident(block, pin, offset..offset + wanted)));
                 }
                 Found::Loading(follower) => {
+                    self.absent.get_or_insert(block);
                     self.count(block, false);
                     self.following = Some(follower);
                 }
                 Found::Absent(load, follower) => {
+                    self.absent.get_or_insert(block);
                     self.count(block, false);
                     self.load(block, load).await?;
                     self.following = Some(follower);
@@ -237,21 +251,11 @@ impl Body {
         .into())
     }
 
-    /// Pins a block, or follows its load from `offset` on, or begins one.
     fn find(&self, block: u32, offset: usize) -> Found {
-        let pool = &self.bucket.engine.pool;
-        let key = self.resolved.version.key(block);
         // A load that was faster than its reader does not make the block more used.
         let own = self.resolved.loaded(block) || self.launched.contains(&block);
-        let own = own.then(|| pool.peek(key)).flatten();
-        match own.map_or_else(|| pool.claim(key), Claim::Resident) {
-            Claim::Resident(pin) => Found::Resident(self.pins.own(pin)),
-            Claim::Loading(flight) => Found::Loading(flight.reader(offset)),
-            Claim::Vacant(load) => {
-                let follower = load.flight().reader(offset);
-                Found::Absent(load, follower)
-            }
-        }
+        let version = &self.resolved.version;
+        plan::find(&self.bucket, version, &self.pins, block, offset, own)
     }
 
     fn resident(&mut self, block: u32, pin: OwnedPin, range: Range<usize>) -> Bytes {
@@ -268,12 +272,10 @@ impl Body {
     /// Resident bytes could be returned at once. But if the object has changed, the missing ones can no longer be
     /// had. The read can start over only before the response begins.
     pub(super) async fn await_first_absent(&mut self) -> Result<()> {
-        let block = self.absent;
-        let size = self.bucket.block_size;
-        if u64::from(block) == self.at / size || block >= self.end_block() {
-            // The caller waits for this block anyway, or everything looked up was resident.
+        // The caller waits for the body's first block anyway.
+        let Some(block) = self.absent.filter(|block| *block != self.from) else {
             return Ok(());
-        }
+        };
         // A body that may wait for memory holds none.
         self.first = None;
         let mut follower = match self.find(block, 0) {
@@ -362,71 +364,40 @@ impl Body {
     }
 
     /// Loads `block`, waiting for its memory, and as many absent neighbours as there is memory for.
-    async fn load(&mut self, block: u32, mut load: Load) -> Result<()> {
-        let engine = Arc::clone(&self.bucket.engine);
-        let length = self
-            .resolved
-            .version
-            .block_len(block, self.bucket.block_size);
-        let frame = match engine
-            .frame(length, "read", &self.resolved.version.meta.location)
-            .await
-        {
-            Ok(frame) => frame,
-            Err(error) => {
-                let error = Arc::new(error);
-                load.fail(load_error(Arc::clone(&error)));
-                return Err(clone_error(&error));
-            }
-        };
-        load.attach(frame, length);
+    async fn load(&mut self, block: u32, load: Load) -> Result<()> {
+        let load = plan::attach(&self.bucket, &self.resolved.version, load).await?;
         let mut loads = vec![load];
-        let next = block + 1;
-        if next < self.end_block() {
+        let (next, end) = (block + 1, self.end_block());
+        if next < end {
             let max = self.bucket.max_fetch_blocks() - 1;
             let max = self.window().quota(max).free;
-            self.extend(&mut loads, next, max);
+            loads.extend(self.claim_ahead(next..next.saturating_add(max).min(end)));
         }
         self.next_ahead = self.next_ahead.max(block + loads.len() as u32);
-        self.launch(loads);
+        let (bucket, version) = (&self.bucket, &self.resolved.version);
+        let (bucket, version) = (Arc::clone(bucket), Arc::clone(version));
+        RangeFetch::new(bucket, version, loads, self.cancel()).spawn();
         Ok(())
+    }
+
+    /// Claims the absent `blocks` up to the first present one, as far as memory goes.
+    fn claim_ahead(&mut self, blocks: Range<u32>) -> Vec<Load> {
+        let pool = &self.bucket.engine.pool;
+        let frame = |length| pool.try_frames(Share::Download, length, 1, 1)?.pop();
+        let loads = plan::claim_run(&self.bucket, &self.resolved.version, blocks, frame);
+        for load in &loads {
+            let block = load.key().block;
+            self.window().hold(block, load.flight().join());
+            self.bucket.counters.miss();
+            self.launched.push_back(block);
+        }
+        loads
     }
 
     fn window(&mut self) -> &ReadaheadWindow {
         let bucket = &self.bucket;
         self.window
             .get_or_insert_with(|| bucket.engine.readahead.window(bucket.block_size))
-    }
-
-    /// Adds at most `max` absent neighbours from `next` on to a fetch, as far as range and memory go.
-    fn extend(&mut self, loads: &mut Vec<Load>, next: u32, max: u32) {
-        let engine = Arc::clone(&self.bucket.engine);
-        let end = next.saturating_add(max).min(self.end_block());
-        for block in next..end {
-            let length = self
-                .resolved
-                .version
-                .block_len(block, self.bucket.block_size);
-            let Claim::Vacant(mut load) = engine.pool.claim(self.resolved.version.key(block))
-            else {
-                return;
-            };
-            let frames = engine.pool.try_frames(Share::Download, length, 1, 1);
-            let Some(frame) = frames.and_then(|mut frames| frames.pop()) else {
-                return;
-            };
-            load.attach(frame, length);
-            self.hold_ahead(&load);
-            loads.push(load);
-        }
-    }
-
-    /// Records the load of a block that this body will read later.
-    fn hold_ahead(&mut self, load: &Load) {
-        let block = load.key().block;
-        self.window().hold(block, load.flight().join());
-        self.bucket.counters.miss();
-        self.launched.push_back(block);
     }
 
     fn hold_file(&mut self) {
@@ -443,27 +414,19 @@ impl Body {
         cancel.clone()
     }
 
-    fn launch(&mut self, loads: Vec<Load>) {
-        let cancel = self.cancel();
-        let fetch = RangeFetch::new(
-            Arc::clone(&self.bucket),
-            Arc::clone(&self.resolved.version),
-            loads,
-            cancel,
-        );
-        tokio::spawn(fetch.run(None));
-    }
-
     /// Starts fetches ahead of `block`, the one being read: in this range, and beyond it if the read continues a
     /// sequential stream.
     fn read_ahead(&mut self, block: u32) {
         let end = self.end_block();
-        self.next_ahead = self.next_ahead.max(block + 1);
-        if self.next_ahead < end {
+        self.probe_ahead(block);
+        self.next_ahead = self.next_ahead.max(block + 1).max(self.probed);
+        if self.next_ahead < end && self.absent.is_some() {
             self.window();
             self.cancel();
         }
-        if let (Some(window), Some((cancel, _))) = (&self.window, &self.cancel) {
+        if let (Some(window), Some((cancel, _)), Some(_)) =
+            (&self.window, &self.cancel, self.absent)
+        {
             // Grows as the body reads: many bodies that begin together must not use up the limit before they count
             // each other.
             let ramp = (block - self.from).saturating_mul(RAMP);

@@ -16,9 +16,9 @@ use object_store::path::Path;
 use object_store::{Error, GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore, Result};
 use tokio::task::JoinSet;
 
-use super::ranged::{self, Body};
+use super::ranged::{self, checked_range, is_version_change};
+use super::resolve;
 use super::shared_error::load_error;
-use super::{checked_range, is_version_change, resolve};
 use crate::bucket::Shared;
 use crate::error::EngineError;
 use crate::io::AsyncTailReader;
@@ -145,7 +145,7 @@ async fn try_begin(
     };
     let part = range.start..range.end.min(range.start.saturating_add(part_size));
     let mut first = match first.filter(|first| first.range == part) {
-        Some(first) => Some(first.into_stream()),
+        Some(first) => Some(first),
         None if conditional || part.is_empty() => None,
         None => Some(get_unconditional(bucket, &version, part).await?),
     };
@@ -228,7 +228,7 @@ async fn get_unconditional(
     bucket: &Arc<Shared>,
     version: &Version,
     part: Range<u64>,
-) -> Result<Body> {
+) -> Result<GetResult> {
     let path = &version.meta.location;
     let result = get(bucket, path, part.clone()).await?;
     if result.meta.size != version.meta.size {
@@ -238,7 +238,7 @@ async fn get_unconditional(
         let detail = format!("requested {part:?}, received {:?}", result.range);
         return Err(ranged::bad_response(version, detail));
     }
-    Ok(result.into_stream())
+    Ok(result)
 }
 
 /// Reserves a buffer for the whole range: a download cannot end with less, and must not wait for more while it holds

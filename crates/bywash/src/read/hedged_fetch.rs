@@ -1,4 +1,4 @@
-//! Fetch of one byte range: one ranged GET, and a second, hedged one when the first is slow.
+//! One attempt of a fetch: one ranged GET, and a second, hedged one when the first is slow.
 
 use std::future::poll_fn;
 use std::ops::Range;
@@ -141,8 +141,9 @@ impl<'a> HedgedFetch<'a> {
     /// Sends a second request for the missing bytes, if the hedging budget allows it and a permit is free.
     fn hedge(&mut self, reached: u64) {
         let permit = self.bucket.fetch_permits.try_acquire();
-        let (Ok(permit), true, true) = (permit, hedge::allowed(self.bucket), reached < self.end)
-        else {
+        // Without a validator, a second response may be of another version.
+        let needed = reached < self.end && self.version.cacheable();
+        let (Ok(permit), true) = (permit, needed && hedge::allowed(self.bucket)) else {
             return;
         };
         tracing::debug!(object = %self.version.meta.location, reached, "ranged GET slower than its peers: sending a second one");

@@ -5,18 +5,24 @@
 //!    ([`resolve`]), so a cold read costs no extra round trip.
 //! 2. *Check* preconditions and the range against that version.
 //! 3. *Stream* the blocks of the range ([`body`]). A resident block is pinned, a loading one is followed as it fills,
-//!    and an absent one is loaded by a range fetch ([`range_fetch`]) together with its absent neighbours. Bodies of
-//!    the S3 endpoint keep little memory for slow clients ([`pieces`]).
+//!    and an absent one is loaded together with its absent neighbours ([`plan`], [`range_fetch`]). Bodies of the S3
+//!    endpoint keep little memory for slow clients ([`pieces`]).
+//!
+//! All bytes come by [`fetch`], those of whole downloads too: the only ranged GET with retries, hedging and a stall
+//! timeout.
 //!
 //! The response begins only after the first bytes have arrived. If the version has disappeared by then, the read
 //! starts over, once.
 
 mod body;
 mod download;
+mod fetch;
+mod get;
 mod hedge;
 mod hedged_fetch;
 mod loans;
 mod pieces;
+mod plan;
 mod range_fetch;
 mod ranged;
 mod ranges;
@@ -25,24 +31,9 @@ mod resolve;
 mod sequential;
 mod shared_error;
 
-use std::ops::Range;
-use std::sync::Arc;
-
-use bytes::Buf;
-use futures::{StreamExt, TryStreamExt, stream};
-use object_store::path::Path;
-use object_store::{Error, GetOptions, GetRange, GetResult, GetResultPayload, ObjectStore, Result};
-use tokio::time::Instant;
-
-use crate::bucket::{CacheOutcome, ReadInfo, Shared};
-use crate::error::EngineError;
-use crate::retry::{is_out_of_range, stalled, with_retries};
-use crate::versions::Version;
-use body::Body;
-use pieces::{Admission, Pieces};
-
 pub(crate) use download::begin as download;
 pub use download::{Download, DownloadOptions};
+pub(crate) use get::get;
 pub(crate) use hedge::LatencyWindow;
 pub(crate) use loans::Loans;
 pub use pieces::PieceByPiece;
@@ -50,271 +41,3 @@ pub(crate) use ranges::get_ranges;
 pub(crate) use readahead::{ReadaheadBudget, ReadaheadLimits};
 pub(crate) use resolve::{AbandonedMemory, SingleFlight};
 pub(crate) use sequential::SequentialDetector;
-
-/// Reads an object or its metadata through the cache.
-pub(crate) async fn get(
-    bucket: &Arc<Shared>,
-    path: &Path,
-    options: GetOptions,
-) -> Result<GetResult> {
-    bucket.counters.request();
-    if options.version.is_some() {
-        return get_uncached(bucket, path, options).await;
-    }
-    let first = Box::pin(try_get(bucket, path, &options, None)).await;
-    match first {
-        // A request sent before the change could return the same version again.
-        Err(error) if is_version_change(&error) => {
-            let now = Some(Instant::now());
-            Box::pin(try_get(bucket, path, &options, now)).await
-        }
-        other => other,
-    }
-}
-
-/// Returns whether a read failed because its version is no longer the current one.
-fn is_version_change(error: &Error) -> bool {
-    matches!(
-        EngineError::find(error),
-        Some(EngineError::VersionChanged { .. })
-    )
-}
-
-async fn try_get(
-    bucket: &Arc<Shared>,
-    path: &Path,
-    options: &GetOptions,
-    not_before: Option<Instant>,
-) -> Result<GetResult> {
-    let by_piece = options.extensions.get::<PieceByPiece>().is_some() && !options.head;
-    let admission = match by_piece {
-        true => Some(Admission::wait(bucket, path).await?),
-        false => None,
-    };
-    let resolved = resolve::resolve(bucket, path, options, not_before).await?;
-    let version = &resolved.version;
-    if !version.cacheable() && !options.head {
-        return match resolved.take_body() {
-            Some(result) => first_uncached(bucket, path, result, options).await,
-            None => get_uncached(bucket, path, options.clone()).await,
-        };
-    }
-    options.check_preconditions(&version.meta)?;
-    if options.head {
-        return Ok(get_result(version, 0..version.meta.size, CacheOutcome::Hit));
-    }
-    let range = checked_range(version, options.range.as_ref())?;
-    let mut body = Body::new(Arc::clone(bucket), resolved, range.clone());
-    let outcome = body.probe();
-    if outcome == CacheOutcome::Partial {
-        body.await_first_absent().await?;
-    }
-    let mut result = get_result(body.version(), range, outcome);
-    let payload = match admission {
-        Some(admission) => in_pieces(Pieces::new(body, admission)).await?,
-        None => in_blocks(body).await?,
-    };
-    result.payload = GetResultPayload::Stream(payload);
-    Ok(result)
-}
-
-/// Starts a body of whole blocks; returns once its first bytes are there.
-async fn in_blocks(mut body: Body) -> Result<stream::BoxStream<'static, Result<bytes::Bytes>>> {
-    let first = stream::iter(body.next().await?.map(Ok));
-    if body.is_done() {
-        return Ok(first.boxed());
-    }
-    let rest = stream::try_unfold(body, |mut body| async move {
-        Ok(body.next().await?.map(|bytes| (bytes, body)))
-    });
-    Ok(first.chain(rest).boxed())
-}
-
-/// Starts a piecewise body; returns once its first piece is there.
-async fn in_pieces(mut pieces: Pieces) -> Result<stream::BoxStream<'static, Result<bytes::Bytes>>> {
-    let first = stream::iter(pieces.next().await?.map(Ok));
-    if pieces.is_done() {
-        return Ok(first.boxed());
-    }
-    let rest = stream::try_unfold(pieces, |mut pieces| async move {
-        Ok(pieces.next().await?.map(|bytes| (bytes, pieces)))
-    });
-    Ok(first.chain(rest).boxed())
-}
-
-/// Returns the head of a response, without its body.
-fn get_result(version: &Version, range: Range<u64>, outcome: CacheOutcome) -> GetResult {
-    let mut extensions = object_store::Extensions::new();
-    extensions.insert(ReadInfo {
-        outcome,
-        version: version.display(),
-    });
-    GetResult {
-        payload: GetResultPayload::Stream(stream::empty().boxed()),
-        meta: version.meta.clone(),
-        range,
-        attributes: version.attributes.clone(),
-        extensions,
-    }
-}
-
-fn checked_range(version: &Version, range: Option<&GetRange>) -> Result<Range<u64>> {
-    let length = version.meta.size;
-    let Some(range) = range else {
-        return Ok(0..length);
-    };
-    range
-        .as_range(length)
-        .map_err(|_| range_error(&version.meta.location, length))
-}
-
-/// Passes a read to the origin unchanged: for old versions, and for objects without any validator.
-async fn get_uncached(bucket: &Arc<Shared>, path: &Path, options: GetOptions) -> Result<GetResult> {
-    let stamp = bucket.versions.stamp(path);
-    let fetched = with_retries(bucket.engine.retry, "read", path, async || {
-        match options.head {
-            true => bucket.counters.origin_request(),
-            false => bucket.counters.origin_data_request(),
-        }
-        let result = bucket.origin.get_opts(path, options.clone()).await?;
-        let range = checked_response(path, &result, options.range.as_ref())?;
-        Ok((result, range))
-    })
-    .await;
-    let (result, range) = match fetched {
-        Err(error) if is_out_of_range(&error) => {
-            let version = Arc::clone(&resolve::head(bucket, path).await?.version);
-            let range = checked_range(&version, options.range.as_ref())?;
-            if range.is_empty() {
-                return Ok(get_result(&version, range, CacheOutcome::Miss));
-            }
-            // The object was too short when it was read and is longer now.
-            return Err(EngineError::VersionChanged {
-                object: path.to_string(),
-            }
-            .into());
-        }
-        fetched => fetched?,
-    };
-    if options.version.is_none() {
-        let named = ranged::encoding_of_range(&result);
-        ranged::confirm_encoding(bucket, path, named).await?;
-        // The object may have a validator by now.
-        bucket
-            .versions
-            .record(stamp, result.meta.clone(), result.attributes.clone());
-    }
-    Ok(uncached(bucket, result, range))
-}
-
-/// Uses the response that showed the object to be uncacheable, if it covers the range wanted; else sends a new
-/// request.
-async fn first_uncached(
-    bucket: &Arc<Shared>,
-    path: &Path,
-    result: GetResult,
-    options: &GetOptions,
-) -> Result<GetResult> {
-    options.check_preconditions(&result.meta)?;
-    match checked_response(path, &result, options.range.as_ref()) {
-        Ok(range) => Ok(uncached(bucket, result, range)),
-        Err(_) => get_uncached(bucket, path, options.clone()).await,
-    }
-}
-
-/// Returns the requested range if the response covers it. The response is longer if the origin ignored the range.
-fn checked_response(
-    path: &Path,
-    result: &GetResult,
-    requested: Option<&GetRange>,
-) -> Result<Range<u64>> {
-    let length = result.meta.size;
-    let range = match requested {
-        Some(requested) => requested
-            .as_range(length)
-            .map_err(|_| range_error(path, length))?,
-        None => 0..length,
-    };
-    if result.range.start <= range.start && range.end <= result.range.end {
-        return Ok(range);
-    }
-    let detail = format!("requested {range:?}, received {:?}", result.range);
-    Err(EngineError::BadResponse {
-        object: path.to_string(),
-        detail,
-    }
-    .into())
-}
-
-fn range_error(path: &Path, length: u64) -> Error {
-    EngineError::RangeNotSatisfiable {
-        object: path.to_string(),
-        length,
-    }
-    .into()
-}
-
-/// Streams one response of the origin, counted and cut to `range`; fails when it stalls.
-fn uncached(bucket: &Arc<Shared>, result: GetResult, range: Range<u64>) -> GetResult {
-    bucket.counters.miss();
-    let skip = range.start - result.range.start;
-    let state = (
-        Arc::clone(bucket),
-        result.meta.location.clone(),
-        skip,
-        range.end - range.start,
-    );
-    let GetResult {
-        payload,
-        meta,
-        range: sent,
-        attributes,
-        mut extensions,
-    } = result;
-    let version = meta.e_tag.clone().unwrap_or_else(|| "unknown".to_owned());
-    extensions.insert(ReadInfo {
-        outcome: CacheOutcome::Miss,
-        version,
-    });
-    let body = GetResult {
-        payload,
-        meta: meta.clone(),
-        range: sent,
-        attributes: object_store::Attributes::new(),
-        extensions: object_store::Extensions::new(),
-    }
-    .into_stream();
-    let payload = stream::try_unfold((body, state), |(mut body, state)| async move {
-        let (bucket, object, mut skip, mut left) = state;
-        let stall = bucket.engine.retry.stall;
-        while left > 0 {
-            let next = tokio::time::timeout(stall, body.try_next()).await;
-            let Some(mut piece) = next.map_err(|_| stalled(bucket.engine.retry))?? else {
-                let detail = format!("the body ended {left} bytes early");
-                return Err(EngineError::BadResponse {
-                    object: object.to_string(),
-                    detail,
-                }
-                .into());
-            };
-            bucket.counters.origin_bytes(piece.len() as u64);
-            let passed = skip.min(piece.len() as u64);
-            skip -= passed;
-            piece.advance(passed as usize);
-            piece.truncate(usize::try_from(left).unwrap_or(usize::MAX));
-            if !piece.is_empty() {
-                left -= piece.len() as u64;
-                bucket.counters.bytes(piece.len() as u64);
-                return Ok(Some((piece, (body, (bucket, object, skip, left)))));
-            }
-        }
-        Ok(None)
-    });
-    GetResult {
-        payload: GetResultPayload::Stream(payload.boxed()),
-        meta,
-        range,
-        attributes,
-        extensions,
-    }
-}

@@ -13,18 +13,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use bywash_mem::BlockReader;
-use futures::TryStreamExt;
 use object_store::Result;
 use object_store::path::Path;
 use tokio::time::timeout;
 
 use super::body::Body;
+use super::fetch::{Sink, fetch};
 use super::loans::{CopyBuffer, Loan};
-use super::ranged;
-use super::resolve::is_present;
+use super::plan::is_present;
 use crate::bucket::Shared;
-use crate::retry::{Retries, is_transient, stalled, unavailable};
-use crate::versions::Version;
 
 /// Time that a consumer may keep a piece before the rest of its block is released for a waiting request. A client
 /// that takes 4 MB/s empties a send buffer of 128 KiB meanwhile.
@@ -267,7 +264,11 @@ impl Pieces {
         let end = (u64::from(block) + 1) * bucket.block_size;
         let end = end.min(self.body.end()).min(self.at + buffer.size() as u64);
         let mut piece = buffer.take();
-        let fetched = fetch(&bucket, &version, self.at..end, &mut piece).await;
+        let mut sink = PieceSink {
+            range: self.at..end,
+            bytes: &mut piece,
+        };
+        let fetched = fetch(&bucket, &version, "read", &mut sink, None).await;
         if let Err(error) = fetched {
             buffer.put_back(piece);
             return Err(error);
@@ -277,63 +278,23 @@ impl Pieces {
     }
 }
 
-/// Appends `range` of `version` to `bytes`; continues at the byte reached after a failure.
-async fn fetch(
-    bucket: &Arc<Shared>,
-    version: &Arc<Version>,
+/// Destination of a fetch of one piece.
+struct PieceSink<'a> {
     range: Range<u64>,
-    bytes: &mut Vec<u8>,
-) -> Result<()> {
-    let policy = bucket.engine.retry;
-    let mut retries = Retries::new(policy);
-    loop {
-        let before = bytes.len();
-        let from = range.start + before as u64;
-        let error = match receive(bucket, version, from..range.end, bytes).await {
-            Ok(()) => return Ok(()),
-            Err(error) => ranged::classify(version, error),
-        };
-        if super::is_version_change(&error) {
-            bucket.versions.forget(version);
-        }
-        if !is_transient(&error) {
-            return Err(error);
-        }
-        if bytes.len() > before {
-            retries.progress();
-        }
-        tracing::debug!(object = %version.meta.location, %error, "piece failed, continuing at the byte reached");
-        if !retries.back_off().await {
-            return Err(unavailable("read", &version.meta.location, error));
-        }
-    }
+    /// What has been received of the range.
+    bytes: &'a mut Vec<u8>,
 }
 
-/// Sends one ranged GET. Bytes that arrived before a failure stay.
-async fn receive(
-    bucket: &Arc<Shared>,
-    version: &Arc<Version>,
-    range: Range<u64>,
-    bytes: &mut Vec<u8>,
-) -> Result<()> {
-    let policy = bucket.engine.retry;
-    let _permit = bucket.fetch_permits.acquire().await.ok();
-    let mut left = (range.end - range.start) as usize;
-    let mut body = ranged::get(bucket, version, range).await?;
-    while left > 0 {
-        let next = timeout(policy.stall, body.try_next()).await;
-        let Some(piece) = next.map_err(|_| stalled(policy))?? else {
-            let detail = "the body ended early".to_owned();
-            return Err(ranged::bad_response(version, detail));
-        };
-        bucket.counters.origin_bytes(piece.len() as u64);
-        version.cost.bytes(piece.len() as u64);
-        if piece.len() > left {
-            let detail = "the response is longer than the range requested".to_owned();
-            return Err(ranged::bad_response(version, detail));
-        }
-        bytes.extend_from_slice(&piece);
-        left -= piece.len();
+impl Sink for PieceSink<'_> {
+    fn missing(&self) -> Range<u64> {
+        self.range.start + self.bytes.len() as u64..self.range.end
     }
-    Ok(())
+
+    fn write(&mut self, bytes: &[u8]) -> Result<bool> {
+        let Range { start, end } = self.missing();
+        let missing = (end - start) as usize;
+        self.bytes
+            .extend_from_slice(&bytes[..bytes.len().min(missing)]);
+        Ok(bytes.len() >= missing)
+    }
 }

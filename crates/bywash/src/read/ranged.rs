@@ -1,7 +1,6 @@
 //! One ranged GET bound to a version, and the meaning of its response.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::stream::BoxStream;
@@ -47,11 +46,11 @@ pub(super) async fn get(bucket: &Shared, version: &Version, range: Range<u64>) -
     Ok(result.into_stream())
 }
 
-fn encoding(attributes: &Attributes) -> Option<&str> {
+pub(super) fn encoding(attributes: &Attributes) -> Option<&str> {
     Some(attributes.get(&Attribute::ContentEncoding)?.as_ref())
 }
 
-fn other_encoding(encoding: Option<&str>) -> String {
+pub(super) fn other_encoding(encoding: Option<&str>) -> String {
     let named = encoding.unwrap_or("none");
     format!("its range has the Content-Encoding {named}, and the whole object another")
 }
@@ -62,28 +61,6 @@ pub(super) fn encoding_of_range(result: &GetResult) -> Option<String> {
         return None;
     }
     encoding(&result.attributes).map(str::to_owned)
-}
-
-/// Checks by a HEAD request that the whole object has the Content-Encoding `named` in the response to a range.
-///
-/// # Errors
-/// [`EngineError::BadResponse`] if it does not.
-pub(super) async fn confirm_encoding(
-    bucket: &Arc<Shared>,
-    path: &Path,
-    named: Option<String>,
-) -> Result<()> {
-    if named.is_none() {
-        return Ok(());
-    }
-    let opened = super::resolve::head(bucket, path).await?;
-    if named.as_deref() == encoding(&opened.version.attributes) {
-        return Ok(());
-    }
-    Err(bad_response(
-        &opened.version,
-        other_encoding(named.as_deref()),
-    ))
 }
 
 /// Maps the errors of a conditional request: "not found" and "precondition failed" both mean that the version
@@ -109,6 +86,42 @@ pub(super) fn bad_response(version: &Version, detail: String) -> Error {
     EngineError::BadResponse {
         object: version.meta.location.to_string(),
         detail,
+    }
+    .into()
+}
+
+/// Returns the error of a response longer than the range requested.
+pub(super) fn too_long(version: &Version) -> Error {
+    let detail = "the response is longer than the range requested".to_owned();
+    bad_response(version, detail)
+}
+
+/// Returns whether a read failed because its version is no longer the current one.
+pub(super) fn is_version_change(error: &Error) -> bool {
+    matches!(
+        EngineError::find(error),
+        Some(EngineError::VersionChanged { .. })
+    )
+}
+
+/// Returns the bytes of `range` in this version.
+///
+/// # Errors
+/// [`EngineError::RangeNotSatisfiable`].
+pub(super) fn checked_range(version: &Version, range: Option<&GetRange>) -> Result<Range<u64>> {
+    let length = version.meta.size;
+    let Some(range) = range else {
+        return Ok(0..length);
+    };
+    range
+        .as_range(length)
+        .map_err(|_| range_error(&version.meta.location, length))
+}
+
+pub(super) fn range_error(path: &Path, length: u64) -> Error {
+    EngineError::RangeNotSatisfiable {
+        object: path.to_string(),
+        length,
     }
     .into()
 }

@@ -8,7 +8,8 @@ use futures::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectMeta, Result};
 
-use super::range_error;
+use super::get::get;
+use super::ranged::range_error;
 use crate::bucket::Shared;
 use crate::error::EngineError;
 use crate::limits::MAX_MERGED_READS;
@@ -87,7 +88,7 @@ async fn read(
     let Merged { covers, ranges } = merged;
     let mut at = covers.start;
     let options = GetOptions::new().with_range(Some(GetRange::Bounded(covers)));
-    let result = super::get(bucket, path, options).await?;
+    let result = get(bucket, path, options).await?;
     let meta = result.meta.clone();
     let size = meta.size;
     let mut parts = Vec::with_capacity(ranges.len());

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::pin::pin;
 use std::sync::Arc;
 
-use bywash_mem::{BlockPool, Claim, Frame, Share};
+use bywash_mem::{Frame, Share};
 use object_store::path::Path;
 use object_store::{Error, GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore, Result};
 use parking_lot::Mutex;
@@ -15,9 +15,9 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::hedge::hedged;
 use super::range_fetch::RangeFetch;
-use super::ranged;
 use super::readahead::ReadaheadWindow;
 use super::shared_error::clone_error;
+use super::{plan, ranged};
 use crate::bucket::Shared;
 use crate::retry::{is_out_of_range, with_retries};
 use crate::versions::{RequestStamp, SharedFile, Version};
@@ -131,7 +131,7 @@ pub(super) async fn resolve(
         let query = match known.clone() {
             _ if options.head => OriginQuery::Head,
             // A stale version is mostly unchanged: if its data is here, a HEAD is enough.
-            Some(version) if first_block_present(bucket, &version, options.range.as_ref()) => {
+            Some(version) if plan::is_first_present(bucket, &version, options.range.as_ref()) => {
                 OriginQuery::Head
             }
             known => OriginQuery::Data(options.range.clone(), known),
@@ -189,7 +189,7 @@ fn start_flight(bucket: &Arc<Shared>, path: &Path, query: OriginQuery) -> Flight
                     .await
                     .map(Started::without_data),
                 OriginQuery::Data(range, known) => {
-                    let range = first_range(&bucket, range, known.as_deref());
+                    let range = plan::first_range(&bucket, range, known.as_deref());
                     first_get(&bucket, &path, range, || sent.stamp(&bucket, &path)).await
                 }
             }
@@ -197,25 +197,21 @@ fn start_flight(bucket: &Arc<Shared>, path: &Path, query: OriginQuery) -> Flight
         let Some(response) = guard.unless_abandoned(bytes, request).await else {
             return;
         };
-        let (outcome, first_fetch) = match response {
-            Ok(Started {
-                result,
-                first_fetch,
-            }) => (FlightOutcome::Resolved(result), first_fetch),
-            Err(error) => (FlightOutcome::Failed(Arc::new(error)), None),
+        let (outcome, fetch, short) = match response {
+            Ok(started) => (
+                FlightOutcome::Resolved(started.result),
+                started.fetch,
+                started.short,
+            ),
+            Err(error) => (FlightOutcome::Failed(Arc::new(error)), None, false),
         };
         let sender = guard.end();
-        let Some(FirstFetch {
-            fetch,
-            first,
-            short,
-        }) = first_fetch
-        else {
+        let Some(fetch) = fetch else {
             // There may be no reader left.
             let _ = sender.send(outcome);
             return;
         };
-        let mut fetch = pin!(fetch.run(Some(first)));
+        let mut fetch = pin!(fetch.run());
         let stored = short && futures::poll!(&mut fetch).is_ready();
         let _ = sender.send(outcome);
         if !stored {
@@ -230,43 +226,19 @@ fn start_flight(bucket: &Arc<Shared>, path: &Path, query: OriginQuery) -> Flight
 /// Result of a request, and its bytes to be stored.
 struct Started {
     result: Arc<FlightResult>,
-    first_fetch: Option<FirstFetch>,
+    fetch: Option<RangeFetch>,
+    /// Whether the response is short, see [`SHORT_RESPONSE_BYTES`].
+    short: bool,
 }
 
 impl Started {
     fn without_data(result: Arc<FlightResult>) -> Self {
         Self {
             result,
-            first_fetch: None,
+            fetch: None,
+            short: false,
         }
     }
-}
-
-struct FirstFetch {
-    fetch: RangeFetch,
-    first: GetResult,
-    short: bool,
-}
-
-/// Returns whether the first block of the range is resident or loading.
-fn first_block_present(bucket: &Shared, version: &Version, range: Option<&GetRange>) -> bool {
-    let size = version.meta.size;
-    let range = range.map_or(Some(0..size), |range| range.as_range(size).ok());
-    match range {
-        Some(range) if range.start < range.end => {
-            let block = (range.start / bucket.block_size) as u32;
-            is_present(&bucket.engine.pool, version, block)
-        }
-        // An empty range needs metadata only.
-        _ => true,
-    }
-}
-
-/// Returns whether a block is resident or being loaded. Does not count as a use.
-pub(super) fn is_present(pool: &Arc<BlockPool>, version: &Version, block: u32) -> bool {
-    let key = version.key(block);
-    // A load that ends between the first two calls has published the block by the third.
-    pool.contains(key) || pool.is_loading(key) || pool.contains(key)
 }
 
 /// Requests the metadata only.
@@ -342,7 +314,7 @@ async fn first_get(
     match result {
         Ok(result) => {
             let named = ranged::encoding_of_range(&result);
-            ranged::confirm_encoding(bucket, path, named).await?;
+            confirm_encoding(bucket, path, named).await?;
             let meta = at(path, result.meta.clone());
             let version = bucket
                 .versions
@@ -371,34 +343,26 @@ async fn first_get(
     }
 }
 
-/// Returns the range of the first GET: whole blocks around the range wanted, at most one fetch, and none of the
-/// blocks that are present if the object is unchanged.
-fn first_range(bucket: &Shared, wanted: Option<GetRange>, known: Option<&Version>) -> GetRange {
-    let block = bucket.block_size;
-    let max = bucket.max_fetch_blocks();
-    let max = u64::from(bucket.engine.readahead.quota(block, max - 1).free + 1) * block;
-    let from = |start: u64, end: u64| {
-        let first = start / block;
-        let last = end.div_ceil(block).min(first.saturating_add(max / block));
-        let present = |at: &u64| {
-            known.is_some_and(|known| is_present(&bucket.engine.pool, known, *at as u32))
-        };
-        let last = (first.saturating_add(1)..last)
-            .find(present)
-            .unwrap_or(last);
-        GetRange::Bounded(first.saturating_mul(block)..last.saturating_mul(block))
-    };
-    match wanted {
-        None => from(0, max),
-        Some(GetRange::Bounded(range)) => {
-            from(range.start, range.end.max(range.start.saturating_add(1)))
-        }
-        Some(GetRange::Offset(start)) => from(start, start.saturating_add(max)),
-        // Longer by almost a block, so that each block comes whole wherever the object ends.
-        Some(GetRange::Suffix(length)) => {
-            GetRange::Suffix(length.min(max).saturating_add(block - 1))
-        }
+/// Checks by a HEAD request that the whole object has the Content-Encoding `named` in the response to a range.
+///
+/// # Errors
+/// [`EngineError::BadResponse`] if it does not.
+pub(super) async fn confirm_encoding(
+    bucket: &Arc<Shared>,
+    path: &Path,
+    named: Option<String>,
+) -> Result<()> {
+    if named.is_none() {
+        return Ok(());
     }
+    let opened = head(bucket, path).await?;
+    if named.as_deref() == ranged::encoding(&opened.version.attributes) {
+        return Ok(());
+    }
+    Err(ranged::bad_response(
+        &opened.version,
+        ranged::other_encoding(named.as_deref()),
+    ))
 }
 
 /// Prepares storing the body of the first response in the blocks it covers whole, as far as the read-ahead quota
@@ -423,24 +387,17 @@ fn store(
     let room = window
         .as_ref()
         .map_or(0, |window| window.quota(bucket.max_fetch_blocks()).free);
-    let mut loads = Vec::new();
     let mut spare = Some(frame);
-    for block in first..end.min(first.saturating_add(1).saturating_add(room)) {
-        // Another reader may be loading this version already: the fetch ends there.
-        let Claim::Vacant(mut load) = bucket.engine.pool.claim(version.key(block)) else {
-            break;
-        };
-        let length = version.block_len(block, size);
-        let Some(frame) = fitting_frame(bucket, &mut spare, length) else {
-            break;
-        };
-        load.attach(frame, length);
-        if let Some(window) = window.as_ref().filter(|_| block > first) {
-            window.hold(block, load.flight().join());
-        }
-        loads.push(load);
-    }
+    // Another reader may be loading this version already: the fetch ends there.
+    let blocks = first..end.min(first.saturating_add(1).saturating_add(room));
+    let frame = |length| fitting_frame(bucket, &mut spare, length);
+    let loads = plan::claim_run(bucket, &version, blocks, frame);
     drop(spare);
+    if let Some(window) = &window {
+        for load in loads.iter().skip(1) {
+            window.hold(load.key().block, load.flight().join());
+        }
+    }
     let cancel = CancellationToken::new();
     let file = version.file();
     file.keep_from(&response);
@@ -452,14 +409,13 @@ fn store(
         window: Mutex::new(window),
         _cancel_on_drop: Some(cancel.clone().drop_guard()),
     });
-    let first_fetch = (!loads.is_empty()).then(|| FirstFetch {
-        short: range.end - range.start <= SHORT_RESPONSE_BYTES,
-        first: response,
-        fetch: RangeFetch::new(Arc::clone(bucket), version, loads, cancel),
+    let fetch = (!loads.is_empty()).then(|| {
+        RangeFetch::new(Arc::clone(bucket), version, loads, cancel).with_response(response)
     });
     Started {
         result,
-        first_fetch,
+        fetch,
+        short: range.end - range.start <= SHORT_RESPONSE_BYTES,
     }
 }
 

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::range_fetch::{ReadaheadContext, start_readahead};
+use super::plan::{ReadaheadContext, start_readahead};
 use super::readahead::ReadaheadWindow;
 use crate::bucket::Shared;
 use crate::limits::MAX_STREAMS;

@@ -4,18 +4,16 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bywash_mem::{FreezeError, Segments, WriteAtBuffer, WriteAtError, WriteClaim};
-use futures::StreamExt;
 use object_store::path::Path;
-use object_store::{Error, Result};
+use object_store::{Error, GetResult, Result};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::bucket::Shared;
 use crate::error::EngineError;
-use crate::read::is_version_change;
-use crate::read::ranged::{self, Body};
+use crate::read::fetch::{Sink, fetch};
+use crate::read::ranged;
 use crate::read::shared_error::{from_load_error, load_error};
-use crate::retry::{Retries, is_transient, stalled, unavailable};
 use crate::versions::{SharedFile, Version};
 
 /// State shared by the workers of one download.
@@ -91,12 +89,16 @@ impl DownloadJob {
         Ok(())
     }
 
-    /// Loads part after part; `body` is that of the first, already begun.
-    pub(super) async fn work(self: Arc<Self>, part: Option<Range<u64>>, mut body: Option<Body>) {
+    /// Loads part after part; `first` is the response to the first of them, if it has begun.
+    pub(super) async fn work(
+        self: Arc<Self>,
+        part: Option<Range<u64>>,
+        mut first: Option<GetResult>,
+    ) {
         let all = async {
             let mut next = part;
             while let Some(part) = next {
-                self.load(part.clone(), body.take()).await?;
+                self.load(part.clone(), first.take()).await?;
                 self.done(&part)?;
                 next = self.next_part();
             }
@@ -114,106 +116,53 @@ impl DownloadJob {
     }
 
     fn fail(&self, error: Error) {
-        if is_version_change(&error) {
-            self.bucket.versions.forget(&self.version);
-        }
         tracing::debug!(object = %self.version.meta.location, %error, "download failed");
         self.buffer.fail(load_error(Arc::new(error)));
         self.failed.cancel();
     }
 
-    /// Loads the missing bytes of a part, and retries from the byte reached.
-    async fn load(&self, part: Range<u64>, mut body: Option<Body>) -> Result<()> {
+    /// Loads the missing bytes of a part.
+    async fn load(&self, part: Range<u64>, mut first: Option<GetResult>) -> Result<()> {
         let base = self.range.start;
-        let mut retries = Retries::new(self.bucket.engine.retry);
+        let path = &self.version.meta.location;
         loop {
             let claimed = self.buffer.claim(part.start - base..part.end - base);
-            let Some(claim) =
-                claimed.map_err(|error| from_buffer(&self.version.meta.location, error))?
-            else {
+            let Some(claim) = claimed.map_err(|error| from_buffer(path, error))? else {
                 return Ok(());
             };
-            let error = match self.fetch(claim, body.take(), &mut retries).await {
-                Ok(Received::All) => continue,
-                Ok(Received::More) => {
-                    let detail = "the response is longer than the range requested".to_owned();
-                    return Err(ranged::bad_response(&self.version, detail));
-                }
-                Err(error) => ranged::classify(&self.version, error),
+            let mut sink = PartSink {
+                version: &self.version,
+                base,
+                claim,
             };
-            // Without a validator, further bytes may be of another version.
-            if !is_transient(&error) || !self.version.cacheable() {
-                return Err(error);
-            }
-            tracing::debug!(object = %self.version.meta.location, %error, "download failed, continuing at the byte reached");
-            if !retries.back_off().await {
-                return Err(unavailable("download", &self.version.meta.location, error));
-            }
-        }
-    }
-
-    /// Sends one ranged GET for one claim. Bytes that arrived before a failure stay.
-    async fn fetch(
-        &self,
-        claim: WriteClaim,
-        body: Option<Body>,
-        retries: &mut Retries,
-    ) -> Result<Received> {
-        let base = self.range.start;
-        let claimed = claim.range();
-        let mut permit = None;
-        let body = match body {
-            // A response that has begun takes no permit: its request is in flight.
-            Some(body) => body,
-            None => {
-                permit = self.bucket.fetch_permits.acquire().await.ok();
-                let wanted = base + claimed.start..base + claimed.end;
-                ranged::get(&self.bucket, &self.version, wanted).await?
-            }
-        };
-        let received = self.receive(claim, body, retries).await;
-        drop(permit);
-        received
-    }
-
-    async fn receive(
-        &self,
-        mut claim: WriteClaim,
-        mut body: Body,
-        retries: &mut Retries,
-    ) -> Result<Received> {
-        let policy = self.bucket.engine.retry;
-        loop {
-            let next = tokio::time::timeout(policy.stall, body.next()).await;
-            let piece = match next {
-                // All bytes are here: the end of the connection no longer matters.
-                Ok(None | Some(Err(_))) | Err(_) if claim.remaining() == 0 => {
-                    return Ok(Received::All);
-                }
-                Ok(None) => {
-                    let detail = format!("the body ended {} bytes early", claim.remaining());
-                    return Err(ranged::bad_response(&self.version, detail));
-                }
-                Err(_) => return Err(stalled(policy)),
-                Ok(Some(piece)) => piece?,
-            };
-            self.bucket.counters.origin_bytes(piece.len() as u64);
-            if piece.len() as u64 > claim.remaining() {
-                return Ok(Received::More);
-            }
-            claim.write(&piece);
-            retries.progress();
+            let first = first.take();
+            fetch(&self.bucket, &self.version, "download", &mut sink, first).await?;
         }
     }
 }
 
-/// Ways in which a response ends without an error.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Received {
-    /// At the last byte requested.
-    All,
-    /// It is longer than requested.
-    More,
+/// Destination of a fetch of claimed bytes of the buffer.
+struct PartSink<'a> {
+    version: &'a Version,
+    /// Offset of the buffer's start in the object.
+    base: u64,
+    claim: WriteClaim,
+}
+
+impl Sink for PartSink<'_> {
+    const ENDS_RESPONSE: bool = true;
+
+    fn missing(&self) -> Range<u64> {
+        let end = self.base + self.claim.range().end;
+        end - self.claim.remaining()..end
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<bool> {
+        match self.claim.write(bytes) {
+            written if written < bytes.len() => Err(ranged::too_long(self.version)),
+            _ => Ok(self.claim.remaining() == 0),
+        }
+    }
 }
 
 /// Freezes the buffer and returns its bytes, if all are there.
