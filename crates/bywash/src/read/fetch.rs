@@ -105,7 +105,6 @@ async fn receive<S: Sink>(
     sink: &mut S,
     retries: &mut Retries,
 ) -> Result<End> {
-    let end = sink.missing().end;
     loop {
         let reached = sink.missing().start;
         let (offset, piece) = tokio::select! {
@@ -121,10 +120,7 @@ async fn receive<S: Sink>(
         }
     }
     // All bytes are here: how the response ends no longer matters, unless it goes on.
-    if S::ENDS_RESPONSE
-        && let Ok((offset, piece)) = fetch.next(end).await
-        && offset + piece.len() as u64 > end
-    {
+    if S::ENDS_RESPONSE && fetch.goes_on().await {
         return Err(ranged::too_long(version));
     }
     fetch.complete();

@@ -138,6 +138,17 @@ impl<'a> HedgedFetch<'a> {
         }
     }
 
+    /// Returns whether the response that reached the end of the range has more bytes. Waits for them, or for its end.
+    pub(super) async fn goes_on(&mut self) -> bool {
+        let end = self.end;
+        let reached = self.sources.iter_mut().find(|source| source.at >= end);
+        let Some(source) = reached else {
+            return false;
+        };
+        let next = tokio::time::timeout(self.bucket.engine.retry.stall, source.body.next()).await;
+        matches!(next, Ok(Some(Ok(piece))) if !piece.is_empty())
+    }
+
     /// Sends a second request for the missing bytes, if the hedging budget allows it and a permit is free.
     fn hedge(&mut self, reached: u64) {
         let permit = self.bucket.fetch_permits.try_acquire();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bywash::{Consistency, HEDGED_PERCENT};
+use bywash::{Consistency, DownloadOptions, HEDGED_PERCENT};
 use bywash_sim::Fault;
 use object_store::ObjectStoreExt as _;
 use object_store::path::Path;
@@ -62,6 +62,24 @@ async fn stalled_fetch_is_hedged_and_published_once() {
         assert_eq!(stats.origin_bytes, world.origin.data_bytes(None));
         world.assert_idle().await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn stalled_part_of_a_download_is_hedged() {
+    let world = acquainted(true).await;
+    let version = world.origin.write(&world.path, BLOCKS * BLOCK);
+    let fault = Fault::Stall { after: 20_000 };
+    world.origin.script(&world.path, [vec![fault]]);
+    let begun = Instant::now();
+    let download = world
+        .bucket
+        .download(&world.path, DownloadOptions::default());
+    let bytes = download.await.unwrap().finish().await.unwrap();
+    assert!(bytes.into_contiguous() == version.body);
+    // Without a hedged request, or waiting for the first response to end, a stall timeout.
+    assert!(begun.elapsed() < 2 * SOON, "{:?}", begun.elapsed());
+    assert_eq!((world.stats().hedges, world.stats().hedges_won), (1, 1));
+    world.assert_idle().await;
 }
 
 #[tokio::test(start_paused = true)]
