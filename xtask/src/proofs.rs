@@ -71,14 +71,17 @@ pub(crate) fn soak_uploads(
     let seeds = format!("{first}..{}", first.saturating_add(uploads));
     println!("seeds {seeds}: {uploads} uploads");
     Step::cargo(["test", "--quiet", "--profile", "soak", "-p", "bywash"])
-        .args(["--test", "upload_servers", "--target-dir", "target/soak"])
-        .args(["seeded_uploads", "--", "--nocapture"])
+        .args(["--test", "it", "--target-dir", "target/soak"])
+        .args([
+            "upload_servers::seeded::seeded_uploads",
+            "--",
+            "--nocapture",
+        ])
         .env("BYWASH_SEEDS", seeds)
         .run()?;
     println!("seed {first}: {kills} kills of a server and of a copy, over each store");
     Step::cargo(["test", "--quiet", "--profile", "soak", "-p", "bywash-cli"])
-        .args(["--test", "multipart", "--test", "uploads"])
-        .args(["--test", "uploads_stores", "--target-dir", "target/soak"])
+        .args(["--test", "it", "--target-dir", "target/soak"])
         .args(["killed", "--", "--nocapture"])
         .env("BYWASH_KILLS", kills.to_string())
         .env("BYWASH_SEED", first.to_string())
@@ -88,7 +91,7 @@ pub(crate) fn soak_uploads(
     }
     println!("seed {first}: {objects} objects on {scale} of the free disk");
     Step::cargo(["test", "--quiet", "--profile", "soak", "-p", "bywash"])
-        .args(["--test", "upload_load", "--target-dir", "target/soak"])
+        .args(["--test", "it", "--target-dir", "target/soak"])
         .args(["load_of_the_given_seed", "--", "--ignored", "--nocapture"])
         .env("BYWASH_LOAD_OBJECTS", objects.to_string())
         .env("BYWASH_LOAD_SCALE", scale.to_string())

@@ -9,6 +9,7 @@ mod atomics;
 mod claims;
 mod layers;
 mod limits;
+mod programs;
 mod sources;
 
 use std::path::{Path, PathBuf};

@@ -86,7 +86,7 @@ impl fmt::Display for Failure {
         }
         write!(
             f,
-            "to repeat: BYWASH_SEED={} cargo test -p bywash --test simulation",
+            "to repeat: BYWASH_SEED={} cargo test -p bywash --test it simulation",
             self.seed
         )
     }

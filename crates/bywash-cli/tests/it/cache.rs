@@ -1,0 +1,108 @@
+//! `bywash cache` against a running server.
+
+use std::process::Output;
+
+use crate::common::{Server, bywash, data_dir, stderr, stdout};
+
+fn cache(server: &Server, args: &[&str]) -> Output {
+    let mut command = bywash(&["cache"]);
+    command.args(args).arg("--data-dir").arg(&server.data);
+    command.output().unwrap()
+}
+
+fn json(server: &Server, args: &[&str]) -> Vec<serde_json::Value> {
+    let output = cache(server, &[args, &["--json"]].concat());
+    assert!(output.status.success(), "{args:?}: {}", stderr(&output));
+    let lines = stdout(&output);
+    lines
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+#[test]
+fn the_cache_of_a_running_server_is_seen_and_changed() {
+    let (_home, data) = data_dir(&["data"]);
+    let logs = data.join("buckets/data/logs");
+    std::fs::create_dir_all(&logs).unwrap();
+    std::fs::write(logs.join("a b.txt"), vec![1; 3000]).unwrap();
+    std::fs::write(logs.join("c.txt"), vec![2; 2_000_000]).unwrap();
+    let server = Server::start(&data, &["--memory", "64MiB"]);
+    assert!(json(&server, &["ls"]).is_empty());
+    server.run(&["cat", "s3://data/logs/a b.txt"]);
+
+    let listed = json(&server, &["ls", "s3://data/logs/"]);
+    assert_eq!(listed.len(), 1, "{listed:?}");
+    assert_eq!(listed[0]["key"], "logs/a b.txt");
+    assert_eq!(
+        (&listed[0]["bucket"], &listed[0]["resident_bytes"]),
+        (&"data".into(), &3000.into())
+    );
+
+    let why = json(&server, &["why", "s3://data/logs/a b.txt"]);
+    assert_eq!(
+        (&why[0]["outcome"], &why[0]["tier"]),
+        (&"hit".into(), &"memory".into())
+    );
+    let told = stdout(&cache(&server, &["why", "s3://data/logs/a b.txt"]));
+    assert!(told.starts_with("hit: s3://data/logs/a b.txt\n"), "{told}");
+    assert!(
+        told.contains("1 requests to the origin, 3000 bytes"),
+        "{told}"
+    );
+
+    let warmed = json(&server, &["warm", "s3://data/logs/"]);
+    assert_eq!(
+        (&warmed[0]["objects"], &warmed[0]["bytes"]),
+        (&2.into(), &2_003_000.into())
+    );
+    let dropped = json(&server, &["drop", "s3://data"]);
+    assert_eq!(dropped[0]["objects"], 2);
+    assert_eq!(
+        json(&server, &["why", "s3://data/logs/c.txt"])[0]["outcome"],
+        "miss"
+    );
+}
+
+#[test]
+fn what_cannot_be_is_told_with_the_next_step() {
+    let (_home, data) = data_dir(&["data"]);
+    let nobody = bywash(&["cache", "ls", "--data-dir"])
+        .arg(&data)
+        .output()
+        .unwrap();
+    assert_eq!(nobody.status.code(), Some(3), "{}", stderr(&nobody));
+    assert!(
+        stderr(&nobody).contains("bywash serve"),
+        "{}",
+        stderr(&nobody)
+    );
+
+    let server = Server::start(&data, &[]);
+    for (args, code, said) in [
+        (&["why", "s3://data"][..], 2, "write s3://data/key"),
+        (&["ls", "./file"], 2, "write s3://bucket/prefix"),
+        (&["warm", "s3://missing"], 3, "no bucket missing"),
+        (&["ls", "--admin-addr", "192.0.2.1:80"], 2, "not loopback"),
+    ] {
+        let output = cache(&server, args);
+        assert_eq!(
+            output.status.code(),
+            Some(code),
+            "{args:?}: {}",
+            stderr(&output)
+        );
+        assert!(
+            stderr(&output).contains(said),
+            "{args:?}: {}",
+            stderr(&output)
+        );
+    }
+    let data = server.data.clone();
+    drop(server);
+    let gone = bywash(&["cache", "ls", "--data-dir"])
+        .arg(&data)
+        .output()
+        .unwrap();
+    assert_eq!(gone.status.code(), Some(5), "{}", stderr(&gone));
+}

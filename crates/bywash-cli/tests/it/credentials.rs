@@ -1,0 +1,209 @@
+//! Credentials, found where the vendors' own clients find them: seen at servers that log each request.
+
+use std::process::Command;
+use std::sync::Arc;
+
+use crate::common::{Server, bywash, fails, pattern, stdout, succeeds, text};
+use bywash_sim::server::azure::Azure;
+use bywash_sim::server::s3::S3;
+use bywash_sim::server::{Asked, Protocol, Reply, Server as Origin};
+use tokio::task::block_in_place;
+
+/// A store, and a home with profiles of the AWS command line that lead to it.
+struct Home {
+    store: Origin,
+    folder: tempfile::TempDir,
+}
+
+impl Home {
+    async fn new() -> Self {
+        let store = Origin::start(S3::new()).await.unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let aws = folder.path().join(".aws");
+        std::fs::create_dir(&aws).unwrap();
+        let credentials = "[default]\naws_access_key_id = plain\naws_secret_access_key = s\n\
+                           [named]\naws_access_key_id = other\naws_secret_access_key = s\n";
+        let config = format!(
+            "[profile named]\nregion = eu-west-7\nendpoint_url = {}\n[profile sso]\nsso_session = corp\n",
+            store.url()
+        );
+        std::fs::write(aws.join("credentials"), credentials).unwrap();
+        std::fs::write(aws.join("config"), config).unwrap();
+        std::fs::write(folder.path().join("file"), "content").unwrap();
+        Self { store, folder }
+    }
+
+    /// The program at home, with these variables.
+    fn verb(&self, args: &[&str], variables: &[(&str, &str)]) -> Command {
+        let mut command = bywash(args);
+        command
+            .env_remove("AWS_SHARED_CREDENTIALS_FILE")
+            .env_remove("AWS_CONFIG_FILE")
+            .env("HOME", self.folder.path())
+            .envs(variables.iter().copied())
+            .current_dir(&self.folder);
+        command
+    }
+
+    /// Each request since the last look was signed in this scope.
+    fn signed_in(&self, scope: &str) {
+        let log = self.store.take_log();
+        assert!(!log.is_empty());
+        for one in log {
+            // Parts and their like are signed in the address.
+            let header = one.headers.get("authorization");
+            let header = header.map(|text| text.to_str().unwrap().to_owned());
+            let signature = header.unwrap_or_else(|| one.line.replace("%2F", "/"));
+            assert!(signature.contains(scope), "{scope}: {signature}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_profile_of_the_aws_command_line_signs_for_verbs() {
+    let home = Home::new().await;
+    let named = [("AWS_PROFILE", "named")];
+    succeeds(home.verb(&["cp", "file", "s3://data/k"], &named));
+    home.signed_in("other/");
+    succeeds(home.verb(&["ls", "s3://data/"], &named));
+    home.signed_in("/eu-west-7/s3");
+    let url = home.store.url();
+    succeeds(home.verb(&["ls", "s3://data/", "--endpoint", &url], &[]));
+    home.signed_in("plain/");
+    let own = [
+        ("AWS_ACCESS_KEY_ID", "own"),
+        ("AWS_SECRET_ACCESS_KEY", "s"),
+        ("AWS_PROFILE", "named"),
+    ];
+    succeeds(home.verb(&["cat", "s3://data/k"], &own));
+    home.signed_in("own/");
+    for (profile, says) in [
+        ("none", "no profile \"none\""),
+        ("sso", "export-credentials --profile sso"),
+    ] {
+        let told = fails(home.verb(&["ls", "s3://data/"], &[("AWS_PROFILE", profile)]));
+        assert!(told.contains(says), "{told}");
+    }
+    assert!(home.store.take_log().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_profile_signs_for_the_bucket_that_names_it() {
+    let home = Home::new().await;
+    succeeds(home.verb(&["cp", "file", "s3://data/k"], &[("AWS_PROFILE", "named")]));
+    home.signed_in("other/");
+    let (settings, data) = (
+        home.folder.path().join("bywash.toml"),
+        home.folder.path().join("data"),
+    );
+    let bucket =
+        "[[bucket]]\nurl = 's3://data'\noptions = { profile = 'named', region = 'own-region' }";
+    std::fs::write(&settings, bucket).unwrap();
+    let mut serve = home.verb(&["serve", "--config", text(&settings)], &[]);
+    serve.args(["--s3-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0"]);
+    serve.args(["--memory", "64MiB", "--data-dir", text(&data)]);
+    let server = block_in_place(|| Server::spawn(serve, &data));
+    let output = succeeds(server.client(&["cat", "s3://data/k"]));
+    assert_eq!(stdout(&output), "content");
+    home.signed_in("/own-region/s3");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_string_is_all_that_azure_needs() {
+    let azure = Azure::new();
+    let store = Origin::start(Arc::<Azure>::clone(&azure)).await.unwrap();
+    let string = format!(
+        "DefaultEndpointsProtocol=http;AccountName=account;AccountKey=c2VjcmV0;BlobEndpoint={}/account;",
+        store.url()
+    );
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("file");
+    std::fs::write(&file, pattern(100 << 10)).unwrap();
+    let verb = |args: &[&str], string: &str| {
+        let mut command = bywash(args);
+        command
+            .current_dir(&home)
+            .env("AZURE_STORAGE_CONNECTION_STRING", string);
+        // Of another account: never mixed with the string's.
+        command
+            .env("AZURE_STORAGE_ACCOUNT_NAME", "another")
+            .env("AZURE_STORAGE_SAS_KEY", "sig=another");
+        command
+    };
+    succeeds(verb(&["cp", text(&file), "az://data/dir/k"], &string));
+    assert_eq!(
+        succeeds(verb(&["cat", "az://data/dir/k"], &string)).stdout,
+        pattern(100 << 10)
+    );
+    let log = store.take_log();
+    assert!(
+        log.iter()
+            .all(|one| one.line.contains("/account/data/dir/k") && !one.line.contains("sig="))
+    );
+    for one in &log {
+        let signature = one.headers["authorization"].to_str().unwrap();
+        assert!(signature.starts_with("SharedKey account:"), "{signature}");
+    }
+    let signed = succeeds(verb(&["presign", "az://data/dir/k"], &string));
+    assert!(stdout(&signed).starts_with(&format!("{}/account/data/dir/k?", store.url())));
+    let told = fails(verb(&["cat", "az://data/dir/k"], "AccountKey"));
+    assert!(told.contains("connection string"), "{told}");
+}
+
+/// A store that redirects each request, once.
+struct Elsewhere {
+    /// Where to; empty for its own host.
+    host: String,
+    store: Arc<S3>,
+}
+
+impl Protocol for Elsewhere {
+    fn answer(&self, asked: &Asked) -> Reply {
+        match asked.query("moved") {
+            Some(_) => self.store.answer(asked),
+            None => {
+                let target = asked.target();
+                let mark = if target.contains('?') { '&' } else { '?' };
+                let to = format!("{}{target}{mark}moved=1", self.host);
+                Reply::status(307).with("location", &to)
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redirected_verbs_stay_on_the_host_and_send_no_referer() {
+    let verbs: [&[&str]; 6] = [
+        &["ls"],
+        &["ls", "s3://data/"],
+        &["stat", "s3://data/k"],
+        &["cp", "s3://data/k", "got"],
+        &["rm", "s3://data/k"],
+        &["mb", "s3://made"],
+    ];
+    let key = [("AWS_ACCESS_KEY_ID", "own"), ("AWS_SECRET_ACCESS_KEY", "s")];
+    let home = Home::new().await;
+    let other = Origin::start(S3::new()).await.unwrap();
+    for host in [String::new(), other.url()] {
+        let store = S3::new();
+        let bytes = "content".into();
+        store.objects().put("data", "k", bytes, [].into(), |_| true);
+        let is_other = !host.is_empty();
+        let near = Origin::start(Arc::new(Elsewhere { host, store })).await;
+        let near = near.unwrap();
+        for args in verbs {
+            let mut command = home.verb(args, &key);
+            command.args(["--endpoint", &near.url()]);
+            let output = block_in_place(|| command.output().unwrap());
+            let log = near.take_log();
+            assert!(!log.is_empty(), "{args:?}");
+            for one in log {
+                assert!(!one.headers.contains_key("referer"), "{args:?}: {one:?}");
+            }
+            if is_other {
+                assert_eq!(output.status.code(), Some(1), "{args:?}");
+            }
+        }
+        assert_eq!(other.take_log().len(), 0, "a request left its host");
+    }
+}

@@ -1,0 +1,374 @@
+//! Stores that lie to the command line: names, messages and sizes that harm a program that shows, sums or writes them.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Arc;
+
+use crate::common::gate::Gate;
+use crate::common::{bywash, json_lines, pattern, stderr, stdout, text, tree};
+use bywash_sim::server::s3::S3;
+use bywash_sim::server::{Asked, Protocol, Reply, Server};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::task::block_in_place;
+
+/// What a terminal obeys, or a person does not see: ESC, BEL, DEL, C1's CSI, a right-to-left override, an isolate, a zero width space.
+const UNSAFE: [char; 7] = [
+    '\u{1b}', '\u{7}', '\u{7f}', '\u{9b}', '\u{202e}', '\u{2066}', '\u{200b}',
+];
+/// The same without what a key cannot have.
+const KEY: &str = "evil\u{9b}2J\u{202e}txt.exe\u{2066}\u{200b}";
+
+/// A store that lists these objects, with sizes, and has their first bytes only.
+struct Liar {
+    objects: Vec<(String, u64)>,
+}
+
+impl Protocol for Liar {
+    fn answer(&self, asked: &Asked) -> Reply {
+        let (bucket, key) = asked.bucket_and_key();
+        let date = "2026-01-01T00:00:00.000Z";
+        match (bucket.as_str(), key.as_str()) {
+            ("", _) => Reply::status(200).body(format!(
+                "<ListAllMyBucketsResult><Buckets><Bucket><Name>{KEY}&#x1b;]0;x&#7;&#x7f;</Name>\
+                 <CreationDate>{date}</CreationDate></Bucket></Buckets></ListAllMyBucketsResult>"
+            )),
+            ("flood", _) => Reply::status(200).body(vec![b'x'; (16 << 20) + 1]),
+            ("denied", _) => Reply::status(403).body(format!(
+                "<Error><Code>AccessDenied</Code><Message>{KEY}&#x1b;[2J\nbywash: done&#7;&#x7f;</Message></Error>"
+            )),
+            (_, "") => {
+                let contents: String = self
+                    .objects
+                    .iter()
+                    .map(|(key, size)| {
+                        format!(
+                            "<Contents><Key>{key}</Key><LastModified>{date}</LastModified>\
+                             <ETag>\"tag\"</ETag><Size>{size}</Size></Contents>"
+                        )
+                    })
+                    .collect();
+                Reply::status(200).body(format!(
+                    "<ListBucketResult><Name>{bucket}</Name><IsTruncated>false</IsTruncated>{contents}</ListBucketResult>"
+                ))
+            }
+            _ => Reply::status(200)
+                .with("etag", "\"tag\"")
+                .with("last-modified", "Thu, 01 Jan 2026 00:00:00 GMT")
+                .body("lie"),
+        }
+    }
+}
+
+struct Place {
+    home: tempfile::TempDir,
+    server: Server,
+}
+
+impl Place {
+    async fn new(objects: &[(&str, u64)]) -> Self {
+        let objects = objects
+            .iter()
+            .map(|(key, size)| ((*key).to_owned(), *size))
+            .collect();
+        Self {
+            home: tempfile::tempdir().unwrap(),
+            server: Server::start(Arc::new(Liar { objects })).await.unwrap(),
+        }
+    }
+
+    /// Runs a verb without credentials; its data folder is `bywash-data` below the working folder, as by default.
+    fn try_run(&self, args: &[&str]) -> Output {
+        let mut command = bywash(args);
+        command
+            .current_dir(&self.home)
+            .args(["--endpoint", &self.server.url()]);
+        block_in_place(|| command.output().unwrap())
+    }
+}
+
+fn assert_plain(output: &Output) {
+    let all = stdout(output) + &stderr(output);
+    assert!(!all.contains(UNSAFE), "{all:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn text_of_a_store_reaches_a_terminal_escaped_from_every_verb() {
+    let place = Place::new(&[(KEY, 3), ("fine/größe", 3)]).await;
+    for args in [
+        &["ls"][..],
+        &["ls", "s3://data"],
+        &["ls", "-r", "s3://data", "--long"],
+        &["du", "s3://data"],
+        &["rm", "-r", "--force", "--dry-run", "s3://data"],
+        &["sync", "--dry-run", "s3://data", "here"],
+    ] {
+        for json in [false, true] {
+            let args = [args, if json { &["--json"] } else { &[] }].concat();
+            let output = place.try_run(&args);
+            assert!(output.status.success(), "{args:?}: {}", stderr(&output));
+            assert_plain(&output);
+        }
+    }
+    let listed = stdout(&place.try_run(&["ls", "-r", "s3://data"]));
+    assert!(listed.contains("evil\\u{9b}2J\\u{202e}txt.exe"), "{listed}");
+    assert!(listed.contains("fine/größe"), "{listed}");
+    let lines = json_lines(&place.try_run(&["ls", "-r", "--json", "s3://data"]).stdout);
+    assert_eq!(lines[0]["name"], KEY);
+    for args in [
+        &["ls", "s3://denied"][..],
+        &["cat", "s3://denied/k"],
+        &["cp", "s3://denied/k", "k"],
+        &["stat", "s3://denied/k"],
+        &["mb", "s3://denied"],
+    ] {
+        let output = place.try_run(args);
+        assert!(!output.status.success(), "{args:?}");
+        assert_plain(&output);
+        let told = stderr(&output);
+        assert!(
+            told.lines()
+                .filter(|line| line.starts_with("bywash:"))
+                .count()
+                <= 1,
+            "a store's text passes for a message: {told}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_response_about_a_bucket_is_read_to_a_limit() {
+    let place = Place::new(&[]).await;
+    let output = place.try_run(&["mb", "s3://flood"]);
+    assert_eq!(output.status.code(), Some(1));
+    let told = stderr(&output);
+    assert!(told.contains("more than 16 MiB"), "{told}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sums_of_sizes_do_not_wrap_and_say_so() {
+    let place = Place::new(&[("a/x", u64::MAX), ("a/y", u64::MAX), ("b", 5)]).await;
+    let largest = format!(">{}", u64::MAX);
+    let told = stdout(&place.try_run(&["du", "-d", "1", "s3://data"]));
+    assert_eq!(told.matches(&largest).count(), 2, "{told}");
+    let lines = json_lines(&place.try_run(&["du", "--json", "s3://data"]).stdout);
+    assert_eq!(lines[0]["bytes"], u64::MAX);
+    assert_eq!(lines[0]["bytes_exceeded"], true);
+    let told = stdout(&place.try_run(&["ls", "-r", "--summary", "s3://data"]));
+    assert!(told.contains(&largest), "{told}");
+    let lines = json_lines(
+        &place
+            .try_run(&["ls", "-r", "-s", "--json", "s3://data"])
+            .stdout,
+    );
+    assert_eq!(lines.last().unwrap()["bytes_exceeded"], true);
+    // The total of a copy is such a sum. Its objects are not as long as the list said.
+    for verb in ["cp", "sync"] {
+        let args: &[&str] = match verb {
+            "cp" => &["cp", "-r", "s3://data", "to"],
+            _ => &["sync", "s3://data", "to"],
+        };
+        let output = place.try_run(args);
+        assert!(output.status.code().is_some(), "{verb}: a signal");
+        assert!(!stderr(&output).contains("panicked"), "{}", stderr(&output));
+    }
+    let plain = Place::new(&[("b", 5)]).await;
+    let lines = json_lines(&plain.try_run(&["du", "--json", "s3://data"]).stdout);
+    assert!(lines[0].get("bytes_exceeded").is_none());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_of_bywash_and_of_its_data_folder_are_not_written_for_a_store() {
+    let place = Place::new(&[
+        (".bywash/keys/a", 3),
+        (".bywash-cp-x", 3),
+        (".bywash-folder", 0),
+        ("bywash-data/credentials.json", 3),
+        ("bywash-data/downloads/x.download", 3),
+        ("dir/.big.bywash-part", 3),
+        ("dir/.big.bywash-part.state", 3),
+        ("fine", 3),
+        ("dir/.bywashrc", 3),
+    ])
+    .await;
+    for args in [
+        &["cp", "-r", "s3://data", "."][..],
+        &["sync", "s3://data", "."],
+    ] {
+        let output = place.try_run(args);
+        let told = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{told}");
+        assert!(told.contains("6 of "), "{told}");
+        let found: Vec<_> = tree(place.home.path()).into_keys().collect();
+        assert_eq!(found, ["dir/.bywashrc", "fine"], "{args:?}");
+        assert!(!place.home.path().join(".bywash").exists());
+    }
+    let output = place.try_run(&["cp", "s3://data/dir/.big.bywash-part", "."]);
+    assert!(
+        stderr(&output).contains("Bywash's own"),
+        "{}",
+        stderr(&output)
+    );
+}
+
+const PART: usize = 8 << 20;
+
+/// A store that keeps checksums, with one object, and a relay before it that a test shuts.
+struct Honest {
+    home: tempfile::TempDir,
+    content: Vec<u8>,
+    gate: Gate,
+    _server: Server,
+}
+
+impl Honest {
+    async fn new() -> Self {
+        let content = pattern(8 * PART);
+        let store = S3::new();
+        let digest = u32::to_be_bytes(bywash_sim::server::objects::crc32c(&content));
+        let headers = [
+            ("x-amz-checksum-crc32c", base64(&digest)),
+            ("x-amz-checksum-type", "FULL_OBJECT".to_owned()),
+        ];
+        let headers = headers.map(|(name, value)| (name.to_owned(), value)).into();
+        let bytes = content.clone().into();
+        store.objects().put("data", "big", bytes, headers, |_| true);
+        let server = Server::start(store).await.unwrap();
+        Self {
+            home: tempfile::tempdir().unwrap(),
+            content,
+            gate: Gate::before(&server.url()),
+            _server: server,
+        }
+    }
+
+    fn cp(&self) -> Command {
+        let mut command = bywash(&["cp", "--json", "--endpoint", &self.gate.url]);
+        command
+            .args(["s3://data/big", text(&self.to())])
+            .env("AWS_ACCESS_KEY_ID", "key")
+            .env("AWS_SECRET_ACCESS_KEY", "secret")
+            .current_dir(&self.home);
+        command
+    }
+
+    fn to(&self) -> PathBuf {
+        self.home.path().join("big")
+    }
+
+    fn part(&self) -> PathBuf {
+        self.home.path().join(".big.bywash-part")
+    }
+
+    /// Downloads all, and returns the bytes that were there and what was noted on the way.
+    fn download(&self) -> (u64, String) {
+        self.gate.let_through(u64::MAX);
+        let mut command = self.cp();
+        command.env("BYWASH_LOG", "warn");
+        let output = block_in_place(|| command.output().unwrap());
+        assert!(output.status.success(), "{}", stderr(&output));
+        assert!(std::fs::read(self.to()).unwrap() == self.content);
+        assert!(!self.part().exists());
+        let told = json_lines(&output.stdout);
+        (
+            told[0]["resumed_bytes"].as_u64().unwrap_or(0),
+            stderr(&output),
+        )
+    }
+
+    /// The only state of a download, and its lines.
+    fn state(&self) -> Option<(PathBuf, Vec<String>)> {
+        let states = std::fs::read_dir(self.home.path().join("bywash-data/downloads")).ok()?;
+        let path = states.last()?.unwrap().path();
+        let lines = std::fs::read_to_string(&path).ok()?;
+        Some((path, lines.lines().map(str::to_owned).collect()))
+    }
+
+    /// Kills a download when two parts are noted.
+    fn kill(&self) {
+        self.gate.let_through(5 * PART as u64);
+        let mut child = self.cp().spawn().unwrap();
+        block_in_place(|| self.gate.wait_until_shut());
+        while self.state().is_none_or(|(_, lines)| lines.len() < 3) {
+            assert!(child.try_wait().unwrap().is_none(), "the copy ended");
+            std::thread::yield_now();
+        }
+        kill_process(Pid::from_child(&child), Signal::KILL).unwrap();
+        child.wait().unwrap();
+    }
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let text = bytes.chunks(3).flat_map(|chunk| {
+        let at = |n: usize| u32::from(chunk.get(n).copied().unwrap_or(0));
+        let bits = at(0) << 16 | at(1) << 8 | at(2);
+        (0..4).map(move |n| match n <= chunk.len() {
+            true => char::from(DIGITS[(bits >> (18 - 6 * n) & 63) as usize]),
+            false => '=',
+        })
+    });
+    text.collect()
+}
+
+/// The state of a download as versions before this one wrote it beside the file, of parts that are all zeros.
+fn plant(place: &Honest, e_tag: &str) {
+    let bytes = place.content.len();
+    let zeros = vec![0; PART];
+    let crc = bywash_sim::server::objects::crc32c(&zeros);
+    let header = serde_json::json!({
+        "url": "s3://data/big", "endpoint": format!("{}/", place.gate.url), "e_tag": e_tag,
+        "version": null, "bytes": bytes, "part_bytes": PART
+    });
+    let parts: String = (0..bytes / PART)
+        .map(|part| format!("{part} {crc:08x}.\n"))
+        .collect();
+    std::fs::write(place.part(), vec![0; bytes]).unwrap();
+    let state = place.home.path().join(".big.bywash-part.state");
+    std::fs::write(state, format!("{header}\n{parts}")).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_planted_download_of_zeros_is_not_gone_on_with() {
+    let place = Honest::new().await;
+    let stat = bywash(&[
+        "stat",
+        "--json",
+        "s3://data/big",
+        "--endpoint",
+        &place.gate.url,
+    ]);
+    place.gate.let_through(u64::MAX);
+    let facts = json_lines(&crate::common::succeeds(stat).stdout);
+    plant(&place, facts[0]["e_tag"].as_str().unwrap());
+    assert_eq!(place.download().0, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_resumed_is_compared_with_the_checksum_of_the_store() {
+    let place = Honest::new().await;
+    place.kill();
+    let (resumed, told) = place.download();
+    assert!(resumed >= PART as u64, "{told}");
+
+    // Parts and state that agree with each other, and not with the store.
+    place.kill();
+    let (path, mut lines) = place.state().unwrap();
+    let part: usize = lines[1].split(' ').next().unwrap().parse().unwrap();
+    let mut bytes = std::fs::read(place.part()).unwrap();
+    bytes[part * PART..][..PART].fill(0);
+    write_over(&place.part(), &bytes);
+    lines[1] = format!("{part} {}.", sha256(&vec![0; PART]));
+    write_over(&path, (lines.join("\n") + "\n").as_bytes());
+    assert_eq!(place.download().0, 0, "the download starts over");
+}
+
+/// Writes into a file that stays the same one.
+fn write_over(path: &Path, bytes: &[u8]) {
+    std::fs::write(path, bytes).unwrap();
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    use sha2::{Digest, Sha256};
+    let digest = Sha256::digest(bytes);
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,23 @@
+//! The program as users start it: one program of tests, linked once.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod buckets;
+mod cache;
+mod common;
+mod copy;
+mod credentials;
+mod downloads;
+mod hostile;
+mod listing;
+mod multipart;
+mod mv;
+mod origins;
+mod rm;
+mod series;
+mod serve;
+mod shell;
+mod sync;
+mod trees;
+mod uploads;
+mod uploads_stores;
+mod verbs;

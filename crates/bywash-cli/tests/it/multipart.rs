@@ -1,0 +1,436 @@
+//! Open multipart uploads of `bywash serve` over folders, Google's protocol and Azure's, which is killed at any moment.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+
+use crate::common::{Server, bywash, data_dir};
+use bywash_sim::server::azure::Azure;
+use bywash_sim::server::gcs::Gcs;
+use bywash_sim::server::{Protocol, Server as FakeServer};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use rustix::process::Signal;
+
+/// The smallest part that is not the last.
+const PART: usize = 5 << 20;
+/// Kills over each store; `BYWASH_KILLS` says another number, and `BYWASH_SEED` another seed.
+const KILLS: u64 = 10;
+const KEY: &str = "/first/deep/key";
+
+fn setting(name: &str, default: u64) -> u64 {
+    match std::env::var(name) {
+        Ok(text) => text.parse().unwrap(),
+        Err(_) => default,
+    }
+}
+
+/// An answer that came whole.
+#[derive(Debug)]
+struct Answer {
+    status: u16,
+    e_tag: String,
+    body: Vec<u8>,
+}
+
+impl Answer {
+    fn tags(&self, tag: &str) -> Vec<String> {
+        let text = String::from_utf8_lossy(&self.body).into_owned();
+        let (open, close) = (format!("<{tag}>"), format!("</{tag}>"));
+        let inner = |piece: &str| piece.split_once(&close).map(|(inner, _)| inner.to_owned());
+        text.split(&open).skip(1).filter_map(inner).collect()
+    }
+
+    #[track_caller]
+    fn expect(self, status: u16) -> Self {
+        assert_eq!(
+            self.status,
+            status,
+            "{}",
+            String::from_utf8_lossy(&self.body)
+        );
+        self
+    }
+}
+
+/// When the server dies, as its client sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Moment {
+    /// So many bytes of the body of this request have been sent.
+    Sending { request: usize, bytes: usize },
+    /// All of this request has been sent, and its answer is not waited for.
+    Sent { request: usize },
+    /// So many changes on disk were seen after this request was sent, if its answer was not there before.
+    Changed { request: usize, changes: usize },
+    /// This request has been answered.
+    Answered { request: usize },
+}
+
+/// Names and lengths of all files below a folder.
+fn files(folder: &Path, found: &mut BTreeMap<PathBuf, u64>) {
+    // Folders and files come and go meanwhile.
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        match entry.metadata() {
+            Ok(meta) if meta.is_dir() => files(&entry.path(), found),
+            Ok(meta) => drop(found.insert(entry.path(), meta.len())),
+            Err(_) => {}
+        }
+    }
+}
+
+/// One client's requests to one server, until that dies.
+struct Client<'a> {
+    server: &'a Server,
+    dies: Option<Moment>,
+    /// Requests begun.
+    requests: usize,
+}
+
+impl<'a> Client<'a> {
+    fn new(server: &'a Server, dies: Option<Moment>) -> Self {
+        Self {
+            server,
+            dies,
+            requests: 0,
+        }
+    }
+
+    /// Kills the server if this is when.
+    fn reach(&self, moment: Moment) {
+        if self.dies == Some(moment) {
+            self.server.signal(Signal::KILL);
+        }
+    }
+
+    /// Kills the server when it has changed enough on disk, unless it answers before.
+    fn watch(&self, socket: &TcpStream, changes: usize) -> std::io::Result<()> {
+        let look = || {
+            let mut found = BTreeMap::new();
+            files(&self.server.data, &mut found);
+            found
+        };
+        socket.set_nonblocking(true)?;
+        let (mut seen, mut last) = (0, look());
+        while seen < changes && socket.peek(&mut [0]).is_err() {
+            let now = look();
+            seen += usize::from(now != last);
+            last = now;
+        }
+        self.server.signal(Signal::KILL);
+        socket.set_nonblocking(false)
+    }
+
+    /// One request on a connection of its own; `None` if the server died before it was answered.
+    fn send(&mut self, method: &str, target: &str, body: &[u8]) -> Option<Answer> {
+        let request = self.requests;
+        self.requests += 1;
+        let answer = self.exchange(request, method, target, body).ok();
+        assert!(
+            answer.is_some() || self.dies.is_some(),
+            "{method} {target} is answered"
+        );
+        self.reach(Moment::Answered { request });
+        answer
+    }
+
+    fn exchange(
+        &self,
+        request: usize,
+        method: &str,
+        target: &str,
+        body: &[u8],
+    ) -> std::io::Result<Answer> {
+        let address = self.server.s3.strip_prefix("http://").unwrap();
+        let mut socket = TcpStream::connect(address)?;
+        let length = body.len();
+        write!(
+            socket,
+            "{method} {target} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n"
+        )?;
+        let split = match self.dies {
+            Some(Moment::Sending { request: at, bytes }) if at == request => bytes.min(length),
+            _ => 0,
+        };
+        let (first, rest) = body.split_at(split);
+        socket.write_all(first)?;
+        self.reach(Moment::Sending {
+            request,
+            bytes: split,
+        });
+        socket.write_all(rest)?;
+        self.reach(Moment::Sent { request });
+        if let Some(Moment::Changed {
+            request: at,
+            changes,
+        }) = self.dies
+            && at == request
+        {
+            self.watch(&socket, changes)?;
+        }
+        let mut raw = Vec::new();
+        socket.read_to_end(&mut raw)?;
+        parse(&raw).ok_or_else(|| std::io::ErrorKind::UnexpectedEof.into())
+    }
+}
+
+fn parse(raw: &[u8]) -> Option<Answer> {
+    let end = raw.windows(4).position(|four| four == b"\r\n\r\n")?;
+    let head = String::from_utf8_lossy(&raw[..end]);
+    let header = |name: &str| {
+        let mut fields = head.lines().filter_map(|line| line.split_once(':'));
+        let found = fields.find(|(found, _)| found.eq_ignore_ascii_case(name));
+        found.map(|(_, value)| value.trim().to_owned())
+    };
+    let body = raw[end + 4..].to_vec();
+    let length = header("content-length").map_or(0, |length| length.parse().unwrap());
+    let answer = Answer {
+        status: head.split(' ').nth(1)?.parse().ok()?,
+        e_tag: header("etag").unwrap_or_default(),
+        body,
+    };
+    (answer.body.len() == length).then_some(answer)
+}
+
+fn bytes(seed: u64, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    StdRng::seed_from_u64(seed).fill(&mut bytes[..]);
+    bytes
+}
+
+/// An upload as its client knows it.
+#[derive(Debug, Default)]
+struct Upload {
+    id: Option<String>,
+    /// ETags of parts whose storage was answered.
+    stored: BTreeMap<usize, String>,
+    /// It was asked to be completed.
+    asked: bool,
+    completed: bool,
+}
+
+impl Upload {
+    /// Goes on as far as the server lives.
+    fn run(&mut self, client: &mut Client<'_>, parts: &[&[u8]]) -> Option<()> {
+        let id = match &self.id {
+            Some(id) => id.clone(),
+            None => {
+                let begun = client.send("POST", &format!("{KEY}?uploads"), b"")?;
+                let id = begun.expect(200).tags("UploadId").remove(0);
+                self.id.insert(id).clone()
+            }
+        };
+        for (number, part) in (1..).zip(parts) {
+            if self.stored.contains_key(&number) {
+                continue;
+            }
+            let target = format!("{KEY}?partNumber={number}&uploadId={id}");
+            let stored = client.send("PUT", &target, part)?.expect(200);
+            self.stored.insert(number, stored.e_tag);
+        }
+        let named: String = self
+            .stored
+            .iter()
+            .map(|(number, e_tag)| {
+                format!("<Part><PartNumber>{number}</PartNumber><ETag>{e_tag}</ETag></Part>")
+            })
+            .collect();
+        let xml = format!("<CompleteMultipartUpload>{named}</CompleteMultipartUpload>");
+        let asked_before = std::mem::replace(&mut self.asked, true);
+        let target = format!("{KEY}?uploadId={id}");
+        let answer = client.send("POST", &target, xml.as_bytes())?;
+        // Completed, and forgotten, before the answer got out.
+        let gone = asked_before && answer.status == 404;
+        if !gone {
+            answer.expect(200);
+        }
+        self.completed = true;
+        Some(())
+    }
+
+    /// What another server knows of it: all that was answered, and perhaps a part or the end that was asked for.
+    fn find(&mut self, client: &mut Client<'_>, parts: &[&[u8]]) {
+        let Some(id) = self.id.clone() else {
+            return;
+        };
+        let open = client.send("GET", "/first?uploads", b"").unwrap();
+        let open = open.expect(200).tags("UploadId").contains(&id);
+        assert!(open || self.asked, "an open upload is listed");
+        let answer = client.send("GET", &format!("{KEY}?uploadId={id}"), b"");
+        let answer = answer.unwrap();
+        if !open {
+            answer.expect(404);
+            return;
+        }
+        let found = answer.expect(200);
+        let (numbers, e_tags) = (found.tags("PartNumber"), found.tags("ETag"));
+        let listed: BTreeMap<usize, String> = numbers
+            .iter()
+            .map(|number| number.parse().unwrap())
+            .zip(e_tags.iter().map(|e_tag| e_tag.replace("&quot;", "\"")))
+            .collect();
+        for (number, e_tag) in &self.stored {
+            assert_eq!(
+                listed.get(number),
+                Some(e_tag),
+                "part {number} was answered"
+            );
+        }
+        assert!(listed.len() <= self.stored.len() + 1, "{listed:?}");
+        for (number, size) in listed.keys().zip(found.tags("Size")) {
+            assert_eq!(size, parts[number - 1].len().to_string());
+        }
+        self.stored = listed;
+    }
+}
+
+fn is_empty(folder: &Path) -> bool {
+    std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none())
+}
+
+/// Any moment of an upload to a server that lives.
+fn moment(rng: &mut StdRng, parts: &[&[u8]]) -> Moment {
+    let request = rng.random_range(0..parts.len() + 2);
+    match rng.random_range(0..5) {
+        0 => Moment::Answered { request },
+        1 => Moment::Sent { request },
+        2 | 3 => {
+            let changes = rng.random_range(1..8);
+            Moment::Changed { request, changes }
+        }
+        _ => {
+            let body = request.checked_sub(1).and_then(|part| parts.get(part));
+            let bytes = rng.random_range(0..=body.map_or(0, |body| body.len()));
+            Moment::Sending { request, bytes }
+        }
+    }
+}
+
+/// Where the server keeps its objects.
+enum Store {
+    Folder,
+    Gcs(Arc<Gcs>, Fake),
+    Azure(Fake),
+}
+
+/// A store spoken to by HTTP, which outlives the servers over it.
+struct Fake {
+    server: FakeServer,
+    _runtime: tokio::runtime::Runtime,
+}
+
+impl Fake {
+    fn start(store: Arc<dyn Protocol>) -> Self {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        Self {
+            server: runtime.block_on(FakeServer::start(store)).unwrap(),
+            _runtime: runtime,
+        }
+    }
+}
+
+impl Store {
+    fn gcs() -> Self {
+        let store = Gcs::new();
+        let fake = Fake::start(Arc::<Gcs>::clone(&store));
+        Self::Gcs(store, fake)
+    }
+
+    fn azure() -> Self {
+        Self::Azure(Fake::start(Azure::new()))
+    }
+
+    fn serve(&self, data: &Path) -> Server {
+        let url = match self {
+            Self::Folder => return Server::start(data, &["--anonymous", "--memory", "64MiB"]),
+            Self::Gcs(..) => "gs://first",
+            Self::Azure(_) => "az://first",
+        };
+        let mut command = bywash(&["serve", url, "--anonymous", "--memory", "64MiB"]);
+        command.arg("--data-dir").arg(data);
+        command.args(["--s3-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0"]);
+        command.stderr(Stdio::inherit());
+        match self {
+            Self::Folder => {}
+            Self::Gcs(_, fake) => drop(command.env("STORAGE_EMULATOR_HOST", fake.server.url())),
+            Self::Azure(fake) => {
+                let endpoint = format!("{}/account", fake.server.url());
+                command
+                    .env("AZURE_STORAGE_ACCOUNT_NAME", "account")
+                    .env("AZURE_STORAGE_ACCOUNT_KEY", "c2VjcmV0")
+                    .env("AZURE_STORAGE_ENDPOINT", endpoint);
+            }
+        }
+        Server::spawn(command, data)
+    }
+
+    /// Whether nothing is left of uploads but objects.
+    fn is_clear(&self, data: &Path) -> bool {
+        match self {
+            Self::Folder => is_empty(&data.join("buckets/first/.bywash/uploads")),
+            Self::Gcs(store, _) => store.open_uploads() == 0,
+            // Blocks that were not committed went with the commit.
+            Self::Azure(_) => true,
+        }
+    }
+}
+
+/// Kills a server with an upload at some moment, and goes on with the upload at another one.
+fn kill_and_go_on(store: &Store, dies: Moment, content: &[u8]) {
+    let parts: Vec<&[u8]> = content.chunks(PART).collect();
+    let (_home, data) = data_dir(&["first"]);
+    let server = store.serve(&data);
+    let mut upload = Upload::default();
+    upload.run(&mut Client::new(&server, Some(dies)), &parts);
+    assert_eq!(server.wait().code(), None, "it was killed");
+
+    let server = store.serve(&data);
+    let mut client = Client::new(&server, None);
+    let begun = upload.id.is_some();
+    upload.find(&mut client, &parts);
+    if !upload.completed {
+        upload.run(&mut client, &parts).unwrap();
+    }
+    assert!(upload.completed);
+    let found = client.send("GET", KEY, b"").unwrap().expect(200);
+    assert!(found.body == content, "the object is exact");
+    let uploads = client.send("GET", "/first?uploads", b"").unwrap();
+    let left = uploads.expect(200).tags("UploadId");
+    // The client never got the id of the first one.
+    assert!(left.is_empty() || !begun, "{left:?} is left");
+    if begun {
+        assert!(is_empty(&data.join("multipart")));
+        assert!(store.is_clear(&data), "something is left at the store");
+    }
+}
+
+/// A new store for each kill, so that what one left is not taken for another's.
+fn kills(store: impl Fn() -> Store) {
+    let seed = setting("BYWASH_SEED", 1);
+    let content = bytes(seed, 2 * PART + 54321);
+    let parts: Vec<&[u8]> = content.chunks(PART).collect();
+    let mut rng = StdRng::seed_from_u64(seed);
+    for kill in 0..setting("BYWASH_KILLS", KILLS) {
+        let dies = moment(&mut rng, &parts);
+        // Shown if the test fails.
+        println!("BYWASH_SEED={seed}, kill {kill}: {dies:?}");
+        kill_and_go_on(&store(), dies, &content);
+    }
+}
+
+#[test]
+fn an_upload_goes_on_wherever_the_server_was_killed() {
+    kills(|| Store::Folder);
+}
+
+#[test]
+fn an_upload_to_gcs_goes_on_wherever_the_server_was_killed() {
+    kills(Store::gcs);
+}
+
+#[test]
+fn an_upload_to_azure_goes_on_wherever_the_server_was_killed() {
+    kills(Store::azure);
+}

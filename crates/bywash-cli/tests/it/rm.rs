@@ -1,0 +1,70 @@
+//! `bywash rm`: away, and nothing else.
+
+use crate::common::{Server, data_dir, json_lines, text, tree, write_tree};
+
+#[test]
+fn trees_are_deleted_after_they_were_told() {
+    let (home, data) = data_dir(&["first"]);
+    let server = Server::start(&data, &[]);
+    let here = home.path().join("here");
+    let files = ["a.txt", "dir/b.txt", "dir/c.bin", "dirt"].map(|name| (name.to_owned(), vec![1]));
+    write_tree(&here, &files.clone().into());
+    server.run(&["cp", "-r", text(&here), "s3://first/up"]);
+    for place in ["s3://first/up", text(&here)] {
+        let below = format!("{place}/dir");
+        let would = json_lines(&server.run(&["rm", "-r", "--dry-run", "--json", &below]));
+        let mut names: Vec<_> = would
+            .iter()
+            .map(|line| line["would_remove"].as_str().unwrap())
+            .collect();
+        names.sort_unstable();
+        assert_eq!(names, [format!("{below}/b.txt"), format!("{below}/c.bin")]);
+        assert_eq!(
+            server
+                .run(&["du", place])
+                .split(|b| *b == b' ')
+                .filter(|w| *w == b"4")
+                .count(),
+            2
+        );
+
+        let gone = json_lines(&server.run(&["rm", "-r", "--json", "--include", "*.txt", &below]));
+        assert_eq!(gone[0]["removed"], format!("{below}/b.txt"));
+        server.run(&["rm", "-r", &below]);
+        let left = json_lines(&server.run(&["ls", "-r", "--json", place]));
+        assert_eq!(left.len(), 2, "{left:?}");
+    }
+    assert!(!here.join("dir").exists(), "an empty folder is left");
+    assert_eq!(
+        tree(&here).into_keys().collect::<Vec<_>>(),
+        ["a.txt", "dirt"]
+    );
+}
+
+#[test]
+fn whole_buckets_and_folders_need_a_word_more() {
+    let (home, data) = data_dir(&["first"]);
+    let server = Server::start(&data, &[]);
+    let here = home.path().join("here");
+    write_tree(&here, &[("a".to_owned(), vec![1])].into());
+    server.run(&["cp", "-r", text(&here), "s3://first"]);
+    for args in [
+        &["rm", "-r", "s3://first"][..],
+        &["rm", "-r", "s3://first/"],
+        &["rm", "-r", "/"],
+        &["rm", "s3://first"],
+        &["rm", text(&here)],
+        &["rm", "-r", "s3://first/a", "-"],
+    ] {
+        let (code, told) = server.fail(args);
+        assert_eq!(
+            code,
+            if args.contains(&"s3://first/a") { 3 } else { 2 },
+            "{args:?}: {told}"
+        );
+    }
+    assert_eq!(server.run(&["cat", "s3://first/a"]), [1]);
+    server.run(&["rm", "-r", "--force", "s3://first"]);
+    assert!(server.run(&["ls", "s3://first"]).is_empty());
+    assert_eq!(tree(&here).len(), 1);
+}

@@ -1,0 +1,278 @@
+//! `bywash cp --recursive`: whole trees, by every kind of address.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::common::{
+    Server, bywash, data_dir, json_lines, pattern, stderr, stdout, text, tree, write_tree,
+};
+
+/// Names that trip whoever splits, encodes or sorts them carelessly.
+const NAMES: [&str; 7] = [
+    "a.txt",
+    "dir/b.bin",
+    "dir/sub/c d+e%20.txt",
+    "dir/sub/größe.txt",
+    "dir-x/empty",
+    "z/~(1)'.txt",
+    "z/.hidden",
+];
+
+fn sample() -> BTreeMap<String, Vec<u8>> {
+    let sizes = [3, 9 << 20, 100, 7, 0, 1, 50_000];
+    NAMES
+        .iter()
+        .zip(sizes)
+        .map(|(name, size)| ((*name).to_owned(), pattern(size)))
+        .collect()
+}
+
+#[test]
+fn a_tree_goes_there_and_back_by_each_kind_of_address() {
+    let (home, data) = data_dir(&["first", "second"]);
+    let server = Server::start(&data, &["--memory", "256MiB"]);
+    let (here, expected) = (home.path().join("here"), sample());
+    write_tree(&here, &expected);
+
+    server.run(&["cp", "-r", text(&here), "s3://first/up"]);
+    // Within the store, from one bucket to the other, and down again.
+    server.run(&["cp", "-r", "s3://first/up/", "s3://first/again"]);
+    server.run(&["cp", "-r", "s3://first/again", "s3://second/"]);
+    let back = home.path().join("back");
+    server.run(&["cp", "-r", "s3://second", text(&back)]);
+    assert_eq!(tree(&back), expected);
+
+    // A folder that is a store, and a folder that is none.
+    let store = home.path().join("store");
+    let url = format!("file://{}", store.display());
+    server.run(&["cp", "-r", "s3://first/up", &url]);
+    assert!(store.join(".bywash").is_dir());
+    assert!(
+        !store.join("dir/.bywash").exists(),
+        "one store, not one a folder"
+    );
+    let plain = home.path().join("plain");
+    server.run(&["cp", "-r", &url, text(&plain)]);
+    assert_eq!(tree(&plain), expected);
+}
+
+#[test]
+fn globs_choose_and_the_lines_tell_what_was_copied() {
+    let (home, data) = data_dir(&["first"]);
+    let server = Server::start(&data, &[]);
+    let here = home.path().join("here");
+    write_tree(&here, &sample());
+    let copied = |args: &[&str]| -> Vec<String> {
+        let lines = json_lines(&server.run(args));
+        let mut names: Vec<_> = lines
+            .iter()
+            .map(|line| line["destination"].as_str().unwrap().to_owned())
+            .collect();
+        names.sort();
+        names
+    };
+    assert_eq!(
+        copied(&[
+            "cp",
+            "--json",
+            "-r",
+            "--include",
+            "*.txt",
+            "--exclude",
+            "dir/**",
+            text(&here),
+            "s3://first/p"
+        ]),
+        ["s3://first/p/a.txt", "s3://first/p/z/~(1)'.txt"]
+    );
+    assert_eq!(
+        copied(&[
+            "cp",
+            "--json",
+            "-r",
+            "--jobs",
+            "1",
+            "--exclude",
+            "*.*",
+            text(&here),
+            "s3://first/q/"
+        ]),
+        ["s3://first/q/dir-x/empty"]
+    );
+    let told = String::from_utf8(server.run(&["cp", "-r", text(&here), "s3://first/r"])).unwrap();
+    assert!(told.starts_with("7 copied, 9.05 MiB, "), "{told}");
+}
+
+#[test]
+fn several_sources_go_into_a_folder_and_one_that_fails_stops_no_other() {
+    let (home, data) = data_dir(&["first"]);
+    let server = Server::start(&data, &[]);
+    let here = home.path().join("here");
+    write_tree(&here, &sample());
+    let (a, hidden) = (here.join("a.txt"), here.join("z/.hidden"));
+    server.run(&["cp", text(&a), text(&hidden), "s3://first/dir/"]);
+    assert!(server.run(&["cat", "s3://first/dir/.hidden"]) == pattern(50_000));
+
+    let (code, told) = server.fail(&["cp", text(&a), text(&hidden), "s3://first/dir"]);
+    assert_eq!(code, 2, "{told}");
+    assert!(told.contains("end s3://first/dir with a slash"), "{told}");
+    let (code, told) = server.fail(&["cp", text(&here), "s3://first/dir/"]);
+    assert_eq!(code, 2, "{told}");
+    assert!(told.contains("--recursive"), "{told}");
+
+    let (code, told) = server.fail(&["cp", "/none/1", text(&a), "/none/2", "s3://first/rest/"]);
+    assert_eq!(code, 3, "{told}");
+    assert!(
+        told.contains("/none/1") && told.contains("/none/2"),
+        "{told}"
+    );
+    assert!(told.contains("2 of 3 copies failed"), "{told}");
+    assert_eq!(server.run(&["cat", "s3://first/rest/a.txt"]), pattern(3));
+}
+
+#[test]
+fn conditions_keep_what_is_there() {
+    let (home, data) = data_dir(&["first"]);
+    let server = Server::start(&data, &[]);
+    let (one, two) = (home.path().join("one"), home.path().join("two"));
+    std::fs::write(&one, b"one").unwrap();
+    std::fs::write(&two, b"two").unwrap();
+    for place in ["s3://first/k", text(&home.path().join("k"))] {
+        server.run(&["cp", "--create-only", text(&one), place]);
+        let (code, told) = server.fail(&["cp", "--create-only", text(&two), place]);
+        assert_eq!(code, 1, "{told}");
+        assert!(told.contains("it exists already"), "{told}");
+        assert_eq!(server.run(&["cat", place]), b"one", "{place}");
+    }
+    let stat = json_lines(&server.run(&["stat", "--json", "s3://first/k"]));
+    let e_tag = stat[0]["e_tag"].as_str().unwrap();
+    server.run(&["cp", "--if-match", e_tag, text(&two), "s3://first/k"]);
+    let (code, told) = server.fail(&["cp", "--if-match", e_tag, text(&one), "s3://first/k"]);
+    assert_eq!(code, 1, "{told}");
+    assert!(told.contains("it changed meanwhile"), "{told}");
+    assert_eq!(server.run(&["cat", "s3://first/k"]), b"two");
+    // Of two objects of one store the bytes are carried, so that the condition holds.
+    let (code, told) = server.fail(&[
+        "cp",
+        "--create-only",
+        "s3://first/k",
+        "s3://first/k2",
+        "--json",
+    ]);
+    assert_eq!((code, told.as_str()), (0, ""));
+    assert_eq!(
+        server
+            .fail(&["cp", "--create-only", "s3://first/k", "s3://first/k2"])
+            .0,
+        1
+    );
+}
+
+#[test]
+fn a_file_gets_the_time_of_the_object_it_is_a_copy_of() {
+    let (home, data) = data_dir(&["first"]);
+    let server = Server::start(&data, &[]);
+    let (file, back) = (home.path().join("file"), home.path().join("back"));
+    std::fs::write(&file, pattern(10)).unwrap();
+    server.run(&["cp", text(&file), "s3://first/k"]);
+    server.run(&["cp", "s3://first/k", text(&back)]);
+    let stat = json_lines(&server.run(&["stat", "--json", "s3://first/k"]));
+    let told = json_lines(&server.run(&["stat", "--json", text(&back)]));
+    let seconds = |line: &serde_json::Value| line["modified"].as_str().unwrap()[..19].to_owned();
+    assert_eq!(seconds(&stat[0]), seconds(&told[0]));
+}
+
+#[test]
+fn what_is_no_file_is_left_out_and_links_are_followed_to_files_only() {
+    let (home, _) = data_dir(&[]);
+    let here = home.path().join("here");
+    write_tree(&here, &[("a".to_owned(), pattern(5))].into());
+    std::os::unix::fs::symlink(here.join("a"), here.join("link")).unwrap();
+    std::os::unix::fs::symlink(&here, here.join("loop")).unwrap();
+    std::os::unix::fs::symlink("/nothing/there", here.join("broken")).unwrap();
+    std::fs::write(here.join(".a.bywash-part"), b"half").unwrap();
+    let to = home.path().join("to");
+    let output = bywash(&["cp", "-r", text(&here), text(&to)])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let names: Vec<_> = tree(&to).into_keys().collect();
+    assert_eq!(names, ["a", "link"], "{}", stdout(&output));
+    assert!(stderr(&output).contains("broken"), "{}", stderr(&output));
+    assert!(!Path::new(&to.join("link")).is_symlink());
+}
+
+#[test]
+fn https_addresses_are_for_reading() {
+    let (home, data) = data_dir(&["first"]);
+    let server = Server::start(&data, &[]);
+    let file = home.path().join("file");
+    std::fs::write(&file, b"x").unwrap();
+    for args in [
+        &["cp", text(&file), "https://127.0.0.1/k"][..],
+        &["sync", text(home.path()), "http://127.0.0.1/k"],
+    ] {
+        let (code, told) = server.fail(args);
+        assert_eq!(code, 2, "{args:?}: {told}");
+    }
+}
+
+#[test]
+fn markers_of_folders_are_left_out() {
+    let (home, data) = data_dir(&["first"]);
+    let server = Server::start(&data, &["--anonymous"]);
+    write_tree(
+        &home.path().join("here"),
+        &[("dir/a".to_owned(), pattern(5))].into(),
+    );
+    server.run(&["cp", "-r", text(&home.path().join("here")), "s3://first"]);
+    for marker in ["dir/", "empty/"] {
+        crate::common::put_empty(&server.s3, &format!("/first/{marker}"));
+    }
+    server.run(&["cp", "-r", "s3://first", "s3://first/copy"]);
+    let back = home.path().join("back");
+    server.run(&["cp", "-r", "s3://first/copy", text(&back)]);
+    server.run(&["sync", "s3://first", text(&back)]);
+    let names: Vec<_> = tree(&back).into_keys().collect();
+    assert_eq!(names, ["copy/dir/a", "dir/a"]);
+}
+
+#[test]
+fn links_below_the_target_are_refused_or_followed_on_request() {
+    use std::os::unix::fs::symlink;
+    let (home, data) = data_dir(&["first"]);
+    let server = Server::start(&data, &[]);
+    let here = home.path().join("here");
+    write_tree(&here, &sample());
+    server.run(&["cp", "-r", text(&here), "s3://first/p"]);
+    let (to, outside) = (home.path().join("to"), home.path().join("outside"));
+    std::fs::create_dir_all(&to).unwrap();
+    std::fs::create_dir_all(&outside).unwrap();
+    std::fs::write(outside.join("file"), "precious").unwrap();
+    symlink(&outside, to.join("dir")).unwrap();
+    symlink(outside.join("file"), to.join("a.txt")).unwrap();
+    for args in [
+        &["cp", "-r", "s3://first/p", text(&to)][..],
+        &["cp", "-r", text(&here), text(&to)],
+        &["sync", "s3://first/p", text(&to)],
+    ] {
+        let (code, told) = server.fail(args);
+        assert_eq!(code, 1, "{args:?}: {told}");
+        assert!(told.contains("--keep-dirlinks"), "{args:?}: {told}");
+        // What is not behind a link is copied, over a link itself as well.
+        assert_eq!(std::fs::read(to.join("a.txt")).unwrap(), pattern(3));
+        assert_eq!(tree(&outside).len(), 1, "{args:?}");
+        assert_eq!(std::fs::read(outside.join("file")).unwrap(), b"precious");
+    }
+    server.run(&["cp", "-r", "--keep-dirlinks", "s3://first/p", text(&to)]);
+    let mut found = tree(&to);
+    assert_eq!(found.remove("dir/file").unwrap(), b"precious");
+    assert!(found == sample());
+    assert_eq!(tree(&outside).len(), 4);
+    // A target that is a link was chosen by the user.
+    let link = home.path().join("link");
+    symlink(&to, &link).unwrap();
+    std::fs::remove_file(to.join("dir")).unwrap();
+    server.run(&["mv", "-r", text(&here), text(&link)]);
+    assert!(tree(&to) == sample());
+}

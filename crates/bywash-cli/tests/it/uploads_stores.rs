@@ -1,0 +1,362 @@
+//! Copies to stores that speak their upload protocols: killed and gone on with, and through faults.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use crate::common::{bywash, stderr, stdout};
+use bytes::Bytes;
+use bywash::Origin;
+use bywash::origin::s3::S3Store;
+use bywash::upload::SessionOptions;
+use bywash_sim::server::azure::Azure;
+use bywash_sim::server::gcs::Gcs;
+use bywash_sim::server::s3::S3;
+use bywash_sim::server::{FaultPlan, Server, ServerFault, ServerFaultKind};
+use chrono::TimeDelta;
+use object_store::aws::AmazonS3Builder;
+use object_store::path::Path;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Kills of each store; `BYWASH_KILLS` says another number, and `BYWASH_SEED` another seed.
+const KILLS: u64 = 10;
+const LENGTH: usize = (80 << 20) + 777;
+/// Of this length `cp` makes so many chunks of 8 MiB.
+const CHUNKS: u64 = 10;
+
+#[derive(Debug, Clone)]
+enum Store {
+    S3(Arc<S3>),
+    Gcs(Arc<Gcs>),
+    Azure(Arc<Azure>),
+}
+
+impl Store {
+    fn all() -> [Self; 3] {
+        [
+            Self::S3(S3::new()),
+            Self::Gcs(Gcs::new()),
+            Self::Azure(Azure::new()),
+        ]
+    }
+
+    async fn serve(&self) -> Server {
+        let server = match self {
+            Self::S3(store) => Server::start(Arc::<S3>::clone(store)).await,
+            Self::Gcs(store) => Server::start(Arc::<Gcs>::clone(store)).await,
+            Self::Azure(store) => Server::start(Arc::<Azure>::clone(store)).await,
+        };
+        server.unwrap()
+    }
+
+    fn url(&self) -> &'static str {
+        match self {
+            Self::S3(_) => "s3://data/dir/object",
+            Self::Gcs(_) => "gs://data/dir/object",
+            Self::Azure(_) => "az://data/dir/object",
+        }
+    }
+
+    fn object(&self) -> Option<Bytes> {
+        let (objects, container, key) = match self {
+            Self::S3(store) => (store.objects(), "data", "dir/object"),
+            Self::Gcs(store) => (store.objects(), "data", "dir/object"),
+            Self::Azure(store) => (store.objects(), "account", "data/dir/object"),
+        };
+        objects.get(container, key).map(|stored| stored.bytes)
+    }
+
+    fn open(&self) -> usize {
+        match self {
+            Self::S3(store) => store.open_uploads(),
+            Self::Gcs(store) => store.open_sessions(),
+            // Blocks that were not committed go with the commit.
+            Self::Azure(_) => 0,
+        }
+    }
+}
+
+/// A file to copy, and a data folder.
+struct Place {
+    home: TempDir,
+    content: Vec<u8>,
+    endpoint: String,
+}
+
+impl Place {
+    fn new(server: &Server, seed: u64) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let mut piece = vec![0; 1 << 20];
+        rand::Rng::fill_bytes(&mut StdRng::seed_from_u64(seed), &mut piece);
+        let mut content = Vec::with_capacity(LENGTH + piece.len());
+        while content.len() < LENGTH {
+            let index = content.len();
+            piece[..8].copy_from_slice(&index.to_le_bytes());
+            content.extend_from_slice(&piece);
+        }
+        content.truncate(LENGTH);
+        std::fs::write(home.path().join("source"), &content).unwrap();
+        Self {
+            home,
+            content,
+            endpoint: server.url(),
+        }
+    }
+
+    fn bywash(&self, args: &[&str]) -> Command {
+        let mut command = bywash(args);
+        command
+            .arg("--data-dir")
+            .arg(self.home.path().join("data"))
+            .env("AWS_ENDPOINT_URL", &self.endpoint)
+            .env("AWS_ACCESS_KEY_ID", "key")
+            .env("AWS_SECRET_ACCESS_KEY", "secret")
+            .env("AWS_REGION", "us-east-1")
+            .env("STORAGE_EMULATOR_HOST", &self.endpoint)
+            .env("AZURE_STORAGE_ACCOUNT_NAME", "account")
+            .env("AZURE_STORAGE_ACCOUNT_KEY", "c2VjcmV0")
+            .env(
+                "AZURE_STORAGE_ENDPOINT",
+                format!("{}/account", self.endpoint),
+            );
+        command
+    }
+
+    fn journal(&self) -> Option<PathBuf> {
+        let files = std::fs::read_dir(self.home.path().join("data/uploads")).ok()?;
+        files
+            .map(|file| file.unwrap().path())
+            .find(|path| path.to_string_lossy().ends_with(".upload"))
+    }
+
+    /// Copies, and kills the copy once its journal has grown by so many records. Returns whether it was killed before its end.
+    fn kill_after(&self, url: &str, records: u64) -> bool {
+        let mut cp = self.cp(url);
+        let mut child = cp
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        if !self.wait_for_records(&mut child, records) {
+            return false;
+        }
+        kill_process(Pid::from_child(&child), Signal::KILL).unwrap();
+        !child.wait().unwrap().success()
+    }
+
+    fn cp(&self, url: &str) -> Command {
+        let source = self.home.path().join("source");
+        self.bywash(&["cp", source.to_str().unwrap(), url])
+    }
+
+    /// Waits until the journal of a copy has grown by so many records. Returns whether it has before the copy's end.
+    fn wait_for_records(&self, copy: &mut Child, records: u64) -> bool {
+        let mut first = 0;
+        loop {
+            let length = self
+                .journal()
+                .and_then(|path| path.metadata().ok())
+                .map_or(0, |meta| meta.len());
+            if first == 0 {
+                first = length;
+            }
+            // The smallest record there is.
+            if first > 0 && length >= first + records * 32 {
+                return true;
+            }
+            if copy.try_wait().unwrap().is_some() {
+                return false;
+            }
+            std::thread::yield_now();
+        }
+    }
+}
+
+fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn copies_killed_at_any_moment_are_gone_on_with() {
+    let seed = setting("BYWASH_SEED", 815);
+    let kills = setting("BYWASH_KILLS", KILLS);
+    let mut random = StdRng::seed_from_u64(seed);
+    for store in Store::all() {
+        let server = store.serve().await;
+        let (mut round, mut killed) = (0, 0);
+        // On a busy machine most copies end before their kill; then there are more of them.
+        while round < kills || (killed * 3 < kills && round < 20 * kills) {
+            let place = Place::new(&server, seed + round);
+            let records = random.random_range(0..CHUNKS);
+            let case = format!(
+                "{} seed {seed} round {round}: {records} records",
+                store.url()
+            );
+            let was_killed = tokio::task::block_in_place(|| place.kill_after(store.url(), records));
+            let uploads = |arguments: &[&str]| {
+                let mut uploads = place.bywash(&[&["uploads", "--json"], arguments].concat());
+                let output = tokio::task::block_in_place(|| uploads.output().unwrap());
+                let told = stdout(&output);
+                assert!(output.status.success(), "{case}: {told}{}", stderr(&output));
+                (!told.is_empty()).then(|| serde_json::from_str::<Value>(&told).unwrap())
+            };
+            let listed = uploads(&["list"]);
+            let told = uploads(&["resume", "--all"]);
+            if was_killed && let Some(told) = told {
+                killed += 1;
+                let number = |name: &str| told[name].as_u64().unwrap();
+                assert_eq!(told["ok"], true, "{case}");
+                let whole = number("resumed_bytes") + number("sent_bytes");
+                assert_eq!(whole, LENGTH as u64, "{case}");
+                let listed = listed.expect("what was resumed was listed");
+                let noted = listed["acknowledged_bytes"].as_u64().unwrap();
+                let resumed = number("resumed_bytes");
+                assert!(
+                    resumed >= noted,
+                    "{case}: {noted} bytes were acknowledged, and only {resumed} not sent again"
+                );
+            }
+            let object = store.object().expect("there is an object");
+            assert!(object == place.content, "{case}: the object differs");
+            assert_eq!(place.journal(), None, "{case}");
+            assert_eq!(store.open(), 0, "{case}");
+            round += 1;
+        }
+        assert!(
+            killed * 3 >= kills,
+            "only {killed} of {round} copies were killed midway"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_interrupted_copy_of_a_file_says_how_to_go_on() {
+    let store = Store::S3(S3::new());
+    let server = store.serve().await;
+    let place = Place::new(&server, 815);
+    // Of these parts no answer comes, when they are sent again neither: the copy is in their midst when it is interrupted.
+    for part in 5..=11 {
+        for _ in 0..5 {
+            server.script(&format!("partNumber={part}&"), ServerFault::StallAnswer);
+        }
+    }
+    let mut cp = place.cp(store.url()).spawn().unwrap();
+    let begun = tokio::task::block_in_place(|| place.wait_for_records(&mut cp, 1));
+    assert!(begun, "the copy ended");
+    kill_process(Pid::from_child(&cp), Signal::INT).unwrap();
+    let ended = tokio::task::block_in_place(|| cp.wait_with_output().unwrap());
+    assert_eq!(ended.status.code(), Some(130));
+    let told = stderr(&ended);
+    let (_, id) = told.trim().rsplit_once(' ').unwrap();
+    assert!(told.contains("bywash uploads resume"), "{told}");
+    server.plan(FaultPlan::calm());
+    let resumed = crate::common::succeeds(place.bywash(&["uploads", "resume", id, "--json"]));
+    let told: Value = serde_json::from_str(&stdout(&resumed)).unwrap();
+    assert!(told["resumed_bytes"].as_u64().unwrap() >= 8 << 20, "{told}");
+    assert!(store.object().unwrap() == place.content);
+    assert_eq!((place.journal(), store.open()), (None, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_from_a_pipe_survives_faults_that_pass() {
+    let seed = setting("BYWASH_SEED", 815);
+    // Those that the program notices without waiting for long.
+    let slow = [ServerFaultKind::StallAfter, ServerFaultKind::StallAnswer];
+    let kinds =
+        ServerFaultKind::PASSING.map(|kind| (kind, if slow.contains(&kind) { 0.0 } else { 0.2 }));
+    for store in Store::all() {
+        let server = store.serve().await;
+        server.plan(FaultPlan::seeded(seed, &kinds, 6));
+        let place = Place::new(&server, seed);
+        let mut cp = place.bywash(&["cp", "-", store.url()]);
+        let mut child = cp.stdin(Stdio::piped()).spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        let content = place.content.clone();
+        let written = std::thread::spawn(move || stdin.write_all(&content));
+        let output = tokio::task::block_in_place(|| child.wait_with_output().unwrap());
+        assert!(
+            output.status.success(),
+            "{}: {}",
+            store.url(),
+            stderr(&output)
+        );
+        written.join().unwrap().unwrap();
+        assert!(store.object().unwrap() == place.content, "{}", store.url());
+        // A session whose opening lost its answer is left to the store.
+        assert_eq!(place.journal(), None);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sweep_drops_old_orphans_of_an_s3_store_and_nothing_else() {
+    let s3 = S3::new().with_rules(2, 5 << 20);
+    let store = Store::S3(Arc::clone(&s3));
+    let server = store.serve().await;
+    let place = Place::new(&server, 815);
+    let killed = tokio::task::block_in_place(|| (0..10).any(|_| place.kill_after(store.url(), 1)));
+    assert!(killed, "every copy was faster than its kill");
+    let builder = AmazonS3Builder::new()
+        .with_bucket_name("data")
+        .with_endpoint(server.url())
+        .with_region("us-east-1")
+        .with_access_key_id("key")
+        .with_secret_access_key("secret");
+    let origin = S3Store::from_builder(builder, "data", &Path::ROOT).unwrap();
+    let (orphans, young) = (["dir/a", "dir/b c+d", "e"], "dir/young");
+    for key in orphans.into_iter().chain([young]) {
+        let options = SessionOptions::default();
+        let opened = origin.open_session(&Path::from(key), &options).await;
+        assert!(opened.unwrap().is_some());
+    }
+    let journaled = "dir/object";
+    for key in orphans.into_iter().chain([journaled]) {
+        s3.age_uploads("data", key, TimeDelta::days(8));
+    }
+    let sweep = |urls: &[&str]| {
+        let args = [&["uploads", "--json", "sweep", "--older-than", "7d"], urls].concat();
+        let output = tokio::task::block_in_place(|| place.bywash(&args).output().unwrap());
+        assert!(output.status.success(), "{}", stderr(&output));
+        let told = stdout(&output);
+        let lines = told.lines().map(|line| {
+            let line: Value = serde_json::from_str(line).unwrap();
+            line["url"].as_str().unwrap().to_owned()
+        });
+        lines.collect::<Vec<_>>()
+    };
+
+    // The bucket is other programs' too: that the journal names it is no leave to look through it.
+    assert_eq!(sweep(&[]), [""; 0]);
+    assert_eq!(store.open(), 5);
+    assert_eq!(
+        sweep(&["s3://data/dir"]),
+        ["s3://data/dir/a", "s3://data/dir/b c+d"]
+    );
+    let _before = server.take_log();
+    assert_eq!(sweep(&["s3://data"]), ["s3://data/e"]);
+    let log = server.take_log();
+    let pages = log
+        .iter()
+        .filter(|logged| logged.line.contains("max-uploads"));
+    assert_eq!(pages.count(), 2, "three uploads on pages of two");
+    assert_eq!(s3.open_keys("data"), [journaled, young]);
+
+    // A server's upload that cannot be read may be any of them.
+    let multipart = place.home.path().join("data/multipart");
+    std::fs::create_dir_all(&multipart).unwrap();
+    std::fs::write(multipart.join("some.upload"), "no upload").unwrap();
+    s3.age_uploads("data", young, TimeDelta::days(8));
+    let mut all = place.bywash(&["uploads", "sweep", "s3://data"]);
+    let output = tokio::task::block_in_place(|| all.output().unwrap());
+    assert!(!output.status.success() && stderr(&output).contains("some.upload"));
+    assert_eq!(s3.open_keys("data"), [journaled, young]);
+
+    let mut resume = place.bywash(&["uploads", "resume", "--all"]);
+    let output = tokio::task::block_in_place(|| resume.output().unwrap());
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(store.object().unwrap() == place.content);
+}

@@ -1,0 +1,152 @@
+//! Uploads of the folder store: parts in any order, restarts, bodies that fail.
+
+use std::path::Path as FsPath;
+
+use bytes::Bytes;
+use bywash::origin::folder::FolderStore;
+use bywash::origin::{Origin, UploadedPart};
+use futures::{StreamExt, TryStreamExt, stream};
+use object_store::path::Path;
+use object_store::{
+    Attribute, Attributes, Error, ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions,
+};
+use tempfile::TempDir;
+
+fn store() -> (TempDir, FolderStore) {
+    let dir = tempfile::tempdir().unwrap();
+    let store = FolderStore::open(dir.path()).unwrap();
+    (dir, store)
+}
+
+fn key(raw: &str) -> Path {
+    Path::parse(raw).unwrap()
+}
+
+fn kept() -> Attributes {
+    Attributes::from_iter([(Attribute::ContentType, "text/plain")])
+}
+
+/// Every file below a folder, relative to it, sorted.
+fn files_below(root: &FsPath) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                found.push(path.strip_prefix(root).unwrap().display().to_string());
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn body(text: &'static str) -> bywash::origin::PartBody {
+    stream::iter([Ok(Bytes::from_static(text.as_bytes()))]).boxed()
+}
+
+#[tokio::test]
+async fn upload_survives_a_restart_and_accepts_parts_in_any_order() {
+    let (dir, store) = store();
+    let path = key("deep/er/up");
+    let opts = PutMultipartOptions::from(kept());
+    let id = store.create_upload(&path, opts).await.unwrap();
+    let p7 = Origin::put_part(&store, &path, &id, 7, 4, body("tail"));
+    let p7 = p7.await.unwrap();
+    let first = Origin::put_part(&store, &path, &id, 2, 5, body("wrong"));
+    let first = first.await.unwrap();
+    drop(store);
+
+    let store = FolderStore::open(dir.path()).unwrap();
+    let listed: Vec<_> = store.list(None).try_collect().await.unwrap();
+    assert_eq!(listed, []);
+    let again = Origin::put_part(&store, &path, &id, 2, 5, body("head-"));
+    let again = again.await.unwrap();
+    let parts = |second: &str| {
+        let part = |number, e_tag: &str| UploadedPart {
+            number,
+            e_tag: e_tag.to_owned(),
+        };
+        [part(2, second), part(7, &p7)]
+    };
+    for wrong in [first.as_str(), "unknown", "../x", ""] {
+        let parts = parts(wrong);
+        let refused = store.complete_upload(&path, &id, &parts, PutMode::Overwrite);
+        let refused = refused.await;
+        assert!(
+            matches!(refused, Err(Error::Precondition { .. })),
+            "{wrong}"
+        );
+    }
+    let (other, parts) = (key("other"), parts(&again));
+    let other = store.complete_upload(&other, &id, &parts, PutMode::Overwrite);
+    assert!(matches!(other.await, Err(Error::NotFound { .. })));
+
+    let completed = store.complete_upload(&path, &id, &parts, PutMode::Create);
+    let completed = completed.await.unwrap();
+    let got = store.get(&path).await.unwrap();
+    assert_eq!(got.meta.e_tag, completed.e_tag);
+    assert_eq!(got.attributes, kept());
+    assert_eq!(got.bytes().await.unwrap(), "head-tail");
+    let gone = store.abort_upload(&path, &id).await;
+    assert!(matches!(gone, Err(Error::NotFound { .. })));
+    assert_eq!(files_below(&dir.path().join(".bywash/uploads")).len(), 0);
+    assert_eq!(files_below(&dir.path().join(".bywash/staging")).len(), 0);
+}
+
+#[tokio::test]
+async fn part_with_failing_or_wrong_length_body_is_not_stored() {
+    let (dir, store) = store();
+    let path = key("up");
+    let opts = PutMultipartOptions::default();
+    let id = store.create_upload(&path, opts).await.unwrap();
+    for (length, number) in [(3, 1), (5, 1), (4, 0), (4, 10_001)] {
+        let refused = Origin::put_part(&store, &path, &id, number, length, body("four"));
+        assert!(refused.await.is_err(), "length {length}, number {number}");
+    }
+    let broken = stream::iter([
+        Ok(Bytes::from_static(b"fo")),
+        Err(Error::Generic {
+            store: "test",
+            source: "the client left".into(),
+        }),
+    ]);
+    let refused = Origin::put_part(&store, &path, &id, 1, 4, broken.boxed()).await;
+    assert!(refused.unwrap_err().to_string().contains("the client left"));
+    let files = files_below(dir.path());
+    assert_eq!(files, [format!(".bywash/uploads/{id}/manifest.json")]);
+
+    for foreign in ["", "..", "../staging", "0", "x/y"] {
+        let unknown = Origin::put_part(&store, &path, foreign, 1, 4, body("four")).await;
+        assert!(matches!(unknown, Err(Error::NotFound { .. })), "{foreign}");
+    }
+    store.abort_upload(&path, &id).await.unwrap();
+    assert_eq!(files_below(dir.path()), Vec::<String>::new());
+    let late = Origin::put_part(&store, &path, &id, 1, 4, body("four")).await;
+    assert!(matches!(late, Err(Error::NotFound { .. })));
+}
+
+#[tokio::test]
+async fn dropped_multipart_writer_leaves_no_files() {
+    let (dir, store) = store();
+    let mut upload = store.put_multipart(&key("up")).await.unwrap();
+    upload.put_part("part".into()).await.unwrap();
+    drop(upload);
+    assert_eq!(files_below(dir.path()), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn repeated_completion_after_a_failure_never_creates_a_shorter_object() {
+    let (dir, store) = store();
+    let mut upload = store.put_multipart(&key("up")).await.unwrap();
+    upload.put_part("part".into()).await.unwrap();
+    let lost = upload.put_part("lost".into());
+    drop(lost);
+    for _ in 0..2 {
+        assert!(upload.complete().await.is_err());
+    }
+    assert!(!dir.path().join("up").exists());
+}

@@ -1,0 +1,27 @@
+//! The engine through its public interface: one program of tests, linked once. `many_objects` (resident memory), `many_buckets` and
+//! `folder_held_files` (open descriptors) count what a process has, and are programs of their own.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod cache_contents;
+mod cached_reads;
+mod conformance;
+mod far_origin;
+mod folder_conformance;
+mod folder_full_disk;
+mod folder_identity;
+mod folder_model;
+mod folder_sessions;
+mod folder_store;
+mod folder_sweep;
+mod folder_uploads;
+mod late_responses;
+mod lying_origin;
+mod origin_options;
+mod resumes;
+mod simulation;
+mod unordered_origin;
+mod upload_load;
+mod upload_parts;
+mod upload_servers;
+mod uploads;
+mod web_origin;

@@ -1,0 +1,163 @@
+//! The engine in a seeded world: right bytes of one version, or the right error.
+//!
+//! `seeded_runs` plays some hundreds of random runs. To run one seed with a full report: `BYWASH_SEED=123 cargo test
+//! -p bywash --test it simulation`. To run other seeds: `BYWASH_SEEDS=1000..5000`.
+
+mod absences;
+mod cancellation;
+mod downloads;
+mod faults;
+mod hedges;
+mod loads;
+mod ranges;
+mod readahead;
+mod slow_consumers;
+mod versions;
+mod world;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread;
+
+use bywash_sim::{FaultKind, Report, Scenario};
+
+/// Runs of the fixed set. A run takes some milliseconds; the set gives thousands of reads.
+const SEEDS: Range<u64> = 0..400;
+/// Maximum failing seeds that are reported.
+const FAILURES_SHOWN: usize = 40;
+
+fn seeds() -> Range<u64> {
+    let number = |text: &str| {
+        text.trim()
+            .parse::<u64>()
+            .unwrap_or_else(|_| panic!("{text:?} is not a seed"))
+    };
+    if let Ok(seed) = std::env::var("BYWASH_SEED") {
+        let seed = number(&seed);
+        return seed..seed + 1;
+    }
+    match std::env::var("BYWASH_SEEDS") {
+        Ok(range) => {
+            let (first, end) = range
+                .split_once("..")
+                .unwrap_or_else(|| panic!("BYWASH_SEEDS={range}: write 0..400"));
+            number(first)..number(end)
+        }
+        Err(_) => SEEDS,
+    }
+}
+
+#[test]
+fn seeded_runs() {
+    let seeds = seeds();
+    let next = AtomicU64::new(seeds.start);
+    let play = || {
+        let mut done = Vec::new();
+        loop {
+            let seed = next.fetch_add(1, Relaxed);
+            if seed >= seeds.end {
+                return done;
+            }
+            done.push(Scenario::new(seed).run());
+        }
+    };
+    let workers = thread::available_parallelism().map_or(2, usize::from);
+    let done: Vec<_> = thread::scope(|scope| {
+        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(play)).collect();
+        workers
+            .into_iter()
+            .flat_map(|worker| worker.join().unwrap())
+            .collect()
+    });
+    let (right, wrong): (Vec<_>, Vec<_>) = done.into_iter().partition(Result::is_ok);
+    let right: Vec<Report> = right.into_iter().map(Result::unwrap).collect();
+    let wrong: Vec<_> = wrong.into_iter().map(Result::unwrap_err).collect();
+    let total = sum(&right);
+    println!(
+        "{} of {} runs right: {total:#?}",
+        right.len(),
+        right.len() + wrong.len()
+    );
+    if !wrong.is_empty() {
+        for failure in wrong.iter().take(FAILURES_SHOWN) {
+            if seeds.end - seeds.start == 1 {
+                failure
+                    .requests
+                    .iter()
+                    .for_each(|request| eprintln!("{request}"));
+                eprintln!("{:?}", failure.plan);
+            }
+            eprintln!("{failure}\n");
+        }
+        let seeds: Vec<_> = wrong.iter().map(|failure| failure.seed).collect();
+        panic!(
+            "{} of {} runs broke promises, seeds {seeds:?}",
+            wrong.len(),
+            wrong.len() + right.len()
+        );
+    }
+    if seeds == SEEDS {
+        check_coverage(&total);
+    }
+}
+
+/// Checks that the runs covered their purpose: a change of the generator that empties them must not pass.
+fn check_coverage(total: &Report) {
+    assert!(total.reads > 5_000, "only {} reads", total.reads);
+    assert!(
+        total.downloads > 500,
+        "only {} of them downloads",
+        total.downloads
+    );
+    let reads = total.verdicts["read"];
+    assert!(
+        reads * 2 > total.reads,
+        "only {reads} of {} reads got bytes",
+        total.reads
+    );
+    for kind in FaultKind::ALL {
+        assert!(
+            total.faults.get(&kind).is_some_and(|hits| *hits >= 10),
+            "{kind:?} hardly ever hit"
+        );
+    }
+    for verdict in ["left", "absent", "condition", "range", "excused error"] {
+        assert!(
+            total.verdicts.contains_key(verdict),
+            "no read was {verdict:?}"
+        );
+    }
+}
+
+fn sum(reports: &[Report]) -> Report {
+    fn add<K: Ord + Copy>(into: &mut BTreeMap<K, u64>, from: &BTreeMap<K, u64>) {
+        for (key, count) in from {
+            *into.entry(*key).or_default() += count;
+        }
+    }
+    let mut total = Report::default();
+    for report in reports {
+        total.reads += report.reads;
+        total.downloads += report.downloads;
+        total.bytes += report.bytes;
+        total.origin_requests += report.origin_requests;
+        add(&mut total.verdicts, &report.verdicts);
+        add(&mut total.faults, &report.faults);
+    }
+    total
+}
+
+/// Makes the line that reproduces a failure meaningful.
+#[test]
+fn seed_reproduces_its_run() {
+    for seed in 0..20 {
+        let outcome = |_| {
+            Scenario::new(seed)
+                .run()
+                .map_err(|failure| failure.violations)
+        };
+        let [first, second] = [0, 1].map(outcome);
+        assert_eq!(first, second, "seed {seed}");
+    }
+}

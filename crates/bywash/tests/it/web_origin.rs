@@ -1,0 +1,558 @@
+//! Files of web servers, conforming and not, read through a bucket.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use bywash::origin::Redirects;
+use bywash::origin::http::HttpStore;
+use bywash::{Bucket, BucketStats, Consistency, Engine, EngineError, OriginUrl, RetryPolicy};
+use bywash_sim::pass_time_by_turns;
+use bywash_sim::server::web::{Manners, Tag, Web};
+use bywash_sim::server::{Logged, Server, ServerFault};
+use futures::TryStreamExt;
+use http::{HeaderMap, HeaderValue};
+use object_store::path::Path;
+use object_store::{
+    Attribute, Error, GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutPayload,
+};
+
+const BLOCK: usize = 64 << 10;
+
+struct World {
+    web: Arc<Web>,
+    server: Server,
+    engine: Engine,
+    bucket: Bucket,
+}
+
+impl World {
+    async fn new(manners: Manners) -> Self {
+        Self::with(manners, "", "?sig=s3cr3t", &HeaderMap::new(), None).await
+    }
+
+    /// The bucket is the folder `/pub`; `secret` is the URL's user info.
+    async fn with(
+        manners: Manners,
+        secret: &str,
+        query: &str,
+        headers: &HeaderMap,
+        redirects: Option<Redirects>,
+    ) -> Self {
+        let web = Arc::new(Web::new(manners));
+        let server = Server::start(Arc::<Web>::clone(&web)).await.unwrap();
+        let host = server.url().replace("http://", "");
+        let url = format!("http://{secret}{host}/pub/{query}");
+        let OriginUrl::Http(url) = url.parse().unwrap() else {
+            panic!("{url} is the address of a web server");
+        };
+        let retry = RetryPolicy {
+            initial_backoff: std::time::Duration::from_millis(1),
+            ..RetryPolicy::default()
+        };
+        let builder = Engine::builder().memory(16 << 20).block_size(BLOCK);
+        let engine = builder.retry(retry).build().unwrap();
+        let origin = Arc::new(HttpStore::open(&url, headers, redirects).unwrap());
+        let bucket = engine.mount("web", origin, Consistency::Immutable).unwrap();
+        Self {
+            web,
+            server,
+            engine,
+            bucket,
+        }
+    }
+
+    fn stats(&self) -> BucketStats {
+        self.engine.stats().buckets["web"]
+    }
+
+    async fn read(&self, key: &str, range: Option<GetRange>) -> object_store::Result<Bytes> {
+        let options = GetOptions {
+            range,
+            ..GetOptions::default()
+        };
+        let path = Path::from(key);
+        self.bucket.get_opts(&path, options).await?.bytes().await
+    }
+}
+
+/// Its period is a prime, so bytes of another offset are detected.
+fn pattern(length: usize, seed: usize) -> Bytes {
+    let period: Vec<u8> = (0..251).map(|i| (i * 31 + seed) as u8).collect();
+    let mut bytes = period.repeat(length / 251 + 1);
+    bytes.truncate(length);
+    bytes.into()
+}
+
+fn gets(log: &[Logged]) -> usize {
+    log.iter()
+        .filter(|request| request.line.starts_with("GET "))
+        .count()
+}
+
+/// Returns each kind of server.
+fn every_manners() -> Vec<Manners> {
+    let mut all = Vec::new();
+    for ranges in [true, false] {
+        for tag in [Tag::None, Tag::Weak, Tag::Strong] {
+            for dates in [true, false] {
+                for conditions in [true, false] {
+                    let manners = Manners {
+                        ranges,
+                        tag,
+                        dates,
+                        conditions,
+                        ..Manners::default()
+                    };
+                    all.push(manners);
+                }
+            }
+        }
+    }
+    all
+}
+
+/// Versitygw does so with files put there behind its back.
+#[tokio::test]
+async fn object_without_etag_compared_by_parts_of_a_second_is_read_again_after_eviction() {
+    let manners = Manners {
+        tag: Tag::None,
+        fine_dates: true,
+        ..Manners::default()
+    };
+    let world = World::new(manners).await;
+    // More than the memory holds, so that each read evicts what the last one brought.
+    let data = pattern(17 << 20, 1);
+    world.web.put("/pub/key", data.clone());
+    for _ in 0..2 {
+        assert!(world.read("key", None).await.unwrap() == data);
+    }
+}
+
+#[tokio::test]
+async fn any_server_returns_correct_bytes_and_objects_with_validators_are_cached() {
+    let world = World::new(Manners::default()).await;
+    for (number, manners) in every_manners().into_iter().enumerate() {
+        world.web.behave(manners);
+        let data = pattern(5 * BLOCK + 17, number);
+        let key = format!("a b/c+%.{number}");
+        world.web.put(&format!("/pub/{key}"), data.clone());
+        let path = Path::parse(&key).unwrap();
+        for range in [
+            None,
+            Some(GetRange::Bounded(0..1)),
+            Some(GetRange::Bounded(
+                3 * BLOCK as u64 - 5..4 * BLOCK as u64 + 5,
+            )),
+            Some(GetRange::Offset(5 * BLOCK as u64 + 16)),
+            Some(GetRange::Suffix(100)),
+        ] {
+            let wanted = range
+                .as_ref()
+                .map(|range| range.as_range(data.len() as u64).unwrap());
+            let wanted = wanted.map_or(data.clone(), |range| {
+                data.slice(range.start as usize..range.end as usize)
+            });
+            let options = GetOptions {
+                range,
+                ..GetOptions::default()
+            };
+            let answer = world.bucket.get_opts(&path, options).await.unwrap();
+            assert_eq!(answer.meta.size, data.len() as u64, "{manners:?}");
+            assert_eq!(
+                answer
+                    .attributes
+                    .get(&Attribute::ContentType)
+                    .unwrap()
+                    .as_ref(),
+                "application/x-test"
+            );
+            assert_eq!(answer.bytes().await.unwrap(), wanted, "{manners:?}");
+        }
+        let before = world.stats().origin_requests;
+        assert_eq!(
+            world
+                .bucket
+                .get(&path)
+                .await
+                .unwrap()
+                .bytes()
+                .await
+                .unwrap(),
+            data
+        );
+        let asked = world.stats().origin_requests - before;
+        let cached = manners.tag == Tag::Strong || manners.dates;
+        assert_eq!(asked == 0, cached, "{manners:?}: {asked} requests");
+        for request in world.server.take_log() {
+            assert_eq!(request.headers["accept-encoding"], "identity");
+            assert!(
+                request
+                    .line
+                    .ends_with(&format!("/pub/a%20b/c+%25.{number}?sig=s3cr3t")),
+                "{}",
+                request.line
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn object_replaced_while_read_is_never_mixed() {
+    let world = World::new(Manners::default()).await;
+    for (number, manners) in every_manners().into_iter().enumerate() {
+        world.web.behave(manners);
+        let (key, path) = (format!("/pub/{number}"), Path::from(number.to_string()));
+        let (old, new) = (pattern(64 * BLOCK, 0), pattern(64 * BLOCK, 7));
+        world.web.put(&key, old.clone());
+        let mut body = world.bucket.get(&path).await.unwrap().into_stream();
+        let mut got = body.try_next().await.unwrap().unwrap().to_vec();
+        world.web.put(&key, new.clone());
+        let end = loop {
+            match body.try_next().await {
+                Ok(Some(piece)) => got.extend_from_slice(&piece),
+                end => break end,
+            }
+        };
+        assert!(old.starts_with(&got), "{manners:?}: bytes of two versions");
+        if let Err(error) = end {
+            let changed = EngineError::find(&error);
+            assert!(
+                matches!(changed, Some(EngineError::VersionChanged { .. })),
+                "{error}"
+            );
+            let again = world.bucket.get(&path).await.unwrap();
+            assert_eq!(again.bytes().await.unwrap(), new, "{manners:?}");
+        } else {
+            assert_eq!(got.len(), old.len(), "{manners:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn reader_without_range_support_continues_its_parked_body() {
+    // A body waits for the next request for some seconds only.
+    pass_time_by_turns();
+    let manners = Manners {
+        ranges: false,
+        ..Manners::default()
+    };
+    let world = World::new(manners).await;
+    let data = pattern(640 * BLOCK, 0);
+    world.web.put("/pub/k", data.clone());
+    let mut body = world
+        .bucket
+        .get(&Path::from("k"))
+        .await
+        .unwrap()
+        .into_stream();
+    let mut got = 0;
+    while let Some(piece) = body.try_next().await.unwrap() {
+        assert_eq!(piece, data[got..got + piece.len()]);
+        got += piece.len();
+    }
+    assert_eq!(got, data.len());
+    // Each concurrent request has a body of its own.
+    let asked = world.stats().origin_data_requests;
+    let sent = gets(&world.server.take_log());
+    assert!(
+        asked > 8,
+        "only {asked} shards: the object is too short for this test"
+    );
+    assert!(sent <= 4, "{sent} GETs for {asked} shards");
+}
+
+#[tokio::test]
+async fn server_errors_map_to_matching_errors() {
+    let world = World::new(Manners::default()).await;
+    world.web.answer_with("/pub/gone", 410);
+    world.web.answer_with("/pub/secret", 403);
+    world.web.answer_with("/pub/login", 401);
+    world.web.answer_with("/pub/teapot", 418);
+    world.web.put("/pub/k", pattern(10, 0));
+    let failure = async |key: &str| world.read(key, None).await.unwrap_err();
+    assert!(matches!(failure("none").await, Error::NotFound { .. }));
+    assert!(matches!(failure("gone").await, Error::NotFound { .. }));
+    assert!(matches!(
+        failure("secret").await,
+        Error::PermissionDenied { .. }
+    ));
+    assert!(matches!(
+        failure("login").await,
+        Error::Unauthenticated { .. }
+    ));
+    let teapot = failure("teapot").await.to_string();
+    assert!(
+        teapot.contains("418") && !teapot.contains("s3cr3t"),
+        "{teapot}"
+    );
+    let beyond = world
+        .read("k", Some(GetRange::Offset(10)))
+        .await
+        .unwrap_err();
+    let beyond = EngineError::find(&beyond);
+    assert!(matches!(
+        beyond,
+        Some(EngineError::RangeNotSatisfiable { length: 10, .. })
+    ));
+    world.server.script("/pub/k", ServerFault::Unavailable);
+    assert_eq!(
+        world
+            .read("k", Some(GetRange::Bounded(2..5)))
+            .await
+            .unwrap(),
+        pattern(10, 0)[2..5]
+    );
+    let listing = world.bucket.list_with_delimiter(None).await.unwrap_err();
+    assert!(matches!(listing, Error::NotSupported { .. }), "{listing}");
+}
+
+#[tokio::test]
+async fn servers_without_head_or_length_are_queried_by_get() {
+    for (head, length, ranges) in [
+        (false, true, true),
+        (false, true, false),
+        (true, false, true),
+        (true, false, false),
+        (false, false, false),
+    ] {
+        let manners = Manners {
+            ranges,
+            head,
+            length,
+            ..Manners::default()
+        };
+        let world = World::new(manners).await;
+        world.web.put("/pub/empty", Bytes::new());
+        world.web.put("/pub/short", pattern(1000, 0));
+        for (key, size) in [("empty", 0), ("short", 1000)] {
+            let path = Path::from(key);
+            assert_eq!(
+                world.bucket.head(&path).await.unwrap().size,
+                size,
+                "{manners:?}"
+            );
+            assert_eq!(
+                world.read(key, None).await.unwrap(),
+                pattern(size as usize, 0),
+                "{manners:?}"
+            );
+        }
+        let missing = world.bucket.head(&Path::from("none")).await.unwrap_err();
+        assert!(matches!(missing, Error::NotFound { .. }), "{manners:?}");
+    }
+    // Too long to be measured.
+    let chunked = Manners {
+        ranges: false,
+        length: false,
+        ..Manners::default()
+    };
+    let world = World::new(chunked).await;
+    world.web.put("/pub/long", pattern((1 << 20) + 1, 0));
+    let error = world.read("long", None).await.unwrap_err();
+    assert!(matches!(error, Error::NotSupported { .. }), "{error}");
+    assert!(error.to_string().contains("Content-Length"), "{error}");
+}
+
+#[tokio::test]
+async fn content_encoding_is_kept_and_reported() {
+    let world = World::new(Manners::default()).await;
+    let packed = pattern(300, 3);
+    world
+        .web
+        .put_encoded("/pub/k.gz", packed.clone(), Some("gzip"));
+    let answer = world.bucket.get(&Path::from("k.gz")).await.unwrap();
+    assert_eq!(
+        answer
+            .attributes
+            .get(&Attribute::ContentEncoding)
+            .unwrap()
+            .as_ref(),
+        "gzip"
+    );
+    assert_eq!(answer.bytes().await.unwrap(), packed);
+}
+
+fn token() -> HeaderMap {
+    HeaderMap::from_iter([(
+        http::HeaderName::from_static("x-api-key"),
+        HeaderValue::from_static("t0ken"),
+    )])
+}
+
+/// Another host with the file `/k`.
+async fn elsewhere() -> Server {
+    let other = Arc::new(Web::new(Manners::default()));
+    other.put("/k", pattern(10, 0));
+    Server::start(other).await.unwrap()
+}
+
+/// Checks that no request to another host contains a part of the URL or of the bucket's settings.
+fn assert_nothing_secret(log: &[Logged]) {
+    assert!(!log.is_empty());
+    for request in log {
+        assert_eq!(request.line.split(' ').nth(1), Some("/k"));
+        let names: Vec<_> = request.headers.keys().map(|name| name.as_str()).collect();
+        for name in &names {
+            let known = ["accept", "accept-encoding", "host", "range"];
+            assert!(known.contains(name), "{name} was sent to another host");
+        }
+        let shown = format!("{:?}", request.headers);
+        for secret in ["s3cr3t", "t0ken", "me:pw", "bWU6cHc"] {
+            assert!(!shown.contains(secret), "{shown}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn redirects_on_a_host_forward_headers_and_never_the_url() {
+    let (manners, token) = (Manners::default(), token());
+    let world = World::with(manners, "me:pw@", "?sig=s3cr3t", &token, None).await;
+    world.web.put("/store/k", pattern(10, 0));
+    world.web.redirect("/pub/near", "/store/k");
+    assert_eq!(world.read("near", None).await.unwrap(), pattern(10, 0));
+    let log = world.server.take_log();
+    for request in &log {
+        assert_eq!(request.headers["x-api-key"], "t0ken");
+        assert_eq!(request.headers["authorization"], "Basic bWU6cHc=");
+    }
+    let second: Vec<_> = log
+        .iter()
+        .filter(|request| request.line == "GET /store/k")
+        .collect();
+    assert!(!second.is_empty());
+    for request in second {
+        let shown = format!("{:?}", request.headers);
+        assert!(
+            !shown.contains("s3cr3t") && !shown.contains("referer"),
+            "{shown}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn redirect_to_another_host_is_refused_with_query_or_headers() {
+    let other = elsewhere().await;
+    let (far, none) = (format!("{}/k", other.url()), HeaderMap::new());
+    let bound: [(&str, &HeaderMap, Option<Redirects>); 3] = [
+        ("?sig=s3cr3t", &none, None),
+        ("", &token(), None),
+        ("", &none, Some(Redirects::SameHost)),
+    ];
+    for (query, headers, redirects) in bound {
+        let world = World::with(Manners::default(), "me:pw@", query, headers, redirects).await;
+        world.web.redirect("/pub/far", &far);
+        world.web.redirect("/pub/there", "/pub/far");
+        for key in ["far", "there"] {
+            let error = world.read(key, None).await.unwrap_err();
+            assert!(matches!(error, Error::NotSupported { .. }), "{error}");
+            let text = error.to_string();
+            assert!(text.contains("another host, 127.0.0.1:"), "{text}");
+            assert!(text.contains("redirects = \"any\""), "{text}");
+            assert!(!text.contains("s3cr3t") && !text.contains("pw"), "{text}");
+        }
+    }
+    assert!(other.take_log().is_empty());
+}
+
+#[tokio::test]
+async fn redirect_to_another_host_forwards_no_secret() {
+    let other = elsewhere().await;
+    let far = format!("{}/k", other.url());
+    let (none, any) = (HeaderMap::new(), Some(Redirects::Any));
+    let free = [("", &none, None), ("?sig=s3cr3t", &token(), any)];
+    for (query, headers, redirects) in free {
+        let world = World::with(Manners::default(), "me:pw@", query, headers, redirects).await;
+        world.web.redirect("/pub/far", &far);
+        let range = Some(GetRange::Bounded(2..5));
+        assert_eq!(
+            world.read("far", range).await.unwrap(),
+            pattern(10, 0)[2..5]
+        );
+        world.bucket.head(&Path::from("far")).await.unwrap();
+        assert_nothing_secret(&other.take_log());
+    }
+}
+
+#[tokio::test]
+async fn host_that_redirects_back_gets_no_headers() {
+    let token = token();
+    let any = Some(Redirects::Any);
+    let world = World::with(Manners::default(), "", "?sig=s3cr3t", &token, any).await;
+    let back = Arc::new(Web::new(Manners::default()));
+    let other = Server::start(Arc::<Web>::clone(&back)).await.unwrap();
+    world.web.put("/k", pattern(10, 0));
+    back.redirect("/back", &format!("{}/k", world.server.url()));
+    world
+        .web
+        .redirect("/pub/far", &format!("{}/back", other.url()));
+    assert_eq!(world.read("far", None).await.unwrap(), pattern(10, 0));
+    let log = world.server.take_log();
+    let returned: Vec<_> = log
+        .into_iter()
+        .filter(|request| request.line.ends_with(" /k"))
+        .collect();
+    assert_nothing_secret(&returned);
+}
+
+#[tokio::test]
+async fn redirects_to_invalid_targets_are_refused() {
+    let none = HeaderMap::new();
+    let world = World::with(Manners::default(), "", "", &none, None).await;
+    world.web.redirect("/pub/loop", "/pub/loop");
+    for hop in 0..=10 {
+        let next = format!("/pub/{}", hop + 1);
+        world.web.redirect(&format!("/pub/{hop}"), &next);
+    }
+    world.web.put("/pub/11", pattern(10, 0));
+    world.web.redirect("/pub/file", "file:///etc/hostname");
+    world.web.redirect("/pub/odd", "http://[");
+    // Ten redirects are followed, an eleventh is not.
+    assert_eq!(world.read("1", None).await.unwrap(), pattern(10, 0));
+    for (key, says) in [
+        ("loop", "more than 10"),
+        ("0", "more than 10"),
+        ("file", "a file address"),
+    ] {
+        let error = world.read(key, None).await.unwrap_err();
+        assert!(
+            matches!(error, Error::NotSupported { .. }),
+            "{key}: {error}"
+        );
+        assert!(error.to_string().contains(says), "{key}: {error}");
+    }
+    let odd = world.read("odd", None).await.unwrap_err();
+    assert!(odd.to_string().contains("302"), "{odd}");
+}
+
+#[tokio::test]
+async fn write_is_refused_before_any_request() {
+    let world = World::new(Manners::default()).await;
+    world.web.put("/pub/k", pattern(10, 0));
+    let (from, to) = (Path::from("k"), Path::from("to"));
+    let bucket = &world.bucket;
+    let errors = [
+        bucket
+            .put(&to, PutPayload::from_static(b"x"))
+            .await
+            .unwrap_err(),
+        bucket.delete(&from).await.unwrap_err(),
+        bucket.copy(&from, &to).await.unwrap_err(),
+        bucket
+            .create_upload(&to, Default::default())
+            .await
+            .unwrap_err(),
+        bucket
+            .complete_upload(&to, "u", &[], Default::default())
+            .await
+            .unwrap_err(),
+        bucket.abort_upload(&to, "u").await.unwrap_err(),
+    ];
+    for error in errors {
+        let refused = EngineError::find(&error);
+        assert!(
+            matches!(refused, Some(EngineError::ReadOnly { .. })),
+            "{error}"
+        );
+    }
+    assert!(world.server.take_log().is_empty());
+}

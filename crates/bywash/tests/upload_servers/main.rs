@@ -1,8 +1,0 @@
-//! Uploads over real sockets, to servers that follow each store's protocol and fail on command.
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-mod drive;
-mod gcs;
-mod gcs_adversarial;
-mod gcs_credentials;
-mod seeded;
