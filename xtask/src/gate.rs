@@ -1,5 +1,6 @@
 //! The gate: its stages, in order, each timed; it stops at the first that fails.
 
+use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
@@ -19,12 +20,12 @@ pub(crate) enum Stage {
     Fmt,
     /// House rules: arrows between crates, file sizes, banned words, claims that name their tests.
     Tidy,
-    /// Licences, bans and sources of all dependencies.
-    Deny,
     /// Clippy over every target, warnings denied.
     Clippy,
     /// The documentation builds, warnings denied.
     Doc,
+    /// Licences, bans and sources of all dependencies.
+    Deny,
     /// Unit, property, integration and documentation tests.
     Unit,
     /// Model checks of the memory core.
@@ -52,6 +53,25 @@ impl Stage {
             Self::Clients => "clients",
             Self::Siege => "siege",
         }
+    }
+
+    /// Maximum seconds on two idle cores in a fresh clone, as docs/testing.md has them.
+    fn budget(self) -> u64 {
+        match self {
+            Self::Tools => 240,
+            Self::Fmt => 10,
+            Self::Tidy | Self::Doc | Self::Deny | Self::Shuttle => 60,
+            Self::Clippy => 240,
+            Self::Unit => 600,
+            Self::Loom => 90,
+            Self::Clients => 720,
+            Self::Siege => 420,
+        }
+    }
+
+    /// Whether the stage uses what [`Stage::Tools`] installs.
+    fn needs_tools(self) -> bool {
+        !matches!(self, Self::Fmt | Self::Tidy | Self::Clippy | Self::Doc)
     }
 
     fn run(self, counts: &mut Counts, pytest: &[String]) -> Result<(), Failure> {
@@ -92,48 +112,90 @@ impl Stage {
     }
 }
 
-/// Runs the chosen stages and prints what each took and how many tests there were.
+/// How a stage ended, and when.
+struct Ended {
+    stage: Stage,
+    time: Duration,
+    counts: Counts,
+    outcome: Result<(), Failure>,
+}
+
+impl Ended {
+    fn of(stage: Stage, pytest: &[String]) -> Self {
+        println!("== {}", stage.name());
+        let start = Instant::now();
+        let mut counts = Counts::default();
+        let outcome = stage.run(&mut counts, pytest);
+        if outcome.is_err() && counts.failed == 0 {
+            // A stage without tests of its own (fmt, clippy), or one that did not build, is one failed check.
+            counts.failed = 1;
+        }
+        let time = start.elapsed();
+        println!("== {}: {:.1} s", stage.name(), time.as_secs_f64());
+        Self {
+            stage,
+            time,
+            counts,
+            outcome,
+        }
+    }
+}
+
+/// Runs the chosen stages, the tools beside those that need none. Prints the time of each with its budget, and the counts of all.
 pub(crate) fn run(only: &[Stage], skip: &[Stage], pytest: &[String]) -> Result<(), Failure> {
-    let chosen: Vec<Stage> = Stage::value_variants()
+    let start = Instant::now();
+    let mut chosen: Vec<Stage> = Stage::value_variants()
         .iter()
         .copied()
         .filter(|stage| (only.is_empty() || only.contains(stage)) && !skip.contains(stage))
         .collect();
-    let mut counts = Counts::default();
-    let mut times: Vec<(Stage, Duration)> = Vec::new();
-    let mut result = Ok(());
+    let mut tools = None;
+    if chosen.contains(&Stage::Tools) {
+        chosen.retain(|stage| *stage != Stage::Tools);
+        tools = Some(thread::spawn(|| Ended::of(Stage::Tools, &[])));
+    }
+    let mut ended = Vec::new();
     for stage in chosen {
-        println!("== {}", stage.name());
-        let start = Instant::now();
-        let mut found = Counts::default();
-        let outcome = stage.run(&mut found, pytest);
-        if outcome.is_err() && found.failed == 0 {
-            // A stage without tests of its own (fmt, clippy), or one that did not build, is one failed check.
-            found.failed = 1;
+        if stage.needs_tools() {
+            ended.extend(tools.take().and_then(|tools| tools.join().ok()));
         }
+        if ended.iter().any(|ended| ended.outcome.is_err()) {
+            break;
+        }
+        ended.push(Ended::of(stage, pytest));
+    }
+    ended.extend(tools.and_then(|tools| tools.join().ok()));
+    report(ended, start.elapsed())
+}
+
+fn report(ended: Vec<Ended>, total: Duration) -> Result<(), Failure> {
+    println!("\nstage      seconds  budget");
+    let mut counts = Counts::default();
+    let mut result = Ok(());
+    for Ended {
+        stage,
+        time,
+        counts: found,
+        outcome,
+    } in ended
+    {
+        let (seconds, budget) = (time.as_secs_f64(), stage.budget());
+        let over = if seconds > budget as f64 {
+            "  over"
+        } else {
+            ""
+        };
+        println!("{:<10} {seconds:>7.1} {budget:>7}{over}", stage.name());
         counts += found;
-        times.push((stage, start.elapsed()));
-        println!(
-            "== {}: {:.1} s",
-            stage.name(),
-            start.elapsed().as_secs_f64()
-        );
-        if let Err(cause) = outcome {
+        if let (Err(cause), true) = (outcome, result.is_ok()) {
             let stage = stage.name();
-            let repeat = format!("cargo xtask test --only {stage}");
             result = Err(Failure::Stage {
                 stage,
                 cause: Box::new(cause),
-                repeat,
+                repeat: format!("cargo xtask test --only {stage}"),
             });
-            break;
         }
     }
-    println!("\nstage      seconds");
-    for (stage, time) in &times {
-        println!("{:<10} {:>7.1}", stage.name(), time.as_secs_f64());
-    }
-    let total: Duration = times.iter().map(|(_, time)| *time).sum();
     println!("{:<10} {:>7.1}\n", "all", total.as_secs_f64());
     println!("{counts}");
     result
@@ -186,4 +248,19 @@ fn clients(counts: &mut Counts, pytest: &[String]) -> Result<(), Failure> {
             .run_counted(counts)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A row of the stages in docs/testing.md begins with the name and the budget.
+    #[test]
+    fn budgets_are_those_of_the_document() {
+        let document = include_str!("../../docs/testing.md");
+        for stage in Stage::value_variants() {
+            let row = format!("| `{}` | {} |", stage.name(), stage.budget());
+            assert!(document.contains(&row), "docs/testing.md lacks {row}");
+        }
+    }
 }
