@@ -150,7 +150,7 @@ impl BlockHeader {
 
 #[cfg(not(any(loom, shuttle)))]
 type Headers = crate::frames::ZeroedSlice<BlockHeader>;
-/// The tools construct every header.
+/// The model checkers' atomics have no zeroed form: each header is constructed.
 #[cfg(any(loom, shuttle))]
 type Headers = Box<[BlockHeader]>;
 
