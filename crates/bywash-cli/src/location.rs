@@ -132,9 +132,7 @@ impl Remote {
         })?;
         let mut builder = builder
             .with_bucket_name(bucket)
-            .with_http_connector(Connector {
-                request_timeout: Some(REQUEST_TIMEOUT),
-            });
+            .with_http_connector(Connector::with_timeout(REQUEST_TIMEOUT));
         if let Some(endpoint) = self.endpoint() {
             builder = builder
                 .with_config(

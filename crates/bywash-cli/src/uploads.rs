@@ -203,7 +203,7 @@ async fn resume(args: &Args, id: Option<&str>) -> Result<(), Failure> {
     let (count, mut failed) = (ids.len(), Vec::new());
     for id in ids {
         let mut url = None;
-        let outcome = resume_one(args, &journal_of, &id, &mut url).await;
+        let outcome = Box::pin(resume_one(args, &journal_of, &id, &mut url)).await;
         let (done, failure) = match outcome {
             Ok((resumed_bytes, sent_bytes)) => (
                 Done {

@@ -2,6 +2,7 @@
 
 use std::error::Error as StdError;
 
+use http::StatusCode;
 use object_store::Error as StoreError;
 
 /// An error of the engine itself; errors of the origin stay [`object_store::Error`].
@@ -234,14 +235,62 @@ impl EngineError {
     /// Returns the engine's error inside `error`, if there is one.
     #[must_use]
     pub fn find(error: &StoreError) -> Option<&Self> {
-        let mut next: Option<&(dyn StdError + 'static)> = Some(error);
-        while let Some(current) = next {
-            if let Some(found) = current.downcast_ref::<Self>() {
-                return Some(found);
-            }
-            next = current.source();
+        source_of(error)
+    }
+}
+
+/// Returns the error of type `E` inside `error`, if there is one.
+pub(crate) fn source_of<E: StdError + 'static>(error: &StoreError) -> Option<&E> {
+    let mut next: Option<&(dyn StdError + 'static)> = Some(error);
+    while let Some(current) = next {
+        if let Some(found) = current.downcast_ref() {
+            return Some(found);
         }
-        None
+        next = current.source();
+    }
+    None
+}
+
+/// An origin's response with an unsuccessful HTTP status.
+///
+/// Source of an [`object_store::Error`]; [`StatusError::find`] extracts it. Not in those errors of object_store's own
+/// clients that have a variant for the status, as `NotFound`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("status {status}: {detail}")]
+pub struct StatusError {
+    /// The status.
+    pub status: StatusCode,
+    /// The operation, and the server's reason.
+    pub detail: String,
+}
+
+impl StatusError {
+    /// Creates the error; `detail` must contain no secret.
+    pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {
+        Self {
+            status,
+            detail: detail.into(),
+        }
+    }
+
+    /// Returns the status error inside `error`, if there is one.
+    #[must_use]
+    pub fn find(error: &StoreError) -> Option<&Self> {
+        source_of(error)
+    }
+
+    /// Returns the error for `object` of a `store`: of the variant for its status, if there is one.
+    pub(crate) fn of(self, store: &'static str, object: &str) -> StoreError {
+        let (status, path) = (self.status, object.to_owned());
+        let source = Box::new(self);
+        match status {
+            StatusCode::NOT_FOUND | StatusCode::GONE => StoreError::NotFound { path, source },
+            StatusCode::NOT_MODIFIED => StoreError::NotModified { path, source },
+            StatusCode::PRECONDITION_FAILED => StoreError::Precondition { path, source },
+            StatusCode::UNAUTHORIZED => StoreError::Unauthenticated { path, source },
+            StatusCode::FORBIDDEN => StoreError::PermissionDenied { path, source },
+            _ => StoreError::Generic { store, source },
+        }
     }
 }
 

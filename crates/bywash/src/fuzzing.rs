@@ -7,8 +7,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use crate::OriginUrl;
 use crate::UploadToken;
+use crate::origin::http_client::Response;
 use crate::origin::{azure, folder, gcs, http as web, s3};
-use crate::upload::http::Response;
 use crate::upload::journal;
 
 /// Parses the file of an open upload; the first byte selects a whole file or the bodies of its records.

@@ -36,7 +36,7 @@ pub use cached::{CacheChange, CacheExplanation, CachedObject, CachedPage};
 pub use consistency::{Consistency, ParseConsistencyError};
 pub use cost::Cost;
 pub use engine::{BucketInfo, Engine, EngineBuilder};
-pub use error::EngineError;
+pub use error::{EngineError, StatusError};
 pub use limits::{MAX_FAILURES_NAMED, MAX_OPEN_FOLDERS};
 pub use machine::available_memory;
 pub use origin::{Origin, OriginUrl, PartBody, UploadedPart};

@@ -3,12 +3,14 @@
 use std::future::Future;
 use std::time::Duration;
 
+use http::StatusCode;
 use object_store::path::Path;
 use object_store::{Error, Result};
 use rand::RngExt;
 use tokio::time::Instant;
 
-use crate::EngineError;
+use crate::error::source_of;
+use crate::{EngineError, StatusError};
 
 /// How failed requests to an origin are retried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,19 +99,11 @@ pub(crate) fn is_transient(error: &Error) -> bool {
     }
 }
 
-/// Returns the HTTP status in an error of object_store, which has a private type for it.
-///
-/// The error's text begins with the URL, which contains no space, so a key cannot imitate a status.
-fn http_status(text: &str) -> Option<u16> {
-    let (_, status) = text.split_once("status code: ")?;
-    status.get(..3)?.parse().ok()
-}
-
 /// Returns whether the origin refused the request for good: a client error, except those that ask for a retry (408
 /// Request Timeout, 425 Too Early, 429 Too Many Requests).
 fn is_refusal(error: &Error) -> bool {
-    let status = http_status(&error.to_string());
-    status.is_some_and(|status| (300..500).contains(&status) && ![408, 425, 429].contains(&status))
+    let status = StatusError::find(error).map_or(0, |found| found.status.as_u16());
+    (300..500).contains(&status) && ![408, 425, 429].contains(&status)
 }
 
 /// Returns whether a file system error does not pass in seconds.
@@ -117,30 +111,24 @@ fn is_lasting_io(error: &Error) -> bool {
     use std::io::ErrorKind::{
         FileTooLarge, PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull,
     };
-    let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
-    while let Some(current) = next {
-        if let Some(io) = current.downcast_ref::<std::io::Error>() {
-            let lasting = [
-                StorageFull,
-                QuotaExceeded,
-                FileTooLarge,
-                ReadOnlyFilesystem,
-                PermissionDenied,
-            ];
-            return lasting.contains(&io.kind());
-        }
-        next = current.source();
-    }
-    false
+    let lasting = [
+        StorageFull,
+        QuotaExceeded,
+        FileTooLarge,
+        ReadOnlyFilesystem,
+        PermissionDenied,
+    ];
+    source_of::<std::io::Error>(error).is_some_and(|found| lasting.contains(&found.kind()))
 }
 
 /// Returns whether a range begins beyond the object's end.
 ///
-/// object_store has no variant for it, so this recognises the HTTP status and the message of its own range check.
-/// Callers confirm it by requesting the length.
+/// object_store has no variant for it, and a private type for the error of its own range check, which is recognised by
+/// its message. Callers confirm it by requesting the length.
 pub(crate) fn is_out_of_range(error: &Error) -> bool {
-    let text = error.to_string();
-    http_status(&text) == Some(416) || text.contains("Wanted range starting at ")
+    let status = StatusError::find(error).map(|found| found.status);
+    status == Some(StatusCode::RANGE_NOT_SATISFIABLE)
+        || error.to_string().contains("Wanted range starting at ")
 }
 
 /// Runs `attempt` until it succeeds, fails for good, or the deadline passes.
@@ -227,19 +215,16 @@ mod tests {
         assert!(is_transient(&generic("503 Service Unavailable")));
         assert!(is_transient(&io(std::io::ErrorKind::ConnectionReset)));
         assert!(!is_transient(&io(std::io::ErrorKind::StorageFull)));
-        let answered = |status| {
-            let url = "http://127.0.0.1/logs/InvalidRange%20416.txt";
-            let text = format!(
-                "Error performing GET {url} in 1ms - Server returned non-2xx status code: {status}: "
-            );
-            generic(text)
+        let response = |status: u16| {
+            let status = StatusCode::from_u16(status).expect("a status");
+            generic(StatusError::new(status, "logs/status 416.txt"))
         };
-        assert!(is_transient(&answered("503 Service Unavailable")));
-        assert!(is_transient(&answered("429 Too Many Requests")));
-        assert!(!is_transient(&answered("400 Bad Request")));
-        assert!(!is_transient(&answered("416 Range Not Satisfiable")));
-        assert!(is_out_of_range(&answered("416 Range Not Satisfiable")));
-        assert!(!is_out_of_range(&answered("503 Service Unavailable")));
+        assert!(is_transient(&response(503)));
+        assert!(is_transient(&response(429)));
+        assert!(!is_transient(&response(400)));
+        assert!(!is_transient(&response(416)));
+        assert!(is_out_of_range(&response(416)));
+        assert!(!is_out_of_range(&response(503)));
         let missing = Error::NotFound {
             path: "a".to_owned(),
             source: "gone".into(),

@@ -13,7 +13,7 @@ use object_store::{
     PutResult, Result, RetryConfig,
 };
 
-use crate::upload::http::install_tls_provider;
+use super::network::install_tls_provider;
 
 /// A cloud bucket or container, or the part of it below a prefix. `C` is the client for requests that object_store
 /// lacks.

@@ -9,13 +9,14 @@ pub mod folder;
 mod forward;
 pub mod gcs;
 pub mod http;
+pub(crate) mod http_client;
 pub mod memory;
 mod multipart_xml;
 pub(crate) mod network;
 mod options;
 mod page;
+mod part_stream;
 mod read_only;
-mod requests;
 mod response;
 pub mod s3;
 mod url;
@@ -27,7 +28,9 @@ use futures::stream::BoxStream;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions, PutResult, Result};
 
-use crate::upload::{Finished, OpenSession, SessionOptions, SessionToken, UploadSession};
+use crate::upload::{
+    ChunkRule, Finished, OpenSession, SessionOptions, SessionToken, UploadSession,
+};
 
 pub use cloud::Cloud;
 pub use network::{Connector, Redirects, client_builder};
@@ -89,6 +92,16 @@ pub trait Origin: ObjectStore {
         let folder = page::folder_of(prefix)?;
         let entries = self.list_with_delimiter(folder.as_ref()).await?;
         Ok(Level::of_folder(entries, prefix, after))
+    }
+
+    /// Returns the rule for the chunks of a session; constant.
+    fn chunk_rule(&self) -> ChunkRule {
+        ChunkRule::PARTS
+    }
+
+    /// Returns the rule for the parts of [`Self::put_part`]; constant.
+    fn part_rule(&self) -> ChunkRule {
+        self.chunk_rule()
     }
 
     /// Begins an upload and returns its id; nothing is visible until it is completed.

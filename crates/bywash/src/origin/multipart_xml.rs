@@ -1,13 +1,17 @@
-//! XML of S3's multipart uploads, which Google's XML API also uses.
+//! Multipart uploads by S3's protocol, which Google's XML API also uses: bodies of requests, and the outcome of
+//! responses. No I/O.
 
 use http::StatusCode;
 use object_store::path::Path;
 use object_store::{Error, Result};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
-use super::requests::{Requests, TextResponse};
+use super::http_client::Response;
 use super::{UploadedPart, invalid_part};
+use crate::StatusError;
+use crate::upload::Finished;
 
+/// S3's and Azure's document of an error.
 #[derive(Debug, Deserialize)]
 pub(super) struct ErrorDocument {
     #[serde(rename = "Code")]
@@ -16,64 +20,184 @@ pub(super) struct ErrorDocument {
     pub(super) message: String,
 }
 
+impl ErrorDocument {
+    /// Parses a body, which may begin with spaces or a byte order mark; `None` if it is something else, as a proxy's
+    /// page.
+    pub(super) fn parse(body: &[u8]) -> Option<Self> {
+        let text = String::from_utf8_lossy(body);
+        quick_xml::de::from_str(text.trim_start_matches('\u{feff}').trim_start()).ok()
+    }
+}
+
+/// A part, as the request that completes an upload names it.
+#[derive(Debug, Serialize)]
+#[serde(rename = "Part")]
+pub(super) struct PartElement<'a> {
+    #[serde(rename = "ETag")]
+    pub(super) e_tag: &'a str,
+    #[serde(rename = "ChecksumCRC32C", skip_serializing_if = "Option::is_none")]
+    pub(super) crc32c: Option<&'a str>,
+    #[serde(rename = "PartNumber")]
+    pub(super) number: u64,
+}
+
+impl<'a> From<&'a UploadedPart> for PartElement<'a> {
+    fn from(part: &'a UploadedPart) -> Self {
+        Self {
+            e_tag: &part.e_tag,
+            crc32c: None,
+            number: part.number.into(),
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename = "CompleteMultipartUpload")]
+struct CompleteElement<'a> {
+    #[serde(rename = "Part")]
+    parts: Vec<PartElement<'a>>,
+}
+
+/// Returns the body of a request that completes an upload.
+pub(super) fn complete_body<'a>(parts: impl Iterator<Item = PartElement<'a>>) -> String {
+    let request = CompleteElement {
+        parts: parts.collect(),
+    };
+    quick_xml::se::to_string(&request).expect("numbers and texts are XML")
+}
+
 /// Without an ETag the body is something else: an error with another root, or a proxy's page.
 #[derive(Debug, Deserialize)]
 struct CompleteDocument {
     #[serde(rename = "ETag")]
     e_tag: String,
+    #[serde(rename = "ChecksumCRC32C")]
+    crc32c: Option<String>,
 }
 
-/// Converts a refused upload request into the matching error.
-pub(super) fn refusal(requests: &Requests, path: &Path, response: &TextResponse) -> Error {
-    let parsed: Option<ErrorDocument> = quick_xml::de::from_str(&response.body).ok();
-    let Some(ErrorDocument { code, message }) = parsed else {
-        return requests.refusal(path, response.status, "");
-    };
-    let text = format!("{code}: {message}");
-    match code.as_str() {
-        "NoSuchUpload" | "NoSuchKey" | "NoSuchBucket" => {
-            requests.refusal(path, StatusCode::NOT_FOUND, &text)
+/// Outcome of a request.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// The object was created. With the CRC32C that the store computed, of the object or of its parts' checksums.
+    Finished(Finished, Option<String>),
+    /// The store does not know the upload.
+    Gone,
+    /// A part differs from the one expected.
+    PartMismatch,
+    /// The bytes do not match the checksum sent with them.
+    Damaged(String),
+    /// Transient, whatever the status.
+    Transient(String),
+    /// Refused with this reason; the status decides.
+    Refused(String),
+}
+
+impl Outcome {
+    /// Returns the outcome of a response that is not the expected one.
+    pub(super) fn of_failure(response: &Response) -> Self {
+        let Some(ErrorDocument { code, message }) = ErrorDocument::parse(&response.body) else {
+            // A 404 alone does not distinguish a missing bucket from an upload that has ended.
+            return match response.status.is_success() || response.status == StatusCode::NOT_FOUND {
+                true => Self::Transient("a response that cannot be read".to_owned()),
+                false => Self::Refused(String::new()),
+            };
+        };
+        let reason = format!("{code}: {message}");
+        match code.as_str() {
+            "NoSuchUpload" => Self::Gone,
+            "InvalidPart" | "InvalidPartOrder" => Self::PartMismatch,
+            "BadDigest" | "XAmzContentChecksumMismatch" => Self::Damaged(reason),
+            // A truncated body, a concurrent conditional write, or an upload being ended by another request.
+            "IncompleteBody" | "ConditionalRequestConflict" | "OperationAborted" => {
+                Self::Transient(reason)
+            }
+            _ if response.status.is_success() => Self::Transient(reason),
+            _ => Self::Refused(reason),
         }
-        "PreconditionFailed" => requests.refusal(path, StatusCode::PRECONDITION_FAILED, &text),
-        // Another conditional write is in progress; the next attempt returns its outcome.
-        "ConditionalRequestConflict" => requests.generic(text),
-        _ if response.status.is_success() => requests.generic(text),
-        _ => requests.refusal(path, response.status, &text),
+    }
+
+    /// Returns the outcome of a completion. The response may be 200 with an error, since it begins before the work is
+    /// done. Spaces may precede the document, by which the store keeps the connection alive.
+    pub(super) fn of_completion(response: &Response) -> Self {
+        let text = String::from_utf8_lossy(&response.body);
+        let parsed: Result<CompleteDocument, _> = quick_xml::de::from_str(text.trim_start());
+        let Some(done) = parsed.ok().filter(|_| response.status.is_success()) else {
+            return Self::of_failure(response);
+        };
+        let version = ["x-amz-version-id", "x-goog-generation"]
+            .into_iter()
+            .find_map(|name| response.header(name));
+        let finished = Finished {
+            e_tag: Some(done.e_tag),
+            version: version.map(str::to_owned),
+            ..Finished::default()
+        };
+        Self::Finished(finished, done.crc32c)
+    }
+
+    /// Returns the error of a failed request for `path`. `is_create`: the object must not exist, so that a failed
+    /// precondition means that it does.
+    pub(super) fn into_error(
+        self,
+        (store, operation): (&'static str, &str),
+        path: &Path,
+        response: &Response,
+        is_create: bool,
+    ) -> Error {
+        let transient = |reason: &str| Error::Generic {
+            store,
+            source: format!("{operation} {path}: {reason}").into(),
+        };
+        match self {
+            Self::Refused(reason) => {
+                match response.error(store, operation, path.as_ref(), &reason) {
+                    Error::Precondition { path, source } if is_create => {
+                        Error::AlreadyExists { path, source }
+                    }
+                    error => error,
+                }
+            }
+            Self::Gone => {
+                let detail = format!("{operation} {path}: no such upload");
+                StatusError::new(StatusCode::NOT_FOUND, detail).of(store, path.as_ref())
+            }
+            // Of a part: the bytes were damaged in transit, and are sent again.
+            Self::Transient(reason) | Self::Damaged(reason) => transient(&reason),
+            Self::PartMismatch => transient("a part is not the one that was listed"),
+            Self::Finished(..) => transient("an unexpected response"),
+        }
     }
 }
 
-/// Returns the body of a request that completes an upload.
-pub(super) fn complete_body(parts: &[UploadedPart]) -> String {
-    let mut xml = String::from("<CompleteMultipartUpload>");
-    for part in parts {
-        let e_tag = quick_xml::escape::escape(&part.e_tag);
-        xml.push_str(&format!(
-            "<Part><ETag>{e_tag}</ETag><PartNumber>{}</PartNumber></Part>",
-            part.number
-        ));
+/// Returns the ETag of a part that a client sent.
+pub(super) fn part_e_tag(store: &'static str, path: &Path, response: &Response) -> Result<String> {
+    if !response.status.is_success() {
+        let outcome = Outcome::of_failure(response);
+        return Err(outcome.into_error((store, "send part of"), path, response, false));
     }
-    xml.push_str("</CompleteMultipartUpload>");
-    xml
+    response
+        .header("etag")
+        .map(str::to_owned)
+        .ok_or_else(|| Error::Generic {
+            store,
+            source: format!("send part of {path}: the response has no ETag").into(),
+        })
 }
 
-/// Returns the ETag of a completed object. A store may respond 200 with an error in the body, since the response
-/// begins before the work is done.
-pub(super) fn completed(
-    requests: &Requests,
+/// Returns the object that a client's parts became.
+pub(super) fn completed_by(
+    store: &'static str,
     path: &Path,
     parts: &[UploadedPart],
-    response: &TextResponse,
-) -> Result<String> {
-    let error = quick_xml::de::from_str::<ErrorDocument>(&response.body).ok();
-    if !response.status.is_success() || error.is_some() {
-        if error.is_some_and(|error| error.code == "InvalidPart")
-            && let Some(part) = parts.first()
-        {
-            return Err(invalid_part(path, part));
+    response: &Response,
+    is_create: bool,
+) -> Result<Finished> {
+    match (Outcome::of_completion(response), parts.first()) {
+        (Outcome::Finished(finished, _), _) => Ok(finished),
+        (Outcome::PartMismatch, Some(part)) => Err(invalid_part(path, part)),
+        (outcome, _) => {
+            let operation = (store, "complete upload of");
+            Err(outcome.into_error(operation, path, response, is_create))
         }
-        return Err(refusal(requests, path, response));
     }
-    let response: CompleteDocument =
-        quick_xml::de::from_str(&response.body).map_err(|error| requests.generic(error))?;
-    Ok(response.e_tag)
 }

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use http::header::ACCEPT_ENCODING;
-use http::{HeaderValue, Method};
+use http::header::{ACCEPT_ENCODING, LOCATION};
+use http::{HeaderValue, Method, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use object_store::ClientOptions;
 use object_store::client::{
@@ -19,15 +19,20 @@ use reqwest::redirect::{Attempt, Policy};
 use url::Url;
 
 use super::response::{Expected, List};
-use crate::EngineError;
 use crate::limits::{
     MAX_LIST_PAGE_BYTES, MAX_REDIRECTS, MAX_RESPONSE_BYTES, MAX_RESPONSE_HEADERS_BYTES,
 };
 use crate::time::parse_duration;
-use crate::upload::http::install_tls_provider;
+use crate::{EngineError, StatusError};
 
 /// Time to connect to an origin.
 const CONNECT: Duration = Duration::from_secs(5);
+
+/// Installs ring as the process's TLS provider unless the program installed another one before.
+pub(super) fn install_tls_provider() {
+    // Fails only if a provider is installed already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
 
 /// Returns the settings of every HTTP client of an origin and of the command line.
 ///
@@ -75,33 +80,67 @@ pub(super) fn is_same_host(last: &Url, next: &Url) -> bool {
     last.host() == next.host() && same_service
 }
 
-/// Creates clients for object_store with the settings of [`client_builder`].
+/// Returns the settings of [`client_builder`] for a store's own pool: HTTP/1.1, and no redirects. [`Checked`] follows
+/// those of reads; a write would send its body elsewhere, and Google uses 308 for "resume incomplete".
+pub(super) fn pool(
+    connect_timeout: Option<Duration>,
+    request_timeout: Option<Duration>,
+) -> reqwest::ClientBuilder {
+    let builder = client_builder()
+        .redirect(Policy::none())
+        .connect_timeout(connect_timeout.unwrap_or(CONNECT))
+        .user_agent(concat!("bywash/", env!("CARGO_PKG_VERSION")))
+        .dns_resolver(Shuffled)
+        .http1_only();
+    match request_timeout {
+        Some(timeout) => builder.timeout(timeout),
+        None => builder,
+    }
+}
+
+/// Connects object_store's clients: over a pool that exists, or each over a new one.
 #[derive(Debug, Default)]
 pub struct Connector {
-    /// Maximum time of one request, with its body; `None` where the caller limits it.
-    pub request_timeout: Option<Duration>,
+    pool: Option<reqwest::Client>,
+    request_timeout: Option<Duration>,
+}
+
+impl Connector {
+    /// Returns a connector for requests that take at most this time, with their bodies.
+    #[must_use]
+    pub fn with_timeout(request_timeout: Duration) -> Self {
+        Self {
+            pool: None,
+            request_timeout: Some(request_timeout),
+        }
+    }
+
+    pub(super) fn over(pool: reqwest::Client) -> Self {
+        Self {
+            pool: Some(pool),
+            request_timeout: None,
+        }
+    }
 }
 
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         let connect_timeout = options.get_config_value(&ClientConfigKey::ConnectTimeout);
-        // Instance metadata, which may be absent, is requested with a shorter timeout.
         let connect_timeout = connect_timeout.and_then(|text| parse_duration(&text).ok());
-        let mut builder = client_builder()
-            .connect_timeout(connect_timeout.unwrap_or(CONNECT))
-            .user_agent(concat!("bywash/", env!("CARGO_PKG_VERSION")))
-            .dns_resolver(Shuffled)
-            .http1_only();
-        if let Some(timeout) = self.request_timeout {
-            builder = builder.timeout(timeout);
-        }
-        let client = builder
-            .build()
-            .map_err(|error| object_store::Error::Generic {
-                store: "HTTP",
-                source: Box::new(error),
-            })?;
-        Ok(HttpClient::new(Checked(HttpClient::new(client))))
+        let client = match &self.pool {
+            Some(pool) if connect_timeout.is_none_or(|timeout| timeout >= CONNECT) => pool.clone(),
+            // Instance metadata, which may be absent, is requested with a shorter timeout.
+            _ => pool(connect_timeout, self.request_timeout)
+                .build()
+                .map_err(|error| object_store::Error::Generic {
+                    store: "HTTP",
+                    source: Box::new(error),
+                })?,
+        };
+        Ok(HttpClient::new(Checked {
+            client: HttpClient::new(client),
+            typed: self.pool.is_some(),
+        }))
     }
 }
 
@@ -119,9 +158,57 @@ impl Resolve for Shuffled {
     }
 }
 
-/// A client of object_store with checked responses.
+/// A client of object_store with checked responses. It follows the redirects of reads on their host.
 #[derive(Debug)]
-struct Checked(HttpClient);
+struct Checked {
+    client: HttpClient,
+    /// Whether a status for which object_store has no variant becomes a [`StatusError`]. A client that retries by
+    /// itself must see it as a response.
+    typed: bool,
+}
+
+impl Checked {
+    async fn follow(&self, mut request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let is_read = [Method::GET, Method::HEAD].contains(request.method());
+        for _ in 0..=MAX_REDIRECTS {
+            let response = self.client.execute(request.clone()).await?;
+            let Some(next) = redirected(&request, &response).filter(|_| is_read) else {
+                return Ok(response);
+            };
+            *request.uri_mut() = next.map_err(|detail| status_error(response.status(), detail))?;
+        }
+        let detail = "the server redirects too often".to_owned();
+        Err(status_error(StatusCode::LOOP_DETECTED, detail))
+    }
+}
+
+/// Returns the target of a redirect, if the response is one.
+///
+/// # Errors
+/// If it leads to another host.
+fn redirected(request: &HttpRequest, response: &HttpResponse) -> Option<Result<http::Uri, String>> {
+    use StatusCode as S;
+    let statuses = [
+        S::MOVED_PERMANENTLY,
+        S::FOUND,
+        S::SEE_OTHER,
+        S::TEMPORARY_REDIRECT,
+        S::PERMANENT_REDIRECT,
+    ];
+    let location = response.headers().get(LOCATION)?.to_str().ok()?;
+    let last = Url::parse(&request.uri().to_string()).ok()?;
+    let next = last.join(location).ok()?;
+    let target = match is_same_host(&last, &next) {
+        true => next
+            .as_str()
+            .parse()
+            .map_err(|_| "a bad address".to_owned()),
+        false => {
+            Err("the server redirects to another host, which the request is not for".to_owned())
+        }
+    };
+    statuses.contains(&response.status()).then_some(target)
+}
 
 #[async_trait]
 impl HttpService for Checked {
@@ -136,11 +223,15 @@ impl HttpService for Checked {
             headers.entry(ACCEPT_ENCODING).or_insert(identity);
         }
         let list = List::of(&request);
-        let (parts, body) = self.0.execute(request).await?.into_parts();
+        let (parts, body) = self.follow(request).await?.into_parts();
         let bad = |detail| bad_response(&object, detail);
         expected.check(parts.status, &parts.headers).map_err(bad)?;
         let body = if !parts.status.is_success() {
-            HttpResponseBody::from(error_text(body).await)
+            let text = error_text(body).await;
+            if self.typed && !HAS_VARIANT.contains(&parts.status) {
+                return Err(status_error(parts.status, text));
+            }
+            HttpResponseBody::from(text)
         } else if is_data {
             body
         } else {
@@ -154,6 +245,20 @@ impl HttpService for Checked {
         };
         Ok(HttpResponse::from_parts(parts, body))
     }
+}
+
+/// Statuses for which object_store has an error variant. It would turn any other into a private type.
+const HAS_VARIANT: [StatusCode; 6] = [
+    StatusCode::NOT_MODIFIED,
+    StatusCode::UNAUTHORIZED,
+    StatusCode::FORBIDDEN,
+    StatusCode::NOT_FOUND,
+    StatusCode::CONFLICT,
+    StatusCode::PRECONDITION_FAILED,
+];
+
+fn status_error(status: StatusCode, detail: String) -> HttpError {
+    HttpError::new(HttpErrorKind::Unknown, StatusError::new(status, detail))
 }
 
 fn bad_response(object: &str, detail: String) -> HttpError {

@@ -11,7 +11,6 @@
 mod buffer;
 mod checksum;
 mod driver;
-pub(crate) mod http;
 pub mod journal;
 mod journal_writer;
 mod options;

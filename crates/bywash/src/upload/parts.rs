@@ -12,18 +12,15 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Chunk, ChunkRule, CompleteRequest, Digest, Finished, SessionStatus, SessionToken, StoredRange,
+    Chunk, CompleteRequest, Digest, Finished, SessionStatus, SessionToken, StoredRange,
     UploadSession,
 };
 use crate::RetryPolicy;
 use crate::error::EngineError;
-use crate::limits::{MAX_PART_BYTES, MAX_PARTS};
+use crate::limits::MAX_PARTS;
 use crate::origin::{Origin, UploadedPart};
 use crate::progress::watched;
 use crate::retry::stalled;
-
-/// Minimum length of an S3 part, except the last of an upload.
-const S3_LEAST_PART_BYTES: u64 = 5 << 20;
 
 /// A part acknowledged by the origin.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,21 +85,6 @@ impl PartsSession {
 
 #[async_trait]
 impl UploadSession for PartsSession {
-    fn rule(&self) -> ChunkRule {
-        let least = match self.origin.kind() {
-            // GCS takes parts by the S3 protocol.
-            "s3" | "gcs" => S3_LEAST_PART_BYTES,
-            _ => 1,
-        };
-        ChunkRule {
-            granule: 1,
-            min: least,
-            max: MAX_PART_BYTES,
-            max_chunks: Some(u64::from(MAX_PARTS)),
-            parallel: true,
-        }
-    }
-
     fn token(&self) -> SessionToken {
         SessionToken(self.id.clone())
     }

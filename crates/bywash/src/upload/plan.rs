@@ -26,16 +26,6 @@ pub struct ChunkPlan {
 }
 
 impl ChunkPlan {
-    /// A plan before the store's rule is known: chunks of `chunk` bytes.
-    pub(crate) fn fixed(chunk: u64) -> Self {
-        Self {
-            first: chunk,
-            max: chunk,
-            step: None,
-            chunks: None,
-        }
-    }
-
     /// Fits `chunk` bytes to a store's rule. `exact`: the user chose this length, so it is not rounded, and only made
     /// longer if the object's length requires it.
     ///

@@ -142,7 +142,10 @@ impl Bucket {
     /// As any request.
     pub async fn abort_session(&self, open: &OpenSession) -> Result<()> {
         let shared = self.shared();
-        let options = SessionOptions::default();
+        let options = SessionOptions {
+            stall: shared.engine.retry.stall,
+            ..SessionOptions::default()
+        };
         let resumed = shared
             .origin
             .resume_session(&open.object, &options, &open.token);
@@ -157,9 +160,14 @@ impl Bucket {
     }
 
     async fn session_of(&self, header: &Header) -> Result<Arc<dyn UploadSession>> {
-        let origin = &self.shared().origin;
-        let resumed = origin
-            .resume_session(&header.object, &header.options, &header.session)
+        let shared = self.shared();
+        let options = SessionOptions {
+            stall: shared.engine.retry.stall,
+            ..header.options.clone()
+        };
+        let resumed = shared
+            .origin
+            .resume_session(&header.object, &options, &header.session)
             .await?;
         resumed.map(Arc::from).ok_or_else(|| {
             EngineError::UploadLost {
@@ -177,7 +185,7 @@ impl Bucket {
         (file, identity): SourceFile,
     ) -> Result<Resumed> {
         let header = entry.header().clone();
-        let rule = session.rule();
+        let rule = self.shared().origin.chunk_rule();
         let plan = plan_of(&header, &rule)?;
         let progress = entry.progress().clone();
         let compared = tokio::task::spawn_blocking(move || {
@@ -221,7 +229,7 @@ impl Bucket {
             Some(whole) if whole.length == all && entry.progress().offset == all => {}
             _ => return Err(lost_source(header)),
         }
-        let plan = plan_of(header, &session.rule())?;
+        let plan = plan_of(header, &self.shared().origin.chunk_rule())?;
         let Progress { offset, crc32c, .. } = *entry.progress();
         let upload = self
             .taken_over(entry, session, plan, offset, crc32c)

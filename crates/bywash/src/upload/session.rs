@@ -6,12 +6,16 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use object_store::path::Path;
-use object_store::{Attributes, PutMode, Result};
+use object_store::{Attributes, Extensions, PutMode, PutResult, Result};
+
+use crate::RetryPolicy;
+use crate::limits::{MAX_PART_BYTES, MAX_PARTS};
 
 /// A store's rule for chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,17 +33,43 @@ pub struct ChunkRule {
     pub parallel: bool,
 }
 
+impl ChunkRule {
+    /// Rule for numbered parts without other limits.
+    pub const PARTS: Self = Self {
+        granule: 1,
+        min: 1,
+        max: MAX_PART_BYTES,
+        max_chunks: Some(MAX_PARTS as u64),
+        parallel: true,
+    };
+}
+
 /// Options of a session, known when it is opened.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct SessionOptions {
     /// Create only, replace a known version only, or replace. Checked at the latest when the object becomes visible.
     pub mode: PutMode,
-    /// EntryContent headers and user metadata of the object.
+    /// Content headers and user metadata of the object.
     pub attributes: Attributes,
     /// The object's length in bytes, if known.
     pub length: Option<u64>,
     /// No other process will continue it: a store may remove it once the process that opened it has died.
     pub transient: bool,
+    /// Time without a byte sent or received after which a request of the session has failed; the retry policy's
+    /// unless set. A property of the process: a journal does not keep it.
+    pub stall: Duration,
+}
+
+impl Default for SessionOptions {
+    fn default() -> Self {
+        Self {
+            mode: PutMode::default(),
+            attributes: Attributes::default(),
+            length: None,
+            transient: false,
+            stall: RetryPolicy::default().stall,
+        }
+    }
 }
 
 /// Identifies a session, so that another process can continue it. May be a bearer capability, so it is never
@@ -107,6 +137,16 @@ pub struct Finished {
     pub crc32c: Option<u32>,
 }
 
+impl From<Finished> for PutResult {
+    fn from(finished: Finished) -> Self {
+        Self {
+            e_tag: finished.e_tag,
+            version: finished.version,
+            extensions: Extensions::new(),
+        }
+    }
+}
+
 /// A store's digest of bytes that it has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Digest {
@@ -156,9 +196,6 @@ pub struct OpenSession {
 /// the outcome. Dropping the session leaves it at the store.
 #[async_trait]
 pub trait UploadSession: fmt::Debug + Send + Sync {
-    /// Returns the store's rule for chunks; constant.
-    fn rule(&self) -> ChunkRule;
-
     /// Returns the token, constant, which is written to the journal before the first chunk is sent.
     fn token(&self) -> SessionToken;
 

@@ -32,7 +32,7 @@ impl SessionClient {
         Self {
             bucket: bucket.clone(),
             path: path.clone(),
-            rule: session.rule(),
+            rule: bucket.shared().origin.chunk_rule(),
             session,
             tracks_parts: false,
         }
@@ -42,6 +42,7 @@ impl SessionClient {
     pub(super) fn tracking_parts(self) -> Self {
         Self {
             tracks_parts: true,
+            rule: self.bucket.shared().origin.part_rule(),
             ..self
         }
     }

@@ -37,7 +37,6 @@ pub struct Upload {
     bucket: Bucket,
     path: Path,
     pub(super) options: UploadOptions,
-    /// Of the requested chunk length until the store's rule is known.
     plan: ChunkPlan,
     driver: Option<Driver>,
     /// The session, if it is one over parts.
@@ -72,19 +71,34 @@ impl Bucket {
     /// Begins an upload. Sends a request only if `options` announce more than one chunk.
     ///
     /// # Errors
-    /// [`EngineError::InvalidSetting`] if chunk or length break the store's rule, which is known once the session is
-    /// open; otherwise as any request.
+    /// [`EngineError::InvalidSetting`] if chunk or length break the store's rule; otherwise as any request.
     pub async fn upload(&self, path: &Path, options: UploadOptions) -> Result<Upload> {
         self.shared().counters.request();
-        let chunk = options.chunk.unwrap_or(self.shared().engine.chunk_size);
-        if chunk == 0 {
-            return Err(invalid_chunk("0 bytes; at least 1 is needed".to_owned()));
-        }
-        let mut upload = Upload::new(self, path, options, ChunkPlan::fixed(chunk));
+        let plan = self.chunk_plan(&options)?;
+        let mut upload = Upload::new(self, path, options, plan);
+        let chunk = plan.length_of(0);
         if upload.options.length.is_some_and(|length| length > chunk) {
             upload.open().await?;
         }
         Ok(upload)
+    }
+
+    /// Returns the plan of an upload with these options.
+    fn chunk_plan(&self, options: &UploadOptions) -> Result<ChunkPlan> {
+        let shared = self.shared();
+        // An upload with tags goes by parts.
+        let rule = match options.tags.encoded().is_empty() {
+            true => shared.origin.chunk_rule(),
+            false => shared.origin.part_rule(),
+        };
+        let chunk = options.chunk.unwrap_or(shared.engine.chunk_size);
+        ChunkPlan::new(&rule, chunk, options.chunk.is_some(), options.length).map_err(|reason| {
+            EngineError::InvalidSetting {
+                setting: "chunk",
+                reason,
+            }
+            .into()
+        })
     }
 
     /// Continues an upload captured by [`Upload::capture`], here or in another process. Continue writing at
@@ -94,7 +108,11 @@ impl Bucket {
     /// [`EngineError::UploadLost`] if this kind of store cannot continue the session.
     pub async fn restore_upload(&self, token: &UploadToken) -> Result<Upload> {
         self.shared().counters.request();
-        let mut upload = Upload::new(self, &token.path, token.options.clone(), token.plan);
+        let plan = match token.session {
+            Some(_) => token.plan,
+            None => self.chunk_plan(&token.options)?,
+        };
+        let mut upload = Upload::new(self, &token.path, token.options.clone(), plan);
         if let Some(session) = &token.session {
             let origin = &self.shared().origin;
             let options = upload.session_options();
@@ -299,12 +317,4 @@ impl Upload {
             UploadState::Aborted => Err(self.ended_error("aborted")),
         }
     }
-}
-
-fn invalid_chunk(reason: String) -> Error {
-    EngineError::InvalidSetting {
-        setting: "chunk",
-        reason,
-    }
-    .into()
 }

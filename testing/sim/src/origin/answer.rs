@@ -5,8 +5,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use bywash::StatusError;
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream};
+use http::StatusCode;
 use object_store::path::Path;
 use object_store::{Error, GetOptions, GetRange, GetResult, GetResultPayload, ObjectMeta, Result};
 use rand::RngExt as _;
@@ -96,7 +98,10 @@ fn answered_range(received: &Received, asked: Option<&GetRange>, size: u64) -> R
     let range = asked.as_range(size).ok().filter(|range| !range.is_empty());
     let range = range.ok_or_else(|| Error::Generic {
         store: STORE,
-        source: format!("Server returned non-2xx status code: 416 Range Not Satisfiable: {asked} of {size} bytes").into(),
+        source: Box::new(StatusError::new(
+            StatusCode::RANGE_NOT_SATISFIABLE,
+            format!("{asked} of {size} bytes"),
+        )),
     })?;
     if received.has(Fault::OtherRange) && range.end - range.start > 1 {
         return Ok(range.start + 1..range.end);

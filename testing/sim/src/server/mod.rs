@@ -70,6 +70,8 @@ struct Shared {
     log: Mutex<Vec<Logged>>,
     /// Lies told so far; a counter, hence relaxed.
     lies: AtomicU64,
+    /// Connections accepted so far; a counter, hence relaxed.
+    connections: AtomicU64,
 }
 
 /// A running server. Stops, and cuts its connections, when dropped.
@@ -103,6 +105,7 @@ impl Server {
             plan: Mutex::new(FaultPlan::calm()),
             log: Mutex::new(Vec::new()),
             lies: AtomicU64::new(0),
+            connections: AtomicU64::new(0),
         });
         let accept = tokio::spawn(accept(listener, Arc::clone(&shared)));
         Ok(Self { shared, accept })
@@ -130,6 +133,12 @@ impl Server {
     pub fn take_log(&self) -> Vec<Logged> {
         std::mem::take(&mut self.shared.log.lock())
     }
+
+    /// Returns the number of connections accepted so far.
+    #[must_use]
+    pub fn connections(&self) -> u64 {
+        self.shared.connections.load(Relaxed)
+    }
 }
 
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {
@@ -138,6 +147,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     loop {
         tokio::select! {
             Ok((connection, _)) = listener.accept() => {
+                shared.connections.fetch_add(1, Relaxed);
                 connections.spawn(serve(connection, Arc::clone(&shared)));
             }
             Some(_) = connections.join_next() => {}

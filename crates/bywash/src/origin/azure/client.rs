@@ -2,6 +2,7 @@
 //! errors.
 
 use std::fmt;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use base64::Engine as _;
@@ -13,19 +14,16 @@ use object_store::path::Path;
 use object_store::{Error, PutMode, Result};
 use parking_lot::Mutex;
 
-use super::session::{self, Block, BlockLists, Blocks, RULE};
+use super::session::{self, Block, BlockLists, Blocks};
 use super::upload::{BlockUpload, block_list, error_code};
-use super::{AzureStore, condition};
+use super::{AzureStore, STORE, committed, condition};
 use crate::EngineError;
 use crate::limits::MAX_BLOCK_LIST_BYTES;
-use crate::upload::http::{Request, Response};
+use crate::origin::http_client::Response;
 use crate::upload::{
-    Chunk, ChunkRule, CompleteRequest, Finished, SessionOptions, SessionStatus, SessionToken,
-    StoredRange, UploadSession,
+    Chunk, CompleteRequest, Finished, SessionOptions, SessionStatus, SessionToken, StoredRange,
+    UploadSession,
 };
-
-/// Name of this kind of store in errors.
-const STORE: &str = "MicrosoftAzure";
 
 /// An upload by blocks. Azure knows only the blocks, not the upload.
 pub(super) struct AzureSession {
@@ -33,6 +31,8 @@ pub(super) struct AzureSession {
     path: Path,
     upload: BlockUpload,
     mode: PutMode,
+    /// Stall limit of a request.
+    stall: Duration,
     /// Acknowledged or listed blocks.
     blocks: Mutex<Blocks>,
 }
@@ -54,7 +54,7 @@ impl AzureStore {
     /// Opens a session. Sends no request: Azure needs none before the first block.
     pub(super) fn open(&self, path: &Path, options: &SessionOptions) -> Result<AzureSession> {
         // Fails before the first byte is sent rather than after the last.
-        condition(&self.client.requests, options.mode.clone())?;
+        condition(&options.mode)?;
         Ok(self.session(path, options, BlockUpload::begin(&options.attributes)))
     }
 
@@ -79,6 +79,7 @@ impl AzureStore {
             path: path.clone(),
             upload,
             mode: options.mode.clone(),
+            stall: options.stall,
             blocks: Mutex::default(),
         }
     }
@@ -93,41 +94,20 @@ impl AzureSession {
         body: Vec<Bytes>,
     ) -> Result<Response> {
         let length = body.iter().map(|piece| piece.len() as u64).sum();
-        let signed = self
+        let request = self
             .store
-            .sign(method, &self.path, query, headers, length)
-            .await?;
-        let mut request = Request::new(signed.method, signed.url)
+            .request(method, &self.path, query, headers, length)
+            .await?
             .body(body)
+            .stall(self.stall)
             .max_response_bytes(MAX_BLOCK_LIST_BYTES);
-        for (name, value) in &signed.headers {
-            // The client sets it from the body.
-            if name != http::header::CONTENT_LENGTH || length == 0 {
-                request = request.header(name.clone(), value.clone());
-            }
-        }
-        self.store.client.sessions.send(request).await
+        self.store.client.http.send(request).await
     }
 
     fn refused(&self, operation: &str, response: &Response) -> Error {
-        let (object, code) = (
-            self.path.to_string(),
-            error_code(&response.headers, &response.body),
-        );
-        match code.as_str() {
-            "BlobAlreadyExists" => Error::AlreadyExists {
-                path: object,
-                source: code.into(),
-            },
-            // The bytes were damaged in transit, and are sent again.
-            "Md5Mismatch" => generic(format!("{operation} {object}: {code}")),
-            _ => match response.error(STORE, operation, &object, &code) {
-                Error::Precondition { path, source } if matches!(self.mode, PutMode::Create) => {
-                    Error::AlreadyExists { path, source }
-                }
-                error => error,
-            },
-        }
+        let is_create = matches!(self.mode, PutMode::Create);
+        self.store
+            .refused(operation, &self.path, response, is_create)
     }
 
     /// Lists the blob's blocks; `None` if there is no blob and no block.
@@ -136,7 +116,7 @@ impl AzureSession {
         let response = self
             .send_request(Method::GET, &query, &[], Vec::new())
             .await?;
-        let code = error_code(&response.headers, &response.body);
+        let code = error_code(&response);
         if response.status == StatusCode::NOT_FOUND && code != "ContainerNotFound" {
             return Ok(None);
         }
@@ -149,7 +129,7 @@ impl AzureSession {
     }
 
     /// Returns the object if the blob consists of this upload's blocks: the commit succeeded.
-    async fn committed(&self) -> Result<Option<Finished>> {
+    async fn find_committed(&self) -> Result<Option<Finished>> {
         let listed = self.list().await?;
         Ok(listed.and_then(|(lists, e_tag)| self.finished(&lists, e_tag)))
     }
@@ -188,10 +168,6 @@ impl AzureSession {
 
 #[async_trait]
 impl UploadSession for AzureSession {
-    fn rule(&self) -> ChunkRule {
-        RULE
-    }
-
     fn token(&self) -> SessionToken {
         SessionToken(session::token_of(self.upload.name()))
     }
@@ -229,27 +205,23 @@ impl UploadSession for AzureSession {
     async fn finish(&self, ending: &CompleteRequest) -> Result<Finished> {
         let ids = self.commit_list(ending.length).await?;
         let mut headers = self.upload.headers();
-        headers.extend(condition(&self.store.client.requests, self.mode.clone())?);
+        headers.extend(condition(&self.mode)?);
         let body = vec![Bytes::from(block_list(&ids))];
         let query = [("comp", "blocklist")];
         let response = self
             .send_request(Method::PUT, &query, &headers, body)
             .await?;
         if response.status.is_success() {
-            return Ok(Finished {
-                e_tag: response.header("etag").map(str::to_owned),
-                version: response.header("x-ms-version-id").map(str::to_owned),
-                ..Finished::default()
-            });
+            return Ok(committed(&response));
         }
         if !response.status.is_client_error() {
             return Err(self.refused("commit upload of", &response));
         }
         // An earlier commit with a lost response may conflict with this one.
-        if let Some(finished) = self.committed().await? {
+        if let Some(finished) = self.find_committed().await? {
             return Ok(finished);
         }
-        match error_code(&response.headers, &response.body).as_str() {
+        match error_code(&response).as_str() {
             "InvalidBlockList" => Err(self.lost()),
             _ => Err(self.refused("commit upload of", &response)),
         }

@@ -14,25 +14,24 @@ mod session;
 mod upload;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
-use http::header::{ETAG, HeaderName, IF_MATCH, IF_NONE_MATCH};
-use http::{HeaderMap, Method};
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, HeaderName, IF_MATCH, IF_NONE_MATCH};
+use http::{Method, StatusCode};
 use object_store::azure::{AzureAuthorizer, MicrosoftAzure, MicrosoftAzureBuilder};
 use object_store::client::{HttpRequest, HttpRequestBody};
 use object_store::path::Path;
 use object_store::{Error, ObjectStore, PutMode, PutMultipartOptions, PutResult, Result};
+use url::Url;
 
 use self::address::Address;
 use self::names::AnyNames;
 use self::upload::{BlockUpload, block_list};
 use super::cloud::{Cloud, client_options, no_retries};
-use super::network::Connector;
-use super::requests::{Requests, TextResponse};
+use super::http_client::{HttpClient, Request, Response};
 use super::{Origin, OriginOptions, PartBody, UploadedPart, invalid_part};
-use crate::upload::http::HttpClient;
-use crate::upload::{SessionOptions, SessionToken, UploadSession};
+use crate::upload::{ChunkRule, Finished, SessionOptions, SessionToken, UploadSession};
 
 /// A container of Azure Blob Storage, or of a server with its protocol.
 pub type AzureStore = Cloud<AzureClient>;
@@ -41,26 +40,11 @@ pub type AzureStore = Cloud<AzureClient>;
 #[derive(Debug, Clone)]
 pub struct AzureClient {
     objects: MicrosoftAzure,
-    requests: Requests,
-    sessions: HttpClient,
+    http: HttpClient,
     address: Address,
 }
 
-/// An authorized request.
-struct Signed {
-    method: Method,
-    url: reqwest::Url,
-    headers: HeaderMap,
-}
-
 impl AzureStore {
-    /// Returns the store with another stall limit for upload requests. The default is 20 s.
-    #[must_use]
-    pub fn with_stall(mut self, stall: Duration) -> Self {
-        self.client.sessions = self.client.sessions.with_stall(stall);
-        self
-    }
-
     /// Opens `container` with the settings of [`builder_from_env`]. Sends no request.
     pub fn from_env(container: &str, prefix: &Path) -> Result<Self> {
         let builder = builder_from_env()?.with_container_name(container);
@@ -91,17 +75,16 @@ impl AzureStore {
         container: &str,
         prefix: &Path,
     ) -> Result<Self> {
-        let requests = Requests::new("MicrosoftAzure")?;
-        let address = Address::of(&builder, container).map_err(|text| requests.generic(text));
+        let http = HttpClient::new(STORE)?;
+        let address = Address::of(&builder, container).map_err(|text| http.generic(text));
         let objects = builder
             .with_client_options(client_options())
-            .with_http_connector(Connector::default())
+            .with_http_connector(http.connector())
             .with_retry(no_retries())
             .build()?;
         let client = AzureClient {
             objects: objects.clone(),
-            requests,
-            sessions: HttpClient::new("MicrosoftAzure")?,
+            http,
             // After the builder's own errors, which are more precise.
             address: address?,
         };
@@ -114,15 +97,16 @@ impl AzureStore {
         ))
     }
 
-    /// Authorizes a request for a blob as the settings allow. `length` is the body's, in bytes.
-    async fn sign(
+    /// Returns a request for a blob, authorized as the settings allow. `length` is the body's, in bytes; the body is
+    /// yet to be set.
+    async fn request(
         &self,
         method: Method,
         path: &Path,
         query: &[(&str, &str)],
         headers: &[(HeaderName, String)],
         length: u64,
-    ) -> Result<Signed> {
+    ) -> Result<Request> {
         let client = &self.client;
         let url = client.address.blob(&self.full_path(path), query);
         let mut unsigned = http::Request::builder().method(method).uri(url.as_str());
@@ -130,9 +114,9 @@ impl AzureStore {
             unsigned = unsigned.header(name, value);
         }
         let mut signed: HttpRequest = unsigned
-            .header(http::header::CONTENT_LENGTH, length)
+            .header(CONTENT_LENGTH, length)
             .body(HttpRequestBody::empty())
-            .map_err(|error| client.requests.generic(error))?;
+            .map_err(|error| client.http.generic(error))?;
         if client.address.anonymous {
             address::add_version(&mut signed);
         } else {
@@ -140,36 +124,35 @@ impl AzureStore {
             AzureAuthorizer::new(&credential, &client.address.account)
                 .try_authorize(&mut signed)?;
         }
-        let (signed, _) = signed.into_parts();
-        let url = reqwest::Url::parse(&signed.uri.to_string())
-            .map_err(|error| client.requests.generic(error))?;
-        Ok(Signed {
-            method: signed.method,
-            url,
-            headers: signed.headers,
-        })
+        let (mut signed, _) = signed.into_parts();
+        if length > 0 {
+            // The client sets it from the body; a second header would be a bad request.
+            signed.headers.remove(CONTENT_LENGTH);
+        }
+        let url =
+            Url::parse(&signed.uri.to_string()).map_err(|error| client.http.generic(error))?;
+        Ok(Request::new(signed.method, url).headers(signed.headers))
     }
 
-    async fn request(
-        &self,
-        path: &Path,
-        query: &[(&str, &str)],
-        headers: &[(HeaderName, String)],
-        length: u64,
-    ) -> Result<reqwest::RequestBuilder> {
-        let mut signed = self.sign(Method::PUT, path, query, headers, length).await?;
-        // The code that adds the body sets its length; a second header would be a bad request.
-        signed.headers.remove(http::header::CONTENT_LENGTH);
-        let http = &self.client.requests.http;
-        Ok(http
-            .request(signed.method, signed.url)
-            .headers(signed.headers))
-    }
-
-    /// Returns the error for a refused request.
-    fn refusal(&self, path: &Path, response: &TextResponse) -> Error {
-        let code = upload::error_code(&response.headers, response.body.as_bytes());
-        self.client.requests.refusal(path, response.status, &code)
+    /// Returns the error for a refused request. `is_create`: the blob must not exist.
+    fn refused(&self, operation: &str, path: &Path, response: &Response, is_create: bool) -> Error {
+        let code = upload::error_code(response);
+        let object = path.to_string();
+        match (&*code, response.error(STORE, operation, &object, &code)) {
+            ("BlobAlreadyExists", error) => Error::AlreadyExists {
+                path: object,
+                source: Box::new(error),
+            },
+            // The bytes were damaged in transit, and are sent again.
+            ("Md5Mismatch", _) => {
+                let text = format!("{operation} {object}: {code}");
+                self.client.http.generic(text)
+            }
+            (_, Error::Precondition { path, source }) if is_create => {
+                Error::AlreadyExists { path, source }
+            }
+            (_, error) => error,
+        }
     }
 }
 
@@ -203,6 +186,14 @@ impl Origin for AzureStore {
         "azure"
     }
 
+    fn chunk_rule(&self) -> ChunkRule {
+        session::RULE
+    }
+
+    fn part_rule(&self) -> ChunkRule {
+        ChunkRule::PARTS
+    }
+
     async fn create_upload(&self, _path: &Path, options: PutMultipartOptions) -> Result<String> {
         Ok(BlockUpload::begin(&options.attributes).id())
     }
@@ -219,15 +210,17 @@ impl Origin for AzureStore {
         let e_tag = upload::part_tag();
         let block = upload
             .block(number, &e_tag)
-            .ok_or_else(|| self.client.requests.generic("a part's tag is malformed"))?;
+            .ok_or_else(|| self.client.http.generic("a part's tag is malformed"))?;
         let query = [("comp", "block"), ("blockid", &*block)];
-        let request = self.request(path, &query, &[], length).await?;
-        let requests = &self.client.requests;
-        let response = requests.send_part(request, path, length, body).await?;
-        if !response.status.is_success() {
-            return Err(self.refusal(path, &response));
+        let request = self
+            .request(Method::PUT, path, &query, &[], length)
+            .await?
+            .part(path, length, body);
+        let response = self.client.http.send(request).await?;
+        match response.status.is_success() {
+            true => Ok(e_tag),
+            false => Err(self.refused("send part of", path, &response, false)),
         }
-        Ok(e_tag)
     }
 
     async fn complete_upload(
@@ -245,34 +238,25 @@ impl Origin for AzureStore {
         let (Some(blocks), Some(first)) = (blocks, parts.first()) else {
             return Err(match parts.first() {
                 Some(part) => invalid_part(path, part),
-                None => self.client.requests.generic("an upload has no part"),
+                None => self.client.http.generic("an upload has no part"),
             });
         };
+        let is_create = matches!(mode, PutMode::Create);
         let mut headers = upload.headers();
-        let create = matches!(mode, PutMode::Create);
-        headers.extend(condition(&self.client.requests, mode)?);
-        let body = block_list(&blocks);
+        headers.extend(condition(&mode)?);
+        let body = Bytes::from(block_list(&blocks));
         let query = [("comp", "blocklist")];
         let request = self
-            .request(path, &query, &headers, body.len() as u64)
+            .request(Method::PUT, path, &query, &headers, body.len() as u64)
             .await?;
-        let response = self.client.requests.send(request.body(body)).await?;
-        if !response.status.is_success() {
-            let code = upload::error_code(&response.headers, response.body.as_bytes());
-            return Err(match (&*code, self.refusal(path, &response)) {
-                ("InvalidBlockList", _) => invalid_part(path, first),
-                ("BlobAlreadyExists", error) => already_exists(path, error),
-                (_, Error::Precondition { path, source }) if create => {
-                    Error::AlreadyExists { path, source }
-                }
-                (_, error) => error,
-            });
+        let response = self.client.http.send(request.body(vec![body])).await?;
+        match response.status {
+            status if status.is_success() => Ok(committed(&response).into()),
+            StatusCode::BAD_REQUEST if upload::error_code(&response) == "InvalidBlockList" => {
+                Err(invalid_part(path, first))
+            }
+            _ => Err(self.refused("complete upload of", path, &response, is_create)),
         }
-        Ok(PutResult {
-            e_tag: response.header(&ETAG),
-            version: response.header(&HeaderName::from_static("x-ms-version-id")),
-            extensions: object_store::Extensions::new(),
-        })
     }
 
     /// Azure has no such request: the blocks are removed by the next commit to the blob, or after a week.
@@ -298,21 +282,29 @@ impl Origin for AzureStore {
     }
 }
 
-fn already_exists(path: &Path, error: Error) -> Error {
-    Error::AlreadyExists {
-        path: path.to_string(),
-        source: Box::new(error),
+/// Name of this kind of store in errors.
+const STORE: &str = "MicrosoftAzure";
+
+/// Returns the blob of a commit that succeeded.
+fn committed(response: &Response) -> Finished {
+    Finished {
+        e_tag: response.header("etag").map(str::to_owned),
+        version: response.header("x-ms-version-id").map(str::to_owned),
+        ..Finished::default()
     }
 }
 
 /// Returns the header that makes a commit conditional.
-fn condition(requests: &Requests, mode: PutMode) -> Result<Option<(HeaderName, String)>> {
+fn condition(mode: &PutMode) -> Result<Option<(HeaderName, String)>> {
     match mode {
         PutMode::Overwrite => Ok(None),
         PutMode::Create => Ok(Some((IF_NONE_MATCH, "*".to_owned()))),
-        PutMode::Update(version) => version
-            .e_tag
-            .map(|e_tag| Some((IF_MATCH, e_tag)))
-            .ok_or_else(|| requests.generic("an ETag is needed to replace conditionally")),
+        PutMode::Update(version) => match &version.e_tag {
+            Some(e_tag) => Ok(Some((IF_MATCH, e_tag.clone()))),
+            None => Err(Error::Generic {
+                store: STORE,
+                source: "an ETag is needed to replace conditionally".into(),
+            }),
+        },
     }
 }

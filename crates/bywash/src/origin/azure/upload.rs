@@ -9,12 +9,15 @@ use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
-use http::{HeaderMap, HeaderName};
+use http::HeaderName;
 use object_store::path::Path;
 use object_store::{Attribute, Attributes, Error, Result};
 use rand::RngExt;
+use serde::Serialize;
 
 use super::names::encoded;
+use crate::origin::http_client::Response;
+use crate::origin::multipart_xml::ErrorDocument;
 
 /// Hexadecimal digits of an upload's name and of a part's tag.
 const DIGITS: usize = 16;
@@ -118,27 +121,25 @@ pub(super) fn blob_headers(attributes: &Attributes) -> BTreeMap<String, String> 
     headers
 }
 
+#[derive(Debug, Serialize)]
+#[serde(rename = "BlockList")]
+struct BlockList<'a> {
+    #[serde(rename = "Latest")]
+    blocks: &'a [String],
+}
+
 /// Returns the body of a commit. Blocks taken by an earlier commit may be named again if its response was lost.
 pub(super) fn block_list(blocks: &[String]) -> String {
-    let mut xml = String::from("<?xml version=\"1.0\" encoding=\"utf-8\"?><BlockList>");
-    for block in blocks {
-        // Base64 needs no escapes.
-        xml.push_str(&format!("<Latest>{block}</Latest>"));
-    }
-    xml.push_str("</BlockList>");
-    xml
+    let list = quick_xml::se::to_string(&BlockList { blocks }).expect("texts are XML");
+    format!("<?xml version=\"1.0\" encoding=\"utf-8\"?>{list}")
 }
 
 /// Returns Azure's error code; empty if there is none.
-pub(super) fn error_code(headers: &HeaderMap, body: &[u8]) -> String {
-    let code = headers.get("x-ms-error-code");
-    if let Some(code) = code.and_then(|code| code.to_str().ok()) {
-        return code.to_owned();
+pub(super) fn error_code(response: &Response) -> String {
+    match response.header("x-ms-error-code") {
+        Some(code) => code.to_owned(),
+        None => ErrorDocument::parse(&response.body).map_or_else(String::new, |error| error.code),
     }
-    let body = String::from_utf8_lossy(body);
-    let code = body.split_once("<Code>").map(|(_, rest)| rest);
-    code.and_then(|rest| rest.split_once("</Code>"))
-        .map_or_else(String::new, |(code, _)| code.to_owned())
 }
 
 #[cfg(test)]

@@ -38,6 +38,14 @@ const RANGES: &str = "ranges";
 pub(super) const FILES: [&str; 2] = [DATA, RANGES];
 /// More than any file system accepts; small enough to add without overflow.
 const CHUNK_BYTES_MAX: u64 = 1 << 40;
+/// The rule for chunks.
+pub(super) const RULE: ChunkRule = ChunkRule {
+    granule: 1,
+    min: 1,
+    max: CHUNK_BYTES_MAX,
+    max_chunks: None,
+    parallel: true,
+};
 
 /// Uploads open in this process, by folder and id: sessions of one upload share its files.
 static STAGINGS: Mutex<BTreeMap<Name, Weak<Staging>>> = Mutex::new(BTreeMap::new());
@@ -359,16 +367,6 @@ impl FolderSession {
 
 #[async_trait]
 impl UploadSession for FolderSession {
-    fn rule(&self) -> ChunkRule {
-        ChunkRule {
-            granule: 1,
-            min: 1,
-            max: CHUNK_BYTES_MAX,
-            max_chunks: None,
-            parallel: true,
-        }
-    }
-
     fn token(&self) -> SessionToken {
         SessionToken(self.id.clone())
     }

@@ -25,7 +25,9 @@ use super::stage::{Staged, hold, remove_flat_folder, unique_name};
 use super::{FolderStore, Inner, refuse_tags};
 use crate::limits::MAX_PARTS;
 use crate::origin::{Level, Origin, PartBody, UploadedPart};
-use crate::upload::{Finished, OpenSession, SessionOptions, SessionToken, UploadSession};
+use crate::upload::{
+    ChunkRule, Finished, OpenSession, SessionOptions, SessionToken, UploadSession,
+};
 
 const MANIFEST: &str = "manifest.json";
 
@@ -287,6 +289,14 @@ impl Origin for FolderStore {
             entries: page.result,
             next: page.page_token,
         })
+    }
+
+    fn chunk_rule(&self) -> ChunkRule {
+        session::RULE
+    }
+
+    fn part_rule(&self) -> ChunkRule {
+        ChunkRule::PARTS
     }
 
     async fn create_upload(&self, path: &Path, opts: PutMultipartOptions) -> Result<String> {

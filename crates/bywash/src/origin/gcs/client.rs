@@ -1,6 +1,7 @@
 //! I/O of resumable sessions: sends the requests of `session.rs`, and converts its outcomes into the engine's errors.
 
 use std::fmt;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -9,11 +10,11 @@ use http::{HeaderName, HeaderValue, Method};
 use object_store::{Error, Result};
 use url::Url;
 
-use super::session::{self, Outcome, RULE, SessionRequest, SignedStart, Start};
+use super::session::{self, Outcome, SessionRequest, SignedStart, Start};
 use crate::EngineError;
-use crate::upload::http::{HttpClient, Request, Response};
+use crate::origin::http_client::{HttpClient, Request, Response};
 use crate::upload::{
-    Chunk, ChunkRule, CompleteRequest, Finished, SessionStatus, SessionToken, StoredRange,
+    Chunk, CompleteRequest, Finished, SessionOptions, SessionStatus, SessionToken, StoredRange,
     UploadSession,
 };
 
@@ -28,6 +29,8 @@ pub(super) struct GcsSession {
     object: String,
     /// Create only; otherwise a failed precondition concerns the object's generation.
     create: bool,
+    /// Stall limit of a request.
+    stall: Duration,
 }
 
 impl fmt::Debug for GcsSession {
@@ -43,6 +46,7 @@ impl GcsSession {
         endpoint: &Url,
         bearer: Option<&str>,
         start: &Start<'_>,
+        stall: Duration,
     ) -> Result<Self> {
         let url = start.url(endpoint).ok_or_else(no_base)?;
         let json = HeaderValue::from_static("application/json; charset=UTF-8");
@@ -62,6 +66,7 @@ impl GcsSession {
             url,
             object: start.key.to_owned(),
             create,
+            stall,
         })
     }
 
@@ -74,10 +79,7 @@ impl GcsSession {
         let object = url.path().to_owned();
         let condition = start.headers.get("x-goog-if-generation-match");
         let create = condition.is_some_and(|value| value == "0");
-        let mut request = Request::new(Method::POST, url.clone());
-        for (name, value) in &start.headers {
-            request = request.header(name.clone(), value.clone());
-        }
+        let request = Request::new(Method::POST, url.clone()).headers(start.headers);
         let response = http.send(request).await?;
         let session = session::started(&response, 201, url)
             .ok_or_else(|| not_started(&response, &object, create))?;
@@ -86,6 +88,7 @@ impl GcsSession {
             url: session,
             object,
             create,
+            stall: SessionOptions::default().stall,
         })
     }
 
@@ -95,6 +98,7 @@ impl GcsSession {
         token: &SessionToken,
         object: &str,
         create: bool,
+        stall: Duration,
     ) -> Result<Self> {
         // The parser's error is left out, as it could contain a secret.
         let url = Url::parse(&token.0)
@@ -110,11 +114,14 @@ impl GcsSession {
             url,
             object: object.to_owned(),
             create,
+            stall,
         })
     }
 
     async fn send_request(&self, step: &SessionRequest, body: Vec<Bytes>) -> Result<Outcome> {
-        let mut request = Request::new(step.method(), self.url.clone()).body(body);
+        let mut request = Request::new(step.method(), self.url.clone())
+            .body(body)
+            .stall(self.stall);
         if let Some(range) = step.content_range() {
             request = request.header(CONTENT_RANGE, header(&range)?);
         }
@@ -176,7 +183,7 @@ pub(super) async fn head_object(
     }
 }
 
-fn authorised(request: Request, bearer: Option<&str>) -> Result<Request> {
+pub(super) fn authorised(request: Request, bearer: Option<&str>) -> Result<Request> {
     let Some(bearer) = bearer else {
         return Ok(request);
     };
@@ -233,10 +240,6 @@ pub(super) fn generic(text: String) -> Error {
 
 #[async_trait]
 impl UploadSession for GcsSession {
-    fn rule(&self) -> ChunkRule {
-        RULE
-    }
-
     fn token(&self) -> SessionToken {
         SessionToken(self.url.as_str().to_owned())
     }

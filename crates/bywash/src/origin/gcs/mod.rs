@@ -10,8 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use http::header::ETAG;
-use http::{HeaderName, Method};
+use http::Method;
 use object_store::client::StaticCredentialProvider;
 use object_store::gcp::{
     GcpCredential, GoogleCloudStorage, GoogleCloudStorageBuilder, GoogleConfigKey,
@@ -23,14 +22,13 @@ use object_store::{
     Result,
 };
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use url::Url;
 
 use super::cloud::{Cloud, client_options, no_retries};
-use super::multipart_xml::{complete_body, completed, refusal};
-use super::network::Connector;
-use super::requests::Requests;
+use super::http_client::{HttpClient, Request};
+use super::multipart_xml::{PartElement, complete_body, completed_by, part_e_tag};
 use super::{ListPage, Origin, OriginOptions, PartBody, UploadedPart};
-use crate::upload::http::HttpClient;
-use crate::upload::{Finished, SessionOptions, SessionToken, UploadSession};
+use crate::upload::{ChunkRule, Finished, SessionOptions, SessionToken, UploadSession};
 
 pub use sessions::open_signed_session;
 
@@ -44,13 +42,12 @@ pub type GcsStore = Cloud<GcsClient>;
 #[derive(Debug, Clone)]
 pub struct GcsClient {
     objects: GoogleCloudStorage,
-    requests: Requests,
+    http: HttpClient,
     bucket: String,
     /// Scheme, host and port, without a slash at the end.
     endpoint: String,
     /// No credentials are used.
     anonymous: bool,
-    sessions: HttpClient,
 }
 
 impl GcsStore {
@@ -103,18 +100,18 @@ impl GcsStore {
         } else {
             builder
         };
+        let http = HttpClient::new(client::STORE)?;
         let objects = builder
             .with_client_options(client_options())
-            .with_http_connector(Connector::default())
+            .with_http_connector(http.connector())
             .with_retry(no_retries())
             .build()?;
         let client = GcsClient {
             objects: objects.clone(),
-            requests: Requests::new("GCS")?,
+            http,
             bucket: bucket.to_owned(),
             endpoint: endpoint.trim_end_matches('/').to_owned(),
             anonymous,
-            sessions: HttpClient::new(client::STORE)?,
         };
         let address = format!("gs://{bucket}");
         Ok(Self::new(
@@ -131,23 +128,15 @@ impl GcsStore {
         method: Method,
         path: &Path,
         query: &[(&str, &str)],
-    ) -> Result<reqwest::RequestBuilder> {
+    ) -> Result<Request> {
         let client = &self.client;
         let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
         let full_path = self.full_path(path);
         let (bucket, key) = (encoded(&client.bucket), encoded(full_path.as_ref()));
         let address = format!("{}/{bucket}/{key}", client.endpoint);
-        let mut url =
-            reqwest::Url::parse(&address).map_err(|error| client.requests.generic(error))?;
+        let mut url = Url::parse(&address).map_err(|error| client.http.generic(error))?;
         url.query_pairs_mut().extend_pairs(query);
-        let mut request = client.requests.http.request(method, url);
-        if !client.anonymous {
-            let credential = client.objects.credentials().get_credential().await?;
-            if !credential.bearer.is_empty() {
-                request = request.bearer_auth(&credential.bearer);
-            }
-        }
-        Ok(request)
+        client::authorised(Request::new(method, url), self.bearer().await?.as_deref())
     }
 }
 
@@ -201,6 +190,18 @@ impl Origin for GcsStore {
         self.page_of(&self.client.objects, prefix, after, max).await
     }
 
+    fn chunk_rule(&self) -> ChunkRule {
+        session::RULE
+    }
+
+    /// Parts go by S3's protocol, with its minimum.
+    fn part_rule(&self) -> ChunkRule {
+        ChunkRule {
+            min: 5 << 20,
+            ..ChunkRule::PARTS
+        }
+    }
+
     async fn create_upload(&self, path: &Path, options: PutMultipartOptions) -> Result<String> {
         let path = self.full_path(path);
         self.client
@@ -219,13 +220,9 @@ impl Origin for GcsStore {
     ) -> Result<String> {
         let query = [("partNumber", &*number.to_string()), ("uploadId", upload)];
         let request = self.request(Method::PUT, path, &query).await?;
-        let requests = &self.client.requests;
-        let response = requests.send_part(request, path, length, body).await?;
-        if !response.status.is_success() {
-            return Err(refusal(requests, path, &response));
-        }
-        let e_tag = response.header(&ETAG);
-        e_tag.ok_or_else(|| requests.generic("the response to a part has no ETag"))
+        let request = request.part(path, length, body);
+        let response = self.client.http.send(request).await?;
+        part_e_tag(client::STORE, path, &response)
     }
 
     async fn complete_upload(
@@ -242,14 +239,11 @@ impl Origin for GcsStore {
             });
         }
         let query = [("uploadId", upload)];
+        let body = complete_body(parts.iter().map(PartElement::from));
         let request = self.request(Method::POST, path, &query).await?;
-        let requests = &self.client.requests;
-        let response = requests.send(request.body(complete_body(parts))).await?;
-        Ok(PutResult {
-            e_tag: Some(completed(requests, path, parts, &response)?),
-            version: response.header(&HeaderName::from_static("x-goog-generation")),
-            extensions: object_store::Extensions::new(),
-        })
+        let request = request.body(vec![body.into()]);
+        let response = self.client.http.send(request).await?;
+        Ok(completed_by(client::STORE, path, parts, &response, false)?.into())
     }
 
     async fn abort_upload(&self, path: &Path, upload: &str) -> Result<()> {

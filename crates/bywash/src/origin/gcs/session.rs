@@ -13,7 +13,7 @@ use object_store::{Attribute, Attributes};
 use serde_json::{Map, Value, json};
 use url::Url;
 
-use crate::upload::http::Response;
+use crate::origin::http_client::Response;
 use crate::upload::{ChunkRule, Finished};
 
 /// Every chunk but the last ends at a multiple of this many bytes.

@@ -11,17 +11,10 @@ use url::Url;
 use super::GcsStore;
 use super::client::{self, GcsSession, STORE, generic};
 use super::session::{SignedStart, Start};
-use crate::upload::http::HttpClient;
+use crate::origin::http_client::HttpClient;
 use crate::upload::{Finished, SessionOptions, SessionToken, UploadSession};
 
 impl GcsStore {
-    /// Returns the store with another stall limit for upload requests. The default is 20 s.
-    #[must_use]
-    pub fn with_stall(mut self, stall: Duration) -> Self {
-        self.client.sessions = self.client.sessions.with_stall(stall);
-        self
-    }
-
     fn endpoint(&self) -> Result<Url> {
         let endpoint = &self.client.endpoint;
         let url = endpoint.parse();
@@ -29,7 +22,7 @@ impl GcsStore {
     }
 
     /// Returns `None` where no credentials are needed.
-    async fn bearer(&self) -> Result<Option<String>> {
+    pub(super) async fn bearer(&self) -> Result<Option<String>> {
         if self.client.anonymous {
             return Ok(None);
         }
@@ -42,7 +35,7 @@ impl GcsStore {
         let key = self.full_path(path);
         let bearer = self.bearer().await?;
         let place = (&self.endpoint()?, self.client.bucket.as_str(), key.as_ref());
-        client::head_object(&self.client.sessions, place, bearer.as_deref()).await
+        client::head_object(&self.client.http, place, bearer.as_deref()).await
     }
 
     pub(super) async fn open(&self, path: &Path, options: &SessionOptions) -> Result<GcsSession> {
@@ -62,10 +55,11 @@ impl GcsStore {
             length: options.length,
         };
         GcsSession::open(
-            &client.sessions,
+            &client.http,
             &self.endpoint()?,
             bearer.as_deref(),
             &start,
+            options.stall,
         )
         .await
     }
@@ -78,14 +72,14 @@ impl GcsStore {
     ) -> Result<GcsSession> {
         let key = self.full_path(path);
         let create = matches!(options.mode, PutMode::Create);
-        GcsSession::resume(&self.client.sessions, token, key.as_ref(), create)
+        let http = &self.client.http;
+        GcsSession::resume(http, token, key.as_ref(), create, options.stall)
     }
 
     /// Returns a URL with which one upload of `path` may be opened within `validity` (at most 7 days), by
     /// [`open_signed_session`] and with exactly these headers: a content type or a precondition, for instance.
     ///
     /// # Errors
-    /// If the credentials cannot sign.
     /// If the credentials cannot sign.
     pub async fn sign_upload(
         &self,

@@ -39,12 +39,12 @@ use url::Url;
 
 use self::head::Head;
 use self::whole::{Parked, Slice, WholeBody};
-use super::network::{Redirects, is_same_host};
+use super::http_client::HttpClient;
+use super::network::{Redirects, client_builder, is_same_host};
 use super::read_only::{ReadOnly, Readable};
-use super::requests::Requests;
 use super::response::Expected;
-use crate::EngineError;
 use crate::limits::{MAX_MEASURED_BYTES, MAX_REDIRECTS, MAX_WHOLE_BYTES};
+use crate::{EngineError, StatusError};
 
 pub use address::HttpUrl;
 
@@ -58,7 +58,7 @@ pub struct HttpFiles {
     /// Sent with each request.
     headers: HeaderMap,
     redirects: Redirects,
-    requests: Requests,
+    http: HttpClient,
     /// Learned from a response; a stale value costs at most one request, hence relaxed.
     refuses_head: AtomicBool,
     parked: Arc<Parked>,
@@ -85,7 +85,7 @@ impl HttpStore {
             folder: url.clone(),
             headers: all,
             redirects,
-            requests: Requests::with(STORE, |client| client.redirect(Policy::none()))?,
+            http: HttpClient::of(STORE, client_builder().redirect(Policy::none()))?,
             refuses_head: AtomicBool::new(false),
             parked: Arc::default(),
         }))
@@ -107,16 +107,17 @@ impl HttpFiles {
         let mut own = HeaderMap::new();
         for (name, value) in conditions(options) {
             let value = http::HeaderValue::try_from(value);
-            own.insert(name, value.map_err(|error| self.requests.generic(error))?);
+            own.insert(name, value.map_err(|error| self.http.generic(error))?);
         }
         let expected = Expected::of(&method, &own);
         let mut url = self.folder.object(path);
         let mut headers = self.headers.clone();
         headers.extend(own.clone());
         for _ in 0..=MAX_REDIRECTS {
-            let request = self.requests.http.request(method.clone(), url.clone());
-            let sent = request.headers(headers.clone()).send().await;
-            let response = sent.map_err(|error| self.requests.generic(error.without_url()))?;
+            let sent = self
+                .http
+                .start(method.clone(), url.clone(), headers.clone());
+            let response = sent.await?;
             let status = response.status();
             expected
                 .check(status, response.headers())
@@ -125,7 +126,7 @@ impl HttpFiles {
                 return Ok(response);
             }
             let Some(next) = redirected(&url, &response) else {
-                return Err(self.refusal(path, status));
+                return Err(Self::refusal(path, status));
             };
             self.check_redirect(path, &url, &next)?;
             if !is_same_host(&url, &next) {
@@ -173,9 +174,8 @@ impl HttpFiles {
         Ok(())
     }
 
-    fn refusal(&self, path: &Path, status: StatusCode) -> Error {
-        let detail = "the web server's response";
-        self.requests.refusal(path, status, detail)
+    fn refusal(path: &Path, status: StatusCode) -> Error {
+        StatusError::new(status, format!("read {path}")).of(STORE, path.as_ref())
     }
 
     fn read_head(&self, path: &Path, response: &Response) -> Result<Option<Head>> {
@@ -290,7 +290,7 @@ impl HttpFiles {
             None => 0..size,
             Some(range) => range.as_range(size).map_err(|_| {
                 let path = &head.meta.location;
-                self.refusal(path, StatusCode::RANGE_NOT_SATISFIABLE)
+                Self::refusal(path, StatusCode::RANGE_NOT_SATISFIABLE)
             })?,
         };
         let tied = options.if_match.is_some() || options.if_unmodified_since.is_some();
@@ -383,10 +383,8 @@ fn conditions(options: &GetOptions) -> Vec<(http::HeaderName, String)> {
 
 /// Returns whether the error may mean that the server lacks HEAD: not implemented, or URLs signed for GET only.
 fn refuses_method(error: &Error) -> bool {
-    let text = error.to_string();
-    ["405", "501"]
-        .iter()
-        .any(|status| text.contains(&format!("status code: {status}")))
+    let statuses = [StatusCode::METHOD_NOT_ALLOWED, StatusCode::NOT_IMPLEMENTED];
+    StatusError::find(error).is_some_and(|found| statuses.contains(&found.status))
         || matches!(error, Error::PermissionDenied { .. })
 }
 

@@ -30,7 +30,10 @@ fn get(url: &str) -> HttpRequest {
 #[tokio::test]
 async fn list_page_longer_than_the_limit_is_rejected() {
     let length = async |body: usize| {
-        let client = Checked(HttpClient::new(Body(body)));
+        let client = Checked {
+            client: HttpClient::new(Body(body)),
+            typed: true,
+        };
         let response = client.call(get("http://h/bucket?list-type=2")).await?;
         let page = response.into_body().bytes().await?;
         Ok::<_, HttpError>(page.len())

@@ -13,18 +13,19 @@ use object_store::{Error, PutMode, Result};
 use parking_lot::Mutex;
 
 use super::S3Store;
-use super::session::{self, Checksums, Outcome, Part, Parts, PartsPage, RULE, Upload, UploadsPage};
+use super::session::{self, Checksums, Part, Parts, PartsPage, Upload, UploadsPage};
 use crate::EngineError;
 use crate::limits::{MAX_PARTS_PAGE_BYTES, MAX_UPLOADS_PAGE_BYTES};
-use crate::upload::http::{Request, Response};
+use crate::origin::http_client::{Request, Response};
+use crate::origin::multipart_xml::Outcome;
 use crate::upload::{
-    Chunk, ChunkRule, CompleteRequest, Finished, OpenSession, SessionOptions, SessionStatus,
-    SessionToken, UploadSession,
+    Chunk, CompleteRequest, Finished, OpenSession, SessionOptions, SessionStatus, SessionToken,
+    UploadSession,
 };
 
 /// Name of this kind of store in errors.
-const STORE: &str = "S3";
-/// Time for which S3 may join parts without sending a byte, unless a stall limit is set.
+pub(super) const STORE: &str = "S3";
+/// Time for which S3 may join parts without sending a byte.
 pub(super) const JOINING: Duration = Duration::from_secs(600);
 
 /// A multipart upload.
@@ -33,6 +34,8 @@ pub(super) struct S3Session {
     path: Path,
     upload: Upload,
     mode: PutMode,
+    /// Stall limit of a request.
+    stall: Duration,
     state: Arc<Mutex<State>>,
 }
 
@@ -59,7 +62,7 @@ fn generic(text: String) -> Error {
 
 impl S3Store {
     /// Sends a presigned request; `headers` are signed too, as S3 requires.
-    async fn send_request(
+    pub(super) async fn send_request(
         &self,
         method: Method,
         path: &Path,
@@ -68,11 +71,8 @@ impl S3Store {
         prepare: impl FnOnce(Request) -> Request,
     ) -> Result<Response> {
         let url = self.presign(method.clone(), path, query, &headers).await?;
-        let mut request = Request::new(method, url);
-        for (name, value) in &headers {
-            request = request.header(name.clone(), value.clone());
-        }
-        self.client.sessions.send(prepare(request)).await
+        let request = Request::new(method, url).headers(headers);
+        self.client.http.send(prepare(request)).await
     }
 
     pub(super) async fn open(&self, path: &Path, options: &SessionOptions) -> Result<S3Session> {
@@ -84,11 +84,9 @@ impl S3Store {
                 request
             })
             .await?;
-        let id = session::started(&response).ok_or_else(|| match session::failure(&response) {
-            Outcome::Refused(reason) => {
-                response.error(STORE, "start upload of", path.as_ref(), &reason)
-            }
-            other => generic(format!("start upload of {path}: the response is {other:?}")),
+        let id = session::started(&response).ok_or_else(|| {
+            let outcome = Outcome::of_failure(&response);
+            outcome.into_error((STORE, "start upload of"), path, &response, false)
         })?;
         let upload = Upload {
             id,
@@ -123,6 +121,7 @@ impl S3Store {
             path: path.clone(),
             upload,
             mode: options.mode.clone(),
+            stall: options.stall,
             state: Arc::new(Mutex::new(State {
                 parts,
                 completing: None,
@@ -145,14 +144,11 @@ impl S3Store {
                 .presign_key(Method::GET, &Path::ROOT, &query, &HeaderMap::new())
                 .await?;
             let request = Request::new(Method::GET, url).max_response_bytes(MAX_UPLOADS_PAGE_BYTES);
-            let response = self.client.sessions.send(request).await?;
+            let response = self.client.http.send(request).await?;
             if !response.status.is_success() {
-                return Err(match session::failure(&response) {
-                    Outcome::Refused(reason) => {
-                        response.error(STORE, "list uploads below", &self.to_string(), &reason)
-                    }
-                    other => failed(&format!("the response is {other:?}")),
-                });
+                let outcome = Outcome::of_failure(&response);
+                let operation = (STORE, "list uploads below");
+                return Err(outcome.into_error(operation, &prefix, &response, false));
             }
             let page = UploadsPage::parse(&response.body).map_err(|error| failed(&error))?;
             let next = page.next.clone();
@@ -206,6 +202,7 @@ impl S3Session {
     ) -> Result<Response> {
         let mut query = query.to_vec();
         query.push(("uploadId", &self.upload.id));
+        let prepare = |request: Request| prepare(request.stall(self.stall));
         self.store
             .send_request(method, &self.path, &query, headers, prepare)
             .await
@@ -213,25 +210,10 @@ impl S3Session {
 
     /// Returns the error for an unexpected response.
     fn refused(&self, operation: &str, response: &Response, outcome: Outcome) -> Error {
-        let object = self.path.to_string();
+        let is_create = matches!(self.mode, PutMode::Create);
         match outcome {
-            Outcome::Gone => EngineError::UploadLost { object }.into(),
-            Outcome::Refused(reason) => match response.error(STORE, operation, &object, &reason) {
-                Error::Precondition { path, source } if matches!(self.mode, PutMode::Create) => {
-                    Error::AlreadyExists { path, source }
-                }
-                error => error,
-            },
-            // Of a part: the bytes were damaged in transit, and are sent again.
-            Outcome::Transient(reason) | Outcome::Damaged(reason) => {
-                generic(format!("{operation} {object}: {reason}"))
-            }
-            Outcome::PartMismatch => generic(format!(
-                "{operation} {object}: a part is not the one that was listed"
-            )),
-            Outcome::Finished(_) => {
-                generic(format!("{operation} {object}: an unexpected response"))
-            }
+            Outcome::Gone => self.lost(),
+            outcome => outcome.into_error((STORE, operation), &self.path, response, is_create),
         }
     }
 
@@ -246,7 +228,7 @@ impl S3Session {
                 })
                 .await?;
             if !response.status.is_success() {
-                return match session::failure(&response) {
+                return match Outcome::of_failure(&response) {
                     Outcome::Gone => Ok(None),
                     outcome => Err(self.refused("list parts of", &response, outcome)),
                 };
@@ -285,7 +267,7 @@ impl S3Session {
             .await?;
         let e_tag = response.header(ETAG.as_str()).map(str::to_owned);
         let (true, Some(e_tag)) = (response.status.is_success(), e_tag) else {
-            return Err(self.refused("send part of", &response, session::failure(&response)));
+            return Err(self.refused("send part of", &response, Outcome::of_failure(&response)));
         };
         let part = Part {
             number,
@@ -345,13 +327,6 @@ impl S3Session {
 
 #[async_trait]
 impl UploadSession for S3Session {
-    fn rule(&self) -> ChunkRule {
-        ChunkRule {
-            min: self.store.client.min_part,
-            ..RULE
-        }
-    }
-
     fn token(&self) -> SessionToken {
         SessionToken(self.upload.token(&Parts::new()))
     }
@@ -384,11 +359,18 @@ impl UploadSession for S3Session {
             .send_request(Method::POST, &[], headers, |request| {
                 request
                     .body(vec![Bytes::from(body)])
-                    .extra_stall(self.store.client.joining)
+                    .stall(self.stall + self.store.client.joining)
             })
             .await?;
-        match session::completed(&response, self.upload.checksums) {
-            Outcome::Finished(finished) => Ok(finished),
+        match Outcome::of_completion(&response) {
+            Outcome::Finished(finished, crc32c) => {
+                let crc32c = crc32c.as_deref().and_then(session::crc_of);
+                let is_whole = self.upload.checksums == Checksums::Object;
+                Ok(Finished {
+                    crc32c: crc32c.filter(|_| is_whole),
+                    ..finished
+                })
+            }
             Outcome::Gone => self.proven().await?.ok_or_else(|| self.lost()),
             Outcome::PartMismatch => {
                 Err(self.damaged("a part that the store acknowledged is not there any more"))
@@ -405,7 +387,7 @@ impl UploadSession for S3Session {
         if response.status.is_success() {
             return Ok(());
         }
-        match session::failure(&response) {
+        match Outcome::of_failure(&response) {
             Outcome::Gone => Ok(()),
             outcome => Err(self.refused("abort upload of", &response, outcome)),
         }

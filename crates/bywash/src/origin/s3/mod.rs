@@ -13,7 +13,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use http::header::{ETAG, HeaderName, IF_MATCH, IF_NONE_MATCH};
 use http::{HeaderMap, Method};
 use object_store::aws::{AmazonS3, AmazonS3Builder, S3CopyIfNotExists};
 use object_store::multipart::MultipartStore;
@@ -21,14 +20,16 @@ use object_store::path::Path;
 use object_store::signer::{SignedUrlOptions, Signer};
 use object_store::{Error, ObjectStore, PutMode, PutMultipartOptions, PutResult, Result};
 
+use self::client::STORE;
 use self::profile::Profile;
+use self::session::Checksums;
 use super::cloud::{Cloud, client_options, no_retries};
-use super::multipart_xml::{complete_body, completed, refusal};
-use super::network::Connector;
-use super::requests::Requests;
+use super::http_client::HttpClient;
+use super::multipart_xml::{PartElement, complete_body, completed_by, part_e_tag};
 use super::{ListPage, Origin, OriginOptions, PartBody, UploadedPart};
-use crate::upload::http::HttpClient;
-use crate::upload::{Finished, OpenSession, SessionOptions, SessionToken, UploadSession};
+use crate::upload::{
+    ChunkRule, Finished, OpenSession, SessionOptions, SessionToken, UploadSession,
+};
 
 /// Validity of a presigned request: long enough for a 5 GiB part on a slow line.
 const PRESIGN_VALIDITY: Duration = Duration::from_secs(6 * 3600);
@@ -40,8 +41,7 @@ pub type S3Store = Cloud<S3Client>;
 #[derive(Debug, Clone)]
 pub struct S3Client {
     client: Arc<AmazonS3>,
-    requests: Requests,
-    sessions: HttpClient,
+    http: HttpClient,
     /// Minimum bytes of a part, except the last.
     min_part: u64,
     /// Time beyond the stall limit that a completion may take without sending a byte.
@@ -49,12 +49,11 @@ pub struct S3Client {
 }
 
 impl S3Store {
-    /// Returns the store with another stall limit for upload requests; a completion gets twice as long. The default
-    /// is 20 s, and ten minutes for a completion.
+    /// Returns the store with another time for which it may join parts without sending a byte. The default is ten
+    /// minutes.
     #[must_use]
-    pub fn with_stall(mut self, stall: Duration) -> Self {
-        self.client.sessions = self.client.sessions.with_stall(stall);
-        self.client.joining = stall;
+    pub fn with_joining_time(mut self, time: Duration) -> Self {
+        self.client.joining = time;
         self
     }
 
@@ -92,19 +91,18 @@ impl S3Store {
 
     /// Opens `bucket` with `builder`'s settings, except retries and time limits, which are the engine's.
     pub fn from_builder(builder: AmazonS3Builder, bucket: &str, prefix: &Path) -> Result<Self> {
+        let http = HttpClient::new(STORE)?;
         let client = builder
             .with_client_options(client_options())
-            .with_http_connector(Connector::default())
+            .with_http_connector(http.connector())
             .with_retry(no_retries())
             .with_copy_if_not_exists(S3CopyIfNotExists::Multipart)
             .build()?;
         let client = Arc::new(client);
         let objects: Arc<dyn ObjectStore> = Arc::<AmazonS3>::clone(&client);
-        let requests = Requests::new("S3")?;
         let client = S3Client {
             client,
-            requests,
-            sessions: HttpClient::new("S3")?,
+            http,
             min_part: session::RULE.min,
             joining: client::JOINING,
         };
@@ -176,6 +174,13 @@ impl Origin for S3Store {
         self.page_of(&*self.client.client, prefix, after, max).await
     }
 
+    fn chunk_rule(&self) -> ChunkRule {
+        ChunkRule {
+            min: self.client.min_part,
+            ..session::RULE
+        }
+    }
+
     async fn create_upload(&self, path: &Path, options: PutMultipartOptions) -> Result<String> {
         let path = self.full_path(path);
         self.client
@@ -193,17 +198,12 @@ impl Origin for S3Store {
         body: PartBody,
     ) -> Result<String> {
         let query = [("partNumber", &*number.to_string()), ("uploadId", upload)];
-        let url = self
-            .presign(Method::PUT, path, &query, &HeaderMap::new())
+        let response = self
+            .send_request(Method::PUT, path, &query, HeaderMap::new(), |request| {
+                request.part(path, length, body)
+            })
             .await?;
-        let requests = &self.client.requests;
-        let request = requests.http.put(url);
-        let response = requests.send_part(request, path, length, body).await?;
-        if !response.status.is_success() {
-            return Err(refusal(requests, path, &response));
-        }
-        let e_tag = response.header(&ETAG);
-        e_tag.ok_or_else(|| requests.generic("the response to a part has no ETag"))
+        part_e_tag(STORE, path, &response)
     }
 
     async fn complete_upload(
@@ -213,33 +213,21 @@ impl Origin for S3Store {
         parts: &[UploadedPart],
         mode: PutMode,
     ) -> Result<PutResult> {
-        let query = [("uploadId", upload)];
-        let url = self
-            .presign(Method::POST, path, &query, &HeaderMap::new())
+        let headers = session::complete_headers(Checksums::Md5, 0, &mode)
+            .map_err(|text| self.client.http.generic(text))?;
+        let body = complete_body(parts.iter().map(PartElement::from));
+        let response = self
+            .send_request(
+                Method::POST,
+                path,
+                &[("uploadId", upload)],
+                headers,
+                |request| request.body(vec![body.into()]),
+            )
             .await?;
-        let requests = &self.client.requests;
-        let mut request = requests.http.post(url).body(complete_body(parts));
-        let create = matches!(mode, PutMode::Create);
-        match mode {
-            PutMode::Overwrite => {}
-            PutMode::Create => request = request.header(IF_NONE_MATCH, "*"),
-            PutMode::Update(version) => {
-                let e_tag = version.e_tag.ok_or_else(|| {
-                    requests.generic("an ETag is needed to replace conditionally")
-                })?;
-                request = request.header(IF_MATCH, e_tag);
-            }
-        }
-        let response = requests.send(request).await?;
-        let e_tag = completed(requests, path, parts, &response).map_err(|error| match error {
-            Error::Precondition { path, source } if create => Error::AlreadyExists { path, source },
-            error => error,
-        })?;
-        Ok(PutResult {
-            e_tag: Some(e_tag),
-            version: response.header(&HeaderName::from_static("x-amz-version-id")),
-            extensions: object_store::Extensions::new(),
-        })
+        let is_create = matches!(mode, PutMode::Create);
+        let finished = completed_by(STORE, path, parts, &response, is_create)?;
+        Ok(finished.into())
     }
 
     async fn abort_upload(&self, path: &Path, upload: &str) -> Result<()> {

@@ -16,9 +16,9 @@ use object_store::{Attribute, Attributes, PutMode};
 use serde::{Deserialize, Serialize};
 
 pub(super) use self::uploads::{UploadsPage, uploads_query};
-use super::super::multipart_xml::ErrorDocument;
-use crate::upload::http::Response;
-use crate::upload::{ChunkRule, Digest, Finished, StoredRange};
+use crate::origin::http_client::Response;
+use crate::origin::multipart_xml::{self, PartElement};
+use crate::upload::{ChunkRule, Digest, StoredRange};
 
 /// S3's rule for parts.
 pub(super) const RULE: ChunkRule = ChunkRule {
@@ -304,18 +304,16 @@ pub(super) fn covering(parts: &Parts, length: u64) -> Option<Vec<&Part>> {
 
 /// Returns the body of a completion.
 pub(super) fn complete_body(parts: &[&Part], checksums: Checksums) -> String {
-    let mut xml =
-        String::from("<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">");
-    for part in parts {
-        let e_tag = quick_xml::escape::escape(&part.e_tag);
-        let _ = write!(xml, "<Part><ETag>{e_tag}</ETag>");
-        if let Some(crc32c) = part.crc32c.as_ref().filter(|_| checksums != Checksums::Md5) {
-            let _ = write!(xml, "<ChecksumCRC32C>{crc32c}</ChecksumCRC32C>");
+    multipart_xml::complete_body(parts.iter().map(|part| {
+        PartElement {
+            e_tag: &part.e_tag,
+            crc32c: part
+                .crc32c
+                .as_deref()
+                .filter(|_| checksums != Checksums::Md5),
+            number: part.number,
         }
-        let _ = write!(xml, "<PartNumber>{}</PartNumber></Part>", part.number);
-    }
-    xml.push_str("</CompleteMultipartUpload>");
-    xml
+    }))
 }
 
 /// Returns the ETag of the object of these parts, where ETags are MD5s: it verifies the object if the response was
@@ -331,72 +329,6 @@ pub(super) fn object_e_tag(parts: &[&Part]) -> Option<String> {
         .map(|byte| format!("{byte:02x}"))
         .collect();
     Some(format!("\"{hex}-{}\"", parts.len()))
-}
-
-#[derive(Debug, Deserialize)]
-struct CompleteDocument {
-    #[serde(rename = "ETag")]
-    e_tag: String,
-    #[serde(rename = "ChecksumCRC32C")]
-    crc32c: Option<String>,
-}
-
-/// Outcome of a request.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
-    /// The object was created.
-    Finished(Finished),
-    /// The store does not know the upload.
-    Gone,
-    /// A part differs from the one expected.
-    PartMismatch,
-    /// The bytes do not match the checksum sent with them.
-    Damaged(String),
-    /// Transient, whatever the status.
-    Transient(String),
-    /// Refused with this reason; the status decides.
-    Refused(String),
-}
-
-/// Returns the outcome of a response that is not the expected one.
-pub(super) fn failure(response: &Response) -> Outcome {
-    let text = String::from_utf8_lossy(&response.body);
-    let Ok(ErrorDocument { code, message }) = quick_xml::de::from_str(text.trim_start()) else {
-        // A 404 alone does not distinguish a missing bucket from an upload that has ended.
-        return match response.status.is_success() || response.status == 404 {
-            true => Outcome::Transient("an response that cannot be read".to_owned()),
-            false => Outcome::Refused(String::new()),
-        };
-    };
-    let reason = format!("{code}: {message}");
-    match code.as_str() {
-        "NoSuchUpload" => Outcome::Gone,
-        "InvalidPart" | "InvalidPartOrder" => Outcome::PartMismatch,
-        "BadDigest" | "XAmzContentChecksumMismatch" => Outcome::Damaged(reason),
-        // A truncated body, a concurrent conditional write, or an upload being ended by another request.
-        "IncompleteBody" | "ConditionalRequestConflict" | "OperationAborted" => {
-            Outcome::Transient(reason)
-        }
-        _ if response.status.is_success() => Outcome::Transient(reason),
-        _ => Outcome::Refused(reason),
-    }
-}
-
-/// Returns the outcome of a completion. The response may be 200 with an error, since it begins before the work is
-/// done. Spaces may precede the document, by which the store keeps the connection alive.
-pub(super) fn completed(response: &Response, checksums: Checksums) -> Outcome {
-    let text = String::from_utf8_lossy(&response.body);
-    let parsed: Result<CompleteDocument, _> = quick_xml::de::from_str(text.trim_start());
-    let Some(done) = parsed.ok().filter(|_| response.status.is_success()) else {
-        return failure(response);
-    };
-    let crc32c = done.crc32c.as_deref().and_then(crc_of);
-    Outcome::Finished(Finished {
-        e_tag: Some(done.e_tag),
-        version: response.header("x-amz-version-id").map(str::to_owned),
-        length: None,
-        crc32c: crc32c.filter(|_| checksums == Checksums::Object),
-    })
 }
 
 #[cfg(any(test, fuzzing))]

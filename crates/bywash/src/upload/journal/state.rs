@@ -381,7 +381,7 @@ fn read_header(body: &[u8]) -> Option<(Header, u32)> {
             mode: PutMode::from(stored.mode),
             attributes: Attributes::from(stored.attributes),
             length: stored.length,
-            transient: false,
+            ..SessionOptions::default()
         },
         chunk: stored.chunk,
         session: SessionToken(stored.session),

@@ -28,7 +28,7 @@ fn header(source: Option<SourceIdentity>) -> Header {
             }),
             attributes: Attributes::from_iter(attributes),
             length: Some(7),
-            transient: false,
+            ..SessionOptions::default()
         },
         chunk: 16 << 20,
         session: SessionToken(SECRET.to_owned()),

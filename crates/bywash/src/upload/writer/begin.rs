@@ -6,15 +6,15 @@ use std::sync::Arc;
 use chrono::Utc;
 use object_store::{PutMultipartOptions, Result};
 
-use super::{Upload, invalid_chunk};
+use super::Upload;
 use crate::origin::Capability;
 use crate::retry::with_retries;
+use crate::upload::SessionOptions;
 use crate::upload::driver::Driver;
 use crate::upload::journal::Header;
 use crate::upload::journal_writer::JournalWriter;
 use crate::upload::parts::{PartsSession, StoredPart};
 use crate::upload::session_client::SessionClient;
-use crate::upload::{ChunkPlan, SessionOptions};
 
 impl Upload {
     pub(super) fn session_options(&self) -> SessionOptions {
@@ -23,39 +23,29 @@ impl Upload {
             attributes: self.options.attributes.clone(),
             length: self.options.length,
             transient: self.options.transient,
+            stall: self.bucket.shared().engine.retry.stall,
         }
     }
 
-    /// Opens the session, once. The store's rule for chunks becomes known with it.
+    /// Opens the session, once.
     pub(super) async fn open(&mut self) -> Result<()> {
         if self.driver.is_some() {
             return Ok(());
         }
         let client = self.open_client().await?;
-        let exact = self.options.chunk.is_some();
-        let chunk = self.plan.length_of(0);
-        let plan = ChunkPlan::new(&client.rule, chunk, exact, self.options.length);
-        let begun = match plan.map_err(invalid_chunk) {
-            Ok(plan) => self.journal_upload(&client, &plan).await.map(|()| plan),
-            Err(error) => Err(error),
-        };
-        match begun {
-            Ok(plan) => self.plan = plan,
-            Err(error) => {
-                // The session is in no journal: abort it.
-                if let Err(left) = client.abort().await {
-                    tracing::warn!(object = %self.path, error = %left, "cannot abort an upload that failed to begin");
-                }
-                return Err(error);
+        if let Err(error) = self.journal_upload(&client).await {
+            // The session is in no journal: abort it.
+            if let Err(left) = client.abort().await {
+                tracing::warn!(object = %self.path, error = %left, "cannot abort an upload that failed to begin");
             }
+            return Err(error);
         }
-        self.part.fit(&self.plan);
         self.driver = Some(Driver::new(client));
         Ok(())
     }
 
     /// Journals the upload, if requested, before its session carries bytes.
-    async fn journal_upload(&mut self, client: &SessionClient, plan: &ChunkPlan) -> Result<()> {
+    async fn journal_upload(&mut self, client: &SessionClient) -> Result<()> {
         let engine = &self.bucket.shared().engine;
         let (Some(journaling), Some(journal), None) =
             (&self.options.journal, &engine.journal, &self.parts)
@@ -68,7 +58,7 @@ impl Upload {
             bucket: self.bucket.name().to_owned(),
             object: self.path.clone(),
             options: self.session_options(),
-            chunk: plan.length_of(0),
+            chunk: self.plan.length_of(0),
             session: client.session().token(),
             source: journaling.source.clone(),
             started: Utc::now(),

@@ -58,10 +58,6 @@ impl Upload {
     /// Sends the full chunk.
     async fn flush(&mut self) -> Result<()> {
         self.open().await?;
-        if self.part.room() > 0 {
-            // The store's rule requires longer chunks than planned.
-            return Ok(());
-        }
         self.check_chunks()?;
         let in_parallel = self.in_parallel();
         let driver = self.driver.as_mut().expect("it was opened above");

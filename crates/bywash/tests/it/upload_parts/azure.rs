@@ -13,7 +13,7 @@ use object_store::azure::MicrosoftAzureBuilder;
 use object_store::path::Path;
 use object_store::{Attribute, Attributes, Error, PutMode};
 
-use super::seeded::{CHUNK, STALL, bucket, is_honest, upload_all};
+use super::seeded::{CHUNK, bucket, is_honest, upload_all};
 
 async fn store(protocol: &Arc<Azure>) -> (Server, AzureStore) {
     let server = Server::start(Arc::<Azure>::clone(protocol)).await.unwrap();
@@ -23,7 +23,7 @@ async fn store(protocol: &Arc<Azure>) -> (Server, AzureStore) {
         .with_container_name("data")
         .with_endpoint(format!("{}/account", server.url()));
     let store = AzureStore::from_builder(builder, "data", &Path::from("p")).unwrap();
-    (server, store.with_stall(STALL))
+    (server, store)
 }
 
 fn object(protocol: &Azure, path: &Path) -> Option<Bytes> {

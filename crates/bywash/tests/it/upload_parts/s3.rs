@@ -31,7 +31,7 @@ fn store_at(server: &Server, prefix: &str) -> S3Store {
         .with_access_key_id("key")
         .with_secret_access_key("secret");
     let store = S3Store::from_builder(builder, BUCKET, &Path::from(prefix)).unwrap();
-    store.with_stall(STALL).with_min_part(CHUNK)
+    store.with_joining_time(STALL).with_min_part(CHUNK)
 }
 
 fn small(protocol: Arc<S3>) -> Arc<S3> {
@@ -100,6 +100,52 @@ async fn seeded_losses_and_damage_never_pass_for_success() {
         }
     }
     assert!(failed > 0, "no fault ever mattered");
+}
+
+#[tokio::test]
+async fn part_without_response_fails_after_the_stall_limit_of_the_retry_policy() {
+    pass_time_by_turns();
+    let protocol = small(S3::new());
+    let (server, store) = store(&protocol).await;
+    server.script("partNumber=1&", ServerFault::StallAnswer);
+    // Long enough that a slow line may take many times the stall limit.
+    let body = pattern(7, 3 << 20);
+    let options = UploadOptions {
+        chunk: Some(2 << 20),
+        ..UploadOptions::default()
+    };
+    let begun = tokio::time::Instant::now();
+    let path = Path::from("a");
+    let mut upload = bucket(Arc::new(store))
+        .upload(&path, options)
+        .await
+        .unwrap();
+    upload.write(body.clone()).await.unwrap();
+    upload.finish().await.unwrap();
+    assert!(begun.elapsed() < 8 * STALL, "{:?}", begun.elapsed());
+    assert_eq!(object(&protocol, &path), Some(body));
+}
+
+#[tokio::test]
+async fn reads_parts_and_sessions_share_one_connection_pool() {
+    let protocol = small(S3::new());
+    let (server, store) = store(&protocol).await;
+    let path = Path::from("a");
+    store.put(&path, "object".into()).await.unwrap();
+    store.get(&path).await.unwrap().bytes().await.unwrap();
+    let id = store
+        .create_upload(&path, Default::default())
+        .await
+        .unwrap();
+    let body = futures::stream::iter([Ok(Bytes::from_static(b"part"))]);
+    let part = store.put_part(&path, &id, 1, 4, Box::pin(body));
+    part.await.unwrap();
+    let options = SessionOptions::default();
+    let session = store.open_session(&path, &options).await.unwrap().unwrap();
+    session.abort().await.unwrap();
+    // One of each pool would be three. A connection may not be idle again before the next request.
+    let connections = server.connections();
+    assert!(connections < 3, "{connections} connections");
 }
 
 /// Begins an upload of five and a half chunks, sends four of them, and drops it as a killed process would.

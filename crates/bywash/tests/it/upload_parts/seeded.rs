@@ -23,6 +23,7 @@ pub(crate) fn bucket(origin: Arc<dyn Origin>) -> Bucket {
     let retry = RetryPolicy {
         initial_backoff: Duration::from_millis(1),
         max_backoff: Duration::from_millis(20),
+        stall: STALL,
         ..RetryPolicy::default()
     };
     let engine = Engine::builder()

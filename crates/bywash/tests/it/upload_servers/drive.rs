@@ -1,8 +1,8 @@
 //! A minimal correct client of a session: one chunk at a time, and after any failure query, compare, rewind.
 
 use bytes::Bytes;
-use bywash::EngineError;
 use bywash::upload::{Chunk, CompleteRequest, Finished, SessionStatus, UploadSession};
+use bywash::{EngineError, StatusError};
 use bywash_sim::server::objects::crc32c;
 use object_store::{Error, Result};
 
@@ -19,15 +19,14 @@ pub(crate) struct Driven {
 
 /// Returns whether the store should be queried and the upload continued.
 pub(crate) fn may_pass(error: &Error) -> bool {
-    let text = error.to_string();
-    let status = text.split_once("status code: ").map(|(_, rest)| &rest[..3]);
+    let status = StatusError::find(error).map(|found| found.status.as_u16());
     let passing = match EngineError::find(error) {
         None => true,
         Some(found) => matches!(found, EngineError::BadResponse { .. }),
     };
     matches!(error, Error::Generic { .. })
         && passing
-        && status.is_none_or(|status| ["408", "429", "500", "502", "503", "504"].contains(&status))
+        && status.is_none_or(|status| [408, 429, 500, 502, 503, 504].contains(&status))
 }
 
 /// Uploads `bytes` in chunks of `chunk` bytes; the last is sent with the completion.

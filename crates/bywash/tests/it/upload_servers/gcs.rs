@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use bywash::origin::gcs::{GcsStore, open_signed_session};
 use bywash::upload::{Chunk, CompleteRequest, SessionOptions, SessionStatus, UploadSession};
-use bywash::{EngineError, Origin};
+use bywash::{EngineError, Origin, StatusError};
 use bywash_sim::server::gcs::Gcs;
 use bywash_sim::server::objects::crc32c;
 use bywash_sim::server::{Server, ServerFault};
@@ -36,8 +36,7 @@ pub(crate) fn client(server: &Server) -> GcsStore {
         .with_base_url(&server.url())
         .with_credentials(token("TOKEN"))
         .with_signing_credentials(Arc::new(StaticCredentialProvider::new(signing())));
-    let store = GcsStore::from_builder(builder, "data", &Path::from("p")).unwrap();
-    store.with_stall(Duration::from_millis(500))
+    GcsStore::from_builder(builder, "data", &Path::from("p")).unwrap()
 }
 
 fn token(bearer: &str) -> Arc<StaticCredentialProvider<GcpCredential>> {
@@ -164,7 +163,7 @@ async fn session_becomes_the_object_with_its_metadata() {
         .await
         .unwrap()
         .unwrap();
-    let rule = session.rule();
+    let rule = world.store.chunk_rule();
     assert_eq!((rule.granule, rule.parallel), (UNIT as u64, false));
     let done = drive(&*session, &bytes, UNIT).await.unwrap();
     assert_eq!(done.resent, 0);
@@ -345,7 +344,8 @@ async fn damaged_object_is_rejected_by_its_hash() {
     let session = world.open(PutMode::Overwrite).await.unwrap();
     world.server.script("bytes 0-", ServerFault::Flip);
     let error = drive(&*session, &bytes, UNIT).await.unwrap_err();
-    assert!(error.to_string().contains("status code: 400"), "{error}");
+    let status = StatusError::find(&error).map(|found| found.status.as_u16());
+    assert_eq!(status, Some(400), "{error}");
     assert!(!may_pass(&error));
     assert_eq!(world.object(), None);
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use bywash::origin::s3::S3Store;
 use bywash::upload::{Upload, UploadOptions, UploadResult};
-use bywash::{Bucket, Consistency, Engine, EngineError, Origin, RetryPolicy};
+use bywash::{Bucket, Consistency, Engine, EngineError, Origin, RetryPolicy, StatusError};
 use bywash_sim::server::gcs::Gcs;
 use bywash_sim::server::objects::Objects;
 use bywash_sim::server::objects::crc32c;
@@ -203,7 +203,7 @@ async fn world(kind: Kind) -> World {
             .build()
             .unwrap();
         let store: Arc<dyn Origin> = match kind {
-            Kind::Gcs => Arc::new(client(&server).with_stall(STALL)),
+            Kind::Gcs => Arc::new(client(&server)),
             Kind::S3 | Kind::PlainS3 => Arc::new(s3(&server)),
         };
         engine.mount("test", store, Consistency::default()).unwrap()
@@ -223,7 +223,7 @@ fn s3(server: &Server) -> S3Store {
         .with_access_key_id("key")
         .with_secret_access_key("secret");
     let store = S3Store::from_builder(builder, "data", &Path::from("p")).unwrap();
-    store.with_stall(STALL).with_min_part(PART as u64)
+    store.with_joining_time(STALL).with_min_part(PART as u64)
 }
 
 async fn upload(plan: &Plan, world: &World) -> Result<UploadResult> {
@@ -421,7 +421,9 @@ fn right_error(
         (_, Some(EngineError::UploadLost { .. })) => Ok("lost"),
         (_, Some(EngineError::UploadDamaged { .. })) => Ok("damaged"),
         // The store's own check of the whole object's hash.
-        (Error::Generic { .. }, None) if error.to_string().contains("status code: 400") => {
+        (Error::Generic { .. }, None)
+            if StatusError::find(error).is_some_and(|found| found.status == 400) =>
+        {
             Ok("refused by hash")
         }
         _ => Err("an error that does not say what happened".to_owned()),

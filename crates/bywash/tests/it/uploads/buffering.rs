@@ -210,7 +210,7 @@ async fn chunks_are_lengthened_to_the_stores_rule() {
             }
         ));
         assert!(found.to_string().contains("multiples of 3000"), "{found}");
-        assert_eq!(fake.open_sessions(), 0, "nothing is left behind");
+        assert_eq!(fake.state.lock().opened, 1, "refused before it is opened");
     }
 }
 

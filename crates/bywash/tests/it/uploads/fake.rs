@@ -269,10 +269,6 @@ impl Handle {
 
 #[async_trait]
 impl UploadSession for Handle {
-    fn rule(&self) -> ChunkRule {
-        self.fake.rule
-    }
-
     fn token(&self) -> SessionToken {
         SessionToken(self.id.clone())
     }
@@ -432,6 +428,14 @@ impl fmt::Display for Fake {
 impl Origin for Fake {
     fn kind(&self) -> &'static str {
         "fake"
+    }
+
+    fn chunk_rule(&self) -> ChunkRule {
+        self.rule
+    }
+
+    fn part_rule(&self) -> ChunkRule {
+        ChunkRule::PARTS
     }
 
     async fn stat(&self, path: &Path) -> Result<Option<Finished>> {

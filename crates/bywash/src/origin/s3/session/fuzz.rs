@@ -3,6 +3,7 @@
 use object_store::path::Path;
 
 use super::*;
+use crate::origin::multipart_xml::Outcome;
 
 /// Parses any bytes as a list of parts: stored ranges must have no gap, and an object's parts must add up to its
 /// length.
@@ -42,8 +43,8 @@ pub(crate) fn uploads(body: &[u8]) {
 
 /// Interprets any response to a completion: it may only succeed if status and body do.
 pub(crate) fn completion(response: &Response) {
-    if let Outcome::Finished(_) = completed(response, Checksums::Object) {
+    if let Outcome::Finished(..) = Outcome::of_completion(response) {
         assert!(response.status.is_success());
     }
-    failure(response);
+    Outcome::of_failure(response);
 }

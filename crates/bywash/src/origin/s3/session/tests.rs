@@ -3,6 +3,8 @@ use bytes::Bytes;
 use http::StatusCode;
 
 use super::*;
+use crate::origin::multipart_xml::Outcome;
+use crate::upload::Finished;
 
 fn response(status: u16, body: &str) -> Response {
     Response {
@@ -35,29 +37,21 @@ fn part(number: u64, size: u64) -> (u64, Part) {
 #[test]
 fn completion_with_status_200_and_leading_spaces_may_be_an_error() {
     let done = "<CompleteMultipartUploadResult><ETag>\"e-2\"</ETag><ChecksumCRC32C>4waSgw==</ChecksumCRC32C></CompleteMultipartUploadResult>";
-    let blank = format!(" \n  {done}");
-    let finished = |crc32c| {
-        Outcome::Finished(Finished {
-            e_tag: Some("\"e-2\"".to_owned()),
-            crc32c,
-            ..Finished::default()
-        })
+    let finished = Finished {
+        e_tag: Some("\"e-2\"".to_owned()),
+        ..Finished::default()
     };
+    let finished = Outcome::Finished(finished, Some("4waSgw==".to_owned()));
+    assert_eq!(crc_of("4waSgw=="), Some(0xE306_9283));
+    for body in [done.to_owned(), format!(" \n  {done}")] {
+        assert_eq!(Outcome::of_completion(&response(200, &body)), finished);
+    }
     assert_eq!(
-        completed(&response(200, done), Checksums::Md5),
-        finished(None)
-    );
-    let whole = Some(0xE306_9283);
-    assert_eq!(
-        completed(&response(200, &blank), Checksums::Object),
-        finished(whole)
-    );
-    assert_eq!(
-        completed(&error(200, "InternalError"), Checksums::Md5),
+        Outcome::of_completion(&error(200, "InternalError")),
         Outcome::Transient("InternalError: m".to_owned())
     );
     for nothing in ["", "   ", "<html>", "<CompleteMultipartUploadResult>"] {
-        let outcome = completed(&response(200, nothing), Checksums::Md5);
+        let outcome = Outcome::of_completion(&response(200, nothing));
         assert!(
             matches!(outcome, Outcome::Transient(_)),
             "{nothing:?}: {outcome:?}"
@@ -90,15 +84,19 @@ fn error_codes_map_to_outcomes() {
         ),
         (503, "SlowDown", Outcome::Refused(reason("SlowDown"))),
     ] {
-        assert_eq!(failure(&error(status, code)), outcome, "{status} {code}");
+        assert_eq!(
+            Outcome::of_failure(&error(status, code)),
+            outcome,
+            "{status} {code}"
+        );
     }
     // A 404 with a truncated body does not show that the bucket is missing.
     assert!(matches!(
-        failure(&response(404, "<Err")),
+        Outcome::of_failure(&response(404, "<Err")),
         Outcome::Transient(_)
     ));
     assert_eq!(
-        failure(&response(502, "<html>")),
+        Outcome::of_failure(&response(502, "<html>")),
         Outcome::Refused(String::new())
     );
 }

@@ -86,10 +86,8 @@ async fn silent_server_is_a_transient_failure() {
         let _ = release.await;
     })
     .await;
-    let client = HttpClient::new("test")
-        .unwrap()
-        .with_stall(Duration::from_millis(20));
-    let request = Request::new(Method::PUT, url).extra_stall(Duration::from_millis(5));
+    let client = HttpClient::new("test").unwrap();
+    let request = Request::new(Method::PUT, url).stall(Duration::from_millis(25));
     let error = client.send(request).await.unwrap_err();
     assert!(
         error.to_string().contains("no byte moved for 25 ms"),
@@ -136,7 +134,7 @@ fn status_maps_to_the_matching_error() {
         headers: HeaderMap::new(),
         body: Bytes::new(),
     };
-    let odd = odd.error("GCS", "upload", "status code: 404", "reason");
+    let odd = odd.error("GCS", "upload", "status 404", "reason");
     assert!(is_transient(&odd), "{odd}");
     assert!(matches!(error(404), Error::NotFound { .. }));
     assert!(matches!(error(412), Error::Precondition { .. }));
@@ -147,6 +145,6 @@ fn status_maps_to_the_matching_error() {
     }
     assert!(!is_transient(&error(400)));
     let text = error(503).to_string();
-    let words = "GCS answered with status code: 503 Service Unavailable to upload a/b: reason";
+    let words = "status 503 Service Unavailable: upload a/b: reason";
     assert!(text.ends_with(words), "{text}");
 }
