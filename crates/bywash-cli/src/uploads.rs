@@ -102,7 +102,7 @@ impl Line {
         match content {
             Ok(content) => Self {
                 id,
-                acknowledged_bytes: content.progress.bytes(),
+                acknowledged_bytes: content.progress.offset,
                 bytes: content.header.options.length,
                 started: Some(content.header.started),
                 alive,
@@ -314,7 +314,7 @@ async fn abort(args: &Args, id: &str) -> Result<(), Failure> {
         }
         taken => taken?,
     };
-    let (url, acknowledged_bytes) = (entry.header().url.clone(), entry.progress().bytes());
+    let (url, acknowledged_bytes) = (entry.header().url.clone(), entry.progress().offset);
     drop_upload(args, entry).await?;
     let line =
         serde_json::json!({"id": id, "url": url, "dropped_bytes": acknowledged_bytes, "ok": true});

@@ -9,6 +9,7 @@ mod bucket;
 mod cached;
 mod consistency;
 mod cost;
+mod delete;
 mod engine;
 mod error;
 #[cfg(any(test, fuzzing))]

@@ -87,7 +87,7 @@ fn copy(listed: ListedUpload) -> Option<OpenUpload> {
     Some(OpenUpload {
         target: content.header.url,
         began: Some(content.header.started),
-        bytes: content.progress.bytes(),
+        bytes: content.progress.offset,
         length: content.header.options.length,
         note: if listed.alive {
             format!("bywash cp, process {}", content.process)

@@ -98,13 +98,7 @@ impl JournalWriter {
     /// That of the previous record; this one is started all the same.
     pub(super) async fn acknowledged(&mut self, offset: u64, crc32c: u32) -> Result<()> {
         let before = self.ready().await;
-        self.begin(move |entry| {
-            entry.acknowledged(&Progress {
-                offset,
-                crc32c,
-                beyond: Vec::new(),
-            })
-        });
+        self.begin(move |entry| entry.acknowledged(Progress { offset, crc32c }));
         before
     }
 

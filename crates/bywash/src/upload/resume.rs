@@ -187,7 +187,7 @@ impl Bucket {
         let header = entry.header().clone();
         let rule = self.shared().origin.chunk_rule();
         let plan = plan_of(&header, &rule)?;
-        let progress = entry.progress().clone();
+        let progress = entry.progress();
         let compared = tokio::task::spawn_blocking(move || {
             compare(&file, identity.size, &rule, &plan, &stored, &progress)
         });
@@ -230,7 +230,7 @@ impl Bucket {
             _ => return Err(lost_source(header)),
         }
         let plan = plan_of(header, &self.shared().origin.chunk_rule())?;
-        let Progress { offset, crc32c, .. } = *entry.progress();
+        let Progress { offset, crc32c } = entry.progress();
         let upload = self
             .taken_over(entry, session, plan, offset, crc32c)
             .await?;

@@ -42,6 +42,7 @@
 //! cancelled write may still appear, complete.
 
 mod attributes;
+mod delete;
 mod error;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;

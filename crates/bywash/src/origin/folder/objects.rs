@@ -1,4 +1,4 @@
-//! Operations on one object: lookup, read, write, copy, delete. All block on files.
+//! Operations on one object: lookup, read, write, copy. All block on files.
 
 use std::collections::hash_map::RandomState;
 use std::fs::File;
@@ -22,7 +22,6 @@ use super::held::{HeldFile, OpenObject};
 use super::identity::Identity;
 use super::names::{self, Area};
 use super::ranges;
-use super::root::sync_folder;
 use super::stage::Staged;
 use crate::upload::Finished;
 
@@ -355,28 +354,6 @@ impl Inner {
             return Err(FolderError::Changed.precondition(from));
         }
         self.commit(to, &mut staged, &attributes, mode)?;
-        Ok(())
-    }
-
-    /// Removes the object if there is one.
-    pub(super) fn delete(&self, key: &Path) -> Result<()> {
-        let failed = |errno: Errno| io_error("delete", key.as_ref(), errno);
-        let _guard = self.lock(key.as_ref());
-        // The place looked up last is removed first: otherwise deleting a file that another program put over an
-        // object of the overflow area would uncover that object.
-        for (area, path) in names::places(key)?.into_iter().rev() {
-            let Some((_, identity)) = self.root.open_file(&path).map_err(failed)? else {
-                continue;
-            };
-            let (folder, name) = self.root.parent(&path).map_err(failed)?;
-            match rustix::fs::unlinkat(&folder, name, AtFlags::empty()) {
-                Ok(()) | Err(Errno::NOENT) => {}
-                Err(errno) => return Err(failed(errno)),
-            }
-            sync_folder(&folder).map_err(failed)?;
-            self.remove_attributes(key, &identity);
-            self.root.prune(&path, area.base());
-        }
         Ok(())
     }
 }

@@ -66,8 +66,8 @@ impl Entry {
 
     /// Returns the progress recorded last.
     #[must_use]
-    pub fn progress(&self) -> &Progress {
-        &self.progress
+    pub fn progress(&self) -> Progress {
+        self.progress
     }
 
     /// Returns the object's length and checksum, once its completion was requested.
@@ -80,14 +80,11 @@ impl Entry {
     ///
     /// # Errors
     /// [`JournalError::Io`](super::JournalError::Io); earlier records stay valid.
-    pub fn acknowledged(&mut self, progress: &Progress) -> Result<()> {
+    pub fn acknowledged(&mut self, progress: Progress) -> Result<()> {
         self.append(Kind::Acknowledged, |out| {
             state::write_progress(progress, out);
         })?;
-        self.progress.offset = progress.offset;
-        self.progress.crc32c = progress.crc32c;
-        self.progress.beyond.clear();
-        self.progress.beyond.extend_from_slice(&progress.beyond);
+        self.progress = progress;
         Ok(())
     }
 
@@ -116,7 +113,7 @@ impl Entry {
         }
         self.record.clear();
         if !FORMAT.append(&mut self.record, self.length, kind.code(), body) {
-            let source = io::Error::other("too many chunks are acknowledged above a gap");
+            let source = io::Error::other("the record is too long");
             return Err(io_error("write", &self.path)(source));
         }
         let written = (&self.file)

@@ -34,7 +34,7 @@ use self::state::{Fault, State};
 pub use self::entry::Entry;
 pub use self::error::JournalError;
 pub(super) use self::state::StoredMode;
-pub use self::state::{Beyond, Header, ObjectDigest, Progress, SourceIdentity};
+pub use self::state::{Header, ObjectDigest, Progress, SourceIdentity};
 
 /// Suffix of an upload's file; the rest of the name is the upload's id.
 const SUFFIX: &str = ".upload";

@@ -1,7 +1,6 @@
 //! EntryContent of a journal file.
 
 use std::io;
-use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path as FsPath, PathBuf};
 
@@ -105,34 +104,11 @@ impl SourceIdentity {
 }
 
 /// Progress of an upload, as acknowledged by the store.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Offset below which the store has all bytes.
     pub offset: u64,
     /// CRC32C of these bytes.
-    pub crc32c: u32,
-    /// Ranges that the store has above the offset, in ascending order.
-    pub beyond: Vec<Beyond>,
-}
-
-impl Progress {
-    /// Returns the number of bytes that the store has.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        let beyond = self
-            .beyond
-            .iter()
-            .map(|part| part.range.end - part.range.start);
-        self.offset + beyond.sum::<u64>()
-    }
-}
-
-/// A range that a store has above a gap.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Beyond {
-    /// The range in the object.
-    pub range: Range<u64>,
-    /// CRC32C of the range.
     pub crc32c: u32,
 }
 
@@ -210,38 +186,20 @@ pub(super) fn parse(file: &[u8]) -> Result<State, Fault> {
     })
 }
 
-/// Writes the body of a progress record: offset, CRC, count, then start, end and CRC of each range.
-pub(super) fn write_progress(progress: &Progress, out: &mut Vec<u8>) {
+/// Writes the body of a progress record: offset, CRC, and a reserved zero.
+pub(super) fn write_progress(progress: Progress, out: &mut Vec<u8>) {
     out.extend_from_slice(&progress.offset.to_le_bytes());
     out.extend_from_slice(&progress.crc32c.to_le_bytes());
-    // A record holds far fewer ranges than `u32::MAX`.
-    out.extend_from_slice(&(progress.beyond.len() as u32).to_le_bytes());
-    for part in &progress.beyond {
-        out.extend_from_slice(&part.range.start.to_le_bytes());
-        out.extend_from_slice(&part.range.end.to_le_bytes());
-        out.extend_from_slice(&part.crc32c.to_le_bytes());
-    }
+    out.extend_from_slice(&0_u32.to_le_bytes());
 }
 
 fn read_progress(body: &[u8]) -> Option<Progress> {
     let mut fields = Fields(body);
-    let mut progress = Progress {
+    let progress = Progress {
         offset: fields.u64()?,
         crc32c: fields.u32()?,
-        beyond: Vec::new(),
     };
-    let count = fields.u32()?;
-    let mut last = progress.offset;
-    for _ in 0..count {
-        let range = fields.u64()?..fields.u64()?;
-        let crc32c = fields.u32()?;
-        if range.start < last || range.end <= range.start {
-            return None;
-        }
-        last = range.end;
-        progress.beyond.push(Beyond { range, crc32c });
-    }
-    fields.0.is_empty().then_some(progress)
+    (fields.u32()? == 0 && fields.0.is_empty()).then_some(progress)
 }
 
 pub(super) fn write_whole(whole: &ObjectDigest, out: &mut Vec<u8>) {

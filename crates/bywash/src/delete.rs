@@ -1,0 +1,77 @@
+//! Deletes: many objects by one request to the origin; known versions are dropped when it has ended.
+
+use std::sync::Arc;
+
+use futures::StreamExt;
+use object_store::path::Path;
+use object_store::{Error, ObjectStore, Result};
+
+use crate::bucket::Bucket;
+use crate::origin::Capability;
+use crate::retry::{is_transient, with_retries};
+
+impl Bucket {
+    /// Deletes one chunk of objects with one request to the origin. Deletes that fail for a transient reason are
+    /// retried one by one.
+    pub(crate) async fn delete_chunk(self, paths: Vec<Result<Path>>) -> Vec<Result<Path>> {
+        let mut results = Vec::with_capacity(paths.len());
+        let mut requested = Vec::with_capacity(paths.len());
+        for path in paths {
+            match path {
+                Ok(path) => requested.push(path),
+                error => results.push(error),
+            }
+        }
+        let deleted = self.delete_once(requested.clone()).await;
+        for (path, result) in requested.into_iter().zip(deleted) {
+            results.push(match result {
+                Err(error) if is_transient(&error) => self.delete_with_retries(path).await,
+                result => result,
+            });
+        }
+        results
+    }
+
+    async fn delete_with_retries(&self, path: Path) -> Result<Path> {
+        with_retries(self.shared().engine.retry, "delete", &path, async || {
+            let mut deleted = self.delete_once(vec![path.clone()]).await;
+            deleted.pop().unwrap_or_else(|| Err(missing_result()))
+        })
+        .await
+    }
+
+    /// Sends one request; returns as many results as paths, in their order.
+    async fn delete_once(&self, paths: Vec<Path>) -> Vec<Result<Path>> {
+        let shared = Arc::clone(self.shared());
+        let stall = shared.engine.retry.stall;
+        let count = paths.len();
+        let task = tokio::spawn(async move {
+            shared.origin_request(Capability::Write);
+            let requested = futures::stream::iter(paths.clone().into_iter().map(Ok)).boxed();
+            let mut deleted = shared.origin.delete_stream(requested);
+            let mut results = Vec::with_capacity(count);
+            while results.len() < count {
+                match tokio::time::timeout(stall, deleted.next()).await {
+                    Ok(Some(result)) => results.push(result),
+                    // A failed request may yield one error for all paths, and a stalled one none. The results of the
+                    // rest are unknown.
+                    Ok(None) | Err(_) => break,
+                }
+            }
+            for path in &paths {
+                shared.invalidate(path);
+            }
+            results
+        });
+        let mut results = task.await.unwrap_or_default();
+        results.resize_with(count, || Err(missing_result()));
+        results
+    }
+}
+
+fn missing_result() -> Error {
+    Error::Generic {
+        store: "Bywash",
+        source: "the origin sent no result for a delete".into(),
+    }
+}
