@@ -99,14 +99,14 @@ pub(crate) fn soak_uploads(
         .run()
 }
 
-/// Drawn runs of sealed files beside a sorted map, then kills of a process that writes, seals and merges.
+/// Random runs of data files compared with a sorted map, then kills of a process that writes, flushes and compacts.
 pub(crate) fn soak_series(runs: u64, kills: u64, seed: Option<u64>) -> Result<(), Failure> {
     let first = seed.unwrap_or_else(drawn);
     let seeds = format!("{first}..{}", first.saturating_add(runs));
-    println!("seeds {seeds}: {runs} runs of files beside a sorted map");
+    println!("seeds {seeds}: {runs} runs of files compared with a sorted map");
     Step::cargo(["test", "--quiet", "--profile", "soak"])
         .args(["-p", "bywash-series", "--lib", "--target-dir"])
-        .args(["target/soak", "sorted_map_through_failures"])
+        .args(["target/soak", "files_match_a_sorted_map"])
         .env("BYWASH_SEEDS", seeds)
         .run()?;
     println!("seed {first}: {kills} kills of a process");

@@ -71,7 +71,7 @@ pub struct HistoryStats {
 }
 
 impl History {
-    /// A history in `db`, whose [`patience`](bywash_series::SeriesOptions::patience) should be none: a point that has to wait is
+    /// A history in `db`, whose [`write_timeout`](bywash_series::SeriesOptions::write_timeout) should be none: a point that has to wait is
     /// better dropped.
     #[must_use]
     pub fn new(db: SeriesDb) -> Self {

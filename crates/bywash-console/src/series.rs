@@ -184,14 +184,14 @@ impl SeriesRequest {
     }
 
     /// As [`Self::query`], of `most` points at most.
-    async fn query_at_most(
+    async fn query_limited(
         &self,
         most: usize,
         db: &SeriesDb,
     ) -> Result<Vec<SeriesPoints>, SeriesRequestError> {
         let (range, step, aggregate) = (self.range()?, self.step()?, self.aggregate()?);
         let selector = self.selector();
-        let found = db.query_at_most(most, &selector, range, step, aggregate);
+        let found = db.query_limited(most, &selector, range, step, aggregate);
         Ok(found.await?)
     }
 
@@ -310,12 +310,12 @@ pub(crate) async fn query(
     let turn = Arc::clone(&shared.reads).acquire_owned().await;
     let (mut found, mut count) = (Vec::new(), 0);
     for db in shared.databases() {
-        let more = request.query_at_most(MAX_ROWS, db).await?;
+        let more = request.query_limited(MAX_ROWS, db).await?;
         count += more.iter().map(|series| series.points.len()).sum::<usize>();
         found.extend(more);
     }
     if count > MAX_ROWS {
-        return Err(SeriesError::TooManyPoints { most: MAX_ROWS }.into());
+        return Err(SeriesError::TooManyPoints { max: MAX_ROWS }.into());
     }
     let text = found.iter().map(|series| {
         let names = written(&series.source) + written(&series.metric);

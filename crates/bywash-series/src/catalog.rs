@@ -1,4 +1,4 @@
-//! Names to series. A known name is found without a lock.
+//! The catalog: names to series. Lookups of known names take no lock.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -8,82 +8,84 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bywash_mem::{NameLookup, Names};
 use parking_lot::Mutex;
 
-use crate::head::{Charge, Series};
 use crate::limits::MAX_NAME;
-use crate::selector::Pattern;
+use crate::memtable::{MemoryReservation, Series};
+use crate::query::Pattern;
 use crate::{Row, Selector, SeriesError};
 
-/// What a series costs beside its names and rows, in bytes: its place, its cells in tables that grow by doubling, its turn in the
-/// order of names.
-const SERIES_BYTES: usize = 308;
-/// Rows whose names are looked up side by side, and series that are brought near before they are written to, so that their memory
-/// comes at the same time. A cache of 32 KiB has all of it: some five lines a row.
-pub(crate) const SIDE_BY_SIDE: usize = 16;
+/// Bytes charged for a series besides names and rows: its entry, its share of growing tables, its entry in sort
+/// order.
+const SERIES_OVERHEAD: usize = 308;
+/// Rows looked up together, and series prefetched before they are written, so that their cache misses overlap. Some
+/// five cache lines a row fit a cache of 32 KiB.
+pub(crate) const LOOKUP_BATCH: usize = 16;
 
-/// One series of one open database; worth nothing in another.
+/// A series of one open database. Not valid in another database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SeriesHandle(pub(crate) u32);
 
-/// All series that were ever named since the database was opened. None is forgotten, and no id is used again.
+/// All series named since the database was opened. Entries are never removed and ids never reused.
 #[derive(Debug, Default)]
 pub(crate) struct Catalog {
     series: Names<Series>,
-    /// Names of sources and metrics.
-    texts: Names<Text>,
-    /// By source and metric, as of the last list.
-    order: Mutex<Arc<[Named]>>,
-    /// What all of it was charged.
+    /// Interned names of sources and metrics.
+    strings: Names<InternedString>,
+    /// Series by source and metric, as of the last listing.
+    order: Mutex<Arc<[NamedSeries]>>,
+    /// Bytes charged for the catalog.
     bytes: AtomicU64,
 }
 
-/// A series and its names.
+/// A series with its names.
 #[derive(Debug)]
-pub(crate) struct Named {
+pub(crate) struct NamedSeries {
     id: u32,
     pub(crate) source: Arc<str>,
     pub(crate) metric: Arc<str>,
 }
 
 #[derive(Debug)]
-struct Text {
+struct InternedString {
     id: u32,
     text: Arc<str>,
 }
 
 impl Catalog {
-    /// The series of these names, made if it is new.
+    /// Returns the handle of a series, and inserts the series if it is new.
     #[inline]
     pub(crate) fn handle(
         &self,
         source: &str,
         metric: &str,
-        charge: &Charge,
+        memory: &MemoryReservation,
     ) -> Result<SeriesHandle, SeriesError> {
-        let search = self.series.start_lookup(source, metric);
-        self.found(search, (source, metric), charge)
+        let lookup = self.series.start_lookup(source, metric);
+        self.finish_or_insert(lookup, (source, metric), memory)
     }
 
-    /// The rows with the handles of their names, behind those in `out`. Names that are new are entered. Rows that follow each
-    /// other with the same names cost no look-up.
+    /// Appends `rows` to `out`, with handles in place of names. Inserts new series. Consecutive rows with equal names
+    /// share one lookup.
     pub(crate) fn handles(
         &self,
         rows: &[Row<'_>],
-        charge: &Charge,
+        memory: &MemoryReservation,
         out: &mut Vec<(SeriesHandle, i64, f64)>,
     ) -> Result<(), SeriesError> {
         let mut before = None;
-        for rows in rows.chunks(SIDE_BY_SIDE) {
-            let mut searches: [Option<NameLookup>; SIDE_BY_SIDE] = [None; SIDE_BY_SIDE];
-            for (search, row) in searches.iter_mut().zip(rows) {
+        for rows in rows.chunks(LOOKUP_BATCH) {
+            let mut lookups: [Option<NameLookup>; LOOKUP_BATCH] = [None; LOOKUP_BATCH];
+            for (lookup, row) in lookups.iter_mut().zip(rows) {
                 let names = Some((row.source, row.metric));
                 if names != before {
-                    *search = Some(self.series.start_lookup(row.source, row.metric));
+                    *lookup = Some(self.series.start_lookup(row.source, row.metric));
                     before = names;
                 }
             }
-            for (search, row) in searches.into_iter().zip(rows) {
-                let handle = match search {
-                    Some(search) => self.found(search, (row.source, row.metric), charge)?,
+            for (lookup, row) in lookups.into_iter().zip(rows) {
+                let handle = match lookup {
+                    Some(lookup) => {
+                        self.finish_or_insert(lookup, (row.source, row.metric), memory)?
+                    }
                     None => out.last().expect("the row before has the same names").0,
                 };
                 out.push((handle, row.timestamp, row.value));
@@ -93,23 +95,23 @@ impl Catalog {
     }
 
     #[inline]
-    fn found(
+    fn finish_or_insert(
         &self,
-        search: NameLookup,
+        lookup: NameLookup,
         (source, metric): (&str, &str),
-        charge: &Charge,
+        memory: &MemoryReservation,
     ) -> Result<SeriesHandle, SeriesError> {
-        match self.series.finish_lookup(search, source, metric) {
+        match self.series.finish_lookup(lookup, source, metric) {
             Some(id) => Ok(SeriesHandle(id)),
-            None => self.enter((source, metric), charge),
+            None => self.insert((source, metric), memory),
         }
     }
 
     #[cold]
-    fn enter(
+    fn insert(
         &self,
         (source, metric): (&str, &str),
-        charge: &Charge,
+        memory: &MemoryReservation,
     ) -> Result<SeriesHandle, SeriesError> {
         for (what, name) in [("source", source), ("metric", metric)] {
             if name.len() > MAX_NAME {
@@ -117,36 +119,38 @@ impl Catalog {
                 return Err(SeriesError::NameTooLong { what, bytes });
             }
         }
-        let bytes = (SERIES_BYTES + 3 * (source.len() + metric.len())) as u64;
-        if !charge.take(bytes) {
+        let bytes = (SERIES_OVERHEAD + 3 * (source.len() + metric.len())) as u64;
+        if !memory.try_charge(bytes) {
             return Err(SeriesError::TooManySeries {
                 series: self.len(),
-                limit: charge.limit(),
+                limit: memory.limit(),
             });
         }
         let mut made = false;
         let series = self.series.get_or_insert_with_id(source, metric, |id| {
             made = true;
-            Series::new(SeriesHandle(id), self.text(source), self.text(metric))
+            Series::new(SeriesHandle(id), self.intern(source), self.intern(metric))
         });
         if made {
             // Relaxed: a count.
             self.bytes.fetch_add(bytes, Ordering::Relaxed);
         } else {
-            charge.give(bytes);
+            memory.release(bytes);
         }
         Ok(series.handle)
     }
 
-    fn text(&self, text: &str) -> u32 {
-        let entry = self.texts.get_or_insert_with_id("", text, |id| Text {
-            id,
-            text: text.into(),
-        });
+    fn intern(&self, text: &str) -> u32 {
+        let entry = self
+            .strings
+            .get_or_insert_with_id("", text, |id| InternedString {
+                id,
+                text: text.into(),
+            });
         entry.id
     }
 
-    /// The series of these names, if there is one.
+    /// Returns the series with these names, if it exists.
     pub(crate) fn find(&self, source: &str, metric: &str) -> Option<&Series> {
         let id =
             self.series
@@ -159,50 +163,51 @@ impl Catalog {
         self.series.value(handle.0)
     }
 
-    /// Has series brought near that are written to soon: no more than [`SIDE_BY_SIDE`], or the first are gone again.
+    /// Prefetches series that are about to be written. More than [`LOOKUP_BATCH`] would evict the first.
     #[inline]
-    pub(crate) fn come(&self, handles: impl Iterator<Item = SeriesHandle>) {
+    pub(crate) fn prefetch(&self, handles: impl Iterator<Item = SeriesHandle>) {
         handles
             .filter_map(|handle| self.series(handle))
-            .for_each(Series::come);
+            .for_each(Series::prefetch);
     }
 
-    /// Source and metric.
+    /// Returns source and metric.
     pub(crate) fn names(&self, series: &Series) -> (&Arc<str>, &Arc<str>) {
-        (self.text_of(series.source), self.text_of(series.metric))
+        (self.string(series.source), self.string(series.metric))
     }
 
-    fn named(&self, series: &Series) -> Named {
+    fn named(&self, series: &Series) -> NamedSeries {
         let (source, metric) = self.names(series);
-        Named {
+        NamedSeries {
             id: series.handle.0,
             source: Arc::clone(source),
             metric: Arc::clone(metric),
         }
     }
 
-    fn text_of(&self, id: u32) -> &Arc<str> {
+    fn string(&self, id: u32) -> &Arc<str> {
         &self
-            .texts
+            .strings
             .value(id)
             .expect("entered before the series")
             .text
     }
 
-    /// The selected series with a row in memory in this range, by their places in an order of names.
+    /// Returns all series in name order, and the positions of the selected ones with a row in memory in `range`.
     pub(crate) fn select(
         &self,
         selector: &Selector,
         range: &RangeInclusive<i64>,
-    ) -> (Arc<[Named]>, Vec<u32>) {
+    ) -> (Arc<[NamedSeries]>, Vec<u32>) {
         if let Some((source, metric)) = selector.exact() {
             let found = self.find(source, metric).filter(|series| series.has(range));
-            let order: Arc<[Named]> = found.map(|series| self.named(series)).into_iter().collect();
-            let places = (0..order.len() as u32).collect();
-            return (order, places);
+            let order: Arc<[NamedSeries]> =
+                found.map(|series| self.named(series)).into_iter().collect();
+            let positions = (0..order.len() as u32).collect();
+            return (order, positions);
         }
         let order = self.order();
-        let places = match &selector.source {
+        let positions = match &selector.source {
             Pattern::Glob(_) => 0..order.len(),
             Pattern::Exact(name) => {
                 let from = order.partition_point(|named| *named.source < **name);
@@ -211,8 +216,8 @@ impl Catalog {
             }
         };
         let series = |id: u32| self.series(SeriesHandle(id)).expect("it has a name");
-        // Where all are asked, they are so in the order of their memory: names have another.
-        let all = places.len() == order.len();
+        // When all series qualify, visit them in memory order, which differs from name order.
+        let all = positions.len() == order.len();
         let inside = all.then(|| {
             self.iter()
                 .map(|series| series.has(range))
@@ -222,7 +227,7 @@ impl Catalog {
             Some(inside) => inside[id as usize],
             None => series(id).has(range),
         };
-        // Neighbours have one source: it is looked at once.
+        // Neighbours share a source: match it once.
         let mut last: Option<(&Arc<str>, bool)> = None;
         let mut selected = |at: &usize| {
             let named = &order[*at];
@@ -233,14 +238,18 @@ impl Catalog {
             last = Some((&named.source, is_source));
             is_source && has(named.id) && selector.metric.matches(&named.metric)
         };
-        let places = places.filter(&mut selected).map(|at| at as u32).collect();
-        (order, places)
+        let positions = positions
+            .filter(&mut selected)
+            .map(|at| at as u32)
+            .collect();
+        (order, positions)
     }
 
-    /// The first `max` series by name with a row in memory in this range, in order.
+    /// Returns the first `max` series by name with a row in memory in this range, in order.
     ///
-    /// Series entered after the last list are compared with the last of these, not sorted, while they are fewer than the others.
-    pub(crate) fn first(&self, max: usize, range: &RangeInclusive<i64>) -> Arc<[Named]> {
+    /// Series inserted after the last listing are compared with the last of these. All are sorted only once the new
+    /// ones outnumber the others.
+    pub(crate) fn first(&self, max: usize, range: &RangeInclusive<i64>) -> Arc<[NamedSeries]> {
         let order = {
             let order = self.order.lock();
             Arc::clone(&order)
@@ -271,51 +280,51 @@ impl Catalog {
         first.values().map(|series| self.named(series)).collect()
     }
 
-    /// All series by source and metric. Kept until there are more.
-    fn order(&self) -> Arc<[Named]> {
+    /// All series by source and metric. Cached until a series is added.
+    fn order(&self) -> Arc<[NamedSeries]> {
         let mut order = self.order.lock();
         let count = self.len() as u32;
         if (order.len() as u32) < count {
-            *order = self.sorted(count);
+            *order = self.sort_names(count);
         }
         Arc::clone(&order)
     }
 
-    /// Each text is compared with others once, however many series have it; series are then sorted by numbers.
-    fn sorted(&self, count: u32) -> Arc<[Named]> {
-        let mut texts: Vec<u32> = (0..self.texts.len() as u32).collect();
-        texts.sort_unstable_by_key(|id| self.text_of(*id));
-        let mut places = vec![0_u64; texts.len()];
-        for (place, id) in (0..).zip(texts) {
-            places[id as usize] = place;
+    /// Compares each distinct name once, then sorts series by the ranks of their names.
+    fn sort_names(&self, count: u32) -> Arc<[NamedSeries]> {
+        let mut strings: Vec<u32> = (0..self.strings.len() as u32).collect();
+        strings.sort_unstable_by_key(|id| self.string(*id));
+        let mut positions = vec![0_u64; strings.len()];
+        for (position, id) in (0..).zip(strings) {
+            positions[id as usize] = position;
         }
         let counted = self.iter().take(count as usize);
         let mut series: Vec<(u64, &Series)> = counted
             .map(|series| {
                 let [source, metric] =
-                    [series.source, series.metric].map(|text| places[text as usize]);
+                    [series.source, series.metric].map(|text| positions[text as usize]);
                 (source << 32 | metric, series)
             })
             .collect();
-        series.sort_unstable_by_key(|(places, _)| *places);
+        series.sort_unstable_by_key(|(positions, _)| *positions);
         series
             .iter()
             .map(|(_, series)| self.named(series))
             .collect()
     }
 
-    /// All series in the order of their ids, with what is entered meanwhile.
+    /// All series by id, including those inserted meanwhile.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Series> {
         (0..u32::MAX).map_while(|id| self.series.value(id))
     }
 
-    /// Series in the order of the last list.
+    /// Number of series in the order of the last listing.
     #[cfg(test)]
     pub(crate) fn ordered(&self) -> usize {
         self.order.lock().len()
     }
 
-    /// What was charged for names, which are never given back.
+    /// Bytes charged for names. They are never released.
     pub(crate) fn bytes(&self) -> u64 {
         // Relaxed: a count.
         self.bytes.load(Ordering::Relaxed)

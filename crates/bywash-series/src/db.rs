@@ -1,4 +1,4 @@
-//! The database: the front of the engine.
+//! The database handle, the write path, and opening and closing.
 
 use std::cell::RefCell;
 use std::ops::Deref;
@@ -10,32 +10,34 @@ use std::time::Instant;
 use bywash_mem::{Budget, Gate};
 use object_store::ObjectStore;
 
-use crate::catalog::{SIDE_BY_SIDE, SeriesHandle};
-use crate::files::SealedFiles;
-use crate::head::{Charge, Head, Series};
-use crate::keeper::{Keeper, Room};
+use crate::background::{BackgroundWorker, Backpressure};
+use crate::catalog::{LOOKUP_BATCH, SeriesHandle};
+use crate::manifest::DataFiles;
+use crate::memtable::{MemoryReservation, Memtable, Series};
 use crate::options::SeriesOptions;
-use crate::replay::{Replayed, recover};
+use crate::replay::{ReplayResult, recover};
 use crate::stats::{Counters, SeriesStats};
-use crate::wal::{Disk, Files, Folder, Kind, Position, Wal, put_names, put_turn};
+use crate::wal::{
+    FileSystemStorage, Kind, LogFolder, LogStorage, Position, Wal, put_name_entry, put_rows,
+};
 use crate::write_batch::WriteBatch;
 use crate::{Ack, Point, Row, SeriesError};
 
-/// The most rows of a frame of the log: some 100 KiB.
-const ROWS_A_FRAME: usize = 4096;
+/// Max rows of a log frame: some 100 KiB.
+const ROWS_PER_FRAME: usize = 4096;
 
-/// A database of series. A cheap handle; clones are the same database.
+/// A database of series. A cheap handle; clones share one database.
 #[derive(Debug, Clone)]
-pub struct SeriesDb(pub(crate) Arc<Front>);
+pub struct SeriesDb(pub(crate) Arc<Inner>);
 
-/// What goes with the last handle: the thread that keeps house, which itself holds what is shared.
+/// Owned by the handles: the shared state, and the background worker, which ends with the last handle.
 #[derive(Debug)]
-pub(crate) struct Front {
+pub(crate) struct Inner {
     shared: Arc<Shared>,
-    keeper: Keeper,
+    worker: BackgroundWorker,
 }
 
-impl Deref for Front {
+impl Deref for Inner {
     type Target = Shared;
 
     fn deref(&self) -> &Shared {
@@ -43,108 +45,115 @@ impl Deref for Front {
     }
 }
 
-/// What all handles share.
+/// State shared by handles and background worker.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) options: SeriesOptions,
-    pub(crate) head: Arc<Head>,
+    pub(crate) memtable: Arc<Memtable>,
     pub(crate) wal: Option<Wal>,
-    pub(crate) files: SealedFiles,
+    pub(crate) files: DataFiles,
     pub(crate) gate: Gate,
-    pub(crate) room: Room,
+    pub(crate) backpressure: Backpressure,
     pub(crate) counters: Counters,
-    /// The log has no room until something is sealed.
+    /// Whether writers must wait for a flush to free log space.
     log_full: AtomicBool,
-    /// Nothing is taken any more. Read inside a generation, set before that is closed.
+    /// Whether the database is closed. Read inside a generation, set before that generation is closed.
     closed: AtomicBool,
-    opened: Opened,
+    recovery: RecoveryStats,
 }
 
-/// What was found at the start.
+/// Counts of the recovery at open.
 #[derive(Debug, Default)]
-struct Opened {
+struct RecoveryStats {
     replayed_rows: u64,
-    nameless_rows: u64,
+    unnamed_rows: u64,
     unclean: bool,
 }
 
 impl SeriesDb {
-    /// Opens the database whose files lie in `store`, and whose log lies in the folder `wal_dir`, which is made if it is missing.
+    /// Opens the database with files in `store` and its log in the folder `wal_dir`, which is created if missing.
     ///
     /// # Errors
-    /// [`SeriesError`], see its kinds.
+    /// [`SeriesError`], see its variants.
     pub async fn open(
         store: Arc<dyn ObjectStore>,
         wal_dir: impl Into<PathBuf>,
         budget: Budget,
         options: SeriesOptions,
     ) -> Result<Self, SeriesError> {
-        Self::open_on(Box::new(Files), store, wal_dir.into(), budget, options).await
+        Self::open_on(
+            Box::new(FileSystemStorage),
+            store,
+            wal_dir.into(),
+            budget,
+            options,
+        )
+        .await
     }
 
-    /// As [`Self::open`], with a log whose files are made by `disk`.
+    /// As [`Self::open`], with log files created by `disk`.
     async fn open_on(
-        disk: Box<dyn Disk>,
+        disk: Box<dyn LogStorage>,
         store: Arc<dyn ObjectStore>,
         wal_dir: PathBuf,
         budget: Budget,
         options: SeriesOptions,
     ) -> Result<Self, SeriesError> {
-        let span = options.check()?;
-        let head_bytes = options.head_bytes.unwrap_or(budget.limit() / 4);
-        let files = SealedFiles::open(store, budget.clone(), span, options.profile).await?;
+        let width = options.validate()?;
+        let memtable_bytes = options.memtable_bytes.unwrap_or(budget.limit() / 4);
+        let files = DataFiles::open(store, budget.clone(), width, options.profile).await?;
         let version = files.version();
         let next_generation = version.next_generation();
-        let mut head = Head::new(span, Charge::new(budget, head_bytes));
+        let mut memtable = Memtable::new(width, MemoryReservation::new(budget, memtable_bytes));
         let mut wal = None;
-        let mut replayed = Replayed::default();
+        let mut replayed = ReplayResult::default();
         if options.log {
             let salvage = options.salvage;
             let recovering = tokio::task::spawn_blocking(move || {
-                let folder = Folder::open(wal_dir, disk)?;
-                let (folder, replayed) = recover(folder, &head, &version, salvage)?;
-                Ok((folder, replayed, head))
+                let folder = LogFolder::open(wal_dir, disk)?;
+                let (folder, replayed) = recover(folder, &memtable, &version, salvage)?;
+                Ok((folder, replayed, memtable))
             });
             let recovered: Result<_, SeriesError> =
                 recovering.await.expect("replay does not panic");
             let folder;
-            (folder, replayed, head) = recovered?;
+            (folder, replayed, memtable) = recovered?;
             let segments = std::mem::take(&mut replayed.segments);
             wal = Some(Wal::new(folder, options.segment_bytes, segments));
         }
         let shared = Arc::new(Shared {
-            head: Arc::new(head),
+            memtable: Arc::new(memtable),
             wal,
             files,
             gate: Gate::new(next_generation.max(replayed.newest + 1)),
-            room: Room::default(),
+            backpressure: Backpressure::default(),
             counters: Counters::default(),
             log_full: AtomicBool::new(false),
             closed: AtomicBool::new(false),
-            opened: Opened {
+            recovery: RecoveryStats {
                 replayed_rows: replayed.rows,
-                nameless_rows: replayed.nameless,
+                unnamed_rows: replayed.unnamed_rows,
                 unclean: replayed.unclean,
             },
             options,
         });
-        let keeper = Keeper::start(Arc::clone(&shared)).map_err(SeriesError::Thread)?;
-        Ok(Self(Arc::new(Front { shared, keeper })))
+        let worker = BackgroundWorker::start(Arc::clone(&shared)).map_err(SeriesError::Thread)?;
+        Ok(Self(Arc::new(Inner { shared, worker })))
     }
 
-    /// The series of these names, made if it is new. A known one is found without a lock.
+    /// Returns the handle of a series, and creates the series if it is new. Lookups of known names take no lock.
     ///
     /// # Errors
     /// [`SeriesError::NameTooLong`]; [`SeriesError::TooManySeries`].
     pub fn handle(&self, source: &str, metric: &str) -> Result<SeriesHandle, SeriesError> {
-        let head = &self.0.head;
-        head.catalog.handle(source, metric, &head.charge)
+        let memtable = &self.0.memtable;
+        memtable.catalog.handle(source, metric, &memtable.memory)
     }
 
-    /// Writes one row. As [`Self::append_batch`].
+    /// Writes one row, as [`Self::append_batch`] does.
     ///
     /// # Errors
-    /// As that.
+    /// As [`Self::append_batch`].
     pub fn append(
         &self,
         series: SeriesHandle,
@@ -154,26 +163,27 @@ impl SeriesDb {
         self.append_batch(&[(series, timestamp, value)])
     }
 
-    /// Writes rows. Of rows with one series and timestamp the last holds, and of writers side by side the one that came last to
-    /// the series. Rows that follow each other in one series cost least.
+    /// Writes rows. A later row replaces an earlier one of the same series and timestamp. Among concurrent writers,
+    /// the order in which they lock the series decides. Consecutive rows of one series are cheapest.
     ///
-    /// Blocks the thread: as long as [`SeriesOptions::ack`] says, and up to [`SeriesOptions::patience`] while memory or log are
-    /// full. Readers see rows before that. A batch is not atomic: after an error some of its rows may be stored.
+    /// Blocks the thread as [`SeriesOptions::ack`] requires, and up to [`SeriesOptions::write_timeout`] while memory
+    /// or log are full. Readers see rows before that. A batch is not atomic: after an error some of its rows may be
+    /// stored.
     ///
     /// # Errors
-    /// [`SeriesError::UnknownHandle`]; [`SeriesError::NoRoom`]; [`SeriesError::Closed`].
+    /// [`SeriesError::UnknownHandle`]; [`SeriesError::WriteStalled`]; [`SeriesError::Closed`].
     pub fn append_batch(&self, rows: &[(SeriesHandle, i64, f64)]) -> Result<(), SeriesError> {
         let shared = &*self.0;
-        let position = shared.store(rows)?;
+        let position = shared.write_rows(rows)?;
         shared.acknowledge(position)
     }
 
-    /// Begins a batch, whose rows are acknowledged together: one log write and one sync, however many calls insert them.
+    /// Begins a batch of rows with one acknowledgement: one log write and one sync, however many calls insert them.
     pub fn batch(&self) -> WriteBatch<'_> {
         WriteBatch::new(&self.0)
     }
 
-    /// Writes rows with their names spelt out, as [`Self::append_batch`] does. The names of neighbours are looked up side by side.
+    /// Writes rows by name, as [`Self::append_batch`] does. Lookups of neighbouring rows overlap.
     ///
     /// # Errors
     /// As [`Self::handle`] and [`Self::append_batch`].
@@ -183,38 +193,41 @@ impl SeriesDb {
         batch.commit()
     }
 
-    /// Seals all rows in memory to files. What was written before is in them afterwards, and its log is gone but for the file
-    /// that is being written.
+    /// Flushes all rows in memory to files. Afterwards all earlier rows are in files. Their log segments are deleted,
+    /// except the one being written.
     ///
     /// # Errors
-    /// [`SeriesError::Store`] and others of the files; nothing is lost, and it can be tried again. [`SeriesError::Closed`].
+    /// [`SeriesError::Store`] and other errors of files; no row is lost, and a retry is safe.
+    /// [`SeriesError::Closed`].
     pub async fn flush(&self) -> Result<(), SeriesError> {
-        self.0.keeper.seal().await
+        self.0.worker.flush().await
     }
 
-    /// Ends the database: nothing is taken any more, all that was is in the log, or sealed if there is none, and its thread has
-    /// ended. Another call does nothing. Readers that are open go on.
+    /// Closes the database. Later writes fail, all accepted rows are in the log (in files if there is no log), and
+    /// the background worker has ended. Closing twice is allowed. Open readers stay valid.
     ///
-    /// Dropping the last handle instead ends the thread as well, and is a crash to the rows: what was acknowledged is found.
+    /// Dropping the last handle without closing also ends the worker. The next open then recovers as after a crash
+    /// and finds all acknowledged rows.
     ///
     /// # Errors
-    /// [`SeriesError::LogFailed`]; without a log, as [`Self::flush`], and then it is still open.
+    /// [`SeriesError::LogFailed`]; without a log the errors of [`Self::flush`], after which the database is still
+    /// open.
     pub async fn close(&self) -> Result<(), SeriesError> {
         if self.0.wal.is_none() && !self.0.is_closed() {
             self.flush().await?;
         }
-        let front = Arc::clone(&self.0);
+        let inner = Arc::clone(&self.0);
         let closing = tokio::task::spawn_blocking(move || {
-            // SeqCst: before the gate's accesses, as `write` has it after them.
-            if front.closed.swap(true, Ordering::SeqCst) {
+            // SeqCst: before the gate's accesses; `try_write` loads it after entering the gate.
+            if inner.closed.swap(true, Ordering::SeqCst) {
                 return Ok(());
             }
-            let last = front.gate.close();
-            front.keeper.stop();
-            match &front.wal {
+            let last = inner.gate.close();
+            inner.worker.stop();
+            match &inner.wal {
                 Some(wal) => {
                     wal.append(Kind::Closed, last, &[])?;
-                    wal.write_out(true)
+                    wal.write_all(true)
                 }
                 None => Ok(()),
             }
@@ -222,85 +235,87 @@ impl SeriesDb {
         closing.await.expect("closing does not panic")
     }
 
-    /// What it did and holds.
+    /// Returns counters and sizes.
     #[must_use]
     pub fn stats(&self) -> SeriesStats {
-        let head = &self.0.head;
+        let memtable = &self.0.memtable;
         let version = self.0.files.version();
         SeriesStats {
             files: version.files().len() as u64,
             file_bytes: version.bytes(),
-            series: head.catalog.len() as u64,
-            head_bytes: head.charge.used(),
-            head_limit: head.charge.limit(),
+            series: memtable.catalog.len() as u64,
+            memtable_bytes: memtable.memory.used(),
+            memtable_limit: memtable.memory.limit(),
             wal_bytes: self.0.wal.as_ref().map_or(0, Wal::bytes),
-            replayed_rows: self.0.opened.replayed_rows,
-            nameless_rows: self.0.opened.nameless_rows,
-            unclean_stop: self.0.opened.unclean,
+            replayed_rows: self.0.recovery.replayed_rows,
+            unnamed_rows: self.0.recovery.unnamed_rows,
+            unclean_stop: self.0.recovery.unclean,
             ..self.0.counters.read()
         }
     }
 }
 
 thread_local! {
-    /// Room for the frame that this thread makes, kept from batch to batch: at most some 128 KiB.
+    /// Buffer for the log frame under construction, reused between batches: at most some 128 KiB.
     static BODY: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Shared {
     fn is_closed(&self) -> bool {
-        // SeqCst: with `SeriesDb::close`, around the gate: who does not see it is waited for there.
+        // SeqCst: pairs with `SeriesDb::close` around the gate: a writer that misses the store is waited for there.
         self.closed.load(Ordering::SeqCst)
     }
 
-    /// Partitions below this one are over, late rows included.
-    pub(crate) fn partitions_over(&self) -> i64 {
-        let lateness = i64::try_from(self.options.lateness.as_nanos()).unwrap_or(i64::MAX);
-        self.head
-            .span
-            .partition(self.options.clock.now().saturating_sub(lateness))
+    /// Returns the first partition that may still receive rows within the out-of-order window.
+    pub(crate) fn first_open_partition(&self) -> i64 {
+        let out_of_order_window =
+            i64::try_from(self.options.out_of_order_window.as_nanos()).unwrap_or(i64::MAX);
+        self.memtable
+            .width
+            .partition(self.options.clock.now().saturating_sub(out_of_order_window))
     }
 
-    /// Says whether the log is full, by what it has and may have.
-    pub(crate) fn note_log(&self, bytes: u64) {
+    /// Updates `log_full` from the size of the log.
+    pub(crate) fn update_log_full(&self, bytes: u64) {
         let full = bytes >= self.options.wal_bytes;
-        // Relaxed: see `append_batch`.
+        // Relaxed: see `write_rows`.
         if full != self.log_full.load(Ordering::Relaxed) {
             self.log_full.store(full, Ordering::Relaxed);
         }
     }
 
-    /// Whether all rows are of series there are.
-    fn check(&self, rows: &[(SeriesHandle, i64, f64)]) -> Result<(), SeriesError> {
+    /// Fails if a handle is not of this database.
+    fn check_handles(&self, rows: &[(SeriesHandle, i64, f64)]) -> Result<(), SeriesError> {
         let highest = rows.iter().map(|(handle, ..)| handle.0).max();
         match highest {
-            Some(highest) if highest as usize >= self.head.catalog.len() => {
+            Some(highest) if highest as usize >= self.memtable.catalog.len() => {
                 Err(SeriesError::UnknownHandle(highest))
             }
             _ => Ok(()),
         }
     }
 
-    /// Writes rows to memory and to the pending frames of the log, and returns their end in the log.
-    pub(crate) fn store(
+    /// Writes rows to memory and to the pending frames of the log. Returns their end position in the log.
+    pub(crate) fn write_rows(
         &self,
         rows: &[(SeriesHandle, i64, f64)],
     ) -> Result<Option<Position>, SeriesError> {
-        self.check(rows)?;
+        self.check_handles(rows)?;
         let began = Instant::now();
         let mut stored = 0;
         let mut position = None;
         while stored < rows.len() {
-            let end = (stored + ROWS_A_FRAME).min(rows.len());
-            // Relaxed: a writer that misses it writes one batch more.
+            let end = (stored + ROWS_PER_FRAME).min(rows.len());
+            // Relaxed: a writer that misses an update writes one more batch.
             let full = self.log_full.load(Ordering::Relaxed);
             let (count, at) = if full {
                 (0, None)
             } else {
-                self.write(&rows[stored..end])?
+                self.try_write(&rows[stored..end])?
             };
             if count == 0 {
-                self.room.wait(stored, began, self.options.patience)?;
+                self.backpressure
+                    .wait(stored, began, self.options.write_timeout)?;
             }
             stored += count;
             position = at.or(position);
@@ -308,8 +323,8 @@ impl Shared {
         Ok(position)
     }
 
-    /// Writes the first of these rows, as many as there is memory for; answers how many, and where the log has them.
-    fn write(
+    /// Writes as many leading rows as memory allows. Returns their number and their position in the log.
+    fn try_write(
         &self,
         rows: &[(SeriesHandle, i64, f64)],
     ) -> Result<(usize, Option<Position>), SeriesError> {
@@ -319,12 +334,12 @@ impl Shared {
         }
         BODY.with_borrow_mut(|body| {
             body.clear();
-            let stored = self.write_turns(rows, inside.generation(), body)?;
+            let stored = self.write_memtable(rows, inside.generation(), body)?;
             self.counters.rows(stored);
             let position = match &self.wal {
                 Some(wal) if stored > 0 => {
                     let (position, bytes) = wal.append(Kind::Rows, inside.generation(), body)?;
-                    self.note_log(bytes);
+                    self.update_log_full(bytes);
                     Some(position)
                 }
                 _ => None,
@@ -333,44 +348,45 @@ impl Shared {
         })
     }
 
-    /// Memory before the log: which of two writers comes first to a series is decided there, and noted for the log.
-    fn write_turns(
+    /// Writes to the memtable first: the lock of a series orders concurrent writers, and the log records that order.
+    fn write_memtable(
         &self,
         rows: &[(SeriesHandle, i64, f64)],
         generation: u64,
         body: &mut Vec<u8>,
     ) -> Result<usize, SeriesError> {
-        let Head {
-            span,
+        let Memtable {
+            width,
             catalog,
-            charge,
-        } = &*self.head;
+            memory,
+        } = &*self.memtable;
         let mut stored = 0;
-        let mut near = 0;
+        let mut prefetched_until = 0;
         let mut last = 0;
         for run in rows.chunk_by(|a, b| a.0 == b.0) {
-            if stored >= near && run.len() < rows.len() {
-                near = (stored + SIDE_BY_SIDE).min(rows.len());
-                catalog.come(rows[stored..near].iter().map(|row| row.0));
+            if stored >= prefetched_until && run.len() < rows.len() {
+                prefetched_until = (stored + LOOKUP_BATCH).min(rows.len());
+                catalog.prefetch(rows[stored..prefetched_until].iter().map(|row| row.0));
             }
             let handle = run[0].0;
             let series = catalog.series(handle).expect("checked before");
             let points = run
                 .iter()
                 .map(|&(_, timestamp, value)| Point { timestamp, value });
-            let mut turn = series.turn(generation);
-            let number = turn.number();
-            if number == 0
+            let mut guard = series.lock(generation);
+            let write_seq = guard.write_seq();
+            if write_seq == 0
                 && let Some(wal) = &self.wal
             {
-                // Under the series' lock: the name is before all its rows, whichever writer's frame comes first.
+                // Under the series' lock: the name precedes all rows of the series in the log, whichever writer
+                // appends first.
                 self.log_name(wal, generation, series)?;
             }
-            let written = turn.write(*span, charge, points);
+            let written = guard.write(*width, memory, points);
             if written > 0 && self.wal.is_some() {
-                turn.count();
-                drop(turn);
-                put_turn((handle, number), &run[..written], &mut last, body);
+                guard.advance_write_seq();
+                drop(guard);
+                put_rows((handle, write_seq), &run[..written], &mut last, body);
             }
             stored += written;
             if written < run.len() {
@@ -382,19 +398,19 @@ impl Shared {
 
     #[cold]
     fn log_name(&self, wal: &Wal, generation: u64, series: &Series) -> Result<(), SeriesError> {
-        let (source, metric) = self.head.catalog.names(series);
+        let (source, metric) = self.memtable.catalog.names(series);
         let mut body = Vec::with_capacity(source.len() + metric.len() + 16);
-        put_names(series.handle, (source, metric), &mut body);
+        put_name_entry(series.handle, (source, metric), &mut body);
         wal.append(Kind::Names, generation, &body).map(drop)
     }
 
-    /// Returns when the log is as far as was asked for.
+    /// Blocks until the log reaches `position` to the degree that `ack` requires.
     pub(crate) fn acknowledge(&self, position: Option<Position>) -> Result<(), SeriesError> {
         let (Some(wal), Some(position)) = (&self.wal, position) else {
             return Ok(());
         };
         match self.options.ack {
-            Ack::Memory => wal.relieve(),
+            Ack::Memory => wal.flush_if_large(),
             Ack::Written => wal.commit(position, false),
             Ack::Synced => wal.commit(position, true),
         }

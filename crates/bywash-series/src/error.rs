@@ -2,20 +2,20 @@
 
 use std::path::PathBuf;
 
-/// Why the engine did not do what was asked.
+/// Error of the series engine.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SeriesError {
-    /// The storage below failed. Nothing acknowledged is lost; try again.
-    #[error("the series store failed at {doing}")]
+    /// The object store failed. No acknowledged row is lost; retry.
+    #[error("the series store failed at {operation}")]
     Store {
         /// The operation and the object.
-        doing: String,
-        /// What the store said.
+        operation: String,
+        /// Error of the store.
         #[source]
         source: object_store::Error,
     },
-    /// The options contradict themselves.
+    /// The options contradict each other.
     #[error("the series options cannot be used: {0}")]
     Options(&'static str),
     /// The name of a source or metric is too long. Nothing was stored.
@@ -29,103 +29,101 @@ pub enum SeriesError {
         /// Its length.
         bytes: usize,
     },
-    /// A new series found no memory. Known ones are not concerned.
+    /// There is no memory for a new series. Known series are not affected.
     #[error(
-        "no memory for a new series beside {series} in {limit} bytes; raise head_bytes or the memory budget, or use fewer names"
+        "no memory for a new series: {series} series use the limit of {limit} bytes; raise memtable_bytes or the memory budget, or use fewer names"
     )]
     TooManySeries {
-        /// Series there are.
+        /// Number of known series.
         series: usize,
-        /// What rows and names may take, in bytes.
+        /// Max bytes of rows and names.
         limit: u64,
     },
-    /// The handle is of another database.
-    #[error("there is no series {0}; a handle is of use only to the database that gave it")]
+    /// The handle belongs to another database.
+    #[error("there is no series {0}; a handle is valid only in the database that returned it")]
     UnknownHandle(u32),
-    /// Memory or log were full for as long as a writer waits. Of a batch, the first `stored` rows are stored.
-    #[error("no room for more rows after {waited:?}{}: {stored} rows of the batch are stored; write the rest again later", because(.cause.as_deref()))]
-    NoRoom {
+    /// Memory or log stayed full for the whole write timeout. The first `stored` rows of the batch are stored.
+    #[error("memory or log still full after {waited:?}{}: {stored} rows of the batch are stored; write the others again later", parenthesized(.cause.as_deref()))]
+    WriteStalled {
         /// Rows of the batch that are stored.
         stored: usize,
         /// How long the writer waited.
         waited: std::time::Duration,
-        /// Why the last attempt to seal failed, if it did.
+        /// Error of the last flush, if it failed.
         cause: Option<String>,
     },
-    /// The file system failed at the log.
-    #[error("cannot {doing} {}: {source}", path.display())]
+    /// A file operation on the log failed.
+    #[error("cannot {operation} {}: {source}", path.display())]
     Log {
-        /// What was being done.
-        doing: &'static str,
+        /// The operation.
+        operation: &'static str,
         /// The file or folder.
         path: PathBuf,
-        /// Why.
+        /// The error of the file system.
         #[source]
         source: std::io::Error,
     },
-    /// A write or a sync of the log failed, so nobody knows what of it is on disk. Nothing is stored any more: open the database
-    /// again when the disk is well, and write again what was not acknowledged.
+    /// A write or sync of the log failed, so that it is unknown which bytes are on disk. All further writes fail.
+    /// Repair the disk, open the database again, and repeat the writes that were not acknowledged.
     #[error(
-        "the log has failed ({cause}) and takes no more rows; mend the disk, then open the database again"
+        "the log has failed ({cause}) and accepts no more rows; repair the disk, then open the database again"
     )]
     LogFailed {
-        /// What the file system said.
+        /// The error of the file system.
         cause: String,
     },
-    /// Bytes of the log that no crash leaves behind, with whole frames after them. Nothing was changed.
+    /// The log has invalid bytes before valid frames, which no crash causes. Nothing was changed.
     #[error(
-        "the log is damaged in segment {segment} at byte {offset} ({detail}), and whole frames follow; nothing was changed: open with salvage to go on without what cannot be read"
+        "the log is damaged in segment {segment} at byte {offset} ({detail}), and valid frames follow; nothing was changed: open with salvage to skip the unreadable part"
     )]
     DamagedLog {
-        /// The number of the file.
+        /// Number of the segment.
         segment: u64,
-        /// Where in it.
+        /// Offset of the damage.
         offset: u64,
-        /// What is wrong there.
+        /// What is invalid.
         detail: &'static str,
     },
     /// A newer version of this program wrote the log.
-    #[error("the log {} has format {format}; go on with a newer program", path.display())]
+    #[error("the log {} has format {format}; use a newer program", path.display())]
     NewerLog {
-        /// The file.
+        /// The segment.
         path: PathBuf,
         /// Its format.
         format: u32,
     },
-    /// The rows of the log need more memory than the database may take.
+    /// The rows of the log need more memory than the database may use.
     #[error(
-        "the rows of the log do not fit {limit} bytes of memory; raise head_bytes or the memory budget, and open again"
+        "the rows of the log do not fit {limit} bytes of memory; raise memtable_bytes or the memory budget, and open again"
     )]
     LogTooLarge {
-        /// What rows and names may take, in bytes.
+        /// Max bytes of rows and names.
         limit: u64,
     },
-    /// Another process, or this one, has the database open.
+    /// The database is already open, in this or another process.
     #[error("the log {} is in use; close the database that uses it first", path.display())]
     Locked {
         /// The folder of the log.
         path: PathBuf,
     },
-    /// The thread that keeps house could not be started.
-    #[error("the system starts no thread for a series database: {0}")]
+    /// The background thread could not be started.
+    #[error("the thread of a series database could not be started: {0}")]
     Thread(#[source] std::io::Error),
     /// The database was closed.
     #[error("the series database is closed; open it again")]
     Closed,
-    /// The question makes no sense.
+    /// The query is invalid.
     #[error("the series cannot be queried: {0}")]
     Query(&'static str),
-    /// The answer would be larger than was asked for.
-    #[error(
-        "the answer has more than {most} points; ask for fewer series, less time or longer steps"
-    )]
+    /// The result exceeds the limit on points.
+    #[error("the result has more than {max} points; query fewer series, less time or longer steps")]
     TooManyPoints {
-        /// The most points there may be.
-        most: usize,
+        /// Max points of the result.
+        max: usize,
     },
-    /// What a file or the manifest says of itself is not true. Nothing of it is returned; the other files are well.
+    /// A file or the manifest is damaged. None of its rows are returned; other files are not affected.
     #[error(
-        "{object} in the series store is damaged: {reason}; restore it, or move it away to go on without its rows"
+        "{object} in the series store is damaged: {reason}; restore it, or move it away to continue without its rows"
     )]
     DamagedFile {
         /// The object.
@@ -133,33 +131,33 @@ pub enum SeriesError {
         /// What does not match.
         reason: String,
     },
-    /// Another process has opened the store to write. Rows not sealed yet are still in this one's log.
+    /// Another process opened the store for writing. Rows that were not flushed are still in this process' log.
     #[error("another process writes to the series store; stop one of them, then open it again")]
     AnotherWriter,
-    /// The store cannot replace an object on condition, so two writers could undo each other's work.
+    /// The store has no conditional puts, so two writers could overwrite each other's manifests.
     #[error(
         "the series store has no conditional puts; use a folder of Bywash, S3, Google's store or Azure"
     )]
     NoConditionalPut,
-    /// The store was written by a newer program.
+    /// A newer program wrote the store.
     #[error(
         "the series store has format {format}, which this program does not know; use a newer one"
     )]
     NewerFormat {
-        /// What the manifest says.
+        /// Format of the manifest.
         format: u32,
     },
-    /// The store's partitions have another length.
-    #[error("the series store has partitions of {stored} ns; open it with that span")]
-    OtherSpan {
-        /// Theirs, in nanoseconds.
+    /// The store has partitions of another width.
+    #[error("the series store has partitions of {stored} ns; open it with that partition width")]
+    PartitionWidthMismatch {
+        /// Partition width of the store, in nanoseconds.
         stored: i64,
     },
-    /// Rows could not be made a Parquet file. They are still in memory and in the log.
+    /// Rows could not be encoded as Parquet. They are still in memory and in the log.
     #[error("rows could not be written as Parquet")]
     Encode(#[from] parquet::errors::ParquetError),
 }
 
-fn because(cause: Option<&str>) -> String {
+fn parenthesized(cause: Option<&str>) -> String {
     cause.map_or_else(String::new, |cause| format!(" ({cause})"))
 }

@@ -1,11 +1,11 @@
-//! What the fuzzers of `fuzz/` call: for each parser of bytes from a disk or a network one function that takes any bytes, and
-//! panics where what is read breaks a promise. The gate calls them too, with drawn and with damaged good bytes.
+//! Entry points of the fuzzers of `fuzz/`: one function for each parser of untrusted bytes. Each takes any bytes and
+//! panics if the result breaks an invariant. Tests call them too, with random and with damaged valid bytes.
 
-use crate::files::fuzz as files;
-use crate::selector::Pattern;
+use crate::manifest::fuzz as files;
+use crate::query::Pattern;
 use crate::wal::fuzz as wal;
 
-/// A segment of the log; the first byte chooses between a whole one and the body of a frame.
+/// A log segment: the first byte selects a whole segment or the body of a frame.
 pub fn log(bytes: &[u8]) {
     match bytes.split_first() {
         Some((choice, rest)) if choice % 2 == 0 => wal::segment(rest),
@@ -14,7 +14,7 @@ pub fn log(bytes: &[u8]) {
     }
 }
 
-/// Manifests, indexes and pages of files at a store; the first byte chooses.
+/// Manifests, indexes and pages of data files: the first byte selects.
 pub fn files(bytes: &[u8]) {
     match bytes.split_first() {
         Some((0, rest)) => files::manifest(rest),
@@ -25,13 +25,13 @@ pub fn files(bytes: &[u8]) {
     }
 }
 
-/// A pattern, a zero, a name: both ways to match agree.
+/// A pattern, a zero, a name: both matchers must agree.
 pub fn pattern(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return;
     };
     let (pattern, name) = text.split_once('\0').unwrap_or((text, text));
-    // The plain way takes exponential time.
+    // The naive matcher takes exponential time.
     if pattern.len() > 12 || name.len() > 24 {
         return;
     }

@@ -1,45 +1,42 @@
-//! The time-series engine of Bywash: rows `(source, metric, timestamp, value)`.
+//! Time-series engine of Bywash: rows `(source, metric, timestamp, value)`.
 //!
-//! Rows go into a log and into memory; partitions of time are sealed to Parquet in an [`object_store::ObjectStore`], which is
-//! the only way to storage, and read back from there.
+//! A write appends rows to a write-ahead log and to a memtable. Partitions of time are flushed to Parquet files in an
+//! [`object_store::ObjectStore`], the only way to storage.
 
 #![forbid(unsafe_code)]
 
+mod background;
 mod catalog;
+mod checksum;
+mod compaction;
 mod db;
 mod error;
-mod files;
-mod frozen;
+mod flush;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
-mod head;
-mod iterator;
-mod keeper;
 mod limits;
-mod listing;
-mod numbers;
+mod maintenance;
+mod manifest;
+mod memtable;
 mod options;
+mod orphans;
+mod parquet;
+mod partition;
 mod point;
 mod query;
 mod replay;
-mod runs;
-mod selector;
-mod snapshot;
-mod span;
+mod retention;
 mod stats;
-mod tidy;
+mod varint;
 mod wal;
 mod write_batch;
 
 pub use catalog::SeriesHandle;
 pub use db::SeriesDb;
 pub use error::SeriesError;
-pub use iterator::SeriesIterator;
 pub use limits::MAX_NAME;
-pub use listing::SeriesNames;
 pub use options::{Ack, Clock, Profile, Retention, SeriesOptions, SystemClock};
 pub use point::{Point, Row};
-pub use query::{Aggregate, SeriesPoints};
-pub use selector::{Pattern, Selector};
+pub use query::{Aggregate, Pattern, Selector, SeriesIterator, SeriesNames, SeriesPoints};
 pub use stats::SeriesStats;
 pub use write_batch::WriteBatch;

@@ -1,43 +1,44 @@
-//! What a database is opened with.
+//! Settings of a database.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::SeriesError;
-use crate::span::Span;
+use crate::partition::PartitionWidth;
 
 /// When an append returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Ack {
-    /// When the rows are in memory. The log is written behind, some tenths of a second later: a killed process loses those.
+    /// When the rows are in memory. The log is written some tenths of a second later: a killed process loses those
+    /// rows.
     Memory,
-    /// When the log has been handed to the operating system: a killed process loses nothing, a power cut may.
+    /// When the operating system has the log: a killed process loses nothing, a power failure may.
     #[default]
     Written,
-    /// When the log is on disk. Writers share one sync.
+    /// When the log is on disk. Concurrent writers share one sync.
     Synced,
 }
 
-/// How values are encoded in files.
+/// Encoding of values in files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Profile {
-    /// What every reader of Parquet reads.
+    /// Readable by all Parquet readers.
     #[default]
     Portable,
-    /// Smaller, for readers that know the encoding BYTE_STREAM_SPLIT.
+    /// Smaller; needs readers that support BYTE_STREAM_SPLIT.
     Compact,
 }
 
-/// What is kept. Files go whole, and never before all their rows may.
+/// Which rows are kept. Files are dropped whole, and only if all of their rows may go.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Retention {
-    /// Rows older than this may go, counted from the clock and not from the newest row.
+    /// Max age of rows by the clock, not by the newest row.
     pub age: Option<Duration>,
-    /// The oldest files go while all together are larger, in bytes.
+    /// Max bytes of all files; the oldest are dropped first.
     pub bytes: Option<u64>,
 }
 
-/// Tells the time.
+/// Source of the current time.
 pub trait Clock: Send + Sync + std::fmt::Debug {
     /// Nanoseconds since the Unix epoch.
     fn now(&self) -> i64;
@@ -59,45 +60,45 @@ impl Clock for SystemClock {
 /// Settings of a [`crate::SeriesDb`].
 #[derive(Debug, Clone)]
 pub struct SeriesOptions {
-    /// The time a partition spans, at least a microsecond: rows of one partition are sealed together. Never change it for a
-    /// store that has files.
-    pub span: Duration,
-    /// How long after its end a partition stays in memory for rows that come late.
-    pub lateness: Duration,
+    /// Duration of a partition, at least a microsecond: rows of one partition are flushed together. Must not change
+    /// for a store that has files.
+    pub partition_width: Duration,
+    /// Out-of-order window: how long after its end a partition stays in memory for late rows.
+    pub out_of_order_window: Duration,
     /// When an append returns.
     pub ack: Ack,
-    /// Whether there is a log at all. Without one a crash loses what was not sealed.
+    /// Whether there is a log. Without one, a crash loses the rows that were not flushed.
     pub log: bool,
-    /// The most bytes of log, so that what a start replays is bounded. Writers wait at it, and seals begin at half of it.
+    /// Max bytes of the log, which bounds the replay at open. Writers wait at this size; flushes begin at half of it.
     pub wal_bytes: u64,
-    /// The size of one file of the log. A batch is split where its frame would not fit.
+    /// Size of a log segment. A batch is split if its frame does not fit.
     pub segment_bytes: u64,
-    /// The most bytes of rows and names in memory; `None`: a quarter of the budget's limit. Seals begin at half of what names leave of
-    /// it, and copy a partition's rows while they write it.
-    pub head_bytes: Option<u64>,
-    /// The longest a writer waits for memory or log before it gets [`crate::SeriesError::NoRoom`].
-    pub patience: Duration,
-    /// Whether to go on with what can be read of a damaged log. What cannot is counted and set aside, not removed.
+    /// Max bytes of rows and names in memory; `None`: a quarter of the budget's limit. Flushes begin at half of what
+    /// names leave of it. A flush copies the rows of one partition.
+    pub memtable_bytes: Option<u64>,
+    /// Max time a writer waits for memory or log before [`crate::SeriesError::WriteStalled`].
+    pub write_timeout: Duration,
+    /// Whether to open a damaged log without its unreadable parts. They are counted and set aside, not deleted.
     pub salvage: bool,
-    /// How files are encoded.
+    /// Encoding of files.
     pub profile: Profile,
-    /// What is kept.
+    /// Which rows are kept.
     pub retention: Retention,
-    /// Tells when a partition is over and what is too old.
+    /// Clock for the end of partitions and for retention.
     pub clock: Arc<dyn Clock>,
 }
 
 impl Default for SeriesOptions {
     fn default() -> Self {
         Self {
-            span: Duration::from_secs(2 * 60 * 60),
-            lateness: Duration::from_secs(10 * 60),
+            partition_width: Duration::from_secs(2 * 60 * 60),
+            out_of_order_window: Duration::from_secs(10 * 60),
             ack: Ack::default(),
             log: true,
             wal_bytes: 1 << 30,
             segment_bytes: 64 << 20,
-            head_bytes: None,
-            patience: Duration::from_secs(30),
+            memtable_bytes: None,
+            write_timeout: Duration::from_secs(30),
             salvage: false,
             profile: Profile::default(),
             retention: Retention::default(),
@@ -106,24 +107,24 @@ impl Default for SeriesOptions {
     }
 }
 
-/// The smallest segment: a few of the largest frames.
-const LEAST_SEGMENT: u64 = 512 << 10;
-/// How many segments a log must be able to hold, so that sealing at half of it empties some.
-const LEAST_SEGMENTS: u64 = 4;
+/// Min size of a segment: a few of the largest frames.
+const MIN_SEGMENT_BYTES: u64 = 512 << 10;
+/// Min number of segments in a full log, so that a flush at half of it frees some.
+const MIN_SEGMENTS: u64 = 4;
 
 impl SeriesOptions {
-    /// The length of partitions, if all of it can be used.
-    pub(crate) fn check(&self) -> Result<Span, SeriesError> {
-        if self.segment_bytes < LEAST_SEGMENT {
+    /// Validates the settings and returns the partition width.
+    pub(crate) fn validate(&self) -> Result<PartitionWidth, SeriesError> {
+        if self.segment_bytes < MIN_SEGMENT_BYTES {
             return Err(SeriesError::Options("segment_bytes is below 512 KiB"));
         }
-        if self.wal_bytes / LEAST_SEGMENTS < self.segment_bytes {
+        if self.wal_bytes / MIN_SEGMENTS < self.segment_bytes {
             return Err(SeriesError::Options(
                 "wal_bytes is below four times segment_bytes",
             ));
         }
-        Span::new(self.span).ok_or(SeriesError::Options(
-            "span is below a microsecond or above 292 years",
+        PartitionWidth::new(self.partition_width).ok_or(SeriesError::Options(
+            "partition_width is below a microsecond or above 292 years",
         ))
     }
 }

@@ -1,8 +1,8 @@
-//! What is stored.
+//! Points and rows.
 
-/// One value of one series.
+/// A sample: one value of one series.
 ///
-/// The value is kept bit by bit: NaN payloads, `-0.0` and infinities come back as they were written.
+/// Values keep all bits: NaN payloads, `-0.0` and infinities are returned as written.
 #[derive(Debug, Clone, Copy)]
 pub struct Point {
     /// Nanoseconds since the Unix epoch, any `i64`.
@@ -11,12 +11,12 @@ pub struct Point {
     pub value: f64,
 }
 
-/// A row with its names spelt out.
+/// A sample with the names of its series.
 #[derive(Debug, Clone, Copy)]
 pub struct Row<'a> {
-    /// Who measured, for example a host.
+    /// The origin of the measurement, for example a host.
     pub source: &'a str,
-    /// What was measured.
+    /// The measured quantity.
     pub metric: &'a str,
     /// Nanoseconds since the Unix epoch, any `i64`.
     pub timestamp: i64,

@@ -1,91 +1,93 @@
-//! From the log back to memory.
+//! Replay of the log into memory.
 //!
-//! One thread reads segment after segment, checks frames and takes them apart; others, each with series of its own, write the
-//! rows. What waits between them is bounded. Rows of one series are written in the order of their turns: where the log has two
-//! frames the other way round, the later turn waits for the earlier.
+//! One thread reads the segments and decodes frames. ReplayWriter threads, each with its own series, write the rows. Queues
+//! between them are bounded. Rows of a series are written in the order of their sequence numbers: where the log has
+//! two frames in another order, the later rows are deferred.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
-use crate::catalog::{SIDE_BY_SIDE, SeriesHandle};
-use crate::files::Version;
-use crate::head::{Head, Turn};
+use crate::catalog::{LOOKUP_BATCH, SeriesHandle};
 use crate::limits::MAX_REPLAY_WRITERS;
+use crate::manifest::Version;
+use crate::memtable::{Memtable, SeriesGuard};
 use crate::wal::{
-    Folder, Frame, Kind, LoggedTurn, Names, Segment, Turns, list, path_of, read_segment,
+    Frame, Kind, LogFolder, LoggedRows, NamesDecoder, RowsDecoder, Segment, list, path_of,
+    read_segment,
 };
 use crate::{Point, SeriesError};
 
-/// Rows that go to a writer together.
-const BATCH: usize = 4096;
-/// Batches that wait for one writer: 64 KiB of points each.
-const WAITING: usize = 8;
+/// Rows sent to a writer at a time.
+const ROWS_PER_BATCH: usize = 4096;
+/// Batches queued for one writer: 64 KiB of points each.
+const QUEUED_BATCHES: usize = 8;
 
-/// What a replay came to.
+/// Result of a replay.
 #[derive(Debug, Default)]
-pub(crate) struct Replayed {
+pub(crate) struct ReplayResult {
     pub(crate) segments: Vec<Segment>,
-    /// The highest generation met; 0: none.
+    /// Newest generation found; 0 if none.
     pub(crate) newest: u64,
     /// Rows written to memory.
     pub(crate) rows: u64,
-    /// Bytes that a crash tore off, and which were cut.
+    /// Bytes cut off as torn by a crash.
     pub(crate) torn: u64,
-    /// Bytes of damage that were skipped.
+    /// Bytes of damage skipped.
     pub(crate) damaged: u64,
-    /// Rows of series whose names are in the damage.
-    pub(crate) nameless: u64,
-    /// Whether there is a log, and it does not end where the database was closed.
+    /// Rows skipped because the names of their series are in the damage.
+    pub(crate) unnamed_rows: u64,
+    /// Whether there is a log that does not end with a close of the database.
     pub(crate) unclean: bool,
 }
 
-/// Turns of some series, in the log's order.
+/// Rows of some series, in log order.
 #[derive(Debug)]
 struct Batch {
-    turns: Vec<(SeriesHandle, u64, u32, usize)>,
+    entries: Vec<(SeriesHandle, u64, u32, usize)>,
     points: Vec<Point>,
 }
 
 impl Batch {
     fn new() -> Self {
         Self {
-            turns: Vec::with_capacity(BATCH),
-            points: Vec::with_capacity(BATCH),
+            entries: Vec::with_capacity(ROWS_PER_BATCH),
+            points: Vec::with_capacity(ROWS_PER_BATCH),
         }
     }
 }
 
-/// Reads the log and writes its rows to memory, but for those that are sealed. Blocks the thread.
+/// Reads the log and writes its rows to memory, except for flushed ones. Blocks the thread.
 pub(crate) fn replay(
-    folder: &Folder,
-    head: &Head,
-    sealed: &Version,
+    folder: &LogFolder,
+    memtable: &Memtable,
+    version: &Version,
     salvage: bool,
-) -> Result<Replayed, SeriesError> {
+) -> Result<ReplayResult, SeriesError> {
     let writers =
         thread::available_parallelism().map_or(1, |cores| cores.get().clamp(1, MAX_REPLAY_WRITERS));
     thread::scope(|threads| {
         let mut senders = Vec::new();
         let mut handles = Vec::new();
         for _ in 0..writers {
-            let (sender, receiver) = sync_channel(WAITING);
+            let (sender, receiver) = sync_channel(QUEUED_BATCHES);
             senders.push(sender);
-            handles.push(threads.spawn(move || Writer::new(head, sealed).run(&receiver)));
+            handles
+                .push(threads.spawn(move || ReplayWriter::new(memtable, version).run(&receiver)));
         }
-        let mut reader = Reader {
-            head,
-            sealed_below: sealed.sealed_below(),
+        let mut reader = LogReader {
+            memtable,
+            flushed_below: version.flushed_below(),
             salvage,
             ids: BTreeMap::new(),
             batches: senders.iter().map(|_| Batch::new()).collect(),
             senders,
-            replayed: Replayed::default(),
+            replayed: ReplayResult::default(),
         };
         let read = reader.read(folder);
         let mut replayed = std::mem::take(&mut reader.replayed);
-        // The writers end when there is nobody to send.
+        // Writers end once the senders are dropped.
         drop(reader);
         for handle in handles {
             replayed.rows += handle
@@ -96,53 +98,54 @@ pub(crate) fn replay(
     })
 }
 
-struct Reader<'a> {
-    head: &'a Head,
-    /// All rows of generations below are in files, and their names may be gone from the log.
-    sealed_below: u64,
+struct LogReader<'a> {
+    memtable: &'a Memtable,
+    /// Rows of lower generations are all in files; the log may no longer have their names.
+    flushed_below: u64,
     salvage: bool,
-    /// Of each generation, the series by the ids they had in it.
+    /// Series by id, for each generation.
     ids: BTreeMap<u64, Vec<Option<SeriesHandle>>>,
-    /// What each writer gets next.
+    /// Next batch of each writer.
     batches: Vec<Batch>,
     senders: Vec<SyncSender<Batch>>,
-    replayed: Replayed,
+    replayed: ReplayResult,
 }
 
-impl Reader<'_> {
-    fn read(&mut self, folder: &Folder) -> Result<(), SeriesError> {
-        // Of a segment behind whose last frame something is: no crash did that if frames follow in a later segment.
+impl LogReader<'_> {
+    fn read(&mut self, folder: &LogFolder) -> Result<(), SeriesError> {
+        // Segments with invalid bytes after their last frame: damage if a later segment has frames, else torn by a
+        // crash.
         let mut torn: Vec<(usize, u64)> = Vec::new();
-        let mut room = Vec::new();
+        let mut buffer = Vec::new();
         for number in list(&folder.path)? {
             let mut segment = Segment::new(number);
-            let mut reader = read_segment(folder, number, room)?;
+            let mut reader = read_segment(folder, number, buffer)?;
             while let Some(frame) = reader.next()? {
-                self.not_torn(&mut torn)?;
+                self.confirm_damage(&mut torn)?;
                 segment.newest = segment.newest.max(frame.generation);
                 self.frame(frame, number)?;
             }
-            let rest = reader.rest()?;
-            segment.bytes = rest.end();
-            match rest.fault() {
+            let tail = reader.tail()?;
+            segment.bytes = tail.end();
+            match tail.damage() {
                 Some((offset, true)) => {
-                    self.not_torn(&mut torn)?;
+                    self.confirm_damage(&mut torn)?;
                     self.damage(number, offset, "a frame does not match its checksum")?;
                     segment.damaged = true;
-                    self.replayed.damaged += rest.unreadable();
+                    self.replayed.damaged += tail.unreadable_bytes();
                 }
                 Some((offset, false)) => {
                     torn.push((self.replayed.segments.len(), offset));
-                    self.replayed.torn += rest.unreadable();
+                    self.replayed.torn += tail.unreadable_bytes();
                 }
                 None => {}
             }
-            for frame in rest.frames() {
+            for frame in tail.frames() {
                 segment.newest = segment.newest.max(frame.generation);
                 self.frame(frame, number)?;
             }
             self.replayed.segments.push(segment);
-            room = rest.into_room();
+            buffer = tail.into_buffer();
         }
         for writer in 0..self.senders.len() {
             self.send(writer);
@@ -154,11 +157,11 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// A frame was found: no crash tore off what is no frame in segments before.
-    fn not_torn(&mut self, torn: &mut Vec<(usize, u64)>) -> Result<(), SeriesError> {
+    /// A frame follows: the invalid bytes before it are damage, not torn by a crash.
+    fn confirm_damage(&mut self, torn: &mut Vec<(usize, u64)>) -> Result<(), SeriesError> {
         if let Some((at, offset)) = torn.first().copied() {
             let segment = self.replayed.segments[at].number;
-            self.damage(segment, offset, "something that is no frame")?;
+            self.damage(segment, offset, "bytes that are not a frame")?;
         }
         for (at, _) in torn.drain(..) {
             self.replayed.segments[at].damaged = true;
@@ -181,31 +184,31 @@ impl Reader<'_> {
         let generation = frame.generation;
         self.replayed.newest = self.replayed.newest.max(generation);
         self.replayed.unclean = frame.kind != Kind::Closed;
-        let unfit = SeriesError::DamagedLog {
+        let invalid = SeriesError::DamagedLog {
             segment,
             offset: 0,
-            detail: "a frame matches its checksum, and says nothing that is written",
+            detail: "a frame matches its checksum, but its content is invalid",
         };
-        if generation < self.sealed_below {
+        if generation < self.flushed_below {
             return Ok(());
         }
         match frame.kind {
             Kind::Closed => Ok(()),
             Kind::Names => {
-                for series in Names(frame.body) {
+                for series in NamesDecoder(frame.body) {
                     let Some((id, source, metric)) = series else {
-                        return Err(unfit);
+                        return Err(invalid);
                     };
                     self.name(generation, id, (source, metric))?;
                 }
                 Ok(())
             }
             Kind::Rows => {
-                for turn in Turns::new(frame.body) {
-                    let Some(turn) = turn else {
-                        return Err(unfit);
+                for rows in RowsDecoder::new(frame.body) {
+                    let Some(rows) = rows else {
+                        return Err(invalid);
                     };
-                    self.turn(generation, &turn, segment)?;
+                    self.rows(generation, &rows, segment)?;
                 }
                 Ok(())
             }
@@ -218,12 +221,12 @@ impl Reader<'_> {
         id: u32,
         (source, metric): (&str, &str),
     ) -> Result<(), SeriesError> {
-        let Head {
-            catalog, charge, ..
-        } = self.head;
-        let handle = catalog.handle(source, metric, charge)?;
+        let Memtable {
+            catalog, memory, ..
+        } = self.memtable;
+        let handle = catalog.handle(source, metric, memory)?;
         if !self.ids.contains_key(&generation) {
-            // Writers are in two generations at most, so no frame of one before those follows.
+            // Writers use at most two generations, so no frame of an older one follows.
             self.ids.retain(|before, _| before + 1 >= generation);
         }
         let ids = self.ids.entry(generation).or_default();
@@ -235,25 +238,25 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn turn(
+    fn rows(
         &mut self,
         generation: u64,
-        turn: &LoggedTurn<'_>,
+        rows: &LoggedRows<'_>,
         segment: u64,
     ) -> Result<(), SeriesError> {
-        let points = turn.points();
+        let points = rows.points();
         let ids = self.ids.get(&generation);
-        let Some(handle) = ids.and_then(|ids| *ids.get(turn.id as usize)?) else {
-            self.replayed.nameless += points.len() as u64;
+        let Some(handle) = ids.and_then(|ids| *ids.get(rows.id as usize)?) else {
+            self.replayed.unnamed_rows += points.len() as u64;
             return self.damage(segment, 0, "rows of a series that was not named before");
         };
         let writer = handle.0 as usize % self.batches.len();
         let batch = &mut self.batches[writer];
         batch
-            .turns
-            .push((handle, generation, turn.number, points.len()));
+            .entries
+            .push((handle, generation, rows.write_seq, points.len()));
         batch.points.extend(points);
-        if batch.points.len() >= BATCH || batch.turns.len() >= BATCH {
+        if batch.points.len() >= ROWS_PER_BATCH || batch.entries.len() >= ROWS_PER_BATCH {
             self.send(writer);
         }
         Ok(())
@@ -261,28 +264,28 @@ impl Reader<'_> {
 
     fn send(&mut self, writer: usize) {
         let batch = std::mem::replace(&mut self.batches[writer], Batch::new());
-        // A writer that failed takes no more; its error is found when it is joined.
+        // A failed writer has dropped its receiver; joining it returns its error.
         let _ = self.senders[writer].send(batch);
     }
 }
 
-struct Writer<'a> {
-    head: &'a Head,
-    sealed: &'a Version,
-    /// Turns that came before an earlier one.
-    early: BTreeMap<(SeriesHandle, u64, u32), Vec<Point>>,
-    /// Where the last row lay: first and last timestamp of its partition, generation, whether it is sealed.
-    place: (i64, i64, u64, bool),
+struct ReplayWriter<'a> {
+    memtable: &'a Memtable,
+    version: &'a Version,
+    /// Rows logged before rows with a lower sequence number.
+    deferred: BTreeMap<(SeriesHandle, u64, u32), Vec<Point>>,
+    /// Partition of the last row: first and last timestamp, generation, whether it was flushed.
+    last_partition: (i64, i64, u64, bool),
     rows: u64,
 }
 
-impl<'a> Writer<'a> {
-    fn new(head: &'a Head, sealed: &'a Version) -> Self {
+impl<'a> ReplayWriter<'a> {
+    fn new(memtable: &'a Memtable, version: &'a Version) -> Self {
         Self {
-            head,
-            sealed,
-            early: BTreeMap::new(),
-            place: (0, -1, 0, false),
+            memtable,
+            version,
+            deferred: BTreeMap::new(),
+            last_partition: (0, -1, 0, false),
             rows: 0,
         }
     }
@@ -290,108 +293,112 @@ impl<'a> Writer<'a> {
     fn run(mut self, batches: &Receiver<Batch>) -> Result<u64, SeriesError> {
         while let Ok(batch) = batches.recv() {
             let mut points = &batch.points[..];
-            for turns in batch.turns.chunks(SIDE_BY_SIDE) {
-                self.head.catalog.come(turns.iter().map(|turn| turn.0));
-                for &(handle, generation, number, count) in turns {
-                    let (turn, rest) = points.split_at(count);
+            for entries in batch.entries.chunks(LOOKUP_BATCH) {
+                self.memtable
+                    .catalog
+                    .prefetch(entries.iter().map(|rows| rows.0));
+                for &(handle, generation, write_seq, count) in entries {
+                    let (rows, rest) = points.split_at(count);
                     points = rest;
-                    self.take(handle, generation, number, turn)?;
+                    self.apply(handle, generation, write_seq, rows)?;
                 }
             }
         }
-        // A turn whose predecessor was torn off was not waited for by anybody: it is kept.
-        for ((handle, generation, _), points) in std::mem::take(&mut self.early) {
-            let series = self.head.catalog.series(handle).expect("it was named");
-            self.write(series.turn(generation), generation, &points)?;
+        // A missing predecessor was torn off, so it was never acknowledged. Keep the rows after it.
+        for ((handle, generation, _), points) in std::mem::take(&mut self.deferred) {
+            let series = self.memtable.catalog.series(handle).expect("it was named");
+            self.write(series.lock(generation), generation, &points)?;
         }
         Ok(self.rows)
     }
 
-    fn take(
+    fn apply(
         &mut self,
         handle: SeriesHandle,
         generation: u64,
-        number: u32,
+        write_seq: u32,
         points: &[Point],
     ) -> Result<(), SeriesError> {
-        let head = self.head;
-        let series = head.catalog.series(handle).expect("it was named");
-        let turn = series.turn(generation);
-        if number > turn.number() {
-            self.early
-                .insert((handle, generation, number), points.to_vec());
+        let memtable = self.memtable;
+        let series = memtable.catalog.series(handle).expect("it was named");
+        let guard = series.lock(generation);
+        if write_seq > guard.write_seq() {
+            self.deferred
+                .insert((handle, generation, write_seq), points.to_vec());
             return Ok(());
         }
-        self.write(turn, generation, points)?;
-        while !self.early.is_empty() {
-            let turn = series.turn(generation);
-            let next = self.early.remove(&(handle, generation, turn.number()));
+        self.write(guard, generation, points)?;
+        while !self.deferred.is_empty() {
+            let guard = series.lock(generation);
+            let next = self
+                .deferred
+                .remove(&(handle, generation, guard.write_seq()));
             let Some(points) = next else { break };
-            self.write(turn, generation, &points)?;
+            self.write(guard, generation, &points)?;
         }
         Ok(())
     }
 
     fn write(
         &mut self,
-        mut turn: Turn<'_>,
+        mut guard: SeriesGuard<'_>,
         generation: u64,
         points: &[Point],
     ) -> Result<(), SeriesError> {
-        let head = self.head;
+        let memtable = self.memtable;
         let kept = points
             .iter()
             .copied()
-            .filter(|point| !self.is_sealed(generation, point.timestamp));
-        let mut wanted = 0;
-        let kept = kept.inspect(|_| wanted += 1);
-        let written = turn.write(head.span, &head.charge, kept);
-        turn.count();
-        drop(turn);
+            .filter(|point| !self.is_flushed(generation, point.timestamp));
+        let mut expected = 0;
+        let kept = kept.inspect(|_| expected += 1);
+        let written = guard.write(memtable.width, &memtable.memory, kept);
+        guard.advance_write_seq();
+        drop(guard);
         self.rows += written as u64;
-        if written < wanted {
+        if written < expected {
             return Err(SeriesError::LogTooLarge {
-                limit: head.charge.limit(),
+                limit: memtable.memory.limit(),
             });
         }
         Ok(())
     }
 
     #[inline]
-    fn is_sealed(&mut self, generation: u64, timestamp: i64) -> bool {
-        let (first, last, of, sealed) = self.place;
+    fn is_flushed(&mut self, generation: u64, timestamp: i64) -> bool {
+        let (first, last, of, flushed) = self.last_partition;
         if of == generation && (first..=last).contains(&timestamp) {
-            return sealed;
+            return flushed;
         }
-        let span = self.head.span;
-        let partition = span.partition(timestamp);
-        let sealed = self.sealed.is_sealed(partition, generation);
-        self.place = (
-            span.first_of(partition),
-            span.last_of(partition),
+        let width = self.memtable.width;
+        let partition = width.partition(timestamp);
+        let flushed = self.version.is_flushed(partition, generation);
+        self.last_partition = (
+            width.first_of(partition),
+            width.last_of(partition),
             generation,
-            sealed,
+            flushed,
         );
-        sealed
+        flushed
     }
 }
 
-/// Opens the folder of a log and writes its rows to memory.
+/// Opens the folder of a log and replays it into memory.
 pub(crate) fn recover(
-    folder: Folder,
-    head: &Head,
-    sealed: &Version,
+    folder: LogFolder,
+    memtable: &Memtable,
+    version: &Version,
     salvage: bool,
-) -> Result<(Arc<Folder>, Replayed), SeriesError> {
-    let replayed = replay(&folder, head, sealed, salvage)?;
+) -> Result<(Arc<LogFolder>, ReplayResult), SeriesError> {
+    let replayed = replay(&folder, memtable, version, salvage)?;
     if replayed.torn > 0 {
-        tracing::warn!(bytes = replayed.torn, "cut what a crash tore off the log");
+        tracing::warn!(bytes = replayed.torn, "cut a torn end of the log");
     }
-    if replayed.damaged + replayed.nameless > 0 {
+    if replayed.damaged + replayed.unnamed_rows > 0 {
         tracing::error!(
             bytes = replayed.damaged,
-            rows = replayed.nameless,
-            "went on without what cannot be read of the log"
+            rows = replayed.unnamed_rows,
+            "skipped unreadable parts of the log"
         );
     }
     Ok((Arc::new(folder), replayed))

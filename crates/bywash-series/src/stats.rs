@@ -2,57 +2,57 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a database did since it was opened, and what it holds.
+/// Counters since the database was opened, and its current sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct SeriesStats {
-    /// Series named since it was opened.
+    /// Series named since the database was opened.
     pub series: u64,
     /// Rows appended.
     pub rows: u64,
     /// Bytes of rows and names in memory.
-    pub head_bytes: u64,
-    /// The most there may be.
-    pub head_limit: u64,
+    pub memtable_bytes: u64,
+    /// Max bytes of rows and names in memory.
+    pub memtable_limit: u64,
     /// Bytes of log.
     pub wal_bytes: u64,
-    /// Rows that were read from the log when it was opened.
+    /// Rows replayed from the log at open.
     pub replayed_rows: u64,
-    /// Rows that were left out then, because the damage that was skipped has their series' names.
-    pub nameless_rows: u64,
-    /// Whether it was not closed the last time.
+    /// Rows skipped at open because the names of their series were in skipped damage.
+    pub unnamed_rows: u64,
+    /// Whether the database was not closed the last time.
     pub unclean_stop: bool,
-    /// Sealed files.
+    /// Data files.
     pub files: u64,
     /// Their bytes.
     pub file_bytes: u64,
-    /// Times that rows were sealed.
-    pub seals: u64,
-    /// Times that this failed; it is tried again.
-    pub failed_seals: u64,
+    /// Flushes completed.
+    pub flushes: u64,
+    /// Flushes failed; they are retried.
+    pub failed_flushes: u64,
 }
 
-/// What is counted while it happens.
+/// Counters updated by writers and the background worker.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     rows: AtomicU64,
-    seals: AtomicU64,
-    failed_seals: AtomicU64,
+    flushes: AtomicU64,
+    failed_flushes: AtomicU64,
 }
 
 impl Counters {
-    /// Counts rows of a batch.
+    /// Counts the rows of a batch.
     pub(crate) fn rows(&self, rows: usize) {
         // Relaxed: a count.
         self.rows.fetch_add(rows as u64, Ordering::Relaxed);
     }
 
-    /// Counts an attempt to seal.
-    pub(crate) fn seal(&self, well: bool) {
-        let count = if well {
-            &self.seals
+    /// Counts an attempted flush.
+    pub(crate) fn flush(&self, succeeded: bool) {
+        let count = if succeeded {
+            &self.flushes
         } else {
-            &self.failed_seals
+            &self.failed_flushes
         };
         // Relaxed: a count.
         count.fetch_add(1, Ordering::Relaxed);
@@ -62,8 +62,8 @@ impl Counters {
         SeriesStats {
             // Relaxed: counts.
             rows: self.rows.load(Ordering::Relaxed),
-            seals: self.seals.load(Ordering::Relaxed),
-            failed_seals: self.failed_seals.load(Ordering::Relaxed),
+            flushes: self.flushes.load(Ordering::Relaxed),
+            failed_flushes: self.failed_flushes.load(Ordering::Relaxed),
             ..SeriesStats::default()
         }
     }

@@ -1,19 +1,19 @@
-//! Batches of rows that are acknowledged together.
+//! Batches of rows with one acknowledgement.
 
 use crate::db::Shared;
 use crate::wal::Position;
 use crate::{Row, SeriesError};
 
-/// Rows whose names are looked up before they are written, so that a batch needs little memory.
+/// Rows whose names are looked up before they are written, to bound the memory of a batch.
 const ROWS_AT_ONCE: usize = 1024;
 
-/// Rows of several calls that are acknowledged together. Not atomic: a reader sees rows before the commit, and rows of a batch that
-/// is dropped may be stored.
+/// Rows of several calls with one acknowledgement. Not atomic: readers see rows before the commit, and rows of a
+/// dropped batch may be stored.
 #[must_use = "rows are acknowledged by commit"]
 #[derive(Debug)]
 pub struct WriteBatch<'a> {
     shared: &'a Shared,
-    /// End in the log of the last row inserted.
+    /// End position in the log of the last row inserted.
     position: Option<Position>,
 }
 
@@ -25,26 +25,28 @@ impl<'a> WriteBatch<'a> {
         }
     }
 
-    /// Writes rows to memory, and to the log once much is pending there. Blocks the thread up to [`SeriesOptions::patience`] while
-    /// memory or log are full.
+    /// Writes rows to memory, and to the log once many bytes are pending there. Blocks the thread up to
+    /// [`SeriesOptions::write_timeout`] while memory or log are full.
     ///
     /// # Errors
     /// As [`SeriesDb::handle`] and [`SeriesDb::append_batch`].
     pub fn insert_rows(&mut self, rows: &[Row<'_>]) -> Result<(), SeriesError> {
-        let head = &self.shared.head;
+        let memtable = &self.shared.memtable;
         let mut named = Vec::with_capacity(rows.len().min(ROWS_AT_ONCE));
         for rows in rows.chunks(ROWS_AT_ONCE) {
             named.clear();
-            head.catalog.handles(rows, &head.charge, &mut named)?;
-            self.position = self.shared.store(&named)?.or(self.position);
+            memtable
+                .catalog
+                .handles(rows, &memtable.memory, &mut named)?;
+            self.position = self.shared.write_rows(&named)?.or(self.position);
             if let Some(wal) = &self.shared.wal {
-                wal.write_if_large()?;
+                wal.write_if_at_limit()?;
             }
         }
         Ok(())
     }
 
-    /// Returns when all rows are acknowledged, as [`SeriesOptions::ack`] says.
+    /// Blocks until all rows are acknowledged as [`SeriesOptions::ack`] requires.
     ///
     /// # Errors
     /// [`SeriesError::LogFailed`].

@@ -1,8 +1,8 @@
-//! A disk that is full: the log says so and takes no more, what was acknowledged is there at the next start, and sealing makes
-//! room again.
+//! A full disk: the log fails and accepts no more rows, acknowledged rows are found after a restart, and a flush
+//! frees space.
 //!
-//! The disk is a tmpfs of one MiB in a process of its own, so the test starts this binary again; where nothing may be mounted it
-//! is skipped.
+//! The disk is a tmpfs of one MiB in a process of its own, so the test runs this binary again. It is skipped where
+//! mounting is not permitted.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "tests")]
@@ -30,7 +30,7 @@ async fn open(store: &Arc<InMemory>, folder: &Path) -> SeriesDb {
         .unwrap()
 }
 
-/// The body of the test; does nothing unless started by it.
+/// The test in the child process; does nothing in the parent.
 #[tokio::test]
 async fn on_a_small_disk() {
     let Some(folder) = std::env::var_os(FOLDER) else {
@@ -39,7 +39,7 @@ async fn on_a_small_disk() {
     let folder = Path::new(&folder).join("log");
     let store = Arc::new(InMemory::new());
     let db = open(&store, &folder).await;
-    // In the far future: no partition is over, and nothing is sealed by itself.
+    // In the far future, so that no partition expires and nothing is flushed automatically.
     let begin = i64::MAX - 1_000_000;
     let series = db.handle("host", "cpu").unwrap();
     let rows = |from: i64| -> Vec<_> {
@@ -76,7 +76,7 @@ async fn on_a_small_disk() {
 }
 
 #[test]
-fn a_full_disk_fails_the_log_and_loses_nothing() {
+fn full_disk_fails_the_log_without_loss() {
     let folder = tempfile::tempdir().unwrap();
     let script = format!(
         r#"mount -t tmpfs -o size=1m tmpfs "${FOLDER}" || exit {NO_MOUNT}; exec "$0" "$@""#

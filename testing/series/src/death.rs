@@ -1,4 +1,4 @@
-//! The death of a process at a request to its store.
+//! Kills the process at a chosen request to its store.
 
 use std::fmt;
 
@@ -6,12 +6,12 @@ use async_trait::async_trait;
 use bywash_sim::{Passing, Watch};
 use object_store::Result;
 
-/// At which request, counted from 0, and whether when it was done or before.
+/// Number of the request, counted from 0, and whether to die after or before it.
 #[derive(Debug, Clone, Copy)]
 pub struct Death {
-    /// Its number.
+    /// Number of the request.
     pub request: u64,
-    /// Whether it was done.
+    /// Whether the request is completed first.
     pub after: bool,
 }
 
@@ -22,7 +22,7 @@ impl fmt::Display for Death {
 }
 
 impl Death {
-    /// Reads what `to_string` wrote; `None` for anything else.
+    /// Parses the output of `to_string`; `None` for anything else.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (request, after) = text.split_once(' ')?;

@@ -1,7 +1,8 @@
-//! `kill -9` of a process that writes, seals, merges and drops its log, at each request to its store and between them.
+//! `kill -9` of a process that writes, flushes, compacts and deletes its log, at each request to its store and
+//! between them.
 //!
-//! The process is this program again. What it says it has written must be there afterwards, each row once. `BYWASH_KILLS=N` kills
-//! so often by chance, `BYWASH_SEED=N` repeats one run of that.
+//! The process is this program again. All rows it reports as written must exist afterwards, once. `BYWASH_KILLS=N`
+//! sets the number of random kills, `BYWASH_SEED=N` repeats one run.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::io::{BufRead, BufReader};
@@ -19,12 +20,12 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 const HOUR: i64 = 3_600_000_000_000;
-/// Timestamps that are written again in each round, so that a lost or doubled round shows.
+/// Timestamps that are rewritten in each round, to expose a lost or duplicated round.
 const TIMES: i64 = 6;
-/// Rounds of one life.
+/// Rounds of one process.
 const ROUNDS: i64 = 2;
 
-/// A clock far from all rows: each day is over, so each file is merged.
+/// A clock far after all rows: all days have ended, so all files are compacted.
 #[derive(Debug)]
 struct Late;
 
@@ -54,7 +55,7 @@ async fn open(folder: &Path, death: Option<Death>) -> SeriesDb {
         .unwrap()
 }
 
-/// Each round writes all timestamps, half of them twice: only a part of them is new to what is sealed already.
+/// Each round writes all timestamps, half of them twice, over flushed rows of earlier rounds.
 fn write(db: &SeriesDb, round: i64) {
     let row = |at: i64, value: f64| Row {
         source: "host",
@@ -68,7 +69,7 @@ fn write(db: &SeriesDb, round: i64) {
         .unwrap();
 }
 
-/// The life that is killed: rounds from a first one on, each told when it is written.
+/// The process that is killed: writes rounds and reports each begin and end.
 #[test]
 #[ignore = "the process that the other tests kill"]
 fn child() {
@@ -91,14 +92,14 @@ fn child() {
                 .unwrap();
             println!("written {round}");
             db.flush().await.unwrap();
-            db.tidy().await.unwrap();
+            db.compact().await.unwrap();
         }
         db.close().await.unwrap();
         println!("closed");
     });
 }
 
-/// The last rounds that lives told of.
+/// The last rounds that processes reported.
 #[derive(Debug, Clone, Default)]
 struct Told {
     begun: i64,
@@ -106,7 +107,7 @@ struct Told {
     closed: bool,
 }
 
-/// One more life; killed by us when it has told of `lines` deeds, if it does not die before.
+/// Runs one more process. Kills it after `lines` reports, unless it dies at its chosen request first.
 fn live(folder: &Path, told: &mut Told, death: Death, lines: usize) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args([
@@ -147,8 +148,8 @@ fn live(folder: &Path, told: &mut Told, death: Death, lines: usize) {
     assert!(!errors.contains("panicked"), "{errors}");
 }
 
-/// Every row of the last round that was written, or of those that were begun after it; each timestamp once. Answers how many
-/// files they are in.
+/// Checks that each timestamp exists once, with a value of the last round written or of a later one begun. Returns
+/// the number of files.
 async fn check(folder: &Path, told: &Told) -> u64 {
     let db = open(folder, None).await;
     let mut rows = db.iterator("host", "round");
@@ -160,7 +161,8 @@ async fn check(folder: &Path, told: &Told) -> u64 {
             "a row is missing or twice: {told:?}"
         );
         let round = point.value as i64;
-        // A batch is not atomic: of one that was begun some rows may be there, and of those written twice the first.
+        // A batch is not atomic: rows of a batch that was begun may exist, including the first of two writes to a
+        // timestamp.
         let known = (told.written..=told.begun).contains(&round);
         let half = round == -1 && told.begun > told.written;
         assert!(known || half, "row {next} is of round {round}: {told:?}");
@@ -175,10 +177,10 @@ async fn check(folder: &Path, told: &Told) -> u64 {
     files
 }
 
-/// A life that dies at each request to the store, before the even ones and after the odd ones, until there is none left to die at;
-/// after it one that dies while it recovers, and then all is looked at.
+/// Kills a process at each request to the store: before even ones, after odd ones, until none is left. Each is
+/// followed by one that dies during recovery, then all rows are checked.
 #[tokio::test]
-async fn case_5_killed_at_each_request_twice_no_row_is_lost_or_doubled() {
+async fn case_5_kill_at_each_request_loses_and_duplicates_no_row() {
     for request in 0.. {
         let folder = tempfile::tempdir().unwrap();
         let mut told = Told::default();
@@ -203,10 +205,10 @@ async fn case_5_killed_at_each_request_twice_no_row_is_lost_or_doubled() {
     }
 }
 
-/// One folder through many lives, each killed by chance: at a request, or when it has just begun or written a round. After some of
-/// them there is one that lives to its end: else files would become too many to be merged before the next death.
+/// One folder and many processes, each killed at random: at a request, or at the begin or end of a round. Some run to
+/// their end, because files would become too many to be compacted before the next kill.
 #[tokio::test]
-async fn case_5_killed_by_chance_again_and_again_no_row_is_lost_or_doubled() {
+async fn case_5_random_kills_lose_and_duplicate_no_row() {
     let number = |name| {
         std::env::var(name)
             .ok()

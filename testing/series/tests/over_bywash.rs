@@ -19,7 +19,7 @@ async fn open(bucket: &Bucket, log: &std::path::Path) -> SeriesDb {
         .unwrap()
 }
 
-async fn rows_go_through(origin: Arc<dyn Origin>) {
+async fn series_round_trip(origin: Arc<dyn Origin>) {
     let engine = Engine::builder().memory(64 << 20).build().unwrap();
     let bucket = engine
         .mount("series", origin, Consistency::default())
@@ -49,7 +49,7 @@ async fn rows_go_through(origin: Arc<dyn Origin>) {
     };
     let before = ask(&db).await;
     assert_eq!(before.len(), 40);
-    db.tidy().await.unwrap();
+    db.compact().await.unwrap();
     assert_eq!(db.stats().files, 1);
     assert_eq!(ask(&db).await, before);
     let origin_bytes = engine.stats().buckets["series"].origin_bytes;
@@ -65,12 +65,12 @@ async fn rows_go_through(origin: Arc<dyn Origin>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rows_go_through_a_folder_of_bywash() {
+async fn series_in_a_folder_bucket_round_trip() {
     let folder = tempfile::tempdir().unwrap();
-    rows_go_through(Arc::new(FolderStore::open(folder.path()).unwrap())).await;
+    series_round_trip(Arc::new(FolderStore::open(folder.path()).unwrap())).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rows_go_through_a_bucket_in_memory() {
-    rows_go_through(Arc::new(MemoryStore::new())).await;
+async fn series_in_a_memory_bucket_round_trip() {
+    series_round_trip(Arc::new(MemoryStore::new())).await;
 }

@@ -71,7 +71,7 @@ impl Kept {
 /// The options of the database of values that were sent in.
 fn series_options(engine: &Engine, retention: Retention) -> SeriesOptions {
     SeriesOptions {
-        head_bytes: Some(engine.budget().limit() / MEMORY_SHARE),
+        memtable_bytes: Some(engine.budget().limit() / MEMORY_SHARE),
         wal_bytes: 256 << 20,
         segment_bytes: 4 << 20,
         retention,
@@ -85,8 +85,8 @@ fn history_options(engine: &Engine, retention: Retention) -> SeriesOptions {
         // The last point before a kill is no loss.
         ack: Ack::Memory,
         // Nor is one that would have to wait.
-        patience: Duration::ZERO,
-        head_bytes: Some(engine.budget().limit() / MEMORY_SHARE),
+        write_timeout: Duration::ZERO,
+        memtable_bytes: Some(engine.budget().limit() / MEMORY_SHARE),
         wal_bytes: 32 << 20,
         segment_bytes: 1 << 20,
         retention,

@@ -77,8 +77,8 @@ impl Watch for Stuck {
     }
 }
 
-/// Nothing can be sealed and the log is full: a writer that has no patience is refused, one that has waits for good.
-async fn with_a_stuck_store(patience: Duration) {
+/// No flush succeeds and the log is full: a writer with a zero timeout fails, any other waits for long.
+async fn with_a_stuck_store(write_timeout: Duration) {
     const WAL_BYTES: u64 = 2 << 20;
     let home = tempfile::tempdir().unwrap();
     let engine = engine_with_traffic().await;
@@ -86,7 +86,7 @@ async fn with_a_stuck_store(patience: Duration) {
     let store = WatchedStore::new(Arc::new(MemoryStore::new()), Arc::<Stuck>::clone(&stuck));
     let options = SeriesOptions {
         ack: Ack::Memory,
-        patience,
+        write_timeout,
         wal_bytes: WAL_BYTES,
         segment_bytes: WAL_BYTES / 4,
         ..SeriesOptions::default()
@@ -136,7 +136,7 @@ async fn with_a_stuck_store(patience: Duration) {
     while history.stats().points < 2 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    // Without patience it was refused.
+    // With a zero timeout it failed.
     let _ = filling.await.unwrap();
     stop.send(()).unwrap();
     recording.await.unwrap();

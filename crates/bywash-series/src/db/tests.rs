@@ -1,4 +1,4 @@
-//! A database and its log: closed, killed, cut and damaged.
+//! Tests of a database and its log: close, crash, truncation and damage.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +17,7 @@ mod writers;
 
 const ALL: RangeInclusive<i64> = i64::MIN..=i64::MAX;
 
-/// A clock that stands at the beginning of time, where no partition is over.
+/// A clock at `i64::MIN`, so that no partition ever expires.
 #[derive(Debug)]
 struct Beginning;
 
@@ -27,14 +27,14 @@ impl crate::Clock for Beginning {
     }
 }
 
-/// Where a database lives, so that it can be opened again.
-struct World {
+/// Store, log folder and options of a database that can be reopened.
+struct TestDatabase {
     folder: tempfile::TempDir,
     store: Arc<InMemory>,
     options: SeriesOptions,
 }
 
-impl World {
+impl TestDatabase {
     fn new() -> Self {
         Self {
             folder: tempfile::tempdir().unwrap(),
@@ -42,8 +42,8 @@ impl World {
             options: SeriesOptions {
                 segment_bytes: 512 << 10,
                 wal_bytes: 16 << 20,
-                head_bytes: Some(32 << 20),
-                patience: std::time::Duration::ZERO,
+                memtable_bytes: Some(32 << 20),
+                write_timeout: std::time::Duration::ZERO,
                 clock: Arc::new(Beginning),
                 ..SeriesOptions::default()
             },
@@ -51,23 +51,23 @@ impl World {
     }
 
     async fn open(&self) -> Result<SeriesDb, SeriesError> {
-        self.open_on(Box::new(Files)).await
+        self.open_on(Box::new(FileSystemStorage)).await
     }
 
-    async fn open_on(&self, disk: Box<dyn Disk>) -> Result<SeriesDb, SeriesError> {
+    async fn open_on(&self, disk: Box<dyn LogStorage>) -> Result<SeriesDb, SeriesError> {
         let pool = BlockPool::new(PoolConfig::new(64 << 20)).unwrap();
         let store = Arc::clone(&self.store) as Arc<dyn ObjectStore>;
         let (folder, budget) = (self.folder.path().to_owned(), pool.budget().clone());
         let db = SeriesDb::open_on(disk, store, folder, budget, self.options.clone()).await?;
-        // Its keeper looks around once as it begins: it closes a generation and removes files of the log, which a test that lists
-        // or copies them at that moment would miss. By this clock it then has nothing to do unasked.
-        while db.stats().seals == 0 {
+        // The background worker closes one generation and deletes log segments when it starts, which would race with
+        // tests that list or copy them. With this clock it does nothing more by itself.
+        while db.stats().flushes == 0 {
             tokio::task::yield_now().await;
         }
         Ok(db)
     }
 
-    /// Another world with the log and the store as they are now, as a crash would leave them.
+    /// Copies log and store as a crash would leave them.
     fn copy(&self) -> Self {
         let copy = Self {
             options: self.options.clone(),
@@ -93,15 +93,15 @@ impl World {
     }
 }
 
-/// By source, metric and timestamp: the bits of the values in memory, whose highest generation holds.
+/// Bits of the values in memory by source, metric and timestamp; the newest generation wins.
 type Content = BTreeMap<(String, String, i64), u64>;
 
 fn content(db: &SeriesDb) -> Content {
-    let head = &db.0.head;
+    let memtable = &db.0.memtable;
     let mut content = Content::new();
-    for series in head.catalog.iter() {
-        let (source, metric) = head.catalog.names(series);
-        let mut runs = head.runs(source, metric, &ALL);
+    for series in memtable.catalog.iter() {
+        let (source, metric) = memtable.catalog.names(series);
+        let mut runs = memtable.runs(source, metric, &ALL);
         runs.sort_by_key(|run| run.generation);
         for point in runs
             .iter()
@@ -124,21 +124,21 @@ fn row<'a>(source: &'a str, metric: &'a str, timestamp: i64, value: f64) -> Row<
 }
 
 #[tokio::test]
-async fn a_name_longer_than_the_limit_is_refused() {
-    let world = World::new();
-    let db = world.open().await.unwrap();
+async fn name_above_the_limit_is_rejected() {
+    let database = TestDatabase::new();
+    let db = database.open().await.unwrap();
     let long = "m".repeat(MAX_NAME + 1);
     for (source, metric) in [(&*long, "m"), ("s", &*long)] {
-        let refused = db.insert_rows(&[row(source, metric, 1, 1.0)]);
-        assert!(matches!(refused, Err(SeriesError::NameTooLong { .. })));
+        let result = db.insert_rows(&[row(source, metric, 1, 1.0)]);
+        assert!(matches!(result, Err(SeriesError::NameTooLong { .. })));
     }
     assert_eq!(content(&db).len(), 0);
 }
 
 #[tokio::test]
-async fn rows_are_there_after_a_close_and_after_a_crash() {
-    let world = World::new();
-    let db = world.open().await.unwrap();
+async fn rows_survive_close_and_crash() {
+    let database = TestDatabase::new();
+    let db = database.open().await.unwrap();
     assert!(!db.stats().unclean_stop);
     let long = "m".repeat(MAX_NAME);
     let rows = [
@@ -151,12 +151,12 @@ async fn rows_are_there_after_a_close_and_after_a_crash() {
     let written = content(&db);
     assert_eq!(written.len(), 4);
 
-    let crashed = world.copy();
+    let crashed = database.copy();
     let again = crashed.open().await.unwrap();
     assert_eq!(content(&again), written);
     assert!(again.stats().unclean_stop);
     assert_eq!(again.stats().replayed_rows, 4);
-    // Of a row written before and after a start, the later holds, and still does after the next.
+    // Of a row written before and after a restart, the later one wins, also after the next restart.
     again.insert_rows(&[row("a", &long, 0, 1.5)]).unwrap();
     let written_again = content(&again);
     assert_ne!(written_again, written);
@@ -168,21 +168,21 @@ async fn rows_are_there_after_a_close_and_after_a_crash() {
 
     db.close().await.unwrap();
     drop(db);
-    let closed = world.open().await.unwrap();
+    let closed = database.open().await.unwrap();
     assert_eq!(content(&closed), written);
     assert!(!closed.stats().unclean_stop);
 }
 
 #[tokio::test]
-async fn a_log_in_use_is_refused() {
-    let world = World::new();
-    let db = world.open().await.unwrap();
+async fn log_in_use_is_rejected() {
+    let database = TestDatabase::new();
+    let db = database.open().await.unwrap();
     assert!(matches!(
-        world.open().await,
+        database.open().await,
         Err(SeriesError::Locked { .. })
     ));
     drop(db);
-    world.open().await.unwrap();
+    database.open().await.unwrap();
 }
 
 fn sealed_rows(db: &SeriesDb) -> u64 {
@@ -191,16 +191,16 @@ fn sealed_rows(db: &SeriesDb) -> u64 {
 }
 
 #[tokio::test]
-async fn what_is_flushed_is_in_files_once_and_neither_in_memory_nor_replayed() {
-    let world = World::new();
-    let db = world.open().await.unwrap();
+async fn flushed_rows_are_in_files_once_and_not_replayed() {
+    let database = TestDatabase::new();
+    let db = database.open().await.unwrap();
     let span = 2 * 3600 * 1_000_000_000;
     let rows: Vec<Row<'_>> = (-3..3).map(|n| row("a", "b", n * span, 1.0)).collect();
     db.insert_rows(&rows).unwrap();
     db.flush().await.unwrap();
     assert_eq!((content(&db).len(), sealed_rows(&db)), (0, 6));
     db.insert_rows(&rows[..2]).unwrap();
-    let crashed = world.copy();
+    let crashed = database.copy();
     drop(db);
     let again = crashed.open().await.unwrap();
     assert_eq!((content(&again).len(), sealed_rows(&again)), (2, 6));
@@ -210,12 +210,12 @@ async fn what_is_flushed_is_in_files_once_and_neither_in_memory_nor_replayed() {
 }
 
 #[tokio::test]
-async fn writers_wait_for_memory_and_log_and_lose_nothing() {
-    let mut world = World::new();
-    world.options.head_bytes = Some(1 << 20);
-    world.options.wal_bytes = 2 << 20;
-    world.options.patience = std::time::Duration::from_secs(60);
-    let db = world.open().await.unwrap();
+async fn writers_wait_for_memory_and_log_without_loss() {
+    let mut database = TestDatabase::new();
+    database.options.memtable_bytes = Some(1 << 20);
+    database.options.wal_bytes = 2 << 20;
+    database.options.write_timeout = std::time::Duration::from_secs(60);
+    let db = database.open().await.unwrap();
     const ROWS: i64 = 400_000;
     std::thread::scope(|threads| {
         for writer in 0..2 {
@@ -225,21 +225,21 @@ async fn writers_wait_for_memory_and_log_and_lose_nothing() {
                 let rows: Vec<_> = (0..ROWS / 2).map(|n| (series, n, n as f64)).collect();
                 for rows in rows.chunks(10_000) {
                     db.append_batch(rows).unwrap();
-                    assert!(db.stats().head_bytes <= 1 << 20);
+                    assert!(db.stats().memtable_bytes <= 1 << 20);
                 }
             });
         }
     });
-    assert!(db.stats().seals > 2, "{:?}", db.stats());
+    assert!(db.stats().flushes > 2, "{:?}", db.stats());
     db.flush().await.unwrap();
     assert_eq!(sealed_rows(&db), ROWS as u64);
     assert!(db.stats().wal_bytes < 2 << 20);
 }
 
 #[tokio::test]
-async fn a_closed_database_takes_nothing() {
-    let world = World::new();
-    let db = world.open().await.unwrap();
+async fn closed_database_rejects_writes() {
+    let database = TestDatabase::new();
+    let db = database.open().await.unwrap();
     let series = db.handle("a", "b").unwrap();
     db.close().await.unwrap();
     db.close().await.unwrap();
@@ -255,37 +255,37 @@ async fn a_closed_database_takes_nothing() {
 }
 
 #[tokio::test]
-async fn without_a_log_a_close_seals() {
-    let mut world = World::new();
-    world.options.log = false;
-    let db = world.open().await.unwrap();
+async fn close_without_a_log_flushes() {
+    let mut database = TestDatabase::new();
+    database.options.log = false;
+    let db = database.open().await.unwrap();
     db.insert_rows(&[row("a", "b", 1, 1.0)]).unwrap();
     db.close().await.unwrap();
     assert_eq!(sealed_rows(&db), 1);
-    assert!(world.segments().is_empty());
+    assert!(database.segments().is_empty());
 }
 
 #[tokio::test]
 async fn first_names_are_those_of_the_list_and_sort_no_new_series() {
     const MAX: usize = 7;
-    let world = World::new();
-    let db = world.open().await.unwrap();
+    let database = TestDatabase::new();
+    let db = database.open().await.unwrap();
     let add = |from: usize, to: usize| {
         for number in from..to {
-            // Names in another order than that in which they are entered.
+            // Name order differs from insertion order.
             let source = format!("source {:02}", number * 37 % 100);
             let handle = db.handle(&source, "metric").unwrap();
             db.append(handle, 1, 0.5).unwrap();
         }
     };
-    let catalog = &db.0.head.catalog;
+    let catalog = &db.0.memtable.catalog;
     add(0, 40);
     let names = async |max| {
         let names = db.list_first(max, ALL).await.unwrap();
         let owned = names.iter().map(|(source, _)| source.to_owned());
         owned.collect::<Vec<_>>()
     };
-    // More than are shown: sorted once, so that the next one does not walk them all.
+    // Far more than listed: sorted once, so that the next listing need not visit all.
     assert_eq!(names(MAX).await.len(), MAX);
     assert_eq!(catalog.ordered(), 40);
     add(40, 60);

@@ -1,4 +1,4 @@
-//! The folder of a log, and the one door to its files.
+//! The folder of a log and its file operations.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
@@ -8,38 +8,38 @@ use std::path::{Path, PathBuf};
 use rustix::fs::FallocateFlags;
 
 use super::segment::path_of;
-use super::{Segment, io_error};
+use super::{Segment, log_error};
 use crate::SeriesError;
 
-/// Held locked by who has the database open.
+/// File locked while a database has the log open.
 const LOCK: &str = "lock";
 
-/// Makes the files that a log writes to. Tests put one in between that fails.
-pub(crate) trait Disk: Send + Sync + std::fmt::Debug {
-    /// Makes a file, of so many bytes of zeros as far as the file system can, durably in its folder.
+/// Creates log files. Tests substitute one that fails.
+pub(crate) trait LogStorage: Send + Sync + std::fmt::Debug {
+    /// Creates a file durably, preallocated with zeros if the file system supports that.
     fn create(&self, path: &Path, bytes: u64) -> io::Result<Box<dyn LogFile>>;
 }
 
-/// A file that a log writes to.
+/// A log file open for writing.
 pub(crate) trait LogFile: Send + std::fmt::Debug {
-    /// Writes all of it.
+    /// Writes all bytes.
     fn write(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
-    /// Returns when what was written is on disk.
+    /// Returns when all written bytes are on disk.
     fn sync(&self) -> io::Result<()>;
 }
 
 /// The file system.
 #[derive(Debug)]
-pub(crate) struct Files;
+pub(crate) struct FileSystemStorage;
 
-impl Disk for Files {
+impl LogStorage for FileSystemStorage {
     fn create(&self, path: &Path, bytes: u64) -> io::Result<Box<dyn LogFile>> {
         let file = OpenOptions::new()
             .write(true)
             .create_new(true)
             .mode(0o600)
             .open(path)?;
-        // With its blocks taken and its size set, a sync of data alone is enough. A full disk says so here.
+        // With blocks allocated and size set, syncing data alone is sufficient. A full disk fails here.
         match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes) {
             Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => {}
             Err(error) => return Err(error.into()),
@@ -62,20 +62,20 @@ impl LogFile for File {
     }
 }
 
-/// A log's folder, locked for as long as this lives.
+/// The folder of a log, locked while this exists.
 #[derive(Debug)]
-pub(crate) struct Folder {
+pub(crate) struct LogFolder {
     pub(crate) path: PathBuf,
-    pub(crate) disk: Box<dyn Disk>,
-    /// The lock goes with it.
+    pub(crate) disk: Box<dyn LogStorage>,
+    /// Dropping it releases the lock.
     _lock: File,
 }
 
-impl Folder {
-    /// Makes the folder if it is missing, readable to its owner only, and locks it.
-    pub(crate) fn open(path: PathBuf, disk: Box<dyn Disk>) -> Result<Self, SeriesError> {
+impl LogFolder {
+    /// Creates the folder if missing, accessible to its owner only, and locks it.
+    pub(crate) fn open(path: PathBuf, disk: Box<dyn LogStorage>) -> Result<Self, SeriesError> {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&path);
-        made.map_err(io_error("make", &path))?;
+        made.map_err(log_error("make", &path))?;
         let lock = path.join(LOCK);
         let file = OpenOptions::new()
             .write(true)
@@ -83,7 +83,7 @@ impl Folder {
             .truncate(false)
             .mode(0o600)
             .open(&lock)
-            .map_err(io_error("open", &lock))?;
+            .map_err(log_error("open", &lock))?;
         match file.try_lock() {
             Ok(()) => Ok(Self {
                 path,
@@ -91,40 +91,40 @@ impl Folder {
                 _lock: file,
             }),
             Err(TryLockError::WouldBlock) => Err(SeriesError::Locked { path }),
-            Err(TryLockError::Error(error)) => Err(io_error("lock", &lock)(error)),
+            Err(TryLockError::Error(error)) => Err(log_error("lock", &lock)(error)),
         }
     }
 
-    /// Cuts what a crash tore off, durably.
+    /// Truncates a segment durably, to remove a torn end.
     pub(crate) fn cut(&self, path: &Path, bytes: u64) -> Result<(), SeriesError> {
         let cut = || {
             let file = OpenOptions::new().write(true).open(path)?;
             file.set_len(bytes)?;
             file.sync_all()
         };
-        cut().map_err(io_error("cut", path))
+        cut().map_err(log_error("cut", path))
     }
 
-    /// Removes files that nobody needs; damaged ones are put aside.
-    pub(crate) fn drop_segments(&self, segments: &[Segment]) -> Result<(), SeriesError> {
+    /// Deletes obsolete segments. Damaged ones are renamed instead.
+    pub(crate) fn delete_segments(&self, segments: &[Segment]) -> Result<(), SeriesError> {
         if segments.is_empty() {
             return Ok(());
         }
         for segment in segments {
             let path = path_of(&self.path, segment.number);
-            let gone = if segment.damaged {
+            let removed = if segment.damaged {
                 fs::rename(&path, path.with_extension("damaged"))
             } else {
                 fs::remove_file(&path)
             };
-            match gone {
+            match removed {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(io_error("remove", &path)(error));
+                    return Err(log_error("remove", &path)(error));
                 }
                 _ => {}
             }
         }
-        sync_folder(&self.path).map_err(io_error("sync", &self.path))
+        sync_folder(&self.path).map_err(log_error("sync", &self.path))
     }
 }
 

@@ -1,23 +1,22 @@
-//! Frames: a head with checksums of its place and of the body.
-
-use crc_fast::{CrcAlgorithm, checksum};
+//! Log frames: a header with checksums of the frame's position and body.
 
 use crate::catalog::SeriesHandle;
+use crate::checksum::crc32c;
 use crate::limits::MAX_FRAME_BYTES;
-use crate::numbers::{difference, moved, put_number, take_number};
+use crate::varint::{apply_delta, put_varint, take_varint, zigzag_delta};
 use crate::{MAX_NAME, Point};
 
-/// Bytes of a frame's head.
-pub(crate) const HEAD: usize = 24;
+/// Bytes of a frame header.
+pub(crate) const FRAME_HEADER: usize = 24;
 
-/// What a frame holds.
+/// Content of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Ids and names of series, before the generation's first rows of each.
+    /// Ids and names of series, before the first rows of each in a generation.
     Names = 1,
     /// Rows.
     Rows = 2,
-    /// Nothing: the database was closed here.
+    /// Marks a close of the database. Empty.
     Closed = 3,
 }
 
@@ -29,15 +28,11 @@ impl Kind {
     }
 }
 
-pub(super) fn crc32c(bytes: &[u8]) -> u32 {
-    checksum(CrcAlgorithm::Crc32Iscsi, bytes) as u32
-}
-
-/// A frame to be written, or one that was read and checked.
+/// A frame to write, or a parsed and verified one.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Frame<'a> {
     pub(crate) kind: Kind,
-    /// Of the rows.
+    /// Generation of the rows.
     pub(crate) generation: u64,
     pub(crate) body: &'a [u8],
     body_crc: u32,
@@ -53,86 +48,92 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Its length in the file.
+    /// Length in the file.
     pub(crate) fn bytes(&self) -> u64 {
-        (HEAD + self.body.len()) as u64
+        (FRAME_HEADER + self.body.len()) as u64
     }
 
-    /// Writes it out for its place: segment and offset.
-    pub(super) fn put(&self, place: (u64, u64), out: &mut Vec<u8>) {
-        let mut head = [0; HEAD];
-        head[..4].copy_from_slice(&(self.body.len() as u32).to_le_bytes());
-        head[4..8].copy_from_slice(&(self.kind as u32).to_le_bytes());
-        head[8..16].copy_from_slice(&self.generation.to_le_bytes());
-        head[16..20].copy_from_slice(&self.body_crc.to_le_bytes());
-        let crc = head_crc(&head, place);
-        head[20..].copy_from_slice(&crc.to_le_bytes());
-        out.extend_from_slice(&head);
+    /// Encodes the frame for its position, segment and offset.
+    pub(super) fn put(&self, position: (u64, u64), out: &mut Vec<u8>) {
+        let mut header = [0; FRAME_HEADER];
+        header[..4].copy_from_slice(&(self.body.len() as u32).to_le_bytes());
+        header[4..8].copy_from_slice(&(self.kind as u32).to_le_bytes());
+        header[8..16].copy_from_slice(&self.generation.to_le_bytes());
+        header[16..20].copy_from_slice(&self.body_crc.to_le_bytes());
+        let crc = header_crc(&header, position);
+        header[20..].copy_from_slice(&crc.to_le_bytes());
+        out.extend_from_slice(&header);
         out.extend_from_slice(self.body);
     }
 
-    /// The frame that these bytes begin with, if it is whole; they lie at this place: segment and offset.
-    pub(super) fn parse(bytes: &'a [u8], place: (u64, u64)) -> Option<Self> {
-        // What costs least comes first, for this is asked of every offset behind damage.
-        let (head, frame) = Self::claimed(bytes)?;
+    /// Parses the frame at the start of `bytes`, which lie at this segment and offset. `None` if it is incomplete or
+    /// a checksum does not match.
+    pub(super) fn parse(bytes: &'a [u8], position: (u64, u64)) -> Option<Self> {
+        // Cheap checks first: this runs for every offset after damage.
+        let (header, frame) = Self::parse_unchecked(bytes)?;
         let whole = frame.body.len() <= MAX_FRAME_BYTES
-            && word(head, 20) == head_crc(head, place)
+            && read_u32(header, 20) == header_crc(header, position)
             && frame.body_crc == crc32c(frame.body);
         whole.then_some(frame)
     }
 
-    /// A frame that was parsed before.
-    pub(super) fn known(bytes: &'a [u8]) -> Self {
-        let (_, frame) = Self::claimed(bytes).expect("it was parsed here");
+    /// Parses a frame that was verified before.
+    pub(super) fn parsed(bytes: &'a [u8]) -> Self {
+        let (_, frame) = Self::parse_unchecked(bytes).expect("it was parsed here");
         frame
     }
 
-    /// What the bytes say, without a look at their checksums.
-    fn claimed(bytes: &'a [u8]) -> Option<(&'a [u8; HEAD], Self)> {
-        let (head, rest) = bytes.split_first_chunk::<HEAD>()?;
+    /// Parses without verifying checksums.
+    fn parse_unchecked(bytes: &'a [u8]) -> Option<(&'a [u8; FRAME_HEADER], Self)> {
+        let (header, tail) = bytes.split_first_chunk::<FRAME_HEADER>()?;
         let frame = Self {
-            kind: Kind::from_number(word(head, 4))?,
-            generation: long(head, 8),
-            body: rest.get(..word(head, 0) as usize)?,
-            body_crc: word(head, 16),
+            kind: Kind::from_number(read_u32(header, 4))?,
+            generation: read_u64(header, 8),
+            body: tail.get(..read_u32(header, 0) as usize)?,
+            body_crc: read_u32(header, 16),
         };
-        Some((head, frame))
+        Some((header, frame))
     }
 }
 
-/// Of the place and of the 20 bytes before it: bytes of another place are never taken for a frame.
-fn head_crc(head: &[u8; HEAD], (segment, offset): (u64, u64)) -> u32 {
+/// Covers the position and the 20 bytes before it, so that bytes copied from another position are never taken for a
+/// frame.
+fn header_crc(header: &[u8; FRAME_HEADER], (segment, offset): (u64, u64)) -> u32 {
     let mut covered = [0; 36];
     covered[..8].copy_from_slice(&segment.to_le_bytes());
     covered[8..16].copy_from_slice(&offset.to_le_bytes());
-    covered[16..].copy_from_slice(&head[..20]);
+    covered[16..].copy_from_slice(&header[..20]);
     crc32c(&covered)
 }
 
-pub(super) fn word(bytes: &[u8], at: usize) -> u32 {
+pub(super) fn read_u32(bytes: &[u8], at: usize) -> u32 {
     let bytes = bytes[at..at + 4].try_into().expect("four of them");
     u32::from_le_bytes(bytes)
 }
 
-pub(super) fn long(bytes: &[u8], at: usize) -> u64 {
+pub(super) fn read_u64(bytes: &[u8], at: usize) -> u64 {
     let bytes = bytes[at..at + 8].try_into().expect("eight of them");
     u64::from_le_bytes(bytes)
 }
 
-/// Adds a series to the body of a frame of names.
-pub(crate) fn put_names(handle: SeriesHandle, (source, metric): (&str, &str), out: &mut Vec<u8>) {
-    put_number(u64::from(handle.0), out);
+/// Appends a series to the body of a names frame.
+pub(crate) fn put_name_entry(
+    handle: SeriesHandle,
+    (source, metric): (&str, &str),
+    out: &mut Vec<u8>,
+) {
+    put_varint(u64::from(handle.0), out);
     for name in [source, metric] {
-        put_number(name.len() as u64, out);
+        put_varint(name.len() as u64, out);
         out.extend_from_slice(name.as_bytes());
     }
 }
 
-/// The series in a frame of names: id, source, metric. Ends early at what no writer writes.
+/// Decodes a names frame into id, source and metric. Ends with `None` at an invalid entry.
 #[derive(Debug)]
-pub(crate) struct Names<'a>(pub(crate) &'a [u8]);
+pub(crate) struct NamesDecoder<'a>(pub(crate) &'a [u8]);
 
-impl<'a> Iterator for Names<'a> {
+impl<'a> Iterator for NamesDecoder<'a> {
     type Item = Option<(u32, &'a str, &'a str)>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -147,49 +148,50 @@ impl<'a> Iterator for Names<'a> {
     }
 }
 
-impl<'a> Names<'a> {
+impl<'a> NamesDecoder<'a> {
     fn series(&mut self) -> Option<(u32, &'a str, &'a str)> {
-        let id = u32::try_from(take_number(&mut self.0)?).ok()?;
+        let id = u32::try_from(take_varint(&mut self.0)?).ok()?;
         Some((id, self.name()?, self.name()?))
     }
 
     fn name(&mut self) -> Option<&'a str> {
-        let length = usize::try_from(take_number(&mut self.0)?).ok()?;
+        let length = usize::try_from(take_varint(&mut self.0)?).ok()?;
         if length > MAX_NAME {
             return None;
         }
-        let (name, rest) = self.0.split_at_checked(length)?;
-        self.0 = rest;
+        let (name, tail) = self.0.split_at_checked(length)?;
+        self.0 = tail;
         std::str::from_utf8(name).ok()
     }
 }
 
-/// Adds a turn of one series to the body of a frame of rows. `last` is the first timestamp of the turn before, 0 at first.
+/// Appends consecutive rows of one series to the body of a rows frame. `last` is the first timestamp of the entry
+/// before, initially 0.
 ///
-/// Within a turn all differences take as many bytes as the largest, so that a row costs two moves.
+/// All differences of an entry have the width of the largest, so that a row costs two stores.
 #[inline]
-pub(crate) fn put_turn(
-    (handle, number): (SeriesHandle, u32),
+pub(crate) fn put_rows(
+    (handle, write_seq): (SeriesHandle, u32),
     rows: &[(SeriesHandle, i64, f64)],
     last: &mut i64,
     out: &mut Vec<u8>,
 ) {
-    put_number(u64::from(handle.0), out);
-    put_number(u64::from(number), out);
-    put_number(rows.len() as u64, out);
+    put_varint(u64::from(handle.0), out);
+    put_varint(u64::from(write_seq), out);
+    put_varint(rows.len() as u64, out);
     let mut before = *last;
     let mut bits = 0;
     for row in rows {
-        bits |= difference(before, row.1);
+        bits |= zigzag_delta(before, row.1);
         before = row.1;
     }
     let width = (u64::BITS - bits.leading_zeros()).div_ceil(8) as usize;
     out.push(width as u8);
     before = *last;
     for row in rows {
-        // Difference and value at once: sixteen bytes are written, and those too many are taken off again.
+        // Store difference and value together as sixteen bytes, then truncate the excess.
         let bytes =
-            u128::from(difference(before, row.1)) | u128::from(row.2.to_bits()) << (8 * width);
+            u128::from(zigzag_delta(before, row.1)) | u128::from(row.2.to_bits()) << (8 * width);
         out.extend_from_slice(&bytes.to_le_bytes());
         out.truncate(out.len() - (8 - width));
         before = row.1;
@@ -197,82 +199,83 @@ pub(crate) fn put_turn(
     *last = rows.first().map_or(*last, |row| row.1);
 }
 
-/// The turns in a frame of rows. Ends early, with `None`, at what no writer writes.
+/// Decodes a rows frame into entries. Ends with `None` at an invalid entry.
 #[derive(Debug)]
-pub(crate) struct Turns<'a> {
-    rest: &'a [u8],
+pub(crate) struct RowsDecoder<'a> {
+    tail: &'a [u8],
     last: i64,
 }
 
-/// A turn of one series, as a frame has it.
+/// Rows of one series in a frame.
 #[derive(Debug)]
-pub(crate) struct LoggedTurn<'a> {
-    /// Of the series.
+pub(crate) struct LoggedRows<'a> {
+    /// Id of the series.
     pub(crate) id: u32,
-    pub(crate) number: u32,
-    /// What the first difference is to.
+    /// Sequence number of the write.
+    pub(crate) write_seq: u32,
+    /// Timestamp that the first difference refers to.
     from: i64,
     /// Bytes of a difference.
     width: usize,
     rows: &'a [u8],
 }
 
-impl<'a> Turns<'a> {
+impl<'a> RowsDecoder<'a> {
     pub(crate) fn new(body: &'a [u8]) -> Self {
         Self {
-            rest: body,
+            tail: body,
             last: 0,
         }
     }
 
     #[inline]
-    fn turn(&mut self) -> Option<LoggedTurn<'a>> {
-        let id = u32::try_from(take_number(&mut self.rest)?).ok()?;
-        let number = u32::try_from(take_number(&mut self.rest)?).ok()?;
-        let count = usize::try_from(take_number(&mut self.rest)?).ok()?;
-        let (&width, rest) = self.rest.split_first()?;
+    fn rows(&mut self) -> Option<LoggedRows<'a>> {
+        let id = u32::try_from(take_varint(&mut self.tail)?).ok()?;
+        let write_seq = u32::try_from(take_varint(&mut self.tail)?).ok()?;
+        let count = usize::try_from(take_varint(&mut self.tail)?).ok()?;
+        let (&width, tail) = self.tail.split_first()?;
         let width = usize::from(width);
         if width > 8 {
             return None;
         }
-        let (rows, rest) = rest.split_at_checked(count.checked_mul(width + 8)?)?;
-        self.rest = rest;
-        let turn = LoggedTurn {
+        let (rows, tail) = tail.split_at_checked(count.checked_mul(width + 8)?)?;
+        self.tail = tail;
+        let rows = LoggedRows {
             id,
-            number,
+            write_seq,
             from: self.last,
             width,
             rows,
         };
-        self.last = turn
+        self.last = rows
             .points()
             .next()
             .map_or(self.last, |first| first.timestamp);
-        Some(turn)
+        Some(rows)
     }
 }
 
-impl<'a> Iterator for Turns<'a> {
-    type Item = Option<LoggedTurn<'a>>;
+impl<'a> Iterator for RowsDecoder<'a> {
+    type Item = Option<LoggedRows<'a>>;
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        if self.rest.is_empty() {
+        if self.tail.is_empty() {
             return None;
         }
-        let turn = self.turn();
-        if turn.is_none() {
-            self.rest = &[];
+        let rows = self.rows();
+        if rows.is_none() {
+            self.tail = &[];
         }
-        Some(turn)
+        Some(rows)
     }
 }
 
-impl LoggedTurn<'_> {
+impl LoggedRows<'_> {
     #[inline]
     pub(crate) fn points(&self) -> impl ExactSizeIterator<Item = Point> {
         let width = self.width;
-        // The value is what follows the difference, and is always there to be read along with it.
+        // The value follows the difference, so eight bytes can always be read here.
         let mask = if width == 8 {
             u64::MAX
         } else {
@@ -280,10 +283,10 @@ impl LoggedTurn<'_> {
         };
         let mut before = self.from;
         self.rows.chunks_exact(width + 8).map(move |row| {
-            before = moved(before, long(row, 0) & mask);
+            before = apply_delta(before, read_u64(row, 0) & mask);
             Point {
                 timestamp: before,
-                value: f64::from_bits(long(row, width)),
+                value: f64::from_bits(read_u64(row, width)),
             }
         })
     }
@@ -294,7 +297,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_come_back_bit_by_bit() {
+    fn rows_decode_bit_for_bit() {
         let quiet = f64::from_bits(0x7ff8_dead_beef_0001);
         let rows: Vec<(i64, f64)> = vec![
             (0, -0.0),
@@ -309,15 +312,15 @@ mod tests {
         for (number, count) in [(0, 1), (300, 5), (1, 0), (7, 3), (8, 1)] {
             let handle = SeriesHandle(u32::MAX - number);
             let rows: Vec<_> = rows[..count].iter().map(|&(t, v)| (handle, t, v)).collect();
-            put_turn((handle, number), &rows, &mut last, &mut body);
+            put_rows((handle, number), &rows, &mut last, &mut body);
             expected.push((handle.0, number, rows));
         }
-        let mut turns = Turns::new(&body);
+        let mut entries = RowsDecoder::new(&body);
         for (id, number, rows) in expected {
-            let turn = turns.next().unwrap().unwrap();
-            let points: Vec<Point> = turn.points().collect();
+            let entry = entries.next().unwrap().unwrap();
+            let points: Vec<Point> = entry.points().collect();
             assert_eq!(
-                (turn.id, turn.number, points.len()),
+                (entry.id, entry.write_seq, points.len()),
                 (id, number, rows.len())
             );
             for (point, row) in points.iter().zip(&rows) {
@@ -327,11 +330,11 @@ mod tests {
                 );
             }
         }
-        assert!(turns.next().is_none());
+        assert!(entries.next().is_none());
     }
 
     #[test]
-    fn a_frame_is_one_in_its_place_alone_and_at_its_length_alone() {
+    fn frame_parses_only_at_its_position_and_length() {
         let frame = Frame::new(Kind::Rows, 7, b"body");
         let mut bytes = vec![0; 5];
         frame.put((3, 5), &mut bytes);
@@ -352,15 +355,18 @@ mod tests {
     }
 
     #[test]
-    fn bodies_of_rubbish_end_in_an_error() {
+    fn invalid_bodies_fail_to_decode() {
         for body in [
             &[1][..],
             &[1, 1, 1, 9],
             &[1, 1, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f, 0],
             &[0xff; 11],
         ] {
-            assert!(matches!(Turns::new(body).next(), Some(None)), "of {body:?}");
-            assert_eq!(Names(body).next(), Some(None), "of {body:?}");
+            assert!(
+                matches!(RowsDecoder::new(body).next(), Some(None)),
+                "of {body:?}"
+            );
+            assert_eq!(NamesDecoder(body).next(), Some(None), "of {body:?}");
         }
     }
 }

@@ -1,11 +1,11 @@
-//! The write-ahead log: files of frames in a folder of its own (`docs/formats.md`).
+//! The write-ahead log: segments of frames in a folder of its own (`docs/formats.md`).
 //!
-//! A frame is put behind the others in memory, which takes a moment under a lock, and has its place from then on. Who needs it
-//! written becomes the leader of all that wait: takes what is pending, writes it with one call, and syncs it if someone waits
-//! for that. A file is whole on disk before the next one is begun.
+//! An append queues a frame in memory under a short lock, which fixes its position. A thread that needs the log
+//! written becomes the leader of a group commit. It takes all pending frames, writes them at once, and syncs if a
+//! waiter requires that. A segment is complete on disk before the next one begins.
 //!
-//! When a write or a sync fails, nobody knows what is on disk: that is final. All who waited get the error, and so does
-//! everyone after them.
+//! After a failed write or sync the bytes on disk are unknown, so the failure is final: all waiters and all later
+//! callers get the error.
 
 mod disk;
 mod frame;
@@ -21,79 +21,81 @@ use parking_lot::{Condvar, Mutex};
 
 #[cfg(test)]
 pub(crate) use self::disk::LogFile;
-pub(crate) use self::disk::{Disk, Files, Folder};
-pub(crate) use self::frame::{Frame, Kind, LoggedTurn, Names, Turns, put_names, put_turn};
+pub(crate) use self::disk::{FileSystemStorage, LogFolder, LogStorage};
+pub(crate) use self::frame::{
+    Frame, Kind, LoggedRows, NamesDecoder, RowsDecoder, put_name_entry, put_rows,
+};
 pub(crate) use self::read::read_segment;
-use self::segment::{HEADER, Writer, header};
+use self::segment::{SEGMENT_HEADER, SegmentWriter, header};
 pub(crate) use self::segment::{list, path_of};
 use crate::SeriesError;
 use crate::limits::{MAX_FRAME_BYTES, MAX_PENDING_LOG_BYTES};
 
-/// What may wait in memory to be written behind those who need not wait for it, in bytes.
-const BEHIND: u64 = 256 << 10;
+/// Pending bytes from which a writer under `Ack::Memory` writes the log itself.
+const WRITE_BEHIND_BYTES: u64 = 256 << 10;
 
 /// The log of an open database.
 #[derive(Debug)]
 pub(crate) struct Wal {
-    folder: Arc<Folder>,
+    folder: Arc<LogFolder>,
     segment_bytes: u64,
-    state: Mutex<State>,
-    /// Something was written, or the log failed.
+    state: Mutex<LogState>,
+    /// Bytes were written, or the log failed.
     progress: Condvar,
 }
 
-/// Bytes of frames since the log was opened: the end of one.
+/// Position in the log: bytes of frames since it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Position(u64);
 
 #[derive(Debug)]
-struct State {
-    /// Where the next frame goes; there is no file before the first.
+struct LogState {
+    /// Segment of the next frame; its file is created with the first frame.
     current: Segment,
-    /// Ends before it, oldest first.
+    /// Completed segments, oldest first.
     ended: Vec<Segment>,
-    /// Frames that no leader has taken yet.
-    pending: Vec<Piece>,
+    /// Frames not taken by a leader yet.
+    pending: Vec<PendingWrite>,
     pending_bytes: u64,
-    /// Of all files, pending ones included.
+    /// Bytes of all segments, including pending ones.
     bytes: u64,
     appended: Position,
     written: Position,
     synced: Position,
-    /// Absent while a leader has it.
-    writer: Option<Writer>,
-    /// The first file that the leader writes to.
+    /// `None` while a leader uses it.
+    writer: Option<SegmentWriter>,
+    /// First segment that the leader writes to.
     writing: Option<u64>,
-    /// Why the log takes no more.
+    /// Error that ended the log.
     failed: Option<String>,
 }
 
-/// A file of the log.
+/// A segment of the log.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Segment {
     pub(crate) number: u64,
-    /// Bytes up to the end of its last frame; 0: not begun.
+    /// Bytes up to the end of its last frame; 0 before it is begun.
     pub(crate) bytes: u64,
-    /// The highest generation of its frames.
+    /// Newest generation of its frames.
     pub(crate) newest: u64,
-    /// Some of it could not be read, and it is kept.
+    /// Whether parts are unreadable. Such a segment is renamed, not deleted.
     pub(crate) damaged: bool,
 }
 
-/// Bytes that belong together in one file.
+/// Contiguous bytes to write to one segment.
 #[derive(Debug)]
-struct Piece {
+struct PendingWrite {
     segment: u64,
     offset: u64,
     bytes: Vec<u8>,
 }
 
 impl Wal {
-    /// Goes on behind the files that were found.
-    pub(crate) fn new(folder: Arc<Folder>, segment_bytes: u64, found: Vec<Segment>) -> Self {
+    /// Continues after the segments found at open.
+    pub(crate) fn new(folder: Arc<LogFolder>, segment_bytes: u64, found: Vec<Segment>) -> Self {
         let number = found.last().map_or(1, |last| last.number + 1);
         Self {
-            state: Mutex::new(State {
+            state: Mutex::new(LogState {
                 current: Segment::new(number),
                 bytes: found.iter().map(|segment| segment.bytes).sum(),
                 ended: found,
@@ -102,7 +104,7 @@ impl Wal {
                 appended: Position(0),
                 written: Position(0),
                 synced: Position(0),
-                writer: Some(Writer::new(Arc::clone(&folder), segment_bytes)),
+                writer: Some(SegmentWriter::new(Arc::clone(&folder), segment_bytes)),
                 writing: None,
                 failed: None,
             }),
@@ -112,7 +114,7 @@ impl Wal {
         }
     }
 
-    /// Puts a frame behind the others, and answers where, and the bytes of all files then. Does no I/O: see [`Self::commit`].
+    /// Queues a frame. Returns its end position and the bytes of all segments. Does no I/O: see [`Self::commit`].
     pub(crate) fn append(
         &self,
         kind: Kind,
@@ -120,7 +122,7 @@ impl Wal {
         body: &[u8],
     ) -> Result<(Position, u64), SeriesError> {
         debug_assert!(body.len() <= MAX_FRAME_BYTES, "batches are cut before");
-        // What does not need the place is done before there is one.
+        // Compute checksums before taking the lock.
         let frame = Frame::new(kind, generation, body);
         let mut state = self.state.lock();
         state.check()?;
@@ -128,7 +130,7 @@ impl Wal {
         Ok((state.appended, state.bytes))
     }
 
-    /// Returns when the log is written, or synced, up to this position; blocks the thread.
+    /// Blocks until the log is written, or synced, up to this position.
     pub(crate) fn commit(&self, position: Position, sync: bool) -> Result<(), SeriesError> {
         let mut state = self.state.lock();
         loop {
@@ -141,12 +143,12 @@ impl Wal {
                 self.progress.wait(&mut state);
                 continue;
             };
-            let pieces = std::mem::take(&mut state.pending);
+            let writes = std::mem::take(&mut state.pending);
             let until = state.appended;
-            state.writing = pieces.first().map(|piece| piece.segment);
+            state.writing = writes.first().map(|write| write.segment);
             state.pending_bytes = 0;
             drop(state);
-            let outcome = writer.write(&pieces, sync);
+            let outcome = writer.write(&writes, sync);
             state = self.state.lock();
             state.writer = Some(writer);
             state.writing = None;
@@ -163,18 +165,24 @@ impl Wal {
         }
     }
 
-    /// Writes what is pending if it has become much: for those who do not wait for the log.
-    pub(crate) fn relieve(&self) -> Result<(), SeriesError> {
-        // While a leader writes, a writer need not wait for it until much more is pending.
-        self.write_pending(|busy| if busy { MAX_PENDING_LOG_BYTES } else { BEHIND })
+    /// Writes pending frames if there are many: for writers that do not wait for the log.
+    pub(crate) fn flush_if_large(&self) -> Result<(), SeriesError> {
+        // While a leader writes, a writer waits for it only once far more is pending.
+        self.write_pending(|busy| {
+            if busy {
+                MAX_PENDING_LOG_BYTES
+            } else {
+                WRITE_BEHIND_BYTES
+            }
+        })
     }
 
-    /// Writes what is pending if it is as much as may be: for a batch, which waits for the log at its end.
-    pub(crate) fn write_if_large(&self) -> Result<(), SeriesError> {
+    /// Writes pending frames at the limit: for a batch, which waits for the log at its end.
+    pub(crate) fn write_if_at_limit(&self) -> Result<(), SeriesError> {
         self.write_pending(|_| MAX_PENDING_LOG_BYTES)
     }
 
-    /// Writes what is pending from `limit` bytes on, which depends on whether a leader writes now.
+    /// Writes pending frames from `limit` bytes on. Its argument is whether a leader is writing.
     fn write_pending(&self, limit: impl FnOnce(bool) -> u64) -> Result<(), SeriesError> {
         let position = {
             let state = self.state.lock();
@@ -187,8 +195,8 @@ impl Wal {
         self.commit(position, false)
     }
 
-    /// Writes, and syncs if asked, all there is.
-    pub(crate) fn write_out(&self, sync: bool) -> Result<(), SeriesError> {
+    /// Writes, and syncs if `sync`, all pending frames.
+    pub(crate) fn write_all(&self, sync: bool) -> Result<(), SeriesError> {
         let position = {
             let state = self.state.lock();
             state.check()?;
@@ -197,20 +205,19 @@ impl Wal {
         self.commit(position, sync)
     }
 
-    /// Bytes of all files, pending ones included.
+    /// Bytes of all segments, including pending ones.
     pub(crate) fn bytes(&self) -> u64 {
         self.state.lock().bytes
     }
 
-    /// Removes the files whose frames are all of generations below this one, and which are not written to any more. Damaged
-    /// ones get another name instead.
-    pub(crate) fn drop_below(&self, generation: u64) -> Result<(), SeriesError> {
+    /// Deletes completed segments that have only generations below this one. Damaged ones are renamed instead.
+    pub(crate) fn delete_below(&self, generation: u64) -> Result<(), SeriesError> {
         let dropped: Vec<Segment> = {
             let mut state = self.state.lock();
-            // From here on files are still to be written.
+            // First segment that is still to be written.
             let unwritten = state
                 .writing
-                .or(state.pending.first().map(|piece| piece.segment));
+                .or(state.pending.first().map(|write| write.segment));
             let droppable = |segment: &mut Segment| {
                 segment.newest < generation && unwritten.is_none_or(|from| segment.number < from)
             };
@@ -218,16 +225,16 @@ impl Wal {
             state.bytes -= dropped.iter().map(|segment| segment.bytes).sum::<u64>();
             dropped
         };
-        self.folder.drop_segments(&dropped)
+        self.folder.delete_segments(&dropped)
     }
 
-    /// Whether it takes no more, and why.
+    /// Returns the error that ended the log.
     pub(crate) fn failure(&self) -> Option<String> {
         self.state.lock().failed.clone()
     }
 }
 
-impl State {
+impl LogState {
     fn check(&self) -> Result<(), SeriesError> {
         match &self.failed {
             None => Ok(()),
@@ -249,19 +256,19 @@ impl State {
                 .last()
                 .is_none_or(|last| last.segment != current.number)
         {
-            self.pending.push(Piece {
+            self.pending.push(PendingWrite {
                 segment: current.number,
                 offset: current.bytes,
                 bytes: Vec::new(),
             });
         }
-        let piece = self.pending.last_mut().expect("pushed if there was none");
+        let write = self.pending.last_mut().expect("pushed if there was none");
         if current.bytes == 0 {
-            piece.bytes.extend_from_slice(&header(current.number));
-            current.bytes = HEADER as u64;
-            self.bytes += HEADER as u64;
+            write.bytes.extend_from_slice(&header(current.number));
+            current.bytes = SEGMENT_HEADER as u64;
+            self.bytes += SEGMENT_HEADER as u64;
         }
-        frame.put((current.number, current.bytes), &mut piece.bytes);
+        frame.put((current.number, current.bytes), &mut write.bytes);
         current.bytes += frame.bytes();
         current.newest = current.newest.max(frame.generation);
         self.bytes += frame.bytes();
@@ -281,14 +288,14 @@ impl Segment {
     }
 }
 
-/// An error of the file system.
-pub(crate) fn io_error(
-    doing: &'static str,
+/// Converts an error of the file system.
+pub(crate) fn log_error(
+    operation: &'static str,
     path: &Path,
 ) -> impl Fn(std::io::Error) -> SeriesError + use<> {
     let path: PathBuf = path.to_owned();
     move |source| SeriesError::Log {
-        doing,
+        operation,
         path: path.clone(),
         source,
     }

@@ -1,32 +1,33 @@
-//! The files of a log: named by number, written by one leader at a time.
+//! Log segments: numbered files, written by one leader at a time.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::disk::{Folder, LogFile};
-use super::frame::{crc32c, long, word};
-use super::{Piece, io_error};
+use super::disk::{LogFile, LogFolder};
+use super::frame::{read_u32, read_u64};
+use super::{PendingWrite, log_error};
 use crate::SeriesError;
+use crate::checksum::crc32c;
 
 const MAGIC: &[u8; 8] = b"BYWASHSL";
-/// The version of the format.
+/// Version of the format.
 const FORMAT: u32 = 1;
 /// Bytes before the first frame: magic, format, number, CRC32C of these.
-pub(super) const HEADER: usize = 24;
+pub(super) const SEGMENT_HEADER: usize = 24;
 const SUFFIX: &str = "wal";
 
-/// Where a segment lies.
+/// Path of a segment.
 pub(crate) fn path_of(folder: &Path, number: u64) -> PathBuf {
     folder.join(format!("{number:020}.{SUFFIX}"))
 }
 
-/// The numbers of a folder's segments, ascending. Other files are none of the log's.
+/// Lists the segment numbers of a folder, ascending. Ignores other files.
 pub(crate) fn list(folder: &Path) -> Result<Vec<u64>, SeriesError> {
     let mut numbers = Vec::new();
-    for entry in fs::read_dir(folder).map_err(io_error("list", folder))? {
-        let path = entry.map_err(io_error("list", folder))?.path();
+    for entry in fs::read_dir(folder).map_err(log_error("list", folder))? {
+        let path = entry.map_err(log_error("list", folder))?.path();
         let number = path
             .file_stem()
             .and_then(|stem| stem.to_str()?.parse().ok());
@@ -37,9 +38,9 @@ pub(crate) fn list(folder: &Path) -> Result<Vec<u64>, SeriesError> {
     Ok(numbers)
 }
 
-/// The bytes before the first frame of a segment.
-pub(super) fn header(number: u64) -> [u8; HEADER] {
-    let mut header = [0; HEADER];
+/// Encodes the bytes before the first frame of a segment.
+pub(super) fn header(number: u64) -> [u8; SEGMENT_HEADER] {
+    let mut header = [0; SEGMENT_HEADER];
     header[..8].copy_from_slice(MAGIC);
     header[8..12].copy_from_slice(&FORMAT.to_le_bytes());
     header[12..20].copy_from_slice(&number.to_le_bytes());
@@ -48,40 +49,40 @@ pub(super) fn header(number: u64) -> [u8; HEADER] {
     header
 }
 
-/// What the first bytes of a segment say.
+/// Result of parsing a segment header.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Header {
     Whole,
     /// Written by a newer program.
     Newer(u32),
-    /// Nothing was written yet, or not all of it.
+    /// Not written, or only partly.
     Torn,
 }
 
 pub(super) fn read_header(bytes: &[u8], number: u64) -> Header {
-    let Some(found) = bytes.first_chunk::<HEADER>() else {
+    let Some(found) = bytes.first_chunk::<SEGMENT_HEADER>() else {
         return Header::Torn;
     };
-    if &found[..8] != MAGIC || word(found, 20) != crc32c(&found[..20]) {
+    if &found[..8] != MAGIC || read_u32(found, 20) != crc32c(&found[..20]) {
         return Header::Torn;
     }
-    match word(found, 8) {
-        FORMAT if long(found, 12) == number => Header::Whole,
+    match read_u32(found, 8) {
+        FORMAT if read_u64(found, 12) == number => Header::Whole,
         FORMAT => Header::Torn,
         newer => Header::Newer(newer),
     }
 }
 
-/// What the leader has: the file that is being written.
+/// The leader's state: the segment being written.
 #[derive(Debug)]
-pub(super) struct Writer {
-    folder: Arc<Folder>,
+pub(super) struct SegmentWriter {
+    folder: Arc<LogFolder>,
     segment_bytes: u64,
     current: Option<(u64, Box<dyn LogFile>)>,
 }
 
-impl Writer {
-    pub(super) fn new(folder: Arc<Folder>, segment_bytes: u64) -> Self {
+impl SegmentWriter {
+    pub(super) fn new(folder: Arc<LogFolder>, segment_bytes: u64) -> Self {
         Self {
             folder,
             segment_bytes,
@@ -89,11 +90,11 @@ impl Writer {
         }
     }
 
-    /// Writes pieces in their order. A segment is synced before the next is begun.
-    pub(super) fn write(&mut self, pieces: &[Piece], sync: bool) -> io::Result<()> {
-        for piece in pieces {
-            self.file(piece.segment)?
-                .write(&piece.bytes, piece.offset)?;
+    /// Writes in order. Syncs a segment before the next is begun.
+    pub(super) fn write(&mut self, writes: &[PendingWrite], sync: bool) -> io::Result<()> {
+        for write in writes {
+            self.file(write.segment)?
+                .write(&write.bytes, write.offset)?;
         }
         match &self.current {
             Some((_, file)) if sync => file.sync(),

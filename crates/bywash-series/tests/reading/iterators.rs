@@ -1,12 +1,12 @@
-//! One series, point by point.
+//! Tests of iterators over one series.
 
 use super::*;
 
 #[tokio::test]
-async fn case_8_an_iterator_opened_before_seal_merge_and_retention_sees_one_snapshot() {
-    let mut world = World::new();
-    world.retention = age(1);
-    let db = world.open().await;
+async fn case_8_iterator_keeps_its_snapshot_across_flush_compaction_and_retention() {
+    let mut database = TestDatabase::new();
+    database.retention = age(1);
+    let db = database.open().await;
     let points: Vec<_> = (0..48).map(|n| (n * HOUR / 2, n as f64)).collect();
     for part in points.chunks(8) {
         insert(&db, "a", "x", part);
@@ -21,26 +21,26 @@ async fn case_8_an_iterator_opened_before_seal_merge_and_retention_sees_one_snap
     assert_eq!(before.next().await.unwrap().map(bits), Some(truth[0]));
     insert(&db, "a", "x", &[(1, 7.0), (25 * HOUR, 7.0), (0, 7.0)]);
     db.flush().await.unwrap();
-    assert_eq!(rest(&mut before).await, truth[1..], "after a seal");
-    world.set_clock(24 * HOUR);
-    db.tidy().await.unwrap();
+    assert_eq!(rest(&mut before).await, truth[1..], "after a flush");
+    database.set_clock(24 * HOUR);
+    db.compact().await.unwrap();
     before.reset();
-    assert_eq!(rest(&mut before).await, truth, "after merges");
-    world.set_clock(1000 * HOUR);
-    db.tidy().await.unwrap();
+    assert_eq!(rest(&mut before).await, truth, "after compactions");
+    database.set_clock(1000 * HOUR);
+    db.compact().await.unwrap();
     assert_eq!(all(&db, "a", "x").await, []);
     before.reset();
     assert_eq!(rest(&mut before).await, truth, "after retention");
     drop(before);
-    db.tidy().await.unwrap();
+    db.compact().await.unwrap();
     assert_eq!(db.stats().files, 0);
 }
 
 #[tokio::test]
-async fn case_8_seek_finds_the_first_last_and_absent_points_and_a_failed_one_leaves_the_iterator_usable()
+async fn case_8_seek_finds_first_last_and_absent_points_and_a_failed_seek_keeps_the_iterator_usable()
  {
-    let world = World::new();
-    let db = world.open().await;
+    let database = TestDatabase::new();
+    let db = database.open().await;
     insert(&db, "a", "x", &[(10, 1.0), (20, 2.0), (5 * HOUR, 3.0)]);
     db.flush().await.unwrap();
     insert(&db, "a", "x", &[(15, 1.5), (30 * HOUR, 4.0)]);
@@ -75,9 +75,9 @@ async fn case_8_seek_finds_the_first_last_and_absent_points_and_a_failed_one_lea
 }
 
 #[tokio::test]
-async fn catena_4_an_iterator_across_seals_and_late_inserts_with_duplicates_and_nan() {
-    let world = World::new();
-    let db = world.open().await;
+async fn catena_4_iterator_across_flushes_and_late_inserts_with_duplicates_and_nan() {
+    let database = TestDatabase::new();
+    let db = database.open().await;
     let nan = f64::from_bits(0x7ff8_0000_0000_0002);
     insert(
         &db,
@@ -115,11 +115,11 @@ async fn catena_4_an_iterator_across_seals_and_late_inserts_with_duplicates_and_
     assert_eq!(rest(&mut unclosed[0]).await, []);
 }
 
-/// Readers look at a series while it is sealed again and again: never fewer rows than were acknowledged before, none twice.
+/// Readers of a series during repeated flushes: never fewer rows than were acknowledged before, and no duplicates.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn case_8_nothing_is_missing_or_twice_while_rows_move_from_memory_to_files() {
-    let world = World::new();
-    let db = world.open().await;
+async fn case_8_no_row_is_missing_or_duplicated_while_rows_move_to_files() {
+    let database = TestDatabase::new();
+    let db = database.open().await;
     let written = Arc::new(AtomicI64::new(0));
     let writer = {
         let (db, written) = (db.clone(), Arc::clone(&written));
@@ -136,7 +136,7 @@ async fn case_8_nothing_is_missing_or_twice_while_rows_move_from_memory_to_files
         tokio::spawn(async move {
             for _ in 0..30 {
                 db.flush().await.unwrap();
-                db.tidy().await.unwrap();
+                db.compact().await.unwrap();
             }
         })
     };
@@ -147,7 +147,11 @@ async fn case_8_nothing_is_missing_or_twice_while_rows_move_from_memory_to_files
         let dense = (0..)
             .zip(&points)
             .all(|(n, point)| *point == (n, (n as f64).to_bits()));
-        assert!(dense, "a row is missing or twice among {}", points.len());
+        assert!(
+            dense,
+            "a row is missing or duplicated among {}",
+            points.len()
+        );
     }
     writer.await.unwrap();
     sealer.await.unwrap();

@@ -1,4 +1,4 @@
-//! What readers see of a database: rows in memory and in files, through seals, merges, retention and restarts.
+//! Tests of reads: rows in memory and in files, across flushes, compactions, retention and restarts.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod iterators;
@@ -20,18 +20,18 @@ use object_store::memory::InMemory;
 const ALL: RangeInclusive<i64> = i64::MIN..=i64::MAX;
 const HOUR: i64 = 3_600_000_000_000;
 
-/// A clock that stands where it is put.
+/// A clock that only moves when set.
 #[derive(Debug)]
 struct Stopped(AtomicI64);
 
 impl Clock for Stopped {
     fn now(&self) -> i64 {
-        // Relaxed: a test sets it before it asks for what depends on it.
+        // Relaxed: a test sets it before it depends on it.
         self.0.load(Ordering::Relaxed)
     }
 }
 
-struct World {
+struct TestDatabase {
     folder: tempfile::TempDir,
     store: Arc<dyn ObjectStore>,
     clock: Arc<Stopped>,
@@ -39,12 +39,12 @@ struct World {
     retention: Retention,
 }
 
-impl World {
+impl TestDatabase {
     fn new() -> Self {
         Self {
             folder: tempfile::tempdir().unwrap(),
             store: Arc::new(InMemory::new()),
-            // At the beginning of time no partition is over: nothing is sealed that a test did not ask for.
+            // At the beginning of time no partition expires: nothing is flushed automatically.
             clock: Arc::new(Stopped(AtomicI64::new(i64::MIN))),
             profile: Profile::Portable,
             retention: Retention::default(),
@@ -86,7 +86,7 @@ fn bits(point: Point) -> (i64, u64) {
     (point.timestamp, point.value.to_bits())
 }
 
-/// What is left of an iterator.
+/// Collects the remaining points of an iterator.
 async fn rest(iterator: &mut SeriesIterator) -> Vec<(i64, u64)> {
     let mut points = Vec::new();
     while let Some(point) = iterator.next().await.unwrap() {

@@ -1,4 +1,4 @@
-//! Steps and names.
+//! Tests of steps and of names.
 
 use bywash_series::{Aggregate, Pattern, Selector, SeriesError, SeriesPoints};
 
@@ -22,9 +22,9 @@ async fn steps(
 }
 
 #[tokio::test]
-async fn each_aggregate_of_each_step_from_memory_and_from_files() {
-    let world = World::new();
-    let db = world.open().await;
+async fn aggregates_by_step_agree_in_memory_and_in_files() {
+    let database = TestDatabase::new();
+    let db = database.open().await;
     let nan = f64::from_bits(0x7ff8_0000_0000_0003);
     insert(
         &db,
@@ -40,7 +40,7 @@ async fn each_aggregate_of_each_step_from_memory_and_from_files() {
             (31, nan),
         ],
     );
-    for sealed in [false, true] {
+    for flushed in [false, true] {
         for (aggregate, truth) in [
             (Aggregate::Min, [2.0, f64::NAN, -0.0]),
             (Aggregate::Max, [4.0, f64::NAN, -0.0]),
@@ -52,9 +52,9 @@ async fn each_aggregate_of_each_step_from_memory_and_from_files() {
         ] {
             let found = steps(&db, 0..=31, 10, aggregate).await;
             let truth: Vec<_> = [0, 10, 30].into_iter().zip(truth).collect();
-            assert_eq!(found, expected(&truth), "{aggregate:?}, sealed: {sealed}");
+            assert_eq!(found, expected(&truth), "{aggregate:?}, flushed: {flushed}");
         }
-        // Both ends belong to the range.
+        // Both ends are included.
         assert_eq!(
             steps(&db, 1..=9, 100, Aggregate::Count).await,
             expected(&[(1, 2.0)])
@@ -66,8 +66,8 @@ async fn each_aggregate_of_each_step_from_memory_and_from_files() {
 
 #[tokio::test]
 async fn case_9_steps_at_both_ends_of_time() {
-    let world = World::new();
-    let db = world.open().await;
+    let database = TestDatabase::new();
+    let db = database.open().await;
     insert(
         &db,
         "a",
@@ -87,20 +87,20 @@ async fn case_9_steps_at_both_ends_of_time() {
 }
 
 #[tokio::test]
-async fn an_answer_larger_than_was_asked_for_is_an_error() {
-    let world = World::new();
-    let db = world.open().await;
+async fn result_above_the_limit_fails() {
+    let database = TestDatabase::new();
+    let db = database.open().await;
     insert(&db, "a", "x", &[(1, 1.0), (2, 2.0)]);
     insert(&db, "a", "y", &[(1, 1.0), (20, 2.0)]);
     for _ in 0..2 {
         for step in [None, Some(1)] {
             let every = Selector::all();
-            let ask = |most| db.query_at_most(most, &every, ALL, step, Aggregate::Sum);
-            assert_eq!(ask(4).await.unwrap().len(), 2);
-            for most in 0..4 {
-                let refused = ask(most).await;
+            let query = |max| db.query_limited(max, &every, ALL, step, Aggregate::Sum);
+            assert_eq!(query(4).await.unwrap().len(), 2);
+            for max in 0..4 {
+                let result = query(max).await;
                 assert!(
-                    matches!(refused, Err(SeriesError::TooManyPoints { most: told }) if told == most)
+                    matches!(result, Err(SeriesError::TooManyPoints { max: limit }) if limit == max)
                 );
             }
         }
@@ -109,9 +109,9 @@ async fn an_answer_larger_than_was_asked_for_is_an_error() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_of_many_series_is_that_of_each_by_itself() {
-    let world = World::new();
-    let db = world.open().await;
+async fn query_of_many_series_equals_single_queries() {
+    let database = TestDatabase::new();
+    let db = database.open().await;
     let names: Vec<_> = (0..50)
         .map(|n| (format!("{}", n / 7), format!("{n:02}")))
         .collect();
@@ -143,25 +143,25 @@ async fn an_answer_of_many_series_is_that_of_each_by_itself() {
         }
         let points = each.iter().map(|(_, points)| points.len()).sum();
         let all = Selector::all();
-        let ask = |most| db.query_at_most(most, &all, 5..=2000, step, Aggregate::Sum);
-        let found = ask(points).await.unwrap().into_iter();
+        let query = |max| db.query_limited(max, &all, 5..=2000, step, Aggregate::Sum);
+        let found = query(points).await.unwrap().into_iter();
         let found: Vec<_> = found.map(of_metric).collect();
         assert!(found.len() == names.len() && found == each);
-        let refused = ask(points - 1).await;
-        assert!(matches!(refused, Err(SeriesError::TooManyPoints { .. })));
+        let result = query(points - 1).await;
+        assert!(matches!(result, Err(SeriesError::TooManyPoints { .. })));
     }
 }
 
 #[tokio::test]
-async fn a_question_without_sense_is_an_error_and_one_without_answer_is_not() {
-    let world = World::new();
-    let db = world.open().await;
+async fn invalid_query_fails_and_empty_result_does_not() {
+    let database = TestDatabase::new();
+    let db = database.open().await;
     let one = Selector::series("a", "x");
     for step in [0, -1, i64::MIN] {
-        let refused = db.query(&one, ALL, Some(step), Aggregate::Sum).await;
-        assert!(matches!(refused, Err(SeriesError::Query(_))), "{step}");
+        let result = db.query(&one, ALL, Some(step), Aggregate::Sum).await;
+        assert!(matches!(result, Err(SeriesError::Query(_))), "{step}");
     }
-    #[expect(clippy::reversed_empty_ranges, reason = "what a caller may ask")]
+    #[expect(clippy::reversed_empty_ranges, reason = "what a caller may query")]
     let backwards = db
         .query(&one, 2..=1, Some(1), Aggregate::Sum)
         .await
@@ -176,10 +176,10 @@ async fn a_question_without_sense_is_an_error_and_one_without_answer_is_not() {
 }
 
 #[tokio::test]
-async fn names_of_a_range_come_from_memory_and_files_and_go_with_retention() {
-    let mut world = World::new();
-    world.retention = age(1);
-    let db = world.open().await;
+async fn names_in_a_range_come_from_memory_and_files_and_expire() {
+    let mut database = TestDatabase::new();
+    database.retention = age(1);
+    let db = database.open().await;
     insert(&db, "host 1", "cpu", &[(0, 1.0)]);
     insert(&db, "host 1", "memory", &[(30 * HOUR, 1.0)]);
     insert(&db, "host 2", "cpu", &[(1, 1.0)]);
@@ -196,7 +196,7 @@ async fn names_of_a_range_come_from_memory_and_files_and_go_with_retention() {
         db.metrics("host 1", 1..=30 * HOUR).await.unwrap(),
         ["memory"]
     );
-    assert_eq!(db.metrics("nobody", ALL).await.unwrap(), [""; 0]);
+    assert_eq!(db.metrics("unknown", ALL).await.unwrap(), [""; 0]);
     let hosts = Selector::parse("host ?", "c*");
     let answer = db.query(&hosts, ALL, None, Aggregate::Last).await.unwrap();
     let names: Vec<_> = answer
@@ -211,8 +211,8 @@ async fn names_of_a_range_come_from_memory_and_files_and_go_with_retention() {
     assert!(db.list(&literally, ALL).await.unwrap().is_empty());
 
     db.flush().await.unwrap();
-    world.set_clock(20 * HOUR);
-    db.tidy().await.unwrap();
+    database.set_clock(20 * HOUR);
+    db.compact().await.unwrap();
     assert_eq!(db.sources(ALL).await.unwrap(), ["host 1"]);
     assert_eq!(db.metrics("host 1", ALL).await.unwrap(), ["memory"]);
 }

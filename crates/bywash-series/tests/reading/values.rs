@@ -1,11 +1,11 @@
-//! Which value is read, and that it is the one that was written.
+//! Tests that reads return the value that was written last.
 
 use super::*;
 
 #[tokio::test]
-async fn case_7_of_rows_alike_the_last_written_wins_in_memory_sealed_merged_and_after_a_start() {
-    let world = World::new();
-    let db = world.open().await;
+async fn case_7_last_written_row_wins_in_memory_flushed_compacted_and_replayed() {
+    let database = TestDatabase::new();
+    let db = database.open().await;
     let mut truth = Vec::new();
     for round in 0..6 {
         let points: Vec<_> = (0..100)
@@ -28,31 +28,31 @@ async fn case_7_of_rows_alike_the_last_written_wins_in_memory_sealed_merged_and_
     assert_eq!(
         all(&db, "a", "x").await,
         truth,
-        "some sealed, some in memory"
+        "some flushed, some in memory"
     );
     drop(db);
-    let db = world.open().await;
+    let db = database.open().await;
     assert_eq!(all(&db, "a", "x").await, truth, "after a crash");
     db.flush().await.unwrap();
-    assert_eq!(all(&db, "a", "x").await, truth, "sealed");
-    world.set_clock(100 * HOUR);
+    assert_eq!(all(&db, "a", "x").await, truth, "flushed");
+    database.set_clock(100 * HOUR);
     let before = db.stats().files;
-    db.tidy().await.unwrap();
+    db.compact().await.unwrap();
     assert!(db.stats().files < before);
-    assert_eq!(all(&db, "a", "x").await, truth, "merged");
+    assert_eq!(all(&db, "a", "x").await, truth, "compacted");
     insert(&db, "a", "x", &[(0, -5.0)]);
     db.close().await.unwrap();
     drop(db);
-    let db = world.open().await;
+    let db = database.open().await;
     let all = all(&db, "a", "x").await;
     assert_eq!((all[0], &all[1..]), ((0, (-5f64).to_bits()), &truth[1..]));
 }
 
 #[tokio::test]
-async fn case_9_extremes_of_time_through_files_and_retention() {
-    let mut world = World::new();
-    world.retention = age(1);
-    let db = world.open().await;
+async fn case_9_extremes_of_time_across_files_and_retention() {
+    let mut database = TestDatabase::new();
+    database.retention = age(1);
+    let db = database.open().await;
     let points = [
         (i64::MIN, 1.0),
         (i64::MIN + 1, 2.0),
@@ -65,31 +65,31 @@ async fn case_9_extremes_of_time_through_files_and_retention() {
     insert(&db, "a", "x", &points);
     db.flush().await.unwrap();
     assert_eq!(all(&db, "a", "x").await, expected(&points));
-    world.set_clock(0);
-    db.tidy().await.unwrap();
+    database.set_clock(0);
+    db.compact().await.unwrap();
     assert_eq!(
         all(&db, "a", "x").await,
         expected(&points[2..]),
         "a row of the future expires nothing"
     );
-    world.set_clock(i64::MAX);
-    db.tidy().await.unwrap();
+    database.set_clock(i64::MAX);
+    db.compact().await.unwrap();
     assert_eq!(
         all(&db, "a", "x").await,
         expected(&points[5..]),
         "a jump of the clock keeps what is young by it"
     );
-    world.set_clock(i64::MIN);
-    db.tidy().await.unwrap();
+    database.set_clock(i64::MIN);
+    db.compact().await.unwrap();
     assert_eq!(all(&db, "a", "x").await, expected(&points[5..]));
 }
 
 #[tokio::test]
-async fn case_10_every_kind_of_bits_through_log_files_and_merges() {
+async fn case_10_all_float_bits_survive_log_files_and_compaction() {
     for profile in [Profile::Portable, Profile::Compact] {
-        let mut world = World::new();
-        world.profile = profile;
-        let db = world.open().await;
+        let mut database = TestDatabase::new();
+        database.profile = profile;
+        let db = database.open().await;
         let kinds = [
             0x7ff8_0000_0000_0000, // NaN
             0x7ff0_0000_0000_0002, // Prometheus' stale marker, a signalling NaN
@@ -107,7 +107,7 @@ async fn case_10_every_kind_of_bits_through_log_files_and_merges() {
             .collect();
         insert(&db, "a", "x", &points);
         drop(db);
-        let db = world.open().await;
+        let db = database.open().await;
         assert_eq!(
             all(&db, "a", "x").await,
             expected(&points),
@@ -117,15 +117,15 @@ async fn case_10_every_kind_of_bits_through_log_files_and_merges() {
         assert_eq!(
             all(&db, "a", "x").await,
             expected(&points),
-            "{profile:?}, sealed"
+            "{profile:?}, flushed"
         );
-        world.set_clock(100 * HOUR);
-        db.tidy().await.unwrap();
+        database.set_clock(100 * HOUR);
+        db.compact().await.unwrap();
         assert_eq!(db.stats().files, 1);
         assert_eq!(
             all(&db, "a", "x").await,
             expected(&points),
-            "{profile:?}, merged"
+            "{profile:?}, compacted"
         );
     }
 }

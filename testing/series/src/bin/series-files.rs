@@ -1,6 +1,7 @@
-//! Writes files of series for other programs to read: `series-files FOLDER` makes the stores `portable` and `compact` in it.
+//! Writes series for other programs to read: `series-files FOLDER` creates the stores `portable` and `compact` in it.
 //!
-//! `testing/clients/test_series_files.py` knows the rows: of host 0 to 19 and metric `load` and `größe`, 5000 each, every 10 s.
+//! `testing/clients/test_series_files.py` expects these rows: hosts 0 to 19, metrics `load` and `größe`, 5000 rows
+//! each, one every 10 s.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ const HOSTS: i64 = 20;
 const ROWS: i64 = 5000;
 const STEP: i64 = 10_000_000_000;
 
-/// Values that readers are known to lose, in turn with ordinary ones.
+/// Values that some readers lose, alternating with ordinary ones.
 const ODD: [u64; 6] = [
     0x7ff8_0000_0000_0000,
     0x7ff0_0000_0000_0002,

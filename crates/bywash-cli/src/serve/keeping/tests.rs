@@ -64,7 +64,7 @@ async fn the_oldest_history_goes_when_it_takes_more_than_its_size() {
         before > 200 << 10,
         "{before} bytes are too few to prove anything"
     );
-    db.tidy().await.unwrap();
+    db.compact().await.unwrap();
     let after = db.stats().file_bytes;
     assert!((1..=100 << 10).contains(&after), "{after}");
     let left = times(&db).await;
@@ -80,7 +80,7 @@ async fn values_older_than_their_age_go_and_no_younger_one() {
     let retention = kept(None, Some("2d"), None).unwrap().series;
     let newest = now();
     let (db, _home) = filled(series_options(&engine(), retention), 200, newest).await;
-    db.tidy().await.unwrap();
+    db.compact().await.unwrap();
     // What became too old while it was written and tidied may be gone.
     let oldest = now() - 48 * HOUR;
     let left = times(&db).await;
@@ -96,7 +96,7 @@ async fn values_are_kept_for_good_unless_something_else_is_said() {
     assert_eq!(history.unwrap().bytes, Some(1 << 30));
     let now = now();
     let (db, _home) = filled(series_options(&engine(), series), 100, now).await;
-    db.tidy().await.unwrap();
+    db.compact().await.unwrap();
     assert_eq!(times(&db).await.len() as i64, 100 * ROWS);
 }
 

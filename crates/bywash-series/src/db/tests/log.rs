@@ -1,4 +1,4 @@
-//! The log: torn, damaged, on a disk that fails.
+//! Tests of the log: torn, damaged, and on a failing disk.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicU64;
 use super::*;
 use crate::wal::LogFile;
 
-/// The bytes of a segment up to the last that is not zero.
+/// Bytes of a segment up to the last nonzero byte.
 pub(super) fn used(path: &Path) -> usize {
     let bytes = fs::read(path).unwrap();
     bytes
@@ -28,19 +28,19 @@ pub(super) fn truncate(path: &Path, bytes: u64) {
 }
 
 #[tokio::test]
-async fn case_3_a_tail_torn_at_every_byte_is_cut_and_all_rows_before_it_stay() {
-    let world = World::new();
-    let db = world.open().await.unwrap();
+async fn case_3_torn_end_is_cut_at_any_byte_and_earlier_rows_stay() {
+    let database = TestDatabase::new();
+    let db = database.open().await.unwrap();
     let host = db.handle("host", "cpu").unwrap();
     db.append(host, 1, 1.0).unwrap();
-    let path = world.segments().remove(0);
+    let path = database.segments().remove(0);
     let before = used(&path);
     let written = content(&db);
     db.append_batch(&[(host, 2, 2.0), (host, 3, 3.0)]).unwrap();
     let all = content(&db);
     let after = used(&path);
     for end in 0..=after {
-        let torn = world.copy();
+        let torn = database.copy();
         truncate(&torn.segments()[0], end as u64);
         let again = torn.open().await.unwrap();
         let expected = match end {
@@ -49,7 +49,7 @@ async fn case_3_a_tail_torn_at_every_byte_is_cut_and_all_rows_before_it_stay() {
             _ => content(&again),
         };
         assert_eq!(content(&again), expected, "cut at {end} of {after}");
-        // What is written now is behind the cut, and found at the next start.
+        // New rows are written after the cut and replayed at the next open.
         again
             .insert_rows(&[row("host", "cpu", 9, end as f64)])
             .unwrap();
@@ -64,20 +64,20 @@ async fn case_3_a_tail_torn_at_every_byte_is_cut_and_all_rows_before_it_stay() {
 }
 
 #[tokio::test]
-async fn case_3_a_flipped_bit_with_frames_behind_it_stops_with_a_report() {
-    let world = World::new();
-    let db = world.open().await.unwrap();
+async fn case_3_flipped_bit_before_valid_frames_fails_the_open() {
+    let database = TestDatabase::new();
+    let db = database.open().await.unwrap();
     for n in 0..4 {
         db.insert_rows(&[row("host", &format!("metric {n}"), n, 1.0)])
             .unwrap();
     }
-    let path = world.segments().remove(0);
+    let path = database.segments().remove(0);
     let bytes = fs::read(&path).unwrap();
     let end = used(&path);
-    // The last frame is a row's; a flip in it cannot be told from a torn one.
+    // The last frame has rows; a flipped bit in it looks like a torn frame.
     let last = end - 40;
     for at in (24..last).step_by(3) {
-        let flipped = world.copy();
+        let flipped = database.copy();
         let path = flipped.segments().remove(0);
         let file = OpenOptions::new().write(true).open(&path).unwrap();
         file.write_all_at(&[bytes[at] ^ 0x10], at as u64).unwrap();
@@ -93,14 +93,14 @@ async fn case_3_a_flipped_bit_with_frames_behind_it_stops_with_a_report() {
 }
 
 #[tokio::test]
-async fn salvage_keeps_what_can_be_read_and_puts_the_damage_aside() {
-    let world = World::new();
-    let db = world.open().await.unwrap();
+async fn salvage_keeps_readable_rows_and_sets_damage_aside() {
+    let database = TestDatabase::new();
+    let db = database.open().await.unwrap();
     db.insert_rows(&[row("a", "b", 1, 1.0)]).unwrap();
-    let damage = used(&world.segments()[0]);
+    let damage = used(&database.segments()[0]);
     db.insert_rows(&[row("a", "b", 2, 2.0)]).unwrap();
     db.insert_rows(&[row("a", "b", 3, 3.0)]).unwrap();
-    let mut damaged = world.copy();
+    let mut damaged = database.copy();
     let file = OpenOptions::new()
         .write(true)
         .open(&damaged.segments()[0])
@@ -111,7 +111,7 @@ async fn salvage_keeps_what_can_be_read_and_puts_the_damage_aside() {
     let again = damaged.open().await.unwrap();
     let timestamps: Vec<i64> = content(&again).keys().map(|key| key.2).collect();
     assert_eq!(timestamps, [1, 3]);
-    // Once its rows are sealed, the damage is in nobody's way.
+    // Once its rows are flushed, the damage has no further effect.
     let filler: Vec<_> = (0..100_000)
         .map(|n| (again.handle("c", "d").unwrap(), n, 0.0))
         .collect();
@@ -131,50 +131,50 @@ async fn salvage_keeps_what_can_be_read_and_puts_the_damage_aside() {
 }
 
 #[tokio::test]
-async fn empty_and_header_only_segments_are_legal() {
-    let world = World::new();
-    let db = world.open().await.unwrap();
+async fn empty_and_header_only_segments_are_valid() {
+    let database = TestDatabase::new();
+    let db = database.open().await.unwrap();
     db.insert_rows(&[row("a", "b", 1, 1.0)]).unwrap();
     let written = content(&db);
     db.close().await.unwrap();
     drop(db);
-    let first = fs::read(&world.segments()[0]).unwrap();
+    let first = fs::read(&database.segments()[0]).unwrap();
     for bytes in [&[][..], &[0; 100], &first[..10]] {
-        fs::write(world.folder.path().join(format!("{:020}.wal", 2)), bytes).unwrap();
-        let again = world.copy().open().await.unwrap();
+        fs::write(database.folder.path().join(format!("{:020}.wal", 2)), bytes).unwrap();
+        let again = database.copy().open().await.unwrap();
         assert_eq!(content(&again), written);
     }
-    fs::write(world.folder.path().join("notes.wal"), b"not of the log").unwrap();
-    assert_eq!(content(&world.open().await.unwrap()), written);
+    fs::write(database.folder.path().join("notes.wal"), b"not of the log").unwrap();
+    assert_eq!(content(&database.open().await.unwrap()), written);
 }
 
-/// Makes each operation of one kind fail from some on, until it is told to work again.
+/// Makes operations of one kind fail after some successes.
 #[derive(Debug, Clone)]
-struct Failing {
+struct FailingStorage {
     what: &'static str,
-    /// Operations that go well.
-    left: Arc<AtomicU64>,
-    /// Operations that were asked for.
-    asked: Arc<AtomicU64>,
+    /// Operations that still succeed.
+    remaining: Arc<AtomicU64>,
+    /// Operations attempted.
+    attempts: Arc<AtomicU64>,
 }
 
-impl Failing {
-    fn new(what: &'static str, left: u64) -> Self {
+impl FailingStorage {
+    fn new(what: &'static str, remaining: u64) -> Self {
         Self {
             what,
-            left: Arc::new(AtomicU64::new(left)),
-            asked: Arc::default(),
+            remaining: Arc::new(AtomicU64::new(remaining)),
+            attempts: Arc::default(),
         }
     }
 
-    fn may(&self, what: &str) -> io::Result<()> {
-        let left = || {
-            let less = |left: u64| left.checked_sub(1);
-            self.left
+    fn attempt(&self, what: &str) -> io::Result<()> {
+        let remaining = || {
+            let less = |remaining: u64| remaining.checked_sub(1);
+            self.remaining
                 .fetch_update(Ordering::SeqCst, Ordering::SeqCst, less)
         };
-        self.asked.fetch_add(1, Ordering::SeqCst);
-        if what == self.what && left().is_err() {
+        self.attempts.fetch_add(1, Ordering::SeqCst);
+        if what == self.what && remaining().is_err() {
             return Err(io::Error::from_raw_os_error(5));
         }
         Ok(())
@@ -182,45 +182,45 @@ impl Failing {
 }
 
 #[derive(Debug)]
-struct FailingFile(Failing, Box<dyn LogFile>);
+struct FailingFile(FailingStorage, Box<dyn LogFile>);
 
-impl Disk for Failing {
+impl LogStorage for FailingStorage {
     fn create(&self, path: &Path, bytes: u64) -> io::Result<Box<dyn LogFile>> {
-        self.may("create")?;
+        self.attempt("create")?;
         Ok(Box::new(FailingFile(
             self.clone(),
-            Files.create(path, bytes)?,
+            FileSystemStorage.create(path, bytes)?,
         )))
     }
 }
 
 impl LogFile for FailingFile {
     fn write(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.0.may("write")?;
+        self.0.attempt("write")?;
         self.1.write(bytes, offset)
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.0.may("sync")?;
+        self.0.attempt("sync")?;
         self.1.sync()
     }
 }
 
 #[tokio::test]
-async fn a_large_batch_takes_a_handful_of_log_writes_and_one_sync() {
+async fn large_batch_takes_few_log_writes_and_one_sync() {
     const ROWS: i64 = 400_000;
-    let mut world = World::new();
-    world.options.ack = Ack::Synced;
-    world.options.segment_bytes = 64 << 20;
-    world.options.wal_bytes = 256 << 20;
+    let mut database = TestDatabase::new();
+    database.options.ack = Ack::Synced;
+    database.options.segment_bytes = 64 << 20;
+    database.options.wal_bytes = 256 << 20;
     let (writes, syncs) = (
-        Failing::new("write", u64::MAX),
-        Failing::new("sync", u64::MAX),
+        FailingStorage::new("write", u64::MAX),
+        FailingStorage::new("sync", u64::MAX),
     );
     let disk = CountingDisk(writes.clone(), syncs.clone());
-    let db = world.open_on(Box::new(disk)).await.unwrap();
-    let asked = |disk: &Failing| disk.asked.load(Ordering::SeqCst);
-    let before = (asked(&writes), asked(&syncs));
+    let db = database.open_on(Box::new(disk)).await.unwrap();
+    let attempts = |disk: &FailingStorage| disk.attempts.load(Ordering::SeqCst);
+    let before = (attempts(&writes), attempts(&syncs));
     let mut batch = db.batch();
     for start in (0..ROWS).step_by(1000) {
         let rows: Vec<_> = (start..start + 1000)
@@ -229,47 +229,47 @@ async fn a_large_batch_takes_a_handful_of_log_writes_and_one_sync() {
         batch.insert_rows(&rows).unwrap();
     }
     batch.commit().unwrap();
-    let (written, synced) = (asked(&writes) - before.0, asked(&syncs) - before.1);
+    let (written, synced) = (attempts(&writes) - before.0, attempts(&syncs) - before.1);
     assert!(written <= 4, "{written} log writes");
     assert_eq!(synced, 1);
     drop(db);
-    let again = world.open().await.unwrap();
+    let again = database.open().await.unwrap();
     assert_eq!(content(&again).len(), ROWS as usize);
 }
 
-/// Counts writes and syncs apart, each with one of these.
+/// Counts writes and syncs separately.
 #[derive(Debug)]
-struct CountingDisk(Failing, Failing);
+struct CountingDisk(FailingStorage, FailingStorage);
 
 #[derive(Debug)]
-struct CountingFile(Failing, Failing, Box<dyn LogFile>);
+struct CountingFile(FailingStorage, FailingStorage, Box<dyn LogFile>);
 
-impl Disk for CountingDisk {
+impl LogStorage for CountingDisk {
     fn create(&self, path: &Path, bytes: u64) -> io::Result<Box<dyn LogFile>> {
-        let file = Files.create(path, bytes)?;
+        let file = FileSystemStorage.create(path, bytes)?;
         Ok(Box::new(CountingFile(self.0.clone(), self.1.clone(), file)))
     }
 }
 
 impl LogFile for CountingFile {
     fn write(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.0.may("write")?;
+        self.0.attempt("write")?;
         self.2.write(bytes, offset)
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.1.may("sync")?;
+        self.1.attempt("sync")?;
         self.2.sync()
     }
 }
 
 #[tokio::test]
-async fn case_4_a_failed_write_or_sync_fails_its_group_and_is_final() {
-    for (what, well) in [("create", 0), ("write", 5), ("sync", 5)] {
-        let mut world = World::new();
-        world.options.ack = Ack::Synced;
-        let disk = Failing::new(what, well);
-        let db = world.open_on(Box::new(disk.clone())).await.unwrap();
+async fn case_4_failed_write_or_sync_fails_its_group_and_is_final() {
+    for (what, succeeding) in [("create", 0), ("write", 5), ("sync", 5)] {
+        let mut database = TestDatabase::new();
+        database.options.ack = Ack::Synced;
+        let disk = FailingStorage::new(what, succeeding);
+        let db = database.open_on(Box::new(disk.clone())).await.unwrap();
         let acknowledged: Vec<(String, i64)> = std::thread::scope(|threads| {
             let writer = |name: String| {
                 let db = &db;
@@ -294,9 +294,9 @@ async fn case_4_a_failed_write_or_sync_fails_its_group_and_is_final() {
                 .flat_map(|writer| writer.join().unwrap())
                 .collect()
         });
-        // The disk is well again, and not asked.
-        disk.left.store(u64::MAX, Ordering::SeqCst);
-        let asked = disk.asked.load(Ordering::SeqCst);
+        // The disk works again, but is not used.
+        disk.remaining.store(u64::MAX, Ordering::SeqCst);
+        let attempts = disk.attempts.load(Ordering::SeqCst);
         let series = db.handle("host", "0").unwrap();
         assert!(matches!(
             db.append(series, -1, 1.0),
@@ -306,9 +306,9 @@ async fn case_4_a_failed_write_or_sync_fails_its_group_and_is_final() {
             db.close().await,
             Err(SeriesError::LogFailed { .. })
         ));
-        assert_eq!(disk.asked.load(Ordering::SeqCst), asked, "{what}");
+        assert_eq!(disk.attempts.load(Ordering::SeqCst), attempts, "{what}");
         drop(db);
-        let again = world.open().await.unwrap();
+        let again = database.open().await.unwrap();
         let found = content(&again);
         for (metric, timestamp) in acknowledged {
             let key = ("host".to_owned(), metric, timestamp);
@@ -318,9 +318,9 @@ async fn case_4_a_failed_write_or_sync_fails_its_group_and_is_final() {
 }
 
 #[tokio::test]
-async fn case_2_a_name_is_in_the_log_before_all_its_rows_wherever_a_crash_cuts() {
-    let world = World::new();
-    let db = world.open().await.unwrap();
+async fn case_2_names_precede_their_rows_in_the_log_at_any_cut() {
+    let database = TestDatabase::new();
+    let db = database.open().await.unwrap();
     std::thread::scope(|threads| {
         for _ in 0..4 {
             threads.spawn(|| {
@@ -332,7 +332,7 @@ async fn case_2_a_name_is_in_the_log_before_all_its_rows_wherever_a_crash_cuts()
             });
         }
     });
-    let path = world.segments().remove(0);
+    let path = database.segments().remove(0);
     let bytes = fs::read(&path).unwrap();
     let mut ends = vec![24];
     while let Some(&at) = ends.last()
@@ -343,77 +343,81 @@ async fn case_2_a_name_is_in_the_log_before_all_its_rows_wherever_a_crash_cuts()
     }
     assert!(ends.len() > 40, "{} frames", ends.len());
     for end in ends.into_iter().step_by(3) {
-        let cut = world.copy();
+        let cut = database.copy();
         truncate(&cut.segments()[0], end as u64);
         cut.open().await.unwrap();
     }
 }
 
 #[tokio::test]
-async fn case_2_rows_of_a_series_without_a_name_are_reported_and_counted() {
-    let mut world = World::new();
-    let db = world.open().await.unwrap();
+async fn case_2_rows_of_an_unnamed_series_are_reported_and_counted() {
+    let mut database = TestDatabase::new();
+    let db = database.open().await.unwrap();
     db.insert_rows(&[row("a", "b", 1, 1.0)]).unwrap();
-    let name = fs::read(&world.segments()[0]).unwrap();
+    let name = fs::read(&database.segments()[0]).unwrap();
     db.insert_rows(&[row("c", "d", 1, 1.0), row("c", "d", 2, 1.0)])
         .unwrap();
     db.insert_rows(&[row("a", "b", 2, 1.0)]).unwrap();
-    let path = world.segments().remove(0);
+    let path = database.segments().remove(0);
     let at = name.iter().rposition(|&byte| byte != 0).unwrap() + 1 + 26;
     let file = OpenOptions::new().write(true).open(&path).unwrap();
     file.write_all_at(b"?", at as u64).unwrap();
     drop(db);
     assert!(matches!(
-        world.open().await,
+        database.open().await,
         Err(SeriesError::DamagedLog { .. })
     ));
-    world.options.salvage = true;
-    let again = world.open().await.unwrap();
-    assert_eq!(again.stats().nameless_rows, 2);
+    database.options.salvage = true;
+    let again = database.open().await.unwrap();
+    assert_eq!(again.stats().unnamed_rows, 2);
     assert_eq!(content(&again).len(), 2);
 }
 
-/// A copy may have a hole wherever zeros are, also where a frame ends with them.
+/// A copy of a file attempt have holes in place of zeros, also at the end of a frame.
 #[tokio::test]
-async fn zeros_at_the_end_of_a_frame_are_its_own_though_a_copy_has_a_hole_there() {
-    let world = World::new();
-    let db = world.open().await.unwrap();
+async fn trailing_zeros_of_a_frame_survive_as_a_hole() {
+    let database = TestDatabase::new();
+    let db = database.open().await.unwrap();
     let rows: Vec<_> = (0..2000).map(|_| row("a", "b", 0, 0.0)).collect();
     db.insert_rows(&rows).unwrap();
     let written = content(&db);
     drop(db);
-    let path = world.segments().remove(0);
+    let path = database.segments().remove(0);
     let length = fs::metadata(&path).unwrap().len();
     truncate(&path, used(&path) as u64);
     truncate(&path, length);
-    let again = world.open().await.unwrap();
+    let again = database.open().await.unwrap();
     assert_eq!(content(&again), written);
     assert_eq!(again.stats().replayed_rows, 2000);
 }
 
 #[tokio::test]
-async fn case_7_frames_in_another_order_than_their_turns_give_the_same_winner() {
-    let world = World::new();
-    let folder = Folder::open(world.folder.path().to_owned(), Box::new(Files)).unwrap();
+async fn case_7_frames_out_of_sequence_give_the_same_winner() {
+    let database = TestDatabase::new();
+    let folder = LogFolder::open(
+        database.folder.path().to_owned(),
+        Box::new(FileSystemStorage),
+    )
+    .unwrap();
     let wal = Wal::new(Arc::new(folder), 512 << 10, Vec::new());
     let series = SeriesHandle(7);
     let mut name = Vec::new();
-    put_names(series, ("a", "b"), &mut name);
+    put_name_entry(series, ("a", "b"), &mut name);
     wal.append(Kind::Names, 1, &name).unwrap();
-    // Two turns that wrote to one timestamp, and one that waits for neither.
-    for (turn, timestamp, value) in [(2, 5, 3.0), (1, 5, 2.0), (0, 5, 1.0), (3, 6, 4.0)] {
+    // Three writes to one timestamp in another order, and an independent one.
+    for (lock, timestamp, value) in [(2, 5, 3.0), (1, 5, 2.0), (0, 5, 1.0), (3, 6, 4.0)] {
         let mut body = Vec::new();
-        put_turn(
-            (series, turn),
+        put_rows(
+            (series, lock),
             &[(series, timestamp, value)],
             &mut 0,
             &mut body,
         );
         wal.append(Kind::Rows, 1, &body).unwrap();
     }
-    wal.write_out(true).unwrap();
+    wal.write_all(true).unwrap();
     drop(wal);
-    let values: Vec<f64> = content(&world.open().await.unwrap())
+    let values: Vec<f64> = content(&database.open().await.unwrap())
         .values()
         .map(|bits| f64::from_bits(*bits))
         .collect();

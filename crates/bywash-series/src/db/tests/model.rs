@@ -1,4 +1,4 @@
-//! Random writes, rolls, seals, merges, starts and crashes beside a sorted map.
+//! Random writes, flushes, compactions, restarts and crashes, compared with a sorted map.
 
 use std::ops::RangeInclusive;
 
@@ -13,10 +13,10 @@ const NAMES: [(&str, &str); 4] = [("", ""), ("a", "b"), ("ab", ""), ("日本", "
 const HOUR: i64 = 3_600_000_000_000;
 const STEPS: usize = 60;
 
-/// By series and timestamp: the bits of the values.
+/// Bits of the values by series and timestamp.
 type Model = BTreeMap<(usize, i64), u64>;
 
-/// `BYWASH_SEED=N` plays one, `BYWASH_SEEDS=A..B` others.
+/// Seeds to run: `BYWASH_SEED=N` for one, `BYWASH_SEEDS=A..B` for several.
 fn seeds() -> std::ops::Range<u64> {
     let number = |text: &str| text.parse::<u64>().expect("a seed is a number");
     if let Ok(one) = std::env::var("BYWASH_SEED") {
@@ -29,23 +29,23 @@ fn seeds() -> std::ops::Range<u64> {
 
 struct Run {
     random: StdRng,
-    world: World,
+    database: TestDatabase,
     db: SeriesDb,
     model: Model,
 }
 
 impl Run {
     async fn new(seed: u64) -> Self {
-        let world = World::new();
+        let database = TestDatabase::new();
         Self {
             random: StdRng::seed_from_u64(seed),
-            db: world.open().await.unwrap(),
-            world,
+            db: database.open().await.unwrap(),
+            database,
             model: Model::new(),
         }
     }
 
-    /// Some rows: mostly in order, some late, some of timestamps that were written before, and some of the ends of time.
+    /// Random rows: mostly in order, some late, some duplicates, some at both ends of time.
     fn rows(&mut self) -> Vec<(usize, i64, f64)> {
         let count = [1, 1, 7, 300][self.random.random_range(0..4)];
         let from = self.random.random_range(-3..3) * 2 * HOUR;
@@ -82,27 +82,27 @@ impl Run {
         self.model.extend(rows);
     }
 
-    /// The process is killed while it writes these rows: the log ends at any byte of their frames.
+    /// Kills the process during a write: the log ends at any byte of its frames.
     async fn crash(&mut self) {
         let rows = self.rows();
-        let end = |world: &World| {
-            let path = world.segments().pop()?;
+        let end = |database: &TestDatabase| {
+            let path = database.segments().pop()?;
             let used = used(&path);
             Some((path, used))
         };
-        let before = end(&self.world);
+        let before = end(&self.database);
         self.insert(&rows);
-        let (path, after) = end(&self.world).unwrap();
+        let (path, after) = end(&self.database).unwrap();
         let from = match before {
             Some((same, before)) if same == path => before,
             _ => 0,
         };
         let cut = self.random.random_range(from..=after);
-        let crashed = self.world.copy();
+        let crashed = self.database.copy();
         truncate(&crashed.segments().pop().unwrap(), cut as u64);
-        self.world = crashed;
-        self.db = self.world.open().await.unwrap();
-        // Their frame is the last; without its last byte it is none.
+        self.database = crashed;
+        self.db = self.database.open().await.unwrap();
+        // Their frame is the last one: without its last byte it is invalid.
         if cut == after {
             self.expect(&rows);
         }
@@ -114,13 +114,13 @@ impl Run {
                 self.db.0.gate.close();
             }
             1 | 2 => self.db.flush().await.unwrap(),
-            3 => self.db.tidy().await.unwrap(),
+            3 => self.db.compact().await.unwrap(),
             4 => {
                 self.db.close().await.unwrap();
                 self.db = {
-                    let closed = self.world.copy();
-                    self.world = closed;
-                    self.world.open().await.unwrap()
+                    let closed = self.database.copy();
+                    self.database = closed;
+                    self.database.open().await.unwrap()
                 };
                 assert!(!self.db.stats().unclean_stop);
             }
@@ -165,7 +165,7 @@ impl Run {
         }
     }
 
-    /// Of memory, those are listed that have a row in the range. Of files, those with rows around it may be too.
+    /// Listings of memory are exact. Listings of files may include series with rows only around the range.
     async fn compare_names(&self, range: RangeInclusive<i64>) {
         let content = content(&self.db);
         let inside = content
@@ -175,7 +175,7 @@ impl Run {
             .map(|(source, metric, _)| (&**source, &**metric))
             .collect();
         expected.dedup();
-        let in_memory = SeriesNames::in_memory(&self.db.0.head, &Selector::all(), &range);
+        let in_memory = SeriesNames::in_memory(&self.db.0.memtable, &Selector::all(), &range);
         assert!(in_memory.iter().eq(expected), "{in_memory:?} in {range:?}");
 
         let all = self.db.list(&Selector::all(), range.clone()).await.unwrap();
@@ -194,7 +194,7 @@ impl Run {
 }
 
 #[tokio::test]
-async fn whatever_happens_the_rows_are_those_of_a_sorted_map() {
+async fn database_matches_a_sorted_map_under_random_operations() {
     for seed in seeds() {
         println!(
             "repeat with BYWASH_SEED={seed} cargo test -p bywash-series --lib db::tests::model"

@@ -1,28 +1,28 @@
-//! Writers side by side.
+//! Tests of concurrent writers.
 
 use std::cmp::Ordering;
 
 use super::*;
 use crate::{Row, Selector, SeriesNames};
 
-/// Series that all threads name.
+/// Series that all threads write to.
 const SHARED: usize = 100;
 const HOUR: i64 = 3_600_000_000_000;
 
-/// Two writers meet in the middle of the same series, from both ends: of those before the middle the second one comes last, of
-/// those behind it the first one. Whichever frame the log has first, rows in the order of frames would be other ones.
+/// Two writers traverse the same series from both ends. The second one is later before the middle, the first one
+/// after it. Replaying frames in log order would give other winners.
 #[tokio::test]
-async fn case_7_of_writers_side_by_side_the_same_one_wins_before_and_after_a_start() {
+async fn case_7_concurrent_writers_have_one_winner_before_and_after_replay() {
     const MIDDLE: usize = 16;
     const ROUNDS: i64 = 20;
-    let world = World::new();
-    let db = world.open().await.unwrap();
+    let database = TestDatabase::new();
+    let db = database.open().await.unwrap();
     let name = |n: usize| db.handle("host", &format!("{n:02}")).unwrap();
     let ascending: Vec<SeriesHandle> = (0..=2 * MIDDLE).map(name).collect();
     let descending: Vec<SeriesHandle> = ascending.iter().rev().copied().collect();
-    let catalog = &db.0.head.catalog;
+    let catalog = &db.0.memtable.catalog;
     let has = |n: usize, at: i64| {
-        let runs = db.0.head.runs("host", &format!("{n:02}"), &(at..=at));
+        let runs = db.0.memtable.runs("host", &format!("{n:02}"), &(at..=at));
         let mut blocks = runs.iter().flat_map(|run| &run.blocks);
         blocks.any(|block| block.iter().any(|point| point.timestamp == at))
     };
@@ -35,8 +35,8 @@ async fn case_7_of_writers_side_by_side_the_same_one_wins_before_and_after_a_sta
         };
         std::thread::scope(|threads| {
             let middle = catalog.series(ascending[MIDDLE]).unwrap();
-            // Only looked at: a round is one turn of each writer.
-            let held = middle.turn(0);
+            // Holds the middle series, so that both writers are past their first half before either goes on.
+            let held = middle.lock(0);
             threads.spawn(|| write(&ascending, 1.0));
             threads.spawn(|| write(&descending, 2.0));
             while !has(MIDDLE - 1, round) || !has(MIDDLE + 1, round) {
@@ -58,15 +58,15 @@ async fn case_7_of_writers_side_by_side_the_same_one_wins_before_and_after_a_sta
         };
         assert_eq!(f64::from_bits(*value), expected, "series {metric} at {at}");
     }
-    let again = content(&world.copy().open().await.unwrap());
+    let again = content(&database.copy().open().await.unwrap());
     assert_eq!(again, written);
 }
 
-/// Names are looked up sixteen rows at a time; those like the row before are not.
+/// Names are looked up sixteen rows at a time; repeated names are not looked up again.
 #[tokio::test]
-async fn rows_with_the_names_of_the_row_before_are_its_series_across_groups_too() {
-    let world = World::new();
-    let db = world.open().await.unwrap();
+async fn repeated_names_resolve_to_one_series_across_lookup_batches() {
+    let database = TestDatabase::new();
+    let db = database.open().await.unwrap();
     for run in 1..40 {
         let names: Vec<String> = (0..100).map(|n| format!("{}", n / run % 3)).collect();
         let rows: Vec<_> = (0..)
@@ -93,15 +93,15 @@ async fn rows_with_the_names_of_the_row_before_are_its_series_across_groups_too(
 }
 
 #[tokio::test]
-async fn case_1_64_threads_name_the_same_and_other_series_while_others_list_them() {
-    let world = World::new();
-    let db = world.open().await.unwrap();
+async fn case_1_64_threads_create_series_during_listing() {
+    let database = TestDatabase::new();
+    let db = database.open().await.unwrap();
     let handles: Vec<Vec<SeriesHandle>> = std::thread::scope(|threads| {
         let lister = threads.spawn(|| {
             let mut seen = 0;
             while seen < SHARED + 64 {
-                let head = &db.0.head;
-                let names = SeriesNames::in_memory(head, &Selector::all(), &ALL);
+                let memtable = &db.0.memtable;
+                let names = SeriesNames::in_memory(memtable, &Selector::all(), &ALL);
                 assert!(names.len() >= seen, "what was listed stays");
                 assert!(names.iter().all(|(source, _)| source.len() < 9));
                 seen = names.len();
@@ -137,20 +137,21 @@ async fn case_1_64_threads_name_the_same_and_other_series_while_others_list_them
     assert_eq!(db.stats().series, SHARED as u64 + 64);
     let written = content(&db);
     assert_eq!(written.len(), 64 * (SHARED + 1), "no row is lost");
-    assert_eq!(content(&world.copy().open().await.unwrap()), written);
+    assert_eq!(content(&database.copy().open().await.unwrap()), written);
 }
 
 #[tokio::test]
-async fn case_6_batches_over_partitions_raced_by_16_writers_are_stored_once() {
-    let world = World::new();
-    let db = world.open().await.unwrap();
+async fn case_6_concurrent_batches_over_partitions_are_stored_once() {
+    let database = TestDatabase::new();
+    let db = database.open().await.unwrap();
     std::thread::scope(|threads| {
         for writer in 0..16 {
             let db = &db;
             threads.spawn(move || {
                 let metric = format!("{writer}");
                 for batch in 0..20 {
-                    // Several partitions, with gaps between them, on both sides of 1970, early and late; then one row alone.
+                    // Several partitions with gaps between them, before and after 1970, early and late; then one
+                    // single row.
                     let at = |n: i64| (n * 7 % 5 - 2) * 6 * HOUR + batch * 10 + n;
                     let rows: Vec<_> = (0..9)
                         .map(|n| row("host", &metric, at(n), n as f64))
@@ -170,7 +171,7 @@ async fn case_6_batches_over_partitions_raced_by_16_writers_are_stored_once() {
     });
     let written = content(&db);
     assert_eq!(written.len(), 16 * 20 * 10);
-    assert_eq!(content(&world.copy().open().await.unwrap()), written);
+    assert_eq!(content(&database.copy().open().await.unwrap()), written);
     db.flush().await.unwrap();
     assert_eq!(content(&db).len(), 0);
 }

@@ -38,7 +38,7 @@ fn options(ack: Option<Ack>) -> SeriesOptions {
         span: Duration::from_secs(1 << 30),
         log: ack.is_some(),
         ack: ack.unwrap_or_default(),
-        head_bytes: Some(6 << 30),
+        memtable_bytes: Some(6 << 30),
         wal_bytes: 64 << 30,
         ..SeriesOptions::default()
     }

@@ -1,0 +1,224 @@
+//! Compaction: merges small files of a partition, and finally those of a day.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use bywash_mem::Share;
+
+use crate::flush::blocking;
+use crate::manifest::FileEntry;
+use crate::manifest::{DataFile, DataFiles, Version};
+use crate::memtable::SeriesColumns;
+use crate::parquet::FileWriter;
+use crate::parquet::ROW_GROUP_ROWS;
+use crate::query::{FileReaders, MergeIterator, Selector, SeriesNames, SortedRun, list_series};
+use crate::{Point, SeriesError};
+
+/// Largest unit of compaction, in nanoseconds.
+const DAY: i64 = 86_400_000_000_000;
+
+/// How long after its end a day is compacted, in nanoseconds: until then late rows are likely.
+const DAY_SETTLE_NANOS: i64 = 3_600_000_000_000;
+
+/// Approximate max bytes of a compacted file: it is built in memory, which is charged to the budget.
+const MAX_COMPACTED_BYTES: u64 = 128 << 20;
+
+/// Bytes held for each input file: the last decoded pages, encoded and decoded.
+const COMPACTION_READ_BYTES: u64 = 1 << 20;
+
+/// Number of files that are compacted whatever their sizes.
+const MANY_FILES: usize = 8;
+
+/// Files are compacted if those beside the largest have at least this fraction of its size. This bounds how often a
+/// row is rewritten.
+const MIN_GAIN_RATIO: u64 = 4;
+
+/// Rows handed to the writer at a time.
+const BATCH_ROWS: usize = 64 << 10;
+
+impl DataFiles {
+    /// Compacts the files of a partition, and of days that ended at least an hour before `now` (nanoseconds since the
+    /// Unix epoch). Returns by how many the files decreased.
+    ///
+    /// Readers see the same rows before and after. Skips groups that are too large to merge in memory, and for now
+    /// those that exceed the free budget.
+    pub(crate) async fn compact(&self, now: i64) -> Result<usize, SeriesError> {
+        let mut fewer = 0;
+        // Hold no version meanwhile: its files could not be deleted.
+        let groups = compaction_groups(&self.version(), self.0.width.nanos(), now);
+        for group in groups {
+            // Charged to the upload share: resident blocks leave it part of the budget.
+            let bytes = memory(&group);
+            let Some(_charge) = self.0.budget.try_reserve(Share::Upload, bytes) else {
+                tracing::debug!(
+                    bytes,
+                    files = group.len(),
+                    "no memory to compact files of series"
+                );
+                continue;
+            };
+            fewer += group.len() - 1;
+            self.compact_group(group).await?;
+        }
+        Ok(fewer)
+    }
+
+    async fn compact_group(&self, files: Vec<Arc<DataFile>>) -> Result<(), SeriesError> {
+        let entries = || files.iter().map(|file| file.entry());
+        let partitions = (
+            entries().map(|file| file.partitions.0).min().unwrap_or(0),
+            entries().map(|file| file.partitions.1).max().unwrap_or(0),
+        );
+        let generations = (
+            entries().map(|file| file.generations.0).min().unwrap_or(0),
+            entries().map(|file| file.generations.1).max().unwrap_or(0),
+        );
+        let writer = self.merge_rows(&files).await?;
+        let Some(written) = blocking(|| writer.finish()).await? else {
+            return Ok(());
+        };
+        let merge_rows = self.upload(partitions, generations, written).await?;
+        let names: BTreeSet<&str> = entries().map(|file| &*file.name).collect();
+        let edited = self.edit(|version| {
+            let mut new = version.manifest().clone();
+            new.files.retain(|file| !names.contains(&*file.name));
+            // Retention may have dropped some of the inputs meanwhile. Then nothing changes.
+            let all = new.files.len() + names.len() == version.files().len();
+            new.files.push(merge_rows.clone());
+            all.then_some(new)
+        });
+        edited.await?;
+        drop(files);
+        self.delete_obsolete().await;
+        Ok(())
+    }
+
+    /// Merges all rows of these files into a writer.
+    async fn merge_rows(&self, files: &[Arc<DataFile>]) -> Result<FileWriter, SeriesError> {
+        let readers = Arc::new(FileReaders::default());
+        let all = i64::MIN..=i64::MAX;
+        let none = SeriesNames::default();
+        let series = list_series(none, files, &readers, &Selector::all(), &all).await?;
+        let runs: Vec<SortedRun> = files.iter().map(SortedRun::in_file).collect();
+        let bytes = files.iter().map(|file| file.entry().bytes).sum();
+        let mut batch = WriterBatch::new(FileWriter::with_capacity(self.0.profile, bytes)?);
+        let mut buffer = Vec::new();
+        for (source, metric) in series.shared() {
+            let mut rows = MergeIterator::new((source, metric), &runs, all.clone(), &readers);
+            loop {
+                let points = rows.next(&mut buffer).await?;
+                if points.is_empty() {
+                    break;
+                }
+                batch = batch.push(source, metric, points).await?;
+            }
+        }
+        batch.written().await
+    }
+}
+
+/// Bytes that merging these files needs: the new file, hardly larger than its inputs together; a row group, plain and
+/// encoded; the pages being read.
+fn memory(files: &[Arc<DataFile>]) -> u64 {
+    let (mut bytes, mut rows) = (0, 0);
+    for file in files {
+        bytes += file.entry().bytes;
+        rows += file.entry().rows;
+    }
+    let group = rows.min(ROW_GROUP_ROWS as u64) * size_of::<Point>() as u64;
+    bytes + 2 * group + files.len() as u64 * COMPACTION_READ_BYTES.min(group)
+}
+
+/// Rows on their way to a writer that runs on another thread.
+struct WriterBatch {
+    writer: FileWriter,
+    series: Vec<SeriesColumns>,
+    rows: usize,
+}
+
+impl WriterBatch {
+    fn new(writer: FileWriter) -> Self {
+        Self {
+            writer,
+            series: Vec::new(),
+            rows: 0,
+        }
+    }
+
+    async fn push(
+        mut self,
+        source: &Arc<str>,
+        metric: &Arc<str>,
+        points: &[Point],
+    ) -> Result<Self, SeriesError> {
+        self.series.push(SeriesColumns {
+            source: Arc::clone(source),
+            metric: Arc::clone(metric),
+            timestamps: points.iter().map(|point| point.timestamp).collect(),
+            values: points.iter().map(|point| point.value).collect(),
+        });
+        self.rows += points.len();
+        if self.rows < BATCH_ROWS {
+            return Ok(self);
+        }
+        Ok(Self::new(self.written().await?))
+    }
+
+    async fn written(self) -> Result<FileWriter, SeriesError> {
+        let Self {
+            mut writer, series, ..
+        } = self;
+        blocking(move || {
+            for of in &series {
+                writer.append(&of.source, &of.metric, &of.timestamps, &of.values)?;
+            }
+            Ok(writer)
+        })
+        .await
+    }
+}
+
+/// Groups of files to compact. A group has all files of its day or partition, so the generations of other files never
+/// lie between those of a group.
+fn compaction_groups(version: &Version, span: i64, now: i64) -> Vec<Vec<Arc<DataFile>>> {
+    let partitions_a_day = (DAY / span).max(1);
+    let mut days: BTreeMap<i64, Vec<Arc<DataFile>>> = BTreeMap::new();
+    for file in version.files() {
+        let day = file.entry().partitions.0.div_euclid(partitions_a_day);
+        days.entry(day).or_default().push(Arc::clone(file));
+    }
+    let mut groups = Vec::new();
+    for (day, files) in days {
+        let end = i128::from(day + 1) * i128::from(partitions_a_day) * i128::from(span);
+        let over = end + i128::from(DAY_SETTLE_NANOS) <= i128::from(now);
+        if over && is_worth_compacting(&files) {
+            groups.push(files);
+            continue;
+        }
+        let mut partitions: BTreeMap<i64, Vec<Arc<DataFile>>> = BTreeMap::new();
+        for file in files {
+            let (first, last) = file.entry().partitions;
+            if first == last {
+                partitions.entry(first).or_default().push(file);
+            }
+        }
+        groups.extend(
+            partitions
+                .into_values()
+                .filter(|files| is_worth_compacting(files)),
+        );
+    }
+    groups
+}
+
+fn is_worth_compacting(files: &[Arc<DataFile>]) -> bool {
+    let bytes = |file: &FileEntry| file.bytes;
+    let all: u64 = files.iter().map(|file| bytes(file.entry())).sum();
+    let largest = files
+        .iter()
+        .map(|file| bytes(file.entry()))
+        .max()
+        .unwrap_or(0);
+    let few = files.len() < MANY_FILES && (all - largest) * MIN_GAIN_RATIO < largest;
+    files.len() > 1 && all <= MAX_COMPACTED_BYTES && !few
+}

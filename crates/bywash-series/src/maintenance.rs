@@ -1,0 +1,48 @@
+//! Periodic maintenance of data files: retention, compaction, deletion of orphans.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
+
+use crate::db::Shared;
+use crate::{SeriesDb, SeriesError};
+
+/// Interval of maintenance. Flushes go on meanwhile.
+const EVERY: Duration = Duration::from_secs(60);
+
+/// Min age of an object that no manifest names before it is deleted: longer than any upload takes.
+const GRACE: Duration = Duration::from_secs(24 * 60 * 60);
+
+impl SeriesDb {
+    /// Applies [`crate::SeriesOptions::retention`], compacts small files, and deletes orphans of crashes at least a
+    /// day old. Also runs every minute by itself; failed steps are repeated then.
+    ///
+    /// # Errors
+    /// [`SeriesError::Store`]; [`SeriesError::AnotherWriter`]; [`SeriesError::DamagedFile`].
+    pub async fn compact(&self) -> Result<(), SeriesError> {
+        run_maintenance(&self.0).await
+    }
+}
+
+async fn run_maintenance(shared: &Shared) -> Result<(), SeriesError> {
+    let now = shared.options.clock.now();
+    shared
+        .files
+        .apply_retention(shared.options.retention, now)
+        .await?;
+    shared.files.compact(now).await?;
+    shared.files.delete_orphans(GRACE, now).await?;
+    Ok(())
+}
+
+/// Runs maintenance periodically until dropped.
+pub(crate) async fn maintenance_loop(shared: &Shared) {
+    let mut ticks = interval_at(Instant::now() + EVERY, EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        if let Err(failed) = run_maintenance(shared).await {
+            tracing::warn!(%failed, "maintenance of series files failed; it is retried in a minute");
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! The set of data files: Parquet objects in a store, and the manifest that lists them.
+//!
+//! Objects are never changed in place. A data file is written whole under a unique name and becomes part of the
+//! database once a manifest names it. The manifest is one object, replaced by a conditional put. A process that loses
+//! this race stops: a store has one writing process.
+
+mod format;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
+mod swap;
+mod version;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use bywash_mem::Budget;
+use object_store::{ObjectStore, ObjectStoreExt, UpdateVersion};
+use parking_lot::Mutex;
+use tokio::sync::Semaphore;
+
+pub(crate) use format::{FILES, FileEntry, Manifest, path_of};
+pub(crate) use swap::load;
+pub(crate) use version::{DataFile, Version};
+
+use swap::{StoredManifest, SwapError, swap};
+
+use crate::parquet::LayoutCache;
+use crate::partition::PartitionWidth;
+use crate::{Profile, SeriesError};
+
+/// The data files of one store, written by this process. A cheap handle.
+#[derive(Debug, Clone)]
+pub(crate) struct DataFiles(pub(crate) Arc<FilesInner>);
+
+#[derive(Debug)]
+pub(crate) struct FilesInner {
+    pub(crate) store: Arc<dyn ObjectStore>,
+    pub(crate) budget: Budget,
+    pub(crate) width: PartitionWidth,
+    pub(crate) profile: Profile,
+    /// Id of this process in its manifests.
+    pub(crate) writer: String,
+    layouts: Arc<LayoutCache>,
+    state: Mutex<VersionState>,
+    /// One permit: manifests are replaced one at a time.
+    edit_permit: Semaphore,
+}
+
+#[derive(Debug)]
+struct VersionState {
+    current: Arc<Version>,
+    /// Version of the manifest object.
+    at: UpdateVersion,
+    /// Files that no manifest names any more. Snapshots may still read them.
+    obsolete: Vec<Arc<DataFile>>,
+    /// Files being uploaded, not named by a manifest yet.
+    pending_files: HashSet<String>,
+    /// Whether another process took over the store.
+    superseded: bool,
+}
+
+impl DataFiles {
+    /// Opens a store as its only writer: a process that has it open fails at its next change.
+    ///
+    /// Costs a read and a conditional put of the manifest. Fails with [`SeriesError::NoConditionalPut`] if the store
+    /// has no conditional puts, and with [`SeriesError::PartitionWidthMismatch`] if its partitions have another
+    /// width.
+    pub(crate) async fn open(
+        store: Arc<dyn ObjectStore>,
+        budget: Budget,
+        width: PartitionWidth,
+        profile: Profile,
+    ) -> Result<Self, SeriesError> {
+        let writer = format!("{:032x}", rand::random::<u128>());
+        let found = load(&*store).await?;
+        let (mut manifest, at) = match found {
+            Some(StoredManifest { manifest, version }) => (manifest, Some(version)),
+            None => (Manifest::empty(width.nanos()), None),
+        };
+        if manifest.span != width.nanos() {
+            return Err(SeriesError::PartitionWidthMismatch {
+                stored: manifest.span,
+            });
+        }
+        manifest.number += 1;
+        manifest.writer.clone_from(&writer);
+        let stored = match swap(&*store, at.as_ref(), manifest).await {
+            Ok(stored) => stored,
+            Err(SwapError::Conflict(_)) => return Err(SeriesError::AnotherWriter),
+            Err(SwapError::Failed(failed)) => return Err(failed),
+        };
+        let layouts = Arc::new(LayoutCache::new(Arc::clone(&store), budget.clone()));
+        let state = VersionState {
+            current: Version::new(stored.manifest, None, &layouts),
+            at: stored.version,
+            obsolete: Vec::new(),
+            pending_files: HashSet::new(),
+            superseded: false,
+        };
+        Ok(Self(Arc::new(FilesInner {
+            store,
+            budget,
+            width,
+            profile,
+            writer,
+            layouts,
+            state: Mutex::new(state),
+            edit_permit: Semaphore::new(1),
+        })))
+    }
+
+    /// Returns the current version. Its files are not deleted while it is held.
+    pub(crate) fn version(&self) -> Arc<Version> {
+        Arc::clone(&self.0.state.lock().current)
+    }
+
+    /// Replaces the manifest by the result of `change`; `None` leaves it unchanged.
+    ///
+    /// After an error the old version stays current here, though the store may have the new one. The next edit then
+    /// finds its own manifest and continues from it. So `change` may be called again on a version that already has
+    /// the change.
+    pub(crate) async fn edit(
+        &self,
+        change: impl Fn(&Version) -> Option<Manifest>,
+    ) -> Result<(), SeriesError> {
+        let permit = self.0.edit_permit.acquire().await;
+        let _permit = permit.expect("the semaphore is never closed");
+        loop {
+            let (current, at) = {
+                let state = self.0.state.lock();
+                if state.superseded {
+                    return Err(SeriesError::AnotherWriter);
+                }
+                (Arc::clone(&state.current), state.at.clone())
+            };
+            let Some(mut new) = change(&current) else {
+                return Ok(());
+            };
+            new.number = current.manifest().number + 1;
+            match swap(&*self.0.store, Some(&at), new).await {
+                Ok(stored) => {
+                    self.publish(stored);
+                    return Ok(());
+                }
+                Err(SwapError::Conflict(stored)) if stored.manifest.writer == self.0.writer => {
+                    self.publish(*stored);
+                }
+                Err(SwapError::Conflict(_)) => {
+                    self.0.state.lock().superseded = true;
+                    return Err(SeriesError::AnotherWriter);
+                }
+                Err(SwapError::Failed(failed)) => return Err(failed),
+            }
+        }
+    }
+
+    fn publish(&self, stored: StoredManifest) {
+        let mut state = self.0.state.lock();
+        let new = Version::new(stored.manifest, Some(&state.current), &self.0.layouts);
+        let old = std::mem::replace(&mut state.current, new);
+        state.at = stored.version;
+        let current = Arc::clone(&state.current);
+        let removed = old.files().iter().filter(|file| !current.has(file));
+        state.obsolete.extend(removed.cloned());
+        for file in current.files() {
+            state.pending_files.remove(&file.entry().name);
+        }
+    }
+
+    /// Deletes obsolete files that no snapshot holds. Failed deletions are repeated at the next call.
+    pub(crate) async fn delete_obsolete(&self) {
+        let free = {
+            let mut state = self.0.state.lock();
+            // With one reference left, none can be added: only versions and readers hand them out.
+            let (free, held) = std::mem::take(&mut state.obsolete)
+                .into_iter()
+                .partition::<Vec<_>, _>(|file| Arc::strong_count(file) == 1);
+            state.obsolete = held;
+            free
+        };
+        for file in free {
+            self.0.layouts.remove(&file.entry().name);
+            let path = file.entry().path();
+            match self.0.store.delete(&path).await {
+                Ok(()) | Err(object_store::Error::NotFound { .. }) => {}
+                Err(failed) => {
+                    tracing::warn!(%path, %failed, "an obsolete file of series was not deleted; it is retried");
+                    self.0.state.lock().obsolete.push(file);
+                }
+            }
+        }
+    }
+
+    /// Excludes a file from orphan collection, until a manifest names it or the process ends.
+    pub(crate) fn register_pending(&self, name: &str) {
+        self.0.state.lock().pending_files.insert(name.to_owned());
+    }
+
+    /// Whether this process, its current version or a snapshot still needs the file.
+    pub(crate) fn is_referenced(&self, name: &str) -> bool {
+        let state = self.0.state.lock();
+        let held = state.obsolete.iter().chain(state.current.files());
+        state.pending_files.contains(name) || held.into_iter().any(|file| file.entry().name == name)
+    }
+}

@@ -1,0 +1,121 @@
+//! The memtable: rows in memory, by series, and the memory charged for them.
+
+mod bounds;
+mod chunk;
+mod immutable;
+mod reservation;
+mod series;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+pub(crate) use self::chunk::Block;
+pub(crate) use self::immutable::{ImmutableMemtable, SeriesColumns};
+pub(crate) use self::reservation::MemoryReservation;
+pub(crate) use self::series::{ChunkSnapshot, Series, SeriesGuard};
+use crate::catalog::{Catalog, SeriesHandle};
+use crate::partition::PartitionWidth;
+
+/// All rows in memory of one database.
+#[derive(Debug)]
+pub(crate) struct Memtable {
+    pub(crate) width: PartitionWidth,
+    pub(crate) catalog: Catalog,
+    pub(crate) memory: MemoryReservation,
+}
+
+/// Partition and generation of rows: what a flush takes at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct PartitionKey {
+    pub(crate) partition: i64,
+    pub(crate) generation: u64,
+}
+
+impl Memtable {
+    pub(crate) fn new(width: PartitionWidth, memory: MemoryReservation) -> Self {
+        Self {
+            width,
+            catalog: Catalog::default(),
+            memory,
+        }
+    }
+
+    /// Bytes charged for rows.
+    pub(crate) fn row_bytes(&self) -> u64 {
+        self.memory.used().saturating_sub(self.catalog.bytes())
+    }
+
+    /// Copies the rows of a series in the partitions that `range` touches, one sorted chunk a partition and
+    /// generation. Chunks are in no order; on equal timestamps the newest generation wins.
+    ///
+    /// Call this before reading the version of the files: rows flushed in between are then in both, and identical.
+    pub(crate) fn runs(
+        &self,
+        source: &str,
+        metric: &str,
+        range: &RangeInclusive<i64>,
+    ) -> Vec<ChunkSnapshot> {
+        let partitions = self.width.partition(*range.start())..=self.width.partition(*range.end());
+        let series = self.catalog.find(source, metric);
+        series.map_or_else(Vec::new, |series| series.runs(self.width, partitions))
+    }
+
+    /// Series with rows in each partition, for all generations up to `up_to`.
+    pub(crate) fn partitions(&self, up_to: u64) -> BTreeMap<PartitionKey, Vec<SeriesHandle>> {
+        let mut partitions: BTreeMap<PartitionKey, Vec<SeriesHandle>> = BTreeMap::new();
+        for series in self.catalog.iter() {
+            series.partitions(self.width, |partition, generation| {
+                if generation <= up_to {
+                    let key = PartitionKey {
+                        partition,
+                        generation,
+                    };
+                    partitions.entry(key).or_default().push(series.handle);
+                }
+            });
+        }
+        partitions
+    }
+
+    /// Copies all rows of a partition whose generation is closed.
+    pub(crate) fn freeze(&self, key: PartitionKey, series: &[SeriesHandle]) -> ImmutableMemtable {
+        let mut freeze: Vec<SeriesColumns> = series
+            .iter()
+            .filter_map(|&handle| self.series_columns(key, handle))
+            .collect();
+        freeze.sort_unstable_by(|a, b| (&a.source, &a.metric).cmp(&(&b.source, &b.metric)));
+        ImmutableMemtable {
+            partition: key.partition,
+            generation: key.generation,
+            series: freeze,
+        }
+    }
+
+    fn series_columns(&self, key: PartitionKey, handle: SeriesHandle) -> Option<SeriesColumns> {
+        let series = self.catalog.series(handle)?;
+        let run = series.run(self.width, key)?;
+        let points = || run.blocks.iter().flat_map(|block| block.iter());
+        let (source, metric) = self.catalog.names(series);
+        Some(SeriesColumns {
+            source: Arc::clone(source),
+            metric: Arc::clone(metric),
+            timestamps: points().map(|point| point.timestamp).collect(),
+            values: points().map(|point| point.value).collect(),
+        })
+    }
+
+    /// Drops the rows of a partition after they were flushed.
+    pub(crate) fn drop_partition(&self, key: PartitionKey, series: &[SeriesHandle]) {
+        let to = self.width.last_of(key.partition);
+        let series = series
+            .iter()
+            .filter_map(|&handle| self.catalog.series(handle));
+        let bytes = series
+            .map(|series| series.drop_partition(to, key.generation))
+            .sum();
+        self.memory.release(bytes);
+    }
+}

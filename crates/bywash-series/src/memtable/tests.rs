@@ -1,0 +1,208 @@
+//! Tests of rows in memory.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bywash_mem::{BlockPool, PoolConfig};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+use super::*;
+use crate::{Point, Selector};
+
+const SECOND: i64 = 1_000_000_000;
+
+fn memtable(limit: u64) -> Memtable {
+    let pool = BlockPool::new(PoolConfig::new(64 << 20)).unwrap();
+    let width = PartitionWidth::new(Duration::from_secs(10)).unwrap();
+    Memtable::new(width, MemoryReservation::new(pool.budget().clone(), limit))
+}
+
+fn write(memtable: &Memtable, generation: u64, rows: &[(i64, f64)]) -> usize {
+    let handle = memtable.catalog.handle("host", "cpu", &memtable.memory);
+    let series = memtable.catalog.series(handle.unwrap()).unwrap();
+    let points = rows
+        .iter()
+        .map(|&(timestamp, value)| Point { timestamp, value });
+    series
+        .lock(generation)
+        .write(memtable.width, &memtable.memory, points)
+}
+
+/// Partition, generation and points.
+type Rows = (i64, u64, Vec<(i64, f64)>);
+
+fn read(memtable: &Memtable, range: RangeInclusive<i64>) -> Vec<Rows> {
+    let mut runs: Vec<_> = memtable
+        .runs("host", "cpu", &range)
+        .into_iter()
+        .map(|run| {
+            let points = run.blocks.iter().flat_map(|block| block.iter());
+            let points = points.map(|point| (point.timestamp, point.value)).collect();
+            (run.partition, run.generation, points)
+        })
+        .collect();
+    runs.sort_by_key(|&(partition, generation, _)| (partition, generation));
+    runs
+}
+
+#[test]
+fn last_write_of_a_timestamp_wins_in_order_or_late() {
+    let memtable = memtable(1 << 20);
+    assert_eq!(
+        write(
+            &memtable,
+            1,
+            &[
+                (5, 1.0),
+                (7, 2.0),
+                (5, 3.0),
+                (6, 4.0),
+                (7, 5.0),
+                (5, 6.0),
+                (8, 7.0)
+            ]
+        ),
+        7
+    );
+    assert_eq!(
+        read(&memtable, 0..=10),
+        [(0, 1, vec![(5, 6.0), (6, 4.0), (7, 5.0), (8, 7.0)])]
+    );
+}
+
+#[test]
+fn late_rows_of_any_distance_match_a_sorted_map() {
+    for (seed, distance) in [1, 2, 7, 8, 9, 30, 127, 128, 129, 1000]
+        .into_iter()
+        .enumerate()
+    {
+        let memtable = memtable(1 << 20);
+        let mut random = StdRng::seed_from_u64(seed as u64);
+        let mut map = BTreeMap::new();
+        for n in 0..3000 {
+            // Every second timestamp, so that both new and existing ones occur.
+            let timestamp = (n - random.random_range(0..distance)) / 2 * 2 + n % 2;
+            map.insert(timestamp, n as f64);
+            write(&memtable, 1, &[(timestamp, n as f64)]);
+            if n % 97 == 0 {
+                let rows: Vec<_> = read(&memtable, 0..=SECOND)
+                    .into_iter()
+                    .flat_map(|run| run.2)
+                    .collect();
+                let expected = map
+                    .range(0..)
+                    .map(|(&timestamp, &value)| (timestamp, value));
+                assert_eq!(
+                    rows,
+                    expected.collect::<Vec<_>>(),
+                    "late by up to {distance}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn rows_are_grouped_by_partition_and_generation_in_any_order() {
+    let memtable = memtable(1 << 20);
+    let rows = [
+        (-1, 1.0),
+        (0, 2.0),
+        (10 * SECOND, 3.0),
+        (1, 4.0),
+        (i64::MIN, 5.0),
+        (i64::MAX, 6.0),
+        (-2, 7.0),
+    ];
+    write(&memtable, 1, &rows);
+    write(&memtable, 2, &[(0, 8.0)]);
+    let found = read(&memtable, -10..=20 * SECOND);
+    assert_eq!(
+        found,
+        [
+            (-1, 1, vec![(-2, 7.0), (-1, 1.0)]),
+            (0, 1, vec![(0, 2.0), (1, 4.0)]),
+            (0, 2, vec![(0, 8.0)]),
+            (1, 1, vec![(10 * SECOND, 3.0)]),
+        ]
+    );
+    assert_eq!(read(&memtable, i64::MIN..=i64::MIN)[0].2, [(i64::MIN, 5.0)]);
+    assert_eq!(read(&memtable, i64::MAX..=i64::MAX)[0].2, [(i64::MAX, 6.0)]);
+    assert_eq!(
+        memtable
+            .catalog
+            .select(&Selector::all(), &(2..=SECOND))
+            .1
+            .len(),
+        0
+    );
+    assert_eq!(
+        memtable.catalog.select(&Selector::all(), &(0..=0)).1.len(),
+        1
+    );
+}
+
+#[test]
+fn dropped_partition_releases_its_memory_and_others_stay() {
+    let memtable = memtable(1 << 20);
+    let rows: Vec<(i64, f64)> = (0..1000).map(|n| (n, n as f64)).collect();
+    write(&memtable, 1, &[]);
+    let empty = memtable.memory.used();
+    write(&memtable, 1, &rows);
+    write(&memtable, 2, &[(5, -1.0)]);
+    let partitions = memtable.partitions(1);
+    let (&key, series) = partitions.first_key_value().unwrap();
+    let immutable = memtable.freeze(key, series);
+    assert_eq!(
+        (partitions.len(), immutable.partition, immutable.generation),
+        (1, 0, 1)
+    );
+    assert_eq!(
+        immutable.series[0].timestamps,
+        (0..1000).collect::<Vec<i64>>()
+    );
+    memtable.drop_partition(key, series);
+    assert_eq!(read(&memtable, 0..=10), [(0, 2, vec![(5, -1.0)])]);
+    let partitions = memtable.partitions(2);
+    let (&key, series) = partitions.first_key_value().unwrap();
+    memtable.drop_partition(key, series);
+    assert_eq!(
+        (read(&memtable, 0..=10).len(), memtable.memory.used()),
+        (0, empty)
+    );
+}
+
+#[test]
+fn rows_above_the_memory_limit_are_rejected_and_earlier_ones_stay() {
+    let memtable = memtable(64 << 10);
+    let rows: Vec<(i64, f64)> = (0..10_000).map(|n| (n, n as f64)).collect();
+    let stored = write(&memtable, 1, &rows);
+    assert!(
+        (3000..4100).contains(&stored),
+        "{stored} rows of 16 bytes in 64 KiB"
+    );
+    assert_eq!(read(&memtable, 0..=SECOND)[0].2, rows[..stored]);
+    assert!(memtable.memory.used() <= 64 << 10);
+}
+
+#[test]
+fn concurrent_reader_sees_a_prefix_of_the_writes() {
+    let memtable = Arc::new(memtable(32 << 20));
+    write(&memtable, 1, &[(0, 0.0)]);
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            for n in 1..200_000 {
+                write(&memtable, 1, &[(n, n as f64)]);
+            }
+        });
+        let mut seen = 0;
+        while seen < 200_000 {
+            let points = read(&memtable, 0..=SECOND).remove(0).2;
+            assert!(points.len() >= seen);
+            seen = points.len();
+            assert!((0..).zip(&points).all(|(n, point)| *point == (n, n as f64)));
+        }
+    });
+}
