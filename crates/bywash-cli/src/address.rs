@@ -31,7 +31,7 @@ impl Scheme {
         }
     }
 
-    /// Whether objects can be written there.
+    /// Whether the store accepts writes.
     pub(crate) fn is_writable(self) -> bool {
         !matches!(self, Self::Http | Self::Https)
     }
@@ -43,9 +43,9 @@ pub(crate) struct Address {
     pub(crate) scheme: Scheme,
     /// The bucket or container; the host of an HTTP server.
     pub(crate) bucket: String,
-    /// As written, so that `dir/` is told from `dir`.
+    /// Kept as written, to distinguish `dir/` from `dir`.
     pub(crate) key: String,
-    /// Of a web server's address: sent with each request, and not shown, for it may be a signature.
+    /// Query of a web server's address: sent with each request, not shown, because it may be a signature.
     query: Option<String>,
 }
 
@@ -71,7 +71,7 @@ impl FromStr for Address {
                 "{text:?} names no bucket; write {name}://bucket/key"
             ));
         }
-        // `Path` would cut a leading slash off, and the key would name another object.
+        // `Path` would remove a leading slash and address another object.
         if key.starts_with('/') {
             return Err(format!(
                 "{text:?}: a key that begins with a slash cannot be named here"
@@ -88,7 +88,7 @@ impl FromStr for Address {
     }
 }
 
-/// What is before a query, and the query; what follows a `#` is nothing a server sees.
+/// Splits the text at its query. A fragment is never sent to a server.
 fn split_query(text: &str) -> (&str, Option<&str>) {
     let text = text.split('#').next().unwrap_or_default();
     match text.split_once('?') {
@@ -105,7 +105,7 @@ impl fmt::Display for Address {
             key,
             ..
         } = self;
-        // Name and password of a web server's user are not shown.
+        // User name and password of a web server are not shown.
         let host = match bucket.rsplit_once('@') {
             Some((_, host)) if !scheme.is_writable() => host,
             _ => bucket,
@@ -119,7 +119,7 @@ impl Address {
         self.key.is_empty() || self.key.ends_with('/')
     }
 
-    /// The object `name` below this folder.
+    /// Returns the object `name` below this folder.
     pub(crate) fn join(&self, name: &str) -> Self {
         let slash = match self.is_folder() {
             true => "",
@@ -131,7 +131,7 @@ impl Address {
         }
     }
 
-    /// The whole bucket, as the engine opens it.
+    /// Returns the URL of the whole bucket for the engine.
     pub(crate) fn origin(&self) -> Result<OriginUrl, Failure> {
         let mut url = format!("{}://{}", self.scheme.name(), self.bucket);
         if let Some(query) = &self.query {
@@ -141,11 +141,11 @@ impl Address {
             .map_err(|error| Failure::usage(format!("{self}: {error}")))
     }
 
-    /// The key as stores want it; of a folder, what keys below it begin with.
+    /// Returns the key as a store path; for a folder, the prefix of its keys.
     pub(crate) fn path(&self) -> Result<Path, Failure> {
         let path = match self.scheme.is_writable() {
             true => Path::parse(&self.key),
-            // What is written in percent signs here is one character there.
+            // Percent-encoded characters stand for one character each.
             false => Path::from_url_path(&self.key),
         };
         path.map_err(|error| {
@@ -153,7 +153,7 @@ impl Address {
         })
     }
 
-    /// The path of one object: a key that is neither empty nor ends as a folder does.
+    /// Returns the path of one object. Fails for an empty key and for a folder.
     pub(crate) fn object(&self) -> Result<Path, Failure> {
         if self.is_folder() {
             return Err(Failure::usage(format!(
@@ -164,7 +164,7 @@ impl Address {
         self.path()
     }
 
-    /// The address of a key of this bucket, as a listing has it.
+    /// Returns the address of another key of this bucket.
     pub(crate) fn sibling(&self, path: &Path) -> Self {
         Self {
             key: path.to_string(),

@@ -1,4 +1,4 @@
-//! Many pieces of work, some at once; one that fails does not stop the others.
+//! Concurrent execution of many jobs; failed ones do not stop the others.
 
 use std::future::Future;
 
@@ -7,9 +7,9 @@ use tokio::task::JoinSet;
 use crate::failure::{Failure, Kind};
 use crate::output::Output;
 
-/// Small objects cost a round trip each, so more at once than processors.
+/// Small objects cost a round trip each, so more jobs than processors.
 const DEFAULT_JOBS: usize = 16;
-/// More only wait for each other's memory and connections.
+/// More would only compete for memory and connections.
 const JOBS_MAX: i64 = 1024;
 
 /// How many at once.
@@ -26,8 +26,9 @@ fn jobs(text: &str) -> Result<usize, String> {
     count.ok_or_else(|| format!("{text:?} is no number of jobs; write 1 to {JOBS_MAX}"))
 }
 
-/// Runs `act` on each piece of work; `done` hears of each that ended well. Failures are told as they come, and the outcome is of
-/// the first one's kind. What nobody can do any more (the endpoint is gone, a person interrupted) is not begun.
+/// Runs `act` on each item concurrently and calls `done` for each success. Failures are reported as they occur; the
+/// outcome has the kind of the first one. After a final failure (endpoint unreachable, interrupt) no further items
+/// start.
 pub(crate) async fn each<W, F, T>(
     jobs: Jobs,
     output: Output,
@@ -60,15 +61,15 @@ where
     }
 }
 
-/// The failures of many pieces of work, each told as it comes.
+/// Failures of many items, reported as they occur.
 #[derive(Debug)]
 pub(crate) struct Failures {
     output: Output,
     count: usize,
     kind: Option<Kind>,
-    /// Not told yet: if it stays the only one, it is the verb's own.
+    /// Not reported yet: if it stays the only one, it becomes the verb's own failure.
     last: Option<Failure>,
-    /// Nothing more can be done.
+    /// A failure after which no item can succeed.
     ended: Option<Failure>,
 }
 
@@ -95,12 +96,12 @@ impl Failures {
         }
     }
 
-    /// Whether what comes next would fail as well.
+    /// Whether further items would fail too.
     fn are_final(&self) -> bool {
         self.ended.is_some() || self.kind == Some(Kind::Unreachable)
     }
 
-    /// The outcome of `total` pieces of work, as "3 of 8 `what`".
+    /// Returns the outcome of `total` items, as "3 of 8 `what`".
     pub(crate) fn end(self, total: usize, what: &str) -> Result<(), Failure> {
         if let Some(ended) = self.ended {
             return Err(ended);

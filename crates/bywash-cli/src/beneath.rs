@@ -1,4 +1,4 @@
-//! Files of a tree that is copied: where names that a store chose may lead.
+//! Confinement of tree copies: object names must not lead outside of the destination.
 
 use std::path::{Component, Path as FsPath, PathBuf};
 
@@ -6,11 +6,11 @@ use bywash::origin::folder::FolderStore;
 
 use crate::failure::Failure;
 
-/// The folder a tree is copied to. What is copied stays below it: a store names the files.
+/// Destination folder of a tree copy. Files stay below it, because the store chooses their names.
 #[derive(Debug, Clone)]
 pub(crate) struct Tree {
     folder: PathBuf,
-    /// The data folder, which no store writes to.
+    /// The data folder, which copies must not write to.
     data_dir: PathBuf,
     /// Symbolic links to folders are followed.
     keep_dirlinks: bool,
@@ -25,11 +25,11 @@ impl Tree {
         }
     }
 
-    /// Checks that a file may be written at `path`, and returns the folder's own path with the rest of it.
+    /// Checks that a file may be written at `path`. Returns the resolved path of the folder joined with the rest.
     ///
     /// # Errors
-    /// If a name below the folder is Bywash's own or no plain name, if one on the way is a symbolic link, or if the file
-    /// would lie in the data folder.
+    /// If a name below the folder is reserved or not a plain name, if a folder on the way is a symbolic link, or if
+    /// the file would be in the data folder.
     pub(crate) fn place(&self, path: &FsPath) -> Result<PathBuf, Failure> {
         let refused =
             |why: String| Failure::failed(format!("cannot write {}: {why}", path.display()));
@@ -64,7 +64,7 @@ impl Tree {
     }
 }
 
-/// Refuses a path whose last name is Bywash's own: a later command would take the file for its own.
+/// Rejects a path with a reserved last name: later commands would treat the file as Bywash's own.
 pub(crate) fn refuse_own_name(path: &FsPath) -> Result<(), String> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     match FolderStore::is_own_name(&name) {
@@ -75,12 +75,12 @@ pub(crate) fn refuse_own_name(path: &FsPath) -> Result<(), String> {
     }
 }
 
-/// Returns the path with all links resolved in what exists of it.
+/// Resolves all links in the existing part of the path.
 fn resolved(path: &FsPath) -> PathBuf {
     let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     for existing in whole.ancestors() {
         if let (Ok(real), Ok(rest)) = (existing.canonicalize(), whole.strip_prefix(existing)) {
-            // Joining nothing would end the path with a slash.
+            // Joining an empty path would append a slash.
             return match rest.as_os_str().is_empty() {
                 true => real,
                 false => real.join(rest),
@@ -131,7 +131,7 @@ mod tests {
         std::fs::create_dir(real.join("data")).unwrap();
         let data = Tree::new(&to, &real.join("data"), true);
         assert!(data.place(&to.join("sneaky/x")).is_err());
-        // A tree that is copied to a folder within the data folder was meant to go there.
+        // A tree copied explicitly into the data folder is allowed.
         let within = Tree::new(&to, &real, false);
         assert!(within.place(&to.join("a")).is_ok());
     }

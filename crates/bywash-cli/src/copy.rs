@@ -1,8 +1,8 @@
-//! One copy, from any place to any other.
+//! One copy between any two locations.
 //!
-//! A [`Source`] reads parts ahead, in parallel where it can; the sink stores them: a small file is written beside its place and
-//! renamed, a large object comes down by [`crate::download`], an object goes to an [`Upload`](bywash::upload::Upload) of the
-//! engine. Nothing is visible at the destination before all of it is there.
+//! A [`Source`] reads parts ahead, concurrently where possible, and the sink stores them. Small files are written to
+//! a temporary file and renamed, large objects downloaded by [`crate::download`], and objects uploaded by the
+//! engine's [`Upload`](bywash::upload::Upload). The destination appears only once it is complete.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -26,43 +26,43 @@ use crate::stores::Stores;
 use crate::target::{Destination, ObjectUrl};
 use crate::transfer::Pair;
 
-/// S3's limit for a copy in one request.
+/// S3's size limit for a server-side copy by one request.
 const SERVER_COPY_MAX_BYTES: u64 = 5 << 30;
-/// What copies side by side may hold together, in MiB: parts read ahead, and as much again on its way out.
+/// Max memory of concurrent copies in MiB: parts read ahead, and as much again in the sinks.
 const IN_FLIGHT_MIB: usize = 256;
-/// What one of them holds at most.
+/// Max memory of one copy.
 const COPY_MIB: u64 = 64;
 
-/// Copies, many at once, with one set of stores and conditions.
+/// Runs copies concurrently, with common stores and conditions.
 #[derive(Debug)]
 pub(crate) struct Copier {
     pub(crate) stores: Stores,
-    /// What must hold of what is at the destination.
+    /// Condition on the existing destination.
     mode: PutMode,
     output: Output,
     room: Semaphore,
 }
 
-/// What a listing told of a source.
+/// Properties of a source from a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Listed {
     pub(crate) bytes: u64,
     pub(crate) e_tag: Option<String>,
 }
 
-/// A copy that ended well.
+/// Result of a successful copy.
 #[derive(Debug, Serialize)]
 pub(crate) struct Copied {
     pub(crate) source: String,
     pub(crate) destination: String,
-    /// Absent when the store copied by itself.
+    /// `None` for a server-side copy.
     pub(crate) bytes: Option<u64>,
-    /// Those of them that an interrupted copy had brought before.
+    /// Part of these bytes that an interrupted copy had stored.
     #[serde(skip_serializing_if = "is_none_or_zero")]
     resumed_bytes: Option<u64>,
     seconds: f64,
     e_tag: Option<String>,
-    /// The source's, if it is an object.
+    /// ETag of the source, if it is an object.
     #[serde(skip)]
     pub(crate) source_e_tag: Option<String>,
 }
@@ -73,7 +73,7 @@ fn is_none_or_zero(bytes: &Option<u64>) -> bool {
 }
 
 impl Copied {
-    /// A file that only got another name.
+    /// Result of moving a file by a rename.
     pub(crate) fn renamed(source: &Location, destination: &Destination) -> Self {
         Self {
             source: source.to_string(),
@@ -87,7 +87,7 @@ impl Copied {
     }
 }
 
-/// What the sinks tell of a copy.
+/// Result of a sink.
 #[derive(Debug, Default)]
 struct Stored {
     bytes: Option<u64>,
@@ -106,12 +106,12 @@ impl Copier {
         }
     }
 
-    /// Whether something at the destination may be in the way.
+    /// Whether an existing destination may prevent the copy.
     pub(crate) fn keeps_existing(&self) -> bool {
         self.mode != PutMode::Overwrite
     }
 
-    /// Copies one object or file; waits for memory first. `bar` hears of each part.
+    /// Copies one object or file after waiting for memory. Reports each part to `bar`.
     pub(crate) async fn copy(&self, pair: &Pair, bar: &ProgressBar) -> Result<Copied, Failure> {
         let Pair {
             source,
@@ -125,7 +125,7 @@ impl Copier {
             )));
         }
         let mib = listed.map_or(COPY_MIB, |listed| listed.bytes.div_ceil(1 << 20));
-        // At most COPY_MIB, so the cast keeps the value.
+        // At most COPY_MIB, so the cast is lossless.
         let permits = mib.clamp(1, COPY_MIB) as u32;
         let _room = or_interrupt(async {
             let room = self.room.acquire_many(permits).await;
@@ -151,7 +151,7 @@ impl Copier {
         })
     }
 
-    /// Lets the store copy within a bucket by itself. `None` if this is no such copy.
+    /// Copies within a bucket at the store. `None` if the copy does not qualify.
     async fn server_copy(
         &self,
         source: &Location,
@@ -194,7 +194,7 @@ impl Copier {
         .await
     }
 
-    /// Brings the bytes over by itself.
+    /// Copies through this process.
     async fn carry(&self, pair: &Pair, bar: &ProgressBar) -> Result<Stored, Failure> {
         let (source, destination) = (&pair.source, &pair.destination);
         let listed = pair.listed.as_ref();
@@ -276,7 +276,7 @@ impl Copier {
                 Ok(plain(or_interrupt(written).await?))
             }
             Destination::Object(url) => {
-                // Parts of the source's length are sent as they were read.
+                // Parts of the source's length are uploaded without a copy.
                 let target = self
                     .stores
                     .target(url, opened.part_bytes, self.mode.clone())?;
@@ -293,7 +293,7 @@ impl Copier {
         }
     }
 
-    /// Deletes what was copied and moved by that; an object only if it still is the version that was copied.
+    /// Deletes the source of a move; an object only if it still is the copied version.
     pub(crate) async fn remove(
         &self,
         source: &Location,

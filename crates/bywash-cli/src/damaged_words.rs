@@ -1,5 +1,5 @@
-//! Words of the command line, damaged: they are refused, or read and written alike. A program has no library that a fuzzer could
-//! call, so the damages of the gate are all there is.
+//! Fuzz-like tests of the command line's parsers: damaged arguments are rejected, or parsed and displayed alike. A
+//! binary has no library for a fuzzer to call.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::size::{self, Memory};
 use crate::source::ByteRange;
 use crate::target::Destination;
 
-/// All beginnings and damages of good words, as far as they are text.
+/// All prefixes and damaged forms of valid arguments that are valid UTF-8.
 fn words(good: &[&str], take: fn(&[u8])) {
     for good in good {
         take(good.as_bytes());

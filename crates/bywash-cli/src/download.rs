@@ -1,9 +1,9 @@
-//! The download of a large object into a file, which another process can go on with.
+//! Resumable download of a large object into a file.
 //!
-//! Beside the file's place stands `.NAME.bywash-part`, with each part at its offset. The data folder has the state: a first line
-//! with the version of the object and the identity of that file, then a line for each part that was written, with its SHA-256.
-//! A later process reads the parts again and keeps those that match. Nothing is taken from a file that the state does not name:
-//! anything may have been put in its place. Both files are locked by the process that works on them.
+//! A file `.NAME.bywash-part` beside the destination has each part at its offset. A state file in the data folder has
+//! a header with the object's version and the part file's identity, then a line with the SHA-256 of each part
+//! written. A later process rereads the parts and keeps those that match. It never uses a part file that the state
+//! does not identify, because any other program may have created it. The working process locks both files.
 
 mod state;
 
@@ -29,37 +29,37 @@ use crate::stores::Stores;
 
 use state::{Staged, Version};
 
-/// Below the data folder.
+/// Folder of the state files in the data folder.
 const STATES: &str = "downloads";
 
-/// What a download did.
+/// Result of a download.
 #[derive(Debug)]
 pub(crate) struct Downloaded {
     pub(crate) bytes: u64,
-    /// Those of them that an earlier process had brought.
+    /// Bytes that an earlier process had stored.
     pub(crate) resumed_bytes: u64,
 }
 
-/// Whether it is worth a state file, and a later version can be told from this one.
+/// Whether the object is large enough to resume, and its version can be identified later.
 pub(crate) fn can_resume(object: &Object) -> bool {
     let strong = |tag: &String| !tag.starts_with("W/");
     object.meta.size > PART_MIN_BYTES && object.meta.e_tag.as_ref().is_some_and(strong)
 }
 
-/// A download to be made.
+/// Parameters of a download.
 #[derive(Debug)]
 pub(crate) struct Download<'a> {
     pub(crate) object: Object,
     pub(crate) address: &'a Address,
     pub(crate) place: Arc<Place>,
     pub(crate) mode: &'a PutMode,
-    /// Where its state is kept.
+    /// Folder of the state files.
     pub(crate) states: PathBuf,
     pub(crate) stores: &'a Stores,
 }
 
-/// Returns the folder of the states of downloads, made if missing, for its owner only. `None` if it cannot be had: then a
-/// download starts over when it is interrupted.
+/// Returns the folder of the state files, created if missing, private to its owner. `None` if that fails: interrupted
+/// downloads then start over.
 pub(crate) fn states(data_dir: &FsPath) -> Option<PathBuf> {
     let states = data_dir.join(STATES);
     let mut builder = std::fs::DirBuilder::new();
@@ -79,7 +79,7 @@ pub(crate) fn states(data_dir: &FsPath) -> Option<PathBuf> {
 }
 
 impl Download<'_> {
-    /// Brings the object to its place. After a failure what came stays, for the next try.
+    /// Downloads the object to its destination. After a failure the stored parts stay for the next attempt.
     pub(crate) async fn run(
         self,
         bar: &ProgressBar,
@@ -133,7 +133,7 @@ impl Download<'_> {
         }
     }
 
-    /// Returns whether the file has the checksum that the store keeps of the object; true if it keeps none.
+    /// Returns whether the file has the checksum stored with the object; true if there is none.
     async fn proven(&self, staged: &Arc<Staged>) -> Result<bool, Failure> {
         let e_tag = self.object.meta.e_tag.as_deref();
         let Some(expected) = self.stores.crc32c(self.address, e_tag).await? else {
@@ -145,7 +145,7 @@ impl Download<'_> {
     }
 }
 
-/// Brings each part that is missing to its offset, in any order.
+/// Fetches all missing parts, in any order.
 async fn fetch(
     object: &Object,
     place: &Arc<Place>,
@@ -167,7 +167,7 @@ async fn fetch(
         .await
 }
 
-/// Makes the whole file visible in one step, and safe on the disk before that.
+/// Publishes the complete file by a rename, after syncing it.
 fn finish(place: &Place, staged: &Staged, mode: &PutMode, modified: SystemTime) -> io::Result<()> {
     let data = &staged.data;
     staged.check_name()?;
@@ -187,7 +187,7 @@ fn finish(place: &Place, staged: &Staged, mode: &PutMode, modified: SystemTime) 
     std::fs::remove_file(&staged.state_path)
 }
 
-/// File operations of a download, aside from the threads that carry its bytes.
+/// Runs file operations on a blocking thread.
 async fn blocking<T: Send + 'static>(
     place: &Arc<Place>,
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
@@ -214,7 +214,7 @@ fn can_go_on(mut failure: Failure, staged: &Staged) -> Failure {
 }
 
 impl Staged {
-    /// Writes a part, then notes that it is there.
+    /// Writes a part, then records it.
     fn keep(&self, part: u64, bytes: &Bytes) -> io::Result<()> {
         self.data
             .write_all_at(bytes, self.version.range(part).start)?;

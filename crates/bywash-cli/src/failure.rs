@@ -1,4 +1,4 @@
-//! Why a verb failed, and the exit code that tells a script.
+//! Failures of verbs and their exit codes.
 
 use std::error::Error as StdError;
 use std::fmt::Display;
@@ -10,19 +10,20 @@ use object_store::client::{HttpError, HttpErrorKind};
 
 use crate::plain::{plain_json, plain_message};
 
-/// In the URL of the request for the credentials of a cloud instance, the client's last resort.
+/// In the URL of a request for the credentials of a cloud instance, the client's last resort.
 const METADATA_REQUEST: &str = "/latest/api/token";
 
-/// What to look at when the endpoint lets nobody in.
+/// Hint after a rejected authentication.
 const DENIED_HINT: &str = "; check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (`bywash env` prints those of a local server)";
 
-/// In the message of a server of ours that refuses every write to a bucket: no key would change that, and the message says why.
+/// In a message of Bywash's server when a bucket is read-only: other keys would not help, and the message explains
+/// itself.
 const READ_ONLY: &str = "the bucket is read-only";
 
-/// What a script can do about it; the number is the exit code.
+/// Kinds of failures that scripts distinguish; the number is the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// The reader of standard output has seen enough: not a failure, but the end of the verb.
+    /// The reader of standard output closed it: ends the verb without a failure.
     ReaderGone = 0,
     Failed = 1,
     Usage = 2,
@@ -46,7 +47,7 @@ impl Kind {
     }
 }
 
-/// A failed verb: its kind, and a message that names the object, the operation and the next step.
+/// A failed verb: its kind, and a message with object, operation and next step.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) kind: Kind,
@@ -73,7 +74,7 @@ impl Failure {
         Self::new(Kind::Interrupted, "interrupted")
     }
 
-    /// An error of the file system, met while doing `what`.
+    /// A file system error during `what`.
     pub(crate) fn io(what: impl Display, error: &io::Error) -> Self {
         let kind = match error.kind() {
             io::ErrorKind::NotFound => Kind::NotFound,
@@ -83,14 +84,14 @@ impl Failure {
         Self::new(kind, format!("{what}: {error}"))
     }
 
-    /// An error of an object store, met while doing `what`.
+    /// An object store error during `what`.
     pub(crate) fn store(what: impl Display, error: &StoreError) -> Self {
         let text = error.to_string();
         let kind = match (error, element(&text, "Code").unwrap_or_default()) {
             (StoreError::NotFound { .. }, _) | (_, "NoSuchBucket" | "NoSuchKey") => Kind::NotFound,
             (StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. }, _)
             | (_, "AccessDenied") => Kind::Denied,
-            // Listings and bulk deletes come without a status of their own.
+            // Listings and bulk deletes return errors without a status.
             (
                 _,
                 "SignatureDoesNotMatch"
@@ -111,7 +112,7 @@ impl Failure {
             }
             StoreError::Precondition { .. } => "it changed meanwhile; try again".to_owned(),
             StoreError::NotFound { .. } => told().unwrap_or_else(|| "it does not exist".to_owned()),
-            // Who passes it on repeats these words for each path; what the store said is inside.
+            // Callers repeat these words for each path; the store's message is included.
             StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. } => told()
                 .or_else(|| root_cause(error))
                 .unwrap_or_else(|| text.clone()),
@@ -129,7 +130,7 @@ impl Failure {
         Self::new(kind, format!("{what}: {reason}{hint}"))
     }
 
-    /// An answer of an S3 endpoint that says no to doing `what`.
+    /// A rejection of `what` by an S3 endpoint.
     pub(crate) fn answer(what: &str, status: http::StatusCode, body: &str) -> Self {
         let (kind, hint) = match status.as_u16() {
             401 | 403 => (Kind::Denied, hint(Kind::Denied, what, body)),
@@ -140,7 +141,7 @@ impl Failure {
         Self::new(kind, format!("{what}: {reason}{hint}"))
     }
 
-    /// Tells the user on standard error, and gives the exit code.
+    /// Reports the failure on standard error and returns the exit code.
     pub(crate) fn report(&self, json: bool) -> ExitCode {
         if self.kind == Kind::ReaderGone {
             return ExitCode::SUCCESS;
@@ -158,7 +159,7 @@ impl Failure {
     }
 }
 
-/// What to look at, by the kind of address that `what` names; `text` is what the store said.
+/// Returns a hint for the kind of address in `what`; `text` is the store's message.
 fn hint(kind: Kind, what: &str, text: &str) -> &'static str {
     let is = |scheme: &str| what.contains(scheme);
     match kind {
@@ -185,8 +186,7 @@ fn hint(kind: Kind, what: &str, text: &str) -> &'static str {
     }
 }
 
-/// The innermost error: the HTTP client keeps to itself, for example, what is wrong with a
-/// certificate.
+/// Returns the innermost error: outer ones of the HTTP client omit, for example, what is wrong with a certificate.
 fn root_cause(error: &StoreError) -> Option<String> {
     let mut cause = StdError::source(error)?;
     while let Some(next) = cause.source() {
@@ -207,12 +207,12 @@ fn is_unreachable(error: &StoreError) -> bool {
     false
 }
 
-/// Code and message of the S3 error document inside `text`, if there is one.
+/// Extracts code and message of an S3 error document in `text`.
 fn s3_reason(text: &str) -> Option<String> {
     let code = element(text, "Code")?;
     Some(match element(text, "Message") {
         Some(message) => {
-            // What is no XML after all is told as it is.
+            // Text that is not valid XML is shown unchanged.
             let message = quick_xml::escape::unescape(message).unwrap_or(message.into());
             format!("{code}: {message}")
         }

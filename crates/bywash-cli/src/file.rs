@@ -1,4 +1,4 @@
-//! Files as the end of a copy: written beside their place, so that no reader sees half of one.
+//! Files as destinations of copies, replaced atomically.
 
 use std::fs::{File, FileTimes, Permissions};
 use std::io;
@@ -14,25 +14,24 @@ use crate::failure::{Failure, Kind};
 use crate::source::Source;
 use crate::staged::StagedFile;
 
-/// The place of a file that is there or will be.
+/// Destination of a file copy, which may exist.
 #[derive(Debug)]
 pub(crate) struct Place {
-    /// As the user wrote it.
+    /// Path as the user wrote it.
     path: PathBuf,
-    /// A link stays a link: this is what it points to. In a tree the file takes the link's place.
+    /// The resolved target of a link, which stays a link. In a tree copy the file replaces the link.
     pub(crate) target: PathBuf,
-    /// The target's folder; it exists.
+    /// Folder of the target; exists.
     pub(crate) folder: PathBuf,
     pub(crate) permissions: Permissions,
-    /// Whether a file is there, whose permissions stay.
+    /// Whether a file exists, whose permissions are kept.
     pub(crate) replaces: bool,
 }
 
 impl Place {
-    /// Makes the folders above `path`. `None` if what is there is no regular file, but a pipe or a device, which is written to
-    /// as it is.
+    /// Creates the folders of `path`. `None` if the destination is a pipe or device, which is written directly.
     ///
-    /// `tree`: the tree that `path` is a file of, whose name a store may have chosen.
+    /// `tree`: the tree copy that `path` belongs to, whose names a store may have chosen.
     pub(crate) fn prepare(
         path: &FsPath,
         mode: &PutMode,
@@ -85,7 +84,7 @@ impl Place {
         Failure::io(format!("cannot write {}", self.path.display()), error)
     }
 
-    /// The failure of a copy that must not replace what is there.
+    /// The failure of a copy that must not replace an existing file.
     pub(crate) fn taken(&self) -> Failure {
         Failure::new(
             Kind::Failed,
@@ -97,12 +96,12 @@ impl Place {
     }
 }
 
-/// What `open` gives a new file, before the umask.
+/// Permissions of a new file, before the umask.
 fn default_permissions() -> Permissions {
     std::os::unix::fs::PermissionsExt::from_mode(0o666)
 }
 
-/// Gives a file the time of what it is a copy of.
+/// Sets a file's modification time to that of its source.
 pub(crate) fn set_modified(file: &File, modified: Option<SystemTime>) -> io::Result<()> {
     match modified {
         Some(modified) => file.set_times(FileTimes::new().set_modified(modified)),
@@ -110,7 +109,7 @@ pub(crate) fn set_modified(file: &File, modified: Option<SystemTime>) -> io::Res
     }
 }
 
-/// Writes all of `source` to the file at `path`; returns its bytes.
+/// Writes all of `source` to the file at `path`. Returns its length.
 pub(crate) async fn write(
     source: &mut Source,
     (path, tree): (&FsPath, Option<&Tree>),
@@ -130,7 +129,7 @@ pub(crate) async fn write(
     let staged = StagedFile::create(&place.folder, &place.permissions);
     let staged = staged.map_err(|error| failed(&error))?;
     if place.replaces {
-        // Creating it, the umask took some away.
+        // The umask reduced them at creation.
         let kept = staged.file().set_permissions(place.permissions.clone());
         kept.map_err(|error| failed(&error))?;
     }

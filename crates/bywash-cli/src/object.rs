@@ -12,10 +12,10 @@ use crate::address::Address;
 use crate::failure::Failure;
 use crate::stores::Stores;
 
-/// An object whose version is known. Every part is asked of that version.
+/// An object at a known version. All parts are read from that version.
 #[derive(Clone)]
 pub(crate) struct Object {
-    /// As people write it.
+    /// Name as the user wrote it.
     name: String,
     store: Arc<dyn ObjectStore>,
     path: Path,
@@ -34,13 +34,13 @@ impl fmt::Debug for Object {
 }
 
 impl Object {
-    /// Asks what is there now.
+    /// Looks up the current version.
     pub(crate) async fn open(address: &Address, stores: &Stores) -> Result<Self, Failure> {
         let (path, store) = (address.object()?, stores.of(address)?);
         Self::at(&address.to_string(), store, path).await
     }
 
-    /// The object at a path of a store; `name` as people write it.
+    /// Looks up the object at a path of a store; `name` is the user's spelling.
     pub(crate) async fn at(
         name: &str,
         store: Arc<dyn ObjectStore>,
@@ -61,7 +61,7 @@ impl Object {
         })
     }
 
-    /// Reads a small object in one request; its bytes are all of one version.
+    /// Reads a small object by one request, so that all bytes are of one version.
     pub(crate) async fn read_whole(
         address: &Address,
         stores: &Stores,
@@ -83,7 +83,7 @@ impl Object {
         Ok((object, bytes))
     }
 
-    /// These bytes of the version seen first; an error if another one took its place.
+    /// Reads a range of the known version. Fails if the object was replaced.
     pub(crate) async fn part(&self, range: Range<u64>) -> Result<Bytes, Failure> {
         let wanted = range.end - range.start;
         let options = GetOptions {

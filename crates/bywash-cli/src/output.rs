@@ -1,4 +1,4 @@
-//! What verbs write to standard output.
+//! Standard output of verbs.
 
 use std::io::{self, Write};
 
@@ -41,7 +41,7 @@ impl Output {
         Ok(())
     }
 
-    /// Tells a person something worth knowing, on standard error. Scripts find it in the results.
+    /// Prints a note for people on standard error. Scripts find the same facts in the results.
     pub(crate) fn note(self, text: &str) {
         if !self.json {
             eprintln!("bywash: {}", plain(text));
@@ -63,9 +63,9 @@ fn to_json(value: &impl Serialize) -> Result<String, Failure> {
         .map_err(|error| Failure::failed(format!("cannot write JSON: {error}")))
 }
 
-/// The outcome of a write to standard output.
+/// Converts the result of a write to standard output.
 ///
-/// A reader that has seen enough (`| head`) closes the pipe, which ends the verb quietly.
+/// A reader that closes the pipe (`| head`) ends the verb without an error.
 pub(crate) fn written(outcome: io::Result<()>) -> Result<(), Failure> {
     match outcome {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::new(

@@ -1,15 +1,15 @@
-//! Text of other parties as a terminal may show it: keys, names of buckets, messages of endpoints.
+//! Escaping of foreign text for terminals: keys, bucket names, messages of endpoints.
 //!
-//! The one place where such text is escaped. Everything the verbs write but the data itself comes
-//! through here: results ([`crate::output`]), failures, progress bars and logs.
+//! The only place that escapes such text. All output of verbs except data passes here: results ([`crate::output`]),
+//! failures, progress bars and logs.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
 use crate::limits::MAX_MESSAGE_CHARS;
 
-/// Whether a terminal obeys the character, or hides it or its neighbours' order from a person:
-/// control characters (C0, DEL, C1), marks of direction, zero width and invisible ones.
+/// Whether the character controls a terminal or hides text from people: control characters (C0, DEL, C1), direction
+/// marks, zero-width and invisible characters.
 fn is_unsafe(c: char) -> bool {
     c.is_control()
         || matches!(
@@ -25,7 +25,8 @@ fn is_unsafe(c: char) -> bool {
         )
 }
 
-/// Returns `text` as one line of a terminal: unsafe characters as `\n`, `\t` or `\u{9b}`.
+/// Returns `text` as one terminal line, with unsafe characters as `
+/// `, `\t` or `\u{9b}`.
 pub(crate) fn plain(text: &str) -> Cow<'_, str> {
     if !text.contains(is_unsafe) {
         return Cow::Borrowed(text);
@@ -41,8 +42,8 @@ pub(crate) fn plain(text: &str) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// Returns a message of at most [`MAX_MESSAGE_CHARS`] characters. Each further line is indented by
-/// at least two spaces, so that none passes for another message.
+/// Returns a message of at most [`MAX_MESSAGE_CHARS`] characters. Further lines are indented by at least two spaces,
+/// so that none looks like another message.
 pub(crate) fn plain_message(text: &str) -> String {
     let cut = text.char_indices().nth(MAX_MESSAGE_CHARS);
     let shown = cut.map_or(text, |(end, _)| &text[..end]);
@@ -62,8 +63,7 @@ pub(crate) fn plain_message(text: &str) -> String {
     message
 }
 
-/// Returns a JSON document with unsafe characters as `\u009b`. They are inside its strings only,
-/// and mean the same there.
+/// Returns a JSON document with unsafe characters as `\u009b`. They occur only in strings, where this is equivalent.
 pub(crate) fn plain_json(json: String) -> String {
     if !json.contains(is_unsafe) {
         return json;
@@ -72,7 +72,7 @@ pub(crate) fn plain_json(json: String) -> String {
     for c in json.chars() {
         if is_unsafe(c) {
             for unit in c.encode_utf16(&mut [0; 2]) {
-                // A string takes all that is written to it.
+                // Writing to a String cannot fail.
                 let _ = write!(escaped, "\\u{unit:04x}");
             }
         } else {

@@ -1,4 +1,4 @@
-//! The progress bar of a transfer, and its interruption.
+//! Progress bars and interruption of transfers.
 
 use std::future::Future;
 use std::io::IsTerminal;
@@ -10,8 +10,8 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::plain::plain;
 
-/// A bar with rate and time left on standard error if that is a terminal; else one that shows
-/// nothing. `bytes` is the total, when known.
+/// Returns a bar with rate and remaining time on standard error if that is a terminal, otherwise a hidden one.
+/// `bytes` is the total, if known.
 pub(crate) fn bar(bytes: Option<u64>, name: String, output: Output) -> ProgressBar {
     if output.json || !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
@@ -32,7 +32,7 @@ pub(crate) fn bar(bytes: Option<u64>, name: String, output: Output) -> ProgressB
         .with_message(plain(&name).into_owned())
 }
 
-/// The bar of an upload that is gone on with: what was there already is told apart, and not in the rate.
+/// Returns the bar of a resumed upload: bytes stored before are shown, but not in the rate.
 pub(crate) fn resumed_bar(
     bytes: Option<u64>,
     resumed_bytes: u64,
@@ -46,7 +46,7 @@ pub(crate) fn resumed_bar(
     bar
 }
 
-/// Runs `work` until it ends, or until SIGINT or SIGTERM drops it.
+/// Runs `work` to its end, or drops it on SIGINT or SIGTERM.
 pub(crate) async fn or_interrupt<T>(
     work: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Failure> {

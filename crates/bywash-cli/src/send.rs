@@ -1,4 +1,4 @@
-//! Brings a source's bytes to an upload, and says how to go on when that fails.
+//! Uploads a source, and explains how to resume after a failure.
 
 use std::fs::File;
 use std::path::Path as FsPath;
@@ -14,16 +14,16 @@ use crate::progress::or_interrupt;
 use crate::source::{Source, ahead};
 use crate::target::Target;
 
-/// How long a failed upload tries to take its bytes back before the program gives up on it.
+/// Max time to abort a failed upload at the store.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What tells whether the file at `path` still is the one that is read.
+/// Returns the identity of the file at `path`, to detect changes before a takeover.
 pub(crate) fn identity(path: &FsPath) -> Result<SourceIdentity, Failure> {
     let found = File::open(path).and_then(|file| SourceIdentity::of(path, &file.metadata()?));
     found.map_err(|error| Failure::io(format!("cannot read {}", path.display()), &error))
 }
 
-/// Stores all of `source` as a new object. `file`: what is read is this file, so that the upload can be taken over.
+/// Uploads all of `source` as a new object. `file`: the source's file, which makes the upload resumable.
 pub(crate) async fn new_object(
     source: &mut Source,
     target: &Target,
@@ -34,7 +34,7 @@ pub(crate) async fn new_object(
         mode: target.mode.clone(),
         attributes: source.attributes.clone(),
         length: source.bytes,
-        // They are sent as they were read, uncopied.
+        // Parts are uploaded without a copy.
         parallel: ahead(source.part_bytes),
         journal: Some(JournalOptions {
             url: target.url.clone(),
@@ -57,7 +57,7 @@ pub(crate) async fn new_object(
     }
 }
 
-/// Brings what is left of a source to an upload, and ends it.
+/// Uploads the rest of a source and completes the upload.
 pub(crate) async fn rest(
     source: &mut Source,
     upload: &mut Upload,
@@ -85,14 +85,14 @@ pub(crate) async fn rest(
     .await
 }
 
-/// What can be taken over stays, and the failure says how; else what the store has is dropped.
+/// Keeps a resumable upload and explains how to resume it. Aborts any other at the store.
 async fn leave(mut failure: Failure, mut upload: Upload, url: &str, rewindable: bool) -> Failure {
     let id = upload.journal_id().map(str::to_owned);
     if let Some(id) = id.filter(|_| rewindable && failure.kind != Kind::Usage) {
         failure.message = format!("{}; to go on: bywash uploads resume {id}", failure.message);
         return failure;
     }
-    // Best effort: the failure that led here is the one to tell.
+    // Best effort: report the original failure.
     match tokio::time::timeout(ABORT_TIMEOUT, upload.abort()).await {
         Ok(Ok(())) => {}
         Ok(Err(error))

@@ -1,6 +1,6 @@
-//! Amounts of memory and bytes, as people write and read them.
+//! Parsing and formatting of sizes.
 
-/// An amount of memory: bytes, or a share of what the machine allows.
+/// A memory size: bytes, or a fraction of the machine's memory.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Memory {
     Bytes(u64),
@@ -9,7 +9,7 @@ pub(crate) enum Memory {
 }
 
 impl Memory {
-    /// The amount in bytes, given what the machine or its control group allows.
+    /// Returns the size in bytes, given the memory of the machine or its control group.
     #[allow(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
@@ -45,14 +45,14 @@ impl std::str::FromStr for Memory {
     }
 }
 
-/// An amount of bytes, such as `10GiB`.
+/// Parses a size such as `10GiB`.
 pub(crate) fn parse(text: &str) -> Result<u64, String> {
     parse_bytes(text)
         .filter(|bytes| *bytes > 0)
         .ok_or_else(|| format!("{text:?} is no size; write 512MiB, 10GiB or a number of bytes"))
 }
 
-/// A number of bytes: `K`, `M`, `G`, `T` and `KiB`.. are powers of 1024, `KB`.. powers of 1000.
+/// Parses a number of bytes: `K`, `M`, `G`, `T` and `KiB` are powers of 1024, `KB` of 1000.
 fn parse_bytes(text: &str) -> Option<u64> {
     let split = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')
@@ -75,7 +75,7 @@ fn parse_bytes(text: &str) -> Option<u64> {
     if fraction.is_empty() {
         return Some(whole);
     }
-    // Digits beyond the ninth are less than a byte in any unit but the largest, and never matter.
+    // Digits beyond the ninth are less than a byte in all units but the largest, and never matter.
     let fraction = fraction.get(..9).unwrap_or(fraction);
     let scale = 10_u128.pow(u32::try_from(fraction.len()).ok()?);
     let part = u128::from(unit) * fraction.parse::<u128>().ok()? / scale;

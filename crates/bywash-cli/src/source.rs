@@ -1,4 +1,4 @@
-//! Reading a file, an object or standard input as a stream of parts, some of them ahead of need.
+//! Reads a file, an object or standard input as a stream of parts, some of them ahead.
 
 use std::fs::File;
 use std::io::Read;
@@ -20,19 +20,18 @@ use crate::location::Location;
 use crate::object::Object;
 use crate::stores::Stores;
 
-/// The smallest part: below this the round trip outweighs the transfer.
+/// Min size of a part: below, the round trip outweighs the transfer.
 pub(crate) const PART_MIN_BYTES: u64 = 8 << 20;
-/// Parts of a source whose length is not known: S3 takes 10,000 of them, so up to 312 GiB.
+/// Part size for a source of unknown length: S3 allows 10,000 parts, so up to 312 GiB.
 const PART_UNKNOWN_BYTES: u64 = 32 << 20;
-/// The most parts S3 takes in one upload.
+/// Max parts of an S3 upload.
 const PARTS_MAX: u64 = 10_000;
-/// What parts read ahead may hold together, unless one part alone is larger; the sink may hold as
-/// much again.
+/// Max bytes of parts read ahead, at least one part. The sink may hold as much again.
 const AHEAD_BYTES: u64 = 32 << 20;
-/// More requests at once than this win nothing on one connection's bandwidth.
+/// More concurrent requests do not raise the throughput.
 const AHEAD_PARTS_MAX: u64 = 4;
 
-/// A span of bytes, as in HTTP's `Range`: `0-99` (both ends included), `100-`, `-20` (the last 20).
+/// A byte range as in HTTP's `Range`: `0-99` (both ends included), `100-`, `-20` (the last 20).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ByteRange {
     Between(u64, u64),
@@ -59,7 +58,7 @@ impl FromStr for ByteRange {
 }
 
 impl ByteRange {
-    /// The bytes meant, of an object of `size` bytes; `None` if it has none of them.
+    /// Returns the range in an object of `size` bytes; `None` if it is empty.
     pub(crate) fn of(self, size: u64) -> Option<Range<u64>> {
         let range = match self {
             Self::Between(start, end) => start..end.saturating_add(1).min(size),
@@ -72,14 +71,14 @@ impl ByteRange {
 
 /// A stream of parts: all but the last are exactly `part_bytes` long.
 pub(crate) struct Source {
-    /// Bytes the stream will yield, if known.
+    /// Length of the stream, if known.
     pub(crate) bytes: Option<u64>,
     pub(crate) part_bytes: u64,
     /// Content headers and user metadata of an object.
     pub(crate) attributes: Attributes,
-    /// When a file or an object was last written, if known.
+    /// Modification time of a file or an object, if known.
     pub(crate) modified: Option<SystemTime>,
-    /// What tells this version of an object from others.
+    /// ETag of the object's version.
     pub(crate) e_tag: Option<String>,
     pub(crate) parts: BoxStream<'static, Result<Bytes, Failure>>,
 }
@@ -94,7 +93,7 @@ impl std::fmt::Debug for Source {
 }
 
 impl Source {
-    /// `listed`: the length of the object, if a listing told it.
+    /// `listed`: length of the object, if known from a listing.
     pub(crate) async fn open(
         location: &Location,
         range: Option<ByteRange>,
@@ -130,7 +129,7 @@ impl Source {
         }
     }
 
-    /// Something that can only be read from start to end.
+    /// A source that can only be read from start to end.
     fn of_reader(
         name: String,
         range: Option<ByteRange>,
@@ -151,7 +150,7 @@ impl Source {
                 .read_to_end(&mut part)
                 .await;
             read.map_err(|error| Failure::io(format!("cannot read {name}"), &error))?;
-            // A short part is the last: a terminal is not asked for its end twice.
+            // A short part is the last: a terminal would need a second end-of-file.
             let rest = (part.len() as u64 == PART_UNKNOWN_BYTES).then_some(reader);
             Ok((!part.is_empty()).then(|| (Bytes::from(part), (rest, name))))
         });
@@ -176,7 +175,7 @@ impl Source {
         Ok(Self::of_file_in_parts(name, file, span, parts))
     }
 
-    /// The bytes of a file from `offset` on, in parts of this length: the rest of an upload.
+    /// Reads a file from `offset` on, in parts of this length: the rest of an upload.
     pub(crate) async fn rest_of_file(
         path: PathBuf,
         offset: u64,
@@ -208,7 +207,7 @@ impl Source {
         Self::of_spans(span, part_bytes, Attributes::new(), read)
     }
 
-    /// An object that came in one request.
+    /// An object that was read by one request.
     fn of_whole(object: Object, bytes: Bytes) -> Self {
         let part = (!bytes.is_empty()).then_some(Ok(bytes));
         Self {
@@ -221,7 +220,7 @@ impl Source {
         }
     }
 
-    /// `name`: as people write it.
+    /// `name`: the user's spelling.
     pub(crate) fn of_object(
         object: Object,
         name: &str,
@@ -243,7 +242,7 @@ impl Source {
         })
     }
 
-    /// The bytes `span`, each part read by `read`, several at once and yielded in order.
+    /// Reads the range `span` part by part with `read`, concurrently but in order.
     fn of_spans<F>(
         span: Range<u64>,
         part_bytes: u64,
@@ -269,19 +268,19 @@ impl Source {
         }
     }
 
-    /// The next part; `None` after the last.
+    /// Returns the next part; `None` after the last.
     pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
         self.parts.try_next().await
     }
 }
 
-/// How many parts of this length may be in flight on one side.
+/// Returns how many parts of this length may be in flight on one side.
 pub(crate) fn ahead(part_bytes: u64) -> usize {
-    // At most AHEAD_PARTS_MAX, so the cast keeps the value.
+    // At most AHEAD_PARTS_MAX, so the cast is lossless.
     (AHEAD_BYTES / part_bytes).clamp(1, AHEAD_PARTS_MAX) as usize
 }
 
-/// The smallest part that S3's count of parts allows, in whole MiB.
+/// Returns the smallest part size that S3's limit of parts allows, in whole MiB.
 pub(crate) fn part_bytes(bytes: u64) -> u64 {
     bytes
         .div_ceil(PARTS_MAX)
@@ -300,7 +299,7 @@ fn span(name: &str, range: Option<ByteRange>, size: u64) -> Result<Range<u64>, F
     }
 }
 
-/// Opens a file; tells its length if it is a regular one, and when it was written.
+/// Opens a file. Returns its length if it is regular, and its modification time.
 fn open_file(path: &std::path::Path) -> std::io::Result<(File, Option<u64>, Option<SystemTime>)> {
     let file = File::open(path)?;
     let meta = file.metadata()?;
@@ -308,7 +307,7 @@ fn open_file(path: &std::path::Path) -> std::io::Result<(File, Option<u64>, Opti
         return Err(std::io::ErrorKind::IsADirectory.into());
     }
     let bytes = meta.is_file().then_some(meta.len());
-    // Files of /proc say 0 and have content.
+    // Files of /proc have length 0 and content.
     let modified = bytes.and_then(|_| meta.modified().ok());
     Ok((file, bytes.filter(|bytes| *bytes > 0), modified))
 }
@@ -329,7 +328,7 @@ fn read_exact(file: &File, part: &Range<u64>) -> std::io::Result<Bytes> {
     Ok(bytes.into())
 }
 
-/// Reads a shared file from an offset of its own.
+/// Reads a shared file at an offset of its own.
 struct At<'a> {
     file: &'a File,
     offset: u64,

@@ -1,4 +1,4 @@
-//! A file that gets its name when it is whole, so that a copy that is killed leaves nothing in the folder.
+//! A file that becomes visible when it is complete, so that a killed copy leaves nothing behind.
 
 use std::fs::{File, Permissions};
 use std::io;
@@ -6,10 +6,11 @@ use std::path::Path as FsPath;
 
 use tempfile::TempPath;
 
-/// How names begin that a file has for a moment.
+/// Prefix of temporary names.
 const PREFIX: &str = ".bywash-cp-";
 
-/// A file on its way. It has no name until it is placed, or a temporary one where the file system has no files without names.
+/// An incomplete file. It has no name until it is placed, or a temporary one if the file system does not support
+/// unnamed files.
 #[derive(Debug)]
 pub(crate) struct StagedFile {
     file: File,
@@ -17,7 +18,7 @@ pub(crate) struct StagedFile {
 }
 
 impl StagedFile {
-    /// Creates an empty file in `folder`; the umask takes from its permissions.
+    /// Creates an empty file in `folder`; the umask reduces its permissions.
     pub(crate) fn create(folder: &FsPath, permissions: &Permissions) -> io::Result<Self> {
         if let Some(file) = unnamed::create(folder, permissions) {
             return Ok(Self { file, name: None });
@@ -37,8 +38,8 @@ impl StagedFile {
         &self.file
     }
 
-    /// Gives the file its name. With `replaces`, what has that name is replaced in one step; otherwise that is an error,
-    /// `AlreadyExists`.
+    /// Gives the file its name. With `replaces`, an existing file is replaced atomically; otherwise it is an
+    /// `AlreadyExists` error.
     pub(crate) fn place(self, target: &FsPath, replaces: bool) -> io::Result<()> {
         let Self { file, name } = self;
         let name = match name {
@@ -73,7 +74,7 @@ mod unnamed {
 
     use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 
-    /// Creates a file without a name; `None` where the file system has none such, or they could get no name.
+    /// Creates an unnamed file; `None` if the file system does not support that, or cannot link it later.
     pub(super) fn create(folder: &FsPath, permissions: &Permissions) -> Option<File> {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         let mode = Mode::from_raw_mode(permissions.mode());
@@ -81,13 +82,13 @@ mod unnamed {
         link_of(&file).exists().then_some(file)
     }
 
-    /// Gives the file a name that nothing has.
+    /// Links the file to an unused name.
     pub(super) fn link(file: &File, name: &FsPath) -> io::Result<()> {
         let flags = AtFlags::SYMLINK_FOLLOW;
         Ok(rustix::fs::linkat(CWD, link_of(file), CWD, name, flags)?)
     }
 
-    /// The kernel's own link to an open file.
+    /// Path of the kernel's link to an open file.
     fn link_of(file: &File) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
     }

@@ -1,4 +1,4 @@
-//! The stores a verb works with, each opened once however many objects it moves.
+//! The stores that a verb uses, each opened once.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path as FsPath, PathBuf};
@@ -14,7 +14,7 @@ use crate::location::Remote;
 use crate::source::PART_MIN_BYTES;
 use crate::target::{self, ObjectUrl, Target};
 
-/// How stores are reached, and those that were.
+/// Open stores, and how to reach others.
 #[derive(Debug)]
 pub(crate) struct Stores {
     pub(crate) remote: Remote,
@@ -26,14 +26,14 @@ pub(crate) struct Stores {
 struct Opened {
     /// By bucket.
     clients: BTreeMap<String, Arc<dyn ObjectStore>>,
-    /// By the chunk they upload in: it is the engine's.
+    /// By chunk size, which is a setting of the engine.
     engines: BTreeMap<u64, Engine>,
-    /// By chunk and origin. Not by how that is shown, which leaves out what may be secret.
+    /// By chunk size and origin. Not by the displayed address, which omits secrets.
     buckets: HashMap<(u64, OriginUrl), Bucket>,
 }
 
 impl Stores {
-    /// `data_dir`: where open uploads are written down.
+    /// `data_dir`: location of the upload journal.
     pub(crate) fn new(remote: &Remote, data_dir: &FsPath) -> Self {
         Self {
             remote: remote.clone(),
@@ -42,9 +42,9 @@ impl Stores {
         }
     }
 
-    /// The store that has the objects of this address, to read, list and delete. Sends no request.
+    /// Returns the store for an address, to read, list and delete. Sends no request.
     ///
-    /// S3 is spoken to by the client alone, which repeats requests itself; the others through the engine.
+    /// S3 uses its own client, which retries; other stores use the engine.
     pub(crate) fn of(&self, address: &Address) -> Result<Arc<dyn ObjectStore>, Failure> {
         if address.scheme != Scheme::S3 {
             let bucket = self.bucket(&address.origin()?, PART_MIN_BYTES)?;
@@ -60,12 +60,12 @@ impl Stores {
         Ok(Arc::clone(client))
     }
 
-    /// The data folder: what is known of unfinished copies.
+    /// The data folder, with the state of unfinished copies.
     pub(crate) fn data_dir(&self) -> &FsPath {
         &self.data_dir
     }
 
-    /// Returns the CRC32C of an object, if its store keeps one and the object still is the version with this ETag.
+    /// Returns the stored CRC32C of an object, if its store has one and the object still is the version of this ETag.
     pub(crate) async fn crc32c(
         &self,
         address: &Address,
@@ -75,7 +75,7 @@ impl Stores {
         let what = || format!("cannot read the checksum of {address}");
         let stored = origin.stat(&address.object()?).await;
         let stored = match stored.map_err(|error| Failure::store(what(), &error)) {
-            // A reader of an object may lack the right to ask for its checksum, or any key.
+            // A user who may read an object need not be allowed to read its checksum.
             Err(failure) if failure.kind == Kind::Denied => {
                 tracing::warn!("{}", failure.message);
                 return Ok(None);
@@ -86,7 +86,7 @@ impl Stores {
         Ok(same.and_then(|stored| stored.crc32c))
     }
 
-    /// An object to upload in chunks of `chunk` bytes, or about.
+    /// Returns an object to upload in chunks of about `chunk` bytes.
     pub(crate) fn target(
         &self,
         url: &ObjectUrl,
@@ -108,7 +108,7 @@ impl Stores {
         })
     }
 
-    /// An origin as a bucket of the engine that uploads in such chunks.
+    /// Mounts an origin in an engine that uploads in such chunks.
     pub(crate) fn bucket(&self, origin: &OriginUrl, chunk: u64) -> Result<Bucket, Failure> {
         let key = (chunk, origin.clone());
         if let Some(bucket) = self.opened.lock().buckets.get(&key) {

@@ -1,4 +1,4 @@
-//! Objects that `cp` uploads and `uploads` takes over: where they are, and the engine that writes them.
+//! Destinations of uploads, and the engine that writes them.
 
 use std::fmt;
 use std::path::{Path as FsPath, PathBuf};
@@ -19,18 +19,18 @@ use crate::address::Address;
 use crate::failure::Failure;
 use crate::location::{Location, Remote};
 
-/// An upload gives up when the store failed for this long without a step forward. What is in the journal can go on later.
+/// An upload fails after this time without progress. It can be resumed from the journal.
 const RETRY_DEADLINE: Duration = Duration::from_secs(30);
-/// A request without a sign of life for this long has failed; a few of them fit the deadline.
+/// Max silence of a request; several fit the deadline.
 const STALL: Duration = Duration::from_secs(10);
-/// The least memory of an engine that uploads; frames are only taken for bytes that must wait.
+/// Min memory of an uploading engine. Frames are used only for bytes that must wait.
 const MEMORY_MIN_BYTES: u64 = 64 << 20;
 /// Chunks that fit the memory.
 const CHUNKS_IN_MEMORY: u64 = 8;
-/// Below the data folder.
+/// Folder of the journal in the data folder.
 const JOURNAL: &str = "uploads";
 
-/// Where a copy goes: a place without an engine, or an object of an origin.
+/// Destination of a copy: a location outside of the engine, or an object of an origin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Destination {
     /// A file's path, or standard output.
@@ -56,7 +56,7 @@ impl FromStr for Destination {
                 return Err(format!("{text:?} can be read only"));
             }
             Location::Object(address) => Self::Object(ObjectUrl::Store(address)),
-            // What is there and is no file, as a pipe, is written to as it is.
+            // Special files such as pipes are written directly.
             Location::File(path) if text.starts_with("file://") && !is_special(&path) => {
                 Self::Object(ObjectUrl::Folder(path))
             }
@@ -101,7 +101,7 @@ impl ObjectUrl {
         }
     }
 
-    /// The object `name` below this folder.
+    /// Returns the object `name` below this folder.
     pub(crate) fn join(&self, name: &str) -> Self {
         match self {
             Self::Folder(path) => Self::Folder(path.join(name)),
@@ -109,7 +109,7 @@ impl ObjectUrl {
         }
     }
 
-    /// The address of the origin, and the object in it.
+    /// Splits into the origin's URL and the object's path.
     pub(crate) fn split(&self) -> Result<(OriginUrl, Path), Failure> {
         match self {
             Self::Folder(path) => {
@@ -128,7 +128,8 @@ impl ObjectUrl {
     }
 }
 
-/// The folder that is the origin of the object at `path`: the nearest above that was one before, else the nearest that exists.
+/// Returns the folder that is the origin of the object at `path`: the nearest existing folder store above it,
+/// otherwise the nearest existing folder.
 fn root_of(path: &FsPath) -> PathBuf {
     let above = || path.ancestors().skip(1);
     above()
@@ -138,21 +139,21 @@ fn root_of(path: &FsPath) -> PathBuf {
         .to_owned()
 }
 
-/// An object to upload, and the bucket of an engine that does it.
+/// An object to upload, with the bucket of an engine.
 #[derive(Debug)]
 pub(crate) struct Target {
     pub(crate) bucket: Bucket,
     pub(crate) path: Path,
-    /// As people write it.
+    /// Address as the user wrote it.
     pub(crate) url: String,
-    /// Where the origin is, if the address does not say it: the folder that keys are relative to, the S3 endpoint.
+    /// The origin's location, if the address does not contain it: the root folder, or the S3 endpoint.
     pub(crate) endpoint: Option<String>,
-    /// What must hold of the object that is there.
+    /// Condition on the existing object.
     pub(crate) mode: PutMode,
 }
 
 impl Target {
-    /// The bucket of an upload in the journal. Where the endpoint is not given now, it is where it was.
+    /// Reopens the bucket of a journaled upload. The endpoint defaults to the recorded one.
     pub(crate) fn reopen(
         engine: &Engine,
         header: &Header,
@@ -195,22 +196,22 @@ pub(crate) fn open(url: &OriginUrl, remote: &Remote) -> Result<Arc<dyn Origin>, 
     }
 }
 
-/// Makes an origin a bucket of the engine.
+/// Mounts an origin in the engine.
 pub(crate) fn mount(engine: &Engine, url: &OriginUrl, remote: &Remote) -> Result<Bucket, Failure> {
     let origin = open(url, remote)?;
-    // Buckets of one engine have names of their own; nobody sees these.
+    // Buckets of an engine need unique names, which are never shown.
     let name = format!("origin-{:016x}", rand::random::<u64>());
     engine
         .mount(&name, origin, Consistency::default())
         .map_err(|error| Failure::failed(format!("cannot open {url}: {error}")))
 }
 
-/// The journal of a data folder.
+/// Opens the journal of a data folder.
 pub(crate) fn journal(data_dir: &FsPath) -> Journal {
     Journal::at(data_dir.join(JOURNAL))
 }
 
-/// An engine that uploads in chunks of `chunk` bytes, or about, and keeps its journal in the data folder.
+/// Builds an engine that uploads in chunks of about `chunk` bytes, with the journal of the data folder.
 pub(crate) fn engine(data_dir: &FsPath, chunk: u64) -> Result<Engine, Failure> {
     Engine::builder()
         .memory(MEMORY_MIN_BYTES.max(chunk.saturating_mul(CHUNKS_IN_MEMORY)))

@@ -1,11 +1,11 @@
-//! Sums of sizes that endpoints name: any of them may be a lie.
+//! Sums of sizes reported by endpoints, which may be false.
 
 use std::fmt;
 
 use indicatif::HumanBytes;
 use serde::{Serialize, Serializer};
 
-/// A sum of bytes that stops at `u64::MAX`, and then says so.
+/// A sum of bytes that saturates at `u64::MAX` and records that.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Total {
     bytes: u64,

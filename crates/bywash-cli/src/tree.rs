@@ -1,4 +1,4 @@
-//! What is below a folder or a prefix.
+//! Enumeration of folders and prefixes.
 
 use std::collections::HashSet;
 use std::path::{Path as FsPath, PathBuf};
@@ -19,18 +19,18 @@ use crate::stores::Stores;
 /// A file or an object of a tree.
 #[derive(Debug, Clone)]
 pub(crate) struct Item {
-    /// Below the root, with slashes between its parts.
+    /// Relative to the root, with slashes.
     pub(crate) name: String,
     pub(crate) location: Location,
     pub(crate) modified: DateTime<Utc>,
     pub(crate) listed: Listed,
 }
 
-/// The items below a folder or prefix, by name; `NotFound` if there is no such folder, or no key begins with the prefix. The
-/// first error ends the stream: what was listed is not all there is.
+/// Streams the items below a folder or prefix, by name. `NotFound` if the folder does not exist or no key has the
+/// prefix. The first error ends the stream, which is then incomplete.
 ///
-/// Links to files count as what they point to; links to folders are not entered. What belongs to unfinished downloads and to
-/// folder stores of Bywash is left out.
+/// Links to files count as their targets; links to folders are not followed. Omits files of unfinished downloads and
+/// of folder stores.
 pub(crate) fn items(
     root: &Location,
     stores: &Stores,
@@ -68,7 +68,7 @@ pub(crate) fn items(
     }
 }
 
-/// The objects of a store below a prefix, with their names below it.
+/// Lists the objects of a store below a prefix, with relative names.
 pub(crate) fn objects(
     store: Arc<dyn ObjectStore>,
     prefix: Path,
@@ -85,7 +85,7 @@ pub(crate) fn objects(
         Ok(meta) => Ok((name_below(&meta.location, &prefix), meta)),
         Err(error) => Err(Failure::store(format!("cannot list {what}"), &error)),
     });
-    // After the last one: whether there was none.
+    // After the last one: detects an empty listing.
     let all = found.map(Some).chain(stream::once(async { None }));
     let told = all.filter_map(move |found| {
         if found.is_some() {
@@ -94,12 +94,12 @@ pub(crate) fn objects(
         let told = found.or_else(|| nothing.take().map(Err));
         async { told }
     });
-    // The marker of the prefix itself is nothing below it.
+    // The marker of the prefix itself is not below it.
     told.try_filter(|(name, _)| std::future::ready(!name.is_empty()))
         .boxed()
 }
 
-/// What a key is called below a prefix it begins with.
+/// Returns the name of a key relative to its prefix.
 pub(crate) fn name_below(key: &Path, prefix: &Path) -> String {
     match key.prefix_match(prefix) {
         Some(parts) => Path::from_iter(parts).to_string(),
@@ -107,7 +107,7 @@ pub(crate) fn name_below(key: &Path, prefix: &Path) -> String {
     }
 }
 
-/// The files below `root`, by name.
+/// Lists the files below `root`, by name.
 fn files(root: &FsPath) -> Result<Vec<Item>, Failure> {
     let mut found = Vec::new();
     folder(root, "", &mut found)?;
@@ -161,7 +161,7 @@ fn file(name: String, path: PathBuf, meta: &std::fs::Metadata) -> Item {
     }
 }
 
-/// A folder and all folders below it, each before what is in it. Links are not entered.
+/// Lists a folder and all folders below it, parents first. Links are not followed.
 pub(crate) fn folders(root: &FsPath, found: &mut Vec<PathBuf>) -> Result<(), Failure> {
     let failed = |error| Failure::io(format!("cannot list {}", root.display()), &error);
     found.push(root.to_owned());
@@ -174,8 +174,8 @@ pub(crate) fn folders(root: &FsPath, found: &mut Vec<PathBuf>) -> Result<(), Fai
     Ok(())
 }
 
-/// Leaves folder markers out, empty objects whose name others are below: listings do not tell `dir/` from `dir`, and where a
-/// file system has a folder no file can be.
+/// Removes folder markers: empty objects that other names are below. Listings do not distinguish `dir/` from `dir`,
+/// and a file cannot have the name of a folder.
 pub(crate) fn without_markers(mut items: Vec<Item>) -> Vec<Item> {
     let mut folders = HashSet::new();
     for item in &items {

@@ -1,4 +1,4 @@
-//! What another process needs to know of a download that ended midway.
+//! State of an interrupted download for a later process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -17,14 +17,14 @@ use sha2::{Digest as _, Sha256};
 
 use crate::file::Place;
 
-/// Ends the name of the file that parts are written to.
+/// Suffix of the part file.
 const DATA: &str = ".bywash-part";
-/// Ends the name of the file with the state.
+/// Suffix of the state file.
 const STATE: &str = ".download";
-/// Bytes read at once when the whole file is hashed.
+/// Bytes read at a time to hash the whole file.
 const HASH_PIECE_BYTES: usize = 1 << 20;
 
-/// The file beside `target` that its parts are written to.
+/// Path of the part file beside `target`.
 fn data_path(target: &FsPath) -> Option<PathBuf> {
     let mut name = OsString::from(".");
     name.push(target.file_name()?);
@@ -32,14 +32,14 @@ fn data_path(target: &FsPath) -> Option<PathBuf> {
     Some(target.with_file_name(name))
 }
 
-/// The state of a download to `target`: its name is made of the whole path.
+/// Path of the state file of a download to `target`, named by a hash of the whole path.
 pub(super) fn state_path(states: &FsPath, target: &FsPath) -> io::Result<PathBuf> {
     let whole = std::path::absolute(target)?;
     let name = hex(&Sha256::digest(whole.as_os_str().as_bytes())[..16]);
     Ok(states.join(name + STATE))
 }
 
-/// Version of the object that a download is of.
+/// Version of the downloaded object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Version {
     pub(super) url: String,
@@ -47,7 +47,7 @@ pub(super) struct Version {
     pub(super) e_tag: Option<String>,
     pub(super) version: Option<String>,
     pub(super) bytes: u64,
-    /// Of every part but the last.
+    /// Size of all parts but the last.
     pub(super) part_bytes: u64,
 }
 
@@ -78,18 +78,18 @@ impl Node {
     }
 }
 
-/// The first line of a state.
+/// First line of a state file.
 #[derive(Debug, Serialize, Deserialize)]
 struct Header {
-    /// Where the parts are, for people.
+    /// Path of the part file, for people.
     file: String,
-    /// The file that was made for them; none other is taken for it.
+    /// Identity of the part file. No other file is used in its place.
     node: Node,
     #[serde(flatten)]
     version: Version,
 }
 
-/// A download's files, held by this process alone.
+/// The locked files of a download.
 #[derive(Debug)]
 pub(super) struct Staged {
     pub(super) version: Version,
@@ -97,15 +97,15 @@ pub(super) struct Staged {
     pub(super) data_path: PathBuf,
     state: File,
     pub(super) state_path: PathBuf,
-    /// Parts that an earlier process brought.
+    /// Parts that an earlier process stored.
     present: BTreeSet<u64>,
     pub(super) resumed_bytes: u64,
-    /// The state of another download was there, and is gone now.
+    /// Whether the state of another download was discarded.
     pub(super) begun_anew: bool,
 }
 
 impl Staged {
-    /// Takes the files of a download over, or begins them; begins them in any case if `fresh`. Reads again what is there.
+    /// Continues a download, or starts it; always starts if `fresh`. Rereads the existing parts.
     pub(super) fn open(
         place: &Place,
         version: Version,
@@ -124,7 +124,7 @@ impl Staged {
         match (same, found) {
             (Some(header), Some(data)) if header.node == Node::of(&data.metadata()?) => {
                 if !text.ends_with(b"\n") {
-                    // A line that a crash cut off must not lie before the next one.
+                    // Ends a line that a crash cut off, before the next one.
                     state.write_all(b"\n")?;
                 }
                 let mut staged = Self::new(version, (data, data_path), (state, state_path), false);
@@ -133,7 +133,7 @@ impl Staged {
             }
             (_, found) => {
                 drop(found);
-                // The state never names parts of a file that is gone.
+                // The state must not list parts of a missing file.
                 state.set_len(0)?;
                 let data = make_data(&data_path)?;
                 data.set_len(version.bytes)?;
@@ -173,7 +173,7 @@ impl Staged {
         }
     }
 
-    /// Keeps those parts whose bytes are what was noted of them.
+    /// Keeps the parts whose bytes match their recorded hashes.
     fn keep_noted(&mut self, noted: BTreeMap<u64, String>) -> io::Result<()> {
         if self.data.metadata()?.len() != self.version.bytes {
             return self.data.set_len(self.version.bytes);
@@ -195,16 +195,16 @@ impl Staged {
         Ok(())
     }
 
-    /// The parts that are still to come.
+    /// Returns the missing parts.
     pub(super) fn missing(&self) -> Vec<u64> {
         (0..self.version.parts())
             .filter(|part| !self.present.contains(part))
             .collect()
     }
 
-    /// Notes that these bytes of a part are in their place.
+    /// Records that these bytes of a part are stored.
     pub(super) fn note(&self, part: u64, bytes: &[u8]) -> io::Result<()> {
-        // One write at the end of the file: lines of parts that end side by side do not mix.
+        // A single append: lines of concurrent parts do not mix.
         (&self.state).write_all(line(part, &sha256(bytes)).as_bytes())
     }
 
@@ -224,7 +224,7 @@ impl Staged {
         }
     }
 
-    /// Checks that the part file's name still is that of the file that was written.
+    /// Checks that the name still belongs to the part file that was written.
     pub(super) fn check_name(&self) -> io::Result<()> {
         let named = std::fs::symlink_metadata(&self.data_path)?;
         match Node::of(&named) == Node::of(&self.data.metadata()?) {
@@ -240,7 +240,7 @@ fn busy() -> io::Error {
     io::Error::other("another process downloads to it now; wait for that one")
 }
 
-/// Opens the state for this process alone.
+/// Opens and locks the state file.
 fn lock_state(path: &FsPath) -> io::Result<File> {
     loop {
         let file = OpenOptions::new()
@@ -254,7 +254,7 @@ fn lock_state(path: &FsPath) -> io::Result<File> {
             Err(TryLockError::WouldBlock) => return Err(busy()),
             Err(TryLockError::Error(error)) => return Err(error),
         }
-        // A process that ended meanwhile took the file that is locked now away.
+        // The file just locked may have been removed by a process that ended in between.
         let (ours, there) = (file.metadata()?, std::fs::metadata(path));
         if there.is_ok_and(|there| Node::of(&there) == Node::of(&ours)) {
             return Ok(file);
@@ -262,9 +262,9 @@ fn lock_state(path: &FsPath) -> io::Result<File> {
     }
 }
 
-/// Opens the file of the parts for this process alone; `None` if there is none, or something else has its name.
+/// Opens and locks the part file. `None` if it does not exist or is not a regular file.
 fn open_data(path: &FsPath) -> io::Result<Option<File>> {
-    // Neither a link nor a pipe is followed or waited for.
+    // Does not follow links or block on pipes.
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let opened = OpenOptions::new()
         .read(true)
@@ -283,7 +283,7 @@ fn open_data(path: &FsPath) -> io::Result<Option<File>> {
     }
 }
 
-/// Makes the file of the parts anew, for this process alone. Whatever has its name is removed.
+/// Creates and locks a new part file, replacing any file of that name.
 fn make_data(path: &FsPath) -> io::Result<File> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -296,7 +296,7 @@ fn make_data(path: &FsPath) -> io::Result<File> {
         .open(path)?;
     match file.try_lock() {
         Err(TryLockError::WouldBlock) => Err(busy()),
-        // Another process that began at once removed it.
+        // A concurrent process removed it.
         _ if file.metadata()?.nlink() == 0 => Err(busy()),
         _ => Ok(file),
     }
@@ -304,7 +304,7 @@ fn make_data(path: &FsPath) -> io::Result<File> {
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
-        // A string takes all that is written to it.
+        // Writing to a String cannot fail.
         let _ = write!(text, "{byte:02x}");
         text
     })
@@ -314,12 +314,12 @@ fn sha256(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
 
-/// A number of a part and its SHA-256. The end mark tells a whole line from one that was cut off.
+/// Formats a part number and its SHA-256. The end mark distinguishes a complete line from a torn one.
 fn line(part: u64, digest: &str) -> String {
     format!("{part} {digest}.\n")
 }
 
-/// The first line, and the parts noted; what is damaged counts as not there.
+/// Parses the header and the recorded parts. Ignores damaged lines.
 fn read_state(text: &[u8]) -> (Option<Header>, BTreeMap<u64, String>) {
     let text = String::from_utf8_lossy(text);
     let mut lines = text.lines();
@@ -361,7 +361,7 @@ mod tests {
             .unwrap()
     }
 
-    /// Opens the download of a version, whose state is beside its file.
+    /// Opens the download of a version, with the state beside its file.
     fn open(place: &Place, e_tag: &str) -> io::Result<Staged> {
         Staged::open(place, version(e_tag), &place.folder, false)
     }
@@ -430,7 +430,7 @@ mod tests {
             std::fs::read(&state).unwrap(),
         );
         let header = whole.iter().position(|byte| *byte == b'\n').unwrap();
-        // The very file that the state names.
+        // Exactly the file that the state identifies.
         let kept = home.path().join("kept");
         std::fs::hard_link(&data, &kept).unwrap();
         for length in 0..whole.len() {
@@ -444,7 +444,7 @@ mod tests {
             let expected = if length < header { 3 } else { 3 - complete };
             assert!(next.missing().len() >= expected, "{length}");
             assert!(next.missing().len() <= expected + 1, "{length}");
-            // What it wrote is whole again.
+            // What it writes is valid again.
             keep(&next, 1);
             drop(next);
             let last = open(&place, "one").unwrap();
@@ -461,7 +461,7 @@ mod tests {
             home.path().join("other"),
         );
         std::fs::write(&elsewhere, "precious").unwrap();
-        // Without a state: bytes, and a link to a file of the user's.
+        // Without a state: foreign bytes, and a link to a user's file.
         std::fs::write(&data, [0; 25]).unwrap();
         assert_eq!(open(&place, "one").unwrap().missing(), [0, 1, 2]);
         std::fs::remove_file(&data).unwrap();
@@ -470,13 +470,13 @@ mod tests {
         keep(&first, 0);
         drop(first);
         assert_eq!(std::fs::read(&elsewhere).unwrap(), b"precious");
-        // Beside a state: another file with the very bytes.
+        // With a state: a different file with identical bytes.
         let copy = home.path().join("copy");
         std::fs::copy(&data, &copy).unwrap();
         std::fs::rename(&copy, &data).unwrap();
         let second = open(&place, "one").unwrap();
         assert_eq!((second.missing(), second.resumed_bytes), (vec![0, 1, 2], 0));
-        // Replaced while it is written.
+        // Replaced during the download.
         second.check_name().unwrap();
         std::fs::write(&copy, [0; 25]).unwrap();
         std::fs::rename(&copy, &data).unwrap();

@@ -1,7 +1,7 @@
-//! Signatures of Azure's addresses for names that need percent signs in them.
+//! Signing of Azure addresses for names that need percent-encoding.
 //!
-//! A shared access signature is of the name as it is, but object_store 0.14.2 has the name signed as its address has it, percent
-//! signs and all, which Azure refuses. Of all that is signed only the name can have a percent sign, so they are resolved here.
+//! A shared access signature covers the decoded name, but object_store 0.14.2 signs the encoded one, which Azure
+//! rejects. Only the name can contain percent signs in the signed text, so it is decoded here.
 
 use hmac::{Hmac, KeyInit, Mac};
 use object_store::client::{
@@ -11,7 +11,7 @@ use object_store::{Error, Result};
 use percent_encoding::percent_decode;
 use sha2::Sha256;
 
-/// Signs what it is given without its percent-encoding. Signing of addresses takes no more than this.
+/// Signs its input after percent-decoding. Used for presigned addresses only.
 #[derive(Debug)]
 pub(super) struct PlainNames;
 
@@ -44,7 +44,7 @@ impl CryptoProvider for PlainNames {
 
 impl HmacContext for Plain {
     fn update(&mut self, data: &[u8]) {
-        // Gathered, for an escape may be cut in two.
+        // Buffered, because an escape may be split.
         self.text.extend_from_slice(data);
     }
 

@@ -1,4 +1,4 @@
-//! Points in files that other programs read.
+//! Export of points to CSV and Parquet.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -15,10 +15,10 @@ use super::Row;
 use crate::failure::Failure;
 use crate::output::written;
 
-/// Rows of one row group, as the sealed files have them.
+/// Rows of a row group, as in data files.
 const GROUP_ROWS: usize = 1 << 20;
 
-/// Puts `content` into a file, in one step, or on standard output.
+/// Writes `content` to a file, atomically, or to standard output.
 pub(super) fn put(content: &[u8], path: Option<&Path>) -> std::result::Result<(), Failure> {
     let Some(path) = path else {
         return written(io::stdout().lock().write_all(content));
@@ -36,7 +36,7 @@ pub(super) fn put(content: &[u8], path: Option<&Path>) -> std::result::Result<()
         .map_err(|error| Failure::io(format!("cannot write {}", path.display()), &error))
 }
 
-/// `rows` under a heading.
+/// Encodes `rows` as CSV with a header.
 pub(super) fn csv(rows: &[Row]) -> csv::Result<Vec<u8>> {
     let mut table = csv::Writer::from_writer(Vec::new());
     for row in rows {
@@ -47,7 +47,7 @@ pub(super) fn csv(rows: &[Row]) -> csv::Result<Vec<u8>> {
         .map_err(|error| error.into_error().into())
 }
 
-/// `rows` as Parquet, with the columns that sealed files have.
+/// Encodes `rows` as Parquet with the columns of data files.
 pub(super) fn parquet(rows: &[Row]) -> Result<Vec<u8>> {
     let properties = WriterProperties::builder()
         .set_compression(Compression::ZSTD(ZstdLevel::default()))

@@ -1,4 +1,4 @@
-//! Where series are: at a running server, or in a folder that no server uses.
+//! Source of series: a running server, or a database folder without a server.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::failure::{Failure, Kind};
 use crate::serve::data_dir::DEFAULT_DATA_DIR;
 use crate::serve::keeping;
 
-/// Memory to open a folder with: more than a server's log holds.
+/// Memory for opening a folder: more than a server's log needs.
 const FOLDER_MEMORY: u64 = 1 << 30;
 
 #[derive(Debug, clap::Args)]
@@ -42,7 +42,7 @@ impl Place {
         }
     }
 
-    /// Ends it well: what was written to a folder is in its log or in its files.
+    /// Closes the database: rows written to a folder are in its log or files.
     pub(super) async fn close(self) -> Result<(), Failure> {
         match self {
             Self::Server(_) => Ok(()),
@@ -141,7 +141,7 @@ fn failed(error: &SeriesError) -> Failure {
     Failure::failed(error.to_string())
 }
 
-/// Queries a running server by its admin address.
+/// Queries a running server through its admin address.
 async fn rows_of<T: DeserializeOwned>(
     server: &AdminClient,
     path: &str,
@@ -154,7 +154,7 @@ async fn rows_of<T: DeserializeOwned>(
         ("end", request.end.as_deref()),
         ("step", request.step.as_deref()),
         ("agg", request.agg.as_deref()),
-        // JSON has no NaN and no infinity.
+        // JSON has neither NaN nor infinity.
         ("format", Some("csv")),
     ];
     let query: Vec<_> = given

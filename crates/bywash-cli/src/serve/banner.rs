@@ -1,4 +1,4 @@
-//! What a server says at start: a few lines for a person, the last one for programs.
+//! Startup messages of a server: a few lines for people, the last one for programs.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use indicatif::BinaryBytes;
 use super::data_dir::{Credentials, credentials_path};
 use super::settings::{Access, Settings};
 
-/// The most buckets that are named at start.
+/// Max buckets named at start.
 const BUCKETS_NAMED: usize = 8;
 
 pub(super) struct Banner<'a> {
@@ -18,12 +18,12 @@ pub(super) struct Banner<'a> {
     pub(super) endpoint: &'a str,
     pub(super) admin_addr: SocketAddr,
     pub(super) credentials: Option<&'a Credentials>,
-    /// The credentials were made just now, so nobody has seen them yet.
+    /// Whether the credentials are new, and so must be shown.
     pub(super) made: bool,
 }
 
 impl Banner<'_> {
-    /// Writes to standard output. Nobody may be reading it, which does not stop a server.
+    /// Writes to standard output. A closed output does not stop the server.
     pub(super) fn print(&self) {
         let mut out = io::stdout().lock();
         if let Err(error) = out
@@ -134,7 +134,7 @@ impl Banner<'_> {
     }
 
     fn env_command(&self) -> String {
-        // As it was typed: under cargo, `bywash` is not on the path.
+        // As the user called it: under cargo, `bywash` is not on the path.
         let program = std::env::args()
             .next()
             .unwrap_or_else(|| "bywash".to_owned());

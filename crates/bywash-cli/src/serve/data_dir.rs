@@ -23,13 +23,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, Kind};
 
-/// The data folder when none is given.
+/// Default data folder.
 pub(crate) const DEFAULT_DATA_DIR: &str = "./bywash-data";
-/// The folder of open multipart uploads, below the data folder.
+/// Folder of open multipart uploads in the data folder.
 pub(crate) const MULTIPART: &str = "multipart";
-/// The layout this program reads and writes.
+/// Version of the layout.
 const FORMAT: u32 = 1;
-/// Characters of the keys made here, of 62 kinds each: as long as AWS makes them.
+/// Length of generated keys, of 62 different characters: as long as those of AWS.
 const ACCESS_KEY_LENGTH: usize = 20;
 const SECRET_KEY_LENGTH: usize = 40;
 
@@ -61,7 +61,7 @@ impl Credentials {
     }
 
     fn random() -> Self {
-        // The thread's generator is a cryptographic one, seeded by the system.
+        // The thread's generator is cryptographic and seeded by the system.
         let text = |length| Alphanumeric.sample_string(&mut rand::rng(), length);
         Self {
             access_key: text(ACCESS_KEY_LENGTH).to_ascii_uppercase(),
@@ -70,19 +70,19 @@ impl Credentials {
     }
 }
 
-/// How clients reach a server: what `bywash env` prints.
+/// How clients reach a server, as `bywash env` prints it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Session {
     pub(crate) endpoint: String,
     pub(crate) region: String,
     pub(crate) credentials: Credentials,
-    /// Address of the admin endpoints; older servers did not say.
+    /// Address of the admin endpoints; absent in files of older servers.
     #[serde(default)]
     pub(crate) admin: Option<SocketAddr>,
 }
 
 impl Session {
-    /// Without credentials, some that an anonymous server takes: clients refuse to send without.
+    /// An anonymous server gets dummy credentials, because clients refuse to send requests without any.
     pub(crate) fn new(endpoint: &str, region: &str, credentials: Option<Credentials>) -> Self {
         let anonymous = || Credentials {
             access_key: "anonymous".to_owned(),
@@ -96,13 +96,13 @@ impl Session {
         }
     }
 
-    /// With the address of the admin endpoints.
+    /// Adds the address of the admin endpoints.
     pub(crate) fn with_admin(self, address: SocketAddr) -> Self {
         let admin = Some(address);
         Self { admin, ..self }
     }
 
-    /// The session of the server that uses the data folder `dir`, or used it last. Takes no lock.
+    /// Reads the session of the server that uses the data folder `dir`, or used it last. Takes no lock.
     pub(crate) fn read(dir: &Path) -> Result<Self, Failure> {
         check_format(dir)?;
         let path = dir.join("session.json");
@@ -126,8 +126,7 @@ pub(crate) struct DataDir {
 }
 
 impl DataDir {
-    /// Makes the folder if it is missing, locks it and checks its format. Also tells whether it
-    /// was new.
+    /// Creates the folder if missing, locks it and checks its format. Also returns whether it is new.
     pub(crate) fn open(dir: &Path) -> Result<(Self, bool), Failure> {
         let failed = |error: io::Error| {
             Failure::io(
@@ -174,7 +173,7 @@ impl DataDir {
         self.dir.join("history")
     }
 
-    /// The credentials kept here, made now if there are none; also tells whether they were made.
+    /// Returns the stored credentials, generated if there are none. Also returns whether they are new.
     pub(crate) fn credentials(&self) -> Result<(Credentials, bool), Failure> {
         let path = credentials_path(&self.dir);
         if let Some(credentials) = read_json(&path)? {
@@ -186,18 +185,18 @@ impl DataDir {
         Ok((credentials, true))
     }
 
-    /// Keeps `session` for `bywash env`.
+    /// Stores `session` for `bywash env`.
     pub(crate) fn record(&self, session: &Session) -> Result<(), Failure> {
         write_json(&self.dir.join("session.json"), session)
     }
 }
 
-/// Where the credentials made at first start are kept.
+/// Path of the generated credentials.
 pub(crate) fn credentials_path(dir: &Path) -> PathBuf {
     dir.join("credentials.json")
 }
 
-/// Locks the folder for one server. The lock goes with the process, however it ends.
+/// Locks the folder for one server, until the process ends.
 fn lock(dir: &Path) -> Result<File, Failure> {
     let path = dir.join("serve.lock");
     let failed = |error: io::Error| Failure::io(format!("cannot lock {}", path.display()), &error);
@@ -228,7 +227,7 @@ fn lock(dir: &Path) -> Result<File, Failure> {
     Ok(file)
 }
 
-/// The folder's format, `None` if none is written. Refuses one this program does not know.
+/// Returns the folder's format, `None` if none is written. Rejects unknown ones.
 fn check_format(dir: &Path) -> Result<Option<u32>, Failure> {
     let path = dir.join("format");
     let Some(text) = read(&path)? else {
@@ -247,7 +246,7 @@ fn check_format(dir: &Path) -> Result<Option<u32>, Failure> {
     }
 }
 
-/// Refuses secrets that other users can read.
+/// Rejects secrets that other users can read.
 fn refuse_public(path: &Path) -> Result<(), Failure> {
     let meta = fs::metadata(path)
         .map_err(|error| Failure::io(format!("cannot read {}", path.display()), &error))?;
@@ -261,7 +260,7 @@ fn refuse_public(path: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What a file holds, if it is there.
+/// Returns the content of a file, if it exists.
 fn read(path: &Path) -> Result<Option<Vec<u8>>, Failure> {
     match fs::read(path) {
         Ok(found) => Ok(Some(found)),
@@ -295,10 +294,10 @@ fn write_json(path: &Path, value: &impl Serialize) -> Result<(), Failure> {
     written.map_err(|error| Failure::io(format!("cannot write {}", path.display()), &error))
 }
 
-/// Replaces a file in one step, mode 0600. Synced, so that a crash leaves the old or the new one.
+/// Replaces a file atomically, with mode 0600, synced: a crash leaves the old or the new content.
 fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
-    // Such a file has mode 0600 from its first moment.
+    // Temporary files are created with mode 0600.
     let mut staged = tempfile::NamedTempFile::new_in(folder)?;
     staged.write_all(content)?;
     staged.as_file().sync_all()?;

@@ -1,20 +1,20 @@
-//! File descriptors: the soft limit is raised at start, and connections are bounded so that accepting one never fails for want of
-//! a descriptor.
+//! File descriptors: raises the soft limit at start, and limits connections so that accepting one never lacks a
+//! descriptor.
 
 use bywash::MAX_OPEN_FOLDERS;
 use bywash_console::MAX_ADMIN_CONNECTIONS;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Descriptors of the program beside those of S3 connections and folders: logs, journals, listeners, the runtime, connections to
-/// origins that are kept open, connections of the admin address.
+/// Descriptors besides those of S3 connections and folders: logs, journals, listeners, the runtime, pooled
+/// connections to origins, admin connections.
 const MAX_OTHER_DESCRIPTORS: u64 = 256 + MAX_ADMIN_CONNECTIONS as u64;
-/// Descriptors of one connection: its socket, a file that is read or staged, and a connection to an origin or a second file.
+/// Descriptors of one connection: its socket, a file, and a connection to an origin or a second file.
 const MAX_CONNECTION_DESCRIPTORS: u64 = 3;
 
-/// Raises the soft limit of descriptors to the hard one, and returns the limit in force; `None` if there is none.
+/// Raises the soft limit of descriptors to the hard limit. Returns the limit in force, `None` if there is none.
 ///
-/// A program that uses `select` fails with descriptors past 1023, which is why systems start programs with a low soft limit; this
-/// one does not use it.
+/// Systems start programs with a low soft limit because `select` fails with descriptors above 1023. This program does
+/// not use it.
 pub(super) fn raise_limit() -> Option<u64> {
     let limits = getrlimit(Resource::Nofile);
     let raised = Rlimit {
@@ -30,8 +30,8 @@ pub(super) fn raise_limit() -> Option<u64> {
     }
 }
 
-/// Returns how many connections fit the limit of descriptors, at most `wanted` and at least one. Of a limit below twice what
-/// the others take, half is for connections: a server with so few has few folders.
+/// Returns how many connections fit the limit of descriptors, between one and `wanted`. If the limit is below twice
+/// the other descriptors, half of it is for connections: such a server has few folders.
 pub(super) fn connections(limit: Option<u64>, wanted: usize) -> usize {
     let Some(limit) = limit else {
         return wanted;

@@ -1,4 +1,4 @@
-//! The TOML file: its keys are the options' names, and buckets and keys that an option has no room for.
+//! The TOML file: options by name, and tables of buckets and keys.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use crate::failure::Failure;
 
-/// Others may read the file.
+/// The permission bit for reads by other users.
 const WORLD_READABLE: u32 = 0o004;
 
 #[derive(Debug, Default, Deserialize)]
@@ -48,7 +48,7 @@ pub(super) struct FileBucket {
     pub(super) block_size: Option<String>,
     #[serde(default)]
     pub(super) read_only: bool,
-    /// Hosts that a web server may redirect to: `same-host` or `any`.
+    /// Allowed redirects of a web server: `same-host` or `any`.
     redirects: Option<String>,
     #[serde(default)]
     options: BTreeMap<String, Value>,
@@ -56,7 +56,7 @@ pub(super) struct FileBucket {
     headers: BTreeMap<String, Value>,
 }
 
-/// A key beside the server's own, which may do everything.
+/// A key besides the server's own, which is unrestricted.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) struct FileKey {
@@ -67,7 +67,7 @@ pub(super) struct FileKey {
     pub(super) read_only: bool,
 }
 
-/// The value of an option. `env:NAME` stands for a variable of the environment.
+/// Value of an option. `env:NAME` refers to an environment variable.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Value {
@@ -87,7 +87,7 @@ impl Value {
 }
 
 impl FileSettings {
-    /// Reads a file. One that others may read has no secrets in it: these are taken from the environment then.
+    /// Reads a file. If other users can read it, it must contain no secrets, which then come from the environment.
     pub(super) fn read(path: &Path) -> Result<Self, Failure> {
         let failed =
             |error| Failure::io(format!("cannot read --config {}", path.display()), &error);
@@ -112,7 +112,7 @@ impl FileSettings {
             .map_err(|error| Failure::usage(format!("--config {}: {error}", path.display())))
     }
 
-    /// What it calls the first secret that is written out in it.
+    /// Returns the name of the first secret written out in the file.
     fn secret(&self) -> Option<String> {
         let own = self
             .secret_key
@@ -130,7 +130,7 @@ fn is_written_out(text: &str) -> bool {
     !text.starts_with("env:")
 }
 
-/// Options of stores that are not secret by themselves: any other is taken for one.
+/// Whether a store option is not a secret. Unknown options count as secrets.
 fn is_harmless(option: &str) -> bool {
     let option = option.to_ascii_lowercase();
     let secret = [
@@ -143,7 +143,7 @@ fn is_harmless(option: &str) -> bool {
         "account",
         "connection",
     ];
-    // Identities and switches, which have such words in them.
+    // Public options whose names contain suspicious words.
     let public = [
         "access_key_id",
         "account_name",
@@ -173,7 +173,7 @@ impl FileBucket {
         Some(format!("{secret} of [[bucket]] {name}"))
     }
 
-    /// The settings of the origin, with the environment's values in their places.
+    /// Returns the settings of the origin, with environment variables resolved.
     pub(super) fn origin_options(&self) -> Result<OriginOptions, Failure> {
         let table = |values: &BTreeMap<String, Value>| {
             let resolved = values.iter().map(|(name, value)| {
@@ -198,7 +198,7 @@ impl FileBucket {
     }
 }
 
-/// A text of the file, or the variable that it names. `what` is what it is for.
+/// Resolves a text of the file, or the variable it refers to. `what` is its purpose, for messages.
 pub(super) fn resolve(what: &str, text: &str) -> Result<String, Failure> {
     let Some(variable) = text.strip_prefix("env:") else {
         return Ok(text.to_owned());

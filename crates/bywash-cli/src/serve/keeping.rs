@@ -1,6 +1,7 @@
-//! What a server keeps as series: its own history, and values sent to it.
+//! The series databases of a server: its own history, and values sent to it.
 //!
-//! Below the data folder, each of `history/` and `series/` has `files/`, the sealed series, and `log/`, what is not sealed yet.
+//! In the data folder, `history/` and `series/` each have `files/` with data files and `log/` with the write-ahead
+//! log.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,29 +20,29 @@ use super::data_dir::DataDir;
 use crate::failure::Failure;
 use crate::size;
 
-/// The most that the server's own history takes on disk when nothing is said: years of it for a few buckets.
+/// Default max size of the server's own history on disk: years for a few buckets.
 const HISTORY_BYTES: u64 = 1 << 30;
-/// The most of the memory that either database takes, as a share of it.
+/// Each database may use the memory limit divided by this.
 const MEMORY_SHARE: u64 = 16;
-/// The bucket of the sealed history.
+/// Bucket of the history's data files.
 const HISTORY_BUCKET: &str = "bywash-history";
-/// Ends the message of a write that it refuses.
+/// Suffix of the message of a rejected write.
 const HISTORY_ONLY_READ: &str =
     "it is the server's own history, which the server alone writes; write to another bucket";
-/// How long the databases may take to seal and close once the servers have ended.
+/// Max time for the databases to flush and close after the servers have ended.
 const CLOSE_DEADLINE: Duration = Duration::from_secs(3);
 
-/// What is kept of series.
+/// Retention of both databases.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Kept {
-    /// Of the server's own history; `None`: none is written.
+    /// Retention of the server's own history; `None` disables it.
     history: Option<Retention>,
-    /// Of values that were sent in.
+    /// Retention of values sent by clients.
     series: Retention,
 }
 
 impl Kept {
-    /// Reads the settings of these names. Retention is by whole files: see [`Retention`].
+    /// Parses the settings. Retention drops whole files: see [`Retention`].
     pub(super) fn parse(
         no_history: bool,
         history_size: Option<String>,
@@ -68,7 +69,7 @@ impl Kept {
     }
 }
 
-/// The options of the database of values that were sent in.
+/// Options of the database for values sent by clients.
 fn series_options(engine: &Engine, retention: Retention) -> SeriesOptions {
     SeriesOptions {
         memtable_bytes: Some(engine.budget().limit() / MEMORY_SHARE),
@@ -79,12 +80,12 @@ fn series_options(engine: &Engine, retention: Retention) -> SeriesOptions {
     }
 }
 
-/// The options of the history's database.
+/// Options of the history's database.
 fn history_options(engine: &Engine, retention: Retention) -> SeriesOptions {
     SeriesOptions {
-        // The last point before a kill is no loss.
+        // Losing the last point before a kill is acceptable.
         ack: Ack::Memory,
-        // Nor is one that would have to wait.
+        // So is dropping a point that would have to wait.
         write_timeout: Duration::ZERO,
         memtable_bytes: Some(engine.budget().limit() / MEMORY_SHARE),
         wal_bytes: 32 << 20,
@@ -94,17 +95,17 @@ fn history_options(engine: &Engine, retention: Retention) -> SeriesOptions {
     }
 }
 
-/// The databases of a server, open.
+/// The open databases of a server.
 #[derive(Debug)]
 pub(super) struct Keeping {
     pub(super) series: SeriesDb,
     pub(super) history: Option<History>,
-    /// Writes the history. The sender is dropped to have its last point written.
+    /// Records the history. Dropping the sender records the last point.
     recorder: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
 }
 
 impl Keeping {
-    /// Opens them; the server's own history only if it is to be kept. Takes what a killed server left in their logs.
+    /// Opens the databases; the history only if it is enabled. Replays the logs of a killed server.
     pub(super) async fn open(
         data: &DataDir,
         engine: &Engine,
@@ -128,12 +129,12 @@ impl Keeping {
         })
     }
 
-    /// Begins to record the history of `engine`, until [`Self::close`].
+    /// Records the history of `engine` until [`Self::close`].
     pub(super) fn record(&mut self, engine: &Engine) {
         let record = |history: &History| {
             let (stop, stopped) = oneshot::channel::<()>();
             let stopped = async {
-                // Dropped or sent to, it is the end.
+                // Both a message and a dropped sender end it.
                 let _ = stopped.await;
             };
             let recording = history
@@ -144,8 +145,8 @@ impl Keeping {
         self.recorder = self.history.as_ref().map(record);
     }
 
-    /// Closes them when the servers have ended, after the history's last point. The history is sealed, so that its bucket has all
-    /// of it from the next start on; values sent in that are not sealed yet stay in their log.
+    /// Closes the databases after the servers have ended and the last point of the history is recorded. The history
+    /// is flushed, so that its bucket is complete at the next start. Other values may stay in their log.
     pub(super) async fn close(self) {
         let close_history = async {
             if let Some((stop, recorder)) = self.recorder {
@@ -197,7 +198,7 @@ async fn open(
     opened.map_err(|error| failed(&error))
 }
 
-/// Lets S3 clients read the sealed history, and only read it.
+/// Mounts the history's data files as a read-only bucket.
 fn mount(engine: &Engine, files: &Path) -> Result<(), Failure> {
     let store = FolderStore::open(files).map_err(|error| Failure::failed(error.to_string()))?;
     let store: Arc<dyn Origin> = Arc::new(store);
@@ -214,12 +215,12 @@ fn mount(engine: &Engine, files: &Path) -> Result<(), Failure> {
     })
 }
 
-/// Where the sealed series of a database lie.
+/// Folder of a database's data files.
 pub(crate) fn files(folder: &Path) -> PathBuf {
     folder.join("files")
 }
 
-/// Where what is not sealed lies.
+/// Folder of a database's log.
 pub(crate) fn log(folder: &Path) -> PathBuf {
     folder.join("log")
 }

@@ -1,4 +1,4 @@
-//! Settings that would serve what must not be served.
+//! Rejection of dangerous settings.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
@@ -9,11 +9,11 @@ use super::settings::{BucketSettings, Settings};
 use crate::failure::Failure;
 use crate::location::PROFILE_ENDPOINT;
 
-/// Refuses a data folder inside a served one: its secrets would be objects.
+/// Rejects a data folder inside a served folder: its secrets would be objects.
 pub(super) fn refuse_served_secrets(settings: &Settings) -> Result<(), Failure> {
     let data = std::path::absolute(&settings.data_dir)
         .map_err(|error| Failure::io("cannot use --data-dir", &error))?;
-    // It may not exist yet; the folders above it tell as well.
+    // It may not exist yet; then its parent folders decide.
     let Some(data) = data
         .ancestors()
         .find_map(|folder| folder.canonicalize().ok())
@@ -36,8 +36,8 @@ pub(super) fn refuse_served_secrets(settings: &Settings) -> Result<(), Failure> 
     Ok(())
 }
 
-/// Refuses to be our own origin: an s3:// origin whose endpoint is the one we serve, or a web server's address that is.
-/// `ambient` is the environment's endpoint.
+/// Rejects this server as its own origin: an s3:// origin with this server's endpoint, or a web server's address that
+/// is this one. `ambient` is the environment's endpoint.
 pub(super) fn refuse_loop(
     settings: &Settings,
     own: SocketAddr,
@@ -84,13 +84,13 @@ pub(super) fn refuse_loop(
     Ok(())
 }
 
-/// Whether `url` is the listener bound to `own`.
+/// Whether `url` addresses the listener bound to `own`.
 fn leads_to(url: &Url, own: SocketAddr) -> bool {
     let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else {
         return false;
     };
     let host = host.trim_start_matches('[').trim_end_matches(']');
-    // A name that does not resolve now is not us; reaching it will tell.
+    // A name that does not resolve is not this server; the first request will report it.
     let mut addresses = (host, port).to_socket_addrs().into_iter().flatten();
     addresses.any(|address| {
         let ip = address.ip();

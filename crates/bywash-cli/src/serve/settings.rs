@@ -1,4 +1,4 @@
-//! The settings of a server: options, then the TOML file, then defaults.
+//! Settings of a server: options, then the TOML file, then defaults.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -21,47 +21,47 @@ const DEFAULT_MEMORY: &str = "25%";
 const DEFAULT_S3_ADDR: &str = "127.0.0.1:8420";
 const DEFAULT_ADMIN_ADDR: &str = "127.0.0.1:8422";
 
-/// Checked settings.
+/// Validated settings.
 #[derive(Debug)]
 pub(super) struct Settings {
     pub(super) data_dir: PathBuf,
     pub(super) memory: Memory,
     pub(super) hedge: bool,
     pub(super) s3_addr: SocketAddr,
-    /// Host names below which buckets have names of their own.
+    /// Domains for virtual-hosted-style requests.
     pub(super) domains: Vec<String>,
     pub(super) admin_addr: SocketAddr,
     pub(super) access: Access,
-    /// Keys that get in besides, each with its scope.
+    /// Additional keys, with their scopes.
     pub(super) keys: Vec<Credential>,
     pub(super) transport: Transport,
-    /// Connections of one client address; `None`: the endpoint's default.
+    /// Max connections of one client address; `None`: the endpoint's default.
     pub(super) connections_per_address: Option<usize>,
-    /// Addresses that this limit does not hold for.
+    /// Addresses exempt from this limit.
     pub(super) trusted_proxies: Vec<Network>,
-    /// Where lines of requests go, and their form.
+    /// Destination and format of the access log.
     pub(super) access_log: Option<(AccessLogTarget, AccessLogFormat)>,
-    /// What is kept of series.
+    /// Retention of the series databases.
     pub(super) kept: Kept,
-    /// Empty: buckets are folders of the data folder.
+    /// Empty: buckets are folders in the data folder.
     pub(super) buckets: Vec<BucketSettings>,
 }
 
-/// Who gets in.
+/// Authentication of the S3 endpoint.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Access {
-    /// Holders of the key in the data folder.
+    /// By the key in the data folder.
     Kept,
-    /// Holders of this key.
+    /// By this key.
     Given(Credentials),
     Anonymous,
 }
 
-/// What carries requests.
+/// Transport of the S3 endpoint.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Transport {
     Http {
-        /// Plain HTTP was asked for, so others than this machine may be served with it.
+        /// Whether plain HTTP was requested explicitly, which allows it beyond loopback.
         insisted: bool,
     },
     Tls {
@@ -76,16 +76,16 @@ pub(super) struct BucketSettings {
     pub(super) name: String,
     pub(super) url: OriginUrl,
     pub(super) consistency: Consistency,
-    /// In bytes; none: the engine's default.
+    /// In bytes; `None`: the engine's default.
     pub(super) block_size: Option<usize>,
-    /// Every write is refused.
+    /// Whether all writes are rejected.
     pub(super) read_only: bool,
-    /// None: as the environment says.
+    /// `None`: from the environment.
     pub(super) options: OriginOptions,
 }
 
 impl Settings {
-    /// Reads the TOML file, if there is one, and puts `args` over it.
+    /// Reads the TOML file, if there is one, and overrides it with `args`.
     pub(super) fn load(args: Args) -> Result<Self, Failure> {
         let file = match &args.config {
             None => FileSettings::default(),
@@ -95,8 +95,7 @@ impl Settings {
     }
 
     pub(super) fn merge(args: Args, file: FileSettings) -> Result<Self, Failure> {
-        // Options that exclude each other win or lose together: `--anonymous` is not undone by a
-        // key in the file.
+        // Exclusive options override as a group: a key in the file does not undo `--anonymous`.
         let access = if args.access_key.is_some() || args.secret_key.is_some() || args.anonymous {
             access(args.access_key, args.secret_key, args.anonymous)?
         } else {
@@ -166,14 +165,14 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Every key that gets in: `own`, which may do everything, and those with a scope.
+    /// All accepted keys: `own`, which is unrestricted, and those with scopes.
     pub(super) fn all_keys(&self, own: Option<&Credentials>) -> Vec<Credential> {
         let own = own.map(Credentials::for_gateway);
         own.into_iter().chain(self.keys.iter().cloned()).collect()
     }
 
-    /// Others than this machine need credentials and an encrypted line, unless told otherwise; the
-    /// admin endpoints are never for them.
+    /// Beyond loopback, credentials and encryption are required unless disabled explicitly. The admin endpoints are
+    /// always loopback.
     fn refuse_exposure(&self) -> Result<(), Failure> {
         let (s3, admin) = (self.s3_addr, self.admin_addr);
         if !admin.ip().is_loopback() {
@@ -226,7 +225,7 @@ fn networks(texts: &[String]) -> Result<Vec<Network>, Failure> {
     parsed.map_err(|error: NetworkError| Failure::usage(format!("--trusted-proxy: {error}")))
 }
 
-/// Domains of the options, or else of the file.
+/// The domains of the options, otherwise those of the file.
 fn domains(args: Vec<String>, file: Vec<String>) -> Result<Vec<String>, Failure> {
     let domains = if args.is_empty() { file } else { args };
     match domains.iter().find(|domain| !is_domain(domain)) {
@@ -261,7 +260,7 @@ fn access(key: Option<String>, secret: Option<String>, anonymous: bool) -> Resul
     }
 }
 
-/// The keys of the file: of known buckets, and none twice.
+/// Validates the keys of the file: known buckets, no duplicates.
 fn keys(
     file: Vec<FileKey>,
     access: &Access,
@@ -289,7 +288,7 @@ fn keys(
             )));
         }
         let known = |bucket: &&String| buckets.iter().any(|known| known.name == **bucket);
-        // Without URLs buckets come and go.
+        // Without URLs, buckets are created and deleted at run time.
         let mut named = key.buckets.iter().flatten();
         if let Some(unknown) = named.find(|bucket| !buckets.is_empty() && !known(bucket)) {
             return Err(Failure::usage(format!(
@@ -337,7 +336,7 @@ fn address(option: &str, text: &str) -> Result<SocketAddr, Failure> {
     })
 }
 
-/// The buckets of the file, then those of the command line over them.
+/// The buckets of the file, overridden by those of the command line.
 fn buckets(origins: &[String], file: Vec<FileBucket>) -> Result<Vec<BucketSettings>, Failure> {
     let mut from_file = BTreeMap::new();
     for bucket in file {
@@ -383,7 +382,7 @@ fn add(
     }
 }
 
-/// The bytes of a block; which of them the engine takes, it says itself.
+/// Parses the size of a block. The engine validates it.
 fn block_size_of(bucket: &str, text: &str) -> Result<usize, Failure> {
     let bytes = size::parse(text).ok();
     let bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok());
@@ -394,7 +393,7 @@ fn block_size_of(bucket: &str, text: &str) -> Result<usize, Failure> {
     })
 }
 
-/// A bucket at its defaults.
+/// A bucket with default settings.
 fn bucket_settings(name: Option<String>, url: &str) -> Result<BucketSettings, Failure> {
     let url: OriginUrl = url
         .parse()

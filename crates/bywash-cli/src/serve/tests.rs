@@ -344,7 +344,7 @@ fn a_server_is_not_its_own_origin() {
         "{}",
         failure.message
     );
-    // With options of its own, a bucket does not hear of the environment's endpoint.
+    // Options of a bucket override the environment's endpoint.
     let elsewhere = options("http://127.0.0.1:9000");
     assert!(refuse_loop(&elsewhere, own, ambient("http://127.0.0.1:8420")).is_ok());
     let profile = Some((

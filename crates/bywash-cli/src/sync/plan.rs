@@ -1,4 +1,4 @@
-//! What a synchronisation has to do.
+//! Planning of a synchronisation.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ use crate::target::{Destination, ObjectUrl};
 use crate::transfer::{self, Pair, below};
 use crate::tree::{self, Item};
 
-/// The destination as it is now.
+/// Current state of the destination.
 #[derive(Debug)]
 pub(super) enum Side {
     Files(PathBuf),
@@ -29,11 +29,11 @@ pub(super) enum Side {
         store: Arc<dyn ObjectStore>,
         prefix: Path,
     },
-    /// A folder that would be made first.
+    /// A folder that does not exist yet.
     Nothing,
 }
 
-/// What a name is at the destination.
+/// An existing name at the destination.
 #[derive(Debug, Clone, Copy)]
 struct There {
     bytes: u64,
@@ -103,7 +103,7 @@ impl Side {
         }
     }
 
-    /// Whether what is there under this name has the bytes of the source. Their lengths are the same.
+    /// Whether the destination has the bytes of the source. Their lengths are equal.
     pub(super) async fn has_same(
         &self,
         name: &str,
@@ -124,7 +124,7 @@ impl Side {
             }
         };
         let mut here = Source::open(&pair.source, None, None, stores).await?;
-        // Of one length, and so of the same parts.
+        // Equal lengths, so equal parts.
         loop {
             match (here.next().await?, there.next().await?) {
                 (None, None) => return Ok(true),
@@ -134,7 +134,7 @@ impl Side {
         }
     }
 
-    /// Deletes names; yields each that is gone.
+    /// Deletes names; yields each deleted one.
     pub(super) fn delete(
         &self,
         names: BoxStream<'static, String>,
@@ -169,14 +169,14 @@ fn key(prefix: &Path, name: &str) -> Result<Path, Failure> {
         .map_err(|error| Failure::failed(format!("{text:?} cannot be named here: {error}")))
 }
 
-/// Deletes a file, and the folders that become empty by that.
+/// Deletes a file, and the folders that become empty.
 fn delete_file(root: &std::path::Path, name: String) -> Result<String, Failure> {
     let path = root.join(&name);
     std::fs::remove_file(&path)
         .map_err(|error| Failure::io(format!("cannot delete {}", path.display()), &error))?;
     let above = path.ancestors().skip(1);
     for folder in above.take_while(|folder| *folder != root) {
-        // One that is not empty refuses, and so do all above it.
+        // Fails for a folder that is not empty, and would for all above it.
         if std::fs::remove_dir(folder).is_err() {
             break;
         }
@@ -184,11 +184,11 @@ fn delete_file(root: &std::path::Path, name: String) -> Result<String, Failure> 
     Ok(name)
 }
 
-/// What is to be done, decided from two listings that are complete.
+/// The required changes, from two complete listings.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     pub(super) to_copy: Vec<Pair>,
-    /// By name: of one length, and only their bytes say whether they are the same.
+    /// By name: equal lengths, so the bytes must be compared.
     pub(super) to_compare: Vec<(String, Pair)>,
     pub(super) to_delete: Vec<String>,
     pub(super) unchanged: u64,
@@ -241,7 +241,7 @@ fn need(item: &Item, there: Option<There>, checksum: bool) -> Need {
         None => Need::Copy,
         Some(there) if there.bytes != item.listed.bytes => Need::Copy,
         Some(_) if checksum => Need::Compare,
-        // Stores keep whole seconds, or thousandths; file systems more.
+        // Stores have a resolution of seconds or milliseconds; file systems a finer one.
         Some(there) if item.modified.timestamp() > there.modified.timestamp() => Need::Copy,
         Some(_) => Need::Nothing,
     }

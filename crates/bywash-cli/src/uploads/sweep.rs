@@ -32,7 +32,7 @@ pub(super) struct Args {
 pub(super) async fn run(args: &super::Args, sweep: &Args) -> Result<(), Failure> {
     let journal_of = args.journal();
     let engine = target::engine(&args.data_dir, 8 << 20)?;
-    // What is looked through.
+    // What is searched.
     let mut places = BTreeMap::new();
     let mut failed = Vec::new();
     for url in &sweep.origins {
@@ -44,7 +44,7 @@ pub(super) async fn run(args: &super::Args, sweep: &Args) -> Result<(), Failure>
             failed.push(format!("{} is left: its file is damaged", listed.id));
             continue;
         };
-        // A store is other programs' too, whose uploads look like ours: it is looked through only where somebody says so.
+        // A store may have uploads of other programs that look like ours: it is searched only on request.
         if let Some(name) = own_folder(&content.header) {
             match Target::reopen(&engine, &content.header, &args.remote) {
                 Ok(bucket) => _ = places.entry(name).or_insert(bucket),
@@ -77,7 +77,7 @@ pub(super) async fn run(args: &super::Args, sweep: &Args) -> Result<(), Failure>
     )))
 }
 
-/// Drops the old sessions of an origin that no journal knows.
+/// Aborts old sessions of an origin that no journal has.
 async fn orphans(
     args: &super::Args,
     sweep: &Args,
@@ -86,7 +86,7 @@ async fn orphans(
 ) -> Result<(), Failure> {
     let failed = |error| Failure::store(format!("cannot sweep {name}"), &error);
     let sessions = bucket.open_sessions().await.map_err(failed)?;
-    // Read after the sessions were listed, so that it has those of copies that began meanwhile.
+    // Read after listing the sessions: the journal then has those of copies begun meanwhile.
     let known = known(args)?;
     for open in sessions {
         let idle = (Utc::now() - open.modified).to_std().unwrap_or_default();
@@ -99,14 +99,14 @@ async fn orphans(
     Ok(())
 }
 
-/// The sessions that the data folder names: those of copies, and those of clients of `bywash serve`.
+/// Sessions in the data folder: those of copies, and those of clients of `bywash serve`.
 fn known(args: &super::Args) -> Result<Vec<SessionToken>, Failure> {
     let copies = args.journal().list().map_err(|error| journal(&error))?;
     let mut known = Vec::new();
     for listed in copies {
         match listed.content {
             Ok(content) => known.push(content.header.session),
-            // Nobody can go on with it, so what the store has of it is an orphan.
+            // It cannot be resumed, so its data at the store is an orphan.
             Err(JournalError::Damaged { .. }) if !listed.alive => {}
             Err(error) => return Err(journal(&error)),
         }
@@ -131,7 +131,7 @@ fn is_old(listed: &ListedUpload, age: Duration) -> bool {
         .is_ok_and(|idle| idle >= age)
 }
 
-/// The folder that is the origin of a journaled upload, if it is one. All open uploads there are Bywash's.
+/// The folder that is the origin of a journaled upload. All open uploads in it are Bywash's.
 fn own_folder(header: &Header) -> Option<String> {
     let folder = header.endpoint.as_ref()?;
     (header.url.starts_with("file://") && folder.starts_with("file://")).then(|| folder.clone())

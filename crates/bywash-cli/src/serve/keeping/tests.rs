@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use super::*;
 
 const HOUR: i64 = 3_600_000_000_000;
-/// Rows of each hour: values of which no two are alike, so that files have some size.
+/// Rows of each hour, with distinct values, so that files have some size.
 const ROWS: i64 = 500;
 
 fn engine() -> Engine {
@@ -20,7 +20,7 @@ fn now() -> i64 {
     i64::try_from(since.unwrap().as_nanos()).unwrap()
 }
 
-/// A database with rows of these hours before now, sealed.
+/// A database with flushed rows of these hours before now.
 async fn filled(options: SeriesOptions, hours: i64, now: i64) -> (SeriesDb, TempDir) {
     let home = tempfile::tempdir().unwrap();
     let db = open(home.path().join("db"), &engine(), options)
@@ -40,7 +40,7 @@ async fn filled(options: SeriesOptions, hours: i64, now: i64) -> (SeriesDb, Temp
     (db, home)
 }
 
-/// The timestamps there are, in order.
+/// Returns all timestamps in order.
 async fn times(db: &SeriesDb) -> Vec<i64> {
     let selector = Selector::series("host", "noise");
     let found = db.query(&selector, i64::MIN..=i64::MAX, None, Aggregate::Last);
@@ -81,7 +81,7 @@ async fn values_older_than_their_age_go_and_no_younger_one() {
     let newest = now();
     let (db, _home) = filled(series_options(&engine(), retention), 200, newest).await;
     db.compact().await.unwrap();
-    // What became too old while it was written and tidied may be gone.
+    // Rows may expire during the test.
     let oldest = now() - 48 * HOUR;
     let left = times(&db).await;
     let young = left.iter().filter(|at| **at >= oldest).count() as i64;
