@@ -1,4 +1,4 @@
-//! The judges: from the facts of a case to what is wrong with them. Each has a negative control in its tests.
+//! The judges: find violations in the facts of a case. Each has a negative control in its tests.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ pub const MAX_PROBE_WAIT: Duration = Duration::from_secs(2);
 pub const MIN_WELL_PERCENT: u64 = 90;
 /// Max growth over the state before, in percent.
 pub const MAX_GROWTH_PERCENT: u64 = 10;
-/// Bytes beside `--memory` that a server at rest may have, whatever it had before: a quarter of what the program may take at all. Its
-/// bounded tables of 12 MiB fill up as clients name objects.
+/// Max bytes of an idle server besides `--memory`: a quarter of the program's limit. Its bounded tables of 12 MiB
+/// fill as clients name objects.
 pub const MAX_RESTING_PROGRAM_BYTES: u64 = bywash_gateway::limits::MAX_PROGRAM_BYTES / 4;
-/// Descriptors or threads that are more than a tenth of a handful and yet nothing.
+/// A growth in descriptors or threads that is noise, though above a tenth.
 const FEW: u64 = 4;
 
-/// One reason why a case has failed.
+/// One reason for the failure of a case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     pub judge: &'static str,
@@ -25,19 +25,19 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Whether another run may find otherwise because the machine is less busy.
+    /// Whether the finding may be due to a busy machine.
     #[must_use]
     pub fn is_of_time(&self) -> bool {
         TIME_JUDGES.contains(&self.judge)
     }
 }
 
-/// Judges of what a busy machine changes. A case that fails by these alone runs once more, by itself.
+/// Judges that a busy machine affects. A case that fails by these alone runs once more, alone.
 pub const TIME_JUDGES: [&str; 3] = ["availability", "probe", "latency"];
 
 type Judge = fn(&Facts) -> Option<String>;
 
-/// Every judge, by the name that findings carry.
+/// All judges, by the names in findings.
 pub const JUDGES: [(&str, Judge); 12] = [
     ("responses", responses),
     ("availability", availability),
@@ -117,7 +117,7 @@ fn memory(facts: &Facts) -> Option<String> {
     })
 }
 
-/// A server that uses its last descriptor can accept no connection: one in a hundred stays free.
+/// A server that uses its last descriptor cannot accept: one in a hundred must stay free.
 fn descriptors(facts: &Facts) -> Option<String> {
     let limit = facts.descriptor_limit - facts.descriptor_limit / 100;
     (facts.samples > 0 && facts.peak_descriptors > limit).then(|| {
@@ -158,7 +158,7 @@ fn afterwards(facts: &Facts) -> Option<String> {
         after > before + (before * MAX_GROWTH_PERCENT / 100).max(few)
     };
     let mut texts = Vec::new();
-    // What cache and tables may hold they may hold: below that a server has not grown.
+    // Cache and tables may fill up: below that a server has not grown.
     let full = facts.memory + MAX_RESTING_PROGRAM_BYTES;
     if grown(rest.before.rss.max(full), rest.after.rss, 0) {
         let (before, after) = (rest.before.rss >> 20, rest.after.rss >> 20);
@@ -175,7 +175,7 @@ fn afterwards(facts: &Facts) -> Option<String> {
     (!texts.is_empty()).then(|| format!("not back to what it was: {}", texts.join(", ")))
 }
 
-/// A case that nothing was seen of has proved nothing.
+/// A case without observations proves nothing.
 fn watched(facts: &Facts) -> Option<String> {
     (facts.requests == 0 && facts.found.count == 0 && facts.skipped.is_empty())
         .then(|| "no request was made".to_owned())
@@ -201,7 +201,7 @@ mod tests {
         }
     }
 
-    /// A case in which everything was as it should be.
+    /// A case without violations.
     fn calm() -> Record {
         let record = Record::default();
         record.server(64 * MIB, 1024, Some(200 * MIB));
@@ -325,7 +325,7 @@ mod tests {
         let record = calm();
         record.probe(Duration::ZERO, Duration::ZERO, Some("refused".to_owned()));
         only("probe", &record);
-        // What the machine alone is to blame for is not the server's.
+        // Delays of the machine alone are not the server's.
         let record = calm();
         record.probe(Duration::from_secs(2), Duration::from_secs(5), None);
         assert_eq!(judge(&record.facts()), []);
@@ -359,7 +359,7 @@ mod tests {
 
     #[test]
     fn finds_memory_descriptors_and_threads_that_stay() {
-        // Before, 90 MiB were resident; a tenth more may be.
+        // 90 MiB were resident before; a tenth more is allowed.
         only("afterwards", &after(|sample| sample.rss = 100 * MIB));
         only("afterwards", &after(|sample| sample.descriptors += 5));
         only("afterwards", &after(|sample| sample.threads += 5));

@@ -1,8 +1,9 @@
-//! The siege: a real `bywash serve` in a memory control group, attacked from a seed, and judged all the while.
+//! The siege: attacks a real `bywash serve` in a memory control group, reproducibly from a seed, and judges its
+//! behaviour.
 //!
-//! A [`cases::Case`] starts a server through [`field::Field`] and attacks it. Meanwhile [`watch`] samples memory, descriptors
-//! and threads and runs a probe client; every response a case gets goes into a [`record::Record`]. Afterwards
-//! [`judge::judge`] turns the record into findings. A case without findings has passed.
+//! A [`cases::Case`] starts a server through [`field::Field`] and attacks it. Meanwhile [`watch`] samples memory,
+//! descriptors and threads and runs a probe client. All responses of a case go into a [`record::Record`], from which
+//! [`judge::judge`] derives findings. A case without findings has passed.
 
 #![forbid(unsafe_code)]
 #![allow(
@@ -25,7 +26,7 @@ pub mod watch;
 
 use std::fmt;
 
-/// Why a case could not be carried out, or what a server did that no case may pass over.
+/// A case could not run, or the server did something no case accepts.
 #[derive(Debug)]
 pub struct Trouble(pub String);
 

@@ -1,7 +1,7 @@
-//! How long the machine kept threads that could run from running: the part of a wait that no server can answer for.
+//! Measures scheduling delays of the machine: the part of a wait that the server is not responsible for.
 //!
-//! A meter sleeps for a moment and then exchanges a byte over loopback with another thread, again and again. What a turn takes
-//! beyond its sleep and an allowance is delay: of timers, of the scheduler, of a hypervisor. A server that stalls adds none.
+//! A meter repeatedly sleeps and exchanges a byte over loopback with another thread. The time of a round beyond its
+//! sleep and an allowance is delay of timers, scheduler or hypervisor. A stalled server adds none.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -10,21 +10,21 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// Sleep of one turn of the meter.
+/// Sleep of one round of the meter.
 const TICK: Duration = Duration::from_millis(10);
-/// Time of a turn beyond its sleep that any machine takes.
+/// Time of a round beyond its sleep that is normal.
 const ALLOWANCE: Duration = Duration::from_millis(5);
 
-/// Sum of all delays, and the turn under way.
+/// Sum of all delays, and the round in progress.
 #[derive(Debug)]
 struct Meter {
     total: Duration,
-    /// When the turn under way began; `None` once the meter has failed.
+    /// Start of the round in progress; `None` once the meter has failed.
     turn: Option<Instant>,
 }
 
 impl Meter {
-    /// Delay of the turn under way, at `now`.
+    /// Delay of the round in progress, at `now`.
     fn current(&self, now: Instant) -> Duration {
         let turn = self.turn.unwrap_or(now);
         now.saturating_duration_since(turn)
@@ -42,9 +42,9 @@ static METER: Mutex<Meter> = Mutex::new(Meter {
     turn: None,
 });
 
-/// Returns the delay since the first call, which starts the meter. It never goes back.
+/// Returns the delay since the first call, which starts the meter. Never decreases.
 ///
-/// Without a meter there is no delay: all of a wait is the server's.
+/// Without a meter there is no delay: all waits count against the server.
 #[must_use]
 pub fn delay() -> Duration {
     static STARTED: OnceLock<bool> = OnceLock::new();
@@ -91,7 +91,7 @@ fn start() -> io::Result<()> {
     Ok(())
 }
 
-/// Measures a wait, and how much of it the machine is to blame for.
+/// Measures a wait, and the machine's delay within it.
 #[derive(Debug, Clone, Copy)]
 pub struct Stopwatch {
     began: Instant,
@@ -113,7 +113,7 @@ impl Stopwatch {
         self.began.elapsed()
     }
 
-    /// Time since the start without the machine's delay: what judges count.
+    /// Time since the start without the machine's delay, as judges count it.
     #[must_use]
     pub fn counted(&self) -> Duration {
         let elapsed = self.began.elapsed();
@@ -136,13 +136,13 @@ mod tests {
         assert_eq!(meter.current(prompt), Duration::ZERO);
         meter.next_turn(prompt);
         assert_eq!(meter.total, Duration::ZERO);
-        // A turn that the machine held up for a second counts while it lasts, and once afterwards.
+        // A round delayed by a second counts during the delay, and once afterwards.
         let late = prompt + TICK + ALLOWANCE + Duration::from_secs(1);
         assert_eq!(meter.current(late), Duration::from_secs(1));
         meter.next_turn(late);
         assert_eq!(meter.total, Duration::from_secs(1));
         assert_eq!(meter.current(late), Duration::ZERO);
-        // A meter that has failed finds no delay.
+        // A failed meter reports no delay.
         meter.turn = None;
         assert_eq!(meter.current(late + TICK + TICK), Duration::ZERO);
     }
@@ -157,7 +157,7 @@ mod tests {
         let before = delay();
         std::thread::sleep(Duration::from_millis(200));
         let delayed = delay() - before;
-        // All of the sleep is counted but for what the machine itself was late by.
+        // All of the sleep counts except for the machine's own delay.
         assert!(watch.counted() + delayed + TICK >= Duration::from_millis(200));
         assert!(watch.counted() <= watch.elapsed());
     }

@@ -1,4 +1,4 @@
-//! A `bywash serve` process: started in its control group, stopped, killed, and looked at through /proc.
+//! A `bywash serve` process: start in its control group, stop, kill, and observation through /proc.
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
@@ -13,10 +13,10 @@ use tokio::process::{Child, Command};
 use crate::Trouble;
 use crate::group::Group;
 
-/// Max wait for the `ready` line: only a fault takes so long.
+/// Max wait for the `ready` line.
 const START: Duration = Duration::from_secs(60);
 
-/// How a server is started.
+/// Parameters of a server.
 #[derive(Debug, Clone)]
 pub struct Setup {
     /// Bytes of `--memory`.
@@ -26,13 +26,13 @@ pub struct Setup {
     pub env: Vec<(String, String)>,
     /// Text of a `--config` file.
     pub config: Option<String>,
-    /// Soft and hard limit of open descriptors. The soft one is what shells give a program.
+    /// Soft and hard limit of open descriptors. The soft one is the usual default of shells.
     pub descriptors: (u64, u64),
-    /// Threads and connections that the control group's limit counts with.
+    /// Threads and connections for the limit of the control group.
     pub group: (u64, u64),
-    /// The data folder, if it is not the case's own.
+    /// Data folder, if not the case's own.
     pub data: Option<PathBuf>,
-    /// Requests need no signature.
+    /// Whether requests need no signature.
     pub anonymous: bool,
 }
 
@@ -78,7 +78,7 @@ pub struct Process {
     pub pid: u32,
     pub s3: SocketAddr,
     pub admin: SocketAddr,
-    /// The ceiling that the server logged at its start, in bytes. `None` if its log level leaves that line out.
+    /// The ceiling in bytes that the server logged at its start. `None` if its log level omits it.
     pub logged_ceiling: Option<u64>,
 }
 
@@ -99,7 +99,7 @@ impl Process {
             .append(true)
             .open(folder.join("stderr.log"))?;
         let (soft, hard) = setup.descriptors;
-        // The shell enters the group before there is a server; the pid stays the same through each exec.
+        // The shell enters the group before the server exists; the pid stays the same through each exec.
         let enter = group.map_or_else(String::new, |group| {
             format!("echo $$ > {} && ", group.members().display())
         });
@@ -153,7 +153,7 @@ impl Process {
         let (s3, admin) = tokio::time::timeout(START, ready)
             .await
             .map_err(|_| Trouble(format!("no ready line in {} s", START.as_secs())))??;
-        // The pipe stays open: a server must not find its output closed.
+        // Keeps the pipe open: a closed standard output would disturb the server.
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
         Ok(Self {
             child,
@@ -180,7 +180,7 @@ impl Process {
         Err(Trouble(format!("kill -s {name} ended with {status}")))
     }
 
-    /// Kills it as a power cut would, and waits until it is gone.
+    /// Kills the server as a power failure would, and waits for its end.
     ///
     /// # Errors
     /// If it cannot be waited for.
@@ -188,7 +188,7 @@ impl Process {
         Ok(self.child.kill().await?)
     }
 
-    /// How it ended, if it has.
+    /// Returns how the process ended, if it has.
     pub fn ended(&mut self) -> Option<String> {
         let status = self.child.try_wait().ok()??;
         Some(status.to_string())
@@ -201,7 +201,7 @@ fn logged_ceiling(log: &str) -> Option<u64> {
     rest.split_whitespace().next()?.parse().ok()
 }
 
-/// Variables that would send a server elsewhere.
+/// Environment variables that would redirect a server.
 fn dropped(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
     ["AWS_", "AZUR", "GOOGLE_", "BYWASH_"]

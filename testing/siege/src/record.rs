@@ -1,4 +1,4 @@
-//! What happened in a case, written down by its clients and watchers and read by the judges.
+//! Facts of a case, recorded by clients and watchers and read by the judges.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,32 +7,32 @@ use parking_lot::Mutex;
 
 use crate::watch::Sample;
 
-/// Max findings of one kind that are kept; more are counted.
+/// Max findings of one kind that are stored; more are counted.
 const KEPT: usize = 8;
 
-/// How a client behaves, which decides what it is owed.
+/// Behaviour of a client, which determines what it is entitled to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
-    /// It keeps to every limit: it must be served.
+    /// Respects all limits: must be served.
     Well,
-    /// It goes past the limit named, or is hostile: it may be refused.
+    /// Exceeds the named limit or is hostile: may be rejected.
     Past(&'static str),
 }
 
-/// How one request ended.
+/// Outcome of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum End {
     /// As the client expected.
     Right,
     /// 503 with SlowDown.
     SlowDown,
-    /// Another error, a lost connection, or nothing in time.
+    /// Another error, a lost connection, or no response in time.
     Failed(String),
-    /// A response that is neither right nor an error: the worst.
+    /// A response that is neither right nor an error: the worst outcome.
     Wrong(String),
 }
 
-/// Texts of one kind: the first ones, and how many.
+/// Texts of one kind: the first ones, and their number.
 #[derive(Debug, Default, Clone)]
 pub struct Texts {
     pub count: u64,
@@ -48,14 +48,14 @@ impl Texts {
     }
 }
 
-/// The state of a server before an attack, or after it.
+/// State of a server before or after an attack.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Rest {
     pub before: Sample,
     pub after: Sample,
 }
 
-/// Everything the judges look at.
+/// Everything that judges use.
 #[derive(Debug, Default, Clone)]
 pub struct Facts {
     pub requests: u64,
@@ -73,28 +73,28 @@ pub struct Facts {
     /// Max open descriptors of the process, as the kernel has it.
     pub descriptor_limit: u64,
     pub samples: u64,
-    /// The sample that was farthest above its ceiling, or least below.
+    /// The sample farthest above its ceiling, or least below it.
     pub worst: Option<Sample>,
     pub peak_rss: u64,
     pub peak_descriptors: u64,
     pub probes: u64,
-    /// Without the machine's delay, which is all that counts.
+    /// Without the machine's delay, which is not counted.
     pub longest_probe: Duration,
-    /// By the clock.
+    /// By the wall clock.
     pub longest_probe_elapsed: Duration,
     pub probe_trouble: Texts,
     /// The server ended by itself.
     pub died: Option<String>,
     pub rest: Option<Rest>,
-    /// What a case measured to be too slow.
+    /// Waits that a case measured as too long.
     pub late: Texts,
-    /// What only the case knows to be wrong.
+    /// Violations that only the case can detect.
     pub found: Texts,
-    /// What could not be done on this machine.
+    /// What this machine does not support.
     pub skipped: Vec<String>,
-    /// Whether the server ran in a memory control group; `None` before one was started.
+    /// Whether the server ran in a memory control group; `None` before the first start.
     pub grouped: Option<bool>,
-    /// Figures worth printing.
+    /// Figures to print.
     pub figures: BTreeMap<String, String>,
 }
 
@@ -124,17 +124,17 @@ impl Record {
         }
     }
 
-    /// A write that the server acknowledged is not there.
+    /// Records the loss of an acknowledged write.
     pub fn lost(&self, text: String) {
         self.0.lock().lost_writes.add(text);
     }
 
-    /// A time that a case measured, without the machine's delay, and that is too long.
+    /// Records a wait, without the machine's delay, that is too long.
     pub fn late(&self, text: impl Into<String>) {
         self.0.lock().late.add(text.into());
     }
 
-    /// Something that only the case can judge.
+    /// Records a violation that only the case can detect.
     pub fn found(&self, text: impl Into<String>) {
         self.0.lock().found.add(text.into());
     }
@@ -184,7 +184,7 @@ impl Record {
         }
     }
 
-    /// A probe waited `elapsed`, of which `counted` is the server's.
+    /// Records a probe's wait of `elapsed`, of which `counted` is the server's.
     pub fn probe(&self, counted: Duration, elapsed: Duration, trouble: Option<String>) {
         let mut facts = self.0.lock();
         facts.probes += 1;

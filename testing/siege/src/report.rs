@@ -1,4 +1,4 @@
-//! What the siege prints: a line a case, findings with the line that repeats them, figures, and the closing line.
+//! Output of the siege: a line a case, findings with the command that repeats them, figures, and a closing line.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::ceiling::resident_limit;
 use crate::judge::Finding;
 use crate::record::Facts;
 
-/// How one case ended.
+/// Result of one case.
 #[derive(Debug)]
 pub struct CaseResult {
     pub name: &'static str,
@@ -14,12 +14,12 @@ pub struct CaseResult {
     pub took: Duration,
     pub facts: Facts,
     pub findings: Vec<Finding>,
-    /// What a first run found, all of it of time: this is the second, in which the case was alone.
+    /// Findings of a first run, all about time: this is the second run, alone.
     pub before: Vec<Finding>,
 }
 
 impl CaseResult {
-    /// Whether nothing of the case could be done on this machine.
+    /// Whether the machine supports nothing of the case.
     #[must_use]
     pub fn skipped(&self) -> bool {
         !self.facts.skipped.is_empty() && self.facts.requests == 0 && self.findings.is_empty()
@@ -33,7 +33,7 @@ impl CaseResult {
         }
     }
 
-    /// Whether only times were too long, and the case has not had its second run.
+    /// Whether only times were too long and the second run is due.
     #[must_use]
     pub fn runs_again(&self) -> bool {
         !self.findings.is_empty()
@@ -53,7 +53,7 @@ impl CaseResult {
         Some((worst.rss as i64 - limit as i64) >> 20)
     }
 
-    /// The case's line, its findings, and what was left out.
+    /// The case's line, its findings, and what was skipped.
     #[must_use]
     pub fn lines(&self, repeat: &str) -> String {
         let facts = &self.facts;
@@ -94,7 +94,7 @@ impl CaseResult {
     }
 }
 
-/// Figures of all cases, and the closing line that the gate counts.
+/// Figures of all cases, and the closing line that the gate parses.
 #[must_use]
 pub fn summary(results: &[CaseResult], seed: u64, took: Duration) -> String {
     let requests: u64 = results.iter().map(|result| result.facts.requests).sum();

@@ -1,6 +1,6 @@
-//! What is looked at while a case runs: the process every 100 ms, and whether a new client is served.
+//! Observation of a running case: samples the process every 100 ms and probes whether new clients are served.
 //!
-//! The watchers have a thread of their own each, so that the siege's own clients do not hold them up.
+//! Each watcher has a thread of its own, so that the siege's clients do not delay it.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -21,13 +21,13 @@ use crate::record::Record;
 
 /// Time between two samples.
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
-/// Samples over which the most threads and descriptors count: two seconds. A server gives back the memory of what has ended later than
-/// the thread or the descriptor.
+/// Number of samples over which the max of threads and descriptors counts: two seconds. A server releases memory
+/// later than the thread or descriptor.
 const SAMPLES_HELD: usize = 20;
 /// Time between the end of a probe and the next.
 const PROBE_EVERY: Duration = Duration::from_millis(200);
 
-/// A process at one moment.
+/// State of a process at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sample {
     /// Bytes resident without file-backed pages: RssAnon + RssShmem.
@@ -58,7 +58,7 @@ pub struct Target {
     pub body: Bytes,
 }
 
-/// Which server is watched now; cases change it by kills and stops.
+/// The watched server, which cases change by kills and stops.
 #[derive(Debug)]
 pub struct Watched {
     pid: AtomicU32,
@@ -80,28 +80,28 @@ impl Watched {
         }
     }
 
-    /// Another process is the server now.
+    /// Watches another process from now on.
     pub fn follow(&self, pid: u32, address: SocketAddr) {
-        // Relaxed: a watcher that sees the old one for a moment sees a process that is gone.
+        // Relaxed: a watcher that misses it samples a process that no longer exists.
         self.pid.store(pid, Ordering::Relaxed);
         *self.address.lock() = address;
     }
 
-    /// Ends the probe that is under way and begins no other.
+    /// Waits for the probe in progress and pauses further ones.
     pub async fn pause(&self) {
         // Relaxed: the lock below orders it.
         self.paused.store(true, Ordering::Relaxed);
         drop(self.busy.lock().await);
     }
 
-    /// Lets probes begin again.
+    /// Resumes probes.
     pub fn resume(&self) {
         // Relaxed: nothing else depends on it.
         self.paused.store(false, Ordering::Relaxed);
     }
 }
 
-/// The watchers of one case; they end when dropped, and what they see afterwards is not written down.
+/// The watchers of one case. They end when dropped; later observations are discarded.
 #[derive(Debug)]
 pub struct Watchers {
     ended: Arc<AtomicBool>,
@@ -111,7 +111,7 @@ pub struct Watchers {
 
 impl Drop for Watchers {
     fn drop(&mut self) {
-        // Relaxed: a watcher that misses it writes down one more sample of a server that is still there.
+        // Relaxed: a watcher that misses it records one more sample of a live server.
         self.ended.store(true, Ordering::Relaxed);
     }
 }
@@ -162,7 +162,7 @@ fn on_a_thread(
     Ok(())
 }
 
-/// What a watcher looks at, and where it writes.
+/// What a watcher observes, and where it records.
 #[derive(Debug, Clone)]
 struct Eye {
     watched: Arc<Watched>,
@@ -182,7 +182,7 @@ impl Eye {
 struct Latest(VecDeque<Sample>);
 
 impl Latest {
-    /// Returns the sample with the most threads and descriptors of the latest ones.
+    /// Adds a sample. Returns the one with the most threads and descriptors of the latest.
     fn add(&mut self, sample: Sample) -> Sample {
         if self.0.len() == SAMPLES_HELD {
             self.0.pop_front();
@@ -224,7 +224,7 @@ async fn prober(eye: Eye, target: Target) {
     }
 }
 
-/// Probes, and gives up once the wait that counts is twice the limit, or the machine is of no use.
+/// Probes until success. Gives up when the counted wait is twice the limit, or the machine is too slow.
 async fn probe_until_late(
     address: SocketAddr,
     target: &Target,
@@ -250,7 +250,7 @@ async fn probe_until_late(
     }
 }
 
-/// A new client reads the target, and asks for its head on the same connection.
+/// Reads the target with a new client, then its head on the same connection.
 async fn probe(address: SocketAddr, target: &Target, times: Times) -> Result<(), String> {
     let io = |error: std::io::Error| error.to_string();
     let mut connection = Connection::open(address).await.map_err(io)?;

@@ -1,4 +1,4 @@
-//! What happens to the machine: kills, stops, few descriptors, a full disk, steps of the clock.
+//! Faults of the machine: kills, stops, few descriptors, a full disk, clock steps.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -27,13 +27,13 @@ pub(super) const CASES: &[Case] = &[
     case!("clock-steps", clock_steps),
 ];
 
-/// Bytes of object `number` of a writer, as different in length as in content.
+/// Content of object `number` of a writer; lengths and bytes differ between objects.
 fn written(seed: u64, number: u64) -> bytes::Bytes {
     let len = [100, 5_000, 300_000, 1 << 20, 3 << 20][number as usize % 5];
     body(seed, number, len)
 }
 
-/// Kill -9 in the middle of writes, again and again: what was acknowledged is there, with all its bytes.
+/// Repeated kill -9 during writes: acknowledged objects survive with all their bytes.
 async fn kills(field: &mut Field) -> Result<(), Trouble> {
     let kills = (field.campaign.keys / 12_500).clamp(4, 100);
     field.serve_load(Setup::default()).await?;
@@ -48,7 +48,7 @@ async fn kills(field: &mut Field) -> Result<(), Trouble> {
                 let (acknowledged, next) = (Arc::clone(&acknowledged), Arc::clone(&next));
                 let (stop, seed) = (Arc::clone(&stop), field.seed);
                 tokio::spawn(async move {
-                    // Relaxed: a writer that sees it late writes one object more.
+                    // Relaxed: a writer that misses it writes one more object.
                     while !stop.load(Ordering::Relaxed) {
                         // Relaxed: each number is taken once.
                         let number = next.fetch_add(1, Ordering::Relaxed);
@@ -60,7 +60,7 @@ async fn kills(field: &mut Field) -> Result<(), Trouble> {
                 })
             })
             .collect();
-        // The moment of a kill is drawn; what it must not depend on is the moment.
+        // The time of a kill is drawn: the result must not depend on it.
         let moment = 50 + (field.seed.wrapping_mul(round + 1) >> 7) % 400;
         tokio::time::sleep(Duration::from_millis(moment)).await;
         let killed = field.kill_and_restart().await;
@@ -98,7 +98,7 @@ fn bytes_below(folder: &Path) -> u64 {
 const ANNOUNCED: u64 = 64 << 20;
 const SENT: usize = 8 << 20;
 
-/// What killed writers of parts staged is swept by the next server, while it runs.
+/// Staged parts of killed writers are swept by the next server while it runs.
 async fn dead_staging(field: &mut Field) -> Result<(), Trouble> {
     let folder = field.bucket("staged")?;
     field.serve(Setup::default()).await?;
@@ -134,10 +134,10 @@ async fn dead_staging(field: &mut Field) -> Result<(), Trouble> {
     if left < 1 << 20 {
         field.record.found("no killed writer had staged anything");
     }
-    // A server sweeps the buckets that it has opened: the first request opens one.
+    // A server sweeps the buckets it has opened: the first request opens one.
     let new = body(field.seed, 1, 1000);
     field.well().put("/staged/new", &new).await;
-    // A sweep runs in the background every ten seconds, and looks at files that are as old; a minute is what a slow disk takes.
+    // A sweep runs every ten seconds and removes files of that age; a minute covers a slow disk.
     for _ in 0..300 {
         if left < 1 << 20 {
             break;
@@ -155,7 +155,7 @@ async fn dead_staging(field: &mut Field) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// SIGSTOP and SIGCONT under load: no response is wrong, and the server goes on.
+/// SIGSTOP and SIGCONT under load: no response is wrong, and the server continues.
 async fn stops(field: &mut Field) -> Result<(), Trouble> {
     field.serve_load(Setup::default()).await?;
     field.make_bucket("data").await?;
@@ -165,7 +165,7 @@ async fn stops(field: &mut Field) -> Result<(), Trouble> {
             let (mut client, seed, stop) = (field.well(), field.seed, Arc::clone(&stop));
             tokio::spawn(async move {
                 let mut round = 0;
-                // Relaxed: one request more does no harm.
+                // Relaxed: one more request is harmless.
                 while !stop.load(Ordering::Relaxed) {
                     let path = format!("/data/{client_number}");
                     let bytes = written(seed, client_number << 32 | round);
@@ -192,7 +192,7 @@ async fn stops(field: &mut Field) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// A hard limit of 256 descriptors, and more clients than that: those that get in are served, and afterwards everybody is.
+/// A hard limit of 256 descriptors and more clients than that: admitted ones are served, and afterwards all are.
 async fn few_descriptors(field: &mut Field) -> Result<(), Trouble> {
     let setup = Setup {
         descriptors: (128, 256),
@@ -202,7 +202,7 @@ async fn few_descriptors(field: &mut Field) -> Result<(), Trouble> {
     std::fs::write(folder.join("calm"), body(field.seed, 1, 100_000))?;
     field.serve_load(setup).await?;
     let address = field.address();
-    // From an address of their own: that the others are let in is what the server reserves descriptors for.
+    // From an address of their own: the server reserves descriptors for other addresses.
     field
         .crowd(400, |_| async move {
             let socket = open(address, [127, 0, 0, 2]).await;
@@ -219,7 +219,7 @@ async fn few_descriptors(field: &mut Field) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// A file system of its own in memory; unmounted when dropped.
+/// A file system in memory; unmounted when dropped.
 struct Mount(PathBuf);
 
 impl Mount {
@@ -240,7 +240,7 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        // Lazily: the server that uses it is killed a moment later.
+        // Lazily: its server is killed a moment later.
         let _ = std::process::Command::new("umount")
             .arg("-l")
             .arg(&self.0)
@@ -249,7 +249,8 @@ impl Drop for Mount {
     }
 }
 
-/// Writes until the disk is full, and further: refused with an error, nothing acknowledged is lost, and what is deleted makes room.
+/// Writes until the disk is full, and further. Writes fail with an error, nothing acknowledged is lost, and deletes
+/// free space.
 async fn full(field: &mut Field, options: &str, len: usize, count: u64) -> Result<(), Trouble> {
     let data = field.path().join("small-disk");
     let mount = match Mount::new(data.clone(), options).await {
@@ -274,7 +275,7 @@ async fn full(field: &mut Field, options: &str, len: usize, count: u64) -> Resul
     let mut refused = 0;
     for number in 0..count {
         let path = format!("/disk/{number}");
-        // Refused with an error of the server, as a disk is not the client's fault.
+        // A server error, because a full disk is not the client's fault.
         let mut client = field.past("the disk");
         let good = Expect::Status(&[200, 500, 503, 507]);
         let body = body(seed, number, len);
@@ -320,7 +321,7 @@ async fn full_inodes(field: &mut Field) -> Result<(), Trouble> {
     full(field, "size=64m,nr_inodes=200", 1000, 300).await
 }
 
-/// Where Debian puts libfaketime, on whatever architecture; `None` if it is not installed.
+/// Debian's path of libfaketime on any architecture; `None` if it is not installed.
 fn faketime() -> Option<PathBuf> {
     let folders = std::fs::read_dir("/usr/lib").ok()?.flatten();
     folders
@@ -328,7 +329,7 @@ fn faketime() -> Option<PathBuf> {
         .find(|path| path.exists())
 }
 
-/// The server's wall clock steps by hours, forwards and back; its clients' signatures step with it.
+/// The server's wall clock steps by hours, forward and back, together with its clients' signatures.
 async fn clock_steps(field: &mut Field) -> Result<(), Trouble> {
     static STEP: AtomicI64 = AtomicI64::new(0);
     let Some(library) = faketime() else {
@@ -353,7 +354,7 @@ async fn clock_steps(field: &mut Field) -> Result<(), Trouble> {
         .into_iter()
         .enumerate()
     {
-        // No request is under way while the two clocks differ.
+        // No request is in progress while the two clocks differ.
         field.pause().await;
         let staged = field.path().join("clock.new");
         std::fs::write(&staged, format!("{step:+}s\n"))?;
@@ -369,7 +370,7 @@ async fn clock_steps(field: &mut Field) -> Result<(), Trouble> {
                 client.get(&path, &bytes).await;
             }
         }
-        // At least one probe sees each step.
+        // At least one probe runs under each step.
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
     Ok(())

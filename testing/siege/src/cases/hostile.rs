@@ -1,4 +1,4 @@
-//! The command line before a hostile store: names that plant files, control characters, sizes whose sum wraps.
+//! The command line with a hostile store: planted file names, control characters, sizes with an overflowing sum.
 
 use std::path::Path;
 use std::process::{Output, Stdio};
@@ -25,7 +25,7 @@ pub(super) const CASES: &[Case] = &[
 /// Max time of one command.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Runs the program before the store, and judges what it prints: nothing there may drive a terminal.
+/// Runs the program with the store, and checks that its output contains no terminal control.
 async fn run(field: &Field, store: &Store, args: &[&str]) -> Result<Output, Trouble> {
     let running = Command::new(&field.campaign.binary)
         .args(args)
@@ -59,13 +59,13 @@ async fn run(field: &Field, store: &Store, args: &[&str]) -> Result<Output, Trou
     Ok(output)
 }
 
-/// C0 but for line ends and tabs, DEL, C1, and what turns the direction of text.
+/// C0 except line ends and tabs, DEL, C1, and text direction marks.
 fn drives_terminals(c: char) -> bool {
     (c.is_control() && !matches!(c, '\n' | '\t'))
         || matches!(c, '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}' | '\u{200E}' | '\u{200F}' | '\u{061C}')
 }
 
-/// Every file below `folder` but in `allowed`.
+/// Collects all files below `folder` except `allowed`.
 fn planted(folder: &Path, allowed: &Path, found: &mut Vec<String>) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
@@ -90,8 +90,8 @@ fn entries(keys: &[&str], size: &str) -> Vec<Entry> {
         .collect()
 }
 
-/// Keys that would be written outside the target, or that the program takes for files of its own. Each is in a store of its own
-/// beside a good key, so that a copy which ends at one of them does not spare the others.
+/// Keys that would be written outside of the target, or that the program would take for its own files. Each is in a
+/// store of its own with a valid key, so that an aborted copy does not hide the others.
 async fn hostile_names(field: &mut Field) -> Result<(), Trouble> {
     for (number, key) in [
         "a/../../escaped",
@@ -137,16 +137,16 @@ async fn hostile_names(field: &mut Field) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Bytes of an object that is downloaded in two parts, each with an entry in its state.
+/// Size of an object that is downloaded in two parts, each with an entry in its state.
 const IN_PARTS: usize = 9 << 20;
 
-/// A hostile store plants what looks like the first half of a download from an honest one. What comes from the honest store
-/// afterwards has the honest bytes.
+/// A hostile store plants what looks like half a download from an honest store. The later download from the honest
+/// store must have the honest bytes.
 async fn poisoned_resume(field: &mut Field) -> Result<(), Trouble> {
     let object = crate::field::body(field.seed, 1, IN_PARTS);
     let honest = Store::start(vec![Entry::new("later", object.clone())], "no").await?;
     let zeros = Bytes::from(vec![0; IN_PARTS]);
-    // The format of releases that kept the state beside the file.
+    // The format of releases that stored the state beside the file.
     let mut state = format!(
         "{{\"url\":\"s3://data/later\",\"endpoint\":\"{}/\",\"e_tag\":\"\\\"e\\\"\",\"version\":null,\
          \"bytes\":{IN_PARTS},\"part_bytes\":{}}}\n",
@@ -181,7 +181,7 @@ async fn poisoned_resume(field: &mut Field) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Names and messages that clear the screen, and turn the text around.
+/// Names and messages that clear the screen or reverse text.
 async fn hostile_text(field: &mut Field) -> Result<(), Trouble> {
     let bad = [
         "esc\u{1b}[2Jape",
@@ -210,13 +210,13 @@ async fn hostile_text(field: &mut Field) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Sizes whose sum is more than 64 bits.
+/// Sizes whose sum exceeds 64 bits.
 async fn hostile_sizes(field: &mut Field) -> Result<(), Trouble> {
     let store = Store::start(entries(&["a", "b", "c"], "9223372036854775807"), "no").await?;
     let output = run(field, &store, &["du", "s3://data/"]).await?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     field.record.figure("du", text.trim().replace('\n', " "));
-    // Three times 8 EiB, or as much as there is; never less than one of them. Or an error.
+    // Three times 8 EiB, or the maximum, or an error; never less than one of them.
     let wrapped =
         output.status.success() && !text.contains("EiB") && !text.contains("18446744073709551615");
     if wrapped || output.status.code().is_none_or(|code| code > 100) {

@@ -1,4 +1,4 @@
-//! Origins that lie, each in a way of its own.
+//! Lying origins, one lie each.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -25,23 +25,23 @@ pub(super) const CASES: &[Case] = &[
     case!("packed-ranges", packed_ranges),
 ];
 
-/// The key of the object of an origin: after the tokens of lies about lists, in which a page that continues a lie has it too.
+/// Key of an origin's object. Sorts after the tokens of lies about lists, so that continued pages contain it.
 const KEY: &str = "object";
-/// Origins that lie at once. Each holds two blocks of a response that stalls, which together take a third of the server's memory:
-/// what readers beyond it do to others is `slow-readers`.
+/// Number of origins that lie concurrently. Each holds two blocks of a stalled response, together a third of the
+/// server's memory. `slow-readers` covers more readers.
 const AT_ONCE: usize = 12;
-/// Max wait for a response while an origin lies: the server tries again for longer.
+/// Max wait for a response while an origin lies: the server retries for longer.
 const LIED_TO: Duration = Duration::from_secs(2);
-/// Bytes of the object of an origin: two blocks.
+/// Size of an origin's object: two blocks.
 const LARGE: usize = 1_500_000;
 
-/// Lies that describe another object without contradiction: an origin that says them has that object, as far as a client can
-/// know. `TwoVersions` sends other bytes with a tag of their own. `TotalSmaller` names the first half as the whole in every
-/// response to a ranged GET; the tag is the same, but it cannot show which of two lengths is the lie. Only exactly the bytes of
-/// [`Lie::believed`] are right then, and only while the origin lies.
+/// Lies that describe another object consistently, which a client cannot detect. `TwoVersions` sends other bytes with
+/// an ETag of their own. `TotalSmaller` reports the first half as the whole in every ranged response; the ETag is the
+/// same, but does not show which length is false. Only exactly the bytes of [`Lie::believed`] are right then, and
+/// only while the origin lies.
 const BEYOND_DOUBT: [Lie; 2] = [Lie::TwoVersions, Lie::TotalSmaller];
 
-/// Sends a signed GET by hand.
+/// Sends a signed GET without an HTTP client.
 async fn get(
     address: SocketAddr,
     path: &str,
@@ -57,7 +57,7 @@ async fn get(
     ask(address, "GET", request.as_bytes(), LIED_TO).await
 }
 
-/// Reads a range while the origin lies: the right bytes, an error, or a response that is cut.
+/// Reads a range while the origin lies. Right are the object's bytes, an error, or a truncated response.
 async fn read_lied(
     address: SocketAddr,
     path: &str,
@@ -87,7 +87,7 @@ async fn read_lied(
     ))
 }
 
-/// The texts of an element in XML without attributes.
+/// Texts of an XML element without attributes.
 fn texts_of<'a>(xml: &'a str, element: &str) -> Vec<&'a str> {
     let (open, close) = (format!("<{element}>"), format!("</{element}>"));
     xml.split(&open)
@@ -96,7 +96,7 @@ fn texts_of<'a>(xml: &'a str, element: &str) -> Vec<&'a str> {
         .collect()
 }
 
-/// Lists the bucket by a prefix of its one key while the origin lies: that key, or an error.
+/// Lists the bucket by a prefix of its one key while the origin lies. Right are that key or an error.
 async fn list_lied(address: SocketAddr, path: &str, lie: Lie) -> End {
     let reply = match get(address, path, "list-type=2&prefix=o", &[]).await {
         Ok(reply) => reply,
@@ -108,7 +108,7 @@ async fn list_lied(address: SocketAddr, path: &str, lie: Lie) -> End {
     let text = reply.text();
     let (keys, sizes) = (texts_of(&text, "Key"), texts_of(&text, "Size"));
     let large = LARGE.to_string();
-    // Nothing but the object itself can contradict its length in a list.
+    // Only the object itself can contradict its length in a listing.
     let sized = lie == Lie::ListWrongLengths || sizes.iter().all(|size| *size == large);
     if !keys.is_empty() && keys.iter().all(|key| *key == KEY) && sized {
         return End::Right;
@@ -120,7 +120,7 @@ async fn list_lied(address: SocketAddr, path: &str, lie: Lie) -> End {
     ))
 }
 
-/// The origin of one lie, the object behind it, and where the server offers it.
+/// The origin of one lie, its object, and its address at the server.
 struct LyingOrigin {
     lie: Lie,
     server: Server,
@@ -154,7 +154,7 @@ impl LyingOrigin {
         )
     }
 
-    /// The origin lies with this chance from now on; 0 makes it honest.
+    /// From now on the origin lies with this probability; 0 makes it honest.
     fn lie(&self, chance: f64) {
         self.server
             .plan(FaultPlan::lying(self.seed, &[self.lie], chance));
@@ -168,7 +168,7 @@ impl LyingOrigin {
         read_lied(address, &self.path(), &self.object, range, self.lie).await
     }
 
-    /// Reads or lists while the origin lies, and returns the client that knew it before.
+    /// Reads or lists while the origin lies. Returns the client that read it before.
     async fn attack(&self, address: SocketAddr, mut well: Client, record: &Record) -> Client {
         let path = self.path();
         // The version is known before the lies begin.
@@ -187,7 +187,7 @@ impl LyingOrigin {
     }
 }
 
-/// Starts an origin for each of `lies`, and the server before them all.
+/// Starts an origin for each of `lies`, and a server for all of them.
 async fn serve(field: &mut Field, lies: &[Lie]) -> Result<Vec<Arc<LyingOrigin>>, Trouble> {
     let object = body(field.seed, 1, LARGE);
     let (mut config, mut origins) = (String::new(), Vec::new());
@@ -201,8 +201,8 @@ async fn serve(field: &mut Field, lies: &[Lie]) -> Result<Vec<Arc<LyingOrigin>>,
     Ok(origins)
 }
 
-/// Every lie of the simulated store, each by an origin of its own: each read and list is right, or an error; and right when
-/// the origin is honest again.
+/// All lies of the simulated store, each by an origin of its own. Every read and list is right or an error, and right
+/// once the origin is honest again.
 async fn lying_origin(field: &mut Field) -> Result<(), Trouble> {
     let origins = serve(field, Lie::ALL).await?;
     let address = field.address();
@@ -215,7 +215,7 @@ async fn lying_origin(field: &mut Field) -> Result<(), Trouble> {
             async move {
                 let _turn = turns.acquire().await;
                 let mut well = origin.attack(address, well, &record).await;
-                // What a window still holds of a lie is given time to pass.
+                // Lets the consistency window of a lie expire.
                 tokio::time::sleep(Duration::from_millis(1500)).await;
                 well.get(&origin.path(), &origin.object).await;
             }
@@ -224,7 +224,7 @@ async fn lying_origin(field: &mut Field) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// A proxy before the origin packs each ranged response, and names an encoding that the whole does not have, or names none.
+/// A proxy encodes each ranged response, with an encoding that the whole object does not have, or without naming it.
 async fn packed_ranges(field: &mut Field) -> Result<(), Trouble> {
     let packed = [
         Lie::Gzip,
@@ -240,7 +240,7 @@ async fn packed_ranges(field: &mut Field) -> Result<(), Trouble> {
             let (mut well, record) = (field.well(), Arc::clone(&field.record));
             async move {
                 origin.lie(1.0);
-                // Tried again by the server for some time; an error or a cut response is right.
+                // The server retries for some time; an error or a truncated response is right.
                 let end = origin.read(address, 100_000..200_000).await;
                 record.request(Class::Past("a lying origin"), end);
                 origin.lie(0.0);

@@ -1,4 +1,4 @@
-//! Many at once, slow or stalled: readers, listings, request bodies, heads, connections.
+//! Many concurrent, slow or stalled clients: readers, listings, request bodies, heads, connections.
 
 use std::time::Duration;
 
@@ -25,14 +25,14 @@ pub(super) const CASES: &[Case] = &[
     case!("access-keys", access_keys),
 ];
 
-/// How long attackers hold what they began.
+/// How long attackers hold their requests.
 const HOLD: Duration = Duration::from_secs(6);
-/// Readers of `slow-readers`, each with an object of 4 MiB.
+/// Readers of `slow-readers`, each of an object of 4 MiB.
 const SLOW_READERS: u64 = 500;
-/// The address that attackers come from where the server counts connections by address.
+/// Address of the attackers where the server limits connections by address.
 const ATTACKER: [u8; 4] = [127, 0, 0, 2];
 const LOCAL: [u8; 4] = [127, 0, 0, 1];
-/// Max time in which a head must be whole, and what a busy machine adds.
+/// Max time of a head, with a margin for a busy machine.
 const HEAD_TIME: Duration = Duration::from_secs(20);
 
 /// Sends `count` requests and reads none of their responses, or only a few bytes.
@@ -61,7 +61,7 @@ async fn begin_and_hold(
     record.figure("held", held);
 }
 
-/// A client within every limit reads and lists meanwhile.
+/// A well-behaved client reads and lists meanwhile.
 async fn meanwhile(
     field: &Field,
     path: &'static str,
@@ -85,11 +85,11 @@ async fn serve(field: &mut Field, setup: Setup) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// 900 readers of a page of 3 MB, with a key that may only read.
+/// 900 readers of a page of 3 MB, with a read-only key.
 async fn listings(field: &mut Field) -> Result<(), Trouble> {
     let folder = field.bucket("long")?;
     for number in 0..1000 {
-        // What is escaped takes three times its length in the response.
+        // Escaped characters triple the length of the response.
         let part = |length: usize| "+".repeat(length);
         let folder = folder.join(part(240)).join(part(240)).join(part(240));
         if number == 0 {
@@ -110,7 +110,7 @@ async fn listings(field: &mut Field) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// 300 clients that send 4 MiB of XML, but for its last bytes.
+/// 300 clients that send 4 MiB of XML except for its last bytes.
 async fn request_xml(field: &mut Field) -> Result<(), Trouble> {
     serve(field, Setup::default()).await?;
     let calm = meanwhile(field, "/data/calm", body(field.seed, 1, 100_000)).await;
@@ -126,13 +126,13 @@ async fn request_xml(field: &mut Field) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// 500 readers that take a few bytes a second, each of an object of its own: together they are 30 times the server's memory, so
-/// that no reader waits for a block which another one has.
+/// 500 readers at a few bytes a second, each of a different object: 30 times the server's memory, so that no two
+/// readers share a block.
 async fn slow_readers(field: &mut Field) -> Result<(), Trouble> {
     let folder = field.bucket("data")?;
     for number in 0..SLOW_READERS {
         let path = folder.join(format!("slow-{number}"));
-        // Few files have many names, for the disk has to hold them; the server has an object a name.
+        // Few files with many names, to save disk; each name is an object of the server.
         match number % 50 {
             0 => std::fs::write(path, body(field.seed, number, 4 << 20))?,
             rest => std::fs::hard_link(folder.join(format!("slow-{}", number - rest)), path)?,
@@ -149,7 +149,7 @@ async fn slow_readers(field: &mut Field) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// 900 writers that stop in the middle of their bodies.
+/// 900 writers that stall within their bodies.
 async fn stalled_puts(field: &mut Field) -> Result<(), Trouble> {
     serve(field, Setup::default()).await?;
     let calm = meanwhile(field, "/data/calm", body(field.seed, 1, 100_000)).await;
@@ -173,7 +173,7 @@ async fn stalled_puts(field: &mut Field) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Every operation, begun by clients that send or read a few bytes a second.
+/// All operations, by clients that send or read a few bytes a second.
 async fn slow_clients(field: &mut Field) -> Result<(), Trouble> {
     serve(field, Setup::default()).await?;
     let calm = meanwhile(field, "/data/calm", body(field.seed, 1, 100_000)).await;
@@ -231,7 +231,7 @@ async fn slow_clients(field: &mut Field) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// 1,000 heads of 60 KB that never end: each is refused when its time is over, not after a minute.
+/// 1,000 heads of 60 KB that never end: each is closed at its deadline, not after a minute.
 async fn heads(field: &mut Field) -> Result<(), Trouble> {
     serve(field, Setup::default()).await?;
     let calm = meanwhile(field, "/data/calm", body(field.seed, 1, 100_000)).await;
@@ -262,7 +262,7 @@ async fn heads(field: &mut Field) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// As many half-open connections from one address as the server takes: others are let in all the same.
+/// As many half-open connections from one address as the server admits: other addresses are still admitted.
 async fn half_open(field: &mut Field) -> Result<(), Trouble> {
     serve(field, Setup::default()).await?;
     let calm = meanwhile(field, "/data/calm", body(field.seed, 1, 100_000)).await;
@@ -274,12 +274,12 @@ async fn half_open(field: &mut Field) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Ten times as many connections as the server takes, which say nothing.
+/// Ten times as many silent connections as the server admits.
 async fn connections(field: &mut Field) -> Result<(), Trouble> {
     serve(field, Setup::default()).await?;
     let calm = meanwhile(field, "/data/calm", body(field.seed, 1, 100_000)).await;
     let address = field.address();
-    // The backlog of a listener is short: those that wait in it are counted too.
+    // A listener's backlog is short: connections in it count too.
     let opened = field
         .crowd(10_240, |_| async move {
             let socket = open(address, ATTACKER).await;
@@ -318,7 +318,7 @@ async fn small_ranges(field: &mut Field) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Objects with as much metadata as S3 allows, and one byte more.
+/// Objects with the max metadata of S3, and one byte more.
 async fn metadata(field: &mut Field) -> Result<(), Trouble> {
     serve(field, Setup::default()).await?;
     let (seed, count) = (field.seed, field.campaign.keys / 50 / 16);
@@ -348,7 +348,7 @@ async fn metadata(field: &mut Field) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// A thousand keys that get in, and ten thousand that do not.
+/// A thousand valid keys, and ten thousand invalid ones.
 async fn access_keys(field: &mut Field) -> Result<(), Trouble> {
     let keys: String = (0..1000)
         .map(|number| format!("[[key]]\naccess-key = \"key-{number}\"\nsecret-key = \"secret-{number}\"\nread-only = true\n"))

@@ -1,4 +1,4 @@
-//! The cases, a file a group of them. A case has a name, which `--case` takes, and repeats from its seed.
+//! The cases, one file a group. Each has a name for `--case`, and is reproducible from its seed.
 
 mod chaos;
 mod hostile;
@@ -17,7 +17,7 @@ use std::pin::Pin;
 use crate::Trouble;
 use crate::field::Field;
 
-/// What a case does, on its field.
+/// The attack of a case on its field.
 pub type Attack =
     for<'a> fn(&'a mut Field) -> Pin<Box<dyn Future<Output = Result<(), Trouble>> + Send + 'a>>;
 
@@ -39,7 +39,7 @@ macro_rules! case {
 }
 pub(crate) use case;
 
-/// Every case, in the order they run.
+/// All cases, in the order they run.
 #[must_use]
 pub fn all() -> Vec<Case> {
     [

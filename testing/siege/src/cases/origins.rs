@@ -1,4 +1,4 @@
-//! Origins that change under a reader's feet, or redirect.
+//! Origins that change during reads, or redirect.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -26,7 +26,7 @@ pub(super) const CASES: &[Case] = &[
     case!("torn-object", torn_object),
 ];
 
-/// An address with a secret in its query that redirects to another host: that host learns nothing of it.
+/// An address with a secret in its query that redirects to another host: that host must not receive the secret.
 async fn redirect_secrets(field: &mut Field) -> Result<(), Trouble> {
     let elsewhere = Arc::new(Web::new(Manners::default()));
     elsewhere.put("/file", body(field.seed, 1, 1000));
@@ -53,7 +53,7 @@ async fn redirect_secrets(field: &mut Field) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// An origin of one file that changes at each request's arrival if asked to, and responds a while later.
+/// An origin of one file that may change at each request's arrival and responds later.
 struct SlowOrigin {
     address: SocketAddr,
     version: Arc<AtomicU64>,
@@ -84,7 +84,7 @@ impl SlowOrigin {
                     let mut buffer = vec![0; 16 << 10];
                     while let Ok(count @ 1..) = socket.read(&mut buffer).await {
                         let head = String::from_utf8_lossy(&buffer[..count]).into_owned();
-                        // The state of the moment the request came, sent late. Relaxed: tests wait between changes.
+                        // The state at the request's arrival, sent late. Relaxed: tests wait between changes.
                         let version = seen.load(Ordering::Relaxed);
                         let delay = Duration::from_millis(delay.load(Ordering::Relaxed));
                         tokio::time::sleep(delay).await;
@@ -121,7 +121,7 @@ impl SlowOrigin {
     }
 }
 
-/// A window of one second, and a validation that takes six: a read that begins four seconds after the change sees it.
+/// A window of one second and a validation of six: a read that begins four seconds after the change must see it.
 async fn stale_validation(field: &mut Field) -> Result<(), Trouble> {
     let origin = SlowOrigin::start().await?;
     let config = format!(
@@ -130,7 +130,7 @@ async fn stale_validation(field: &mut Field) -> Result<(), Trouble> {
     );
     field.serve(Setup::default().config(config)).await?;
     field.well().get("/web/key", &version_body(1)).await;
-    // The window of what is known passes.
+    // The consistency window expires.
     tokio::time::sleep(Duration::from_millis(1500)).await;
     origin.delay_ms.store(6000, Ordering::Relaxed);
     let mut first = field.past("it began before the change");
@@ -141,7 +141,7 @@ async fn stale_validation(field: &mut Field) -> Result<(), Trouble> {
     tokio::time::sleep(Duration::from_millis(500)).await;
     origin.version.store(2, Ordering::Relaxed);
     tokio::time::sleep(Duration::from_millis(3500)).await;
-    // What is asked from now on is answered at once.
+    // Later requests are answered at once.
     origin.delay_ms.store(0, Ordering::Relaxed);
     field.well().get("/web/key", &version_body(2)).await;
     let _ = early.await;
@@ -152,7 +152,7 @@ async fn stale_validation(field: &mut Field) -> Result<(), Trouble> {
 /// Objects of `torn-object`.
 const TORN: u64 = 5;
 
-/// Writes a file of a given age, and returns its inode.
+/// Writes a file with a given modification time. Returns its inode.
 fn write_aged(path: &Path, bytes: &Bytes, time: SystemTime) -> std::io::Result<u64> {
     use std::os::unix::fs::MetadataExt;
     std::fs::write(path, bytes)?;
@@ -161,7 +161,7 @@ fn write_aged(path: &Path, bytes: &Bytes, time: SystemTime) -> std::io::Result<u
     Ok(file.metadata()?.ino())
 }
 
-/// Files of a served folder are replaced by others of their size, time and inode: no read mixes the two.
+/// Files of a served folder are replaced by others of equal size, time and inode: no read mixes the two.
 async fn torn_object(field: &mut Field) -> Result<(), Trouble> {
     let folder = field.bucket("data")?;
     let (old, new) = (body(field.seed, 1, 8 << 20), body(field.seed, 2, 8 << 20));
@@ -178,7 +178,7 @@ async fn torn_object(field: &mut Field) -> Result<(), Trouble> {
             .well()
             .send(("GET", &key, ""), &range, b"", &first)
             .await;
-        // As tar does: the file goes, and its successor gets the freed inode.
+        // As tar does: the file is removed, and its successor reuses the inode.
         std::fs::remove_file(&path)?;
         same_inode += u64::from(write_aged(&path, &new, time)? == inode);
     }

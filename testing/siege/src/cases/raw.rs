@@ -1,4 +1,4 @@
-//! What hostile clients share: many sockets that begin something and do not end it.
+//! Helpers of hostile clients: many sockets with unfinished requests.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tokio::net::{TcpSocket, TcpStream};
 
 use crate::client::{Account, Times, signed_head};
 
-/// Opens a connection whose receive buffer is as small as the kernel has it, from the loopback address given.
+/// Opens a connection with the smallest receive buffer, from the given loopback address.
 pub(super) async fn open(address: SocketAddr, from: [u8; 4]) -> std::io::Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
     socket.set_recv_buffer_size(2048)?;
@@ -20,17 +20,17 @@ pub(super) async fn open(address: SocketAddr, from: [u8; 4]) -> std::io::Result<
         .map_err(|_| std::io::ErrorKind::TimedOut)?
 }
 
-/// Sends what the server takes within two seconds; a server that takes no more is what is wanted.
+/// Sends as much as the server accepts within two seconds; a stalled server is intended.
 pub(super) async fn push(socket: &mut TcpStream, bytes: &[u8]) {
     let _ = tokio::time::timeout(Duration::from_secs(2), socket.write_all(bytes)).await;
 }
 
-/// A head of the server's own key with an unsigned payload, announcing `length` bytes.
+/// A head signed by the server's key with an unsigned payload, announcing `length` bytes.
 pub(super) fn unsigned_payload(request: (&str, &str, &str), length: Option<u64>) -> Vec<u8> {
     head_of(&Account::default(), request, length)
 }
 
-/// The same of another key.
+/// The same with another key.
 pub(super) fn head_of(
     account: &Account,
     request: (&str, &str, &str),
@@ -40,7 +40,7 @@ pub(super) fn head_of(
     signed_head(&signer, request, &[], "UNSIGNED-PAYLOAD", length)
 }
 
-/// Reads one byte a moment, for so long.
+/// Reads a byte at a time, for this long.
 pub(super) async fn sip(socket: &mut TcpStream, time: Duration) {
     let sipping = async {
         let mut byte = [0; 64];
@@ -62,7 +62,7 @@ pub(super) async fn closed_within(socket: &mut TcpStream, max: Duration) -> Opti
     Some(began.elapsed())
 }
 
-/// Sends a request by hand and returns its response, if there is a whole one in time.
+/// Sends a request without an HTTP client. Returns a complete response, if it arrives in time.
 pub(super) async fn ask(
     address: SocketAddr,
     method: &str,

@@ -1,4 +1,4 @@
-//! Requests that must be refused, or carried out as they say: a case each for what once went wrong.
+//! Requests that must be rejected or served exactly, one case for each past defect.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub(super) const CASES: &[Case] = &[
 /// Max wait for a response that closes its connection.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Sends a request by hand and returns the response, which counts as a hostile one.
+/// Sends a request without an HTTP client. Its response counts as a hostile one.
 async fn send(
     field: &Field,
     method: &str,
@@ -47,7 +47,7 @@ async fn send(
     reply
 }
 
-/// Sends a signed request of the server's own key.
+/// Sends a request signed with the server's key.
 async fn signed(
     field: &Field,
     (method, path, query): (&str, &str, &str),
@@ -62,7 +62,7 @@ async fn signed(
     send(field, method, &target, &borrow(&headers), body).await
 }
 
-/// Writes that `reply` should have been another.
+/// Records that `reply` is wrong.
 fn expect(field: &Field, what: &str, reply: Option<&Reply>, good: impl Fn(&Reply) -> bool) {
     match reply {
         Some(reply) if good(reply) => {}
@@ -80,7 +80,7 @@ async fn serve(field: &mut Field) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// A signature lends only what it signs: headers of S3 beside it are refused, whatever they ask for.
+/// A signature authorises only what it covers: additional S3 headers are rejected.
 async fn unsigned_headers(field: &mut Field) -> Result<(), Trouble> {
     serve(field).await?;
     for (name, value) in [
@@ -108,7 +108,7 @@ async fn unsigned_headers(field: &mut Field) -> Result<(), Trouble> {
             |reply| reply.text() != "the secret",
         );
     }
-    // What is signed is done.
+    // Signed headers are applied.
     let target = Signer::default().presign("PUT", "/data/plain", 60);
     let reply = send(field, "PUT", &target, &[], b"plain").await;
     expect(field, "a plain presigned PUT", reply.as_ref(), |reply| {
@@ -117,7 +117,7 @@ async fn unsigned_headers(field: &mut Field) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Seven days is the max lifetime of a presigned address; one second more is refused.
+/// Seven days is the max lifetime of a presigned address; one second more is rejected.
 async fn presigned_lifetime(field: &mut Field) -> Result<(), Trouble> {
     serve(field).await?;
     let week = 7 * 24 * 3600;
