@@ -1,7 +1,7 @@
-//! The access log: a line a request, written off the workers.
+//! The access log: one line a request, written by a thread of its own.
 //!
-//! Requests put records into a bounded queue and never wait. One thread formats and writes them; what the queue has no room
-//! for, and what the file does not take, is dropped and counted.
+//! Requests queue records and never wait. The thread formats and writes them. Records that exceed the queue or that
+//! the file rejects are dropped and counted.
 
 mod line;
 
@@ -30,12 +30,12 @@ use crate::limits::{
 /// Permissions of a new log: it names objects and keys.
 const MODE: u32 = 0o600;
 
-/// Where an access log goes.
+/// Destination of an access log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AccessLogTarget {
     /// Standard output.
     Stdout,
-    /// A file, appended to; made readable to its owner only.
+    /// A file, appended to; created readable to its owner only.
     File(PathBuf),
 }
 
@@ -50,7 +50,7 @@ impl FromStr for AccessLogTarget {
     }
 }
 
-/// How a line of an access log is written.
+/// Format of the lines of an access log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AccessLogFormat {
     /// A JSON object.
@@ -72,19 +72,19 @@ impl FromStr for AccessLogFormat {
     }
 }
 
-/// An access log that cannot be kept.
+/// The access log could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AccessLogError {
-    /// The file cannot be opened.
+    /// The file could not be opened.
     #[error("access log: cannot write to {}: {source}; give another file", path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the file system.
         source: io::Error,
     },
-    /// Its thread cannot be started.
+    /// The thread could not be started.
     #[error("access log: cannot start its thread: {0}")]
     Thread(io::Error),
     /// There is no memory for its queue.
@@ -92,21 +92,21 @@ pub enum AccessLogError {
     Memory(#[from] EngineError),
 }
 
-/// An access log; cheap to clone, all clones are the same log.
+/// An access log. A cheap handle; clones share one log.
 #[derive(Debug, Clone)]
 pub struct AccessLog(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
     records: SyncSender<Message>,
-    /// Bytes of the records that wait. Relaxed: a count alone, like the flags below.
+    /// Bytes of queued records. Relaxed: only a count, like the flags below.
     queued: AtomicUsize,
     limit: usize,
     reopen: AtomicBool,
     closing: AtomicBool,
     ended: Mutex<Option<oneshot::Receiver<()>>>,
     traffic: Arc<Traffic>,
-    /// For the queue.
+    /// Memory of the queue.
     _charge: Reservation,
 }
 
@@ -118,10 +118,10 @@ enum Message {
 }
 
 impl AccessLog {
-    /// Opens the log and starts its thread. Its queue is charged to the engine, whose counters count what it drops.
+    /// Opens the log and starts its thread. The queue is charged to the engine, which counts dropped records.
     ///
     /// # Errors
-    /// If the file cannot be opened, or the engine has no memory to spare.
+    /// If the file cannot be opened, or the engine has no memory left.
     pub async fn open(
         target: AccessLogTarget,
         format: AccessLogFormat,
@@ -159,14 +159,14 @@ impl AccessLog {
             .name("access-log".to_owned())
             .spawn(move || {
                 writer.run(&received);
-                // The receiver may be gone: then the end is of no interest.
+                // The caller of `close` may have stopped waiting.
                 let _ = end.send(());
             })
             .map_err(AccessLogError::Thread)?;
         Ok(log)
     }
 
-    /// Queues a record, or drops and counts it if the queue is full. Never waits.
+    /// Queues a record. If the queue is full, drops and counts it. Never waits.
     pub(crate) fn record(&self, record: AccessRecord) {
         let bytes = record.bytes();
         let before = self.0.queued.fetch_add(bytes, Relaxed);
@@ -178,14 +178,14 @@ impl AccessLog {
         }
     }
 
-    /// Has the file closed and opened anew by its name, as after it was renamed.
+    /// Reopens the file by its name, as after log rotation.
     pub fn reopen(&self) {
         self.0.reopen.store(true, Relaxed);
         self.wake();
     }
 
-    /// Writes what is queued and ends the log; later records are dropped. Waits for a slow disk for some seconds; returns
-    /// whether all was written.
+    /// Writes all queued records and ends the log; later records are dropped. Waits some seconds for a slow disk.
+    /// Returns whether all were written.
     pub async fn close(&self) -> bool {
         self.0.closing.store(true, Relaxed);
         self.wake();
@@ -197,7 +197,7 @@ impl AccessLog {
     }
 
     fn wake(&self) {
-        // A full queue wakes the thread anyway.
+        // If the queue is full, the thread is awake.
         let _ = self.0.records.try_send(Message::Wake);
     }
 }
@@ -234,7 +234,7 @@ impl Output {
 }
 
 fn open_file(path: &Path) -> io::Result<File> {
-    // A pipe without a reader would block an opener that only writes.
+    // Opening a pipe without a reader for writing would block.
     let is_pipe = std::fs::metadata(path).is_ok_and(|found| found.file_type().is_fifo());
     OpenOptions::new()
         .read(is_pipe)
@@ -244,18 +244,18 @@ fn open_file(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// The thread that writes.
+/// State of the writing thread.
 struct Writer {
     log: AccessLog,
     target: AccessLogTarget,
     format: AccessLogFormat,
     output: Output,
-    /// Lines not written yet, and how many.
+    /// Lines not written yet, and their number.
     buffer: Vec<u8>,
     lines: u64,
-    /// When the first of them came.
+    /// When the first of them was queued.
     oldest: Option<Instant>,
-    /// The last write failed, perhaps within a line.
+    /// Whether the last write failed, possibly within a line.
     failing: bool,
 }
 
@@ -302,7 +302,7 @@ impl Writer {
             return;
         }
         if self.failing {
-            // What was written last may have been part of a line.
+            // The last write may have ended within a line.
             self.buffer.insert(0, b'\n');
         }
         match self.output.write(&self.buffer) {

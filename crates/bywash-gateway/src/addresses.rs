@@ -1,4 +1,4 @@
-//! Connections by the address of their client.
+//! Limit on connections by client address.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -51,7 +51,7 @@ impl fmt::Display for Network {
     }
 }
 
-/// A text that is no [`Network`].
+/// The text is not a [`Network`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no address; write ADDRESS or ADDRESS/PREFIX, as 10.0.0.0/8")]
 pub struct NetworkError(String);
@@ -60,7 +60,7 @@ fn bits(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
 }
 
-/// The address with all but its first `prefix` bits 0.
+/// Clears all but the first `prefix` bits.
 fn mask(address: IpAddr, prefix: u8) -> IpAddr {
     match address {
         IpAddr::V4(address) => {
@@ -74,12 +74,12 @@ fn mask(address: IpAddr, prefix: u8) -> IpAddr {
     }
 }
 
-/// Bits of an IPv6 address that name one client: its network gives it the rest.
+/// Bits of an IPv6 address that identify a client: networks assign the other bits freely.
 const CLIENT_PREFIX_V6: u8 = 64;
 
-/// Counts open connections by client, and refuses those of one client beyond a limit.
+/// Counts open connections by client, and rejects those above the limit of one client.
 ///
-/// An entry goes with its last connection, so there are at most as many as connections.
+/// An entry is removed with its last connection, so there are at most as many entries as connections.
 #[derive(Debug)]
 pub(crate) struct Addresses {
     limit: usize,
@@ -96,7 +96,7 @@ impl Addresses {
         })
     }
 
-    /// Counts a connection of `address` until the result is dropped; `None` if it has too many.
+    /// Counts a connection of `address` until the result is dropped. `None` if the client has too many.
     pub(crate) fn admit(self: &Arc<Self>, address: IpAddr) -> Option<Admitted> {
         let address = address.to_canonical();
         let local = address == Ipv4Addr::LOCALHOST || address == Ipv6Addr::LOCALHOST;
@@ -110,7 +110,7 @@ impl Addresses {
         let mut open = self.open.lock();
         let count = open.entry(client).or_default();
         if *count >= self.limit {
-            // The limit is more than 0, so the entry is one of open connections.
+            // The limit is above 0, so an entry at the limit has open connections.
             return None;
         }
         *count += 1;
@@ -118,7 +118,7 @@ impl Addresses {
     }
 }
 
-/// A connection that is counted, unless its address is exempt. Dropping it ends the count.
+/// A counted connection, unless its address is exempt. Dropping it ends the count.
 #[derive(Debug)]
 pub(crate) struct Admitted(Option<(Arc<Addresses>, IpAddr)>);
 
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_past_its_limit_is_refused_until_one_of_its_connections_ends() {
+    fn client_at_its_limit_is_rejected_until_a_connection_ends() {
         let addresses = Addresses::new(2, vec!["198.51.100.0/24".parse().unwrap()]);
         let held: Vec<_> = (0..2)
             .map(|_| addresses.admit(ip("203.0.113.1")).unwrap())
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ipv6_network_of_64_bits_is_one_client() {
+    fn ipv6_network_of_64_bits_is_one_client() {
         let addresses = Addresses::new(1, Vec::new());
         let _held = addresses.admit(ip("2001:db8::1")).unwrap();
         assert!(addresses.admit(ip("2001:db8::ffff:2")).is_none());

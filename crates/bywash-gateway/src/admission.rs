@@ -1,5 +1,4 @@
-//! Checks of a request's head before anything else looks at it: its host, its characters, what its signature covers, and which
-//! operation it is.
+//! Admission: checks of a request's head before all others: host, characters, signed headers, operation.
 
 use http::request::Parts;
 use percent_encoding::percent_decode;
@@ -10,15 +9,15 @@ use crate::host::{Hosts, Target};
 use crate::routes::{self, Query};
 use crate::signature;
 
-/// What a request's head says, and whether it may go on.
+/// Result of the checks of a request's head.
 pub(crate) struct Admission {
     pub(crate) target: Target,
-    /// The operation, or why the request is refused.
+    /// The operation, or the reason for rejection.
     pub(crate) operation: S3Result<&'static str>,
 }
 
 impl Admission {
-    /// Checks a head; signatures not where anybody may do everything.
+    /// Checks a head. Skips signatures for an anonymous endpoint.
     pub(crate) fn new(parts: &Parts, hosts: &Hosts, anonymous: bool) -> Self {
         let (target, host) = hosts.target(parts);
         let query = Query::new(parts);
@@ -33,7 +32,7 @@ impl Admission {
     }
 }
 
-/// Refuses a NUL character, encoded, in whatever may be a key or come back in XML.
+/// Rejects an encoded NUL character in values that may be a key or be returned in XML.
 fn refuse_nul(parts: &Parts, query: &Query) -> S3Result<()> {
     let has_nul = |encoded: &[u8]| percent_decode(encoded).any(|byte| byte == 0);
     let copied = |value: &http::HeaderValue| has_nul(value.as_bytes());

@@ -1,4 +1,4 @@
-//! Who may in, and where to: the keys of signed requests, what each may do, and requests whose signature is not to be looked at.
+//! Authentication and authorisation: access keys, their scopes, and requests with ignored signatures.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::config::{Credential, Scope};
 use crate::errors::fault;
 use crate::host::Target;
 
-/// The keys that may sign requests, by access key; cheap to clone.
+/// The keys that may sign requests, by access key. A cheap handle.
 #[derive(Clone)]
 pub(crate) struct Keys {
     known: Arc<HashMap<String, (SecretKey, Arc<Scope>)>>,
@@ -39,7 +39,7 @@ impl Keys {
         }
     }
 
-    /// Lets a request pass that its key allows, and leaves the key's scope in `extensions` for what is answered bucket by bucket.
+    /// Authorises a request, and stores the key's scope in `extensions` for operations that filter buckets.
     pub(crate) fn check(
         &self,
         credentials: Option<&Credentials>,
@@ -55,7 +55,7 @@ impl Keys {
         if let Some(context) = extensions.get::<Arc<RequestContext>>() {
             context.note_requester(credentials);
         }
-        // S3 changes nothing by these two.
+        // In S3 these two methods change nothing.
         if scope.read_only && !matches!(*method, Method::GET | Method::HEAD) {
             return Err(denied("This key may only read; sign with another."));
         }
@@ -63,9 +63,9 @@ impl Keys {
         let source_is_seen = |value: &http::HeaderValue| {
             match value.to_str().ok().map(CopySource::parse) {
                 Some(Ok(CopySource::Bucket { bucket, .. })) => scope.sees(&bucket),
-                // Buckets by other names than ours.
+                // A foreign bucket, such as a copy source.
                 Some(Ok(_)) => scope.buckets.is_none(),
-                // Read by the same parser later on, and refused.
+                // The same parser rejects it later.
                 Some(Err(_)) | None => true,
             }
         };
@@ -77,7 +77,7 @@ impl Keys {
             ));
         }
         if let Some(target) = extensions.get::<Arc<Target>>() {
-            // Only now, so that no stranger learns which buckets there are.
+            // Checked last, so that unauthorised clients do not learn bucket names.
             target
                 .check_host(|bucket| scope.sees(bucket) && self.engine.bucket(bucket).is_some())?;
         }
@@ -132,7 +132,7 @@ const SIGNATURE_QUERY: [&str; 10] = [
     "expires",
 ];
 
-/// Whether `pair`, a `name=value` of a query, is part of a signature.
+/// Whether `pair`, a `name=value` of a query, belongs to a signature.
 pub(crate) fn is_signature_parameter(pair: &str) -> bool {
     let name = pair.split('=').next().unwrap_or_default();
     SIGNATURE_QUERY
@@ -140,7 +140,7 @@ pub(crate) fn is_signature_parameter(pair: &str) -> bool {
         .any(|known| name.eq_ignore_ascii_case(known))
 }
 
-/// Removes a signature from a request, so that it is served as an unsigned one.
+/// Removes the signature from a request, which is then served as unsigned.
 pub(crate) fn strip_signature(parts: &mut Parts) {
     parts.headers.remove(AUTHORIZATION);
     let Some(query) = parts.uri.query() else {
@@ -157,7 +157,7 @@ pub(crate) fn strip_signature(parts: &mut Parts) {
         format!("{path}?{}", kept.join("&"))
     };
     let mut uri = std::mem::take(&mut parts.uri).into_parts();
-    // A part of a valid target is valid; were it not, the request would be served as it came.
+    // Parts of a valid target are valid. If not, the request is served unchanged.
     if let Ok(target) = target.parse::<PathAndQuery>() {
         uri.path_and_query = Some(target);
     }

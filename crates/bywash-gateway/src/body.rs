@@ -1,4 +1,4 @@
-//! Bodies on their way in and out: silence is limited, faults are remembered, bytes are counted.
+//! Request and response bodies: stall limits, recorded faults, byte counts.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,31 +21,31 @@ use crate::digest::Checksum;
 use crate::errors::{fault, slow_down};
 use crate::idle::IdleClock;
 
-/// What is known of one request beside its HTTP form; travels in the request's extensions.
+/// State of one request besides its HTTP form, passed in the request's extensions.
 #[derive(Debug)]
 pub(crate) struct RequestContext {
     pub(crate) id: String,
-    /// The header whose condition decides over the request; an answer that it failed names it.
+    /// The conditional header that a PreconditionFailed response names.
     pub(crate) condition: Option<&'static str>,
-    /// What was wrong with the request's body. Layers between here and the engine wrap errors
-    /// until only their text is left, so the first one to see it notes it here.
+    /// The first fault of the request's body. Layers between here and the engine reduce errors to text, so the fault
+    /// is recorded where it is found.
     fault: OnceLock<(S3ErrorCode, String)>,
-    /// Trailers of an aws-chunked body that was decoded here and not by `s3s`.
+    /// Trailers of an aws-chunked body that was decoded here instead of by `s3s`.
     pub(crate) trailers: OnceLock<HeaderMap>,
-    /// The payload digest of a request whose signature nobody checked, in hex.
+    /// Payload digest in hex, for a request whose signature is not verified.
     pub(crate) payload_sha256: Option<String>,
-    /// The object's checksum, once it was verified.
+    /// Checksum of the object, after verification.
     pub(crate) verified: OnceLock<Checksum>,
     pub(crate) bytes_in: AtomicU64,
-    /// The client has more of its body to send, as far as it was read.
+    /// Whether unread body bytes may follow.
     pub(crate) body_open: AtomicBool,
-    /// The operation reads the body as it comes.
+    /// Whether the operation streams the body.
     streams_body: AtomicBool,
-    /// Bytes of the longest signed chunk that began so far: `s3s` holds one until it is whole.
+    /// Size of the longest signed chunk begun: `s3s` buffers a chunk until it is complete.
     pub(crate) signed_chunk: AtomicU64,
-    /// Whether there is an access log, which needs what follows.
+    /// Whether there is an access log, which needs the next fields.
     logged: bool,
-    /// The access key whose signature was verified.
+    /// Access key of the verified signature.
     requester: OnceLock<String>,
     operation: OnceLock<&'static str>,
 }
@@ -73,7 +73,7 @@ impl RequestContext {
         }
     }
 
-    /// Has the body passed on as it comes, instead of gathered whole. To be called before it is first read.
+    /// Streams the body instead of buffering it whole. Must be called before the first read.
     pub(crate) fn stream_body(&self) {
         self.streams_body.store(true, Relaxed);
     }
@@ -82,18 +82,18 @@ impl RequestContext {
         self.streams_body.load(Relaxed)
     }
 
-    /// The same with an access log, or without one.
+    /// Sets whether there is an access log.
     pub(crate) fn logged(self, logged: bool) -> Self {
         Self { logged, ..self }
     }
 
-    /// Notes for the access log which operation serves the request.
+    /// Records the operation for the access log.
     pub(crate) fn note_operation(&self, name: &'static str) {
-        // A request is served by one.
+        // Set once: a request has one operation.
         let _ = self.operation.set(name);
     }
 
-    /// Notes for the access log whose signature was verified.
+    /// Records the verified access key for the access log.
     pub(crate) fn note_requester(&self, credentials: Option<&Credentials>) {
         if let Some(credentials) = credentials.filter(|_| self.logged) {
             self.requester
@@ -101,16 +101,16 @@ impl RequestContext {
         }
     }
 
-    /// Notes what is wrong with the body; the first note stays.
+    /// Records a fault of the body; the first one stays.
     pub(crate) fn note(&self, code: S3ErrorCode, message: impl Into<String>) -> BodyError {
         let message = message.into();
         let error = BodyError(message.clone());
-        // A later fault follows from the first one.
+        // A later fault is a consequence of the first one.
         let _ = self.fault.set((code, message));
         error
     }
 
-    /// The answer to a request whose body was faulty.
+    /// Returns the error response for a faulty body.
     pub(crate) fn fault(&self) -> Option<S3Error> {
         let (code, message) = self.fault.get()?;
         if *code == S3ErrorCode::SlowDown {
@@ -124,12 +124,12 @@ impl RequestContext {
     }
 }
 
-/// A faulty request body; the code for it is in the [`RequestContext`].
+/// A faulty request body. Its error code is in the [`RequestContext`].
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct BodyError(String);
 
-/// A request body as it comes from the socket: its silence is limited, its bytes are counted.
+/// A request body from the socket, with stall limit and byte count.
 #[derive(Debug)]
 pub(crate) struct ClientBody {
     body: Incoming,
@@ -193,8 +193,7 @@ impl Stream for ClientBody {
     }
 }
 
-/// One request's record in the access log and its place in the counters, written when this is dropped: when the
-/// response is over, or its client left before there was one.
+/// Access record and counters of one request, written on drop: when the response has ended or its client has left.
 #[derive(Debug)]
 pub(crate) struct Access {
     pub(crate) context: Arc<RequestContext>,
@@ -203,17 +202,17 @@ pub(crate) struct Access {
     pub(crate) bucket: String,
     pub(crate) key: String,
     begun: Instant,
-    /// 0 until there is an answer.
+    /// 0 until there is a response.
     status: u16,
-    /// Until the head of the answer was known.
+    /// Time to the response head.
     answered: Option<Duration>,
     pub(crate) cache: &'static str,
-    /// Bytes the response announced; `None` if it announced none, or has no body.
+    /// Content-Length of the response; `None` without one, or without a body.
     pub(crate) announced: Option<u64>,
     sent: u64,
     ended: bool,
     error: Option<String>,
-    /// Where the record goes, with what it quotes of the request.
+    /// The log for the record, with the texts it quotes.
     pub(crate) log: Option<(AccessLog, ClientTexts)>,
 }
 
@@ -243,7 +242,7 @@ impl Access {
         }
     }
 
-    /// There is an answer; its body is still to be sent.
+    /// Records the response's status; its body is still to be sent.
     pub(crate) fn answered(&mut self, status: StatusCode) {
         self.status = status.as_u16();
         self.answered = Some(self.begun.elapsed());
@@ -304,7 +303,7 @@ impl Drop for Access {
     }
 }
 
-/// A response body that notes for its request's access record how it went.
+/// A response body that updates its request's access record.
 #[derive(Debug)]
 pub(crate) struct ServedBody {
     body: Body,

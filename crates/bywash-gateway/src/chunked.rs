@@ -1,13 +1,14 @@
 //! The aws-chunked framing of request bodies.
 //!
-//! Source: "Signature calculations for the Authorization header: transferring payload in multiple
-//! chunks", Amazon S3 API reference. A chunk is `SIZE[;chunk-signature=SIG]\r\nDATA\r\n`, size in
-//! hex; a chunk of size 0 ends the data and is followed by trailers.
+//! Source: "Signature calculations for the Authorization header: transferring payload in multiple chunks", Amazon S3
+//! API reference. A chunk is `SIZE[;chunk-signature=SIG]\r
+//! DATA\r
+//! `, size in hex; a chunk of size 0 ends the data and is followed by trailers.
 //!
-//! `s3s` decodes the framing of signed requests, but holds each chunk in memory until it is whole,
-//! and some clients send a whole object as one unsigned chunk. So in front of it, unsigned chunks
-//! are cut small ([`Mode::Reframe`]) and signed ones limited ([`Mode::Guard`]). Requests whose
-//! signature nobody checks are decoded here ([`Mode::Decode`]).
+//! `s3s` decodes the framing of signed requests but buffers each chunk until it is complete, and some clients send an
+//! object as one unsigned chunk. So unsigned chunks are split before they reach `s3s` ([`Mode::Reframe`]) and signed
+//! ones limited in size ([`Mode::Guard`]). Requests whose signature is not verified are decoded here
+//! ([`Mode::Decode`]).
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -25,14 +26,14 @@ use crate::limits::{
     MAX_CHUNK_LINE_BYTES, MAX_COPIED_PIECE_BYTES, MAX_SIGNED_CHUNK_BYTES, MAX_TRAILER_BYTES,
 };
 
-/// What becomes of the framing.
+/// Treatment of the framing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Removed; trailers go to the request's context.
+    /// Decoded; trailers are stored in the request's context.
     Decode,
-    /// Kept, in chunks as small as they come from the socket.
+    /// Split into chunks as small as the pieces from the socket.
     Reframe,
-    /// Kept as it is; only the size of a chunk is limited.
+    /// Unchanged; only the size of a chunk is limited.
     Guard,
 }
 
@@ -53,7 +54,7 @@ pub(crate) struct ChunkedBody<S> {
     state: State,
     input: Bytes,
     line: Vec<u8>,
-    /// Pieces of a signed chunk that are not passed on yet.
+    /// Pieces of a signed chunk to be passed on together.
     small: Vec<u8>,
     output: VecDeque<Bytes>,
     context: Arc<RequestContext>,
@@ -81,7 +82,7 @@ impl<S> ChunkedBody<S> {
         )
     }
 
-    /// Takes what the current state can of the input.
+    /// Consumes input as far as the current state allows.
     fn step(&mut self) -> Result<(), BodyError> {
         match self.state {
             State::Size => self.step_size(),
@@ -133,7 +134,8 @@ impl<S> ChunkedBody<S> {
         }
     }
 
-    /// Passes a signed chunk's piece on. Small ones go together: `s3s` keeps a list of them until the chunk is whole.
+    /// Passes on a piece of a signed chunk. Small pieces are joined: `s3s` keeps a list of them until the chunk is
+    /// complete.
     fn gather_piece(&mut self, data: Bytes, ends: bool) {
         let is_whole = ends && self.small.is_empty();
         if data.len() < MAX_COPIED_PIECE_BYTES && !is_whole {
@@ -179,7 +181,7 @@ impl<S> ChunkedBody<S> {
                 );
                 return Err(self.malformed(&what));
             }
-            // Noted for the charge; nothing is published with it.
+            // Read when the chunk is charged; publishes nothing else.
             self.context.signed_chunk.fetch_max(size, Relaxed);
             self.output.push_back(Bytes::from(line));
         } else if size == 0 && self.mode == Mode::Reframe {
@@ -193,13 +195,13 @@ impl<S> ChunkedBody<S> {
         Ok(())
     }
 
-    /// The client's body is over.
+    /// Handles the end of the client's body.
     fn end(&mut self) -> Result<(), BodyError> {
         match self.state {
             State::Trailers => {
                 if self.mode == Mode::Decode {
                     let trailers = self.parse_trailers()?;
-                    // Set once: this state is left here.
+                    // Set once: this state is not entered again.
                     let _ = self.context.trailers.set(trailers);
                 }
                 self.state = State::Done;

@@ -1,4 +1,4 @@
-//! What an endpoint is told: who may in, how much it takes, and its certificate.
+//! Settings of an endpoint: access keys, limits, certificate.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// One pair of keys that may sign requests.
+/// A pair of access key and secret key.
 #[derive(Clone)]
 pub struct Credential {
     /// The access key id; any non-empty string.
@@ -28,7 +28,7 @@ pub struct Credential {
 }
 
 impl Credential {
-    /// Keys that may do everything.
+    /// Keys without restrictions.
     #[must_use]
     pub fn new(access_key: impl Into<String>, secret_key: impl Into<String>) -> Self {
         Self {
@@ -39,17 +39,17 @@ impl Credential {
     }
 }
 
-/// What a key may do. The default is everything.
+/// Restrictions of a key. The default has none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Scope {
-    /// Only these buckets are there for it; `None`: all.
+    /// Visible buckets; `None`: all.
     pub buckets: Option<Vec<String>>,
-    /// It may read and list, and nothing else.
+    /// Whether it may only read and list.
     pub read_only: bool,
 }
 
 impl Scope {
-    /// Whether the bucket is there for this key.
+    /// Whether the bucket is visible for this key.
     pub(crate) fn sees(&self, bucket: &str) -> bool {
         let buckets = self.buckets.as_ref();
         buckets.is_none_or(|buckets| buckets.iter().any(|known| known == bucket))
@@ -58,7 +58,7 @@ impl Scope {
 
 impl fmt::Debug for Credential {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The secret never reaches a log.
+        // The secret is never logged.
         f.debug_struct("Credential")
             .field("access_key", &self.access_key)
             .field("scope", &self.scope)
@@ -69,29 +69,29 @@ impl fmt::Debug for Credential {
 /// Limits of an endpoint; [`Limits::default`] has the documented values.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Connections open at once ([`MAX_CONNECTIONS`]).
+    /// Max open connections ([`MAX_CONNECTIONS`]).
     pub connections: usize,
-    /// Connections open at once of one client address; `None`: those of all divided by
-    /// [`MAX_ADDRESS_CONNECTIONS_DIVISOR`](crate::limits::MAX_ADDRESS_CONNECTIONS_DIVISOR). 127.0.0.1, ::1 and [`S3Config::trusted_proxies`] are
-    /// exempt, and an IPv6 network of 64 bits is one address.
+    /// Max open connections of one client address; `None`: those of all divided by
+    /// [`MAX_ADDRESS_CONNECTIONS_DIVISOR`](crate::limits::MAX_ADDRESS_CONNECTIONS_DIVISOR). 127.0.0.1, ::1 and
+    /// [`S3Config::trusted_proxies`] are exempt. An IPv6 network of 64 bits is one address.
     pub connections_per_address: Option<usize>,
-    /// Longest time from a connection, or a head's first byte, to the end of the head ([`MAX_HEAD_TIME`]).
+    /// Max time from a connection, or a head's first byte, to the end of the head ([`MAX_HEAD_TIME`]).
     pub head: Duration,
-    /// Largest request head in bytes ([`MAX_HEAD_BYTES`]).
+    /// Max bytes of a request head ([`MAX_HEAD_BYTES`]).
     pub head_bytes: usize,
-    /// Longest time between two requests ([`MAX_IDLE`]).
+    /// Max time between two requests ([`MAX_IDLE`]).
     pub idle: Duration,
-    /// Longest time a response waits for its client ([`MAX_BODY_STALL`]).
+    /// Max time that a response waits for its client ([`MAX_BODY_STALL`]).
     pub stalled_body: Duration,
-    /// Unsent bytes of a response past which its body is not asked for more ([`MAX_UNSENT_BYTES`]).
+    /// Unsent bytes of a response above which its body is not polled ([`MAX_UNSENT_BYTES`]).
     pub body_window_bytes: usize,
-    /// Longest silence of a request body ([`MAX_BODY_SILENCE`]).
+    /// Max time without bytes of a request body ([`MAX_BODY_SILENCE`]).
     pub silent_body: Duration,
-    /// Longest TLS handshake ([`MAX_HANDSHAKE`]).
+    /// Max time of a TLS handshake ([`MAX_HANDSHAKE`]).
     pub handshake: Duration,
-    /// Longest wait for requests in progress at shutdown ([`MAX_DRAIN`]).
+    /// Max time for requests in progress at shutdown ([`MAX_DRAIN`]).
     pub drain: Duration,
-    /// Multipart uploads open at once ([`MAX_OPEN_UPLOADS`]).
+    /// Max open multipart uploads ([`MAX_OPEN_UPLOADS`]).
     pub open_uploads: usize,
 }
 
@@ -118,31 +118,30 @@ impl Default for Limits {
 pub struct S3Config {
     /// Keys that may sign requests. Must be empty exactly when `anonymous` is set.
     pub credentials: Vec<Credential>,
-    /// Takes unsigned requests, and any signature without looking at it.
+    /// Accepts unsigned requests, and ignores signatures.
     pub anonymous: bool,
-    /// The region the endpoint says it is in; requests signed for any region are taken.
+    /// The region the endpoint reports. Requests signed for any region are accepted.
     pub region: String,
-    /// Host names below which a bucket has a name of its own: `BUCKET.DOMAIN` is virtual-hosted-style, DOMAIN itself is path-style.
-    /// `localhost` is one always.
+    /// Domains of virtual-hosted-style requests: `BUCKET.DOMAIN` names a bucket, DOMAIN itself is path-style.
+    /// `localhost` is always included.
     pub domains: Vec<String>,
     /// Limits.
     pub limits: Limits,
-    /// Addresses that [`Limits::connections_per_address`] does not hold for: proxies, behind which
-    /// many clients are.
+    /// Proxies, exempt from [`Limits::connections_per_address`] because many clients share their addresses.
     pub trusted_proxies: Vec<Network>,
-    /// Gets a record of each request; [`AccessLog::close`] is the caller's to call after serving.
+    /// Receives a record of each request. The caller calls [`AccessLog::close`] after serving.
     pub access_log: Option<AccessLog>,
     /// Serves TLS with this certificate; see [`load_tls`].
     pub tls: Option<Arc<ServerConfig>>,
-    /// The folder in which open multipart uploads outlive the server, made if it is missing. It must be this server's alone.
-    /// Without one they are forgotten when the server ends.
+    /// Folder that preserves open multipart uploads across restarts, created if missing. No other server may use it.
+    /// Without one, open uploads are lost when the server ends.
     pub uploads: Option<PathBuf>,
     /// Shows the open multipart uploads once the endpoint serves.
     pub open_uploads: OpenUploads,
 }
 
 impl S3Config {
-    /// Only requests signed with `credential`, region `us-east-1`, no TLS, default limits.
+    /// Requires requests signed with `credential`; region `us-east-1`, no TLS, default limits.
     #[must_use]
     pub fn signed(credential: Credential) -> Self {
         Self {
@@ -159,7 +158,7 @@ impl S3Config {
         }
     }
 
-    /// Every request, region `us-east-1`, no TLS, default limits.
+    /// Accepts all requests; region `us-east-1`, no TLS, default limits.
     #[must_use]
     pub fn anonymous() -> Self {
         Self {
@@ -177,15 +176,15 @@ impl S3Config {
     }
 }
 
-/// A certificate or key that cannot be used.
+/// The certificate or key is not usable.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file cannot be read, or has no PEM of the kind wanted.
+    /// The file cannot be read, or has no PEM section of the required kind.
     #[error("TLS: cannot use {}: {source}; give a readable PEM file", path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the reader.
         source: rustls::pki_types::pem::Error,
     },
     /// The certificate file has no certificate.
@@ -194,7 +193,7 @@ pub enum TlsError {
         /// The file.
         path: PathBuf,
     },
-    /// Key and certificate do not go together.
+    /// Key and certificate do not match.
     #[error("TLS: the certificate and the key cannot be used together: {0}")]
     Pair(#[from] rustls::Error),
 }
@@ -217,7 +216,7 @@ pub fn load_tls(certificate: &Path, key: &Path) -> Result<Arc<ServerConfig>, Tls
         });
     }
     let key = PrivateKeyDer::from_pem_file(key).map_err(file(key))?;
-    // The provider is named, so that no process-wide default is needed.
+    // An explicit provider avoids a process-wide default.
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?

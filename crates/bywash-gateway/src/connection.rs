@@ -1,4 +1,4 @@
-//! One connection's phase, the deadline of each phase, and the bytes of unfinished request heads.
+//! State of a connection: its phase with a deadline, and the bytes of unfinished request heads.
 
 use std::io;
 use std::pin::Pin;
@@ -16,7 +16,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use crate::config::Limits;
 use crate::limits::{MAX_FREE_HEAD_BYTES, MIN_RECLAIM_IDLE};
 
-/// What a connection is doing. Anything but `Busy` can be closed without failing a request.
+/// Phase of a connection. In all phases but `Busy` it can be closed without failing a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
 enum Phase {
@@ -28,20 +28,20 @@ enum Phase {
     Busy = 2,
     /// Between two requests.
     Idle = 3,
-    /// Chosen to be closed.
+    /// Selected to be closed.
     Closing = 4,
 }
 
-/// Bits of the phase in [`Connection::state`]; the rest is the time at which it began.
+/// Bits of the phase in [`Connection::state`]; the other bits are its start time.
 const PHASE_BITS: u32 = 3;
 
-/// Bytes of all unfinished heads, charged to the engine's budget within a limit of their own.
+/// Bytes of all unfinished heads, with a limit of their own, charged to the engine's budget.
 #[derive(Debug)]
 pub(crate) struct HeadBytes {
     used: AtomicUsize,
     limit: usize,
     engine: Engine,
-    /// Counts refused heads.
+    /// Counts rejected heads.
     traffic: Option<Arc<Traffic>>,
 }
 
@@ -57,11 +57,11 @@ impl HeadBytes {
 
     /// Charges `bytes` if they fit the limit and the budget. Never waits.
     fn try_charge(&self, bytes: usize) -> Option<Reservation> {
-        // Relaxed: a count alone; it publishes nothing.
+        // Relaxed: only a count; it publishes nothing.
         let before = self.used.fetch_add(bytes, Relaxed);
         let charge = if before + bytes <= self.limit {
             let charge = |share| self.engine.try_reserve(share, bytes as u64);
-            // Requests that wait for memory of one kind keep no head of the other from it.
+            // Waiters for memory of one share do not block heads, which may use the other.
             charge(Share::Download).or_else(|| charge(Share::Upload))
         } else {
             None
@@ -80,23 +80,23 @@ impl HeadBytes {
     }
 }
 
-/// The state of one connection, shared by its socket, its responses and the accept loop.
+/// State of one connection, shared by its socket, its responses and the accept loop.
 ///
-/// Written by the connection's own task, except for `Closing`, which the accept loop sets by a
-/// compare-and-swap; every access is relaxed, for nothing else is published through it.
+/// Written by the connection's own task, except for `Closing`, which the accept loop sets by a compare-and-swap. All
+/// accesses are relaxed: nothing else is published through it.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    /// Phase and the milliseconds from `origin` at which it began.
+    /// Phase, and its start in milliseconds from `origin`.
     state: AtomicU64,
     origin: Instant,
-    /// The last response's body is gone; once what it left is flushed, the connection is idle.
+    /// The last response's body was dropped. The connection becomes idle once the buffered rest is flushed.
     response_over: AtomicBool,
-    /// Wakes the connection's task when it is to close.
+    /// Wakes the connection's task to close it.
     waker: AtomicWaker,
 }
 
 impl Connection {
-    /// A connection accepted now, by a server that began at `origin`.
+    /// State of a connection accepted now, by a server started at `origin`.
     pub(crate) fn new(origin: Instant) -> Arc<Self> {
         let connection = Self {
             state: AtomicU64::new(0),
@@ -128,7 +128,7 @@ impl Connection {
         )
     }
 
-    /// Begins a phase, unless the connection was chosen to be closed.
+    /// Begins a phase, unless the connection was selected to be closed.
     fn enter(&self, phase: Phase) -> bool {
         let next = self.pack(phase);
         let update = self.state.fetch_update(Relaxed, Relaxed, |state| {
@@ -137,7 +137,7 @@ impl Connection {
         update.is_ok()
     }
 
-    /// The TLS handshake is over: the time of the first head begins.
+    /// The TLS handshake ended: the deadline of the first head begins.
     pub(crate) fn handshake_ends(&self) {
         self.enter(Phase::Fresh);
     }
@@ -148,7 +148,7 @@ impl Connection {
         self.enter(Phase::Busy);
     }
 
-    /// A response's body was dropped: all of it is in the connection's buffer, or it never will be.
+    /// A response's body was dropped: all of it is buffered, or it was cancelled.
     pub(crate) fn response_ends(&self) {
         self.response_over.store(true, Relaxed);
     }
@@ -167,7 +167,7 @@ impl Connection {
         (idle && since.elapsed() >= MIN_RECLAIM_IDLE).then_some(since)
     }
 
-    /// Has the connection closed if it is still without a request; returns whether it is.
+    /// Selects the connection to be closed if it still serves no request. Returns whether it was selected.
     pub(crate) fn reclaim(&self) -> bool {
         let state = self.state.load(Relaxed);
         if self.reclaimable().is_none() {
@@ -183,18 +183,18 @@ impl Connection {
         swap.is_ok()
     }
 
-    /// Whether the connection is to close; wakes `cx` when it is.
+    /// Whether the connection is to be closed; wakes `cx` when it is.
     pub(crate) fn poll_closing(&self, cx: &Context<'_>) -> bool {
         self.waker.register(cx.waker());
         self.phase().0 == Phase::Closing
     }
 }
 
-/// Notes the end of its connection's response when dropped.
+/// Records the end of a response when dropped.
 #[derive(Debug)]
 pub(crate) struct ResponseGuard(pub(crate) Arc<Connection>);
 
-/// A response body whose end its connection learns of.
+/// A response body that reports its end to its connection.
 #[derive(Debug)]
 pub(crate) struct ConnectionBody<B> {
     pub(crate) body: B,
@@ -227,19 +227,19 @@ impl Drop for ResponseGuard {
     }
 }
 
-/// A stream of requests whose heads have deadlines and whose unfinished heads are counted.
+/// A socket that enforces deadlines of request heads and counts the bytes of unfinished ones.
 #[derive(Debug)]
 pub(crate) struct HeadGuard<S> {
     io: S,
     connection: Arc<Connection>,
     heads: Arc<HeadBytes>,
-    /// Longest time from the connection, or from a head's first byte, to the head's end.
+    /// Max time from the connection, or from a head's first byte, to the head's end.
     head_time: Duration,
-    /// Longest time between two requests.
+    /// Max time between two requests.
     idle_time: Duration,
     /// Bytes of the unfinished head.
     head: usize,
-    /// Bytes of it charged, and the charges.
+    /// Charged bytes of it, and their reservations.
     charged: usize,
     charges: Vec<Reservation>,
     timer: Option<Pin<Box<Sleep>>>,
@@ -265,7 +265,7 @@ impl<S> HeadGuard<S> {
         }
     }
 
-    /// Forgets the head: it is complete, or never will be.
+    /// Resets the head's state: the head is complete or was cancelled.
     fn head_ends(&mut self) {
         if self.charged > 0 {
             self.heads.release(self.charged);
@@ -275,7 +275,7 @@ impl<S> HeadGuard<S> {
         self.head = 0;
     }
 
-    /// Ready with the reason once the phase outlasted its deadline, else wakes `cx` then.
+    /// Ready with the reason once the phase exceeds its deadline; otherwise wakes `cx` then.
     fn poll_deadline(
         &mut self,
         phase: Phase,
@@ -290,7 +290,7 @@ impl<S> HeadGuard<S> {
         let timer = self
             .timer
             .get_or_insert_with(|| Box::pin(sleep_until(deadline)));
-        // The timer is moved only when it fires or is late, so that progress costs no timer work.
+        // The timer moves only when it fires or is late, so progress costs no timer work.
         if timer.deadline() > deadline {
             timer.as_mut().reset(deadline);
         }
@@ -303,13 +303,13 @@ impl<S> HeadGuard<S> {
         Poll::Pending
     }
 
-    /// Notes `read` bytes that arrived outside of a request's body.
+    /// Counts `read` bytes outside of request bodies.
     fn head_grows(&mut self, read: usize) -> io::Result<()> {
         if self.head == 0 && !self.connection.enter(Phase::Head) {
             return Err(reclaimed());
         }
         self.head += read;
-        // The reader's buffer doubles as it fills, so a head may take twice its bytes.
+        // The reader's buffer doubles, so a head may need twice its bytes.
         let wanted = 2 * self.head + MAX_FREE_HEAD_BYTES;
         if self.head > MAX_FREE_HEAD_BYTES && wanted > self.charged {
             let full = || {
@@ -361,7 +361,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for HeadGuard<S> {
                 if read > 0 {
                     this.head_grows(read)?;
                 }
-                // A head whose bytes always come in time is held to its deadline all the same.
+                // A head that arrives in small pieces must meet its deadline too.
                 if phase == Phase::Head && since.elapsed() >= this.head_time {
                     return Poll::Ready(Err(timed_out()));
                 }

@@ -1,7 +1,7 @@
-//! Checksums of the S3 protocol, and how those of parts make that of the object.
+//! Checksums of the S3 protocol, and their combination over parts.
 //!
-//! Source: "Checking object integrity", Amazon S3 user guide. Values are base64 of big-endian
-//! digests; a composite checksum is the digest of the parts' digests, followed by `-PARTS`.
+//! Source: "Checking object integrity", Amazon S3 user guide. Values are base64 of big-endian digests. A composite
+//! checksum is the digest of the parts' digests, followed by `-PARTS`.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -39,7 +39,7 @@ impl Algorithm {
         }
     }
 
-    /// The header or trailer that carries a value.
+    /// The header or trailer for a value.
     pub(crate) fn header(self) -> &'static str {
         match self {
             Self::Crc32 => "x-amz-checksum-crc32",
@@ -75,7 +75,7 @@ impl Algorithm {
         }
     }
 
-    /// The digest a base64 value stands for.
+    /// Decodes a base64 value into a digest.
     pub(crate) fn decode(self, value: &str) -> Option<Vec<u8>> {
         BASE64_STANDARD
             .decode(value)
@@ -132,9 +132,9 @@ impl Hasher {
     }
 }
 
-/// The checksum of an object made of parts, if every part's is known and of one algorithm.
+/// Combines the checksums of parts, if all are known and of one algorithm.
 ///
-/// `full`: over the bytes, which only CRCs can combine; else the digest of the parts' digests.
+/// `full`: over the bytes, which only CRCs support; otherwise the digest of the parts' digests.
 pub(crate) fn combine(parts: &[(Option<&Checksum>, u64)], full: bool) -> Option<Checksum> {
     let algorithm = parts.first()?.0?.algorithm;
     let mut digests = Vec::with_capacity(parts.len());
@@ -167,7 +167,7 @@ pub(crate) fn combine(parts: &[(Option<&Checksum>, u64)], full: bool) -> Option<
     Some(Checksum { algorithm, value })
 }
 
-/// Puts `checksum` into response headers.
+/// Adds `checksum` to response headers.
 pub(crate) fn announce(headers: &mut HeaderMap, checksum: &Checksum) {
     if let Ok(value) = HeaderValue::try_from(&checksum.value) {
         headers.insert(checksum.algorithm.header(), value);

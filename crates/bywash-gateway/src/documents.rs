@@ -1,10 +1,10 @@
-//! Memory of request XML, of pages of listings and of signed chunks: charged before it is taken, that of documents until the last
-//! byte of the response has left.
+//! Memory of request XML, listing pages and signed chunks. It is charged before use; for documents until the last
+//! byte of the response is sent.
 //!
-//! `s3s` reads a request's XML whole, builds its values, and renders a response whole. So a request that needs memory for a
-//! document reserves it first, in the order of all that do, up to the engine's admission deadline; a request that holds some
-//! only tries for more, and gets SlowDown otherwise. Documents of all requests together take at most a part of the memory:
-//! readers of objects keep the rest, however many clients list.
+//! `s3s` buffers request XML and responses whole. So a request reserves memory for a document first, in FIFO order,
+//! up to the engine's admission deadline. A request that already holds memory only tries to get more, and otherwise
+//! fails with SlowDown. Documents of all requests together are limited to a part of the memory, so that listings
+//! never starve readers of objects.
 
 use std::sync::Arc;
 
@@ -14,24 +14,24 @@ use parking_lot::Mutex;
 use s3s::{Body, S3Error, S3Result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::errors::{Doing, from_engine, slow_down};
+use crate::errors::{OperationContext, from_engine, slow_down};
 use crate::limits::{
     MAX_DOCUMENTS_EIGHTHS, MAX_PAGE_BYTES, MAX_SIGNED_CHUNKS_MEMORY_DIVISOR, MIN_DOCUMENTS_BYTES,
     ORIGIN_ENTRY_BYTES,
 };
 
-/// Bytes that one permit stands for.
+/// Bytes of one permit.
 const UNIT: u64 = 1024;
-/// Memory of an entry of a page beside its name, in bytes: its value (600), and what the rendered XML holds beside the name, three
-/// times, for a buffer that grows by doubling is there twice while it moves.
+/// Bytes of a listing entry without its name: its value (600), and its XML three times, because a growing buffer
+/// exists twice while it moves.
 const ENTRY_BYTES: u64 = 600 + 3 * 430;
-/// Memory of each byte of a name as it is written: in the value once, in the growing buffer three times.
+/// Memory of each byte of a name as written: once in the value, three times in the growing buffer.
 const NAME_FACTOR: u64 = 4;
 
-/// Memory of an entry whose name has the most bytes, all plain: short pages hold names of any length.
+/// Memory of an entry with the longest plain name: short pages must hold names of any length.
 const LONG_ENTRY_BYTES: u64 = 6 << 10;
 
-/// Memory of one entry of a page that has this name, in bytes.
+/// Memory of a listing entry with this name.
 pub(crate) fn entry_bytes(name: &str) -> u64 {
     let written = |byte: u8| match byte {
         b'<' | b'>' | b'&' | b'"' | b'\'' => 6,
@@ -43,20 +43,20 @@ pub(crate) fn entry_bytes(name: &str) -> u64 {
     ENTRY_BYTES + NAME_FACTOR * name.bytes().map(written).sum::<u64>()
 }
 
-/// What documents of all requests may take, or signed chunks.
+/// Memory limit of documents, or of signed chunks, of all requests.
 #[derive(Debug)]
 pub(crate) struct Documents {
     engine: Engine,
     permits: Arc<Semaphore>,
-    /// Of permits.
+    /// Number of permits.
     total: u64,
-    /// Whose memory it is.
+    /// Share of the budget.
     share: Share,
-    /// Why a request gets SlowDown.
+    /// Message of SlowDown.
     full: &'static str,
 }
 
-/// A charge of one request.
+/// Memory charged to one request.
 #[derive(Debug)]
 pub(crate) struct Charge {
     permits: OwnedSemaphorePermit,
@@ -73,7 +73,8 @@ impl Documents {
         Self::of(total, Share::Download, full, engine)
     }
 
-    /// Memory of signed chunks, apart from documents and from readers: clients that stall in a chunk keep no listing waiting.
+    /// Limit for signed chunks, separate from documents and readers: clients that stall within a chunk do not delay
+    /// listings.
     pub(crate) fn signed_chunks(engine: Engine) -> Self {
         let total = engine.budget().limit() / MAX_SIGNED_CHUNKS_MEMORY_DIVISOR;
         let full = "signed chunks of other requests hold the memory for them";
@@ -81,7 +82,7 @@ impl Documents {
     }
 
     fn of(total: u64, share: Share, full: &'static str, engine: Engine) -> Self {
-        // A semaphore counts to less than this, which is some 500 GiB.
+        // A semaphore supports fewer permits than this: some 500 GiB.
         let total = (total / UNIT).clamp(1, u64::from(u32::MAX) / 8);
         Self {
             engine,
@@ -92,13 +93,13 @@ impl Documents {
         }
     }
 
-    /// Bytes of all charges at most.
+    /// Max bytes of all charges.
     pub(crate) fn max_bytes(&self) -> u64 {
         self.total * UNIT
     }
 
-    /// Charges `bytes`, or all that there may be if that is less, after waiting in order.
-    pub(crate) async fn charge(&self, bytes: u64, doing: Doing<'_>) -> S3Result<Charge> {
+    /// Charges `bytes`, at most the limit, after waiting in FIFO order.
+    pub(crate) async fn charge(&self, bytes: u64, doing: OperationContext<'_>) -> S3Result<Charge> {
         let units = bytes.div_ceil(UNIT).clamp(1, self.total);
         let turn = Arc::clone(&self.permits).acquire_many_owned(units as u32);
         let deadline = self.engine.admission_deadline();
@@ -119,7 +120,7 @@ impl Documents {
         })
     }
 
-    /// As [`Self::charge`] without waiting; `None` if there is no room.
+    /// As [`Self::charge`], without waiting; `None` if the memory is not available.
     pub(crate) fn try_charge(&self, bytes: u64) -> Option<Charge> {
         let units = bytes.div_ceil(UNIT).clamp(1, self.total);
         let permits = Arc::clone(&self.permits).try_acquire_many_owned(units as u32);
@@ -129,7 +130,8 @@ impl Documents {
         })
     }
 
-    /// Raises a charge to `bytes` without waiting, which a request that holds memory must not; false if there is no room.
+    /// Raises a charge to `bytes` without waiting: waiting while holding memory could deadlock. Returns false if the
+    /// memory is not available.
     pub(crate) fn try_raise(&self, charge: &mut Charge, bytes: u64) -> bool {
         let units = bytes.div_ceil(UNIT);
         let more = units.saturating_sub(charge.bytes() / UNIT);
@@ -149,9 +151,9 @@ impl Documents {
         true
     }
 
-    /// The error of a request for which there is no room.
-    pub(crate) fn refused(&self, doing: Doing<'_>) -> S3Error {
-        let Doing {
+    /// The error of a request that exceeds the limit.
+    pub(crate) fn refused(&self, doing: OperationContext<'_>) -> S3Error {
+        let OperationContext {
             operation,
             bucket,
             key,
@@ -168,17 +170,17 @@ impl Charge {
         self.reservation.bytes()
     }
 
-    /// Releases what exceeds `bytes`.
+    /// Releases the excess above `bytes`.
     pub(crate) fn shrink_to(&mut self, bytes: u64) {
         let units = bytes.div_ceil(UNIT);
         let released = (self.bytes() / UNIT).saturating_sub(units);
-        // The memory before its permits: there is never a permit without memory.
+        // Memory before permits, so that no permit exists without memory.
         self.reservation.shrink_to(units * UNIT);
         drop(self.permits.split(released as usize));
     }
 }
 
-/// The documents of one request, and its charge for them.
+/// The documents of one request, and their charge.
 #[derive(Debug)]
 pub(crate) struct RequestDocuments {
     documents: Arc<Documents>,
@@ -195,24 +197,24 @@ impl RequestDocuments {
         &self.documents
     }
 
-    /// Keeps `charge` until the response has left.
+    /// Keeps `charge` until the response is sent.
     pub(crate) fn hold(&self, charge: Charge) {
         *self.charge.lock() = Some(charge);
     }
 
-    /// Charges a page of at most `max` entries, of which the origin is asked `asked` at once. Returns the bytes its entries may
-    /// take, counted by [`entry_bytes`].
+    /// Charges a page of at most `max` entries, of which `asked` are requested from the origin at a time. Returns the
+    /// bytes that its entries may take, by [`entry_bytes`].
     pub(crate) async fn charge_page(
         &self,
         max: i32,
         asked: i32,
-        doing: Doing<'_>,
+        doing: OperationContext<'_>,
     ) -> S3Result<u64> {
         let count = |entries: i32| u64::try_from(entries).unwrap_or_default();
         let page = MAX_PAGE_BYTES.min(count(max) * LONG_ENTRY_BYTES).max(UNIT);
         let fetched = count(asked) * ORIGIN_ENTRY_BYTES;
         let charge = self.documents.charge(page + fetched, doing).await?;
-        // In a small memory a page has fewer entries.
+        // With little memory a page has fewer entries.
         let granted = page.min(
             charge
                 .bytes()
@@ -224,7 +226,7 @@ impl RequestDocuments {
     }
 
     /// Raises the charge by `more` bytes, for a request that may hold one already.
-    pub(crate) async fn charge_more(&self, more: u64, doing: Doing<'_>) -> S3Result<()> {
+    pub(crate) async fn charge_more(&self, more: u64, doing: OperationContext<'_>) -> S3Result<()> {
         let held = self.charge.lock().take();
         let Some(mut charge) = held else {
             let charge = self.documents.charge(more, doing).await?;
@@ -241,21 +243,21 @@ impl RequestDocuments {
         }
     }
 
-    /// Releases the charge but for what the response takes, and binds that to its bytes: they may lie in the connection's buffer
-    /// long after the body was polled to its end.
+    /// Reduces the charge to the size of the response, and binds it to the response's bytes: the connection may
+    /// buffer them long after the body ended.
     pub(crate) fn settle(&self, body: Body) -> Body {
         let Some(mut charge) = self.charge.lock().take() else {
             return body;
         };
         let Some(bytes) = body.bytes() else {
-            // No operation renders a page as a stream.
+            // No operation streams a page.
             return body;
         };
         if bytes.is_empty() {
             return body;
         }
         drop(body);
-        // Exactly as long as it is: the buffer it was rendered into may be twice that.
+        // Copy to the exact size: the rendering buffer may be twice as long.
         let exact: Box<[u8]> = bytes.as_ref().into();
         drop(bytes);
         charge.shrink_to(exact.len() as u64);
@@ -266,9 +268,9 @@ impl RequestDocuments {
     }
 }
 
-/// Bytes of a response and their charge, released with the last of their slices.
+/// Bytes of a response and their charge, released with the last slice.
 struct ChargedBytes {
-    // Before the charge: memory is free before its charge is released.
+    // Dropped before the charge: memory is freed before its charge is released.
     bytes: Box<[u8]>,
     _charge: Charge,
 }

@@ -1,22 +1,22 @@
-//! Every error of the engine and of origins as the S3 error a client knows what to do with.
+//! Mapping of errors of the engine and of origins to S3 errors.
 
 use bywash::EngineError;
 use http::header::{CONTENT_RANGE, HeaderMap, HeaderValue, RETRY_AFTER};
 use object_store::Error as StoreError;
 use s3s::{S3Error, S3ErrorCode};
 
-/// Seconds a client is asked to wait after SlowDown: about the time a stalled body is given.
+/// Seconds a client should wait after SlowDown: about the stall limit of a body.
 const RETRY_AFTER_S: &str = "5";
 
-/// What was being done to what, for messages.
+/// Operation and object, for messages.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Doing<'a> {
+pub(crate) struct OperationContext<'a> {
     pub(crate) operation: &'static str,
     pub(crate) bucket: &'a str,
     pub(crate) key: &'a str,
 }
 
-impl<'a> Doing<'a> {
+impl<'a> OperationContext<'a> {
     pub(crate) fn new(operation: &'static str, bucket: &'a str, key: &'a str) -> Self {
         Self {
             operation,
@@ -30,7 +30,7 @@ pub(crate) fn fault(code: S3ErrorCode, message: impl Into<String>) -> S3Error {
     S3Error::with_message(code, message.into())
 }
 
-/// A code that `s3s` has no name for.
+/// An error code without a constant in `s3s`.
 pub(crate) fn custom(
     code: &'static str,
     status: http::StatusCode,
@@ -59,8 +59,8 @@ pub(crate) fn no_such_upload(upload: &str) -> S3Error {
     fault(S3ErrorCode::NoSuchUpload, message)
 }
 
-pub(crate) fn precondition_failed(doing: Doing<'_>) -> S3Error {
-    let Doing {
+pub(crate) fn precondition_failed(doing: OperationContext<'_>) -> S3Error {
+    let OperationContext {
         operation,
         bucket,
         key,
@@ -71,7 +71,7 @@ pub(crate) fn precondition_failed(doing: Doing<'_>) -> S3Error {
     fault(S3ErrorCode::PreconditionFailed, message)
 }
 
-pub(crate) fn invalid_range(doing: Doing<'_>, length: u64) -> S3Error {
+pub(crate) fn invalid_range(doing: OperationContext<'_>, length: u64) -> S3Error {
     let message = format!(
         "The range cannot be satisfied: {}/{} has {length} bytes.",
         doing.bucket, doing.key
@@ -85,9 +85,9 @@ pub(crate) fn invalid_range(doing: Doing<'_>, length: u64) -> S3Error {
     error
 }
 
-/// The S3 error for an error of the engine's storage trait.
-pub(crate) fn from_store(doing: Doing<'_>, error: &StoreError) -> S3Error {
-    let Doing {
+/// Converts an error of the engine's storage trait.
+pub(crate) fn from_store(doing: OperationContext<'_>, error: &StoreError) -> S3Error {
+    let OperationContext {
         operation,
         bucket,
         key,
@@ -116,7 +116,7 @@ pub(crate) fn from_store(doing: Doing<'_>, error: &StoreError) -> S3Error {
         } => not_implemented(format!(
             "{operation} {bucket}/{key}: the origin does not implement {what}."
         )),
-        // The origin refuses us, not the client: its own signature was good.
+        // The origin rejected the server's credentials. The client's signature was valid.
         StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. } => {
             let message = format!(
                 "{operation} {bucket}/{key}: the origin refuses the server's own credentials."
@@ -130,9 +130,9 @@ pub(crate) fn from_store(doing: Doing<'_>, error: &StoreError) -> S3Error {
     }
 }
 
-/// The S3 error for an error of the engine itself.
-pub(crate) fn from_engine(doing: Doing<'_>, error: &EngineError) -> S3Error {
-    let Doing {
+/// Converts an error of the engine.
+pub(crate) fn from_engine(doing: OperationContext<'_>, error: &EngineError) -> S3Error {
+    let OperationContext {
         operation,
         bucket,
         key,
@@ -167,7 +167,7 @@ pub(crate) fn slow_down(message: String) -> S3Error {
     error
 }
 
-/// A message for codes that `s3s` answers without one.
+/// A message for codes that `s3s` returns without one.
 pub(crate) fn default_message(code: &str) -> &'static str {
     match code {
         "SignatureDoesNotMatch" => {

@@ -1,15 +1,15 @@
-//! What the fuzzers of `fuzz/` call: for each parser of bytes from a disk or a network one function that takes any bytes, and
-//! panics where what is read breaks a promise. The gate calls them too, with drawn and with damaged good bytes.
+//! Entry points of the fuzzers of `fuzz/`: one function for each parser of untrusted bytes. Each takes any bytes and
+//! panics if the result breaks an invariant. Tests call them too, with random and with damaged valid bytes.
 
 use crate::uploads::fuzz as uploads;
 
-/// A body in aws-chunked framing; the first byte is the length of the pieces it comes in.
+/// A body in aws-chunked framing; the first byte is the length of its pieces.
 pub fn chunked(bytes: &[u8]) {
     crate::chunked::fuzz::body(bytes);
 }
 
-/// The file of an open multipart upload. The first byte chooses between a whole file and the bodies of its records, each of
-/// which begins with its kind and ends with a line break.
+/// The file of an open multipart upload. The first byte selects a whole file or record bodies, each with its kind
+/// first and a line break at its end.
 pub fn multipart(bytes: &[u8]) {
     match bytes.split_first() {
         Some((choice, rest)) if choice % 2 == 0 => uploads::file(rest),

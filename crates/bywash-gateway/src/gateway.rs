@@ -1,4 +1,4 @@
-//! The operations, by name: each is one line here and lives in [`crate::ops`].
+//! Dispatch of S3 operations: one line each, implemented in [`crate::ops`].
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use s3s::dto::*;
 use s3s::{S3, S3Request, S3Response, S3Result};
 
 use crate::body::RequestContext;
-use crate::errors::{Doing, no_such_bucket};
+use crate::errors::{OperationContext, no_such_bucket};
 use crate::keys::path_of;
 use crate::uploads::Uploads;
 
-/// Serves the buckets of an engine; cheap to clone.
+/// Serves the buckets of an engine. A cheap handle.
 #[derive(Clone)]
 pub(crate) struct Gateway {
     pub(crate) engine: Engine,
@@ -35,14 +35,13 @@ impl Gateway {
         self.engine.bucket(name).ok_or_else(|| no_such_bucket(name))
     }
 
-    /// The bucket and the path of what is to be written.
-    pub(crate) fn target(&self, doing: Doing<'_>) -> S3Result<(Bucket, Path)> {
+    /// Resolves bucket and path of an object to be written.
+    pub(crate) fn target(&self, doing: OperationContext<'_>) -> S3Result<(Bucket, Path)> {
         Ok((self.bucket(doing.bucket)?, path_of(doing.key)?))
     }
 }
 
-/// Maps each operation of the trait to the function that serves it. What is not named here is
-/// answered NotImplemented by the trait itself.
+/// Maps each operation of the trait to its function. The trait returns NotImplemented for all others.
 macro_rules! operations {
     ($($name:ident($input:ident) -> $output:ident = $module:ident::$function:ident;)*) => {
         #[async_trait]

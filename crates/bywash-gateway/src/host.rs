@@ -1,7 +1,8 @@
-//! Host names: which of them name a bucket.
+//! Host names and the buckets they name.
 //!
-//! `BUCKET.DOMAIN` and `BUCKET.localhost` are virtual-hosted-style. DOMAIN itself, `localhost`, addresses and unknown names are
-//! path-style, but an unknown name that begins with the name of a bucket is refused: its path would be read as another bucket.
+//! `BUCKET.DOMAIN` and `BUCKET.localhost` are virtual-hosted-style. DOMAIN itself, `localhost`, addresses and unknown
+//! names are path-style. An unknown name that begins with the name of a bucket is rejected, because its path would
+//! address another bucket.
 
 use http::header::HOST;
 use http::request::Parts;
@@ -13,23 +14,23 @@ use s3s::{S3ErrorCode, S3Result};
 use crate::errors::{custom, fault};
 use crate::limits::MAX_HOST_BYTES;
 
-/// The domain that every endpoint has.
+/// The domain of every endpoint.
 const LOCALHOST: &str = "localhost";
 
-/// Domains below which a host name is a bucket's; longest first.
+/// Domains of virtual-hosted-style names, longest first.
 #[derive(Debug, Clone)]
 pub(crate) struct Hosts(Vec<String>);
 
-/// Bucket and key that a request names; empty where it names none.
+/// Bucket and key of a request; empty if it names none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) bucket: String,
     pub(crate) key: String,
-    /// An unknown host name without its port: it may be meant as virtual-hosted-style of a domain that was not configured.
+    /// An unknown host name without its port: possibly virtual-hosted-style below a domain that is not configured.
     pub(crate) unknown_host: Option<String>,
 }
 
-/// What a host name stands for.
+/// Meaning of a host name.
 enum Style<'a> {
     Path,
     Virtual { domain: &'a str, bucket: String },
@@ -37,10 +38,10 @@ enum Style<'a> {
 }
 
 impl Hosts {
-    /// Takes domains in any order, and `localhost`.
+    /// Accepts domains in any order, and adds `localhost`.
     ///
     /// # Errors
-    /// The first that is not a domain.
+    /// The first name that is not a domain.
     pub(crate) fn new(domains: &[String]) -> Result<Self, String> {
         let mut known = vec![LOCALHOST.to_owned()];
         for domain in domains {
@@ -54,10 +55,10 @@ impl Hosts {
         Ok(Self(known))
     }
 
-    /// Reads bucket and key of a request from its host and its path.
+    /// Determines bucket and key from a request's host and path.
     ///
     /// # Errors
-    /// If the request names no host where HTTP asks for one, several, or one that is not a host.
+    /// If the request has no host although HTTP requires one, several hosts, or an invalid one.
     pub(crate) fn target(&self, parts: &Parts) -> (Target, S3Result<()>) {
         let path = percent_decode_str(parts.uri.path()).decode_utf8_lossy();
         let path = path.strip_prefix('/').unwrap_or(&path);
@@ -116,12 +117,12 @@ impl S3Host for Hosts {
 }
 
 impl Target {
-    /// Refuses an unknown host name below which a bucket that `exists` seems to be meant.
+    /// Rejects an unknown host name that begins with the name of an existing bucket.
     pub(crate) fn check_host(&self, exists: impl Fn(&str) -> bool) -> S3Result<()> {
         let Some(host) = &self.unknown_host else {
             return Ok(());
         };
-        // A bucket's name may have dots; the domain below it is not empty.
+        // Bucket names may contain dots; the domain after it is not empty.
         let mut dots = host.match_indices('.');
         let Some((at, _)) = dots.find(|(at, _)| exists(&host[..*at])) else {
             return Ok(());
@@ -134,7 +135,7 @@ impl Target {
     }
 }
 
-/// Returns the host that a request names; none is allowed in HTTP/1.0 only.
+/// Returns the host of a request. Only HTTP/1.0 allows none.
 fn host_of(parts: &Parts) -> S3Result<Option<&str>> {
     let wrong = |message: &str| Err(custom("InvalidRequest", StatusCode::BAD_REQUEST, message));
     let mut values = parts.headers.get_all(HOST).iter();
@@ -148,7 +149,7 @@ fn host_of(parts: &Parts) -> S3Result<Option<&str>> {
     if host.len() > MAX_HOST_BYTES || !(address || is_host(host)) {
         return wrong("The Host header is not a host name or an address.");
     }
-    // A request to a proxy names its host twice.
+    // A request to a proxy has its host twice.
     let authority = parts.uri.authority();
     if authority.is_some_and(|authority| !authority.as_str().eq_ignore_ascii_case(host)) {
         return wrong("The request's target and its Host header name different hosts.");
@@ -156,7 +157,7 @@ fn host_of(parts: &Parts) -> S3Result<Option<&str>> {
     Ok(Some(host))
 }
 
-/// Returns whether buckets can have names below `name`: it is a host name, without a port, and not an address.
+/// Returns whether `name` can be a domain of buckets: a host name without a port, not an address.
 #[must_use]
 pub fn is_domain(name: &str) -> bool {
     name.len() <= MAX_HOST_BYTES && is_name(name) && !is_address(name)
@@ -245,13 +246,13 @@ mod tests {
     }
 
     #[test]
-    fn unknown_hosts_are_refused_if_they_begin_with_a_bucket() {
+    fn unknown_hosts_below_a_bucket_name_are_rejected() {
         let exists = |name: &str| matches!(name, "b" | "my.bucket" | "single");
         for host in ["b.other.org", "my.bucket.other.org:80"] {
             let error = target(host, "/x").check_host(exists).unwrap_err();
             assert!(error.message().unwrap().contains("--domain"), "{host}");
         }
-        // A name without a dot has no domain below which a bucket could be.
+        // A name without a dot has no domain after a bucket.
         for host in ["c.other.org", "single", "other.b.org"] {
             let found = target(host, "/x");
             assert_eq!(found.bucket, "x");
@@ -260,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn domains_that_are_no_names_are_refused() {
+    fn invalid_domains_are_rejected() {
         for domain in ["", "a..b", "http://x", "x:80", "127.0.0.1", ".x", "x/y"] {
             assert_eq!(Hosts::new(&[domain.to_owned()]).unwrap_err(), domain);
         }

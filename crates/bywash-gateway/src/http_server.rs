@@ -1,4 +1,4 @@
-//! HTTP/1.1 connections of any service: within limits from the handshake to an orderly end.
+//! HTTP/1.1 server for any service, with limits from the handshake to graceful shutdown.
 
 use std::error::Error;
 use std::future::Future;
@@ -20,19 +20,19 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
+use crate::acceptor::{Accepted, Acceptor};
 use crate::access_log::Peer;
 use crate::addresses::Network;
 use crate::config::Limits;
 use crate::connection::{Connection, ConnectionBody, HeadBytes, HeadGuard, ResponseGuard};
-use crate::doorway::{Accepted, Doorway};
 use crate::idle::StallGuard;
 use crate::limits::{MAX_HEADERS, MAX_HEADS_MEMORY_DIVISOR};
 use crate::resident::limit_socket_buffers;
 
-/// How serving ended.
+/// Result of a shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Drained {
-    /// Connections that were cut because their requests outlasted [`Limits::drain`].
+    /// Connections cut because their requests exceeded [`Limits::drain`].
     pub cut: usize,
 }
 
@@ -41,15 +41,15 @@ pub(crate) struct Transport {
     pub(crate) limits: Limits,
     pub(crate) tls: Option<Arc<ServerConfig>>,
     pub(crate) trusted_proxies: Vec<Network>,
-    /// Counts connections that were closed for a limit.
+    /// Counts connections closed by a limit.
     pub(crate) traffic: Option<Arc<Traffic>>,
 }
 
 /// Serves `service` on `listener` by HTTP/1.1 without TLS, until `shutdown` is ready.
 ///
-/// Connections, request heads, idle times and stalled responses are held to `limits`, and unfinished heads are charged to the budget
-/// of `engine`. A request's body is the service's to limit. After `shutdown` requests in progress may end within
-/// [`Limits::drain`]; what is left is cut. Dropping the future cuts everything at once.
+/// Enforces `limits` on connections, request heads, idle times and stalled responses. Unfinished heads are charged to
+/// the budget of `engine`. The service limits request bodies. After `shutdown`, requests in progress have
+/// [`Limits::drain`] to end; the rest is cut. Dropping the future cuts all connections at once.
 pub async fn serve_http<S, B>(
     engine: Engine,
     listener: TcpListener,
@@ -99,7 +99,7 @@ where
         trusted_proxies,
         traffic,
     } = transport;
-    let mut doorway = Doorway::new(listener, &limits, trusted_proxies, traffic.clone());
+    let mut acceptor = Acceptor::new(listener, &limits, trusted_proxies, traffic.clone());
     let head_bytes = head_bytes(engine.budget().limit(), &limits);
     let server = Arc::new(Server {
         service,
@@ -115,13 +115,13 @@ where
         let accepted = tokio::select! {
             biased;
             () = &mut shutdown => break,
-            accepted = doorway.next() => accepted,
+            accepted = acceptor.next() => accepted,
         };
         while connections.try_join_next().is_some() {}
         let (server, watcher) = (Arc::clone(&server), graceful.watcher());
         connections.spawn(server.connection(accepted, watcher));
     }
-    drop(doorway);
+    drop(acceptor);
     let drained = tokio::time::timeout(server.limits.drain, graceful.shutdown()).await;
     while connections.try_join_next().is_some() {}
     let cut = if drained.is_ok() {
@@ -133,7 +133,7 @@ where
     Drained { cut }
 }
 
-/// Bytes that all unfinished heads may take together: at least those of one, whose buffer doubles.
+/// Max bytes of all unfinished heads: at least those of one, whose buffer doubles.
 fn head_bytes(memory: u64, limits: &Limits) -> usize {
     let share = usize::try_from(memory / MAX_HEADS_MEMORY_DIVISOR).unwrap_or(usize::MAX);
     share.max(4 * limits.head_bytes)
@@ -141,8 +141,8 @@ fn head_bytes(memory: u64, limits: &Limits) -> usize {
 
 fn http(limits: &Limits) -> http1::Builder {
     let mut http = http1::Builder::new();
-    // `HeadGuard` holds heads and idle connections to their deadlines; this one is for the rest of a
-    // pipelined head, whose bytes came with the request before.
+    // `HeadGuard` enforces deadlines of heads and idle connections. This one covers the rest of a pipelined head that
+    // arrived with the request before.
     http.timer(TokioTimer::new())
         .header_read_timeout(limits.idle + limits.head)
         .max_header_size(limits.head_bytes)
@@ -176,7 +176,7 @@ where
             counted: _counted,
             permit: _permit,
         } = accepted;
-        // Without it, the last segment of a response waits for the client's acknowledgement.
+        // Otherwise the last segment of a response waits for the client's acknowledgement.
         if let Err(error) = socket.set_nodelay(true) {
             tracing::debug!(%error, "TCP_NODELAY cannot be set");
         }
@@ -225,7 +225,7 @@ where
         });
         let connection = self.http.serve_connection(TokioIo::new(io), service);
         if let Err(error) = watcher.watch(connection).await {
-            // A client that went away, or was closed for a limit: its requests have their records.
+            // The client left or was closed by a limit. Its requests have access records.
             tracing::debug!(%error, "connection ended");
         }
     }

@@ -1,4 +1,4 @@
-//! Time without progress, and the socket that is closed when its reader makes none.
+//! Stall detection, and a socket that is closed when its peer stalls.
 
 use std::future::Future;
 use std::io;
@@ -14,9 +14,9 @@ use crate::limits::MAX_LINGER;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
-/// Measures how long something has been pending without a break.
+/// Measures how long an operation has been pending without progress.
 ///
-/// The timer is armed once and moved only when it fires, so that progress costs no timer work.
+/// The timer is armed once and moves only when it fires, so progress costs no timer work.
 #[derive(Debug)]
 pub(crate) struct IdleClock {
     limit: Duration,
@@ -33,12 +33,12 @@ impl IdleClock {
         }
     }
 
-    /// There was progress: the time starts anew with the next pending poll.
+    /// Records progress: the time restarts with the next pending poll.
     pub(crate) fn progress(&mut self) {
         self.since = None;
     }
 
-    /// Called when a poll is pending; ready when it has been so for the limit, else wakes `cx` then.
+    /// Called when a poll is pending. Ready after the limit without progress; otherwise wakes `cx` then.
     pub(crate) fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let since = *self.since.get_or_insert_with(Instant::now);
         let deadline = since + self.limit;
@@ -55,13 +55,13 @@ impl IdleClock {
     }
 }
 
-/// A socket whose writes fail once the peer has taken nothing for a limit, and whose reads end when
-/// its connection is to close.
+/// A socket whose writes fail once the peer has read nothing for a limit, and whose reads end when its connection is
+/// to be closed.
 #[derive(Debug)]
 pub(crate) struct StallGuard<S> {
     socket: S,
     clock: IdleClock,
-    /// Set when an answer went out before the whole request was read.
+    /// Set when a response is sent before the whole request was read.
     unread: Arc<AtomicBool>,
     linger: Option<Pin<Box<Sleep>>>,
     connection: Arc<Connection>,
@@ -108,7 +108,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for StallGuard<S> {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         if self.connection.poll_closing(cx) {
-            // As if its client had left.
+            // Report an end of input, as if the client had left.
             return Poll::Ready(Ok(()));
         }
         Pin::new(&mut self.socket).poll_read(cx, buf)

@@ -1,8 +1,8 @@
-//! Keys as clients name them, and the paths they are stored at.
+//! Mapping between object keys and the paths of their storage.
 //!
-//! A path is a key of [`object_store`], which cannot end with `/`. Clients put such keys to make a folder be seen before
-//! anything is in it, so they are stored as an object in the folder whose name is reserved. Other keys that a path cannot
-//! hold unchanged are refused. So each path is of one key, and no key is stored under another's path.
+//! A path of [`object_store`] cannot end with `/`. Clients create such keys as folder markers, so they are stored as
+//! an object with a reserved name in that folder. Other keys without an equal path are rejected. So each path belongs
+//! to one key.
 
 use std::borrow::Cow;
 
@@ -13,10 +13,10 @@ use crate::errors::fault;
 use crate::limits::MAX_KEY_BYTES;
 use crate::xml;
 
-/// Where `folder/` is stored: a name in the folder that tools which read the origin directly take for hidden.
+/// Reserved name of folder markers. Tools that read the origin directly treat it as hidden.
 const FOLDER: &str = ".bywash-folder";
 
-/// The path of a key, or why it cannot be stored.
+/// Returns the path of a key, or why the key cannot be stored.
 pub(crate) fn path_of(key: &str) -> S3Result<Path> {
     let invalid = |reason: String| {
         let message = format!("The key {key:?} cannot be stored here: {reason}.");
@@ -46,7 +46,7 @@ pub(crate) fn path_of(key: &str) -> S3Result<Path> {
     }
 }
 
-/// The key that is stored at `path`.
+/// Returns the key stored at `path`.
 pub(crate) fn key_of(path: &Path) -> &str {
     let name = path.as_ref();
     match name.strip_suffix(FOLDER) {
@@ -55,8 +55,7 @@ pub(crate) fn key_of(path: &Path) -> &str {
     }
 }
 
-/// The folders of `path` whose own key (`folder/`) a listing of paths would come to only after `path`, though it is before
-/// it, outermost first.
+/// Parent keys (`a/`) that sort before `path` in S3 order but after it in path order, outermost first.
 pub(crate) fn late_folders(path: &Path) -> impl Iterator<Item = &str> {
     let name = path.as_ref();
     name.match_indices('/')
@@ -72,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_stored_so_that_each_comes_back_or_not_at_all() {
+    fn keys_round_trip_or_are_rejected() {
         for key in [
             "a", "a/b", "a b", "..a", "a..", "\u{fc}", "%2F", "a\\b", "a%2Fb",
         ] {
@@ -119,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_that_come_late_are_those_with_a_lower_name_in_them() {
+    fn late_folders_have_an_entry_below_the_reserved_name() {
         let late = |path: &str| -> Vec<String> {
             let path = Path::parse(path).unwrap();
             late_folders(&path).map(str::to_owned).collect()

@@ -1,11 +1,11 @@
-//! The S3 endpoint of Bywash: buckets of an [`bywash::Engine`] over the S3 protocol.
+//! S3 endpoint of Bywash: serves buckets of a [`bywash::Engine`] by the S3 protocol.
 //!
-//! [`serve_s3`] runs it on a listener until it is told to stop. Signatures, routing and XML are
-//! those of the `s3s` crate; conditions, ranges, listings, multipart rules, digests and limits are
-//! here.
+//! [`serve_s3`] runs it on a listener until shutdown. The `s3s` crate verifies signatures, routes, and encodes XML.
+//! Conditions, ranges, listings, multipart rules, digests and limits are implemented here.
 
 #![forbid(unsafe_code)]
 
+mod acceptor;
 mod access_log;
 mod addresses;
 mod admission;
@@ -16,9 +16,7 @@ pub mod config;
 mod connection;
 mod digest;
 mod documents;
-mod doorway;
 mod errors;
-mod front;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod gateway;
@@ -29,6 +27,7 @@ mod keys;
 pub mod limits;
 mod listing;
 mod meta;
+mod middleware;
 mod ops;
 mod range;
 mod request_xml;

@@ -1,4 +1,4 @@
-//! One page of a listing: any prefix, any delimiter, keys in UTF-8 byte order.
+//! Listing pages for any prefix and delimiter, with keys in UTF-8 byte order.
 
 use bywash::Bucket;
 use object_store::path::Path;
@@ -8,19 +8,19 @@ use crate::documents::entry_bytes;
 use crate::keys::{key_of, late_folders, path_of};
 use crate::limits::{MAX_LISTING_RESTARTS, MAX_READ_OVER_KEYS};
 
-/// Keys asked of the origin at once where some may be read over: a page of the S3 protocol.
+/// Keys requested from the origin at a time when some may be skipped: a page of the S3 protocol.
 const ORIGIN_PAGE_KEYS: usize = 1000;
 /// Sorts after every character found in keys: the last private-use character.
 const LAST: char = '\u{10FFFD}';
 
-/// A line of a listing.
+/// An entry of a listing.
 #[derive(Debug)]
 pub(crate) enum Entry {
     Object(Listed),
     Prefix(String),
 }
 
-/// An object, and the key it was asked for by.
+/// An object and its key.
 #[derive(Debug)]
 pub(crate) struct Listed {
     pub(crate) key: String,
@@ -45,17 +45,17 @@ impl Entry {
     }
 }
 
-/// Where a listing goes on.
+/// Position from which a listing continues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum After {
-    /// After this key; the empty key is the beginning.
+    /// After this key; the empty key is the start.
     Key(String),
     /// After every key with this prefix.
     Prefix(String),
 }
 
 impl After {
-    /// A client's marker: a key, or a common prefix it was given.
+    /// Converts a client's marker: a key, or a common prefix from an earlier page.
     pub(crate) fn marker(marker: &str, scope: &Scope<'_>) -> Self {
         match scope.common_prefix(marker) {
             Some(prefix) if prefix == marker => Self::Prefix(marker.to_owned()),
@@ -77,11 +77,11 @@ impl After {
     }
 }
 
-/// What is listed.
+/// Prefix and delimiter of a listing.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Scope<'a> {
     pub(crate) prefix: &'a str,
-    /// Empty: none.
+    /// Empty if there is none.
     pub(crate) delimiter: &'a str,
 }
 
@@ -95,7 +95,7 @@ impl<'a> Scope<'a> {
         Some(&key[..self.prefix.len() + end])
     }
 
-    /// Whether any key of this prefix can exist.
+    /// Whether keys with this prefix can exist.
     fn has_keys(&self) -> bool {
         self.prefix.rsplit_once('/').is_none_or(|(folder, _)| {
             let path = Path::parse(folder);
@@ -104,7 +104,7 @@ impl<'a> Scope<'a> {
     }
 }
 
-/// A page of a listing, and where the next one begins.
+/// A page under construction, and the position of the next one.
 #[derive(Debug)]
 pub(crate) struct Page {
     pub(crate) entries: Vec<Entry>,
@@ -116,19 +116,19 @@ struct Walk<'a> {
     scope: Scope<'a>,
     after: After,
     max: usize,
-    /// Bytes that more entries may take, by [`entry_bytes`].
-    room: u64,
+    /// Bytes left for entries, as counted by [`entry_bytes`].
+    max_bytes: u64,
     entries: Vec<Entry>,
 }
 
-/// Lists at most `max` entries of `scope` after `after`, and only so many that they take at most `room` bytes as [`entry_bytes`]
-/// counts them, but for the first.
+/// Lists at most `max` entries of `scope` after `after`. Stops at `max_bytes` bytes as counted by [`entry_bytes`], but
+/// returns at least one entry.
 pub(crate) async fn page(
     bucket: &Bucket,
     scope: Scope<'_>,
     after: After,
     max: usize,
-    room: u64,
+    max_bytes: u64,
 ) -> Result<Page> {
     if !scope.has_keys() || max == 0 {
         return Ok(Page {
@@ -141,7 +141,7 @@ pub(crate) async fn page(
         scope,
         after,
         max,
-        room,
+        max_bytes,
         entries: Vec::new(),
     };
     let mut restarts = 0;
@@ -162,24 +162,24 @@ pub(crate) async fn page(
 }
 
 enum Read {
-    /// There is no more.
+    /// The listing has ended.
     End,
-    /// There is more than fits the page.
+    /// The page is full.
     Full,
-    /// Much lies below the last common prefix: go on beyond it.
+    /// Many keys are below the last common prefix: restart after it.
     Restart,
 }
 
 impl Walk<'_> {
-    /// A path before all that is still to come, if there is one.
+    /// A path before all remaining entries, if there is one.
     fn offset(&self) -> Option<Path> {
         let beyond = match &self.after {
             After::Prefix(prefix) => format!("{prefix}{LAST}"),
             After::Key(key) if key.as_str() >= self.scope.prefix => key.clone(),
             After::Key(_) => before(self.scope.prefix),
         };
-        // An offset only saves reading; what it lets through is compared again. It must not be
-        // beyond what was meant, which is what a path without its leading `/` would be.
+        // An offset only saves reading; all results are compared again. It must not be too far, as a path without its
+        // leading `/` would be.
         Path::parse(&beyond)
             .ok()
             .filter(|path| !path.is_root() && path.as_ref() <= beyond.as_str())
@@ -232,14 +232,14 @@ impl Walk<'_> {
         }
     }
 
-    /// Whether what the origin has after `last`, to which all was read, is surely an entry of its own.
+    /// Whether the origin's next entry after `last` is certainly a new entry of the listing.
     fn goes_on_after(&self, last: &Path) -> bool {
-        // Not below the last common prefix, nor a folder's key that was told before its turn.
+        // Neither below the last common prefix, nor a folder's key that was listed earlier.
         matches!(self.after, After::Key(_)) && late_folders(last).next().is_none()
     }
 
-    /// Takes the keys `folder/` that belong before `path` but are stored after it; false if the page is full. Costs a
-    /// question to the origin for each folder that has a name lower than the reserved one.
+    /// Adds the keys `folder/` that sort before `path` but are stored after it. Returns false if the page is full.
+    /// Costs a request to the origin for each folder that has a name lower than the reserved one.
     async fn push_folders(&mut self, path: &Path) -> Result<bool> {
         for folder in late_folders(path) {
             let wanted = folder.starts_with(self.scope.prefix)
@@ -261,14 +261,14 @@ impl Walk<'_> {
         Ok(true)
     }
 
-    /// Takes the rest of the level from listings with delimiter; true if the page is full.
+    /// Lists the rest of the level with delimiter. Returns true if the page is full.
     async fn read_level(&mut self) -> Result<bool> {
         let mut next = Some(self.after.name().to_owned());
         while let Some(after) = next {
             let prefix = self.scope.prefix;
             let level = self.bucket.list_level(prefix, &after, ORIGIN_PAGE_KEYS);
             let level = level.await?;
-            // A store that goes on at the same place would have no end.
+            // A store that repeats a position would never end.
             next = level.next.filter(|next| *next > after);
             let prefixes = level.entries.common_prefixes.into_iter();
             let prefixes = prefixes.map(|path| Entry::Prefix(format!("{path}/")));
@@ -288,13 +288,13 @@ impl Walk<'_> {
         Ok(false)
     }
 
-    /// False if there is no room.
+    /// Adds an entry. Returns false if the page is full.
     fn push(&mut self, entry: Entry) -> bool {
         let bytes = entry_bytes(entry.name());
-        if self.entries.len() == self.max || (bytes > self.room && !self.entries.is_empty()) {
+        if self.entries.len() == self.max || (bytes > self.max_bytes && !self.entries.is_empty()) {
             return false;
         }
-        self.room = self.room.saturating_sub(bytes);
+        self.max_bytes = self.max_bytes.saturating_sub(bytes);
         self.after = match &entry {
             Entry::Object(listed) => After::Key(listed.key.clone()),
             Entry::Prefix(prefix) => After::Prefix(prefix.clone()),
@@ -304,7 +304,7 @@ impl Walk<'_> {
     }
 }
 
-/// A string before every key with `prefix`, and after most keys without; empty if there is none.
+/// A string before all keys with `prefix` and after most others; empty if there is none.
 fn before(prefix: &str) -> String {
     let mut chars = prefix.chars();
     let last = chars.next_back();

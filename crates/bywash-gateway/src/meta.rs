@@ -1,4 +1,4 @@
-//! ETags, times, attributes and conditions, between HTTP and the engine.
+//! Conversion of ETags, times, attributes and conditions between HTTP and the engine.
 
 use std::time::SystemTime;
 
@@ -11,20 +11,20 @@ use s3s::dto::{ETag, Metadata, Timestamp};
 use s3s::{S3ErrorCode, S3Result};
 
 use crate::digest::{Algorithm, Checksum, announce};
-use crate::errors::{Doing, fault, not_implemented, precondition_failed};
+use crate::errors::{OperationContext, fault, not_implemented, precondition_failed};
 use crate::limits::MAX_METADATA_BYTES;
 use crate::tags::Tags;
 
-/// User metadata of this prefix is ours.
+/// Prefix of user metadata that is reserved for Bywash.
 const RESERVED: &str = "bywash-";
 const CHECKSUM: &str = "bywash-checksum-";
-/// The Expires header, for which `object_store` has no attribute.
+/// Stores the Expires header, which `object_store` has no attribute for.
 const EXPIRES: &str = "bywash-expires";
-/// The mark of the upload in parts that made an object. Ours too; Azure takes no hyphen in a name.
+/// Identifies the multipart upload that created an object. Reserved too; Azure allows no hyphen in a name.
 const UPLOAD_MARK: &str = "bywashupload";
 const USER_METADATA: &str = "x-amz-meta-";
 
-/// Only the version `null` exists.
+/// Accepts only the version `null`.
 pub(crate) fn check_version(version: Option<&str>, key: &str) -> S3Result<()> {
     match version {
         None | Some("null" | "") => Ok(()),
@@ -36,7 +36,7 @@ pub(crate) fn check_version(version: Option<&str>, key: &str) -> S3Result<()> {
     }
 }
 
-/// An ETag without its quotes; some origins have them and some do not.
+/// Removes the quotes of an ETag; origins differ in them.
 pub(crate) fn bare(e_tag: &str) -> &str {
     let e_tag = e_tag.trim();
     let e_tag = e_tag.strip_prefix("W/").unwrap_or(e_tag);
@@ -46,7 +46,7 @@ pub(crate) fn bare(e_tag: &str) -> &str {
         .unwrap_or(e_tag)
 }
 
-/// An ETag as clients see it.
+/// Converts a stored ETag to the form clients see.
 pub(crate) fn e_tag(stored: &str) -> ETag {
     let value = bare(stored).to_owned();
     if stored.starts_with("W/") {
@@ -56,7 +56,7 @@ pub(crate) fn e_tag(stored: &str) -> ETag {
     }
 }
 
-/// A client's ETag as the origin that gave `known` writes it.
+/// Quotes a client's ETag in the style of the origin's ETag `known`.
 pub(crate) fn e_tag_like(known: &str, value: &str) -> String {
     if known.ends_with('"') {
         format!("\"{}\"", bare(value))
@@ -89,7 +89,7 @@ pub(crate) struct Conditions {
     unmodified_since: Option<DateTime<Utc>>,
 }
 
-/// How a condition fails.
+/// Result of a failed condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unmet {
     NotModified,
@@ -112,7 +112,7 @@ impl Conditions {
         *self == Self::default()
     }
 
-    /// Precedence as in RFC 9110, section 13.2.2. Dates compare by whole seconds, as HTTP has them.
+    /// Checks in the order of RFC 9110, section 13.2.2. Dates compare by whole seconds, as in HTTP.
     pub(crate) fn check(&self, meta: &ObjectMeta) -> Result<(), Unmet> {
         let current = meta.e_tag.as_deref().map(bare);
         let names =
@@ -130,13 +130,17 @@ impl Conditions {
         }
     }
 
-    /// Checks the conditions on a copy's source, where every failure is PreconditionFailed.
-    pub(crate) fn check_source(&self, doing: Doing<'_>, meta: &ObjectMeta) -> S3Result<()> {
+    /// Checks conditions on a copy's source: every failure is PreconditionFailed.
+    pub(crate) fn check_source(
+        &self,
+        doing: OperationContext<'_>,
+        meta: &ObjectMeta,
+    ) -> S3Result<()> {
         self.check(meta).map_err(|_| precondition_failed(doing))
     }
 }
 
-/// Whether an object is the version that If-Range names: by a strong ETag, or by its exact time (RFC 9110, section 13.1.5).
+/// Whether an object is the version of If-Range: by a strong ETag, or by its exact time (RFC 9110, section 13.1.5).
 pub(crate) fn meets_if_range(meta: &ObjectMeta, version: &str) -> bool {
     match parse_http_date(version) {
         Some(date) => date.timestamp() == meta.last_modified.timestamp(),
@@ -147,7 +151,7 @@ pub(crate) fn meets_if_range(meta: &ObjectMeta, version: &str) -> bool {
     }
 }
 
-/// Headers of a write whose meaning this endpoint does not implement.
+/// Headers of writes that are not implemented.
 const UNSUPPORTED: [&str; 19] = [
     "x-amz-server-side-encryption",
     "x-amz-server-side-encryption-aws-kms-key-id",
@@ -170,7 +174,7 @@ const UNSUPPORTED: [&str; 19] = [
     "x-amz-grant-write-acp",
 ];
 
-/// Refuses what would otherwise be silently left out.
+/// Rejects headers that would otherwise be silently ignored.
 pub(crate) fn refuse_unsupported(headers: &HeaderMap) -> S3Result<()> {
     if let Some(name) = UNSUPPORTED
         .into_iter()
@@ -180,7 +184,7 @@ pub(crate) fn refuse_unsupported(headers: &HeaderMap) -> S3Result<()> {
             "The header {name} is not supported here; leave it out."
         )));
     }
-    // The owner has full control in any case, which is all these two say.
+    // Both values only grant the owner full control, which always applies.
     match text(headers, "x-amz-acl") {
         None | Some("private" | "bucket-owner-full-control") => {}
         Some(other) => {
@@ -214,14 +218,14 @@ fn metadata(name: impl Into<String>) -> Attribute {
     Attribute::Metadata(name.into().into())
 }
 
-/// The attributes a write asks for.
+/// Converts the headers of a write to attributes.
 pub(crate) fn attributes_of(headers: &HeaderMap) -> S3Result<Attributes> {
     let mut attributes = Attributes::new();
     for (name, attribute) in CONTENT_HEADERS {
         let Some(value) = text(headers, name.as_str()) else {
             continue;
         };
-        // aws-chunked is the coding of the request, not of the object.
+        // aws-chunked encodes the request, not the object.
         let codings = value
             .split(',')
             .map(str::trim)
@@ -253,7 +257,7 @@ pub(crate) fn attributes_of(headers: &HeaderMap) -> S3Result<Attributes> {
             );
             return Err(fault(S3ErrorCode::InvalidArgument, message));
         }
-        // As it came: a value that is not ASCII comes encoded (RFC 2047) and is kept so.
+        // Stored unchanged: values that are not ASCII arrive encoded (RFC 2047).
         let Ok(value) = std::str::from_utf8(value.as_bytes()) else {
             let message = format!("The metadata {name} is neither ASCII nor UTF-8.");
             return Err(fault(S3ErrorCode::InvalidArgument, message));
@@ -269,7 +273,7 @@ pub(crate) fn attributes_of(headers: &HeaderMap) -> S3Result<Attributes> {
     Ok(attributes)
 }
 
-/// Adds a checksum to what is kept of an object.
+/// Adds a checksum to the attributes of an object.
 pub(crate) fn keep_checksum(attributes: &mut Attributes, checksum: &Checksum) {
     let name = format!(
         "{CHECKSUM}{}",
@@ -278,7 +282,7 @@ pub(crate) fn keep_checksum(attributes: &mut Attributes, checksum: &Checksum) {
     attributes.insert(metadata(name), checksum.value.clone().into());
 }
 
-/// The checksum kept of an object.
+/// Returns the checksum stored with an object.
 pub(crate) fn kept_checksum(attributes: &Attributes) -> Option<Checksum> {
     attributes.iter().find_map(|(attribute, value)| {
         let Attribute::Metadata(name) = attribute else {
@@ -292,8 +296,8 @@ pub(crate) fn kept_checksum(attributes: &Attributes) -> Option<Checksum> {
     })
 }
 
-/// Adds the mark of the upload that will make the object. Answers whether it did: with much user metadata there is no room,
-/// for an origin takes no more of ours and the user's together.
+/// Adds the mark of the upload that will create the object. Returns false if user metadata leaves no space: origins
+/// limit the sum.
 pub(crate) fn mark_upload(attributes: &mut Attributes, mark: &str) -> bool {
     let length = |(attribute, value): (&Attribute, &AttributeValue)| match attribute {
         Attribute::Metadata(name) => name.len() + value.len(),
@@ -307,14 +311,14 @@ pub(crate) fn mark_upload(attributes: &mut Attributes, mark: &str) -> bool {
     fits
 }
 
-/// The mark of the upload that made the object, if it is known.
+/// Returns the mark of the upload that created the object.
 pub(crate) fn upload_mark(attributes: &Attributes) -> Option<&str> {
     attributes
         .get(&metadata(UPLOAD_MARK))
         .map(|mark| mark.as_ref())
 }
 
-/// The user metadata among `attributes`.
+/// Returns the user metadata among `attributes`.
 pub(crate) fn user_metadata(attributes: &Attributes) -> Option<Metadata> {
     let mut found = Metadata::new();
     for (attribute, value) in attributes {
@@ -327,11 +331,11 @@ pub(crate) fn user_metadata(attributes: &Attributes) -> Option<Metadata> {
     Some(found).filter(|found| !found.is_empty())
 }
 
-/// Response headers about an object: content headers, ETag, dates, how it was read.
+/// Response headers of an object: content headers, ETag, dates, cache status.
 pub(crate) fn object_headers(result: &GetResult, with_checksum: bool) -> HeaderMap {
     let mut headers = HeaderMap::new();
     let mut put = |name: HeaderName, value: &str| {
-        // What an origin keeps may not be fit for a header; then there is none.
+        // Omit stored values that are invalid in a header.
         if let Ok(value) = HeaderValue::from_str(value) {
             headers.insert(name, value);
         }

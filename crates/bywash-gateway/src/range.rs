@@ -1,4 +1,4 @@
-//! Range headers in a form that `s3s` reads: one byte range, or none.
+//! Normalises Range headers for `s3s`: one byte range, or none.
 
 use std::sync::Arc;
 
@@ -14,20 +14,20 @@ use crate::auth::{Keys, strip_signature};
 use crate::errors::fault;
 use crate::host::Target;
 
-/// Largest position of a byte that `s3s` reads. No object is so long.
+/// Largest byte position that `s3s` parses. No object is longer.
 const MAX_POSITION: u64 = i64::MAX as u64;
 
-/// Returns whether the Range header is one that `s3s` refuses: several ranges, another unit, no range, or a position too large.
-fn has_odd_range(headers: &HeaderMap) -> bool {
+/// Returns whether `s3s` rejects the Range header: several ranges, another unit, no range, or a position too large.
+fn is_rejected_range(headers: &HeaderMap) -> bool {
     headers
         .get(RANGE)
         .is_some_and(|value| Range::parse(value.to_str().unwrap_or_default()).is_err())
 }
 
-/// Lowers positions beyond every object, so that the range stays unsatisfiable or open at its end, and removes any other header that
-/// `s3s` refuses: S3 ignores it.
-pub(crate) fn mend_range(headers: &mut HeaderMap) {
-    if !has_odd_range(headers) {
+/// Lowers positions beyond all objects, which keeps the range's meaning. Removes other headers that `s3s` rejects: S3
+/// ignores them.
+pub(crate) fn normalize_range(headers: &mut HeaderMap) {
+    if !is_rejected_range(headers) {
         return;
     }
     let value = headers.get(RANGE).and_then(|value| value.to_str().ok());
@@ -44,7 +44,7 @@ pub(crate) fn mend_range(headers: &mut HeaderMap) {
 fn lowered(header: &str) -> Option<String> {
     let (first, last) = header.strip_prefix("bytes=")?.split_once('-')?;
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    // Digits only, so a failure is an overflow.
+    // Only digits, so a failure is an overflow.
     let position = |text: &str| {
         let parsed = text.parse::<u64>();
         parsed.map_or(MAX_POSITION, |position| position.min(MAX_POSITION))
@@ -59,23 +59,22 @@ fn lowered(header: &str) -> Option<String> {
     }
 }
 
-/// Compares two numbers of any length in decimal digits.
+/// Compares two decimal numbers of any length.
 fn in_order(first: &str, last: &str) -> bool {
     let [first, last] = [first, last].map(|text| text.trim_start_matches('0'));
     (first.len(), first) <= (last.len(), last)
 }
 
-/// Serves requests with an odd Range header with one that `s3s` reads, or without it.
+/// Serves requests whose Range header `s3s` rejects, with a normalised header or none.
 ///
-/// `s3s` refuses such requests, and the header may be signed; so they go to a service of their own
-/// once their signature was checked.
-pub(crate) struct OddRange {
+/// The header may be signed, so such requests reach a service of their own after their signature was verified.
+pub(crate) struct IgnoredRange {
     pub(crate) open: S3Service,
     pub(crate) keys: Keys,
 }
 
 #[async_trait]
-impl S3Route for OddRange {
+impl S3Route for IgnoredRange {
     fn is_match(
         &self,
         method: &Method,
@@ -83,7 +82,7 @@ impl S3Route for OddRange {
         headers: &HeaderMap,
         _extensions: &mut Extensions,
     ) -> bool {
-        matches!(*method, Method::GET | Method::HEAD) && has_odd_range(headers)
+        matches!(*method, Method::GET | Method::HEAD) && is_rejected_range(headers)
     }
 
     async fn check_access(&self, request: &mut S3Request<Body>) -> S3Result<()> {
@@ -107,8 +106,8 @@ impl S3Route for OddRange {
         *inner.extensions_mut() = request.extensions;
         let (mut parts, body) = inner.into_parts();
         strip_signature(&mut parts);
-        mend_range(&mut parts.headers);
-        let answer = self
+        normalize_range(&mut parts.headers);
+        let response = self
             .open
             .call(Request::from_parts(parts, body))
             .await
@@ -119,7 +118,7 @@ impl S3Route for OddRange {
                     format!("The request failed: {error}"),
                 )
             })?;
-        let (parts, body) = answer.into_parts();
+        let (parts, body) = response.into_parts();
         let mut response = S3Response::with_headers(body, parts.headers);
         response.status = Some(parts.status);
         Ok(response)
@@ -132,10 +131,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn positions_beyond_every_object_are_lowered_and_other_forms_removed() {
+    fn positions_beyond_all_objects_are_lowered_and_other_forms_removed() {
         let mended = |text: &str| {
             let mut headers = HeaderMap::from_iter([(RANGE, text.parse().unwrap())]);
-            mend_range(&mut headers);
+            normalize_range(&mut headers);
             let value = headers.remove(RANGE);
             value.map(|value| value.to_str().unwrap().to_owned())
         };

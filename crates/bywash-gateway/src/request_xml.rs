@@ -1,7 +1,7 @@
-//! Request XML on its way to `s3s`, which reads it whole: gathered within a charge that grows as bytes come.
+//! Buffering of request XML for `s3s`, within a charge that grows with the body.
 //!
-//! Gathered here and not by `s3s`, so that a body of tiny pieces is not a list of tiny buffers, and so that the values parsed
-//! from it are charged as well: the shortest element of a list takes seven bytes, its value a few hundred.
+//! Buffered here instead of by `s3s`, so that a body of tiny pieces does not become a list of tiny buffers, and so
+//! that decoded values are charged too: the shortest element of a list takes seven bytes, its value a few hundred.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -14,19 +14,20 @@ use s3s::{S3Error, S3ErrorCode, S3Result};
 
 use crate::body::{BodyError, RequestContext};
 use crate::documents::{Charge, Documents, RequestDocuments, no_room};
-use crate::errors::{Doing, fault};
+use crate::errors::{OperationContext, fault};
 use crate::limits::{MAX_XML_BYTES, MAX_XML_ENTRIES};
 
-/// Bytes charged before the first of a body is read, and by which its buffer grows first.
+/// Bytes charged before a body is read, and the first capacity of its buffer.
 const STEP: usize = 64 << 10;
 /// Bytes of the value of an element directly below the root, in a list that grows by doubling.
 const ENTRY_BYTES: u64 = 512;
-/// Bytes of any other element beside its text.
+/// Bytes of any other element besides its text.
 const ELEMENT_BYTES: u64 = 32;
-/// Memory of each byte of a body whose chunks `s3s` takes apart: a buffer of 32 bytes for a chunk of one byte in six.
+/// Memory of each byte of a body whose chunks `s3s` decodes: a buffer of 32 bytes for each one-byte chunk of six
+/// bytes.
 const FRAMED_FACTOR: u64 = 8;
 
-/// Where a body goes, and what is charged for it.
+/// Destination of a body, and its charges.
 pub(crate) struct Gather {
     pub(crate) context: Arc<RequestContext>,
     pub(crate) documents: Arc<RequestDocuments>,
@@ -37,11 +38,11 @@ pub(crate) struct Gather {
     pub(crate) key: String,
 }
 
-/// The charge of one body for its longest signed chunk: `s3s` holds one chunk at a time until its signature is verified.
+/// Charge of one body for its longest signed chunk: `s3s` buffers one chunk until its signature is verified.
 pub(crate) struct SignedChunks {
     all: Arc<Documents>,
     charge: Option<Charge>,
-    /// No piece of the body was passed on yet.
+    /// Whether no piece of the body was passed on yet.
     is_first: bool,
 }
 
@@ -58,9 +59,9 @@ impl SignedChunks {
         self.charge.as_ref().map_or(0, Charge::bytes)
     }
 
-    /// Raises the charge to `bytes`. Waits for it only before the first piece: later the writer may hold memory that those wait for
-    /// whose charges this request would wait for.
-    async fn charge(&mut self, bytes: u64, doing: Doing<'_>) -> S3Result<()> {
+    /// Raises the charge to `bytes`. Waits only before the first piece: later the write may hold memory that other
+    /// waiters need, which could deadlock.
+    async fn charge(&mut self, bytes: u64, doing: OperationContext<'_>) -> S3Result<()> {
         if bytes > self.all.max_bytes() {
             let message = format!(
                 "A signed chunk of {bytes} bytes does not fit the server's memory, which holds {}; send smaller chunks.",
@@ -87,12 +88,13 @@ impl SignedChunks {
 
 enum State<S> {
     Unread(S, Gather),
-    /// The operation reads the body as it comes.
+    /// The operation streams the body.
     Streamed(S, Gather),
     Gathered,
 }
 
-/// The body as it is if the operation streams it (see [`RequestContext::stream_body`]), else gathered into one piece.
+/// Passes the body on unchanged if the operation streams it (see [`RequestContext::stream_body`]), otherwise buffered
+/// as one piece.
 pub(crate) fn gathered<S>(body: S, gather: Gather) -> impl Stream<Item = Result<Bytes, BodyError>>
 where
     S: Stream<Item = Result<Bytes, BodyError>> + Unpin,
@@ -120,7 +122,7 @@ impl Gather {
         S: Stream<Item = Result<Bytes, BodyError>> + Unpin,
     {
         let factor = if self.framed { FRAMED_FACTOR } else { 1 };
-        let doing = Doing::new("read the XML of a request to", &self.bucket, &self.key);
+        let doing = OperationContext::new("read the XML of a request to", &self.bucket, &self.key);
         let charge = self.documents.all().charge(STEP as u64 * factor, doing);
         let mut charge = charge.await.map_err(|error| self.note(&error))?;
         let mut whole = Vec::new();
@@ -135,7 +137,7 @@ impl Gather {
             }
             if len > whole.capacity() {
                 let capacity = len.next_power_of_two().max(STEP);
-                // Both buffers are there while the bytes move.
+                // Both buffers exist while the bytes move.
                 let bytes = (whole.capacity() + capacity) as u64 * factor;
                 self.raise(&mut charge, bytes)?;
                 whole.reserve_exact(capacity - whole.len());
@@ -153,16 +155,16 @@ impl Gather {
         Ok(whole.into())
     }
 
-    /// The next piece, and within the charge if it is of a signed chunk.
+    /// Returns the next piece, within the charge if it belongs to a signed chunk.
     async fn next_streamed<S>(&mut self, body: &mut S) -> Option<Result<Bytes, BodyError>>
     where
         S: Stream<Item = Result<Bytes, BodyError>> + Unpin,
     {
         let piece = body.next().await?;
         let chunk = self.context.signed_chunk.load(Relaxed);
-        // A short one is in the memory of its connection.
+        // Short chunks are covered by the connection's memory.
         if chunk > STEP as u64 && chunk > self.chunks.held() {
-            let doing = Doing::new("read a signed chunk of", &self.bucket, &self.key);
+            let doing = OperationContext::new("read a signed chunk of", &self.bucket, &self.key);
             if let Err(error) = Box::pin(self.chunks.charge(chunk, doing)).await {
                 return Some(Err(self.note(&error)));
             }
@@ -186,7 +188,7 @@ impl Gather {
     }
 }
 
-/// Number of elements directly below the root, and of all others, up to where `s3s` stops: it uses the same parser.
+/// Counts elements directly below the root, and all others, up to where `s3s` stops: it uses the same parser.
 fn count(xml: &[u8]) -> (u64, u64) {
     let mut reader = Reader::from_reader(xml);
     let (mut depth, mut entries, mut elements) = (0_u64, 0, 0);

@@ -1,4 +1,4 @@
-//! How much memory a server takes at most: the formula behind a container's limit, and what it needs set.
+//! Max memory of a server: the formula for a container's limit, and the settings it depends on.
 
 use std::os::fd::AsFd;
 
@@ -7,10 +7,10 @@ use crate::limits::{
     MAX_THREAD_BYTES,
 };
 
-/// Returns the highest resident memory of a server in bytes, without pages of files: its memory ceiling, the program with the
-/// tables and transient buffers that the ceiling does not cover, and what each thread and each connection takes.
+/// Returns the max resident memory of a server in bytes, without file pages. The sum of its memory ceiling, the
+/// program with tables and buffers outside of the ceiling, and the memory of threads and connections.
 ///
-/// `threads` counts those of the runtime, its blocking ones included; `connections` those accepted at once.
+/// `threads` includes the runtime's blocking threads; `connections` are those open at a time.
 #[must_use]
 pub fn max_resident_bytes(memory: u64, threads: u64, connections: u64) -> u64 {
     memory
@@ -19,15 +19,15 @@ pub fn max_resident_bytes(memory: u64, threads: u64, connections: u64) -> u64 {
         .saturating_add(connections.saturating_mul(MAX_CONNECTION_BYTES))
 }
 
-/// Returns the memory in bytes that the kernel may hold for the sockets of `connections`. A control group's limit counts it.
+/// Returns the max bytes of kernel memory for the sockets of `connections`. A control group's limit includes it.
 #[must_use]
 pub fn max_socket_bytes(connections: u64) -> u64 {
-    // The kernel books twice what is asked for: its own structures count.
+    // The kernel charges twice the requested size, for its own structures.
     let each = 2 * (MAX_SOCKET_SEND_BYTES + MAX_SOCKET_RECEIVE_BYTES) as u64;
     connections.saturating_mul(each)
 }
 
-/// Sets the sizes of the buffers of all sockets that `listener` accepts: they inherit them.
+/// Sets the buffer sizes of all sockets that `listener` accepts: they inherit them.
 pub(crate) fn limit_socket_buffers(listener: impl AsFd) -> rustix::io::Result<()> {
     use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
     set_socket_send_buffer_size(&listener, MAX_SOCKET_SEND_BYTES)?;

@@ -1,8 +1,8 @@
-//! Which operation a request is, decided before `s3s` routes it.
+//! Determines the operation of a request before `s3s` routes it.
 //!
-//! `s3s` carries out a request whose sub-resource it does not know as the plain verb: it would delete an object for
-//! `DELETE ?annotation`. So requests pass only with parameters and headers that are known for their method and level, and only if
-//! they are the operation that their `x-id` names.
+//! `s3s` ignores unknown sub-resources: it would delete an object for `DELETE ?annotation`. So requests pass only
+//! with parameters and headers that are known for their method and level, and only if they are the operation of their
+//! `x-id`.
 
 use http::request::Parts;
 use http::{HeaderMap, Method};
@@ -11,7 +11,7 @@ use s3s::{S3Error, S3ErrorCode, S3Result};
 use crate::errors::{fault, not_implemented};
 use crate::host::Target;
 
-/// Parameters of a query, decoded, in their order.
+/// Decoded parameters of a query, in order.
 pub(crate) struct Query(Vec<(String, String)>);
 
 impl Query {
@@ -28,7 +28,7 @@ impl Query {
         self.values(name).next().is_some()
     }
 
-    /// Returns the value of a parameter that is given once.
+    /// Returns the value of a parameter that occurs once.
     pub(crate) fn one(&self, name: &str) -> Option<&str> {
         let mut values = self.values(name);
         values.next().filter(|_| values.next().is_none())
@@ -45,7 +45,7 @@ impl Query {
     }
 }
 
-/// What the path of a request names.
+/// What the path of a request addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Level {
     Service,
@@ -71,8 +71,8 @@ impl Level {
     }
 }
 
-/// Sub-resources of S3, at any level, and parameters that come with one. One that is not served must not be ignored, for the request
-/// would be another operation without it.
+/// Sub-resources of S3 at any level, and their parameters. An unsupported one must not be ignored: without it the
+/// request would be another operation.
 const SUBRESOURCES: [&str; 47] = [
     "abac",
     "accelerate",
@@ -123,7 +123,7 @@ const SUBRESOURCES: [&str; 47] = [
     "website",
 ];
 
-/// Sub-resources that are served, each with its operation.
+/// Supported sub-resources with their operations.
 fn served(method: &Method, level: Level) -> &'static [(&'static str, &'static str)] {
     match (method.as_str(), level) {
         ("GET", Level::Bucket) => &[
@@ -169,7 +169,7 @@ fn served(method: &Method, level: Level) -> &'static [(&'static str, &'static st
     }
 }
 
-/// The operation of a method and a level without a sub-resource.
+/// Returns the operation of a method and level without a sub-resource.
 fn plain(method: &Method, level: Level) -> Option<&'static str> {
     match (method.as_str(), level) {
         ("GET", Level::Service) => Some("ListBuckets"),
@@ -185,7 +185,7 @@ fn plain(method: &Method, level: Level) -> Option<&'static str> {
     }
 }
 
-/// Parameters that a write may have beside its sub-resource.
+/// Parameters allowed for a write besides its sub-resource.
 fn allowed(operation: &str) -> &'static [&'static str] {
     match operation {
         "DeleteObject" | "PutObjectTagging" | "DeleteObjectTagging" => &["versionId"],
@@ -194,8 +194,8 @@ fn allowed(operation: &str) -> &'static [&'static str] {
     }
 }
 
-/// Parameters of signatures in lower case, and those that clients add to any request. The others that begin with `x-amz-` stand for
-/// headers, which are not read from a query here.
+/// Parameters of signatures in lower case, and those that clients add to any request. Other `x-amz-` parameters stand
+/// for headers, which are not read from a query here.
 const COMMON: [&str; 16] = [
     "x-id",
     "awsaccesskeyid",
@@ -220,7 +220,7 @@ fn is_common(name: &str) -> bool {
     COMMON.contains(&&*name) || name.starts_with("x-amz-checksum-")
 }
 
-/// Returns the operation of a request, or why it is none that is served.
+/// Returns the operation of a request, or why it is not supported.
 pub(crate) fn operation(parts: &Parts, target: &Target, query: &Query) -> S3Result<&'static str> {
     let (method, level) = (&parts.method, Level::of(target));
     let served = served(method, level);
@@ -272,7 +272,8 @@ fn is_subresource(name: &str) -> bool {
         .any(|known| known.eq_ignore_ascii_case(name))
 }
 
-/// Reads ignore parameters that S3 does not have; writes refuse them, for they may be of an operation that is newer than this server.
+/// Reads ignore unknown parameters, as S3 does. Writes reject them: they may belong to an operation newer than this
+/// server.
 fn check_parameters(method: &Method, level: Level, operation: &str, query: &Query) -> S3Result<()> {
     if matches!(
         operation,
@@ -308,7 +309,7 @@ fn unknown(method: &Method, level: Level, name: &str) -> S3Error {
     ))
 }
 
-/// Headers that make a request another operation, which has the same method and parameters.
+/// Returns the operation that headers select among those with the same method and parameters.
 fn with_headers(operation: &'static str, headers: &HeaderMap) -> S3Result<&'static str> {
     let names = || headers.keys().map(http::HeaderName::as_str);
     let renames = |name: &&str| name.starts_with("x-amz-rename-source");

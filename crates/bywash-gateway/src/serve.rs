@@ -1,4 +1,4 @@
-//! The S3 endpoint on a listener.
+//! Serving the S3 endpoint on a listener.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -9,41 +9,41 @@ use hyper::service::service_fn;
 use tokio::net::TcpListener;
 
 use crate::config::S3Config;
-use crate::front::Front;
 use crate::gateway::Gateway;
 use crate::host::Hosts;
 use crate::http_server::{Drained, Transport, serve};
+use crate::middleware::Middleware;
 use crate::uploads::Uploads;
 
-/// Why an endpoint cannot be served.
+/// Why an endpoint cannot be started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// Nobody could get in.
+    /// No client could authenticate.
     #[error(
         "S3 endpoint: no credentials; give an access key and a secret key, or serve anonymously"
     )]
     NoCredentials,
-    /// A key that nobody could sign with.
+    /// A key that cannot sign.
     #[error("S3 endpoint: an access key or secret key is empty; give both")]
     EmptyCredential,
-    /// Credentials that nobody would look at.
+    /// Credentials that would be ignored.
     #[error("S3 endpoint: credentials and anonymous access exclude each other; give one")]
     AnonymousWithCredentials,
-    /// The folder of open multipart uploads cannot be used.
+    /// The folder of open multipart uploads is not usable.
     #[error("S3 endpoint: cannot use the folder {} of open multipart uploads: {source}", folder.display())]
     Uploads {
         /// The folder.
         folder: PathBuf,
-        /// Why.
+        /// The error of the file system.
         source: std::io::Error,
     },
-    /// A domain below which no bucket can be addressed.
+    /// A domain that cannot have bucket names below it.
     #[error(
         "S3 endpoint: the domain {0:?} is not a host name; give one without scheme, port and path, as s3.example.com"
     )]
     Domain(String),
-    /// A limit of nothing.
+    /// A limit of zero.
     #[error("S3 endpoint: the limit {0} must be more than 0")]
     ZeroLimit(&'static str),
 }
@@ -74,11 +74,11 @@ fn check(config: &S3Config) -> Result<Hosts, ServeError> {
 
 /// Serves the buckets of `engine` on `listener` until `shutdown` is ready.
 ///
-/// Then no connection is accepted, requests in progress may end within [`Limits::drain`](crate::Limits::drain), and what
-/// is left is cut. Dropping the future cuts everything at once.
+/// After that no connection is accepted, requests in progress have [`Limits::drain`](crate::Limits::drain) to end,
+/// and the rest is cut. Dropping the future cuts all connections at once.
 ///
 /// # Errors
-/// Only for a configuration that cannot be served, before anything is accepted.
+/// Only for an invalid configuration, before any connection is accepted.
 pub async fn serve_s3(
     engine: Engine,
     listener: TcpListener,
@@ -93,10 +93,10 @@ pub async fn serve_s3(
         region: config.region.as_str().into(),
         uploads,
     };
-    let front = Arc::new(Front::new(gateway, &config, hosts));
+    let middleware = Arc::new(Middleware::new(gateway, &config, hosts));
     let service = service_fn(move |request| {
-        let front = Arc::clone(&front);
-        async move { front.serve(request).await }
+        let middleware = Arc::clone(&middleware);
+        async move { middleware.serve(request).await }
     });
     let transport = Transport {
         limits: config.limits,
@@ -113,7 +113,7 @@ async fn open_uploads(config: &S3Config, engine: Engine) -> Result<Uploads, Serv
         return Ok(Uploads::new(limit, engine));
     };
     let reading = folder.clone();
-    let read = tokio::task::spawn_blocking(move || Uploads::kept(limit, &reading, engine));
+    let read = tokio::task::spawn_blocking(move || Uploads::persistent(limit, &reading, engine));
     read.await
         .unwrap_or_else(|error| Err(error.into()))
         .map_err(|source| ServeError::Uploads { folder, source })

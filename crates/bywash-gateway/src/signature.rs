@@ -1,4 +1,4 @@
-//! What a signature must cover, and for how long it may hold: checked before `s3s` computes it.
+//! Checks of signatures that precede their verification by `s3s`: signed headers, dates and lifetime.
 
 use bywash::time::parse_http_date;
 use chrono::{NaiveDateTime, Utc};
@@ -12,14 +12,15 @@ use crate::limits::{MAX_CLOCK_SKEW_S, MAX_PRESIGNED_S};
 use crate::meta::text;
 use crate::routes::Query;
 
-/// The one header that S3 lets be sent unsigned: of a signed request its value is part of the signature as the payload's digest, and
-/// a presigned request's body is only compared with it.
+/// The only header that S3 accepts unsigned. In a signed request its value is part of the signature, as the payload's
+/// digest. The body of a presigned request is only compared with it.
 const PAYLOAD: &str = "x-amz-content-sha256";
-/// The service of a credential scope.
+/// Service name of a credential scope.
 const SERVICE: &str = "s3";
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 
-/// Refuses a request whose signature leaves out what it must cover. A request without a signature passes; `s3s` refuses it later.
+/// Rejects a signature that does not cover the required headers. Passes a request without a signature; `s3s` rejects
+/// it later.
 pub(crate) fn check(parts: &Parts, query: &Query) -> S3Result<()> {
     let presigned_v4 = query.has("X-Amz-Signature");
     let presigned_v2 = query.has("Signature");
@@ -31,7 +32,7 @@ pub(crate) fn check(parts: &Parts, query: &Query) -> S3Result<()> {
     if !presigned_v4 && !presigned_v2 && headers == 0 {
         return Ok(());
     }
-    // `s3s` leaves them out of what it compares with the signature.
+    // `s3s` omits such headers when it verifies the signature.
     let is_text = |value: &HeaderValue| std::str::from_utf8(value.as_bytes()).is_ok();
     let mut values = parts.headers.iter();
     if let Some((name, _)) =
@@ -47,7 +48,7 @@ pub(crate) fn check(parts: &Parts, query: &Query) -> S3Result<()> {
     } else {
         let value = parts.headers.get(AUTHORIZATION);
         match value.map(|value| std::str::from_utf8(value.as_bytes()).unwrap_or_default()) {
-            // Fields that are divided by commas are of version 4, whatever stands before them.
+            // Fields divided by commas are of version 4, whatever their prefix.
             Some(value) if value.starts_with("AWS ") && !value.contains(',') => {
                 check_date(&parts.headers)
             }
@@ -110,7 +111,7 @@ fn check_presigned_v4(parts: &Parts, query: &Query) -> S3Result<()> {
     )
 }
 
-/// Version 2 signs all `x-amz-*` headers, but names a moment of expiry and not a lifetime.
+/// Version 2 signs all `x-amz-*` headers, and has an expiry time instead of a lifetime.
 fn check_presigned_v2(query: &Query) -> S3Result<()> {
     let limit = Utc::now().timestamp().saturating_add(MAX_PRESIGNED_S);
     match query.one("Expires").map(str::parse::<i64>) {
@@ -126,7 +127,7 @@ fn check_presigned_v2(query: &Query) -> S3Result<()> {
     }
 }
 
-/// Refuses a date of a version 2 signature that is far from now; `s3s` compares dates of version 4 only.
+/// Rejects a version 2 signature with a date far from now; `s3s` checks dates of version 4 only.
 fn check_date(headers: &HeaderMap) -> S3Result<()> {
     let parse = |value: &str| {
         let iso = NaiveDateTime::parse_from_str(value, "%Y%m%dT%H%M%SZ").map(|date| date.and_utc());
@@ -153,7 +154,7 @@ fn service(credential: &str) -> Option<&str> {
         .flatten()
 }
 
-/// Refuses a signature that does not cover `host` and each `x-amz-*` header of the request.
+/// Rejects a signature that does not cover `host` and all `x-amz-*` headers of the request.
 fn check_signed(headers: &HeaderMap, signed: &str) -> S3Result<()> {
     let is_signed = |name: &str| signed.split(';').any(|signed| signed == name);
     if !is_signed("host") {

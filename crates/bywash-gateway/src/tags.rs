@@ -1,7 +1,7 @@
-//! Tags of objects, kept beside the data as one attribute of ours.
+//! Object tags, stored as one attribute of the object.
 //!
-//! Only where the object is wholly ours: a store that has tags of its own keeps them elsewhere, and to answer for it without
-//! asking it would be wrong.
+//! Only for origins without tags of their own. Stores with tags keep them elsewhere, and a response without asking
+//! the store would be wrong.
 
 use bywash::Bucket;
 use form_urlencoded::Serializer;
@@ -15,10 +15,10 @@ use crate::limits::{MAX_TAG_KEY_CHARS, MAX_TAG_VALUE_CHARS, MAX_TAGS};
 use crate::meta::text;
 use crate::xml;
 
-/// Where they are kept. The prefix is one that user metadata cannot have.
+/// Attribute that stores the tags. User metadata cannot have this prefix.
 const ATTRIBUTE: Attribute = Attribute::Metadata(std::borrow::Cow::Borrowed("bywash-tags"));
 
-/// The tags of an object, in the order given.
+/// Tags of an object, in the given order.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tags(Vec<(String, String)>);
 
@@ -51,7 +51,7 @@ impl Tags {
         Ok(Self(tags))
     }
 
-    /// The tags a write names in its header; none without it.
+    /// Parses the tags in the header of a write; none without it.
     pub(crate) fn from_headers(headers: &HeaderMap) -> S3Result<Self> {
         let header = text(headers, "x-amz-tagging").unwrap_or_default();
         let pairs = form_urlencoded::parse(header.as_bytes()).into_owned();
@@ -63,14 +63,14 @@ impl Tags {
         Self::new(set.into_iter().map(pair).collect())
     }
 
-    /// The tags kept with an object.
+    /// Returns the tags stored with an object.
     pub(crate) fn kept(attributes: &Attributes) -> Self {
         let kept = attributes.get(&ATTRIBUTE).map(|value| value.as_ref());
         let pairs = form_urlencoded::parse(kept.unwrap_or_default().as_bytes()).into_owned();
         Self(pairs.collect())
     }
 
-    /// Keeps these tags, and no others, with an object of `bucket`.
+    /// Replaces the tags stored with an object of `bucket`.
     pub(crate) fn keep(&self, bucket: &Bucket, attributes: &mut Attributes) -> S3Result<()> {
         attributes.remove(&ATTRIBUTE);
         if !self.0.is_empty() {
@@ -96,7 +96,7 @@ impl Tags {
     }
 }
 
-/// Refuses tags where the bucket's origin is not wholly ours.
+/// Rejects tags where the bucket's origin has tags of its own.
 pub(crate) fn check_kept(bucket: &Bucket) -> S3Result<()> {
     match bucket.origin_kind() {
         "file" | "memory" => Ok(()),
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_that_s3_refuses_are_refused() {
+    fn tags_invalid_in_s3_are_rejected() {
         let pair = |key: String, value: &str| (key, value.to_owned());
         let many = (0..11).map(|number| pair(number.to_string(), ""));
         for wrong in [

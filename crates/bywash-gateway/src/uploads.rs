@@ -1,15 +1,15 @@
 //! Multipart uploads in progress.
 //!
-//! In memory, and with a [folder](crate::S3Config::uploads) on disk too: then a change is on disk before it is known, so what a
-//! client was told holds after a restart.
+//! In memory, and optionally in a [folder](crate::S3Config::uploads). A change is on disk before it is visible, so
+//! acknowledged state survives a restart.
 
 mod completion;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod journal;
+mod memory;
 mod open;
 mod record;
-mod room;
 mod rules;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,19 +27,19 @@ use s3s::{S3Error, S3ErrorCode, S3Result};
 use sha2::{Digest as _, Sha256};
 
 use crate::digest::{Algorithm, Checksum};
-use crate::errors::{Doing, fault, no_such_upload, slow_down};
+use crate::errors::{OperationContext, fault, no_such_upload, slow_down};
 pub(crate) use completion::Completion;
 use journal::{Journal, Tail};
 pub use journal::{OpenUpload, open_uploads};
+pub(crate) use memory::{Beginning, Hold, UploadMemory};
+use memory::{PART_BYTES, attempt_bytes, begun_bytes, part_bytes, upload_bytes};
 pub use open::OpenUploads;
-pub(crate) use room::{Beginning, Hold, Room};
-use room::{PART_BYTES, attempt_bytes, begun_bytes, part_bytes, upload_bytes};
 pub(crate) use rules::{choose, part_number};
 
 /// One stored part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Part {
-    /// As the engine gave it.
+    /// The engine's ETag.
     pub(crate) e_tag: String,
     pub(crate) size: u64,
     pub(crate) checksum: Option<Checksum>,
@@ -50,19 +50,19 @@ pub(crate) struct Part {
 #[derive(Debug, Clone)]
 pub(crate) struct Upload {
     pub(crate) initiated: DateTime<Utc>,
-    /// The checksum announced when it began.
+    /// Checksum algorithm announced at the start.
     pub(crate) algorithm: Option<Algorithm>,
-    /// Whether that checksum is to be over the whole object.
+    /// Whether that checksum covers the whole object.
     pub(crate) full_object: bool,
-    /// What the origin keeps with the object if it was made by this upload.
+    /// Mark that the origin stores with an object created by this upload.
     pub(crate) mark: Option<String>,
     /// Shared with completions, which read it without a copy.
     pub(crate) parts: Arc<BTreeMap<u16, Part>>,
-    /// Lists of parts that the origin was asked to complete it from, as [`attempt`] writes them.
+    /// Lists of parts for which completion was sent to the origin, as [`attempt`] names them.
     pub(crate) attempts: BTreeSet<String>,
-    /// A completion is on its way; nothing else may touch the upload.
+    /// Whether a completion is in progress, which excludes all other changes.
     completing: bool,
-    /// Locked by whoever writes to its file, if it has one.
+    /// Locked during a write to its file, if it has one.
     tail: Arc<Mutex<Tail>>,
 }
 
@@ -106,7 +106,7 @@ impl Upload {
         }
     }
 
-    /// Bytes that a change adds, and bytes of what it replaces.
+    /// Returns the bytes that a change adds, and the bytes that it replaces.
     fn cost(&self, change: &Change) -> (u64, u64) {
         match change {
             Change::Part(number, part) => (
@@ -114,23 +114,23 @@ impl Upload {
                 self.parts.get(number).map_or(0, part_bytes),
             ),
             Change::Completing(parts) if self.attempts.contains(parts) => (0, 0),
-            // The first is charged with the upload.
+            // The first attempt is charged with the upload.
             Change::Completing(_) if self.attempts.is_empty() => (0, 0),
             Change::Completing(parts) => (attempt_bytes(parts), 0),
         }
     }
 }
 
-/// What happens to an upload before it ends.
+/// A change of an open upload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Change {
-    /// A part was stored, in place of one of its number.
+    /// A part was stored, replacing one of the same number.
     Part(u16, Part),
-    /// The origin is about to be asked to complete it from these parts.
+    /// A completion from these parts is about to be sent to the origin.
     Completing(String),
 }
 
-/// Names a list of parts: equal exactly if the lists are.
+/// Names a list of parts, injectively.
 pub(crate) fn attempt(parts: &[UploadedPart]) -> String {
     let mut digest = Sha256::new();
     for part in parts {
@@ -141,7 +141,7 @@ pub(crate) fn attempt(parts: &[UploadedPart]) -> String {
     BASE64_STANDARD.encode(digest.finalize())
 }
 
-/// Names an upload.
+/// Identifies an upload.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct UploadName {
     pub(crate) bucket: String,
@@ -150,7 +150,7 @@ pub(crate) struct UploadName {
 }
 
 impl UploadName {
-    pub(crate) fn of(doing: Doing<'_>, id: String) -> Self {
+    pub(crate) fn of(doing: OperationContext<'_>, id: String) -> Self {
         Self {
             bucket: doing.bucket.to_owned(),
             key: doing.key.to_owned(),
@@ -159,9 +159,9 @@ impl UploadName {
     }
 }
 
-/// An upload as lists name it.
+/// An entry in a list of uploads.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Begun {
+pub(crate) struct ListedUpload {
     pub(crate) name: UploadName,
     pub(crate) initiated: DateTime<Utc>,
     pub(crate) algorithm: Option<Algorithm>,
@@ -172,28 +172,28 @@ pub(crate) struct Begun {
 pub(crate) struct Uploads {
     open: Mutex<BTreeMap<UploadName, Upload>>,
     limit: usize,
-    room: Arc<Room>,
+    memory: Arc<UploadMemory>,
     journal: Option<Journal>,
 }
 
 impl Uploads {
-    /// Uploads that are forgotten when the server ends; their parts stay with the origin.
+    /// Uploads in memory only: they are lost when the server ends, though their parts stay at the origin.
     pub(crate) fn new(limit: usize, engine: Engine) -> Self {
         Self {
             open: Mutex::new(BTreeMap::new()),
             limit,
-            room: Arc::new(Room::new(engine)),
+            memory: Arc::new(UploadMemory::new(engine)),
             journal: None,
         }
     }
 
-    /// Uploads kept in `folder`, those of earlier servers among them, which count even beyond the limits: then new uploads and
-    /// parts are refused until enough of them have ended. Blocks.
-    pub(crate) fn kept(limit: usize, folder: &Path, engine: Engine) -> io::Result<Self> {
+    /// Uploads stored in `folder`, including those of earlier servers. These count even above the limits: new uploads
+    /// and parts are then rejected until enough have ended. Blocks.
+    pub(crate) fn persistent(limit: usize, folder: &Path, engine: Engine) -> io::Result<Self> {
         let (journal, uploads) = Journal::open(folder)?;
         let open: BTreeMap<_, _> = uploads.into_iter().collect();
-        let room = Room::new(engine);
-        room.load(
+        let memory = UploadMemory::new(engine);
+        memory.load(
             open.iter()
                 .map(|(name, upload)| upload_bytes(name, upload))
                 .sum(),
@@ -201,17 +201,17 @@ impl Uploads {
         Ok(Self {
             open: Mutex::new(open),
             limit,
-            room: Arc::new(room),
+            memory: Arc::new(memory),
             journal: Some(journal),
         })
     }
 
-    /// Whether uploads outlive the server.
-    pub(crate) fn are_kept(&self) -> bool {
+    /// Whether uploads survive a restart.
+    pub(crate) fn are_persistent(&self) -> bool {
         self.journal.is_some()
     }
 
-    /// Runs `work` where it may block, if it will. Goes on to its end though the caller leaves.
+    /// Runs `work` on a blocking thread if it may block. It completes even if the caller is cancelled.
     async fn run<R: Send + 'static>(
         self: &Arc<Self>,
         work: impl FnOnce(&Self) -> S3Result<R> + Send + 'static,
@@ -225,11 +225,11 @@ impl Uploads {
             .unwrap_or_else(|error| Err(fault(S3ErrorCode::InternalError, error.to_string())))
     }
 
-    /// Charges the memory of one more upload, if one more may begin.
-    pub(crate) async fn admit(&self, doing: Doing<'_>) -> S3Result<(Hold, Beginning)> {
+    /// Charges the memory of one more upload, if the limit allows one.
+    pub(crate) async fn admit(&self, doing: OperationContext<'_>) -> S3Result<(Hold, Beginning)> {
         let beginning = {
             let open = self.open.lock();
-            self.room.begin(self.limit.saturating_sub(open.len()))
+            self.memory.begin(self.limit.saturating_sub(open.len()))
         };
         let Some(beginning) = beginning else {
             return Err(slow_down(format!(
@@ -237,7 +237,7 @@ impl Uploads {
                 self.limit
             )));
         };
-        let hold = self.room.take(begun_bytes(doing), doing).await?;
+        let hold = self.memory.take(begun_bytes(doing), doing).await?;
         Ok((hold, beginning))
     }
 
@@ -264,7 +264,7 @@ impl Uploads {
         .await
     }
 
-    /// What is known of an upload now.
+    /// Returns the current state of an upload.
     pub(crate) fn get(&self, name: &UploadName) -> S3Result<Upload> {
         self.open
             .lock()
@@ -273,7 +273,7 @@ impl Uploads {
             .ok_or_else(|| no_such_upload(&name.id))
     }
 
-    /// Whether parts of the upload may be stored.
+    /// Whether the upload accepts parts.
     pub(crate) fn check_open(&self, name: &UploadName) -> S3Result<()> {
         match self.open.lock().get(name) {
             None => Err(no_such_upload(&name.id)),
@@ -282,10 +282,14 @@ impl Uploads {
         }
     }
 
-    /// Charges the memory of one more part of an upload, if parts of it may be stored.
-    pub(crate) async fn admit_part(&self, name: &UploadName, doing: Doing<'_>) -> S3Result<Hold> {
+    /// Charges the memory of one more part, if the upload accepts parts.
+    pub(crate) async fn admit_part(
+        &self,
+        name: &UploadName,
+        doing: OperationContext<'_>,
+    ) -> S3Result<Hold> {
         self.check_open(name)?;
-        self.room.take(PART_BYTES, doing).await
+        self.memory.take(PART_BYTES, doing).await
     }
 
     pub(crate) async fn add_part(
@@ -300,7 +304,7 @@ impl Uploads {
             .await
     }
 
-    /// At most `count` parts of an upload after the number `after`, in order, and the upload without its parts.
+    /// Returns at most `count` parts after the number `after`, in order, and the upload without its parts.
     pub(crate) fn parts_after(
         &self,
         name: &UploadName,
@@ -323,7 +327,7 @@ impl Uploads {
         Ok(Arc::clone(&upload.tail))
     }
 
-    /// Makes a change known, on disk first. Changes of one upload take turns.
+    /// Applies a change, on disk first. Changes of one upload are serialised.
     fn change(&self, name: &UploadName, change: Change, mut hold: Hold) -> S3Result<()> {
         let tail = self.tail(name)?;
         let mut tail = tail.lock();
@@ -335,7 +339,8 @@ impl Uploads {
         let (added, replaced) = cost.ok_or_else(|| no_such_upload(&name.id))?;
         hold.cover(added.saturating_sub(replaced))?;
         if let Some(journal) = &self.journal {
-            // It may have ended while its file was another's; while it is ours, it cannot.
+            // It may have ended while the file was locked by another thread. While this thread holds the lock, it
+            // cannot.
             self.tail(name)?;
             let written = if Journal::appendable(&tail) {
                 journal.append(name, &change, &mut tail)
@@ -353,7 +358,7 @@ impl Uploads {
         Ok(())
     }
 
-    /// Takes the upload for a completion; [`Completion`] gives it back unless it succeeded.
+    /// Claims the upload for a completion. [`Completion`] releases it unless it succeeds.
     pub(crate) fn complete(self: &Arc<Self>, name: &UploadName) -> S3Result<(Completion, Upload)> {
         let mut open = self.open.lock();
         let upload = open.get_mut(name).ok_or_else(|| no_such_upload(&name.id))?;
@@ -371,8 +376,8 @@ impl Uploads {
         ))
     }
 
-    /// The origin does not know the upload. It is forgotten, unless it may have become the object: then its completion has
-    /// still to be answered.
+    /// The origin does not know the upload. Removes it, unless it may have become the object, when its completion
+    /// still needs it.
     pub(crate) async fn gone(self: &Arc<Self>, name: &UploadName) -> S3Error {
         let ended = |upload: &Upload| upload.attempts.is_empty() && !upload.completing;
         let ended = self.open.lock().get(name).is_some_and(ended);
@@ -382,7 +387,7 @@ impl Uploads {
         no_such_upload(&name.id)
     }
 
-    /// Forgets an upload that has ended at the origin.
+    /// Removes an upload that has ended at the origin.
     pub(crate) async fn remove(self: &Arc<Self>, name: &UploadName) -> S3Result<()> {
         let name = name.clone();
         self.run(move |uploads| {
@@ -400,14 +405,14 @@ impl Uploads {
             }
             let ended = uploads.open.lock().remove(&name);
             let bytes = ended.map_or(0, |upload| upload_bytes(&name, &upload));
-            uploads.room.release(bytes);
+            uploads.memory.release(bytes);
             Ok(())
         })
         .await
     }
 
-    /// The first upload of a bucket from `from` on, in the order of keys and ids. Looks at no other.
-    pub(crate) fn first(&self, bucket: &str, from: Bound<(&str, &str)>) -> Option<Begun> {
+    /// Returns the first upload of a bucket from `from` on, in the order of keys and ids.
+    pub(crate) fn first(&self, bucket: &str, from: Bound<(&str, &str)>) -> Option<ListedUpload> {
         let from = from.map(|(key, id)| UploadName {
             bucket: bucket.to_owned(),
             key: key.to_owned(),
@@ -415,15 +420,15 @@ impl Uploads {
         });
         let open = self.open.lock();
         let (name, upload) = open.range((from, Bound::Unbounded)).next()?;
-        (name.bucket == bucket).then(|| Begun {
+        (name.bucket == bucket).then(|| ListedUpload {
             name: name.clone(),
             initiated: upload.initiated,
             algorithm: upload.algorithm,
         })
     }
 
-    /// Forgets every upload of a bucket that is gone.
-    pub(crate) async fn forget_bucket(self: &Arc<Self>, bucket: &str) -> S3Result<()> {
+    /// Removes all uploads of a deleted bucket.
+    pub(crate) async fn remove_bucket(self: &Arc<Self>, bucket: &str) -> S3Result<()> {
         while let Some(upload) = self.first(bucket, Bound::Included(("", ""))) {
             self.remove(&upload.name).await?;
         }

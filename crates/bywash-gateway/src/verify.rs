@@ -1,4 +1,4 @@
-//! Request bodies compared with what their headers and trailers announce, while they pass.
+//! Verification of request bodies against the digests in headers and trailers, while streaming.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use crate::body::{BodyError, RequestContext};
 use crate::digest::{Algorithm, Checksum, Hasher};
 use crate::errors::fault;
 
-/// What one digest of a body must be.
-enum Wanted {
+/// The expected value of a digest.
+enum ExpectedDigest {
     Md5(Vec<u8>),
     Payload(String),
     Header(Algorithm, Vec<u8>),
@@ -26,10 +26,10 @@ enum Wanted {
 
 struct Check {
     hasher: Hasher,
-    wanted: Wanted,
+    expected: ExpectedDigest,
 }
 
-/// The digests a request announces for its body.
+/// The digests that a request announces for its body.
 #[derive(Default)]
 pub(crate) struct Checks {
     checks: Vec<Check>,
@@ -37,7 +37,7 @@ pub(crate) struct Checks {
 }
 
 impl Checks {
-    /// Reads what `headers` announce. `trailers` are those `s3s` verifies the signature of.
+    /// Parses the announced digests. `trailers` are those whose signature `s3s` verifies.
     pub(crate) fn announced(
         headers: &HeaderMap,
         trailers: Option<TrailingHeaders>,
@@ -55,18 +55,18 @@ impl Checks {
             };
             checks.push(Check {
                 hasher: Hasher::md5(),
-                wanted: Wanted::Md5(digest),
+                expected: ExpectedDigest::Md5(digest),
             });
         }
         if let Some(hex) = &context.payload_sha256 {
             checks.push(Check {
                 hasher: Algorithm::Sha256.hasher(),
-                wanted: Wanted::Payload(hex.clone()),
+                expected: ExpectedDigest::Payload(hex.clone()),
             });
         }
         let mut checksums = header_checksums(headers)?
             .into_iter()
-            .map(|(algorithm, digest)| (algorithm, Wanted::Header(algorithm, digest)))
+            .map(|(algorithm, digest)| (algorithm, ExpectedDigest::Header(algorithm, digest)))
             .collect::<Vec<_>>();
         let named = headers
             .get_all("x-amz-trailer")
@@ -77,23 +77,24 @@ impl Checks {
             let found = Algorithm::ALL
                 .into_iter()
                 .find(|known| known.header().eq_ignore_ascii_case(name));
-            checksums.extend(found.map(|algorithm| (algorithm, Wanted::Trailer(algorithm))));
+            checksums
+                .extend(found.map(|algorithm| (algorithm, ExpectedDigest::Trailer(algorithm))));
         }
         if checksums.len() > 1 {
             let message = "Expecting a single x-amz-checksum- header or trailer; send one.";
             return Err(fault(S3ErrorCode::InvalidRequest, message));
         }
-        checks.extend(checksums.into_iter().map(|(algorithm, wanted)| Check {
+        checks.extend(checksums.into_iter().map(|(algorithm, expected)| Check {
             hasher: algorithm.hasher(),
-            wanted,
+            expected,
         }));
         Ok(Self { checks, trailers })
     }
 
-    /// The object's checksum, if a header tells it before the body comes.
+    /// Returns the object's checksum if a header announces it.
     pub(crate) fn known(&self) -> Option<Checksum> {
-        self.checks.iter().find_map(|check| match &check.wanted {
-            Wanted::Header(algorithm, digest) => Some(Checksum {
+        self.checks.iter().find_map(|check| match &check.expected {
+            ExpectedDigest::Header(algorithm, digest) => Some(Checksum {
                 algorithm: *algorithm,
                 value: BASE64_STANDARD.encode(digest),
             }),
@@ -107,24 +108,26 @@ impl Checks {
         }
     }
 
-    /// The body is over: compares every digest.
+    /// Compares all digests at the end of the body.
     fn finish(&mut self, context: &RequestContext) -> Result<(), BodyError> {
         for check in std::mem::take(&mut self.checks) {
             let digest = check.hasher.finish();
-            match check.wanted {
-                Wanted::Md5(wanted) => expect_digest(context, "Content-MD5", wanted == digest)?,
-                Wanted::Payload(wanted) => {
-                    if !hex(&digest).eq_ignore_ascii_case(&wanted) {
+            match check.expected {
+                ExpectedDigest::Md5(expected) => {
+                    expect_digest(context, "Content-MD5", expected == digest)?
+                }
+                ExpectedDigest::Payload(expected) => {
+                    if !hex(&digest).eq_ignore_ascii_case(&expected) {
                         return Err(payload_mismatch(context));
                     }
                 }
-                Wanted::Header(algorithm, wanted) => {
-                    expect_digest(context, algorithm.header(), wanted == digest)?;
+                ExpectedDigest::Header(algorithm, expected) => {
+                    expect_digest(context, algorithm.header(), expected == digest)?;
                     remember(context, algorithm, &digest);
                 }
-                Wanted::Trailer(algorithm) => {
-                    let wanted = self.trailer(context, algorithm)?;
-                    expect_digest(context, algorithm.header(), wanted == digest)?;
+                ExpectedDigest::Trailer(algorithm) => {
+                    let expected = self.trailer(context, algorithm)?;
+                    expect_digest(context, algorithm.header(), expected == digest)?;
                     remember(context, algorithm, &digest);
                 }
             }
@@ -158,7 +161,7 @@ impl Checks {
     }
 }
 
-/// The checksums in `headers`, decoded.
+/// Decodes the checksums in `headers`.
 pub(crate) fn header_checksums(headers: &HeaderMap) -> S3Result<Vec<(Algorithm, Vec<u8>)>> {
     let mut found = Vec::new();
     for algorithm in Algorithm::ALL {
@@ -204,7 +207,7 @@ fn remember(context: &RequestContext, algorithm: Algorithm, digest: &[u8]) {
         algorithm,
         value: BASE64_STANDARD.encode(digest),
     };
-    // One checksum a request, and so set once.
+    // Set once: a request has one checksum.
     let _ = context.verified.set(checksum);
 }
 
@@ -212,10 +215,10 @@ fn hex(digest: &[u8]) -> String {
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A request body that errs at its end unless length and digests are as announced.
+/// A request body that fails at its end unless length and digests are as announced.
 ///
-/// Its last piece is handed out only after that was checked: a taker that counts bytes and stops
-/// at the announced length has not got them all before.
+/// Its last piece is returned only after verification: a consumer that stops at the announced length must not have
+/// all bytes before.
 pub(crate) struct VerifiedBody {
     body: StreamingBlob,
     checks: Checks,
@@ -298,10 +301,10 @@ impl Stream for VerifiedBody {
     }
 }
 
-/// Notes an error of the body as `s3s` hands it on.
+/// Records an error that `s3s` reports for the body.
 ///
-/// Its error types are private, so the text tells (the version is pinned, and tests hold each
-/// case). Errors of our own layers below were noted when they happened, and that note stays.
+/// Its error types are private, so the text decides (the version is pinned, and tests cover each case). Faults of our
+/// own layers were recorded before and stay.
 fn signature_fault(context: &RequestContext, error: &StdError) -> BodyError {
     let text = error.to_string();
     if text.contains("Sha256Mismatch") {

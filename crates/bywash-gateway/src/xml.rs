@@ -1,7 +1,7 @@
-//! Characters that XML 1.0 cannot carry.
+//! Characters that XML 1.0 cannot represent.
 
-/// Returns whether XML 1.0 carries the character unchanged: no control character but tab and line feed, and no noncharacter. Readers
-/// of XML turn a carriage return into a line feed.
+/// Returns whether XML 1.0 represents the character unchanged: no control character but tab and line feed, and no
+/// noncharacter. XML parsers convert a carriage return to a line feed.
 pub(crate) fn fits(character: char) -> bool {
     match character {
         '\t' | '\n' => true,
@@ -10,9 +10,9 @@ pub(crate) fn fits(character: char) -> bool {
     }
 }
 
-/// Returns whether a document in UTF-8 is of characters that fit.
+/// Returns whether all characters of a UTF-8 document are representable.
 pub(crate) fn is_document(bytes: &[u8]) -> bool {
-    // A byte below a space is always a character of its own, and 0xEF 0xBF begins all of the noncharacters.
+    // A byte below a space is always a character of its own, and all noncharacters begin with 0xEF 0xBF.
     let is_control = |byte: &u8| *byte < b' ' && !matches!(byte, b'\t' | b'\n');
     let is_noncharacter = |found: &[u8]| matches!(found, [0xEF, 0xBF, 0xBE | 0xBF]);
     !bytes.iter().any(is_control) && !bytes.windows(3).any(is_noncharacter)

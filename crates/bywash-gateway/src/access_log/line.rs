@@ -1,4 +1,4 @@
-//! One request's record, and its line.
+//! Access records and their formatting.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -14,19 +14,19 @@ use super::AccessLogFormat;
 use crate::auth::is_signature_parameter;
 use crate::limits::MAX_LOGGED_TEXT_BYTES;
 
-/// The status of a request whose client left before there was one, as nginx writes it.
+/// Status logged if the client left before the response, as in nginx.
 const CLIENT_LEFT: u16 = 499;
 
-/// The address of a connection's client; travels in the request's extensions.
+/// Address of a connection's client, passed in the request's extensions.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Peer(pub(crate) SocketAddr);
 
-/// What an access record quotes of a request's head.
+/// Texts of a request's head that an access record quotes.
 #[derive(Debug)]
 pub(crate) struct ClientTexts {
     time: DateTime<Utc>,
     peer: Option<SocketAddr>,
-    /// Path and query, without what signs them.
+    /// Path and query, without the signature.
     target: String,
     version: Version,
     user_agent: String,
@@ -46,7 +46,7 @@ impl ClientTexts {
     }
 }
 
-/// Path and query without the signature: with it, a reader of the log could repeat the request.
+/// Removes the signature from path and query: with it, a reader of the log could repeat the request.
 fn unsigned_target(uri: &Uri) -> String {
     let mut target = uri.path().to_owned();
     let pairs = uri.query().into_iter().flat_map(|query| query.split('&'));
@@ -65,7 +65,7 @@ fn header(headers: &HeaderMap, name: HeaderName) -> String {
     cut(String::from_utf8_lossy(value.unwrap_or_default()).into_owned())
 }
 
-/// The text as far as a record holds it.
+/// Cuts the text to the length that a record holds.
 fn cut(mut text: String) -> String {
     if text.len() > MAX_LOGGED_TEXT_BYTES {
         text.truncate(text.floor_char_boundary(MAX_LOGGED_TEXT_BYTES));
@@ -75,18 +75,18 @@ fn cut(mut text: String) -> String {
     text
 }
 
-/// What is logged of one request.
+/// The logged properties of one request.
 #[derive(Debug)]
 pub(crate) struct AccessRecord {
     pub(crate) texts: ClientTexts,
     pub(crate) method: Method,
-    /// The S3 operation in the form of its method here: `get_object`.
+    /// The S3 operation, named as its method here: `get_object`.
     pub(crate) operation: Option<&'static str>,
-    /// The access key whose signature was verified.
+    /// Access key of the verified signature.
     pub(crate) requester: Option<String>,
     pub(crate) bucket: String,
     pub(crate) key: String,
-    /// 0 if the client left before there was one.
+    /// 0 if the client left before the response.
     pub(crate) status: u16,
     pub(crate) received: u64,
     pub(crate) sent: u64,
@@ -98,7 +98,7 @@ pub(crate) struct AccessRecord {
 }
 
 impl AccessRecord {
-    /// A record with texts cut to what the log holds.
+    /// Cuts all texts to the lengths that a record holds.
     pub(crate) fn bounded(self) -> Self {
         Self {
             bucket: cut(self.bucket),
@@ -108,7 +108,7 @@ impl AccessRecord {
         }
     }
 
-    /// Bytes it takes in memory.
+    /// Size in memory.
     pub(crate) fn bytes(&self) -> usize {
         let texts = &self.texts;
         size_of::<Self>()
@@ -187,7 +187,7 @@ fn json(record: &AccessRecord) -> String {
     let text = serde_json::to_string(&line).unwrap_or_default();
     let mut safe = String::with_capacity(text.len());
     for character in text.chars() {
-        // Valid JSON, but not for a terminal. None is beyond the first plane.
+        // Valid JSON, but unsafe on a terminal. All of these are in the basic plane.
         if steers_terminal(character) {
             // Writing to a String cannot fail.
             let _ = write!(safe, "\\u{:04x}", u32::from(character));
@@ -198,13 +198,13 @@ fn json(record: &AccessRecord) -> String {
     safe
 }
 
-/// Control characters, and those that change the direction or the line of what follows.
+/// Control characters, and characters that change text direction or line.
 fn steers_terminal(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// `get_object` as `GetObject`.
+/// Converts `get_object` to `GetObject`.
 fn operation_name(method: &str) -> String {
     let mut name = String::with_capacity(method.len());
     for word in method.split('_') {
@@ -249,7 +249,7 @@ fn combined(record: &AccessRecord) -> String {
     line
 }
 
-/// Appends text as Apache escapes it: a quote or a line end within cannot end the field.
+/// Appends text with Apache's escapes: a quote or a line end in it cannot end the field.
 fn escape(line: &mut String, text: &str, also: impl Fn(u8) -> bool) {
     for byte in text.bytes() {
         match byte {

@@ -1,11 +1,11 @@
-//! What the fuzzers demand of framed bodies.
+//! Properties of aws-chunked decoding that fuzzers check.
 
 use futures::{FutureExt, StreamExt};
 
 use super::*;
 
-/// Any bytes as a framed body, whole and in pieces: however they come, the same is decoded, and what is framed anew decodes to
-/// the same. The first byte is the length of a piece.
+/// Any bytes as a framed body, whole and in pieces: decoding does not depend on the pieces, and a reframed body
+/// decodes to the same. The first byte is the length of a piece.
 pub(crate) fn body(bytes: &[u8]) {
     let Some((piece, rest)) = bytes.split_first() else {
         return;
@@ -24,7 +24,7 @@ pub(crate) fn body(bytes: &[u8]) {
     run(Mode::Guard, rest, piece);
 }
 
-/// What becomes of it; `None` if it is refused.
+/// Returns the output; `None` if the body is rejected.
 fn run(mode: Mode, raw: &[u8], piece: usize) -> Option<Vec<u8>> {
     let context = Arc::new(RequestContext::new("fuzz".to_owned(), None, None));
     let pieces: Vec<_> = raw

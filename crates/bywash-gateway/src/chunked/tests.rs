@@ -33,7 +33,7 @@ fn run(
 const FRAMED: &[u8] = b"5\r\nhello\r\n00006;x=y\r\n world\r\n0\r\nX-One: 1\r\nx-two:2\n\r\n";
 
 #[test]
-fn decoding_does_not_depend_on_how_the_bytes_come() {
+fn decoding_is_independent_of_piece_sizes() {
     for piece in 1..FRAMED.len() {
         let (decoded, context, _) = run(Mode::Decode, FRAMED, piece);
         assert_eq!(decoded.unwrap(), b"hello world");
@@ -46,7 +46,7 @@ fn decoding_does_not_depend_on_how_the_bytes_come() {
 }
 
 #[test]
-fn small_pieces_of_signed_chunks_are_passed_on_together() {
+fn small_pieces_of_signed_chunks_are_joined() {
     let mut framed = b"40000;chunk-signature=x\r\n".to_vec();
     framed.extend((0..0x40000).map(|at| at as u8));
     framed.extend_from_slice(b"\r\n5\r\nhello\r\n0\r\n\r\n");
@@ -58,7 +58,7 @@ fn small_pieces_of_signed_chunks_are_passed_on_together() {
 }
 
 #[test]
-fn reframed_chunks_are_small_and_carry_the_same() {
+fn reframed_chunks_are_small_and_decode_equally() {
     let mut framed = b"40000\r\n".to_vec();
     framed.extend(std::iter::repeat_n(7, 0x40000));
     framed.extend_from_slice(b"\r\n0\r\nx-one:1\r\n\r\n");
@@ -73,7 +73,7 @@ fn reframed_chunks_are_small_and_carry_the_same() {
 }
 
 #[test]
-fn guarded_chunks_pass_unchanged_but_not_beyond_the_limit() {
+fn guarded_chunks_pass_unchanged_up_to_the_limit() {
     for piece in [1, 7, 1000] {
         assert_eq!(run(Mode::Guard, FRAMED, piece).0.unwrap(), FRAMED);
     }
@@ -90,7 +90,7 @@ fn guarded_chunks_pass_unchanged_but_not_beyond_the_limit() {
 }
 
 #[test]
-fn lines_and_trailers_longer_than_their_limits_are_refused() {
+fn lines_and_trailers_above_their_limits_are_rejected() {
     let line = |bytes: usize| {
         let name = "x".repeat(bytes - "5;\r\n".len());
         format!("5;{name}\r\nhello\r\n0\r\n\r\n")

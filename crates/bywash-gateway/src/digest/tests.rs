@@ -41,7 +41,7 @@ fn crcs_of_parts_combine_to_that_of_the_whole() {
 }
 
 #[test]
-fn a_composite_is_the_digest_of_digests() {
+fn composite_checksum_is_the_digest_of_digests() {
     let (one, two) = (
         checksum(Algorithm::Sha256, b"one"),
         checksum(Algorithm::Sha256, b"two"),

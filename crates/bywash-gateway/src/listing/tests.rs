@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn the_string_before_a_prefix_is_before_every_key_of_it() {
+fn before_sorts_below_all_keys_with_the_prefix() {
     for prefix in ["a", "dir/fo", "x/0", "\u{fc}"] {
         let before = before(prefix);
         assert!(before.as_str() < prefix, "{prefix:?}");

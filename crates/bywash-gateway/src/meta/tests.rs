@@ -14,7 +14,7 @@ fn e_tags_with_and_without_quotes() {
 }
 
 #[test]
-fn checksums_and_expiry_are_kept_beside_user_metadata() {
+fn checksums_and_expiry_are_stored_with_user_metadata() {
     let mut headers = HeaderMap::new();
     headers.insert("x-amz-meta-a", HeaderValue::from_static("1"));
     headers.insert(

@@ -7,16 +7,16 @@ use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
 
 use super::documents;
 use crate::config::Scope;
-use crate::errors::{Doing, fault, from_engine, not_implemented};
+use crate::errors::{OperationContext, fault, from_engine, not_implemented};
 use crate::gateway::Gateway;
 use crate::limits::MAX_LIST_BUCKETS;
 use crate::meta::{refuse_unsupported, timestamp};
 
-/// The region that S3 names by saying nothing.
+/// The region that S3 represents by an empty value.
 const DEFAULT_REGION: &str = "us-east-1";
-/// Memory of a bucket in a response to ListBuckets, in bytes: its value, and its XML in a buffer that grows by doubling.
+/// Bytes of a bucket in a ListBuckets response: its value, and its XML in a buffer that grows by doubling.
 const BUCKET_BYTES: u64 = 800;
-/// Who owns everything here; there are no accounts.
+/// Owner of all buckets and objects; there are no accounts.
 const OWNER: &str = "bywash";
 
 pub(crate) fn owner() -> Owner {
@@ -38,13 +38,13 @@ pub(crate) async fn list(
         .and_then(|max| usize::try_from(max).ok())
         .unwrap_or(MAX_LIST_BUCKETS)
         .min(MAX_LIST_BUCKETS);
-    let doing = Doing::new("list buckets", "", "");
+    let doing = OperationContext::new("list buckets", "", "");
     let charge = max as u64 * BUCKET_BYTES;
     documents.charge_more(charge, doing).await?;
     let prefix = input.prefix.as_deref().unwrap_or_default();
     let after = input.continuation_token.as_deref().unwrap_or_default();
     let engine = gateway.engine.clone();
-    // Reads a folder, which blocks.
+    // Reads a folder: blocking.
     let mut found = tokio::task::spawn_blocking(move || engine.buckets())
         .await
         .map_err(|error| fault(S3ErrorCode::InternalError, error.to_string()))?;
@@ -82,7 +82,7 @@ pub(crate) async fn create(
             "Object lock is not supported here; create the bucket without it.",
         ));
     }
-    let doing = Doing {
+    let doing = OperationContext {
         operation: "create bucket",
         bucket: &input.bucket,
         key: "",
@@ -114,7 +114,7 @@ pub(crate) async fn delete(
 ) -> S3Result<S3Response<DeleteBucketOutput>> {
     let name = request.input.bucket;
     gateway.bucket(&name)?;
-    let doing = Doing {
+    let doing = OperationContext {
         operation: "delete bucket",
         bucket: &name,
         key: "",
@@ -124,7 +124,7 @@ pub(crate) async fn delete(
         .delete_bucket(&name)
         .await
         .map_err(|error| from_engine(doing, &error))?;
-    gateway.uploads.forget_bucket(&name).await?;
+    gateway.uploads.remove_bucket(&name).await?;
     Ok(S3Response::new(DeleteBucketOutput {}))
 }
 

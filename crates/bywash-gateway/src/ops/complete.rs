@@ -1,9 +1,9 @@
-//! The end of a multipart upload at the origin, whose answer may be lost.
+//! Completion of a multipart upload at the origin, whose response may be lost.
 //!
-//! The origin is asked once; who does not learn its answer asks for the completion again, perhaps of the next server. The
-//! origin does not know the upload any more then. So it is told at the beginning to keep a mark with the object that no other
-//! upload has, and before it is asked it is noted from which parts. An object with the mark, of the parts' size, when no other
-//! list of parts was ever asked for, is the one that was asked for.
+//! The completion is sent to the origin once. A client that misses the response repeats its request, possibly to a
+//! restarted server, when the origin no longer knows the upload. So the upload gets a unique mark at its start, which
+//! the origin stores with the object, and its list of parts is recorded before the completion is sent. An object with
+//! this mark and the size of the parts is the result, if no other list of parts was ever sent.
 
 use bywash::{Bucket, UploadedPart};
 use http::HeaderMap;
@@ -14,24 +14,24 @@ use object_store::{
 use s3s::{S3ErrorCode, S3Result};
 
 use super::write::put_mode;
-use crate::errors::{Doing, fault, from_store, no_such_upload};
+use crate::errors::{OperationContext, fault, from_store, no_such_upload};
 use crate::meta::{bare, upload_mark};
 use crate::uploads::{Completion, Upload, attempt};
 
-/// What shows that an object is what the completion of an upload makes.
+/// Evidence that an object is the result of this completion.
 #[derive(Debug)]
-pub(super) struct Proof {
-    /// The parts asked for now, by the name of their list.
+pub(super) struct CompletionToken {
+    /// The requested list of parts, by name.
     attempt: String,
-    /// They were asked for before, and nobody was told what came of it.
+    /// Whether the list was sent before without a known result.
     again: bool,
-    /// The upload's mark, unless other parts were asked for before: then the object may be of those.
+    /// Mark of the upload. `None` if another list of parts was sent before: the object may be the result of that.
     mark: Option<String>,
     size: u64,
     parts: usize,
 }
 
-impl Proof {
+impl CompletionToken {
     pub(super) fn new(upload: &Upload, parts: &[UploadedPart], size: u64) -> Self {
         let attempt = attempt(parts);
         let sole = upload.attempts.iter().all(|other| *other == attempt);
@@ -52,7 +52,7 @@ impl Proof {
             && parts.is_none_or(|parts| parts == self.parts)
     }
 
-    /// The object, if it is there and of this completion.
+    /// Returns the object if it exists and is the result of this completion.
     async fn find(&self, bucket: &Bucket, path: &Path) -> Result<Option<PutResult>, StoreError> {
         if self.mark.is_none() {
             return Ok(None);
@@ -73,37 +73,41 @@ impl Proof {
     }
 }
 
-/// The number of parts in an ETag as S3 makes them of uploads: 32 hexadecimal digits, `-` and that.
+/// Returns the number of parts from an S3 ETag of an upload: 32 hexadecimal digits, `-`, number.
 fn parts_of(e_tag: &str) -> Option<usize> {
     let (digest, parts) = bare(e_tag).split_once('-')?;
     let is_digest = digest.len() == 32 && digest.bytes().all(|byte| byte.is_ascii_hexdigit());
     parts.parse().ok().filter(|_| is_digest)
 }
 
-/// A completion that was found to be in order.
-pub(super) struct Finishing {
+/// A validated completion.
+pub(super) struct CompletionJob {
     pub(super) completion: Completion,
-    pub(super) proof: Proof,
+    pub(super) token: CompletionToken,
     pub(super) bucket: Bucket,
     pub(super) path: Path,
     pub(super) id: String,
     pub(super) parts: Vec<UploadedPart>,
 }
 
-impl Finishing {
-    /// Completes the upload in a task of its own: a client that leaves does not end the origin's work, and the upload must be
-    /// forgotten when that succeeds.
-    pub(super) async fn run(self, headers: &HeaderMap, doing: Doing<'_>) -> S3Result<PutResult> {
+impl CompletionJob {
+    /// Completes the upload in a task of its own. If the client leaves, the origin still completes it, and the upload
+    /// must then be removed.
+    pub(super) async fn run(
+        self,
+        headers: &HeaderMap,
+        doing: OperationContext<'_>,
+    ) -> S3Result<PutResult> {
         let failed = |error: StoreError| from_store(doing, &error);
-        if self.proof.again
+        if self.token.again
             && let Some(found) = self
-                .proof
+                .token
                 .find(&self.bucket, &self.path)
                 .await
                 .map_err(failed)?
         {
-            // Before the request's conditions are looked at: it was they that let the object in. An origin that was stopped
-            // between the object and the end of the upload still has the parts.
+            // Before the request's conditions are checked, which the object itself would fail now. If the origin was
+            // stopped in between, it still has the parts.
             match self.bucket.abort_upload(&self.path, &self.id).await {
                 Ok(()) | Err(StoreError::NotFound { .. }) => {}
                 Err(error) => {
@@ -127,19 +131,19 @@ impl Finishing {
     async fn ask(self, mode: PutMode) -> S3Result<Result<PutResult, StoreError>> {
         let Self {
             completion,
-            proof,
+            token,
             bucket,
             path,
             id,
             parts,
         } = self;
-        completion.begin(proof.attempt.clone()).await?;
+        completion.begin(token.attempt.clone()).await?;
         let mut result = bucket.complete_upload(&path, &id, &parts, mode).await;
         if matches!(result, Err(StoreError::NotFound { .. })) {
-            match proof.find(&bucket, &path).await {
+            match token.find(&bucket, &path).await {
                 Ok(Some(found)) => result = Ok(found),
                 Ok(None) => {}
-                // Not known yet: the upload stays, to be asked for again.
+                // The outcome is unknown: keep the upload, so that the request can be repeated.
                 Err(error) => return Ok(Err(error)),
             }
         }

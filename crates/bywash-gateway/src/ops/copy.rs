@@ -19,7 +19,9 @@ use s3s::dto::*;
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
 use super::write::put_mode;
-use crate::errors::{Doing, fault, from_store, invalid_range, not_implemented, slow_down};
+use crate::errors::{
+    OperationContext, fault, from_store, invalid_range, not_implemented, slow_down,
+};
 use crate::gateway::Gateway;
 use crate::keys::path_of;
 use crate::limits::MAX_COPY_ATTEMPTS;
@@ -30,7 +32,7 @@ use crate::meta::{
 use crate::tags::Tags;
 use crate::uploads::{Part, UploadName, part_number};
 
-/// Where a copy comes from, looked up and allowed by its conditions.
+/// Source of a copy, whose conditions hold.
 struct Source {
     bucket: Bucket,
     key: String,
@@ -51,7 +53,7 @@ impl Source {
                 "A copy source is /bucket/key here, not an ARN.",
             ));
         };
-        let doing = Doing {
+        let doing = OperationContext {
             operation: "copy from",
             bucket,
             key,
@@ -77,15 +79,15 @@ impl Source {
         })
     }
 
-    fn doing(&self) -> Doing<'_> {
-        Doing {
+    fn doing(&self) -> OperationContext<'_> {
+        OperationContext {
             operation: "copy from",
             bucket: self.bucket.name(),
             key: &self.key,
         }
     }
 
-    /// Reads the version that was found, and no other.
+    /// Reads exactly the version that was checked.
     async fn read(&self, range: Option<Range<u64>>) -> Result<GetResult, StoreError> {
         let options = GetOptions {
             if_match: self.meta.e_tag.clone(),
@@ -95,7 +97,7 @@ impl Source {
         self.bucket.get_opts(&self.path, options).await
     }
 
-    /// The body of a read, which notes in `replaced` that it ended because the source is another version by now.
+    /// Body of a read. Sets `replaced` if it ends because the source was replaced.
     fn body(read: GetResult, replaced: &Arc<AtomicBool>) -> Body {
         let replaced = Arc::clone(replaced);
         let note = move |error: &StoreError| {
@@ -110,7 +112,7 @@ impl Source {
 
 type Body = BoxStream<'static, Result<Bytes, StoreError>>;
 
-/// Whether a read tied to a version failed because the object is another version by now, or gone.
+/// Whether a read of a version failed because the object was replaced or deleted.
 fn is_replaced(error: &StoreError) -> bool {
     matches!(
         error,
@@ -121,9 +123,9 @@ fn is_replaced(error: &StoreError) -> bool {
     )
 }
 
-/// The error of a copy whose source was replaced during each attempt.
-fn never_still(doing: Doing<'_>) -> S3Error {
-    let Doing {
+/// The error of a copy whose source was replaced during every attempt.
+fn source_always_replaced(doing: OperationContext<'_>) -> S3Error {
+    let OperationContext {
         operation,
         bucket,
         key,
@@ -133,7 +135,7 @@ fn never_still(doing: Doing<'_>) -> S3Error {
     ))
 }
 
-/// The attributes of the copy, and whether they are those of the source.
+/// Returns the attributes of the copy, and whether they are those of the source.
 fn copied_attributes(
     input: &CopyObjectInput,
     headers: &HeaderMap,
@@ -170,7 +172,7 @@ fn copied_attributes(
     Ok((attributes, !metadata && !tagging))
 }
 
-/// Whether a directive says REPLACE; without a word it is COPY.
+/// Whether a directive is REPLACE; the default is COPY.
 fn replaces(what: &str, directive: Option<&str>) -> S3Result<bool> {
     match directive {
         None | Some("COPY") => Ok(false),
@@ -187,13 +189,13 @@ pub(crate) async fn object(
     request: S3Request<CopyObjectInput>,
 ) -> S3Result<S3Response<CopyObjectOutput>> {
     let S3Request { input, headers, .. } = request;
-    let doing = Doing::new("copy to", &input.bucket, &input.key);
+    let doing = OperationContext::new("copy to", &input.bucket, &input.key);
     let (bucket, path) = gateway.target(doing)?;
     refuse_unsupported(&headers)?;
     let mut attempts = 0..MAX_COPY_ATTEMPTS;
     while !copy(gateway, &input, &headers, &bucket, &path, doing).await? {
         if attempts.next().is_none() {
-            return Err(never_still(doing));
+            return Err(source_always_replaced(doing));
         }
     }
     let meta = bucket
@@ -211,14 +213,14 @@ pub(crate) async fn object(
     }))
 }
 
-/// Copies the current version of the source; false if that was replaced before all of it was read.
+/// Copies the current version of the source. Returns false if it was replaced during the read.
 async fn copy(
     gateway: &Gateway,
     input: &CopyObjectInput,
     headers: &HeaderMap,
     bucket: &Bucket,
     path: &Path,
-    doing: Doing<'_>,
+    doing: OperationContext<'_>,
 ) -> S3Result<bool> {
     let source = Source::find(gateway, &input.copy_source, headers).await?;
     let (attributes, same) = copied_attributes(input, headers, &source, bucket)?;
@@ -229,8 +231,8 @@ async fn copy(
         return Err(fault(S3ErrorCode::InvalidRequest, message));
     }
     let mode = put_mode(bucket, path, headers, doing).await?;
-    // The origin copies what is current when it comes to it, which a condition on the source may
-    // not allow; our own copy is tied to the version that was checked.
+    // The origin would copy the version that is current then, which may fail the condition. A copy through this
+    // server is pinned to the checked version.
     let conditional = headers
         .keys()
         .any(|name| name.as_str().starts_with("x-amz-copy-source-if-"));
@@ -258,24 +260,24 @@ async fn copy(
     }
 }
 
-/// Lets the origin copy; false if it cannot.
+/// Copies at the origin. Returns false if the origin cannot.
 async fn copy_by_origin(
     bucket: &Bucket,
     from: &Path,
     to: &Path,
-    doing: Doing<'_>,
+    doing: OperationContext<'_>,
 ) -> S3Result<bool> {
     match bucket.copy_opts(from, to, CopyOptions::default()).await {
         Ok(()) => Ok(true),
         Err(StoreError::NotSupported { .. } | StoreError::NotImplemented { .. }) => Ok(false),
-        // The source changed while the origin read it: the copy is made here, from the version that is current then.
+        // The source was replaced during the origin's copy: copy its current version through this server.
         Err(StoreError::Precondition { .. }) => Ok(false),
         Err(error) => Err(from_store(doing, &error)),
     }
 }
 
-/// The bytes of `bytes=FIRST-LAST`, the only form a part copy takes.
-fn source_range(value: &str, size: u64, doing: Doing<'_>) -> S3Result<Range<u64>> {
+/// Parses `bytes=FIRST-LAST`, the only form that part copies allow.
+fn source_range(value: &str, size: u64, doing: OperationContext<'_>) -> S3Result<Range<u64>> {
     let Ok(s3s::dto::Range::Int {
         first,
         last: Some(last),
@@ -295,7 +297,7 @@ pub(crate) async fn part(
     request: S3Request<UploadPartCopyInput>,
 ) -> S3Result<S3Response<UploadPartCopyOutput>> {
     let S3Request { input, headers, .. } = request;
-    let doing = Doing::new("copy to part of", &input.bucket, &input.key);
+    let doing = OperationContext::new("copy to part of", &input.bucket, &input.key);
     let (bucket, path) = gateway.target(doing)?;
     refuse_unsupported(&headers)?;
     let number = part_number(input.part_number)?;
@@ -324,7 +326,7 @@ pub(crate) async fn part(
             Err(error) => return Err(from_store(source.doing(), &error)),
         }
         if attempts.next().is_none() {
-            return Err(never_still(doing));
+            return Err(source_always_replaced(doing));
         }
     };
     let modified = Utc::now();

@@ -8,25 +8,25 @@ use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
 use super::documents;
 use crate::documents::entry_bytes;
-use crate::errors::{Doing, fault, from_store, not_implemented};
+use crate::errors::{OperationContext, fault, from_store, not_implemented};
 use crate::gateway::Gateway;
 use crate::keys::path_of;
 use crate::limits::MAX_DELETE_KEYS;
 use crate::meta::check_version;
 use crate::xml;
 
-/// Memory of an error's message, beside its key, in bytes: the key again, and text.
+/// Bytes of an error's message besides its key: the key again, and text.
 const ERROR_BYTES: u64 = 4 * 512;
 
-/// The path of a key to delete, if it may be deleted.
+/// Returns the path of a key to delete, if that is allowed.
 fn target(key: &str, version: Option<&str>, conditional: bool) -> S3Result<Path> {
     refuse_condition(conditional)?;
     check_version(version, key)?;
     path_of(key)
 }
 
-/// A key that does not exist is deleted already.
-fn deleted<T>(result: Result<T, StoreError>, doing: Doing<'_>) -> S3Result<()> {
+/// Deleting an absent key succeeds.
+fn deleted<T>(result: Result<T, StoreError>, doing: OperationContext<'_>) -> S3Result<()> {
     match result {
         Ok(_) | Err(StoreError::NotFound { .. }) => Ok(()),
         Err(error) => Err(from_store(doing, &error)),
@@ -55,7 +55,7 @@ pub(crate) async fn one(
     ];
     let version = input.version_id.as_deref();
     let path = target(&input.key, version, conditions.contains(&true))?;
-    let doing = Doing::new("delete", &input.bucket, &input.key);
+    let doing = OperationContext::new("delete", &input.bucket, &input.key);
     deleted(bucket.delete(&path).await, doing)?;
     Ok(S3Response::new(DeleteObjectOutput {
         version_id: input.version_id,
@@ -88,25 +88,25 @@ pub(crate) async fn many(
         );
         return Err(fault(S3ErrorCode::MalformedXML, message));
     }
-    // Before anything is deleted: each key is in the result, as one that is gone or with an error.
+    // Checked before any deletion: each key gets a result, deleted or an error.
     let results = objects
         .iter()
         .map(|object| entry_bytes(&object.key) + ERROR_BYTES);
-    let doing = Doing::new("delete keys of", &input.bucket, "");
+    let doing = OperationContext::new("delete keys of", &input.bucket, "");
     documents.charge_more(results.sum(), doing).await?;
     let targets: Vec<S3Result<Path>> = objects.iter().map(target_of).collect();
     let paths: Vec<_> = targets.iter().flatten().cloned().map(Ok).collect();
-    // One request to an origin that takes many keys at once. Its answers come in the order of the paths.
-    let mut answers = bucket.delete_stream(futures::stream::iter(paths).boxed());
+    // One request to an origin that deletes many keys at a time. Results are in the order of the paths.
+    let mut responses = bucket.delete_stream(futures::stream::iter(paths).boxed());
     let quiet = input.delete.quiet.unwrap_or(false);
     let (mut gone, mut errors) = (Vec::new(), Vec::new());
     for (object, target) in objects.into_iter().zip(targets) {
         let result = match target {
             Err(refused) => Err(refused),
             Ok(_) => {
-                let doing = Doing::new("delete", &input.bucket, &object.key);
-                let answer = answers.next().await.unwrap_or_else(|| Err(no_answer()));
-                deleted(answer, doing)
+                let doing = OperationContext::new("delete", &input.bucket, &object.key);
+                let response = responses.next().await.unwrap_or_else(|| Err(no_answer()));
+                deleted(response, doing)
             }
         };
         match result {

@@ -9,13 +9,13 @@ use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
 use super::buckets::owner;
 use super::documents;
 use crate::documents::RequestDocuments;
-use crate::errors::{Doing, fault, from_store, not_implemented};
+use crate::errors::{OperationContext, fault, from_store, not_implemented};
 use crate::gateway::Gateway;
 use crate::limits::MAX_LIST_KEYS;
 use crate::listing::{self, After, Entry, Listed, Page, Scope};
 use crate::meta::{e_tag, timestamp};
 
-/// What `encoding-type=url` leaves as it is.
+/// Characters that `encoding-type=url` leaves unchanged.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'_')
@@ -23,7 +23,7 @@ const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'~')
     .remove(b'/');
 
-/// How names are written in an answer.
+/// Encoding of names in a response.
 #[derive(Clone, Copy)]
 pub(super) struct Encoding {
     url: bool,
@@ -55,7 +55,7 @@ impl Encoding {
     }
 }
 
-/// The page size asked for.
+/// The requested page size.
 pub(super) fn page_size(name: &str, asked: Option<i32>) -> S3Result<i32> {
     match asked {
         None => Ok(MAX_LIST_KEYS),
@@ -67,7 +67,7 @@ pub(super) fn page_size(name: &str, asked: Option<i32>) -> S3Result<i32> {
     }
 }
 
-/// A page of one bucket.
+/// Lists a page of one bucket.
 async fn page(
     gateway: &Gateway,
     bucket: &str,
@@ -76,25 +76,25 @@ async fn page(
     max: i32,
     documents: &RequestDocuments,
 ) -> S3Result<Page> {
-    let doing = Doing {
+    let doing = OperationContext {
         operation: "list",
         bucket,
         key: scope.prefix,
     };
     let handle = gateway.bucket(bucket)?;
-    // With a delimiter many keys may make one entry.
+    // With a delimiter, many keys may form one entry.
     let asked = match scope.delimiter {
         "" => max,
         _ => MAX_LIST_KEYS,
     };
-    let room = documents.charge_page(max, asked, doing).await?;
+    let max_bytes = documents.charge_page(max, asked, doing).await?;
     let max = usize::try_from(max).unwrap_or_default();
-    listing::page(&handle, scope, after, max, room)
+    listing::page(&handle, scope, after, max, max_bytes)
         .await
         .map_err(|error| from_store(doing, &error))
 }
 
-/// Objects and common prefixes of a page, apart.
+/// Separates objects and common prefixes of a page.
 fn split<T>(
     page: Page,
     encoding: Encoding,
@@ -166,7 +166,7 @@ pub(crate) async fn v1(
     }))
 }
 
-/// A continuation token: opaque to clients, so that a key and a prefix stay apart.
+/// A continuation token. Opaque, and distinguishes keys from prefixes.
 fn token(after: &After) -> String {
     let kind = match after {
         After::Key(_) => 'k',
@@ -265,7 +265,7 @@ pub(crate) async fn versions(
     )
     .await?;
     let next_key_marker = page.next.as_ref().map(|next| encoding.write(next.name()));
-    // Every object has one version, and it is called null.
+    // Every object has one version, named null.
     let version = |Listed { key, meta }: Listed| ObjectVersion {
         key: Some(encoding.write(&key)),
         version_id: Some("null".to_owned()),

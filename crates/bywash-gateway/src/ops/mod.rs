@@ -1,4 +1,4 @@
-//! The operations, one file a group of verbs.
+//! The S3 operations, one file a group.
 
 pub(crate) mod buckets;
 mod complete;
@@ -20,7 +20,7 @@ use crate::body::RequestContext;
 use crate::documents::RequestDocuments;
 use crate::errors::fault;
 
-/// What the front noted about a request.
+/// Returns the context that the middleware attached to a request.
 fn context<T>(request: &S3Request<T>) -> Result<Arc<RequestContext>, S3Error> {
     let found = request
         .extensions
@@ -29,7 +29,7 @@ fn context<T>(request: &S3Request<T>) -> Result<Arc<RequestContext>, S3Error> {
     found.ok_or_else(outside_front)
 }
 
-/// The memory of the request's documents.
+/// Returns the memory of the request's documents.
 fn documents<T>(request: &S3Request<T>) -> Result<Arc<RequestDocuments>, S3Error> {
     let found = request.extensions.get::<Arc<RequestDocuments>>();
     found.map(Arc::clone).ok_or_else(outside_front)
@@ -42,8 +42,8 @@ fn outside_front() -> S3Error {
     )
 }
 
-/// Puts a [`crate::digest::Checksum`] into the field of its algorithm: the generated types have
-/// the same five fields, but nothing in common.
+/// Sets the field of a [`crate::digest::Checksum`]'s algorithm: the generated types have the same five fields, but no
+/// common trait.
 macro_rules! set_checksum {
     ($target:ident, $checksum:expr) => {{
         let checksum = &$checksum;

@@ -9,12 +9,12 @@ use object_store::{Error as StoreError, PutMultipartOptions};
 use s3s::dto::*;
 use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
 
-use super::complete::{Finishing, Proof};
+use super::complete::{CompletionJob, CompletionToken};
 use super::context;
 use super::set_checksum;
 use super::write::{body_length, part_body, write_error};
 use crate::digest::{self, Algorithm, announce};
-use crate::errors::{Doing, fault, from_store};
+use crate::errors::{OperationContext, fault, from_store};
 use crate::gateway::Gateway;
 use crate::meta::{attributes_of, e_tag, mark_upload, refuse_unsupported, text};
 use crate::tags::Tags;
@@ -45,7 +45,7 @@ pub(crate) async fn create(
     request: S3Request<CreateMultipartUploadInput>,
 ) -> S3Result<S3Response<CreateMultipartUploadOutput>> {
     let S3Request { input, headers, .. } = request;
-    let doing = Doing::new("create upload of", &input.bucket, &input.key);
+    let doing = OperationContext::new("create upload of", &input.bucket, &input.key);
     let (bucket, path) = gateway.target(doing)?;
     refuse_unsupported(&headers)?;
     let algorithm = match input.checksum_algorithm.as_ref() {
@@ -66,7 +66,8 @@ pub(crate) async fn create(
     let mut attributes = attributes_of(&headers)?;
     Tags::from_headers(&headers)?.keep(&bucket, &mut attributes)?;
     let mark = Some(format!("{:032x}", rand::random::<u128>()));
-    let mark = mark.filter(|mark| gateway.uploads.are_kept() && mark_upload(&mut attributes, mark));
+    let mark =
+        mark.filter(|mark| gateway.uploads.are_persistent() && mark_upload(&mut attributes, mark));
     let options = PutMultipartOptions {
         attributes,
         ..PutMultipartOptions::default()
@@ -104,7 +105,7 @@ pub(crate) async fn upload(
         trailing_headers,
         ..
     } = request;
-    let doing = Doing::new("upload part of", &input.bucket, &input.key);
+    let doing = OperationContext::new("upload part of", &input.bucket, &input.key);
     let (bucket, path) = gateway.target(doing)?;
     refuse_unsupported(&headers)?;
     let number = part_number(input.part_number)?;
@@ -129,10 +130,10 @@ pub(crate) async fn upload(
         Err(error) => return Err(write_error(&context, doing, &error)),
     };
     let checksum = context.verified.get().cloned();
-    let mut answer = HeaderMap::new();
+    let mut response = HeaderMap::new();
     if let Some(checksum) = &checksum {
-        announce(&mut answer, checksum);
-        answer.remove("x-amz-checksum-type");
+        announce(&mut response, checksum);
+        response.remove("x-amz-checksum-type");
     }
     let output = UploadPartOutput {
         e_tag: Some(e_tag(&stored)),
@@ -145,22 +146,22 @@ pub(crate) async fn upload(
         modified: Utc::now(),
     };
     gateway.uploads.add_part(&name, number, part, hold).await?;
-    Ok(S3Response::with_headers(output, answer))
+    Ok(S3Response::with_headers(output, response))
 }
 
-/// The checksum the client says the object has, compared with what its parts make.
+/// Compares the client's checksum of the object with the one computed from its parts.
 fn check_whole(headers: &HeaderMap, computed: Option<&digest::Checksum>) -> S3Result<()> {
     for algorithm in Algorithm::ALL {
-        let Some(wanted) = text(headers, algorithm.header()) else {
+        let Some(announced) = text(headers, algorithm.header()) else {
             continue;
         };
-        // A composite value may come with or without its number of parts.
+        // A composite value may have its number of parts or not.
         let plain = |value: &str| value.split('-').next().unwrap_or_default().to_owned();
-        if algorithm.decode(&plain(wanted)).is_none() {
+        if algorithm.decode(&plain(announced)).is_none() {
             return Err(invalid_checksum(algorithm));
         }
         match computed.filter(|computed| computed.algorithm == algorithm) {
-            Some(computed) if plain(&computed.value) == plain(wanted) => {}
+            Some(computed) if plain(&computed.value) == plain(announced) => {}
             Some(_) => {
                 let message = format!(
                     "The {} you specified is not that of the parts.",
@@ -180,10 +181,10 @@ fn check_whole(headers: &HeaderMap, computed: Option<&digest::Checksum>) -> S3Re
     Ok(())
 }
 
-/// The size the client says the object has, compared with its parts.
-fn check_size(chosen: &[(UploadedPart, &StoredPart)], wanted: Option<i64>) -> S3Result<()> {
+/// Compares the client's size of the object with the sum of its parts.
+fn check_size(chosen: &[(UploadedPart, &StoredPart)], announced: Option<i64>) -> S3Result<()> {
     let size: u64 = chosen.iter().map(|(_, part)| part.size).sum();
-    if wanted.is_some_and(|wanted| u64::try_from(wanted) != Ok(size)) {
+    if announced.is_some_and(|announced| u64::try_from(announced) != Ok(size)) {
         let message =
             format!("The parts have {size} bytes together, not what x-amz-mp-object-size says.");
         return Err(fault(S3ErrorCode::InvalidRequest, message));
@@ -196,7 +197,7 @@ pub(crate) async fn complete(
     request: S3Request<CompleteMultipartUploadInput>,
 ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
     let S3Request { input, headers, .. } = request;
-    let doing = Doing::new("complete upload of", &input.bucket, &input.key);
+    let doing = OperationContext::new("complete upload of", &input.bucket, &input.key);
     let (bucket, path) = gateway.target(doing)?;
     let name = UploadName::of(doing, input.upload_id);
     let (completion, upload) = gateway.uploads.complete(&name)?;
@@ -218,15 +219,15 @@ pub(crate) async fn complete(
     check_whole(&headers, computed.as_ref())?;
     let size = chosen.iter().map(|(_, part)| part.size).sum();
     let parts: Vec<_> = chosen.into_iter().map(|(part, _)| part).collect();
-    let finishing = Finishing {
+    let job = CompletionJob {
         completion,
-        proof: Proof::new(&upload, &parts, size),
+        token: CompletionToken::new(&upload, &parts, size),
         bucket,
         path,
         id: name.id,
         parts,
     };
-    let result = finishing.run(&headers, doing).await?;
+    let result = job.run(&headers, doing).await?;
     let mut output = CompleteMultipartUploadOutput {
         location: Some(format!("/{}/{}", input.bucket, input.key)),
         e_tag: result.e_tag.as_deref().map(e_tag),
@@ -246,7 +247,7 @@ pub(crate) async fn abort(
     request: S3Request<AbortMultipartUploadInput>,
 ) -> S3Result<S3Response<AbortMultipartUploadOutput>> {
     let input = request.input;
-    let doing = Doing::new("abort upload of", &input.bucket, &input.key);
+    let doing = OperationContext::new("abort upload of", &input.bucket, &input.key);
     let (bucket, path) = gateway.target(doing)?;
     let name = UploadName::of(doing, input.upload_id);
     gateway.uploads.check_open(&name)?;

@@ -13,7 +13,8 @@ use s3s::{Body, S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
 use super::set_checksum;
 use crate::errors::{
-    Doing, custom, fault, from_store, invalid_range, not_implemented, precondition_failed,
+    OperationContext, custom, fault, from_store, invalid_range, not_implemented,
+    precondition_failed,
 };
 use crate::gateway::Gateway;
 use crate::keys::path_of;
@@ -22,18 +23,18 @@ use crate::meta::{
     timestamp, user_metadata, validators,
 };
 
-/// An object to read, checked.
-struct Wanted<'a> {
+/// A validated read of an object.
+struct ReadRequest<'a> {
     bucket: Bucket,
     path: Path,
     conditions: Conditions,
-    doing: Doing<'a>,
+    doing: OperationContext<'a>,
 }
 
-impl<'a> Wanted<'a> {
+impl<'a> ReadRequest<'a> {
     fn new(
         gateway: &Gateway,
-        doing: Doing<'a>,
+        doing: OperationContext<'a>,
         headers: &HeaderMap,
         version: Option<&str>,
     ) -> S3Result<Self> {
@@ -64,7 +65,7 @@ impl<'a> Wanted<'a> {
         })
     }
 
-    /// Reads `range`, or the whole object if it is not the version that If-Range names; tells which of the two.
+    /// Reads `range`, or the whole object if it is not the version of If-Range. Returns which of the two.
     async fn get_if(
         &self,
         mut range: Option<Range>,
@@ -82,7 +83,7 @@ impl<'a> Wanted<'a> {
         };
         let result = self.get(options).await?;
         match if_range {
-            // It was replaced meanwhile.
+            // The object was replaced in between.
             Some(version) if range.is_some() && !meets_if_range(&result.meta, version) => {
                 Ok((self.get(GetOptions::default()).await?, None))
             }
@@ -91,9 +92,8 @@ impl<'a> Wanted<'a> {
     }
 
     async fn get(&self, options: GetOptions) -> S3Result<GetResult> {
-        // The conditions are checked here, against ETags without the origin's quoting. First
-        // against what is known, so that no data is fetched for a 304; then against what was
-        // read, which may be newer.
+        // Conditions are checked here, against unquoted ETags. First against the known version, so that a 304 fetches
+        // no data; then against the version read, which may be newer.
         if !self.conditions.is_empty() {
             let meta = self
                 .bucket
@@ -103,7 +103,7 @@ impl<'a> Wanted<'a> {
             self.check(&meta)?;
         }
         let mut options = options;
-        // The connection drops each piece when the socket has taken it.
+        // The connection drops each piece once the socket has accepted it.
         options.extensions.insert(PieceByPiece);
         let result = self
             .bucket
@@ -115,7 +115,7 @@ impl<'a> Wanted<'a> {
     }
 }
 
-/// Every object is one part, so part 1 is the whole object and there is no other.
+/// Every object has one part: part 1 is the whole object.
 fn part_range(part: Option<i32>, range: Option<Range>) -> S3Result<Option<Range>> {
     match (part, range) {
         (None, range) => Ok(range),
@@ -157,8 +157,8 @@ fn content_range(headers: &mut HeaderMap, range: &std::ops::Range<u64>, size: u6
     }
 }
 
-/// Says what the query asks to be said instead (`response-content-type` and the like).
-fn override_headers(answer: &mut HeaderMap, query: Option<&str>) {
+/// Applies header overrides of the query (`response-content-type` and others).
+fn override_headers(response: &mut HeaderMap, query: Option<&str>) {
     for (name, value) in form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
         let name = match name.as_ref() {
             "response-cache-control" => header::CACHE_CONTROL,
@@ -169,9 +169,9 @@ fn override_headers(answer: &mut HeaderMap, query: Option<&str>) {
             "response-expires" => header::EXPIRES,
             _ => continue,
         };
-        // What is not fit for a header is left as it was.
+        // Ignores values that are invalid in a header.
         if let Ok(value) = HeaderValue::from_str(&value) {
-            answer.insert(name, value);
+            response.insert(name, value);
         }
     }
 }
@@ -186,25 +186,25 @@ pub(crate) async fn get(
         uri,
         ..
     } = request;
-    let doing = Doing {
+    let doing = OperationContext {
         operation: "read",
         bucket: &input.bucket,
         key: &input.key,
     };
-    let wanted = Wanted::new(gateway, doing, &headers, input.version_id.as_deref())?;
+    let request = ReadRequest::new(gateway, doing, &headers, input.version_id.as_deref())?;
     let range = part_range(input.part_number, input.range)?;
     if range == Some(Range::Suffix { length: 0 }) {
-        let meta = wanted
+        let meta = request
             .bucket
-            .head(&wanted.path)
+            .head(&request.path)
             .await
             .map_err(|error| from_store(doing, &error))?;
         return Err(invalid_range(doing, meta.size));
     }
-    let (result, range) = match wanted.get_if(range, text(&headers, "if-range")).await {
-        // Part 1 of an object without bytes is all of it.
+    let (result, range) = match request.get_if(range, text(&headers, "if-range")).await {
+        // Part 1 of an empty object is all of it.
         Err(error) if input.part_number.is_some() && *error.code() == S3ErrorCode::InvalidRange => {
-            (wanted.get(GetOptions::default()).await?, None)
+            (request.get(GetOptions::default()).await?, None)
         }
         other => other?,
     };
@@ -217,22 +217,22 @@ pub(crate) async fn get(
         .checksum_mode
         .as_ref()
         .is_some_and(|mode| mode.as_str() == ChecksumMode::ENABLED);
-    let mut answer = object_headers(&result, checksums && whole);
+    let mut response = object_headers(&result, checksums && whole);
     if range.is_some() && size > 0 {
-        content_range(&mut answer, &result.range, size);
+        content_range(&mut response, &result.range, size);
     }
-    override_headers(&mut answer, uri.query());
+    override_headers(&mut response, uri.query());
     let output = GetObjectOutput {
         content_length: i64::try_from(result.range.end - result.range.start).ok(),
         metadata: user_metadata(&result.attributes),
-        // The engine's `Bytes` pass uncopied: each becomes one frame of the response.
+        // The engine's `Bytes` become frames of the response without a copy.
         body: Some(
             Body::http_body_unsync(StreamBody::new(result.into_stream().map_ok(Frame::data)))
                 .into(),
         ),
         ..Default::default()
     };
-    Ok(S3Response::with_headers(output, answer))
+    Ok(S3Response::with_headers(output, response))
 }
 
 pub(crate) async fn head(
@@ -245,14 +245,14 @@ pub(crate) async fn head(
         uri,
         ..
     } = request;
-    let doing = Doing {
+    let doing = OperationContext {
         operation: "head",
         bucket: &input.bucket,
         key: &input.key,
     };
-    let wanted = Wanted::new(gateway, doing, &headers, input.version_id.as_deref())?;
+    let request = ReadRequest::new(gateway, doing, &headers, input.version_id.as_deref())?;
     let range = part_range(input.part_number, input.range)?;
-    let result = wanted
+    let result = request
         .get(GetOptions {
             head: true,
             ..GetOptions::default()
@@ -268,19 +268,19 @@ pub(crate) async fn head(
         .as_ref()
         .is_some_and(|mode| mode.as_str() == ChecksumMode::ENABLED);
     let whole = checked.as_ref().is_none_or(|range| *range == (0..size));
-    let mut answer = object_headers(&result, checksums && whole);
+    let mut response = object_headers(&result, checksums && whole);
     let mut length = size;
     if let Some(range) = checked {
-        content_range(&mut answer, &range, size);
+        content_range(&mut response, &range, size);
         length = range.end - range.start;
     }
-    override_headers(&mut answer, uri.query());
+    override_headers(&mut response, uri.query());
     let output = HeadObjectOutput {
         content_length: i64::try_from(length).ok(),
         metadata: user_metadata(&result.attributes),
         ..Default::default()
     };
-    Ok(S3Response::with_headers(output, answer))
+    Ok(S3Response::with_headers(output, response))
 }
 
 pub(crate) async fn attributes(
@@ -288,13 +288,13 @@ pub(crate) async fn attributes(
     request: S3Request<GetObjectAttributesInput>,
 ) -> S3Result<S3Response<GetObjectAttributesOutput>> {
     let S3Request { input, headers, .. } = request;
-    let doing = Doing {
+    let doing = OperationContext {
         operation: "read attributes of",
         bucket: &input.bucket,
         key: &input.key,
     };
-    let wanted = Wanted::new(gateway, doing, &headers, input.version_id.as_deref())?;
-    let result = wanted
+    let request = ReadRequest::new(gateway, doing, &headers, input.version_id.as_deref())?;
+    let result = request
         .get(GetOptions {
             head: true,
             ..GetOptions::default()

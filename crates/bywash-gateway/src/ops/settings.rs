@@ -1,7 +1,7 @@
-//! Settings of buckets and objects that are asked for and not there: versioning, ACLs, policies and the like.
+//! Settings of buckets and objects that do not exist here: versioning, ACLs, policies and others.
 //!
-//! Programs ask for them before they do anything else. They are told what S3 tells of a bucket that nobody set anything on;
-//! to set something is NotImplemented.
+//! Many programs query them first. They get the response of S3 for a bucket without settings. Writing a setting is
+//! NotImplemented.
 
 use http::StatusCode;
 use object_store::ObjectStoreExt;
@@ -9,12 +9,12 @@ use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result};
 
 use super::buckets::owner;
-use crate::errors::{Doing, custom, from_store};
+use crate::errors::{OperationContext, custom, from_store};
 use crate::gateway::Gateway;
 use crate::keys::path_of;
 use crate::meta::check_version;
 
-/// Operations whose answer is that there is no such setting: `name(input, output) = code, what`.
+/// Operations whose response is an error that the setting is absent: `name(input, output) = code, what`.
 macro_rules! absent {
     ($($name:ident($input:ident, $output:ident) = $code:literal, $what:literal;)*) => {$(
         pub(crate) async fn $name(gateway: &Gateway, request: S3Request<$input>) -> S3Result<S3Response<$output>> {
@@ -40,7 +40,7 @@ absent! {
     website(GetBucketWebsiteInput, GetBucketWebsiteOutput) = "NoSuchWebsiteConfiguration", "website configuration";
 }
 
-/// Operations whose answer says by its emptiness that nothing is set: `name(input, output)`.
+/// Operations whose empty response means that nothing is set: `name(input, output)`.
 macro_rules! empty {
     ($($name:ident($input:ident, $output:ident);)*) => {$(
         pub(crate) async fn $name(gateway: &Gateway, request: S3Request<$input>) -> S3Result<S3Response<$output>> {
@@ -67,7 +67,7 @@ pub(crate) async fn payment(
     }))
 }
 
-/// Who holds a key of this endpoint may do everything, and nobody else anything.
+/// Holders of a key have full control, and all others none.
 fn grants() -> Vec<Grant> {
     let owner = owner();
     vec![Grant {
@@ -98,7 +98,7 @@ pub(crate) async fn object_acl(
     request: S3Request<GetObjectAclInput>,
 ) -> S3Result<S3Response<GetObjectAclOutput>> {
     let input = request.input;
-    let doing = Doing::new("read the ACL of", &input.bucket, &input.key);
+    let doing = OperationContext::new("read the ACL of", &input.bucket, &input.key);
     check_version(input.version_id.as_deref(), &input.key)?;
     let bucket = gateway.bucket(&input.bucket)?;
     let found = bucket.head(&path_of(&input.key)?).await;

@@ -6,20 +6,24 @@ use object_store::{GetOptions, GetResult, ObjectStore, PutMode, UpdateVersion};
 use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result};
 
-use crate::errors::{Doing, from_store};
+use crate::errors::{OperationContext, from_store};
 use crate::gateway::Gateway;
 use crate::meta::check_version;
 use crate::tags::{Tags, check_kept};
 
-/// An object whose tags are asked for or changed.
+/// An object whose tags are read or changed.
 struct Tagged<'a> {
     bucket: Bucket,
     path: Path,
-    doing: Doing<'a>,
+    doing: OperationContext<'a>,
 }
 
 impl<'a> Tagged<'a> {
-    fn new(gateway: &Gateway, doing: Doing<'a>, version: Option<&str>) -> S3Result<Self> {
+    fn new(
+        gateway: &Gateway,
+        doing: OperationContext<'a>,
+        version: Option<&str>,
+    ) -> S3Result<Self> {
         let (bucket, path) = gateway.target(doing)?;
         check_version(version, doing.key)?;
         check_kept(&bucket)?;
@@ -39,7 +43,7 @@ impl<'a> Tagged<'a> {
         found.map_err(|error| from_store(self.doing, &error))
     }
 
-    /// Writes the object again with other tags, if it is still the one that was read.
+    /// Rewrites the object with other tags, if it was not replaced since it was read.
     async fn replace(&self, tags: &Tags) -> S3Result<()> {
         let found = self.get(false).await?;
         let mut attributes = found.attributes.clone();
@@ -68,7 +72,7 @@ pub(crate) async fn get(
     request: S3Request<GetObjectTaggingInput>,
 ) -> S3Result<S3Response<GetObjectTaggingOutput>> {
     let input = request.input;
-    let doing = Doing::new("read the tags of", &input.bucket, &input.key);
+    let doing = OperationContext::new("read the tags of", &input.bucket, &input.key);
     let found = Tagged::new(gateway, doing, input.version_id.as_deref())?
         .get(true)
         .await?;
@@ -83,7 +87,7 @@ pub(crate) async fn put(
     request: S3Request<PutObjectTaggingInput>,
 ) -> S3Result<S3Response<PutObjectTaggingOutput>> {
     let input = request.input;
-    let doing = Doing::new("tag", &input.bucket, &input.key);
+    let doing = OperationContext::new("tag", &input.bucket, &input.key);
     let tagged = Tagged::new(gateway, doing, input.version_id.as_deref())?;
     tagged
         .replace(&Tags::from_set(input.tagging.tag_set)?)
@@ -96,7 +100,7 @@ pub(crate) async fn delete(
     request: S3Request<DeleteObjectTaggingInput>,
 ) -> S3Result<S3Response<DeleteObjectTaggingOutput>> {
     let input = request.input;
-    let doing = Doing::new("delete the tags of", &input.bucket, &input.key);
+    let doing = OperationContext::new("delete the tags of", &input.bucket, &input.key);
     let tagged = Tagged::new(gateway, doing, input.version_id.as_deref())?;
     tagged.replace(&Tags::default()).await?;
     Ok(S3Response::new(DeleteObjectTaggingOutput::default()))

@@ -10,12 +10,12 @@ use super::list::{Encoding, page_size};
 use super::multipart::{checksum_algorithm, checksum_type};
 use super::{documents, set_checksum};
 use crate::documents::entry_bytes;
-use crate::errors::Doing;
+use crate::errors::OperationContext;
 use crate::gateway::Gateway;
 use crate::limits::MAX_KEY_BYTES;
 use crate::listing::Scope;
 use crate::meta::{e_tag, timestamp};
-use crate::uploads::{Begun, Part as StoredPart, UploadName};
+use crate::uploads::{ListedUpload, Part as StoredPart, UploadName};
 
 fn part(number: u16, stored: &StoredPart) -> Part {
     let mut part = Part {
@@ -39,7 +39,7 @@ pub(crate) async fn parts(
     let input = request.input;
     gateway.bucket(&input.bucket)?;
     let max = page_size("max-parts", input.max_parts)?;
-    let doing = Doing::new("list parts of", &input.bucket, &input.key);
+    let doing = OperationContext::new("list parts of", &input.bucket, &input.key);
     documents.charge_page(max, max, doing).await?;
     let marker = input.part_number_marker.unwrap_or(0);
     let name = UploadName {
@@ -79,11 +79,11 @@ pub(crate) async fn parts(
 struct UploadPage {
     uploads: Vec<MultipartUpload>,
     prefixes: Vec<CommonPrefix>,
-    /// Key and upload id to go on after.
+    /// Key and upload id after which the next page continues.
     next: Option<(String, String)>,
 }
 
-/// Where a page of uploads goes on.
+/// Position from which a page of uploads continues.
 enum From {
     /// At this key.
     Key(String),
@@ -93,8 +93,7 @@ enum From {
     Prefix(String),
 }
 
-/// A string after every key with `prefix` and before every other key after those: no key has a char after this one, and none is
-/// so long.
+/// A string after all keys with `prefix` and before all later keys: no key has a greater char or is this long.
 fn beyond(prefix: &str) -> String {
     let last = usize::div_ceil(MAX_KEY_BYTES + 1, char::MAX.len_utf8());
     let mut beyond = prefix.to_owned();
@@ -102,7 +101,7 @@ fn beyond(prefix: &str) -> String {
     beyond
 }
 
-/// Where the page that was asked for begins.
+/// Returns the position of the requested page.
 fn beginning(input: &ListMultipartUploadsInput, scope: &Scope<'_>) -> From {
     let marker = input.key_marker.as_deref().unwrap_or_default();
     if marker < scope.prefix || marker.is_empty() {
@@ -113,13 +112,18 @@ fn beginning(input: &ListMultipartUploadsInput, scope: &Scope<'_>) -> From {
     }
     match input.upload_id_marker.as_deref() {
         Some(id) if !id.is_empty() => From::Upload(marker.to_owned(), id.to_owned()),
-        // The first key after the marker's, so no upload of that.
+        // The first key after the marker, so that the marker's own uploads are skipped.
         _ => From::Key(format!("{marker}\0")),
     }
 }
 
-/// The next upload in `scope`, if there is one.
-fn next_upload(gateway: &Gateway, bucket: &str, from: &From, scope: &Scope<'_>) -> Option<Begun> {
+/// Returns the next upload in `scope`.
+fn next_upload(
+    gateway: &Gateway,
+    bucket: &str,
+    from: &From,
+    scope: &Scope<'_>,
+) -> Option<ListedUpload> {
     let uploads = &gateway.uploads;
     let next = match from {
         From::Key(key) => uploads.first(bucket, Bound::Included((key, ""))),
@@ -137,7 +141,7 @@ fn upload_page(
     input: &ListMultipartUploadsInput,
     encoding: Encoding,
     max: i32,
-    mut room: u64,
+    mut max_bytes: u64,
 ) -> UploadPage {
     let scope = Scope {
         prefix: input.prefix.as_deref().unwrap_or_default(),
@@ -151,9 +155,9 @@ fn upload_page(
     let max = usize::try_from(max).unwrap_or_default();
     let mut from = beginning(input, &scope);
     let mut last = (String::new(), String::new());
-    // One entry at a time: the table is locked for no longer, and nothing but the page is copied.
+    // One entry at a time: locks are short, and only the page is copied.
     while let Some(begun) = next_upload(gateway, &input.bucket, &from, &scope) {
-        let Begun {
+        let ListedUpload {
             name,
             initiated,
             algorithm,
@@ -161,11 +165,11 @@ fn upload_page(
         let prefix = scope.common_prefix(&name.key);
         let found = page.uploads.len() + page.prefixes.len();
         let bytes = entry_bytes(prefix.unwrap_or(&name.key));
-        if found == max || (bytes > room && found > 0) {
+        if found == max || (bytes > max_bytes && found > 0) {
             page.next = Some(last).filter(|_| max > 0);
             break;
         }
-        room = room.saturating_sub(bytes);
+        max_bytes = max_bytes.saturating_sub(bytes);
         if let Some(prefix) = prefix {
             page.prefixes.push(CommonPrefix {
                 prefix: Some(encoding.write(prefix)),
@@ -198,10 +202,10 @@ pub(crate) async fn uploads(
     gateway.bucket(&input.bucket)?;
     let encoding = Encoding::new(input.encoding_type.as_ref())?;
     let max = page_size("max-uploads", input.max_uploads)?;
-    let doing = Doing::new("list uploads of", &input.bucket, "");
-    // Names are read from the table one by one.
-    let room = documents.charge_page(max, 1, doing).await?;
-    let page = upload_page(gateway, &input, encoding, max, room);
+    let doing = OperationContext::new("list uploads of", &input.bucket, "");
+    // Reads the names from the table one by one.
+    let max_bytes = documents.charge_page(max, 1, doing).await?;
+    let page = upload_page(gateway, &input, encoding, max, max_bytes);
     let truncated = page.next.is_some();
     let (next_key, next_id) = page.next.unzip();
     Ok(S3Response::new(ListMultipartUploadsOutput {

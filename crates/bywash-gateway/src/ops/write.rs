@@ -1,4 +1,4 @@
-//! PutObject, and what every write has in common.
+//! PutObject, and functions shared by all writes.
 
 use std::sync::Arc;
 
@@ -14,25 +14,25 @@ use s3s::{S3Error, S3Request, S3Response, S3Result};
 use super::context;
 use crate::body::{BodyError, RequestContext};
 use crate::digest::announce;
-use crate::errors::{Doing, from_store, not_implemented};
+use crate::errors::{OperationContext, from_store, not_implemented};
 use crate::gateway::Gateway;
 use crate::meta::{attributes_of, e_tag, e_tag_like, keep_checksum, refuse_unsupported, text};
 use crate::tags::Tags;
 use crate::verify::{Checks, VerifiedBody};
 
-/// How a write with these conditions replaces what is there.
+/// Converts the conditions of a write to a put mode.
 pub(super) async fn put_mode(
     bucket: &Bucket,
     path: &Path,
     headers: &HeaderMap,
-    doing: Doing<'_>,
+    doing: OperationContext<'_>,
 ) -> S3Result<PutMode> {
     match (text(headers, "if-match"), text(headers, "if-none-match")) {
         (None, None) => Ok(PutMode::Overwrite),
         (None, Some("*")) => Ok(PutMode::Create),
         (Some(wanted), None) if wanted != "*" => {
-            // Asked only how this origin writes its ETags, and whether there is an object; whether
-            // it is the right one, the origin decides when it writes.
+            // Only to learn the origin's style of ETags and whether the object exists. The origin itself evaluates
+            // the condition when it writes.
             let meta = bucket
                 .head(path)
                 .await
@@ -51,16 +51,16 @@ pub(super) async fn put_mode(
     }
 }
 
-/// The error of a write: what was wrong with the request's body comes before what it led to.
+/// Returns the error of a write. A fault of the request's body precedes the errors it caused.
 pub(super) fn write_error(
     context: &RequestContext,
-    doing: Doing<'_>,
+    doing: OperationContext<'_>,
     error: &StoreError,
 ) -> S3Error {
     context.fault().unwrap_or_else(|| from_store(doing, error))
 }
 
-/// The length a body announces, without its framing.
+/// Returns the announced length of a body, without its framing.
 pub(super) fn body_length(body: &StreamingBlob, content_length: Option<i64>) -> Option<u64> {
     let exact = body.remaining_length().exact().map(|length| length as u64);
     exact.or_else(|| content_length.and_then(|length| u64::try_from(length).ok()))
@@ -73,7 +73,7 @@ pub(super) fn store_error(error: BodyError) -> StoreError {
     }
 }
 
-/// The verified body as the engine takes it.
+/// Converts the verified body for the engine.
 pub(super) fn part_body(body: VerifiedBody) -> PartBody {
     body.map(|piece| piece.map_err(store_error)).boxed()
 }
@@ -89,7 +89,7 @@ pub(crate) async fn put(
         trailing_headers,
         ..
     } = request;
-    let doing = Doing::new("write", &input.bucket, &input.key);
+    let doing = OperationContext::new("write", &input.bucket, &input.key);
     let (bucket, path) = gateway.target(doing)?;
     refuse_unsupported(&headers)?;
     let mut attributes = attributes_of(&headers)?;
@@ -104,7 +104,7 @@ pub(crate) async fn put(
     let options = PutStreamOptions {
         mode,
         attributes,
-        late_attributes: Some(late_checksum(Arc::clone(&context))),
+        late_attributes: Some(trailer_checksum(Arc::clone(&context))),
         length,
     };
     let body = part_body(VerifiedBody::new(
@@ -117,19 +117,19 @@ pub(crate) async fn put(
         .put_stream(&path, options, body)
         .await
         .map_err(|error| write_error(&context, doing, &error))?;
-    let mut answer = HeaderMap::new();
+    let mut response = HeaderMap::new();
     if let Some(checksum) = context.verified.get() {
-        announce(&mut answer, checksum);
+        announce(&mut response, checksum);
     }
     let output = PutObjectOutput {
         e_tag: result.e_tag.as_deref().map(e_tag),
         ..Default::default()
     };
-    Ok(S3Response::with_headers(output, answer))
+    Ok(S3Response::with_headers(output, response))
 }
 
-/// The checksum that came as a trailer, for bodies that are stored after they were read.
-fn late_checksum(context: Arc<RequestContext>) -> Box<dyn FnOnce() -> Attributes + Send> {
+/// Returns the checksum from a trailer once the body was read.
+fn trailer_checksum(context: Arc<RequestContext>) -> Box<dyn FnOnce() -> Attributes + Send> {
     Box::new(move || {
         let mut late = Attributes::new();
         if let Some(checksum) = context.verified.get() {

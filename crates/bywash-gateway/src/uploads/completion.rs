@@ -1,4 +1,4 @@
-//! The completion of an upload, which no other request may join.
+//! Exclusive completion of an upload.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use s3s::S3Result;
 
 use super::{Change, UploadName, Uploads};
 
-/// An upload being completed. Goes with the origin's work, not with the client that waits for it.
+/// An upload being completed. Owned by the task that completes it, not by the waiting client.
 pub(crate) struct Completion {
     pub(super) uploads: Arc<Uploads>,
     pub(super) name: UploadName,
@@ -14,17 +14,17 @@ pub(crate) struct Completion {
 }
 
 impl Completion {
-    /// The origin is about to be asked: notes from which parts, in case its answer is lost.
+    /// Records the list of parts before the completion is sent to the origin, in case the response is lost.
     pub(crate) async fn begin(&self, attempt: String) -> S3Result<()> {
         let name = self.name.clone();
         self.uploads
             .run(move |uploads| {
-                uploads.change(&name, Change::Completing(attempt), uploads.room.empty())
+                uploads.change(&name, Change::Completing(attempt), uploads.memory.empty())
             })
             .await
     }
 
-    /// The object is there, or can never be: the upload is gone.
+    /// The object exists, or never can: removes the upload.
     pub(crate) async fn done(mut self) -> S3Result<()> {
         self.done = true;
         self.uploads.remove(&self.name).await

@@ -1,8 +1,8 @@
-//! What the fuzzers demand of an upload's file.
+//! Properties of upload files that fuzzers check.
 
 use super::record::{FORMAT, read};
 
-/// Any bytes as a file. What is read of it is read again from its whole records alone.
+/// Any bytes as a file. The valid records alone decode to the same content.
 pub(crate) fn file(bytes: &[u8]) {
     if let Ok(content) = read(bytes) {
         let again = read(&bytes[..content.whole]).expect("its whole records are a file");
@@ -11,7 +11,7 @@ pub(crate) fn file(bytes: &[u8]) {
     }
 }
 
-/// Any lines as the bodies of records with right checksums: each begins with its kind.
+/// Any lines as bodies of records with valid checksums: each begins with its kind.
 pub(crate) fn bodies(bytes: &[u8]) {
     let mut out = FORMAT.header();
     for line in bytes.split(|byte| *byte == b'\n') {

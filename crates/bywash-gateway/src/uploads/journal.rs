@@ -1,4 +1,4 @@
-//! Open uploads on disk, one file each, so that they outlive the server. Everything here blocks on the file system.
+//! Open uploads on disk, one file each, to survive restarts. All functions block on the file system.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
@@ -11,26 +11,26 @@ use sha2::{Digest as _, Sha256};
 use super::{Change, Upload, UploadName, record};
 use crate::limits::MAX_UPLOAD_FILE_APPENDED_BYTES;
 
-/// Ends the name of an upload's file.
+/// Extension of an upload's file.
 const SUFFIX: &str = "upload";
-/// Ends the name of a file that is not whole yet.
+/// Extension of an incomplete file.
 const STAGED_SUFFIX: &str = "new";
 
-/// The folder of all open uploads of one server. No other server may use it.
+/// Folder of the open uploads of one server. No other server may use it.
 #[derive(Debug)]
 pub(super) struct Journal {
     folder: PathBuf,
 }
 
-/// What is known of the end of a file. Whoever writes to the file holds it locked.
+/// State of the end of a file, locked during writes to it.
 #[derive(Debug, Default)]
 pub(super) struct Tail {
-    /// Bytes of the file, all of them whole records.
+    /// Bytes of the file, all complete records.
     length: u64,
-    /// Those appended since the file was last written whole.
+    /// Bytes appended since the file was last rewritten.
     appended: u64,
-    /// A write failed, so the file may end anywhere.
-    unsure: bool,
+    /// A write failed: the end of the file is unknown.
+    in_doubt: bool,
 }
 
 fn too_long() -> io::Error {
@@ -40,28 +40,29 @@ fn too_long() -> io::Error {
     )
 }
 
-/// A multipart upload that a server keeps, as its file tells it.
+/// An open multipart upload of a server, as stored in its file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OpenUpload {
-    /// The origin's id of it.
+    /// Upload id of the origin.
     pub id: String,
-    /// Where the object will be.
+    /// Bucket of the object.
     pub bucket: String,
-    /// Its key.
+    /// Key of the object.
     pub key: String,
-    /// When it began.
+    /// Start time.
     pub initiated: DateTime<Utc>,
-    /// Parts stored so far.
+    /// Number of parts stored.
     pub parts: usize,
-    /// Bytes of them.
+    /// Bytes of these parts.
     pub bytes: u64,
 }
 
-/// The multipart uploads that a server keeps in `folder`, which may run; none if there is no such folder. Changes nothing. Blocks.
+/// Returns the open multipart uploads in `folder`, also of a running server; none if the folder is missing. Changes
+/// nothing. Blocks.
 ///
 /// # Errors
-/// If the folder or a file in it cannot be read: nobody knows which upload that file is of.
+/// If the folder or a file in it cannot be read: its upload is then unknown.
 pub fn open_uploads(folder: &Path) -> io::Result<Vec<OpenUpload>> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -74,7 +75,7 @@ pub fn open_uploads(folder: &Path) -> io::Result<Vec<OpenUpload>> {
             continue;
         }
         let file = match fs::read(&path) {
-            // It ended meanwhile.
+            // It ended in between.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             file => file?,
         };
@@ -95,19 +96,19 @@ pub fn open_uploads(folder: &Path) -> io::Result<Vec<OpenUpload>> {
 }
 
 impl Tail {
-    /// Of a file that was read or written whole.
+    /// State of a file that was read or written completely.
     fn at(length: u64) -> Self {
         Self {
             length,
             appended: 0,
-            unsure: false,
+            in_doubt: false,
         }
     }
 }
 
 impl Journal {
-    /// Opens the folder, making it if it is missing, and reads every upload. Torn ends are cut. A file that cannot be read is
-    /// reported and left.
+    /// Opens the folder, creating it if missing, and reads all uploads. Cuts torn ends. Reports and keeps damaged
+    /// files.
     pub(super) fn open(folder: &Path) -> io::Result<(Self, Vec<(UploadName, Upload)>)> {
         DirBuilder::new()
             .recursive(true)
@@ -121,7 +122,7 @@ impl Journal {
             let path = entry?.path();
             let suffix = path.extension().and_then(|suffix| suffix.to_str());
             match suffix {
-                // It never had its name, so no client was told of it.
+                // It was never renamed, so no client knows the upload.
                 Some(STAGED_SUFFIX) => fs::remove_file(&path)?,
                 Some(SUFFIX) => match journal.read(&path) {
                     Ok(upload) => uploads.push(upload),
@@ -156,7 +157,7 @@ impl Journal {
         Ok((content.name, content.upload))
     }
 
-    /// The file of an upload. Names of keys and ids may be longer than those of files.
+    /// Path of an upload's file, by hash: keys and ids may be longer than file names.
     fn path(&self, name: &UploadName) -> PathBuf {
         let mut digest = Sha256::new();
         for text in [&name.bucket, &name.key, &name.id] {
@@ -172,7 +173,7 @@ impl Journal {
         self.folder.join(hex).with_extension(SUFFIX)
     }
 
-    /// Writes the whole file of an upload, in one step. On disk when it returns.
+    /// Writes the whole file of an upload atomically. Durable on return.
     pub(super) fn write(
         &self,
         name: &UploadName,
@@ -196,12 +197,12 @@ impl Journal {
         Ok(())
     }
 
-    /// Whether a change can be appended, or the file must be written whole.
+    /// Whether a change can be appended; otherwise the file must be rewritten.
     pub(super) fn appendable(tail: &Tail) -> bool {
-        !tail.unsure && tail.appended < MAX_UPLOAD_FILE_APPENDED_BYTES
+        !tail.in_doubt && tail.appended < MAX_UPLOAD_FILE_APPENDED_BYTES
     }
 
-    /// Appends a change. On disk when it returns.
+    /// Appends a change. Durable on return.
     pub(super) fn append(
         &self,
         name: &UploadName,
@@ -209,17 +210,17 @@ impl Journal {
         tail: &mut Tail,
     ) -> io::Result<()> {
         let bytes = record::change(change, tail.length).ok_or_else(too_long)?;
-        tail.unsure = true;
+        tail.in_doubt = true;
         let mut file = OpenOptions::new().append(true).open(self.path(name))?;
         file.write_all(&bytes)?;
         file.sync_data()?;
-        tail.unsure = false;
+        tail.in_doubt = false;
         tail.length += bytes.len() as u64;
         tail.appended += bytes.len() as u64;
         Ok(())
     }
 
-    /// Removes the file of an upload; no file is as good.
+    /// Removes the file of an upload, if it exists.
     pub(super) fn remove(&self, name: &UploadName) -> io::Result<()> {
         match fs::remove_file(self.path(name)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

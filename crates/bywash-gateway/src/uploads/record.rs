@@ -1,4 +1,4 @@
-//! The bytes of an upload's file: [records](bywash::records) whose bodies are JSON.
+//! Format of an upload's file: [records](bywash::records) with JSON bodies.
 
 use bywash::records::{FileHeader, RecordFormat, RecordRead};
 use chrono::{DateTime, Utc};
@@ -10,17 +10,17 @@ use crate::digest::{Algorithm, Checksum};
 pub(super) const FORMAT: RecordFormat = RecordFormat {
     magic: *b"BYWASHMU",
     version: 2,
-    // A key of 1 KiB, a long id and the mark take a fraction of it, whatever JSON makes of their bytes.
+    // A key of 1 KiB, a long id and the mark take a fraction of it in any JSON encoding.
     max_len: 64 << 10,
 };
-/// Kinds of records: the first, and only there; a part that was stored; the end was asked for.
+/// Record kinds: the first record; a stored part; a completion that was sent.
 const BEGUN: u32 = 1;
 const PART: u32 = 2;
 const COMPLETING: u32 = 3;
 
 /// Times are nanoseconds since 1970.
 #[derive(Debug, Serialize, Deserialize)]
-struct Begun {
+struct BegunRecord {
     bucket: String,
     key: String,
     id: String,
@@ -50,12 +50,12 @@ struct StoredChecksum {
     value: String,
 }
 
-/// What of a time a file keeps. Beyond the year 2262 it keeps 1970, which no clock in order says.
+/// Converts a time to nanoseconds, or to 1970 beyond the year 2262.
 fn nanoseconds(time: DateTime<Utc>) -> i64 {
     time.timestamp_nanos_opt().unwrap_or_default()
 }
 
-/// Appends a record to `out`, which is the file from `position` on; `None` if it is too long.
+/// Appends a record to `out`, which holds the file from `position` on. `None` if it is too long.
 fn append(
     out: &mut Vec<u8>,
     position: u64,
@@ -92,7 +92,7 @@ fn append_change(out: &mut Vec<u8>, position: u64, change: &Change) -> Option<()
     }
 }
 
-/// `None` for the first record, and for what this version does not know.
+/// Decodes a change. `None` for the first record, and for kinds of newer versions.
 fn read_change(kind: u32, body: &[u8]) -> Option<Change> {
     match kind {
         PART => {
@@ -120,17 +120,17 @@ fn read_change(kind: u32, body: &[u8]) -> Option<Change> {
     }
 }
 
-/// The record of one change, to stand at `position` in the file; `None` if it is too long for a record.
+/// Encodes the record of one change for `position` in the file. `None` if it is too long.
 pub(super) fn change(change: &Change, position: u64) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     append_change(&mut bytes, position, change)?;
     Some(bytes)
 }
 
-/// The whole file of an upload; `None` if something is too long for a record.
+/// Encodes the whole file of an upload. `None` if a record is too long.
 pub(super) fn file(name: &UploadName, upload: &Upload) -> Option<Vec<u8>> {
     let mut bytes = FORMAT.header();
-    let begun = Begun {
+    let begun = BegunRecord {
         bucket: name.bucket.clone(),
         key: name.key.clone(),
         id: name.id.clone(),
@@ -149,16 +149,16 @@ pub(super) fn file(name: &UploadName, upload: &Upload) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// What a file says.
+/// Content of a file.
 #[derive(Debug)]
 pub(super) struct Content {
     pub(super) name: UploadName,
     pub(super) upload: Upload,
-    /// Bytes up to the end of the last whole record. What comes after is torn.
+    /// Bytes up to the end of the last valid record. The rest is torn.
     pub(super) whole: usize,
 }
 
-/// Why a file says nothing that can be relied on.
+/// Why a file cannot be used.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Unreadable {
     #[error("it is no file of an upload")]
@@ -169,7 +169,7 @@ pub(super) enum Unreadable {
     Damaged { at: usize, what: &'static str },
 }
 
-/// Reads a file. Its first record was synced before the file had its name, so only later ones can be torn.
+/// Decodes a file. Its first record was synced before the rename, so only later ones can be torn.
 pub(super) fn read(file: &[u8]) -> Result<Content, Unreadable> {
     let first = match FORMAT.check_header(file) {
         FileHeader::Known(first) => first,
@@ -198,7 +198,7 @@ pub(super) fn read(file: &[u8]) -> Result<Content, Unreadable> {
     })
 }
 
-/// The upload of the first record, and where the next begins.
+/// Decodes the first record. Returns its upload and the offset of the next record.
 fn read_begun(file: &[u8], at: usize) -> Option<(UploadName, Upload, usize)> {
     let RecordRead::Record {
         kind: BEGUN,
@@ -208,7 +208,7 @@ fn read_begun(file: &[u8], at: usize) -> Option<(UploadName, Upload, usize)> {
     else {
         return None;
     };
-    let begun: Begun = serde_json::from_slice(body).ok()?;
+    let begun: BegunRecord = serde_json::from_slice(body).ok()?;
     let algorithm = match &begun.algorithm {
         None => None,
         Some(name) => Some(Algorithm::by_name(name)?),

@@ -1,4 +1,4 @@
-//! What S3 asks of the parts of an upload.
+//! S3's rules for the parts of an upload.
 
 use bywash::UploadedPart;
 use s3s::dto::CompletedPart;
@@ -10,10 +10,10 @@ use crate::errors::fault;
 use crate::limits::MAX_PART_NUMBER;
 use crate::meta::bare;
 
-/// The smallest part in bytes, but for the last one, as in S3.
+/// Min bytes of a part, except for the last one, as in S3.
 const PART_BYTES_MIN: u64 = 5 << 20;
 
-/// The parts a completion asks for, checked against those stored.
+/// Validates the parts of a completion against the stored ones.
 pub(crate) fn choose<'u>(
     upload: &'u Upload,
     asked: &[CompletedPart],
@@ -77,12 +77,12 @@ fn checksum_agrees(part: &Part, wanted: &CompletedPart) -> bool {
         .into_iter()
         .all(|(algorithm, value)| match (value, &part.checksum) {
             (Some(value), Some(stored)) if stored.algorithm == algorithm => stored.value == *value,
-            // No checksum of that kind was stored to compare with.
+            // No checksum of that algorithm was stored.
             _ => true,
         })
 }
 
-/// A part number within bounds.
+/// Validates a part number.
 pub(crate) fn part_number(number: i32) -> S3Result<u16> {
     u16::try_from(number)
         .ok()

@@ -27,7 +27,7 @@ pub(super) fn upload(algorithm: Option<Algorithm>) -> Upload {
     Upload::new(initiated, algorithm, true, Some("mark".to_owned()))
 }
 
-/// Everything a client or a completion can learn of them is the same.
+/// Asserts that clients and completions see the same.
 #[track_caller]
 pub(super) fn same(found: &Upload, expected: &Upload) {
     assert_eq!(found.initiated, expected.initiated);
@@ -43,11 +43,11 @@ fn engine() -> Engine {
 }
 
 fn kept(folder: &Path) -> Arc<Uploads> {
-    Arc::new(Uploads::kept(10, folder, engine()).unwrap())
+    Arc::new(Uploads::persistent(10, folder, engine()).unwrap())
 }
 
-fn doing(name: &UploadName) -> Doing<'_> {
-    Doing::new("test", &name.bucket, &name.key)
+fn doing(name: &UploadName) -> OperationContext<'_> {
+    OperationContext::new("test", &name.bucket, &name.key)
 }
 
 async fn begin(uploads: &Arc<Uploads>, name: &UploadName) -> S3Result<()> {
@@ -61,7 +61,7 @@ async fn add(uploads: &Arc<Uploads>, name: &UploadName, number: u16, part: Part)
 }
 
 #[tokio::test]
-async fn what_was_answered_is_known_after_a_restart() {
+async fn acknowledged_changes_survive_a_restart() {
     let home = tempfile::tempdir().unwrap();
     let uploads = kept(home.path());
     let (first, second) = (name("a", "1"), name("b", "2"));
@@ -92,7 +92,7 @@ async fn what_was_answered_is_known_after_a_restart() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_written_is_not_known() {
+async fn failed_write_leaves_uploads_unchanged() {
     let home = tempfile::tempdir().unwrap();
     let folder = home.path().join("multipart");
     let uploads = kept(&folder);
@@ -105,7 +105,7 @@ async fn what_cannot_be_written_is_not_known() {
     assert!(begin(&uploads, &name("b", "2")).await.is_err());
     assert!(uploads.get(&name("b", "2")).is_err());
     assert_eq!(uploads.get(&first).unwrap().parts.len(), 1);
-    // Once the disk is well again, all is written that was answered.
+    // Once the disk works again, all acknowledged changes are written.
     std::fs::create_dir(&folder).unwrap();
     add(&uploads, &first, 3, part(3)).await.unwrap();
     same(
@@ -122,7 +122,7 @@ async fn parts_stored_at_once_are_all_kept() {
     begin(&uploads, &first).await.unwrap();
     let storing = (1..=50).map(|number| {
         let (uploads, first) = (Arc::clone(&uploads), first.clone());
-        // Every number twice, so that the file and the memory must agree on which came last.
+        // Each number twice, so that file and memory must agree on the last write.
         tokio::spawn(async move {
             add(&uploads, &first, number % 25 + 1, part(u64::from(number))).await
         })

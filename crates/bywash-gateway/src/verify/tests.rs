@@ -5,9 +5,9 @@ use http::HeaderValue;
 
 use super::*;
 
-/// A taker that stops at the announced length must not have all bytes before they are verified.
+/// A consumer that stops at the announced length must not have all bytes before verification.
 #[test]
-fn the_last_piece_waits_for_the_verdict() {
+fn last_piece_is_returned_only_after_verification() {
     let context = Arc::new(RequestContext::new("test".to_owned(), None, None));
     let headers = HeaderMap::from_iter([(
         http::HeaderName::from_static("x-amz-checksum-crc32"),

@@ -1,4 +1,4 @@
-//! Who gets in.
+//! Tests of authentication and authorisation.
 
 use bywash_gateway::{Credential, Scope};
 
@@ -7,7 +7,7 @@ use crate::server::{KEY, SECRET, Server, signed};
 use crate::sign::{Signer, borrow, presign_v2, sha256_hex};
 
 #[tokio::test]
-async fn unsigned_requests_are_refused() {
+async fn unsigned_requests_are_rejected() {
     let server = Server::signed().await;
     for target in ["/", "/memory", "/memory/key", "/no-such-bucket/key"] {
         server
@@ -45,7 +45,7 @@ async fn signed_headers_are_checked() {
         .expect(200);
     assert_eq!(reply.body, body);
     assert_eq!(reply.header("x-amz-meta-a"), Some("b"));
-    // The same signature on another key.
+    // The same signature with another key.
     server
         .get("/memory/other", &borrow(&headers))
         .await
@@ -132,7 +132,7 @@ async fn presigned_sig_v2_urls_are_checked() {
 }
 
 #[tokio::test]
-async fn a_signed_range_of_another_form_is_ignored() {
+async fn signed_range_of_another_form_is_ignored() {
     let server = Server::signed().await;
     let signer = Signer::default();
     server
@@ -156,7 +156,7 @@ async fn a_signed_range_of_another_form_is_ignored() {
             .await
             .expect(200);
         assert_eq!(reply.body, b"0123456789", "{range}");
-        // Ignoring the range does not ignore the signature.
+        // An ignored range does not disable the signature.
         server
             .get("/memory/key", &[("Range", range)])
             .await
@@ -180,7 +180,7 @@ async fn a_signed_range_of_another_form_is_ignored() {
 }
 
 #[tokio::test]
-async fn an_anonymous_endpoint_takes_any_signature() {
+async fn anonymous_endpoint_accepts_any_signature() {
     let server = Server::anonymous().await;
     server.put("/memory/key", &[], b"data").await.expect(200);
     let stranger = Signer {
@@ -216,7 +216,7 @@ async fn an_anonymous_endpoint_takes_any_signature() {
 }
 
 #[tokio::test]
-async fn configurations_that_let_nobody_or_everybody_in_are_refused() {
+async fn configurations_without_or_with_ignored_credentials_are_rejected() {
     use bywash_gateway::{Credential, S3Config, ServeError, serve_s3};
     let engine = bywash::Engine::builder().memory(64 << 20).build().unwrap();
     let refused = async |config: S3Config| {
@@ -255,7 +255,8 @@ async fn forms_are_refused_unread() {
         .expect_error(501, "NotImplemented");
 }
 
-/// An endpoint with a key for everything, `reader` that may only read bucket `memory`, and `writer` of bucket `folder`.
+/// An endpoint with an unrestricted key, `reader` limited to reads of bucket `memory`, and `writer` limited to bucket
+/// `folder`.
 async fn scoped() -> Server {
     let key = |name: &str, bucket: &str, read_only| Credential {
         scope: Scope {
@@ -276,7 +277,7 @@ async fn scoped() -> Server {
     server
 }
 
-/// A request signed with one of those keys.
+/// Sends a request signed with one of these keys.
 async fn ask(
     server: &Server,
     key: &str,
@@ -295,7 +296,7 @@ async fn ask(
 }
 
 #[tokio::test]
-async fn a_key_reaches_its_buckets_only() {
+async fn access_key_sees_only_its_buckets() {
     let server = scoped().await;
     ask(&server, "reader", "GET", "/memory/key", &[], b"")
         .await
@@ -310,7 +311,7 @@ async fn a_key_reaches_its_buckets_only() {
         ask(&server, "reader", "GET", target, &[], b"")
             .await
             .expect_error(403, "AccessDenied");
-        // Served by another way than others.
+        // Routed differently from other requests.
         let odd = [("range", "bytes=0-1,3-4")];
         ask(&server, "reader", "GET", target, &odd, b"")
             .await
@@ -348,7 +349,7 @@ async fn a_key_reaches_its_buckets_only() {
 }
 
 #[tokio::test]
-async fn a_copy_needs_its_source_as_well() {
+async fn copy_requires_access_to_its_source() {
     let server = scoped().await;
     let copy = async |key: &str, source: &str| {
         let headers = [("x-amz-copy-source", source)];
@@ -369,7 +370,7 @@ async fn a_copy_needs_its_source_as_well() {
 }
 
 #[tokio::test]
-async fn a_key_that_only_reads_changes_nothing() {
+async fn read_only_key_cannot_write() {
     let server = scoped().await;
     let delete = b"<Delete><Object><Key>key</Key></Object></Delete>";
     for (method, target, body) in [

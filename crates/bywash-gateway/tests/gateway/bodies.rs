@@ -1,4 +1,4 @@
-//! Bodies that are framed in chunks, cut short, or signed.
+//! Tests of bodies that are chunked, truncated or signed.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -9,7 +9,7 @@ use crate::sign::{Signer, borrow, sha256_hex};
 const SIGNED_CHUNKS: &str = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD";
 const SIGNED_TRAILER: &str = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER";
 
-/// A body in signed chunks; `spoil` names a chunk whose data is changed after it was signed.
+/// A body in signed chunks. `spoil` selects a chunk whose data is changed after signing.
 fn signed_chunks(
     signer: &Signer,
     seed: &str,
@@ -62,7 +62,7 @@ async fn signed_chunks_are_verified() {
         .put("/folder/key", &borrow(&headers), &framed)
         .await
         .expect_error(403, "SignatureDoesNotMatch");
-    // Cut between two chunks, where the framing alone does not tell.
+    // Cut between two chunks, where the framing alone does not show it.
     let (framed, _) = signed_chunks(&signer, &seed, &body[..65_536], 65_536, None);
     let cut = framed.len() - "0;chunk-signature=".len() - 64 - 2;
     server
@@ -131,7 +131,7 @@ async fn signed_payloads_are_verified() {
         .await
         .expect_error(400, "XAmzContentSHA256Mismatch");
     server.settled(&files).await;
-    // Also where the whole body is read before the operation begins.
+    // Also for operations whose body is buffered first.
     let xml = b"<Delete><Object><Key>a</Key></Object></Delete>";
     let (headers, _) = signer.headers("POST", "/folder", "delete=", &sha256_hex(b"another"), &[]);
     let reply = server
@@ -146,7 +146,7 @@ async fn signed_payloads_are_verified() {
 }
 
 #[tokio::test]
-async fn a_chunk_too_large_to_hold_is_refused() {
+async fn chunk_above_the_limit_is_rejected() {
     let server = Server::signed().await;
     let signer = Signer::default();
     let extra = [("x-amz-decoded-content-length", "1073741824")];
@@ -242,7 +242,7 @@ async fn a_body_without_length_is_stored() {
 }
 
 #[tokio::test]
-async fn a_body_cut_short_stores_nothing() {
+async fn truncated_body_stores_nothing() {
     let server = Server::anonymous().await;
     for bucket in BUCKETS {
         server
@@ -262,11 +262,11 @@ async fn a_body_cut_short_stores_nothing() {
                 .await
                 .unwrap();
             socket.write_all(&request).await.unwrap();
-            // The end of sending, not of the connection: the answer can still come.
+            // Half-closes the connection; the response can still arrive.
             socket.shutdown().await.unwrap();
             crate::http::read_to_close(&mut socket).await;
         }
-        // Chunked, and ended in the middle of a chunk.
+        // Chunked, and ended within a chunk.
         let mut request = head(
             "PUT",
             &format!("/{bucket}/key"),
@@ -309,7 +309,7 @@ async fn the_client_is_told_to_go_on() {
     assert_eq!(&line, b"HTTP/1.1 100 Continue\r\n\r\n");
     socket.write_all(b"hello").await.unwrap();
     crate::http::read_reply(&mut socket).await.expect(200);
-    // A request that is refused anyway is not told so.
+    // A rejected request gets no `100 Continue`.
     let request = head(
         "PUT",
         "/absent/key",
@@ -321,7 +321,7 @@ async fn the_client_is_told_to_go_on() {
 }
 
 #[tokio::test]
-async fn an_early_answer_ends_the_connection_but_arrives() {
+async fn early_response_arrives_and_ends_the_connection() {
     let server = Server::signed().await;
     let body = pattern(24 << 20);
     for _ in 0..5 {
@@ -332,7 +332,7 @@ async fn an_early_answer_ends_the_connection_but_arrives() {
         assert_eq!(reply.header("connection"), Some("close"));
         assert!(reply.whole);
     }
-    // A client that keeps connections is told, or it would send its next request into a closed one.
+    // Clients that reuse connections must see it, or their next request would go to a closed one.
     let mut socket = tokio::net::TcpStream::connect(server.address)
         .await
         .unwrap();
@@ -343,7 +343,7 @@ async fn an_early_answer_ends_the_connection_but_arrives() {
         .await
         .expect_error(403, "AccessDenied");
     assert_eq!(reply.header("connection"), Some("close"));
-    // One whose request was read to its end keeps its connection.
+    // A fully read request keeps its connection.
     let mut socket = tokio::net::TcpStream::connect(server.address)
         .await
         .unwrap();

@@ -1,4 +1,4 @@
-//! Digests of bodies: kept, returned, and refused when wrong.
+//! Tests of body digests: stored, returned, and rejected if wrong.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -31,9 +31,9 @@ pub fn checksums(body: &[u8]) -> [(&'static str, String); 5] {
 }
 
 #[test]
-fn the_digests_here_are_those_of_the_standards() {
+fn digests_match_standard_test_vectors() {
     let check = checksums(b"123456789").map(|(_, value)| value);
-    // The check values of the CRC catalogue, and of FIPS 180 by way of sha1sum and sha256sum.
+    // The check values of the CRC catalogue, and those of FIPS 180, computed with sha1sum and sha256sum.
     assert_eq!(
         check[0],
         BASE64_STANDARD.encode(0xcbf4_3926_u32.to_be_bytes())
@@ -55,7 +55,7 @@ fn the_digests_here_are_those_of_the_standards() {
 }
 
 #[tokio::test]
-async fn right_checksums_are_kept_and_returned() {
+async fn valid_checksums_are_stored_and_returned() {
     let server = Server::anonymous().await;
     for bucket in BUCKETS {
         for length in [0, 5, 100_000] {
@@ -107,7 +107,7 @@ async fn wrong_checksums_store_nothing() {
             .await
             .expect(200);
         let files = server.files();
-        // One body that is one atomic put, and one that is stored in parts.
+        // One body for a single put, and one stored in parts.
         for length in [5, (16 << 20) + 9] {
             let body = pattern(length);
             let wrong = checksums(b"something else");
@@ -208,7 +208,7 @@ async fn trailers_are_verified_signed_or_not() {
     let open = Server::anonymous().await;
     let closed = Server::signed().await;
     let signer = Signer::default();
-    // One chunk for all of it, as some clients send, and many.
+    // A single chunk, as some clients send, and many.
     for (length, size) in [
         (0, 1),
         (5, 5),
@@ -218,7 +218,7 @@ async fn trailers_are_verified_signed_or_not() {
     ] {
         let body = pattern(length);
         let decoded = length.to_string();
-        // The framing of a large body is the same for every algorithm.
+        // The framing of a large body does not depend on the algorithm.
         let algorithms = if length > 1 << 20 { 1 } else { 5 };
         for ((name, value), (_, wrong)) in checksums(&body)
             .into_iter()
@@ -254,7 +254,7 @@ async fn trailers_are_verified_signed_or_not() {
                     let reply = open.get("/memory/key", &asked).await.expect(200);
                     assert!(reply.body == body);
                     assert_eq!(reply.header("content-encoding"), None);
-                    // Beyond one chunk, attributes are stored before the trailer is known.
+                    // Above one chunk, attributes are stored before the trailer arrives.
                     if length < 16 << 20 {
                         assert_eq!(reply.header(name), Some(value.as_str()));
                     }
@@ -265,7 +265,7 @@ async fn trailers_are_verified_signed_or_not() {
 }
 
 #[tokio::test]
-async fn announced_trailers_must_come() {
+async fn missing_announced_trailer_fails() {
     for server in [Server::anonymous().await, Server::signed().await] {
         let extra = [
             ("x-amz-decoded-content-length", "5"),

@@ -1,4 +1,4 @@
-//! A real client: object_store's own, signing its requests.
+//! Tests with a real client: object_store's, which signs its requests.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Reads and writes on conditions.
+//! Tests of conditional reads and writes.
 
 use crate::server::{BUCKETS, Server};
 

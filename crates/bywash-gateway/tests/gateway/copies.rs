@@ -1,4 +1,4 @@
-//! Copies of objects.
+//! Tests of copies.
 
 use crate::conditions::e_tag_of;
 use crate::http::Reply;
@@ -130,13 +130,13 @@ async fn copies_onto_itself_and_of_nothing() {
     }
 }
 
-/// Whether `body` is one of the versions that writers put: 3 MiB of one byte.
+/// Whether `body` is one of the versions written: 3 MiB of one byte.
 fn is_one_version(body: &[u8]) -> bool {
     body.len() == 3 << 20 && body.iter().all(|byte| *byte == body[0])
 }
 
 #[tokio::test]
-async fn copies_beside_writers_of_their_source_are_of_one_version_and_meet_no_condition() {
+async fn copies_during_writes_have_one_version_and_respect_conditions() {
     let server = Server::anonymous().await;
     for bucket in BUCKETS {
         let from = format!("/{bucket}/from");
@@ -167,7 +167,7 @@ async fn copies_beside_writers_of_their_source_are_of_one_version_and_meet_no_co
                 &replace
             };
             let reply = server.put(&to, headers, b"").await;
-            // Writers without a pause may be faster than every attempt.
+            // Continuous writes may replace the source during every attempt.
             if reply.status == 503 {
                 reply.expect_error(503, "SlowDown");
                 continue;

@@ -1,4 +1,4 @@
-//! Deletes.
+//! Tests of deletes.
 
 use crate::server::{BUCKETS, Server};
 

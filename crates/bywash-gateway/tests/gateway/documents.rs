@@ -1,4 +1,4 @@
-//! Memory of listings and of request XML: charged, bounded, given back.
+//! Tests of the memory of listings and request XML: charged, bounded, released.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use crate::http::{Reply, head, read_reply, send};
 
 const MIB: u64 = 1 << 20;
-/// Little enough that a few pages fill it.
+/// Small enough that a few pages fill it.
 const MEMORY: u64 = 16 * MIB;
 
 struct Small {
@@ -24,7 +24,7 @@ struct Small {
     address: std::net::SocketAddr,
 }
 
-/// An endpoint with little memory, whose requests wait a short time for it; bucket `bkt` has 1000 keys of `len` characters.
+/// An endpoint with little memory and a short admission deadline. Bucket `bkt` has 1000 keys of `len` characters.
 async fn small(len: usize) -> Small {
     pass_time_by_turns();
     let engine = Engine::builder()
@@ -69,7 +69,7 @@ impl Small {
         }
     }
 
-    /// A connection with a small window, so that the kernel does not take a response for its client.
+    /// A connection with a small window, so that the kernel does not buffer a whole response.
     async fn connect(&self) -> TcpStream {
         let socket = TcpSocket::new_v4().unwrap();
         socket.set_recv_buffer_size(16 << 10).unwrap();
@@ -77,7 +77,7 @@ impl Small {
     }
 }
 
-/// The status of a response whose reader then stops.
+/// Reads the status of a response and then stops reading.
 async fn begin(socket: &mut TcpStream) -> u16 {
     let mut first = [0; 12];
     socket.read_exact(&mut first).await.unwrap();
@@ -112,7 +112,7 @@ async fn slow_readers_of_listings_are_bounded_and_the_next_gets_slow_down() {
         server.held() > slow.len() as u64 * 400_000,
         "responses stay charged"
     );
-    // Other requests are not kept from their memory.
+    // Other requests still get memory.
     let body = vec![7; 1 << 20];
     send(server.address, "PUT", "/bkt/object", &[], &body)
         .await
@@ -140,7 +140,7 @@ async fn read_reply_after(mut socket: TcpStream) -> String {
 }
 
 #[tokio::test]
-async fn listings_return_all_of_their_charge() {
+async fn listings_release_their_charge() {
     let server = small(100).await;
     for target in [
         "/bkt",
@@ -178,7 +178,7 @@ async fn pages_of_long_names_are_shorter_and_the_listing_is_complete() {
         }
     }
     assert_eq!((found.len(), pages), (1000, 2));
-    // What fits a page is not cut.
+    // A page within the limit is complete.
     let page = server
         .get("/bkt?list-type=2&max-keys=100")
         .await
@@ -197,7 +197,7 @@ async fn stalled_xml_is_charged_and_the_next_gets_slow_down() {
     );
     let mut stalled = server.connect().await;
     stalled.write_all(request.as_bytes()).await.unwrap();
-    // All but the end: it waits with all of its memory.
+    // All but the end: the request waits with all of its memory.
     stalled
         .write_all(&vec![b' '; (4 * MIB - 1) as usize])
         .await
@@ -207,7 +207,7 @@ async fn stalled_xml_is_charged_and_the_next_gets_slow_down() {
     }
     let mut next = server.connect().await;
     next.write_all(request.as_bytes()).await.unwrap();
-    // Refused while it sends: the rest is not read.
+    // Rejected during the send: the rest is not read.
     let _ = next.write_all(&vec![b' '; (4 * MIB) as usize]).await;
     let reply = read_reply(&mut next).await.expect_error(503, "SlowDown");
     assert!(reply.header("retry-after").is_some());
@@ -221,7 +221,7 @@ async fn stalled_xml_is_charged_and_the_next_gets_slow_down() {
 }
 
 #[tokio::test]
-async fn one_entry_past_the_limit_of_xml_is_refused() {
+async fn one_entry_above_the_xml_limit_is_rejected() {
     let server = small(20).await;
     let xml = |entries: usize| {
         format!(
@@ -230,7 +230,7 @@ async fn one_entry_past_the_limit_of_xml_is_refused() {
         )
     };
     let target = "/bkt/k?uploadId=none";
-    // As many as may be: refused for the upload, or for its parts, but read.
+    // At the limit: rejected for the upload or its parts, but parsed.
     let most = 10_016;
     let reply = send(server.address, "POST", target, &[], xml(most).as_bytes()).await;
     assert!(!reply.text().contains("entries"), "{}", reply.text());

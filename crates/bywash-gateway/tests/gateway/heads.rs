@@ -1,4 +1,4 @@
-//! Heads of requests: hosts, `Expect`, ranges and characters.
+//! Tests of request heads: hosts, `Expect`, ranges and characters.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::http::{Reply, raw};
 use crate::server::{BUCKETS, Server, signed};
 use crate::sign::{Signer, borrow, sha256_hex};
 
-/// Sends a request to a host by that name.
+/// Sends a request to this host name.
 async fn to(server: &Server, host: &str, method: &str, target: &str, body: &str) -> Reply {
     let length = body.len();
     let request = format!(
@@ -28,14 +28,14 @@ async fn with_domains() -> Server {
 }
 
 #[tokio::test]
-async fn a_host_below_a_domain_names_the_bucket() {
+async fn host_below_a_domain_names_the_bucket() {
     let server = with_domains().await;
     for host in [
         "folder.localhost",
         "folder.localhost:80",
         "Folder.S3.example.com",
     ] {
-        // An empty body, which would make a bucket of that name by path.
+        // An empty body: path-style, this would create a bucket of that name.
         to(&server, host, "PUT", "/xyz", "").await.expect(200);
         assert!(server.engine.bucket("xyz").is_none(), "{host}");
         to(&server, host, "PUT", "/a/b", "data").await.expect(200);
@@ -72,7 +72,7 @@ async fn domains_addresses_and_unknown_hosts_are_path_style() {
 }
 
 #[tokio::test]
-async fn an_unknown_host_that_begins_with_a_bucket_is_refused_with_the_option() {
+async fn unknown_host_below_a_bucket_name_is_rejected_with_a_hint() {
     let server = Server::anonymous().await;
     for (method, target) in [
         ("PUT", "/xyz"),
@@ -84,7 +84,7 @@ async fn an_unknown_host_that_begins_with_a_bucket_is_refused_with_the_option() 
         assert!(message.unwrap().contains("--domain example.com"));
     }
     assert!(server.engine.bucket("xyz").is_none());
-    // A stranger does not learn by it which buckets there are.
+    // Unauthorised clients do not learn bucket names.
     let server = Server::signed().await;
     let reply = to(&server, "folder.example.com", "GET", "/xyz", "").await;
     reply.expect_error(403, "AccessDenied");
@@ -116,7 +116,7 @@ async fn a_signed_request_to_the_host_of_a_bucket_is_served() {
 }
 
 #[tokio::test]
-async fn a_request_without_a_host_or_with_two_is_refused() {
+async fn request_without_a_host_or_with_two_is_rejected() {
     let server = Server::anonymous().await;
     server.put("/memory/key", &[], b"data").await.expect(200);
     let end = "Connection: close\r\n\r\n";
@@ -140,7 +140,7 @@ async fn a_request_without_a_host_or_with_two_is_refused() {
 }
 
 #[tokio::test]
-async fn domains_that_are_no_names_are_refused() {
+async fn invalid_domains_are_rejected() {
     let engine = bywash::Engine::builder().memory(64 << 20).build().unwrap();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let config = S3Config {
@@ -151,12 +151,12 @@ async fn domains_that_are_no_names_are_refused() {
     assert!(matches!(refused, Err(ServeError::Domain(_))));
 }
 
-/// The status lines that a server sends until it closes the connection.
+/// Returns the status lines until the server closes the connection.
 async fn status_lines(server: &Server, request: &str) -> Vec<String> {
     let mut socket = TcpStream::connect(server.address).await.unwrap();
     socket.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
-    // Less than the time after which an idle connection is closed: without the mend, it is that which ends the wait.
+    // Shorter than the idle timeout, which would also end the wait.
     let closed = tokio::time::timeout(Duration::from_secs(40), socket.read_to_string(&mut answer));
     closed.await.expect("the connection is closed").unwrap();
     let lines = answer.lines().filter(|line| line.starts_with("HTTP/1.1"));
@@ -164,7 +164,7 @@ async fn status_lines(server: &Server, request: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn an_expected_continue_of_an_empty_body_ends_the_connection() {
+async fn expect_continue_with_an_empty_body_ends_the_connection() {
     let server = Server::anonymous().await;
     for (target, status) in [
         ("/memory/empty", "200 OK"),
@@ -184,7 +184,7 @@ async fn an_expected_continue_of_an_empty_body_ends_the_connection() {
             .body
             .is_empty()
     );
-    // A body is asked for, and the connection serves the next request.
+    // `100 Continue` is sent, and the connection serves the next request.
     let request = "PUT /memory/full HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\nab\
                    GET /memory/full HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     let lines = status_lines(&server, request).await;
@@ -199,7 +199,7 @@ async fn an_expected_continue_of_an_empty_body_ends_the_connection() {
 }
 
 #[tokio::test]
-async fn a_range_beyond_every_number_is_not_satisfiable() {
+async fn range_beyond_all_numbers_is_not_satisfiable() {
     for server in [Server::anonymous().await, Server::signed().await] {
         let signer = Signer::default();
         let target = signer.presign("PUT", "/memory/key", 60);
@@ -231,7 +231,7 @@ async fn a_range_beyond_every_number_is_not_satisfiable() {
 }
 
 #[tokio::test]
-async fn characters_that_xml_cannot_carry_reach_no_response() {
+async fn characters_invalid_in_xml_reach_no_response() {
     let server = Server::anonymous().await;
     for bucket in BUCKETS {
         server
@@ -259,7 +259,7 @@ async fn characters_that_xml_cannot_carry_reach_no_response() {
         let copy = [(copy[0].0, copy[0].1.as_str())];
         let reply = server.put(&path("/copy"), &copy, b"").await;
         reply.expect_error(400, "InvalidArgument");
-        // Others than NUL can be asked for, where the response is encoded.
+        // Characters other than NUL are valid where the response is encoded.
         for character in ["%01", "%0D", "%1F", "%EF%BF%BE", "%EF%BF%BF"] {
             let query = format!("?list-type=2&prefix={character}");
             let reply = server.get(&path(&query), &[]).await;

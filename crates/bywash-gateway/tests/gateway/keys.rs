@@ -1,9 +1,9 @@
-//! Keys that are stored as they are, and keys that are refused.
+//! Tests of valid and of rejected keys.
 
 use crate::server::{BUCKETS, Server};
 
 #[tokio::test]
-async fn keys_that_cannot_be_stored_are_refused() {
+async fn keys_that_cannot_be_stored_are_rejected() {
     let server = Server::anonymous().await;
     for bucket in BUCKETS {
         let before = server
@@ -47,7 +47,7 @@ async fn keys_that_cannot_be_stored_are_refused() {
                 .await
                 .expect_error(400, "InvalidArgument");
         }
-        // A client that probes for a folder hears that it is not there; other names are wrong.
+        // A probe for a folder marker gets 404; other invalid keys are errors.
         server
             .get(&format!("/{bucket}/a/"), &[])
             .await
@@ -70,7 +70,7 @@ async fn keys_that_cannot_be_stored_are_refused() {
 }
 
 #[tokio::test]
-async fn keys_of_unusual_characters_are_kept() {
+async fn keys_with_unusual_characters_are_preserved() {
     let server = Server::anonymous().await;
     for bucket in BUCKETS {
         let keys = [
@@ -105,7 +105,7 @@ async fn keys_of_unusual_characters_are_kept() {
 }
 
 #[tokio::test]
-async fn keys_too_long_or_not_text_are_refused() {
+async fn keys_too_long_or_not_text_are_rejected() {
     let server = Server::anonymous().await;
     for bucket in BUCKETS {
         let long = "k".repeat(1025);

@@ -1,4 +1,4 @@
-//! Clients that do not take, do not send, send too much, or stay too long.
+//! Tests of clients that stall, send too much, or stay too long.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::server::{BUCKETS, Server};
 
 const SHORT: Duration = Duration::from_millis(300);
 
-/// An endpoint whose limits a pause of the machine does not use up.
+/// An endpoint with limits longer than scheduling pauses of the machine.
 async fn with(limits: Limits) -> Server {
     pass_time_by_turns();
     Server::start(S3Config {
@@ -25,7 +25,7 @@ async fn with(limits: Limits) -> Server {
 }
 
 #[tokio::test]
-async fn a_reader_that_takes_nothing_is_closed() {
+async fn stalled_reader_is_closed() {
     let server = with(Limits {
         stalled_body: SHORT,
         ..Limits::default()
@@ -33,7 +33,7 @@ async fn a_reader_that_takes_nothing_is_closed() {
     .await;
     let body = pattern(64 << 20);
     server.put("/folder/key", &[], &body).await.expect(200);
-    // A small window, so that the kernel does not take the whole body for the client.
+    // A small window, so that the kernel does not buffer the whole body.
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(64 << 10).unwrap();
     let mut socket = socket.connect(server.address).await.unwrap();
@@ -43,7 +43,7 @@ async fn a_reader_that_takes_nothing_is_closed() {
         .unwrap();
     let mut first = [0; 1024];
     socket.read_exact(&mut first).await.unwrap();
-    // The endpoint closes by itself: both requests end, and what it still serves falls to nothing.
+    // The endpoint closes by itself: both requests end, and the number in progress falls to zero.
     let begun = Instant::now();
     let ended = || server.engine.traffic().stats().requests == 2;
     while server.engine.stats().pool.flights > 0 || !ended() {
@@ -55,11 +55,11 @@ async fn a_reader_that_takes_nothing_is_closed() {
     }
     let rest = read_to_close(&mut socket).await;
     assert!(rest.len() + first.len() < body.len(), "the body was cut");
-    // Everybody else is served.
+    // All other clients are served.
     assert!(server.get("/folder/key", &[]).await.expect(200).body == body);
 }
 
-/// Clients that stop reading hold memory, but not for long: the next one is served.
+/// Stalled readers hold memory only briefly: the next one is served.
 #[tokio::test]
 async fn sixty_four_stalled_readers_do_not_stop_the_next() {
     pass_time_by_turns();
@@ -83,7 +83,7 @@ async fn sixty_four_stalled_readers_do_not_stop_the_next() {
         let socket = TcpSocket::new_v4().unwrap();
         socket.set_recv_buffer_size(64 << 10).unwrap();
         let mut socket = socket.connect(server.address).await.unwrap();
-        // Each at another place, so that they share as little as possible.
+        // Different offsets, to share as few blocks as possible.
         let range = format!("bytes={}-", client << 20);
         socket
             .write_all(head("GET", "/folder/large", &[("Range", &range)]).as_bytes())
@@ -110,9 +110,9 @@ async fn sixty_four_stalled_readers_do_not_stop_the_next() {
     watching.abort();
 }
 
-/// More readers of objects of their own than memory has blocks for: they stop, and the next one is served.
+/// More readers of different objects than memory has blocks: they stall, and the next one is served.
 #[tokio::test]
-async fn slow_readers_of_more_than_memory_leave_room_for_the_next() {
+async fn slow_readers_above_the_memory_leave_memory_for_the_next() {
     const READERS: usize = 200;
     pass_time_by_turns();
     let limits = Limits {
@@ -128,7 +128,7 @@ async fn slow_readers_of_more_than_memory_leave_room_for_the_next() {
     let folder = server.root.path().join("folder");
     std::fs::write(folder.join("first"), &body).unwrap();
     for reader in 0..READERS {
-        // Objects of their own, in one file.
+        // Different objects in one file.
         let name = format!("slow-{reader}");
         std::fs::hard_link(folder.join("first"), folder.join(name)).unwrap();
     }
@@ -155,7 +155,7 @@ async fn slow_readers_of_more_than_memory_leave_room_for_the_next() {
     assert!(waited < Duration::from_secs(2), "{waited:?}");
     let budget = server.engine.stats().budget;
     assert!(budget.used <= budget.limit, "{budget:?}");
-    // They go on, and each gets its bytes.
+    // All of them continue and get their bytes.
     let mut reading = JoinSet::new();
     for mut socket in slow {
         reading.spawn(async move { read_to_close(&mut socket).await });
@@ -166,7 +166,7 @@ async fn slow_readers_of_more_than_memory_leave_room_for_the_next() {
 }
 
 #[tokio::test]
-async fn a_reader_that_takes_slowly_is_served() {
+async fn slow_reader_is_served() {
     let server = with(Limits {
         stalled_body: SHORT,
         ..Limits::default()
@@ -191,7 +191,7 @@ async fn a_reader_that_takes_slowly_is_served() {
 }
 
 #[tokio::test]
-async fn a_sender_that_sends_nothing_is_told_so() {
+async fn silent_sender_gets_request_timeout() {
     let server = with(Limits {
         silent_body: SHORT,
         ..Limits::default()
@@ -225,7 +225,7 @@ async fn a_sender_that_sends_nothing_is_told_so() {
         );
         server.settled(&files).await;
     }
-    // Also where the body is read before the operation begins.
+    // Also for operations whose body is buffered first.
     let mut socket = TcpStream::connect(server.address).await.unwrap();
     socket
         .write_all(head("POST", "/memory?delete", &[("Content-Length", "100")]).as_bytes())
@@ -237,7 +237,7 @@ async fn a_sender_that_sends_nothing_is_told_so() {
 }
 
 #[tokio::test]
-async fn a_sender_that_sends_slowly_is_served() {
+async fn slow_sender_is_served() {
     let server = with(Limits {
         silent_body: SHORT,
         ..Limits::default()
@@ -295,7 +295,7 @@ async fn idle_connections_and_slow_heads_are_closed() {
     assert!(answer.starts_with(b"HTTP/1.1 200"));
 }
 
-/// Sends drops of a head until the server closes; returns whether it did so by itself.
+/// Sends a head in small pieces until the server closes. Returns whether the server closed by itself.
 async fn drip(socket: &mut TcpStream) -> bool {
     for _ in 0..1000 {
         if socket.write_all(b"x").await.is_err() {
@@ -307,7 +307,7 @@ async fn drip(socket: &mut TcpStream) -> bool {
 }
 
 #[tokio::test]
-async fn a_head_has_a_deadline_of_its_own_and_an_idle_connection_another() {
+async fn heads_and_idle_connections_have_separate_deadlines() {
     let server = with(Limits {
         head: SHORT,
         ..Limits::default()
@@ -339,7 +339,7 @@ async fn a_head_has_a_deadline_of_its_own_and_an_idle_connection_another() {
 }
 
 #[tokio::test]
-async fn unfinished_heads_beyond_their_memory_are_closed() {
+async fn unfinished_heads_above_their_memory_are_closed() {
     pass_time_by_turns();
     // A 32nd of the memory: 512 KiB, so 3 heads of 60 KB.
     let server = Server::start_in(16 << 20, S3Config::anonymous()).await;
@@ -350,7 +350,7 @@ async fn unfinished_heads_beyond_their_memory_are_closed() {
             .write_all(b"GET / HTTP/1.1\r\nx-other: ")
             .await
             .unwrap();
-        // Refused ones may be reset while it is written.
+        // The connection may be reset during the write.
         let _ = socket.write_all(&[b'h'; 60_000]).await;
         unfinished.push(socket);
     }
@@ -368,7 +368,7 @@ async fn unfinished_heads_beyond_their_memory_are_closed() {
         .await
         .expect(200);
     drop(unfinished);
-    // Their memory comes back with them.
+    // Their memory is released too.
     let begun = Instant::now();
     while server
         .get("/memory/key", &[("x-other", &"h".repeat(50 << 10))])
@@ -380,7 +380,7 @@ async fn unfinished_heads_beyond_their_memory_are_closed() {
     }
 }
 
-/// A request that is served until its body comes.
+/// A request in progress that waits for its body.
 async fn begin_put(server: &Server) -> TcpStream {
     let mut socket = TcpStream::connect(server.address).await.unwrap();
     let headers = [("Content-Length", "4"), ("Expect", "100-continue")];
@@ -410,7 +410,7 @@ async fn connections_beyond_the_limit_wait_while_all_serve_requests() {
 }
 
 #[tokio::test]
-async fn half_open_and_idle_connections_make_room_for_new_ones() {
+async fn half_open_and_idle_connections_are_reclaimed_for_new_ones() {
     const ALL: usize = 200;
     let server = with(Limits {
         connections: ALL,
@@ -427,12 +427,12 @@ async fn half_open_and_idle_connections_make_room_for_new_ones() {
     for number in 0..ALL * 2 {
         let mut socket = TcpStream::connect(server.address).await.unwrap();
         if number % 2 == 0 {
-            // Some were closed by now.
+            // Some were closed already.
             let _ = socket.write_all(b"GET / HT").await;
         }
         half_open.push(socket);
     }
-    // They may stay for 10 s, and be idle for 60.
+    // Max 10 s for a head and 60 s idle.
     let begun = Instant::now();
     for _ in 0..3 {
         get_root(server.address).await;
@@ -443,13 +443,13 @@ async fn half_open_and_idle_connections_make_room_for_new_ones() {
         begun.elapsed()
     );
     assert!(server.engine.traffic().stats().reclaimed_connections > 0);
-    // The one idle longest went first; one that serves a request stays.
+    // The longest idle one was closed first; one with a request in progress stays.
     read_to_close(&mut kept).await;
     busy.write_all(b"body").await.unwrap();
     read_reply(&mut busy).await.expect(200);
 }
 
-/// A connection from another address of this machine, as if from another machine.
+/// A connection from another loopback address, as if from another machine.
 async fn connect_from(source: &str, server: &Server) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind(format!("{source}:0").parse().unwrap()).unwrap();
@@ -457,7 +457,7 @@ async fn connect_from(source: &str, server: &Server) -> TcpStream {
 }
 
 #[tokio::test]
-async fn an_address_with_too_many_connections_is_refused_and_others_are_not() {
+async fn address_above_its_connection_limit_is_rejected_and_others_are_not() {
     pass_time_by_turns();
     let config = S3Config {
         limits: Limits {
@@ -489,7 +489,7 @@ async fn an_address_with_too_many_connections_is_refused_and_others_are_not() {
     }
     assert_eq!(refused(), 1);
     drop(first);
-    // Its place is free once the server has seen its end.
+    // Its slot is free once the server has seen the end.
     let begun = Instant::now();
     loop {
         let mut again = connect_from("127.0.0.2", &server).await;
@@ -517,7 +517,7 @@ async fn requests_in_progress_end_before_the_endpoint_does() {
         .unwrap();
     writing.write_all(b"01234").await.unwrap();
     let idle = TcpStream::connect(address).await.unwrap();
-    // Only when the other connection was answered is this one known to be in progress.
+    // Only after the other connection got a response is this request certainly in progress.
     send(address, "GET", "/", &[], b"").await.expect(200);
     server.begin_stop();
     while TcpStream::connect(address).await.is_ok() {
@@ -539,7 +539,7 @@ async fn requests_in_progress_end_before_the_endpoint_does() {
 }
 
 #[tokio::test]
-async fn what_outlasts_the_drain_is_cut() {
+async fn requests_exceeding_the_drain_are_cut() {
     let mut server = with(Limits {
         drain: SHORT,
         ..Limits::default()

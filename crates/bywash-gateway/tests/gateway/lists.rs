@@ -1,4 +1,4 @@
-//! Listings, against a plain model of what S3 lists.
+//! Tests of listings, compared with a model of S3.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use object_store::path::Path;
 use crate::http::Reply;
 use crate::server::{BUCKETS, Server};
 
-/// What one page of a listing said.
+/// Content of one listing page.
 #[derive(Debug, PartialEq, Default)]
 struct Page {
     keys: Vec<String>,
@@ -59,7 +59,7 @@ fn page_of(reply: &Reply) -> Page {
     }
 }
 
-/// Follows a listing to its end, whatever the version of the protocol.
+/// Follows a listing to its end, in either protocol version.
 async fn follow(server: &Server, base: &str, max: usize, next: (&str, &str)) -> Page {
     let (tag, parameter) = next;
     let mut whole = Page::default();
@@ -103,7 +103,7 @@ const KEYS: [&str; 24] = [
     "dir",
     "dir/x",
     "dirt",
-    // Stored after what is before it.
+    // Stored after the keys that follow it.
     "photos/",
     "photos/-1",
     "photos/2024/a.jpg",
@@ -175,7 +175,7 @@ async fn every_page_size_lists_the_same() {
 }
 
 #[tokio::test]
-async fn a_listing_begins_where_it_is_told() {
+async fn listing_starts_at_its_marker() {
     let server = Server::anonymous().await;
     for bucket in BUCKETS {
         for key in KEYS {
@@ -213,7 +213,7 @@ async fn a_listing_begins_where_it_is_told() {
                 assert_eq!(reply.tags("Key"), expected, "{target}");
             }
         }
-        // A marker that is a common prefix stands for all of it; one inside leaves the rest.
+        // A marker that is a common prefix covers all of it; one inside leaves the rest.
         let reply = server
             .get(&format!("/{bucket}?delimiter=/&marker=b/"), &[])
             .await
@@ -231,7 +231,7 @@ async fn a_listing_begins_where_it_is_told() {
 }
 
 #[tokio::test]
-async fn large_folders_are_passed_over() {
+async fn large_folders_are_skipped() {
     let server = Server::anonymous().await;
     let mut keys = Vec::new();
     for folder in 0..12 {
@@ -269,7 +269,7 @@ async fn large_folders_are_passed_over() {
 }
 
 #[tokio::test]
-async fn a_level_of_more_than_a_page_beside_large_folders_is_listed() {
+async fn level_above_one_page_beside_large_folders_is_listed() {
     let server = Server::anonymous().await;
     let bucket = server.engine.bucket("folder").unwrap();
     let path = |key: &str| server.root.path().join("folder").join(key);
@@ -282,7 +282,7 @@ async fn a_level_of_more_than_a_page_beside_large_folders_is_listed() {
     for key in &keys {
         std::fs::write(path(key), "x").unwrap();
     }
-    // After the endpoint's restarts this is what it asks for.
+    // The request that the endpoint makes after its restarts.
     let level = bucket.list_level("", "f04/", 1000).await.unwrap();
     let entries = (level.entries.common_prefixes, level.entries.objects);
     assert_eq!((entries.0.len(), entries.1.len()), (7, 993));
@@ -298,7 +298,7 @@ async fn a_level_of_more_than_a_page_beside_large_folders_is_listed() {
     }
 }
 
-/// A server whose bucket `far` is what another one has below `below`.
+/// A server whose bucket `far` is another one's content below `below`.
 async fn before(origin: &Server, below: &str) -> Server {
     let builder = AmazonS3Builder::new()
         .with_endpoint(format!("http://{}", origin.address))
@@ -314,7 +314,7 @@ async fn before(origin: &Server, below: &str) -> Server {
 }
 
 #[tokio::test]
-async fn a_page_costs_the_origin_one_list() {
+async fn page_costs_one_list_request() {
     let origin = Server::anonymous().await;
     let keys: Vec<String> = (0..2500).map(|n| format!("data/part-{n:04}")).collect();
     let bucket = origin.engine.bucket("memory").unwrap();
@@ -322,7 +322,7 @@ async fn a_page_costs_the_origin_one_list() {
         bucket.put(&Path::from(key), "x".into()).await.unwrap();
     }
     let asked = || origin.engine.stats().buckets["memory"].requests;
-    // Any server goes on with any page.
+    // Any server continues any page.
     let servers = [before(&origin, "").await, before(&origin, "data").await];
     for (prefix, expected) in [("data/part-", 3), ("part-2", 1), ("data/part-0", 1)] {
         let server = &servers[usize::from(!prefix.starts_with("data"))];
@@ -357,7 +357,7 @@ async fn an_origin_with_pages_lists_the_same() {
     let origin = Server::anonymous().await;
     let bucket = origin.engine.bucket("memory").unwrap();
     let server = before(&origin, "below/it").await;
-    // The endpoint that is the origin here takes no reserved name, and is asked for none.
+    // The endpoint that is the origin here rejects the reserved name.
     let mut keys = KEYS.to_vec();
     keys.retain(|key| !key.ends_with('/') && !key.contains("/-"));
     for key in &keys {
@@ -413,7 +413,7 @@ async fn names_are_encoded_when_asked() {
 }
 
 #[tokio::test]
-async fn entries_say_what_they_should() {
+async fn listing_entries_have_all_fields() {
     let server = Server::anonymous().await;
     let written = server.put("/folder/key", &[], b"12345").await.expect(200);
     let e_tag = written.header("etag").unwrap().trim_matches('"').to_owned();

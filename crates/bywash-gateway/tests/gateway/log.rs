@@ -1,4 +1,4 @@
-//! The access log: a record of each request, and none by default.
+//! Tests of the access log: one record a request, and none by default.
 
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
@@ -18,7 +18,7 @@ struct Logged {
     _folder: tempfile::TempDir,
 }
 
-/// A server that logs to a file of `name`, which `make` may make before.
+/// A server that logs to a file `name`, which `make` may create first.
 async fn start(config: S3Config, format: AccessLogFormat, make: impl FnOnce(&Path)) -> Logged {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("access.log");
@@ -42,7 +42,7 @@ async fn start(config: S3Config, format: AccessLogFormat, make: impl FnOnce(&Pat
 }
 
 impl Logged {
-    /// Ends the server and its log; returns the log's lines.
+    /// Stops the server and its log. Returns the lines.
     async fn lines(self) -> Vec<String> {
         self.server.stopped().await;
         assert!(self.log.close().await);
@@ -64,12 +64,12 @@ async fn every_request_has_its_json_line() {
         .await
         .expect(200);
     server.get("/memory/log-absent", &[]).await.expect(404);
-    // A key that would be a line of its own.
+    // A key that contains a whole line.
     server
         .get("/memory/a%0A%7B%22status%22%3A1%7D%22%1B%5B2J", &[])
         .await
         .expect(400);
-    // A client that leaves in the middle of a body.
+    // A client that leaves within a body.
     server
         .put("/folder/log-large", &[], &pattern(32 << 20))
         .await
@@ -83,7 +83,7 @@ async fn every_request_has_its_json_line() {
         .unwrap();
     socket.read_exact(&mut [0; 100]).await.unwrap();
     drop(socket);
-    // The record of a body that is cut comes when the server notices.
+    // The record of a cut body is written when the server notices.
     while server.engine.traffic().stats().requests < 6 {
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
@@ -146,10 +146,10 @@ async fn combined_lines_name_the_key_that_signed_and_hide_its_signature() {
 }
 
 #[tokio::test]
-async fn a_reopened_log_goes_on_in_a_new_file() {
+async fn reopened_log_continues_in_a_new_file() {
     let logged = start(S3Config::anonymous(), AccessLogFormat::Json, |_| {}).await;
     logged.server.get("/memory/before", &[]).await.expect(404);
-    // Flushed within a second, and by the next opening.
+    // Flushed within a second, or by the next reopening.
     let old = logged.path.with_extension("old");
     std::fs::rename(&logged.path, &old).unwrap();
     while !std::fs::read_to_string(&old).unwrap().contains("before") {
@@ -166,9 +166,9 @@ async fn a_reopened_log_goes_on_in_a_new_file() {
     assert!(lines[0].contains("\"after\""), "{lines:?}");
 }
 
-/// A disk that takes nothing, as a pipe that is not read.
+/// A pipe without a reader stands for a stalled disk.
 #[tokio::test]
-async fn a_stalled_disk_stalls_no_request_and_drops_are_counted() {
+async fn stalled_disk_delays_no_request_and_drops_are_counted() {
     let make = |path: &Path| {
         let made = std::process::Command::new("mkfifo").arg(path).status();
         assert!(made.unwrap().success());
@@ -188,7 +188,7 @@ async fn a_stalled_disk_stalls_no_request_and_drops_are_counted() {
         sent += 1;
         assert!(sent < 5000, "nothing was dropped");
     }
-    // Each request is in a line or counted: once the pipe is read, the rest comes.
+    // Each request has a line or is counted: once the pipe is read, the rest arrives.
     let read = tokio::task::spawn_blocking(move || {
         let (mut text, mut piece) = (Vec::new(), [0; 1 << 16]);
         while !text.ends_with(b"end\n") {

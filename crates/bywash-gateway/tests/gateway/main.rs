@@ -1,4 +1,4 @@
-//! The endpoint over memory and folder origins, by raw HTTP and by a real client.
+//! Tests of the endpoint over memory and folder origins, by raw HTTP and by a real client.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 #![allow(missing_docs, unreachable_pub, reason = "tests")]

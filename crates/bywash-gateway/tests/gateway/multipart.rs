@@ -1,4 +1,4 @@
-//! Uploads in parts.
+//! Tests of multipart uploads.
 
 use crate::http::{Reply, pattern};
 use crate::server::{BUCKETS, Server};
@@ -153,7 +153,7 @@ async fn completions_that_break_a_rule() {
             .get(&target, &[])
             .await
             .expect_error(404, "NoSuchKey");
-        // A refused completion leaves the upload as it was.
+        // A rejected completion leaves the upload unchanged.
         complete(
             &server,
             &target,
@@ -389,7 +389,7 @@ pub async fn uploads_are_listed_by_pages() {
 }
 
 #[tokio::test]
-async fn no_more_uploads_than_the_limit() {
+async fn uploads_above_the_limit_are_rejected() {
     let limits = bywash_gateway::Limits {
         open_uploads: 2,
         ..Default::default()

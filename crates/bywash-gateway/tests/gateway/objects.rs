@@ -1,10 +1,10 @@
-//! Objects: bytes, headers, ranges.
+//! Tests of objects: bytes, headers, ranges.
 
 use crate::http::pattern;
 use crate::server::{BUCKETS, Server};
 
 #[tokio::test]
-async fn an_object_comes_back_as_it_was_put() {
+async fn object_is_returned_as_stored() {
     let server = Server::anonymous().await;
     for bucket in BUCKETS {
         for (key, length) in [
@@ -70,7 +70,7 @@ async fn an_object_comes_back_as_it_was_put() {
 }
 
 #[tokio::test]
-async fn reads_tell_how_they_were_served_and_requests_have_ids() {
+async fn reads_report_their_cache_status_and_requests_have_ids() {
     let server = Server::anonymous().await;
     server
         .put("/folder/key", &[], &pattern(3 << 20))
@@ -186,7 +186,7 @@ async fn an_object_is_one_part() {
 }
 
 #[tokio::test]
-async fn responses_can_be_told_their_headers() {
+async fn response_headers_can_be_overridden() {
     let server = Server::anonymous().await;
     server
         .put(
@@ -210,7 +210,7 @@ async fn responses_can_be_told_their_headers() {
 }
 
 #[tokio::test]
-async fn what_is_not_supported_is_said() {
+async fn unsupported_headers_are_rejected() {
     let server = Server::anonymous().await;
     server.put("/memory/key", &[], b"x").await.expect(200);
     for header in [

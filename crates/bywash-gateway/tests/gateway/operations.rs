@@ -1,11 +1,11 @@
-//! Operations that are newer than the server, and requests that contradict themselves, change nothing.
+//! Tests that unknown operations and contradictory requests change nothing.
 
 use crate::http::Reply;
 use crate::server::{BUCKETS, Server};
 
 const BODY: &[u8] = b"the object";
 
-/// Sends a request that is refused, and checks that the object and its bucket are as they were.
+/// Sends a request that must be rejected, and checks that object and bucket are unchanged.
 async fn refused(server: &Server, method: &str, target: &str, headers: &[(&str, &str)]) -> Reply {
     let bucket = target.trim_start_matches('/');
     let bucket = bucket.split(['/', '?']).next().unwrap();
@@ -24,7 +24,7 @@ async fn refused(server: &Server, method: &str, target: &str, headers: &[(&str, 
 }
 
 #[tokio::test]
-async fn newer_operations_are_not_carried_out_as_the_plain_verb() {
+async fn newer_operations_are_not_served_as_the_plain_verb() {
     let server = Server::anonymous().await;
     for bucket in BUCKETS {
         for (method, rest) in [
@@ -45,7 +45,7 @@ async fn newer_operations_are_not_carried_out_as_the_plain_verb() {
                 .await
                 .expect_error(501, "NotImplemented");
         }
-        // The header alone makes it another operation, and takes the body of none.
+        // The header alone selects another operation, which has no body.
         let rename = [("x-amz-rename-source", "/memory/other")];
         refused(
             &server,
@@ -62,7 +62,7 @@ async fn newer_operations_are_not_carried_out_as_the_plain_verb() {
 }
 
 #[tokio::test]
-async fn headers_and_parameters_of_two_operations_are_refused() {
+async fn headers_and_parameters_of_two_operations_are_rejected() {
     let server = Server::anonymous().await;
     let copy = [("x-amz-copy-source", "/memory/key")];
     for (method, target) in [("DELETE", "/memory/key"), ("PUT", "/memory/key?tagging")] {
@@ -85,7 +85,7 @@ async fn headers_and_parameters_of_two_operations_are_refused() {
 }
 
 #[tokio::test]
-async fn a_name_of_the_operation_that_is_right_and_unknown_parameters_of_reads_pass() {
+async fn matching_x_id_and_unknown_parameters_of_reads_pass() {
     let server = Server::anonymous().await;
     server
         .put("/memory/key?x-id=PutObject", &[], BODY)

@@ -1,4 +1,4 @@
-//! Checksums of parts, and what they make of the object.
+//! Tests of part checksums and their combination.
 
 use crate::checksums::checksums;
 use crate::http::pattern;
@@ -55,7 +55,7 @@ async fn parts_are_verified_and_listed() {
 }
 
 #[tokio::test]
-async fn checksums_of_parts_make_the_objects() {
+async fn checksums_of_parts_combine_to_the_objects() {
     let server = Server::anonymous().await;
     let body = pattern(MIN + 777);
     let pieces = [&body[..MIN], &body[MIN..]];

@@ -1,4 +1,4 @@
-//! Uploads in parts across a restart of the server.
+//! Tests of multipart uploads across a restart of the server.
 
 use std::path::{Path, PathBuf};
 
@@ -28,7 +28,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[tokio::test]
-async fn an_open_upload_goes_on_after_a_restart() {
+async fn open_upload_continues_after_a_restart() {
     let home = tempfile::tempdir().unwrap();
     let server = Server::start(keeping(&home)).await;
     let body = pattern(2 * MIN + 12345);
@@ -81,7 +81,7 @@ async fn an_open_upload_goes_on_after_a_restart() {
     assert_eq!(left.tags("Key"), ["other"]);
 }
 
-/// A completed upload of one part, and how its file would look, had the server been killed before it removed it.
+/// A completed upload of one part, and its file as if the server had been killed before it removed it.
 async fn completed(server: &Server, home: &TempDir) -> (String, String, String, PathBuf) {
     let id = create(server, TARGET, &[]).await;
     let e_tag = part(server, TARGET, &id, 1, b"all").await;
@@ -100,11 +100,11 @@ async fn completed(server: &Server, home: &TempDir) -> (String, String, String, 
 }
 
 #[tokio::test]
-async fn a_completion_whose_answer_was_lost_is_answered_by_the_next_server() {
+async fn lost_completion_is_answered_by_the_next_server() {
     let home = tempfile::tempdir().unwrap();
     let server = Server::start(keeping(&home)).await;
     let (id, xml, e_tag, file) = completed(&server, &home).await;
-    // Nor had the origin got to the end.
+    // As if the origin had not finished either.
     let parts = server.root.path().join("folder/.bywash/uploads").join(&id);
     std::fs::create_dir_all(&parts).unwrap();
     std::fs::write(parts.join("00001.0"), b"all").unwrap();
@@ -113,7 +113,7 @@ async fn a_completion_whose_answer_was_lost_is_answered_by_the_next_server() {
     let server = server.restarted(keeping(&home)).await;
     let listed = server.get("/folder?uploads", &[]).await.expect(200);
     assert_eq!(listed.tags("UploadId"), [id.as_str()]);
-    // The condition held when the object was made, and could not hold now.
+    // The condition held when the object was created, and cannot hold now.
     let reply = complete(&server, TARGET, &id, &[("If-None-Match", "*")], &xml)
         .await
         .expect(200);
@@ -126,7 +126,7 @@ async fn a_completion_whose_answer_was_lost_is_answered_by_the_next_server() {
 }
 
 #[tokio::test]
-async fn an_object_of_somebody_else_is_no_answer_to_a_lost_completion() {
+async fn foreign_object_does_not_answer_a_lost_completion() {
     let home = tempfile::tempdir().unwrap();
     let mut server = Server::start(keeping(&home)).await;
     for replaced in [true, false] {
@@ -146,7 +146,7 @@ async fn an_object_of_somebody_else_is_no_answer_to_a_lost_completion() {
 }
 
 #[tokio::test]
-async fn without_a_folder_uploads_end_with_the_server() {
+async fn uploads_without_a_folder_end_with_the_server() {
     let server = Server::anonymous().await;
     let id = create(&server, TARGET, &[]).await;
     let server = server.restarted(S3Config::anonymous()).await;

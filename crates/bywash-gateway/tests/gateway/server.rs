@@ -1,4 +1,4 @@
-//! An endpoint on a free port of the loopback, over an engine with one bucket of each origin.
+//! An endpoint on a free loopback port, over an engine with one bucket of each origin.
 
 use std::net::SocketAddr;
 use std::path::Path as FsPath;
@@ -40,12 +40,12 @@ impl Server {
         Self::start_over(tempfile::tempdir().unwrap(), memory, config).await
     }
 
-    /// With the folder of another server.
+    /// Starts over the folder of another server.
     async fn start_over(root: TempDir, memory: u64, config: S3Config) -> Self {
         Self::start_with(Self::engine(memory, &root), root, config).await
     }
 
-    /// An engine with the buckets, whose folder lies in `root`.
+    /// An engine with the buckets; the folder is in `root`.
     pub fn engine(memory: u64, root: &TempDir) -> Engine {
         let engine = Engine::builder()
             .memory(memory)
@@ -108,10 +108,10 @@ impl Server {
         self.send("PUT", target, headers, body).await
     }
 
-    /// Files under the folder bucket, whatever they are: nothing may be left of a failed write.
+    /// All files of the folder bucket: a failed write must leave none.
     pub fn files(&self) -> Vec<String> {
         fn walk(folder: &FsPath, found: &mut Vec<String>) {
-            // What is being removed meanwhile may be gone by now.
+            // Files may be removed during the listing.
             for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
                 let path = entry.path();
                 if path.is_dir() {
@@ -127,9 +127,10 @@ impl Server {
         found
     }
 
-    /// Waits until the folder holds just `files`: what a client left behind, or was refused, goes in the background.
+    /// Waits until the folder holds exactly `files`: leftovers of cancelled or rejected requests are removed in the
+    /// background.
     pub async fn settled(&self, files: &[String]) {
-        // A minute: who waits so long waits for ever.
+        // A minute, which counts as forever.
         for _ in 0..6000 {
             if self.files() == files {
                 return;
@@ -139,7 +140,7 @@ impl Server {
         assert_eq!(self.files(), files);
     }
 
-    /// Another server over the same folder, when this one has ended.
+    /// Starts another server over the same folder after this one has ended.
     pub async fn restarted(self, config: S3Config) -> Self {
         let Self {
             stop, task, root, ..

@@ -1,4 +1,4 @@
-//! What a signature must cover, and how long it may hold.
+//! Tests of signed headers and the lifetime of signatures.
 
 use chrono::{Duration, Utc};
 
@@ -13,7 +13,7 @@ async fn with_secret() -> Server {
 }
 
 #[tokio::test]
-async fn a_presigned_address_takes_no_header_that_is_not_signed() {
+async fn presigned_url_rejects_unsigned_headers() {
     let server = with_secret().await;
     let signer = Signer::default();
     for (key, target) in [
@@ -33,7 +33,7 @@ async fn a_presigned_address_takes_no_header_that_is_not_signed() {
             ("x-amz-date", "20200101T000000Z"),
         ] {
             let reply = server.put(&target, &[(name, value)], b"").await.expect(403);
-            // Version 2 signs all of them, so the signature is another.
+            // Version 2 signs all of them, so the signature differs.
             let code = reply.code();
             assert!(
                 code == "AccessDenied" || code == "SignatureDoesNotMatch",
@@ -46,7 +46,7 @@ async fn a_presigned_address_takes_no_header_that_is_not_signed() {
         }
         let get = signer.presign("GET", key, 60);
         server.get(&get, &[]).await.expect(404);
-        // Headers of other names grant nothing.
+        // Headers of other names have no effect.
         server
             .put(
                 &target,
@@ -56,7 +56,7 @@ async fn a_presigned_address_takes_no_header_that_is_not_signed() {
             .await
             .expect(if target.contains("X-Amz") { 200 } else { 403 });
     }
-    // The digest of the body needs no signature; the body is compared with it.
+    // The body's digest may be unsigned; the body is compared with it.
     let target = signer.presign("PUT", "/memory/digest", 60);
     let digest = [("x-amz-content-sha256", sha256_hex(b"right"))];
     let digest = [(digest[0].0, digest[0].1.as_str())];
@@ -66,7 +66,7 @@ async fn a_presigned_address_takes_no_header_that_is_not_signed() {
 }
 
 #[tokio::test]
-async fn a_signed_request_takes_no_header_that_is_not_signed() {
+async fn signed_request_rejects_unsigned_headers() {
     let server = with_secret().await;
     let digest = sha256_hex(b"");
     let (headers, _) = Signer::default().headers("PUT", "/memory/drop", "", &digest, &[]);
@@ -75,7 +75,7 @@ async fn a_signed_request_takes_no_header_that_is_not_signed() {
     let reply = server.put("/memory/drop", &headers, b"").await;
     let message = reply.expect_error(403, "AccessDenied").tag("Message");
     assert!(message.unwrap().contains("x-amz-copy-source"));
-    // Another name for the algorithm does not get it past the check.
+    // Another name of the algorithm does not bypass the check.
     let authorization = headers
         .iter()
         .position(|(name, _)| *name == "authorization")
@@ -84,7 +84,7 @@ async fn a_signed_request_takes_no_header_that_is_not_signed() {
     headers[authorization].1 = &other;
     let reply = server.put("/memory/drop", &headers, b"").await;
     reply.expect_error(400, "AuthorizationHeaderMalformed");
-    // Signed, it is a copy.
+    // If signed, it is a copy.
     let source = [("x-amz-copy-source", "/folder/secret")];
     let (headers, _) = Signer::default().headers("PUT", "/memory/copy", "", &digest, &source);
     let reply = server.put("/memory/copy", &borrow(&headers), b"").await;
@@ -92,7 +92,7 @@ async fn a_signed_request_takes_no_header_that_is_not_signed() {
 }
 
 #[tokio::test]
-async fn a_signature_covers_the_host_and_is_for_s3() {
+async fn signature_must_cover_the_host_and_be_for_s3() {
     let server = with_secret().await;
     let digest = sha256_hex(b"");
     let get = async |signer: &Signer| {
@@ -127,7 +127,7 @@ async fn a_signature_covers_the_host_and_is_for_s3() {
 }
 
 #[tokio::test]
-async fn a_presigned_address_holds_a_week_and_not_from_the_future() {
+async fn presigned_url_is_valid_for_a_week_and_not_before_its_date() {
     let server = with_secret().await;
     let signer = Signer::default();
     let week = 7 * 24 * 3600;
@@ -168,7 +168,7 @@ async fn a_presigned_address_holds_a_week_and_not_from_the_future() {
 }
 
 #[tokio::test]
-async fn two_signatures_and_an_old_date_of_version_2_are_refused() {
+async fn two_signatures_and_an_old_version_2_date_are_rejected() {
     let server = with_secret().await;
     let signer = Signer::default();
     let (headers, _) = signer.headers("GET", "/folder/secret", "", &sha256_hex(b""), &[]);

@@ -1,4 +1,4 @@
-//! Uploads in signed chunks at once: clients that stall in a chunk, and full speed beside little memory.
+//! Tests of concurrent uploads in signed chunks: stalled clients, and full speed with little memory.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ const MIB: usize = 1 << 20;
 const MEMORY: u64 = 64 << 20;
 const UPLOADS: usize = 40;
 
-/// The head of a signed PUT of `length` bytes in signed chunks, and its signature.
+/// The head of a signed PUT of `length` bytes in signed chunks, with its signature.
 fn chunked_head(signer: &Signer, path: &str, length: usize) -> (String, String) {
     let length = length.to_string();
     let extra = [("x-amz-decoded-content-length", length.as_str())];
@@ -52,7 +52,7 @@ async fn small_server() -> Server {
     Server::start_with(engine, root, config).await
 }
 
-/// Begins a signed chunk of 1 MiB and sends but the beginning of it.
+/// Begins a signed chunk of 1 MiB and sends only the beginning.
 async fn stall(server: &Server, number: usize) -> TcpStream {
     let mut socket = TcpStream::connect(server.address).await.unwrap();
     let signer = Signer::default();
@@ -73,13 +73,13 @@ async fn list(server: &Server) -> u16 {
 }
 
 #[tokio::test]
-async fn stalled_signed_chunks_keep_no_listing_waiting_and_the_next_gets_slow_down() {
+async fn stalled_signed_chunks_delay_no_listing_and_the_next_gets_slow_down() {
     let server = small_server().await;
     let mut stalled = Vec::new();
     for number in 0..UPLOADS {
         stalled.push(stall(&server, number).await);
     }
-    // A quarter of the memory is theirs, 16 of these chunks; the others wait for it.
+    // A quarter of the memory is for signed chunks, 16 of these; the others wait.
     let held = || server.engine.budget().held(Share::Upload);
     while held() < MEMORY / 4 {
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -127,7 +127,7 @@ async fn upload(address: std::net::SocketAddr, path: &str) {
 }
 
 #[tokio::test]
-async fn forty_uploads_in_signed_chunks_at_once_all_succeed_in_little_memory() {
+async fn forty_concurrent_signed_chunk_uploads_succeed_with_little_memory() {
     let server = Server::start_in(MEMORY, signed()).await;
     let address = server.address;
     let mut uploads = tokio::task::JoinSet::new();

@@ -1,4 +1,4 @@
-//! The endpoint over TLS.
+//! Tests of the endpoint over TLS.
 
 use std::time::Duration;
 
@@ -34,13 +34,13 @@ async fn objects_pass_over_tls() {
     let reply = http.put(&url).body(body.clone()).send().await.unwrap();
     assert_eq!(reply.status(), 200);
     assert!(http.get(&url).send().await.unwrap().bytes().await.unwrap() == body);
-    // Plain HTTP on the same port is not answered.
+    // Plain HTTP on the same port gets no response.
     let plain = http.get(url.replace("https", "http")).send().await;
     assert!(plain.is_err());
 }
 
 #[test]
-fn files_that_are_no_certificate() {
+fn invalid_certificate_files_are_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let (certificate, key) = (
         folder.path().join("cert.pem"),

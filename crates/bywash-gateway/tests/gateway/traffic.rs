@@ -1,4 +1,4 @@
-//! What the endpoint notes of its requests.
+//! Tests of request statistics.
 
 use bywash::traffic::RequestKind;
 
@@ -16,7 +16,7 @@ async fn requests_are_counted_timed_and_their_objects_ranked() {
     server.get("/memory/absent", &[]).await.expect(404);
     server.get("/memory?list-type=2", &[]).await.expect(200);
     let engine = server.engine.clone();
-    // A request is noted when its connection is done with it.
+    // A request is recorded when its connection has finished with it.
     server.stopped().await;
     let traffic = engine.traffic();
     let stats = traffic.stats();

@@ -26,11 +26,11 @@ fn object(mark: Option<&str>, size: u64, e_tag: &str) -> (ObjectMeta, Attributes
 }
 
 #[test]
-fn only_the_object_of_this_completion_is_proof() {
+fn only_the_object_of_this_completion_matches_its_token() {
     let mut upload = Upload::new(Utc::now(), None, false, Some("mark".to_owned()));
     let parts = [part(1, "a"), part(3, "b")];
-    let proof = Proof::new(&upload, &parts, 7);
-    assert!(!proof.again);
+    let token = CompletionToken::new(&upload, &parts, 7);
+    assert!(!token.again);
     let digest = "0123456789abcdef0123456789abcdef";
     let of_two = format!("\"{digest}-2\"");
     let of_three = format!("\"{digest}-3\"");
@@ -44,7 +44,7 @@ fn only_the_object_of_this_completion_is_proof() {
     ] {
         let (meta, attributes) = object(mark, size, e_tag);
         assert_eq!(
-            proof.holds(&meta, &attributes),
+            token.holds(&meta, &attributes),
             expected,
             "{mark:?} {size} {e_tag}"
         );
@@ -52,17 +52,17 @@ fn only_the_object_of_this_completion_is_proof() {
 
     let (meta, attributes) = object(Some("mark"), 7, "any");
     upload.attempts.insert(attempt(&parts));
-    let proof = Proof::new(&upload, &parts, 7);
-    assert!(proof.again && proof.holds(&meta, &attributes));
+    let token = CompletionToken::new(&upload, &parts, 7);
+    assert!(token.again && token.holds(&meta, &attributes));
     upload.attempts.insert(attempt(&[part(1, "a")]));
-    let proof = Proof::new(&upload, &parts, 7);
+    let token = CompletionToken::new(&upload, &parts, 7);
     assert!(
-        !proof.holds(&meta, &attributes),
+        !token.holds(&meta, &attributes),
         "it may be of the other list"
     );
     let unmarked = Upload::new(Utc::now(), None, false, None);
     let (meta, attributes) = object(None, 7, "any");
-    assert!(!Proof::new(&unmarked, &parts, 7).holds(&meta, &attributes));
+    assert!(!CompletionToken::new(&unmarked, &parts, 7).holds(&meta, &attributes));
 }
 
 #[test]

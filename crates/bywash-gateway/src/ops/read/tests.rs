@@ -17,14 +17,14 @@ fn addresses(pieces: &[Bytes]) -> Vec<(*const u8, usize)> {
     pieces.iter().map(address).collect()
 }
 
-/// The pieces of an object as the engine returns them: a resident block's are in its frame.
+/// Returns the pieces of an object as the engine returns them: those of a resident block are in its frame.
 async fn engine_pieces(bucket: &Bucket, path: &Path) -> Vec<Bytes> {
     let body = bucket.get(path).await.unwrap().into_stream();
     body.map(Result::unwrap).collect().await
 }
 
 #[tokio::test]
-async fn body_is_handed_on_without_a_copy() {
+async fn body_is_served_without_a_copy() {
     let engine = Engine::builder().memory(64 << 20).build().unwrap();
     let store = Arc::new(MemoryStore::new());
     let bucket = engine.mount("data", store, Consistency::default()).unwrap();
@@ -34,7 +34,7 @@ async fn body_is_handed_on_without_a_copy() {
         .await
         .unwrap();
     let loaded = engine_pieces(&bucket, &path).await;
-    // Other pins of the same blocks, at the same addresses: the engine copies nothing.
+    // Different pins of the same blocks have equal addresses if the engine copies nothing.
     let resident = engine_pieces(&bucket, &path).await;
     drop(loaded);
     assert_eq!(resident.iter().map(Bytes::len).sum::<usize>(), LEN);

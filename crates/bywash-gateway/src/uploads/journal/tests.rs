@@ -30,7 +30,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn an_upload_is_found_again_and_its_file_is_private() {
+fn upload_is_reloaded_and_its_file_is_private() {
     let home = tempfile::tempdir().unwrap();
     let folder = home.path().join("multipart");
     let (journal, name, upload, _) = one_upload(&folder);
@@ -47,7 +47,7 @@ fn an_upload_is_found_again_and_its_file_is_private() {
 }
 
 #[test]
-fn a_torn_end_is_cut_and_the_next_record_follows() {
+fn torn_end_is_cut_before_the_next_record() {
     let home = tempfile::tempdir().unwrap();
     let (journal, name, mut upload, _) = one_upload(home.path());
     let path = journal.path(&name);
@@ -65,7 +65,7 @@ fn a_torn_end_is_cut_and_the_next_record_follows() {
 }
 
 #[test]
-fn a_damaged_file_is_left_and_others_are_read() {
+fn damaged_file_is_kept_and_others_are_read() {
     let home = tempfile::tempdir().unwrap();
     let (journal, first, ..) = one_upload(home.path());
     let damaged = journal.path(&first);
@@ -76,7 +76,7 @@ fn a_damaged_file_is_left_and_others_are_read() {
     journal
         .write(&other, &upload(None), &mut Tail::default())
         .unwrap();
-    // One that is not where it belongs, one that never was whole, and one that is none of ours.
+    // One in the wrong folder, one incomplete, and one foreign file.
     let stray = home.path().join("stray.upload");
     fs::copy(journal.path(&other), &stray).unwrap();
     let staged = home.path().join("0.new");
@@ -91,7 +91,7 @@ fn a_damaged_file_is_left_and_others_are_read() {
 }
 
 #[test]
-fn after_a_failed_write_and_after_many_the_file_is_written_whole() {
+fn file_is_rewritten_after_a_failed_write_and_after_many_records() {
     let home = tempfile::tempdir().unwrap();
     let (journal, name, upload, mut tail) = one_upload(home.path());
     fs::rename(journal.path(&name), home.path().join("away")).unwrap();
@@ -106,7 +106,7 @@ fn after_a_failed_write_and_after_many_the_file_is_written_whole() {
 }
 
 #[test]
-fn uploads_are_told_beside_the_server_and_a_damaged_file_is_an_error() {
+fn open_uploads_are_listed_beside_the_server_and_damage_is_an_error() {
     let home = tempfile::tempdir().unwrap();
     let folder = home.path().join("multipart");
     assert_eq!(open_uploads(&folder).unwrap(), []);

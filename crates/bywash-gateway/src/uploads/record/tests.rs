@@ -3,7 +3,7 @@ use chrono::TimeDelta;
 use super::*;
 use crate::uploads::tests::{name, part, same, upload};
 
-/// A file of three parts and an attempt, and where its records end.
+/// Returns a file of three parts and an attempt, and the ends of its records.
 fn whole_file() -> (Vec<u8>, Vec<usize>, Upload) {
     let mut expected = upload(Some(Algorithm::Crc32c));
     let mut bytes = file(&name("a/key", "id"), &expected).unwrap();
@@ -40,13 +40,13 @@ fn what_is_written_is_read() {
 }
 
 #[test]
-fn a_file_cut_anywhere_is_read_up_to_its_last_whole_record() {
+fn truncated_file_is_read_up_to_its_last_valid_record() {
     let (bytes, ends, _) = whole_file();
     for cut in 0..bytes.len() {
         let found = read(&bytes[..cut]);
         match ends.iter().rev().find(|end| **end <= cut) {
             Some(end) => assert_eq!(found.unwrap().whole, *end, "cut at {cut}"),
-            // The file has its name only when its first record is on disk.
+            // The file is renamed only after its first record is on disk.
             None => assert!(
                 matches!(found, Err(Unreadable::Foreign | Unreadable::Damaged { .. })),
                 "cut at {cut}"
@@ -75,7 +75,7 @@ fn a_changed_byte_is_found() {
 }
 
 #[test]
-fn what_no_record_can_say_is_damage() {
+fn invalid_record_content_is_damage() {
     let (bytes, ..) = whole_file();
     let at = bytes.len();
     let with = |kind, body: &str| {

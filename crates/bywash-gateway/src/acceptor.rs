@@ -1,4 +1,5 @@
-//! Which connections come in: within the limits of all and of each address, idle ones making room.
+//! The accept loop: admits connections within the limits of all clients and of each address, and closes idle ones to
+//! make room.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -15,14 +16,14 @@ use crate::config::Limits;
 use crate::connection::Connection;
 use crate::limits::MAX_ADDRESS_CONNECTIONS_DIVISOR;
 
-/// Time between a failed accept, mostly for want of a file descriptor, and the next one.
+/// Pause after a failed accept, which is mostly due to a lack of file descriptors.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
-/// Time between two looks for an idle connection when all are taken and none was.
+/// Interval of scans for an idle connection while all slots are taken.
 const RECLAIM_REST: Duration = Duration::from_millis(50);
-/// Idle connections noted by one look through all of them, so that a flood costs few looks.
+/// Idle connections found in one scan, so that a flood causes few scans.
 const RECLAIM_BATCH: usize = 64;
 
-/// A connection that is let in, with what it gives back at its end.
+/// An admitted connection, with what its end releases.
 #[derive(Debug)]
 pub(crate) struct Accepted {
     pub(crate) socket: TcpStream,
@@ -32,22 +33,22 @@ pub(crate) struct Accepted {
     pub(crate) permit: OwnedSemaphorePermit,
 }
 
-/// Accepts connections.
+/// Accepts connections within the limits.
 #[derive(Debug)]
-pub(crate) struct Doorway {
+pub(crate) struct Acceptor {
     listener: TcpListener,
     permits: Arc<Semaphore>,
     addresses: Arc<Addresses>,
     traffic: Option<Arc<Traffic>>,
     begun: Instant,
-    /// At most twice the limit: those that ended are forgotten then.
+    /// At most twice the limit: ended ones are then removed.
     open: Vec<Weak<Connection>>,
     limit: usize,
-    /// Connections found idle, the one idle longest first.
+    /// Connections found idle, longest idle first.
     idle: VecDeque<Arc<Connection>>,
 }
 
-impl Doorway {
+impl Acceptor {
     pub(crate) fn new(
         listener: TcpListener,
         limits: &Limits,
@@ -69,8 +70,7 @@ impl Doorway {
         }
     }
 
-    /// The next connection within the limits. Dropped while it waits, it loses at most the
-    /// connection it had accepted.
+    /// Returns the next connection within the limits. Cancellation loses at most the connection just accepted.
     pub(crate) async fn next(&mut self) -> Accepted {
         loop {
             let (socket, peer) = match self.listener.accept().await {
@@ -107,7 +107,7 @@ impl Doorway {
         }
     }
 
-    /// Waits for a place, closing one idle connection after the other until there is one.
+    /// Waits for a free slot, closing idle connections until there is one.
     async fn permit(&mut self) -> OwnedSemaphorePermit {
         loop {
             if let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() {
@@ -121,7 +121,7 @@ impl Doorway {
         }
     }
 
-    /// Has the connection closed that is idle longest, if one is.
+    /// Closes the connection that is idle longest, if one is idle.
     fn reclaim(&mut self) {
         if self.idle.is_empty() {
             let open = self.open.iter().filter_map(Weak::upgrade);

@@ -1,4 +1,4 @@
-//! Memory of the lists of open uploads and their parts: charged before it is taken, until the upload ends.
+//! Memory of the lists of open uploads and their parts, charged before use and until the upload ends.
 
 use std::mem::size_of;
 use std::sync::Arc;
@@ -8,21 +8,21 @@ use parking_lot::Mutex;
 use s3s::{S3Error, S3Result};
 
 use super::{Part, Upload, UploadName};
-use crate::errors::{Doing, from_engine, slow_down};
+use crate::errors::{OperationContext, from_engine, slow_down};
 use crate::limits::{
     MAX_LOADED_UPLOADS_MEMORY_DIVISOR, MAX_UPLOADS_MEMORY_DIVISOR, MIN_UPLOADS_BYTES,
 };
 
-/// Bytes charged to the memory at once.
+/// Bytes charged at a time.
 const STEP: u64 = 64 << 10;
-/// Bytes charged for a part before its ETag and checksum are known: twice what common stores send.
+/// Bytes charged for a part before its ETag and checksum are known: twice the usual size.
 pub(super) const PART_BYTES: u64 = 512;
-/// Bytes of an upload's id before it is known, and of its mark: more than common stores send.
+/// Bytes charged for an upload's id before it is known, and for its mark: more than usual.
 const ID_BYTES: u64 = 1024;
-/// Bytes that the allocator and a string take beside its characters.
+/// Bytes of allocator and string besides the characters.
 const STRING_BYTES: u64 = 16;
 
-/// Bytes of a value in a tree, whose nodes are two thirds full.
+/// Bytes of a value in a B-tree, whose nodes are two thirds full.
 fn in_tree<T>() -> u64 {
     size_of::<T>() as u64 * 3 / 2
 }
@@ -39,18 +39,18 @@ pub(super) fn part_bytes(part: &Part) -> u64 {
         + checksum.map_or(0, |checksum| text_bytes(&checksum.value))
 }
 
-/// Bytes of one list of parts that a completion was asked for.
+/// Bytes of one list of parts of a completion.
 pub(super) fn attempt_bytes(attempt: &str) -> u64 {
     in_tree::<String>() + text_bytes(attempt)
 }
 
-/// Bytes of an upload without parts, and of its first completion.
+/// Bytes of an upload without parts, including its first completion.
 fn bare_bytes(bucket: &str, key: &str) -> u64 {
     in_tree::<(UploadName, Upload)>() + text_bytes(bucket) + text_bytes(key) + 256
 }
 
 /// Bytes charged for an upload before its id is known.
-pub(super) fn begun_bytes(doing: Doing<'_>) -> u64 {
+pub(super) fn begun_bytes(doing: OperationContext<'_>) -> u64 {
     bare_bytes(doing.bucket, doing.key) + ID_BYTES
 }
 
@@ -58,15 +58,15 @@ pub(super) fn begun_bytes(doing: Doing<'_>) -> u64 {
 pub(super) fn upload_bytes(name: &UploadName, upload: &Upload) -> u64 {
     let mark = upload.mark.as_deref().map_or(0, text_bytes);
     let parts: u64 = upload.parts.values().map(part_bytes).sum();
-    // All are of one length. The first is part of the bare upload.
+    // All have one length. The first is charged with the upload.
     let attempts = upload.attempts.iter().skip(1);
     let attempts: u64 = attempts.map(|attempt| attempt_bytes(attempt)).sum();
     bare_bytes(&name.bucket, &name.key) + text_bytes(&name.id) + mark + parts + attempts
 }
 
-/// What the lists of all uploads take.
+/// Memory of the lists of all uploads.
 #[derive(Debug)]
-pub(crate) struct Room {
+pub(crate) struct UploadMemory {
     engine: Engine,
     taken: Mutex<Taken>,
 }
@@ -74,9 +74,9 @@ pub(crate) struct Room {
 #[derive(Debug, Default)]
 struct Taken {
     bytes: u64,
-    /// Uploads that are admitted and not begun.
+    /// Uploads admitted and not started.
     beginning: usize,
-    /// At least `bytes`, but for lists of an earlier server that the memory does not hold.
+    /// At least `bytes`, except for lists of an earlier server that exceed the memory.
     charge: Option<Reservation>,
 }
 
@@ -93,7 +93,7 @@ impl Taken {
     }
 }
 
-impl Room {
+impl UploadMemory {
     pub(super) fn new(engine: Engine) -> Self {
         Self {
             engine,
@@ -109,14 +109,14 @@ impl Room {
             .min(memory / 4)
     }
 
-    /// Bytes that are taken, and bytes that are charged for them.
+    /// Bytes used, and bytes charged.
     #[cfg(test)]
     pub(super) fn held(&self) -> (u64, u64) {
         let taken = self.taken.lock();
         (taken.bytes, taken.charged())
     }
 
-    /// Counts the lists of an earlier server, and charges as much of them as may be.
+    /// Counts the lists of an earlier server, and charges as much as possible.
     pub(super) fn load(&self, bytes: u64) {
         let memory = self.engine.budget().limit();
         let limit = self.limit();
@@ -137,22 +137,26 @@ impl Room {
             .filter(|_| bytes > 0);
     }
 
-    /// Takes `bytes` that are charged already.
-    fn try_take(&self, taken: &mut Taken, bytes: u64) -> Taking {
+    /// Uses `bytes` that are already charged.
+    fn try_take(&self, taken: &mut Taken, bytes: u64) -> ChargeOutcome {
         if taken.bytes + bytes > self.limit() {
-            return Taking::Full;
+            return ChargeOutcome::Full;
         }
         if taken.bytes + bytes > taken.charged() {
-            return Taking::Uncharged;
+            return ChargeOutcome::Uncharged;
         }
         taken.bytes += bytes;
-        Taking::Done
+        ChargeOutcome::Done
     }
 
-    /// Takes `bytes`. Waits for memory in the order of all requests, so the caller must hold none.
-    pub(super) async fn take(self: &Arc<Self>, bytes: u64, doing: Doing<'_>) -> S3Result<Hold> {
+    /// Uses `bytes`. Waits for memory in FIFO order with all requests, so the caller must hold none.
+    pub(super) async fn take(
+        self: &Arc<Self>,
+        bytes: u64,
+        doing: OperationContext<'_>,
+    ) -> S3Result<Hold> {
         let mut taking = self.try_take(&mut self.taken.lock(), bytes);
-        while matches!(taking, Taking::Uncharged) {
+        while matches!(taking, ChargeOutcome::Uncharged) {
             let object = format!("{}/{}", doing.bucket, doing.key);
             let more = self
                 .engine
@@ -164,15 +168,15 @@ impl Room {
             taking = self.try_take(&mut taken, bytes);
         }
         match taking {
-            Taking::Full => Err(full()),
-            Taking::Uncharged | Taking::Done => Ok(Hold {
-                room: Arc::clone(self),
+            ChargeOutcome::Full => Err(full()),
+            ChargeOutcome::Uncharged | ChargeOutcome::Done => Ok(Hold {
+                memory: Arc::clone(self),
                 bytes,
             }),
         }
     }
 
-    /// Admits one upload if fewer than `free` are admitted and not begun.
+    /// Admits one upload if fewer than `free` are admitted and not started.
     pub(super) fn begin(self: &Arc<Self>, free: usize) -> Option<Beginning> {
         let mut taken = self.taken.lock();
         if taken.beginning >= free {
@@ -182,25 +186,25 @@ impl Room {
         Some(Beginning(Arc::clone(self)))
     }
 
-    /// Nothing yet, for a caller that holds memory and so must not wait.
+    /// An empty hold, for a caller that holds memory and must not wait.
     pub(super) fn empty(self: &Arc<Self>) -> Hold {
         Hold {
-            room: Arc::clone(self),
+            memory: Arc::clone(self),
             bytes: 0,
         }
     }
 
-    /// Takes `bytes` without waiting; false if there is no room.
+    /// Uses `bytes` without waiting. Returns false if the memory is not available.
     fn take_now(&self, bytes: u64) -> bool {
         let mut taken = self.taken.lock();
         let mut taking = self.try_take(&mut taken, bytes);
-        if matches!(taking, Taking::Uncharged)
+        if matches!(taking, ChargeOutcome::Uncharged)
             && let Some(more) = self.engine.try_reserve(Share::Upload, STEP.max(bytes))
         {
             taken.add(more);
             taking = self.try_take(&mut taken, bytes);
         }
-        matches!(taking, Taking::Done)
+        matches!(taking, ChargeOutcome::Done)
     }
 
     pub(super) fn release(&self, bytes: u64) {
@@ -218,11 +222,11 @@ impl Room {
     }
 }
 
-enum Taking {
+enum ChargeOutcome {
     Done,
-    /// The memory for it is to be charged first.
+    /// More memory must be charged first.
     Uncharged,
-    /// Beyond what all lists may take.
+    /// Above the limit of all lists.
     Full,
 }
 
@@ -233,9 +237,9 @@ fn full() -> S3Error {
     )
 }
 
-/// An upload that is admitted and not begun.
+/// An admitted upload that has not started.
 #[derive(Debug)]
-pub(crate) struct Beginning(Arc<Room>);
+pub(crate) struct Beginning(Arc<UploadMemory>);
 
 impl Drop for Beginning {
     fn drop(&mut self) {
@@ -243,36 +247,36 @@ impl Drop for Beginning {
     }
 }
 
-/// Bytes taken for what is about to be stored; released with it.
+/// Bytes for an entry to be stored, released on drop.
 #[derive(Debug)]
 #[must_use = "dropping it releases the bytes"]
 pub(crate) struct Hold {
-    room: Arc<Room>,
+    memory: Arc<UploadMemory>,
     bytes: u64,
 }
 
 impl Hold {
-    /// Makes sure that `bytes` are held. Never waits.
+    /// Ensures that `bytes` are held. Never waits.
     pub(super) fn cover(&mut self, bytes: u64) -> S3Result<()> {
         let more = bytes.saturating_sub(self.bytes);
-        if more > 0 && !self.room.take_now(more) {
+        if more > 0 && !self.memory.take_now(more) {
             return Err(full());
         }
         self.bytes += more;
         Ok(())
     }
 
-    /// Leaves `added` bytes with the table in place of `replaced`, which were there, and releases the rest.
+    /// Transfers `added` bytes to the table in place of `replaced`, and releases the rest.
     pub(super) fn keep(mut self, added: u64, replaced: u64) {
         let held = std::mem::take(&mut self.bytes);
-        self.room.release((held + replaced).saturating_sub(added));
+        self.memory.release((held + replaced).saturating_sub(added));
     }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
         if self.bytes > 0 {
-            self.room.release(self.bytes);
+            self.memory.release(self.bytes);
         }
     }
 }

@@ -3,11 +3,11 @@ use crate::uploads::Uploads;
 use crate::uploads::tests::{name, part, upload};
 use s3s::S3ErrorCode;
 
-fn doing(name: &UploadName) -> Doing<'_> {
-    Doing::new("test", &name.bucket, &name.key)
+fn doing(name: &UploadName) -> OperationContext<'_> {
+    OperationContext::new("test", &name.bucket, &name.key)
 }
 
-/// An upload of `parts` parts, as an earlier server may have left it.
+/// An upload of `parts` parts, as an earlier server may leave it.
 fn with_parts(parts: u16) -> Upload {
     let mut upload = upload(None);
     upload.parts = Arc::new((1..=parts).map(|number| (number, part(1))).collect());
@@ -22,7 +22,7 @@ fn engine(memory: u64) -> Engine {
 async fn parts_past_the_memory_of_part_lists_get_slow_down_until_an_upload_ends() {
     let engine = engine(16 << 20);
     let uploads = Arc::new(Uploads::new(100, engine.clone()));
-    let limit = uploads.room.limit();
+    let limit = uploads.memory.limit();
     assert_eq!(limit, 4 << 20);
     let mut opened = Vec::new();
     let refused = 'full: loop {
@@ -42,7 +42,7 @@ async fn parts_past_the_memory_of_part_lists_get_slow_down_until_an_upload_ends(
                 .add_part(&next, number, part(1), hold)
                 .await
                 .unwrap();
-            let (taken, charged) = uploads.room.held();
+            let (taken, charged) = uploads.memory.held();
             assert!(
                 taken <= charged && taken <= limit,
                 "{taken} of {charged}, max {limit}"
@@ -50,15 +50,15 @@ async fn parts_past_the_memory_of_part_lists_get_slow_down_until_an_upload_ends(
         }
     };
     assert_eq!(*refused.code(), S3ErrorCode::SlowDown);
-    assert!(uploads.room.held().0 + PART_BYTES > limit);
+    assert!(uploads.memory.held().0 + PART_BYTES > limit);
     assert!(engine.budget().held(Share::Upload) >= limit - PART_BYTES);
     let refused = uploads.admit(doing(&opened[0])).await.unwrap_err();
     assert_eq!(*refused.code(), S3ErrorCode::SlowDown);
-    // A part stored in place of another takes no more.
-    let held = uploads.room.held().0;
+    // Replacing a part takes no more memory.
+    let held = uploads.memory.held().0;
     let first = opened.remove(0);
     uploads.remove(&first).await.unwrap();
-    assert!(uploads.room.held().0 < held);
+    assert!(uploads.memory.held().0 < held);
     let last = opened.last().unwrap_or(&first);
     uploads
         .admit_part(last, doing(last))
@@ -68,12 +68,12 @@ async fn parts_past_the_memory_of_part_lists_get_slow_down_until_an_upload_ends(
     for name in &opened {
         uploads.remove(name).await.unwrap();
     }
-    assert_eq!(uploads.room.held(), (0, 0));
+    assert_eq!(uploads.memory.held(), (0, 0));
     assert_eq!(engine.budget().held(Share::Upload), 0);
 }
 
 #[tokio::test]
-async fn part_stored_again_and_part_given_up_take_nothing_more() {
+async fn replaced_and_cancelled_parts_take_no_more_memory() {
     let uploads = Arc::new(Uploads::new(100, engine(16 << 20)));
     let name = name("key", "1");
     let hold = uploads.admit(doing(&name)).await.unwrap();
@@ -81,16 +81,16 @@ async fn part_stored_again_and_part_given_up_take_nothing_more() {
         .begin(name.clone(), upload(None), hold)
         .await
         .unwrap();
-    let bare = uploads.room.held().0;
+    let bare = uploads.memory.held().0;
     for size in [1, 2, 3] {
         let hold = uploads.admit_part(&name, doing(&name)).await.unwrap();
         uploads.add_part(&name, 7, part(size), hold).await.unwrap();
-        assert_eq!(uploads.room.held().0, bare + part_bytes(&part(size)));
+        assert_eq!(uploads.memory.held().0, bare + part_bytes(&part(size)));
     }
     drop(uploads.admit_part(&name, doing(&name)).await.unwrap());
     let kept = bare + part_bytes(&part(3));
-    assert_eq!(uploads.room.held().0, kept);
-    // An ETag longer than what was charged for it is charged before it is kept.
+    assert_eq!(uploads.memory.held().0, kept);
+    // An ETag longer than charged for is charged before it is stored.
     let mut long = part(2);
     long.e_tag = "e".repeat(10_000);
     let hold = uploads.admit_part(&name, doing(&name)).await.unwrap();
@@ -98,13 +98,13 @@ async fn part_stored_again_and_part_given_up_take_nothing_more() {
         .add_part(&name, 8, long.clone(), hold)
         .await
         .unwrap();
-    assert_eq!(uploads.room.held().0, kept + part_bytes(&long));
+    assert_eq!(uploads.memory.held().0, kept + part_bytes(&long));
 }
 
 #[tokio::test]
-async fn lists_of_an_earlier_server_beyond_the_memory_are_loaded_and_refuse_new_ones() {
+async fn inherited_lists_above_the_memory_are_loaded_and_block_new_ones() {
     let home = tempfile::tempdir().unwrap();
-    let before = Arc::new(Uploads::kept(100, home.path(), engine(256 << 20)).unwrap());
+    let before = Arc::new(Uploads::persistent(100, home.path(), engine(256 << 20)).unwrap());
     let names: Vec<_> = (0..4).map(|id| name("key", &id.to_string())).collect();
     for name in &names {
         let hold = before.admit(doing(name)).await.unwrap();
@@ -113,17 +113,17 @@ async fn lists_of_an_earlier_server_beyond_the_memory_are_loaded_and_refuse_new_
             .await
             .unwrap();
     }
-    let bytes = before.room.held().0;
+    let bytes = before.memory.held().0;
     drop(before);
 
     let small = engine(16 << 20);
-    let uploads = Arc::new(Uploads::kept(100, home.path(), small.clone()).unwrap());
-    assert_eq!(uploads.room.held().0, bytes);
-    assert!(bytes > uploads.room.limit());
+    let uploads = Arc::new(Uploads::persistent(100, home.path(), small.clone()).unwrap());
+    assert_eq!(uploads.memory.held().0, bytes);
+    assert!(bytes > uploads.memory.limit());
     assert_eq!(small.budget().held(Share::Upload), bytes.min(8 << 20));
     let refused = uploads.admit_part(&names[0], doing(&names[0])).await;
     assert_eq!(*refused.unwrap_err().code(), S3ErrorCode::SlowDown);
-    // Those that are loaded can be completed and aborted, and then there is room.
+    // Loaded uploads can be completed and aborted, which frees memory.
     let (completion, upload) = uploads.complete(&names[0]).unwrap();
     assert_eq!(upload.parts.len(), 9_000);
     completion.begin("parts".to_owned()).await.unwrap();
@@ -142,7 +142,7 @@ async fn lists_of_an_earlier_server_beyond_the_memory_are_loaded_and_refuse_new_
 }
 
 #[tokio::test]
-async fn uploads_that_begin_at_once_are_no_more_than_the_limit() {
+async fn concurrent_starts_respect_the_upload_limit() {
     let uploads = Arc::new(Uploads::new(2, engine(16 << 20)));
     let names: Vec<_> = (0..3).map(|id| name("key", &id.to_string())).collect();
     let first = uploads.admit(doing(&names[0])).await.unwrap();
@@ -154,7 +154,7 @@ async fn uploads_that_begin_at_once_are_no_more_than_the_limit() {
         .await
         .unwrap();
     assert!(uploads.admit(doing(&names[2])).await.is_err());
-    // One that does not begin leaves its place to another.
+    // An upload that does not start releases its slot.
     drop(second);
     let third = uploads.admit(doing(&names[2])).await.unwrap();
     uploads

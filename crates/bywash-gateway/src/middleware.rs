@@ -1,5 +1,5 @@
-//! What surrounds the operations: request ids, signatures or their absence, body framing, the last
-//! touch to error answers, the log line.
+//! Middleware around the operations: request ids, signatures, body framing, completion of error responses, access
+//! records.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -31,15 +31,15 @@ use crate::errors::{default_message, fault, not_implemented};
 use crate::gateway::Gateway;
 use crate::host::{Hosts, Target};
 use crate::limits::MAX_XML_BYTES;
-use crate::range::{OddRange, mend_range};
+use crate::range::{IgnoredRange, normalize_range};
 use crate::request_xml::{Gather, SignedChunks, gathered};
 use crate::xml;
 
 const REQUEST_ID: &str = "x-amz-request-id";
 const PAYLOAD: &str = "x-amz-content-sha256";
 
-/// Serves one request after the other, from any number of connections.
-pub(crate) struct Front {
+/// Serves requests from any number of connections.
+pub(crate) struct Middleware {
     service: S3Service,
     engine: Engine,
     hosts: Hosts,
@@ -49,12 +49,12 @@ pub(crate) struct Front {
     anonymous: bool,
     silent_body: Duration,
     access_log: Option<AccessLog>,
-    /// Request ids: a number no other process has, and a count.
+    /// Parts of request ids: a random number of this process, and a count.
     process: u64,
     count: AtomicU64,
 }
 
-impl Front {
+impl Middleware {
     pub(crate) fn new(gateway: Gateway, config: &S3Config, hosts: Hosts) -> Self {
         let engine = gateway.engine.clone();
         let traffic = Arc::clone(engine.traffic());
@@ -73,7 +73,7 @@ impl Front {
             let keys = Keys::new(&config.credentials, engine.clone());
             builder.set_auth(keys.clone());
             builder.set_access(keys.clone());
-            builder.set_route(OddRange { open, keys });
+            builder.set_route(IgnoredRange { open, keys });
             builder.build()
         };
         Self {
@@ -115,15 +115,15 @@ impl Front {
         let log = self.access_log.clone();
         access.log = log.map(|log| (log, ClientTexts::new(&parts)));
         let expects = parts.headers.contains_key(EXPECT) && incoming.is_end_stream();
-        let answer = self.respond(parts, incoming, &context, admission).await?;
+        let response = self.respond(parts, incoming, &context, admission).await?;
         if expects {
-            // hyper sends no `100 Continue` for an empty body. Clients that wait for it take the status of this response for the
-            // connection's next one, so it must be the last.
+            // hyper sends no `100 Continue` for an empty body. Clients that wait for it would take this response's
+            // status for the next one on the connection, so close the connection.
             context.body_open.store(true, Relaxed);
         }
-        let answer = finish(answer, &access).map_err(http_error)?;
+        let response = finish(response, &access).map_err(http_error)?;
         let text = |name: &str| {
-            answer
+            response
                 .headers()
                 .get(name)
                 .and_then(|value| value.to_str().ok())
@@ -136,11 +136,11 @@ impl Front {
         };
         let announced = text("content-length").and_then(|length| length.parse().ok());
         access.announced = announced.filter(|_| access.method != Method::HEAD);
-        access.answered(answer.status());
-        Ok(answer.map(|body| ServedBody::new(body, access)))
+        access.answered(response.status());
+        Ok(response.map(|body| ServedBody::new(body, access)))
     }
 
-    /// Returns the response of an admitted request, or the error of one that is refused.
+    /// Serves an admitted request, or returns the error of a rejected one.
     async fn respond(
         &self,
         mut parts: Parts,
@@ -149,7 +149,7 @@ impl Front {
         Admission { target, operation }: Admission,
     ) -> Result<Response<Body>, HttpError> {
         let admitted = match operation {
-            // s3s would read the whole form into memory before it checks the signature.
+            // s3s would buffer the whole form before it verifies the signature.
             _ if is_form(&parts) => Err(not_implemented(
                 "Uploads by HTML form are not supported here; use PUT.",
             )),
@@ -177,24 +177,24 @@ impl Front {
         let body = self.body(&mut parts, incoming, gather);
         if self.anonymous {
             strip_signature(&mut parts);
-            mend_range(&mut parts.headers);
+            normalize_range(&mut parts.headers);
         }
         parts.extensions.insert(Arc::clone(context));
         parts.extensions.insert(Arc::new(target));
         parts.extensions.insert(Arc::clone(&documents));
-        let answer = self.service.call(Request::from_parts(parts, body)).await?;
-        let is_unfit = |bytes: Bytes| answer.status().is_success() && !xml::is_document(&bytes);
-        // The other bodies in memory are XML.
-        if operation != "GetObject" && answer.body().bytes().is_some_and(is_unfit) {
+        let response = self.service.call(Request::from_parts(parts, body)).await?;
+        let is_unfit = |bytes: Bytes| response.status().is_success() && !xml::is_document(&bytes);
+        // All other buffered bodies are XML.
+        if operation != "GetObject" && response.body().bytes().is_some_and(is_unfit) {
             let message = "The response has a name with a character that XML cannot carry; ask with encoding-type=url.";
             return fault(S3ErrorCode::InvalidArgument, message)
                 .to_http_response()
                 .map_err(http_error);
         }
-        Ok(answer.map(|body| documents.settle(body)))
+        Ok(response.map(|body| documents.settle(body)))
     }
 
-    /// The digest of the payload, when nobody else looks at it.
+    /// The payload digest to verify here, if `s3s` does not.
     fn unchecked_payload(&self, headers: &HeaderMap) -> Option<String> {
         let value = headers
             .get(PAYLOAD)
@@ -217,7 +217,7 @@ impl Front {
             Some(_) => Some(Mode::Guard),
         };
         if mode == Some(Mode::Decode) {
-            // From here on the body is as long as what it carries.
+            // From here on the body has its decoded length.
             parts.headers.remove(CONTENT_LENGTH);
             if let Some(length) = parts.headers.get("x-amz-decoded-content-length").cloned() {
                 parts.headers.insert(CONTENT_LENGTH, length);
@@ -264,7 +264,7 @@ fn is_form(parts: &Parts) -> bool {
             .starts_with("multipart/form-data")
 }
 
-/// The header whose condition a failed precondition is of, as S3 writes its name.
+/// Returns the header that a failed precondition refers to, in S3's spelling.
 fn condition(method: &Method, headers: &HeaderMap) -> Option<&'static str> {
     let reads = matches!(*method, Method::GET | Method::HEAD);
     [
@@ -277,64 +277,64 @@ fn condition(method: &Method, headers: &HeaderMap) -> Option<&'static str> {
         "x-amz-copy-source-if-modified-since",
     ]
     .into_iter()
-    // A read whose If-None-Match fails is not modified, which is another answer.
+    // A read with a failed If-None-Match returns 304 instead.
     .find(|name| headers.contains_key(*name) && !(reads && *name == "If-None-Match"))
 }
 
-/// Adds the request id; to errors also a message where `s3s` gives none, the resource, and what was
-/// wrong with the body if that is what they come from.
-fn finish(mut answer: Response<Body>, access: &Access) -> Result<Response<Body>, S3Error> {
+/// Adds the request id. Completes errors with a message where `s3s` has none, the resource, and the fault of the body
+/// if that is the cause.
+fn finish(mut response: Response<Body>, access: &Access) -> Result<Response<Body>, S3Error> {
     let context = &access.context;
-    let status = answer.status();
-    if status == StatusCode::OK && answer.headers().contains_key(CONTENT_RANGE) {
-        // s3s sets 206 by a field of GetObject only; ours is a header, which HeadObject has as well.
-        *answer.status_mut() = StatusCode::PARTIAL_CONTENT;
+    let status = response.status();
+    if status == StatusCode::OK && response.headers().contains_key(CONTENT_RANGE) {
+        // s3s sets 206 by a field of GetObject only. The header also serves HeadObject.
+        *response.status_mut() = StatusCode::PARTIAL_CONTENT;
     } else if status == StatusCode::NOT_MODIFIED {
-        *answer.body_mut() = Body::empty();
-        answer.headers_mut().remove(CONTENT_TYPE);
+        *response.body_mut() = Body::empty();
+        response.headers_mut().remove(CONTENT_TYPE);
     } else if status.is_client_error() || status.is_server_error() {
-        let text = answer
+        let text = response
             .body()
             .bytes()
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         let mut text = text.unwrap_or_default();
         if unread_body(status, &text) {
-            // s3s could not read the body it needed whole, and does not say why.
+            // s3s could not buffer the body and does not report why.
             let incomplete = || {
                 fault(
                     S3ErrorCode::IncompleteBody,
                     "The body is not as its headers announce.",
                 )
             };
-            answer = context
+            response = context
                 .fault()
                 .unwrap_or_else(incomplete)
                 .to_http_response()?;
-            text = answer
+            text = response
                 .body()
                 .bytes()
                 .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
                 .unwrap_or_default();
         }
-        *answer.body_mut() =
+        *response.body_mut() =
             Body::from(complete_error(&text, context, &access.bucket, &access.key));
-        let headers = answer.headers_mut();
+        let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
         headers.remove(CONTENT_LENGTH);
     }
     if context.body_open.load(Relaxed) {
-        // What is left of the body cannot be told from the next request.
-        answer
+        // The rest of the body is indistinguishable from the next request.
+        response
             .headers_mut()
             .insert(CONNECTION, HeaderValue::from_static("close"));
     }
     if let Ok(id) = HeaderValue::try_from(&context.id) {
-        answer.headers_mut().insert(REQUEST_ID, id);
+        response.headers_mut().insert(REQUEST_ID, id);
     }
-    Ok(answer)
+    Ok(response)
 }
 
-/// The one error that `s3s` answers with 500 and without a message; ours have one.
+/// The only error that `s3s` returns as 500 without a message.
 fn unread_body(status: StatusCode, text: &str) -> bool {
     status == StatusCode::INTERNAL_SERVER_ERROR
         && text.contains("<Code>InternalError</Code>")
@@ -375,7 +375,7 @@ fn complete_error(text: &str, context: &RequestContext, bucket: &str, key: &str)
     whole
 }
 
-/// Text as XML 1.0 can hold it: control characters cannot be written at all.
+/// Escapes text for XML 1.0, which cannot represent control characters.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
