@@ -16,7 +16,7 @@ use crate::memtable::PartitionKey;
 use crate::{Point, SeriesError};
 
 /// Interval of checks for due flushes. Also how long rows under `Ack::Memory` may stay out of the log.
-const TICK: Duration = Duration::from_millis(100);
+pub(crate) const TICK: Duration = Duration::from_millis(100);
 /// Min time between a failed flush and the next attempt.
 const RETRY: Duration = Duration::from_secs(1);
 

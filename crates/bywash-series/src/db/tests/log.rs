@@ -5,8 +5,10 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
+use std::time::Instant;
 
 use super::*;
+use crate::background::TICK;
 use crate::wal::LogFile;
 
 /// Bytes of a segment up to the last nonzero byte.
@@ -221,6 +223,7 @@ async fn large_batch_takes_few_log_writes_and_one_sync() {
     let db = database.open_on(Box::new(disk)).await.unwrap();
     let attempts = |disk: &FailingStorage| disk.attempts.load(Ordering::SeqCst);
     let before = (attempts(&writes), attempts(&syncs));
+    let start_time = Instant::now();
     let mut batch = db.batch();
     for start in (0..ROWS).step_by(1000) {
         let rows: Vec<_> = (start..start + 1000)
@@ -230,7 +233,10 @@ async fn large_batch_takes_few_log_writes_and_one_sync() {
     }
     batch.commit().unwrap();
     let (written, synced) = (attempts(&writes) - before.0, attempts(&syncs) - before.1);
-    assert!(written <= 4, "{written} log writes");
+    // The background writes what is pending at most once an interval.
+    let in_background = start_time.elapsed().as_millis() / TICK.as_millis();
+    let most = 4 + in_background as u64;
+    assert!(written <= most, "{written} log writes, at most {most}");
     assert_eq!(synced, 1);
     drop(db);
     let again = database.open().await.unwrap();
