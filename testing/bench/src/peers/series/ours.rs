@@ -35,7 +35,7 @@ pub(super) fn batch(ack: Option<Ack>) -> usize {
 fn options(ack: Option<Ack>) -> SeriesOptions {
     SeriesOptions {
         // Memory, names and log are measured, not sealing: nothing is over, and nothing is too much.
-        span: Duration::from_secs(1 << 30),
+        partition_width: Duration::from_secs(1 << 30),
         log: ack.is_some(),
         ack: ack.unwrap_or_default(),
         memtable_bytes: Some(6 << 30),
