@@ -26,10 +26,10 @@ impl<'a> WriteBatch<'a> {
     }
 
     /// Writes rows to memory, and to the log once many bytes are pending there. Blocks the thread up to
-    /// [`SeriesOptions::write_timeout`] while memory or log are full.
+    /// [`crate::SeriesOptions::write_timeout`] while memory or log are full.
     ///
     /// # Errors
-    /// As [`SeriesDb::handle`] and [`SeriesDb::append_batch`].
+    /// As [`crate::SeriesDb::handle`] and [`crate::SeriesDb::append_batch`].
     pub fn insert_rows(&mut self, rows: &[Row<'_>]) -> Result<(), SeriesError> {
         let memtable = &self.shared.memtable;
         let mut named = Vec::with_capacity(rows.len().min(ROWS_AT_ONCE));
@@ -46,7 +46,7 @@ impl<'a> WriteBatch<'a> {
         Ok(())
     }
 
-    /// Blocks until all rows are acknowledged as [`SeriesOptions::ack`] requires.
+    /// Blocks until all rows are acknowledged as [`crate::SeriesOptions::ack`] requires.
     ///
     /// # Errors
     /// [`SeriesError::LogFailed`].
