@@ -185,7 +185,7 @@ def test_a_key_of_one_bucket_that_only_reads(nginx, server):
     assert reader.get_object(Bucket="files", Key="small")["Body"].read() == b"small"
     refused("AccessDenied", reader.get_object, Bucket="fresh", Key="small")
     message = refused("AccessDenied", reader.put_object, Bucket="files", Key="new", Body=b"x")
-    assert "read-only" in message
+    assert "may only read" in message
     url = s3_client(server.url, "reader", "reader-secret", signature_version="s3v4").generate_presigned_url(
         "get_object", {"Bucket": "fresh", "Key": "small"}
     )

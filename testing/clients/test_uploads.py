@@ -101,7 +101,9 @@ def test_a_killed_copy_is_gone_on_with(store, tmp_path, growths):
     assert any(copier.kill_copy(url, growths) for _ in range(TRIES)), f"{TRIES} copies ended before growth {growths} of the journal"
     (file,) = copier.journal()
     assert file.stat().st_mode & 0o777 == 0o600
-    assert store.open() or not growths
+    if growths and not store.open():
+        # The kill came after the store had completed the object, and before the copy had the response.
+        assert sha256(store.read(key)) == file_sha256(copier.source)
 
     code, out, err = copier.run("uploads", "resume", "--all", "--json")
     assert code == 0, (out, err)
