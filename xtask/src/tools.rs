@@ -35,6 +35,8 @@ pub(crate) struct Tools {
     pub(crate) azurite: PathBuf,
     /// versitygw, where there is Go to build it.
     pub(crate) versitygw: Option<PathBuf>,
+    /// Folder of Prometheus and promtool, where Debian's package of them can be fetched.
+    pub(crate) prometheus: Option<PathBuf>,
     /// `flights-3m.parquet`.
     pub(crate) flights: PathBuf,
 }
@@ -97,6 +99,7 @@ fn fetch(cache: &Path) -> Result<Tools, Failure> {
         aws: awscli.join("bin/aws"),
         azurite: azurite(cache)?,
         versitygw: None,
+        prometheus: prometheus(cache)?,
         flights: flights(cache)?,
     })
 }
@@ -189,6 +192,38 @@ fn versitygw(cache: &Path) -> Result<Option<PathBuf>, Failure> {
     }
     fs::write(&stamp, VERSITYGW).map_err(doing(format!("write {}", stamp.display())))?;
     Ok(Some(program))
+}
+
+/// The folder of Prometheus and promtool, unpacked from Debian's package: installing that would start a server. Without the
+/// package the gate goes on and says so.
+fn prometheus(cache: &Path) -> Result<Option<PathBuf>, Failure> {
+    if let Some(given) = std::env::var_os("BYWASH_PROMETHEUS") {
+        return Ok(Some(given.into()));
+    }
+    let folder = cache.join("prometheus");
+    let programs = folder.join("usr/bin");
+    let works = || {
+        ["prometheus", "promtool"].iter().all(|program| {
+            Step::new(programs.join(program))
+                .args(["--version"])
+                .succeeds()
+        })
+    };
+    if works() {
+        return Ok(Some(programs));
+    }
+    println!("fetching prometheus into {}", folder.display());
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).map_err(doing(format!("create {}", folder.display())))?;
+    let script = "apt-get download -qq prometheus || { apt-get update -qq && apt-get download -qq prometheus; } \
+                  && dpkg-deb -x prometheus_*.deb . && rm prometheus_*.deb";
+    let unpacked = Step::new("sh").args(["-c", script]).folder(&folder).run();
+    match unpacked {
+        Ok(()) if works() => return Ok(Some(programs)),
+        Ok(()) => println!("no tests with Prometheus: Debian's package of it does not run here"),
+        Err(failure) => println!("no tests with Prometheus: {failure}"),
+    }
+    Ok(None)
 }
 
 /// A library that steps a program's clock, for the siege's case `clock-steps`. Without it the siege goes on and names the case as

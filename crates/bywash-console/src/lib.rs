@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `GET /healthz` | `ok` while the process serves |
 //! | `GET /metrics` | the counters as Prometheus text |
-//! | `GET /stats` | the counters as JSON: the fields of [`bywash::Stats`], and as `history` those of [`HistoryStats`] |
+//! | `GET /stats` | the counters as JSON: the fields of [`bywash::Stats`], as `history` those of [`HistoryStats`], as `origins` the errors by bucket |
 //! | `GET /cache`, `GET /cache/why` | what is in memory, and why it is or is not (`cache`), with the key |
 //! | `POST /cache/warm`, `POST /cache/drop` | changes that, with the key |
 //! | `GET /` | the page, for who has the key |
@@ -32,6 +32,7 @@ mod page;
 mod recent;
 mod series;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -43,6 +44,7 @@ use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router, middleware};
+use bywash::origin::OriginStats;
 use bywash::traffic::TrafficStats;
 use bywash::{Engine, Stats};
 use bywash_series::SeriesDb;
@@ -219,12 +221,13 @@ async fn protected(mut answer: Response) -> Response {
 async fn metrics(State(shared): State<Shared>) -> impl IntoResponse {
     (
         [(CONTENT_TYPE, metrics::CONTENT_TYPE), NO_STORE],
-        metrics::render(
-            &shared.engine.stats(),
-            &shared.engine.traffic().stats(),
-            &shared.intake,
-            &shared.history_stats(),
-        ),
+        metrics::render(&metrics::Sources {
+            stats: &shared.engine.stats(),
+            traffic: shared.engine.traffic(),
+            origins: &shared.engine.origins(),
+            intake: &shared.intake,
+            history: &shared.history_stats(),
+        }),
     )
 }
 
@@ -235,6 +238,7 @@ struct Counted {
     engine: Stats,
     endpoint: TrafficStats,
     history: HistoryStats,
+    origins: BTreeMap<String, OriginStats>,
 }
 
 async fn stats(State(shared): State<Shared>) -> impl IntoResponse {
@@ -242,6 +246,7 @@ async fn stats(State(shared): State<Shared>) -> impl IntoResponse {
         engine: shared.engine.stats(),
         endpoint: shared.engine.traffic().stats(),
         history: shared.history_stats(),
+        origins: shared.engine.origins(),
     };
     ([NO_STORE], Json(counted))
 }

@@ -3,12 +3,18 @@
 //! Format: <https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format>.
 //! What the engine counts is written from one [`Stats`], so the numbers are those `/stats` gives.
 
+mod histogram;
+mod process;
+
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering::Relaxed;
 
-use bywash::traffic::TrafficStats;
-use bywash::{BucketStats, BudgetStats, ObjectStats, PoolStats, Stats};
+use bywash::origin::OriginStats;
+use bywash::traffic::{OriginRequest, Traffic, TrafficStats};
+use bywash::{BucketStats, BudgetStats, CacheOutcome, ObjectStats, PoolStats, Stats};
+use process::Process;
 
 use crate::history::HistoryStats;
 use crate::influx::Intake;
@@ -168,7 +174,7 @@ const POOL: [Family<PoolStats>; 3] = [
 ];
 
 /// Of the memory budget, gauges.
-const BUDGET: [Family<BudgetStats>; 4] = [
+const BUDGET: [Family<BudgetStats>; 6] = [
     (
         "bywash_budget_used_bytes",
         "Bytes charged to the memory budget, never above the limit.",
@@ -186,6 +192,30 @@ const BUDGET: [Family<BudgetStats>; 4] = [
         "bywash_budget_idle_bytes",
         "Charged bytes that lie in free frames, ready for reuse.",
         |s| s.idle,
+    ),
+    (
+        "bywash_budget_downloads_bytes",
+        "Charged bytes of reads: blocks in memory, loads, and responses on their way.",
+        |s| s.downloads,
+    ),
+    (
+        "bywash_budget_uploads_bytes",
+        "Charged bytes of writes and tables.",
+        |s| s.uploads,
+    ),
+];
+
+/// Of the endpoint's current load, gauges.
+const LOAD: [Family<TrafficStats>; 2] = [
+    (
+        "bywash_endpoint_connections",
+        "Connections open at the S3 endpoint.",
+        |s| s.connections,
+    ),
+    (
+        "bywash_endpoint_requests_in_flight",
+        "Requests at the S3 endpoint that are not finished.",
+        |s| s.in_flight,
     ),
 ];
 
@@ -221,13 +251,25 @@ const OBJECTS: [Family<ObjectStats>; 6] = [
     ),
 ];
 
-/// All metrics, in a fixed order.
-pub(crate) fn render(
-    stats: &Stats,
-    traffic: &TrafficStats,
-    intake: &Intake,
-    history: &HistoryStats,
-) -> String {
+/// Sources of the metrics.
+#[derive(Debug)]
+pub(crate) struct Sources<'a> {
+    pub(crate) stats: &'a Stats,
+    pub(crate) traffic: &'a Traffic,
+    pub(crate) origins: &'a BTreeMap<String, OriginStats>,
+    pub(crate) intake: &'a Intake,
+    pub(crate) history: &'a HistoryStats,
+}
+
+/// All metrics, in a fixed order. Reads `/proc`.
+pub(crate) fn render(sources: &Sources<'_>) -> String {
+    let Sources {
+        stats,
+        traffic,
+        origins,
+        intake,
+        history,
+    } = sources;
     let mut text = String::new();
     head(
         &mut text,
@@ -247,7 +289,11 @@ pub(crate) fn render(
             sample(&mut text, name, &[("bucket", bucket)], read(counters));
         }
     }
-    counters(&mut text, &TRAFFIC, traffic);
+    origin_errors(&mut text, origins);
+    let load = traffic.stats();
+    counters(&mut text, &TRAFFIC, &load);
+    gauges(&mut text, &LOAD, &load);
+    endpoint(&mut text, traffic);
     counters(&mut text, &INTAKE, intake);
     counters(&mut text, &HISTORY, history);
     head(
@@ -265,7 +311,72 @@ pub(crate) fn render(
     gauges(&mut text, &POOL, &stats.pool);
     gauges(&mut text, &BUDGET, &stats.budget);
     gauges(&mut text, &OBJECTS, &stats.objects);
+    if let Some(process) = Process::read() {
+        process.render(&mut text);
+    }
     text
+}
+
+/// Writes errors by bucket and kind, at most nine a bucket: kinds without errors are left out.
+fn origin_errors(text: &mut String, origins: &BTreeMap<String, OriginStats>) {
+    const NAME: &str = "bywash_origin_errors_total";
+    head(
+        text,
+        NAME,
+        "counter",
+        "Errors of requests to origins, and requests without a response.",
+    );
+    for (bucket, stats) in origins {
+        for (kind, count) in &stats.errors {
+            let labels = [("bucket", bucket.as_str()), ("kind", kind.name())];
+            sample(text, NAME, &labels, count);
+        }
+    }
+}
+
+/// Writes responses by status, and durations by operation and cache outcome. The program bounds the values of all labels.
+fn endpoint(text: &mut String, traffic: &Traffic) {
+    const RESPONSES: &str = "bywash_endpoint_responses_total";
+    head(
+        text,
+        RESPONSES,
+        "counter",
+        "Finished requests at the S3 endpoint, by HTTP status of the response; none: the client left before.",
+    );
+    for (status, count) in traffic.statuses() {
+        let status = match status {
+            0 => "none".to_owned(),
+            status => status.to_string(),
+        };
+        sample(text, RESPONSES, &[("status", &status)], count);
+    }
+    const DURATION: &str = "bywash_endpoint_request_duration_seconds";
+    head(
+        text,
+        DURATION,
+        "histogram",
+        "Time from a request's head to the response's head, by S3 operation and by whether object data came from memory.",
+    );
+    for of in traffic.operations() {
+        let operation = match of.operation.as_str() {
+            "" => "other",
+            operation => operation,
+        };
+        let cache = of.cache.map_or("none", CacheOutcome::name);
+        let labels = [("operation", operation), ("cache", cache)];
+        histogram::write(text, DURATION, &labels, &of.latencies);
+    }
+    const ORIGIN: &str = "bywash_origin_request_duration_seconds";
+    head(
+        text,
+        ORIGIN,
+        "histogram",
+        "Time from a request to an origin to the head of its response, by kind of request.",
+    );
+    for request in OriginRequest::ALL {
+        let labels = [("request", request.name())];
+        histogram::write(text, ORIGIN, &labels, &traffic.origin(request));
+    }
 }
 
 fn gauges<T>(text: &mut String, families: &[Family<T>], values: &T) {
@@ -290,7 +401,7 @@ fn head(text: &mut String, name: &str, kind: &str, help: &str) {
     );
 }
 
-fn sample(text: &mut String, name: &str, labels: &[(&str, &str)], value: u64) {
+fn sample(text: &mut String, name: &str, labels: &[(&str, &str)], value: impl Display) {
     text.push_str(name);
     for (index, (label, content)) in labels.iter().enumerate() {
         text.push(if index == 0 { '{' } else { ',' });
@@ -315,84 +426,4 @@ fn push(text: &mut String, part: impl Display) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn rendered(stats: &Stats) -> String {
-        let history = HistoryStats {
-            points: 12,
-            dropped_points: 13,
-        };
-        let (traffic, intake) = (TrafficStats::default(), Intake::default());
-        render(stats, &traffic, &intake, &history)
-    }
-
-    #[test]
-    fn writes_each_counter_under_its_name() {
-        let mut stats = Stats::default();
-        let counters = BucketStats {
-            requests: 1,
-            bytes: 2,
-            hits: 3,
-            misses: 4,
-            absences: 7,
-            origin_requests: 5,
-            origin_data_requests: 6,
-            origin_bytes: u64::MAX,
-            hedges: 10,
-            hedges_won: 11,
-        };
-        stats.buckets.insert("data".to_owned(), counters);
-        stats.pool.evictions = 8;
-        stats.budget.limit = 9;
-        let text = rendered(&stats);
-        for line in [
-            "bywash_requests_total{bucket=\"data\"} 1",
-            "bywash_bytes_total{bucket=\"data\"} 2",
-            "bywash_hits_total{bucket=\"data\"} 3",
-            "bywash_misses_total{bucket=\"data\"} 4",
-            "bywash_absences_total{bucket=\"data\"} 7",
-            "bywash_origin_requests_total{bucket=\"data\"} 5",
-            "bywash_origin_data_requests_total{bucket=\"data\"} 6",
-            "bywash_origin_bytes_total{bucket=\"data\"} 18446744073709551615",
-            "bywash_hedges_total{bucket=\"data\"} 10",
-            "bywash_hedges_won_total{bucket=\"data\"} 11",
-            "bywash_pool_evictions_total 8",
-            "bywash_budget_limit_bytes 9",
-            "bywash_endpoint_requests_total 0",
-            "bywash_series_refused_lines_total 0",
-            "bywash_history_points_total 12",
-            "bywash_history_dropped_points_total 13",
-            "# TYPE bywash_requests_total counter",
-            "# TYPE bywash_budget_limit_bytes gauge",
-        ] {
-            assert!(
-                text.lines().any(|found| found == line),
-                "{line} is not in\n{text}"
-            );
-        }
-    }
-
-    #[test]
-    fn every_sample_follows_its_help_and_type() {
-        let mut stats = Stats::default();
-        stats.buckets.insert("a".to_owned(), BucketStats::default());
-        stats.buckets.insert("b".to_owned(), BucketStats::default());
-        let text = rendered(&stats);
-        let mut family = "";
-        for line in text.lines() {
-            if let Some(help) = line.strip_prefix("# HELP ") {
-                family = help.split(' ').next().unwrap_or_default();
-            } else if let Some(kind) = line.strip_prefix("# TYPE ") {
-                assert_eq!(kind.split(' ').next(), Some(family));
-            } else {
-                assert_eq!(line.split(['{', ' ']).next(), Some(family));
-            }
-        }
-    }
-
-    #[test]
-    fn labels_are_escaped() {
-        assert_eq!(escape("a\\b\"c\nd"), r#"a\\b\"c\nd"#);
-    }
-}
+mod tests;

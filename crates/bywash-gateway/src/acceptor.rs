@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use bywash::traffic::{ConnectionEnd, Traffic};
+use bywash::traffic::{ConnectionEnd, OpenConnection, Traffic};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, timeout};
@@ -31,6 +31,7 @@ pub(crate) struct Accepted {
     pub(crate) connection: Arc<Connection>,
     pub(crate) counted: Admitted,
     pub(crate) permit: OwnedSemaphorePermit,
+    pub(crate) open: Option<OpenConnection>,
 }
 
 /// Accepts connections within the limits.
@@ -97,6 +98,7 @@ impl Acceptor {
                 connection,
                 counted,
                 permit,
+                open: self.traffic.as_ref().map(Traffic::open_connection),
             };
         }
     }

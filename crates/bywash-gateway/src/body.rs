@@ -8,6 +8,7 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use bywash::CacheOutcome;
 use bywash::traffic::{RequestKind, RequestSummary, Traffic};
 use futures::Stream;
 use http::{HeaderMap, Method, StatusCode};
@@ -206,7 +207,9 @@ pub(crate) struct Access {
     status: u16,
     /// Time to the response head.
     answered: Option<Duration>,
-    pub(crate) cache: &'static str,
+    pub(crate) cache: Option<CacheOutcome>,
+    /// By its head; a wrong signature may still reject it.
+    pub(crate) operation: Option<&'static str>,
     /// Content-Length of the response; `None` without one, or without a body.
     pub(crate) announced: Option<u64>,
     sent: u64,
@@ -224,6 +227,7 @@ impl Access {
         bucket: String,
         key: String,
     ) -> Self {
+        traffic.begin_request();
         Self {
             context,
             traffic,
@@ -233,7 +237,8 @@ impl Access {
             begun: Instant::now(),
             status: 0,
             answered: None,
-            cache: "",
+            cache: None,
+            operation: None,
             announced: None,
             sent: 0,
             ended: false,
@@ -271,11 +276,13 @@ impl Access {
 
 impl Drop for Access {
     fn drop(&mut self) {
-        let read = self.kind() == RequestKind::Read && !self.cache.is_empty();
+        let read = self.kind() == RequestKind::Read && self.cache.is_some();
         self.traffic.note(&RequestSummary {
             kind: self.kind(),
+            operation: self.operation,
+            cache: self.cache.filter(|_| read),
             latency: self.answered,
-            failed: self.status >= 500,
+            status: self.status,
             received: self.context.bytes_in.load(Relaxed),
             sent: self.sent,
             object: read.then_some((self.bucket.as_str(), self.key.as_str())),
@@ -293,7 +300,7 @@ impl Drop for Access {
             sent: self.sent,
             duration: self.begun.elapsed(),
             request_id: self.context.id.clone(),
-            cache: self.cache,
+            cache: self.cache.map_or("", CacheOutcome::name),
             outcome: self.outcome(),
             error: self.error.take(),
             bucket: std::mem::take(&mut self.bucket),

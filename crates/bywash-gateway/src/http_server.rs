@@ -175,6 +175,7 @@ where
             connection,
             counted: _counted,
             permit: _permit,
+            open: _open,
         } = accepted;
         // Otherwise the last segment of a response waits for the client's acknowledgement.
         if let Err(error) = socket.set_nodelay(true) {

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::Bytes;
-use bywash::Engine;
 use bywash::traffic::Traffic;
+use bywash::{CacheOutcome, Engine};
 use futures::{Stream, StreamExt};
 use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, EXPECT};
 use http::request::Parts;
@@ -112,6 +112,7 @@ impl Middleware {
         let traffic = Arc::clone(&self.traffic);
         let method = parts.method.clone();
         let mut access = Access::new(Arc::clone(&context), traffic, method, bucket, key);
+        access.operation = admission.operation.as_ref().ok().copied();
         let log = self.access_log.clone();
         access.log = log.map(|log| (log, ClientTexts::new(&parts)));
         let expects = parts.headers.contains_key(EXPECT) && incoming.is_end_stream();
@@ -129,10 +130,10 @@ impl Middleware {
                 .and_then(|value| value.to_str().ok())
         };
         access.cache = match text("x-bywash-cache") {
-            Some("hit") => "hit",
-            Some("miss") => "miss",
-            Some("partial") => "partial",
-            _ => "",
+            Some("hit") => Some(CacheOutcome::Hit),
+            Some("miss") => Some(CacheOutcome::Miss),
+            Some("partial") => Some(CacheOutcome::Partial),
+            _ => None,
         };
         let announced = text("content-length").and_then(|length| length.parse().ok());
         access.announced = announced.filter(|_| access.method != Method::HEAD);

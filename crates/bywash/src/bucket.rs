@@ -23,7 +23,8 @@ use crate::limits::{
     MAX_DELETE_REQUESTS_IN_FLIGHT, MAX_DELETES_PER_REQUEST, MAX_PARTS_IN_FLIGHT, MAX_RANGED_GETS,
 };
 use crate::list;
-use crate::origin::{Capability, Origin};
+use crate::origin::metered::Metered;
+use crate::origin::{Capability, Origin, OriginHealth};
 use crate::read::{
     self, Download, DownloadOptions, LatencyWindow, SequentialDetector, SingleFlight,
 };
@@ -43,13 +44,21 @@ pub enum CacheOutcome {
     Partial,
 }
 
-impl fmt::Display for CacheOutcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl CacheOutcome {
+    /// Returns its name in headers, logs and metrics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
             Self::Hit => "hit",
             Self::Miss => "miss",
             Self::Partial => "partial",
-        })
+        }
+    }
+}
+
+impl fmt::Display for CacheOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 
@@ -92,7 +101,9 @@ pub struct Bucket {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) name: String,
+    /// The origin behind [`Metered`].
     pub(crate) origin: Arc<dyn Origin>,
+    pub(crate) health: Arc<OriginHealth>,
     pub(crate) consistency: Consistency,
     /// Bytes of a cached block.
     pub(crate) block_size: u64,
@@ -116,9 +127,12 @@ impl Bucket {
         engine: Arc<EngineShared>,
     ) -> Self {
         let pool = Arc::clone(&engine.pool);
+        let health = Arc::new(OriginHealth::default());
+        let metered = Metered::new(origin, Arc::clone(&health), Arc::clone(&engine.traffic));
         let shared = Shared {
             name: name.to_owned(),
-            origin,
+            origin: Arc::new(metered),
+            health,
             consistency,
             block_size,
             counters: CachePadded::default(),

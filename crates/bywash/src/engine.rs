@@ -21,7 +21,7 @@ use crate::bucket::{Bucket, BucketOptions};
 use crate::consistency::Consistency;
 use crate::error::EngineError;
 use crate::origin::folder::FolderStore;
-use crate::origin::{Origin, OriginUrl};
+use crate::origin::{Origin, OriginStats, OriginUrl};
 use crate::read::{AbandonedMemory, Loans, ReadaheadBudget};
 use crate::retry::RetryPolicy;
 use crate::stats::{BudgetStats, PoolStats, Stats};
@@ -62,7 +62,7 @@ pub(crate) struct Shared {
     /// Memory of requests that continue without readers.
     pub(crate) abandoned: AbandonedMemory,
     /// Statistics of the endpoints' requests.
-    traffic: Arc<Traffic>,
+    pub(crate) traffic: Arc<Traffic>,
     /// Bucket numbers for the pool's keys; only uniqueness matters, hence relaxed.
     stores: AtomicU32,
 }
@@ -387,9 +387,24 @@ impl Engine {
                 limit: budget.limit(),
                 waiting: budget.waiting(),
                 idle: budget.idle(),
+                downloads: budget.held(Share::Download),
+                uploads: budget.held(Share::Upload),
             },
             objects: self.shared.objects.stats(),
         }
+    }
+
+    /// Returns the errors of the origins that had any, by bucket.
+    #[must_use]
+    pub fn origins(&self) -> BTreeMap<String, OriginStats> {
+        let buckets = self.buckets.read();
+        let stats = buckets
+            .iter()
+            .map(|(name, mounted)| (name, mounted.bucket.shared().health.snapshot()));
+        stats
+            .filter(|(_, stats)| *stats != OriginStats::default())
+            .map(|(name, stats)| (name.clone(), stats))
+            .collect()
     }
 
     fn mount_folder(&self, name: &str, folder: &FsPath) -> Result<Bucket, EngineError> {

@@ -38,7 +38,7 @@ pub use consistency::{Consistency, ParseConsistencyError};
 pub use cost::Cost;
 pub use engine::{BucketInfo, Engine, EngineBuilder};
 pub use error::{EngineError, StatusError};
-pub use limits::{MAX_FAILURES_NAMED, MAX_OPEN_FOLDERS};
+pub use limits::{MAX_FAILURES_NAMED, MAX_OPEN_FOLDERS, MAX_TIMED_BUCKETS};
 pub use machine::available_memory;
 pub use origin::{Origin, OriginUrl, PartBody, UploadedPart};
 pub use read::{Download, DownloadOptions, PieceByPiece};

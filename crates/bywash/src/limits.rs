@@ -79,6 +79,12 @@ pub const MAX_FAILURES_NAMED: usize = 20;
 /// Objects counted for [`crate::traffic::Traffic::hottest`]: several times as many as a page shows, so that the shown
 /// ones are accurate.
 pub(crate) const MAX_HOT_OBJECTS: usize = 256;
+/// Bytes kept of the text of an origin's last failure: an address and a reason.
+pub(crate) const MAX_FAILURE_TEXT_BYTES: usize = 256;
+/// Operations with latencies of their own, 17 KiB each: more than the endpoints have. Others share one entry.
+pub(crate) const MAX_COUNTED_OPERATIONS: usize = 64;
+/// Buckets with read latencies of their own, 8 KiB each: the first ones read.
+pub const MAX_TIMED_BUCKETS: usize = 64;
 
 /// Bytes of an origin's response without object data, unless the request expects more.
 pub(crate) const MAX_RESPONSE_BYTES: usize = 64 << 10;

@@ -107,7 +107,7 @@ fn is_refusal(error: &Error) -> bool {
 }
 
 /// Returns whether a file system error does not pass in seconds.
-fn is_lasting_io(error: &Error) -> bool {
+pub(crate) fn is_lasting_io(error: &Error) -> bool {
     use std::io::ErrorKind::{
         FileTooLarge, PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull,
     };

@@ -88,6 +88,10 @@ pub struct BudgetStats {
     pub waiting: u64,
     /// Bytes of `used` in free frames, ready for reuse.
     pub idle: u64,
+    /// Bytes of `used` held by reads: blocks in memory, loads, responses on their way.
+    pub downloads: u64,
+    /// Bytes of `used` held by writes and tables.
+    pub uploads: u64,
 }
 
 /// Counters behind [`BucketStats`].

@@ -8,9 +8,11 @@ mod cloud;
 pub mod folder;
 mod forward;
 pub mod gcs;
+mod health;
 pub mod http;
 pub(crate) mod http_client;
 pub mod memory;
+pub(crate) mod metered;
 mod multipart_xml;
 pub(crate) mod network;
 mod options;
@@ -33,6 +35,8 @@ use crate::upload::{
 };
 
 pub use cloud::Cloud;
+pub(crate) use health::OriginHealth;
+pub use health::{OriginErrorKind, OriginFailure, OriginStats};
 pub use network::{Connector, Redirects, client_builder};
 pub use options::{OriginOptions, OriginOptionsError};
 pub use page::{Level, ListPage};

@@ -9,24 +9,35 @@ const PARTS_LOG2: usize = 4;
 /// Number of buckets: up to 2^36 microseconds, 19 hours; longer latencies fall into the last.
 const BUCKETS: usize = PARTS * (36 - PARTS_LOG2 + 1);
 
-/// Counts by latency, in microseconds.
+/// Counts by latency, in microseconds, and their sum.
 #[derive(Debug)]
-pub(super) struct Histogram(Box<[AtomicU64]>);
+pub(crate) struct Histogram {
+    counts: Box<[AtomicU64]>,
+    micros: AtomicU64,
+}
 
 impl Default for Histogram {
     fn default() -> Self {
-        Self((0..BUCKETS).map(|_| AtomicU64::new(0)).collect())
+        Self {
+            counts: (0..BUCKETS).map(|_| AtomicU64::new(0)).collect(),
+            micros: AtomicU64::new(0),
+        }
     }
 }
 
 impl Histogram {
-    pub(super) fn record(&self, latency: Duration) {
+    pub(crate) fn record(&self, latency: Duration) {
         let micros = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
-        self.0[bucket(micros)].fetch_add(1, Relaxed);
+        self.counts[bucket(micros)].fetch_add(1, Relaxed);
+        self.micros.fetch_add(micros, Relaxed);
     }
 
-    pub(super) fn snapshot(&self) -> Latencies {
-        Latencies(self.0.iter().map(|count| count.load(Relaxed)).collect())
+    pub(crate) fn snapshot(&self) -> Latencies {
+        let counts = self.counts.iter().map(|count| count.load(Relaxed));
+        Latencies {
+            counts: counts.collect(),
+            micros: self.micros.load(Relaxed),
+        }
     }
 }
 
@@ -49,9 +60,11 @@ fn longest(bucket: usize) -> u64 {
 
 /// Latencies of responses in some span of time, as counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Latencies(Box<[u64]>);
+pub struct Latencies {
+    counts: Box<[u64]>,
+    micros: u64,
+}
 
-/// No latencies.
 impl Default for Latencies {
     fn default() -> Self {
         Histogram::default().snapshot()
@@ -62,14 +75,35 @@ impl Latencies {
     /// Returns the latencies recorded after `earlier`, a snapshot of the same histogram.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
-        let pairs = self.0.iter().zip(&earlier.0);
-        Self(pairs.map(|(now, then)| now.saturating_sub(*then)).collect())
+        let pairs = self.counts.iter().zip(&earlier.counts);
+        let counts = pairs.map(|(now, then)| now.saturating_sub(*then));
+        Self {
+            counts: counts.collect(),
+            micros: self.micros.saturating_sub(earlier.micros),
+        }
     }
 
     /// Returns the number of responses.
     #[must_use]
     pub fn count(&self) -> u64 {
-        self.0.iter().sum()
+        self.counts.iter().sum()
+    }
+
+    /// Returns the sum of the latencies.
+    #[must_use]
+    pub fn sum(&self) -> Duration {
+        Duration::from_micros(self.micros)
+    }
+
+    /// Returns the number of responses that took less than 2^`log2` microseconds.
+    #[must_use]
+    pub fn below_power_of_two(&self, log2: u32) -> u64 {
+        let end = if log2 >= 36 {
+            BUCKETS
+        } else {
+            bucket(1 << log2)
+        };
+        self.counts[..end].iter().sum()
     }
 
     /// Returns the latency that `quantile` (0 to 1) of the responses did not exceed, rounded up by at most 1/16;
@@ -79,7 +113,7 @@ impl Latencies {
         let count = self.count();
         let rank = ((count as f64 * quantile).ceil() as u64).clamp(1, count.max(1));
         let mut seen = 0;
-        let found = self.0.iter().position(|count| {
+        let found = self.counts.iter().position(|count| {
             seen += count;
             seen >= rank
         })?;
@@ -136,15 +170,37 @@ mod tests {
     }
 
     #[test]
+    fn counts_below_a_power_of_two_are_exact() {
+        let histogram = Histogram::default();
+        let micros = [0, 1, 15, 63, 64, 65, 1023, 1024, u64::MAX];
+        for micros in micros {
+            histogram.record(Duration::from_micros(micros));
+        }
+        let latencies = histogram.snapshot();
+        for log2 in 0..=40 {
+            let below = micros.iter().filter(|micros| **micros < 1 << log2);
+            let counted = latencies.below_power_of_two(log2);
+            // The last one holds all that is longer.
+            let all = if log2 >= 36 {
+                micros.len()
+            } else {
+                below.count()
+            };
+            assert_eq!(counted, all as u64, "2^{log2}");
+        }
+    }
+
+    #[test]
     fn difference_of_snapshots_has_only_later_latencies() {
         let histogram = Histogram::default();
         histogram.record(Duration::from_secs(1));
         let before = histogram.snapshot();
         histogram.record(Duration::from_micros(3));
         let span = histogram.snapshot().since(&before);
+        let three = Duration::from_micros(3);
         assert_eq!(
-            (span.count(), span.quantile(1.0)),
-            (1, Some(Duration::from_micros(3)))
+            (span.count(), span.quantile(1.0), span.sum()),
+            (1, Some(three), three)
         );
     }
 }
