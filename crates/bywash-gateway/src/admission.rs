@@ -33,7 +33,7 @@ impl Admission {
 }
 
 /// Rejects an encoded NUL character in values that may be a key or be returned in XML.
-fn refuse_nul(parts: &Parts, query: &Query) -> S3Result<()> {
+fn refuse_nul(parts: &Parts, query: &Query<'_>) -> S3Result<()> {
     let has_nul = |encoded: &[u8]| percent_decode(encoded).any(|byte| byte == 0);
     let copied = |value: &http::HeaderValue| has_nul(value.as_bytes());
     let place = if has_nul(parts.uri.path().as_bytes()) {

@@ -4,6 +4,8 @@
 //! with parameters and headers that are known for their method and level, and only if they are the operation of their
 //! `x-id`.
 
+use std::borrow::Cow;
+
 use http::request::Parts;
 use http::{HeaderMap, Method};
 use s3s::{S3Error, S3ErrorCode, S3Result};
@@ -12,16 +14,12 @@ use crate::errors::{fault, not_implemented};
 use crate::host::Target;
 
 /// Decoded parameters of a query, in order.
-pub(crate) struct Query(Vec<(String, String)>);
+pub(crate) struct Query<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
 
-impl Query {
-    pub(crate) fn new(parts: &Parts) -> Self {
+impl<'a> Query<'a> {
+    pub(crate) fn new(parts: &'a Parts) -> Self {
         let query = parts.uri.query().unwrap_or_default();
-        Self(
-            form_urlencoded::parse(query.as_bytes())
-                .into_owned()
-                .collect(),
-        )
+        Self(form_urlencoded::parse(query.as_bytes()).collect())
     }
 
     pub(crate) fn has(&self, name: &str) -> bool {
@@ -221,7 +219,11 @@ fn is_common(name: &str) -> bool {
 }
 
 /// Returns the operation of a request, or why it is not supported.
-pub(crate) fn operation(parts: &Parts, target: &Target, query: &Query) -> S3Result<&'static str> {
+pub(crate) fn operation(
+    parts: &Parts,
+    target: &Target,
+    query: &Query<'_>,
+) -> S3Result<&'static str> {
     let (method, level) = (&parts.method, Level::of(target));
     let served = served(method, level);
     let find = |name: &str| served.iter().find(|(known, _)| *known == name);
@@ -274,7 +276,12 @@ fn is_subresource(name: &str) -> bool {
 
 /// Reads ignore unknown parameters, as S3 does. Writes reject them: they may belong to an operation newer than this
 /// server.
-fn check_parameters(method: &Method, level: Level, operation: &str, query: &Query) -> S3Result<()> {
+fn check_parameters(
+    method: &Method,
+    level: Level,
+    operation: &str,
+    query: &Query<'_>,
+) -> S3Result<()> {
     if matches!(
         operation,
         "PutObject" | "CopyObject" | "UploadPart" | "UploadPartCopy"

@@ -21,7 +21,7 @@ const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 
 /// Rejects a signature that does not cover the required headers. Passes a request without a signature; `s3s` rejects
 /// it later.
-pub(crate) fn check(parts: &Parts, query: &Query) -> S3Result<()> {
+pub(crate) fn check(parts: &Parts, query: &Query<'_>) -> S3Result<()> {
     let presigned_v4 = query.has("X-Amz-Signature");
     let presigned_v2 = query.has("Signature");
     let headers = parts.headers.get_all(AUTHORIZATION).iter().count();
@@ -84,7 +84,7 @@ fn check_header_v4(parts: &Parts, value: &str) -> S3Result<()> {
     check_signed(&parts.headers, signed)
 }
 
-fn check_presigned_v4(parts: &Parts, query: &Query) -> S3Result<()> {
+fn check_presigned_v4(parts: &Parts, query: &Query<'_>) -> S3Result<()> {
     let wrong = |message: &str| {
         Err(fault(
             S3ErrorCode::AuthorizationQueryParametersError,
@@ -112,7 +112,7 @@ fn check_presigned_v4(parts: &Parts, query: &Query) -> S3Result<()> {
 }
 
 /// Version 2 signs all `x-amz-*` headers, and has an expiry time instead of a lifetime.
-fn check_presigned_v2(query: &Query) -> S3Result<()> {
+fn check_presigned_v2(query: &Query<'_>) -> S3Result<()> {
     let limit = Utc::now().timestamp().saturating_add(MAX_PRESIGNED_S);
     match query.one("Expires").map(str::parse::<i64>) {
         Some(Ok(moment)) if moment <= limit => Ok(()),
