@@ -1,6 +1,7 @@
 //! Development tasks, run as `cargo xtask TASK`: the gate and the benchmarks.
 #![forbid(unsafe_code)]
 
+mod charts;
 mod counts;
 mod fuzz;
 mod gate;
@@ -93,10 +94,13 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
         args: Vec<String>,
     },
+    /// Draws the charts of `docs/performance.md` from the tables in `bench/results`.
+    Charts,
 }
 
 fn main() -> ExitCode {
     let result = match Cli::parse().task {
+        Task::Charts => charts::run(),
         Task::Test { only, skip, pytest } => gate::run(&only, &skip, &pytest),
         Task::Soak {
             what: proofs::Soaked::Mem,
