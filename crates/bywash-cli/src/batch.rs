@@ -26,14 +26,15 @@ fn jobs(text: &str) -> Result<usize, String> {
     count.ok_or_else(|| format!("{text:?} is no number of jobs; write 1 to {JOBS_MAX}"))
 }
 
-/// Runs `act` on each item concurrently and calls `done` for each success. Failures are reported as they occur; the
+/// Runs `act` on each of `total` items concurrently and calls `done` for each success. Failures are reported as they occur; the
 /// outcome has the kind of the first one. After a final failure (endpoint unreachable, interrupt) no further items
 /// start.
 pub(crate) async fn each<W, F, T>(
     jobs: Jobs,
     output: Output,
     what: &str,
-    work: Vec<W>,
+    total: usize,
+    mut work: impl Iterator<Item = Result<W, Failure>>,
     act: impl Fn(W) -> F,
     mut done: impl FnMut(T) -> Result<(), Failure>,
 ) -> Result<(), Failure>
@@ -41,15 +42,16 @@ where
     F: Future<Output = Result<T, Failure>> + Send + 'static,
     T: Send + 'static,
 {
-    let total = work.len();
-    let mut work = work.into_iter();
     let (mut running, mut failures) = (JoinSet::new(), Failures::new(output));
     loop {
         while !failures.are_final()
             && running.len() < jobs.jobs
             && let Some(next) = work.next()
         {
-            running.spawn(act(next));
+            match next {
+                Ok(next) => _ = running.spawn(act(next)),
+                Err(failure) => failures.push(failure),
+            }
         }
         let Some(ended) = running.join_next().await else {
             return failures.end(total, what);

@@ -4,3 +4,5 @@
 pub(crate) const MAX_RESPONSE_BYTES: usize = 16 << 20;
 /// Characters of a message that are shown; an endpoint's own text can be of any length.
 pub(crate) const MAX_MESSAGE_CHARS: usize = 8192;
+/// Bytes of a plan in memory; one that is longer, of any number of names, is in a file.
+pub(crate) const MAX_PLAN_BYTES: usize = 1 << 20;

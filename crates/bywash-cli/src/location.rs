@@ -70,6 +70,15 @@ impl fmt::Display for Location {
 }
 
 impl Location {
+    /// Returns the file or object `name` below this folder.
+    pub(crate) fn join(&self, name: &str) -> Self {
+        match self {
+            Self::Stdio => Self::Stdio,
+            Self::File(path) => Self::File(path.join(name)),
+            Self::Object(address) => Self::Object(address.join(name)),
+        }
+    }
+
     /// The last name of the path or key, for a copy into a folder.
     pub(crate) fn file_name(&self) -> Option<String> {
         match self {

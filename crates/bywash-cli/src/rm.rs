@@ -1,11 +1,15 @@
 //! `bywash rm`: objects and files away.
 
-use std::collections::BTreeMap;
+use std::iter::Peekable;
+use std::path::Path as FsPath;
+use std::sync::Arc;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 use object_store::path::Path;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 
-use crate::address::{Address, Scheme};
+use crate::address::Address;
 use crate::batch::Failures;
 use crate::failure::Failure;
 use crate::filter::Filter;
@@ -14,6 +18,7 @@ use crate::output::Output;
 use crate::progress::or_interrupt;
 use crate::serve::data_dir::DEFAULT_DATA_DIR;
 use crate::stores::Stores;
+use crate::transfer::plan::{Entries, Plan};
 use crate::tree;
 
 /// Delete objects or files
@@ -44,34 +49,21 @@ pub(crate) struct Args {
     pub(crate) output: Output,
 }
 
-/// What goes: files, and the keys of each bucket.
-#[derive(Debug, Default)]
+/// A file or object to delete.
+#[derive(Debug, Serialize, Deserialize)]
 struct Doomed {
-    files: Vec<Location>,
-    /// Emptied folders, the deepest last; one that has something left stays.
-    folders: Vec<std::path::PathBuf>,
-    objects: BTreeMap<(Scheme, String), (Address, Vec<Path>)>,
-    count: usize,
+    /// Index of its location in the arguments.
+    location: usize,
+    /// Name below that location; `None` for the location itself.
+    name: Option<String>,
 }
 
 impl Doomed {
-    fn add(&mut self, location: &Location) -> Result<(), Failure> {
-        self.count += 1;
-        match location {
-            Location::Stdio => Err(Failure::usage(
-                "- cannot be deleted; write s3://bucket/key or a file path",
-            )),
-            Location::File(_) => {
-                self.files.push(location.clone());
-                Ok(())
-            }
-            Location::Object(address) => {
-                let key = (address.scheme, address.bucket.clone());
-                let bucket = self.objects.entry(key);
-                let (_, paths) = bucket.or_insert_with(|| (address.clone(), Vec::new()));
-                paths.push(address.object()?);
-                Ok(())
-            }
+    fn of(self, locations: &[Location]) -> Location {
+        let location = &locations[self.location];
+        match self.name {
+            Some(name) => location.join(&name),
+            None => location.clone(),
         }
     }
 }
@@ -79,62 +71,109 @@ impl Doomed {
 pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     let stores = Stores::new(&args.remote, DEFAULT_DATA_DIR.as_ref());
     // All names are checked, and all trees listed, before anything is deleted.
-    let doomed = or_interrupt(find(&args, &stores)).await?;
-    if args.dry_run {
-        return tell(&args, &doomed);
-    }
-    let (count, mut failures) = (doomed.count, Failures::new(args.output));
-    for file in doomed.files {
-        let Location::File(path) = &file else {
-            continue;
-        };
-        match std::fs::remove_file(path) {
-            Ok(()) => removed(&file, args.output)?,
-            Err(error) => failures.push(Failure::io(format!("cannot delete {file}"), &error)),
+    let plan = or_interrupt(find(&args, &stores)).await?;
+    let count = plan.len();
+    let locations: Arc<[Location]> = args.locations.as_slice().into();
+    let doomed = Queue::new(plan.entries()?, Arc::clone(&locations));
+    let mut failures = Failures::new(args.output);
+    while let Some(next) = doomed.next_if(|_| true) {
+        match next? {
+            location if args.dry_run => would(&location, args.output)?,
+            Location::Object(address) => {
+                or_interrupt(delete(
+                    &address,
+                    &doomed,
+                    &stores,
+                    args.output,
+                    &mut failures,
+                ))
+                .await?;
+            }
+            file => match remove_file(&file) {
+                Ok(()) => removed(&file, args.output)?,
+                Err(failure) => failures.push(failure),
+            },
         }
     }
-    for folder in doomed.folders.iter().rev() {
-        if let Err(error) = std::fs::remove_dir(folder)
-            && error.kind() != std::io::ErrorKind::DirectoryNotEmpty
+    for location in locations.iter().filter(|_| args.recursive && !args.dry_run) {
+        if let Location::File(folder) = location
+            && is_folder(folder)
         {
-            let what = format!("cannot delete {}", folder.display());
-            failures.push(Failure::io(what, &error));
+            tree::remove_empty_folders(folder, &mut |failure| failures.push(failure));
         }
-    }
-    for (address, paths) in doomed.objects.into_values() {
-        or_interrupt(delete(&address, paths, &stores, args.output, &mut failures)).await?;
     }
     failures.end(count, "could not be deleted")
 }
 
-async fn find(args: &Args, stores: &Stores) -> Result<Doomed, Failure> {
-    let mut doomed = Doomed::default();
-    for location in &args.locations {
-        let is_tree = match location {
-            Location::File(path) => path.is_dir() && !path.is_symlink(),
-            _ => true,
+fn is_folder(path: &FsPath) -> bool {
+    path.is_dir() && !path.is_symlink()
+}
+
+async fn find(args: &Args, stores: &Stores) -> Result<Plan<Doomed>, Failure> {
+    let mut plan = Plan::new();
+    for (index, location) in args.locations.iter().enumerate() {
+        let mut doom = |name| {
+            plan.push(&Doomed {
+                location: index,
+                name,
+            })
         };
-        if !args.recursive || !is_tree {
-            if let (true, Location::File(_)) = (is_tree, location) {
-                return Err(Failure::usage(format!(
-                    "{location} is a folder; to delete all below it, add --recursive"
-                )));
+        let is_tree = match location {
+            Location::File(path) => is_folder(path),
+            Location::Object(address) if !args.recursive => {
+                address.object()?;
+                false
             }
-            doomed.add(location)?;
+            Location::Object(_) => true,
+            Location::Stdio => {
+                return Err(Failure::usage(
+                    "- cannot be deleted; write s3://bucket/key or a file path",
+                ));
+            }
+        };
+        if !is_tree {
+            doom(None)?;
             continue;
+        }
+        if !args.recursive {
+            return Err(Failure::usage(format!(
+                "{location} is a folder; to delete all below it, add --recursive"
+            )));
         }
         guard(location, args.force)?;
         let mut items = tree::items(location, stores)?;
         while let Some(item) = items.try_next().await? {
             if args.filter.takes(&item.name) {
-                doomed.add(&item.location)?;
+                doom(Some(item.name))?;
             }
         }
-        if let Location::File(folder) = location {
-            tree::folders(folder, &mut doomed.folders)?;
+    }
+    Ok(plan)
+}
+
+/// What is still to be deleted, in the order of the plan.
+#[derive(Clone)]
+struct Queue {
+    entries: Arc<Mutex<Peekable<Entries<Doomed>>>>,
+    locations: Arc<[Location]>,
+}
+
+impl Queue {
+    fn new(entries: Entries<Doomed>, locations: Arc<[Location]>) -> Self {
+        Self {
+            entries: Arc::new(Mutex::new(entries.peekable())),
+            locations,
         }
     }
-    Ok(doomed)
+
+    /// Returns the next one, or the failure to read it, if `takes` accepts the argument that it is from.
+    fn next_if(&self, takes: impl Fn(&Location) -> bool) -> Option<Result<Location, Failure>> {
+        let next = self.entries.lock().next_if(|next| match next {
+            Ok(doomed) => takes(&self.locations[doomed.location]),
+            Err(_) => true,
+        })?;
+        Some(next.map(|doomed| doomed.of(&self.locations)))
+    }
 }
 
 /// Refuses to empty a whole bucket or disk by a slip of the hand.
@@ -154,46 +193,60 @@ fn guard(location: &Location, force: bool) -> Result<(), Failure> {
     }
 }
 
-fn tell(args: &Args, doomed: &Doomed) -> Result<(), Failure> {
-    let would = |name: &str| {
-        let line = serde_json::json!({ "would_remove": name });
-        args.output.line(&line, || format!("would delete {name}"))
-    };
-    for file in &doomed.files {
-        would(&file.to_string())?;
-    }
-    for (address, paths) in doomed.objects.values() {
-        for path in paths {
-            would(&address.sibling(path).to_string())?;
-        }
-    }
-    Ok(())
+fn would(name: &Location, output: Output) -> Result<(), Failure> {
+    let line = serde_json::json!({ "would_remove": name.to_string() });
+    output.line(&line, || format!("would delete {name}"))
 }
 
-/// Deletes in as few requests as the protocol allows.
+fn remove_file(file: &Location) -> Result<(), Failure> {
+    let Location::File(path) = file else {
+        return Ok(());
+    };
+    std::fs::remove_file(path).map_err(|error| Failure::io(format!("cannot delete {file}"), &error))
+}
+
+/// Deletes an object and those after it in the queue that are in its bucket, in as few requests as the protocol allows.
 async fn delete(
-    address: &Address,
-    paths: Vec<Path>,
+    first: &Address,
+    queue: &Queue,
     stores: &Stores,
     output: Output,
     failures: &mut Failures,
 ) -> Result<(), Failure> {
-    let store = stores.of(address)?;
-    let mut outcomes = store.delete_stream(stream::iter(paths.into_iter().map(Ok)).boxed());
+    let store = stores.of(first)?;
+    let (queue, bucket) = (queue.clone(), first.clone());
+    let in_bucket = move |location: &Location| matches!(location, Location::Object(address) if (address.scheme, &address.bucket) == (bucket.scheme, &bucket.bucket));
+    let rest = std::iter::from_fn(move || queue.next_if(&in_bucket));
+    let paths = std::iter::once(Ok(Location::Object(first.clone()))).chain(rest);
+    let paths = paths.map(|location| path(location?));
+    let paths = paths.map(|path: Result<_, Failure>| {
+        path.map_err(|failure| object_store::Error::Generic {
+            store: "plan",
+            source: failure.message.into(),
+        })
+    });
+    let mut outcomes = store.delete_stream(stream::iter(paths).boxed());
     while let Some(outcome) = outcomes.next().await {
         match outcome {
-            Ok(path) => removed(&Location::Object(address.sibling(&path)), output)?,
+            Ok(path) => removed(&Location::Object(first.sibling(&path)), output)?,
             Err(error) => failures.push(Failure::store(
                 format!(
                     "cannot delete in {}://{}",
-                    address.scheme.name(),
-                    address.bucket
+                    first.scheme.name(),
+                    first.bucket
                 ),
                 &error,
             )),
         }
     }
     Ok(())
+}
+
+fn path(location: Location) -> Result<Path, Failure> {
+    match location {
+        Location::Object(address) => address.object(),
+        other => Err(Failure::failed(format!("{other} is no object"))),
+    }
 }
 
 fn removed(name: &Location, output: Output) -> Result<(), Failure> {

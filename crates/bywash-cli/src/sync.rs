@@ -5,7 +5,7 @@ mod plan;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use futures::{StreamExt, stream};
+use futures::StreamExt;
 use object_store::PutMode;
 
 use crate::batch::{self, Failures, Jobs};
@@ -18,6 +18,8 @@ use crate::progress::or_interrupt;
 use crate::serve::data_dir::DEFAULT_DATA_DIR;
 use crate::stores::Stores;
 use crate::target::Destination;
+use crate::transfer::listing::planned;
+use crate::transfer::plan::{Copies, CopyPlan, Entries, Planned, Roots};
 use crate::transfer::{self, After, Pair};
 
 use plan::{Plan, Side};
@@ -74,24 +76,35 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     let stores = Stores::new(&args.remote, &args.data_dir);
     let copier = Arc::new(Copier::new(stores, PutMode::Overwrite, args.output));
     let side = Arc::new(Side::of(&args.destination, &copier.stores)?);
-    let mut plan = or_interrupt(Plan::make(&args, &copier.stores, &side)).await?;
-    let different = compare(&args, &copier, &side, std::mem::take(&mut plan.to_compare)).await?;
-    plan.to_copy.extend(different);
+    let roots = Arc::new(Roots {
+        sources: vec![args.source.clone()],
+        destination: args.destination.clone(),
+        tree: transfer::tree_of(&args.destination, &args.data_dir, args.keep_dirlinks),
+    });
+    let plan = planned(|sort| Plan::make(&args, &copier.stores, &side, sort));
+    let Plan {
+        mut to_copy,
+        to_compare,
+        to_delete,
+        unchanged,
+    } = or_interrupt(plan).await?;
+    compare(&args, &copier, &side, (to_compare, &roots), &mut to_copy).await?;
+    let (copies, names) = (to_copy.copies(roots)?, to_delete.len());
+    let to_delete = to_delete.entries()?;
     if args.dry_run {
-        return tell(&args, &plan);
+        return tell(&args, copies, to_delete);
     }
-    if !plan.to_copy.is_empty() {
+    if copies.count > 0 {
         transfer::root_store(&args.destination, &copier.stores)?;
-        let copies = transfer::all(&copier, plan.to_copy, args.jobs, args.output, After::Keep);
-        copies.await.map_err(|failure| undeleted(&args, failure))?;
+        let copied = transfer::all(&copier, copies, args.jobs, args.output, After::Keep);
+        copied.await.map_err(|failure| undeleted(&args, failure))?;
     }
-    let deleted = or_interrupt(delete(&args, &side, plan.to_delete)).await?;
+    or_interrupt(delete(&args, &side, to_delete, names)).await?;
     if args.output.json {
         return Ok(());
     }
-    let unchanged = plan.unchanged;
     args.output.line(&(), || {
-        format!("{deleted} deleted, {unchanged} were the same")
+        format!("{names} deleted, {unchanged} were the same")
     })
 }
 
@@ -103,52 +116,53 @@ fn undeleted(args: &Args, mut failure: Failure) -> Failure {
     failure
 }
 
-/// The pairs whose bytes differ.
+/// Plans copies of those whose bytes differ.
 async fn compare(
     args: &Args,
     copier: &Arc<Copier>,
     side: &Arc<Side>,
-    pairs: Vec<(String, Pair)>,
-) -> Result<Vec<Pair>, Failure> {
-    let mut different = Vec::new();
+    (to_compare, roots): (transfer::plan::Plan<Planned>, &Arc<Roots>),
+    to_copy: &mut CopyPlan,
+) -> Result<(), Failure> {
     let compared = batch::each(
         args.jobs,
         args.output,
         "comparisons failed; nothing was copied",
-        pairs,
-        |(name, pair)| {
-            let (copier, side) = (Arc::clone(copier), Arc::clone(side));
+        to_compare.len(),
+        to_compare.entries()?,
+        |planned| {
+            let (copier, side, roots) = (Arc::clone(copier), Arc::clone(side), Arc::clone(roots));
             async move {
+                let (name, pair) = (planned.name.clone(), roots.pair(planned.clone())?);
                 let same = or_interrupt(side.has_same(&name, &pair, &copier.stores)).await?;
-                Ok((!same).then_some(pair))
+                Ok((!same).then_some(planned))
             }
         },
-        |found: Option<Pair>| {
-            different.extend(found);
-            Ok(())
+        |different: Option<Planned>| match different {
+            Some(planned) => to_copy.push(&planned),
+            None => Ok(()),
         },
     );
-    compared.await.map_err(|failure| undeleted(args, failure))?;
-    Ok(different)
+    compared.await.map_err(|failure| undeleted(args, failure))
 }
 
-fn tell(args: &Args, plan: &Plan) -> Result<(), Failure> {
-    for Pair {
-        source,
-        destination,
-        listed,
-        ..
-    } in &plan.to_copy
-    {
-        let bytes = listed.as_ref().map(|listed| listed.bytes);
+fn tell(args: &Args, copies: Copies, to_delete: Entries<String>) -> Result<(), Failure> {
+    for pair in copies.pairs {
+        let Pair {
+            source,
+            destination,
+            listed,
+            ..
+        } = pair?;
+        let bytes = listed.map(|listed| listed.bytes);
         let line = serde_json::json!({
             "action": "copy", "source": source.to_string(), "destination": destination.to_string(), "bytes": bytes
         });
         args.output
             .line(&line, || format!("would copy {source} to {destination}"))?;
     }
-    for name in &plan.to_delete {
-        let destination = transfer::below(&args.destination, name)?;
+    for name in to_delete {
+        let destination = transfer::below(&args.destination, &name?)?;
         let line = serde_json::json!({"action": "delete", "destination": destination.to_string()});
         args.output
             .line(&line, || format!("would delete {destination}"))?;
@@ -156,10 +170,15 @@ fn tell(args: &Args, plan: &Plan) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Deletes these names at the destination; returns how many they were.
-async fn delete(args: &Args, side: &Side, names: Vec<String>) -> Result<usize, Failure> {
-    let (count, mut failures) = (names.len(), Failures::new(args.output));
-    let mut outcomes = side.delete(stream::iter(names).boxed());
+/// Deletes these names at the destination; `count` is how many they are.
+async fn delete(
+    args: &Args,
+    side: &Side,
+    names: Entries<String>,
+    count: usize,
+) -> Result<(), Failure> {
+    let mut failures = Failures::new(args.output);
+    let mut outcomes = side.delete(names);
     while let Some(outcome) = outcomes.next().await {
         match outcome {
             Ok(name) if args.output.json => {
@@ -171,6 +190,5 @@ async fn delete(args: &Args, side: &Side, names: Vec<String>) -> Result<usize, F
             Err(failure) => failures.push(failure),
         }
     }
-    failures.end(count, "deletions failed")?;
-    Ok(count)
+    failures.end(count, "deletions failed")
 }

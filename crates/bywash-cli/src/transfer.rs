@@ -1,12 +1,14 @@
 //! What `cp` and `mv` share: which sources go to which destinations, and their copies side by side.
 
+pub(crate) mod listing;
+pub(crate) mod plan;
+
 use std::path::{Path as FsPath, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
 use bywash::OriginUrl;
 use bywash::origin::folder::FolderStore;
-use futures::TryStreamExt;
 use indicatif::ProgressBar;
 use object_store::{PutMode, UpdateVersion};
 
@@ -25,6 +27,9 @@ use crate::stores::Stores;
 use crate::target::{Destination, ObjectUrl};
 use crate::total::Total;
 use crate::tree::{self, Item};
+
+use listing::{Listing, Markers, Named, Sort, Unplanned, planned};
+use plan::{Copies, CopyPlan, Planned, Roots};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Transfer {
@@ -97,12 +102,12 @@ pub(crate) async fn run(args: Transfer, after: After) -> Result<(), Failure> {
     let stores = Stores::new(&args.remote, &args.data_dir);
     let copier = Arc::new(Copier::new(stores, mode, args.output));
     if args.recursive {
-        let pairs = or_interrupt(trees(&args, &copier.stores)).await?;
-        return all(&copier, pairs, args.jobs, args.output, after).await;
+        let copies = or_interrupt(trees(&args, &copier.stores)).await?;
+        return all(&copier, copies, args.jobs, args.output, after).await;
     }
     let mut pairs = singles(&args)?;
     if pairs.len() > 1 {
-        return all(&copier, pairs, args.jobs, args.output, after).await;
+        return all(&copier, pairs.into(), args.jobs, args.output, after).await;
     }
     match pairs.pop() {
         Some(pair) => one(&copier, &pair, args.output, after).await,
@@ -173,30 +178,52 @@ pub(crate) fn below(destination: &Destination, name: &str) -> Result<Destination
     }
 }
 
-/// All that is below the sources.
-async fn trees(args: &Transfer, stores: &Stores) -> Result<Vec<Pair>, Failure> {
-    let mut pairs = Vec::new();
-    let tree = tree_of(&args.destination, &args.data_dir, args.keep_dirlinks);
+/// Plans the copies of all that is below the sources.
+async fn trees(args: &Transfer, stores: &Stores) -> Result<Copies, Failure> {
     for source in &args.sources {
         if same_place(source, &args.destination) {
             return Err(Failure::usage(format!(
                 "{source} would be copied onto itself"
             )));
         }
-        let items = tree::items(source, stores)?.try_collect().await?;
-        for item in tree::without_markers(items) {
-            if args.filter.takes(&item.name) && !(tree.is_some() && is_own_marker(&item)) {
-                pairs.push(Pair {
-                    tree: tree.clone(),
-                    destination: below(&args.destination, &item.name)?,
-                    source: item.location,
-                    listed: Some(item.listed),
-                });
+    }
+    let roots = Arc::new(Roots {
+        sources: args.sources.clone(),
+        destination: args.destination.clone(),
+        tree: tree_of(&args.destination, &args.data_dir, args.keep_dirlinks),
+    });
+    let plan = planned(|sort| plan_trees(args, stores, &roots, sort)).await?;
+    root_store(&args.destination, stores)?;
+    plan.copies(roots)
+}
+
+async fn plan_trees(
+    args: &Transfer,
+    stores: &Stores,
+    roots: &Roots,
+    sort: Sort,
+) -> Result<CopyPlan, Unplanned> {
+    let mut plan = CopyPlan::new();
+    for (index, source) in roots.sources.iter().enumerate() {
+        let mut items = Listing::new(tree::items(source, stores)?, sort).await?;
+        let mut markers = Markers::new();
+        while let Some(item) = items.next().await? {
+            for planned in markers.reach(&item.name) {
+                plan.push(&planned)?;
+            }
+            if !args.filter.takes(&item.name) || roots.tree.is_some() && is_own_marker(&item) {
+                continue;
+            }
+            match item.is_empty() {
+                true => markers.hold(item.name.clone(), Planned::new(index, item)),
+                false => plan.push(&Planned::new(index, item))?,
             }
         }
+        for planned in markers.end() {
+            plan.push(&planned)?;
+        }
     }
-    root_store(&args.destination, stores)?;
-    Ok(pairs)
+    Ok(plan)
 }
 
 /// The tree of files at a destination, if that is a folder of files.
@@ -259,14 +286,17 @@ fn or_a_tree(mut failure: Failure, source: &Location) -> Failure {
 /// Makes all copies, and tells how many they were.
 pub(crate) async fn all(
     copier: &Arc<Copier>,
-    pairs: Vec<Pair>,
+    copies: Copies,
     jobs: Jobs,
     output: Output,
     after: After,
 ) -> Result<(), Failure> {
-    let (start, count) = (Instant::now(), pairs.len());
-    let known = |pair: &Pair| pair.listed.as_ref().map_or(0, |listed| listed.bytes);
-    let total: Total = pairs.iter().map(known).collect();
+    let start = Instant::now();
+    let Copies {
+        count,
+        bytes: total,
+        pairs,
+    } = copies;
     let bar = bar(Some(total.bytes()), format!("{count} files"), output);
     let what = format!("copies failed; those that ended well were {}", after.verb());
     let (mut done, mut bytes) = (0_u64, Total::default());
@@ -274,6 +304,7 @@ pub(crate) async fn all(
         jobs,
         output,
         &what,
+        count,
         pairs,
         |pair| {
             let (copier, bar) = (Arc::clone(copier), bar.clone());

@@ -1,8 +1,8 @@
 //! Enumeration of folders and prefixes.
 
-use std::collections::HashSet;
 use std::path::{Path as FsPath, PathBuf};
 use std::sync::Arc;
+use std::vec;
 
 use bywash::origin::folder::FolderStore;
 use chrono::{DateTime, Utc};
@@ -15,19 +15,21 @@ use crate::copy::Listed;
 use crate::failure::{Failure, Kind};
 use crate::location::Location;
 use crate::stores::Stores;
+use crate::transfer::listing::Named;
 
 /// A file or an object of a tree.
 #[derive(Debug, Clone)]
 pub(crate) struct Item {
     /// Relative to the root, with slashes.
     pub(crate) name: String,
-    pub(crate) location: Location,
     pub(crate) modified: DateTime<Utc>,
     pub(crate) listed: Listed,
 }
 
 /// Streams the items below a folder or prefix, by name. `NotFound` if the folder does not exist or no key has the
 /// prefix. The first error ends the stream, which is then incomplete.
+///
+/// Memory does not grow with the number of items, except by the names of one folder of files.
 ///
 /// Links to files count as their targets; links to folders are not followed. Omits files of unfinished downloads and
 /// of folder stores.
@@ -39,22 +41,11 @@ pub(crate) fn items(
         Location::Stdio => Err(Failure::usage(
             "- has nothing below it; write a folder or s3://bucket/prefix",
         )),
-        Location::File(folder) => {
-            let folder = folder.clone();
-            let found = async move {
-                let found = tokio::task::spawn_blocking(move || files(&folder)).await;
-                let found =
-                    found.map_err(|error| Failure::failed(format!("cannot list: {error}")))??;
-                Ok::<_, Failure>(stream::iter(found.into_iter().map(Ok)))
-            };
-            Ok(stream::once(found).try_flatten().boxed())
-        }
+        Location::File(folder) => Ok(files(folder.clone())),
         Location::Object(address) => {
             let (store, prefix) = (stores.of(address)?, address.path()?);
-            let address = address.clone();
-            let item = move |(name, meta): (String, ObjectMeta)| Item {
+            let item = |(name, meta): (String, ObjectMeta)| Item {
                 name,
-                location: Location::Object(address.sibling(&meta.location)),
                 modified: meta.last_modified,
                 listed: Listed {
                     bytes: meta.size,
@@ -107,103 +98,187 @@ pub(crate) fn name_below(key: &Path, prefix: &Path) -> String {
     }
 }
 
-/// Lists the files below `root`, by name.
-fn files(root: &FsPath) -> Result<Vec<Item>, Failure> {
-    let mut found = Vec::new();
-    folder(root, "", &mut found)?;
-    found.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(found)
+/// Files looked up in one visit to a blocking thread.
+const BATCH: usize = 256;
+
+/// Streams the files below `root` in the order of names. Holds the names of one folder a level, and one batch.
+fn files(root: PathBuf) -> BoxStream<'static, Result<Item, Failure>> {
+    stream::try_unfold(Walk::new(root), |mut walk| async move {
+        let visit = tokio::task::spawn_blocking(move || {
+            let batch: Result<Vec<_>, _> = walk.by_ref().take(BATCH).collect();
+            batch.map(|batch| (!batch.is_empty()).then_some((batch, walk)))
+        });
+        let batch = visit.await;
+        batch.map_err(|error| Failure::failed(format!("cannot list: {error}")))?
+    })
+    .map_ok(|batch| stream::iter(batch.into_iter().map(Ok)))
+    .try_flatten()
+    .boxed()
 }
 
-fn folder(here: &FsPath, below: &str, found: &mut Vec<Item>) -> Result<(), Failure> {
-    let failed =
-        |path: &FsPath, error| Failure::io(format!("cannot list {}", path.display()), &error);
-    let entries = std::fs::read_dir(here).map_err(|error| failed(here, error))?;
-    for entry in entries {
-        let entry = entry.map_err(|error| failed(here, error))?;
-        let (name, path) = (entry.file_name(), entry.path());
-        if FolderStore::is_own_name(&name.to_string_lossy()) {
-            continue;
+/// Depth-first walk of a folder. A folder `d` sorts as `d/`, so whole names come in order.
+#[derive(Debug)]
+struct Walk {
+    root: PathBuf,
+    /// Name of the folder to enter next, with its slash; the root's is empty.
+    enter: Option<String>,
+    levels: Vec<Level>,
+}
+
+#[derive(Debug)]
+struct Level {
+    folder: String,
+    /// Names still to come; those of folders end with a slash.
+    names: vec::IntoIter<String>,
+}
+
+impl Walk {
+    fn new(root: PathBuf) -> Self {
+        Self {
+            root,
+            enter: Some(String::new()),
+            levels: Vec::new(),
         }
-        let kind = entry.file_type().map_err(|error| failed(&path, error))?;
-        let name = name.to_str().ok_or_else(|| {
-            Failure::failed(format!(
-                "cannot list {}: a key is text, and this name is not UTF-8; rename it or leave its folder out",
-                path.display()
-            ))
-        })?;
-        let name = format!("{below}{name}");
-        if kind.is_dir() {
-            folder(&path, &format!("{name}/"), found)?;
-            continue;
-        }
-        match std::fs::metadata(&path) {
-            Ok(meta) if meta.is_file() => found.push(file(name, path, &meta)),
-            Ok(_) => tracing::warn!("{} is no file and is left out", path.display()),
-            Err(error) if kind.is_symlink() => {
-                tracing::warn!("{} is left out, it points nowhere: {error}", path.display());
+    }
+
+    fn enter(&mut self, folder: String) -> Result<(), Failure> {
+        let failed =
+            |path: &FsPath, error| Failure::io(format!("cannot list {}", path.display()), &error);
+        let (here, mut names) = (self.root.join(&folder), Vec::new());
+        for entry in std::fs::read_dir(&here).map_err(|error| failed(&here, error))? {
+            let entry = entry.map_err(|error| failed(&here, error))?;
+            let name = entry.file_name();
+            if FolderStore::is_own_name(&name.to_string_lossy()) {
+                continue;
             }
-            Err(error) => return Err(failed(&path, error)),
+            let path = entry.path();
+            let kind = entry.file_type().map_err(|error| failed(&path, error))?;
+            let name = name.to_str().ok_or_else(|| {
+                Failure::failed(format!(
+                    "cannot list {}: a key is text, and this name is not UTF-8; rename it or leave its folder out",
+                    path.display()
+                ))
+            })?;
+            let slash = if kind.is_dir() { "/" } else { "" };
+            names.push(format!("{name}{slash}"));
         }
+        names.sort_unstable();
+        let names = names.into_iter();
+        self.levels.push(Level { folder, names });
+        Ok(())
     }
-    Ok(())
 }
 
-fn file(name: String, path: PathBuf, meta: &std::fs::Metadata) -> Item {
-    Item {
-        name,
-        location: Location::File(path),
-        modified: meta.modified().map_or(DateTime::UNIX_EPOCH, DateTime::from),
-        listed: Listed {
-            bytes: meta.len(),
-            e_tag: None,
-        },
+impl Iterator for Walk {
+    type Item = Result<Item, Failure>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(folder) = self.enter.take()
+                && let Err(failure) = self.enter(folder)
+            {
+                return Some(Err(failure));
+            }
+            let level = self.levels.last_mut()?;
+            let Some(name) = level.names.next() else {
+                self.levels.pop();
+                continue;
+            };
+            let name = format!("{}{name}", level.folder);
+            if name.ends_with('/') {
+                self.enter = Some(name);
+                continue;
+            }
+            if let Some(file) = file(&self.root, name).transpose() {
+                return Some(file);
+            }
+        }
     }
 }
 
-/// Lists a folder and all folders below it, parents first. Links are not followed.
-pub(crate) fn folders(root: &FsPath, found: &mut Vec<PathBuf>) -> Result<(), Failure> {
-    let failed = |error| Failure::io(format!("cannot list {}", root.display()), &error);
-    found.push(root.to_owned());
-    for entry in std::fs::read_dir(root).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
-        if entry.file_type().map_err(failed)?.is_dir() {
-            folders(&entry.path(), found)?;
+/// Returns the file `name` below `root`; `None` if it is something else.
+fn file(root: &FsPath, name: String) -> Result<Option<Item>, Failure> {
+    let path = root.join(&name);
+    match std::fs::metadata(&path) {
+        Ok(meta) if meta.is_file() => Ok(Some(Item {
+            name,
+            modified: meta.modified().map_or(DateTime::UNIX_EPOCH, DateTime::from),
+            listed: Listed {
+                bytes: meta.len(),
+                e_tag: None,
+            },
+        })),
+        Ok(_) => {
+            tracing::warn!("{} is no file and is left out", path.display());
+            Ok(None)
         }
+        Err(error) if path.is_symlink() => {
+            tracing::warn!("{} is left out, it points nowhere: {error}", path.display());
+            Ok(None)
+        }
+        Err(error) => Err(Failure::io(
+            format!("cannot list {}", path.display()),
+            &error,
+        )),
     }
-    Ok(())
 }
 
-/// Removes folder markers: empty objects that other names are below. Listings do not distinguish `dir/` from `dir`,
-/// and a file cannot have the name of a folder.
-pub(crate) fn without_markers(mut items: Vec<Item>) -> Vec<Item> {
-    let mut folders = HashSet::new();
-    for item in &items {
-        for (slash, _) in item.name.match_indices('/') {
-            folders.insert(item.name[..slash].to_owned());
+/// Removes a folder and all folders below it that have no file. Links are not followed. Passes on each failure.
+pub(crate) fn remove_empty_folders(folder: &FsPath, failed: &mut impl FnMut(Failure)) {
+    let folders = std::fs::read_dir(folder).and_then(|entries| {
+        let mut folders = Vec::new();
+        for entry in entries {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                folders.push(entry.file_name());
+            }
         }
+        Ok(folders)
+    });
+    let removed = folders.and_then(|folders| {
+        for name in folders {
+            remove_empty_folders(&folder.join(name), failed);
+        }
+        std::fs::remove_dir(folder)
+    });
+    if let Err(error) = removed
+        && error.kind() != std::io::ErrorKind::DirectoryNotEmpty
+    {
+        let what = format!("cannot delete {}", folder.display());
+        failed(Failure::io(what, &error));
     }
-    items.retain(|item| item.listed.bytes > 0 || !folders.contains(&item.name));
-    items
+}
+
+impl Named for Item {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn is_empty(&self) -> bool {
+        self.listed.bytes == 0
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
     use super::*;
 
-    #[test]
-    fn markers_are_told_from_empty_objects() {
-        let item = |(name, bytes): (&str, u64)| Item {
-            name: name.to_owned(),
-            location: Location::Stdio,
-            modified: DateTime::UNIX_EPOCH,
-            listed: Listed { bytes, e_tag: None },
-        };
-        let items = [("a", 0), ("a-b", 0), ("a/b", 0), ("c", 1), ("c/d", 1)].map(item);
-        let left: Vec<_> = without_markers(items.into())
-            .into_iter()
-            .map(|i| i.name)
-            .collect();
-        assert_eq!(left, ["a-b", "a/b", "c", "c/d"]);
+    #[tokio::test]
+    async fn files_come_in_the_order_of_keys() {
+        let home = tempfile::tempdir().unwrap();
+        // More than one batch in one of the folders.
+        let mut names: Vec<_> = (0..2 * BATCH).map(|n| format!("many/{n:04}")).collect();
+        names.extend(["a", "dir-x", "dir/b", "dir/sub/c", "dir0"].map(str::to_owned));
+        for name in &names {
+            let path = home.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, name).unwrap();
+        }
+        let found = files(home.path().to_owned()).map_ok(|item| item.name);
+        let found: Vec<_> = found.try_collect().await.unwrap();
+        names.sort();
+        assert_eq!(found, names);
     }
 }

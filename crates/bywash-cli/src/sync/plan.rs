@@ -1,14 +1,13 @@
 //! Planning of a synchronisation.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
-use futures::stream::BoxStream;
+use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
-use object_store::ObjectStore;
 use object_store::path::Path;
+use object_store::{ObjectMeta, ObjectStore};
 
 use super::Args;
 use crate::failure::{Failure, Kind};
@@ -18,7 +17,9 @@ use crate::source::PART_MIN_BYTES;
 use crate::source::Source;
 use crate::stores::Stores;
 use crate::target::{Destination, ObjectUrl};
-use crate::transfer::{self, Pair, below};
+use crate::transfer::listing::{Found, Listing, Markers, Merge, Named, Sort, Unplanned};
+use crate::transfer::plan::{CopyPlan, Entries, Planned};
+use crate::transfer::{self, Pair};
 use crate::tree::{self, Item};
 
 /// Current state of the destination.
@@ -34,10 +35,21 @@ pub(super) enum Side {
 }
 
 /// An existing name at the destination.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 struct There {
+    name: String,
     bytes: u64,
     modified: DateTime<Utc>,
+}
+
+impl Named for There {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
 }
 
 impl Side {
@@ -67,40 +79,38 @@ impl Side {
         }
     }
 
-    async fn list(
+    /// Lists the destination; one without a name yet is empty.
+    fn list(
         &self,
         what: String,
         stores: &Stores,
-    ) -> Result<BTreeMap<String, There>, Failure> {
-        let listed: Result<_, Failure> = match self {
-            Self::Nothing => Ok(BTreeMap::new()),
+    ) -> Result<BoxStream<'static, Result<There, Failure>>, Failure> {
+        let listed = match self {
+            Self::Nothing => return Ok(stream::empty().boxed()),
             Self::Files(folder) => {
                 let items = tree::items(&Location::File(folder.clone()), stores)?;
-                let there = |item: Item| {
-                    let there = There {
-                        bytes: item.listed.bytes,
-                        modified: item.modified,
-                    };
-                    (item.name, there)
+                let there = |item: Item| There {
+                    name: item.name,
+                    bytes: item.listed.bytes,
+                    modified: item.modified,
                 };
-                items.map_ok(there).try_collect().await
+                items.map_ok(there).boxed()
             }
             Self::Store { store, prefix } => {
-                let there = |(name, meta): (String, object_store::ObjectMeta)| {
-                    let there = There {
-                        bytes: meta.size,
-                        modified: meta.last_modified,
-                    };
-                    (name, there)
+                let there = |(name, meta): (String, ObjectMeta)| There {
+                    name,
+                    bytes: meta.size,
+                    modified: meta.last_modified,
                 };
                 let objects = tree::objects(Arc::clone(store), prefix.clone(), what);
-                objects.map_ok(there).try_collect().await
+                objects.map_ok(there).boxed()
             }
         };
-        match listed {
-            Err(failure) if failure.kind == Kind::NotFound => Ok(BTreeMap::new()),
-            listed => listed,
-        }
+        let exists = |listed: &Result<There, Failure>| {
+            let gone = matches!(listed, Err(failure) if failure.kind == Kind::NotFound);
+            std::future::ready(!gone)
+        };
+        Ok(listed.take_while(exists).boxed())
     }
 
     /// Whether the destination has the bytes of the source. Their lengths are equal.
@@ -137,22 +147,26 @@ impl Side {
     /// Deletes names; yields each deleted one.
     pub(super) fn delete(
         &self,
-        names: BoxStream<'static, String>,
+        names: Entries<String>,
     ) -> BoxStream<'static, Result<String, Failure>> {
         match self {
-            Self::Nothing => futures::stream::empty().boxed(),
+            Self::Nothing => stream::empty().boxed(),
             Self::Files(folder) => {
                 let folder = folder.clone();
-                names.map(move |name| delete_file(&folder, name)).boxed()
+                let deleted = names.map(move |name| delete_file(&folder, name?));
+                stream::iter(deleted).boxed()
             }
             Self::Store { store, prefix } => {
                 let (prefix, below) = (prefix.clone(), prefix.clone());
-                let unnamed = |error: object_store::path::Error| object_store::Error::from(error);
                 let paths = names.map(move |name| {
+                    let name = name.map_err(|failure| object_store::Error::Generic {
+                        store: "plan",
+                        source: failure.message.into(),
+                    })?;
                     let text = format!("{prefix}/{name}");
-                    Path::parse(text.trim_start_matches('/')).map_err(unnamed)
+                    Ok(Path::parse(text.trim_start_matches('/'))?)
                 });
-                let deleted = store.delete_stream(paths.boxed());
+                let deleted = store.delete_stream(stream::iter(paths).boxed());
                 let told = deleted.map(move |outcome| match outcome {
                     Ok(path) => Ok(tree::name_below(&path, &below)),
                     Err(error) => Err(Failure::store("cannot delete at the destination", &error)),
@@ -185,47 +199,73 @@ fn delete_file(root: &std::path::Path, name: String) -> Result<String, Failure> 
 }
 
 /// The required changes, from two complete listings.
-#[derive(Debug, Default)]
 pub(super) struct Plan {
-    pub(super) to_copy: Vec<Pair>,
-    /// By name: equal lengths, so the bytes must be compared.
-    pub(super) to_compare: Vec<(String, Pair)>,
-    pub(super) to_delete: Vec<String>,
+    pub(super) to_copy: CopyPlan,
+    /// Equal lengths, so the bytes must be compared.
+    pub(super) to_compare: transfer::plan::Plan<Planned>,
+    /// Names at the destination.
+    pub(super) to_delete: transfer::plan::Plan<String>,
     pub(super) unchanged: u64,
 }
 
 impl Plan {
-    pub(super) async fn make(args: &Args, stores: &Stores, side: &Side) -> Result<Self, Failure> {
-        let items = tree::items(&args.source, stores)?.try_collect().await?;
-        let mut there = side.list(args.destination.to_string(), stores).await?;
-        let mut plan = Self::default();
-        let tree = transfer::tree_of(&args.destination, &args.data_dir, args.keep_dirlinks);
-        for item in tree::without_markers(items) {
-            let known = there.remove(&item.name);
-            if !args.filter.takes(&item.name) {
-                continue;
-            }
-            if tree.is_some() && transfer::is_own_marker(&item) {
-                continue;
-            }
-            let needed = need(&item, known, args.checksum);
-            let pair = Pair {
-                destination: below(&args.destination, &item.name)?,
-                source: item.location,
-                listed: Some(item.listed),
-                tree: tree.clone(),
+    pub(super) async fn make(
+        args: &Args,
+        stores: &Stores,
+        side: &Side,
+        sort: Sort,
+    ) -> Result<Self, Unplanned> {
+        let there = side.list(args.destination.to_string(), stores)?;
+        let mut names = Merge {
+            left: Listing::new(tree::items(&args.source, stores)?, sort).await?,
+            right: Listing::new(there, sort).await?,
+        };
+        let mut plan = Self {
+            to_copy: CopyPlan::new(),
+            to_compare: transfer::plan::Plan::new(),
+            to_delete: transfer::plan::Plan::new(),
+            unchanged: 0,
+        };
+        let to_files = matches!(args.destination, Destination::Plain(_));
+        let mut markers = Markers::new();
+        while let Some(found) = names.next().await? {
+            let (item, known) = match found {
+                Found::Left(item) => (item, None),
+                Found::Both(item, there) => (item, Some(there)),
+                Found::Right(there) => {
+                    if args.delete && args.filter.takes(&there.name) {
+                        plan.to_delete.push(&there.name)?;
+                    }
+                    continue;
+                }
             };
-            match needed {
-                Need::Copy => plan.to_copy.push(pair),
-                Need::Compare => plan.to_compare.push((item.name, pair)),
-                Need::Nothing => plan.unchanged += 1,
+            for (need, item) in markers.reach(&item.name) {
+                plan.add(need, item)?;
+            }
+            if !args.filter.takes(&item.name) || to_files && transfer::is_own_marker(&item) {
+                continue;
+            }
+            let need = need(&item, known, args.checksum);
+            match item.is_empty() {
+                true => markers.hold(item.name.clone(), (need, item)),
+                false => plan.add(need, item)?,
             }
         }
-        if args.delete {
-            let left = there.into_keys().filter(|name| args.filter.takes(name));
-            plan.to_delete = left.collect();
+        for (need, item) in markers.end() {
+            plan.add(need, item)?;
         }
         Ok(plan)
+    }
+
+    fn add(&mut self, need: Need, item: Item) -> Result<(), Failure> {
+        match need {
+            Need::Copy => self.to_copy.push(&Planned::new(0, item)),
+            Need::Compare => self.to_compare.push(&Planned::new(0, item)),
+            Need::Nothing => {
+                self.unchanged += 1;
+                Ok(())
+            }
+        }
     }
 }
 

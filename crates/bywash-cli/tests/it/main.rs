@@ -9,6 +9,7 @@ mod credentials;
 mod downloads;
 mod hostile;
 mod listing;
+mod many;
 mod multipart;
 mod mv;
 mod origins;
