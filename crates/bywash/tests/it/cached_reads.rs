@@ -307,6 +307,83 @@ async fn blocks_read_once_count_one_use_and_evict_no_hot_blocks() {
     );
 }
 
+/// Shards of a training set, as a job reads them each epoch, beside data that it reads once. A set of `COUNT` shards has
+/// 25 MiB, and blocks may have 48.
+struct Shards {
+    engine: Engine,
+    origin: MemoryStore,
+    bucket: Bucket,
+}
+
+impl Shards {
+    const COUNT: usize = 200;
+    /// Eight blocks.
+    const BYTES: usize = 8 * Self::BLOCK;
+    const BLOCK: usize = 16 << 10;
+
+    fn new() -> Self {
+        let engine = Engine::builder()
+            .memory(64 << 20)
+            .block_size(Self::BLOCK)
+            .build()
+            .unwrap();
+        let (origin, bucket) = bucket_over(&engine, Consistency::Immutable);
+        Self {
+            engine,
+            origin,
+            bucket,
+        }
+    }
+
+    /// Reads `count` shards of a set, shuffled. Returns the blocks that the origin had to send.
+    async fn read(&self, set: &str, count: usize) -> usize {
+        let before = stats(&self.engine).origin_bytes;
+        // 37 has no common factor with the counts of shards here.
+        for shard in (0..count).map(|n| n * 37 % count) {
+            let path = Path::from(format!("{set}/{shard}"));
+            let body = Bytes::from(vec![shard as u8; Self::BYTES]);
+            if self.origin.head(&path).await.is_err() {
+                self.origin.put(&path, body.clone().into()).await.unwrap();
+            }
+            let read = self.bucket.get(&path).await.unwrap();
+            assert_eq!(read.bytes().await.unwrap(), body);
+        }
+        (stats(&self.engine).origin_bytes - before) as usize / Self::BLOCK
+    }
+}
+
+/// In full memory the policy keeps new blocks only once it has found the old ones unused, by a sample of 48.
+#[tokio::test]
+async fn warm_set_that_was_read_twice_outlasts_scans_of_more_than_memory() {
+    let warm = Shards::COUNT * 8;
+    for (filled, may_lose) in [(0, 0), (2 * Shards::COUNT, 48)] {
+        let shards = Shards::new();
+        shards.read("filled", filled).await;
+        assert_eq!(shards.read("warm", Shards::COUNT).await, warm);
+        let again = shards.read("warm", Shards::COUNT).await;
+        assert!(again <= may_lose, "{again} blocks though all fit");
+        for round in 0..3 {
+            let scan = shards.read(&format!("once-{round}"), 800).await;
+            assert_eq!(scan, 800 * 8, "each block once");
+            let lost = shards.read("warm", Shards::COUNT).await;
+            assert!(lost <= may_lose, "{lost} of {warm} in round {round}");
+        }
+    }
+}
+
+/// Nothing but its age tells such a set from a scan, and both together exceed the memory by an eighth of the set.
+#[tokio::test]
+async fn warm_set_that_was_read_once_loses_at_most_an_eighth_to_a_scan_of_its_size() {
+    let shards = Shards::new();
+    let warm = Shards::COUNT * 8;
+    assert_eq!(shards.read("warm", Shards::COUNT).await, warm);
+    for round in 0..4 {
+        shards.read(&format!("once-{round}"), Shards::COUNT).await;
+        let lost = shards.read("warm", Shards::COUNT).await;
+        assert!(lost <= warm / 8, "{lost} of {warm} in round {round}");
+    }
+}
+
 #[tokio::test]
 async fn deleted_bucket_leaves_no_blocks_and_others_keep_theirs() {
     let root = tempfile::tempdir().unwrap();

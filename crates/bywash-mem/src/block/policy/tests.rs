@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use super::{AgeMode, Policy, ScanState, Usage, Victim};
+use super::{AgeMode, DORMANT_SAMPLES, Policy, ScanState, Usage, Victim};
 use crate::tests::{MIB, key, load, pool};
 use crate::{BlockOptions, BlockPool, PoolConfig, Priority, Share};
 
@@ -197,6 +197,34 @@ fn scans_of_blocks_read_once_leave_a_warm_set_whole() {
         missed(round << 41);
         let lost = missed(0);
         assert!(lost <= room / 40, "{lost} in round {round}");
+    }
+}
+
+/// Sets of a tenth to nine tenths of the memory are read between scans of twice the memory. Some of their blocks were not
+/// kept at the first read, and their return ages others, which must not be taken for dormant.
+#[test]
+#[cfg_attr(miri, ignore = "counts for long, and has nothing unsafe")]
+fn blocks_read_twice_outlast_scans_in_full_memory() {
+    let room = 3072;
+    for set in [room / 10, room / 2, room * 9 / 10] {
+        let mut cache = Cache::new(room as usize);
+        for once in 0..room {
+            cache.hit(1 << 40 | once);
+        }
+        let mut missed = |first: u64, count: u64| {
+            let blocks = first..first + count;
+            blocks.filter(|block| !cache.hit(*block)).count()
+        };
+        missed(0, set);
+        missed(0, set);
+        for round in 1..=5 {
+            missed(round << 41, 2 * room);
+            let lost = missed(0, set);
+            assert!(
+                lost <= DORMANT_SAMPLES as usize,
+                "{lost} of {set} in round {round}"
+            );
+        }
     }
 }
 
