@@ -12,6 +12,7 @@ mod loads;
 mod ranges;
 mod readahead;
 mod slow_consumers;
+mod stalls;
 mod versions;
 mod world;
 

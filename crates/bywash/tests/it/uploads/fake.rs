@@ -13,6 +13,7 @@ use bywash::upload::{
     SessionToken, StoredRange, UploadSession,
 };
 use bywash::{Bucket, Consistency, Engine, EngineError, Origin, PartBody, UploadedPart};
+use futures::future::pending;
 use futures::stream::BoxStream;
 use object_store::path::Path;
 use object_store::{
@@ -47,6 +48,8 @@ pub(crate) enum Fault {
     WrongLength,
     /// Refuses permanently.
     Refuse,
+    /// Processes nothing and never responds.
+    Stall,
 }
 
 /// One request as it arrived.
@@ -65,6 +68,7 @@ pub(crate) struct State {
     pub(crate) aborted: usize,
     pub(crate) sends: VecDeque<Fault>,
     pub(crate) ends: VecDeque<Fault>,
+    pub(crate) statuses: VecDeque<Fault>,
     pub(crate) log: Vec<Sent>,
     /// Keeps the pieces of each request alive, as a slow HTTP client would.
     pub(crate) hoard: Option<Vec<Bytes>>,
@@ -280,9 +284,13 @@ impl UploadSession for Handle {
         if let Some(barrier) = &self.fake.barrier {
             barrier.wait().await;
         }
+        let fault = self.fake.state.lock().sends.pop_front();
+        let fault = fault.unwrap_or(Fault::None);
+        if fault == Fault::Stall {
+            pending::<()>().await;
+        }
         let mut state = self.fake.state.lock();
         let state = &mut *state;
-        let fault = state.sends.pop_front().unwrap_or(Fault::None);
         state.log.push(Sent {
             index: chunk.index,
             offset: chunk.offset,
@@ -338,6 +346,12 @@ impl UploadSession for Handle {
     }
 
     async fn status(&self) -> Result<SessionStatus> {
+        let fault = self.fake.state.lock().statuses.pop_front();
+        match fault.unwrap_or(Fault::None) {
+            Fault::None => {}
+            Fault::Stall => pending::<()>().await,
+            _ => return Err(passing("status")),
+        }
         let state = self.fake.state.lock();
         let Some(session) = state.sessions.get(&self.id) else {
             return Ok(SessionStatus::Gone);
@@ -406,6 +420,7 @@ impl UploadSession for Handle {
                 path: self.path.to_string(),
                 source: "403".into(),
             }),
+            Fault::Stall => pending().await,
             _ => self.make(ending).await,
         }
     }

@@ -10,4 +10,5 @@ mod fake;
 mod journal;
 mod origins;
 mod parallel;
+mod passing_faults;
 mod stream;
