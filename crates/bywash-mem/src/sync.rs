@@ -26,7 +26,7 @@ mod real {
     pub(crate) use event_listener::{Event, EventListener, Listener};
     pub(crate) use foldhash::quality::RandomState as HashState;
     pub(crate) use parking_lot::{Mutex, MutexGuard};
-    /// A counted pointer whose last drop loom models as a synchronisation.
+    /// `Arc` of loom where loom runs: it models the last drop as a synchronisation.
     pub(crate) use std::sync::Arc as Counted;
     pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
     pub(crate) use std::thread::yield_now;

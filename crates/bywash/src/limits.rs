@@ -74,7 +74,7 @@ pub(crate) const MAX_LATENCIES: usize = 128;
 /// Objects read at once by [`crate::Bucket::warm`]: enough to hide the latency of small ones, few beside clients'
 /// reads.
 pub(crate) const MAX_WARMED_AT_ONCE: usize = 8;
-/// Failures named in a [`crate::CacheChange`]: a person reads no more.
+/// Maximum failures named in a [`crate::CacheChange`], which a person reads.
 pub const MAX_FAILURES_NAMED: usize = 20;
 /// Objects counted for [`crate::traffic::Traffic::hottest`]: several times as many as a page shows, so that the shown
 /// ones are accurate.

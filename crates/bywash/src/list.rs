@@ -133,7 +133,6 @@ impl Bucket {
     ///
     /// # Errors
     /// Those of a listing.
-    /// Those of a listing.
     pub async fn list_page(
         &self,
         prefix: &str,

@@ -1,8 +1,8 @@
 //! Waits for the disk tier: eviction of blocks that were not used for a time.
 //!
 //! A use writes no time, because reading a clock would slow every hit. It sets a bit, in the compare-and-swap that counts the use
-//! anyway. Each call notes for every slot whose bit is set that it was used until now. So ages are exact to the time between two
-//! calls.
+//! anyway. Each call clears the bits that are set and takes its own time for the last use of those slots. So ages are exact to the
+//! time between two calls.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use super::cache::BlockCache;
 pub struct Evicted {
     /// Number of blocks.
     pub blocks: u64,
-    /// Bytes that came free: none for a block whose frame readers or the spill hook still hold.
+    /// Bytes that came free. A frame that readers or the spill hook still hold comes free later and is not counted.
     pub bytes: u64,
 }
 

@@ -296,7 +296,7 @@ impl BlockCache {
         self.allocator().wait_queue().wake();
     }
 
-    /// Releases a pin in a shard that was ineffective, or whose block is gone. Another block may own the counters now, and a prober
+    /// Releases a pin in a shard that was ineffective, or that outlived its block. Another block may own the counters now, and a prober
     /// may have counted this pin for that block.
     #[cold]
     fn release_shard_pin(&self, pin_slot: PinSlot) {

@@ -11,8 +11,8 @@ use super::word::Word;
 use crate::frames::{Frame, PoolConfig, Share};
 use crate::sync::{Mutex, Ordering, Step, skipped, yield_now};
 
-/// Attempts at one block whose word keeps changing. A change is a pin, whose end wakes waiters, or an aging. There are at most three
-/// agings between two pins.
+/// Attempts to evict one block while its word keeps changing. Each change is a pin or an aging, and there are at most three agings
+/// between two pins. The end of a pin wakes the waiters, so giving up loses no memory.
 const TRIES: u32 = 8;
 
 /// Slots examined for memory that is not needed yet. Enough to pass a run of used blocks, and cheap beside the request that the

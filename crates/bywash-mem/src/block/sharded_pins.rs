@@ -35,7 +35,7 @@ const SETS: usize = 1;
 const CONTENTION_SAMPLE: u32 = 16;
 #[cfg(any(loom, shuttle, test))]
 const CONTENTION_SAMPLE: u32 = 1;
-/// Pins between two looks at a block's counters below which they are worth more to another block.
+/// Minimum pins between two checks of a block's counters for it to keep them. Below, a contended block may take them over.
 const MIN_PINS: u64 = 1024;
 /// Sets examined for one to take over before a contended block goes without.
 const TRIES: usize = 8;

@@ -208,7 +208,7 @@ impl<S> Table<S> {
         cells.iter().all(|cell| cell.load(Ordering::Relaxed) != 0)
     }
 
-    /// Place of a used cell. For writers.
+    /// Returns the index of the cell that equals `wanted`, which is used. Only the table's writer may call it.
     fn position(&self, wanted: u64) -> Option<usize> {
         let is_wanted =
             |cell: u64| cell == wanted || skipped(Step::RemoveSlot) && cell >> 32 == wanted >> 32;
@@ -256,7 +256,7 @@ impl<S> Tables<S> {
         Self { kept, newest }
     }
 
-    /// The table to read. A thread that learned of an entry by other means finds it in this table.
+    /// Returns the newest table. It has every entry that the calling thread has synchronised with, however it learned of it.
     #[inline]
     pub(crate) fn newest(&self) -> &Table<S> {
         // Acquire: with `grow_if_full`.

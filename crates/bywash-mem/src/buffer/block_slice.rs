@@ -6,7 +6,7 @@ use std::ops::Deref;
 use crate::frames::Frame;
 use crate::sync::Counted;
 
-/// Bytes of a buffer, or of a block whose load was in progress. Keeps the frame alive, whatever happens to the rest; not a pin.
+/// Bytes of a buffer, or of a block while it was loaded. Keeps the frame alive even if buffer or load fail. Not a pin.
 pub struct BlockSlice {
     frame: Counted<Frame>,
     start: usize,
@@ -14,6 +14,8 @@ pub struct BlockSlice {
 }
 
 impl BlockSlice {
+    /// Refers to a range of `frame` and keeps the frame alive.
+    ///
     /// # Safety
     /// The range lies in the frame and is written, so no thread writes it while the frame lives.
     pub(super) unsafe fn new(frame: &Counted<Frame>, start: usize, len: usize) -> Self {

@@ -78,7 +78,7 @@ mod mapped {
 
     // SAFETY: the arena owns its mapping and hands out addresses only; the ledger gives each frame to one owner.
     unsafe impl Send for Arena {}
-    // SAFETY: as above; no method writes to the mapping through `&self` but `decommit`, whose caller owns the frame.
+    // SAFETY: as above; only `decommit` writes to the mapping through `&self`, and its caller owns the frame.
     unsafe impl Sync for Arena {}
 
     impl Arena {

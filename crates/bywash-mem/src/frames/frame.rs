@@ -27,7 +27,7 @@ pub struct Frame {
 
 // SAFETY: a frame owns its memory as a box does; the ledger gives it to one owner at a time.
 unsafe impl Send for Frame {}
-// SAFETY: `&Frame` only reads memory, but for `slice_mut_unchecked`, whose callers keep the writer apart from readers.
+// SAFETY: `&Frame` only reads memory. The exception is `slice_mut_unchecked`: its callers keep the writer apart from readers.
 unsafe impl Sync for Frame {}
 
 impl Frame {

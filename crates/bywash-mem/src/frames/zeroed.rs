@@ -88,6 +88,8 @@ mod memory {
         NonNull::new(start.cast()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
     }
 
+    /// Frees the memory of a slice.
+    ///
     /// # Safety
     /// `start` came from `zeroed` with the same length.
     pub(super) unsafe fn free<T>(start: NonNull<T>, len: usize) {
@@ -110,6 +112,8 @@ mod memory {
         NonNull::new(start.cast()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
     }
 
+    /// Frees the memory of a slice.
+    ///
     /// # Safety
     /// `start` came from `zeroed` with the same length.
     pub(super) unsafe fn free<T>(start: NonNull<T>, len: usize) {

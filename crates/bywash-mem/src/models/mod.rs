@@ -42,7 +42,7 @@ const fn key(object: u64) -> BlockKey {
 
 /// Steps of one execution; the whole pool in a model takes some hundreds.
 const BRANCHES: usize = 20_000;
-/// Preemptions explored of the models whose every interleaving would take hours.
+/// Maximum preemptions in models that would take hours without a limit.
 const MANY: Option<usize> = Some(4);
 /// No bound: every interleaving.
 const ALL: Option<usize> = None;

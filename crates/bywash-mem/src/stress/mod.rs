@@ -71,7 +71,7 @@ struct StressWorld {
     shelf: Arc<Shelf>,
     /// Operations begun. All threads draw from them, so that they end together however fast each is.
     begun: AtomicU64,
-    /// Blocks whose every byte was compared.
+    /// Number of blocks compared byte by byte.
     compared: AtomicU64,
     /// Blocks that changed their key or their length, and changes of the limit.
     changed: AtomicU64,

@@ -73,7 +73,7 @@ impl OriginUrl {
     /// Opens the origin with its own settings, or with the environment's if there are none.
     ///
     /// # Errors
-    /// Also if the kind of origin has no such setting.
+    /// If a setting is not valid, or this kind of origin does not have it.
     pub fn open_with(&self, options: &OriginOptions) -> object_store::Result<Arc<dyn Origin>> {
         let without = |kind| options.no_options(kind).and(options.no_web(kind));
         Ok(match self {

@@ -45,8 +45,8 @@ struct Unawaited {
 const UNAWAITED_OBSERVATIONS: u32 = 5;
 /// Time without a waiter after which a fetch is cancelled if no byte of its current block has arrived.
 const UNAWAITED_PAUSE: Duration = Duration::from_millis(50);
-/// Time that a partly received block may take to its end without a waiter. A reader that left took a part of it,
-/// which the next reader would have to request again. Meanwhile the block occupies a frame and a request permit.
+/// Maximum time that the load of a partly received block continues without a waiter. Cancelling it at once would
+/// waste bytes that a reader may already have taken; continuing it occupies a frame and a request permit.
 const UNAWAITED_BLOCK: Duration = Duration::from_secs(1);
 
 impl RangeFetch {

@@ -54,7 +54,7 @@ impl AzureStore {
     /// Opens `container` with these settings, or with the environment's if there are none. Sends no request.
     ///
     /// # Errors
-    /// Also if Azure has no such setting.
+    /// If a setting is not valid, or Azure does not have it.
     pub fn with_options(container: &str, prefix: &Path, options: &OriginOptions) -> Result<Self> {
         if options.is_empty() {
             return Self::from_env(container, prefix);

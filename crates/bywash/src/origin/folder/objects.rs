@@ -138,8 +138,8 @@ impl Inner {
         Ok(bytes.into())
     }
 
-    /// Starts a read. Its first piece is read at once: most reads are no longer, and so take one visit to a blocking
-    /// thread. A change before the first piece restarts the read.
+    /// Opens an object and reads its first piece in one blocking call, which is all that most reads need. A change before
+    /// the first piece restarts the read.
     pub(super) fn get(self: &Arc<Self>, key: &Path, options: &GetOptions) -> Result<GetResult> {
         for _ in 0..RACES {
             let object = self.open_to_read(key, options)?;

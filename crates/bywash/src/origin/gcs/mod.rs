@@ -70,7 +70,7 @@ impl GcsStore {
     /// Opens `bucket` with these settings, or with the environment's if there are none. Sends no request.
     ///
     /// # Errors
-    /// Also if GCS has no such setting.
+    /// If a setting is not valid, or GCS does not have it.
     pub fn with_options(bucket: &str, prefix: &Path, options: &OriginOptions) -> Result<Self> {
         if options.is_empty() {
             return Self::from_env(bucket, prefix);

@@ -73,7 +73,7 @@ impl S3Store {
     /// Opens `bucket` with these settings, or with the environment's if there are none. Sends no request.
     ///
     /// # Errors
-    /// Also if S3 has no such setting.
+    /// If a setting is not valid, or S3 does not have it.
     pub fn with_options(bucket: &str, prefix: &Path, options: &OriginOptions) -> Result<Self> {
         if options.is_empty() {
             return Self::from_env(bucket, prefix);
