@@ -73,13 +73,11 @@ impl DataFiles {
         self.register_pending(&name);
         let path = path_of(&name);
         let put = self.0.store.put(&path, written.bytes.clone().into()).await;
-        let put = put.map_err(|source| SeriesError::Store {
+        put.map_err(|source| SeriesError::Store {
             operation: format!("write {path}"),
             source,
         })?;
-        let mut entry = FileEntry::new(name, partitions, generations, &written);
-        entry.e_tag = put.e_tag;
-        Ok(entry)
+        Ok(FileEntry::new(name, partitions, generations, &written))
     }
 }
 

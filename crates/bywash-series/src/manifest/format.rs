@@ -34,8 +34,6 @@ pub(crate) struct FileEntry {
     pub(crate) bytes: u64,
     pub(crate) tail: u64,
     pub(crate) tail_crc32c: u32,
-    /// ETag of the object, if the store has ETags. Reads require it.
-    pub(crate) e_tag: Option<String>,
 }
 
 impl FileEntry {
@@ -55,7 +53,6 @@ impl FileEntry {
             bytes: written.bytes.len() as u64,
             tail: written.tail,
             tail_crc32c: written.tail_crc32c,
-            e_tag: None,
         }
     }
 

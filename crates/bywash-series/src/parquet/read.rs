@@ -1,4 +1,7 @@
-//! Reading of rows: few ranged GETs, each pinned to the version that was written and verified by checksums.
+//! Reading of rows: few ranged GETs, each verified by checksums.
+//!
+//! The manifest has the checksum of a file's tail, and the tail those of all other blocks. So a file needs no ETag, which
+//! would be another one after a restore from a backup.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -40,7 +43,7 @@ pub(crate) fn damaged(file: &FileEntry, reason: impl Into<String>) -> SeriesErro
     }
 }
 
-/// Reads exactly these bytes of the version that the manifest names.
+/// Reads exactly these bytes of a file of the length that the manifest names.
 async fn get(
     store: &dyn ObjectStore,
     file: &FileEntry,
@@ -53,7 +56,6 @@ async fn get(
     };
     let options = GetOptions {
         range: Some(GetRange::Bounded(range.clone())),
-        if_match: file.e_tag.clone(),
         ..GetOptions::default()
     };
     let response = store.get_opts(&path, options).await.map_err(failed)?;
