@@ -67,6 +67,34 @@ def test_shows_what_happens(server, browser):
     quiet(browser)
 
 
+def test_a_bucket_is_picked_and_kept(server, browser):
+    server.s3.create_bucket(Bucket="archive")
+    log_in(browser, server)
+    assert "The server is well." in browser.text(".health")
+    browser.click("a[href*='bucket=shop']")
+    browser.until("the bucket is picked", "return document.querySelector('main').innerText.includes('bucket shop')")
+    rows = "return [...document.querySelectorAll('[aria-labelledby=buckets] tbody th')].map(it => it.innerText)"
+    assert browser.run(rows) == ["shop"]
+    browser.click("#range-6h")
+    browser.until("the range is picked", "return document.querySelector('[aria-current]').innerText == '6 h'")
+    assert "bucket=shop" in browser.url() and browser.run(rows) == ["shop"]
+    browser.screenshot(SHOTS / "bucket.png")
+    quiet(browser)
+
+
+def test_an_origin_that_fails_is_named(start, browser):
+    # Nothing listens there.
+    server = start("gone=http://127.0.0.1:1/")
+    with pytest.raises(requests.exceptions.Timeout):
+        # The server repeats requests to its origin meanwhile.
+        requests.get(server.presigned("get_object", "gone", "a"), timeout=3)
+    log_in(browser, server)
+    health = browser.text(".health")
+    assert "The server is degraded." in health and "the origin of bucket gone fails" in health, health
+    browser.screenshot(SHOTS / "degraded.png")
+    quiet(browser)
+
+
 def test_a_range_is_picked_and_kept(server, browser):
     log_in(browser, server, "/?series=weather%2Cplace%3Dgarden%2Ftemperature")
     points = """return document.querySelector('figure polyline[stroke="#0B62A8"]').getAttribute('points').split(' ').length"""

@@ -31,9 +31,17 @@ pub(crate) struct Moment {
     pub(crate) total: BucketStats,
     /// With no more than [`BUCKETS`] buckets.
     pub(crate) counted: Counted,
+    /// Responses by status.
+    statuses: Vec<(u16, u64)>,
 }
 
 impl Moment {
+    /// Returns the number of responses with this status.
+    pub(crate) fn status(&self, status: u16) -> u64 {
+        let found = self.statuses.iter().find(|(known, _)| *known == status);
+        found.map_or(0, |(_, count)| *count)
+    }
+
     fn now(engine: &Engine, history: Option<&History>) -> Self {
         let mut counted = Counted::now(engine, history);
         let total = counted.total();
@@ -45,6 +53,7 @@ impl Moment {
             at: Instant::now(),
             total,
             counted,
+            statuses: engine.traffic().statuses(),
         }
     }
 }
@@ -61,6 +70,17 @@ pub(crate) struct Minute {
 }
 
 impl Minute {
+    /// Returns the growth of a bucket's counters up to `now`; `None` if the snapshot lacks the bucket for lack of space.
+    pub(crate) fn bucket(&self, name: &str, now: &BucketStats) -> Option<BucketStats> {
+        let before = &self.before.counted.stats.buckets;
+        match before.get(name) {
+            Some(before) => Some(grown(before, now)),
+            // It is new.
+            None if before.len() < BUCKETS => Some(*now),
+            None => None,
+        }
+    }
+
     /// A counter's growth in things a second.
     pub(crate) fn rate(&self, now: u64, before: u64) -> f64 {
         now.saturating_sub(before) as f64 / self.seconds

@@ -90,6 +90,7 @@ async fn start_limited(
         uploads: OpenUploads::new(move |_| ListedUploads {
             newest: vec![upload.clone()],
             total: 3,
+            stuck: 0,
         }),
     };
     let service = admin_service(console, address).unwrap();

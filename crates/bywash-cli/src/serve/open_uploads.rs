@@ -6,12 +6,18 @@ use std::time::{Duration, Instant};
 
 use bywash::upload::journal::ListedUpload;
 use bywash_console::{ListedUploads, OpenUpload, OpenUploads};
+use chrono::{TimeDelta, Utc};
 use parking_lot::Mutex;
 
 use crate::target;
 
 /// Time for which copies that were read from the journal are shown: all open pages together read it once in this time.
 const COPIES_EVERY: Duration = Duration::from_secs(5);
+
+/// Age at which an upload of an S3 client counts as stuck. Parts of 5 GiB over a slow line take hours.
+const ABANDONED: TimeDelta = TimeDelta::days(1);
+/// Note of a copy whose process is gone.
+const LEFT: &str = "no process; see bywash uploads";
 
 /// Lists the uploads of S3 clients, which the server holds, and those of `bywash cp`, which other processes note in the data folder
 /// `dir`.
@@ -22,10 +28,16 @@ pub(super) fn open_uploads(dir: &Path, clients: bywash_gateway::OpenUploads) -> 
         let (newest, total) = clients.newest(max);
         let copies = copies.at(Instant::now());
         let total = total + copies.len();
+        let left = copies.iter().filter(|copy| copy.note == LEFT).count();
+        let stuck = left + clients.begun_before(Utc::now() - ABANDONED);
         let mut newest: Vec<_> = newest.into_iter().map(of_client).chain(copies).collect();
         newest.sort_by_key(|upload| Reverse(upload.began));
         newest.truncate(max);
-        ListedUploads { newest, total }
+        ListedUploads {
+            newest,
+            total,
+            stuck,
+        }
     })
 }
 
@@ -92,7 +104,7 @@ fn copy(listed: ListedUpload) -> Option<OpenUpload> {
         note: if listed.alive {
             format!("bywash cp, process {}", content.process)
         } else {
-            "no process; see bywash uploads".to_owned()
+            LEFT.to_owned()
         },
     })
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bywash::traffic::RequestKind;
-use bywash_series::{Aggregate, Selector, SeriesDb, SeriesError};
+use bywash_series::{Aggregate, Pattern, Selector, SeriesDb, SeriesError};
 
 use super::chart::{Chart, LINES, Line};
 use super::format::Unit;
@@ -143,6 +143,43 @@ pub(super) async fn history_charts(
     ];
     charts.extend(missing(drawing, own(&sums, DROPPED_POINTS)));
     Ok(charts)
+}
+
+/// Returns the charts of one bucket.
+pub(super) async fn bucket_charts(
+    history: &SeriesDb,
+    bucket: &str,
+    drawing: &Drawing,
+) -> Result<Vec<Chart>, SeriesError> {
+    let source = bucket_source(bucket);
+    let every = Selector {
+        source: Pattern::Exact(source.clone()),
+        metric: Pattern::parse("*"),
+    };
+    let sums = drawing.points(history, &every, Aggregate::Sum).await?;
+    let seconds = drawing.step as f64 / 1e9;
+    let rate = |label: &str, metric: &str| {
+        let points = sums.get(&(source.clone(), metric.to_owned()));
+        let points = points.into_iter().flatten();
+        Line {
+            label: label.to_owned(),
+            points: points.map(|(at, sum)| (*at, sum / seconds)).collect(),
+        }
+    };
+    let traffic = vec![
+        rate("to readers", "bytes"),
+        rate("from the origin", "origin_bytes"),
+    ];
+    let requests = vec![
+        rate("of readers and writers", "requests"),
+        rate("to the origin", "origin_requests"),
+    ];
+    let blocks = vec![rate("hits", "hits"), rate("misses", "misses")];
+    Ok(vec![
+        drawing.chart("Traffic", Unit::ByteRate, traffic),
+        drawing.chart("Requests", Unit::Rate, requests),
+        drawing.chart("Blocks", Unit::Rate, blocks),
+    ])
 }
 
 /// Those of the whole server.

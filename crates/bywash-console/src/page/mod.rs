@@ -3,8 +3,10 @@
 mod chart;
 mod charts;
 mod format;
+mod health;
 mod range;
 mod render;
+mod tables;
 mod view;
 
 use std::fmt;
@@ -43,6 +45,8 @@ pub struct ListedUploads {
     pub newest: Vec<OpenUpload>,
     /// Number of all.
     pub total: usize,
+    /// Number of stuck ones: left by a process that is gone, or begun long ago.
+    pub stuck: usize,
 }
 
 /// Lists the open uploads. May block on the file system.

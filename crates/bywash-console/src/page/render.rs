@@ -9,10 +9,11 @@ use super::OpenUpload;
 use super::chart::{COLOUR_NAMES, Chart};
 use super::format::{Unit, bytes, count, lasted, latency, time_label};
 use super::range::Range;
-use super::view::{ROWS, View, hit_ratio, saved};
+use super::tables;
+use super::view::{View, hit_ratio, saved};
 
 /// What stands where there is no number yet.
-const NONE: &str = "–";
+pub(super) const NONE: &str = "–";
 /// Rows of the table under a chart, the newest points.
 const POINTS: usize = 24;
 
@@ -82,7 +83,7 @@ pub(super) fn page(view: &View, anonymous: bool) -> Markup {
                 }
             }
             footer {
-                "Bywash " (env!("CARGO_PKG_VERSION")) ", up " (lasted(view.uptime)) ". More: "
+                "Times are in the server's zone, UTC" (Local::now().format("%:z")) ". More: "
                 a href="/metrics" { "metrics" } ", " a href="/stats" { "stats" } "."
             }
             script src="/assets/console.js" defer {}
@@ -92,16 +93,22 @@ pub(super) fn page(view: &View, anonymous: bool) -> Markup {
 
 fn overview(view: &View) -> Markup {
     html! {
+        (health(view))
         (tiles(view))
         @if !view.charts.is_empty() {
             h2 { "The last " (view.range.label) }
             div class="charts" { @for (index, chart) in view.charts.iter().enumerate() { (figure(chart, index)) } }
         }
-        (latencies(view))
-        (buckets(view))
-        (uploads(view))
+        (tables::buckets(view))
         (hottest(view))
-        (series(view))
+        // The rest is not counted by bucket.
+        @if view.bucket.is_none() {
+            (latencies(view))
+            (tables::errors(view))
+            (tables::memory(view))
+            (uploads(view))
+            (series(view))
+        }
     }
 }
 
@@ -118,16 +125,17 @@ fn only(name: &str, view: &View) -> Markup {
 }
 
 fn ranges(view: &View) -> Markup {
-    let series = view
-        .only
-        .as_deref()
-        .map_or_else(String::new, |name| format!("&series={}", escaped(name)));
+    let kept = |name: &str, value: &Option<String>| {
+        let value = value.as_deref();
+        value.map_or_else(String::new, |value| format!("&{name}={}", escaped(value)))
+    };
+    let rest = kept("series", &view.only) + &kept("bucket", &view.bucket);
     html! {
         nav aria-label="Range" {
             ul {
                 @for range in Range::ALL {
                     li {
-                        a id={ "range-" (range.name) } href={ "/?range=" (range.name) (series) }
+                        a id={ "range-" (range.name) } href={ "/?range=" (range.name) (rest) }
                             aria-current=[(range == view.range).then_some("true")] { (range.label) }
                     }
                 }
@@ -136,7 +144,7 @@ fn ranges(view: &View) -> Markup {
     }
 }
 
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 
@@ -194,12 +202,39 @@ fn tile(name: &str, value: &str, note: &Markup) -> Markup {
     }
 }
 
+/// Renders whether the server is well, and if not, why.
+fn health(view: &View) -> Markup {
+    let version = env!("CARGO_PKG_VERSION");
+    let process = format!(" Bywash {version}, up {}.", lasted(view.uptime));
+    html! {
+        section class={ "health " @if view.reasons.is_empty() { "well" } @else { "degraded" } } aria-label="Health" {
+            @if view.reasons.is_empty() {
+                p { strong { "The server is well." } (process) }
+            } @else {
+                p { strong { "The server is degraded." } (process) }
+                ul { @for reason in &view.reasons { li { (reason) } } }
+            }
+        }
+    }
+}
+
 /// Rates of the last minute, and levels of now.
 fn tiles(view: &View) -> Markup {
     let (minute, now) = (&view.minute, &view.stats);
-    let (grown, before) = (&minute.total, &minute.before.counted);
+    let (grown, before) = (&view.grown, &minute.before.counted);
     let rate = |now, before| Unit::Rate.text(minute.rate(now, before));
     let share = hit_ratio(grown).map_or(NONE.to_owned(), |ratio| Unit::Share.text(ratio));
+    let of_bucket = html! {
+        (tile("Hit ratio", &share, &html! { (count(grown.hits as f64)) " of " (count((grown.hits + grown.misses) as f64)) " blocks" }))
+        (tile("Bytes saved", &Unit::ByteRate.text(minute.rate(saved(grown), 0)), &html! { "of " (Unit::ByteRate.text(minute.rate(grown.bytes, 0))) " read" }))
+        (tile("Origin requests", &rate(grown.origin_requests, 0), &html! { (rate(grown.origin_data_requests, 0)) " for data" }))
+    };
+    if let Some(bucket) = &view.bucket {
+        return html! {
+            h2 { "The last minute, bucket " (bucket) }
+            dl class="tiles" { (of_bucket) }
+        };
+    }
     let reads = RequestKind::Read as usize;
     let reads = view.latencies[reads].1.since(&before.latencies[reads]);
     let reads = reads.quantile(0.99).map_or(NONE.to_owned(), latency);
@@ -207,10 +242,8 @@ fn tiles(view: &View) -> Markup {
     html! {
         h2 { "The last minute" }
         dl class="tiles" {
-            (tile("Hit ratio", &share, &html! { (count(grown.hits as f64)) " of " (count((grown.hits + grown.misses) as f64)) " blocks" }))
-            (tile("Bytes saved", &Unit::ByteRate.text(minute.rate(saved(grown), 0)), &html! { "of " (Unit::ByteRate.text(minute.rate(grown.bytes, 0))) " read" }))
+            (of_bucket)
             (tile("Requests", &rate(traffic.requests, before.traffic.requests), &html! { (count(traffic.failed.saturating_sub(before.traffic.failed) as f64)) " failed" }))
-            (tile("Origin requests", &rate(grown.origin_requests, 0), &html! { (rate(grown.origin_data_requests, 0)) " for data" }))
             (tile("Read latency", &reads, &html! { "99 % of reads begin within" }))
             (tile("Evictions", &rate(now.pool.evictions, before.stats.pool.evictions), &html! { (count(now.pool.resident_blocks as f64)) " blocks in memory now" }))
             (tile("Memory now", &bytes(budget.used as f64), &html! {
@@ -218,6 +251,7 @@ fn tiles(view: &View) -> Markup {
                 "of " (bytes(budget.limit as f64))
             }))
             (tile("Waiting for memory now", &count(budget.waiting as f64), &html! { "requests" }))
+            (tile("Connections now", &count(traffic.connections as f64), &html! { (count(traffic.in_flight as f64)) " requests in flight" }))
         }
     }
 }
@@ -245,41 +279,8 @@ fn latencies(view: &View) -> Markup {
     }
 }
 
-fn buckets(view: &View) -> Markup {
-    html! {
-        h2 id="buckets" { "Buckets, since the start" }
-        @if view.stats.buckets.is_empty() {
-            p class="empty" { "There is no bucket yet." }
-        } @else {
-            div class="card" {
-                table aria-labelledby="buckets" {
-                    thead { tr {
-                        @for name in ["Bucket", "Requests", "Hit ratio", "Read", "From the origin", "Saved", "Origin requests"] {
-                            th scope="col" { (name) }
-                        }
-                    } }
-                    tbody {
-                        @for (name, counters) in view.stats.buckets.iter().take(ROWS) {
-                            tr {
-                                th scope="row" { (name) }
-                                td { (count(counters.requests as f64)) }
-                                td { (hit_ratio(counters).map_or(NONE.to_owned(), |ratio| Unit::Share.text(ratio))) }
-                                td { (bytes(counters.bytes as f64)) }
-                                td { (bytes(counters.origin_bytes as f64)) }
-                                td { (bytes(saved(counters) as f64)) }
-                                td { (count(counters.origin_requests as f64)) }
-                            }
-                        }
-                    }
-                }
-            }
-            (more(view.stats.buckets.len(), ROWS))
-        }
-    }
-}
-
 /// How many of `all` are not shown.
-fn more(all: usize, shown: usize) -> Markup {
+pub(super) fn more(all: usize, shown: usize) -> Markup {
     html! {
         @if all > shown { p class="empty" { "and " (all - shown) " more" } }
     }

@@ -1,16 +1,19 @@
 //! What a page shows, before it is HTML.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use bywash::traffic::{HotObject, Latencies, RequestKind, TrafficStats};
+use bywash::origin::OriginStats;
+use bywash::traffic::{HotObject, Latencies, ReadLatencies, RequestKind, TrafficStats};
 use bywash::{BucketStats, Stats};
 use bywash_series::SeriesError;
 use serde::Deserialize;
 
 use super::ListedUploads;
 use super::chart::Chart;
-use super::charts::{Drawing, history_charts, series_charts};
+use super::charts::{Drawing, bucket_charts, history_charts, series_charts};
+use super::health::{Signals, reasons};
 use super::range::Range;
 use crate::Shared;
 use crate::clock::now;
@@ -29,6 +32,8 @@ pub(crate) struct Asked {
     range: Option<String>,
     /// Source and metric with a slash between them: only this series is drawn.
     series: Option<String>,
+    /// Only this bucket is shown.
+    bucket: Option<String>,
 }
 
 /// All that is on the page.
@@ -39,11 +44,22 @@ pub(super) struct View {
     pub(super) range: Range,
     /// The series asked for, and nothing else then.
     pub(super) only: Option<String>,
+    /// The bucket asked for.
+    pub(super) bucket: Option<String>,
+    /// Reasons for which the server is degraded.
+    pub(super) reasons: Vec<String>,
     pub(super) charts: Vec<Chart>,
     pub(super) stats: Stats,
     pub(super) traffic: TrafficStats,
     pub(super) latencies: Vec<(RequestKind, Latencies)>,
     pub(super) minute: Minute,
+    /// Counts of the shown buckets in that minute.
+    pub(super) grown: BucketStats,
+    pub(super) origins: BTreeMap<String, OriginStats>,
+    /// Latencies of reads by bucket.
+    pub(super) reads: BTreeMap<String, ReadLatencies>,
+    /// Responses by status.
+    pub(super) statuses: Vec<(u16, u64)>,
     /// Time since the start of the server.
     pub(super) uptime: Duration,
     pub(super) uploads: ListedUploads,
@@ -59,10 +75,12 @@ pub(super) async fn gather(shared: Shared, asked: Asked) -> Result<View, SeriesE
     let range = Range::named(asked.range.as_deref());
     let only = asked.series.filter(|name| !name.is_empty());
     let drawing = Drawing::new(range, now());
-    let charts = match (&only, &shared.history) {
-        (Some(name), _) => series_charts(&shared, name, &drawing).await?,
-        (None, Some(history)) => history_charts(history.db(), &drawing).await?,
-        (None, None) => Vec::new(),
+    let bucket = asked.bucket.filter(|name| !name.is_empty());
+    let charts = match (&only, &shared.history, &bucket) {
+        (Some(name), _, _) => series_charts(&shared, name, &drawing).await?,
+        (None, Some(history), Some(name)) => bucket_charts(history.db(), name, &drawing).await?,
+        (None, Some(history), None) => history_charts(history.db(), &drawing).await?,
+        (None, None, _) => Vec::new(),
     };
     let everything = i64::MIN..=i64::MAX;
     let names = shared.series.list_first(NAMES + 1, everything).await?;
@@ -72,27 +90,73 @@ pub(super) async fn gather(shared: Shared, asked: Asked) -> Result<View, SeriesE
         .unwrap_or_default();
     let counted = Counted::now(&shared.engine, shared.history.as_ref());
     let minute = shared.recent.minute(&counted.total());
-    let Counted {
-        traffic,
-        latencies,
-        stats,
-        ..
-    } = counted;
+    let origins = shared.engine.origins();
+    let reasons = reasons(&signals(&counted, &minute, &origins, uploads.stuck));
+    let traffic = shared.engine.traffic();
+    let mut hottest = traffic.hottest(usize::MAX);
+    hottest.retain(|hot| bucket.as_ref().is_none_or(|name| *name == hot.bucket));
+    hottest.truncate(ROWS);
+    let grown = match &bucket {
+        None => minute.total,
+        Some(name) => {
+            let counters = counted.stats.buckets.get(name).copied();
+            minute
+                .bucket(name, &counters.unwrap_or_default())
+                .unwrap_or_default()
+        }
+    };
     Ok(View {
         address: shared.guard.address(),
         range,
         only,
+        bucket,
+        reasons,
         charts,
+        grown,
         minute,
+        origins,
+        reads: traffic.reads(),
+        statuses: traffic.statuses(),
         uptime: shared.recent.uptime(),
-        traffic,
-        latencies: RequestKind::ALL.into_iter().zip(latencies).collect(),
+        traffic: counted.traffic,
+        latencies: RequestKind::ALL
+            .into_iter()
+            .zip(counted.latencies)
+            .collect(),
         uploads,
-        hottest: shared.engine.traffic().hottest(ROWS),
+        hottest,
         more_series: names.len() > NAMES,
         series: names.iter().take(NAMES).map(Name::from).collect(),
-        stats,
+        stats: counted.stats,
     })
+}
+
+fn signals(
+    counted: &Counted,
+    minute: &Minute,
+    origins: &BTreeMap<String, OriginStats>,
+    stuck_uploads: usize,
+) -> Signals {
+    let (now, before) = (counted, &minute.before.counted);
+    let since = |now: u64, before: u64| now.saturating_sub(before);
+    let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    Signals {
+        origins: origins.clone(),
+        now: time.unwrap_or_default().as_secs(),
+        waiting: now.stats.budget.waiting,
+        requests: since(now.traffic.requests, before.traffic.requests),
+        failed: since(now.traffic.failed, before.traffic.failed),
+        dropped_points: since(now.history.dropped_points, before.history.dropped_points),
+        stuck_uploads,
+    }
+}
+
+impl View {
+    /// Returns the names of the buckets to show, in order.
+    pub(super) fn shown_buckets(&self) -> impl Iterator<Item = &str> {
+        let names = self.stats.buckets.keys().map(String::as_str);
+        names.filter(|name| self.bucket.as_deref().is_none_or(|only| only == *name))
+    }
 }
 
 /// Blocks found in memory, of all that were wanted; nothing before the first.

@@ -3,6 +3,8 @@
 use std::cmp::Reverse;
 use std::sync::{Arc, OnceLock, Weak};
 
+use chrono::{DateTime, Utc};
+
 use super::{OpenUpload, Uploads};
 
 /// The open multipart uploads of an endpoint, empty until the endpoint serves. A cheap handle.
@@ -21,6 +23,18 @@ impl OpenUploads {
     pub fn newest(&self, max: usize) -> (Vec<OpenUpload>, usize) {
         let uploads = self.0.get().and_then(Weak::upgrade);
         uploads.map_or_else(Default::default, |uploads| uploads.newest(max))
+    }
+
+    /// Returns the number of uploads that began before `time`.
+    #[must_use]
+    pub fn begun_before(&self, time: DateTime<Utc>) -> usize {
+        let uploads = self.0.get().and_then(Weak::upgrade);
+        uploads.map_or(0, |uploads| {
+            let open = uploads.open.lock();
+            open.values()
+                .filter(|upload| upload.initiated < time)
+                .count()
+        })
     }
 }
 

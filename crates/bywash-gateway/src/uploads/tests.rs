@@ -160,6 +160,8 @@ async fn open_uploads_are_shown_newest_first_without_reading_a_file() {
     let keys: Vec<_> = found.iter().map(|open| open.key.as_str()).collect();
     assert_eq!((keys, total), (vec!["newest", "new"], 3));
     assert_eq!((found[0].parts, found[0].bytes), (2, 20));
+    let newest = found[0].initiated;
+    assert_eq!(shown.begun_before(newest), 2);
     drop(uploads);
     assert_eq!(shown.newest(9).1, 0, "the endpoint ended");
 }

@@ -100,7 +100,8 @@ impl OriginErrorKind {
 pub struct OriginFailure {
     /// Its kind.
     pub kind: OriginErrorKind,
-    /// The error, cut to 256 bytes.
+    /// The error, cut to 256 bytes. Not serialised: it may name keys, and `/stats` requires no key.
+    #[serde(skip)]
     pub text: String,
     /// Its time, in seconds since 1970.
     pub at: u64,
