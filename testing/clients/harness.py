@@ -10,6 +10,7 @@ import email.utils
 import hashlib
 import hmac
 import http.client
+import json
 import os
 import queue
 import random
@@ -212,6 +213,42 @@ class Azurite:
         answer = requests.request(method, self.url + resource, params=query, headers=headers, timeout=30)
         answer.raise_for_status()
         return answer
+
+
+class Prometheus:
+    """Debian's Prometheus, which scrapes one server twice a second."""
+
+    # Folder of `prometheus` and `promtool`.
+    PROGRAMS = os.environ.get("BYWASH_PROMETHEUS")
+
+    def __init__(self, folder, url, **job):
+        url = urllib.parse.urlsplit(url)
+        job |= {"job_name": "bywash", "scheme": url.scheme, "static_configs": [{"targets": [url.netloc]}]}
+        settings = folder / "prometheus.yml"
+        # JSON is YAML.
+        settings.write_text(json.dumps({"global": {"scrape_interval": "500ms"}, "scrape_configs": [job]}))
+        command = [f"{self.PROGRAMS}/prometheus", f"--config.file={settings}", f"--storage.tsdb.path={folder}/prometheus"]
+        command.append("--web.listen-address=127.0.0.1:0")
+        self.process = Process(command, clean_environment(), folder / "prometheus.log")
+        address = self.process.wait_for(r'msg="Listening on" address=(\S+)').group(1)
+        self.url = f"http://{address}"
+        self.process.wait_for("Server is ready")
+
+    def query(self, expression):
+        """The result of an instant query: pairs of labels and value."""
+        response = requests.get(f"{self.url}/api/v1/query", params={"query": expression}, timeout=30)
+        assert response.ok, (expression, response.text)
+        result = response.json()["data"]["result"]
+        return [(sample["metric"], float(sample["value"][1])) for sample in result]
+
+    def scrape(self, count=1):
+        """Waits for `count` scrapes that begin from now on."""
+        for _ in range(count):
+            now = time.time()
+            until("a scrape", lambda: self.query(f"timestamp(bywash_build_info) > {now}"), 30)
+
+    def stop(self):
+        return self.process.stop()
 
 
 class Bywash:

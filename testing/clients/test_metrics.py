@@ -1,33 +1,52 @@
-"""The metrics after requests of many kinds, checked by Prometheus' own tool."""
+"""The metrics after requests of many kinds, checked by Prometheus itself: its checker, its scrapes, and the queries of the documents."""
 
+import json
+import math
 import os
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
 import requests
 from botocore.exceptions import ClientError
-from harness import MIB
+from harness import MIB, Prometheus
 
-# Folder of Debian's programs `promtool` and `prometheus`.
-PROMETHEUS = os.environ.get("BYWASH_PROMETHEUS")
+DOCS = Path(__file__).parents[2] / "docs"
+needs_prometheus = pytest.mark.skipif(not Prometheus.PROGRAMS, reason="no Prometheus: BYWASH_PROMETHEUS names its folder")
 # A bound for a server that is scraped every few seconds.
 MAX_SERIES = 1000
 
 
-@pytest.fixture
-def server(start):
-    """A server after hits, misses, errors and listings."""
-    server = start()
-    server.s3.create_bucket(Bucket='shop')
+def work(server, prefix=""):
+    """Two misses, a hit, a listing and an error."""
     for number in range(3):
-        server.s3.put_object(Bucket="shop", Key=f"{number}", Body=os.urandom(MIB))
+        server.s3.put_object(Bucket="shop", Key=f"{prefix}{number}", Body=os.urandom(MIB))
     for number in [0, 0, 1]:
-        server.s3.get_object(Bucket="shop", Key=f"{number}")["Body"].read()
+        server.s3.get_object(Bucket="shop", Key=f"{prefix}{number}")["Body"].read()
     server.s3.list_objects_v2(Bucket="shop")
     with pytest.raises(ClientError):
-        server.s3.get_object(Bucket="shop", Key="missing")
+        server.s3.get_object(Bucket="shop", Key=f"{prefix}missing")
+
+
+@pytest.fixture
+def server(start):
+    """A server after some work."""
+    server = start()
+    server.s3.create_bucket(Bucket="shop")
+    work(server)
     return server
+
+
+@pytest.fixture
+def prometheus(server, tmp_path):
+    """Scrapes the server, whose second work falls between two scrapes."""
+    prometheus = Prometheus(tmp_path, server.admin)
+    prometheus.scrape()
+    work(server, "more-")
+    prometheus.scrape(2)
+    yield prometheus
+    prometheus.stop()
 
 
 def samples(text):
@@ -58,10 +77,10 @@ def test_names_chosen_by_clients_are_no_labels(server):
     assert len(new) < 60 and not [name for name in new if re.search(r"(none|key|operation)-", name)], new
 
 
-@pytest.mark.skipif(not PROMETHEUS, reason="no promtool: BYWASH_PROMETHEUS names its folder")
+@needs_prometheus
 def test_promtool_finds_no_fault(server):
     def check(metrics):
-        command = [f"{PROMETHEUS}/promtool", "check", "metrics"]
+        command = [f"{Prometheus.PROGRAMS}/promtool", "check", "metrics"]
         return subprocess.run(command, input=metrics, capture_output=True, text=True, timeout=60)
 
     text = requests.get(server.admin + "/metrics", timeout=30).text
@@ -70,3 +89,75 @@ def test_promtool_finds_no_fault(server):
     # Negative control.
     checked = check(text.replace("# TYPE bywash_budget_limit_bytes gauge", "# TYPE bywash_budget_limit_bytes counter"))
     assert checked.returncode != 0 and "bywash_budget_limit_bytes" in checked.stderr
+
+
+def metrics(server):
+    return samples(requests.get(server.admin + "/metrics", timeout=30).text)
+
+
+@needs_prometheus
+def test_prometheus_has_the_numbers_of_the_server(server, prometheus):
+    before = metrics(server)
+    prometheus.scrape()
+    scraped = {}
+    for labels, value in prometheus.query('{job="bywash"}'):
+        name = labels.pop("__name__")
+        scraped[name, frozenset(labels.items() - {("job", "bywash"), ("instance", labels["instance"])})] = value
+    after = metrics(server)
+    # The rest changes by itself: numbers of the process, points of the history.
+    still = {name: float(value) for name, value in before.items() if after[name] == value and name.startswith("bywash_")}
+    assert len(still) > 200
+    for sample, value in still.items():
+        name, _, labels = sample.partition("{")
+        found = scraped[name, frozenset(re.findall(r'(\w+)="([^"]*)"', labels))]
+        assert found == value, sample
+
+    get = '{operation="GetObject"}'
+    counts = prometheus.query(f"sum by (cache) (bywash_endpoint_request_duration_seconds_count{get})")
+    assert {labels["cache"]: value for labels, value in counts} == {"miss": 4, "hit": 2, "none": 2}
+    stats = server.stats()
+    for query, expected in [
+        ("bywash_endpoint_requests_total", stats["endpoint"]["requests"]),
+        ("sum(bywash_endpoint_responses_total)", stats["endpoint"]["requests"]),
+        ("sum(bywash_endpoint_request_duration_seconds_count)", stats["endpoint"]["requests"]),
+        ('bywash_bytes_total{bucket="shop"}', 6 * MIB),
+        ("histogram_quantile(1, sum by (le) (bywash_endpoint_request_duration_seconds_bucket)) < 60", None),
+    ]:
+        ((_, value),) = prometheus.query(query)
+        assert expected is None or value == expected, query
+
+
+def expressions():
+    """Queries of the dashboard."""
+    dashboard = json.loads((DOCS / "grafana.json").read_text())
+    for panel in dashboard["panels"]:
+        for target in panel["targets"]:
+            yield panel["title"], target["expr"]
+    for annotation in dashboard["annotations"]["list"]:
+        # Without the comparison: there was no restart.
+        yield annotation["name"], annotation["expr"].removesuffix(" > 0")
+
+
+@needs_prometheus
+def test_queries_of_the_dashboard_have_results(server, prometheus):
+    queries = list(expressions())
+    assert len(queries) > 30
+    for panel, query in queries:
+        for variable, value in [("$__rate_interval", "1m"), ("$instance", ".*"), ("$bucket", ".*")]:
+            query = query.replace(variable, value)
+        assert "$" not in query
+        found = prometheus.query(query)
+        assert any(math.isfinite(value) for _, value in found), (panel, query, found)
+
+
+@needs_prometheus
+def test_alerts_of_the_documents_are_silent_and_have_values(server, prometheus):
+    rows = re.findall(r"^\| [^|]+ \| `((?:[^`|]|\\\|)+)` \|", (DOCS / "operations.md").read_text().split("## What to alert on")[1], re.M)
+    assert len(rows) > 8
+    for row in rows:
+        alert = row.replace("\\|", "|")
+        query, compared = re.subn(r" [<>=]+ [0-9.]+$", "", alert)
+        assert compared == 1, alert
+        assert prometheus.query(alert) == [] or "hits" in alert, alert
+        if "kind=~" not in query:  # No origin failed.
+            assert prometheus.query(query), query
