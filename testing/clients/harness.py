@@ -269,8 +269,8 @@ class Bywash:
 
     def start(self):
         self.process = Process([os.environ["BYWASH_BIN"], *self.arguments], self.env, self.folder / "bywash.log")
-        ready = self.process.wait_for(r"^ready s3=(\S+) admin=(\S+)")
-        self.url, self.admin = ready.groups()
+        ready = self.process.wait_for(r"^ready s3=(\S+) admin=(\S+)(?: metrics=(\S+))?")
+        self.url, self.admin, self.metrics = ready.groups()
         self.s3 = s3_client(self.url)
         self.signer = s3_client(self.url, signature_version="s3v4")
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import requests
 from botocore.exceptions import ClientError
-from harness import MIB, Prometheus
+from certificates import certificate
+from harness import ACCESS_KEY, MIB, SECRET_KEY, Prometheus, s3_client
 
 DOCS = Path(__file__).parents[2] / "docs"
 needs_prometheus = pytest.mark.skipif(not Prometheus.PROGRAMS, reason="no Prometheus: BYWASH_PROMETHEUS names its folder")
@@ -161,3 +162,40 @@ def test_alerts_of_the_documents_are_silent_and_have_values(server, prometheus):
         assert prometheus.query(alert) == [] or "hits" in alert, alert
         if "kind=~" not in query:  # No origin failed.
             assert prometheus.query(query), query
+
+
+@needs_prometheus
+def test_another_machine_scrapes_with_tls_and_a_key(start, tmp_path):
+    cert, key = certificate(tmp_path)
+    settings = tmp_path / "bywash.toml"
+    settings.write_text('[[key]]\naccess-key = "monitor"\nsecret-key = "env:MONITOR"\nbuckets = ["shop"]\nread-only = true\n')
+    options = ["--metrics-addr", "127.0.0.1:0", "--tls-cert", cert, "--tls-key", key, "--config", settings]
+    server = start(*options, env={"MONITOR": "secret of the monitor"})
+    s3 = s3_client(server.url, verify=str(cert))
+    for bucket in ["shop", "private"]:
+        s3.create_bucket(Bucket=bucket)
+        s3.put_object(Bucket=bucket, Key="a", Body=b"body")
+        s3.get_object(Bucket=bucket, Key="a")["Body"].read()
+
+    monitor = {"username": "monitor", "password": "secret of the monitor"}
+    prometheus = Prometheus(tmp_path, server.metrics, basic_auth=monitor, tls_config={"ca_file": str(cert)})
+    try:
+        prometheus.scrape()
+        ((labels, value),) = prometheus.query("bywash_requests_total")
+        assert labels["bucket"] == "shop" and value > 0
+    finally:
+        prometheus.stop()
+
+    def status(path, auth=None):
+        return requests.get(server.metrics + path, auth=auth, verify=str(cert), timeout=30).status_code
+
+    own = (ACCESS_KEY, SECRET_KEY)
+    for path, auth, expected in [
+        ("/metrics", own, 200),
+        ("/metrics", None, 401),
+        ("/metrics", ("monitor", SECRET_KEY), 401),
+        ("/metrics", (ACCESS_KEY, "secret of the monitor"), 401),
+        ("/healthz", None, 200),
+        *[(path, own, 404) for path in ["/", "/stats", "/cache", "/write", "/series/list", "/login"]],
+    ]:
+        assert status(path, auth) == expected, (path, auth)

@@ -1,5 +1,6 @@
 //! `bywash serve`: the S3 endpoint and the admin endpoints over one engine.
 
+mod admin;
 mod banner;
 pub(crate) mod data_dir;
 mod descriptors;
@@ -16,13 +17,11 @@ use std::time::Duration;
 
 use bywash::origin::ReadOnly;
 use bywash::{BucketOptions, Engine, EngineError, Origin, available_memory};
-use bywash_console::{
-    Access as ConsoleAccess, AdminService, Console, MAX_ADMIN_CONNECTIONS, admin_service,
-};
+use bywash_console::{MAX_ADMIN_CONNECTIONS, MAX_METRICS_CONNECTIONS};
 use bywash_gateway::limits::MAX_BLOCKING_THREADS;
 use bywash_gateway::{
     AccessLog, Limits, OpenUploads, S3Config, load_tls, max_resident_bytes, max_socket_bytes,
-    serve_http, serve_s3,
+    serve_s3,
 };
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -31,10 +30,10 @@ use tokio::task::JoinHandle;
 
 use crate::failure::Failure;
 use crate::location::ambient_endpoint;
+use admin::{AdminListeners, admin_services};
 use banner::Banner;
 use data_dir::{Credentials, DataDir, Session};
 use keeping::Keeping;
-use open_uploads::open_uploads;
 use refuse::{refuse_loop, refuse_served_secrets};
 use settings::{Access, BucketSettings, Settings, Transport};
 
@@ -56,7 +55,7 @@ const DRAIN_GRACE: Duration = Duration::from_secs(1);
 /// and STORAGE_EMULATOR_HOST, az:// origins from AZURE_STORAGE_*. Files of a web server, http:// or https://, are only read, by their keys: nothing lists
 /// them.
 ///
-/// When ready, a line `ready s3=URL admin=URL` is written to standard output.
+/// When ready, a line `ready s3=URL admin=URL` is written to standard output, with `metrics=URL` if there is --metrics-addr.
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct Args {
     /// Origins: file:///folder, a folder's path, s3://bucket[/prefix], gs://bucket[/prefix], az://container[/prefix], https://host[/folder] or memory://
@@ -84,6 +83,9 @@ pub(crate) struct Args {
     /// Address of the page, /metrics, /stats and series; loopback only [default: 127.0.0.1:8422]
     #[arg(long, value_name = "HOST:PORT")]
     admin_addr: Option<String>,
+    /// Address of a second /metrics, which others may reach: it requires a key by HTTP Basic, and TLS or --insecure-http [default: none]
+    #[arg(long, value_name = "HOST:PORT", conflicts_with = "anonymous")]
+    metrics_addr: Option<String>,
     /// Only requests signed with this key get in [default: one made at first start]
     #[arg(
         long,
@@ -157,7 +159,7 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     let connections =
         descriptors::connections(descriptors::raise_limit(), Limits::default().connections);
     let s3 = bind("--s3-addr", settings.s3_addr).await?;
-    let admin = bind("--admin-addr", settings.admin_addr).await?;
+    let admin = AdminListeners::bind(&settings).await?;
     let s3_addr = local_addr(&s3)?;
     refuse_loop(&settings, s3_addr, ambient_endpoint())?;
 
@@ -173,7 +175,8 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     let mut keeping = Keeping::open(&data, &engine, &settings.kept).await?;
     let scheme = if tls.is_some() { "https" } else { "http" };
     let endpoint = format!("{scheme}://{}", reachable(s3_addr));
-    let admin_addr = local_addr(&admin)?;
+    let admin_addr = local_addr(&admin.admin)?;
+    let metrics_addr = admin.metrics.as_ref().map(local_addr).transpose()?;
     let session = Session::new(&endpoint, REGION, credentials.clone());
     data.record(&session.with_admin(admin_addr))?;
 
@@ -182,16 +185,15 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     let (stop, stopped) = watch::channel(false);
     let config = S3Config {
         access_log: access_log.clone(),
-        tls,
+        tls: tls.clone(),
         ..s3_config(&data, &settings, credentials.as_ref(), connections)
     };
     let clients = config.open_uploads.clone();
     let serve_s3 = serve_s3(engine.clone(), s3, config, stop_asked(stopped.clone()));
     keeping.record(&engine);
     let own = credentials.as_ref();
-    let console = console(&engine, &keeping, &settings, own, clients, admin_addr)?;
-    let stopped = stop_asked(stopped);
-    let serve_console = serve_http(engine.clone(), admin, admin_limits(), console, stopped);
+    let services = admin_services(&engine, &keeping, &settings, own, clients, admin_addr)?;
+    let serve_admin = admin.serve(engine.clone(), services, tls, stopped);
     let servers = Servers {
         s3: tokio::spawn(async {
             serve_s3
@@ -199,13 +201,14 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
                 .map(|drained| drained.cut)
                 .map_err(|error| error.to_string())
         }),
-        console: tokio::spawn(async { Ok(serve_console.await.cut) }),
+        console: tokio::spawn(async { Ok(serve_admin.await) }),
     };
     let banner = Banner {
         settings: &settings,
         engine: &engine,
         endpoint: &endpoint,
         admin_addr,
+        metrics: metrics_addr.map(|address| format!("{scheme}://{}", reachable(address))),
         credentials: credentials.as_ref(),
         made,
     };
@@ -276,40 +279,11 @@ fn s3_config(
     }
 }
 
-/// Limits of the connections of the admin address.
-fn admin_limits() -> Limits {
-    Limits {
-        connections: MAX_ADMIN_CONNECTIONS,
-        drain: DRAIN_DEADLINE,
-        ..Limits::default()
-    }
-}
-
-/// The admin endpoints for a listener bound to `address`.
-fn console(
-    engine: &Engine,
-    keeping: &Keeping,
-    settings: &Settings,
-    credentials: Option<&Credentials>,
-    clients: OpenUploads,
-    address: SocketAddr,
-) -> Result<AdminService, Failure> {
-    let console = Console {
-        engine: engine.clone(),
-        access: credentials.map_or(ConsoleAccess::Anonymous, Credentials::for_console),
-        series: keeping.series.clone(),
-        history: keeping.history.clone(),
-        uploads: open_uploads(&settings.data_dir, clients),
-    };
-    admin_service(console, address)
-        .map_err(|error| Failure::usage(format!("--admin-addr: {error}")))
-}
-
 /// Logs what the process and its sockets take at most: what a container's limit must leave.
 fn log_max_memory(memory: u64, connections: usize) {
     let workers = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let threads = (workers + MAX_BLOCKING_THREADS + OTHER_THREADS) as u64;
-    let connections = (connections + MAX_ADMIN_CONNECTIONS) as u64;
+    let connections = (connections + MAX_ADMIN_CONNECTIONS + MAX_METRICS_CONNECTIONS) as u64;
     tracing::info!(
         connections,
         resident_bytes = max_resident_bytes(memory, threads, connections),

@@ -97,25 +97,7 @@ impl Guard {
     }
 
     fn has_key(&self, headers: &HeaderMap) -> bool {
-        let given = headers
-            .get(AUTHORIZATION)
-            .and_then(|value| value.to_str().ok());
-        let Some((scheme, given)) = given.and_then(|value| value.split_once(' ')) else {
-            return false;
-        };
-        let given = given.trim();
-        let pair = if scheme.eq_ignore_ascii_case("basic") {
-            BASE64_STANDARD
-                .decode(given)
-                .ok()
-                .and_then(|bytes| String::from_utf8(bytes).ok())
-        } else if scheme.eq_ignore_ascii_case("token") {
-            Some(given.to_owned())
-        } else {
-            None
-        };
-        let pair = pair.as_deref().and_then(|pair| pair.split_once(':'));
-        pair.is_some_and(|(key, secret)| self.is_key(key, secret))
+        given_pair(headers).is_some_and(|(key, secret)| self.is_key(&key, &secret))
     }
 
     /// Takes as long whatever is wrong with the pair, but for its lengths.
@@ -137,7 +119,24 @@ impl Guard {
     }
 }
 
-fn same(given: &str, known: &str) -> bool {
+/// Returns the access key and the secret key of a request that carries both.
+pub(crate) fn given_pair(headers: &HeaderMap) -> Option<(String, String)> {
+    let given = headers.get(AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, given) = given.split_once(' ')?;
+    let given = given.trim();
+    let pair = if scheme.eq_ignore_ascii_case("basic") {
+        String::from_utf8(BASE64_STANDARD.decode(given).ok()?).ok()?
+    } else if scheme.eq_ignore_ascii_case("token") {
+        given.to_owned()
+    } else {
+        return None;
+    };
+    let (key, secret) = pair.split_once(':')?;
+    Some((key.to_owned(), secret.to_owned()))
+}
+
+/// Compares in a time that depends on the lengths only.
+pub(crate) fn same(given: &str, known: &str) -> bool {
     given.as_bytes().ct_eq(known.as_bytes()).into()
 }
 
@@ -162,6 +161,11 @@ pub(crate) async fn require_key(
         let target = utf8_percent_encode(target, NON_ALPHANUMERIC);
         return see_other(&format!("/login?next={target}"));
     }
+    ask_for_key()
+}
+
+/// Returns the response to a program without a key.
+pub(crate) fn ask_for_key() -> Response {
     (
         StatusCode::UNAUTHORIZED,
         [(

@@ -21,6 +21,7 @@ mod body;
 mod cache;
 mod charged;
 mod clock;
+mod exporter;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod history;
@@ -54,11 +55,12 @@ use tokio::sync::Semaphore;
 
 pub use access::Access;
 use access::Guard;
+pub use exporter::MetricsReader;
 pub use history::{HISTORY_EVERY, History, HistoryStats};
 use influx::Intake;
 pub use influx::{InsertError, RefusedLine, RefusedLines, insert_lines};
-pub use limits::MAX_ADMIN_CONNECTIONS;
 use limits::MAX_READS_AT_ONCE;
+pub use limits::{MAX_ADMIN_CONNECTIONS, MAX_METRICS_CONNECTIONS};
 pub use page::{ListedUploads, OpenUpload, OpenUploads};
 use recent::Recent;
 pub use series::{SeriesRequest, SeriesRequestError};
@@ -128,10 +130,7 @@ impl std::ops::Deref for Shared {
 /// The admin endpoints, to be served by HTTP/1.1.
 pub type AdminService = TowerToHyperService<Router>;
 
-/// Returns the admin endpoints as a service for a listener bound to `address`.
-///
-/// The listener must hold connections to limits: at most [`MAX_ADMIN_CONNECTIONS`], deadlines of heads, and an end to responses that
-/// their clients do not read.
+/// Returns the admin endpoints as a service for a listener bound to `address`. See [`admin_and_metrics`].
 ///
 /// # Errors
 ///
@@ -139,8 +138,30 @@ pub type AdminService = TowerToHyperService<Router>;
 ///
 /// # Panics
 ///
-/// Outside a runtime of tokio: a task records the counters of the last minute until the service is dropped.
+/// As [`admin_and_metrics`].
 pub fn admin_service(console: Console, address: SocketAddr) -> std::io::Result<AdminService> {
+    let (admin, _) = admin_and_metrics(console, address, Vec::new())?;
+    Ok(admin)
+}
+
+/// Returns the admin endpoints for a listener bound to `address`, and a second service that has `/metrics` only, for any address.
+///
+/// The second one requires a key of `readers`. Its listener should have TLS if others can reach it. The listeners must hold connections
+/// to limits: at most [`MAX_ADMIN_CONNECTIONS`] and [`MAX_METRICS_CONNECTIONS`], deadlines of heads, and an end to responses that their
+/// clients do not read.
+///
+/// # Errors
+///
+/// `InvalidInput` if `address` is not loopback.
+///
+/// # Panics
+///
+/// Outside a runtime of tokio: a task records the counters of the last minute until the services are dropped.
+pub fn admin_and_metrics(
+    console: Console,
+    address: SocketAddr,
+    readers: Vec<MetricsReader>,
+) -> std::io::Result<(AdminService, AdminService)> {
     if !address.ip().is_loopback() {
         return Err(std::io::Error::new(
             std::io::ErrorKind::InvalidInput,
@@ -161,7 +182,9 @@ pub fn admin_service(console: Console, address: SocketAddr) -> std::io::Result<A
         reads: Arc::new(Semaphore::new(MAX_READS_AT_ONCE)),
     });
     tokio::spawn(recent::record(Arc::downgrade(&inner)));
-    Ok(TowerToHyperService::new(router(Shared(inner))))
+    let shared = Shared(inner);
+    let metrics = exporter::service(shared.clone(), readers);
+    Ok((TowerToHyperService::new(router(shared)), metrics))
 }
 
 fn router(shared: Shared) -> Router {
@@ -218,17 +241,23 @@ async fn protected(mut answer: Response) -> Response {
     answer
 }
 
-async fn metrics(State(shared): State<Shared>) -> impl IntoResponse {
-    (
-        [(CONTENT_TYPE, metrics::CONTENT_TYPE), NO_STORE],
-        metrics::render(&metrics::Sources {
-            stats: &shared.engine.stats(),
-            traffic: shared.engine.traffic(),
-            origins: &shared.engine.origins(),
-            intake: &shared.intake,
-            history: &shared.history_stats(),
-        }),
-    )
+async fn metrics(State(shared): State<Shared>) -> Response {
+    metrics_text(&shared, |_| true)
+}
+
+/// Renders the metrics, of buckets only those that `sees` selects.
+fn metrics_text(shared: &Shared, sees: impl Fn(&str) -> bool) -> Response {
+    let (mut stats, mut origins) = (shared.engine.stats(), shared.engine.origins());
+    stats.buckets.retain(|bucket, _| sees(bucket));
+    origins.retain(|bucket, _| sees(bucket));
+    let text = metrics::render(&metrics::Sources {
+        stats: &stats,
+        traffic: shared.engine.traffic(),
+        origins: &origins,
+        intake: &shared.intake,
+        history: &shared.history_stats(),
+    });
+    ([(CONTENT_TYPE, metrics::CONTENT_TYPE), NO_STORE], text).into_response()
 }
 
 /// What `/stats` answers.

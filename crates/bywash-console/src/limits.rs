@@ -5,6 +5,8 @@ use std::time::Duration;
 /// Connections of the admin address open at once: browsers keep six each, collectors one. Beyond it, idle connections are closed,
 /// oldest first; if none is idle, new ones wait in the listener's backlog.
 pub const MAX_ADMIN_CONNECTIONS: usize = 128;
+/// Max open connections of the metrics address: a Prometheus keeps one. Beyond it as above.
+pub const MAX_METRICS_CONNECTIONS: usize = 16;
 /// Bytes of a login or of a request to change what is in memory: a pair of keys, or a bucket with a prefix, which take 2 KiB as text.
 pub(crate) const MAX_SMALL_BODY_BYTES: usize = 16 << 10;
 /// Time that such a body may take: it comes with its head.

@@ -14,8 +14,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 
 use super::{
-    Access, Console, History, ListedUploads, MAX_ADMIN_CONNECTIONS, OpenUpload, OpenUploads,
-    admin_service,
+    Access, Console, History, ListedUploads, MAX_ADMIN_CONNECTIONS, MetricsReader, OpenUpload,
+    OpenUploads, admin_and_metrics, admin_service,
 };
 
 mod access;
@@ -98,9 +98,16 @@ async fn start_limited(
         connections: MAX_ADMIN_CONNECTIONS,
         ..limits
     };
-    let server = tokio::spawn(serve_http(engine, listener, limits, service, async move {
-        let _ = stopped.await;
-    }));
+    let server = tokio::spawn(serve_http(
+        engine,
+        listener,
+        limits,
+        None,
+        service,
+        async move {
+            let _ = stopped.await;
+        },
+    ));
     Running {
         address,
         series,

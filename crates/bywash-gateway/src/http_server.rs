@@ -45,7 +45,7 @@ pub(crate) struct Transport {
     pub(crate) traffic: Option<Arc<Traffic>>,
 }
 
-/// Serves `service` on `listener` by HTTP/1.1 without TLS, until `shutdown` is ready.
+/// Serves `service` on `listener` by HTTP/1.1, with TLS if there are settings for it, until `shutdown` is ready.
 ///
 /// Enforces `limits` on connections, request heads, idle times and stalled responses. Unfinished heads are charged to
 /// the budget of `engine`. The service limits request bodies. After `shutdown`, requests in progress have
@@ -54,6 +54,7 @@ pub async fn serve_http<S, B>(
     engine: Engine,
     listener: TcpListener,
     limits: Limits,
+    tls: Option<Arc<ServerConfig>>,
     service: S,
     shutdown: impl Future<Output = ()> + Send,
 ) -> Drained
@@ -67,7 +68,7 @@ where
 {
     let transport = Transport {
         limits,
-        tls: None,
+        tls,
         trusted_proxies: Vec::new(),
         traffic: None,
     };

@@ -17,6 +17,8 @@ pub(super) struct Banner<'a> {
     pub(super) engine: &'a Engine,
     pub(super) endpoint: &'a str,
     pub(super) admin_addr: SocketAddr,
+    /// URL of the metrics for others.
+    pub(super) metrics: Option<String>,
     pub(super) credentials: Option<&'a Credentials>,
     /// Whether the credentials are new, and so must be shown.
     pub(super) made: bool,
@@ -43,6 +45,9 @@ impl Banner<'_> {
                 self.admin_addr
             ),
         ];
+        if let Some(metrics) = &self.metrics {
+            lines.push(format!("  metrics  {metrics}/metrics  (with a key)"));
+        }
         self.buckets(&mut lines);
         lines.push(format!(
             "  memory   at most {}",
@@ -54,10 +59,14 @@ impl Banner<'_> {
         lines.push(format!("  {}", self.env_command()));
         lines.push(format!("  {}", self.first_command()));
         lines.push(String::new());
-        lines.push(format!(
+        let mut ready = format!(
             "ready s3={} admin=http://{}",
             self.endpoint, self.admin_addr
-        ));
+        );
+        if let Some(metrics) = &self.metrics {
+            ready += &format!(" metrics={metrics}");
+        }
+        lines.push(ready);
         lines.join("\n") + "\n"
     }
 

@@ -2,12 +2,12 @@
 //! descriptor.
 
 use bywash::MAX_OPEN_FOLDERS;
-use bywash_console::MAX_ADMIN_CONNECTIONS;
+use bywash_console::{MAX_ADMIN_CONNECTIONS, MAX_METRICS_CONNECTIONS};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Descriptors besides those of S3 connections and folders: logs, journals, listeners, the runtime, pooled
-/// connections to origins, admin connections.
-const MAX_OTHER_DESCRIPTORS: u64 = 256 + MAX_ADMIN_CONNECTIONS as u64;
+/// connections to origins, connections for admin and metrics.
+const MAX_OTHER_DESCRIPTORS: u64 = 256 + (MAX_ADMIN_CONNECTIONS + MAX_METRICS_CONNECTIONS) as u64;
 /// Descriptors of one connection: its socket, a file, and a connection to an origin or a second file.
 const MAX_CONNECTION_DESCRIPTORS: u64 = 3;
 
@@ -67,7 +67,7 @@ mod tests {
         assert_eq!(connections(None, 1024), 1024);
         assert_eq!(connections(Some(1 << 20), 1024), 1024);
         assert_eq!(connections(Some(0), 1024), 1);
-        for limit in [1280, 3583, 3584, 4096] {
+        for limit in [1312, 3583, 3584, 4096] {
             let connections = connections(Some(limit), 1024) as u64;
             let used = connections * MAX_CONNECTION_DESCRIPTORS
                 + MAX_OPEN_FOLDERS as u64

@@ -21,6 +21,7 @@ pub(super) struct FileSettings {
     pub(super) s3_addr: Option<String>,
     pub(super) domain: Vec<String>,
     pub(super) admin_addr: Option<String>,
+    pub(super) metrics_addr: Option<String>,
     pub(super) access_key: Option<String>,
     pub(super) secret_key: Option<String>,
     pub(super) anonymous: bool,

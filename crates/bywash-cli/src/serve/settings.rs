@@ -31,6 +31,8 @@ pub(super) struct Settings {
     /// Domains for virtual-hosted-style requests.
     pub(super) domains: Vec<String>,
     pub(super) admin_addr: SocketAddr,
+    /// Address of the metrics for others.
+    pub(super) metrics_addr: Option<SocketAddr>,
     pub(super) access: Access,
     /// Additional keys, with their scopes.
     pub(super) keys: Vec<Credential>,
@@ -150,6 +152,7 @@ impl Settings {
                 "--admin-addr",
                 &or_default(args.admin_addr, file.admin_addr, DEFAULT_ADMIN_ADDR),
             )?,
+            metrics_addr: metrics_address(args.metrics_addr.or(file.metrics_addr))?,
             access,
             keys,
             transport,
@@ -180,6 +183,9 @@ impl Settings {
                 "--admin-addr {admin} is not loopback; the admin endpoints need no credentials, so give them 127.0.0.1 or [::1]"
             )));
         }
+        if let Some(metrics) = self.metrics_addr {
+            self.refuse_exposed_metrics(metrics)?;
+        }
         if s3.ip().is_loopback() {
             return Ok(());
         }
@@ -191,6 +197,22 @@ impl Settings {
         if self.transport == (Transport::Http { insisted: false }) {
             return Err(Failure::usage(format!(
                 "--s3-addr {s3} is not loopback, and data would travel unencrypted; give --tls-cert and --tls-key, or --insecure-http to do it nevertheless"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Metrics of their own address require a key on every address, and encryption beyond loopback unless disabled explicitly.
+    fn refuse_exposed_metrics(&self, address: SocketAddr) -> Result<(), Failure> {
+        if self.access == Access::Anonymous {
+            return Err(Failure::usage(format!(
+                "--metrics-addr {address} requires a key, and --anonymous has none; drop --anonymous, or read /metrics of --admin-addr"
+            )));
+        }
+        let plain = self.transport == (Transport::Http { insisted: false });
+        if plain && !address.ip().is_loopback() {
+            return Err(Failure::usage(format!(
+                "--metrics-addr {address} is not loopback, and keys would travel unencrypted; give --tls-cert and --tls-key, or --insecure-http to do it nevertheless"
             )));
         }
         Ok(())
@@ -322,6 +344,11 @@ fn transport(
             "tls-cert and tls-key go together; give both",
         )),
     }
+}
+
+fn metrics_address(text: Option<String>) -> Result<Option<SocketAddr>, Failure> {
+    text.map(|text| address("--metrics-addr", &text))
+        .transpose()
 }
 
 fn address(option: &str, text: &str) -> Result<SocketAddr, Failure> {

@@ -296,6 +296,39 @@ fn others_than_this_machine_need_credentials_and_tls() {
 }
 
 #[test]
+fn metrics_for_others_need_credentials_and_tls() {
+    let refused = |args: Args| {
+        let failure = merge(args, "").unwrap_err();
+        assert_eq!(failure.kind, Kind::Usage);
+        assert!(
+            failure.message.contains("--metrics-addr"),
+            "{}",
+            failure.message
+        );
+    };
+    let metrics = |address: &str| Args {
+        metrics_addr: text(address),
+        ..Args::default()
+    };
+    refused(metrics("0.0.0.0:8424"));
+    refused(Args {
+        anonymous: true,
+        ..metrics("127.0.0.1:8424")
+    });
+    assert!(merge(metrics("127.0.0.1:8424"), "").is_ok());
+    assert!(
+        merge(
+            Args {
+                insecure_http: true,
+                ..metrics("0.0.0.0:8424")
+            },
+            ""
+        )
+        .is_ok()
+    );
+}
+
+#[test]
 fn a_server_is_not_its_own_origin() {
     let args = Args {
         origins: vec!["s3://data".to_owned()],

@@ -56,6 +56,69 @@ async fn refuses_an_address_others_can_reach() {
 }
 
 #[tokio::test]
+async fn metrics_address_requires_a_key_and_shows_its_buckets_only() {
+    let engine = engine_with_traffic().await;
+    engine
+        .mount(
+            "other",
+            Arc::new(MemoryStore::new()),
+            Consistency::default(),
+        )
+        .unwrap();
+    let home = tempfile::tempdir().unwrap();
+    let console = Console {
+        series: open_series(&engine, &home).await,
+        engine: engine.clone(),
+        access: key(),
+        history: None,
+        uploads: OpenUploads::default(),
+    };
+    let reader = |access_key: &str, buckets: Option<Vec<String>>| MetricsReader {
+        access_key: access_key.to_owned(),
+        secret_key: "secret".to_owned(),
+        buckets,
+    };
+    let readers = vec![
+        reader("key", None),
+        reader("monitor", Some(vec!["other".to_owned()])),
+    ];
+    let loopback = "127.0.0.1:8422".parse().unwrap();
+    let (_, metrics) = admin_and_metrics(console, loopback, readers).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let forever = std::future::pending();
+    let served = serve_http(engine, listener, Limits::default(), None, metrics, forever);
+    let server = tokio::spawn(served);
+
+    let get = |target: &str, authorization: &str| {
+        format!("GET {target} HTTP/1.1\r\nHost: metrics.example\r\nAuthorization: {authorization}")
+    };
+    let (status, _, all) = ask(address, &get("/metrics", KEY)).await;
+    assert_eq!(status, 200);
+    assert!(all.contains("{bucket=\"data\"}") && all.contains("{bucket=\"other\"}"));
+    let (status, _, own) = ask(address, &get("/metrics", "Token monitor:secret")).await;
+    assert_eq!(status, 200);
+    assert!(!own.contains("\"data\"") && own.contains("{bucket=\"other\"}"));
+    assert!(own.contains("bywash_endpoint_requests_total"));
+    for wrong in ["Token key:wrong", "Token other:secret", "Token", "x"] {
+        assert_eq!(
+            ask(address, &get("/metrics", wrong)).await.0,
+            401,
+            "{wrong}"
+        );
+    }
+    assert_eq!(ask(address, &get("/healthz", "x")).await.0, 200);
+    for elsewhere in ["/", "/stats", "/cache", "/series/list", "/login", "/write"] {
+        assert_eq!(
+            ask(address, &get(elsewhere, KEY)).await.0,
+            404,
+            "{elsewhere}"
+        );
+    }
+    server.abort();
+}
+
+#[tokio::test]
 async fn the_page_and_the_series_are_for_who_has_the_key() {
     let console = start(engine_with_traffic().await).await;
     for target in ["/", "/series/list", "/cache"] {
