@@ -8,7 +8,7 @@ use http::Method;
 use object_store::aws::AmazonS3ConfigKey;
 use object_store::path::Path;
 use object_store::signer::Signer;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use url::Url;
 
 use crate::address::{Address, Scheme};
@@ -37,20 +37,30 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn make(args: Args) -> Result<(), Failure> {
-    let body =
-        |bucket: &str| {
-            let builder = args.remote.builder(bucket)?;
-            let region = builder.get_config_value(&AmazonS3ConfigKey::Region);
-            let body = region.filter(|region| region != DEFAULT_REGION).map(|region| {
-            format!(
-                "<CreateBucketConfiguration xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">\
-                 <LocationConstraint>{region}</LocationConstraint></CreateBucketConfiguration>"
-            )
-        });
-            Ok(body.unwrap_or_default())
-        };
+    let body = |bucket: &str| {
+        let builder = args.remote.builder(bucket)?;
+        let region = builder.get_config_value(&AmazonS3ConfigKey::Region);
+        let region = region.filter(|region| region != DEFAULT_REGION);
+        Ok(region.as_deref().map(create_body).unwrap_or_default())
+    };
     let folder = |path: &FsPath| std::fs::create_dir(path);
     change(&args, ("make", "made"), folder, Method::PUT, body).await
+}
+
+/// The body of a request that makes a bucket in `region`.
+fn create_body(region: &str) -> String {
+    #[derive(Serialize)]
+    struct CreateBucketConfiguration<'a> {
+        #[serde(rename = "@xmlns")]
+        namespace: &'static str,
+        #[serde(rename = "LocationConstraint")]
+        region: &'a str,
+    }
+    let document = CreateBucketConfiguration {
+        namespace: "http://s3.amazonaws.com/doc/2006-03-01/",
+        region,
+    };
+    quick_xml::se::to_string(&document).expect("strings are XML")
 }
 
 pub(crate) async fn remove(args: Args) -> Result<(), Failure> {

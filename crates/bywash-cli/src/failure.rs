@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use object_store::Error as StoreError;
 use object_store::client::{HttpError, HttpErrorKind};
+use serde::Deserialize;
 
 use crate::plain::{plain_json, plain_message};
 
@@ -87,7 +88,9 @@ impl Failure {
     /// An object store error during `what`.
     pub(crate) fn store(what: impl Display, error: &StoreError) -> Self {
         let text = error.to_string();
-        let kind = match (error, element(&text, "Code").unwrap_or_default()) {
+        let document = ErrorDocument::find(&text);
+        let code = document.as_ref().map_or("", |document| &document.code);
+        let kind = match (error, code) {
             (StoreError::NotFound { .. }, _) | (_, "NoSuchBucket" | "NoSuchKey") => Kind::NotFound,
             (StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. }, _)
             | (_, "AccessDenied") => Kind::Denied,
@@ -105,7 +108,7 @@ impl Failure {
             _ if is_unreachable(error) => Kind::Unreachable,
             _ => Kind::Failed,
         };
-        let told = || s3_reason(&text);
+        let told = || document.as_ref().map(ErrorDocument::reason);
         let reason = match error {
             StoreError::AlreadyExists { .. } => {
                 "it exists already; leave --create-only out to replace it".to_owned()
@@ -137,7 +140,8 @@ impl Failure {
             404 => (Kind::NotFound, ""),
             _ => (Kind::Failed, ""),
         };
-        let reason = s3_reason(body).unwrap_or_else(|| status.to_string());
+        let document = ErrorDocument::find(body);
+        let reason = document.map_or_else(|| status.to_string(), |document| document.reason());
         Self::new(kind, format!("{what}: {reason}{hint}"))
     }
 
@@ -207,23 +211,28 @@ fn is_unreachable(error: &StoreError) -> bool {
     false
 }
 
-/// Extracts code and message of an S3 error document in `text`.
-fn s3_reason(text: &str) -> Option<String> {
-    let code = element(text, "Code")?;
-    Some(match element(text, "Message") {
-        Some(message) => {
-            // Text that is not valid XML is shown unchanged.
-            let message = quick_xml::escape::unescape(message).unwrap_or(message.into());
-            format!("{code}: {message}")
-        }
-        None => code.to_owned(),
-    })
+/// The document of an error of S3 or Azure.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct ErrorDocument {
+    code: String,
+    message: Option<String>,
 }
 
-fn element<'a>(text: &'a str, name: &str) -> Option<&'a str> {
-    let (_, rest) = text.split_once(&format!("<{name}>"))?;
-    let (content, _) = rest.split_once(&format!("</{name}>"))?;
-    (!content.is_empty()).then_some(content)
+impl ErrorDocument {
+    /// Parses the document in `text`, which may begin with words about the request.
+    fn find(text: &str) -> Option<Self> {
+        let start = text.find("<?xml").or_else(|| text.find("<Error"))?;
+        let document: Self = quick_xml::de::from_str(&text[start..]).ok()?;
+        (!document.code.is_empty()).then_some(document)
+    }
+
+    fn reason(&self) -> String {
+        match self.message.as_deref() {
+            Some(message) if !message.is_empty() => format!("{}: {message}", self.code),
+            _ => self.code.clone(),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -233,15 +242,18 @@ mod tests {
     #[test]
     fn s3_errors_are_told_by_code_and_message() {
         let text = "Server returned non-2xx status code: 403 Forbidden: <?xml version=\"1.0\"?><Error><Code>InvalidAccessKeyId</Code><Message>no &quot;such&quot; key &amp; none</Message></Error>";
+        let reason = |text| ErrorDocument::find(text).map(|document| document.reason());
         assert_eq!(
-            s3_reason(text).as_deref(),
+            reason(text).as_deref(),
             Some("InvalidAccessKeyId: no \"such\" key & none")
         );
         assert_eq!(
-            s3_reason("<Code>SlowDown</Code>").as_deref(),
+            reason("<Error><Code>SlowDown</Code><Message/></Error>").as_deref(),
             Some("SlowDown")
         );
-        assert_eq!(s3_reason("connection refused"), None);
+        for none in ["connection refused", "<Error></Error>", "<Error><Code>cut"] {
+            assert_eq!(reason(none), None, "{none}");
+        }
     }
 
     #[test]

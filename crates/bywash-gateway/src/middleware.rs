@@ -27,7 +27,7 @@ use crate::body::{Access, BodyError, ClientBody, RequestContext, ServedBody};
 use crate::chunked::{ChunkedBody, Mode};
 use crate::config::S3Config;
 use crate::documents::{Documents, RequestDocuments};
-use crate::errors::{default_message, fault, not_implemented};
+use crate::errors::{ErrorDocument, fault, not_implemented};
 use crate::gateway::Gateway;
 use crate::host::{Hosts, Target};
 use crate::limits::MAX_XML_BYTES;
@@ -294,12 +294,11 @@ fn finish(mut response: Response<Body>, access: &Access) -> Result<Response<Body
         *response.body_mut() = Body::empty();
         response.headers_mut().remove(CONTENT_TYPE);
     } else if status.is_client_error() || status.is_server_error() {
-        let text = response
-            .body()
-            .bytes()
-            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-        let mut text = text.unwrap_or_default();
-        if unread_body(status, &text) {
+        let mut document = ErrorDocument::of(&response);
+        if document
+            .as_ref()
+            .is_some_and(|document| document.is_unread_body(status))
+        {
             // s3s could not buffer the body and does not report why.
             let incomplete = || {
                 fault(
@@ -311,14 +310,17 @@ fn finish(mut response: Response<Body>, access: &Access) -> Result<Response<Body
                 .fault()
                 .unwrap_or_else(incomplete)
                 .to_http_response()?;
-            text = response
-                .body()
-                .bytes()
-                .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
-                .unwrap_or_default();
+            document = ErrorDocument::of(&response);
         }
-        *response.body_mut() =
-            Body::from(complete_error(&text, context, &access.bucket, &access.key));
+        if let Some(document) = document {
+            let (bucket, key) = (&access.bucket, &access.key);
+            let resource = match key.is_empty() {
+                true => format!("/{bucket}"),
+                false => format!("/{bucket}/{key}"),
+            };
+            let document = document.complete(context.condition, &resource, &context.id);
+            *response.body_mut() = Body::from(document.to_xml());
+        }
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
         headers.remove(CONTENT_LENGTH);
@@ -333,60 +335,4 @@ fn finish(mut response: Response<Body>, access: &Access) -> Result<Response<Body
         response.headers_mut().insert(REQUEST_ID, id);
     }
     Ok(response)
-}
-
-/// The only error that `s3s` returns as 500 without a message.
-fn unread_body(status: StatusCode, text: &str) -> bool {
-    status == StatusCode::INTERNAL_SERVER_ERROR
-        && text.contains("<Code>InternalError</Code>")
-        && !text.contains("<Message>")
-}
-
-fn complete_error(text: &str, context: &RequestContext, bucket: &str, key: &str) -> String {
-    let text = text.replace(|character| !xml::fits(character), "\u{FFFD}");
-    let Some(end) = text.rfind("</Error>") else {
-        return text;
-    };
-    let mut whole = text[..end].to_owned();
-    let code = text
-        .split_once("<Code>")
-        .and_then(|(_, rest)| rest.split_once("</Code>"))
-        .map_or("", |(code, _)| code);
-    if !text.contains("<Message>") {
-        whole.push_str(&format!(
-            "<Message>{}</Message>",
-            escape(default_message(code))
-        ));
-    }
-    if code == "PreconditionFailed"
-        && let Some(condition) = context.condition
-    {
-        whole.push_str(&format!("<Condition>{condition}</Condition>"));
-    }
-    let id = &context.id;
-    let resource = if key.is_empty() {
-        format!("/{bucket}")
-    } else {
-        format!("/{bucket}/{key}")
-    };
-    whole.push_str(&format!(
-        "<Resource>{}</Resource><RequestId>{id}</RequestId></Error>",
-        escape(&resource)
-    ));
-    whole
-}
-
-/// Escapes text for XML 1.0, which cannot represent control characters.
-fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            control if control.is_control() || !xml::fits(control) => escaped.push('\u{FFFD}'),
-            other => escaped.push(other),
-        }
-    }
-    escaped
 }

@@ -8,6 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use crate::OriginUrl;
 use crate::UploadToken;
 use crate::origin::http_client::Response;
+use crate::origin::response::fuzz::list_page;
 use crate::origin::{azure, folder, gcs, http as web, s3};
 use crate::upload::journal;
 
@@ -39,11 +40,12 @@ pub fn response(bytes: &[u8]) {
     let status = 100 + u16::from_be_bytes([*high, *low]) % 900;
     let status = StatusCode::from_u16(status).expect("three digits");
     let (headers, body) = headers(rest);
-    match choice % 6 {
+    match choice % 7 {
         0 => s3::fuzz::parts(body),
         1 => s3::fuzz::uploads(body),
         2 => azure::fuzz::blocks(body),
         3 => web::fuzz::head(status, &headers),
+        6 => list_page(body),
         choice => {
             let response = Response {
                 status,

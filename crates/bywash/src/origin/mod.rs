@@ -19,7 +19,7 @@ mod options;
 mod page;
 mod part_stream;
 mod read_only;
-mod response;
+pub(crate) mod response;
 pub mod s3;
 mod url;
 
