@@ -3,31 +3,37 @@
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::poll_fn;
+use object_store::Result;
 
+use crate::RetryPolicy;
 use crate::origin::PartBody;
+use crate::retry::stalled;
 
 /// Progress of a body being sent.
 ///
 /// Written by the task that polls the body, read by the task that watches it. It orders nothing else, hence relaxed.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Progress(Arc<ProgressCounters>);
-
 #[derive(Debug, Default)]
-struct ProgressCounters {
+struct Progress {
     /// Pieces taken by the origin.
     pieces: AtomicU64,
     /// Whether the origin waits for the sender.
     waiting: AtomicBool,
 }
 
-/// Wraps a body so that its progress can be watched.
-pub(crate) fn watched(mut body: PartBody) -> (PartBody, Progress) {
-    let progress = Progress::default();
-    let counters = Arc::clone(&progress.0);
+/// Runs `send` with `body`. Its time limit counts only while the sender has a piece: a slow sender is no stall.
+///
+/// # Errors
+/// That of `send`; that of a stalled request when for `policy.stall` the origin neither took a piece nor responded.
+pub(crate) async fn send_watched<T, F: Future<Output = Result<T>>>(
+    policy: RetryPolicy,
+    mut body: PartBody,
+    send: impl FnOnce(PartBody) -> F,
+) -> Result<T> {
+    let progress = Arc::new(Progress::default());
+    let counters = Arc::clone(&progress);
     let body = poll_fn(move |context| {
         let next = body.poll_next_unpin(context);
         counters.waiting.store(next.is_pending(), Relaxed);
@@ -36,57 +42,45 @@ pub(crate) fn watched(mut body: PartBody) -> (PartBody, Progress) {
         }
         next
     });
-    (body.boxed(), progress)
-}
-
-impl Progress {
-    /// Runs `sending`. Returns `None` when for `stall` the origin neither took a piece nor responded, though the
-    /// sender had one.
-    pub(crate) async fn guard<T>(
-        &self,
-        stall: Duration,
-        sending: impl Future<Output = T>,
-    ) -> Option<T> {
-        let mut sending = std::pin::pin!(sending);
-        let mut seen = self.0.pieces.load(Relaxed);
-        loop {
-            let tick = tokio::time::timeout(
-                stall,
-                futures::future::poll_fn(|context| sending.as_mut().poll(context)),
-            );
-            if let Ok(result) = tick.await {
-                return Some(result);
-            }
-            let pieces = self.0.pieces.load(Relaxed);
-            if pieces == seen && !self.0.waiting.load(Relaxed) {
-                return None;
-            }
-            seen = pieces;
+    let mut sending = std::pin::pin!(send(body.boxed()));
+    let mut seen = 0;
+    loop {
+        if let Ok(result) = tokio::time::timeout(policy.stall, sending.as_mut()).await {
+            return result;
         }
+        let pieces = progress.pieces.load(Relaxed);
+        if pieces == seen && !progress.waiting.load(Relaxed) {
+            return Err(stalled(policy));
+        }
+        seen = pieces;
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::time::Duration;
+
     use bytes::Bytes;
+
+    use super::*;
 
     #[tokio::test(start_paused = true)]
     async fn slow_sender_is_tolerated_and_stalled_origin_is_not() {
-        let stall = Duration::from_secs(1);
+        let policy = RetryPolicy {
+            stall: Duration::from_secs(1),
+            ..RetryPolicy::default()
+        };
         let slow = futures::stream::once(async {
             tokio::time::sleep(Duration::from_secs(10)).await;
             Ok(Bytes::from_static(b"late"))
         });
-        let (mut body, progress) = watched(slow.boxed());
-        let taken = progress
-            .guard(stall, async { body.next().await.is_some() })
-            .await;
-        assert_eq!(taken, Some(true));
-        let (_body, progress) = watched(futures::stream::empty().boxed());
-        assert_eq!(
-            progress.guard(stall, std::future::pending::<()>()).await,
-            None
-        );
+        let taken = send_watched(policy, slow.boxed(), async |mut body| {
+            Ok(body.next().await.is_some())
+        });
+        assert!(matches!(taken.await, Ok(true)));
+        let empty = futures::stream::empty().boxed();
+        let stuck = send_watched(policy, empty, |_| std::future::pending::<Result<()>>()).await;
+        let error = stuck.expect_err("the origin never responds").to_string();
+        assert!(error.contains("no byte moved"), "{error}");
     }
 }

@@ -14,8 +14,8 @@ use object_store::{
 use crate::bucket::Bucket;
 use crate::origin::{Capability, PartBody, UploadedPart};
 use crate::part_body::joined;
-use crate::progress::watched;
-use crate::retry::{once, stalled, with_retries};
+use crate::progress::send_watched;
+use crate::retry::{once, with_retries};
 use crate::upload::{Upload, UploadOptions};
 
 /// Options of a streamed body.
@@ -213,10 +213,10 @@ impl Bucket {
             true => joined(body, &shared.engine),
             false => body,
         };
-        let (body, progress) = watched(body);
-        let sending = shared.origin.put_part(path, upload, number, length, body);
-        let result = progress.guard(shared.engine.retry.stall, sending).await;
-        result.unwrap_or_else(|| Err(stalled(shared.engine.retry)))
+        send_watched(shared.engine.retry, body, |body| {
+            shared.origin.put_part(path, upload, number, length, body)
+        })
+        .await
     }
 
     pub(crate) async fn finish_upload(

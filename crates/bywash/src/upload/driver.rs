@@ -1,10 +1,13 @@
-//! Sends chunks to a session. After a failure it requests the session's status and continues exactly at the
-//! acknowledged offset.
+//! Sends chunks to a session: the one loop that does so. After a failure it requests the session's status and
+//! continues exactly at the acknowledged offset.
+//!
+//! A store that takes chunks in order is sent one at a time by the upload's own driver. Of one that takes them in
+//! parallel, each chunk of the window ([`super::window`]) has a driver, whose result the upload's own one records.
 
 mod end;
 
 use bytes::{Buf, Bytes};
-use object_store::{Error, Result};
+use object_store::Result;
 
 use super::checksum::{combine, crc32c};
 use super::session_client::{SessionClient, TransferStats, accepted_nothing, matches};
@@ -50,6 +53,19 @@ impl Driver {
         }
     }
 
+    /// Returns the driver of one chunk of several in flight. `again`: the store may have the chunk already.
+    pub(super) fn of_chunk(&self, chunk: &Chunk, again: bool) -> Self {
+        Self {
+            acknowledged: chunk.offset,
+            stats: TransferStats {
+                reached: if again { chunk.range().end } else { 0 },
+                ..TransferStats::default()
+            },
+            in_doubt: again,
+            ..Self::new(self.client.clone())
+        }
+    }
+
     /// Returns whether the store last reported exactly this chunk, with a matching digest.
     pub(super) fn has(&self, chunk: &Chunk) -> bool {
         self.stored.iter().any(|stored| matches(stored, chunk))
@@ -58,16 +74,13 @@ impl Driver {
     /// Requests the stored ranges if they are unknown, before chunks are sent in parallel.
     pub(super) async fn refresh_stored(&mut self) -> Result<()> {
         let mut retries = self.client.retries();
-        while self.in_doubt {
-            match self.client.status().await {
-                Ok(SessionStatus::Open(stored)) => {
+        while self.in_doubt && !self.verify_only {
+            match self.stored_ranges().await {
+                Ok(Some(stored)) => {
                     self.stored = stored;
                     self.in_doubt = false;
                 }
-                Ok(SessionStatus::Finished(_)) => {
-                    return self.switch_to_verify(self.client.ended_early()).await;
-                }
-                Ok(SessionStatus::Gone) => return self.switch_to_verify(self.client.lost()).await,
+                Ok(None) => {}
                 Err(error) if !is_transient(&error) => return Err(error),
                 Err(error) => {
                     if !retries.back_off().await {
@@ -77,6 +90,25 @@ impl Driver {
             }
         }
         Ok(())
+    }
+
+    /// Requests the stored ranges. Returns `None` if a session that was taken over has ended: the previous writer may
+    /// have completed it, so the object is only verified from here on.
+    ///
+    /// # Errors
+    /// Why the session ended, if there is no object.
+    async fn stored_ranges(&mut self) -> Result<Option<Vec<StoredRange>>> {
+        let ended = match self.client.status().await? {
+            SessionStatus::Open(stored) => return Ok(Some(stored)),
+            SessionStatus::Finished(_) => self.client.ended_early(),
+            SessionStatus::Gone => self.client.lost(),
+        };
+        self.verify_only = self.taken_over && self.client.stat().await?.is_some();
+        if self.verify_only {
+            Ok(None)
+        } else {
+            Err(ended)
+        }
     }
 
     /// Records that the store has the bytes up to `end`, with this CRC32C.
@@ -140,13 +172,10 @@ impl Driver {
             return self.record_ack(chunk, chunk.range().end);
         }
         if self.in_doubt {
-            match self.client.status().await? {
-                SessionStatus::Open(stored) => self.rewind(chunk, &stored)?,
-                SessionStatus::Finished(_) => {
-                    return self.switch_to_verify(self.client.ended_early()).await;
-                }
-                SessionStatus::Gone => return self.switch_to_verify(self.client.lost()).await,
-            }
+            let Some(stored) = self.stored_ranges().await? else {
+                return Ok(());
+            };
+            self.rewind(chunk, &stored)?;
             if chunk.pieces.is_empty() {
                 return Ok(());
             }
@@ -156,19 +185,6 @@ impl Driver {
         let end = self.client.send(chunk).await?;
         self.in_doubt = false;
         self.record_ack(chunk, end)
-    }
-
-    /// Handles a session that ended before it received all bytes. If it was taken over, the previous writer may have
-    /// completed it: the object is then only verified.
-    ///
-    /// # Errors
-    /// `over`, if that cannot be.
-    async fn switch_to_verify(&mut self, over: Error) -> Result<()> {
-        if self.taken_over && self.client.stat().await?.is_some() {
-            self.verify_only = true;
-            return Ok(());
-        }
-        Err(over)
     }
 
     /// Continues at the offset that the store reported.

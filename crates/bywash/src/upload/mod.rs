@@ -2,8 +2,8 @@
 //!
 //! * `writer.rs` accepts bytes and cuts them into chunks by a plan (`plan.rs`). Chunks are collected in one buffer
 //!   (`buffer.rs`, `part_buffer.rs`).
-//! * `driver.rs` sends them to a session (`session.rs`, requested through `session_client.rs`) and completes it;
-//!   `window.rs` sends several at once.
+//! * `driver.rs` is the loop that sends them to a session (`session.rs`, requested through `session_client.rs`) and
+//!   completes it; `window.rs` runs it for several chunks in flight.
 //! * `parts.rs` is a session over stores that only have parts.
 //! * `journal/` is the record that a process leaves on disk, written by `journal_writer.rs`; `resume.rs` takes such
 //!   uploads over.

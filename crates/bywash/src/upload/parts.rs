@@ -19,8 +19,7 @@ use crate::RetryPolicy;
 use crate::error::EngineError;
 use crate::limits::MAX_PARTS;
 use crate::origin::{Origin, UploadedPart};
-use crate::progress::watched;
-use crate::retry::stalled;
+use crate::progress::send_watched;
 
 /// A part acknowledged by the origin.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -97,14 +96,12 @@ impl UploadSession for PartsSession {
             limit_parts: MAX_PARTS,
         })?;
         let pieces: Vec<_> = chunk.pieces.iter().cloned().map(Ok).collect();
-        let (body, progress) = watched(futures::stream::iter(pieces).boxed());
-        let sending = self
-            .origin
-            .put_part(&self.path, &self.id, number, chunk.length(), body);
-        let answer = progress.guard(self.retry.stall, sending).await;
-        let e_tag = answer
-            .unwrap_or_else(|| Err(stalled(self.retry)))
-            .map_err(|error| self.gone(error))?;
+        let body = futures::stream::iter(pieces).boxed();
+        let sending = send_watched(self.retry, body, |body| {
+            self.origin
+                .put_part(&self.path, &self.id, number, chunk.length(), body)
+        });
+        let e_tag = sending.await.map_err(|error| self.gone(error))?;
         let part = StoredPart {
             e_tag,
             range: chunk.range(),

@@ -42,6 +42,12 @@ impl ChunkRule {
         max_chunks: Some(MAX_PARTS as u64),
         parallel: true,
     };
+
+    /// Returns how many chunks of an upload may be in flight if `wanted` are.
+    #[must_use]
+    pub fn window(&self, wanted: usize) -> usize {
+        if self.parallel { wanted.max(1) } else { 1 }
+    }
 }
 
 /// Options of a session, known when it is opened.

@@ -11,9 +11,10 @@ use super::checksum::md5 as md5_of;
 use super::{
     Chunk, ChunkRule, CompleteRequest, Digest, Finished, SessionStatus, StoredRange, UploadSession,
 };
+use crate::RetryPolicy;
 use crate::bucket::Bucket;
 use crate::error::EngineError;
-use crate::retry::{Retries, is_transient, stalled, unavailable, with_retries};
+use crate::retry::{Retries, stalled, unavailable, with_retries};
 use crate::write::SLOWEST_PUT_BYTES_PER_S;
 
 /// A session, and the bucket that counts its requests.
@@ -51,42 +52,46 @@ impl SessionClient {
         &self.session
     }
 
-    /// Makes one attempt, limited to the time that `bytes` take at the minimum throughput.
-    async fn attempt<T>(&self, bytes: u64, request: impl Future<Output = Result<T>>) -> Result<T> {
-        let shared = self.bucket.shared();
-        shared.counters.origin_request();
-        let policy = shared.engine.retry;
+    fn policy(&self) -> RetryPolicy {
+        self.bucket.shared().engine.retry
+    }
+
+    /// Makes one attempt, limited to the stall limit and the time that `bytes` take at the minimum throughput.
+    async fn attempt<T>(
+        &self,
+        policy: RetryPolicy,
+        bytes: u64,
+        request: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        self.bucket.shared().counters.origin_request();
         let limit = policy.stall + Duration::from_secs(bytes / SLOWEST_PUT_BYTES_PER_S);
         let result = tokio::time::timeout(limit, request).await;
         result.unwrap_or_else(|_| Err(stalled(policy)))
     }
 
     pub(super) async fn send(&self, chunk: &Chunk) -> Result<u64> {
-        self.attempt(chunk.length(), self.session.send(chunk)).await
+        let request = self.session.send(chunk);
+        self.attempt(self.policy(), chunk.length(), request).await
     }
 
     pub(super) async fn status(&self) -> Result<SessionStatus> {
         if self.tracks_parts {
             return self.session.status().await;
         }
-        self.attempt(0, self.session.status()).await
+        self.attempt(self.policy(), 0, self.session.status()).await
     }
 
     /// Completes the session. May take long: the store may have to join parts.
     pub(super) async fn finish(&self, request: &CompleteRequest) -> Result<Finished> {
-        let shared = self.bucket.shared();
-        shared.counters.origin_request();
-        let policy = shared.engine.retry.with_server_work();
+        let policy = self.policy().with_server_work();
         let bytes = request.tail.as_ref().map_or(0, Chunk::length);
-        let limit = policy.stall + Duration::from_secs(bytes / SLOWEST_PUT_BYTES_PER_S);
-        let result = tokio::time::timeout(limit, self.session.finish(request)).await;
-        result.unwrap_or_else(|_| Err(stalled(policy)))
+        self.attempt(policy, bytes, self.session.finish(request))
+            .await
     }
 
     /// Aborts the session at the store.
     pub(super) async fn abort(&self) -> Result<()> {
-        let policy = self.bucket.shared().engine.retry;
-        with_retries(policy, "abort upload of", &self.path, || {
+        with_retries(self.policy(), "abort upload of", &self.path, || {
             self.bucket.shared().counters.origin_request();
             self.session.abort()
         })
@@ -94,7 +99,7 @@ impl SessionClient {
     }
 
     pub(super) fn retries(&self) -> Retries {
-        Retries::new(self.bucket.shared().engine.retry)
+        Retries::new(self.policy())
     }
 
     pub(super) fn damaged(&self, detail: String) -> Error {
@@ -118,7 +123,7 @@ impl SessionClient {
 
     pub(super) async fn stat(&self) -> Result<Option<Finished>> {
         let shared = self.bucket.shared();
-        with_retries(shared.engine.retry, "look for", &self.path, || {
+        with_retries(self.policy(), "look for", &self.path, || {
             shared.counters.origin_request();
             shared.origin.stat(&self.path)
         })
@@ -140,56 +145,6 @@ impl SessionClient {
             },
             _ => Err(self.lost()),
         }
-    }
-
-    /// Sends a chunk to a store that accepts them in parallel, until it is stored whole. Adds the bytes sent to
-    /// `stats`.
-    pub(super) async fn deliver_part(
-        &self,
-        chunk: &Chunk,
-        stats: &mut TransferStats,
-    ) -> Result<()> {
-        let mut retries = self.retries();
-        let mut in_doubt = stats.reached > chunk.offset;
-        loop {
-            let failure = match self.attempt_part(chunk, stats, &mut in_doubt).await {
-                Ok(true) => return Ok(()),
-                Ok(false) => accepted_nothing(chunk),
-                Err(error) if !is_transient(&error) => return Err(error),
-                Err(error) => error,
-            };
-            in_doubt = true;
-            if !retries.back_off().await {
-                return Err(self.retries_exhausted(failure));
-            }
-        }
-    }
-
-    /// Returns whether the store has all of the chunk now.
-    async fn attempt_part(
-        &self,
-        chunk: &Chunk,
-        stats: &mut TransferStats,
-        in_doubt: &mut bool,
-    ) -> Result<bool> {
-        let range = chunk.range();
-        if *in_doubt {
-            let stored = match self.status().await? {
-                SessionStatus::Open(stored) => stored,
-                SessionStatus::Finished(_) => return Err(self.ended_early()),
-                SessionStatus::Gone => return Err(self.lost()),
-            };
-            if stored.iter().any(|stored| matches(stored, chunk)) {
-                return Ok(true);
-            }
-            *in_doubt = false;
-        }
-        stats.count_sent(&range);
-        let end = self.send(chunk).await?;
-        if end > range.end {
-            return Err(self.stored_too_much(end, range.end));
-        }
-        Ok(end == range.end)
     }
 
     pub(super) fn ended_early(&self) -> Error {

@@ -82,18 +82,15 @@ impl Window {
         self.release_stored(driver);
     }
 
-    fn start(&mut self, chunk: Chunk, driver: &Driver, again: bool) {
-        let client = driver.client.clone();
+    fn start(&mut self, mut chunk: Chunk, driver: &Driver, again: bool) {
+        let mut driver = driver.of_chunk(&chunk, again);
+        let index = chunk.index;
         self.tasks.spawn(async move {
-            let mut stats = TransferStats {
-                reached: if again { chunk.range().end } else { 0 },
-                ..TransferStats::default()
-            };
-            let result = client.deliver_part(&chunk, &mut stats).await;
+            let result = driver.deliver(&mut chunk).await;
             PartResult {
-                index: chunk.index,
-                crc32c: chunk.crc32c,
-                stats,
+                index,
+                crc32c: driver.crc32c,
+                stats: driver.stats,
                 result,
             }
         });

@@ -21,7 +21,7 @@ impl Upload {
             let room = self.part.room();
             let more = self.pending.iter().any(|bytes| !bytes.is_empty());
             // The last chunk waits for the completion, which may carry it; in parallel mode it need not.
-            if self.part.is_full() && (more || self.in_parallel()) {
+            if self.part.is_full() && (more || self.window() > 1) {
                 self.flush().await?;
                 continue;
             }
@@ -50,23 +50,24 @@ impl Upload {
         }
     }
 
-    fn in_parallel(&self) -> bool {
-        let driver = self.driver.as_ref();
-        self.options.parallel > 1 && driver.is_some_and(|driver| driver.client.rule.parallel)
+    /// Returns how many chunks may be in flight; 1 while there is no session.
+    fn window(&self) -> usize {
+        let rule = self.driver.as_ref().map(|driver| driver.client.rule);
+        rule.map_or(1, |rule| rule.window(self.options.parallel))
     }
 
     /// Sends the full chunk.
     async fn flush(&mut self) -> Result<()> {
         self.open().await?;
         self.check_chunks()?;
-        let in_parallel = self.in_parallel();
+        let window = self.window();
         let driver = self.driver.as_mut().expect("it was opened above");
         let before = driver.acknowledged;
-        if in_parallel {
+        if window > 1 {
             driver.refresh_stored().await?;
         }
-        if in_parallel && !driver.verify_only {
-            while self.window.len() >= self.options.parallel {
+        if window > 1 && !driver.verify_only {
+            while self.window.len() >= window {
                 self.window.wait_one(driver).await?;
             }
             let next = self.part.next(&self.plan, self.window.spare());
