@@ -148,7 +148,7 @@ pub enum EngineError {
     UploadEnded {
         /// The object.
         object: String,
-        /// `finished` or `aborted`.
+        /// `finished`, `aborted`, or `ended` for either.
         how: &'static str,
     },
     /// An upload cannot be taken over because its source has changed. Upload it again.

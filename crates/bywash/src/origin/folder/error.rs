@@ -45,15 +45,13 @@ pub(super) enum FolderError {
     #[error("another process writes to this upload; retry when it has ended")]
     UploadBusy,
     #[error("part number {0} is not between 1 and 10000")]
-    PartNumber(usize),
+    PartNumber(u16),
     #[error("part {number} was promised {expected} bytes but got {got}; send it again")]
     PartLength {
         number: u16,
         expected: u64,
         got: u64,
     },
-    #[error("part {0} of this upload was not stored; upload it again before completing")]
-    PartMissing(usize),
     #[error("the folder keeps no object versions; read without a version")]
     Versions,
     #[error("attribute {0} cannot be kept in a folder; send the object without it")]

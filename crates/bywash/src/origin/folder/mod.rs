@@ -186,7 +186,7 @@ impl ObjectStore for FolderStore {
         location: &Path,
         opts: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
-        let upload = FolderUpload::create(self.clone(), location.clone(), opts).await?;
+        let upload = FolderUpload::create(self, location, opts).await?;
         Ok(Box::new(upload))
     }
 

@@ -1,110 +1,58 @@
-//! object_store's two multipart interfaces, on top of [`Origin`]'s uploads.
+//! object_store's multipart upload, as an upload session that ends with its process.
 
-use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use futures::{StreamExt, stream};
-use object_store::multipart::{MultipartStore, PartId};
+use crc_fast::{CrcAlgorithm, Digest};
 use object_store::path::Path;
 use object_store::{
     MultipartUpload, PutMode, PutMultipartOptions, PutPayload, PutResult, Result, UploadPart,
 };
-use parking_lot::Mutex;
 
-use super::FolderStore;
-use super::error::FolderError;
-use super::uploads::check_number;
-use crate::origin::{Origin, PartBody, UploadedPart};
+use super::session::FolderSession;
+use super::{FolderStore, refuse_tags};
+use crate::error::EngineError;
+use crate::upload::{Chunk, UploadSession};
 
-fn payload_body(payload: PutPayload) -> PartBody {
-    stream::iter(payload.into_iter().map(Ok)).boxed()
-}
-
-#[async_trait]
-impl MultipartStore for FolderStore {
-    async fn create_multipart(&self, path: &Path) -> Result<String> {
-        self.create_upload(path, PutMultipartOptions::default())
-            .await
-    }
-
-    async fn create_multipart_opts(
-        &self,
-        path: &Path,
-        opts: PutMultipartOptions,
-    ) -> Result<String> {
-        self.create_upload(path, opts).await
-    }
-
-    async fn put_part(
-        &self,
-        path: &Path,
-        id: &String,
-        part_idx: usize,
-        data: PutPayload,
-    ) -> Result<PartId> {
-        let number = check_number(part_idx.saturating_add(1))?;
-        let length = data.content_length() as u64;
-        let content_id =
-            Origin::put_part(self, path, id, number, length, payload_body(data)).await?;
-        Ok(PartId { content_id })
-    }
-
-    async fn complete_multipart(
-        &self,
-        path: &Path,
-        id: &String,
-        parts: Vec<PartId>,
-    ) -> Result<PutResult> {
-        let numbered = parts.into_iter().enumerate().map(|(index, part)| {
-            Ok(UploadedPart {
-                number: check_number(index + 1)?,
-                e_tag: part.content_id,
-            })
-        });
-        let parts = numbered.collect::<Result<Vec<_>>>()?;
-        self.complete_upload(path, id, &parts, PutMode::Overwrite)
-            .await
-    }
-
-    async fn abort_multipart(&self, path: &Path, id: &String) -> Result<()> {
-        self.abort_upload(path, id).await
-    }
-}
-
-/// The upload behind [`object_store::ObjectStore::put_multipart_opts`]; it numbers its parts in the order of the
-/// calls. Its id is not shared, so dropping it unfinished removes it.
+/// The upload behind [`object_store::ObjectStore::put_multipart_opts`]. A part's offset follows from the order of the
+/// calls. Dropping it unfinished removes it.
+#[derive(Debug)]
 pub(super) struct FolderUpload {
-    store: FolderStore,
     path: Path,
-    id: String,
-    /// ETags by part; `None` until the part is stored.
-    parts: Arc<Mutex<Vec<Option<String>>>>,
-    open: bool,
-}
-
-impl fmt::Debug for FolderUpload {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FolderUpload")
-            .field("path", &self.path)
-            .field("id", &self.id)
-            .finish_non_exhaustive()
-    }
+    /// `None` from the end on, so that the space of an aborted upload is free.
+    session: Option<FolderSession>,
+    parts: u64,
+    /// Bytes of all parts.
+    length: u64,
 }
 
 impl FolderUpload {
     pub(super) async fn create(
-        store: FolderStore,
-        path: Path,
+        store: &FolderStore,
+        path: &Path,
         opts: PutMultipartOptions,
     ) -> Result<Self> {
-        let id = store.create_upload(&path, opts).await?;
+        refuse_tags(&opts.tags)?;
+        let key = path.clone();
+        let open = move |inner: &Arc<_>| {
+            let mode = PutMode::Overwrite;
+            FolderSession::open_transient(Arc::clone(inner), key, &opts.attributes, mode)
+        };
         Ok(Self {
-            store,
-            path,
-            id,
-            parts: Arc::default(),
-            open: true,
+            path: path.clone(),
+            session: Some(store.run(open).await?),
+            parts: 0,
+            length: 0,
+        })
+    }
+
+    fn session(&self) -> Result<FolderSession> {
+        self.session.clone().ok_or_else(|| {
+            EngineError::UploadEnded {
+                object: self.path.to_string(),
+                how: "ended",
+            }
+            .into()
         })
     }
 }
@@ -112,38 +60,39 @@ impl FolderUpload {
 #[async_trait]
 impl MultipartUpload for FolderUpload {
     fn put_part(&mut self, data: PutPayload) -> UploadPart {
-        let index = {
-            let mut parts = self.parts.lock();
-            parts.push(None);
-            parts.len() - 1
-        };
-        let (store, path, id) = (self.store.clone(), self.path.clone(), self.id.clone());
-        let parts = Arc::clone(&self.parts);
+        let (index, offset) = (self.parts, self.length);
+        self.parts += 1;
+        self.length += data.content_length() as u64;
+        let session = self.session();
         Box::pin(async move {
-            let part = MultipartStore::put_part(&store, &path, &id, index, data).await?;
-            parts.lock()[index] = Some(part.content_id);
-            Ok(())
+            let send = move |session: &FolderSession| {
+                let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
+                data.iter().for_each(|piece| digest.update(piece));
+                session.send_now(&Chunk {
+                    index,
+                    offset,
+                    pieces: data.into_iter().collect(),
+                    // The CRC has 32 bits.
+                    crc32c: digest.finalize() as u32,
+                })
+            };
+            session?.run(send).await.map(|_| ())
         })
     }
 
     async fn complete(&mut self) -> Result<PutResult> {
-        let parts = self.parts.lock().clone();
-        let stored = parts.into_iter().enumerate().map(|(index, part)| {
-            let content_id = part.ok_or_else(|| FolderError::PartMissing(index + 1).generic())?;
-            Ok(PartId { content_id })
-        });
-        let parts = stored.collect::<Result<Vec<_>>>()?;
-        let put = self
-            .store
-            .complete_multipart(&self.path, &self.id, parts)
-            .await?;
-        self.open = false;
-        Ok(put)
+        let length = self.length;
+        let complete = move |session: &FolderSession| session.complete_now(length);
+        let placed = self.session()?.run(complete).await?;
+        self.session = None;
+        Ok(placed.into())
     }
 
     async fn abort(&mut self) -> Result<()> {
-        self.store.abort_upload(&self.path, &self.id).await?;
-        self.open = false;
+        if let Some(session) = &self.session {
+            session.abort().await?;
+        }
+        self.session = None;
         Ok(())
     }
 }
@@ -151,8 +100,8 @@ impl MultipartUpload for FolderUpload {
 impl Drop for FolderUpload {
     /// Blocks for the removal of the parts.
     fn drop(&mut self) {
-        if self.open
-            && let Err(error) = self.store.inner.drop_upload(&self.path, &self.id)
+        if let Some(session) = &self.session
+            && let Err(error) = session.abort_now()
         {
             tracing::debug!(path = %self.path, %error, "unfinished upload not removed");
         }

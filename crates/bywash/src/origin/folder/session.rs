@@ -143,7 +143,7 @@ impl FolderSession {
         Ok(found)
     }
 
-    fn send_now(&self, chunk: &Chunk) -> Result<u64> {
+    pub(super) fn send_now(&self, chunk: &Chunk) -> Result<u64> {
         let Found::Open(staging) = self.found()? else {
             return Err(lost(&self.key));
         };
@@ -186,6 +186,11 @@ impl FolderSession {
         if let Some(tail) = &ending.tail {
             self.send_now(tail)?;
         }
+        self.complete_now(ending.length)
+    }
+
+    /// Places the object if exactly its `length` bytes are on disk.
+    pub(super) fn complete_now(&self, length: u64) -> Result<Finished> {
         let Found::Open(staging) = self.found()? else {
             return Err(lost(&self.key));
         };
@@ -193,14 +198,14 @@ impl FolderSession {
         if *ended {
             return Err(lost(&self.key));
         }
-        self.check_whole(&staging, ending.length)?;
+        self.check_whole(&staging, length)?;
         // No other process writes to a transient session. Exchanging its lock would leave it unlocked for an instant.
         let shared = self.home == UPLOADS;
         if shared && matches!(staging.data.try_lock(), Err(TryLockError::WouldBlock)) {
             let _ = staging.data.try_lock_shared();
             return Err(FolderError::UploadBusy.generic());
         }
-        let placed = self.place(&staging, ending.length);
+        let placed = self.place(&staging, length);
         *ended = placed.is_ok();
         if placed.is_err() {
             let _ = staging.data.try_lock_shared();
@@ -248,7 +253,7 @@ impl FolderSession {
         })
     }
 
-    fn abort_now(&self) -> Result<()> {
+    pub(super) fn abort_now(&self) -> Result<()> {
         match self.found()? {
             Found::Nothing => return Ok(()),
             Found::Open(staging) => *staging.ended.write() = true,
@@ -356,7 +361,7 @@ impl FolderSession {
         Ok(session)
     }
 
-    async fn run<T: Send + 'static>(
+    pub(super) async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Self) -> Result<T> + Send + 'static,
     ) -> Result<T> {

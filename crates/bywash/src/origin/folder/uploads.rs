@@ -1,4 +1,7 @@
-//! Multipart uploads: `.bywash/uploads/<id>/` holds a manifest and one file per part.
+//! Uploads of clients in numbered parts: `.bywash/uploads/<id>/` holds a manifest and one file per part.
+//!
+//! The offset of a part is known only when the upload is completed, so the object is put together then. A writer that
+//! knows each offset has a session instead ([`super::session`]), which writes each byte once.
 //!
 //! Every part is on disk before it is acknowledged, and the folder outlives the process, so an upload can be
 //! continued after a restart.
@@ -231,13 +234,6 @@ fn create_failed(key: &Path, errno: Errno) -> Error {
     io_error("create an upload of", key.as_ref(), errno)
 }
 
-pub(super) fn check_number(number: usize) -> Result<u16> {
-    u16::try_from(number)
-        .ok()
-        .filter(|number| (1..=MAX_PARTS).contains(number))
-        .ok_or_else(|| FolderError::PartNumber(number).generic())
-}
-
 /// Writes a part's body to a staged file, piece by piece; the file is removed on an error.
 async fn receive(
     mut staged: Staged,
@@ -318,7 +314,9 @@ impl Origin for FolderStore {
         length: u64,
         body: PartBody,
     ) -> Result<String> {
-        let number = check_number(number.into())?;
+        if !(1..=MAX_PARTS).contains(&number) {
+            return Err(FolderError::PartNumber(number).generic());
+        }
         let (inner, key, id) = (Arc::clone(&self.inner), path.clone(), upload.to_owned());
         let staged = blocking(move || {
             inner.manifest(UPLOADS, &key, &id)?;
