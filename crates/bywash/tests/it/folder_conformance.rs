@@ -3,15 +3,9 @@
 //! Left out: `response_extensions` (needs an HTTP connector), `tagging` (cloud stores only) and those of a
 //! `MultipartStore`: parts arrive through `Origin`, see `folder_uploads.rs`.
 
-use bywash::origin::folder::FolderStore;
 use object_store::integration;
-use tempfile::TempDir;
 
-fn store() -> (TempDir, FolderStore) {
-    let dir = tempfile::tempdir().unwrap();
-    let store = FolderStore::open(dir.path()).unwrap();
-    (dir, store)
-}
+use crate::folder_store::store;
 
 macro_rules! conforms {
     ($($name:ident($store:ident) $body:block)*) => {$(

@@ -14,13 +14,9 @@ use object_store::path::Path;
 use object_store::{Attribute, Attributes, Error, ObjectStoreExt, PutMode, UpdateVersion};
 use tempfile::TempDir;
 
-const PART: usize = 100_000;
+use crate::folder_store::store;
 
-fn store() -> (TempDir, FolderStore) {
-    let dir = tempfile::tempdir().unwrap();
-    let store = FolderStore::open(dir.path()).unwrap();
-    (dir, store)
-}
+const PART: usize = 100_000;
 
 fn key() -> Path {
     Path::from("d/object")

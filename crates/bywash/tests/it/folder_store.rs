@@ -14,13 +14,13 @@ use object_store::{
 };
 use tempfile::TempDir;
 
-fn store() -> (TempDir, FolderStore) {
+pub(crate) fn store() -> (TempDir, FolderStore) {
     let dir = tempfile::tempdir().unwrap();
     let store = FolderStore::open(dir.path()).unwrap();
     (dir, store)
 }
 
-fn key(raw: &str) -> Path {
+pub(crate) fn key(raw: &str) -> Path {
     Path::parse(raw).unwrap()
 }
 
@@ -50,7 +50,7 @@ fn attributes() -> Attributes {
 }
 
 /// Every file below a folder, relative to it, sorted.
-fn files_below(root: &FsPath) -> Vec<String> {
+pub(crate) fn files_below(root: &FsPath) -> Vec<String> {
     let mut found = Vec::new();
     let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {

@@ -1,47 +1,17 @@
 //! Uploads of the folder store: parts in any order, restarts, bodies that fail.
 
-use std::path::Path as FsPath;
-
 use bytes::Bytes;
 use bywash::origin::folder::FolderStore;
 use bywash::origin::{Origin, UploadedPart};
 use futures::{StreamExt, TryStreamExt, stream};
-use object_store::path::Path;
 use object_store::{
     Attribute, Attributes, Error, ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions,
 };
-use tempfile::TempDir;
 
-fn store() -> (TempDir, FolderStore) {
-    let dir = tempfile::tempdir().unwrap();
-    let store = FolderStore::open(dir.path()).unwrap();
-    (dir, store)
-}
-
-fn key(raw: &str) -> Path {
-    Path::parse(raw).unwrap()
-}
+use crate::folder_store::{files_below, key, store};
 
 fn kept() -> Attributes {
     Attributes::from_iter([(Attribute::ContentType, "text/plain")])
-}
-
-/// Every file below a folder, relative to it, sorted.
-fn files_below(root: &FsPath) -> Vec<String> {
-    let mut found = Vec::new();
-    let mut folders = vec![root.to_owned()];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-            } else {
-                found.push(path.strip_prefix(root).unwrap().display().to_string());
-            }
-        }
-    }
-    found.sort();
-    found
 }
 
 fn body(text: &'static str) -> bywash::origin::PartBody {

@@ -13,7 +13,8 @@ use object_store::azure::MicrosoftAzureBuilder;
 use object_store::path::Path;
 use object_store::{Attribute, Attributes, Error, PutMode};
 
-use super::seeded::{CHUNK, bucket, is_honest, upload_all};
+use super::seeded::{is_honest, upload_all};
+use super::{CHUNK, bucket};
 
 async fn store(protocol: &Arc<Azure>) -> (Server, AzureStore) {
     let server = Server::start(Arc::<Azure>::clone(protocol)).await.unwrap();

@@ -1,40 +1,17 @@
 //! Uploads to a fake store over real sockets, with seeded faults: the exact object, or an error with the reason.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use bytes::Bytes;
-use bywash::{Bucket, Consistency, Engine, EngineError, Origin, RetryPolicy, UploadOptions};
+use bywash::{Bucket, EngineError, UploadOptions};
 use bywash_sim::pattern;
 use object_store::path::Path;
 use object_store::{Error, PutMode, Result};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-/// Stall limit of upload requests, short so that a stall costs a test little. The tests' time advances in turns: a
-/// pause of the machine is no stall.
-pub(crate) const STALL: Duration = Duration::from_millis(250);
-/// Bytes of a chunk, which is the minimum of the fakes.
-pub(crate) const CHUNK: u64 = 8 << 10;
+use super::CHUNK;
+
 /// Objects of one seed.
 const UPLOADS: u64 = 6;
-
-pub(crate) fn bucket(origin: Arc<dyn Origin>) -> Bucket {
-    let retry = RetryPolicy {
-        initial_backoff: Duration::from_millis(1),
-        max_backoff: Duration::from_millis(20),
-        stall: STALL,
-        ..RetryPolicy::default()
-    };
-    let engine = Engine::builder()
-        .memory(64 << 20)
-        .retry(retry)
-        .build()
-        .unwrap();
-    engine
-        .mount("uploads", origin, Consistency::Immutable)
-        .unwrap()
-}
 
 /// One upload of a seed: its content and its result.
 pub(crate) struct Tried {

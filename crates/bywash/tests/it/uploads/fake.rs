@@ -14,12 +14,10 @@ use bywash::upload::{
 };
 use bywash::{Bucket, Consistency, Engine, EngineError, Origin, PartBody, UploadedPart};
 use futures::future::pending;
-use futures::stream::BoxStream;
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
-    ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult,
-    Result,
+    Error, GetOptions, GetResult, ObjectStore as _, ObjectStoreExt, PutMode, PutMultipartOptions,
+    PutOptions, PutPayload, PutResult, Result,
 };
 use parking_lot::Mutex;
 
@@ -529,45 +527,19 @@ impl Origin for Fake {
     }
 }
 
-#[async_trait]
-impl ObjectStore for Fake {
-    async fn put_opts(
-        &self,
-        path: &Path,
-        payload: PutPayload,
-        options: PutOptions,
-    ) -> Result<PutResult> {
-        self.objects.put_opts(path, payload, options).await
-    }
+bywash::forward_object_store! {
+    impl[] ObjectStore for Fake => objects {
+        async fn put_opts(
+            &self,
+            path: &Path,
+            payload: PutPayload,
+            options: PutOptions,
+        ) -> Result<PutResult> {
+            self.objects.put_opts(path, payload, options).await
+        }
 
-    async fn put_multipart_opts(
-        &self,
-        path: &Path,
-        options: PutMultipartOptions,
-    ) -> Result<Box<dyn MultipartUpload>> {
-        self.objects.put_multipart_opts(path, options).await
-    }
-
-    async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
-        self.objects.get_opts(path, options).await
-    }
-
-    fn delete_stream(
-        &self,
-        paths: BoxStream<'static, Result<Path>>,
-    ) -> BoxStream<'static, Result<Path>> {
-        self.objects.delete_stream(paths)
-    }
-
-    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.objects.list(prefix)
-    }
-
-    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        self.objects.list_with_delimiter(prefix).await
-    }
-
-    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
-        self.objects.copy_opts(from, to, options).await
+        async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
+            self.objects.get_opts(path, options).await
+        }
     }
 }
