@@ -117,11 +117,16 @@ impl Field {
     /// # Errors
     /// If it cannot be made.
     pub fn bucket(&self, name: &str) -> Result<PathBuf, Trouble> {
-        let data = self.setup.data.clone();
-        let path = data.unwrap_or_else(|| self.path().join("data"));
-        let path = path.join("buckets").join(name);
+        let path = self.data().join("buckets").join(name);
         std::fs::create_dir_all(&path)?;
         Ok(path)
+    }
+
+    /// The server's data folder.
+    #[must_use]
+    pub fn data(&self) -> PathBuf {
+        let data = self.setup.data.clone();
+        data.unwrap_or_else(|| self.path().join("data"))
     }
 
     /// Starts the server of a case that needs no state before and after.
@@ -297,12 +302,24 @@ impl Field {
     /// # Errors
     /// If it does not start again.
     pub async fn kill_and_restart(&mut self) -> Result<(), Trouble> {
+        self.kill_and_restart_after(|_| Ok(())).await
+    }
+
+    /// Kills the server, changes its data folder, and starts it again on the same port.
+    ///
+    /// # Errors
+    /// If the change fails, or the server does not start again.
+    pub async fn kill_and_restart_after(
+        &mut self,
+        change: impl FnOnce(&Path) -> Result<(), Trouble>,
+    ) -> Result<(), Trouble> {
         let address = self.address();
         self.pause().await;
         if let Some(server) = self.server.take() {
             server.kill().await?;
             self.record.kill();
         }
+        change(&self.data())?;
         self.start(&address.to_string()).await?;
         self.resume();
         Ok(())

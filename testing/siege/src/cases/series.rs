@@ -1,5 +1,7 @@
-//! The console: more names of series than anyone has, and many queries at once.
+//! The console: more series than memory holds the names of, many queries at once, and a restored copy.
 
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use bywash_support::http;
@@ -7,13 +9,14 @@ use bywash_support::sign::{KEY, SECRET};
 
 use super::{Case, case};
 use crate::Trouble;
-use crate::field::Field;
+use crate::field::{Field, body};
 use crate::process::Setup;
 use crate::record::{Class, End};
 
 pub(super) const CASES: &[Case] = &[
     case!("series-names", series_names),
     case!("series-queries", series_queries),
+    case!("restored-copy", restored_copy),
 ];
 
 /// Lines of one request.
@@ -118,5 +121,57 @@ async fn series_queries(field: &mut Field) -> Result<(), Trouble> {
         .await;
     let request = ("GET", &*one_query());
     admin(field, Class::Well, request, b"", &[200]).await;
+    Ok(())
+}
+
+/// A server of a copy of a killed server's data folder has its objects and rows, those of files and those of the log.
+async fn restored_copy(field: &mut Field) -> Result<(), Trouble> {
+    field.serve(Setup::default()).await?;
+    field.make_bucket("kept").await?;
+    let object = body(field.seed, 1, 100_000);
+    field.well().put("/kept/object", &object).await;
+    let request = ("POST", "/api/v2/write");
+    admin(field, Class::Well, request, lines(0).as_bytes(), &[204]).await;
+    // Rows reach the log within a second; the next server flushes them, for they are old.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    field.kill_and_restart().await?;
+    let files = field.data().join("series/files/files");
+    for _ in 0..300 {
+        if std::fs::read_dir(&files).is_ok_and(|mut entries| entries.next().is_some()) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let flushed = std::fs::read_dir(&files).map_or(0, Iterator::count);
+    field.record.figure("files", flushed);
+    if flushed == 0 {
+        field.record.found("no row was flushed to a file");
+    }
+    admin(field, Class::Well, request, lines(LINES).as_bytes(), &[204]).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    field.kill_and_restart_after(replace_by_copy).await?;
+    field.well().get("/kept/object", &object).await;
+    for number in [7, LINES + 7] {
+        let target = query(&format!("siege,name=n{number}"), "value");
+        let reply = admin(field, Class::Well, ("GET", &target), b"", &[200]).await;
+        if reply.is_none_or(|reply| !reply.text().contains(&format!("n{number}"))) {
+            field.record.lost(format!("the row of n{number}"));
+        }
+    }
+    Ok(())
+}
+
+/// Replaces a folder by a copy with its owners, modes and times, as a restored backup is.
+fn replace_by_copy(folder: &Path) -> Result<(), Trouble> {
+    let copy = folder.with_extension("copy");
+    let copied = Command::new("cp")
+        .arg("-a")
+        .args([folder, &copy])
+        .status()?;
+    if !copied.success() {
+        return Err("the data folder was not copied".into());
+    }
+    std::fs::remove_dir_all(folder)?;
+    std::fs::rename(copy, folder)?;
     Ok(())
 }
