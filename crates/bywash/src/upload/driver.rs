@@ -2,7 +2,7 @@
 //! continues exactly at the acknowledged offset.
 //!
 //! A store that takes chunks in order is sent one at a time by the upload's own driver. Of one that takes them in
-//! parallel, each chunk of the window ([`super::window`]) has a driver, whose result the upload's own one records.
+//! parallel, each chunk of the window ([`super::window`]) has a driver; the upload's own driver records its result.
 
 mod end;
 

@@ -371,7 +371,7 @@ async fn warm_set_that_was_read_twice_outlasts_scans_of_more_than_memory() {
     }
 }
 
-/// Nothing but its age tells such a set from a scan, and both together exceed the memory by an eighth of the set.
+/// Such a set differs from a scan only by its age, and both together exceed the memory by an eighth of the set.
 #[tokio::test]
 async fn warm_set_that_was_read_once_loses_at_most_an_eighth_to_a_scan_of_its_size() {
     let shards = Shards::new();
