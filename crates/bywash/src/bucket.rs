@@ -26,7 +26,7 @@ use crate::list;
 use crate::origin::metered::Metered;
 use crate::origin::{Capability, Origin, OriginHealth};
 use crate::read::{
-    self, Download, DownloadOptions, LatencyWindow, SequentialDetector, SingleFlight,
+    self, Download, DownloadOptions, FlightResult, LatencyWindow, SequentialDetector, SingleFlight,
 };
 use crate::retry::{once, with_retries};
 use crate::stats::Counters;
@@ -109,7 +109,8 @@ pub(crate) struct Shared {
     pub(crate) block_size: u64,
     pub(crate) counters: CachePadded<Counters>,
     pub(crate) versions: Versions,
-    pub(crate) flights: SingleFlight,
+    /// Requests in flight for the version of an object.
+    pub(crate) flights: Arc<SingleFlight<Arc<FlightResult>>>,
     pub(crate) sequential: SequentialDetector,
     pub(crate) latencies: LatencyWindow,
     /// Permits for ranged GETs in flight. One semaphore per bucket: an origin that hangs must not block other
@@ -143,7 +144,7 @@ impl Bucket {
                 block_size,
                 consistency.max_age(),
             ),
-            flights: SingleFlight::default(),
+            flights: Arc::default(),
             sequential: SequentialDetector::default(),
             latencies: LatencyWindow::default(),
             fetch_permits: Semaphore::new(MAX_RANGED_GETS),

@@ -14,6 +14,7 @@
 //! The response begins only after the first bytes have arrived. If the version has disappeared by then, the read
 //! starts over, once.
 
+mod abandoned;
 mod body;
 mod download;
 mod fetch;
@@ -30,7 +31,9 @@ mod readahead;
 mod resolve;
 mod sequential;
 mod shared_error;
+mod single_flight;
 
+pub(crate) use abandoned::AbandonedMemory;
 pub(crate) use download::begin as download;
 pub use download::{Download, DownloadOptions};
 pub(crate) use get::get;
@@ -39,5 +42,6 @@ pub(crate) use loans::Loans;
 pub use pieces::PieceByPiece;
 pub(crate) use ranges::get_ranges;
 pub(crate) use readahead::{ReadaheadBudget, ReadaheadLimits};
-pub(crate) use resolve::{AbandonedMemory, SingleFlight};
+pub(crate) use resolve::FlightResult;
 pub(crate) use sequential::SequentialDetector;
+pub(crate) use single_flight::SingleFlight;

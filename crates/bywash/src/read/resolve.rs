@@ -1,7 +1,5 @@
 //! Resolves the current version of an object: from memory, or from the origin by a single flight per path.
 
-mod single_flight;
-
 use std::ops::Range;
 use std::pin::pin;
 use std::sync::Arc;
@@ -17,13 +15,12 @@ use super::hedge::hedged;
 use super::range_fetch::RangeFetch;
 use super::readahead::ReadaheadWindow;
 use super::shared_error::clone_error;
+use super::single_flight::{FlightGuard, FlightOutcome};
 use super::{plan, ranged};
 use crate::bucket::Shared;
+use crate::limits::MAX_ABANDONED_MEMORY_DIVISOR;
 use crate::retry::{is_out_of_range, with_retries};
 use crate::versions::{RequestStamp, SharedFile, Version};
-use single_flight::{Flight, FlightOutcome};
-
-pub(crate) use single_flight::{AbandonedMemory, SingleFlight};
 
 /// The version to read, and the result of the flight that resolved it, if there was one.
 #[derive(Debug)]
@@ -61,7 +58,7 @@ impl Resolution {
 
 /// Result of a flight, shared by its readers.
 #[derive(Debug)]
-pub(super) struct FlightResult {
+pub(crate) struct FlightResult {
     pub(super) version: Arc<Version>,
     /// Body that came with an uncacheable object, for the first reader that takes it.
     body: Mutex<Option<GetResult>>,
@@ -136,9 +133,9 @@ pub(super) async fn resolve(
             }
             known => OriginQuery::Data(options.range.clone(), known),
         };
-        let waiter = bucket
-            .flights
-            .join(path, oldest, || start_flight(bucket, path, query));
+        let mut waiter = bucket.flights.join(path, oldest, |guard| {
+            tokio::spawn(lead(Arc::clone(bucket), path.clone(), query, guard));
+        });
         let result = match waiter.outcome().await {
             FlightOutcome::Resolved(result) => result,
             // The flight ended before this read joined it.
@@ -172,55 +169,58 @@ enum OriginQuery {
 /// which then wake once.
 const SHORT_RESPONSE_BYTES: u64 = 64 << 10;
 
-/// Sends the request in a task of its own, so that it survives readers that leave. The same task then stores the
-/// bytes of the response.
-fn start_flight(bucket: &Arc<Shared>, path: &Path, query: OriginQuery) -> Flight {
-    let (flight, mut guard) = Flight::new(bucket, path);
-    tokio::spawn(async move {
-        let (bucket, path) = (Arc::clone(guard.bucket()), guard.path().clone());
-        let sent = guard.sent();
-        let bytes = match query {
-            OriginQuery::Head => 0,
-            OriginQuery::Data(..) => bucket.block_size,
-        };
-        let request = async {
-            match query {
-                OriginQuery::Head => head_sent(&bucket, &path, || sent.stamp(&bucket, &path))
-                    .await
-                    .map(Started::without_data),
-                OriginQuery::Data(range, known) => {
-                    let range = plan::first_range(&bucket, range, known.as_deref());
-                    first_get(&bucket, &path, range, || sent.stamp(&bucket, &path)).await
-                }
+/// Sends the request, in a task of its own that survives readers that leave. The same task then stores the bytes of
+/// the response.
+async fn lead(
+    bucket: Arc<Shared>,
+    path: Path,
+    query: OriginQuery,
+    guard: FlightGuard<Arc<FlightResult>>,
+) {
+    let bytes = match query {
+        OriginQuery::Head => 0,
+        OriginQuery::Data(..) => bucket.block_size,
+    };
+    let stamp = || {
+        let stamp = bucket.versions.stamp(&path);
+        guard.sent(stamp.at);
+        stamp
+    };
+    let request = async {
+        match query {
+            OriginQuery::Head => head_sent(&bucket, &path, stamp)
+                .await
+                .map(Started::without_data),
+            OriginQuery::Data(range, known) => {
+                let range = plan::first_range(&bucket, range, known.as_deref());
+                first_get(&bucket, &path, range, stamp).await
             }
-        };
-        let Some(response) = guard.unless_abandoned(bytes, request).await else {
-            return;
-        };
-        let (outcome, fetch, short) = match response {
-            Ok(started) => (
-                FlightOutcome::Resolved(started.result),
-                started.fetch,
-                started.short,
-            ),
-            Err(error) => (FlightOutcome::Failed(Arc::new(error)), None, false),
-        };
-        let sender = guard.end();
-        let Some(fetch) = fetch else {
-            // There may be no reader left.
-            let _ = sender.send(outcome);
-            return;
-        };
-        let mut fetch = pin!(fetch.run());
-        let stored = short && futures::poll!(&mut fetch).is_ready();
-        let _ = sender.send(outcome);
-        if !stored {
-            // Yields, so that the reader need not wait on this worker until the first pieces are stored.
-            tokio::task::yield_now().await;
-            fetch.await;
         }
-    });
-    flight
+    };
+    let permit = || {
+        let engine = &bucket.engine;
+        let max = engine.pool.budget().limit() / MAX_ABANDONED_MEMORY_DIVISOR;
+        let flight = bucket.flights.abandoned.try_acquire().ok()?;
+        Some((flight, engine.abandoned.try_add(bytes, max)?))
+    };
+    let started = match guard.unless_abandoned(request, permit).await {
+        None => return guard.finish(FlightOutcome::Abandoned),
+        Some(Err(error)) => return guard.finish(FlightOutcome::Failed(Arc::new(error))),
+        Some(Ok(started)) => started,
+    };
+    let outcome = FlightOutcome::Resolved(started.result);
+    let Some(fetch) = started.fetch else {
+        return guard.finish(outcome);
+    };
+    guard.close();
+    let mut fetch = pin!(fetch.run());
+    let stored = started.short && futures::poll!(&mut fetch).is_ready();
+    guard.finish(outcome);
+    if !stored {
+        // Yields, so that the reader need not wait on this worker until the first pieces are stored.
+        tokio::task::yield_now().await;
+        fetch.await;
+    }
 }
 
 /// Result of a request, and its bytes to be stored.
