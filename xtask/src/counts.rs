@@ -3,18 +3,25 @@
 use std::fmt;
 use std::ops::AddAssign;
 
-/// Tests that passed, failed and were left out.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+/// Tests that passed, failed and were skipped.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) passed: u64,
     pub(crate) failed: u64,
     pub(crate) skipped: u64,
+    /// What this machine lacks and the tests that did not run for it, one line each.
+    pub(crate) left_out: Vec<String>,
 }
 
 impl Counts {
     /// Adds what one output line says, if it is a closing line: `test result: ok. 3 passed; 0 failed; 1 ignored; ..`
     /// of cargo test, or `== 1 failed, 12 passed, 2 skipped in 3.21s ==` of pytest (the rule is left out with `-q`).
+    /// A line `skipped: REASON` of the siege is part of a case that this machine cannot run.
     pub(crate) fn add_line(&mut self, line: &str) {
+        if let Some(reason) = line.trim_start().strip_prefix("skipped: ") {
+            self.left_out.push(format!("siege: {reason}"));
+            return;
+        }
         let numbers = if let Some(rest) = line.strip_prefix("test result: ") {
             rest.split_once(". ").map_or("", |(_, numbers)| numbers)
         } else {
@@ -55,6 +62,7 @@ impl AddAssign for Counts {
         self.passed += other.passed;
         self.failed += other.failed;
         self.skipped += other.skipped;
+        self.left_out.extend(other.left_out);
     }
 }
 
@@ -110,11 +118,20 @@ mod tests {
     }
 
     #[test]
+    fn cases_that_the_siege_skips_are_left_out() {
+        let mut counts = Counts::default();
+        counts.add_line("    skipped: no libfaketime: apt-get install libfaketime");
+        assert_eq!(
+            counts.left_out,
+            ["siege: no libfaketime: apt-get install libfaketime"]
+        );
+    }
+
+    #[test]
     fn the_plain_line_leaves_out_a_zero_of_skipped() {
         let mut counts = Counts {
             passed: 3,
-            failed: 0,
-            skipped: 0,
+            ..Counts::default()
         };
         assert_eq!(counts.to_string(), "3 passed, 0 failed");
         counts.skipped = 1;

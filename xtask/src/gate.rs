@@ -141,8 +141,14 @@ impl Ended {
     }
 }
 
-/// Runs the chosen stages, the tools beside those that need none. Prints the time of each with its budget, and the counts of all.
-pub(crate) fn run(only: &[Stage], skip: &[Stage], pytest: &[String]) -> Result<(), Failure> {
+/// Runs the chosen stages, the tools beside those that need none. Prints the time of each with its budget, the counts of all, and
+/// what this machine could not run, which fails a run that must be `complete`.
+pub(crate) fn run(
+    only: &[Stage],
+    skip: &[Stage],
+    complete: bool,
+    pytest: &[String],
+) -> Result<(), Failure> {
     let start = Instant::now();
     let mut chosen: Vec<Stage> = Stage::value_variants()
         .iter()
@@ -165,10 +171,10 @@ pub(crate) fn run(only: &[Stage], skip: &[Stage], pytest: &[String]) -> Result<(
         ended.push(Ended::of(stage, pytest));
     }
     ended.extend(tools.and_then(|tools| tools.join().ok()));
-    report(ended, start.elapsed())
+    report(ended, start.elapsed(), complete)
 }
 
-fn report(ended: Vec<Ended>, total: Duration) -> Result<(), Failure> {
+fn report(ended: Vec<Ended>, total: Duration, complete: bool) -> Result<(), Failure> {
     println!("\nstage      seconds  budget");
     let mut counts = Counts::default();
     let mut result = Ok(());
@@ -197,7 +203,16 @@ fn report(ended: Vec<Ended>, total: Duration) -> Result<(), Failure> {
         }
     }
     println!("{:<10} {:>7.1}\n", "all", total.as_secs_f64());
+    for reason in &counts.left_out {
+        println!("left out: {reason}");
+    }
     println!("{counts}");
+    if complete && result.is_ok() && !counts.left_out.is_empty() {
+        return Err(Failure::Missing(format!(
+            "the gate is incomplete ({} left out, see above): install what is missing, or run it without --complete",
+            counts.left_out.len()
+        )));
+    }
     result
 }
 
@@ -220,6 +235,7 @@ fn loom(counts: &mut Counts) -> Result<(), Failure> {
 /// Real clients talk to the released binary: the one README starts, and the only one fast enough for 200 MiB bodies.
 fn clients(counts: &mut Counts, pytest: &[String]) -> Result<(), Failure> {
     let tools = tools::ensure()?;
+    counts.left_out.extend(tools.left_out());
     let binary = siege::released_binary()?;
     // Each environment runs the files whose client it has.
     for python in [&tools.python, &tools.s3fs, &tools.old] {
@@ -256,6 +272,35 @@ fn clients(counts: &mut Counts, pytest: &[String]) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn ended(outcome: Result<(), Failure>, left_out: &[&str]) -> Vec<Ended> {
+        let counts = Counts {
+            left_out: left_out.iter().map(|&line| line.to_owned()).collect(),
+            ..Counts::default()
+        };
+        vec![Ended {
+            stage: Stage::Clients,
+            time: Duration::ZERO,
+            counts,
+            outcome,
+        }]
+    }
+
+    #[test]
+    fn incomplete_gate_fails_only_where_it_must_be_complete() {
+        let report = |left_out, complete| report(ended(Ok(()), left_out), Duration::ZERO, complete);
+        report(&["no Go"], false).unwrap();
+        report(&[], true).unwrap();
+        let failure = report(&["no Go"], true).unwrap_err();
+        assert!(failure.to_string().contains("1 left out"), "{failure}");
+    }
+
+    #[test]
+    fn failed_stage_is_reported_before_what_was_left_out() {
+        let failed = Err(Failure::Missing("a reason".to_owned()));
+        let failure = report(ended(failed, &["no Go"]), Duration::ZERO, true).unwrap_err();
+        assert!(failure.to_string().contains("a reason"), "{failure}");
+    }
 
     /// A row of the stages in docs/testing.md begins with the name and the budget.
     #[test]

@@ -34,6 +34,9 @@ enum Task {
         /// Leave these stages out.
         #[arg(long, value_enum, value_delimiter = ',')]
         skip: Vec<Stage>,
+        /// Fail where this machine lacks what some tests need (Go, Prometheus, libfaketime, root), though all others passed.
+        #[arg(long)]
+        complete: bool,
         /// Arguments for pytest in the clients stage, after `--` (for example `-k multipart`).
         #[arg(last = true)]
         pytest: Vec<String>,
@@ -101,7 +104,12 @@ enum Task {
 fn main() -> ExitCode {
     let result = match Cli::parse().task {
         Task::Charts => charts::run(),
-        Task::Test { only, skip, pytest } => gate::run(&only, &skip, &pytest),
+        Task::Test {
+            only,
+            skip,
+            complete,
+            pytest,
+        } => gate::run(&only, &skip, complete, &pytest),
         Task::Soak {
             what: proofs::Soaked::Mem,
             ops,

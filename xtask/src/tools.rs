@@ -41,6 +41,28 @@ pub(crate) struct Tools {
     pub(crate) flights: PathBuf,
 }
 
+impl Tools {
+    /// What is missing here, and the tests that do not run for it.
+    pub(crate) fn left_out(&self) -> Vec<String> {
+        let missing = [
+            (
+                self.versitygw.is_none(),
+                "tests over versitygw: it was not built",
+            ),
+            (
+                self.prometheus.is_none(),
+                "tests with Prometheus: its package was not fetched",
+            ),
+            (
+                !is_root(),
+                "tests that mount file systems or need another user: run as root",
+            ),
+        ];
+        let missing = missing.iter().filter(|(missing, _)| *missing);
+        missing.map(|(_, tests)| (*tests).to_owned()).collect()
+    }
+}
+
 /// The folder of installed things, made if it is missing.
 fn cache() -> Result<PathBuf, Failure> {
     let cache = std::env::var_os("BYWASH_CACHE")
@@ -163,8 +185,8 @@ fn azurite(cache: &Path) -> Result<PathBuf, Failure> {
     Ok(program)
 }
 
-/// versitygw, built anew when the version changes. It is a second server of S3 beside moto: without Go, or without its modules, the
-/// gate goes on and says so.
+/// versitygw, built anew when the version changes, by this machine's Go or one installed for it. It is a second server of S3 beside
+/// moto: without Go's modules the gate goes on and says so.
 fn versitygw(cache: &Path) -> Result<Option<PathBuf>, Failure> {
     if let Some(given) = std::env::var_os("BYWASH_VERSITYGW") {
         return Ok(Some(given.into()));
@@ -175,10 +197,14 @@ fn versitygw(cache: &Path) -> Result<Option<PathBuf>, Failure> {
     if fs::read_to_string(&stamp).is_ok_and(|have| have == VERSITYGW) {
         return Ok(Some(program));
     }
-    let works = |go: &&str| Step::new(go).args(["version"]).succeeds();
-    let Some(go) = ["go", "/usr/local/go/bin/go"].into_iter().find(works) else {
-        println!("no tests over versitygw: install Go 1.24 or later to build it");
-        return Ok(None);
+    let works = |go: &PathBuf| Step::new(go).args(["version"]).succeeds();
+    let go = match ["go", "/usr/local/go/bin/go"]
+        .map(PathBuf::from)
+        .into_iter()
+        .find(works)
+    {
+        Some(go) => go,
+        None => venv(&cache.join("go"), "requirements-go.txt")?.join("bin/go"),
     };
     println!("building {VERSITYGW} into {}", folder.display());
     let built = Step::new(go)
