@@ -1,4 +1,6 @@
 //! Reads of a folder's object that is replaced meanwhile.
+//!
+//! A process of its own: the limit on files held open for reads is one a process.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 

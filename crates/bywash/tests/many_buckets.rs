@@ -1,4 +1,6 @@
 //! More buckets than the process may have open folders.
+//!
+//! A process of its own: it counts the descriptors of the process.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 

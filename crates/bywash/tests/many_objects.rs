@@ -2,6 +2,8 @@
 //! bounded.
 //!
 //! `BYWASH_KEYS` sets the number of distinct keys, 72,000 by default; absent keys are two fifths as many.
+//!
+//! A process of its own: it measures the memory of the process.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::fmt;

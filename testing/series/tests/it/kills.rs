@@ -3,7 +3,6 @@
 //!
 //! The process is this program again. All rows it reports as written must exist afterwards, once. `BYWASH_KILLS=N`
 //! sets the number of random kills, `BYWASH_SEED=N` repeats one run.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -112,7 +111,7 @@ fn live(folder: &Path, told: &mut Told, death: Death, lines: usize) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args([
             "--exact",
-            "child",
+            "kills::child",
             "--ignored",
             "--nocapture",
             "--test-threads=1",
@@ -215,7 +214,7 @@ async fn case_5_random_kills_lose_and_duplicate_no_row() {
             .map(|text| text.parse::<u64>().unwrap())
     };
     let seed = number("BYWASH_SEED").unwrap_or(1);
-    println!("BYWASH_SEED={seed} cargo test -p bywash-series-proofs --test kills by_chance");
+    println!("BYWASH_SEED={seed} cargo test -p bywash-series-proofs --test it by_chance");
     let mut random = StdRng::seed_from_u64(seed);
     let folder = tempfile::tempdir().unwrap();
     let mut told = Told::default();

@@ -1,5 +1,4 @@
 //! Series in a bucket of Bywash itself: in a folder, and in memory.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
 

@@ -4,9 +4,6 @@
 //! The disk is a tmpfs of one MiB in a process of its own, so the test runs this binary again. It is skipped where
 //! mounting is not permitted.
 
-#![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -84,7 +81,7 @@ fn full_disk_fails_the_log_without_loss() {
     let output = Command::new("unshare")
         .args(["--map-root-user", "--mount", "sh", "-c", &script])
         .arg(std::env::current_exe().unwrap())
-        .args(["--exact", "on_a_small_disk", "--nocapture"])
+        .args(["--exact", "full_disk::on_a_small_disk", "--nocapture"])
         .env(FOLDER, folder.path())
         .output();
     let Ok(output) = output else {

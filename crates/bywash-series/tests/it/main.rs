@@ -1,6 +1,9 @@
-//! Tests of reads: rows in memory and in files, across flushes, compactions, retention and restarts.
+//! The series engine through its public interface: rows in memory and in files, across flushes, compactions, retention,
+//! restarts and a full disk.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[cfg(target_os = "linux")]
+mod full_disk;
 mod iterators;
 mod queries;
 mod values;
