@@ -49,6 +49,8 @@ pub(crate) struct RequestContext {
     /// Access key of the verified signature.
     requester: OnceLock<String>,
     operation: OnceLock<&'static str>,
+    /// Cache outcome of a successful read.
+    cache: OnceLock<CacheOutcome>,
 }
 
 impl RequestContext {
@@ -61,6 +63,7 @@ impl RequestContext {
             logged: false,
             requester: OnceLock::new(),
             operation: OnceLock::new(),
+            cache: OnceLock::new(),
             id,
             condition,
             fault: OnceLock::new(),
@@ -92,6 +95,16 @@ impl RequestContext {
     pub(crate) fn note_operation(&self, name: &'static str) {
         // Set once: a request has one operation.
         let _ = self.operation.set(name);
+    }
+
+    /// Records the cache outcome of a successful read, for counters and the access log.
+    pub(crate) fn note_cache(&self, outcome: CacheOutcome) {
+        // Set once: a request is at most one read.
+        let _ = self.cache.set(outcome);
+    }
+
+    pub(crate) fn cache(&self) -> Option<CacheOutcome> {
+        self.cache.get().copied()
     }
 
     /// Records the verified access key for the access log.
@@ -207,7 +220,6 @@ pub(crate) struct Access {
     status: u16,
     /// Time to the response head.
     answered: Option<Duration>,
-    pub(crate) cache: Option<CacheOutcome>,
     /// By its head; a wrong signature may still reject it.
     pub(crate) operation: Option<&'static str>,
     /// Content-Length of the response; `None` without one, or without a body.
@@ -237,7 +249,6 @@ impl Access {
             begun: Instant::now(),
             status: 0,
             answered: None,
-            cache: None,
             operation: None,
             announced: None,
             sent: 0,
@@ -276,11 +287,12 @@ impl Access {
 
 impl Drop for Access {
     fn drop(&mut self) {
-        let read = self.kind() == RequestKind::Read && self.cache.is_some();
+        let cache = self.context.cache();
+        let read = self.kind() == RequestKind::Read && cache.is_some();
         self.traffic.note(&RequestSummary {
             kind: self.kind(),
             operation: self.operation,
-            cache: self.cache.filter(|_| read),
+            cache: cache.filter(|_| read),
             latency: self.answered,
             status: self.status,
             received: self.context.bytes_in.load(Relaxed),
@@ -300,7 +312,7 @@ impl Drop for Access {
             sent: self.sent,
             duration: self.begun.elapsed(),
             request_id: self.context.id.clone(),
-            cache: self.cache.map_or("", CacheOutcome::name),
+            cache: cache.map_or("", CacheOutcome::name),
             outcome: self.outcome(),
             error: self.error.take(),
             bucket: std::mem::take(&mut self.bucket),

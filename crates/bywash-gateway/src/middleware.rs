@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::Bytes;
+use bywash::Engine;
 use bywash::traffic::Traffic;
-use bywash::{CacheOutcome, Engine};
 use futures::{Stream, StreamExt};
 use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, EXPECT};
 use http::request::Parts;
@@ -123,19 +123,8 @@ impl Middleware {
             context.body_open.store(true, Relaxed);
         }
         let response = finish(response, &access).map_err(http_error)?;
-        let text = |name: &str| {
-            response
-                .headers()
-                .get(name)
-                .and_then(|value| value.to_str().ok())
-        };
-        access.cache = match text("x-bywash-cache") {
-            Some("hit") => Some(CacheOutcome::Hit),
-            Some("miss") => Some(CacheOutcome::Miss),
-            Some("partial") => Some(CacheOutcome::Partial),
-            _ => None,
-        };
-        let announced = text("content-length").and_then(|length| length.parse().ok());
+        let announced = response.headers().get(CONTENT_LENGTH);
+        let announced = announced.and_then(|length| length.to_str().ok()?.parse().ok());
         access.announced = announced.filter(|_| access.method != Method::HEAD);
         access.answered(response.status());
         Ok(response.map(|body| ServedBody::new(body, access)))

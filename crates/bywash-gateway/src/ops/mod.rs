@@ -26,19 +26,19 @@ fn context<T>(request: &S3Request<T>) -> Result<Arc<RequestContext>, S3Error> {
         .extensions
         .get::<Arc<RequestContext>>()
         .map(Arc::clone);
-    found.ok_or_else(outside_front)
+    found.ok_or_else(outside_middleware)
 }
 
 /// Returns the memory of the request's documents.
 fn documents<T>(request: &S3Request<T>) -> Result<Arc<RequestDocuments>, S3Error> {
     let found = request.extensions.get::<Arc<RequestDocuments>>();
-    found.map(Arc::clone).ok_or_else(outside_front)
+    found.map(Arc::clone).ok_or_else(outside_middleware)
 }
 
-fn outside_front() -> S3Error {
+fn outside_middleware() -> S3Error {
     fault(
         S3ErrorCode::InternalError,
-        "The request did not come through the front.",
+        "The request did not pass through the middleware.",
     )
 }
 

@@ -1,6 +1,8 @@
 //! Reads: GetObject, HeadObject, GetObjectAttributes.
 
-use bywash::{Bucket, PieceByPiece};
+use std::sync::Arc;
+
+use bywash::{Bucket, PieceByPiece, ReadInfo};
 use futures::TryStreamExt;
 use http::header::{self, CONTENT_RANGE};
 use http::{HeaderMap, HeaderValue, StatusCode};
@@ -12,6 +14,7 @@ use s3s::dto::*;
 use s3s::{Body, S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
 use super::set_checksum;
+use crate::body::RequestContext;
 use crate::errors::{
     OperationContext, custom, fault, from_store, invalid_range, not_implemented,
     precondition_failed,
@@ -176,6 +179,14 @@ fn override_headers(response: &mut HeaderMap, query: Option<&str>) {
     }
 }
 
+/// Records the cache outcome in the context of the request.
+fn note_cache(request: &http::Extensions, result: &GetResult) {
+    let context = request.get::<Arc<RequestContext>>();
+    if let (Some(context), Some(info)) = (context, result.extensions.get::<ReadInfo>()) {
+        context.note_cache(info.outcome);
+    }
+}
+
 pub(crate) async fn get(
     gateway: &Gateway,
     request: S3Request<GetObjectInput>,
@@ -184,6 +195,7 @@ pub(crate) async fn get(
         input,
         headers,
         uri,
+        extensions,
         ..
     } = request;
     let doing = OperationContext {
@@ -217,6 +229,7 @@ pub(crate) async fn get(
         .checksum_mode
         .as_ref()
         .is_some_and(|mode| mode.as_str() == ChecksumMode::ENABLED);
+    note_cache(&extensions, &result);
     let mut response = object_headers(&result, checksums && whole);
     if range.is_some() && size > 0 {
         content_range(&mut response, &result.range, size);
@@ -243,6 +256,7 @@ pub(crate) async fn head(
         input,
         headers,
         uri,
+        extensions,
         ..
     } = request;
     let doing = OperationContext {
@@ -268,6 +282,7 @@ pub(crate) async fn head(
         .as_ref()
         .is_some_and(|mode| mode.as_str() == ChecksumMode::ENABLED);
     let whole = checked.as_ref().is_none_or(|range| *range == (0..size));
+    note_cache(&extensions, &result);
     let mut response = object_headers(&result, checksums && whole);
     let mut length = size;
     if let Some(range) = checked {

@@ -1,8 +1,6 @@
-use std::sync::Arc;
-
 use bytes::Bytes;
 use bywash::origin::memory::MemoryStore;
-use bywash::{Consistency, Engine};
+use bywash::{CacheOutcome, Consistency, Engine};
 use futures::StreamExt;
 use object_store::PutPayload;
 
@@ -23,8 +21,7 @@ async fn engine_pieces(bucket: &Bucket, path: &Path) -> Vec<Bytes> {
     body.map(Result::unwrap).collect().await
 }
 
-#[tokio::test]
-async fn body_is_served_without_a_copy() {
+async fn gateway_with_object() -> (Gateway, Bucket, Path) {
     let engine = Engine::builder().memory(64 << 20).build().unwrap();
     let store = Arc::new(MemoryStore::new());
     let bucket = engine.mount("data", store, Consistency::default()).unwrap();
@@ -33,6 +30,53 @@ async fn body_is_served_without_a_copy() {
         .put(&path, PutPayload::from(vec![7; LEN]))
         .await
         .unwrap();
+    let gateway = Gateway {
+        engine: engine.clone(),
+        region: "here".into(),
+        uploads: Arc::new(Uploads::new(1, engine)),
+    };
+    (gateway, bucket, path)
+}
+
+fn request(context: Option<&Arc<RequestContext>>) -> S3Request<GetObjectInput> {
+    let input = GetObjectInput::builder()
+        .bucket("data".to_owned())
+        .key("a".to_owned())
+        .build()
+        .unwrap();
+    let mut extensions = http::Extensions::new();
+    if let Some(context) = context {
+        extensions.insert(Arc::clone(context));
+    }
+    S3Request {
+        input,
+        method: http::Method::GET,
+        uri: http::Uri::from_static("/data/a"),
+        headers: HeaderMap::new(),
+        extensions,
+        credentials: None,
+        region: None,
+        service: None,
+        trailing_headers: None,
+    }
+}
+
+#[tokio::test]
+async fn cache_outcome_of_a_read_is_in_the_context_and_in_a_header() {
+    let (gateway, ..) = gateway_with_object().await;
+    for expected in [CacheOutcome::Miss, CacheOutcome::Hit] {
+        let context = Arc::new(RequestContext::new("1".to_owned(), None, None));
+        let response = get(&gateway, request(Some(&context))).await.unwrap();
+        assert_eq!(context.cache(), Some(expected));
+        assert_eq!(response.headers["x-bywash-cache"], expected.name());
+        let body: Vec<_> = response.output.body.unwrap().collect().await;
+        assert!(body.iter().all(Result::is_ok));
+    }
+}
+
+#[tokio::test]
+async fn body_is_served_without_a_copy() {
+    let (gateway, bucket, path) = gateway_with_object().await;
     let loaded = engine_pieces(&bucket, &path).await;
     // Different pins of the same blocks have equal addresses if the engine copies nothing.
     let resident = engine_pieces(&bucket, &path).await;
@@ -43,28 +87,12 @@ async fn body_is_served_without_a_copy() {
         addresses(&engine_pieces(&bucket, &path).await)
     );
 
-    let gateway = Gateway {
-        engine: engine.clone(),
-        region: "here".into(),
-        uploads: Arc::new(Uploads::new(1, engine)),
-    };
-    let input = GetObjectInput::builder()
-        .bucket("data".to_owned())
-        .key("a".to_owned())
-        .build()
+    let body = get(&gateway, request(None))
+        .await
+        .unwrap()
+        .output
+        .body
         .unwrap();
-    let request = S3Request {
-        input,
-        method: http::Method::GET,
-        uri: http::Uri::from_static("/data/a"),
-        headers: HeaderMap::new(),
-        extensions: http::Extensions::new(),
-        credentials: None,
-        region: None,
-        service: None,
-        trailing_headers: None,
-    };
-    let body = get(&gateway, request).await.unwrap().output.body.unwrap();
     let sent: Vec<Bytes> = body.map(Result::unwrap).collect().await;
     assert_eq!(addresses(&sent), addresses(&resident));
 }
