@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-/// Connections of the admin address open at once: browsers keep six each, collectors one. Beyond it, idle connections are closed,
-/// oldest first; if none is idle, new ones wait in the listener's backlog.
+/// Max open connections of the admin address: browsers keep six each, collectors one. Beyond it a new one waits in the listener's
+/// backlog until a connection has been idle for a second; the one that is idle longest is closed for it.
 pub const MAX_ADMIN_CONNECTIONS: usize = 128;
-/// Max open connections of the metrics address: a Prometheus keeps one. Beyond it as above.
+/// Max open connections of the metrics address: a Prometheus keeps one, so this is for some pairs of them and people beside. Half of
+/// them at most are of one client address. Beyond it a new one waits as at the admin address.
 pub const MAX_METRICS_CONNECTIONS: usize = 16;
 /// Bytes of a login or of a request to change what is in memory: a pair of keys, or a bucket with a prefix, which take 2 KiB as text.
 pub(crate) const MAX_SMALL_BODY_BYTES: usize = 16 << 10;

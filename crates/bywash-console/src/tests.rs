@@ -14,8 +14,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 
 use super::{
-    Access, Console, History, ListedUploads, MAX_ADMIN_CONNECTIONS, MetricsReader, OpenUpload,
-    OpenUploads, admin_and_metrics, admin_service,
+    Access, Console, History, ListedUploads, MAX_ADMIN_CONNECTIONS, MAX_METRICS_CONNECTIONS,
+    MetricsReader, OpenUpload, OpenUploads, admin_and_metrics, admin_service,
 };
 
 mod access;
@@ -119,6 +119,43 @@ async fn start_limited(
 
 async fn start(engine: Engine) -> Running {
     start_with(engine, key()).await
+}
+
+/// Serves the metrics alone to `readers`, on a free loopback port.
+async fn serve_metrics(
+    engine: Engine,
+    readers: Vec<MetricsReader>,
+) -> (std::net::SocketAddr, tokio::task::JoinHandle<Drained>) {
+    let home = tempfile::tempdir().unwrap();
+    let console = Console {
+        series: open_series(&engine, &home).await,
+        engine: engine.clone(),
+        access: key(),
+        history: None,
+        uploads: OpenUploads::default(),
+    };
+    let loopback = "127.0.0.1:8422".parse().unwrap();
+    let (_, metrics) = admin_and_metrics(console, loopback, readers).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let limits = Limits {
+        connections: MAX_METRICS_CONNECTIONS,
+        ..Limits::default()
+    };
+    let forever = std::future::pending();
+    let served = async move {
+        let _home = home;
+        serve_http(engine, listener, limits, None, metrics, forever).await
+    };
+    (address, tokio::spawn(served))
+}
+
+fn metrics_reader(access_key: &str, buckets: Option<Vec<String>>) -> MetricsReader {
+    MetricsReader {
+        access_key: access_key.to_owned(),
+        secret_key: "secret".to_owned(),
+        buckets,
+    }
 }
 
 fn engine() -> Engine {

@@ -65,30 +65,11 @@ async fn metrics_address_requires_a_key_and_shows_its_buckets_only() {
             Consistency::default(),
         )
         .unwrap();
-    let home = tempfile::tempdir().unwrap();
-    let console = Console {
-        series: open_series(&engine, &home).await,
-        engine: engine.clone(),
-        access: key(),
-        history: None,
-        uploads: OpenUploads::default(),
-    };
-    let reader = |access_key: &str, buckets: Option<Vec<String>>| MetricsReader {
-        access_key: access_key.to_owned(),
-        secret_key: "secret".to_owned(),
-        buckets,
-    };
     let readers = vec![
-        reader("key", None),
-        reader("monitor", Some(vec!["other".to_owned()])),
+        metrics_reader("key", None),
+        metrics_reader("monitor", Some(vec!["other".to_owned()])),
     ];
-    let loopback = "127.0.0.1:8422".parse().unwrap();
-    let (_, metrics) = admin_and_metrics(console, loopback, readers).unwrap();
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let forever = std::future::pending();
-    let served = serve_http(engine, listener, Limits::default(), None, metrics, forever);
-    let server = tokio::spawn(served);
+    let (address, server) = serve_metrics(engine, readers).await;
 
     let get = |target: &str, authorization: &str| {
         format!("GET {target} HTTP/1.1\r\nHost: metrics.example\r\nAuthorization: {authorization}")

@@ -46,6 +46,49 @@ async fn silent_connections_past_the_limit_keep_no_new_client_out() {
     assert!(closed.count() > 16);
 }
 
+/// Sends a scrape on an open connection. Returns the status, or `None` if the connection is closed.
+async fn scrape(stream: &mut TcpStream) -> Option<u16> {
+    let request =
+        format!("GET /metrics HTTP/1.1\r\nHost: metrics.example\r\nAuthorization: {KEY}\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.ok()?;
+    let (mut got, mut piece) = (Vec::new(), [0; 4 << 10]);
+    loop {
+        let length = timeout(LONG, stream.read(&mut piece)).await.unwrap().ok()?;
+        if length == 0 {
+            return None;
+        }
+        got.extend_from_slice(&piece[..length]);
+        let text = String::from_utf8_lossy(&got);
+        if let Some((head, body)) = text.split_once("\r\n\r\n")
+            && header(head, "content-length").unwrap().parse() == Ok(body.len())
+        {
+            return head.split(' ').nth(1)?.parse().ok();
+        }
+    }
+}
+
+#[tokio::test]
+async fn scraper_past_the_limit_of_the_metrics_address_takes_the_place_of_the_longest_idle() {
+    let (address, server) = serve_metrics(engine(), vec![metrics_reader("key", None)]).await;
+    let mut open = Vec::new();
+    for _ in 0..MAX_METRICS_CONNECTIONS {
+        open.push(connect(address, b"").await);
+        assert_eq!(scrape(open.last_mut().unwrap()).await, Some(200));
+    }
+    // Waits in the backlog until another connection has been idle for a second.
+    let mut next = connect(address, b"").await;
+    assert_eq!(scrape(&mut next).await, Some(200));
+    let mut served = Vec::new();
+    for stream in &mut open {
+        served.push(scrape(stream).await == Some(200));
+    }
+    // A slow machine may close more than one, always those that are idle longest.
+    let closed = served.iter().take_while(|served| !**served).count();
+    assert!((1..MAX_METRICS_CONNECTIONS).contains(&closed), "{served:?}");
+    assert!(served[closed..].iter().all(|served| *served), "{served:?}");
+    server.abort();
+}
+
 #[tokio::test]
 async fn head_that_does_not_end_is_closed_at_its_deadline() {
     let limits = Limits {
