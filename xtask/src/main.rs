@@ -85,7 +85,7 @@ enum Task {
     },
     /// Attacks a released server in a control group, from a seed, and judges what it does.
     Siege(siege::Args),
-    /// Runs a benchmark of `testing/bench`, for example `cargo xtask bench read`.
+    /// Runs a benchmark of `bench`, for example `cargo xtask bench read`.
     Bench {
         /// The benchmark and its arguments.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]

@@ -51,7 +51,7 @@ fn metadata() -> Value {
 /// Whether the package may use anything: what only tests, measures or runs tasks.
 fn is_tooling(package: &Value) -> bool {
     let manifest = package["manifest_path"].as_str().unwrap();
-    ["/testing/", "/xtask/", "/fuzz/"]
+    ["/testing/", "/bench/", "/xtask/", "/fuzz/"]
         .iter()
         .any(|part| manifest.contains(part))
 }

@@ -12,7 +12,7 @@ pub(super) fn peers() -> PathBuf {
 
 /// What is made once and used by later runs.
 pub(super) fn target() -> PathBuf {
-    peers().join("../../../target/peers")
+    peers().join("../../target/peers")
 }
 
 /// Python with the packages that a folder lists, in an environment of its own.

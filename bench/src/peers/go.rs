@@ -63,11 +63,11 @@ impl Drop for Go {
     }
 }
 
-/// Builds the program of a folder in `testing/bench/peers`.
+/// Builds the program of a folder in `bench/peers`.
 fn build(folder: &str) -> Result<PathBuf, Failure> {
     let bench = Path::new(env!("CARGO_MANIFEST_DIR"));
     let name = if folder.is_empty() { "peers" } else { folder };
-    let program = bench.join(format!("../../target/peers/bywash-{name}"));
+    let program = bench.join(format!("../target/peers/bywash-{name}"));
     let status = Command::new("go")
         .args(["build", "-o"])
         .arg(&program)

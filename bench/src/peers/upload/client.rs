@@ -80,7 +80,7 @@ impl Client {
     /// Google's client in Java, built by Maven.
     pub(super) fn java(store: &Store) -> Result<Self, Failure> {
         let folder = peers().join("upload-java");
-        let target = peers().join("../../../target/peers/upload-java");
+        let target = peers().join("../../target/peers/upload-java");
         std::fs::create_dir_all(&target)?;
         let target = target.canonicalize()?;
         let class_path = target.join("class-path");

@@ -3,7 +3,7 @@
 //! A benchmark is a function that fills a [`Report`]. For each cell it hands its [`Side`]s to [`alternate`],
 //! which runs each once a round, and makes [`Row`]s of the rounds that come back. What Go does runs in a process of
 //! its own ([`Go`]), which answers one line a case. A new benchmark is a module here, a variant of [`Name`] and a line
-//! in [`run`]; a Go side of it is a file and a line of the table in `testing/bench/peers/main.go`.
+//! in [`run`]; a Go side of it is a file and a line of the table in `bench/peers/main.go`.
 
 mod block_memory;
 mod crew;
