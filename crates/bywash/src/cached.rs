@@ -10,9 +10,10 @@ use object_store::{GetOptions, ObjectStore, Result};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use crate::bucket::{CacheOutcome, Shared};
 use crate::cost::Cost;
 use crate::limits::{MAX_FAILURES_NAMED, MAX_WARMED_AT_ONCE};
+use crate::outcome::CacheOutcome;
+use crate::shared::BucketShared;
 use crate::versions::KnownVersion;
 use crate::{Bucket, Engine};
 
@@ -246,7 +247,7 @@ impl Bucket {
     }
 }
 
-fn describe(bucket: &Arc<Shared>, known: &KnownVersion) -> CachedObject {
+fn describe(bucket: &Arc<BucketShared>, known: &KnownVersion) -> CachedObject {
     let KnownVersion { version, validated } = known;
     let age = Instant::now().saturating_duration_since(*validated);
     let fresh = bucket.consistency.max_age().is_none_or(|max| age <= max);

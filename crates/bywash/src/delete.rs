@@ -7,7 +7,7 @@ use object_store::path::Path;
 use object_store::{Error, ObjectStore, Result};
 
 use crate::bucket::Bucket;
-use crate::origin::Capability;
+use crate::origin::interface::Capability;
 use crate::retry::{is_transient, with_retries};
 
 impl Bucket {

@@ -1,130 +1,37 @@
 //! The engine: one memory budget, one block pool, many buckets.
 
 mod builder;
+mod checks;
 mod reserve;
 mod root;
 
 use std::collections::BTreeMap;
-use std::path::{Path as FsPath, PathBuf};
+use std::path::Path as FsPath;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::time::Duration;
 
-use bywash_mem::{BlockPool, Budget, Frame, FrameError, Share};
+use bywash_mem::{Budget, Share};
 use chrono::{DateTime, Utc};
 use futures::StreamExt;
-use object_store::path::Path;
-use object_store::{Error as StoreError, ObjectStore, Result as StoreResult};
+use object_store::ObjectStore;
 use parking_lot::RwLock;
 
 use crate::bucket::{Bucket, BucketOptions};
 use crate::consistency::Consistency;
 use crate::error::EngineError;
 use crate::origin::folder::FolderStore;
-use crate::origin::{Origin, OriginStats, OriginUrl};
-use crate::read::{AbandonedMemory, Loans, ReadaheadBudget};
-use crate::retry::RetryPolicy;
+use crate::origin::interface::Origin;
+use crate::origin::{OriginStats, OriginUrl};
+use crate::shared::{BucketShared, EngineShared};
 use crate::stats::{BudgetStats, PoolStats, Stats};
 use crate::traffic::Traffic;
 use crate::upload::journal::Journal;
-use crate::versions::KnownObjects;
-use builder::{check_block_size, check_memory, readahead_limits};
+use checks::{check_block_size, check_memory, readahead_limits};
 use root::{check_bucket_name, remove_empty_bucket};
 
 pub use builder::EngineBuilder;
 
 /// Minimum length of an S3 part, except the last of an upload.
 const S3_LEAST_PART_BYTES: u64 = 5 << 20;
-
-/// State shared by all handles and buckets of an engine.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) pool: Arc<BlockPool>,
-    /// Default bytes of a cached block.
-    block_size: u64,
-    /// Bytes of an upload chunk.
-    pub(crate) chunk_size: u64,
-    /// Maximum bytes of one ranged GET, if the bucket's block is not larger.
-    pub(crate) fetch_size: u64,
-    /// Blocks that bodies have read ahead.
-    pub(crate) readahead: Arc<ReadaheadBudget>,
-    /// Block memory lent to the bodies' consumers.
-    pub(crate) loans: Arc<Loans>,
-    /// Known objects of all buckets.
-    pub(crate) objects: Arc<KnownObjects>,
-    pub(crate) root: Option<PathBuf>,
-    /// Journal of open uploads.
-    pub(crate) journal: Option<Journal>,
-    pub(crate) retry: RetryPolicy,
-    /// Whether slow requests are hedged.
-    pub(crate) hedge: bool,
-    pub(crate) admission_deadline: Duration,
-    /// Memory of requests that continue without readers.
-    pub(crate) abandoned: AbandonedMemory,
-    /// Statistics of the endpoints' requests.
-    pub(crate) traffic: Arc<Traffic>,
-    /// Bucket numbers for the pool's keys; only uniqueness matters, hence relaxed.
-    stores: AtomicU32,
-}
-
-impl Shared {
-    /// Returns the number of a new bucket.
-    pub(crate) fn next_store(&self) -> u32 {
-        self.stores.fetch_add(1, Relaxed)
-    }
-
-    /// Allocates a frame for a block of `length` bytes, waiting in order until the admission deadline.
-    pub(crate) async fn frame(
-        &self,
-        length: usize,
-        operation: &'static str,
-        object: &Path,
-    ) -> StoreResult<Frame> {
-        let mut frames = self
-            .frames(Share::Download, length, 1, operation, object)
-            .await?;
-        Ok(frames
-            .pop()
-            .expect("at least the one frame asked for was granted"))
-    }
-
-    /// Allocates `count` frames of `length` bytes each, all or none, waiting in order until the deadline.
-    pub(crate) async fn frames(
-        &self,
-        share: Share,
-        length: usize,
-        count: usize,
-        operation: &'static str,
-        object: &Path,
-    ) -> StoreResult<Vec<Frame>> {
-        if let Some(frames) = self.pool.try_frames(share, length, count, count) {
-            return Ok(frames);
-        }
-        // Release read-ahead memory before blocking: foreground requests take precedence.
-        self.readahead.release_all();
-        let wait = self.pool.frames(share, length, count, count);
-        let deadline = self.admission_deadline;
-        match tokio::time::timeout(deadline, wait).await {
-            Ok(Ok(frames)) => Ok(frames),
-            Ok(Err(error @ FrameError::TooLarge { .. })) => Err(EngineError::InvalidSetting {
-                setting: "memory",
-                reason: error.to_string(),
-            }
-            .into()),
-            Ok(Err(_)) | Err(_) => Err(self.slow_down(operation, object)),
-        }
-    }
-
-    /// Returns the error of a request that waited for memory until the deadline.
-    pub(crate) fn slow_down(&self, operation: &'static str, object: &Path) -> StoreError {
-        EngineError::SlowDown {
-            operation,
-            object: object.to_string(),
-            waited_s: self.admission_deadline.as_secs(),
-        }
-        .into()
-    }
-}
 
 #[derive(Debug, Clone)]
 struct Mounted {
@@ -146,7 +53,7 @@ pub struct BucketInfo {
 /// The engine; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Engine {
-    shared: Arc<Shared>,
+    shared: Arc<EngineShared>,
     /// Separate from the state shared with buckets, which must not own buckets.
     buckets: Arc<RwLock<BTreeMap<String, Mounted>>>,
 }
@@ -182,13 +89,13 @@ impl Engine {
                 reason,
             });
         }
-        let bucket = Bucket::new(
+        let bucket = Bucket::new(BucketShared::new(
             name,
             origin,
             options.consistency,
             block_size,
             Arc::clone(&self.shared),
-        );
+        ));
         self.insert(bucket, Utc::now(), false)
     }
 
@@ -283,7 +190,7 @@ impl Engine {
         }
     }
 
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<EngineShared> {
         &self.shared
     }
 
@@ -409,13 +316,13 @@ impl Engine {
 
     fn mount_folder(&self, name: &str, folder: &FsPath) -> Result<Bucket, EngineError> {
         let store = FolderStore::open(folder).map_err(|source| origin_error(name, source))?;
-        let bucket = Bucket::new(
+        let bucket = Bucket::new(BucketShared::new(
             name,
             Arc::new(store),
             Consistency::default(),
             self.shared.block_size,
             Arc::clone(&self.shared),
-        );
+        ));
         match self.insert(bucket, created(folder), true) {
             // Another thread mounted the same folder in between: its handle is equivalent.
             Err(EngineError::BucketExists(_)) => {

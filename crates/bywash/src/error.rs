@@ -212,7 +212,7 @@ pub enum EngineError {
     },
     /// The origin's address cannot be used.
     #[error(transparent)]
-    Url(#[from] crate::origin::OriginUrlError),
+    Url(#[from] OriginUrlError),
     /// The origin could not be opened.
     #[error("cannot open the origin of bucket {bucket}: {source}")]
     Origin {
@@ -249,6 +249,16 @@ pub(crate) fn source_of<E: StdError + 'static>(error: &StoreError) -> Option<&E>
         next = current.source();
     }
     None
+}
+
+/// The text is not the URL of a known origin.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "origin {text:?}: {reason}; write file:///folder, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, https://host/folder or memory://"
+)]
+pub struct OriginUrlError {
+    pub(crate) text: String,
+    pub(crate) reason: String,
 }
 
 /// An origin's response with an unsuccessful HTTP status.

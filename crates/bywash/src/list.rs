@@ -8,14 +8,16 @@ use object_store::path::Path;
 use object_store::{Error, ListResult, ObjectMeta, ObjectStore, Result};
 use tokio::time::Instant;
 
-use crate::bucket::{Bucket, Shared};
+use crate::bucket::Bucket;
 use crate::error::EngineError;
-use crate::origin::{Capability, Level, ListPage};
+use crate::origin::interface::Capability;
+use crate::origin::page::{Level, ListPage};
 use crate::retry::{Retries, is_transient, stalled, unavailable, with_retries};
+use crate::shared::BucketShared;
 
 /// A listing in progress. It can resume after its last key if the origin lists in order.
 struct Listing {
-    bucket: Arc<Shared>,
+    bucket: Arc<BucketShared>,
     prefix: Option<Path>,
     /// The last key returned; later ones are still to come.
     after: Option<Path>,
@@ -32,7 +34,7 @@ struct Listing {
 
 /// Lists the objects below `prefix`, those after `after` if given.
 pub(crate) fn list(
-    bucket: &Arc<Shared>,
+    bucket: &Arc<BucketShared>,
     prefix: Option<&Path>,
     after: Option<&Path>,
 ) -> BoxStream<'static, Result<ObjectMeta>> {
@@ -190,7 +192,7 @@ impl Bucket {
     }
 }
 
-impl Shared {
+impl BucketShared {
     fn list_after(
         &self,
         prefix: Option<&Path>,

@@ -10,9 +10,9 @@ use bywash_mem::{Reservation, Share};
 use futures::{Stream, StreamExt};
 use object_store::Result;
 
-use crate::engine::Shared;
 use crate::limits::{MAX_JOIN_WAIT, MAX_JOINED_BYTES};
-use crate::origin::PartBody;
+use crate::origin::interface::PartBody;
+use crate::shared::EngineShared;
 
 /// A buffer and its charge, released with the last slice of it.
 struct JoinedPieces {
@@ -36,14 +36,14 @@ impl AsRef<[u8]> for JoinedPieces {
 
 struct JoinState {
     body: PartBody,
-    engine: Arc<Shared>,
+    engine: Arc<EngineShared>,
     /// Bytes that did not fit the last buffer.
     rest: Bytes,
     failed: Option<object_store::Error>,
 }
 
 /// Returns `body` with its pieces joined up to [`MAX_JOINED_BYTES`]. A body that pauses passes on what it has sent.
-pub(crate) fn joined(body: PartBody, engine: &Arc<Shared>) -> PartBody {
+pub(crate) fn joined(body: PartBody, engine: &Arc<EngineShared>) -> PartBody {
     let state = JoinState {
         body,
         engine: Arc::clone(engine),

@@ -9,7 +9,7 @@ use futures::stream::poll_fn;
 use object_store::Result;
 
 use crate::RetryPolicy;
-use crate::origin::PartBody;
+use crate::origin::interface::PartBody;
 use crate::retry::stalled;
 
 /// Progress of a body being sent.

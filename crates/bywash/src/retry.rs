@@ -30,7 +30,15 @@ pub struct RetryPolicy {
 /// objects take minutes, without a response meanwhile.
 const SERVER_WORK: Duration = Duration::from_secs(600);
 
+/// Minimum throughput of an origin while it takes a body, in bytes a second.
+const MIN_BYTES_PER_S: u64 = 64 << 10;
+
 impl RetryPolicy {
+    /// Returns the time limit of a request with a body of `bytes`.
+    pub(crate) fn limit(self, bytes: u64) -> Duration {
+        self.stall + Duration::from_secs(bytes / MIN_BYTES_PER_S)
+    }
+
     /// Returns the policy for requests that move data within the origin.
     pub(crate) fn with_server_work(self) -> Self {
         Self {

@@ -2,7 +2,6 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::TryStreamExt;
 use object_store::path::Path;
@@ -12,7 +11,7 @@ use object_store::{
 };
 
 use crate::bucket::Bucket;
-use crate::origin::{Capability, PartBody, UploadedPart};
+use crate::origin::interface::{Capability, PartBody, UploadedPart};
 use crate::part_body::joined;
 use crate::progress::send_watched;
 use crate::retry::{once, with_retries};
@@ -41,9 +40,6 @@ impl std::fmt::Debug for PutStreamOptions {
             .finish_non_exhaustive()
     }
 }
-
-/// Minimum throughput of an origin while it takes a body, in bytes a second. It extends the time limit of a put.
-pub(crate) const SLOWEST_PUT_BYTES_PER_S: u64 = 64 << 10;
 
 /// Aborts an upload unless it was finished.
 struct AbortOnDrop(Option<Upload>);
@@ -110,8 +106,7 @@ impl Bucket {
         let shared = Arc::clone(self.shared());
         self.write(path, move |path| async move {
             let mut policy = shared.engine.retry;
-            policy.stall +=
-                Duration::from_secs(payload.content_length() as u64 / SLOWEST_PUT_BYTES_PER_S);
+            policy.stall = policy.limit(payload.content_length() as u64);
             let attempt = || {
                 shared.origin_request(Capability::Write);
                 shared

@@ -1,5 +1,5 @@
-//! Layers inside the memory core and on the read side of the engine: each module imports only from those before it, so there is no
-//! circle between them. Folders of the engine that are apart.
+//! Layers inside the memory core and inside folders of the engine: each module imports only from those before it, so
+//! there is no circle between them. Folders of the engine that are apart.
 
 use super::{files, none};
 
@@ -29,7 +29,7 @@ fn module(path: &str) -> &str {
 }
 
 /// Product code of a file, without comments and without its unit tests.
-fn code(text: &str) -> String {
+pub(super) fn code(text: &str) -> String {
     let lines = text
         .lines()
         .take_while(|line| !line.starts_with("#[cfg(all(test") && !line.starts_with("#[cfg(test"));
@@ -106,7 +106,7 @@ fn wrong_imports(path: &str, text: &str) -> Vec<String> {
     wrong
 }
 
-fn is_product(path: &str) -> bool {
+pub(super) fn is_product(path: &str) -> bool {
     let tests = ["tests.rs", "tests/", "models/", "stress/"];
     path != "lib.rs" && !tests.iter().any(|part| path.contains(part))
 }
@@ -133,7 +133,7 @@ fn layers_of_the_memory_core_import_only_lower_ones() {
     }
 }
 
-const ENGINE: &str = "crates/bywash/src/";
+pub(super) const ENGINE: &str = "crates/bywash/src/";
 
 /// What parts of the engine, by the beginning of their paths, must not import.
 const APART: [(&str, &[&str]); 4] = [
@@ -142,7 +142,7 @@ const APART: [(&str, &[&str]); 4] = [
     (
         "origin/",
         &[
-            "read", "write", "versions", "bucket", "engine", "list", "cached",
+            "read", "upload", "write", "versions", "bucket", "engine", "list", "cached",
         ],
     ),
     (
@@ -187,78 +187,143 @@ fn folders_of_the_engine_are_apart() {
     none("imports between parts that are apart", &wrong);
 }
 
-/// Modules of the engine's read side. Each imports only from those before it.
-const READ: [&str; 19] = [
-    "abandoned",
-    "shared_error",
-    "ranged",
-    "hedge",
-    "hedged_fetch",
-    "fetch",
-    "range_fetch",
-    "readahead",
-    "plan",
-    "sequential",
-    "single_flight",
-    "resolve",
-    "body",
-    "loans",
-    "pieces",
-    "get",
-    "ranges",
-    "download",
-    // Only declares and exports the others.
-    "mod",
+/// Folders of the engine in layers. Each module imports only from those before it.
+const ORDERED: [(&str, &[&str]); 2] = [
+    (
+        "read",
+        &[
+            // What buckets keep.
+            "abandoned",
+            "single_flight",
+            "readahead",
+            "sequential",
+            "latencies",
+            "loans",
+            "resolution",
+            // What reads them.
+            "shared_error",
+            "ranged",
+            "hedge",
+            "hedged_fetch",
+            "fetch",
+            "range_fetch",
+            "plan",
+            "resolve",
+            "body",
+            "copy_buffer",
+            "pieces",
+            "get",
+            "ranges",
+            "download",
+            // Only declares and exports the others.
+            "mod",
+        ],
+    ),
+    (
+        "origin",
+        &[
+            // The interface of an origin, then what origins share, then the origins.
+            "session",
+            "page",
+            "interface",
+            "forward",
+            "health",
+            "metered",
+            "read_only",
+            "part_stream",
+            "response",
+            "network",
+            "options",
+            "http_client",
+            "multipart_xml",
+            "cloud",
+            "memory",
+            "folder",
+            "s3",
+            "gcs",
+            "azure",
+            "http",
+            "url",
+            "mod",
+        ],
+    ),
 ];
 
-fn imports_later(path: &str, code: &str) -> Vec<String> {
+fn imports_later(folder: &str, path: &str, code: &str) -> Vec<String> {
+    let order = ORDERED.iter().find(|(name, _)| *name == folder).unwrap().1;
     let own = module(path);
-    let place = |name: &str| READ.iter().position(|module| *module == name);
-    let mut names = imports(code, "crate::read::");
-    if !path.contains('/') && own != "mod" {
+    let place = |name: &str| order.iter().position(|module| *module == name);
+    let mut names = imports(code, &format!("crate::{folder}::"));
+    let is_child = match path.split_once('/') {
+        None => own != "mod",
+        Some((_, file)) => file == "mod.rs",
+    };
+    if is_child {
         names.extend(imports(code, "super::"));
     }
     let names = names.into_iter().filter(|name| name != own);
     let later = names.filter(|name| place(name).is_none() || place(name) >= place(own));
-    later.map(|name| format!("{path} -> {name}")).collect()
+    later
+        .map(|name| format!("{folder}/{path} -> {name}"))
+        .collect()
 }
 
 #[test]
-fn modules_of_the_read_side_import_only_earlier_ones() {
+fn modules_of_ordered_folders_import_only_earlier_ones() {
     let files = files();
-    let sources: Vec<(&str, String)> = engine_sources(&files)
-        .into_iter()
-        .filter_map(|(path, code)| Some((path.strip_prefix("read/")?, code)))
-        .collect();
-    for (path, _) in &sources {
-        assert!(READ.contains(&module(path)), "{path} has no place");
+    let sources = engine_sources(&files);
+    for (folder, order) in ORDERED {
+        let in_folder = sources.iter().filter_map(|(path, code)| {
+            let path = path.strip_prefix(folder)?.strip_prefix('/')?;
+            Some((path, code))
+        });
+        let in_folder: Vec<_> = in_folder.collect();
+        for (path, _) in &in_folder {
+            assert!(order.contains(&module(path)), "{path} has no place");
+        }
+        for name in order {
+            let found = in_folder.iter().any(|(path, _)| module(path) == *name);
+            assert!(found, "{folder}/{name} has no file");
+        }
+        let wrong: Vec<String> = in_folder
+            .iter()
+            .flat_map(|(path, code)| imports_later(folder, path, code))
+            .collect();
+        none("imports of later modules", &wrong);
     }
-    for name in READ {
-        assert!(
-            sources.iter().any(|(path, _)| module(path) == name),
-            "{name} has no file"
-        );
-    }
-    let wrong: Vec<String> = sources
-        .iter()
-        .flat_map(|(path, code)| imports_later(path, code))
-        .collect();
-    none("imports of later modules", &wrong);
 }
 
 #[test]
 fn planted_imports_of_the_engine_are_found() {
     let across = |path: &str, text: &str| imports_across(path, text).len();
     assert_eq!(across("read/body.rs", "use crate::upload::Upload;"), 1);
-    assert_eq!(across("read/body.rs", "use crate::bucket::Shared;"), 0);
+    assert_eq!(
+        across("read/body.rs", "use crate::shared::BucketShared;"),
+        0
+    );
     assert_eq!(across("origin/s3/mod.rs", "use crate::{limits, read};"), 1);
+    assert_eq!(across("origin/s3/mod.rs", "use crate::upload::Upload;"), 1);
     assert_eq!(across("versions/table.rs", "use crate::read::get;"), 1);
-    let later = |path: &str, text: &str| imports_later(path, text).len();
+    let later = |path: &str, text: &str| imports_later("read", path, text).len();
     assert_eq!(later("fetch.rs", "use super::ranged::get;"), 0);
     assert_eq!(later("fetch.rs", "use super::{ranged, body};"), 1);
     assert_eq!(later("fetch.rs", "use super::nowhere;"), 1);
     assert_eq!(later("download/job.rs", "use super::close;"), 0);
     assert_eq!(later("resolve/query.rs", "use crate::read::body::Body;"), 1);
+    let later = |path: &str, text: &str| imports_later("origin", path, text).len();
+    assert_eq!(later("s3/mod.rs", "use super::http_client::HttpClient;"), 0);
+    assert_eq!(
+        later("s3/client.rs", "use super::url::OriginUrl;"),
+        0,
+        "its own"
+    );
+    assert_eq!(later("s3/mod.rs", "use super::url::OriginUrl;"), 1);
+    assert_eq!(later("interface.rs", "use super::s3::S3Store;"), 1);
+    assert_eq!(
+        later("s3/client.rs", "use crate::origin::Origin;"),
+        1,
+        "the owner"
+    );
 }
 
 #[test]

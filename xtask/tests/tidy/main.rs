@@ -1,4 +1,4 @@
-//! House rules that no lint holds: arrows between crates, layers inside the memory core, one TLS stack, file sizes, left-over words, atomics and
+//! House rules that no lint holds: arrows between crates, layers and circles of modules, one TLS stack, file sizes, left-over words, atomics and
 //! their comments, and claims in the documentation that name their tests. Each rule is a function from text to
 //! findings, so each has a control with a planted fault beside it.
 #![forbid(unsafe_code)]
@@ -6,6 +6,7 @@
 
 mod arrows;
 mod atomics;
+mod circles;
 mod claims;
 mod layers;
 mod limits;

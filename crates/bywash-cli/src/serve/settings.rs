@@ -424,7 +424,7 @@ fn block_size_of(bucket: &str, text: &str) -> Result<usize, Failure> {
 fn bucket_settings(name: Option<String>, url: &str) -> Result<BucketSettings, Failure> {
     let url: OriginUrl = url
         .parse()
-        .map_err(|error: bywash::origin::OriginUrlError| Failure::usage(error.to_string()))?;
+        .map_err(|error: bywash::OriginUrlError| Failure::usage(error.to_string()))?;
     let name = name.or_else(|| url.default_name());
     let name = name.ok_or_else(|| {
         Failure::usage(format!("{url} has no name for a bucket; write NAME={url}"))

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
+use bywash::origin::SessionToken;
 use bywash::time::parse_duration;
-use bywash::upload::SessionToken;
 use bywash::upload::journal::{Header, JournalError, ListedUpload};
 use bywash::{Bucket, OriginUrl};
 use bywash_gateway::open_uploads;

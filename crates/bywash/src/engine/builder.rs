@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use bywash_mem::{BlockPool, PoolConfig};
 
-use super::{Engine, Shared};
+use super::Engine;
+use super::checks::{check_block_size, check_memory, max_fetch_bytes, readahead_limits};
 use crate::error::EngineError;
 use crate::machine::available_memory;
-use crate::read::{AbandonedMemory, Loans, ReadaheadBudget, ReadaheadLimits};
+use crate::read::{AbandonedMemory, Loans, ReadaheadBudget};
 use crate::retry::RetryPolicy;
+use crate::shared::EngineShared;
 use crate::upload::journal::Journal;
 use crate::versions::KnownObjects;
 
@@ -21,20 +23,6 @@ const DEFAULT_MEMORY_DIVISOR: u64 = 4;
 const DEFAULT_BLOCK_BYTES: usize = 1 << 20;
 /// Default upload chunk, and maximum length of a body stored by one atomic put.
 const DEFAULT_CHUNK_BYTES: u64 = 16 << 20;
-/// Maximum length of one ranged GET: long enough that the cost of a request is small.
-const FETCH_BYTES: u64 = 8 << 20;
-/// Range fetches that one body keeps in flight.
-const FETCHES_AHEAD: u64 = 4;
-/// Fraction of the memory for one range fetch, and for one body's read-ahead, so that one reader does not evict what
-/// others are about to read.
-const AHEAD_MEMORY_DIVISOR: u64 = 16;
-/// Fraction of the memory for the read-ahead of all bodies. The rest of the downloads' share is for the blocks being
-/// read, and for the cache.
-const ALL_AHEAD_MEMORY_DIVISOR: u64 = 2;
-/// Minimum memory in blocks: one for a reader, one for its next block, and the same again in each guaranteed share.
-const LEAST_MEMORY_BLOCKS: u64 = 8;
-/// Block sizes for which the pool has frames.
-const BLOCK_BYTES: std::ops::RangeInclusive<usize> = (4 << 10)..=(4 << 20);
 
 /// Settings of an [`Engine`]. Checked by [`EngineBuilder::build`].
 #[derive(Debug, Clone)]
@@ -157,11 +145,11 @@ impl EngineBuilder {
             reason: error.to_string(),
         })?;
         let objects = Arc::new(KnownObjects::new(&pool));
-        let shared = Shared {
+        let shared = EngineShared {
             pool,
             block_size,
             chunk_size,
-            fetch_size: FETCH_BYTES.min(memory / AHEAD_MEMORY_DIVISOR),
+            fetch_size: max_fetch_bytes(memory),
             readahead: ReadaheadBudget::new(readahead_limits(memory)),
             loans: Loans::new(readahead_limits(memory).downloads),
             objects,
@@ -178,37 +166,5 @@ impl EngineBuilder {
             shared: Arc::new(shared),
             buckets: Arc::default(),
         })
-    }
-}
-
-/// Checks that the pool has frames of this size; returns it.
-pub(super) fn check_block_size(bytes: usize) -> Result<u64, EngineError> {
-    if bytes.is_power_of_two() && BLOCK_BYTES.contains(&bytes) {
-        return Ok(bytes as u64);
-    }
-    Err(EngineError::InvalidSetting {
-        setting: "block_size",
-        reason: format!("{bytes} is not a power of two from 4 KiB to 4 MiB"),
-    })
-}
-
-pub(super) fn check_memory(memory: u64, block_size: u64) -> Result<(), EngineError> {
-    let least = LEAST_MEMORY_BLOCKS * block_size;
-    if memory >= least {
-        return Ok(());
-    }
-    Err(EngineError::InvalidSetting {
-        setting: "memory",
-        reason: format!(
-            "{memory} bytes are too few: at least {least} are needed, which is {LEAST_MEMORY_BLOCKS} blocks of {block_size}"
-        ),
-    })
-}
-
-pub(super) fn readahead_limits(memory: u64) -> ReadaheadLimits {
-    ReadaheadLimits {
-        each: (FETCHES_AHEAD * FETCH_BYTES).min(memory / AHEAD_MEMORY_DIVISOR),
-        all: memory / ALL_AHEAD_MEMORY_DIVISOR,
-        downloads: memory - PoolConfig::new(memory).upload_guarantee,
     }
 }

@@ -1,39 +1,9 @@
 //! Charges for memory outside the pool: listings, request XML, request heads, tables.
 
-use bywash_mem::{FrameError, Reservation, Share};
+use bywash_mem::{Reservation, Share};
 
-use super::{Engine, Shared};
+use super::Engine;
 use crate::error::EngineError;
-
-impl Shared {
-    /// Charges `bytes` that are not a frame to `share`, waiting in order until the admission deadline.
-    pub(crate) async fn reserve(
-        &self,
-        share: Share,
-        bytes: u64,
-        operation: &'static str,
-        object: &str,
-    ) -> Result<Reservation, EngineError> {
-        if let Some(charge) = self.pool.try_reserve(share, bytes) {
-            return Ok(charge);
-        }
-        // Release read-ahead memory before waiting: foreground requests take precedence.
-        self.readahead.release_all();
-        let wait = self.pool.reserve(share, bytes);
-        match tokio::time::timeout(self.admission_deadline, wait).await {
-            Ok(Ok(charge)) => Ok(charge),
-            Ok(Err(error @ FrameError::TooLarge { .. })) => Err(EngineError::InvalidSetting {
-                setting: "memory",
-                reason: error.to_string(),
-            }),
-            Ok(Err(_)) | Err(_) => Err(EngineError::SlowDown {
-                operation,
-                object: object.to_owned(),
-                waited_s: self.admission_deadline.as_secs(),
-            }),
-        }
-    }
-}
 
 impl Engine {
     /// Charges `bytes` of memory outside the engine to its budget, for callers that are about to allocate them.

@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::path::Path;
 use object_store::prefix::PrefixStore;
 use object_store::{
@@ -14,6 +15,7 @@ use object_store::{
 };
 
 use super::network::install_tls_provider;
+use super::page::{ListPage, Order, check_prefix};
 
 /// A cloud bucket or container, or the part of it below a prefix. `C` is the client for requests that object_store
 /// lacks.
@@ -44,6 +46,53 @@ impl<C> Cloud<C> {
     /// Returns the key in the bucket.
     pub(super) fn full_path(&self, path: &Path) -> Path {
         self.prefix.parts().chain(path.parts()).collect()
+    }
+
+    /// Returns one page of `store`, which does not know this origin's prefix.
+    pub(super) async fn page_of(
+        &self,
+        store: &impl PaginatedListStore,
+        prefix: &str,
+        after: Option<&Path>,
+        max: usize,
+    ) -> Result<ListPage> {
+        let ours = self.full_path(&Path::default());
+        let prefix = match ours.as_ref() {
+            "" => prefix.to_owned(),
+            ours => format!("{ours}/{prefix}"),
+        };
+        let (mut page_token, mut order) = (None, Order::default());
+        loop {
+            let options = PaginatedListOptions {
+                offset: after.map(|after| self.full_path(after).into()),
+                max_keys: Some(max),
+                page_token,
+                ..PaginatedListOptions::default()
+            };
+            let page = store.list_paginated(Some(&prefix), options).await?;
+            page_token = page.page_token;
+            let mut objects = page.result.objects;
+            for meta in &objects {
+                order.check(&meta.location)?;
+                check_prefix(&meta.location, &prefix)?;
+            }
+            objects.retain_mut(|meta| {
+                let Some(rest) = meta.location.prefix_match(&ours) else {
+                    return false;
+                };
+                meta.location = rest.collect();
+                // The marker of our folder is not an object in it, and some stores ignore the offset.
+                !meta.location.is_root() && after.is_none_or(|after| meta.location > *after)
+            });
+            // A store may send an empty page with more after it.
+            if objects.is_empty() && page_token.is_some() {
+                continue;
+            }
+            return Ok(ListPage {
+                objects,
+                more: page_token.is_some(),
+            });
+        }
     }
 }
 
@@ -86,3 +135,7 @@ pub(super) fn no_retries() -> RetryConfig {
         backoff: BackoffConfig::default(),
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests;

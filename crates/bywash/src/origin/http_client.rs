@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use url::Url;
 
-use super::PartBody;
+use super::interface::PartBody;
 use super::network::{Connector, pool};
 use super::part_stream::part_stream;
 use crate::StatusError;

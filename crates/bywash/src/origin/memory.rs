@@ -16,7 +16,7 @@ use object_store::{
 };
 use parking_lot::Mutex;
 
-use super::{Origin, PartBody, UploadedPart, body_length_error};
+use super::interface::{Origin, PartBody, UploadedPart, body_length_error, invalid_part};
 
 /// Objects in memory, lost when the process ends.
 #[derive(Debug, Clone, Default)]
@@ -122,7 +122,7 @@ impl Origin for MemoryStore {
                     Some((e_tag, part_pieces)) if *e_tag == part.e_tag => {
                         pieces.extend(part_pieces.iter().cloned())
                     }
-                    _ => return Err(super::invalid_part(path, part)),
+                    _ => return Err(invalid_part(path, part)),
                 }
             }
             let options = PutOptions {

@@ -16,12 +16,13 @@ use object_store::{
 };
 
 use super::health::{OriginErrorKind, OriginHealth};
-use super::{Capability, Level, ListPage, Origin, PartBody, UploadedPart};
-use crate::traffic::{OriginRequest, Traffic};
-use crate::upload::{
+use super::interface::{Capability, Origin, PartBody, UploadedPart};
+use super::page::{Level, ListPage};
+use crate::origin::session::{
     Chunk, ChunkRule, CompleteRequest, Finished, OpenSession, SessionOptions, SessionStatus,
     SessionToken, UploadSession,
 };
+use crate::traffic::{OriginRequest, Traffic};
 
 /// Age at which a request that is dropped without a response counts as timed out. One dropped earlier lost to a hedged
 /// request, or its client left.

@@ -1,6 +1,6 @@
 //! Origins: object stores below the engine.
 //!
-//! The engine reads and writes through [`Origin`]: [`ObjectStore`] plus multipart uploads with parts that arrive in any
+//! The engine reads and writes through [`Origin`]: [`object_store::ObjectStore`] plus multipart uploads with parts that arrive in any
 //! order, under numbers chosen by the client, as in the S3 protocol.
 
 pub mod azure;
@@ -8,219 +8,32 @@ mod cloud;
 pub mod folder;
 mod forward;
 pub mod gcs;
-mod health;
+pub(crate) mod health;
 pub mod http;
 pub(crate) mod http_client;
+pub(crate) mod interface;
 pub mod memory;
 pub(crate) mod metered;
 mod multipart_xml;
 pub(crate) mod network;
 mod options;
-mod page;
+pub(crate) mod page;
 mod part_stream;
 mod read_only;
 pub(crate) mod response;
 pub mod s3;
+pub(crate) mod session;
 mod url;
 
-use async_trait::async_trait;
-use bytes::Bytes;
-use chrono::{DateTime, TimeDelta, Utc};
-use futures::stream::BoxStream;
-use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions, PutResult, Result};
-
-use crate::upload::{
-    ChunkRule, Finished, OpenSession, SessionOptions, SessionToken, UploadSession,
-};
-
 pub use cloud::Cloud;
-pub(crate) use health::OriginHealth;
 pub use health::{OriginErrorKind, OriginFailure, OriginStats};
+pub use interface::{Capability, Origin, PartBody, UploadedPart};
 pub use network::{Connector, Redirects, client_builder};
 pub use options::{OriginOptions, OriginOptionsError};
 pub use page::{Level, ListPage};
 pub use read_only::{ReadOnly, Readable};
-pub use url::{OriginUrl, OriginUrlError};
-
-/// Bytes of one part, in order. An error in the stream means that the part must not be stored.
-pub type PartBody = BoxStream<'static, Result<Bytes>>;
-
-/// One uploaded part, as named in the request that completes an upload.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UploadedPart {
-    /// 1 to 10,000, chosen by the client.
-    pub number: u16,
-    /// The ETag that [`Origin::put_part`] returned for it.
-    pub e_tag: String,
-}
-
-/// Capability that some origins lack; requests that need it are refused before they are sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Capability {
-    /// Changes objects or uploads.
-    Write,
-    /// Lists objects.
-    List,
-}
-
-/// An object store that also accepts the parts of an upload in any order.
-///
-/// Further requirements: `list` and `list_with_offset` yield keys in ascending byte order. Every response about an
-/// existing object carries an ETag unless the origin has no validator. The origin does not retry.
-#[async_trait]
-pub trait Origin: ObjectStore {
-    /// Returns the short name of its kind, for metrics and messages: `s3`, `gcs`, `azure`, `http`, `file`, `memory`.
-    fn kind(&self) -> &'static str;
-
-    /// Returns whether it sends requests that need this capability; a read-only origin refuses writes itself.
-    fn can(&self, _ability: Capability) -> bool {
-        true
-    }
-
-    /// Returns at most `max` objects after `after` with keys that begin with `prefix`, by one request where the store
-    /// has pages. Unlike a folder, `prefix` may end within a name.
-    async fn list_page(&self, prefix: &str, after: Option<&Path>, max: usize) -> Result<ListPage> {
-        let list = |folder: Option<&Path>| match after {
-            None => self.list(folder),
-            Some(after) => self.list_with_offset(folder, after),
-        };
-        page::of_stream(list, prefix, max).await
-    }
-
-    /// Returns one level of a listing: objects and common prefixes with names that begin with `prefix` and sort after
-    /// `after`. Keys with a `/` after `prefix` are folded into one. Returns at most `max` entries if the store has such
-    /// pages, else all.
-    async fn list_level(&self, prefix: &str, after: &str, max: usize) -> Result<Level> {
-        let _ = max;
-        let folder = page::folder_of(prefix)?;
-        let entries = self.list_with_delimiter(folder.as_ref()).await?;
-        Ok(Level::of_folder(entries, prefix, after))
-    }
-
-    /// Returns the rule for the chunks of a session; constant.
-    fn chunk_rule(&self) -> ChunkRule {
-        ChunkRule::PARTS
-    }
-
-    /// Returns the rule for the parts of [`Self::put_part`]; constant.
-    fn part_rule(&self) -> ChunkRule {
-        self.chunk_rule()
-    }
-
-    /// Begins an upload and returns its id; nothing is visible until it is completed.
-    async fn create_upload(&self, path: &Path, opts: PutMultipartOptions) -> Result<String>;
-
-    /// Returns whether writes are costly, so that a part's body should come in few, large pieces.
-    fn wants_joined_pieces(&self) -> bool {
-        false
-    }
-
-    /// Stores one part, replacing an earlier one of the same number, and returns its ETag.
-    ///
-    /// `length` is the exact number of bytes that `body` yields. If the body fails or ends early, no part is stored
-    /// (an earlier part of that number may stay) and the error is returned.
-    async fn put_part(
-        &self,
-        path: &Path,
-        upload: &str,
-        number: u16,
-        length: u64,
-        body: PartBody,
-    ) -> Result<String>;
-
-    /// Completes an upload: the object of `parts`, in this order, becomes visible in one step.
-    ///
-    /// `mode` is checked when the object becomes visible. An unknown part or a wrong ETag is
-    /// [`crate::EngineError::InvalidPart`], an unknown upload is `NotFound`. Neither leaves a shorter object, and the
-    /// upload stays.
-    async fn complete_upload(
-        &self,
-        path: &Path,
-        upload: &str,
-        parts: &[UploadedPart],
-        mode: PutMode,
-    ) -> Result<PutResult>;
-
-    /// Aborts an upload and removes its parts. An unknown upload is `NotFound`.
-    async fn abort_upload(&self, path: &Path, upload: &str) -> Result<()>;
-
-    /// Returns an object's length, and its CRC32C if the store keeps one; `None` if there is no object.
-    ///
-    /// Called when the response to the completion of an upload was lost.
-    async fn stat(&self, path: &Path) -> Result<Option<Finished>> {
-        match self.head(path).await {
-            Ok(meta) => Ok(Some(Finished {
-                e_tag: meta.e_tag,
-                version: meta.version,
-                length: Some(meta.size),
-                crc32c: None,
-            })),
-            Err(object_store::Error::NotFound { .. }) => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Opens a session that another process can take over. Returns `None` if this kind of origin has none; uploads
-    /// then use the parts above.
-    async fn open_session(
-        &self,
-        _path: &Path,
-        _options: &SessionOptions,
-    ) -> Result<Option<Box<dyn UploadSession>>> {
-        Ok(None)
-    }
-
-    /// Takes over the session that [`Self::open_session`] opened with these options, here or in another process.
-    /// Sends no request: [`UploadSession::status`] returns its status.
-    async fn resume_session(
-        &self,
-        _path: &Path,
-        _options: &SessionOptions,
-        _token: &SessionToken,
-    ) -> Result<Option<Box<dyn UploadSession>>> {
-        Ok(None)
-    }
-
-    /// Returns the sessions of any process that are neither finished nor aborted; none where the store does not list
-    /// them.
-    async fn open_sessions(&self) -> Result<Vec<OpenSession>> {
-        Ok(Vec::new())
-    }
-
-    /// Returns whether two tokens identify one session. A token made by [`Self::open_sessions`] may contain less than
-    /// the original one. An id returned by [`Self::create_upload`] may stand for a token here.
-    fn same_session(&self, one: &SessionToken, other: &SessionToken) -> bool {
-        one == other
-    }
-}
-
-/// Returns the error for a body of another length than announced; its part is not stored.
-pub(crate) fn body_length_error(path: &Path, expected: u64, got: u64) -> object_store::Error {
-    crate::EngineError::LengthMismatch {
-        object: path.to_string(),
-        expected,
-        got,
-    }
-    .into()
-}
-
-/// Returns the error for a part named at completion that was not uploaded, or was replaced since.
-pub(crate) fn invalid_part(path: &Path, part: &UploadedPart) -> object_store::Error {
-    crate::EngineError::InvalidPart {
-        object: path.to_string(),
-        number: part.number,
-    }
-    .into()
-}
-
-/// Returns the `If-Unmodified-Since` for an object modified at `date`: the next second, if `date` has no parts of one.
-///
-/// A `Last-Modified` has whole seconds. Some servers compare its object's own time, with parts of a second, and would never
-/// send the object. What this lets through shows another date in its response, which is compared exactly.
-pub(crate) fn unmodified_since(date: DateTime<Utc>) -> DateTime<Utc> {
-    match date.timestamp_subsec_nanos() {
-        0 => date + TimeDelta::seconds(1),
-        _ => date,
-    }
-}
+pub use session::{
+    Chunk, ChunkRule, CompleteRequest, Digest, Finished, OpenSession, SessionOptions,
+    SessionStatus, SessionToken, StoredRange, UploadSession,
+};
+pub use url::OriginUrl;

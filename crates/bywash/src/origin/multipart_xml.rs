@@ -7,9 +7,9 @@ use object_store::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 use super::http_client::Response;
-use super::{UploadedPart, invalid_part};
+use super::interface::{UploadedPart, invalid_part};
 use crate::StatusError;
-use crate::upload::Finished;
+use crate::origin::session::Finished;
 
 /// S3's and Azure's document of an error.
 #[derive(Debug, Deserialize)]

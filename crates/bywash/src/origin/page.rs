@@ -2,11 +2,9 @@
 
 use futures::TryStreamExt;
 use futures::stream::BoxStream;
-use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::path::Path;
 use object_store::{Error, ListResult, ObjectMeta, Result};
 
-use super::Cloud;
 use crate::EngineError;
 
 /// Some objects in key order, and whether others follow.
@@ -49,14 +47,14 @@ pub(super) fn folder_of(prefix: &str) -> Result<Option<Path>> {
 /// Checks the order of keys. In an unordered listing a page could be incomplete, or the next page could skip keys,
 /// without any error.
 #[derive(Default)]
-struct Order {
+pub(super) struct Order {
     last: Option<Path>,
 }
 
 impl Order {
     /// # Errors
     /// If `key` sorts before the one checked last.
-    fn check(&mut self, key: &Path) -> Result<()> {
+    pub(super) fn check(&mut self, key: &Path) -> Result<()> {
         if let Some(last) = self.last.replace(key.clone()) {
             // The client strips the `/` from the end of a key, so its path seems to sort earlier than it does.
             if *key < last && format!("{key}/").as_str() < last.as_ref() {
@@ -73,7 +71,7 @@ impl Order {
 }
 
 /// Rejects a key that is not below `prefix`. A path has no `/` at its end, which the prefix may have.
-fn check_prefix(key: &Path, prefix: &str) -> Result<()> {
+pub(super) fn check_prefix(key: &Path, prefix: &str) -> Result<()> {
     let key = key.as_ref();
     if key.starts_with(prefix) || prefix.strip_suffix('/') == Some(key) {
         return Ok(());
@@ -113,56 +111,3 @@ pub(super) async fn of_stream(
         more: false,
     })
 }
-
-impl<C> Cloud<C> {
-    /// Returns one page of `store`, which does not know this origin's prefix.
-    pub(super) async fn page_of(
-        &self,
-        store: &impl PaginatedListStore,
-        prefix: &str,
-        after: Option<&Path>,
-        max: usize,
-    ) -> Result<ListPage> {
-        let ours = self.full_path(&Path::default());
-        let prefix = match ours.as_ref() {
-            "" => prefix.to_owned(),
-            ours => format!("{ours}/{prefix}"),
-        };
-        let (mut page_token, mut order) = (None, Order::default());
-        loop {
-            let options = PaginatedListOptions {
-                offset: after.map(|after| self.full_path(after).into()),
-                max_keys: Some(max),
-                page_token,
-                ..PaginatedListOptions::default()
-            };
-            let page = store.list_paginated(Some(&prefix), options).await?;
-            page_token = page.page_token;
-            let mut objects = page.result.objects;
-            for meta in &objects {
-                order.check(&meta.location)?;
-                check_prefix(&meta.location, &prefix)?;
-            }
-            objects.retain_mut(|meta| {
-                let Some(rest) = meta.location.prefix_match(&ours) else {
-                    return false;
-                };
-                meta.location = rest.collect();
-                // The marker of our folder is not an object in it, and some stores ignore the offset.
-                !meta.location.is_root() && after.is_none_or(|after| meta.location > *after)
-            });
-            // A store may send an empty page with more after it.
-            if objects.is_empty() && page_token.is_some() {
-                continue;
-            }
-            return Ok(ListPage {
-                objects,
-                more: page_token.is_some(),
-            });
-        }
-    }
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "tests")]
-mod tests;

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
 
-use super::{PartBody, body_length_error};
+use super::interface::{PartBody, body_length_error};
 
 /// Returns `body`, failing unless it is exactly `length` bytes long; it then ends before its last piece.
 pub(super) fn part_stream(path: &Path, length: u64, body: PartBody) -> PartBody {

@@ -12,9 +12,11 @@ use object_store::{
     ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 
-use super::{Capability, Level, ListPage, Origin, PartBody, UploadedPart, page};
+use super::interface::{Capability, Origin, PartBody, UploadedPart};
+use super::page;
+use super::page::{Level, ListPage};
 use crate::EngineError;
-use crate::upload::{SessionOptions, SessionToken, UploadSession};
+use crate::origin::session::{SessionOptions, SessionToken, UploadSession};
 
 /// The read operations of an origin.
 #[async_trait]

@@ -151,9 +151,11 @@ impl List {
 /// Fuzzing entry points for the responses of stores.
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz {
+    use super::*;
+
     /// Checks a page of a listing: one that is accepted is a text.
     pub(crate) fn list_page(page: &[u8]) {
-        let list = super::List { token: None };
+        let list = List { token: None };
         if list.check(page).is_ok() {
             assert!(std::str::from_utf8(page).is_ok());
         }

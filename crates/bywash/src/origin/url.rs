@@ -14,9 +14,11 @@ use super::azure::AzureStore;
 use super::folder::FolderStore;
 use super::gcs::GcsStore;
 use super::http::{HttpStore, HttpUrl};
+use super::interface::Origin;
 use super::memory::MemoryStore;
+use super::options::OriginOptions;
 use super::s3::S3Store;
-use super::{Origin, OriginOptions};
+use crate::error::OriginUrlError;
 
 /// URL of an origin.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -52,16 +54,6 @@ pub enum OriginUrl {
     Http(HttpUrl),
     /// Objects in memory, lost when the process ends. Not charged to the budget, as it is an origin.
     Memory,
-}
-
-/// The text is not the URL of a known origin.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "origin {text:?}: {reason}; write file:///folder, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, https://host/folder or memory://"
-)]
-pub struct OriginUrlError {
-    text: String,
-    reason: String,
 }
 
 impl OriginUrl {

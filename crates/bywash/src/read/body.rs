@@ -13,12 +13,13 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::plan::{self, Found, ReadaheadContext, start_readahead};
 use super::range_fetch::RangeFetch;
 use super::readahead::ReadaheadWindow;
-use super::resolve::Resolution;
+use super::resolution::Resolution;
 use super::sequential::Stream;
 use super::shared_error::from_load_error;
-use crate::bucket::{CacheOutcome, Shared};
 use crate::error::EngineError;
 use crate::limits::MAX_PROBED_BLOCKS;
+use crate::outcome::CacheOutcome;
+use crate::shared::BucketShared;
 use crate::versions::{SharedFile, Version};
 
 /// Attempts at one block after abandoned loads. In each of them another reader abandoned the load, so only a
@@ -31,7 +32,7 @@ const COUNTED_BLOCKS: u64 = 16;
 
 /// Reads a range block by block. Dropping it cancels the loads that only this body needs.
 pub(super) struct Body {
-    bucket: Arc<Shared>,
+    bucket: Arc<BucketShared>,
     /// Holds the version's open file, unless all blocks were resident when the read began and no load was needed since.
     file: Option<Arc<SharedFile>>,
     pins: PinScope,
@@ -69,7 +70,7 @@ pub(super) struct Body {
 }
 
 impl Body {
-    pub(super) fn new(bucket: Arc<Shared>, resolved: Resolution, range: Range<u64>) -> Self {
+    pub(super) fn new(bucket: Arc<BucketShared>, resolved: Resolution, range: Range<u64>) -> Self {
         let first = (range.start / bucket.block_size) as u32;
         Self {
             pins: bucket.engine.pool.pin_scope(),
@@ -157,7 +158,9 @@ impl Body {
     fn join_stream(&mut self, warm: bool) {
         let (bucket, version) = (&self.bucket, &self.resolved.version);
         let range = self.at..self.end;
-        let stream = bucket.sequential.record(bucket, version, &range, warm);
+        let stream = bucket.sequential.record(version, &range, warm, || {
+            bucket.engine.readahead.window(bucket.block_size)
+        });
         if let Some(stream) = &stream {
             let end = self.end_block();
             self.window().adopt(&stream.readahead.window, end);
@@ -321,7 +324,7 @@ impl Body {
         }
     }
 
-    pub(super) fn bucket(&self) -> &Arc<Shared> {
+    pub(super) fn bucket(&self) -> &Arc<BucketShared> {
         &self.bucket
     }
 
@@ -448,9 +451,8 @@ impl Body {
         if let Some(stream) = self.stream.as_ref().filter(|_| self.next_ahead >= end) {
             let lookahead = stream.lookahead_bytes.div_ceil(self.bucket.block_size);
             let lookahead = u32::try_from(lookahead).unwrap_or(u32::MAX);
-            stream
-                .readahead
-                .extend(&self.bucket, &self.resolved.version, end, lookahead);
+            let version = &self.resolved.version;
+            plan::extend_stream(&self.bucket, version, &stream.readahead, end, lookahead);
         }
     }
 }

@@ -19,10 +19,11 @@ use tokio::task::JoinSet;
 use super::ranged::{self, checked_range, is_version_change};
 use super::resolve;
 use super::shared_error::load_error;
-use crate::bucket::Shared;
+use crate::bucket::Bucket;
 use crate::error::EngineError;
 use crate::io::AsyncTailReader;
 use crate::retry::{is_out_of_range, with_retries};
+use crate::shared::BucketShared;
 use crate::versions::Version;
 use job::{DownloadJob, close};
 
@@ -108,9 +109,24 @@ impl Download {
     }
 }
 
+impl Bucket {
+    /// Downloads an object, or a range of it, into memory by several ranged GETs at once, all of one version. Each
+    /// byte is copied once. Returns when version and length are known and memory for all of it is reserved, after
+    /// waiting for that in line.
+    ///
+    /// Bypasses the cache: meant for objects that are used once and whole. Bytes can be read as they arrive
+    /// ([`Download::reader`]); [`Download::finish`] returns all of them, or an error.
+    ///
+    /// # Errors
+    /// Those of a read; [`EngineError::InvalidSetting`] if the object can never fit the memory.
+    pub async fn download(&self, path: &Path, options: DownloadOptions) -> Result<Download> {
+        begin(self.shared(), path, options).await
+    }
+}
+
 /// Begins a download: when this returns, version and length are known and the memory is reserved.
-pub(crate) async fn begin(
-    bucket: &Arc<Shared>,
+async fn begin(
+    bucket: &Arc<BucketShared>,
     path: &Path,
     options: DownloadOptions,
 ) -> Result<Download> {
@@ -123,7 +139,7 @@ pub(crate) async fn begin(
 }
 
 async fn try_begin(
-    bucket: &Arc<Shared>,
+    bucket: &Arc<BucketShared>,
     path: &Path,
     options: &DownloadOptions,
 ) -> Result<Download> {
@@ -169,7 +185,7 @@ async fn try_begin(
 
 /// Returns the current version, and the response if it carries the first part.
 async fn first_response(
-    bucket: &Arc<Shared>,
+    bucket: &Arc<BucketShared>,
     path: &Path,
     options: &DownloadOptions,
 ) -> Result<(Arc<Version>, Option<GetResult>)> {
@@ -205,13 +221,13 @@ async fn first_response(
     }
 }
 
-async fn head(bucket: &Arc<Shared>, path: &Path) -> Result<Arc<Version>> {
+async fn head(bucket: &Arc<BucketShared>, path: &Path) -> Result<Arc<Version>> {
     let opened = resolve::head(bucket, path).await?;
     Ok(Arc::clone(&opened.version))
 }
 
 /// Sends an unconditional ranged GET.
-async fn get(bucket: &Arc<Shared>, path: &Path, range: Range<u64>) -> Result<GetResult> {
+async fn get(bucket: &Arc<BucketShared>, path: &Path, range: Range<u64>) -> Result<GetResult> {
     let options = GetOptions {
         range: Some(GetRange::Bounded(range)),
         ..GetOptions::default()
@@ -225,7 +241,7 @@ async fn get(bucket: &Arc<Shared>, path: &Path, range: Range<u64>) -> Result<Get
 
 /// Sends one more GET for an object without a validator; checks its length only.
 async fn get_unconditional(
-    bucket: &Arc<Shared>,
+    bucket: &Arc<BucketShared>,
     version: &Version,
     part: Range<u64>,
 ) -> Result<GetResult> {
@@ -243,7 +259,7 @@ async fn get_unconditional(
 
 /// Reserves a buffer for the whole range: a download cannot end with less, and must not wait for more while it holds
 /// some.
-async fn buffer(bucket: &Shared, path: &Path, length: u64) -> Result<WriteAtBuffer> {
+async fn buffer(bucket: &BucketShared, path: &Path, length: u64) -> Result<WriteAtBuffer> {
     let engine = &bucket.engine;
     let options = WriteAtOptions {
         size_hint: length,

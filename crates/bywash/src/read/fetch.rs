@@ -11,8 +11,8 @@ use object_store::{GetResult, Result};
 
 use super::hedged_fetch::HedgedFetch;
 use super::ranged::{self, is_version_change};
-use crate::bucket::Shared;
 use crate::retry::{Retries, is_transient, unavailable};
+use crate::shared::BucketShared;
 use crate::versions::Version;
 
 /// Destination of a fetch. It receives the bytes of its range in order.
@@ -45,7 +45,7 @@ pub(super) enum End {
 /// Fetches the missing bytes of `sink`. `first`: a response that has begun and carries them. `operation` names the
 /// read in errors. If the version has changed, it is forgotten.
 pub(super) async fn fetch(
-    bucket: &Arc<Shared>,
+    bucket: &Arc<BucketShared>,
     version: &Arc<Version>,
     operation: &'static str,
     sink: &mut impl Sink,
@@ -59,7 +59,7 @@ pub(super) async fn fetch(
 }
 
 async fn with_retries(
-    bucket: &Arc<Shared>,
+    bucket: &Arc<BucketShared>,
     version: &Arc<Version>,
     operation: &'static str,
     sink: &mut impl Sink,

@@ -13,14 +13,15 @@ use super::body::Body;
 use super::pieces::{Admission, PieceByPiece, Pieces};
 use super::ranged::{checked_range, encoding_of_range, is_version_change, range_error};
 use super::resolve;
-use crate::bucket::{CacheOutcome, ReadInfo, Shared};
 use crate::error::EngineError;
+use crate::outcome::{CacheOutcome, ReadInfo};
 use crate::retry::{is_out_of_range, stalled, with_retries};
+use crate::shared::BucketShared;
 use crate::versions::Version;
 
 /// Reads an object or its metadata through the cache.
 pub(crate) async fn get(
-    bucket: &Arc<Shared>,
+    bucket: &Arc<BucketShared>,
     path: &Path,
     options: GetOptions,
 ) -> Result<GetResult> {
@@ -40,7 +41,7 @@ pub(crate) async fn get(
 }
 
 async fn try_get(
-    bucket: &Arc<Shared>,
+    bucket: &Arc<BucketShared>,
     path: &Path,
     options: &GetOptions,
     not_before: Option<Instant>,
@@ -118,7 +119,11 @@ fn get_result(version: &Version, range: Range<u64>, outcome: CacheOutcome) -> Ge
 }
 
 /// Passes a read to the origin unchanged: for old versions, and for objects without any validator.
-async fn get_uncached(bucket: &Arc<Shared>, path: &Path, options: GetOptions) -> Result<GetResult> {
+async fn get_uncached(
+    bucket: &Arc<BucketShared>,
+    path: &Path,
+    options: GetOptions,
+) -> Result<GetResult> {
     let stamp = bucket.versions.stamp(path);
     let fetched = with_retries(bucket.engine.retry, "read", path, async || {
         match options.head {
@@ -159,7 +164,7 @@ async fn get_uncached(bucket: &Arc<Shared>, path: &Path, options: GetOptions) ->
 /// Uses the response that showed the object to be uncacheable, if it covers the range wanted; else sends a new
 /// request.
 async fn first_uncached(
-    bucket: &Arc<Shared>,
+    bucket: &Arc<BucketShared>,
     path: &Path,
     result: GetResult,
     options: &GetOptions,
@@ -196,7 +201,7 @@ fn checked_response(
 }
 
 /// Streams one response of the origin, counted and cut to `range`; fails when it stalls.
-fn uncached(bucket: &Arc<Shared>, result: GetResult, range: Range<u64>) -> GetResult {
+fn uncached(bucket: &Arc<BucketShared>, result: GetResult, range: Range<u64>) -> GetResult {
     bucket.counters.miss();
     let skip = range.start - result.range.start;
     let state = (

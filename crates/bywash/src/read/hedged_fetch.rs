@@ -11,15 +11,16 @@ use object_store::{GetResult, Result};
 use tokio::sync::SemaphorePermit;
 use tokio::time::Instant;
 
-use super::hedge::{self, HedgeTimer, RequestClass};
+use super::hedge::{self, HedgeTimer};
+use super::latencies::RequestClass;
 use super::ranged::{self, Body};
-use crate::bucket::Shared;
 use crate::retry::stalled;
+use crate::shared::BucketShared;
 use crate::versions::Version;
 
 /// Responses that carry the same bytes. Bytes that the slower one repeats are skipped.
 pub(super) struct HedgedFetch<'a> {
-    bucket: &'a Arc<Shared>,
+    bucket: &'a Arc<BucketShared>,
     version: &'a Arc<Version>,
     end: u64,
     sources: Vec<Source>,
@@ -42,7 +43,7 @@ struct Source {
 impl<'a> HedgedFetch<'a> {
     /// Continues a response that has begun; takes no permit, for its request is in flight already.
     pub(super) fn from_response(
-        bucket: &'a Arc<Shared>,
+        bucket: &'a Arc<BucketShared>,
         version: &'a Arc<Version>,
         result: GetResult,
         end: u64,
@@ -57,7 +58,7 @@ impl<'a> HedgedFetch<'a> {
 
     /// Waits for a request permit. The request is sent when the first piece is polled for.
     pub(super) async fn start(
-        bucket: &'a Arc<Shared>,
+        bucket: &'a Arc<BucketShared>,
         version: &'a Arc<Version>,
         range: Range<u64>,
     ) -> Self {
@@ -76,7 +77,7 @@ impl<'a> HedgedFetch<'a> {
     }
 
     fn new(
-        bucket: &'a Arc<Shared>,
+        bucket: &'a Arc<BucketShared>,
         version: &'a Arc<Version>,
         source: Source,
         end: u64,
@@ -182,7 +183,7 @@ impl Drop for HedgedFetch<'_> {
 }
 
 /// Body of a ranged GET that is sent when it is first polled.
-fn lazy_get(bucket: &Arc<Shared>, version: &Arc<Version>, range: Range<u64>) -> Body {
+fn lazy_get(bucket: &Arc<BucketShared>, version: &Arc<Version>, range: Range<u64>) -> Body {
     let (bucket, version) = (Arc::clone(bucket), Arc::clone(version));
     let response = async move { ranged::get(&bucket, &version, range).await };
     stream::once(response).try_flatten().boxed()

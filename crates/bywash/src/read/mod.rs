@@ -16,11 +16,13 @@
 
 mod abandoned;
 mod body;
+mod copy_buffer;
 mod download;
 mod fetch;
 mod get;
 mod hedge;
 mod hedged_fetch;
+mod latencies;
 mod loans;
 mod pieces;
 mod plan;
@@ -28,20 +30,20 @@ mod range_fetch;
 mod ranged;
 mod ranges;
 mod readahead;
+mod resolution;
 mod resolve;
 mod sequential;
 mod shared_error;
 mod single_flight;
 
 pub(crate) use abandoned::AbandonedMemory;
-pub(crate) use download::begin as download;
 pub use download::{Download, DownloadOptions};
 pub(crate) use get::get;
-pub(crate) use hedge::LatencyWindow;
+pub(crate) use latencies::LatencyWindow;
 pub(crate) use loans::Loans;
 pub use pieces::PieceByPiece;
 pub(crate) use ranges::get_ranges;
 pub(crate) use readahead::{ReadaheadBudget, ReadaheadLimits};
-pub(crate) use resolve::FlightResult;
+pub(crate) use resolution::FlightResult;
 pub(crate) use sequential::SequentialDetector;
 pub(crate) use single_flight::SingleFlight;

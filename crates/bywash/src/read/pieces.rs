@@ -18,10 +18,11 @@ use object_store::path::Path;
 use tokio::time::timeout;
 
 use super::body::Body;
+use super::copy_buffer::CopyBuffer;
 use super::fetch::{Sink, fetch};
-use super::loans::{CopyBuffer, Loan};
+use super::loans::Loan;
 use super::plan::is_present;
-use crate::bucket::Shared;
+use crate::shared::BucketShared;
 
 /// Time that a consumer may keep a piece before the rest of its block is released for a waiting request. A client
 /// that takes 4 MB/s empties a send buffer of 128 KiB meanwhile.
@@ -45,7 +46,7 @@ impl Admission {
     ///
     /// # Errors
     /// [`crate::EngineError::SlowDown`] at the deadline.
-    pub(super) async fn wait(bucket: &Shared, path: &Path) -> Result<Self> {
+    pub(super) async fn wait(bucket: &BucketShared, path: &Path) -> Result<Self> {
         let engine = &bucket.engine;
         if let Some(loan) = engine.loans.lend(bucket.block_size as usize) {
             return Ok(Self::Loan(loan));

@@ -11,8 +11,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::range_fetch::RangeFetch;
 use super::readahead::ReadaheadWindow;
+use super::sequential::StreamReadahead;
 use super::shared_error::{clone_error, load_error};
-use crate::bucket::Shared;
+use crate::shared::BucketShared;
 use crate::versions::Version;
 
 /// A block as a read finds it.
@@ -27,7 +28,7 @@ pub(super) enum Found {
 /// Pins a block, or follows its load from `offset` on, or claims it. `own`: the load was this read's, so a resident
 /// block does not count as used.
 pub(super) fn find(
-    bucket: &Shared,
+    bucket: &BucketShared,
     version: &Version,
     pins: &PinScope,
     block: u32,
@@ -55,7 +56,7 @@ pub(super) fn is_present(pool: &BlockPool, version: &Version, block: u32) -> boo
 
 /// Returns whether the first block of the range is resident or loading.
 pub(super) fn is_first_present(
-    bucket: &Shared,
+    bucket: &BucketShared,
     version: &Version,
     range: Option<&GetRange>,
 ) -> bool {
@@ -74,7 +75,7 @@ pub(super) fn is_first_present(
 /// Returns the range of the first GET: whole blocks around the range wanted, at most one fetch, and none of the
 /// blocks that are present if the object is unchanged.
 pub(super) fn first_range(
-    bucket: &Shared,
+    bucket: &BucketShared,
     wanted: Option<GetRange>,
     known: Option<&Version>,
 ) -> GetRange {
@@ -106,7 +107,11 @@ pub(super) fn first_range(
 }
 
 /// Gives a load its frame, after waiting for the memory. Without memory the load fails.
-pub(super) async fn attach(bucket: &Shared, version: &Version, mut load: Load) -> Result<Load> {
+pub(super) async fn attach(
+    bucket: &BucketShared,
+    version: &Version,
+    mut load: Load,
+) -> Result<Load> {
     let length = version.block_len(load.key().block, bucket.block_size);
     let frame = bucket.engine.frame(length, "read", &version.meta.location);
     match frame.await {
@@ -125,7 +130,7 @@ pub(super) async fn attach(bucket: &Shared, version: &Version, mut load: Load) -
 /// Claims consecutive blocks for one request, with the frames that `frame` returns for their lengths. Ends before a
 /// block that is resident or loading, and where there is no frame.
 pub(super) fn claim_run(
-    bucket: &Shared,
+    bucket: &BucketShared,
     version: &Version,
     blocks: Range<u32>,
     mut frame: impl FnMut(usize) -> Option<Frame>,
@@ -147,7 +152,7 @@ pub(super) fn claim_run(
 
 /// Context for read-ahead: target, budget and cancellation token.
 pub(super) struct ReadaheadContext<'a> {
-    pub(super) bucket: &'a Arc<Shared>,
+    pub(super) bucket: &'a Arc<BucketShared>,
     pub(super) version: &'a Arc<Version>,
     pub(super) window: &'a ReadaheadWindow,
     pub(super) cancel: &'a CancellationToken,
@@ -204,4 +209,27 @@ pub(super) fn start_readahead(
         }
     }
     at
+}
+
+/// Starts loading at most `max` absent blocks from `end` on, where a read of the stream ends, as far as the quota
+/// allows.
+pub(super) fn extend_stream(
+    bucket: &Arc<BucketShared>,
+    version: &Arc<Version>,
+    stream: &StreamReadahead,
+    end: u32,
+    max: u32,
+) {
+    // Another read of the stream is doing it.
+    let Some(mut next) = stream.next.try_lock() else {
+        return;
+    };
+    let context = ReadaheadContext {
+        bucket,
+        version,
+        window: &stream.window,
+        cancel: &stream.cancel,
+    };
+    let blocks = version.blocks(bucket.block_size);
+    *next = start_readahead(&context, end, (*next).max(end)..blocks, max, |_| {});
 }

@@ -16,12 +16,12 @@ use tokio_util::sync::CancellationToken;
 use super::fetch::{End, Sink, fetch};
 use super::ranged;
 use super::shared_error::load_error;
-use crate::bucket::Shared;
+use crate::shared::BucketShared;
 use crate::versions::Version;
 
 /// One fetch: blocks to fill, in order, each with its frame attached.
 pub(super) struct RangeFetch {
-    bucket: Arc<Shared>,
+    bucket: Arc<BucketShared>,
     version: Arc<Version>,
     loads: VecDeque<Load>,
     /// A response that has begun and carries the blocks' bytes.
@@ -51,7 +51,7 @@ const UNAWAITED_BLOCK: Duration = Duration::from_secs(1);
 
 impl RangeFetch {
     pub(super) fn new(
-        bucket: Arc<Shared>,
+        bucket: Arc<BucketShared>,
         version: Arc<Version>,
         loads: Vec<Load>,
         cancel: CancellationToken,

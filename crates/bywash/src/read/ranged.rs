@@ -9,15 +9,19 @@ use object_store::{
     Attribute, Attributes, Error, GetOptions, GetRange, GetResult, ObjectStore, Result,
 };
 
-use crate::bucket::Shared;
 use crate::error::EngineError;
 use crate::retry::{is_out_of_range, stalled};
+use crate::shared::BucketShared;
 use crate::versions::Version;
 
 pub(super) type Body = BoxStream<'static, Result<Bytes>>;
 
 /// Requests bytes of this version. Returns an error unless the response is of this version and range.
-pub(super) async fn get(bucket: &Shared, version: &Version, range: Range<u64>) -> Result<Body> {
+pub(super) async fn get(
+    bucket: &BucketShared,
+    version: &Version,
+    range: Range<u64>,
+) -> Result<Body> {
     let mut options = GetOptions {
         range: Some(GetRange::Bounded(range.clone())),
         ..GetOptions::default()

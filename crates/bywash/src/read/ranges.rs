@@ -10,9 +10,9 @@ use object_store::{GetOptions, GetRange, ObjectMeta, Result};
 
 use super::get::get;
 use super::ranged::range_error;
-use crate::bucket::Shared;
 use crate::error::EngineError;
 use crate::limits::MAX_MERGED_READS;
+use crate::shared::BucketShared;
 
 /// Ranges with at most this gap are read as one. At 100 MB/s for one request, these bytes take the 10 ms that another
 /// request would take to begin. Blocks of the default size that hold neighbouring ranges touch.
@@ -29,7 +29,7 @@ struct Merged {
 
 /// Returns the bytes of each range, in order, all of one version.
 pub(crate) async fn get_ranges(
-    bucket: &Arc<Shared>,
+    bucket: &Arc<BucketShared>,
     path: &Path,
     ranges: &[Range<u64>],
 ) -> Result<Vec<Bytes>> {
@@ -81,7 +81,7 @@ fn merge(ranges: &[Range<u64>]) -> Vec<Merged> {
 /// Copies the ranges out of one read. Releases each block as it passes: a caller that held the blocks of many ranges
 /// could wait for memory that it holds itself.
 async fn read(
-    bucket: &Arc<Shared>,
+    bucket: &Arc<BucketShared>,
     path: &Path,
     merged: Merged,
 ) -> Result<(ObjectMeta, Vec<(usize, Bytes)>)> {

@@ -1,6 +1,5 @@
 //! Resolves the current version of an object: from memory, or from the origin by a single flight per path.
 
-use std::ops::Range;
 use std::pin::pin;
 use std::sync::Arc;
 
@@ -9,86 +8,18 @@ use object_store::path::Path;
 use object_store::{Error, GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore, Result};
 use parking_lot::Mutex;
 use tokio::time::Instant;
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::sync::CancellationToken;
 
 use super::hedge::hedged;
 use super::range_fetch::RangeFetch;
-use super::readahead::ReadaheadWindow;
+use super::resolution::{FlightResult, Resolution};
 use super::shared_error::clone_error;
 use super::single_flight::{FlightGuard, FlightOutcome};
 use super::{plan, ranged};
-use crate::bucket::Shared;
 use crate::limits::MAX_ABANDONED_MEMORY_DIVISOR;
 use crate::retry::{is_out_of_range, with_retries};
-use crate::versions::{RequestStamp, SharedFile, Version};
-
-/// The version to read, and the result of the flight that resolved it, if there was one.
-#[derive(Debug)]
-pub(super) struct Resolution {
-    pub(super) version: Arc<Version>,
-    pub(super) flight: Option<Arc<FlightResult>>,
-}
-
-impl Resolution {
-    fn known(version: Arc<Version>) -> Self {
-        Self {
-            version,
-            flight: None,
-        }
-    }
-
-    /// Takes the body of the response, if no other reader has taken it.
-    pub(super) fn take_body(&self) -> Option<GetResult> {
-        self.flight.as_ref()?.body.lock().take()
-    }
-
-    /// Takes the window of the blocks read ahead by the flight, if no other reader has taken it.
-    pub(super) fn take_window(&self) -> Option<ReadaheadWindow> {
-        self.flight.as_ref()?.window.lock().take()
-    }
-
-    /// Returns whether the flight began to load `block`: a miss for its readers, even if the block is resident by
-    /// now.
-    pub(super) fn loaded(&self, block: u32) -> bool {
-        self.flight
-            .as_ref()
-            .is_some_and(|flight| flight.loading.contains(&block))
-    }
-}
-
-/// Result of a flight, shared by its readers.
-#[derive(Debug)]
-pub(crate) struct FlightResult {
-    pub(super) version: Arc<Version>,
-    /// Body that came with an uncacheable object, for the first reader that takes it.
-    body: Mutex<Option<GetResult>>,
-    /// Blocks that the flight began to load.
-    loading: Range<u32>,
-    /// Holds these blocks, but for the first, until a reader takes them over.
-    window: Mutex<Option<ReadaheadWindow>>,
-    /// Keeps the file that the origin opened until the readers hold it.
-    file: Arc<SharedFile>,
-    /// Cancels the load when the last reader of this result is dropped.
-    _cancel_on_drop: Option<DropGuard>,
-}
-
-impl FlightResult {
-    /// A result without data.
-    fn known(version: Arc<Version>) -> Arc<Self> {
-        Self::with_body(version, None)
-    }
-
-    fn with_body(version: Arc<Version>, body: Option<GetResult>) -> Arc<Self> {
-        Arc::new(Self {
-            file: version.file(),
-            version,
-            body: Mutex::new(body),
-            loading: 0..0,
-            window: Mutex::new(None),
-            _cancel_on_drop: None,
-        })
-    }
-}
+use crate::shared::BucketShared;
+use crate::versions::{RequestStamp, Version};
 
 /// Returns the current version of `path`: from memory if it was confirmed within the window, else from the origin.
 ///
@@ -97,7 +28,7 @@ impl FlightResult {
 ///
 /// If the read needs absent data, the request also begins to load it.
 pub(super) async fn resolve(
-    bucket: &Arc<Shared>,
+    bucket: &Arc<BucketShared>,
     path: &Path,
     options: &GetOptions,
     not_before: Option<Instant>,
@@ -172,7 +103,7 @@ const SHORT_RESPONSE_BYTES: u64 = 64 << 10;
 /// Sends the request, in a task of its own that survives readers that leave. The same task then stores the bytes of
 /// the response.
 async fn lead(
-    bucket: Arc<Shared>,
+    bucket: Arc<BucketShared>,
     path: Path,
     query: OriginQuery,
     guard: FlightGuard<Arc<FlightResult>>,
@@ -242,13 +173,13 @@ impl Started {
 }
 
 /// Requests the metadata only.
-pub(super) async fn head(bucket: &Arc<Shared>, path: &Path) -> Result<Arc<FlightResult>> {
+pub(super) async fn head(bucket: &Arc<BucketShared>, path: &Path) -> Result<Arc<FlightResult>> {
     head_sent(bucket, path, || bucket.versions.stamp(path)).await
 }
 
 /// As [`head`]; calls `stamp` when the request is sent.
 async fn head_sent(
-    bucket: &Arc<Shared>,
+    bucket: &Arc<BucketShared>,
     path: &Path,
     stamp: impl FnOnce() -> RequestStamp,
 ) -> Result<Arc<FlightResult>> {
@@ -288,7 +219,7 @@ pub(super) fn at(path: &Path, mut meta: ObjectMeta) -> ObjectMeta {
 /// Resolves the version by the first ranged GET, and prepares a fetch that stores its body. Calls `stamp` when the
 /// request is sent.
 async fn first_get(
-    bucket: &Arc<Shared>,
+    bucket: &Arc<BucketShared>,
     path: &Path,
     range: GetRange,
     stamp: impl FnOnce() -> RequestStamp,
@@ -348,7 +279,7 @@ async fn first_get(
 /// # Errors
 /// [`EngineError::BadResponse`] if it does not.
 pub(super) async fn confirm_encoding(
-    bucket: &Arc<Shared>,
+    bucket: &Arc<BucketShared>,
     path: &Path,
     named: Option<String>,
 ) -> Result<()> {
@@ -368,7 +299,7 @@ pub(super) async fn confirm_encoding(
 /// Prepares storing the body of the first response in the blocks it covers whole, as far as the read-ahead quota
 /// goes.
 fn store(
-    bucket: &Arc<Shared>,
+    bucket: &Arc<BucketShared>,
     version: Arc<Version>,
     frame: Frame,
     response: GetResult,
@@ -420,7 +351,7 @@ fn store(
 }
 
 /// Returns a frame for `length` bytes: of the smallest size class if there is memory, else `spare`.
-fn fitting_frame(bucket: &Shared, spare: &mut Option<Frame>, length: usize) -> Option<Frame> {
+fn fitting_frame(bucket: &BucketShared, spare: &mut Option<Frame>, length: usize) -> Option<Frame> {
     let in_hand = spare.as_ref().map_or(0, Frame::capacity);
     if in_hand >= length && length > in_hand / 2 {
         return spare.take();

@@ -15,9 +15,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::plan::{ReadaheadContext, start_readahead};
 use super::readahead::ReadaheadWindow;
-use crate::bucket::Shared;
 use crate::limits::MAX_STREAMS;
 use crate::versions::Version;
 
@@ -61,20 +59,20 @@ pub(super) struct StreamReadahead {
     /// cancels them.
     pub(super) window: ReadaheadWindow,
     /// The first block not considered yet.
-    next: Mutex<u32>,
-    cancel: CancellationToken,
+    pub(super) next: Mutex<u32>,
+    pub(super) cancel: CancellationToken,
     _cancel_on_drop: DropGuard,
 }
 
 impl SequentialDetector {
     /// Records a read of `range`, and returns the stream it continues, if it is long enough for read-ahead. `warm`:
-    /// all of the range is in memory, so the read begins no stream.
+    /// all of the range is in memory, so the read begins no stream. `window` is called when read-ahead begins.
     pub(super) fn record(
         &self,
-        bucket: &Shared,
         version: &Version,
         range: &Range<u64>,
         warm: bool,
+        window: impl FnOnce() -> ReadaheadWindow,
     ) -> Option<Stream> {
         if warm && self.count.load(Relaxed) == 0 {
             return None;
@@ -109,7 +107,7 @@ impl SequentialDetector {
         stream.bytes += range.end - range.start;
         stream.last = now;
         if stream.reads >= MIN_SEQUENTIAL_READS && stream.readahead.is_none() {
-            stream.readahead = Some(StreamReadahead::new(bucket));
+            stream.readahead = Some(StreamReadahead::new(window()));
         }
         let continued = stream.readahead.clone().map(|readahead| Stream {
             lookahead_bytes: stream.bytes,
@@ -130,29 +128,13 @@ impl SequentialDetector {
 }
 
 impl StreamReadahead {
-    fn new(bucket: &Shared) -> Arc<Self> {
+    fn new(window: ReadaheadWindow) -> Arc<Self> {
         let cancel = CancellationToken::new();
         Arc::new(Self {
-            window: bucket.engine.readahead.window(bucket.block_size),
+            window,
             next: Mutex::new(0),
             _cancel_on_drop: cancel.clone().drop_guard(),
             cancel,
         })
-    }
-
-    /// Starts loading at most `max` absent blocks from `end` on, as far as the quota allows.
-    pub(super) fn extend(&self, bucket: &Arc<Shared>, version: &Arc<Version>, end: u32, max: u32) {
-        // Another read of the stream is doing it.
-        let Some(mut next) = self.next.try_lock() else {
-            return;
-        };
-        let readahead = ReadaheadContext {
-            bucket,
-            version,
-            window: &self.window,
-            cancel: &self.cancel,
-        };
-        let blocks = version.blocks(bucket.block_size);
-        *next = start_readahead(&readahead, end, (*next).max(end)..blocks, max, |_| {});
     }
 }

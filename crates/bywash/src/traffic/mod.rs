@@ -19,8 +19,8 @@ pub use latency::Latencies;
 use named::NamedTable;
 use serde::Serialize;
 
-use crate::CacheOutcome;
 use crate::limits::{MAX_COUNTED_OPERATIONS, MAX_TIMED_BUCKETS};
+use crate::outcome::CacheOutcome;
 
 /// Kind of work of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

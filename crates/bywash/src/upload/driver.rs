@@ -11,7 +11,7 @@ use object_store::Result;
 
 use super::checksum::{combine, crc32c};
 use super::session_client::{SessionClient, TransferStats, accepted_nothing, matches};
-use super::{Chunk, Digest, SessionStatus, StoredRange};
+use crate::origin::session::{Chunk, Digest, SessionStatus, StoredRange};
 use crate::retry::is_transient;
 
 /// Progress of an upload with an open session.

@@ -3,22 +3,8 @@
 use object_store::Result;
 use tokio::task::JoinHandle;
 
-use super::Upload;
-use super::journal::{
-    Entry, Header, Journal, JournalError, ObjectDigest, Progress, SourceIdentity,
-};
+use super::journal::{Entry, Header, Journal, JournalError, ObjectDigest, Progress};
 use crate::error::EngineError;
-
-/// Journal settings of an upload.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct JournalOptions {
-    /// The object's URL, without secrets.
-    pub url: String,
-    /// The origin's endpoint, if the URL does not contain it.
-    pub endpoint: Option<String>,
-    /// The file the bytes come from; `None` if they cannot be read again.
-    pub source: Option<SourceIdentity>,
-}
 
 /// An entry, and the result of the previous write.
 type Written = (Entry, Result<(), JournalError>);
@@ -35,16 +21,8 @@ enum EntryState {
 /// The journal entry of an upload in progress, locked while this exists.
 #[derive(Debug)]
 pub(super) struct JournalWriter {
-    id: String,
+    pub(super) id: String,
     state: EntryState,
-}
-
-impl Upload {
-    /// Returns its id in the journal, while it is journaled and in progress.
-    #[must_use]
-    pub fn journal_id(&self) -> Option<&str> {
-        self.journaled.as_ref().map(|journaled| &*journaled.id)
-    }
 }
 
 impl JournalWriter {

@@ -2,8 +2,8 @@
 //!
 //! * `writer.rs` accepts bytes and cuts them into chunks by a plan (`plan.rs`). Chunks are collected in one buffer
 //!   (`buffer.rs`, `part_buffer.rs`).
-//! * `driver.rs` is the loop that sends them to a session (`session.rs`, requested through `session_client.rs`) and
-//!   completes it; `window.rs` runs it for several chunks in flight.
+//! * `driver.rs` is the loop that sends them to a session of the store (`origin/session.rs`, requested through
+//!   `session_client.rs`) and completes it; `window.rs` runs it for several chunks in flight.
 //! * `parts.rs` is a session over stores that only have parts.
 //! * `journal/` is the record that a process leaves on disk, written by `journal_writer.rs`; `resume.rs` takes such
 //!   uploads over.
@@ -19,22 +19,16 @@ mod part_buffer;
 mod parts;
 mod plan;
 mod resume;
-mod session;
 mod session_client;
 mod stream;
 mod token;
 mod window;
 mod writer;
 
-pub use journal_writer::JournalOptions;
-pub use options::{UploadOptions, UploadResult};
+pub use options::{JournalOptions, UploadOptions, UploadResult};
 pub(crate) use ordered::Ordered;
 pub use plan::ChunkPlan;
 pub use resume::Resumed;
-pub use session::{
-    Chunk, ChunkRule, CompleteRequest, Digest, Finished, OpenSession, SessionOptions,
-    SessionStatus, SessionToken, StoredRange, UploadSession,
-};
 pub use stream::UploadWriter;
 pub use token::UploadToken;
 pub use writer::Upload;

@@ -2,14 +2,14 @@
 
 use object_store::{Attributes, PutMode, PutResult, TagSet};
 
-use super::journal_writer::JournalOptions;
+use super::journal::SourceIdentity;
 
 /// Options of an upload.
 #[derive(Debug, Clone)]
 pub struct UploadOptions {
     /// Create only, replace a known version only, or replace. Checked when the object becomes visible.
     pub mode: PutMode,
-    /// EntryContent headers and user metadata.
+    /// Content headers and user metadata.
     pub attributes: Attributes,
     /// Tags of the object. An upload with tags cannot be taken over by another process.
     pub tags: TagSet,
@@ -61,4 +61,15 @@ pub struct UploadResult {
     pub resent_bytes: u64,
     /// Buffers allocated: none if no bytes had to wait, one if it served all chunks.
     pub buffers: u64,
+}
+
+/// Journal settings of an upload.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JournalOptions {
+    /// The object's URL, without secrets.
+    pub url: String,
+    /// The origin's endpoint, if the URL does not contain it.
+    pub endpoint: Option<String>,
+    /// The file the bytes come from; `None` if they cannot be read again.
+    pub source: Option<SourceIdentity>,
 }

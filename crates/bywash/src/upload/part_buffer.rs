@@ -2,9 +2,10 @@
 
 use bytes::Bytes;
 
+use super::ChunkPlan;
 use super::buffer::FrameBuffer;
 use super::checksum::{RunningCrc32c, crc32c};
-use super::{Chunk, ChunkPlan};
+use crate::origin::session::Chunk;
 
 /// A chunk that is not sent, or not acknowledged yet.
 #[derive(Debug)]

@@ -11,14 +11,14 @@ use object_store::{Error, PutMode, Result};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use super::{
-    Chunk, CompleteRequest, Digest, Finished, SessionStatus, SessionToken, StoredRange,
-    UploadSession,
-};
 use crate::RetryPolicy;
 use crate::error::EngineError;
 use crate::limits::MAX_PARTS;
-use crate::origin::{Origin, UploadedPart};
+use crate::origin::interface::{Origin, UploadedPart};
+use crate::origin::session::{
+    Chunk, CompleteRequest, Digest, Finished, SessionStatus, SessionToken, StoredRange,
+    UploadSession,
+};
 use crate::progress::send_watched;
 
 /// A part acknowledged by the origin.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::ChunkRule;
+use crate::origin::session::ChunkRule;
 
 /// Doublings of the chunk length within a store's maximum number of chunks. Twelve take S3's 10,000 parts from 5 MiB
 /// past 5 TiB.

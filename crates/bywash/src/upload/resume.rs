@@ -12,13 +12,15 @@ use object_store::path::Path;
 
 use self::verify::{SourceComparison, compare, contiguous, hash};
 use super::journal::{Entry, Header, ObjectDigest, Progress, SourceIdentity};
-use super::journal_writer::{JournalOptions, JournalWriter};
-use super::{
-    ChunkPlan, ChunkRule, Finished, OpenSession, SessionOptions, SessionStatus, SessionToken,
-    StoredRange, Upload, UploadOptions, UploadSession, UploadToken,
-};
+use super::journal_writer::JournalWriter;
+use super::options::JournalOptions;
+use super::{ChunkPlan, Upload, UploadOptions, UploadToken};
 use crate::bucket::Bucket;
 use crate::error::EngineError;
+use crate::origin::session::{
+    ChunkRule, Finished, OpenSession, SessionOptions, SessionStatus, SessionToken, StoredRange,
+    UploadSession,
+};
 use crate::retry::with_retries;
 
 /// An upload that was taken over.

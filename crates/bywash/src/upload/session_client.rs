@@ -2,20 +2,18 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 
 use object_store::path::Path;
 use object_store::{Error, Result};
 
 use super::checksum::md5 as md5_of;
-use super::{
-    Chunk, ChunkRule, CompleteRequest, Digest, Finished, SessionStatus, StoredRange, UploadSession,
-};
 use crate::RetryPolicy;
 use crate::bucket::Bucket;
 use crate::error::EngineError;
+use crate::origin::session::{
+    Chunk, ChunkRule, CompleteRequest, Digest, Finished, SessionStatus, StoredRange, UploadSession,
+};
 use crate::retry::{Retries, stalled, unavailable, with_retries};
-use crate::write::SLOWEST_PUT_BYTES_PER_S;
 
 /// A session, and the bucket that counts its requests.
 #[derive(Debug, Clone)]
@@ -64,7 +62,7 @@ impl SessionClient {
         request: impl Future<Output = Result<T>>,
     ) -> Result<T> {
         self.bucket.shared().counters.origin_request();
-        let limit = policy.stall + Duration::from_secs(bytes / SLOWEST_PUT_BYTES_PER_S);
+        let limit = policy.limit(bytes);
         let result = tokio::time::timeout(limit, request).await;
         result.unwrap_or_else(|_| Err(stalled(policy)))
     }

@@ -6,11 +6,11 @@ use std::collections::VecDeque;
 use object_store::{Error, Result};
 use tokio::task::JoinSet;
 
-use super::Chunk;
 use super::buffer::FrameBuffer;
 use super::driver::Driver;
 use super::part_buffer::PartBuffer;
 use super::session_client::TransferStats;
+use crate::origin::session::Chunk;
 
 /// The chunks between the acknowledged offset and the chunk being filled.
 #[derive(Debug, Default)]

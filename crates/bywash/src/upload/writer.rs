@@ -160,6 +160,12 @@ impl Upload {
         }
     }
 
+    /// Returns its id in the journal, while it is journaled and in progress.
+    #[must_use]
+    pub fn journal_id(&self) -> Option<&str> {
+        self.journaled.as_ref().map(|journaled| &*journaled.id)
+    }
+
     /// Returns the number of bytes accepted so far: the offset of the next byte in the object.
     #[must_use]
     pub fn position(&self) -> u64 {
@@ -172,7 +178,7 @@ impl Upload {
         self.driver.as_ref().map_or(0, |driver| driver.acknowledged)
     }
 
-    /// Accepts `bytes`, and sends the chunks they fill. ObjectDigest chunks are sent without a copy; only bytes that
+    /// Accepts `bytes`, and sends the chunks they fill. Whole chunks are sent without a copy; only bytes that
     /// must wait for more are copied.
     ///
     /// The bytes are accepted in any case. After an error, continue with an empty write, with [`Self::finish`] or

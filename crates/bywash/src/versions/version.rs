@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use crate::cost::Costs;
 use crate::origin::folder::HeldFile;
-use crate::origin::unmodified_since;
+use crate::origin::interface::unmodified_since;
 
 /// Source of version ids; only uniqueness matters, hence relaxed.
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);

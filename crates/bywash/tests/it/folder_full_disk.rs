@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use bytes::Bytes;
 use bywash::origin::Origin;
 use bywash::origin::folder::FolderStore;
-use bywash::upload::{Chunk, CompleteRequest, SessionOptions, SessionStatus};
+use bywash::origin::{Chunk, CompleteRequest, SessionOptions, SessionStatus};
 use futures::TryStreamExt;
 use object_store::path::Path;
 use object_store::{Attribute, Attributes, ObjectStore, ObjectStoreExt};

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use bywash::EngineError;
 use bywash::origin::Origin;
 use bywash::origin::folder::FolderStore;
-use bywash::upload::{
+use bywash::origin::{
     Chunk, CompleteRequest, Digest, Finished, SessionOptions, SessionStatus, SessionToken,
     StoredRange, UploadSession,
 };

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use bywash::origin::SessionOptions;
 use bywash::origin::folder::FolderStore;
 use bywash::origin::{Origin, UploadedPart};
-use bywash::upload::SessionOptions;
 use bywash::{Consistency, Engine, PutStreamOptions};
 use futures::{StreamExt, stream};
 use object_store::path::Path;

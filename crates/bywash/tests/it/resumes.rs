@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use bytes::Bytes;
 use bywash::origin::folder::FolderStore;
+use bywash::origin::{Chunk, SessionOptions};
 use bywash::upload::journal::{Journal, JournalError, SourceIdentity};
-use bywash::upload::{Chunk, JournalOptions, Resumed, SessionOptions, UploadOptions};
+use bywash::upload::{JournalOptions, Resumed, UploadOptions};
 use bywash::{Bucket, Engine, EngineError, Origin, OriginUrl};
 use bywash_sim::server::objects::crc32c;
 use object_store::path::Path;

@@ -20,7 +20,7 @@ use super::{AzureStore, STORE, committed, condition};
 use crate::EngineError;
 use crate::limits::MAX_BLOCK_LIST_BYTES;
 use crate::origin::http_client::Response;
-use crate::upload::{
+use crate::origin::session::{
     Chunk, CompleteRequest, Finished, SessionOptions, SessionStatus, SessionToken, StoredRange,
     UploadSession,
 };

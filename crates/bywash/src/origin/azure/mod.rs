@@ -30,8 +30,9 @@ use self::names::AnyNames;
 use self::upload::{BlockUpload, block_list};
 use super::cloud::{Cloud, client_options, no_retries};
 use super::http_client::{HttpClient, Request, Response};
-use super::{Origin, OriginOptions, PartBody, UploadedPart, invalid_part};
-use crate::upload::{ChunkRule, Finished, SessionOptions, SessionToken, UploadSession};
+use super::interface::{Origin, PartBody, UploadedPart, invalid_part};
+use super::options::OriginOptions;
+use crate::origin::session::{ChunkRule, Finished, SessionOptions, SessionToken, UploadSession};
 
 /// A container of Azure Blob Storage, or of a server with its protocol.
 pub type AzureStore = Cloud<AzureClient>;

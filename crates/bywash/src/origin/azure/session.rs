@@ -11,7 +11,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde::Deserialize;
 
 use super::upload::is_hex;
-use crate::upload::{Chunk, ChunkRule, Digest, StoredRange};
+use crate::origin::session::{Chunk, ChunkRule, Digest, StoredRange};
 
 /// Azure's rule for blocks.
 pub(super) const RULE: ChunkRule = ChunkRule {

@@ -13,10 +13,10 @@ use object_store::{Attribute, Attributes, Result};
 use rustix::fs::AtFlags;
 use serde::{Deserialize, Serialize};
 
-use super::Inner;
 use super::error::{FolderError, io_error};
 use super::identity::Identity;
 use super::names::{ATTRIBUTES, encode};
+use super::root::Root;
 use super::stage::Staged;
 
 /// Attributes as JSON. Unknown fields of a newer version are ignored.
@@ -93,7 +93,7 @@ fn side_file(key: &Path, identity: &Identity) -> String {
     )
 }
 
-impl Inner {
+impl Root {
     /// Writes the attributes of the version `identity` of `key`; the caller holds the key's lock.
     pub(super) fn write_attributes(
         &self,
@@ -105,7 +105,7 @@ impl Inner {
         let json = self.to_json(&name, &Stored::new(attributes)?)?;
         let failed =
             |source: std::io::Error| io_error("write the attributes of", key.as_ref(), source);
-        let mut staged = Staged::create(&self.root).map_err(|errno| failed(errno.into()))?;
+        let mut staged = Staged::create(self).map_err(|errno| failed(errno.into()))?;
         staged.write([json.into()]).map_err(failed)?;
         staged.finish().map_err(failed)?;
         self.put_at(&name, &mut staged, false, false)
@@ -127,10 +127,10 @@ impl Inner {
     /// uses its name.
     pub(super) fn remove_attributes(&self, key: &Path, identity: &Identity) {
         let name = side_file(key, identity);
-        if let Ok((folder, file)) = self.root.parent(&name)
+        if let Ok((folder, file)) = self.parent(&name)
             && rustix::fs::unlinkat(&folder, file, AtFlags::empty()).is_ok()
         {
-            self.root.prune(&name, ATTRIBUTES);
+            self.prune(&name, ATTRIBUTES);
         }
     }
 
@@ -148,7 +148,7 @@ impl Inner {
         key: &Path,
         name: &str,
     ) -> Result<Option<T>> {
-        let opened = self.root.open_file(name);
+        let opened = self.open_file(name);
         let Some((mut file, _)) =
             opened.map_err(|errno| io_error(operation, key.as_ref(), errno))?
         else {

@@ -6,10 +6,10 @@ use rustix::fs::AtFlags;
 use rustix::io::Errno;
 
 use super::error::io_error;
-use super::root::sync_folder;
-use super::{Inner, names};
+use super::names;
+use super::root::{Root, sync_folder};
 
-impl Inner {
+impl Root {
     /// Removes the object if there is one.
     pub(super) fn delete(&self, key: &Path) -> Result<()> {
         let failed = |errno: Errno| io_error("delete", key.as_ref(), errno);
@@ -17,17 +17,17 @@ impl Inner {
         // The place looked up last is removed first: otherwise deleting a file that another program put over an
         // object of the overflow area would uncover that object.
         for (area, path) in names::places(key)?.into_iter().rev() {
-            let Some((_, identity)) = self.root.open_file(&path).map_err(failed)? else {
+            let Some((_, identity)) = self.open_file(&path).map_err(failed)? else {
                 continue;
             };
-            let (folder, name) = self.root.parent(&path).map_err(failed)?;
+            let (folder, name) = self.parent(&path).map_err(failed)?;
             match rustix::fs::unlinkat(&folder, name, AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT) => {}
                 Err(errno) => return Err(failed(errno)),
             }
             sync_folder(&folder).map_err(failed)?;
             self.remove_attributes(key, &identity);
-            self.root.prune(&path, area.base());
+            self.prune(&path, area.base());
         }
         Ok(())
     }

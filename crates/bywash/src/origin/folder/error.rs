@@ -3,7 +3,7 @@
 use std::io;
 
 use object_store::path::Path;
-use object_store::{Error, Result};
+use object_store::{Error, Result, TagSet};
 use rustix::io::Errno;
 
 /// The name of this store in [`Error::Generic`].
@@ -154,4 +154,15 @@ pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
     tokio::task::spawn_blocking(work).await?
+}
+
+/// Tags are not stored; dropping them silently would be a false success.
+pub(super) fn refuse_tags(tags: &TagSet) -> object_store::Result<()> {
+    if tags.encoded().is_empty() {
+        return Ok(());
+    }
+    Err(Error::NotImplemented {
+        operation: "tags".to_owned(),
+        implementer: "FolderStore".to_owned(),
+    })
 }

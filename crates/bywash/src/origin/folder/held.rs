@@ -1,17 +1,29 @@
 //! Open files held by readers, so that a read of several requests stays at one version.
 
 use std::fmt;
+use std::fs::File;
 use std::sync::Arc;
 
 use object_store::Attributes;
 use object_store::path::Path;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::objects::Located;
+use super::identity::Identity;
+use super::names::Area;
 use crate::limits::MAX_HELD_FILES;
 
 /// Permits of held files, of all stores of the process.
 static HELD: Semaphore = Semaphore::const_new(MAX_HELD_FILES);
+
+/// An object's open file.
+#[derive(Debug)]
+pub(super) struct Located {
+    pub(super) area: Area,
+    /// Path relative to the root.
+    pub(super) path: String,
+    pub(super) file: File,
+    pub(super) identity: Identity,
+}
 
 /// One version of an object, with its open file.
 #[derive(Debug)]

@@ -15,10 +15,9 @@ use object_store::{ListResult, ObjectMeta, Result};
 use rustix::io::Errno;
 
 use self::overflow::OverflowWalk;
-use super::Inner;
 use super::error::{blocking, io_error};
 use super::names::is_own;
-use super::root::{Kind, join};
+use super::root::{Kind, Root, join};
 
 /// Objects looked up in one visit to a blocking thread.
 const BATCH: usize = 256;
@@ -107,7 +106,7 @@ struct Level {
 /// Walks the plain files.
 #[derive(Debug)]
 struct TreeWalk {
-    inner: Arc<Inner>,
+    root: Arc<Root>,
     filter: Filter,
     /// Only checks whether there is any object: takes the first file of a folder.
     any: bool,
@@ -117,14 +116,14 @@ struct TreeWalk {
 }
 
 impl TreeWalk {
-    fn new(inner: Arc<Inner>, filter: Filter, any: bool) -> Self {
+    fn new(root: Arc<Root>, filter: Filter, any: bool) -> Self {
         let start = filter
             .prefix
             .rfind('/')
             .map_or("", |at| &filter.prefix[..=at]);
         let start = (!start.split('/').any(is_own)).then(|| start.to_owned());
         Self {
-            inner,
+            root,
             filter,
             any,
             levels: Vec::new(),
@@ -135,7 +134,7 @@ impl TreeWalk {
     fn enter(&mut self, folder: String) -> Result<(), Errno> {
         let (mut names, mut whole) = (Vec::new(), String::new());
         let (filter, any) = (&self.filter, self.any);
-        let node = self.inner.root.read_folder(&folder, |name, kind| {
+        let node = self.root.read_folder(&folder, |name, kind| {
             if is_own(name) {
                 return true;
             }
@@ -179,7 +178,7 @@ impl TreeWalk {
             after: self.filter.after.clone(),
             delimited: false,
         };
-        let mut walk = Self::new(Arc::clone(&self.inner), filter, true);
+        let mut walk = Self::new(Arc::clone(&self.root), filter, true);
         Ok(walk.next().transpose()?.is_some())
     }
 }
@@ -202,7 +201,7 @@ impl Iterator for TreeWalk {
             };
             let name = join(&level.folder, &name);
             if !name.ends_with('/') {
-                match object(&self.inner, &name, &name) {
+                match object(&self.root, &name, &name) {
                     Ok(None) => continue,
                     found => return found.transpose(),
                 }
@@ -222,8 +221,8 @@ impl Iterator for TreeWalk {
 }
 
 /// Returns the object `key` in the file at `path`; `None` if it is gone or not a key.
-fn object(inner: &Inner, key: &str, path: &str) -> Result<Option<Item>> {
-    let identity = inner.root.identity(path);
+fn object(root: &Root, key: &str, path: &str) -> Result<Option<Item>> {
+    let identity = root.identity(path);
     let identity = identity.map_err(|errno| io_error("list", key, errno))?;
     let location = Path::parse(key).ok();
     Ok(identity
@@ -239,10 +238,10 @@ pub(super) struct Listing {
 }
 
 impl Listing {
-    pub(super) fn new(inner: &Arc<Inner>, filter: Filter) -> Self {
+    pub(super) fn new(root: &Arc<Root>, filter: Filter) -> Self {
         Self {
-            tree: TreeWalk::new(Arc::clone(inner), filter.clone(), false).peekable(),
-            overflow: OverflowWalk::new(Arc::clone(inner), filter).peekable(),
+            tree: TreeWalk::new(Arc::clone(root), filter.clone(), false).peekable(),
+            overflow: OverflowWalk::new(Arc::clone(root), filter).peekable(),
         }
     }
 

@@ -72,13 +72,13 @@ use object_store::list::{PaginatedListOptions, PaginatedListResult, PaginatedLis
 use object_store::path::Path;
 use object_store::{
     CopyMode, CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
-    ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, TagSet,
+    ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 
 pub(crate) use self::attributes::Stored as StoredAttributes;
 pub(crate) use self::held::HeldFile;
 
-use self::error::{FolderError, blocking};
+use self::error::{FolderError, blocking, refuse_tags};
 use self::list::{Filter, Listing};
 use self::multipart::FolderUpload;
 use self::root::Root;
@@ -87,12 +87,7 @@ use crate::limits::MAX_FOLDER_DELETES;
 /// An object store over one folder. Clones are handles to the same store.
 #[derive(Debug, Clone)]
 pub struct FolderStore {
-    inner: Arc<Inner>,
-}
-
-#[derive(Debug)]
-struct Inner {
-    root: Root,
+    root: Arc<Root>,
 }
 
 impl FolderStore {
@@ -128,36 +123,25 @@ impl FolderStore {
                 _ => error,
             }
         })?;
-        let inner = Arc::new(Inner { root });
-        sweep::register(&inner);
-        Ok(Self { inner })
+        let root = Arc::new(root);
+        sweep::register(&root);
+        Ok(Self { root })
     }
 
     /// Runs blocking work on the store.
     async fn run<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Arc<Inner>) -> Result<T> + Send + 'static,
+        work: impl FnOnce(&Arc<Root>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        let inner = Arc::clone(&self.inner);
-        blocking(move || work(&inner)).await
+        let root = Arc::clone(&self.root);
+        blocking(move || work(&root)).await
     }
 }
 
 impl fmt::Display for FolderStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "FolderStore({})", self.inner.root.path().display())
+        write!(f, "FolderStore({})", self.root.path().display())
     }
-}
-
-/// Tags are not stored; dropping them silently would be a false success.
-fn refuse_tags(tags: &TagSet) -> Result<()> {
-    if tags.encoded().is_empty() {
-        return Ok(());
-    }
-    Err(Error::NotImplemented {
-        operation: "tags".to_owned(),
-        implementer: "FolderStore".to_owned(),
-    })
 }
 
 #[async_trait]
@@ -170,13 +154,13 @@ impl ObjectStore for FolderStore {
     ) -> Result<PutResult> {
         refuse_tags(&opts.tags)?;
         let key = location.clone();
-        self.run(move |inner| {
+        self.run(move |root| {
             names::places(&key)?;
-            let mut staged = inner.stage(&key)?;
+            let mut staged = root.stage(&key)?;
             staged
                 .write(payload)
                 .map_err(|source| error::io_error("write", key.as_ref(), source))?;
-            inner.commit(&key, &mut staged, &opts.attributes, &opts.mode)
+            root.commit(&key, &mut staged, &opts.attributes, &opts.mode)
         })
         .await
     }
@@ -186,7 +170,7 @@ impl ObjectStore for FolderStore {
         location: &Path,
         opts: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
-        let upload = FolderUpload::create(self, location, opts).await?;
+        let upload = FolderUpload::create(&self.root, location, opts).await?;
         Ok(Box::new(upload))
     }
 
@@ -196,14 +180,13 @@ impl ObjectStore for FolderStore {
             return Err(FolderError::Versions.not_supported());
         }
         let key = location.clone();
-        self.run(move |inner| inner.get(&key, &options)).await
+        self.run(move |root| root.get(&key, &options)).await
     }
 
     /// Reads all ranges from one version of the object.
     async fn get_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
         let (key, ranges) = (location.clone(), ranges.to_vec());
-        self.run(move |inner| inner.read_ranges(&key, &ranges))
-            .await
+        self.run(move |root| root.read_ranges(&key, &ranges)).await
     }
 
     /// Yields the keys in the order given. An absent key counts as deleted.
@@ -218,8 +201,8 @@ impl ObjectStore for FolderStore {
                 async move {
                     let key = location?;
                     store
-                        .run(move |inner| {
-                            inner.delete(&key)?;
+                        .run(move |root| {
+                            root.delete(&key)?;
                             Ok(key)
                         })
                         .await
@@ -231,7 +214,7 @@ impl ObjectStore for FolderStore {
 
     /// In ascending byte order. Objects that appear or disappear meanwhile may or may not be included.
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        Listing::new(&self.inner, Filter::below(prefix)).stream()
+        Listing::new(&self.root, Filter::below(prefix)).stream()
     }
 
     /// In ascending byte order; keys before `offset` are not looked up.
@@ -244,7 +227,7 @@ impl ObjectStore for FolderStore {
             after: Some(offset.to_string()),
             ..Filter::below(prefix)
         };
-        Listing::new(&self.inner, filter).stream()
+        Listing::new(&self.root, filter).stream()
     }
 
     /// Folders without any object below them are not common prefixes.
@@ -253,7 +236,7 @@ impl ObjectStore for FolderStore {
             delimited: true,
             ..Filter::below(prefix)
         };
-        self.run(move |inner| Ok(Listing::new(inner, filter).page(None, usize::MAX)?.0))
+        self.run(move |root| Ok(Listing::new(root, filter).page(None, usize::MAX)?.0))
             .await
     }
 
@@ -263,7 +246,7 @@ impl ObjectStore for FolderStore {
             CopyMode::Create => PutMode::Create,
         };
         let (from, to) = (from.clone(), to.clone());
-        self.run(move |inner| inner.copy(&from, &to, &mode)).await
+        self.run(move |root| root.copy(&from, &to, &mode)).await
     }
 }
 
@@ -290,8 +273,7 @@ impl PaginatedListStore for FolderStore {
         };
         let limit = opts.max_keys.unwrap_or(usize::MAX);
         let token = opts.page_token;
-        let listed =
-            self.run(move |inner| Listing::new(inner, filter).page(token.as_deref(), limit));
+        let listed = self.run(move |root| Listing::new(root, filter).page(token.as_deref(), limit));
         let (result, page_token) = listed.await?;
         Ok(PaginatedListResult { result, page_token })
     }

@@ -9,10 +9,11 @@ use object_store::{
     MultipartUpload, PutMode, PutMultipartOptions, PutPayload, PutResult, Result, UploadPart,
 };
 
+use super::error::{blocking, refuse_tags};
+use super::root::Root;
 use super::session::FolderSession;
-use super::{FolderStore, refuse_tags};
 use crate::error::EngineError;
-use crate::upload::{Chunk, UploadSession};
+use crate::origin::session::{Chunk, UploadSession};
 
 /// The upload behind [`object_store::ObjectStore::put_multipart_opts`]. A part's offset follows from the order of the
 /// calls. Dropping it unfinished removes it.
@@ -28,19 +29,17 @@ pub(super) struct FolderUpload {
 
 impl FolderUpload {
     pub(super) async fn create(
-        store: &FolderStore,
+        root: &Arc<Root>,
         path: &Path,
         opts: PutMultipartOptions,
     ) -> Result<Self> {
         refuse_tags(&opts.tags)?;
-        let key = path.clone();
-        let open = move |inner: &Arc<_>| {
-            let mode = PutMode::Overwrite;
-            FolderSession::open_transient(Arc::clone(inner), key, &opts.attributes, mode)
-        };
+        let (root, key) = (Arc::clone(root), path.clone());
+        let open =
+            move || FolderSession::open_transient(root, key, &opts.attributes, PutMode::Overwrite);
         Ok(Self {
             path: path.clone(),
-            session: Some(store.run(open).await?),
+            session: Some(blocking(open).await?),
             parts: 0,
             length: 0,
         })

@@ -1,7 +1,6 @@
 //! Operations on one object: lookup, read, write, copy. All block on files.
 
 use std::collections::hash_map::RandomState;
-use std::fs::File;
 use std::hash::BuildHasher;
 use std::ops::Range;
 use std::sync::{Arc, LazyLock};
@@ -16,14 +15,14 @@ use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::{AtFlags, FileType};
 use rustix::io::Errno;
 
-use super::Inner;
 use super::error::{FolderError, STORE, blocking, io_error, is_misfit};
-use super::held::{HeldFile, OpenObject};
+use super::held::{HeldFile, Located, OpenObject};
 use super::identity::Identity;
 use super::names::{self, Area};
 use super::ranges;
+use super::root::Root;
 use super::stage::Staged;
-use crate::upload::Finished;
+use crate::origin::session::Finished;
 
 /// Bytes of one read: large enough to amortise the switch to a blocking thread, small enough that a body in flight is
 /// a small part of any memory limit.
@@ -39,27 +38,17 @@ const LOCKS: usize = 256;
 static KEY_LOCKS: [Mutex<()>; LOCKS] = [const { Mutex::new(()) }; LOCKS];
 static KEY_HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
-/// An object's open file.
-#[derive(Debug)]
-pub(super) struct Located {
-    area: Area,
-    /// Path relative to the root.
-    path: String,
-    file: File,
-    identity: Identity,
-}
-
-impl Inner {
+impl Root {
     /// Serialises changes of `name` in this process, across stores opened over the same folder.
     pub(super) fn lock(&self, name: &str) -> MutexGuard<'static, ()> {
-        let hash = KEY_HASHER.hash_one((self.root.node(), name));
+        let hash = KEY_HASHER.hash_one((self.node(), name));
         let index = usize::try_from(hash % LOCKS as u64).unwrap_or_default();
         KEY_LOCKS[index].lock()
     }
 
     fn locate(&self, key: &Path) -> Result<Option<Located>> {
         for (area, path) in names::places(key)? {
-            let opened = self.root.open_file(&path);
+            let opened = self.open_file(&path);
             let opened = opened.map_err(|errno| io_error("open", key.as_ref(), errno))?;
             if let Some((file, identity)) = opened {
                 return Ok(Some(Located {
@@ -96,7 +85,7 @@ impl Inner {
     /// Returns whether the open file is unchanged and still the file of the key.
     fn is_current(&self, key: &Path, located: &Located) -> Result<bool> {
         let failed = |errno: Errno| io_error("check", key.as_ref(), errno);
-        let named = self.root.identity(&located.path).map_err(failed)?;
+        let named = self.identity(&located.path).map_err(failed)?;
         Ok(named == Some(located.identity) && is_unchanged(key, located)?)
     }
 
@@ -184,15 +173,15 @@ impl Inner {
         rest: Range<u64>,
     ) -> BoxStream<'static, Result<Bytes>> {
         let state = (self, object, rest);
-        let rest = try_unfold(state, |(inner, object, rest)| async move {
+        let rest = try_unfold(state, |(root, object, rest)| async move {
             if rest.is_empty() {
                 return Ok(None);
             }
             let piece = first_piece(&rest);
             let rest = piece.end..rest.end;
-            let (reader, source) = (Arc::clone(&inner), Arc::clone(&object));
+            let (reader, source) = (Arc::clone(&root), Arc::clone(&object));
             let bytes = blocking(move || reader.read(&source.key, &source.located, &piece)).await?;
-            Ok(Some((bytes, (inner, object, rest))))
+            Ok(Some((bytes, (root, object, rest))))
         });
         let first = (!first.is_empty()).then_some(Ok(first));
         stream::iter(first).chain(rest).boxed()
@@ -234,7 +223,7 @@ impl Inner {
     }
 
     pub(super) fn stage(&self, key: &Path) -> Result<Staged> {
-        Staged::create(&self.root).map_err(|errno| io_error("stage", key.as_ref(), errno))
+        Staged::create(self).map_err(|errno| io_error("stage", key.as_ref(), errno))
     }
 
     /// Makes a staged file the object `key`, with its attributes, in one step; changes nothing on failure.
@@ -328,7 +317,7 @@ impl Inner {
         replaces: bool,
         exclusive: bool,
     ) -> Result<(), Errno> {
-        let (folder, name) = self.root.make_parent(path)?;
+        let (folder, name) = self.make_parent(path)?;
         match rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => match FileType::from_raw_mode(stat.st_mode) {
                 FileType::RegularFile => {}

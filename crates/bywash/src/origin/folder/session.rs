@@ -19,13 +19,13 @@ use parking_lot::{Mutex, RwLock};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::Inner;
 use super::error::{FolderError, blocking, io_error};
 use super::names::{STAGING, UPLOADS};
 use super::ranges::Ranges;
+use super::root::Root;
 use super::stage::{Staged, remove_flat_folder};
 use crate::error::EngineError;
-use crate::upload::{
+use crate::origin::session::{
     Chunk, ChunkRule, CompleteRequest, Digest, Finished, OpenSession, SessionStatus, SessionToken,
     StoredRange, UploadSession,
 };
@@ -86,7 +86,7 @@ enum Found {
     Nothing,
 }
 
-impl Inner {
+impl Root {
     fn session(&self, home: &str, key: &Path, id: &str) -> Result<Found> {
         let failed = |errno: Errno| io_error("open the upload of", key.as_ref(), errno);
         match self.manifest(home, key, id) {
@@ -94,12 +94,12 @@ impl Inner {
             Ok(_) | Err(Error::NotFound { .. }) => return Ok(Found::Nothing),
             Err(error) => return Err(error),
         }
-        let name = (self.root.node(), id.to_owned());
+        let name = (self.node(), id.to_owned());
         let mut stagings = STAGINGS.lock();
         if let Some(staging) = stagings.get(&name).and_then(Weak::upgrade) {
             return Ok(Found::Open(staging));
         }
-        let folder = match self.root.open_folder(&format!("{home}/{id}")) {
+        let folder = match self.open_folder(&format!("{home}/{id}")) {
             Err(Errno::NOENT) => return Ok(Found::Nothing),
             folder => folder.map_err(failed)?,
         };
@@ -136,7 +136,7 @@ impl FolderSession {
                 true => Found::Nothing,
             });
         }
-        let found = self.inner.session(self.home, &self.key, &self.id)?;
+        let found = self.root.session(self.home, &self.key, &self.id)?;
         if let Found::Open(staging) = &found {
             let _ = self.staging.set(Arc::clone(staging));
         }
@@ -232,11 +232,10 @@ impl FolderSession {
     fn place(&self, staging: &Staging, length: u64) -> Result<Finished> {
         let key = &self.key;
         let failed = |source| io_error("finish the upload of", key.as_ref(), source);
-        let manifest = self.inner.manifest(self.home, key, &self.id)?;
+        let manifest = self.root.manifest(self.home, key, &self.id)?;
         // Bytes written beyond the end and never recorded.
         staging.data.set_len(length).map_err(failed)?;
         let folder = self
-            .inner
             .root
             .open_folder(&format!("{}/{}", self.home, self.id))
             .map_err(|errno| failed(errno.into()))?;
@@ -244,7 +243,7 @@ impl FolderSession {
         let mut staged = Staged::keeping(folder, DATA, file);
         let attributes = Attributes::from(manifest.attributes);
         let put = self
-            .inner
+            .root
             .commit(key, &mut staged, &attributes, &self.mode)?;
         Ok(Finished {
             e_tag: put.e_tag,
@@ -268,18 +267,18 @@ impl FolderSession {
     /// Removes its files.
     fn remove(&self) -> Result<()> {
         if self.home == UPLOADS {
-            return self.inner.drop_upload(&self.key, &self.id);
+            return self.root.drop_upload(&self.key, &self.id);
         }
-        remove_flat_folder(&self.inner.root, STAGING, &self.id)
+        remove_flat_folder(&self.root, STAGING, &self.id)
             .map_err(|errno| io_error("remove an upload of", self.key.as_ref(), errno))
     }
 }
 
-impl Inner {
+impl Root {
     pub(super) fn open_sessions(&self) -> Result<Vec<OpenSession>> {
         let failed = |errno: Errno| io_error("list the uploads below", UPLOADS, errno);
         let mut ids = Vec::new();
-        let listed = self.root.read_folder(UPLOADS, |name, _| {
+        let listed = self.read_folder(UPLOADS, |name, _| {
             ids.push(name.to_owned());
             true
         });
@@ -294,7 +293,7 @@ impl Inner {
                 continue;
             };
             if manifest.session
-                && let Ok(folder) = self.root.open_folder(&format!("{UPLOADS}/{id}"))
+                && let Ok(folder) = self.open_folder(&format!("{UPLOADS}/{id}"))
             {
                 let stat =
                     |name: &str| rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW);
@@ -323,7 +322,7 @@ fn lost(key: &Path) -> Error {
 /// A handle to a session; its state is on disk. Clones share the files.
 #[derive(Debug, Clone)]
 pub(super) struct FolderSession {
-    inner: Arc<Inner>,
+    root: Arc<Root>,
     key: Path,
     id: String,
     /// Parent of its folder: [`UPLOADS`], or [`STAGING`] if it is transient.
@@ -333,9 +332,9 @@ pub(super) struct FolderSession {
 }
 
 impl FolderSession {
-    pub(super) fn new(inner: Arc<Inner>, key: Path, id: String, mode: PutMode) -> Self {
+    pub(super) fn new(root: Arc<Root>, key: Path, id: String, mode: PutMode) -> Self {
         Self {
-            inner,
+            root,
             key,
             id,
             home: UPLOADS,
@@ -346,16 +345,16 @@ impl FolderSession {
 
     /// Creates a session that is removed after this process has died.
     pub(super) fn open_transient(
-        inner: Arc<Inner>,
+        root: Arc<Root>,
         key: Path,
         attributes: &Attributes,
         mode: PutMode,
     ) -> Result<Self> {
         // Locked until its data file is.
-        let (id, _locked) = inner.stage_upload(&key, attributes, &FILES)?;
+        let (id, _locked) = root.stage_upload(&key, attributes, &FILES)?;
         let session = Self {
             home: STAGING,
-            ..Self::new(inner, key, id, mode)
+            ..Self::new(root, key, id, mode)
         };
         session.found()?;
         Ok(session)

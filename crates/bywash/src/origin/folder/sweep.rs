@@ -13,7 +13,6 @@ use parking_lot::Mutex;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::Inner;
 use super::names::STAGING;
 use super::root::{Kind, Root};
 use super::session::DATA;
@@ -37,13 +36,13 @@ static SWEEPER: Mutex<Sweeper> = Mutex::new(Sweeper {
 /// The open stores, in the order in which they are swept next.
 #[derive(Debug)]
 struct Sweeper {
-    stores: VecDeque<Weak<Inner>>,
+    stores: VecDeque<Weak<Root>>,
     running: bool,
 }
 
 impl Sweeper {
     /// Returns the stores of the next round, and moves them to the end. Drops closed ones.
-    fn round(&mut self) -> Vec<Weak<Inner>> {
+    fn round(&mut self) -> Vec<Weak<Root>> {
         self.stores.retain(|store| store.strong_count() > 0);
         let count = self.stores.len().min(MAX_FOLDERS_SWEPT);
         let round: Vec<_> = self.stores.iter().take(count).cloned().collect();
@@ -53,7 +52,7 @@ impl Sweeper {
 }
 
 /// Sweeps the staging folder of `store` soon, and then in each round, until the store is closed.
-pub(super) fn register(store: &Arc<Inner>) {
+pub(super) fn register(store: &Arc<Root>) {
     let mut sweeper = SWEEPER.lock();
     sweeper.stores.push_front(Arc::downgrade(store));
     if !sweeper.running {
@@ -77,7 +76,7 @@ fn run() {
         }
         for store in round {
             if let Some(store) = store.upgrade() {
-                sweep(&store.root, GRACE);
+                sweep(&store, GRACE);
             }
         }
         std::thread::park_timeout(PERIOD);
@@ -239,10 +238,7 @@ mod tests {
     fn stores_beyond_the_limit_are_swept_in_turn() {
         let (_dir, root) = root();
         let path = root.path().to_owned();
-        let store = || {
-            let root = Root::open(path.clone()).unwrap();
-            Arc::new(Inner { root })
-        };
+        let store = || Arc::new(Root::open(path.clone()).unwrap());
         let mut stores: Vec<_> = (0..=MAX_FOLDERS_SWEPT).map(|_| store()).collect();
         let mut sweeper = Sweeper {
             stores: stores.iter().map(Arc::downgrade).collect(),

@@ -19,16 +19,17 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
+use super::FolderStore;
 use super::attributes::Stored;
-use super::error::{FolderError, blocking, io_error};
+use super::error::{FolderError, blocking, io_error, refuse_tags};
 use super::names::{self, STAGING, UPLOADS};
-use super::root::sync_folder;
+use super::root::{Root, sync_folder};
 use super::session::{self, FolderSession};
 use super::stage::{Staged, hold, remove_flat_folder, unique_name};
-use super::{FolderStore, Inner, refuse_tags};
 use crate::limits::MAX_PARTS;
-use crate::origin::{Level, Origin, PartBody, UploadedPart};
-use crate::upload::{
+use crate::origin::interface::{Origin, PartBody, UploadedPart};
+use crate::origin::page::Level;
+use crate::origin::session::{
     ChunkRule, Finished, OpenSession, SessionOptions, SessionToken, UploadSession,
 };
 
@@ -60,14 +61,14 @@ fn no_such_upload(key: &Path, upload: &str) -> Error {
     FolderError::NoSuchUpload(upload.to_owned()).not_found(key)
 }
 
-impl Inner {
+impl Root {
     /// Creates an upload whose folder has `files`, all empty. A session's upload has some, a client's multipart upload none.
     fn create_upload(&self, key: &Path, attributes: &Attributes, files: &[&str]) -> Result<String> {
         let failed = |errno: Errno| create_failed(key, errno);
         // The folder appears under its id with the manifest in it, so a crash leaves no half.
         let (id, _locked) = self.stage_upload(key, attributes, files)?;
-        let staging = self.root.open_folder(STAGING).map_err(failed)?;
-        let uploads = self.root.make_folder(UPLOADS).map_err(failed)?;
+        let staging = self.open_folder(STAGING).map_err(failed)?;
+        let uploads = self.make_folder(UPLOADS).map_err(failed)?;
         rustix::fs::renameat(&staging, &id, &uploads, &id).map_err(failed)?;
         sync_folder(&uploads).map_err(failed)?;
         Ok(id)
@@ -92,7 +93,7 @@ impl Inner {
         let written = staged.write([json.into()]).and_then(|()| staged.finish());
         written.map_err(|source| io_error("create an upload of", key.as_ref(), source))?;
 
-        let staging = self.root.make_folder(STAGING).map_err(failed)?;
+        let staging = self.make_folder(STAGING).map_err(failed)?;
         let (id, folder) = self.stage_folder(&staging).map_err(failed)?;
         for file in files {
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
@@ -108,7 +109,7 @@ impl Inner {
         loop {
             let id = unique_name();
             rustix::fs::mkdirat(staging, &id, Mode::from(0o777))?;
-            let folder = match self.root.open_folder(&format!("{STAGING}/{id}")) {
+            let folder = match self.open_folder(&format!("{STAGING}/{id}")) {
                 // Swept before it was locked.
                 Err(Errno::NOENT) => continue,
                 folder => File::from(folder?),
@@ -157,12 +158,12 @@ impl Inner {
             Errno::NOENT => no_such_upload(key, upload),
             errno => failed(errno.into()),
         };
-        let folder = self.root.open_folder(&path).map_err(gone)?;
+        let folder = self.open_folder(&path).map_err(gone)?;
         staged.place(&folder, &name, false).map_err(gone)?;
 
         let this_number = part_file(number, "");
         let mut replaced = Vec::new();
-        let listed = self.root.read_folder(&path, |other, _| {
+        let listed = self.read_folder(&path, |other, _| {
             if other.starts_with(&this_number) && other != name {
                 replaced.push(other.to_owned());
             }
@@ -198,7 +199,7 @@ impl Inner {
                 return Err(missing());
             }
             let path = format!("{UPLOADS}/{upload}/{}", part_file(part.number, &part.e_tag));
-            let opened = self.root.open_file(&path);
+            let opened = self.open_file(&path);
             let opened = opened.map_err(|errno| io_error("open a part of", key.as_ref(), errno))?;
             let (file, _) = opened.ok_or_else(missing)?;
             staged
@@ -217,8 +218,8 @@ impl Inner {
     /// Aborts an upload: it disappears in one step, then its files are removed.
     pub(super) fn drop_upload(&self, key: &Path, upload: &str) -> Result<()> {
         let failed = |errno: Errno| io_error("remove an upload of", key.as_ref(), errno);
-        let uploads = self.root.open_folder(UPLOADS).map_err(failed)?;
-        let staging = self.root.make_folder(STAGING).map_err(failed)?;
+        let uploads = self.open_folder(UPLOADS).map_err(failed)?;
+        let staging = self.make_folder(STAGING).map_err(failed)?;
         let doomed = unique_name();
         match rustix::fs::renameat(&uploads, upload, &staging, &doomed) {
             Ok(()) => {}
@@ -226,7 +227,7 @@ impl Inner {
             Err(errno) => return Err(failed(errno)),
         }
         sync_folder(&uploads).map_err(failed)?;
-        remove_flat_folder(&self.root, STAGING, &doomed).map_err(failed)
+        remove_flat_folder(self, STAGING, &doomed).map_err(failed)
     }
 }
 
@@ -297,8 +298,8 @@ impl Origin for FolderStore {
 
     async fn create_upload(&self, path: &Path, opts: PutMultipartOptions) -> Result<String> {
         refuse_tags(&opts.tags)?;
-        let (inner, path) = (Arc::clone(&self.inner), path.clone());
-        blocking(move || inner.create_upload(&path, &opts.attributes, &[])).await
+        let (root, path) = (Arc::clone(&self.root), path.clone());
+        blocking(move || root.create_upload(&path, &opts.attributes, &[])).await
     }
 
     fn wants_joined_pieces(&self) -> bool {
@@ -317,15 +318,15 @@ impl Origin for FolderStore {
         if !(1..=MAX_PARTS).contains(&number) {
             return Err(FolderError::PartNumber(number).generic());
         }
-        let (inner, key, id) = (Arc::clone(&self.inner), path.clone(), upload.to_owned());
+        let (root, key, id) = (Arc::clone(&self.root), path.clone(), upload.to_owned());
         let staged = blocking(move || {
-            inner.manifest(UPLOADS, &key, &id)?;
-            inner.stage(&key)
+            root.manifest(UPLOADS, &key, &id)?;
+            root.stage(&key)
         })
         .await?;
         let staged = receive(staged, path, number, length, body).await?;
-        let (inner, key, id) = (Arc::clone(&self.inner), path.clone(), upload.to_owned());
-        blocking(move || inner.commit_part(&key, &id, number, staged)).await
+        let (root, key, id) = (Arc::clone(&self.root), path.clone(), upload.to_owned());
+        blocking(move || root.commit_part(&key, &id, number, staged)).await
     }
 
     async fn complete_upload(
@@ -335,15 +336,15 @@ impl Origin for FolderStore {
         parts: &[UploadedPart],
         mode: PutMode,
     ) -> Result<PutResult> {
-        let (inner, key) = (Arc::clone(&self.inner), path.clone());
+        let (root, key) = (Arc::clone(&self.root), path.clone());
         let (id, parts) = (upload.to_owned(), parts.to_vec());
-        blocking(move || inner.complete_upload(&key, &id, &parts, &mode)).await
+        blocking(move || root.complete_upload(&key, &id, &parts, &mode)).await
     }
 
     /// Reads the whole object, for its checksum.
     async fn stat(&self, path: &Path) -> Result<Option<Finished>> {
-        let (inner, key) = (Arc::clone(&self.inner), path.clone());
-        blocking(move || inner.stat(&key)).await
+        let (root, key) = (Arc::clone(&self.root), path.clone());
+        blocking(move || root.stat(&key)).await
     }
 
     async fn open_session(
@@ -351,14 +352,14 @@ impl Origin for FolderStore {
         path: &Path,
         options: &SessionOptions,
     ) -> Result<Option<Box<dyn UploadSession>>> {
-        let (inner, key) = (Arc::clone(&self.inner), path.clone());
+        let (root, key) = (Arc::clone(&self.root), path.clone());
         let attributes = options.attributes.clone();
         if options.transient {
             let mode = options.mode.clone();
-            let open = move || FolderSession::open_transient(inner, key, &attributes, mode);
+            let open = move || FolderSession::open_transient(root, key, &attributes, mode);
             return Ok(Some(Box::new(blocking(open).await?)));
         }
-        let id = blocking(move || inner.create_upload(&key, &attributes, &session::FILES)).await?;
+        let id = blocking(move || root.create_upload(&key, &attributes, &session::FILES)).await?;
         self.resume_session(path, options, &SessionToken(id)).await
     }
 
@@ -369,7 +370,7 @@ impl Origin for FolderStore {
         token: &SessionToken,
     ) -> Result<Option<Box<dyn UploadSession>>> {
         Ok(Some(Box::new(FolderSession::new(
-            Arc::clone(&self.inner),
+            Arc::clone(&self.root),
             path.clone(),
             token.0.clone(),
             options.mode.clone(),
@@ -378,14 +379,14 @@ impl Origin for FolderStore {
 
     /// Uploads that wait for parts of the S3 protocol are not included.
     async fn open_sessions(&self) -> Result<Vec<OpenSession>> {
-        self.run(|inner| inner.open_sessions()).await
+        self.run(|root| root.open_sessions()).await
     }
 
     async fn abort_upload(&self, path: &Path, upload: &str) -> Result<()> {
-        let (inner, key, id) = (Arc::clone(&self.inner), path.clone(), upload.to_owned());
+        let (root, key, id) = (Arc::clone(&self.root), path.clone(), upload.to_owned());
         blocking(move || {
-            inner.manifest(UPLOADS, &key, &id)?;
-            inner.drop_upload(&key, &id)
+            root.manifest(UPLOADS, &key, &id)?;
+            root.drop_upload(&key, &id)
         })
         .await
     }

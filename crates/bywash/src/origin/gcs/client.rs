@@ -13,7 +13,7 @@ use url::Url;
 use super::session::{self, Outcome, SessionRequest, SignedStart, Start};
 use crate::EngineError;
 use crate::origin::http_client::{HttpClient, Request, Response};
-use crate::upload::{
+use crate::origin::session::{
     Chunk, CompleteRequest, Finished, SessionOptions, SessionStatus, SessionToken, StoredRange,
     UploadSession,
 };

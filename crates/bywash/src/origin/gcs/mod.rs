@@ -26,9 +26,11 @@ use url::Url;
 
 use super::cloud::{Cloud, client_options, no_retries};
 use super::http_client::{HttpClient, Request};
+use super::interface::{Origin, PartBody, UploadedPart};
 use super::multipart_xml::{PartElement, complete_body, completed_by, part_e_tag};
-use super::{ListPage, Origin, OriginOptions, PartBody, UploadedPart};
-use crate::upload::{ChunkRule, Finished, SessionOptions, SessionToken, UploadSession};
+use super::options::OriginOptions;
+use super::page::ListPage;
+use crate::origin::session::{ChunkRule, Finished, SessionOptions, SessionToken, UploadSession};
 
 pub use sessions::open_signed_session;
 

@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use url::Url;
 
 use crate::origin::http_client::Response;
-use crate::upload::{ChunkRule, Finished};
+use crate::origin::session::{ChunkRule, Finished};
 
 /// Every chunk but the last ends at a multiple of this many bytes.
 const GRANULE: u64 = 256 * 1024;

@@ -12,7 +12,7 @@ use super::GcsStore;
 use super::client::{self, GcsSession, STORE, generic};
 use super::session::{SignedStart, Start};
 use crate::origin::http_client::HttpClient;
-use crate::upload::{Finished, SessionOptions, SessionToken, UploadSession};
+use crate::origin::session::{Finished, SessionOptions, SessionToken, UploadSession};
 
 impl GcsStore {
     fn endpoint(&self) -> Result<Url> {

@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use super::head::Head;
 use crate::EngineError;
 use crate::limits::MAX_PARKED_BODIES;
-use crate::origin::unmodified_since;
+use crate::origin::interface::unmodified_since;
 
 /// Time for which a body is parked for a reader that continues; less than servers commonly wait for a client that
 /// reads nothing.

@@ -18,7 +18,7 @@ use crate::EngineError;
 use crate::limits::{MAX_PARTS_PAGE_BYTES, MAX_UPLOADS_PAGE_BYTES};
 use crate::origin::http_client::{Request, Response};
 use crate::origin::multipart_xml::Outcome;
-use crate::upload::{
+use crate::origin::session::{
     Chunk, CompleteRequest, Finished, OpenSession, SessionOptions, SessionStatus, SessionToken,
     UploadSession,
 };

@@ -25,9 +25,11 @@ use self::profile::Profile;
 use self::session::Checksums;
 use super::cloud::{Cloud, client_options, no_retries};
 use super::http_client::HttpClient;
+use super::interface::{Origin, PartBody, UploadedPart};
 use super::multipart_xml::{PartElement, complete_body, completed_by, part_e_tag};
-use super::{ListPage, Origin, OriginOptions, PartBody, UploadedPart};
-use crate::upload::{
+use super::options::OriginOptions;
+use super::page::ListPage;
+use crate::origin::session::{
     ChunkRule, Finished, OpenSession, SessionOptions, SessionToken, UploadSession,
 };
 

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 pub(super) use self::uploads::{UploadsPage, uploads_query};
 use crate::origin::http_client::Response;
 use crate::origin::multipart_xml::{self, PartElement};
-use crate::upload::{ChunkRule, Digest, StoredRange};
+use crate::origin::session::{ChunkRule, Digest, StoredRange};
 
 /// S3's rule for parts.
 pub(super) const RULE: ChunkRule = ChunkRule {

@@ -9,17 +9,17 @@ use object_store::{Error, GetResult, Result};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use crate::bucket::Shared;
 use crate::error::EngineError;
 use crate::read::fetch::{Sink, fetch};
 use crate::read::ranged;
 use crate::read::shared_error::{from_load_error, load_error};
+use crate::shared::BucketShared;
 use crate::versions::{SharedFile, Version};
 
 /// State shared by the workers of one download.
 #[derive(Debug)]
 pub(super) struct DownloadJob {
-    bucket: Arc<Shared>,
+    bucket: Arc<BucketShared>,
     version: Arc<Version>,
     /// Holds the version's open file.
     _file: Arc<SharedFile>,
@@ -42,7 +42,7 @@ struct PartsLeft {
 
 impl DownloadJob {
     pub(super) fn new(
-        bucket: &Arc<Shared>,
+        bucket: &Arc<BucketShared>,
         version: Arc<Version>,
         buffer: &WriteAtBuffer,
         range: &Range<u64>,

@@ -4,9 +4,9 @@ use object_store::{Error, Result};
 
 use super::Driver;
 use crate::error::EngineError;
+use crate::origin::session::{Chunk, CompleteRequest, Finished, SessionStatus, StoredRange};
 use crate::retry::is_transient;
 use crate::upload::checksum::combine;
-use crate::upload::{Chunk, CompleteRequest, Finished, SessionStatus, StoredRange};
 
 impl Driver {
     /// Completes the upload of `length` bytes; `tail` are those not delivered yet.

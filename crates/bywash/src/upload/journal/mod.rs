@@ -56,7 +56,7 @@ pub struct Journal {
 pub struct ListedUpload {
     /// Its id.
     pub id: String,
-    /// EntryContent of its file, or the error of reading it.
+    /// Contents of its file, or the error of reading it.
     pub content: Result<EntryContent>,
     /// Whether a process works on it now.
     pub alive: bool,
@@ -64,7 +64,7 @@ pub struct ListedUpload {
     pub modified: SystemTime,
 }
 
-/// EntryContent of an upload's file.
+/// Contents of an upload's file.
 #[derive(Debug, Clone)]
 pub struct EntryContent {
     /// What was known at the start.

@@ -1,4 +1,4 @@
-//! EntryContent of a journal file.
+//! Contents of a journal file.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -12,8 +12,8 @@ use url::Url;
 
 use super::kinds::{FORMAT, Fields, Kind};
 use crate::origin::folder::StoredAttributes;
+use crate::origin::session::{SessionOptions, SessionToken};
 use crate::records::{FileHeader, RecordRead};
-use crate::upload::{SessionOptions, SessionToken};
 
 /// What is known when an upload begins: all that another process needs to continue it.
 #[derive(Debug, Clone, PartialEq)]
@@ -121,7 +121,7 @@ pub struct ObjectDigest {
     pub crc32c: u32,
 }
 
-/// EntryContent of a journal file, and how much of the file is valid.
+/// Contents of a journal file, and how much of the file is valid.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) header: Header,

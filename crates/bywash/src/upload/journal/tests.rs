@@ -7,7 +7,7 @@ use object_store::{Attribute, Attributes, PutMode, UpdateVersion};
 use proptest::prelude::*;
 
 use super::*;
-use crate::upload::{SessionOptions, SessionToken};
+use crate::origin::session::{SessionOptions, SessionToken};
 
 const SECRET: &str = "https://store/upload?upload_id=AbC-secret";
 

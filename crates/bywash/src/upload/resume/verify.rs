@@ -5,9 +5,10 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
+use crate::origin::session::{ChunkRule, Digest, StoredRange};
+use crate::upload::ChunkPlan;
 use crate::upload::checksum::{RunningCrc32c, combine};
 use crate::upload::journal::Progress;
-use crate::upload::{ChunkPlan, ChunkRule, Digest, StoredRange};
 
 /// Bytes read at once when a source is hashed.
 const HASH_PIECE_BYTES: u64 = 1 << 20;

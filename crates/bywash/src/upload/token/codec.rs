@@ -10,10 +10,11 @@ use serde::{Deserialize, Serialize};
 use super::UploadToken;
 use crate::error::EngineError;
 use crate::origin::folder::StoredAttributes;
+use crate::origin::session::SessionToken;
 use crate::upload::checksum::{combine, crc32c};
 use crate::upload::journal::StoredMode;
 use crate::upload::parts::StoredPart;
-use crate::upload::{ChunkPlan, SessionToken, UploadOptions};
+use crate::upload::{ChunkPlan, UploadOptions};
 
 const MAGIC: &[u8; 8] = b"BYWTOKEN";
 const VERSION: u32 = 1;

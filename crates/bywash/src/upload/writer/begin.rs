@@ -7,9 +7,9 @@ use chrono::Utc;
 use object_store::{PutMultipartOptions, Result};
 
 use super::Upload;
-use crate::origin::Capability;
+use crate::origin::interface::Capability;
+use crate::origin::session::SessionOptions;
 use crate::retry::with_retries;
-use crate::upload::SessionOptions;
 use crate::upload::driver::Driver;
 use crate::upload::journal::Header;
 use crate::upload::journal_writer::JournalWriter;

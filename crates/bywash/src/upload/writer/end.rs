@@ -7,12 +7,12 @@ use tokio::task::JoinHandle;
 
 use super::{Upload, UploadResult};
 use crate::error::EngineError;
-use crate::origin::body_length_error;
+use crate::origin::interface::body_length_error;
+use crate::origin::session::{Chunk, Finished};
 use crate::upload::checksum::combine;
 use crate::upload::driver::Driver;
 use crate::upload::journal::ObjectDigest;
 use crate::upload::journal_writer::JournalWriter;
-use crate::upload::{Chunk, Finished};
 
 /// Result of the task that ends an upload.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use object_store::{Error, Result};
 
 use super::Upload;
 use crate::error::EngineError;
-use crate::origin::body_length_error;
+use crate::origin::interface::body_length_error;
 use crate::upload::buffer::{FrameBuffer, frames_for};
 
 impl Upload {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use bywash::origin::azure::AzureStore;
-use bywash::upload::{SessionOptions, SessionStatus};
+use bywash::origin::{SessionOptions, SessionStatus};
 use bywash::{EngineError, Origin, UploadOptions, UploadedPart};
 use bywash_sim::server::azure::Azure;
 use bywash_sim::server::{FaultPlan, Logged, Server, ServerFault, ServerFaultKind};

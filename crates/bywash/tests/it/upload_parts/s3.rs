@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use bywash::origin::s3::S3Store;
-use bywash::upload::{SessionOptions, SessionStatus, SessionToken};
+use bywash::origin::{SessionOptions, SessionStatus, SessionToken};
 use bywash::{EngineError, Origin, Upload, UploadOptions, UploadToken};
 use bywash_sim::server::s3::S3;
 use bywash_sim::server::{Server, ServerFault};

@@ -1,7 +1,7 @@
 //! A minimal correct client of a session: one chunk at a time, and after any failure query, compare, rewind.
 
 use bytes::Bytes;
-use bywash::upload::{Chunk, CompleteRequest, Finished, SessionStatus, UploadSession};
+use bywash::origin::{Chunk, CompleteRequest, Finished, SessionStatus, UploadSession};
 use bywash::{EngineError, StatusError};
 use bywash_sim::server::objects::crc32c;
 use object_store::{Error, Result};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use bywash::origin::gcs::{GcsStore, open_signed_session};
-use bywash::upload::{Chunk, CompleteRequest, SessionOptions, SessionStatus, UploadSession};
+use bywash::origin::{Chunk, CompleteRequest, SessionOptions, SessionStatus, UploadSession};
 use bywash::{EngineError, Origin, StatusError};
 use bywash_sim::server::gcs::Gcs;
 use bywash_sim::server::objects::crc32c;
@@ -327,7 +327,7 @@ async fn no_error_or_debug_output_contains_a_session_url() {
             );
         }
     }
-    let bad = bywash::upload::SessionToken("SECRET not an address".to_owned());
+    let bad = bywash::origin::SessionToken("SECRET not an address".to_owned());
     let options = SessionOptions::default();
     let resumed = world
         .store

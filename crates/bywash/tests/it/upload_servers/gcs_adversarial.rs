@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use bywash::upload::{SessionStatus, UploadOptions};
+use bywash::origin::SessionStatus;
+use bywash::upload::UploadOptions;
 use bywash::{Consistency, Engine, EngineError};
 use bywash_sim::pattern;
 use bywash_sim::server::ServerFault;

@@ -5,8 +5,8 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use bywash::Origin;
+use bywash::origin::SessionOptions;
 use bywash::origin::gcs::GcsStore;
-use bywash::upload::SessionOptions;
 use bywash_sim::pattern;
 use bywash_sim::server::gcs::Gcs;
 use bywash_sim::server::{Asked, Protocol, Reply, Server};

@@ -1,7 +1,7 @@
 //! Which bytes are copied, and when memory is allocated.
 
 use bytes::Bytes;
-use bywash::upload::ChunkRule;
+use bywash::origin::ChunkRule;
 use bywash::{EngineError, UploadOptions};
 use object_store::path::Path;
 

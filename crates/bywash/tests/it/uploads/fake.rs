@@ -8,7 +8,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use bywash::origin::memory::MemoryStore;
-use bywash::upload::{
+use bywash::origin::{
     Chunk, ChunkRule, CompleteRequest, Digest, Finished, SessionOptions, SessionStatus,
     SessionToken, StoredRange, UploadSession,
 };

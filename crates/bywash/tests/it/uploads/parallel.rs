@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use bywash::upload::ChunkRule;
+use bywash::origin::ChunkRule;
 use bywash::{Consistency, EngineError, UploadOptions};
 use object_store::Error;
 use object_store::path::Path;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use bywash::upload::ChunkRule;
+use bywash::origin::ChunkRule;
 use bywash::{RetryPolicy, UploadOptions};
 use object_store::path::Path;
 use proptest::prelude::*;

@@ -6,10 +6,9 @@ use std::vec::IntoIter;
 use object_store::Result;
 use rustix::io::Errno;
 
-use super::super::Inner;
 use super::super::error::io_error;
 use super::super::names::{Chunk, KEYS, decode, encode};
-use super::super::root::{Kind, join};
+use super::super::root::{Kind, Root, join};
 use super::{Filter, Item, object};
 
 /// A folder of the overflow area being walked.
@@ -25,7 +24,7 @@ struct ChunkLevel {
 /// Walks the keys of the overflow area.
 #[derive(Debug)]
 pub(super) struct OverflowWalk {
-    inner: Arc<Inner>,
+    root: Arc<Root>,
     filter: Filter,
     levels: Vec<ChunkLevel>,
     /// The folder to enter next, and the decoded beginning of the keys below.
@@ -34,9 +33,9 @@ pub(super) struct OverflowWalk {
 }
 
 impl OverflowWalk {
-    pub(super) fn new(inner: Arc<Inner>, filter: Filter) -> Self {
+    pub(super) fn new(root: Arc<Root>, filter: Filter) -> Self {
         Self {
-            inner,
+            root,
             filter,
             levels: Vec::new(),
             enter: Some((KEYS.to_owned(), Vec::new())),
@@ -47,7 +46,7 @@ impl OverflowWalk {
     fn enter(&mut self, folder: String, start: Vec<u8>) -> Result<(), Errno> {
         let mut chunks = Vec::new();
         let filter = &self.filter;
-        let found = self.inner.root.read_folder(&folder, |name, kind| {
+        let found = self.root.read_folder(&folder, |name, kind| {
             // Names that are not chunks were not written by the store.
             let Some(chunk) = decode(name).filter(|chunk| chunk.folder == (kind == Kind::Folder))
             else {
@@ -108,7 +107,7 @@ impl Iterator for OverflowWalk {
                 continue;
             }
             debug_assert!(path.ends_with(&encode(&key)), "chunks decode as encoded");
-            match object(&self.inner, &key, &path) {
+            match object(&self.root, &key, &path) {
                 Ok(None) => {}
                 found => return found.transpose(),
             }

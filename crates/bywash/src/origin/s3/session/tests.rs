@@ -4,7 +4,7 @@ use http::StatusCode;
 
 use super::*;
 use crate::origin::multipart_xml::Outcome;
-use crate::upload::Finished;
+use crate::origin::session::Finished;
 
 fn response(status: u16, body: &str) -> Response {
     Response {

@@ -6,7 +6,7 @@ use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 
 use super::{Checksums, Parts, Upload};
-use crate::upload::{OpenSession, SessionToken};
+use crate::origin::session::{OpenSession, SessionToken};
 
 /// Uploads per page of a list: S3's own maximum.
 const UPLOADS_PER_PAGE: u16 = 1000;

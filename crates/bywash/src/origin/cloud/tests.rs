@@ -7,7 +7,10 @@ use object_store::ListResult;
 use object_store::list::PaginatedListResult;
 use object_store::memory::InMemory;
 
+use object_store::{Error, ObjectMeta};
+
 use super::*;
+use crate::origin::page::of_stream;
 
 /// A store that may ignore offsets: a token is the number of keys before the page.
 struct Store {

@@ -1,0 +1,220 @@
+//! State that the handles of an engine and of its buckets share.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
+
+use bywash_mem::{BlockPool, Frame, FrameError, Reservation, Share};
+use crossbeam_utils::CachePadded;
+use object_store::path::Path;
+use object_store::{Error as StoreError, Result as StoreResult};
+use tokio::sync::Semaphore;
+
+use crate::consistency::Consistency;
+use crate::error::EngineError;
+use crate::limits::MAX_RANGED_GETS;
+use crate::origin::health::OriginHealth;
+use crate::origin::interface::{Capability, Origin};
+use crate::origin::metered::Metered;
+use crate::read::{
+    AbandonedMemory, FlightResult, LatencyWindow, Loans, ReadaheadBudget, SequentialDetector,
+    SingleFlight,
+};
+use crate::retry::RetryPolicy;
+use crate::stats::Counters;
+use crate::traffic::Traffic;
+use crate::upload::journal::Journal;
+use crate::versions::{KnownObjects, Versions};
+
+/// State shared by all handles and buckets of an engine.
+#[derive(Debug)]
+pub(crate) struct EngineShared {
+    pub(crate) pool: Arc<BlockPool>,
+    /// Default bytes of a cached block.
+    pub(crate) block_size: u64,
+    /// Bytes of an upload chunk.
+    pub(crate) chunk_size: u64,
+    /// Maximum bytes of one ranged GET, if the bucket's block is not larger.
+    pub(crate) fetch_size: u64,
+    /// Blocks that bodies have read ahead.
+    pub(crate) readahead: Arc<ReadaheadBudget>,
+    /// Block memory lent to the bodies' consumers.
+    pub(crate) loans: Arc<Loans>,
+    /// Known objects of all buckets.
+    pub(crate) objects: Arc<KnownObjects>,
+    pub(crate) root: Option<PathBuf>,
+    /// Journal of open uploads.
+    pub(crate) journal: Option<Journal>,
+    pub(crate) retry: RetryPolicy,
+    /// Whether slow requests are hedged.
+    pub(crate) hedge: bool,
+    pub(crate) admission_deadline: Duration,
+    /// Memory of requests that continue without readers.
+    pub(crate) abandoned: AbandonedMemory,
+    /// Statistics of the endpoints' requests.
+    pub(crate) traffic: Arc<Traffic>,
+    /// Bucket numbers for the pool's keys; only uniqueness matters, hence relaxed.
+    pub(crate) stores: AtomicU32,
+}
+
+impl EngineShared {
+    /// Returns the number of a new bucket.
+    pub(crate) fn next_store(&self) -> u32 {
+        self.stores.fetch_add(1, Relaxed)
+    }
+
+    /// Allocates a frame for a block of `length` bytes, waiting in order until the admission deadline.
+    pub(crate) async fn frame(
+        &self,
+        length: usize,
+        operation: &'static str,
+        object: &Path,
+    ) -> StoreResult<Frame> {
+        let mut frames = self
+            .frames(Share::Download, length, 1, operation, object)
+            .await?;
+        Ok(frames
+            .pop()
+            .expect("at least the one frame asked for was granted"))
+    }
+
+    /// Allocates `count` frames of `length` bytes each, all or none, waiting in order until the deadline.
+    pub(crate) async fn frames(
+        &self,
+        share: Share,
+        length: usize,
+        count: usize,
+        operation: &'static str,
+        object: &Path,
+    ) -> StoreResult<Vec<Frame>> {
+        if let Some(frames) = self.pool.try_frames(share, length, count, count) {
+            return Ok(frames);
+        }
+        // Release read-ahead memory before blocking: foreground requests take precedence.
+        self.readahead.release_all();
+        let wait = self.pool.frames(share, length, count, count);
+        let deadline = self.admission_deadline;
+        match tokio::time::timeout(deadline, wait).await {
+            Ok(Ok(frames)) => Ok(frames),
+            Ok(Err(error @ FrameError::TooLarge { .. })) => Err(EngineError::InvalidSetting {
+                setting: "memory",
+                reason: error.to_string(),
+            }
+            .into()),
+            Ok(Err(_)) | Err(_) => Err(self.slow_down(operation, object)),
+        }
+    }
+
+    /// Returns the error of a request that waited for memory until the deadline.
+    pub(crate) fn slow_down(&self, operation: &'static str, object: &Path) -> StoreError {
+        EngineError::SlowDown {
+            operation,
+            object: object.to_string(),
+            waited_s: self.admission_deadline.as_secs(),
+        }
+        .into()
+    }
+
+    /// Charges `bytes` that are not a frame to `share`, waiting in order until the admission deadline.
+    pub(crate) async fn reserve(
+        &self,
+        share: Share,
+        bytes: u64,
+        operation: &'static str,
+        object: &str,
+    ) -> Result<Reservation, EngineError> {
+        if let Some(charge) = self.pool.try_reserve(share, bytes) {
+            return Ok(charge);
+        }
+        // Release read-ahead memory before waiting: foreground requests take precedence.
+        self.readahead.release_all();
+        let wait = self.pool.reserve(share, bytes);
+        match tokio::time::timeout(self.admission_deadline, wait).await {
+            Ok(Ok(charge)) => Ok(charge),
+            Ok(Err(error @ FrameError::TooLarge { .. })) => Err(EngineError::InvalidSetting {
+                setting: "memory",
+                reason: error.to_string(),
+            }),
+            Ok(Err(_)) | Err(_) => Err(EngineError::SlowDown {
+                operation,
+                object: object.to_owned(),
+                waited_s: self.admission_deadline.as_secs(),
+            }),
+        }
+    }
+}
+
+/// State shared by all handles of a bucket.
+#[derive(Debug)]
+pub(crate) struct BucketShared {
+    pub(crate) name: String,
+    /// The origin behind [`Metered`].
+    pub(crate) origin: Arc<dyn Origin>,
+    pub(crate) health: Arc<OriginHealth>,
+    pub(crate) consistency: Consistency,
+    /// Bytes of a cached block.
+    pub(crate) block_size: u64,
+    pub(crate) counters: CachePadded<Counters>,
+    pub(crate) versions: Versions,
+    /// Requests in flight for the version of an object.
+    pub(crate) flights: Arc<SingleFlight<Arc<FlightResult>>>,
+    pub(crate) sequential: SequentialDetector,
+    pub(crate) latencies: LatencyWindow,
+    /// Permits for ranged GETs in flight. One semaphore per bucket: an origin that hangs must not block other
+    /// buckets.
+    pub(crate) fetch_permits: Semaphore,
+    pub(crate) engine: Arc<EngineShared>,
+}
+
+impl BucketShared {
+    pub(crate) fn new(
+        name: &str,
+        origin: Arc<dyn Origin>,
+        consistency: Consistency,
+        block_size: u64,
+        engine: Arc<EngineShared>,
+    ) -> Self {
+        let pool = Arc::clone(&engine.pool);
+        let health = Arc::new(OriginHealth::default());
+        let metered = Metered::new(origin, Arc::clone(&health), Arc::clone(&engine.traffic));
+        Self {
+            name: name.to_owned(),
+            origin: Arc::new(metered),
+            health,
+            consistency,
+            block_size,
+            counters: CachePadded::default(),
+            versions: Versions::new(
+                pool,
+                Arc::clone(&engine.objects),
+                engine.next_store(),
+                block_size,
+                consistency.max_age(),
+            ),
+            flights: Arc::default(),
+            sequential: SequentialDetector::default(),
+            latencies: LatencyWindow::default(),
+            fetch_permits: Semaphore::new(MAX_RANGED_GETS),
+            engine,
+        }
+    }
+
+    /// Returns the maximum blocks of one ranged GET, at least 1.
+    pub(crate) fn max_fetch_blocks(&self) -> u32 {
+        (self.engine.fetch_size / self.block_size).max(1) as u32
+    }
+
+    /// Counts a request that is about to be sent, unless the origin sends no requests of this kind.
+    pub(crate) fn origin_request(&self, needs: Capability) {
+        if self.origin.can(needs) {
+            self.counters.origin_request();
+        }
+    }
+
+    /// Drops what is known of `path` after a write, successful or not; later reads do not share requests in flight.
+    pub(crate) fn invalidate(&self, path: &Path) {
+        self.versions.invalidate(path);
+        self.flights.forget(path);
+    }
+}
