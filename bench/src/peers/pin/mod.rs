@@ -4,6 +4,7 @@ mod caches;
 mod counters;
 mod designs;
 mod drive;
+mod engine;
 mod seed;
 mod workload;
 
@@ -16,6 +17,7 @@ use caches::{Foyer, Moka, Quick};
 use designs::{ByKey, Design, InHand, Locked, TwoAdds};
 use drive::Figures;
 pub(super) use drive::{Picks, cpu_time};
+use engine::{EachBlock, WarmBody};
 use seed::CasIfPinned;
 
 use super::crew::Crew;
@@ -48,6 +50,8 @@ const FASTEST: f64 = 1.0;
 enum Reach {
     InHand,
     ByKey,
+    /// A warm body of 16 blocks instead of a pair.
+    Engine,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,8 +76,10 @@ impl Cell {
         let reach = match self.reach {
             Reach::InHand => "in hand",
             Reach::ByKey => "by key",
+            Reach::Engine => "through the engine: a warm body of 16 blocks",
         };
         let heat = match self.heat {
+            _ if self.reach == Reach::Engine => "one hot object",
             Heat::Uniform => "uniform",
             Heat::Hot => "one hot block",
             Heat::Kept => "one hot block kept pinned",
@@ -84,6 +90,13 @@ impl Cell {
             n => format!("{n} threads"),
         };
         format!("{reach}, {heat}, {threads}")
+    }
+
+    fn unit(self) -> &'static str {
+        match self.reach {
+            Reach::Engine => "ns/body",
+            _ => "ns/pair",
+        }
     }
 
     fn blocks(self) -> u32 {
@@ -101,6 +114,7 @@ fn cells() -> impl Iterator<Item = Cell> {
         (Reach::InHand, Heat::Kept),
         (Reach::ByKey, Heat::Uniform),
         (Reach::ByKey, Heat::Hot),
+        (Reach::Engine, Heat::Hot),
     ]
     .into_iter()
     .flat_map(|(reach, heat)| {
@@ -110,6 +124,7 @@ fn cells() -> impl Iterator<Item = Cell> {
             threads,
         })
     })
+    .filter(|cell| cell.reach != Reach::Engine || cell.threads <= 2)
 }
 
 pub(super) fn run(args: &Args, report: &mut Report) -> Result<(), Failure> {
@@ -161,6 +176,8 @@ fn with_design<V: Visitor>(
     Ok(match (name, reach) {
         (OURS, Reach::InHand) => visitor.visit(InHand::new(keys, 1, |_, _| ())?),
         (OURS, Reach::ByKey) => visitor.visit(ByKey::new(blocks)?),
+        (OURS, Reach::Engine) => visitor.visit(WarmBody::new()?),
+        (ADDS, Reach::Engine) => visitor.visit(EachBlock(TwoAdds::new(blocks))),
         (ADDS, _) => visitor.visit(TwoAdds::new(blocks)),
         (MUTEX, _) => visitor.visit(Locked::new(one_byte())),
         (CAS, _) => visitor.visit(CasIfPinned::new(one_byte(), false)),
@@ -183,6 +200,7 @@ fn measure(args: &Args, cell: Cell, report: &mut Report) -> Result<(), Failure> 
     let peers: &[&str] = match cell.reach {
         Reach::InHand => &[MUTEX, CAS, CAS_QUEUE],
         Reach::ByKey => &[MOKA, QUICK, FOYER],
+        Reach::Engine => &[],
     };
     let sides: Result<Vec<_>, Failure> = [OURS, ADDS]
         .iter()
@@ -193,7 +211,7 @@ fn measure(args: &Args, cell: Cell, report: &mut Report) -> Result<(), Failure> 
     let name = cell.name();
     let (cpu, wall) = (rounds.map(|f| f.cpu), rounds.map(|f| f.wall));
     let main = if cell.threads == 2 { &wall } else { &cpu };
-    let adds = main.row(&name, "ns/pair", OURS, ADDS);
+    let adds = main.row(&name, cell.unit(), OURS, ADDS);
     let pair = cell.reach == Reach::InHand && cell.threads == 1;
     report
         .rows
