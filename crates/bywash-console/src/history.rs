@@ -34,6 +34,8 @@ pub(crate) const QUANTILES: [(f64, &str); 3] = [(0.5, "p50"), (0.9, "p90"), (0.9
 /// Buckets whose own history is written, those first by name: a server of thousands would have more history than data.
 pub(crate) const BUCKETS: usize = 256;
 
+/// Starts of the server: one point each, of the time of the start.
+pub(crate) const STARTS: &str = "starts";
 /// How many points are missing.
 pub(crate) const DROPPED_POINTS: &str = "history_dropped_points";
 
@@ -170,6 +172,8 @@ struct Recorder {
     engine: Engine,
     history: History,
     handles: HashMap<(String, String), SeriesHandle>,
+    /// Time of the start, until it is written.
+    started: Option<i64>,
     /// What the points so far told: nothing of a new engine, whose counters begin at 0.
     told: Counted,
     /// A point that was refused, perhaps when some of its rows were stored: written again as it was, it is not counted twice.
@@ -182,6 +186,7 @@ impl Recorder {
             engine,
             history,
             handles: HashMap::new(),
+            started: Some(now()),
             told: Counted::default(),
             unwritten: None,
         }
@@ -199,7 +204,11 @@ impl Recorder {
     fn record(&mut self) -> Result<(), SeriesError> {
         self.write()?;
         let counted = Counted::now(&self.engine, Some(&self.history));
-        let rows = self.rows(&counted, now())?;
+        let mut rows = self.rows(&counted, now())?;
+        if let Some(started) = self.started {
+            rows.push((self.handle(OWN, STARTS.to_owned())?, started, 1.0));
+            self.started = None;
+        }
         self.unwritten = Some((counted, rows));
         self.write()
     }
@@ -303,6 +312,7 @@ fn joined(a: &BucketStats, b: &BucketStats, join: fn(u64, u64) -> u64) -> Bucket
         origin_requests: join(a.origin_requests, b.origin_requests),
         origin_data_requests: join(a.origin_data_requests, b.origin_data_requests),
         origin_bytes: join(a.origin_bytes, b.origin_bytes),
+        retries: join(a.retries, b.retries),
         hedges: join(a.hedges, b.hedges),
         hedges_won: join(a.hedges_won, b.hedges_won),
     }
@@ -330,6 +340,7 @@ fn bucket_metrics(counters: &BucketStats) -> Metrics {
         ("origin_requests", counters.origin_requests),
         ("origin_data_requests", counters.origin_data_requests),
         ("origin_bytes", counters.origin_bytes),
+        ("retries", counters.retries),
         ("hedges", counters.hedges),
         ("hedges_won", counters.hedges_won),
     ];

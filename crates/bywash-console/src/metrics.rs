@@ -26,7 +26,7 @@ pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8"
 type Family<T> = (&'static str, &'static str, fn(&T) -> u64);
 
 /// By bucket, all counters. Names follow the fields of [`BucketStats`].
-const BUCKET: [Family<BucketStats>; 10] = [
+const BUCKET: [Family<BucketStats>; 11] = [
     (
         "bywash_requests_total",
         "Operations asked of the bucket, of every kind.",
@@ -66,6 +66,11 @@ const BUCKET: [Family<BucketStats>; 10] = [
         "bywash_origin_bytes_total",
         "Bytes of object data the origin sent.",
         |s| s.origin_bytes,
+    ),
+    (
+        "bywash_retries_total",
+        "Requests to the origin repeated after a failure or a stall.",
+        |s| s.retries,
     ),
     (
         "bywash_hedges_total",

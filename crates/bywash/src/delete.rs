@@ -25,7 +25,10 @@ impl Bucket {
         let deleted = self.delete_once(requested.clone()).await;
         for (path, result) in requested.into_iter().zip(deleted) {
             results.push(match result {
-                Err(error) if is_transient(&error) => self.delete_with_retries(path).await,
+                Err(error) if is_transient(&error) => {
+                    self.shared().counters.retries().add();
+                    self.delete_with_retries(path).await
+                }
                 result => result,
             });
         }
@@ -33,7 +36,7 @@ impl Bucket {
     }
 
     async fn delete_with_retries(&self, path: Path) -> Result<Path> {
-        with_retries(self.shared().engine.retry, "delete", &path, async || {
+        with_retries(self.shared().retry(), "delete", &path, async || {
             let mut deleted = self.delete_once(vec![path.clone()]).await;
             deleted.pop().unwrap_or_else(|| Err(missing_result()))
         })

@@ -48,7 +48,7 @@ pub(crate) fn list(
         count: 0,
         entries: None,
         sent_at: Instant::now(),
-        retries: Retries::new(bucket.engine.retry),
+        retries: Retries::new(bucket.retry()),
     };
     try_unfold(listing, |mut listing| async move {
         Ok(listing.next().await?.map(|meta| (meta, listing)))
@@ -145,7 +145,7 @@ impl Bucket {
         bucket.counters.request();
         let sent_at = Instant::now();
         let place = Path::from(prefix);
-        let page = with_retries(bucket.engine.retry, "list", &place, || {
+        let page = with_retries(bucket.retry(), "list", &place, || {
             bucket.origin_request(Capability::List);
             bucket.origin.list_page(prefix, after, max)
         })
@@ -169,7 +169,7 @@ impl Bucket {
         bucket.counters.request();
         let sent_at = Instant::now();
         let place = Path::from(prefix);
-        let level = with_retries(bucket.engine.retry, "list", &place, || {
+        let level = with_retries(bucket.retry(), "list", &place, || {
             bucket.origin_request(Capability::List);
             bucket.origin.list_level(prefix, after, max)
         })

@@ -1,6 +1,7 @@
 //! Retry policy: which failed operations are retried, and with what backoff.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
@@ -10,6 +11,7 @@ use rand::RngExt;
 use tokio::time::Instant;
 
 use crate::error::source_of;
+use crate::stats::RetryCount;
 use crate::{EngineError, StatusError};
 
 /// How failed requests to an origin are retried.
@@ -48,6 +50,23 @@ impl RetryPolicy {
     }
 }
 
+/// The retry policy of one bucket's requests, and the count of its retries.
+#[derive(Debug, Clone)]
+pub(crate) struct BucketRetry {
+    pub(crate) policy: RetryPolicy,
+    pub(crate) count: Arc<RetryCount>,
+}
+
+impl BucketRetry {
+    /// As [`RetryPolicy::with_server_work`].
+    pub(crate) fn with_server_work(self) -> Self {
+        Self {
+            policy: self.policy.with_server_work(),
+            ..self
+        }
+    }
+}
+
 impl Default for RetryPolicy {
     fn default() -> Self {
         Self {
@@ -63,14 +82,17 @@ impl Default for RetryPolicy {
 #[derive(Debug)]
 pub(crate) struct Retries {
     policy: RetryPolicy,
+    count: Arc<RetryCount>,
     since_progress: Instant,
     pause: Duration,
 }
 
 impl Retries {
-    pub(crate) fn new(policy: RetryPolicy) -> Self {
+    pub(crate) fn new(retry: BucketRetry) -> Self {
+        let BucketRetry { policy, count } = retry;
         Self {
             policy,
+            count,
             since_progress: Instant::now(),
             pause: policy.initial_backoff,
         }
@@ -91,6 +113,7 @@ impl Retries {
         }
         self.pause = (self.pause * 2).min(self.policy.max_backoff);
         tokio::time::sleep(pause).await;
+        self.count.add();
         true
     }
 }
@@ -143,7 +166,7 @@ pub(crate) fn is_out_of_range(error: &Error) -> bool {
 ///
 /// Only for idempotent operations. Cancelled by dropping.
 pub(crate) async fn with_retries<T, F>(
-    policy: RetryPolicy,
+    retry: BucketRetry,
     operation: &'static str,
     object: &Path,
     mut attempt: impl FnMut() -> F,
@@ -151,7 +174,8 @@ pub(crate) async fn with_retries<T, F>(
 where
     F: Future<Output = Result<T>>,
 {
-    let mut retries = Retries::new(policy);
+    let policy = retry.policy;
+    let mut retries = Retries::new(retry);
     loop {
         let error = match tokio::time::timeout(policy.stall, attempt()).await {
             Ok(Ok(value)) => return Ok(value),

@@ -21,7 +21,7 @@ use crate::read::{
     AbandonedMemory, FlightResult, LatencyWindow, Loans, ReadaheadBudget, SequentialDetector,
     SingleFlight,
 };
-use crate::retry::RetryPolicy;
+use crate::retry::{BucketRetry, RetryPolicy};
 use crate::stats::Counters;
 use crate::traffic::Traffic;
 use crate::upload::journal::Journal;
@@ -168,6 +168,14 @@ pub(crate) struct BucketShared {
 }
 
 impl BucketShared {
+    /// Returns the retry policy of the bucket's requests, with their count.
+    pub(crate) fn retry(&self) -> BucketRetry {
+        BucketRetry {
+            policy: self.engine.retry,
+            count: Arc::clone(self.counters.retries()),
+        }
+    }
+
     pub(crate) fn new(
         name: &str,
         origin: Arc<dyn Origin>,

@@ -1,6 +1,7 @@
 //! Counters: requests, cache hits, and requests to the origin.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use serde::Serialize;
@@ -41,6 +42,8 @@ pub struct BucketStats {
     pub origin_data_requests: u64,
     /// Bytes of object data received from the origin.
     pub origin_bytes: u64,
+    /// Requests to the origin repeated after a failure or a stall.
+    pub retries: u64,
     /// Hedged requests: sent a second time because the first was slow.
     pub hedges: u64,
     /// Hedged requests that returned the data first.
@@ -108,8 +111,20 @@ pub(crate) struct Counters {
     origin_requests: AtomicU64,
     origin_data_requests: AtomicU64,
     origin_bytes: AtomicU64,
+    retries: Arc<RetryCount>,
     hedges: AtomicU64,
     hedges_won: AtomicU64,
+}
+
+/// Number of repeated requests of a bucket.
+#[derive(Debug, Default)]
+pub(crate) struct RetryCount(AtomicU64);
+
+impl RetryCount {
+    pub(crate) fn add(&self) {
+        // Relaxed, as all counters.
+        self.0.fetch_add(1, Relaxed);
+    }
 }
 
 impl Counters {
@@ -155,6 +170,10 @@ impl Counters {
         self.origin_bytes.fetch_add(bytes, Relaxed);
     }
 
+    pub(crate) fn retries(&self) -> &Arc<RetryCount> {
+        &self.retries
+    }
+
     /// Counts a hedged request.
     pub(crate) fn hedge(&self) {
         self.hedges.fetch_add(1, Relaxed);
@@ -181,6 +200,7 @@ impl Counters {
             origin_requests: self.origin_requests.load(Relaxed),
             origin_data_requests: self.origin_data_requests.load(Relaxed),
             origin_bytes: self.origin_bytes.load(Relaxed),
+            retries: self.retries.0.load(Relaxed),
             hedges: self.hedges.load(Relaxed),
             hedges_won: self.hedges_won.load(Relaxed),
         }

@@ -88,9 +88,9 @@ impl ObjectStore for Bucket {
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
         self.shared().counters.request();
         let sent_at = Instant::now();
-        let policy = self.shared().engine.retry;
+        let retry = self.shared().retry();
         let path = prefix.cloned().unwrap_or_default();
-        let result = with_retries(policy, "list", &path, || {
+        let result = with_retries(retry, "list", &path, || {
             self.shared().origin_request(Capability::List);
             self.shared().origin.list_with_delimiter(prefix)
         })
@@ -111,14 +111,14 @@ impl ObjectStore for Bucket {
         self.shared().counters.request();
         let (shared, from) = (Arc::clone(self.shared()), from.clone());
         self.write(to, move |to| async move {
-            let policy = shared.engine.retry.with_server_work();
+            let retry = shared.retry().with_server_work();
             let attempt = || {
                 shared.origin_request(Capability::Write);
                 shared.origin.copy_opts(&from, &to, options.clone())
             };
             match options.mode {
-                CopyMode::Overwrite => with_retries(policy, "copy to", &to, attempt).await,
-                CopyMode::Create => once(policy.stall, "copy to", &to, attempt()).await,
+                CopyMode::Overwrite => with_retries(retry, "copy to", &to, attempt).await,
+                CopyMode::Create => once(retry.policy.stall, "copy to", &to, attempt()).await,
             }
         })
         .await

@@ -105,8 +105,8 @@ impl Bucket {
     ) -> Result<PutResult> {
         let shared = Arc::clone(self.shared());
         self.write(path, move |path| async move {
-            let mut policy = shared.engine.retry;
-            policy.stall = policy.limit(payload.content_length() as u64);
+            let mut retry = shared.retry();
+            retry.policy.stall = retry.policy.limit(payload.content_length() as u64);
             let attempt = || {
                 shared.origin_request(Capability::Write);
                 shared
@@ -116,9 +116,9 @@ impl Bucket {
             // A conditional put must not be retried: if the first one succeeded but its response was lost, the second
             // would be refused.
             match options.mode {
-                PutMode::Overwrite => with_retries(policy, "write", &path, attempt).await,
+                PutMode::Overwrite => with_retries(retry, "write", &path, attempt).await,
                 PutMode::Create | PutMode::Update(_) => {
-                    once(policy.stall, "write", &path, attempt()).await
+                    once(retry.policy.stall, "write", &path, attempt()).await
                 }
             }
         })
@@ -187,7 +187,7 @@ impl Bucket {
         path: &Path,
         options: PutMultipartOptions,
     ) -> Result<String> {
-        with_retries(self.shared().engine.retry, "begin upload of", path, || {
+        with_retries(self.shared().retry(), "begin upload of", path, || {
             self.shared().origin_request(Capability::Write);
             self.shared().origin.create_upload(path, options.clone())
         })
@@ -238,7 +238,7 @@ impl Bucket {
     }
 
     pub(crate) async fn drop_upload(&self, path: &Path, upload: &str) -> Result<()> {
-        with_retries(self.shared().engine.retry, "abort upload of", path, || {
+        with_retries(self.shared().retry(), "abort upload of", path, || {
             self.shared().origin_request(Capability::Write);
             self.shared().origin.abort_upload(path, upload)
         })

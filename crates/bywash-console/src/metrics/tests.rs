@@ -50,6 +50,7 @@ fn writes_each_counter_under_its_name() {
         origin_bytes: u64::MAX,
         hedges: 10,
         hedges_won: 11,
+        retries: 12,
     };
     stats.buckets.insert("data".to_owned(), counters);
     stats.pool.evictions = 8;
@@ -66,6 +67,7 @@ fn writes_each_counter_under_its_name() {
         "bywash_origin_bytes_total{bucket=\"data\"} 18446744073709551615",
         "bywash_hedges_total{bucket=\"data\"} 10",
         "bywash_hedges_won_total{bucket=\"data\"} 11",
+        "bywash_retries_total{bucket=\"data\"} 12",
         "bywash_pool_evictions_total 8",
         "bywash_budget_limit_bytes 9",
         "bywash_endpoint_requests_total 1",

@@ -59,6 +59,7 @@ async fn history_adds_up_to_the_counters() {
         );
     }
     assert!(total(&db, "bywash", "memory_limit").await > 0.0);
+    assert_eq!(total(&db, "bywash", "starts").await, 1.0);
     assert!(history.stats().points >= 4, "{:?}", history.stats());
     assert_eq!(history.stats().dropped_points, 0);
 }

@@ -232,7 +232,7 @@ async fn get(bucket: &Arc<BucketShared>, path: &Path, range: Range<u64>) -> Resu
         range: Some(GetRange::Bounded(range)),
         ..GetOptions::default()
     };
-    with_retries(bucket.engine.retry, "download", path, || {
+    with_retries(bucket.retry(), "download", path, || {
         bucket.counters.origin_data_request();
         bucket.origin.get_opts(path, options.clone())
     })

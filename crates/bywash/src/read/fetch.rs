@@ -66,7 +66,7 @@ async fn with_retries(
     mut first: Option<GetResult>,
 ) -> Result<End> {
     let object = &version.meta.location;
-    let mut retries = Retries::new(bucket.engine.retry);
+    let mut retries = Retries::new(bucket.retry());
     loop {
         let missing = sink.missing();
         let fetch = match first.take() {

@@ -125,7 +125,7 @@ async fn get_uncached(
     options: GetOptions,
 ) -> Result<GetResult> {
     let stamp = bucket.versions.stamp(path);
-    let fetched = with_retries(bucket.engine.retry, "read", path, async || {
+    let fetched = with_retries(bucket.retry(), "read", path, async || {
         match options.head {
             true => bucket.counters.origin_request(),
             false => bucket.counters.origin_data_request(),

@@ -184,7 +184,7 @@ async fn head_sent(
     stamp: impl FnOnce() -> RequestStamp,
 ) -> Result<Arc<FlightResult>> {
     let stamp = stamp();
-    let result = with_retries(bucket.engine.retry, "head", path, || {
+    let result = with_retries(bucket.retry(), "head", path, || {
         bucket.counters.origin_request();
         let options = GetOptions {
             head: true,
@@ -235,7 +235,7 @@ async fn first_get(
         ..GetOptions::default()
     };
     let began = Instant::now();
-    let result = with_retries(engine.retry, "read", path, || {
+    let result = with_retries(bucket.retry(), "read", path, || {
         hedged(bucket, || {
             bucket.counters.origin_data_request();
             bucket.origin.get_opts(path, options.clone())

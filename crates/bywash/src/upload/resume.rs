@@ -75,7 +75,7 @@ impl Bucket {
         let header = entry.header().clone();
         let source = open_source(&header).await?;
         let session = self.session_of(&header).await?;
-        let status = with_retries(self.shared().engine.retry, "resume", &header.object, || {
+        let status = with_retries(self.shared().retry(), "resume", &header.object, || {
             self.shared().counters.origin_request();
             session.status()
         });
@@ -105,8 +105,8 @@ impl Bucket {
     /// As any request; the entry then stays.
     pub async fn abort_journaled(&self, entry: Entry) -> Result<()> {
         let session = self.session_of(entry.header()).await?;
-        let policy = self.shared().engine.retry;
-        with_retries(policy, "abort upload of", &entry.header().object, || {
+        let retry = self.shared().retry();
+        with_retries(retry, "abort upload of", &entry.header().object, || {
             self.shared().counters.origin_request();
             session.abort()
         })
@@ -121,15 +121,10 @@ impl Bucket {
     /// As any request.
     pub async fn open_sessions(&self) -> Result<Vec<OpenSession>> {
         let shared = self.shared();
-        with_retries(
-            shared.engine.retry,
-            "list uploads below",
-            &Path::ROOT,
-            || {
-                shared.counters.origin_request();
-                shared.origin.open_sessions()
-            },
-        )
+        with_retries(shared.retry(), "list uploads below", &Path::ROOT, || {
+            shared.counters.origin_request();
+            shared.origin.open_sessions()
+        })
         .await
     }
 
@@ -154,7 +149,7 @@ impl Bucket {
         let Some(session) = resumed.await? else {
             return Ok(());
         };
-        with_retries(shared.engine.retry, "abort upload of", &open.object, || {
+        with_retries(shared.retry(), "abort upload of", &open.object, || {
             shared.counters.origin_request();
             session.abort()
         })
@@ -279,7 +274,7 @@ impl Bucket {
         let found = match ended {
             SessionStatus::Finished(found) if found.crc32c.is_some() => Some(found),
             _ => {
-                with_retries(shared.engine.retry, "look for", &header.object, || {
+                with_retries(shared.retry(), "look for", &header.object, || {
                     shared.counters.origin_request();
                     shared.origin.stat(&header.object)
                 })

@@ -89,15 +89,16 @@ impl SessionClient {
 
     /// Aborts the session at the store.
     pub(super) async fn abort(&self) -> Result<()> {
-        with_retries(self.policy(), "abort upload of", &self.path, || {
-            self.bucket.shared().counters.origin_request();
+        let shared = self.bucket.shared();
+        with_retries(shared.retry(), "abort upload of", &self.path, || {
+            shared.counters.origin_request();
             self.session.abort()
         })
         .await
     }
 
     pub(super) fn retries(&self) -> Retries {
-        Retries::new(self.policy())
+        Retries::new(self.bucket.shared().retry())
     }
 
     pub(super) fn damaged(&self, detail: String) -> Error {
@@ -121,7 +122,7 @@ impl SessionClient {
 
     pub(super) async fn stat(&self) -> Result<Option<Finished>> {
         let shared = self.bucket.shared();
-        with_retries(self.policy(), "look for", &self.path, || {
+        with_retries(shared.retry(), "look for", &self.path, || {
             shared.counters.origin_request();
             shared.origin.stat(&self.path)
         })

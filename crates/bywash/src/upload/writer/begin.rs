@@ -71,8 +71,8 @@ impl Upload {
         let shared = Arc::clone(self.bucket.shared());
         if self.options.tags.encoded().is_empty() {
             let options = self.session_options();
-            let policy = shared.engine.retry;
-            let opened = with_retries(policy, "begin upload of", &self.path, || async {
+            let retry = shared.retry();
+            let opened = with_retries(retry, "begin upload of", &self.path, || async {
                 let opened = shared.origin.open_session(&self.path, &options).await;
                 if !matches!(opened, Ok(None)) {
                     shared.origin_request(Capability::Write);

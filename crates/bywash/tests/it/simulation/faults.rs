@@ -117,6 +117,7 @@ async fn load_continues_at_the_byte_reached_after_a_reset() {
     );
     assert_eq!(log[1].answered.as_ref().unwrap().start, reached);
     assert!(log[1].pinned, "the rest is asked of the same version");
+    assert_eq!(world.stats().retries, 1);
 }
 
 #[tokio::test(start_paused = true)]
