@@ -82,6 +82,17 @@ class Browser:
         actions = [{"type": kind, "value": key} for key in keys for kind in ("keyDown", "keyUp")]
         self._ask("POST", "actions", {"actions": [{"type": "key", "id": "keyboard", "actions": actions}]})
 
+    def set(self, selector, value):
+        """Puts `value` into an input, whatever keys its kind takes."""
+        self.run("document.querySelector(arguments[0]).value = arguments[1]", selector, value)
+
+    def point(self, selector, x, y):
+        """Moves the mouse to a place of an element, counted from its middle."""
+        origin = {ELEMENT: self._element(selector)}
+        move = {"type": "pointerMove", "duration": 0, "origin": origin, "x": x, "y": y}
+        actions = {"type": "pointer", "id": "mouse", "parameters": {"pointerType": "mouse"}, "actions": [move]}
+        self._ask("POST", "actions", {"actions": [actions]})
+
     def resize(self, width, height):
         self._ask("POST", "window/rect", {"width": width, "height": height})
 

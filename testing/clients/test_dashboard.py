@@ -14,6 +14,7 @@ KEY = (ACCESS_KEY, SECRET_KEY)
 # Artifacts of a run, to be looked at.
 SHOTS = Path(os.environ.get("BYWASH_SCREENSHOTS", Path(__file__).parents[2] / "target" / "screenshots"))
 TAB, ENTER = "\ue004", "\ue007"
+END, HOME, LEFT, RIGHT, ESCAPE = "\ue010", "\ue011", "\ue012", "\ue014", "\ue00c"
 
 
 @pytest.fixture
@@ -107,6 +108,108 @@ def test_a_range_is_picked_and_kept(server, browser):
     quiet(browser)
 
 
+def test_any_range_is_shown_in_the_zone_of_the_server(server, browser):
+    log_in(browser, server, "/?series=weather%2Cplace%3Dgarden%2Ftemperature")
+    points = """return document.querySelector('figure polyline[stroke="#0B62A8"]').getAttribute('points').split(' ').length"""
+    hour = browser.run(points)
+    browser.click("#between summary")
+    began = time.time() - 3 * 3600
+    browser.set("#from", time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(began)))
+    browser.click("#between button")
+    browser.until("the range is shown", "return location.search.includes('from=')")
+    shown = browser.text("#between summary")
+    assert time.strftime("%H:%M:%S", time.localtime(began)) in shown and "series=weather" in browser.url(), shown
+    browser.click("#between summary")
+    assert "UTC" in browser.text("nav form")
+    assert browser.run(points) > 2 * hour
+    browser.screenshot(SHOTS / "range.png")
+    browser.click("#between summary")
+    browser.open(server.admin + "/?from=2026-11-22T08%3A00&to=2026-11-22T07%3A00")
+    assert "From must be before To" in browser.text("[role=alert]")
+    assert "Charts of the last 1 h" in browser.text(), "the rest is shown nevertheless"
+    quiet(browser)
+
+
+def test_values_are_shown_under_the_pointer_and_by_keys(server, browser):
+    log_in(browser, server, "/?series=weather%2Cplace%3Dgarden%2Ftemperature")
+    values = "return document.querySelector('.values').innerText"
+    assert browser.run(values) == ""
+    browser.point(".plot", 0, 0)
+    under = browser.until("a value under the pointer", values)
+    assert "temperature 1" in under or "temperature 2" in under, under
+    assert browser.run("return document.querySelectorAll('.crosshair').length") == 1
+    browser.screenshot(SHOTS / "crosshair.png")
+    # A refresh of the page keeps it.
+    browser.run("document.querySelector('#live').mark = true")
+    browser.until("the page is refreshed", "return !document.querySelector('#live').mark")
+    assert browser.run(values).startswith("temperature") is False and browser.run(values) != ""
+    browser.point("h1", 0, 0)
+    browser.until("it is gone with the pointer", "return !document.querySelector('.crosshair')")
+    browser.run("document.querySelector('.plot').focus()")
+    browser.press(END)
+    last = browser.run(values)
+    browser.press(LEFT + LEFT)
+    before = browser.run(values)
+    browser.press(RIGHT)
+    assert len({last, before, browser.run(values)}) == 3
+    browser.press(HOME)
+    first = browser.run(values)
+    browser.press(LEFT)
+    assert browser.run(values) == first != last
+    browser.press(ESCAPE)
+    assert browser.run(values) == ""
+    quiet(browser)
+
+
+def test_a_restart_is_marked(start, browser):
+    server = start()
+    starts = "return [...document.querySelectorAll('.legend li')].filter(it => it.innerText.includes('server started')).length"
+    marks = "return document.querySelector('.plot svg').querySelectorAll('polyline[stroke=\"#555552\"]').length"
+    log_in(browser, server)
+    browser.until("a point is written", starts)
+    first = browser.run(marks)
+    server.stop()
+    server.start()
+    log_in(browser, server)
+    browser.until("the second start", "return (() => { " + marks + " })() > arguments[0]", first)
+    browser.screenshot(SHOTS / "restart.png")
+    quiet(browser)
+
+
+def test_buttons_warm_drop_explain_and_abort(server, browser):
+    upload = {"Bucket": "shop", "Key": "videos/big <1>.mp4"}
+    upload["UploadId"] = server.s3.create_multipart_upload(**upload)["UploadId"]
+    server.s3.upload_part(PartNumber=1, Body=bytes(5 * MIB), **upload)
+    log_in(browser, server)
+    browser.click("[aria-labelledby=hottest] a")
+    browser.until("the reasons", "return document.querySelector('.why')?.innerText.includes('a read would be a hit')")
+    browser.screenshot(SHOTS / "why.png")
+    browser.click("button[formaction='/actions/drop']")
+    browser.until("what was dropped", "return document.body.innerText.includes('Dropped from memory: 1 object, 1 MiB')")
+    browser.screenshot(SHOTS / "dropped.png")
+    browser.click("main a")
+    browser.type("#action-prefix", "orders/3" + ENTER)
+    browser.until("what was read", "return document.body.innerText.includes('Read into memory: 1 object, 1 MiB')")
+    browser.open(server.admin + "/")
+    browser.click("#abort-0 summary")
+    browser.screenshot(SHOTS / "abort.png")
+    browser.click("#abort-0 button")
+    browser.until("the abort", "return document.body.innerText.includes('Aborted the upload of shop/videos/big <1>.mp4')")
+    assert "Uploads" not in server.s3.list_multipart_uploads(Bucket="shop")
+    quiet(browser)
+
+
+def test_another_site_presses_no_button(server, browser, tmp_path):
+    """A form of another site, sent with this browser's session, changes nothing."""
+    log_in(browser, server)
+    form = f"<form method=post action='{server.admin}/actions/drop'><input name=bucket value=shop><button>x</button></form>"
+    (tmp_path / "evil.html").write_text(form)
+    browser.open((tmp_path / "evil.html").as_uri())
+    browser.click("button")
+    browser.until("the refusal", "return document.body.innerText.includes('pages of other sites are refused')")
+    assert requests.get(server.admin + "/stats", timeout=30).json()["pool"]["resident_blocks"] > 0
+
+
 def test_an_upload_is_seen_moving(server, browser):
     upload = {"Bucket": "shop", "Key": "videos/big.mp4"}
     upload["UploadId"] = server.s3.create_multipart_upload(**upload)["UploadId"]
@@ -127,10 +230,10 @@ def test_an_upload_is_seen_moving(server, browser):
 def test_keys_and_screen_readers_get_everywhere(server, browser):
     log_in(browser, server)
     seen = []
-    for _ in range(9):
+    for _ in range(10):
         browser.press(TAB)
         seen.append(browser.run("return document.activeElement.innerText"))
-    assert seen[:9] == ["To the content", "Bywash", "15 min", "1 h", "6 h", "24 h", "7 d", "Pause", "Log out"]
+    assert seen == ["To the content", "Bywash", "15 min", "1 h", "6 h", "24 h", "7 d", "Other range", "Pause", "Log out"]
     unnamed = browser.run(
         "return [...document.querySelectorAll('[role=img], meter, progress, nav, table')]"
         ".filter(it => !it.getAttribute('aria-label') && !it.getAttribute('aria-labelledby') && !it.closest('details'))"

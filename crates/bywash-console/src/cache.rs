@@ -14,7 +14,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use bywash::{Bucket, CachedObject, Engine};
+use bywash::{Bucket, CacheChange, CacheExplanation, CachedObject, Engine};
 use object_store::path::Path;
 use serde::{Deserialize, Serialize};
 
@@ -79,43 +79,65 @@ async fn why(
     State(engine): State<Engine>,
     Query(asked): Query<AskedWhy>,
 ) -> Result<Response, Refusal> {
-    let bucket = bucket(&engine, &asked.bucket)?;
-    let path = Path::parse(&asked.key).map_err(|error| {
-        let text = format!("the key {:?} cannot be named: {error}", asked.key);
+    Ok(answer(&explain(&engine, &asked.bucket, &asked.key).await?))
+}
+
+async fn explain(engine: &Engine, bucket: &str, key: &str) -> Result<CacheExplanation, Refusal> {
+    let bucket = self::bucket(engine, bucket)?;
+    let path = Path::parse(key).map_err(|error| {
+        let text = format!("the key {key:?} cannot be named: {error}");
         Refusal(StatusCode::BAD_REQUEST, text)
     })?;
-    Ok(answer(&blocking(move || bucket.explain(&path)).await?))
+    blocking(move || bucket.explain(&path)).await
+}
+
+/// Returns what a read of the object would find in memory, or why that is unknown.
+pub(crate) async fn explained(
+    engine: &Engine,
+    bucket: &str,
+    key: &str,
+) -> Result<CacheExplanation, String> {
+    let explained = explain(engine, bucket, key).await;
+    explained.map_err(|Refusal(_, reason)| reason)
 }
 
 /// What is to be changed. An empty prefix is the whole bucket.
 #[derive(Debug, Deserialize)]
-struct Wanted {
-    bucket: String,
+pub(crate) struct Wanted {
+    pub(crate) bucket: String,
     #[serde(default)]
-    prefix: String,
+    pub(crate) prefix: String,
 }
 
 async fn warm(
     State(engine): State<Engine>,
     Json(wanted): Json<Wanted>,
 ) -> Result<Response, Refusal> {
-    let warmed = bucket(&engine, &wanted.bucket)?.warm(&wanted.prefix).await;
-    let warmed = warmed.map_err(|error| Refusal(StatusCode::BAD_GATEWAY, error.to_string()))?;
-    Ok(answer(&warmed))
+    Ok(answer(&warmed(&engine, &wanted).await?))
+}
+
+/// Reads the wanted objects into memory.
+pub(crate) async fn warmed(engine: &Engine, wanted: &Wanted) -> Result<CacheChange, Refusal> {
+    let warmed = bucket(engine, &wanted.bucket)?.warm(&wanted.prefix).await;
+    warmed.map_err(|error| Refusal(StatusCode::BAD_GATEWAY, error.to_string()))
 }
 
 async fn forget(
     State(engine): State<Engine>,
     Json(wanted): Json<Wanted>,
 ) -> Result<Response, Refusal> {
-    let bucket = bucket(&engine, &wanted.bucket)?;
-    Ok(answer(
-        &blocking(move || bucket.drop_cached(&wanted.prefix)).await?,
-    ))
+    Ok(answer(&dropped(&engine, wanted).await?))
 }
 
-/// Why a request is not answered.
-struct Refusal(StatusCode, String);
+/// Drops the wanted objects from memory.
+pub(crate) async fn dropped(engine: &Engine, wanted: Wanted) -> Result<CacheChange, Refusal> {
+    let bucket = bucket(engine, &wanted.bucket)?;
+    blocking(move || bucket.drop_cached(&wanted.prefix)).await
+}
+
+/// A refused request: its status, and the reason in a sentence.
+#[derive(Debug)]
+pub(crate) struct Refusal(pub(crate) StatusCode, pub(crate) String);
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {

@@ -7,7 +7,8 @@
 //! | `GET /stats` | the counters as JSON: the fields of [`bywash::Stats`], as `history` those of [`HistoryStats`], as `origins` the errors by bucket |
 //! | `GET /cache`, `GET /cache/why` | what is in memory, and why it is or is not (`cache`), with the key |
 //! | `POST /cache/warm`, `POST /cache/drop` | changes that, with the key |
-//! | `GET /` | the page, for who has the key |
+//! | `GET /` | the page, with the key |
+//! | `POST /actions/...` | its buttons, from the page itself only |
 //! | `POST /write`, `POST /api/v2/write` | values by the Influx line protocol, with the key |
 //! | `GET /series/list`, `GET /series/query` | the names and the points of series, with the key |
 //!
@@ -21,6 +22,7 @@ mod body;
 mod cache;
 mod charged;
 mod clock;
+mod csrf;
 mod exporter;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
@@ -61,7 +63,7 @@ use influx::Intake;
 pub use influx::{InsertError, RefusedLine, RefusedLines, insert_lines};
 use limits::MAX_READS_AT_ONCE;
 pub use limits::{MAX_ADMIN_CONNECTIONS, MAX_METRICS_CONNECTIONS};
-pub use page::{ListedUploads, OpenUpload, OpenUploads};
+pub use page::{Aborting, ClientUpload, ListedUploads, OpenUpload, OpenUploads};
 use recent::Recent;
 pub use series::{SeriesRequest, SeriesRequestError};
 
@@ -82,7 +84,7 @@ pub struct Console {
     pub series: SeriesDb,
     /// The server's own history, if it keeps one.
     pub history: Option<History>,
-    /// Lists the open uploads.
+    /// Lists and aborts the open uploads.
     pub uploads: OpenUploads,
 }
 
@@ -195,6 +197,7 @@ fn router(shared: Shared) -> Router {
         .route("/series/list", get(series::list))
         .route("/series/query", get(series::query))
         .merge(cache::routes())
+        .merge(page::actions::routes())
         .route_layer(middleware::from_fn_with_state(
             shared.clone(),
             access::require_key,
@@ -213,7 +216,7 @@ fn router(shared: Shared) -> Router {
                 "no such page; there are /, /healthz, /metrics, /stats, /cache, /write, /series/list and /series/query\n",
             )
         })
-        .layer(middleware::from_fn(host::refuse_other_sites))
+        .layer(middleware::from_fn(csrf::refuse_other_sites))
         .layer(middleware::from_fn(host::require_loopback))
         .layer(middleware::map_response(protected))
         .with_state(shared)

@@ -36,6 +36,8 @@ pub(crate) const MAX_SOURCE_BYTES: usize = 4096;
 pub(crate) const MAX_FIELD_BYTES: usize = 1024;
 /// Max rows of one response: some 100 MB of text.
 pub(crate) const MAX_ROWS: usize = 1 << 20;
+/// Max seconds of a range of the page: more than a year, to compare with the same week of the year before.
+pub(crate) const MAX_RANGE_S: i64 = 400 * 24 * 60 * 60;
 /// Objects of one page of what is in memory: with keys of 1,024 bytes they take some megabytes, which are charged once the page is
 /// put together.
 pub(crate) const MAX_CACHED_OBJECTS: usize = 1000;

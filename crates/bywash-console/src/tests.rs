@@ -14,11 +14,13 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 
 use super::{
-    Access, Console, History, ListedUploads, MAX_ADMIN_CONNECTIONS, MAX_METRICS_CONNECTIONS,
-    MetricsReader, OpenUpload, OpenUploads, admin_and_metrics, admin_service,
+    Access, ClientUpload, Console, History, ListedUploads, MAX_ADMIN_CONNECTIONS,
+    MAX_METRICS_CONNECTIONS, MetricsReader, OpenUpload, OpenUploads, admin_and_metrics,
+    admin_service,
 };
 
 mod access;
+mod actions;
 mod cache;
 mod connections;
 mod history;
@@ -81,17 +83,31 @@ async fn start_limited(
         bytes: 3 << 20,
         length: Some(6 << 20),
         note: "a client".to_owned(),
+        client: Some(ClientUpload {
+            bucket: "data".to_owned(),
+            key: "<big>".to_owned(),
+            upload: "id-1".to_owned(),
+        }),
     };
     let console = Console {
         engine: engine.clone(),
         access,
         series: series.clone(),
         history,
-        uploads: OpenUploads::new(move |_| ListedUploads {
-            newest: vec![upload.clone()],
-            total: 3,
-            stuck: 0,
-        }),
+        uploads: OpenUploads::new(
+            move |_| ListedUploads {
+                newest: vec![upload.clone()],
+                total: 3,
+                stuck: 0,
+            },
+            |upload| {
+                let aborted = match upload.upload.as_str() {
+                    "id-1" => Ok(()),
+                    other => Err(format!("There is no upload {other}.")),
+                };
+                Box::pin(std::future::ready(aborted))
+            },
+        ),
     };
     let service = admin_service(console, address).unwrap();
     let limits = Limits {

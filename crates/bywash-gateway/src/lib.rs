@@ -47,4 +47,4 @@ pub use host::is_domain;
 pub use http_server::{Drained, serve_http};
 pub use resident::{max_resident_bytes, max_socket_bytes};
 pub use serve::{ServeError, serve_s3};
-pub use uploads::{OpenUpload, OpenUploads, open_uploads};
+pub use uploads::{AbortError, OpenUpload, OpenUploads, open_uploads};

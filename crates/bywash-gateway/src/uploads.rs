@@ -33,7 +33,7 @@ use journal::{Journal, Tail};
 pub use journal::{OpenUpload, open_uploads};
 pub(crate) use memory::{Beginning, Hold, UploadMemory};
 use memory::{PART_BYTES, attempt_bytes, begun_bytes, part_bytes, upload_bytes};
-pub use open::OpenUploads;
+pub use open::{AbortError, OpenUploads};
 pub(crate) use rules::{choose, part_number};
 
 /// One stored part.

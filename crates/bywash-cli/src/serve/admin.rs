@@ -77,7 +77,7 @@ pub(super) fn admin_services(
         access: credentials.map_or(Access::Anonymous, Credentials::for_console),
         series: keeping.series.clone(),
         history: keeping.history.clone(),
-        uploads: open_uploads(&settings.data_dir, clients),
+        uploads: open_uploads(&settings.data_dir, engine.clone(), clients),
     };
     let keys = settings.all_keys(credentials).into_iter();
     let readers = keys.map(|key| MetricsReader {

@@ -4,8 +4,9 @@ use std::cmp::Reverse;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use bywash::Engine;
 use bywash::upload::journal::ListedUpload;
-use bywash_console::{ListedUploads, OpenUpload, OpenUploads};
+use bywash_console::{ClientUpload, ListedUploads, OpenUpload, OpenUploads};
 use chrono::{TimeDelta, Utc};
 use parking_lot::Mutex;
 
@@ -19,12 +20,17 @@ const ABANDONED: TimeDelta = TimeDelta::days(1);
 /// Note of a copy whose process is gone.
 const LEFT: &str = "no process; see bywash uploads";
 
-/// Lists the uploads of S3 clients, which the server holds, and those of `bywash cp`, which other processes note in the data folder
+/// Lists the uploads of S3 clients, which the server holds and can abort, and those of `bywash cp`, which other processes note in the data folder
 /// `dir`.
-pub(super) fn open_uploads(dir: &Path, clients: bywash_gateway::OpenUploads) -> OpenUploads {
+pub(super) fn open_uploads(
+    dir: &Path,
+    engine: Engine,
+    clients: bywash_gateway::OpenUploads,
+) -> OpenUploads {
     let dir = dir.to_owned();
     let copies = Copies::new(move || read_copies(&dir));
-    OpenUploads::new(move |max| {
+    let aborted = clients.clone();
+    let list = move |max| {
         let (newest, total) = clients.newest(max);
         let copies = copies.at(Instant::now());
         let total = total + copies.len();
@@ -38,6 +44,18 @@ pub(super) fn open_uploads(dir: &Path, clients: bywash_gateway::OpenUploads) -> 
             total,
             stuck,
         }
+    };
+    OpenUploads::new(list, move |upload| {
+        let (clients, engine) = (aborted.clone(), engine.clone());
+        Box::pin(async move {
+            let ClientUpload {
+                bucket,
+                key,
+                upload,
+            } = upload;
+            let aborted = clients.abort(&engine, &bucket, &key, &upload).await;
+            aborted.map_err(|error| error.to_string())
+        })
     })
 }
 
@@ -51,6 +69,11 @@ fn of_client(open: bywash_gateway::OpenUpload) -> OpenUpload {
             1 => "S3 client, 1 part".to_owned(),
             parts => format!("S3 client, {parts} parts"),
         },
+        client: Some(ClientUpload {
+            bucket: open.bucket,
+            key: open.key,
+            upload: open.id,
+        }),
     }
 }
 
@@ -106,6 +129,7 @@ fn copy(listed: ListedUpload) -> Option<OpenUpload> {
         } else {
             LEFT.to_owned()
         },
+        client: None,
     })
 }
 

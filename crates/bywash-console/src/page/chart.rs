@@ -9,10 +9,12 @@ use chrono::{DateTime, Local, TimeZone};
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
 use plotters::prelude::*;
 
-use super::format::{Unit, time_label};
+use super::format::{NONE, Unit, time_label};
 
 /// Pixels at the scale a screen has room for two of; SVG scales to what there is.
 const SIZE: (u32, u32) = (560, 220);
+/// Pixels left of the plot, for the labels of values, and right of it.
+const MARGINS: (u32, u32) = (64, 16);
 /// Lines of a chart, each with a colour that the style sheet knows.
 pub(super) const LINES: usize = COLOURS.len();
 const COLOURS: [RGBColor; 5] = [
@@ -47,6 +49,8 @@ pub(super) struct Chart {
     pub(super) span: (i64, i64),
     /// Nanoseconds between points; where more are missing, a line is broken.
     pub(super) step: i64,
+    /// Starts of the server within the span, in nanoseconds, by time.
+    pub(super) starts: Vec<i64>,
 }
 
 impl Chart {
@@ -83,26 +87,60 @@ impl Chart {
             let [low, high, last] = [low, high, *last].map(|value| self.unit.text(value));
             Some(format!("{} from {low} to {high}, now {last}", line.label))
         });
-        lines.collect::<Vec<_>>().join("; ")
+        let mut words: Vec<_> = lines.collect();
+        words.extend(self.last_start().map(|at| format!("server started {at}")));
+        words.join("; ")
     }
 
-    /// The newest points of all lines, side by side, the newest first.
-    pub(super) fn newest(&self, most: usize) -> Vec<(DateTime<Local>, Vec<Option<f64>>)> {
+    /// Returns the time of the last start within the span, as people read it.
+    pub(super) fn last_start(&self) -> Option<String> {
+        let last = self.starts.last()?;
+        Some(time_label(local(*last), self.span))
+    }
+
+    /// Returns the newest points of all lines by time, at most `max` of each line.
+    fn rows(&self, max: usize) -> BTreeMap<i64, Vec<Option<f64>>> {
         let mut rows: BTreeMap<i64, Vec<Option<f64>>> = BTreeMap::new();
         for (index, line) in self.lines.iter().enumerate() {
-            for (at, value) in line.points.iter().rev().take(most) {
+            for (at, value) in line.points.iter().rev().take(max) {
                 rows.entry(*at)
                     .or_insert_with(|| vec![None; self.lines.len()])[index] = Some(*value);
             }
         }
-        let rows = rows.into_iter().rev().take(most);
-        rows.map(|(at, values)| {
-            (
-                DateTime::from_timestamp_nanos(at).with_timezone(&Local),
-                values,
-            )
-        })
-        .collect()
+        rows
+    }
+
+    /// Returns the newest points of all lines side by side, the newest first.
+    pub(super) fn newest(&self, max: usize) -> Vec<(DateTime<Local>, Vec<Option<f64>>)> {
+        let rows = self.rows(max).into_iter().rev().take(max);
+        rows.map(|(at, values)| (local(at), values)).collect()
+    }
+
+    /// Returns the names of the lines, with tabs between them.
+    pub(super) fn labels(&self) -> String {
+        let labels = self.lines.iter().map(|line| line.label.replace('\t', " "));
+        labels.collect::<Vec<_>>().join("\t")
+    }
+
+    /// Returns all points for the crosshair, a line each: its pixel from the left, its time, and the values, with tabs between them.
+    pub(super) fn points_of_pixels(&self) -> String {
+        let (first, last) = (self.span.0 as f64, self.span.1 as f64);
+        let width = f64::from(SIZE.0 - MARGINS.0 - MARGINS.1);
+        let form = match (last - first) / NANOS {
+            seconds if seconds <= 86_400.0 => "%H:%M:%S",
+            _ => "%e %b %H:%M",
+        };
+        let rows = self.rows(usize::MAX).into_iter().map(|(at, values)| {
+            let share = ((at as f64 - first) / (last - first)).clamp(0.0, 1.0);
+            let pixel = f64::from(MARGINS.0) + width * share;
+            let mut row = format!("{pixel:.0}\t{}", local(at).format(form));
+            for value in values {
+                row.push('\t');
+                row.push_str(&value.map_or(NONE.to_owned(), |value| self.unit.text(value)));
+            }
+            row
+        });
+        rows.collect::<Vec<_>>().join("\n")
     }
 
     /// The picture; nothing in it but lines, numbers and times.
@@ -122,9 +160,9 @@ impl Chart {
         let times = Axis::of_times(self.span);
         let mut chart = ChartBuilder::on(&root)
             .margin_top(8)
-            .margin_right(16)
+            .margin_right(MARGINS.1)
             .x_label_area_size(24)
-            .y_label_area_size(64)
+            .y_label_area_size(MARGINS.0)
             .build_cartesian_2d(times.clone(), values.clone())?;
         let unit = self.unit;
         let span = self.span;
@@ -140,6 +178,11 @@ impl Chart {
             .x_label_formatter(&|seconds| time_label(at(*seconds), span))
             .y_label_formatter(&|value| unit.text(*value))
             .draw()?;
+        for start in &self.starts {
+            let at = *start as f64 / NANOS;
+            let ends = vec![(at, values.from), (at, values.to)];
+            chart.draw_series([PathElement::new(ends, TEXT.stroke_width(1))])?;
+        }
         for (line, colour) in self.lines.iter().zip(COLOURS) {
             for piece in line
                 .points
@@ -169,7 +212,11 @@ impl Chart {
 }
 
 fn at(seconds: f64) -> DateTime<Local> {
-    DateTime::from_timestamp_nanos((seconds * NANOS) as i64).with_timezone(&Local)
+    local((seconds * NANOS) as i64)
+}
+
+fn local(nanos: i64) -> DateTime<Local> {
+    DateTime::from_timestamp_nanos(nanos).with_timezone(&Local)
 }
 
 /// A linear axis whose ticks were chosen before.
@@ -276,7 +323,40 @@ mod tests {
             }],
             span: (1_700_000_000_000_000_000, 1_700_003_600_000_000_000),
             step: 10_000_000_000,
+            starts: Vec::new(),
         }
+    }
+
+    #[test]
+    fn crosshair_has_the_pixel_the_time_and_each_value_of_a_point() {
+        let from = 1_700_000_000_000_000_000;
+        let mut chart = chart(vec![(from, 1.0), (from + 1_800_000_000_000, 2048.0)]);
+        chart.lines.push(Line {
+            label: "write\tn".to_owned(),
+            points: vec![(from + 3_600_000_000_000, 3.0)],
+        });
+        let time = |at: i64| local(at).format("%H:%M:%S").to_string();
+        let rows = [
+            format!("64\t{}\t1 B\t–", time(from)),
+            format!("304\t{}\t2 KiB\t–", time(from + 1_800_000_000_000)),
+            format!("544\t{}\t–\t3 B", time(from + 3_600_000_000_000)),
+        ];
+        assert_eq!(chart.points_of_pixels(), rows.join("\n"));
+        assert_eq!(chart.labels(), "read\twrite n");
+    }
+
+    #[test]
+    fn starts_of_the_server_are_vertical_lines_and_in_words() {
+        let mut chart = chart(vec![(1_700_000_010_000_000_000, 1.0)]);
+        let lines = |chart: &Chart| chart.svg().matches("#555552\" stroke-width=\"1\"").count();
+        assert_eq!((lines(&chart), chart.last_start()), (0, None));
+        chart.starts = vec![1_700_000_000_000_000_000, 1_700_001_000_000_000_000];
+        assert_eq!(lines(&chart), 2, "{}", chart.svg());
+        assert!(
+            chart.words().contains("server started "),
+            "{}",
+            chart.words()
+        );
     }
 
     #[test]

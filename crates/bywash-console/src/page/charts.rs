@@ -10,14 +10,14 @@ use super::format::Unit;
 use super::range::Range;
 use crate::Shared;
 use crate::history::{
-    DROPPED_POINTS, HISTORY_EVERY, OWN, QUANTILES, bucket_source, latency_metric,
+    DROPPED_POINTS, HISTORY_EVERY, OWN, QUANTILES, STARTS, bucket_source, latency_metric,
 };
 
 /// The span that is drawn.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Drawing {
     /// First and last nanosecond.
-    span: (i64, i64),
+    pub(super) span: (i64, i64),
     /// Nanoseconds between points.
     step: i64,
 }
@@ -38,7 +38,15 @@ impl Drawing {
             lines,
             span: self.span,
             step: self.step,
+            starts: Vec::new(),
         }
+    }
+
+    /// Returns the times at which the server started, at most one a step.
+    pub(super) async fn starts(self, history: &SeriesDb) -> Result<Vec<i64>, SeriesError> {
+        let starts = Selector::series(OWN, STARTS);
+        let found = self.points(history, &starts, Aggregate::Max).await?;
+        Ok(own(&found, STARTS).into_iter().map(|(at, _)| at).collect())
     }
 
     /// The points of each series selected, by source.
@@ -120,6 +128,7 @@ pub(super) async fn history_charts(
                 rate("of clients", "requests"),
                 rate("to origins", "origin_requests"),
                 rate("failed", "failed_requests"),
+                rate("repeated to origins", "retries"),
             ],
         ),
         drawing.chart(
@@ -173,6 +182,7 @@ pub(super) async fn bucket_charts(
     let requests = vec![
         rate("of readers and writers", "requests"),
         rate("to the origin", "origin_requests"),
+        rate("repeated", "retries"),
     ];
     let blocks = vec![rate("hits", "hits"), rate("misses", "misses")];
     Ok(vec![

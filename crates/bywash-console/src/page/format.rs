@@ -3,6 +3,10 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Local};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+
+/// Stands where there is no number.
+pub(super) const NONE: &str = "–";
 
 /// What a number counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,11 +49,11 @@ impl Unit {
 
     /// A step of at least `least` at which ticks are round numbers of the unit.
     pub(super) fn round_step(self, least: f64) -> f64 {
-        let base: f64 = match self {
-            Self::Bytes | Self::ByteRate => 1024.0,
-            _ => 1000.0,
-        };
         let least = least.clamp(1e-9, 1e300);
+        if matches!(self, Self::Bytes | Self::ByteRate) {
+            return least.log2().ceil().exp2().max(1.0);
+        }
+        let base: f64 = 1000.0;
         let magnitude = if least >= 1.0 {
             base.powf(least.log(base).floor())
         } else {
@@ -150,6 +154,11 @@ pub(super) fn time_label(at: DateTime<Local>, (first, last): (i64, i64)) -> Stri
     at.format(form).to_string().trim().to_owned()
 }
 
+/// Encodes a value of an address.
+pub(super) fn encoded(text: &str) -> String {
+    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -201,9 +210,11 @@ mod tests {
             (Unit::Count, 1.0, 1.0),
             (Unit::Count, 230.0, 500.0),
             (Unit::Count, 12_000.0, 20_000.0),
-            (Unit::Bytes, 300.0, 500.0),
+            (Unit::Bytes, 0.1, 1.0),
+            (Unit::Bytes, 256.0, 256.0),
+            (Unit::Bytes, 300.0, 512.0),
             (Unit::Bytes, 1500.0, 2048.0),
-            (Unit::ByteRate, 70.0 * 1048576.0, 100.0 * 1048576.0),
+            (Unit::ByteRate, 70.0 * 1048576.0, 128.0 * 1048576.0),
             (Unit::Time, 0.003, 0.005),
             (Unit::Share, 0.25, 0.5),
         ] {

@@ -1,5 +1,6 @@
-//! `GET /`: the page that shows what the server does.
+//! `GET /`: the page that shows what the server does, and its actions.
 
+pub(crate) mod actions;
 mod chart;
 mod charts;
 mod format;
@@ -10,6 +11,8 @@ mod tables;
 mod view;
 
 use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use axum::extract::{Path, Query, State};
@@ -17,6 +20,7 @@ use axum::http::StatusCode;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::{Html, IntoResponse, Response};
 use chrono::{DateTime, Utc};
+use serde::Deserialize;
 
 use crate::Shared;
 
@@ -34,8 +38,21 @@ pub struct OpenUpload {
     pub bytes: u64,
     /// Bytes of the whole object, if known.
     pub length: Option<u64>,
-    /// Who sends it, and what is to be known besides.
+    /// The process or client that sends it, and what is to be known besides.
     pub note: String,
+    /// The upload of an S3 client, which the page can abort.
+    pub client: Option<ClientUpload>,
+}
+
+/// Name of an upload of an S3 client.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct ClientUpload {
+    /// The object's bucket.
+    pub bucket: String,
+    /// The object's key.
+    pub key: String,
+    /// The id that the client has.
+    pub upload: String,
 }
 
 /// Open uploads, those to be shown and how many there are.
@@ -49,20 +66,37 @@ pub struct ListedUploads {
     pub stuck: usize,
 }
 
-/// Lists the open uploads. May block on the file system.
+/// The result of an abort; the error is a sentence.
+pub type Aborting = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
+
+/// Lists the open uploads, and aborts those of S3 clients.
 #[derive(Clone)]
-pub struct OpenUploads(Arc<dyn Fn(usize) -> ListedUploads + Send + Sync>);
+pub struct OpenUploads {
+    list: Arc<dyn Fn(usize) -> ListedUploads + Send + Sync>,
+    abort: Arc<dyn Fn(ClientUpload) -> Aborting + Send + Sync>,
+}
 
 impl OpenUploads {
-    /// Lists by `list`, which is called for each page with the number of uploads to return at most.
-    pub fn new(list: impl Fn(usize) -> ListedUploads + Send + Sync + 'static) -> Self {
-        Self(Arc::new(list))
+    /// Lists by `list`, which is called for each page with the number of uploads to return at most. It may block on the file system.
+    /// Aborts by `abort`.
+    pub fn new(
+        list: impl Fn(usize) -> ListedUploads + Send + Sync + 'static,
+        abort: impl Fn(ClientUpload) -> Aborting + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            list: Arc::new(list),
+            abort: Arc::new(abort),
+        }
     }
 }
 
 impl Default for OpenUploads {
     fn default() -> Self {
-        Self::new(|_| ListedUploads::default())
+        let missing = || Err("There is no such upload.".to_owned());
+        Self::new(
+            |_| ListedUploads::default(),
+            move |_| Box::pin(async move { missing() }),
+        )
     }
 }
 

@@ -3,17 +3,14 @@
 use bywash::traffic::RequestKind;
 use chrono::{DateTime, Local, Utc};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::OpenUpload;
 use super::chart::{COLOUR_NAMES, Chart};
-use super::format::{Unit, bytes, count, lasted, latency, time_label};
-use super::range::Range;
+use super::format::{NONE, Unit, bytes, count, encoded, lasted, latency, time_label};
+use super::range::{Preset, Range, input};
 use super::tables;
 use super::view::{View, hit_ratio, saved};
+use super::{OpenUpload, actions};
 
-/// What stands where there is no number yet.
-pub(super) const NONE: &str = "–";
 /// Rows of the table under a chart, the newest points.
 const POINTS: usize = 24;
 
@@ -58,6 +55,20 @@ pub(super) fn login(next: &str, wrong: Option<&str>) -> Markup {
     )
 }
 
+/// Renders the page after a button: what was done, and the way back.
+pub(super) fn outcome(done: &Markup, back: &str) -> Markup {
+    document(
+        "Bywash",
+        &html! {
+            main class="outcome card" {
+                h1 { "Bywash" }
+                (done)
+                p { a href=(back) { "Back to the page" } }
+            }
+        },
+    )
+}
+
 /// The page.
 pub(super) fn page(view: &View, anonymous: bool) -> Markup {
     document(
@@ -75,7 +86,7 @@ pub(super) fn page(view: &View, anonymous: bool) -> Markup {
                     }
                 }
             }
-            main id="live" tabindex="-1" {
+            main id="live" tabindex="-1" data-at=(Local::now().format("%H:%M:%S")) {
                 @if let Some(name) = &view.only {
                     (only(name, view))
                 } @else {
@@ -83,7 +94,7 @@ pub(super) fn page(view: &View, anonymous: bool) -> Markup {
                 }
             }
             footer {
-                "Times are in the server's zone, UTC" (Local::now().format("%:z")) ". More: "
+                "Times are in the server's zone, UTC" (zone()) ". More: "
                 a href="/metrics" { "metrics" } ", " a href="/stats" { "stats" } "."
             }
             script src="/assets/console.js" defer {}
@@ -91,15 +102,24 @@ pub(super) fn page(view: &View, anonymous: bool) -> Markup {
     )
 }
 
+/// Returns the server's offset from UTC.
+fn zone() -> String {
+    Local::now().format("%:z").to_string()
+}
+
 fn overview(view: &View) -> Markup {
     html! {
+        @if let Some(wrong) = &view.wrong_range { p class="wrong" role="alert" { (wrong) } }
         (health(view))
         (tiles(view))
         @if !view.charts.is_empty() {
-            h2 { "The last " (view.range.label) }
+            h2 { "Charts of " (view.range.words()) ", in UTC" (zone()) }
             div class="charts" { @for (index, chart) in view.charts.iter().enumerate() { (figure(chart, index)) } }
         }
         (tables::buckets(view))
+        @if let Some(bucket) = view.bucket.as_ref().filter(|name| view.stats.buckets.contains_key(*name)) {
+            (actions::of_bucket(view, bucket))
+        }
         (hottest(view))
         // The rest is not counted by bucket.
         @if view.bucket.is_none() {
@@ -117,35 +137,50 @@ fn only(name: &str, view: &View) -> Markup {
     html! {
         h2 { (name) }
         @if view.charts.is_empty() {
-            p class="empty" { "No series of this name has a point in the last " (view.range.label) "." }
+            p class="empty" { "No series of this name has a point in " (view.range.words()) "." }
         }
         @for (index, chart) in view.charts.iter().enumerate() { (figure(chart, index)) }
-        p { a href={ "/?range=" (view.range.name) } { "All charts" } }
+        p { a href={ "/?" (view.range.query()) } { "All charts" } }
     }
 }
 
 fn ranges(view: &View) -> Markup {
-    let kept = |name: &str, value: &Option<String>| {
-        let value = value.as_deref();
-        value.map_or_else(String::new, |value| format!("&{name}={}", escaped(value)))
-    };
-    let rest = kept("series", &view.only) + &kept("bucket", &view.bucket);
+    let kept = [("series", &view.only), ("bucket", &view.bucket)];
+    let kept: Vec<_> = kept
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value.as_deref()?)))
+        .collect();
+    let rest: String = kept
+        .iter()
+        .map(|(name, value)| format!("&{name}={}", encoded(value)))
+        .collect();
+    let (first, last) = view.span;
     html! {
         nav aria-label="Range" {
             ul {
-                @for range in Range::ALL {
+                @for preset in Preset::ALL {
                     li {
-                        a id={ "range-" (range.name) } href={ "/?range=" (range.name) (rest) }
-                            aria-current=[(range == view.range).then_some("true")] { (range.label) }
+                        a id={ "range-" (preset.name) } href={ "/?range=" (preset.name) (rest) }
+                            aria-current=[(view.range == Range::Last(preset)).then_some("true")] { (preset.label) }
                     }
+                }
+            }
+            details id="between" {
+                summary aria-current=[matches!(view.range, Range::Between(..)).then_some("true")] {
+                    @match view.range { Range::Between(..) => (view.range.words()), Range::Last(_) => "Other range" }
+                }
+                form method="get" action="/" {
+                    @for (name, value) in kept { input type="hidden" name=(name) value=(value); }
+                    @for (name, label, at) in [("from", "From", first), ("to", "To", last)] {
+                        label for=(name) { (label) }
+                        input id=(name) name=(name) type="datetime-local" step="1" required value=(input(at));
+                    }
+                    span { "UTC" (zone()) }
+                    button type="submit" { "Show" }
                 }
             }
         }
     }
-}
-
-pub(super) fn escaped(text: &str) -> String {
-    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 
 /// A picture, what it says in words, and its newest points as a table.
@@ -166,8 +201,17 @@ fn figure(chart: &Chart, index: usize) -> Markup {
                             }
                         }
                     }
+                    @if let Some(start) = chart.last_start() {
+                        li {
+                            svg viewBox="0 0 18 10" aria-hidden="true" { path d="M9 0v10" stroke="#555552" stroke-width="2" {} }
+                            "server started: " (start)
+                        }
+                    }
                 }
-                div role="img" aria-label={ (chart.title) ": " (chart.words()) } { (PreEscaped(chart.svg())) }
+                div class="plot" id={ "plot-" (index) } role="img" aria-label={ (chart.title) ": " (chart.words()) }
+                    data-labels=(chart.labels()) data-points=(chart.points_of_pixels()) {
+                    (PreEscaped(chart.svg()))
+                }
                 details id={ "table-" (index) } {
                     summary { "As a table" }
                     (points(chart))
@@ -294,8 +338,8 @@ fn uploads(view: &View) -> Markup {
         } @else {
             div class="card" {
                 table aria-labelledby="uploads" {
-                    thead { tr { @for name in ["Object", "Progress", "Safe", "Of", "Began", "By"] { th scope="col" { (name) } } } }
-                    tbody { @for upload in &view.uploads.newest { (upload_row(upload)) } }
+                    thead { tr { @for name in ["Object", "Progress", "Safe", "Of", "Began", "By", ""] { th scope="col" { (name) } } } }
+                    tbody { @for (index, upload) in view.uploads.newest.iter().enumerate() { (upload_row(upload, index)) } }
                 }
             }
             (more(view.uploads.total, view.uploads.newest.len()))
@@ -303,7 +347,7 @@ fn uploads(view: &View) -> Markup {
     }
 }
 
-fn upload_row(upload: &OpenUpload) -> Markup {
+fn upload_row(upload: &OpenUpload, index: usize) -> Markup {
     html! {
         tr {
             th scope="row" { (upload.target) }
@@ -316,6 +360,7 @@ fn upload_row(upload: &OpenUpload) -> Markup {
             td { (upload.length.map_or(NONE.to_owned(), |length| bytes(length as f64))) }
             td { (upload.began.map_or(NONE.to_owned(), clock)) }
             td { (upload.note) }
+            td { @if let Some(client) = &upload.client { (actions::of_upload(client, index)) } }
         }
     }
 }
@@ -338,7 +383,11 @@ fn hottest(view: &View) -> Markup {
                     tbody {
                         @for object in &view.hottest {
                             tr {
-                                th scope="row" { (object.bucket) "/" (object.key) }
+                                th scope="row" {
+                                    a href={ "/?bucket=" (encoded(&object.bucket)) "&why=" (encoded(&object.key)) "#memory-of-bucket" } {
+                                        (object.bucket) "/" (object.key)
+                                    }
+                                }
                                 td { (count(object.requests as f64)) }
                                 td { (bytes(object.bytes as f64)) }
                             }
@@ -360,7 +409,7 @@ fn series(view: &View) -> Markup {
             ul class="names card" {
                 @for name in &view.series {
                     @let name = format!("{}/{}", name.source, name.metric);
-                    li { a href={ "/?range=" (view.range.name) "&series=" (escaped(&name)) } { (name) } }
+                    li { a href={ "/?" (view.range.query()) "&series=" (encoded(&name)) } { (name) } }
                 }
             }
             @if view.more_series { p class="empty" { "and more; " code { "/series/list" } " has all" } }

@@ -4,8 +4,8 @@ use axum::http::StatusCode;
 use bywash::traffic::Latencies;
 use maud::{Markup, html};
 
-use super::format::{Unit, bytes, count, latency};
-use super::render::{NONE, escaped, more};
+use super::format::{NONE, Unit, bytes, count, encoded, latency};
+use super::render::more;
 use super::view::{ROWS, View, saved};
 
 fn share(part: u64, all: u64) -> String {
@@ -37,6 +37,7 @@ pub(super) fn buckets(view: &View) -> Markup {
         "Read",
         "From the origin",
         "Origin requests",
+        "Repeated",
         "Hedged",
         "Origin errors",
     ];
@@ -46,7 +47,7 @@ pub(super) fn buckets(view: &View) -> Markup {
             p class="empty" { "There is no bucket yet." }
         } @else {
             div class="card" {
-                table aria-labelledby="buckets" {
+                table class="dense" aria-labelledby="buckets" {
                     thead { tr { @for name in names { th scope="col" { (name) } } } }
                     tbody { @for name in view.shown_buckets().take(ROWS) { (bucket(view, name)) } }
                 }
@@ -54,7 +55,7 @@ pub(super) fn buckets(view: &View) -> Markup {
             (more(view.shown_buckets().count(), ROWS))
         }
         @if view.bucket.is_some() {
-            p { a href={ "/?range=" (view.range.name) } { "All buckets" } }
+            p { a href={ "/?" (view.range.query()) } { "All buckets" } }
         }
     }
 }
@@ -75,7 +76,7 @@ fn bucket(view: &View, name: &str) -> Markup {
     });
     html! {
         tr {
-            th scope="row" { a href={ "/?range=" (view.range.name) "&bucket=" (escaped(name)) } { (name) } }
+            th scope="row" { a href={ "/?" (view.range.query()) "&bucket=" (encoded(name)) } { (name) } }
             td { (count(counters.requests as f64)) }
             td { (rate) }
             td { (share(hits, hits + misses)) }
@@ -85,6 +86,7 @@ fn bucket(view: &View, name: &str) -> Markup {
             td { (bytes(counters.bytes as f64)) }
             td { (bytes(counters.origin_bytes as f64)) }
             td { (count(counters.origin_requests as f64)) }
+            td { (count(counters.retries as f64)) }
             td { (count(counters.hedges as f64)) }
             td { (errors) }
         }

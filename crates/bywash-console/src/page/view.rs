@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use bywash::origin::OriginStats;
 use bywash::traffic::{HotObject, Latencies, ReadLatencies, RequestKind, TrafficStats};
-use bywash::{BucketStats, Stats};
+use bywash::{BucketStats, CacheExplanation, Stats};
 use bywash_series::SeriesError;
 use serde::Deserialize;
 
@@ -16,6 +16,7 @@ use super::charts::{Drawing, bucket_charts, history_charts, series_charts};
 use super::health::{Signals, reasons};
 use super::range::Range;
 use crate::Shared;
+use crate::cache::explained;
 use crate::clock::now;
 use crate::history::Counted;
 use crate::recent::Minute;
@@ -30,10 +31,15 @@ pub(crate) const NAMES: usize = 200;
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Asked {
     range: Option<String>,
+    /// Two times of the server's zone, instead of a range with a name.
+    from: Option<String>,
+    to: Option<String>,
     /// Source and metric with a slash between them: only this series is drawn.
     series: Option<String>,
     /// Only this bucket is shown.
     bucket: Option<String>,
+    /// Of the bucket, the object to explain.
+    why: Option<String>,
 }
 
 /// All that is on the page.
@@ -42,10 +48,16 @@ pub(super) struct View {
     /// Of the admin endpoints.
     pub(super) address: SocketAddr,
     pub(super) range: Range,
+    /// What is wrong with the range in the address; the default is shown then.
+    pub(super) wrong_range: Option<String>,
+    /// First and last nanosecond of the charts.
+    pub(super) span: (i64, i64),
     /// The series asked for, and nothing else then.
     pub(super) only: Option<String>,
     /// The bucket asked for.
     pub(super) bucket: Option<String>,
+    /// What a read of the object asked for would find in memory; an error in a sentence.
+    pub(super) why: Option<Result<CacheExplanation, String>>,
     /// Reasons for which the server is degraded.
     pub(super) reasons: Vec<String>,
     pub(super) charts: Vec<Chart>,
@@ -72,20 +84,20 @@ pub(super) struct View {
 
 /// Reads it all.
 pub(super) async fn gather(shared: Shared, asked: Asked) -> Result<View, SeriesError> {
-    let range = Range::named(asked.range.as_deref());
+    let name = asked.range.as_deref();
+    let (range, wrong_range) =
+        match Range::of_address(name, asked.from.as_deref(), asked.to.as_deref()) {
+            Ok(range) => (range, None),
+            Err(wrong) => (Range::named(name), Some(wrong)),
+        };
     let only = asked.series.filter(|name| !name.is_empty());
-    let drawing = Drawing::new(range, now());
     let bucket = asked.bucket.filter(|name| !name.is_empty());
-    let charts = match (&only, &shared.history, &bucket) {
-        (Some(name), _, _) => series_charts(&shared, name, &drawing).await?,
-        (None, Some(history), Some(name)) => bucket_charts(history.db(), name, &drawing).await?,
-        (None, Some(history), None) => history_charts(history.db(), &drawing).await?,
-        (None, None, _) => Vec::new(),
-    };
+    let drawing = Drawing::new(range, now());
+    let charts = charts(&shared, range, &drawing, only.as_deref(), bucket.as_deref()).await?;
     let everything = i64::MIN..=i64::MAX;
     let names = shared.series.list_first(NAMES + 1, everything).await?;
     let list = shared.uploads.clone();
-    let uploads = tokio::task::spawn_blocking(move || (list.0)(ROWS))
+    let uploads = tokio::task::spawn_blocking(move || (list.list)(ROWS))
         .await
         .unwrap_or_default();
     let counted = Counted::now(&shared.engine, shared.history.as_ref());
@@ -105,11 +117,18 @@ pub(super) async fn gather(shared: Shared, asked: Asked) -> Result<View, SeriesE
                 .unwrap_or_default()
         }
     };
+    let why = match (&bucket, asked.why.filter(|key| !key.is_empty())) {
+        (Some(bucket), Some(key)) => Some(explained(&shared.engine, bucket, &key).await),
+        _ => None,
+    };
     Ok(View {
         address: shared.guard.address(),
         range,
+        wrong_range,
+        span: drawing.span,
         only,
         bucket,
+        why,
         reasons,
         charts,
         grown,
@@ -129,6 +148,34 @@ pub(super) async fn gather(shared: Shared, asked: Asked) -> Result<View, SeriesE
         series: names.iter().take(NAMES).map(Name::from).collect(),
         stats: counted.stats,
     })
+}
+
+/// Returns the charts of a series, of a bucket, or of the server.
+async fn charts(
+    shared: &Shared,
+    range: Range,
+    drawing: &Drawing,
+    series: Option<&str>,
+    bucket: Option<&str>,
+) -> Result<Vec<Chart>, SeriesError> {
+    // A long range takes a turn with the queries of other clients.
+    let _turn = match range {
+        Range::Between(..) => shared.reads.acquire().await.ok(),
+        Range::Last(_) => None,
+    };
+    let mut charts = match (series, &shared.history, bucket) {
+        (Some(name), _, _) => series_charts(shared, name, drawing).await?,
+        (None, Some(history), Some(name)) => bucket_charts(history.db(), name, drawing).await?,
+        (None, Some(history), None) => history_charts(history.db(), drawing).await?,
+        (None, None, _) => Vec::new(),
+    };
+    if let Some(history) = &shared.history {
+        let starts = drawing.starts(history.db()).await?;
+        for chart in &mut charts {
+            chart.starts.clone_from(&starts);
+        }
+    }
+    Ok(charts)
 }
 
 fn signals(

@@ -83,6 +83,11 @@ async fn page_names_a_failing_origin_and_its_error() {
     assert!(page.contains("The server is degraded."), "{page}");
     assert!(page.contains("the origin of bucket gone fails: "), "{page}");
     assert!(page.contains("unavailable</td>"), "{page}");
+    let repeated = engine.stats().buckets["gone"].retries;
+    // Each request but the first is a repetition, and none was hedged.
+    assert_eq!(repeated + 1, engine.stats().buckets["gone"].origin_requests);
+    let cells = format!("<td>{}</td><td>{repeated}</td><td>0</td>", repeated + 1);
+    assert!(page.contains(&cells), "{cells}: {page}");
     let (_, _, stats) = console.get("/stats").await;
     let stats: serde_json::Value = serde_json::from_str(&stats).unwrap();
     let origin = &stats["origins"]["gone"];

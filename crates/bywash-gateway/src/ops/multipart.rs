@@ -249,11 +249,9 @@ pub(crate) async fn abort(
     let input = request.input;
     let doing = OperationContext::new("abort upload of", &input.bucket, &input.key);
     let (bucket, path) = gateway.target(doing)?;
-    let name = UploadName::of(doing, input.upload_id);
-    gateway.uploads.check_open(&name)?;
-    match bucket.abort_upload(&path, &name.id).await {
-        Ok(()) | Err(StoreError::NotFound { .. }) => gateway.uploads.remove(&name).await?,
-        Err(error) => return Err(from_store(doing, &error)),
-    }
+    let uploads = &gateway.uploads;
+    uploads
+        .abort(&bucket, &path, input.upload_id, doing)
+        .await?;
     Ok(S3Response::new(AbortMultipartUploadOutput::default()))
 }

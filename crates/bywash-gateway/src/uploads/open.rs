@@ -1,11 +1,29 @@
-//! Open uploads for the admin page, from what the endpoint has in memory: no file is read.
+//! Open uploads for the admin page, from what the endpoint has in memory: no file is read. An abort of one.
 
 use std::cmp::Reverse;
 use std::sync::{Arc, OnceLock, Weak};
 
+use bywash::{Bucket, Engine};
 use chrono::{DateTime, Utc};
+use object_store::Error as StoreError;
+use object_store::path::Path;
+use s3s::{S3Error, S3Result};
 
-use super::{OpenUpload, Uploads};
+use super::{OpenUpload, UploadName, Uploads};
+use crate::errors::{OperationContext, from_store, no_such_bucket};
+use crate::keys::path_of;
+
+/// The reason for which an upload was not aborted, in a sentence.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct AbortError(String);
+
+impl From<S3Error> for AbortError {
+    fn from(error: S3Error) -> Self {
+        let message = error.message().map(str::to_owned);
+        Self(message.unwrap_or_else(|| error.code().as_str().to_owned()))
+    }
+}
 
 /// The open multipart uploads of an endpoint, empty until the endpoint serves. A cheap handle.
 #[derive(Debug, Clone, Default)]
@@ -38,7 +56,48 @@ impl OpenUploads {
     }
 }
 
+impl OpenUploads {
+    /// Aborts the upload `id` of an object, as a client's AbortMultipartUpload does: its parts are deleted at the origin.
+    ///
+    /// # Errors
+    /// If there is no such upload, it is being completed, or the origin fails.
+    pub async fn abort(
+        &self,
+        engine: &Engine,
+        bucket: &str,
+        key: &str,
+        id: &str,
+    ) -> Result<(), AbortError> {
+        let doing = OperationContext::new("abort upload of", bucket, key);
+        let open = engine
+            .bucket(bucket)
+            .ok_or_else(|| no_such_bucket(bucket))?;
+        let path = path_of(key)?;
+        let Some(uploads) = self.0.get().and_then(Weak::upgrade) else {
+            return Err(AbortError("The endpoint does not serve.".to_owned()));
+        };
+        let aborted = uploads.abort(&open, &path, id.to_owned(), doing);
+        Ok(aborted.await?)
+    }
+}
+
 impl Uploads {
+    /// Aborts an upload at the origin, and removes it.
+    pub(crate) async fn abort(
+        self: &Arc<Self>,
+        bucket: &Bucket,
+        path: &Path,
+        id: String,
+        doing: OperationContext<'_>,
+    ) -> S3Result<()> {
+        let name = UploadName::of(doing, id);
+        self.check_open(&name)?;
+        match bucket.abort_upload(path, &name.id).await {
+            Ok(()) | Err(StoreError::NotFound { .. }) => self.remove(&name).await,
+            Err(error) => Err(from_store(doing, &error)),
+        }
+    }
+
     fn newest(&self, max: usize) -> (Vec<OpenUpload>, usize) {
         let open = self.open.lock();
         let mut newest: Vec<_> = open.iter().collect();

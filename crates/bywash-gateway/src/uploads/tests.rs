@@ -165,3 +165,38 @@ async fn open_uploads_are_shown_newest_first_without_reading_a_file() {
     drop(uploads);
     assert_eq!(shown.newest(9).1, 0, "the endpoint ended");
 }
+
+#[tokio::test]
+async fn upload_aborted_from_the_page_ends_at_the_origin_and_for_its_client() {
+    let engine = engine();
+    let store = Arc::new(bywash::origin::memory::MemoryStore::new());
+    let consistency = bywash::Consistency::default();
+    let bucket = engine.mount("bucket", store, consistency).unwrap();
+    let shown = OpenUploads::default();
+    let aborted = shown.abort(&engine, "bucket", "key", "1").await;
+    assert!(aborted.unwrap_err().to_string().contains("does not serve"));
+    let uploads = Arc::new(Uploads::new(10, engine.clone()));
+    shown.show(&uploads);
+    let path = object_store::path::Path::from("key");
+    let id = bucket.create_upload(&path, Default::default()).await;
+    let open = name("key", &id.unwrap());
+    begin(&uploads, &open).await.unwrap();
+    for (bucket, key, id) in [
+        ("other", "key", open.id.as_str()),
+        ("bucket", "other", &open.id),
+        ("bucket", "key", "other"),
+    ] {
+        assert!(shown.abort(&engine, bucket, key, id).await.is_err());
+    }
+    assert_eq!(shown.newest(9).1, 1);
+    shown
+        .abort(&engine, "bucket", "key", &open.id)
+        .await
+        .unwrap();
+    assert_eq!(shown.newest(9).1, 0);
+    assert!(uploads.get(&open).is_err());
+    let piece = futures::stream::once(async { Ok(bytes::Bytes::from_static(b"x")) });
+    let body = Box::pin(piece);
+    let part = bucket.put_part(&path, &open.id, 1, 1, body).await;
+    assert!(part.is_err(), "the origin has dropped it");
+}
