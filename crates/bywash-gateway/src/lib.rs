@@ -12,6 +12,7 @@ mod admission;
 mod auth;
 mod body;
 mod chunked;
+mod conditions;
 pub mod config;
 mod connection;
 mod digest;

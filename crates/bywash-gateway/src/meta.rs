@@ -1,9 +1,9 @@
-//! Conversion of ETags, times, attributes and conditions between HTTP and the engine.
+//! Conversion of ETags, times and attributes between HTTP and the engine.
 
 use std::time::SystemTime;
 
 use bywash::ReadInfo;
-use bywash::time::{http_date, parse_http_date};
+use bywash::time::http_date;
 use chrono::{DateTime, Utc};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use object_store::{Attribute, AttributeValue, Attributes, GetResult, ObjectMeta};
@@ -11,7 +11,7 @@ use s3s::dto::{ETag, Metadata, Timestamp};
 use s3s::{S3ErrorCode, S3Result};
 
 use crate::digest::{Algorithm, Checksum, announce};
-use crate::errors::{OperationContext, fault, not_implemented, precondition_failed};
+use crate::errors::{fault, not_implemented};
 use crate::limits::MAX_METADATA_BYTES;
 use crate::tags::Tags;
 
@@ -74,81 +74,6 @@ pub(crate) fn text<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
         .get(name)
         .and_then(|value| value.to_str().ok())
         .filter(|value| !value.is_empty())
-}
-
-fn date(headers: &HeaderMap, name: &str) -> Option<DateTime<Utc>> {
-    text(headers, name).and_then(parse_http_date)
-}
-
-/// The conditions of a read, or of the source of a copy.
-#[derive(Debug, Default, PartialEq)]
-pub(crate) struct Conditions {
-    if_match: Option<String>,
-    if_none_match: Option<String>,
-    modified_since: Option<DateTime<Utc>>,
-    unmodified_since: Option<DateTime<Utc>>,
-}
-
-/// Result of a failed condition.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unmet {
-    NotModified,
-    Failed,
-}
-
-impl Conditions {
-    /// `prefix`: empty, or `x-amz-copy-source-`.
-    pub(crate) fn from_headers(headers: &HeaderMap, prefix: &str) -> Self {
-        let name = |rest: &str| format!("{prefix}{rest}");
-        Self {
-            if_match: text(headers, &name("if-match")).map(str::to_owned),
-            if_none_match: text(headers, &name("if-none-match")).map(str::to_owned),
-            modified_since: date(headers, &name("if-modified-since")),
-            unmodified_since: date(headers, &name("if-unmodified-since")),
-        }
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-
-    /// Checks in the order of RFC 9110, section 13.2.2. Dates compare by whole seconds, as in HTTP.
-    pub(crate) fn check(&self, meta: &ObjectMeta) -> Result<(), Unmet> {
-        let current = meta.e_tag.as_deref().map(bare);
-        let names =
-            |list: &str| list == "*" || list.split(',').any(|tag| Some(bare(tag)) == current);
-        let changed = meta.last_modified.timestamp();
-        match (&self.if_match, self.unmodified_since) {
-            (Some(list), _) if !names(list) => return Err(Unmet::Failed),
-            (None, Some(date)) if changed > date.timestamp() => return Err(Unmet::Failed),
-            _ => {}
-        }
-        match (&self.if_none_match, self.modified_since) {
-            (Some(list), _) if names(list) => Err(Unmet::NotModified),
-            (None, Some(date)) if changed <= date.timestamp() => Err(Unmet::NotModified),
-            _ => Ok(()),
-        }
-    }
-
-    /// Checks conditions on a copy's source: every failure is PreconditionFailed.
-    pub(crate) fn check_source(
-        &self,
-        doing: OperationContext<'_>,
-        meta: &ObjectMeta,
-    ) -> S3Result<()> {
-        self.check(meta).map_err(|_| precondition_failed(doing))
-    }
-}
-
-/// Whether an object is the version of If-Range: by a strong ETag, or by its exact time (RFC 9110, section 13.1.5).
-pub(crate) fn meets_if_range(meta: &ObjectMeta, version: &str) -> bool {
-    match parse_http_date(version) {
-        Some(date) => date.timestamp() == meta.last_modified.timestamp(),
-        None => meta.e_tag.as_deref().is_some_and(|known| {
-            ![known, version].iter().any(|tag| tag.starts_with("W/"))
-                && bare(known) == bare(version)
-        }),
-    }
 }
 
 /// Headers of writes that are not implemented.

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
-use tokio::sync::{Notify, mpsc, oneshot};
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::MissedTickBehavior;
 
 use crate::db::Shared;
@@ -28,24 +28,6 @@ pub(crate) struct BackgroundWorker {
     requests: mpsc::Sender<Reply>,
     /// Dropped to stop the thread at its next await.
     running: Mutex<Option<(oneshot::Sender<()>, JoinHandle<()>)>>,
-}
-
-/// Lets writers wait for a flush to free memory or log.
-#[derive(Debug, Default)]
-pub(crate) struct Backpressure {
-    /// Wakes the worker.
-    flush_needed: Notify,
-    state: Mutex<BackpressureState>,
-    /// A flush ended, with or without success.
-    change: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct BackpressureState {
-    /// Number of flushes attempted.
-    attempts: u64,
-    /// Error of the last flush, if it failed.
-    last_error: Option<String>,
 }
 
 /// Which partitions to flush.
@@ -104,41 +86,6 @@ impl BackgroundWorker {
 impl Drop for BackgroundWorker {
     fn drop(&mut self) {
         self.stop();
-    }
-}
-
-impl Backpressure {
-    /// Requests a flush and waits until one ends, with or without success.
-    pub(crate) fn wait(
-        &self,
-        stored: usize,
-        since: Instant,
-        write_timeout: Duration,
-    ) -> Result<(), SeriesError> {
-        let mut state = self.state.lock();
-        let before = state.attempts;
-        self.flush_needed.notify_one();
-        while state.attempts == before {
-            let timed_out = self
-                .change
-                .wait_until(&mut state, since + write_timeout)
-                .timed_out();
-            if timed_out && state.attempts == before || since.elapsed() >= write_timeout {
-                return Err(SeriesError::WriteStalled {
-                    stored,
-                    waited: since.elapsed(),
-                    cause: state.last_error.clone(),
-                });
-            }
-        }
-        Ok(())
-    }
-
-    fn flush_finished(&self, outcome: &Result<(), SeriesError>) {
-        let mut state = self.state.lock();
-        state.attempts += 1;
-        state.last_error = outcome.as_ref().err().map(ToString::to_string);
-        self.change.notify_all();
     }
 }
 

@@ -10,7 +10,8 @@ use std::time::Instant;
 use bywash_mem::{Budget, Gate};
 use object_store::ObjectStore;
 
-use crate::background::{BackgroundWorker, Backpressure};
+use crate::background::BackgroundWorker;
+use crate::backpressure::Backpressure;
 use crate::catalog::{LOOKUP_BATCH, SeriesHandle};
 use crate::manifest::DataFiles;
 use crate::memtable::{MemoryReservation, Memtable, Series};

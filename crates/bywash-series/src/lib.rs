@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod background;
+mod backpressure;
 mod catalog;
 mod checksum;
 mod compaction;

@@ -19,6 +19,7 @@ use s3s::dto::*;
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
 use super::write::put_mode;
+use crate::conditions::Conditions;
 use crate::errors::{
     OperationContext, fault, from_store, invalid_range, not_implemented, slow_down,
 };
@@ -26,8 +27,8 @@ use crate::gateway::Gateway;
 use crate::keys::path_of;
 use crate::limits::MAX_COPY_ATTEMPTS;
 use crate::meta::{
-    Conditions, attributes_of, check_version, e_tag, keep_checksum, kept_checksum,
-    refuse_unsupported, timestamp,
+    attributes_of, check_version, e_tag, keep_checksum, kept_checksum, refuse_unsupported,
+    timestamp,
 };
 use crate::tags::Tags;
 use crate::uploads::{Part, UploadName, part_number};

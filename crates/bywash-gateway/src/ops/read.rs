@@ -15,6 +15,7 @@ use s3s::{Body, S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
 use super::set_checksum;
 use crate::body::RequestContext;
+use crate::conditions::{Conditions, Unmet, meets_if_range};
 use crate::errors::{
     OperationContext, custom, fault, from_store, invalid_range, not_implemented,
     precondition_failed,
@@ -22,8 +23,7 @@ use crate::errors::{
 use crate::gateway::Gateway;
 use crate::keys::path_of;
 use crate::meta::{
-    Conditions, Unmet, check_version, e_tag, kept_checksum, meets_if_range, object_headers, text,
-    timestamp, user_metadata, validators,
+    check_version, e_tag, kept_checksum, object_headers, text, timestamp, user_metadata, validators,
 };
 
 /// A validated read of an object.

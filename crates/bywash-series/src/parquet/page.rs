@@ -22,14 +22,14 @@ pub(crate) struct Page<'a> {
 
 /// Buffers reused between pages.
 #[derive(Default)]
-struct Backpressure {
+struct PageBuffers {
     zstd: Option<Decompressor<'static>>,
     timestamps: Vec<u8>,
     values: Vec<u8>,
 }
 
 thread_local! {
-    static BUFFERS: RefCell<Backpressure> = RefCell::default();
+    static BUFFERS: RefCell<PageBuffers> = RefCell::default();
 }
 
 impl Page<'_> {
