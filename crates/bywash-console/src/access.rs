@@ -1,7 +1,7 @@
-//! Who may see the page and the series: whoever has the server's key pair.
+//! Access to the page and the series: requests that carry the server's key pair or a session.
 //!
 //! Programs send it with each request, as HTTP Basic or as `Authorization: Token KEY:SECRET` (what Influx clients of both
-//! versions can send). People send it once, by a form, and get a cookie. The page never asks for Basic: a browser would keep the
+//! versions can send). A browser sends it once, by a form, and gets a cookie. The page never requests Basic: a browser would keep the
 //! pair and add it to requests that other sites make.
 
 use std::fmt;
@@ -25,17 +25,17 @@ use crate::{Shared, page};
 /// Characters of a session's token, of 62 kinds each: more than 256 bits.
 const TOKEN_LENGTH: usize = 48;
 
-/// Who gets in.
+/// Requests that are admitted.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Access {
-    /// Whoever has this pair of keys.
+    /// Those with this pair of keys, or with a session.
     Key {
         /// The access key id.
         access_key: String,
         /// The secret key.
         secret_key: String,
     },
-    /// Every program of this machine.
+    /// All of this machine.
     Anonymous,
 }
 
@@ -49,15 +49,15 @@ impl fmt::Debug for Access {
     }
 }
 
-/// Judges requests of one listener.
+/// Checks the requests of one listener.
 #[derive(Debug)]
 pub(crate) struct Guard {
     access: Access,
-    /// Of the listener.
+    /// Address of the listener.
     address: SocketAddr,
-    /// What the cookie of a logged-in browser holds. A new one each start, so a restart logs everybody out.
+    /// Value of the session cookie. A new one each start, so a restart ends all sessions.
     token: String,
-    /// Cookies know no ports: the name keeps the sessions of two servers apart.
+    /// Name of the cookie. Cookies are not bound to ports: the name keeps the sessions of two servers apart.
     cookie: String,
 }
 
@@ -80,7 +80,7 @@ impl Guard {
         self.access == Access::Anonymous
     }
 
-    /// Whether the request may see what is not everybody's.
+    /// Returns whether the request has the key or a session, or needs none.
     fn admits(&self, headers: &HeaderMap) -> bool {
         self.is_anonymous() || self.has_session(headers) || self.has_key(headers)
     }
@@ -100,7 +100,7 @@ impl Guard {
         given_pair(headers).is_some_and(|(key, secret)| self.is_key(&key, &secret))
     }
 
-    /// Takes as long whatever is wrong with the pair, but for its lengths.
+    /// Returns whether the pair is the key. Takes a time that depends on the lengths only.
     fn is_key(&self, key: &str, secret: &str) -> bool {
         match &self.access {
             Access::Key {
@@ -140,7 +140,7 @@ pub(crate) fn same(given: &str, known: &str) -> bool {
     given.as_bytes().ct_eq(known.as_bytes()).into()
 }
 
-/// Lets in who has the key or a session. A person is shown the form, a program gets 401.
+/// Admits requests with the key or a session. Redirects others to the form if they accept HTML; else returns 401.
 pub(crate) async fn require_key(
     State(shared): State<Shared>,
     request: Request,
@@ -182,17 +182,17 @@ fn see_other(target: &str) -> Response {
 }
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct Asked {
+pub(crate) struct LoginQuery {
     next: Option<String>,
 }
 
 /// `GET /login`: the form.
 pub(crate) async fn form(
     State(shared): State<Shared>,
-    Query(asked): Query<Asked>,
+    Query(query): Query<LoginQuery>,
     headers: HeaderMap,
 ) -> Response {
-    let next = asked.next.unwrap_or_default();
+    let next = query.next.unwrap_or_default();
     if shared.guard.admits(&headers) {
         return see_other(page_here(&next));
     }
@@ -200,14 +200,14 @@ pub(crate) async fn form(
 }
 
 #[derive(Deserialize)]
-pub(crate) struct Given {
+pub(crate) struct LoginForm {
     access_key: String,
     secret_key: String,
     next: Option<String>,
 }
 
-/// `POST /login`: the pair for a cookie.
-pub(crate) async fn login(State(shared): State<Shared>, Form(given): Form<Given>) -> Response {
+/// `POST /login`: checks the pair and sets the cookie.
+pub(crate) async fn login(State(shared): State<Shared>, Form(given): Form<LoginForm>) -> Response {
     let next = given.next.unwrap_or_default();
     let next = page_here(&next);
     if !shared
@@ -222,13 +222,13 @@ pub(crate) async fn login(State(shared): State<Shared>, Form(given): Form<Given>
     ([(SET_COOKIE, cookie)], see_other(next)).into_response()
 }
 
-/// `POST /logout`: forgets the cookie.
+/// `POST /logout`: deletes the cookie.
 pub(crate) async fn logout(State(shared): State<Shared>) -> Response {
     let cookie = shared.guard.set_cookie("", "; Max-Age=0");
     ([(SET_COOKIE, cookie)], see_other("/login")).into_response()
 }
 
-/// `target` if it is the page, else the page: a link must not lead elsewhere by way of a login.
+/// Returns `target` if it is the page, else `/`: a login must not redirect elsewhere.
 fn page_here(target: &str) -> &str {
     let is_page = target
         .parse::<Uri>()

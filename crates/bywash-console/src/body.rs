@@ -1,4 +1,4 @@
-//! Small request bodies: gathered whole within a size and a time, before anything reads them.
+//! Small request bodies: buffered whole, within a limit of bytes and of time.
 
 use axum::body::Body;
 use axum::extract::Request;
@@ -11,7 +11,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 
 use crate::limits::{MAX_SMALL_BODY_BYTES, MAX_SMALL_BODY_TIME};
 
-/// The routes with bodies of at most [`MAX_SMALL_BODY_BYTES`] that come within [`MAX_SMALL_BODY_TIME`].
+/// Limits the bodies of `routes` to [`MAX_SMALL_BODY_BYTES`] and [`MAX_SMALL_BODY_TIME`].
 pub(crate) fn small<S: Clone + Send + Sync + 'static>(routes: MethodRouter<S>) -> MethodRouter<S> {
     routes.layer(middleware::from_fn(gather))
 }

@@ -1,13 +1,13 @@
-//! What is in memory, and changes of that.
+//! Objects in memory: lists, explanations and changes.
 //!
-//! | path | takes | answers |
+//! | path | parameters | response |
 //! |---|---|---|
 //! | `GET /cache` | `bucket` (default: all), `prefix`, `limit`, `after` | a page of the known objects by bucket, and `next`: the `after` of the next page |
 //! | `GET /cache/why` | `bucket`, `key` | whether a read would be a hit, and why |
 //! | `POST /cache/warm` | JSON: `bucket`, `prefix` | what was read into memory, when all of it is |
 //! | `POST /cache/drop` | the same | what was dropped |
 //!
-//! Changes are JSON only: a page of another site cannot send that without asking first, and nobody answers it.
+//! Changes are JSON only: a page of another site can send that after a preflight request only, which is never granted.
 
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
@@ -22,7 +22,7 @@ use crate::charged::{charge, hold, written};
 use crate::limits::MAX_CACHED_OBJECTS;
 use crate::{NO_STORE, Shared, body};
 
-/// Text of an object beside its key and version, in bytes: the names of its fields, and their numbers.
+/// Bytes of an object's JSON besides its key and version: names of fields, and numbers.
 const OBJECT_TEXT_BYTES: u64 = 384;
 
 pub(crate) fn routes() -> Router<Shared> {
@@ -34,7 +34,7 @@ pub(crate) fn routes() -> Router<Shared> {
 }
 
 #[derive(Debug, Deserialize)]
-struct Listed {
+struct ListQuery {
     bucket: Option<String>,
     #[serde(default)]
     prefix: String,
@@ -44,17 +44,17 @@ struct Listed {
 
 async fn list(
     State(shared): State<Shared>,
-    Query(asked): Query<Listed>,
+    Query(query): Query<ListQuery>,
 ) -> Result<Response, Refusal> {
     let engine = &shared.engine;
     let _turn = shared.reads.acquire().await;
-    let name = asked.bucket.as_deref();
+    let name = query.bucket.as_deref();
     let bucket = name.map(|name| bucket(engine, name)).transpose()?;
-    let max = asked.limit.unwrap_or(MAX_CACHED_OBJECTS);
+    let max = query.limit.unwrap_or(MAX_CACHED_OBJECTS);
     let max = max.clamp(1, MAX_CACHED_OBJECTS);
     let page = blocking({
         let engine = engine.clone();
-        move || engine.cached_page(bucket.as_ref(), &asked.prefix, asked.after.as_deref(), max)
+        move || engine.cached_page(bucket.as_ref(), &query.prefix, query.after.as_deref(), max)
     });
     let page = page.await?;
     let (mut values, mut text) = (0, 0);
@@ -66,20 +66,20 @@ async fn list(
         let text = "there is no memory for the list now; ask again, or for a bucket or a prefix";
         Refusal(StatusCode::SERVICE_UNAVAILABLE, text.to_owned())
     })?;
-    Ok(hold(answer(&page), charged).await)
+    Ok(hold(json(&page), charged).await)
 }
 
 #[derive(Debug, Deserialize)]
-struct AskedWhy {
+struct WhyQuery {
     bucket: String,
     key: String,
 }
 
 async fn why(
     State(engine): State<Engine>,
-    Query(asked): Query<AskedWhy>,
+    Query(query): Query<WhyQuery>,
 ) -> Result<Response, Refusal> {
-    Ok(answer(&explain(&engine, &asked.bucket, &asked.key).await?))
+    Ok(json(&explain(&engine, &query.bucket, &query.key).await?))
 }
 
 async fn explain(engine: &Engine, bucket: &str, key: &str) -> Result<CacheExplanation, Refusal> {
@@ -101,9 +101,9 @@ pub(crate) async fn explained(
     explained.map_err(|Refusal(_, reason)| reason)
 }
 
-/// What is to be changed. An empty prefix is the whole bucket.
+/// Objects to warm or drop. An empty prefix selects the whole bucket.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Wanted {
+pub(crate) struct CacheTarget {
     pub(crate) bucket: String,
     #[serde(default)]
     pub(crate) prefix: String,
@@ -111,28 +111,28 @@ pub(crate) struct Wanted {
 
 async fn warm(
     State(engine): State<Engine>,
-    Json(wanted): Json<Wanted>,
+    Json(target): Json<CacheTarget>,
 ) -> Result<Response, Refusal> {
-    Ok(answer(&warmed(&engine, &wanted).await?))
+    Ok(json(&warmed(&engine, &target).await?))
 }
 
-/// Reads the wanted objects into memory.
-pub(crate) async fn warmed(engine: &Engine, wanted: &Wanted) -> Result<CacheChange, Refusal> {
-    let warmed = bucket(engine, &wanted.bucket)?.warm(&wanted.prefix).await;
+/// Reads the selected objects into memory.
+pub(crate) async fn warmed(engine: &Engine, target: &CacheTarget) -> Result<CacheChange, Refusal> {
+    let warmed = bucket(engine, &target.bucket)?.warm(&target.prefix).await;
     warmed.map_err(|error| Refusal(StatusCode::BAD_GATEWAY, error.to_string()))
 }
 
 async fn forget(
     State(engine): State<Engine>,
-    Json(wanted): Json<Wanted>,
+    Json(target): Json<CacheTarget>,
 ) -> Result<Response, Refusal> {
-    Ok(answer(&dropped(&engine, wanted).await?))
+    Ok(json(&dropped(&engine, target).await?))
 }
 
-/// Drops the wanted objects from memory.
-pub(crate) async fn dropped(engine: &Engine, wanted: Wanted) -> Result<CacheChange, Refusal> {
-    let bucket = bucket(engine, &wanted.bucket)?;
-    blocking(move || bucket.drop_cached(&wanted.prefix)).await
+/// Drops the selected objects from memory.
+pub(crate) async fn dropped(engine: &Engine, target: CacheTarget) -> Result<CacheChange, Refusal> {
+    let bucket = bucket(engine, &target.bucket)?;
+    blocking(move || bucket.drop_cached(&target.prefix)).await
 }
 
 /// A refused request: its status, and the reason in a sentence.
@@ -151,7 +151,7 @@ fn bucket(engine: &Engine, name: &str) -> Result<Bucket, Refusal> {
     engine.bucket(name).ok_or_else(missing)
 }
 
-/// Runs what looks at every block of many objects where it holds up no other request.
+/// Runs `work`, which looks up every block of many objects, on a blocking thread.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Refusal> {
@@ -159,6 +159,6 @@ async fn blocking<T: Send + 'static>(
     done.map_err(|error| Refusal(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
 }
 
-fn answer(value: &impl Serialize) -> Response {
+fn json(value: &impl Serialize) -> Response {
     ([NO_STORE], Json(value)).into_response()
 }

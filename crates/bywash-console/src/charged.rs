@@ -1,4 +1,4 @@
-//! Memory of responses as long as a table: charged before they are written, until they are sent.
+//! Memory of long responses: charged before they are rendered, until they are sent.
 
 use axum::body::Body;
 use axum::http::StatusCode;
@@ -22,12 +22,12 @@ pub(crate) fn written(text: &str) -> u64 {
     text.bytes().map(written).sum()
 }
 
-/// Charges a response: `values` bytes for what it is written from, and `text` bytes of text. `None` if there is no room now.
+/// Charges a response: `values` bytes of values and `text` bytes of rendered text. `None` if that does not fit now.
 pub(crate) fn charge(engine: &Engine, values: u64, text: u64) -> Option<Reservation> {
     engine.try_reserve(Share::Upload, values + GROWING * text)
 }
 
-/// Binds what the text of a response takes of the charge to its bytes: they may lie in the connection's buffer long after the body
+/// Binds the charge of a response's text to its bytes: they may stay in the connection's buffer long after the body
 /// was polled to its end.
 pub(crate) async fn hold(response: Response, mut charge: Reservation) -> Response {
     let (mut parts, body) = response.into_parts();

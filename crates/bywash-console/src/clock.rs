@@ -1,4 +1,4 @@
-//! Moments and spans, as requests name them.
+//! Times and durations in requests.
 
 use std::ops::RangeInclusive;
 
@@ -6,12 +6,12 @@ use bywash::time::parse_duration;
 use bywash_series::{Clock, SystemClock};
 use chrono::DateTime;
 
-/// Nanoseconds since 1970.
+/// Returns the current time in nanoseconds since 1970.
 pub(crate) fn now() -> i64 {
     SystemClock.now()
 }
 
-/// The range between two moments, both within; all of time when none is given.
+/// Returns the range between two times, both inclusive. A missing one is unbounded.
 pub(crate) fn range(
     start: Option<&str>,
     end: Option<&str>,
@@ -25,7 +25,7 @@ pub(crate) fn range(
     Ok(start..=end)
 }
 
-/// Nanoseconds since 1970, `2026-11-22T07:00:00Z`, `now`, or `-15m` for so long ago.
+/// Parses a time: nanoseconds since 1970, `2026-11-22T07:00:00Z`, `now`, or `-15m` for a time ago.
 fn moment(name: &str, text: &str, now: i64) -> Result<i64, String> {
     let wrong = || {
         format!(

@@ -1,16 +1,16 @@
-//! The server's own history: its counters and latencies, written down as series.
+//! The server's own history: its counters and latencies, written as series.
 //!
-//! | source | what it tells |
+//! | source | content |
 //! |---|---|
 //! | `bywash` | the endpoints, all buckets together, memory |
 //! | `bywash,bucket=NAME` | one bucket |
 //!
-//! Of counters a point is what was added since the point before, so sums over any span are right, and a restart is no jump. Of
-//! levels it is the level, and of latencies a quantile of the answers since the point before, in seconds; without an answer
+//! A point of a counter is its increase since the previous point: sums over any span are right, and a restart is no jump. Of
+//! gauges it is the level. Of latencies it is a quantile of the responses since the previous point, in seconds; without responses
 //! there is no point.
 //!
-//! Requests only add to counters: writing history down never makes one wait. A point that cannot be written in time is dropped
-//! and counted, and what it would have told goes into a later one.
+//! Requests only add to counters: writing history never makes one wait. A point that cannot be written in time is dropped
+//! and counted, and its increases go into a later one.
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
@@ -27,29 +27,29 @@ use tokio::time::MissedTickBehavior;
 use crate::clock::now;
 pub(crate) use crate::influx::OWN_MEASUREMENT as OWN;
 
-/// Between two points, when nothing else is said.
+/// Default interval between two points.
 pub const HISTORY_EVERY: Duration = Duration::from_secs(10);
-/// The quantiles kept of latencies, and their names.
+/// Quantiles recorded of latencies, and their names.
 pub(crate) const QUANTILES: [(f64, &str); 3] = [(0.5, "p50"), (0.9, "p90"), (0.99, "p99")];
-/// Buckets whose own history is written, those first by name: a server of thousands would have more history than data.
+/// Max buckets with a history of their own, first by name: a server of thousands would have more history than data.
 pub(crate) const BUCKETS: usize = 256;
 
 /// Starts of the server: one point each, of the time of the start.
 pub(crate) const STARTS: &str = "starts";
-/// How many points are missing.
+/// Metric of dropped points.
 pub(crate) const DROPPED_POINTS: &str = "history_dropped_points";
 
-/// The source of a bucket's series.
+/// Returns the source of a bucket's series.
 pub(crate) fn bucket_source(bucket: &str) -> String {
     format!("{OWN},bucket={bucket}")
 }
 
-/// The metric of a latency's quantile.
+/// Returns the metric of a latency's quantile.
 pub(crate) fn latency_metric(kind: RequestKind, quantile: &str) -> String {
     format!("{}_latency_{quantile}", kind.name())
 }
 
-/// The server's own history: where it is written, and how that goes. A cheap handle.
+/// The server's own history: its database and counters. A cheap handle.
 #[derive(Debug, Clone)]
 pub struct History {
     db: SeriesDb,
@@ -63,17 +63,17 @@ struct Counters {
     dropped_points: AtomicU64,
 }
 
-/// What became of the moments that were to be written down.
+/// Counters of the history's points.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct HistoryStats {
-    /// Moments written down, a point of each series.
+    /// Points written, each in all series.
     pub points: u64,
-    /// Moments that were not: the disk or the store was not done with an earlier one, or refused it.
+    /// Points dropped: the disk or the store was busy with an earlier one, or failed.
     pub dropped_points: u64,
 }
 
 impl History {
-    /// A history in `db`, whose [`write_timeout`](bywash_series::SeriesOptions::write_timeout) should be none: a point that has to wait is
+    /// Creates a history in `db`. Its [`write_timeout`](bywash_series::SeriesOptions::write_timeout) should be zero: a point that has to wait is
     /// better dropped.
     #[must_use]
     pub fn new(db: SeriesDb) -> Self {
@@ -83,13 +83,13 @@ impl History {
         }
     }
 
-    /// Where it is written.
+    /// Returns its database.
     #[must_use]
     pub fn db(&self) -> &SeriesDb {
         &self.db
     }
 
-    /// How it goes.
+    /// Returns its counters.
     #[must_use]
     pub fn stats(&self) -> HistoryStats {
         HistoryStats {
@@ -102,7 +102,7 @@ impl History {
         self.counters.dropped_points.fetch_add(1, Relaxed);
     }
 
-    /// Writes what `engine` counted since it was made, a point every `every`, until `shutdown` resolves; then one more, and it ends.
+    /// Writes a point of `engine`'s counters at each interval `every` until `shutdown` resolves, then a last one.
     pub async fn record(
         self,
         engine: Engine,
@@ -111,7 +111,7 @@ impl History {
     ) {
         let mut ticks = tokio::time::interval(every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        // The first one is at once.
+        // The first tick is immediate.
         ticks.tick().await;
         let recorder = Recorder::new(engine, self.clone());
         // At most one point is being written, on a thread where it may be stuck.
@@ -135,7 +135,7 @@ impl History {
             };
             writing = tokio::task::spawn_blocking(move || recorder.recorded());
             if last {
-                // What failed was told.
+                // A failure was logged.
                 let _ = writing.await;
                 return;
             }
@@ -143,17 +143,17 @@ impl History {
     }
 }
 
-/// Everything that is counted, of one moment.
+/// Snapshot of all counters.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Counted {
+pub(crate) struct CounterSnapshot {
     pub(crate) history: HistoryStats,
     pub(crate) traffic: TrafficStats,
     pub(crate) latencies: [Latencies; RequestKind::ALL.len()],
     pub(crate) stats: Stats,
 }
 
-impl Counted {
-    /// Nothing is counted of a history that is not kept.
+impl CounterSnapshot {
+    /// Takes a snapshot. Without a history its counters are zero.
     pub(crate) fn now(engine: &Engine, history: Option<&History>) -> Self {
         let traffic = engine.traffic();
         Self {
@@ -174,10 +174,10 @@ struct Recorder {
     handles: HashMap<(String, String), SeriesHandle>,
     /// Time of the start, until it is written.
     started: Option<i64>,
-    /// What the points so far told: nothing of a new engine, whose counters begin at 0.
-    told: Counted,
-    /// A point that was refused, perhaps when some of its rows were stored: written again as it was, it is not counted twice.
-    unwritten: Option<(Counted, Rows)>,
+    /// Counters of the last point written; those of a new engine begin at 0.
+    written: CounterSnapshot,
+    /// A point that failed, possibly with some rows stored: written again unchanged, no row counts twice.
+    unwritten: Option<(CounterSnapshot, Rows)>,
 }
 
 impl Recorder {
@@ -187,12 +187,12 @@ impl Recorder {
             history,
             handles: HashMap::new(),
             started: Some(now()),
-            told: Counted::default(),
+            written: CounterSnapshot::default(),
             unwritten: None,
         }
     }
 
-    /// Writes one point of each series. Blocks as the database does.
+    /// Writes one point of each series. Blocks like the database.
     fn recorded(mut self) -> Self {
         if let Err(error) = self.record() {
             self.history.drop_point();
@@ -203,7 +203,7 @@ impl Recorder {
 
     fn record(&mut self) -> Result<(), SeriesError> {
         self.write()?;
-        let counted = Counted::now(&self.engine, Some(&self.history));
+        let counted = CounterSnapshot::now(&self.engine, Some(&self.history));
         let mut rows = self.rows(&counted, now())?;
         if let Some(started) = self.started {
             rows.push((self.handle(OWN, STARTS.to_owned())?, started, 1.0));
@@ -221,14 +221,14 @@ impl Recorder {
             self.unwritten = Some((counted, rows));
             return Err(error);
         }
-        self.told = counted;
+        self.written = counted;
         self.history.counters.points.fetch_add(1, Relaxed);
         Ok(())
     }
 
-    fn rows(&mut self, counted: &Counted, at: i64) -> Result<Rows, SeriesError> {
+    fn rows(&mut self, counted: &CounterSnapshot, at: i64) -> Result<Rows, SeriesError> {
         let mut rows = Vec::new();
-        for (source, metrics) in points(&self.told, counted) {
+        for (source, metrics) in points(&self.written, counted) {
             for (metric, value) in metrics {
                 rows.push((self.handle(&source, metric)?, at, value));
             }
@@ -249,8 +249,8 @@ impl Recorder {
 
 type Metrics = Vec<(String, f64)>;
 
-/// What a point says, by source.
-fn points(before: &Counted, now: &Counted) -> BTreeMap<String, Metrics> {
+/// Returns the metrics of a point by source.
+fn points(before: &CounterSnapshot, now: &CounterSnapshot) -> BTreeMap<String, Metrics> {
     let mut points = BTreeMap::new();
     let mut all = BucketStats::default();
     for (index, (name, counters)) in now.stats.buckets.iter().enumerate() {
@@ -301,7 +301,7 @@ fn points(before: &Counted, now: &Counted) -> BTreeMap<String, Metrics> {
     points
 }
 
-/// The fields of [`BucketStats`], each with `join` of its two values.
+/// Applies `join` to each field of two [`BucketStats`].
 fn joined(a: &BucketStats, b: &BucketStats, join: fn(u64, u64) -> u64) -> BucketStats {
     BucketStats {
         requests: join(a.requests, b.requests),
@@ -322,7 +322,7 @@ pub(crate) fn sum(a: &BucketStats, b: &BucketStats) -> BucketStats {
     joined(a, b, u64::saturating_add)
 }
 
-/// What was added since `before`; a bucket that was deleted and made again starts over.
+/// Returns the increase since `before`; a bucket that was deleted and created again starts anew.
 pub(crate) fn grown(before: &BucketStats, now: &BucketStats) -> BucketStats {
     if now.requests < before.requests {
         return *now;

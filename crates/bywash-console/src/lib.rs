@@ -1,6 +1,6 @@
 //! The admin endpoints of Bywash: health, counters, history, series, and a page that shows them.
 //!
-//! | path | answer |
+//! | path | response |
 //! |---|---|
 //! | `GET /healthz` | `ok` while the process serves |
 //! | `GET /metrics` | the counters as Prometheus text |
@@ -12,7 +12,7 @@
 //! | `POST /write`, `POST /api/v2/write` | values by the Influx line protocol, with the key |
 //! | `GET /series/list`, `GET /series/query` | the names and the points of series, with the key |
 //!
-//! The first three need no key, so two things keep strangers out: the listener must be bound to a loopback address, and every
+//! The first three need no key. The listener must be bound to a loopback address, and every
 //! request must name a loopback host (see `host`), so that a web page whose name was rebound to 127.0.0.1 cannot read them.
 
 #![forbid(unsafe_code)]
@@ -59,7 +59,7 @@ pub use access::Access;
 use access::Guard;
 pub use exporter::MetricsReader;
 pub use history::{HISTORY_EVERY, History, HistoryStats};
-use influx::Intake;
+use influx::WriteMetrics;
 pub use influx::{InsertError, RefusedLine, RefusedLines, insert_lines};
 use limits::MAX_READS_AT_ONCE;
 pub use limits::{MAX_ADMIN_CONNECTIONS, MAX_METRICS_CONNECTIONS};
@@ -67,20 +67,20 @@ pub use page::{Aborting, ClientUpload, ListedUploads, OpenUpload, OpenUploads};
 use recent::Recent;
 pub use series::{SeriesRequest, SeriesRequestError};
 
-/// Counters are of this moment: no cache may keep them.
+/// Counters change at any time: responses must not be cached.
 const NO_STORE: (HeaderName, &str) = (CACHE_CONTROL, "no-store");
-/// What a page of ours may load: its own style, script and picture, and nothing else; and nobody may frame it.
+/// Pages load their own style, script and picture only, and cannot be framed.
 const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
      form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
-/// What the console shows, and to whom.
+/// Everything that the console shows, and its access.
 #[derive(Debug)]
 pub struct Console {
     /// The engine whose counters are shown.
     pub engine: Engine,
-    /// Who may see the page and the series.
+    /// Requests that may see the page and the series.
     pub access: Access,
-    /// Where values that come in go.
+    /// The database of values received.
     pub series: SeriesDb,
     /// The server's own history, if it keeps one.
     pub history: Option<History>,
@@ -88,7 +88,7 @@ pub struct Console {
     pub uploads: OpenUploads,
 }
 
-/// What all requests share.
+/// State shared by all requests.
 #[derive(Debug, Clone)]
 struct Shared(Arc<Inner>);
 
@@ -99,14 +99,14 @@ struct Inner {
     series: SeriesDb,
     history: Option<History>,
     uploads: OpenUploads,
-    intake: Intake,
+    write_metrics: WriteMetrics,
     recent: Recent,
-    /// Turns of requests for lists and points.
+    /// Permits of requests for lists and points.
     reads: Arc<Semaphore>,
 }
 
 impl Inner {
-    /// Nothing is counted of a history that is not kept.
+    /// Returns the counters of the history; zero without one.
     fn history_stats(&self) -> HistoryStats {
         self.history
             .as_ref()
@@ -180,7 +180,7 @@ pub fn admin_and_metrics(
         series: console.series,
         history: console.history,
         uploads: console.uploads,
-        intake: Intake::default(),
+        write_metrics: WriteMetrics::default(),
         reads: Arc::new(Semaphore::new(MAX_READS_AT_ONCE)),
     });
     tokio::spawn(recent::record(Arc::downgrade(&inner)));
@@ -218,30 +218,30 @@ fn router(shared: Shared) -> Router {
         })
         .layer(middleware::from_fn(csrf::refuse_other_sites))
         .layer(middleware::from_fn(host::require_loopback))
-        .layer(middleware::map_response(protected))
+        .layer(middleware::map_response(restrict_browsers))
         .with_state(shared)
 }
 
-/// Tells browsers what they may not do with any answer.
-async fn protected(mut answer: Response) -> Response {
-    let headers = answer.headers_mut();
-    let say = [
+/// Adds the headers that restrict browsers to each response.
+async fn restrict_browsers(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    let restrictions = [
         (CONTENT_SECURITY_POLICY, CONTENT_POLICY),
         (X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        // Not `no-referrer`: with that a form of this page would not say that it is ours.
+        // Not `no-referrer`: with that the browser sends `Origin: null` with forms of this page.
         (REFERRER_POLICY, "same-origin"),
         (
             HeaderName::from_static("cross-origin-resource-policy"),
             "same-origin",
         ),
     ];
-    for (name, value) in say {
+    for (name, value) in restrictions {
         headers.insert(name, HeaderValue::from_static(value));
     }
     headers
         .entry(CACHE_CONTROL)
         .or_insert(HeaderValue::from_static("no-store"));
-    answer
+    response
 }
 
 async fn metrics(State(shared): State<Shared>) -> Response {
@@ -257,15 +257,15 @@ fn metrics_text(shared: &Shared, sees: impl Fn(&str) -> bool) -> Response {
         stats: &stats,
         traffic: shared.engine.traffic(),
         origins: &origins,
-        intake: &shared.intake,
+        write_metrics: &shared.write_metrics,
         history: &shared.history_stats(),
     });
     ([(CONTENT_TYPE, metrics::CONTENT_TYPE), NO_STORE], text).into_response()
 }
 
-/// What `/stats` answers.
+/// Response of `/stats`.
 #[derive(Debug, Serialize)]
-struct Counted {
+struct StatsResponse {
     #[serde(flatten)]
     engine: Stats,
     endpoint: TrafficStats,
@@ -274,7 +274,7 @@ struct Counted {
 }
 
 async fn stats(State(shared): State<Shared>) -> impl IntoResponse {
-    let counted = Counted {
+    let counted = StatsResponse {
         engine: shared.engine.stats(),
         endpoint: shared.engine.traffic().stats(),
         history: shared.history_stats(),

@@ -8,39 +8,39 @@ pub const MAX_ADMIN_CONNECTIONS: usize = 128;
 /// Max open connections of the metrics address: a Prometheus keeps one, so this is for some pairs of them and people beside. Half of
 /// them at most are of one client address. Beyond it a new one waits as at the admin address.
 pub const MAX_METRICS_CONNECTIONS: usize = 16;
-/// Bytes of a login or of a request to change what is in memory: a pair of keys, or a bucket with a prefix, which take 2 KiB as text.
+/// Max bytes of the body of a login or of a change of the cache: a pair of keys, or a bucket with a prefix, take 2 KiB.
 pub(crate) const MAX_SMALL_BODY_BYTES: usize = 16 << 10;
-/// Time that such a body may take: it comes with its head.
+/// Max time until such a body is complete: clients send it with its head.
 pub(crate) const MAX_SMALL_BODY_TIME: Duration = Duration::from_secs(10);
 
-/// Bytes of a request's lines, unpacked: what common collectors send at once is a tenth of it. Packed and unpacked they are
+/// Max bytes of a request's lines, unpacked: common collectors send a tenth of it. Packed and unpacked bytes are
 /// charged to the budget.
 pub(crate) const MAX_WRITE_BYTES: usize = 16 << 20;
-/// Requests whose lines are read at once, after their bodies came. More wait.
+/// Max requests whose lines are parsed at once, after their bodies are complete. More wait.
 pub(crate) const MAX_WRITES_AT_ONCE: usize = 4;
-/// Time that a request's body may take.
+/// Max time until a request's body is complete.
 pub(crate) const MAX_WRITE_TIME: Duration = Duration::from_secs(30);
-/// Bytes of a line: a thousand fields of some length.
+/// Max bytes of a line: a thousand fields of some length.
 pub(crate) const MAX_LINE_BYTES: usize = 64 << 10;
-/// Lines a string may go on for. Strings are not kept, so this only has to find the end of honest ones.
+/// Max lines of a string. Strings are not stored: this only has to find the end of valid ones.
 pub(crate) const MAX_STRING_LINES: usize = 64;
-/// Refused lines that are named one by one; more are only counted.
+/// Max refused lines in a response; more are only counted.
 pub(crate) const MAX_REFUSALS_NAMED: usize = 100;
-/// Tags of a line. Each set of tags is a series of its own.
+/// Max tags of a line. Each set of tags is a series of its own.
 pub(crate) const MAX_TAGS: usize = 64;
-/// Fields of a line.
+/// Max fields of a line.
 pub(crate) const MAX_FIELDS: usize = 1024;
-/// Bytes of a measurement with its tags, which is a source's name and so part of every link to it.
+/// Max bytes of a measurement with its tags: the name of a source, part of every link to it.
 pub(crate) const MAX_SOURCE_BYTES: usize = 4096;
-/// Bytes of a field's name.
+/// Max bytes of a field's name.
 pub(crate) const MAX_FIELD_BYTES: usize = 1024;
 /// Max rows of one response: some 100 MB of text.
 pub(crate) const MAX_ROWS: usize = 1 << 20;
 /// Max seconds of a range of the page: more than a year, to compare with the same week of the year before.
 pub(crate) const MAX_RANGE_S: i64 = 400 * 24 * 60 * 60;
-/// Objects of one page of what is in memory: with keys of 1,024 bytes they take some megabytes, which are charged once the page is
-/// put together.
+/// Max objects of one page of cached objects: with keys of 1,024 bytes some megabytes, which are charged once the page is
+/// collected.
 pub(crate) const MAX_CACHED_OBJECTS: usize = 1000;
-/// Requests for names, points or remembered objects that are read and written at once: what they read is charged once it is
+/// Max requests for names, points or cached objects served at once: what they read is charged once it is
 /// counted. More wait.
 pub(crate) const MAX_READS_AT_ONCE: usize = 4;

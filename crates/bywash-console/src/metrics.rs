@@ -1,7 +1,7 @@
 //! The counters as Prometheus text.
 //!
 //! Format: <https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format>.
-//! What the engine counts is written from one [`Stats`], so the numbers are those `/stats` gives.
+//! Counters of the engine are rendered from one [`Stats`], as those of `/stats`.
 
 mod histogram;
 mod process;
@@ -17,15 +17,15 @@ use bywash::{BucketStats, BudgetStats, CacheOutcome, ObjectStats, PoolStats, Sta
 use process::Process;
 
 use crate::history::HistoryStats;
-use crate::influx::Intake;
+use crate::influx::WriteMetrics;
 
 /// The media type of [`render`]'s text.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// One family of metrics: name, help, and how to read it from a `T`.
+/// One family of metrics: name, help, and its value in a `T`.
 type Family<T> = (&'static str, &'static str, fn(&T) -> u64);
 
-/// By bucket, all counters. Names follow the fields of [`BucketStats`].
+/// Counters of each bucket. Names follow the fields of [`BucketStats`].
 const BUCKET: [Family<BucketStats>; 11] = [
     (
         "bywash_requests_total",
@@ -84,7 +84,7 @@ const BUCKET: [Family<BucketStats>; 11] = [
     ),
 ];
 
-/// At the endpoints.
+/// Counters of the endpoints.
 const TRAFFIC: [Family<TrafficStats>; 8] = [
     (
         "bywash_endpoint_requests_total",
@@ -128,8 +128,8 @@ const TRAFFIC: [Family<TrafficStats>; 8] = [
     ),
 ];
 
-/// Of what came in as series.
-const INTAKE: [Family<Intake>; 5] = [
+/// Counters of received series.
+const WRITES: [Family<WriteMetrics>; 5] = [
     ("bywash_series_lines_total", "Lines read.", |s| {
         s.lines.load(Relaxed)
     }),
@@ -151,7 +151,7 @@ const INTAKE: [Family<Intake>; 5] = [
     ),
 ];
 
-/// Of the server's own history.
+/// Counters of the server's own history.
 const HISTORY: [Family<HistoryStats>; 2] = [
     (
         "bywash_history_points_total",
@@ -165,7 +165,7 @@ const HISTORY: [Family<HistoryStats>; 2] = [
     ),
 ];
 
-/// Of the block pool, gauges; evictions apart, as they only ever grow.
+/// Gauges of the block pool; its counter of evictions is rendered apart.
 const POOL: [Family<PoolStats>; 3] = [
     ("bywash_pool_flights", "Loads in progress.", |s| s.flights),
     ("bywash_pool_resident_blocks", "Blocks in memory.", |s| {
@@ -178,7 +178,7 @@ const POOL: [Family<PoolStats>; 3] = [
     ),
 ];
 
-/// Of the memory budget, gauges.
+/// Gauges of the memory budget.
 const BUDGET: [Family<BudgetStats>; 6] = [
     (
         "bywash_budget_used_bytes",
@@ -210,7 +210,7 @@ const BUDGET: [Family<BudgetStats>; 6] = [
     ),
 ];
 
-/// Of the endpoint's current load, gauges.
+/// Gauges of the endpoint's load.
 const LOAD: [Family<TrafficStats>; 2] = [
     (
         "bywash_endpoint_connections",
@@ -224,7 +224,7 @@ const LOAD: [Family<TrafficStats>; 2] = [
     ),
 ];
 
-/// Of what is known of objects, gauges.
+/// Gauges of the known objects.
 const OBJECTS: [Family<ObjectStats>; 6] = [
     (
         "bywash_objects_known",
@@ -262,17 +262,17 @@ pub(crate) struct Sources<'a> {
     pub(crate) stats: &'a Stats,
     pub(crate) traffic: &'a Traffic,
     pub(crate) origins: &'a BTreeMap<String, OriginStats>,
-    pub(crate) intake: &'a Intake,
+    pub(crate) write_metrics: &'a WriteMetrics,
     pub(crate) history: &'a HistoryStats,
 }
 
-/// All metrics, in a fixed order. Reads `/proc`.
+/// Renders all metrics in a fixed order. Reads `/proc`.
 pub(crate) fn render(sources: &Sources<'_>) -> String {
     let Sources {
         stats,
         traffic,
         origins,
-        intake,
+        write_metrics,
         history,
     } = sources;
     let mut text = String::new();
@@ -299,7 +299,7 @@ pub(crate) fn render(sources: &Sources<'_>) -> String {
     counters(&mut text, &TRAFFIC, &load);
     gauges(&mut text, &LOAD, &load);
     endpoint(&mut text, traffic);
-    counters(&mut text, &INTAKE, intake);
+    counters(&mut text, &WRITES, write_metrics);
     counters(&mut text, &HISTORY, history);
     head(
         &mut text,
@@ -418,7 +418,7 @@ fn sample(text: &mut String, name: &str, labels: &[(&str, &str)], value: impl Di
     push(text, format_args!(" {value}\n"));
 }
 
-/// A label value's backslashes, quotes and line ends, as the format wants them.
+/// Escapes backslashes, quotes and line ends of a label's value.
 fn escape(content: &str) -> String {
     content
         .replace('\\', r"\\")

@@ -1,4 +1,4 @@
-//! The last minute of the counters: snapshots in memory, so that rates need neither history nor disk.
+//! Counters of the last minute: snapshots in memory, so that rates need neither history nor disk.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -9,33 +9,33 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::Inner;
-use crate::history::{BUCKETS, Counted, History, grown, sum};
+use crate::history::{BUCKETS, CounterSnapshot, History, grown, sum};
 
 /// Time between two snapshots.
 const EVERY: Duration = Duration::from_secs(5);
-/// Snapshots kept: they reach back a minute.
+/// Max snapshots: they span a minute.
 const KEPT: usize = 13;
 
 /// Snapshots of the counters, the oldest first, and the time of the first one ever.
 #[derive(Debug)]
 pub(crate) struct Recent {
     started: Instant,
-    moments: Mutex<VecDeque<Arc<Moment>>>,
+    snapshots: Mutex<VecDeque<Arc<RecentSnapshot>>>,
 }
 
 /// All counters at one time.
 #[derive(Debug)]
-pub(crate) struct Moment {
+pub(crate) struct RecentSnapshot {
     at: Instant,
-    /// Of all buckets.
+    /// Sum of all buckets.
     pub(crate) total: BucketStats,
-    /// With no more than [`BUCKETS`] buckets.
-    pub(crate) counted: Counted,
+    /// All counters, with at most [`BUCKETS`] buckets.
+    pub(crate) counted: CounterSnapshot,
     /// Responses by status.
     statuses: Vec<(u16, u64)>,
 }
 
-impl Moment {
+impl RecentSnapshot {
     /// Returns the number of responses with this status.
     pub(crate) fn status(&self, status: u16) -> u64 {
         let found = self.statuses.iter().find(|(known, _)| *known == status);
@@ -43,7 +43,7 @@ impl Moment {
     }
 
     fn now(engine: &Engine, history: Option<&History>) -> Self {
-        let mut counted = Counted::now(engine, history);
+        let mut counted = CounterSnapshot::now(engine, history);
         let total = counted.total();
         let beyond = counted.stats.buckets.keys().nth(BUCKETS).cloned();
         if let Some(first) = beyond {
@@ -58,15 +58,15 @@ impl Moment {
     }
 }
 
-/// What was counted in the last minute, or since the start of a younger server.
+/// Increase of the counters in the last minute, or since the start of a younger server.
 #[derive(Debug)]
 pub(crate) struct Minute {
-    /// Seconds it spans, at least one.
+    /// Its length in seconds, at least one.
     pub(crate) seconds: f64,
-    /// Of all buckets.
+    /// Sum of all buckets.
     pub(crate) total: BucketStats,
     /// The oldest snapshot, to which counters of now compare.
-    pub(crate) before: Arc<Moment>,
+    pub(crate) before: Arc<RecentSnapshot>,
 }
 
 impl Minute {
@@ -81,7 +81,7 @@ impl Minute {
         }
     }
 
-    /// A counter's growth in things a second.
+    /// Returns the increase of a counter a second.
     pub(crate) fn rate(&self, now: u64, before: u64) -> f64 {
         now.saturating_sub(before) as f64 / self.seconds
     }
@@ -91,29 +91,29 @@ impl Recent {
     pub(crate) fn new(engine: &Engine, history: Option<&History>) -> Self {
         Self {
             started: Instant::now(),
-            moments: Mutex::new([Arc::new(Moment::now(engine, history))].into()),
+            snapshots: Mutex::new([Arc::new(RecentSnapshot::now(engine, history))].into()),
         }
     }
 
-    /// Time since the console was made.
+    /// Returns the time since the console was created.
     pub(crate) fn uptime(&self) -> Duration {
         self.started.elapsed()
     }
 
-    fn add(&self, moment: Moment) {
-        let mut moments = self.moments.lock();
-        moments.push_back(Arc::new(moment));
-        if moments.len() > KEPT {
-            moments.pop_front();
+    fn add(&self, snapshot: RecentSnapshot) {
+        let mut snapshots = self.snapshots.lock();
+        snapshots.push_back(Arc::new(snapshot));
+        if snapshots.len() > KEPT {
+            snapshots.pop_front();
         }
     }
 
-    /// The minute that ends now, when all buckets together have counted `total`.
+    /// Returns the minute that ends now, with counters of `total` for all buckets together.
     pub(crate) fn minute(&self, total: &BucketStats) -> Minute {
         let before = {
-            let moments = self.moments.lock();
+            let snapshots = self.snapshots.lock();
             Arc::clone(
-                moments
+                snapshots
                     .front()
                     .expect("the first is taken before it is shared"),
             )
@@ -126,8 +126,8 @@ impl Recent {
     }
 }
 
-/// The counters of all buckets added up.
-impl Counted {
+/// Returns the sum of all buckets.
+impl CounterSnapshot {
     pub(crate) fn total(&self) -> BucketStats {
         let buckets = self.stats.buckets.values();
         buckets.fold(BucketStats::default(), |all, bucket| sum(&all, bucket))
@@ -138,15 +138,15 @@ impl Counted {
 pub(crate) async fn record(console: Weak<Inner>) {
     let mut ticks = tokio::time::interval(EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    // The first one is at once, and there is a snapshot of then.
+    // The first tick is immediate, and there is a snapshot of that time.
     ticks.tick().await;
     loop {
         ticks.tick().await;
         let Some(console) = console.upgrade() else {
             return;
         };
-        let moment = Moment::now(&console.engine, console.history.as_ref());
-        console.recent.add(moment);
+        let snapshot = RecentSnapshot::now(&console.engine, console.history.as_ref());
+        console.recent.add(snapshot);
     }
 }
 
@@ -167,9 +167,9 @@ mod tests {
         // Ten requests a second, for two minutes.
         for step in 0..24_u64 {
             tokio::time::advance(EVERY).await;
-            let mut moment = Moment::now(&engine, None);
-            moment.total = total((step + 1) * 50);
-            recent.add(moment);
+            let mut snapshot = RecentSnapshot::now(&engine, None);
+            snapshot.total = total((step + 1) * 50);
+            recent.add(snapshot);
         }
         let minute = recent.minute(&total(24 * 50));
         assert_eq!(minute.total.requests, 600);

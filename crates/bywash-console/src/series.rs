@@ -1,4 +1,4 @@
-//! Series by HTTP: their names and their points.
+//! Names and points of series by HTTP.
 //!
 //! Sources and metrics may be patterns: `*` stands for any characters, `?` for one.
 
@@ -21,16 +21,16 @@ use crate::clock::{self, now};
 use crate::limits::MAX_ROWS;
 use crate::{History, Shared};
 
-/// Memory of a row of points while it is written, in bytes: the point and the row.
+/// Bytes of a row of points in memory while it is rendered.
 const ROW_BYTES: u64 = 64;
-/// Text of a row of points beside the names, in bytes.
+/// Bytes of a rendered row of points besides the names.
 const ROW_TEXT_BYTES: u64 = 96;
-/// Memory of a name beside its characters, in bytes.
+/// Bytes of a name in memory besides its characters.
 const NAME_BYTES: u64 = 96;
-/// Text of a name beside its characters, in bytes.
+/// Bytes of a rendered name besides its characters.
 const NAME_TEXT_BYTES: u64 = 32;
 
-/// A series' name.
+/// Name of a series.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(crate) struct Name {
     pub(crate) source: String,
@@ -47,14 +47,14 @@ impl From<(&str, &str)> for Name {
 }
 
 impl Shared {
-    /// Of what came in and, after it, of the server's own history.
+    /// Returns the databases: of received values, then of the server's own history.
     pub(crate) fn databases(&self) -> impl Iterator<Item = &SeriesDb> {
         let history = self.history.as_ref().map(History::db);
         [&self.series].into_iter().chain(history)
     }
 }
 
-/// How rows are written.
+/// Format of rows.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Format {
@@ -63,7 +63,7 @@ enum Format {
     Csv,
 }
 
-/// Parameters of `/series/list` and `/series/query`. Others are refused: a misspelled one would be answered with all there is.
+/// Parameters of `/series/list` and `/series/query`. Others are refused: ignoring a misspelled one would return everything.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Parameters {
@@ -100,14 +100,14 @@ impl Parameters {
     }
 }
 
-/// Why there is no answer.
+/// Reason for which a request fails.
 #[derive(Debug)]
 pub enum SeriesRequestError {
-    /// The request's fault, and how to ask instead.
+    /// The request is invalid; states a valid form.
     Request(String),
-    /// The database's.
+    /// Error of the database.
     Database(SeriesError),
-    /// There is no memory for the answer now.
+    /// No memory for the response now.
     NoMemory,
 }
 
@@ -148,25 +148,25 @@ impl IntoResponse for SeriesRequestError {
     }
 }
 
-/// Which series, and what of them; in the words of people. What is left out stands for all.
+/// Selection of series and of their points, as text. Missing fields select everything.
 #[derive(Debug, Clone, Default)]
 pub struct SeriesRequest {
     /// A source, or a pattern of sources.
     pub source: Option<String>,
     /// A metric, or a pattern of metrics.
     pub metric: Option<String>,
-    /// The first moment: nanoseconds since 1970, a time as RFC 3339 writes it, `now`, or `-15m`.
+    /// First time: nanoseconds since 1970, RFC 3339, `now`, or `-15m`.
     pub start: Option<String>,
-    /// The last moment, likewise.
+    /// Last time, likewise.
     pub end: Option<String>,
-    /// Points of each such span become one, as `10s`; every point by itself when none is given.
+    /// Duration of which all points are aggregated to one, as `10s`; none: single points.
     pub step: Option<String>,
-    /// How: `avg`, `min`, `max`, `sum`, `count`, `first` or `last`; `avg` when none is given.
+    /// Aggregation: `avg` (default), `min`, `max`, `sum`, `count`, `first` or `last`.
     pub agg: Option<String>,
 }
 
 impl SeriesRequest {
-    /// Source and metric of each series meant, in order.
+    /// Returns source and metric of each selected series, in order.
     ///
     /// # Errors
     /// [`SeriesRequestError`].
@@ -174,7 +174,7 @@ impl SeriesRequest {
         Ok(db.list(&self.selector(), self.range()?).await?)
     }
 
-    /// The points meant, by series.
+    /// Returns the selected points by series.
     ///
     /// # Errors
     /// [`SeriesRequestError`].
@@ -183,7 +183,7 @@ impl SeriesRequest {
         Ok(db.query(&self.selector(), range, step, aggregate).await?)
     }
 
-    /// As [`Self::query`], of `most` points at most.
+    /// As [`Self::query`], with at most `most` points.
     async fn query_limited(
         &self,
         most: usize,
@@ -235,7 +235,7 @@ impl SeriesRequest {
     }
 }
 
-/// `GET /series/list`: rows of source and metric.
+/// `GET /series/list`: returns rows of source and metric.
 pub(crate) async fn list(
     State(shared): State<Shared>,
     Query(parameters): Query<Parameters>,
@@ -264,8 +264,8 @@ pub(crate) async fn list(
     Ok(off_workers(write).await)
 }
 
-/// Writes a response on a blocking thread: a hundred megabytes of text would hold up every other client of a worker. What `write` has
-/// of turns and charges it keeps until it is done, also when the client has left.
+/// Renders a response on a blocking thread: a hundred megabytes of text would delay all other clients of a worker. `write` keeps its
+/// permits and charges until it is done, also after the client has left.
 async fn off_workers<W>(write: W) -> Response
 where
     W: FnOnce() -> (Response, Reservation) + Send + 'static,
@@ -274,13 +274,13 @@ where
         Ok((response, charged)) => hold(response, charged).await,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => resume_unwind(panic),
-            // The server ends.
+            // The server stops.
             Err(_) => StatusCode::SERVICE_UNAVAILABLE.into_response(),
         },
     }
 }
 
-/// A point with its series' name. A value that is no finite number is null in JSON.
+/// A point with the name of its series. A value that is not finite is null in JSON.
 #[derive(Debug, Serialize)]
 struct Row<'a> {
     source: &'a str,
@@ -301,7 +301,7 @@ impl<'a> Row<'a> {
     }
 }
 
-/// `GET /series/query`: rows of points, by series and time.
+/// `GET /series/query`: returns rows of points by series and time.
 pub(crate) async fn query(
     State(shared): State<Shared>,
     Query(parameters): Query<Parameters>,
@@ -335,7 +335,7 @@ pub(crate) async fn query(
     Ok(off_workers(write).await)
 }
 
-/// Rows under a heading, which is there without a row as well.
+/// Writes rows under a heading, which is written without rows too.
 fn csv<T: Serialize>(heading: &[&str], rows: impl IntoIterator<Item = T>) -> Response {
     let write = || {
         let mut table = csv::WriterBuilder::new()

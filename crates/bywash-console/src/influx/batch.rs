@@ -1,4 +1,4 @@
-//! Many lines: each is read or refused by its number.
+//! Lines of a request: each is parsed, or refused by its number.
 
 use crate::limits::{MAX_LINE_BYTES, MAX_REFUSALS_NAMED, MAX_STRING_LINES};
 use std::borrow::Cow;
@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 
 use super::line::{self, Line, Refusal};
 
-/// What the timestamps of a request count.
+/// Unit of a request's timestamps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Precision(i64);
 
 impl Precision {
-    /// By the names of both versions of the protocol; nanoseconds when none is given.
+    /// Parses the names of both versions of the protocol; the default is nanoseconds.
     pub(super) fn named(name: Option<&str>) -> Option<Self> {
         Some(Self(match name.unwrap_or("ns") {
             "n" | "ns" | "" => 1,
@@ -30,20 +30,20 @@ impl Precision {
 /// A refused line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefusedLine {
-    /// From 1, as an editor counts.
+    /// Its number, from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// The reason.
     pub reason: Cow<'static, str>,
 }
 
-/// Which lines were refused. `POST /write` answers with these fields; `Display` is for people.
+/// Refused lines: the fields of the response of `POST /write`; `Display` is for people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefusedLines {
-    /// Lines that are kept.
+    /// Number of lines stored.
     pub kept_lines: u64,
-    /// Lines that are not.
+    /// Number of lines refused.
     pub refused_lines: u64,
-    /// The first of those.
+    /// The first refused ones.
     pub refused: Vec<RefusedLine>,
 }
 
@@ -65,12 +65,12 @@ impl fmt::Display for RefusedLines {
     }
 }
 
-/// What became of a request's lines.
+/// Result of a request's lines.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Outcome {
-    /// Lines that hold something.
+    /// Lines that are neither empty nor a comment.
     pub(super) lines: u64,
-    /// Values handed on.
+    /// Values stored.
     pub(super) values: u64,
     /// Fields left out because they are strings.
     pub(super) strings: u64,
@@ -90,11 +90,11 @@ impl Outcome {
     }
 }
 
-/// Reads all lines of `body` and hands each good one to `take`, with its time in nanoseconds since 1970; of those without a
+/// Parses all lines of `body` and passes each valid one to `take`, with its time in nanoseconds since 1970; for those without a
 /// timestamp it is `now`.
 ///
 /// # Errors
-/// The first of `take`, at once.
+/// The first error of `take`, at once.
 pub(super) fn read<'a, E>(
     body: &'a [u8],
     precision: Precision,
@@ -136,7 +136,7 @@ pub(super) fn read<'a, E>(
                 take(line, timestamp)?;
             }
             Err(refusal) => {
-                // Lines that its open string might have been for are read on their own.
+                // Lines that might belong to its open string are parsed on their own.
                 number = first;
                 outcome.refused += 1;
                 if outcome.refusals.len() < MAX_REFUSALS_NAMED {
@@ -158,7 +158,7 @@ fn line_end(body: &[u8], from: usize) -> usize {
         .map_or(body.len(), |length| from + length)
 }
 
-/// A line, and when its values were measured.
+/// A line with the time of its values.
 fn timed(bytes: &[u8], precision: Precision, now: i64) -> Result<(Line<'_>, i64), Refusal> {
     if bytes.len() > MAX_LINE_BYTES {
         return Err(format!(

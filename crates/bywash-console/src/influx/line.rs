@@ -11,27 +11,27 @@
 use crate::limits::{MAX_FIELD_BYTES, MAX_FIELDS, MAX_SOURCE_BYTES, MAX_TAGS};
 use std::borrow::Cow;
 
-/// Where sources of the server's own history begin; nobody else may write there.
+/// Measurement of the server's own history; requests cannot write it.
 pub(crate) const OWN_MEASUREMENT: &str = "bywash";
 
-/// A line, as series understand it.
+/// A parsed line.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Line<'a> {
-    /// Measurement and tags, in their one canonical form: see [`source`].
+    /// Measurement and tags in canonical form, see [`source`].
     pub(crate) source: String,
     /// Fields that are numbers, in the order written.
     pub(crate) fields: Vec<(Cow<'a, str>, f64)>,
-    /// Fields that are strings: they are no numbers, so they are left out.
+    /// Number of fields that are strings, which are left out.
     pub(crate) strings: usize,
-    /// In the unit of the request; none stands for now.
+    /// Time in the unit of the request; `None`: now.
     pub(crate) timestamp: Option<i64>,
 }
 
-/// Why a line is refused.
+/// Reason for which a line is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) reason: Cow<'static, str>,
-    /// A string has no end in the line: it may end in a later one.
+    /// A string does not end in the line; it may end in a later one.
     pub(super) open_string: bool,
 }
 
@@ -44,7 +44,7 @@ impl<T: Into<Cow<'static, str>>> From<T> for Refusal {
     }
 }
 
-/// Reads a line that is neither empty nor a comment.
+/// Parses a line that is neither empty nor a comment.
 pub(crate) fn parse(line: &str) -> Result<Line<'_>, Refusal> {
     let (measurement, rest) = token(line, b", ");
     if measurement.is_empty() {
@@ -81,7 +81,7 @@ pub(crate) fn parse(line: &str) -> Result<Line<'_>, Refusal> {
     })
 }
 
-/// A source's name: the measurement, then its tags by their keys, escaped as in a line.
+/// Returns the name of a source: the measurement, then its tags by their keys, escaped as in a line.
 fn source(
     measurement: &str,
     mut tags: Vec<(Cow<'_, str>, Cow<'_, str>)>,
@@ -108,12 +108,12 @@ fn source(
     Ok(name)
 }
 
-/// What ends a tag's key or value, or a field's name.
+/// Ends of a tag's key or value, or of a field's name.
 const NAME_ENDS: &[u8] = b",= ";
 
 type Tags<'a> = Vec<(Cow<'a, str>, Cow<'a, str>)>;
 
-/// The tags at the start of `rest`, and what follows them.
+/// Parses the tags at the start of `rest`; returns the remainder as well.
 fn tags(mut rest: &str) -> Result<(Tags<'_>, &str), Refusal> {
     let mut tags = Vec::new();
     while let Some(tag) = rest.strip_prefix(',') {
@@ -143,7 +143,7 @@ fn tags(mut rest: &str) -> Result<(Tags<'_>, &str), Refusal> {
 
 type Fields<'a> = Vec<(Cow<'a, str>, f64)>;
 
-/// The fields at the start of `rest`, how many more are strings, and what follows.
+/// Parses the fields at the start of `rest`; returns the number of strings and the remainder as well.
 fn fields(mut rest: &str) -> Result<(Fields<'_>, usize, &str), Refusal> {
     let (mut fields, mut strings) = (Vec::new(), 0);
     loop {
@@ -200,7 +200,7 @@ fn fields(mut rest: &str) -> Result<(Fields<'_>, usize, &str), Refusal> {
     }
 }
 
-/// Where the string that starts here ends: at its first quote that is not escaped.
+/// Returns the end of the string that starts here: its first quote that is not escaped.
 fn string_end(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
     let mut at = 0;
@@ -213,7 +213,7 @@ fn string_end(text: &str) -> Option<usize> {
     }
 }
 
-/// A float (`1`, `1.5e3`), an integer (`1i`, `1u`), or a truth (`t`, `true`, ...: 1 or 0). Integers beyond 2^53 become the nearest
+/// Parses a float (`1`, `1.5e3`), an integer (`1i`, `1u`), or a boolean (`t`, `true`, ...: 1 or 0). Integers beyond 2^53 become the nearest
 /// float.
 fn number(text: &str) -> Option<f64> {
     match text {
@@ -227,13 +227,13 @@ fn number(text: &str) -> Option<f64> {
     if let Some(digits) = text.strip_suffix('u') {
         return digits.parse::<u64>().ok().map(|value| value as f64);
     }
-    // Rust's own parser also takes `nan` and `inf`, which the protocol has not.
+    // Rust's parser also accepts `nan` and `inf`, which the protocol lacks.
     let is_numeric = |byte: u8| byte.is_ascii_digit() || b"+-.eE".contains(&byte);
     let value: f64 = text.bytes().all(is_numeric).then(|| text.parse().ok())??;
     value.is_finite().then_some(value)
 }
 
-/// Splits at the first of `ends` that no backslash escapes.
+/// Splits at the first unescaped one of `ends`.
 fn token<'a>(text: &'a str, ends: &[u8]) -> (&'a str, &'a str) {
     let bytes = text.as_bytes();
     let mut at = 0;
@@ -270,7 +270,7 @@ fn escape_into(name: &mut String, text: &str, ends: &[u8]) {
     }
 }
 
-/// Text of a line as a message may quote it: its beginning, on one line.
+/// Returns the beginning of a line for a message, on one line.
 fn shown(text: &str) -> String {
     let mut beginning: String = text.chars().take(40).collect();
     if beginning.len() < text.len() {

@@ -4,9 +4,9 @@
 //! |---|---|
 //! | measurement and tags, tags by their keys | the source: `weather,place=garden` |
 //! | a field | a metric of it: `temperature` |
-//! | a number, `3i`, `3u`, `t`, `false` | the value; truths are 1 and 0 |
+//! | a number, `3i`, `3u`, `t`, `false` | the value; booleans are 1 and 0 |
 //! | a string | nothing: it is left out and counted |
-//! | the timestamp, in the unit of `precision` | nanoseconds since 1970; without one, when the request came |
+//! | the timestamp, in the unit of `precision` | nanoseconds since 1970; without one, the time of the request |
 
 mod batch;
 #[cfg(any(test, fuzzing))]
@@ -39,14 +39,14 @@ use line::Line;
 pub(crate) use line::OWN_MEASUREMENT;
 use receive::Received;
 
-/// Rows handed to the database at once, some more with the last line's fields.
+/// Rows passed to the database at once; the last line's fields may exceed it.
 const ROWS_AT_ONCE: usize = 1024;
 
 const NO_PRECISION: &str = "the precision is none of ns, us, ms, s, m, h";
 
-/// What came in since the start. Read for metrics only, so every access is relaxed.
+/// Counters of writes since the start. Read for metrics only, so every access is relaxed.
 #[derive(Debug)]
-pub(crate) struct Intake {
+pub(crate) struct WriteMetrics {
     turns: Semaphore,
     pub(crate) lines: AtomicU64,
     pub(crate) values: AtomicU64,
@@ -55,7 +55,7 @@ pub(crate) struct Intake {
     pub(crate) refused_requests: AtomicU64,
 }
 
-impl Default for Intake {
+impl Default for WriteMetrics {
     fn default() -> Self {
         Self {
             turns: Semaphore::new(MAX_WRITES_AT_ONCE),
@@ -68,7 +68,7 @@ impl Default for Intake {
     }
 }
 
-impl Intake {
+impl WriteMetrics {
     fn note(&self, outcome: &Outcome) {
         self.lines.fetch_add(outcome.lines, Relaxed);
         self.values.fetch_add(outcome.values, Relaxed);
@@ -77,13 +77,13 @@ impl Intake {
     }
 }
 
-/// What of the query matters; databases, buckets and organisations of Influx do not.
+/// Parameters of a write; databases, buckets and organisations of Influx are ignored.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Params {
     precision: Option<String>,
 }
 
-/// Why nothing of a request was taken, or not all of it.
+/// Reason for which a request was not stored, or not completely.
 #[derive(Debug)]
 enum Refused {
     Request(StatusCode, Cow<'static, str>),
@@ -98,11 +98,11 @@ pub(crate) async fn write(
 ) -> Response {
     match take(&shared, &params, &headers, body).await {
         Ok(outcome) => {
-            shared.intake.note(&outcome);
+            shared.write_metrics.note(&outcome);
             answer(outcome)
         }
         Err(refused) => {
-            shared.intake.refused_requests.fetch_add(1, Relaxed);
+            shared.write_metrics.refused_requests.fetch_add(1, Relaxed);
             refused.into_response()
         }
     }
@@ -133,10 +133,10 @@ async fn take(
         }
     };
     let mut body = Received::all(&shared.engine, headers, body).await?;
-    // Never closed, so there is a turn in the end.
-    let _turn = shared.intake.turns.acquire().await;
+    // The semaphore is never closed.
+    let _turn = shared.write_metrics.turns.acquire().await;
     if packed {
-        // Unpacked it may be the longest body there is.
+        // Unpacked it may have the maximum length.
         body.reserve(&shared.engine, MAX_WRITE_BYTES)?;
     }
     let (db, came) = (shared.series.clone(), now());
@@ -154,7 +154,7 @@ fn too_large() -> Refused {
     Refused::Request(StatusCode::PAYLOAD_TOO_LARGE, reason.into())
 }
 
-/// Unpacks, reads and inserts. Blocks as the database does.
+/// Unpacks, parses and inserts. Blocks like the database.
 fn insert(
     db: &SeriesDb,
     body: &Received,
@@ -167,14 +167,14 @@ fn insert(
     insert_body(db, lines, precision, came).map_err(Refused::Database)
 }
 
-/// Why not all lines were written.
+/// Reason for which not all lines were written.
 #[derive(Debug)]
 pub enum InsertError {
-    /// The precision has no such name.
+    /// The precision is unknown.
     Precision,
-    /// Some lines are wrong; the others are kept.
+    /// Some lines are invalid; the others are stored.
     Refused(RefusedLines),
-    /// The database's. Lines before the trouble may be kept; to write all of them again does no harm.
+    /// Error of the database. Lines before it may be stored; writing all of them again changes nothing.
     Database(SeriesError),
 }
 
@@ -190,8 +190,8 @@ impl fmt::Display for InsertError {
 
 impl std::error::Error for InsertError {}
 
-/// Writes the values of `lines` to a database, as `POST /write` does; `precision` names what their timestamps count. Blocks as the
-/// database does.
+/// Writes the values of `lines` to a database, as `POST /write` does; `precision` is the unit of their timestamps. Blocks like the
+/// database.
 ///
 /// # Errors
 /// [`InsertError`].
@@ -256,7 +256,7 @@ fn unpacked(body: &[u8]) -> Result<Vec<u8>, Refused> {
     Ok(plain)
 }
 
-/// A refusal with the names that clients of the protocol's two versions look for.
+/// Renders a refusal with the fields of both versions of the protocol.
 #[derive(Debug, Serialize)]
 struct Refusal<'a> {
     error: &'a str,
@@ -277,12 +277,12 @@ impl<'a> Refusal<'a> {
     }
 }
 
-/// 204, or 400 that names the refused lines; the others are kept.
+/// Returns 204, or 400 with the refused lines; the others are stored.
 fn answer(outcome: Outcome) -> Response {
     let Some(lines) = outcome.refused_lines() else {
         return StatusCode::NO_CONTENT.into_response();
     };
-    // Clients log it: the first one is enough there.
+    // Clients log it: the first one suffices.
     let first = lines.refused.first();
     let first = first.map(|first| format!(": line {}: {}", first.line, first.reason));
     let text = format!(
@@ -302,7 +302,7 @@ impl IntoResponse for Refused {
     fn into_response(self) -> Response {
         let (status, text) = match self {
             Self::Request(status, text) => (status, text),
-            // Lines before the trouble may be kept; to send all of them again does no harm.
+            // Lines before the error may be stored; sending all of them again changes nothing.
             Self::Database(
                 error @ (SeriesError::NameTooLong { .. } | SeriesError::TooManySeries { .. }),
             ) => (StatusCode::UNPROCESSABLE_ENTITY, error.to_string().into()),

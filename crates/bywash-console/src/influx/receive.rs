@@ -1,4 +1,4 @@
-//! The body of a request, received before it takes a turn: a client that sends slowly keeps none from others.
+//! Receives the body of a request before it takes a permit: a slow client holds none.
 
 use std::borrow::Cow;
 
@@ -11,10 +11,10 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use super::{Refused, too_large};
 use crate::limits::{MAX_WRITE_BYTES, MAX_WRITE_TIME};
 
-/// Bytes that a body is charged for when its first byte comes: a usual request takes no more.
+/// Bytes charged with the first byte of a body: common requests are no longer.
 const FIRST_BYTES: usize = 64 << 10;
 
-/// Bytes of a body, charged as they come.
+/// Bytes of a body, charged as they arrive.
 #[derive(Debug, Default)]
 pub(super) struct Received {
     pub(super) bytes: Vec<u8>,
@@ -60,7 +60,7 @@ impl Received {
         Ok(())
     }
 
-    /// Charges for `more` bytes, and as many again so that bytes are seldom moved; in all at most `max`, if that is enough.
+    /// Charges `more` bytes, and as many again so that bytes are seldom moved; at most `max` in all, if that suffices.
     fn make_room(&mut self, engine: &Engine, more: usize, max: usize) -> Result<(), Refused> {
         let needed = self.bytes.len() + more;
         if needed <= self.bytes.capacity() {
@@ -88,7 +88,7 @@ impl Received {
     }
 }
 
-/// Bytes that a body has at most: as many as its head says.
+/// Returns the max bytes of a body, by its head.
 fn max_length(headers: &HeaderMap) -> Result<usize, Refused> {
     let length = headers
         .get(CONTENT_LENGTH)

@@ -12,7 +12,7 @@ fn rendered(stats: &Stats) -> String {
         points: 12,
         dropped_points: 13,
     };
-    let (traffic, intake) = (Traffic::default(), Intake::default());
+    let (traffic, write_metrics) = (Traffic::default(), WriteMetrics::default());
     traffic.note(&RequestSummary {
         kind: RequestKind::Read,
         operation: Some("GetObject"),
@@ -31,7 +31,7 @@ fn rendered(stats: &Stats) -> String {
         stats,
         traffic: &traffic,
         origins: &[("data".to_owned(), failing)].into(),
-        intake: &intake,
+        write_metrics: &write_metrics,
         history: &history,
     })
 }

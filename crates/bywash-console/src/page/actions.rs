@@ -15,7 +15,7 @@ use super::format::{bytes, count, encoded};
 use super::render::outcome;
 use super::view::View;
 use super::{ClientUpload, html};
-use crate::cache::{Refusal, Wanted, dropped, warmed};
+use crate::cache::{CacheTarget, Refusal, dropped, warmed};
 use crate::{Shared, body, csrf};
 
 /// Failures that are named after a button.
@@ -29,18 +29,18 @@ pub(crate) fn routes() -> Router<Shared> {
         .route_layer(middleware::from_fn(csrf::require_own_page))
 }
 
-async fn warm(State(shared): State<Shared>, Form(wanted): Form<Wanted>) -> Response {
-    let back = bucket_page(&wanted.bucket);
-    let changed = warmed(&shared.engine, &wanted).await;
+async fn warm(State(shared): State<Shared>, Form(target): Form<CacheTarget>) -> Response {
+    let back = bucket_page(&target.bucket);
+    let changed = warmed(&shared.engine, &target).await;
     respond(
         changed.map(|change| changed_text("Read into memory", &change)),
         &back,
     )
 }
 
-async fn drop_objects(State(shared): State<Shared>, Form(wanted): Form<Wanted>) -> Response {
-    let back = bucket_page(&wanted.bucket);
-    let changed = dropped(&shared.engine, wanted).await;
+async fn drop_objects(State(shared): State<Shared>, Form(target): Form<CacheTarget>) -> Response {
+    let back = bucket_page(&target.bucket);
+    let changed = dropped(&shared.engine, target).await;
     respond(
         changed.map(|change| changed_text("Dropped from memory", &change)),
         &back,

@@ -1,7 +1,7 @@
-//! Lines over time, as SVG.
+//! Charts: lines over time, as SVG.
 //!
-//! Colours are written as they look on paper; the style sheet replaces each in the dark. What a picture cannot tell, its
-//! description and the table under it do.
+//! Colours are those of light mode; the style sheet replaces each in dark mode. For readers who do not see the picture there are its
+//! description and a table.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use plotters::prelude::*;
 
 use super::format::{NONE, Unit, time_label};
 
-/// Pixels at the scale a screen has room for two of; SVG scales to what there is.
+/// Pixels of a chart. SVG scales to the space there is.
 const SIZE: (u32, u32) = (560, 220);
 /// Pixels left of the plot, for the labels of values, and right of it.
 const MARGINS: (u32, u32) = (64, 16);
@@ -24,7 +24,7 @@ const COLOURS: [RGBColor; 5] = [
     RGBColor(0x7D, 0x46, 0x98),
     RGBColor(0xB3, 0x26, 0x1E),
 ];
-/// The same, as the pictures write them.
+/// The same colours, as in the SVG.
 pub(super) const COLOUR_NAMES: [&str; 5] = ["#0B62A8", "#B35500", "#1B7F4B", "#7D4698", "#B3261E"];
 const GRID: RGBColor = RGBColor(0xDD, 0xDD, 0xDA);
 const TEXT: RGBColor = RGBColor(0x55, 0x55, 0x52);
@@ -38,7 +38,7 @@ pub(super) struct Line {
     pub(super) points: Vec<(i64, f64)>,
 }
 
-/// What a chart shows.
+/// Content of a chart.
 #[derive(Debug, Clone)]
 pub(super) struct Chart {
     pub(super) title: String,
@@ -58,7 +58,7 @@ impl Chart {
         self.lines.iter().all(|line| line.points.is_empty())
     }
 
-    /// The least and the largest value, of 0 at least and at most.
+    /// Returns the range of values, which includes 0.
     fn bounds(&self) -> (f64, f64) {
         let values = self
             .lines
@@ -76,7 +76,7 @@ impl Chart {
         }
     }
 
-    /// What the lines did, for who does not see them.
+    /// Returns a description of the lines.
     pub(super) fn words(&self) -> String {
         let lines = self.lines.iter().filter_map(|line| {
             let values = line.points.iter().map(|(_, value)| *value);
@@ -143,7 +143,7 @@ impl Chart {
         rows.collect::<Vec<_>>().join("\n")
     }
 
-    /// The picture; nothing in it but lines, numbers and times.
+    /// Renders the SVG: lines, numbers and times only.
     pub(super) fn svg(&self) -> String {
         let mut svg = String::new();
         // The backend writes to a string, which cannot fail; a chart that cannot be drawn is left blank.
@@ -219,7 +219,7 @@ fn local(nanos: i64) -> DateTime<Local> {
     DateTime::from_timestamp_nanos(nanos).with_timezone(&Local)
 }
 
-/// A linear axis whose ticks were chosen before.
+/// A linear axis with given ticks.
 #[derive(Debug, Clone)]
 struct Axis {
     from: f64,
@@ -228,7 +228,7 @@ struct Axis {
 }
 
 impl Axis {
-    /// About four round values.
+    /// Returns an axis with about four round values.
     fn of_values(low: f64, high: f64, unit: Unit) -> Self {
         let step = unit.round_step((high - low) / 4.0);
         let (first, last) = ((low / step).floor() as i64, (high / step).ceil() as i64);
@@ -240,7 +240,7 @@ impl Axis {
         }
     }
 
-    /// About six times, at round ones of the local clock.
+    /// Returns an axis with about six times, round ones of the local clock.
     fn of_times((first, last): (i64, i64)) -> Self {
         const STEPS: [i64; 16] = [
             1,
@@ -269,7 +269,7 @@ impl Axis {
             .unwrap_or(largest);
         let many = (wanted / largest as f64).ceil().max(1.0) as i64;
         let step = (step * many) as f64;
-        // Where the local clock shows a round time.
+        // Round times of the local clock.
         let offset = f64::from(
             Local
                 .offset_from_utc_datetime(&at(from).naive_utc())
@@ -289,7 +289,7 @@ impl Ranged for Axis {
     type ValueType = f64;
 
     fn map(&self, value: &f64, (low, high): (i32, i32)) -> i32 {
-        // What lies far outside is still outside, and within what pixels can say.
+        // Clamped: values far outside overflow pixels.
         let share = ((value - self.from) / (self.to - self.from)).clamp(-1.0, 2.0);
         low + (f64::from(high - low) * share).round() as i32
     }

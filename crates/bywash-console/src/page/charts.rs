@@ -1,4 +1,4 @@
-//! Which charts a page has, and the points in them.
+//! Selects the charts of a page, and queries their points.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::history::{
     DROPPED_POINTS, HISTORY_EVERY, OWN, QUANTILES, STARTS, bucket_source, latency_metric,
 };
 
-/// The span that is drawn.
+/// Time span and step of charts.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Drawing {
     /// First and last nanosecond.
@@ -49,7 +49,7 @@ impl Drawing {
         Ok(own(&found, STARTS).into_iter().map(|(at, _)| at).collect())
     }
 
-    /// The points of each series selected, by source.
+    /// Returns the points of each selected series by source and metric.
     async fn points(
         self,
         db: &SeriesDb,
@@ -82,7 +82,7 @@ impl Drawing {
 /// Nanoseconds since 1970 and values, by time.
 type Points = Vec<(i64, f64)>;
 
-/// The server's own history.
+/// Returns the charts of the server's own history.
 pub(super) async fn history_charts(
     history: &SeriesDb,
     drawing: &Drawing,
@@ -192,7 +192,7 @@ pub(super) async fn bucket_charts(
     ])
 }
 
-/// Those of the whole server.
+/// Returns the points of a metric of the whole server.
 fn own(points: &BTreeMap<(String, String), Points>, metric: &str) -> Points {
     points
         .get(&(OWN.to_owned(), metric.to_owned()))
@@ -200,7 +200,7 @@ fn own(points: &BTreeMap<(String, String), Points>, metric: &str) -> Points {
         .unwrap_or_default()
 }
 
-/// Holes in all the other charts: drawn where there are any.
+/// Returns the chart of points missing in the others, if any are.
 fn missing(drawing: &Drawing, dropped: Points) -> Option<Chart> {
     let any = dropped.iter().any(|(_, count)| *count > 0.0);
     let line = Line {
@@ -210,7 +210,7 @@ fn missing(drawing: &Drawing, dropped: Points) -> Option<Chart> {
     any.then(|| drawing.chart("Missing in these charts", Unit::Count, vec![line]))
 }
 
-/// Of the buckets that were read most.
+/// Returns the hit ratios of the buckets read most.
 async fn hit_ratios(history: &SeriesDb, drawing: &Drawing) -> Result<Vec<Line>, SeriesError> {
     let any = bucket_source("*");
     let hits = drawing
@@ -253,7 +253,7 @@ async fn hit_ratios(history: &SeriesDb, drawing: &Drawing) -> Result<Vec<Line>, 
         .collect())
 }
 
-/// The series of this name, drawn alone. A slash may be part of a source or of a metric, so each is tried as the one between.
+/// Returns the charts of the series of this name. A slash may be part of a source or of a metric, so each is tried as the separator.
 pub(super) async fn series_charts(
     shared: &Shared,
     name: &str,
@@ -282,7 +282,7 @@ pub(super) async fn series_charts(
     Ok(charts)
 }
 
-/// The nanoseconds that half of the points are apart at most: a line of rare points is no row of dots.
+/// Returns the median distance of points in nanoseconds: rare points are drawn as a line.
 fn usual_gap(points: &[(i64, f64)]) -> i64 {
     let mut gaps: Vec<_> = points
         .windows(2)

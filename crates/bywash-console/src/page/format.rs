@@ -1,4 +1,4 @@
-//! Numbers and times as people read them.
+//! Formats of numbers and times.
 
 use std::time::Duration;
 
@@ -8,25 +8,25 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 /// Stands where there is no number.
 pub(super) const NONE: &str = "–";
 
-/// What a number counts.
+/// Unit of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unit {
-    /// Of anything.
+    /// A count.
     Count,
-    /// Things a second.
+    /// Events a second.
     Rate,
     /// Bytes.
     Bytes,
     /// Bytes a second.
     ByteRate,
-    /// 0 to 1.
+    /// A ratio of 0 to 1.
     Share,
     /// Seconds.
     Time,
 }
 
 impl Unit {
-    /// What an axis reaches when all values are 0.
+    /// Returns the upper end of an axis when all values are 0.
     pub(super) fn least(self) -> f64 {
         match self {
             Self::Bytes | Self::ByteRate => 1024.0,
@@ -35,7 +35,7 @@ impl Unit {
         }
     }
 
-    /// A value with its unit, three digits at most before the point.
+    /// Returns a value with its unit, with at most three digits before the point.
     pub(super) fn text(self, value: f64) -> String {
         match self {
             Self::Count => count(value),
@@ -47,7 +47,7 @@ impl Unit {
         }
     }
 
-    /// A step of at least `least` at which ticks are round numbers of the unit.
+    /// Returns a step of at least `least` that is a round number of the unit.
     pub(super) fn round_step(self, least: f64) -> f64 {
         let least = least.clamp(1e-9, 1e300);
         if matches!(self, Self::Bytes | Self::ByteRate) {
@@ -68,7 +68,7 @@ impl Unit {
     }
 }
 
-/// Up to three digits that matter.
+/// Returns up to three significant digits.
 fn short(value: f64) -> String {
     let places = match value.abs() {
         large if large >= 99.95 || large == 0.0 => 0,
@@ -96,12 +96,12 @@ fn scaled(value: f64, base: f64, units: &[&str]) -> String {
     format!("{}{}", short(value), units[unit])
 }
 
-/// A count: `950`, `1.2 k`, `3 M`.
+/// Returns a count: `950`, `1.2 k`, `3 M`.
 pub(super) fn count(value: f64) -> String {
     scaled(value, 1000.0, &["", " k", " M", " G", " T"])
 }
 
-/// Bytes in powers of 1024.
+/// Returns bytes in powers of 1024.
 pub(super) fn bytes(value: f64) -> String {
     scaled(
         value,
@@ -110,7 +110,7 @@ pub(super) fn bytes(value: f64) -> String {
     )
 }
 
-/// Seconds as a latency is read.
+/// Returns seconds in the unit that suits them.
 fn seconds(value: f64) -> String {
     match value.abs() {
         0.0 => "0 s".to_owned(),
@@ -120,12 +120,12 @@ fn seconds(value: f64) -> String {
     }
 }
 
-/// A latency.
+/// Returns a latency.
 pub(super) fn latency(value: Duration) -> String {
     seconds(value.as_secs_f64())
 }
 
-/// A time that something lasted, in its two largest units.
+/// Returns a duration in its two largest units.
 pub(super) fn lasted(time: Duration) -> String {
     let seconds = time.as_secs();
     let parts = [(86_400, "d"), (3600, "h"), (60, "min"), (1, "s")];
@@ -142,7 +142,7 @@ pub(super) fn lasted(time: Duration) -> String {
     text
 }
 
-/// A moment on the axis of a chart that spans `(first, last)` nanoseconds.
+/// Returns a time on the axis of a chart that spans `(first, last)` nanoseconds.
 pub(super) fn time_label(at: DateTime<Local>, (first, last): (i64, i64)) -> String {
     let seconds = last.saturating_sub(first) / 1_000_000_000;
     let form = match seconds {

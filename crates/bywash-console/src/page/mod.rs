@@ -30,15 +30,15 @@ pub(crate) use view::NAMES;
 /// An upload that has not ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenUpload {
-    /// Where the object will be.
+    /// The object's bucket and key, or URL.
     pub target: String,
-    /// When it began.
+    /// Its begin.
     pub began: Option<DateTime<Utc>>,
-    /// Bytes that are safe.
+    /// Bytes stored.
     pub bytes: u64,
     /// Bytes of the whole object, if known.
     pub length: Option<u64>,
-    /// The process or client that sends it, and what is to be known besides.
+    /// The process or client that sends it, and remarks.
     pub note: String,
     /// The upload of an S3 client, which the page can abort.
     pub client: Option<ClientUpload>,
@@ -55,10 +55,10 @@ pub struct ClientUpload {
     pub upload: String,
 }
 
-/// Open uploads, those to be shown and how many there are.
+/// Open uploads: the newest, and counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListedUploads {
-    /// Those that began last, the newest first.
+    /// The newest, newest first.
     pub newest: Vec<OpenUpload>,
     /// Number of all.
     pub total: usize,
@@ -108,10 +108,10 @@ impl fmt::Debug for OpenUploads {
 
 pub(crate) async fn index(
     State(shared): State<Shared>,
-    Query(asked): Query<view::Asked>,
+    Query(query): Query<view::PageQuery>,
 ) -> Response {
     let anonymous = shared.guard.is_anonymous();
-    match view::gather(shared, asked).await {
+    match view::gather(shared, query).await {
         Ok(view) => html(render::page(&view, anonymous)),
         Err(reason) => (
             StatusCode::INTERNAL_SERVER_ERROR,
@@ -121,7 +121,7 @@ pub(crate) async fn index(
     }
 }
 
-/// The form that asks for the key; `next` is where it leads.
+/// Returns the login form; `next` is its target.
 pub(crate) fn login(next: &str, wrong: Option<&str>) -> Response {
     html(render::login(next, wrong))
 }
@@ -130,7 +130,7 @@ fn html(page: maud::Markup) -> Response {
     Html(page.into_string()).into_response()
 }
 
-/// The page's own style, script and picture.
+/// `GET /assets/NAME`: style, script and picture of the page.
 pub(crate) async fn asset(Path(name): Path<String>) -> Response {
     let (kind, content) = match name.as_str() {
         "console.css" => (
@@ -144,7 +144,7 @@ pub(crate) async fn asset(Path(name): Path<String>) -> Response {
         "icon.svg" => ("image/svg+xml", include_str!("../assets/icon.svg")),
         _ => return (StatusCode::NOT_FOUND, "no such file\n").into_response(),
     };
-    // Asked for again after an update of the server, at the latest an hour later.
+    // Requested again at the latest an hour after an update of the server.
     (
         [
             (CONTENT_TYPE, kind),

@@ -1,4 +1,4 @@
-//! The page as HTML.
+//! Renders the page as HTML.
 
 use bywash::traffic::RequestKind;
 use chrono::{DateTime, Local, Utc};
@@ -11,7 +11,7 @@ use super::tables;
 use super::view::{View, hit_ratio, saved};
 use super::{OpenUpload, actions};
 
-/// Rows of the table under a chart, the newest points.
+/// Max rows of the table under a chart, newest points first.
 const POINTS: usize = 24;
 
 fn document(title: &str, body: &Markup) -> Markup {
@@ -31,7 +31,7 @@ fn document(title: &str, body: &Markup) -> Markup {
     }
 }
 
-/// The form that asks for the key.
+/// Renders the login form.
 pub(super) fn login(next: &str, wrong: Option<&str>) -> Markup {
     document(
         "Log in - Bywash",
@@ -69,7 +69,7 @@ pub(super) fn outcome(done: &Markup, back: &str) -> Markup {
     )
 }
 
-/// The page.
+/// Renders the page.
 pub(super) fn page(view: &View, anonymous: bool) -> Markup {
     document(
         "Bywash",
@@ -132,7 +132,7 @@ fn overview(view: &View) -> Markup {
     }
 }
 
-/// One series, drawn alone.
+/// Renders one series alone.
 fn only(name: &str, view: &View) -> Markup {
     html! {
         h2 { (name) }
@@ -183,7 +183,7 @@ fn ranges(view: &View) -> Markup {
     }
 }
 
-/// A picture, what it says in words, and its newest points as a table.
+/// Renders a chart: its picture, a description, and its newest points as a table.
 fn figure(chart: &Chart, index: usize) -> Markup {
     let unit = chart.unit;
     html! {
@@ -262,7 +262,7 @@ fn health(view: &View) -> Markup {
     }
 }
 
-/// Rates of the last minute, and levels of now.
+/// Renders rates of the last minute, and current levels.
 fn tiles(view: &View) -> Markup {
     let (minute, now) = (&view.minute, &view.stats);
     let (grown, before) = (&view.grown, &minute.before.counted);
@@ -323,7 +323,7 @@ fn latencies(view: &View) -> Markup {
     }
 }
 
-/// How many of `all` are not shown.
+/// Renders the number of rows that are not shown.
 pub(super) fn more(all: usize, shown: usize) -> Markup {
     html! {
         @if all > shown { p class="empty" { "and " (all - shown) " more" } }

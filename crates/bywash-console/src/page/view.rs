@@ -1,4 +1,4 @@
-//! What a page shows, before it is HTML.
+//! Content of the page, before it is rendered.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -18,20 +18,20 @@ use super::range::Range;
 use crate::Shared;
 use crate::cache::explained;
 use crate::clock::now;
-use crate::history::Counted;
+use crate::history::CounterSnapshot;
 use crate::recent::Minute;
 use crate::series::Name;
 
-/// Rows of the tables of uploads, of objects and of buckets; more are only counted.
+/// Max rows of the tables of uploads, of objects and of buckets; more are only counted.
 pub(super) const ROWS: usize = 20;
-/// Names of series that are listed.
+/// Max names of series listed.
 pub(crate) const NAMES: usize = 200;
 
-/// The page's address.
+/// Query of the page's address.
 #[derive(Debug, Default, Deserialize)]
-pub(crate) struct Asked {
+pub(crate) struct PageQuery {
     range: Option<String>,
-    /// Two times of the server's zone, instead of a range with a name.
+    /// Two times in the server's zone, instead of a preset range.
     from: Option<String>,
     to: Option<String>,
     /// Source and metric with a slash between them: only this series is drawn.
@@ -42,21 +42,21 @@ pub(crate) struct Asked {
     why: Option<String>,
 }
 
-/// All that is on the page.
+/// Content of the page.
 #[derive(Debug)]
 pub(super) struct View {
-    /// Of the admin endpoints.
+    /// Address of the admin endpoints.
     pub(super) address: SocketAddr,
     pub(super) range: Range,
     /// What is wrong with the range in the address; the default is shown then.
     pub(super) wrong_range: Option<String>,
     /// First and last nanosecond of the charts.
     pub(super) span: (i64, i64),
-    /// The series asked for, and nothing else then.
+    /// The requested series: nothing else is shown then.
     pub(super) only: Option<String>,
-    /// The bucket asked for.
+    /// The requested bucket.
     pub(super) bucket: Option<String>,
-    /// What a read of the object asked for would find in memory; an error in a sentence.
+    /// Explanation of the requested object; an error in a sentence.
     pub(super) why: Option<Result<CacheExplanation, String>>,
     /// Reasons for which the server is degraded.
     pub(super) reasons: Vec<String>,
@@ -76,22 +76,22 @@ pub(super) struct View {
     pub(super) uptime: Duration,
     pub(super) uploads: ListedUploads,
     pub(super) hottest: Vec<HotObject>,
-    /// The first names of what came in.
+    /// The first names of received series.
     pub(super) series: Vec<Name>,
     /// Whether there are more.
     pub(super) more_series: bool,
 }
 
-/// Reads it all.
-pub(super) async fn gather(shared: Shared, asked: Asked) -> Result<View, SeriesError> {
-    let name = asked.range.as_deref();
+/// Collects the content of the page.
+pub(super) async fn gather(shared: Shared, query: PageQuery) -> Result<View, SeriesError> {
+    let name = query.range.as_deref();
     let (range, wrong_range) =
-        match Range::of_address(name, asked.from.as_deref(), asked.to.as_deref()) {
+        match Range::of_address(name, query.from.as_deref(), query.to.as_deref()) {
             Ok(range) => (range, None),
             Err(wrong) => (Range::named(name), Some(wrong)),
         };
-    let only = asked.series.filter(|name| !name.is_empty());
-    let bucket = asked.bucket.filter(|name| !name.is_empty());
+    let only = query.series.filter(|name| !name.is_empty());
+    let bucket = query.bucket.filter(|name| !name.is_empty());
     let drawing = Drawing::new(range, now());
     let charts = charts(&shared, range, &drawing, only.as_deref(), bucket.as_deref()).await?;
     let everything = i64::MIN..=i64::MAX;
@@ -100,7 +100,7 @@ pub(super) async fn gather(shared: Shared, asked: Asked) -> Result<View, SeriesE
     let uploads = tokio::task::spawn_blocking(move || (list.list)(ROWS))
         .await
         .unwrap_or_default();
-    let counted = Counted::now(&shared.engine, shared.history.as_ref());
+    let counted = CounterSnapshot::now(&shared.engine, shared.history.as_ref());
     let minute = shared.recent.minute(&counted.total());
     let origins = shared.engine.origins();
     let reasons = reasons(&signals(&counted, &minute, &origins, uploads.stuck));
@@ -117,7 +117,7 @@ pub(super) async fn gather(shared: Shared, asked: Asked) -> Result<View, SeriesE
                 .unwrap_or_default()
         }
     };
-    let why = match (&bucket, asked.why.filter(|key| !key.is_empty())) {
+    let why = match (&bucket, query.why.filter(|key| !key.is_empty())) {
         (Some(bucket), Some(key)) => Some(explained(&shared.engine, bucket, &key).await),
         _ => None,
     };
@@ -179,7 +179,7 @@ async fn charts(
 }
 
 fn signals(
-    counted: &Counted,
+    counted: &CounterSnapshot,
     minute: &Minute,
     origins: &BTreeMap<String, OriginStats>,
     stuck_uploads: usize,
@@ -206,13 +206,13 @@ impl View {
     }
 }
 
-/// Blocks found in memory, of all that were wanted; nothing before the first.
+/// Returns the ratio of blocks found in memory; `None` before the first read.
 pub(super) fn hit_ratio(counters: &BucketStats) -> Option<f64> {
     let wanted = counters.hits + counters.misses;
     (wanted > 0).then(|| counters.hits as f64 / wanted as f64)
 }
 
-/// Bytes that readers got and the origin did not have to send.
+/// Returns the bytes read that the origin did not send.
 pub(super) fn saved(counters: &BucketStats) -> u64 {
     counters.bytes.saturating_sub(counters.origin_bytes)
 }
