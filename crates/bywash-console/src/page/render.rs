@@ -154,7 +154,7 @@ fn ranges(view: &View) -> Markup {
         .iter()
         .map(|(name, value)| format!("&{name}={}", encoded(value)))
         .collect();
-    let (first, last) = view.span;
+    let (from, to) = view.inputs;
     html! {
         nav aria-label="Range" {
             ul {
@@ -171,7 +171,7 @@ fn ranges(view: &View) -> Markup {
                 }
                 form method="get" action="/" {
                     @for (name, value) in kept { input type="hidden" name=(name) value=(value); }
-                    @for (name, label, at) in [("from", "From", first), ("to", "To", last)] {
+                    @for (name, label, at) in [("from", "From", from), ("to", "To", to)] {
                         label for=(name) { (label) }
                         input id=(name) name=(name) type="datetime-local" step="1" required value=(input(at));
                     }

@@ -50,8 +50,8 @@ pub(super) struct View {
     pub(super) range: Range,
     /// What is wrong with the range in the address; the default is shown then.
     pub(super) wrong_range: Option<String>,
-    /// First and last nanosecond of the charts.
-    pub(super) span: (i64, i64),
+    /// Range that the form offers, in nanoseconds.
+    pub(super) inputs: (i64, i64),
     /// The requested series: nothing else is shown then.
     pub(super) only: Option<String>,
     /// The requested bucket.
@@ -125,7 +125,10 @@ pub(super) async fn gather(shared: Shared, query: PageQuery) -> Result<View, Ser
         address: shared.guard.address(),
         range,
         wrong_range,
-        span: drawing.span,
+        inputs: match range {
+            Range::Between(from, to) => (from, to),
+            Range::Last(_) => drawing.span,
+        },
         only,
         bucket,
         why,
