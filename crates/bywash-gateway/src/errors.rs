@@ -1,13 +1,10 @@
-//! Mapping of errors of the engine and of origins to S3 errors, and the document of an error.
+//! Mapping of errors of the engine and of origins to S3 errors.
 
 use bywash::EngineError;
+use http::StatusCode;
 use http::header::{CONTENT_RANGE, HeaderMap, HeaderValue, RETRY_AFTER};
-use http::{Response, StatusCode};
 use object_store::Error as StoreError;
-use s3s::{Body, S3Error, S3ErrorCode};
-use serde::{Deserialize, Serialize};
-
-use crate::xml;
+use s3s::{S3Error, S3ErrorCode};
 
 /// Seconds a client should wait after SlowDown: about the stall limit of a body.
 const RETRY_AFTER_S: &str = "5";
@@ -169,92 +166,4 @@ pub(crate) fn slow_down(message: String) -> S3Error {
         HeaderValue::from_static(RETRY_AFTER_S),
     )]));
     error
-}
-
-/// A message for codes that `s3s` returns without one.
-fn default_message(code: &str) -> &'static str {
-    match code {
-        "SignatureDoesNotMatch" => {
-            "The signature does not match the request; check the secret key, and that nothing on the way changes the request."
-        }
-        "InvalidBucketName" => {
-            "The bucket name is not valid: 3 to 63 lower-case letters, digits, dots and hyphens."
-        }
-        "KeyTooLongError" => "The key is longer than 1024 bytes.",
-        "InvalidURI" => "The request's path cannot be decoded as UTF-8.",
-        "NotImplemented" => "This endpoint does not implement the operation.",
-        "MissingContentLength" => "The request needs a Content-Length.",
-        "MethodNotAllowed" => "The method is not allowed on this resource.",
-        "MalformedXML" => "The request's XML cannot be read.",
-        "MissingRequestBodyError" => "The request needs a body.",
-        "MaxMessageLengthExceeded" => "The request's body is too long.",
-        _ => "The request cannot be served.",
-    }
-}
-
-/// Stands for a character that XML cannot represent.
-const REPLACEMENT: &str = "\u{FFFD}";
-const XML_DECLARATION: &str = r#"<?xml version="1.0" encoding="UTF-8"?>"#;
-
-/// The document of an error, as `s3s` writes it and as clients receive it.
-#[derive(Debug, Deserialize, Serialize)]
-#[serde(rename_all = "PascalCase")]
-pub(crate) struct ErrorDocument {
-    code: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    message: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    condition: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    resource: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    request_id: Option<String>,
-}
-
-impl ErrorDocument {
-    /// Parses the body of a response, its unrepresentable characters replaced. Returns `None` if it is no error
-    /// document, such as the empty body of a response to `HEAD`.
-    pub(crate) fn of(response: &Response<Body>) -> Option<Self> {
-        let bytes = response.body().bytes()?;
-        let text = String::from_utf8_lossy(&bytes).replace(is_unfit, REPLACEMENT);
-        quick_xml::de::from_str(&text).ok()
-    }
-
-    /// Returns whether this is the only error that `s3s` returns as 500 without a message.
-    pub(crate) fn is_unread_body(&self, status: StatusCode) -> bool {
-        status == StatusCode::INTERNAL_SERVER_ERROR
-            && self.code == S3ErrorCode::InternalError.as_str()
-            && self.message.is_none()
-    }
-
-    /// Adds a message where there is none, the failed condition, the resource and the request id.
-    pub(crate) fn complete(
-        self,
-        condition: Option<&str>,
-        resource: &str,
-        request_id: &str,
-    ) -> Self {
-        let default = || default_message(&self.code).to_owned();
-        let condition = condition.filter(|_| self.code == "PreconditionFailed");
-        Self {
-            message: Some(self.message.unwrap_or_else(default)),
-            condition: condition.map(str::to_owned),
-            resource: Some(resource.replace(
-                |character: char| character.is_control() || is_unfit(character),
-                REPLACEMENT,
-            )),
-            request_id: Some(request_id.to_owned()),
-            code: self.code,
-        }
-    }
-
-    pub(crate) fn to_xml(&self) -> String {
-        let mut document = XML_DECLARATION.to_owned();
-        quick_xml::se::to_writer_with_root(&mut document, "Error", self).expect("strings are XML");
-        document
-    }
-}
-
-fn is_unfit(character: char) -> bool {
-    !xml::fits(character)
 }

@@ -33,6 +33,7 @@ mod ops;
 mod range;
 mod request_xml;
 mod resident;
+mod response;
 mod routes;
 mod serve;
 mod signature;

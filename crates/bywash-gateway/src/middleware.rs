@@ -10,15 +10,15 @@ use bytes::Bytes;
 use bywash::Engine;
 use bywash::traffic::Traffic;
 use futures::{Stream, StreamExt};
-use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, EXPECT};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderMap, Method, Request, Response};
 use http_body::{Body as _, Frame};
 use http_body_util::StreamBody;
 use hyper::body::Incoming;
 use s3s::config::StaticConfigProvider;
 use s3s::service::{S3Service, S3ServiceBuilder};
-use s3s::{Body, HttpError, S3Error, S3ErrorCode};
+use s3s::{Body, HttpError, S3Error};
 
 use crate::access_log::{AccessLog, ClientTexts};
 use crate::admission::Admission;
@@ -27,15 +27,14 @@ use crate::body::{Access, BodyError, ClientBody, RequestContext, ServedBody};
 use crate::chunked::{ChunkedBody, Mode};
 use crate::config::S3Config;
 use crate::documents::{Documents, RequestDocuments};
-use crate::errors::{ErrorDocument, fault, not_implemented};
+use crate::errors::not_implemented;
 use crate::gateway::Gateway;
 use crate::host::{Hosts, Target};
 use crate::limits::MAX_XML_BYTES;
 use crate::range::{IgnoredRange, normalize_range};
 use crate::request_xml::{Gather, SignedChunks, gathered};
-use crate::xml;
+use crate::response::{complete, is_representable, unrepresentable};
 
-const REQUEST_ID: &str = "x-amz-request-id";
 const PAYLOAD: &str = "x-amz-content-sha256";
 
 /// Serves requests from any number of connections.
@@ -122,7 +121,7 @@ impl Middleware {
             // status for the next one on the connection, so close the connection.
             context.body_open.store(true, Relaxed);
         }
-        let response = finish(response, &access).map_err(http_error)?;
+        let response = complete(response, &access).map_err(http_error)?;
         let announced = response.headers().get(CONTENT_LENGTH);
         let announced = announced.and_then(|length| length.to_str().ok()?.parse().ok());
         access.announced = announced.filter(|_| access.method != Method::HEAD);
@@ -173,13 +172,9 @@ impl Middleware {
         parts.extensions.insert(Arc::new(target));
         parts.extensions.insert(Arc::clone(&documents));
         let response = self.service.call(Request::from_parts(parts, body)).await?;
-        let is_unfit = |bytes: Bytes| response.status().is_success() && !xml::is_document(&bytes);
         // All other buffered bodies are XML.
-        if operation != "GetObject" && response.body().bytes().is_some_and(is_unfit) {
-            let message = "The response has a name with a character that XML cannot carry; ask with encoding-type=url.";
-            return fault(S3ErrorCode::InvalidArgument, message)
-                .to_http_response()
-                .map_err(http_error);
+        if operation != "GetObject" && !is_representable(&response) {
+            return unrepresentable().to_http_response().map_err(http_error);
         }
         Ok(response.map(|body| documents.settle(body)))
     }
@@ -269,59 +264,4 @@ fn condition(method: &Method, headers: &HeaderMap) -> Option<&'static str> {
     .into_iter()
     // A read with a failed If-None-Match returns 304 instead.
     .find(|name| headers.contains_key(*name) && !(reads && *name == "If-None-Match"))
-}
-
-/// Adds the request id. Completes errors with a message where `s3s` has none, the resource, and the fault of the body
-/// if that is the cause.
-fn finish(mut response: Response<Body>, access: &Access) -> Result<Response<Body>, S3Error> {
-    let context = &access.context;
-    let status = response.status();
-    if status == StatusCode::OK && response.headers().contains_key(CONTENT_RANGE) {
-        // s3s sets 206 by a field of GetObject only. The header also serves HeadObject.
-        *response.status_mut() = StatusCode::PARTIAL_CONTENT;
-    } else if status == StatusCode::NOT_MODIFIED {
-        *response.body_mut() = Body::empty();
-        response.headers_mut().remove(CONTENT_TYPE);
-    } else if status.is_client_error() || status.is_server_error() {
-        let mut document = ErrorDocument::of(&response);
-        if document
-            .as_ref()
-            .is_some_and(|document| document.is_unread_body(status))
-        {
-            // s3s could not buffer the body and does not report why.
-            let incomplete = || {
-                fault(
-                    S3ErrorCode::IncompleteBody,
-                    "The body is not as its headers announce.",
-                )
-            };
-            response = context
-                .fault()
-                .unwrap_or_else(incomplete)
-                .to_http_response()?;
-            document = ErrorDocument::of(&response);
-        }
-        if let Some(document) = document {
-            let (bucket, key) = (&access.bucket, &access.key);
-            let resource = match key.is_empty() {
-                true => format!("/{bucket}"),
-                false => format!("/{bucket}/{key}"),
-            };
-            let document = document.complete(context.condition, &resource, &context.id);
-            *response.body_mut() = Body::from(document.to_xml());
-        }
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
-        headers.remove(CONTENT_LENGTH);
-    }
-    if context.body_open.load(Relaxed) {
-        // The rest of the body is indistinguishable from the next request.
-        response
-            .headers_mut()
-            .insert(CONNECTION, HeaderValue::from_static("close"));
-    }
-    if let Ok(id) = HeaderValue::try_from(&context.id) {
-        response.headers_mut().insert(REQUEST_ID, id);
-    }
-    Ok(response)
 }
