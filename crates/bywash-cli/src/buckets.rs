@@ -12,9 +12,10 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 
 use crate::address::{Address, Scheme};
+use crate::endpoint::Remote;
 use crate::failure::{Failure, Kind};
 use crate::limits::MAX_RESPONSE_BYTES;
-use crate::location::{Location, Remote};
+use crate::location::Location;
 use crate::output::Output;
 use crate::progress::or_interrupt;
 

@@ -1,12 +1,12 @@
 //! `bywash cat`: objects and files to standard output.
 
+use crate::endpoint::{Endpoint, Remote};
 use crate::failure::Failure;
-use crate::location::{Location, Remote};
+use crate::location::Location;
 use crate::output::{Output, written};
 use crate::progress::or_interrupt;
 use crate::serve::data_dir::DEFAULT_DATA_DIR;
 use crate::source::{ByteRange, Source};
-use crate::stores::Stores;
 
 /// Write objects or files to standard output, one after the other
 ///
@@ -26,10 +26,10 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args) -> Result<(), Failure> {
-    let stores = Stores::new(&args.remote, DEFAULT_DATA_DIR.as_ref());
+    let endpoint = Endpoint::new(&args.remote, DEFAULT_DATA_DIR.as_ref());
     for location in &args.sources {
         let bytes = or_interrupt(async {
-            let mut source = Source::open(location, args.range, None, &stores).await?;
+            let mut source = Source::open(location, args.range, None, &endpoint).await?;
             to_stdout(&mut source, |_| ()).await
         })
         .await?;

@@ -14,6 +14,7 @@ use tokio::sync::Semaphore;
 
 use crate::cat::to_stdout;
 use crate::download::{self, Download};
+use crate::endpoint::Endpoint;
 use crate::failure::Failure;
 use crate::file::{self, Place};
 use crate::location::Location;
@@ -22,7 +23,6 @@ use crate::output::Output;
 use crate::progress::or_interrupt;
 use crate::send;
 use crate::source::Source;
-use crate::stores::Stores;
 use crate::target::{Destination, ObjectUrl};
 use crate::transfer::Pair;
 
@@ -36,7 +36,7 @@ const COPY_MIB: u64 = 64;
 /// Runs copies concurrently, with common stores and conditions.
 #[derive(Debug)]
 pub(crate) struct Copier {
-    pub(crate) stores: Stores,
+    pub(crate) endpoint: Endpoint,
     /// Condition on the existing destination.
     mode: PutMode,
     output: Output,
@@ -97,9 +97,9 @@ struct Stored {
 }
 
 impl Copier {
-    pub(crate) fn new(stores: Stores, mode: PutMode, output: Output) -> Self {
+    pub(crate) fn new(endpoint: Endpoint, mode: PutMode, output: Output) -> Self {
         Self {
-            stores,
+            endpoint,
             mode,
             output,
             room: Semaphore::new(IN_FLIGHT_MIB),
@@ -167,7 +167,7 @@ impl Copier {
         if !same_store || self.mode != PutMode::Overwrite {
             return Ok(None);
         }
-        let store = self.stores.of(from)?;
+        let store = self.endpoint.of(from)?;
         let (from, to) = (from.object()?, to.object()?);
         let failed =
             |error| Failure::store(format!("cannot copy {source} to {destination}"), &error);
@@ -202,13 +202,13 @@ impl Copier {
             (Location::Object(address), Destination::Plain(Location::File(path)))
                 if listed.is_none_or(|listed| listed.bytes > crate::source::PART_MIN_BYTES) =>
             {
-                let object = or_interrupt(Object::open(address, &self.stores)).await?;
+                let object = or_interrupt(Object::open(address, &self.endpoint)).await?;
                 if listed.is_none() {
                     bar.inc_length(object.meta.size);
                 }
                 if download::can_resume(&object)
                     && let Some(place) = Place::prepare(path, &self.mode, pair.tree.as_deref())?
-                    && let Some(states) = download::states(self.stores.data_dir())
+                    && let Some(states) = download::states(self.endpoint.data_dir())
                 {
                     let download = Download {
                         object,
@@ -216,7 +216,7 @@ impl Copier {
                         place: Arc::new(place),
                         mode: &self.mode,
                         states,
-                        stores: &self.stores,
+                        endpoint: &self.endpoint,
                     };
                     return self.download(download, bar).await;
                 }
@@ -224,7 +224,8 @@ impl Copier {
             }
             _ => {
                 let bytes = listed.map(|listed| listed.bytes);
-                let opened = or_interrupt(Source::open(source, None, bytes, &self.stores)).await?;
+                let opened =
+                    or_interrupt(Source::open(source, None, bytes, &self.endpoint)).await?;
                 if listed.is_none() {
                     bar.inc_length(opened.bytes.unwrap_or(0));
                 }
@@ -257,10 +258,7 @@ impl Copier {
         bar: &ProgressBar,
     ) -> Result<Stored, Failure> {
         let Pair {
-            source,
-            destination,
-            tree,
-            ..
+            destination, tree, ..
         } = pair;
         let plain = |bytes| Stored {
             bytes: Some(bytes),
@@ -278,13 +276,9 @@ impl Copier {
             Destination::Object(url) => {
                 // Parts of the source's length are uploaded without a copy.
                 let target = self
-                    .stores
+                    .endpoint
                     .target(url, opened.part_bytes, self.mode.clone())?;
-                let file = match source {
-                    Location::File(path) if opened.bytes.is_some() => Some(send::identity(path)?),
-                    _ => None,
-                };
-                let result = send::new_object(opened, &target, file, bar).await?;
+                let result = send::new_object(opened, &target, bar).await?;
                 Ok(Stored {
                     e_tag: result.put.e_tag,
                     ..plain(result.length)
@@ -304,7 +298,7 @@ impl Copier {
             Location::File(path) => std::fs::remove_file(path)
                 .map_err(|error| Failure::io(format!("cannot delete {source}"), &error)),
             Location::Object(address) => {
-                let (store, path) = (self.stores.of(address)?, address.object()?);
+                let (store, path) = (self.endpoint.of(address)?, address.object()?);
                 let failed = |error| Failure::store(format!("cannot delete {source}"), &error);
                 or_interrupt(async {
                     let now = store.head(&path).await.map_err(failed)?.e_tag;

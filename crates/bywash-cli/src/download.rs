@@ -14,20 +14,21 @@ use std::path::{Path as FsPath, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use bytes::Bytes;
+use bywash::Segments;
 use futures::{StreamExt, TryStreamExt, stream};
 use indicatif::ProgressBar;
 use object_store::PutMode;
+use sha2::{Digest, Sha256};
 
 use crate::address::Address;
+use crate::endpoint::Endpoint;
 use crate::failure::{Failure, Kind};
 use crate::file::{Place, set_modified};
 use crate::object::Object;
 use crate::output::Output;
 use crate::source::{PART_MIN_BYTES, ahead, part_bytes};
-use crate::stores::Stores;
 
-use state::{Staged, Version};
+use state::{Staged, Version, hex};
 
 /// Folder of the state files in the data folder.
 const STATES: &str = "downloads";
@@ -55,7 +56,7 @@ pub(crate) struct Download<'a> {
     pub(crate) mode: &'a PutMode,
     /// Folder of the state files.
     pub(crate) states: PathBuf,
-    pub(crate) stores: &'a Stores,
+    pub(crate) endpoint: &'a Endpoint,
 }
 
 /// Returns the folder of the state files, created if missing, private to its owner. `None` if that fails: interrupted
@@ -87,7 +88,7 @@ impl Download<'_> {
     ) -> Result<Downloaded, Failure> {
         let (object, place, url) = (&self.object, &self.place, self.address.to_string());
         let version = Version {
-            endpoint: self.stores.remote.endpoint().map(|url| url.to_string()),
+            endpoint: self.endpoint.remote.endpoint().map(|url| url.to_string()),
             e_tag: object.meta.e_tag.clone(),
             version: object.meta.version.clone(),
             bytes: object.meta.size,
@@ -136,7 +137,7 @@ impl Download<'_> {
     /// Returns whether the file has the checksum stored with the object; true if there is none.
     async fn proven(&self, staged: &Arc<Staged>) -> Result<bool, Failure> {
         let e_tag = self.object.meta.e_tag.as_deref();
-        let Some(expected) = self.stores.crc32c(self.address, e_tag).await? else {
+        let Some(expected) = self.endpoint.crc32c(self.address, e_tag).await? else {
             return Ok(true);
         };
         let staged = Arc::clone(staged);
@@ -156,10 +157,10 @@ async fn fetch(
     stream::iter(staged.missing())
         .map(|part| async move {
             let bytes = object.part(staged.version.range(part)).await?;
-            let length = bytes.len() as u64;
+            let length = bytes.len();
             let staged = Arc::clone(staged);
             blocking(place, move || staged.keep(part, &bytes)).await?;
-            bar.inc(length);
+            bar.inc(length as u64);
             Ok(())
         })
         .buffer_unordered(at_once)
@@ -215,9 +216,14 @@ fn can_go_on(mut failure: Failure, staged: &Staged) -> Failure {
 
 impl Staged {
     /// Writes a part, then records it.
-    fn keep(&self, part: u64, bytes: &Bytes) -> io::Result<()> {
-        self.data
-            .write_all_at(bytes, self.version.range(part).start)?;
-        self.note(part, bytes)
+    fn keep(&self, part: u64, bytes: &Segments) -> io::Result<()> {
+        let mut offset = self.version.range(part).start;
+        let mut digest = Sha256::new();
+        for piece in bytes.iter() {
+            self.data.write_all_at(piece, offset)?;
+            digest.update(piece);
+            offset += piece.len() as u64;
+        }
+        self.note(part, &hex(&digest.finalize()))
     }
 }

@@ -5,13 +5,12 @@ use std::collections::BTreeMap;
 use futures::TryStreamExt;
 use serde::Serialize;
 
+use crate::endpoint::{Endpoint, Remote};
 use crate::failure::Failure;
 use crate::filter::Filter;
-use crate::location::{Location, Remote};
+use crate::location::Location;
 use crate::output::Output;
 use crate::progress::or_interrupt;
-use crate::serve::data_dir::DEFAULT_DATA_DIR;
-use crate::stores::Stores;
 use crate::total::Total;
 use crate::tree;
 
@@ -53,9 +52,9 @@ struct Line<'a> {
 }
 
 pub(crate) async fn run(args: Args) -> Result<(), Failure> {
-    let stores = Stores::new(&args.remote, DEFAULT_DATA_DIR.as_ref());
+    let endpoint = Endpoint::to_look(&args.remote);
     for location in &args.locations {
-        for (below, sum) in or_interrupt(sums(location, &args, &stores)).await? {
+        for (below, sum) in or_interrupt(sums(location, &args, &endpoint)).await? {
             let root = location.to_string();
             let name = match below.as_str() {
                 "" => root,
@@ -81,10 +80,10 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
 async fn sums(
     location: &Location,
     args: &Args,
-    stores: &Stores,
+    endpoint: &Endpoint,
 ) -> Result<BTreeMap<String, Sum>, Failure> {
     let mut sums = BTreeMap::from([(String::new(), Sum::default())]);
-    let mut items = tree::items(location, stores)?;
+    let mut items = tree::items(location, endpoint)?;
     while let Some(item) = items.try_next().await? {
         if !args.filter.takes(&item.name) {
             continue;

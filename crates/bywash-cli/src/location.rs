@@ -3,25 +3,10 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::sync::Arc;
-use std::time::Duration;
 
-use bywash::origin::Connector;
-use bywash::origin::s3::{builder_from_env, endpoint_of_profile};
-use object_store::RetryConfig;
-use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
 use url::Url;
 
 use crate::address::Address;
-use crate::failure::{Failure, Kind};
-
-/// The most time one request may take. A request moves at most one part, so this allows 32 KiB/s.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(300);
-/// How often a request is tried again after the server failed or could not be reached. With the
-/// client's growing pauses a dead endpoint is told within seconds.
-const RETRIES: usize = 5;
-/// No try starts later than this after the first.
-const RETRY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A file, an object or a standard stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,94 +77,6 @@ impl Location {
                 path.filename().map(str::to_owned)
             }
         }
-    }
-}
-
-/// How buckets are reached.
-#[derive(Debug, Clone, clap::Args)]
-pub(crate) struct Remote {
-    /// The S3 endpoint, as http://127.0.0.1:8420 [default: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, then AWS itself]
-    ///
-    /// Credentials and region come from AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN
-    /// and AWS_REGION, then from the profile of ~/.aws that AWS_PROFILE names, then from the instance's metadata. Where there
-    /// are none, requests to a loopback endpoint are not signed. gs:// and az:// find theirs as Google's and Azure's clients do.
-    #[arg(long, global = true, value_name = "URL")]
-    endpoint: Option<Url>,
-}
-
-impl Remote {
-    /// Where S3 is: as given, or else as the environment says.
-    pub(crate) fn endpoint(&self) -> Option<Url> {
-        let ambient = || ambient_endpoint().map(|(_, url)| url);
-        self.endpoint.clone().or_else(ambient)
-    }
-
-    /// Says where S3 is, as the option does.
-    pub(crate) fn set_endpoint(&mut self, endpoint: Option<Url>) {
-        self.endpoint = endpoint;
-    }
-
-    /// A client of `bucket`. Sends no request.
-    pub(crate) fn bucket(&self, bucket: &str) -> Result<Arc<AmazonS3>, Failure> {
-        let client = self
-            .builder(bucket)?
-            .with_retry(RetryConfig {
-                max_retries: RETRIES,
-                retry_timeout: RETRY_TIMEOUT,
-                ..RetryConfig::default()
-            })
-            .build()
-            .map_err(|error| Failure::store(format!("cannot open s3://{bucket}"), &error))?;
-        Ok(Arc::new(client))
-    }
-
-    /// Credentials, region, endpoint and HTTP client for `bucket`.
-    pub(crate) fn builder(&self, bucket: &str) -> Result<AmazonS3Builder, Failure> {
-        let builder = builder_from_env();
-        let builder = builder.map_err(|error| {
-            Failure::new(Kind::Denied, format!("cannot open s3://{bucket}: {error}"))
-        })?;
-        let mut builder = builder
-            .with_bucket_name(bucket)
-            .with_http_connector(Connector::with_timeout(REQUEST_TIMEOUT));
-        if let Some(endpoint) = self.endpoint() {
-            builder = builder
-                .with_config(
-                    AmazonS3ConfigKey::S3Endpoint,
-                    endpoint.as_str().trim_end_matches('/'),
-                )
-                .with_allow_http(endpoint.scheme() == "http");
-            let key = builder.get_config_value(&AmazonS3ConfigKey::AccessKeyId);
-            if is_loopback(&endpoint) && key.is_none() {
-                builder = builder.with_skip_signature(true);
-            }
-        }
-        Ok(builder)
-    }
-}
-
-/// What names an endpoint in a profile of the AWS command line.
-pub(crate) const PROFILE_ENDPOINT: &str = "endpoint_url of the AWS profile";
-
-/// The S3 endpoint the environment names, with the variable's name, as S3 clients find it; else that of the profile.
-pub(crate) fn ambient_endpoint() -> Option<(&'static str, Url)> {
-    let variable = |name: &'static str| {
-        let value = std::env::var(name).ok().filter(|value| !value.is_empty())?;
-        Some((name, Url::parse(&value).ok()?))
-    };
-    let profile = || Some((PROFILE_ENDPOINT, Url::parse(&endpoint_of_profile()?).ok()?));
-    ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"]
-        .into_iter()
-        .find_map(variable)
-        .or_else(profile)
-}
-
-fn is_loopback(endpoint: &Url) -> bool {
-    match endpoint.host() {
-        Some(url::Host::Domain(name)) => name == "localhost",
-        Some(url::Host::Ipv4(address)) => address.is_loopback(),
-        Some(url::Host::Ipv6(address)) => address.is_loopback(),
-        None => false,
     }
 }
 

@@ -6,17 +6,16 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use futures::TryStreamExt;
 use indicatif::HumanBytes;
 use object_store::path::Path;
-use object_store::{Error as StoreError, ObjectMeta, ObjectStoreExt};
+use object_store::{Error as StoreError, ObjectMeta, ObjectStore, ObjectStoreExt};
 use serde::Serialize;
 
 use crate::address::Address;
 use crate::buckets::{Bucket, list};
+use crate::endpoint::{Endpoint, Remote};
 use crate::failure::{Failure, Kind};
-use crate::location::{Location, Remote};
+use crate::location::Location;
 use crate::output::Output;
 use crate::progress::or_interrupt;
-use crate::serve::data_dir::DEFAULT_DATA_DIR;
-use crate::stores::Stores;
 use crate::total::Total;
 
 /// List the buckets, a bucket, the keys below a prefix, or a folder
@@ -186,8 +185,8 @@ async fn buckets(args: &Args) -> Result<(), Failure> {
 }
 
 async fn objects(address: &Address, listing: &mut Listing<'_>) -> Result<(), Failure> {
-    let stores = Stores::new(&listing.args.remote, DEFAULT_DATA_DIR.as_ref());
-    let (store, prefix) = (stores.of(address)?, address.path()?);
+    let endpoint = Endpoint::to_look(&listing.args.remote);
+    let (store, prefix) = (endpoint.of(address)?, address.path()?);
     let failed = |error: StoreError| Failure::store(format!("cannot list {address}"), &error);
     if !address.scheme.is_writable() && !address.is_folder() {
         // Web servers know their files, but not which there are.

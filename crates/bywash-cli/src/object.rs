@@ -2,22 +2,24 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
 
 use bytes::Bytes;
+use bywash::{Bucket, Download, DownloadOptions, EngineError, Segments};
+use futures::stream::BoxStream;
 use object_store::path::Path;
 use object_store::{Attributes, GetOptions, GetRange, ObjectMeta, ObjectStore};
 
 use crate::address::Address;
+use crate::endpoint::Endpoint;
 use crate::failure::Failure;
-use crate::stores::Stores;
+use crate::source::PART_MIN_BYTES;
 
-/// An object at a known version. All parts are read from that version.
+/// An object at a known version. All parts are read from that version, past the cache.
 #[derive(Clone)]
 pub(crate) struct Object {
     /// Name as the user wrote it.
     name: String,
-    store: Arc<dyn ObjectStore>,
+    bucket: Bucket,
     path: Path,
     pub(crate) meta: ObjectMeta,
     /// Content headers and user metadata.
@@ -35,83 +37,117 @@ impl fmt::Debug for Object {
 
 impl Object {
     /// Looks up the current version.
-    pub(crate) async fn open(address: &Address, stores: &Stores) -> Result<Self, Failure> {
-        let (path, store) = (address.object()?, stores.of(address)?);
-        Self::at(&address.to_string(), store, path).await
+    pub(crate) async fn open(address: &Address, endpoint: &Endpoint) -> Result<Self, Failure> {
+        let (path, bucket) = (address.object()?, endpoint.of(address)?);
+        Self::at(&address.to_string(), bucket, path).await
     }
 
-    /// Looks up the object at a path of a store; `name` is the user's spelling.
-    pub(crate) async fn at(
-        name: &str,
-        store: Arc<dyn ObjectStore>,
-        path: Path,
-    ) -> Result<Self, Failure> {
+    /// Looks up the object at a path of a bucket; `name` is the user's spelling.
+    pub(crate) async fn at(name: &str, bucket: Bucket, path: Path) -> Result<Self, Failure> {
         let head = GetOptions {
             head: true,
             ..GetOptions::default()
         };
-        let found = store.get_opts(&path, head).await;
+        let found = bucket.get_opts(&path, head).await;
         let found = found.map_err(|error| Failure::store(format!("cannot read {name}"), &error))?;
         Ok(Self {
             name: name.to_owned(),
-            store,
+            bucket,
             path,
             meta: found.meta,
             attributes: found.attributes,
         })
     }
 
-    /// Reads a small object by one request, so that all bytes are of one version.
-    pub(crate) async fn read_whole(
+    /// Reads an object by one request. `None` if it is empty or longer than a part; only listings say so.
+    pub(crate) async fn read_small(
         address: &Address,
-        stores: &Stores,
-    ) -> Result<(Self, Bytes), Failure> {
-        let (path, store) = (address.object()?, stores.of(address)?);
+        endpoint: &Endpoint,
+    ) -> Result<Option<(Self, Bytes)>, Failure> {
+        let (path, bucket) = (address.object()?, endpoint.of(address)?);
         let failed = |error| Failure::store(format!("cannot read {address}"), &error);
-        let found = store.get_opts(&path, GetOptions::default()).await;
-        let found = found.map_err(failed)?;
-        let (meta, attributes) = (found.meta.clone(), found.attributes.clone());
-        let bytes = found.bytes().await.map_err(failed)?;
+        let begun = match download(&bucket, &path, 0..PART_MIN_BYTES).await {
+            Err(error) if is_empty(&error) => return Ok(None),
+            begun => begun.map_err(failed)?,
+        };
+        let (meta, attributes) = (begun.meta().clone(), begun.attributes().clone());
+        if meta.size > PART_MIN_BYTES {
+            return Ok(None);
+        }
+        let bytes = begun.finish().await.map_err(failed)?.into_contiguous();
         let object = Self {
             name: address.to_string(),
-            store,
+            bucket,
             path,
             meta,
             attributes,
         };
-        object.check_length(bytes.len(), object.meta.size)?;
-        Ok((object, bytes))
+        Ok(Some((object, bytes)))
+    }
+
+    /// Whether parts of this version can be requested by themselves.
+    pub(crate) fn has_parts(&self) -> bool {
+        self.meta.e_tag.is_some()
     }
 
     /// Reads a range of the known version. Fails if the object was replaced.
-    pub(crate) async fn part(&self, range: Range<u64>) -> Result<Bytes, Failure> {
-        let wanted = range.end - range.start;
-        let options = GetOptions {
-            if_match: self.meta.e_tag.clone(),
-            range: Some(GetRange::Bounded(range)),
-            ..GetOptions::default()
-        };
-        let read = async {
-            self.store
-                .get_opts(&self.path, options)
-                .await?
-                .bytes()
-                .await
-        };
-        let bytes = read
-            .await
-            .map_err(|error| Failure::store(format!("cannot read {}", self.name), &error))?;
-        self.check_length(bytes.len(), wanted)?;
-        Ok(bytes)
+    pub(crate) async fn part(&self, range: Range<u64>) -> Result<Segments, Failure> {
+        let failed = |error| Failure::store(format!("cannot read {}", self.name), &error);
+        let begun = download(&self.bucket, &self.path, range).await;
+        let begun = begun.map_err(failed)?;
+        self.check_same(begun.meta())?;
+        begun.finish().await.map_err(failed)
     }
 
-    fn check_length(&self, got: usize, wanted: u64) -> Result<(), Failure> {
-        if got as u64 == wanted {
+    fn check_same(&self, now: &ObjectMeta) -> Result<(), Failure> {
+        let then = &self.meta;
+        let same = match &then.e_tag {
+            Some(_) => now.e_tag == then.e_tag,
+            None => now.last_modified == then.last_modified,
+        };
+        if same && now.size == then.size {
             return Ok(());
         }
         Err(Failure::failed(format!(
-            "cannot read {}: the endpoint sent {got} bytes of a part of {wanted}; try again",
+            "cannot read {}: it changed while it was read; try again",
             self.name
         )))
     }
+
+    /// Reads a range in order, by one request.
+    pub(crate) async fn stream(
+        &self,
+        range: Range<u64>,
+    ) -> Result<BoxStream<'static, object_store::Result<Bytes>>, Failure> {
+        let options = GetOptions {
+            range: (range != (0..self.meta.size)).then_some(GetRange::Bounded(range)),
+            ..GetOptions::default()
+        };
+        let found = self.bucket.get_opts(&self.path, options).await;
+        let found =
+            found.map_err(|error| Failure::store(format!("cannot read {}", self.name), &error))?;
+        self.check_same(&found.meta)?;
+        Ok(found.into_stream())
+    }
+}
+
+fn is_empty(error: &object_store::Error) -> bool {
+    matches!(
+        EngineError::find(error),
+        Some(EngineError::RangeNotSatisfiable { length: 0, .. })
+    )
+}
+
+/// Begins a download of a range by one request.
+async fn download(
+    bucket: &Bucket,
+    path: &Path,
+    range: Range<u64>,
+) -> object_store::Result<Download> {
+    let options = DownloadOptions {
+        part_size: range.end - range.start,
+        range: Some(GetRange::Bounded(range)),
+        parallel: 1,
+    };
+    bucket.download(path, options).await
 }

@@ -15,8 +15,9 @@ use object_store::signer::Signer;
 use serde::Serialize;
 
 use crate::address::{Address, Scheme};
+use crate::endpoint::Remote;
 use crate::failure::{Failure, Kind};
-use crate::location::{Location, Remote};
+use crate::location::Location;
 use crate::output::Output;
 use crate::progress::or_interrupt;
 use plain_names::PlainNames;

@@ -5,19 +5,19 @@ use std::path::Path as FsPath;
 use std::sync::Arc;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
+use object_store::ObjectStore;
 use object_store::path::Path;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::address::Address;
 use crate::batch::Failures;
+use crate::endpoint::{Endpoint, Remote};
 use crate::failure::Failure;
 use crate::filter::Filter;
-use crate::location::{Location, Remote};
+use crate::location::Location;
 use crate::output::Output;
 use crate::progress::or_interrupt;
-use crate::serve::data_dir::DEFAULT_DATA_DIR;
-use crate::stores::Stores;
 use crate::transfer::plan::{Entries, Plan};
 use crate::tree;
 
@@ -69,9 +69,9 @@ impl Doomed {
 }
 
 pub(crate) async fn run(args: Args) -> Result<(), Failure> {
-    let stores = Stores::new(&args.remote, DEFAULT_DATA_DIR.as_ref());
+    let endpoint = Endpoint::to_look(&args.remote);
     // All names are checked, and all trees listed, before anything is deleted.
-    let plan = or_interrupt(find(&args, &stores)).await?;
+    let plan = or_interrupt(find(&args, &endpoint)).await?;
     let count = plan.len();
     let locations: Arc<[Location]> = args.locations.as_slice().into();
     let doomed = Queue::new(plan.entries()?, Arc::clone(&locations));
@@ -83,7 +83,7 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
                 or_interrupt(delete(
                     &address,
                     &doomed,
-                    &stores,
+                    &endpoint,
                     args.output,
                     &mut failures,
                 ))
@@ -109,7 +109,7 @@ fn is_folder(path: &FsPath) -> bool {
     path.is_dir() && !path.is_symlink()
 }
 
-async fn find(args: &Args, stores: &Stores) -> Result<Plan<Doomed>, Failure> {
+async fn find(args: &Args, endpoint: &Endpoint) -> Result<Plan<Doomed>, Failure> {
     let mut plan = Plan::new();
     for (index, location) in args.locations.iter().enumerate() {
         let mut doom = |name| {
@@ -141,7 +141,7 @@ async fn find(args: &Args, stores: &Stores) -> Result<Plan<Doomed>, Failure> {
             )));
         }
         guard(location, args.force)?;
-        let mut items = tree::items(location, stores)?;
+        let mut items = tree::items(location, endpoint)?;
         while let Some(item) = items.try_next().await? {
             if args.filter.takes(&item.name) {
                 doom(Some(item.name))?;
@@ -209,11 +209,11 @@ fn remove_file(file: &Location) -> Result<(), Failure> {
 async fn delete(
     first: &Address,
     queue: &Queue,
-    stores: &Stores,
+    endpoint: &Endpoint,
     output: Output,
     failures: &mut Failures,
 ) -> Result<(), Failure> {
-    let store = stores.of(first)?;
+    let store = endpoint.of(first)?;
     let (queue, bucket) = (queue.clone(), first.clone());
     let in_bucket = move |location: &Location| matches!(location, Location::Object(address) if (address.scheme, &address.bucket) == (bucket.scheme, &bucket.bucket));
     let rest = std::iter::from_fn(move || queue.next_if(&in_bucket));

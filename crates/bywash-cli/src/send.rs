@@ -1,7 +1,5 @@
 //! Uploads a source, and explains how to resume after a failure.
 
-use std::fs::File;
-use std::path::Path as FsPath;
 use std::time::Duration;
 
 use bywash::EngineError;
@@ -9,31 +7,26 @@ use bywash::upload::journal::SourceIdentity;
 use bywash::upload::{JournalOptions, Upload, UploadOptions, UploadResult};
 use indicatif::ProgressBar;
 
+use crate::endpoint::Target;
 use crate::failure::{Failure, Kind};
 use crate::progress::or_interrupt;
 use crate::source::{Source, ahead};
-use crate::target::Target;
 
 /// Max time to abort a failed upload at the store.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Returns the identity of the file at `path`, to detect changes before a takeover.
-pub(crate) fn identity(path: &FsPath) -> Result<SourceIdentity, Failure> {
-    let found = File::open(path).and_then(|file| SourceIdentity::of(path, &file.metadata()?));
-    found.map_err(|error| Failure::io(format!("cannot read {}", path.display()), &error))
-}
-
-/// Uploads all of `source` as a new object. `file`: the source's file, which makes the upload resumable.
+/// Uploads all of `source` as a new object. A file as the source makes the upload resumable.
 pub(crate) async fn new_object(
     source: &mut Source,
     target: &Target,
-    file: Option<SourceIdentity>,
     bar: &ProgressBar,
 ) -> Result<UploadResult, Failure> {
+    let file = source.identity()?;
     let options = UploadOptions {
         mode: target.mode.clone(),
         attributes: source.attributes.clone(),
         length: source.bytes,
+        chunk: Some(target.chunk),
         // Parts are uploaded without a copy.
         parallel: ahead(source.part_bytes),
         journal: Some(JournalOptions {
@@ -73,7 +66,8 @@ pub(crate) async fn rest(
             bar.inc(bytes);
         }
         if let Some(before) = file
-            && let Some(difference) = before.difference(&identity(&before.path)?)
+            && let Some(now) = source.identity()?
+            && let Some(difference) = before.difference(&now)
         {
             let path = before.path.display();
             return Err(Failure::failed(format!(

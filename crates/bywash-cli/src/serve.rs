@@ -28,8 +28,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::endpoint::ambient_endpoint;
 use crate::failure::Failure;
-use crate::location::ambient_endpoint;
 use admin::{AdminListeners, admin_services};
 use banner::Banner;
 use data_dir::{Credentials, DataDir, Session};

@@ -1,24 +1,26 @@
 //! Reads a file, an object or standard input as a stream of parts, some of them ahead.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path as FsPath, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
+use bywash::upload::journal::SourceIdentity;
 use futures::stream::{self, BoxStream};
-use futures::{StreamExt, TryStreamExt};
+use futures::{Stream, StreamExt, TryStreamExt};
 use object_store::Attributes;
 use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio_util::io::StreamReader;
 
+use crate::endpoint::Endpoint;
 use crate::failure::Failure;
 use crate::location::Location;
 use crate::object::Object;
-use crate::stores::Stores;
 
 /// Min size of a part: below, the round trip outweighs the transfer.
 pub(crate) const PART_MIN_BYTES: u64 = 8 << 20;
@@ -80,6 +82,8 @@ pub(crate) struct Source {
     pub(crate) modified: Option<SystemTime>,
     /// ETag of the object's version.
     pub(crate) e_tag: Option<String>,
+    /// The open file that all bytes are of, if it can be read again.
+    file: Option<(PathBuf, Arc<File>)>,
     pub(crate) parts: BoxStream<'static, Result<Bytes, Failure>>,
 }
 
@@ -98,32 +102,34 @@ impl Source {
         location: &Location,
         range: Option<ByteRange>,
         listed: Option<u64>,
-        stores: &Stores,
+        endpoint: &Endpoint,
     ) -> Result<Self, Failure> {
         match location {
             Location::Stdio => {
                 Self::of_reader("standard input".to_owned(), range, tokio::io::stdin())
             }
             Location::File(path) => {
-                let (name, path) = (location.to_string(), path.clone());
-                let opened = tokio::task::spawn_blocking(move || open_file(&path)).await;
-                let opened = opened
-                    .map_err(std::io::Error::other)
-                    .and_then(|outcome| outcome);
-                let (file, bytes, modified) =
-                    opened.map_err(|error| Failure::io(format!("cannot read {name}"), &error))?;
+                let name = location.to_string();
+                let (file, bytes, modified) = open_file(path).await?;
                 let source = match bytes {
-                    Some(bytes) => Self::of_file(name, file, bytes, range)?,
+                    Some(bytes) => {
+                        let span = span(&name, range, bytes)?;
+                        let parts = part_bytes(span.end - span.start);
+                        Self::of_file(path.clone(), file, span, parts)
+                    }
                     None => Self::of_reader(name, range, tokio::fs::File::from_std(file))?,
                 };
                 Ok(Self { modified, ..source })
             }
             Location::Object(address) => {
-                if range.is_none() && listed.is_some_and(|bytes| bytes <= PART_MIN_BYTES) {
-                    let (object, bytes) = Object::read_whole(address, stores).await?;
+                let is_small = |bytes| (1..=PART_MIN_BYTES).contains(&bytes);
+                if range.is_none()
+                    && listed.is_some_and(is_small)
+                    && let Some((object, bytes)) = Object::read_small(address, endpoint).await?
+                {
                     return Ok(Self::of_whole(object, bytes));
                 }
-                let object = Object::open(address, stores).await?;
+                let object = Object::open(address, endpoint).await?;
                 Self::of_object(object, &location.to_string(), range)
             }
         }
@@ -140,39 +146,15 @@ impl Source {
                 "{name} has no fixed length; a range needs a file or an object"
             )));
         }
-        let parts = stream::try_unfold((Some(reader), name), |(reader, name)| async move {
-            let Some(mut reader) = reader else {
-                return Ok(None);
-            };
-            let mut part = Vec::new();
-            let read = (&mut reader)
-                .take(PART_UNKNOWN_BYTES)
-                .read_to_end(&mut part)
-                .await;
-            read.map_err(|error| Failure::io(format!("cannot read {name}"), &error))?;
-            // A short part is the last: a terminal would need a second end-of-file.
-            let rest = (part.len() as u64 == PART_UNKNOWN_BYTES).then_some(reader);
-            Ok((!part.is_empty()).then(|| (Bytes::from(part), (rest, name))))
-        });
         Ok(Self {
             bytes: None,
             part_bytes: PART_UNKNOWN_BYTES,
             attributes: Attributes::new(),
             modified: None,
             e_tag: None,
-            parts: parts.boxed(),
+            file: None,
+            parts: in_parts(name, reader, PART_UNKNOWN_BYTES).boxed(),
         })
-    }
-
-    fn of_file(
-        name: String,
-        file: File,
-        size: u64,
-        range: Option<ByteRange>,
-    ) -> Result<Self, Failure> {
-        let span = span(&name, range, size)?;
-        let parts = part_bytes(span.end - span.start);
-        Ok(Self::of_file_in_parts(name, file, span, parts))
     }
 
     /// Reads a file from `offset` on, in parts of this length: the rest of an upload.
@@ -181,30 +163,39 @@ impl Source {
         offset: u64,
         part_bytes: u64,
     ) -> Result<Self, Failure> {
-        let name = path.display().to_string();
-        let opened = tokio::task::spawn_blocking(move || open_file(&path)).await;
-        let opened = opened
-            .map_err(std::io::Error::other)
-            .and_then(|outcome| outcome);
-        let (file, bytes, _) =
-            opened.map_err(|error| Failure::io(format!("cannot read {name}"), &error))?;
+        let (file, bytes, _) = open_file(&path).await?;
         let span = offset..bytes.unwrap_or_default().max(offset);
-        Ok(Self::of_file_in_parts(name, file, span, part_bytes))
+        Ok(Self::of_file(path, file, span, part_bytes))
     }
 
-    fn of_file_in_parts(name: String, file: File, span: Range<u64>, part_bytes: u64) -> Self {
-        let file = Arc::new(file);
+    fn of_file(path: PathBuf, file: File, span: Range<u64>, part_bytes: u64) -> Self {
+        let (name, file) = (path.display().to_string(), Arc::new(file));
+        let opened = Arc::clone(&file);
         let read = move |part: Range<u64>| {
             let (file, name) = (Arc::clone(&file), name.clone());
             async move {
                 let read = tokio::task::spawn_blocking(move || read_exact(&file, &part)).await;
-                let outcome = read
-                    .map_err(std::io::Error::other)
-                    .and_then(|outcome| outcome);
+                let outcome = read.map_err(io::Error::other).and_then(|outcome| outcome);
                 outcome.map_err(|error| Failure::io(format!("cannot read {name}"), &error))
             }
         };
-        Self::of_spans(span, part_bytes, Attributes::new(), read)
+        Self {
+            file: Some((path, opened)),
+            ..Self::of_spans(span, part_bytes, Attributes::new(), read)
+        }
+    }
+
+    /// Returns the identity of the open file, to detect changes; `None` if the source cannot be read again.
+    pub(crate) fn identity(&self) -> Result<Option<SourceIdentity>, Failure> {
+        let Some((path, file)) = &self.file else {
+            return Ok(None);
+        };
+        let found = file
+            .metadata()
+            .and_then(|meta| SourceIdentity::of(path, &meta));
+        let found = found
+            .map_err(|error| Failure::io(format!("cannot read {}", path.display()), &error))?;
+        Ok(Some(found))
     }
 
     /// An object that was read by one request.
@@ -216,6 +207,7 @@ impl Source {
             attributes: object.attributes,
             modified: Some(object.meta.last_modified.into()),
             e_tag: object.meta.e_tag,
+            file: None,
             parts: stream::iter(part).boxed(),
         }
     }
@@ -231,15 +223,40 @@ impl Source {
         let (attributes, e_tag) = (object.attributes.clone(), object.meta.e_tag.clone());
         let modified = Some(object.meta.last_modified.into());
         let object = Arc::new(object);
+        if !object.has_parts() {
+            return Ok(Self {
+                modified,
+                attributes,
+                ..Self::of_stream(name.to_owned(), object, span, parts)
+            });
+        }
         let read = move |part: Range<u64>| {
             let object = Arc::clone(&object);
-            async move { object.part(part).await }
+            async move { Ok(object.part(part).await?.into_contiguous()) }
         };
         Ok(Self {
             modified,
             e_tag,
             ..Self::of_spans(span, parts, attributes, read)
         })
+    }
+
+    /// Reads a range of an object by one request.
+    fn of_stream(name: String, object: Arc<Object>, span: Range<u64>, part_bytes: u64) -> Self {
+        let bytes = span.end - span.start;
+        let parts = async move {
+            let body = object.stream(span).await?.map_err(io::Error::other);
+            Ok::<_, Failure>(in_parts(name, StreamReader::new(body), part_bytes))
+        };
+        Self {
+            bytes: Some(bytes),
+            part_bytes,
+            attributes: Attributes::new(),
+            modified: None,
+            e_tag: None,
+            file: None,
+            parts: stream::once(parts).try_flatten().boxed(),
+        }
     }
 
     /// Reads the range `span` part by part with `read`, concurrently but in order.
@@ -264,6 +281,7 @@ impl Source {
             attributes,
             modified: None,
             e_tag: None,
+            file: None,
             parts: parts.buffered(ahead(part_bytes)).boxed(),
         }
     }
@@ -272,6 +290,25 @@ impl Source {
     pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
         self.parts.try_next().await
     }
+}
+
+/// Reads to the end, part by part.
+fn in_parts(
+    name: String,
+    reader: impl AsyncRead + Send + Unpin + 'static,
+    part_bytes: u64,
+) -> impl Stream<Item = Result<Bytes, Failure>> + Send + 'static {
+    stream::try_unfold((Some(reader), name), move |(reader, name)| async move {
+        let Some(mut reader) = reader else {
+            return Ok(None);
+        };
+        let mut part = Vec::new();
+        let read = (&mut reader).take(part_bytes).read_to_end(&mut part).await;
+        read.map_err(|error| Failure::io(format!("cannot read {name}"), &error))?;
+        // A short part is the last: a terminal would need a second end-of-file.
+        let rest = (part.len() as u64 == part_bytes).then_some(reader);
+        Ok((!part.is_empty()).then(|| (Bytes::from(part), (rest, name))))
+    })
 }
 
 /// Returns how many parts of this length may be in flight on one side.
@@ -299,12 +336,22 @@ fn span(name: &str, range: Option<ByteRange>, size: u64) -> Result<Range<u64>, F
     }
 }
 
-/// Opens a file. Returns its length if it is regular, and its modification time.
-fn open_file(path: &std::path::Path) -> std::io::Result<(File, Option<u64>, Option<SystemTime>)> {
+/// An open file, its length if it is regular, and its modification time.
+type Opened = (File, Option<u64>, Option<SystemTime>);
+
+async fn open_file(path: &FsPath) -> Result<Opened, Failure> {
+    let name = path.display().to_string();
+    let path = path.to_owned();
+    let opened = tokio::task::spawn_blocking(move || open_blocking(&path)).await;
+    let opened = opened.map_err(io::Error::other).and_then(|opened| opened);
+    opened.map_err(|error| Failure::io(format!("cannot read {name}"), &error))
+}
+
+fn open_blocking(path: &FsPath) -> io::Result<Opened> {
     let file = File::open(path)?;
     let meta = file.metadata()?;
     if meta.is_dir() {
-        return Err(std::io::ErrorKind::IsADirectory.into());
+        return Err(io::ErrorKind::IsADirectory.into());
     }
     let bytes = meta.is_file().then_some(meta.len());
     // Files of /proc have length 0 and content.
@@ -312,10 +359,10 @@ fn open_file(path: &std::path::Path) -> std::io::Result<(File, Option<u64>, Opti
     Ok((file, bytes.filter(|bytes| *bytes > 0), modified))
 }
 
-fn read_exact(file: &File, part: &Range<u64>) -> std::io::Result<Bytes> {
+fn read_exact(file: &File, part: &Range<u64>) -> io::Result<Bytes> {
     let mut bytes = Vec::new();
     let wanted = part.end - part.start;
-    bytes.reserve_exact(usize::try_from(wanted).map_err(std::io::Error::other)?);
+    bytes.reserve_exact(usize::try_from(wanted).map_err(io::Error::other)?);
     At {
         file,
         offset: part.start,
@@ -323,7 +370,7 @@ fn read_exact(file: &File, part: &Range<u64>) -> std::io::Result<Bytes> {
     .take(wanted)
     .read_to_end(&mut bytes)?;
     if bytes.len() as u64 != wanted {
-        return Err(std::io::Error::other("it became shorter while it was read"));
+        return Err(io::Error::other("it became shorter while it was read"));
     }
     Ok(bytes.into())
 }
@@ -335,7 +382,7 @@ struct At<'a> {
 }
 
 impl Read for At<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.file.read_at(buffer, self.offset)?;
         self.offset += read as u64;
         Ok(read)

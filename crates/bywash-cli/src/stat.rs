@@ -7,13 +7,12 @@ use object_store::{Attribute, Attributes};
 use serde::Serialize;
 
 use crate::batch::Failures;
+use crate::endpoint::{Endpoint, Remote};
 use crate::failure::Failure;
-use crate::location::{Location, Remote};
+use crate::location::Location;
 use crate::object::Object;
 use crate::output::Output;
 use crate::progress::or_interrupt;
-use crate::serve::data_dir::DEFAULT_DATA_DIR;
-use crate::stores::Stores;
 
 /// Tell size, time, version, headers and metadata of objects or files
 ///
@@ -47,10 +46,10 @@ struct Facts {
 }
 
 pub(crate) async fn run(args: Args) -> Result<(), Failure> {
-    let stores = Stores::new(&args.remote, DEFAULT_DATA_DIR.as_ref());
+    let endpoint = Endpoint::to_look(&args.remote);
     let mut failures = Failures::new(args.output);
     for location in &args.locations {
-        match or_interrupt(facts(location, &stores)).await {
+        match or_interrupt(facts(location, &endpoint)).await {
             Ok(facts) => args.output.lines(&facts, || facts.text())?,
             Err(failure) => failures.push(failure),
         }
@@ -58,7 +57,7 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     failures.end(args.locations.len(), "could not be found out")
 }
 
-async fn facts(location: &Location, stores: &Stores) -> Result<Facts, Failure> {
+async fn facts(location: &Location, endpoint: &Endpoint) -> Result<Facts, Failure> {
     let name = location.to_string();
     match location {
         Location::Stdio => Err(Failure::usage(
@@ -80,7 +79,7 @@ async fn facts(location: &Location, stores: &Stores) -> Result<Facts, Failure> {
         Location::Object(address) => {
             let Object {
                 meta, attributes, ..
-            } = Object::open(address, stores).await?;
+            } = Object::open(address, endpoint).await?;
             let (headers, metadata) = split(&attributes);
             Ok(Facts {
                 name,

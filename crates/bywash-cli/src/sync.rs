@@ -10,13 +10,13 @@ use object_store::PutMode;
 
 use crate::batch::{self, Failures, Jobs};
 use crate::copy::{Copier, same_place};
+use crate::endpoint::{Endpoint, Remote};
 use crate::failure::{Failure, Kind};
 use crate::filter::Filter;
-use crate::location::{Location, Remote};
+use crate::location::Location;
 use crate::output::Output;
 use crate::progress::or_interrupt;
 use crate::serve::data_dir::DEFAULT_DATA_DIR;
-use crate::stores::Stores;
 use crate::target::Destination;
 use crate::transfer::listing::planned;
 use crate::transfer::plan::{Copies, CopyPlan, Entries, Planned, Roots};
@@ -73,15 +73,15 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
             args.source
         )));
     }
-    let stores = Stores::new(&args.remote, &args.data_dir);
-    let copier = Arc::new(Copier::new(stores, PutMode::Overwrite, args.output));
-    let side = Arc::new(Side::of(&args.destination, &copier.stores)?);
+    let endpoint = Endpoint::new(&args.remote, &args.data_dir);
+    let copier = Arc::new(Copier::new(endpoint, PutMode::Overwrite, args.output));
+    let side = Arc::new(Side::of(&args.destination, &copier.endpoint)?);
     let roots = Arc::new(Roots {
         sources: vec![args.source.clone()],
         destination: args.destination.clone(),
         tree: transfer::tree_of(&args.destination, &args.data_dir, args.keep_dirlinks),
     });
-    let plan = planned(|sort| Plan::make(&args, &copier.stores, &side, sort));
+    let plan = planned(|sort| Plan::make(&args, &copier.endpoint, &side, sort));
     let Plan {
         mut to_copy,
         to_compare,
@@ -95,7 +95,7 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
         return tell(&args, copies, to_delete);
     }
     if copies.count > 0 {
-        transfer::root_store(&args.destination, &copier.stores)?;
+        transfer::root_store(&args.destination, &copier.endpoint)?;
         let copied = transfer::all(&copier, copies, args.jobs, args.output, After::Keep);
         copied.await.map_err(|failure| undeleted(&args, failure))?;
     }
@@ -134,7 +134,7 @@ async fn compare(
             let (copier, side, roots) = (Arc::clone(copier), Arc::clone(side), Arc::clone(roots));
             async move {
                 let (name, pair) = (planned.name.clone(), roots.pair(planned.clone())?);
-                let same = or_interrupt(side.has_same(&name, &pair, &copier.stores)).await?;
+                let same = or_interrupt(side.has_same(&name, &pair, &copier.endpoint)).await?;
                 Ok((!same).then_some(planned))
             }
         },

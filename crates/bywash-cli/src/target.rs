@@ -1,34 +1,17 @@
-//! Destinations of uploads, and the engine that writes them.
+//! Destinations of copies.
 
 use std::fmt;
 use std::path::{Path as FsPath, PathBuf};
 use std::str::FromStr;
-use std::sync::Arc;
-use std::time::Duration;
 
-use bywash::origin::Origin;
+use bywash::OriginUrl;
 use bywash::origin::folder::FolderStore;
-use bywash::origin::s3::S3Store;
-use bywash::upload::journal::{Header, Journal};
-use bywash::{Bucket, Consistency, Engine, OriginUrl, RetryPolicy};
-use object_store::PutMode;
 use object_store::path::Path;
 use url::Url;
 
 use crate::address::Address;
 use crate::failure::Failure;
-use crate::location::{Location, Remote};
-
-/// An upload fails after this time without progress. It can be resumed from the journal.
-const RETRY_DEADLINE: Duration = Duration::from_secs(30);
-/// Max silence of a request; several fit the deadline.
-const STALL: Duration = Duration::from_secs(10);
-/// Min memory of an uploading engine. Frames are used only for bytes that must wait.
-const MEMORY_MIN_BYTES: u64 = 64 << 20;
-/// Chunks that fit the memory.
-const CHUNKS_IN_MEMORY: u64 = 8;
-/// Folder of the journal in the data folder.
-const JOURNAL: &str = "uploads";
+use crate::location::Location;
 
 /// Destination of a copy: a location outside of the engine, or an object of an origin.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -137,93 +120,6 @@ fn root_of(path: &FsPath) -> PathBuf {
         .or_else(|| above().find(|folder| folder.is_dir()))
         .unwrap_or_else(|| FsPath::new("/"))
         .to_owned()
-}
-
-/// An object to upload, with the bucket of an engine.
-#[derive(Debug)]
-pub(crate) struct Target {
-    pub(crate) bucket: Bucket,
-    pub(crate) path: Path,
-    /// Address as the user wrote it.
-    pub(crate) url: String,
-    /// The origin's location, if the address does not contain it: the root folder, or the S3 endpoint.
-    pub(crate) endpoint: Option<String>,
-    /// Condition on the existing object.
-    pub(crate) mode: PutMode,
-}
-
-impl Target {
-    /// Reopens the bucket of a journaled upload. The endpoint defaults to the recorded one.
-    pub(crate) fn reopen(
-        engine: &Engine,
-        header: &Header,
-        remote: &Remote,
-    ) -> Result<Bucket, Failure> {
-        let url = header
-            .url
-            .parse()
-            .map_err(|error| Failure::failed(format!("{}: {error}", header.url)))?;
-        let Destination::Object(url) = url else {
-            return Err(Failure::failed(format!(
-                "{} is no object that can be uploaded to",
-                header.url
-            )));
-        };
-        let origin = match (&url, &header.endpoint) {
-            (ObjectUrl::Folder(_), Some(root)) => {
-                let root = root.strip_prefix("file://").unwrap_or(root);
-                OriginUrl::File(PathBuf::from(root))
-            }
-            _ => url.split()?.0,
-        };
-        let mut remote = remote.clone();
-        if remote.endpoint().is_none() {
-            remote.set_endpoint(header.endpoint.as_deref().and_then(|url| url.parse().ok()));
-        }
-        mount(engine, &origin, &remote)
-    }
-}
-
-/// Opens an origin.
-pub(crate) fn open(url: &OriginUrl, remote: &Remote) -> Result<Arc<dyn Origin>, Failure> {
-    let failed = |error: &object_store::Error| Failure::store(format!("cannot open {url}"), error);
-    match url {
-        OriginUrl::S3 { bucket, prefix } => {
-            let store = S3Store::from_builder(remote.builder(bucket)?, bucket, prefix);
-            Ok(Arc::new(store.map_err(|error| failed(&error))?))
-        }
-        url => url.open().map_err(|error| failed(&error)),
-    }
-}
-
-/// Mounts an origin in the engine.
-pub(crate) fn mount(engine: &Engine, url: &OriginUrl, remote: &Remote) -> Result<Bucket, Failure> {
-    let origin = open(url, remote)?;
-    // Buckets of an engine need unique names, which are never shown.
-    let name = format!("origin-{:016x}", rand::random::<u64>());
-    engine
-        .mount(&name, origin, Consistency::default())
-        .map_err(|error| Failure::failed(format!("cannot open {url}: {error}")))
-}
-
-/// Opens the journal of a data folder.
-pub(crate) fn journal(data_dir: &FsPath) -> Journal {
-    Journal::at(data_dir.join(JOURNAL))
-}
-
-/// Builds an engine that uploads in chunks of about `chunk` bytes, with the journal of the data folder.
-pub(crate) fn engine(data_dir: &FsPath, chunk: u64) -> Result<Engine, Failure> {
-    Engine::builder()
-        .memory(MEMORY_MIN_BYTES.max(chunk.saturating_mul(CHUNKS_IN_MEMORY)))
-        .chunk_size(usize::try_from(chunk).unwrap_or(usize::MAX))
-        .journal(journal(data_dir).folder())
-        .retry(RetryPolicy {
-            deadline: RETRY_DEADLINE,
-            stall: STALL,
-            ..RetryPolicy::default()
-        })
-        .build()
-        .map_err(|error| Failure::failed(format!("cannot upload: {error}")))
 }
 
 #[cfg(test)]

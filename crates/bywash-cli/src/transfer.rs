@@ -15,15 +15,14 @@ use object_store::{PutMode, UpdateVersion};
 use crate::batch::{self, Jobs};
 use crate::beneath::Tree;
 use crate::copy::{Copied, Copier, Listed, same_place};
+use crate::endpoint::{Endpoint, Remote};
 use crate::failure::{Failure, Kind};
 use crate::file::Place;
 use crate::filter::Filter;
-use crate::location::{Location, Remote};
+use crate::location::Location;
 use crate::output::Output;
 use crate::progress::{bar, or_interrupt};
 use crate::serve::data_dir::DEFAULT_DATA_DIR;
-use crate::source::PART_MIN_BYTES;
-use crate::stores::Stores;
 use crate::target::{Destination, ObjectUrl};
 use crate::total::Total;
 use crate::tree::{self, Item};
@@ -99,10 +98,10 @@ pub(crate) async fn run(args: Transfer, after: After) -> Result<(), Failure> {
         None if args.create_only => PutMode::Create,
         None => PutMode::Overwrite,
     };
-    let stores = Stores::new(&args.remote, &args.data_dir);
-    let copier = Arc::new(Copier::new(stores, mode, args.output));
+    let endpoint = Endpoint::new(&args.remote, &args.data_dir);
+    let copier = Arc::new(Copier::new(endpoint, mode, args.output));
     if args.recursive {
-        let copies = or_interrupt(trees(&args, &copier.stores)).await?;
+        let copies = or_interrupt(trees(&args, &copier.endpoint)).await?;
         return all(&copier, copies, args.jobs, args.output, after).await;
     }
     let mut pairs = singles(&args)?;
@@ -179,7 +178,7 @@ pub(crate) fn below(destination: &Destination, name: &str) -> Result<Destination
 }
 
 /// Plans the copies of all that is below the sources.
-async fn trees(args: &Transfer, stores: &Stores) -> Result<Copies, Failure> {
+async fn trees(args: &Transfer, endpoint: &Endpoint) -> Result<Copies, Failure> {
     for source in &args.sources {
         if same_place(source, &args.destination) {
             return Err(Failure::usage(format!(
@@ -192,20 +191,20 @@ async fn trees(args: &Transfer, stores: &Stores) -> Result<Copies, Failure> {
         destination: args.destination.clone(),
         tree: tree_of(&args.destination, &args.data_dir, args.keep_dirlinks),
     });
-    let plan = planned(|sort| plan_trees(args, stores, &roots, sort)).await?;
-    root_store(&args.destination, stores)?;
+    let plan = planned(|sort| plan_trees(args, endpoint, &roots, sort)).await?;
+    root_store(&args.destination, endpoint)?;
     plan.copies(roots)
 }
 
 async fn plan_trees(
     args: &Transfer,
-    stores: &Stores,
+    endpoint: &Endpoint,
     roots: &Roots,
     sort: Sort,
 ) -> Result<CopyPlan, Unplanned> {
     let mut plan = CopyPlan::new();
     for (index, source) in roots.sources.iter().enumerate() {
-        let mut items = Listing::new(tree::items(source, stores)?, sort).await?;
+        let mut items = Listing::new(tree::items(source, endpoint)?, sort).await?;
         let mut markers = Markers::new();
         while let Some(item) = items.next().await? {
             for planned in markers.reach(&item.name) {
@@ -247,14 +246,14 @@ pub(crate) fn is_own_marker(item: &Item) -> bool {
 }
 
 /// Makes the folder that a tree goes to one store, rather than each folder below it.
-pub(crate) fn root_store(destination: &Destination, stores: &Stores) -> Result<(), Failure> {
+pub(crate) fn root_store(destination: &Destination, endpoint: &Endpoint) -> Result<(), Failure> {
     let Destination::Object(ObjectUrl::Folder(folder)) = destination else {
         return Ok(());
     };
     std::fs::create_dir_all(folder)
         .map_err(|error| Failure::io(format!("cannot write {destination}"), &error))?;
     let (origin, _): (OriginUrl, _) = ObjectUrl::Folder(folder.join("any")).split()?;
-    stores.bucket(&origin, PART_MIN_BYTES).map(drop)
+    endpoint.bucket(&origin).map(drop)
 }
 
 async fn one(copier: &Copier, pair: &Pair, output: Output, after: After) -> Result<(), Failure> {

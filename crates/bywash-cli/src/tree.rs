@@ -1,9 +1,9 @@
 //! Enumeration of folders and prefixes.
 
 use std::path::{Path as FsPath, PathBuf};
-use std::sync::Arc;
 use std::vec;
 
+use bywash::Bucket;
 use bywash::origin::folder::FolderStore;
 use chrono::{DateTime, Utc};
 use futures::stream::{self, BoxStream};
@@ -12,9 +12,9 @@ use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore};
 
 use crate::copy::Listed;
+use crate::endpoint::Endpoint;
 use crate::failure::{Failure, Kind};
 use crate::location::Location;
-use crate::stores::Stores;
 use crate::transfer::listing::Named;
 
 /// A file or an object of a tree.
@@ -35,7 +35,7 @@ pub(crate) struct Item {
 /// of folder stores.
 pub(crate) fn items(
     root: &Location,
-    stores: &Stores,
+    endpoint: &Endpoint,
 ) -> Result<BoxStream<'static, Result<Item, Failure>>, Failure> {
     match root {
         Location::Stdio => Err(Failure::usage(
@@ -43,7 +43,7 @@ pub(crate) fn items(
         )),
         Location::File(folder) => Ok(files(folder.clone())),
         Location::Object(address) => {
-            let (store, prefix) = (stores.of(address)?, address.path()?);
+            let (store, prefix) = (endpoint.of(address)?, address.path()?);
             let item = |(name, meta): (String, ObjectMeta)| Item {
                 name,
                 modified: meta.last_modified,
@@ -61,7 +61,7 @@ pub(crate) fn items(
 
 /// Lists the objects of a store below a prefix, with relative names.
 pub(crate) fn objects(
-    store: Arc<dyn ObjectStore>,
+    store: Bucket,
     prefix: Path,
     what: String,
 ) -> BoxStream<'static, Result<(String, ObjectMeta), Failure>> {

@@ -9,14 +9,13 @@ use bywash::upload::journal::{Entry, Header, Journal, JournalError, ListedUpload
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde::Serialize;
 
+use crate::endpoint::{self, Endpoint, Remote};
 use crate::failure::{Failure, Kind};
-use crate::location::Remote;
 use crate::output::Output;
 use crate::progress::{or_interrupt, resumed_bar};
 use crate::send;
 use crate::serve::data_dir::DEFAULT_DATA_DIR;
 use crate::source::{Source, ahead};
-use crate::target::{self, Target};
 
 /// Uploads whose process ended before they did
 ///
@@ -70,7 +69,11 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
 
 impl Args {
     fn journal(&self) -> Journal {
-        target::journal(&self.data_dir)
+        endpoint::journal(&self.data_dir)
+    }
+
+    fn endpoint(&self) -> Endpoint {
+        Endpoint::new(&self.remote, &self.data_dir)
     }
 }
 
@@ -260,8 +263,7 @@ async fn resume_one(
     let entry = take(journal_of, id).await?;
     let header = entry.header().clone();
     *url = Some(header.url.clone());
-    let engine = target::engine(&args.data_dir, header.chunk)?;
-    let bucket = Target::reopen(&engine, &header, &args.remote)?;
+    let bucket = args.endpoint().of_upload(&header)?;
     let resumed = or_interrupt(async {
         let resumed = bucket.resume_upload(entry, ahead(header.chunk)).await;
         resumed.map_err(|error| Failure::store(format!("cannot go on with {}", header.url), &error))
@@ -333,8 +335,7 @@ fn is_damaged(journal_of: &Journal, id: &str) -> bool {
 
 async fn drop_upload(args: &Args, entry: Entry) -> Result<(), Failure> {
     let header = entry.header().clone();
-    let engine = target::engine(&args.data_dir, header.chunk)?;
-    let bucket = Target::reopen(&engine, &header, &args.remote)?;
+    let bucket = args.endpoint().of_upload(&header)?;
     bucket
         .abort_journaled(entry)
         .await

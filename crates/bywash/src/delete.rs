@@ -7,12 +7,13 @@ use object_store::path::Path;
 use object_store::{Error, ObjectStore, Result};
 
 use crate::bucket::Bucket;
+use crate::error::EngineError;
 use crate::origin::interface::Capability;
 use crate::retry::{is_transient, with_retries};
 
 impl Bucket {
     /// Deletes one chunk of objects with one request to the origin. Deletes that fail for a transient reason are
-    /// retried one by one.
+    /// retried one by one, until the origin has failed one of them until the retry deadline.
     pub(crate) async fn delete_chunk(self, paths: Vec<Result<Path>>) -> Vec<Result<Path>> {
         let mut results = Vec::with_capacity(paths.len());
         let mut requested = Vec::with_capacity(paths.len());
@@ -23,11 +24,14 @@ impl Bucket {
             }
         }
         let deleted = self.delete_once(requested.clone()).await;
+        let mut unavailable = false;
         for (path, result) in requested.into_iter().zip(deleted) {
             results.push(match result {
-                Err(error) if is_transient(&error) => {
+                Err(error) if is_transient(&error) && !unavailable => {
                     self.shared().counters.retries().add();
-                    self.delete_with_retries(path).await
+                    let retried = self.delete_with_retries(path).await;
+                    unavailable = retried.as_ref().is_err_and(is_unavailable);
+                    retried
                 }
                 result => result,
             });
@@ -70,6 +74,11 @@ impl Bucket {
         results.resize_with(count, || Err(missing_result()));
         results
     }
+}
+
+fn is_unavailable(error: &Error) -> bool {
+    let found = EngineError::find(error);
+    matches!(found, Some(EngineError::OriginUnavailable { .. }))
 }
 
 fn missing_result() -> Error {

@@ -202,10 +202,10 @@ impl Staged {
             .collect()
     }
 
-    /// Records that these bytes of a part are stored.
-    pub(super) fn note(&self, part: u64, bytes: &[u8]) -> io::Result<()> {
+    /// Records that the bytes of this SHA-256 of a part are stored.
+    pub(super) fn note(&self, part: u64, digest: &str) -> io::Result<()> {
         // A single append: lines of concurrent parts do not mix.
-        (&self.state).write_all(line(part, &sha256(bytes)).as_bytes())
+        (&self.state).write_all(line(part, digest).as_bytes())
     }
 
     /// Returns the CRC32C of the whole file.
@@ -302,7 +302,7 @@ fn make_data(path: &FsPath) -> io::Result<File> {
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         // Writing to a String cannot fail.
         let _ = write!(text, "{byte:02x}");
@@ -370,7 +370,7 @@ mod tests {
         let range = staged.version.range(part);
         let bytes: Vec<u8> = range.clone().map(|at| at as u8).collect();
         staged.data.write_all_at(&bytes, range.start).unwrap();
-        staged.note(part, &bytes).unwrap();
+        staged.note(part, &sha256(&bytes)).unwrap();
     }
 
     #[test]

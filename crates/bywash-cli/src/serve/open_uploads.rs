@@ -10,7 +10,7 @@ use bywash_console::{ClientUpload, ListedUploads, OpenUpload, OpenUploads};
 use chrono::{TimeDelta, Utc};
 use parking_lot::Mutex;
 
-use crate::target;
+use crate::endpoint;
 
 /// Time for which copies that were read from the journal are shown: all open pages together read it once in this time.
 const COPIES_EVERY: Duration = Duration::from_secs(5);
@@ -109,7 +109,7 @@ impl<R: Fn() -> Vec<OpenUpload>> Copies<R> {
 
 /// Those whose files can be read.
 fn read_copies(dir: &Path) -> Vec<OpenUpload> {
-    let copies = target::journal(dir).list().unwrap_or_else(|error| {
+    let copies = endpoint::journal(dir).list().unwrap_or_else(|error| {
         tracing::warn!(%error, "the open copies cannot be listed");
         Vec::new()
     });

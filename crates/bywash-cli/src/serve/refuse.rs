@@ -6,8 +6,8 @@ use bywash::OriginUrl;
 use url::Url;
 
 use super::settings::{BucketSettings, Settings};
+use crate::endpoint::PROFILE_ENDPOINT;
 use crate::failure::Failure;
-use crate::location::PROFILE_ENDPOINT;
 
 /// Rejects a data folder inside a served folder: its secrets would be objects.
 pub(super) fn refuse_served_secrets(settings: &Settings) -> Result<(), Failure> {

@@ -11,8 +11,8 @@ use super::data_dir::Credentials;
 use super::file::FileSettings;
 use super::refuse::{refuse_loop, refuse_served_secrets};
 use super::settings::{Access, Settings, Transport};
+use crate::endpoint::PROFILE_ENDPOINT;
 use crate::failure::{Failure, Kind};
-use crate::location::PROFILE_ENDPOINT;
 use crate::size::Memory;
 
 fn merge(args: Args, toml: &str) -> Result<Settings, Failure> {

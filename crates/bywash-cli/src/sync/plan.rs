@@ -1,8 +1,8 @@
 //! Planning of a synchronisation.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
+use bywash::Bucket;
 use chrono::{DateTime, Utc};
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
@@ -10,12 +10,11 @@ use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore};
 
 use super::Args;
+use crate::endpoint::Endpoint;
 use crate::failure::{Failure, Kind};
 use crate::location::Location;
 use crate::object::Object;
-use crate::source::PART_MIN_BYTES;
 use crate::source::Source;
-use crate::stores::Stores;
 use crate::target::{Destination, ObjectUrl};
 use crate::transfer::listing::{Found, Listing, Markers, Merge, Named, Sort, Unplanned};
 use crate::transfer::plan::{CopyPlan, Entries, Planned};
@@ -27,7 +26,7 @@ use crate::tree::{self, Item};
 pub(super) enum Side {
     Files(PathBuf),
     Store {
-        store: Arc<dyn ObjectStore>,
+        store: Bucket,
         prefix: Path,
     },
     /// A folder that does not exist yet.
@@ -53,7 +52,7 @@ impl Named for There {
 }
 
 impl Side {
-    pub(super) fn of(destination: &Destination, stores: &Stores) -> Result<Self, Failure> {
+    pub(super) fn of(destination: &Destination, endpoint: &Endpoint) -> Result<Self, Failure> {
         match destination {
             Destination::Plain(Location::File(folder)) => Ok(match folder.exists() {
                 true => Self::Files(folder.clone()),
@@ -63,7 +62,7 @@ impl Side {
                 "{other} is no folder; write a folder or s3://bucket/prefix"
             ))),
             Destination::Object(ObjectUrl::Store(address)) => Ok(Self::Store {
-                store: stores.of(address)?,
+                store: endpoint.of(address)?,
                 prefix: address.path()?,
             }),
             Destination::Object(ObjectUrl::Folder(folder)) if !folder.exists() => Ok(Self::Nothing),
@@ -72,7 +71,7 @@ impl Side {
                 let mut prefix: Vec<_> = any.parts().collect();
                 prefix.pop();
                 Ok(Self::Store {
-                    store: Arc::new(stores.bucket(&origin, PART_MIN_BYTES)?),
+                    store: endpoint.bucket(&origin)?,
                     prefix: prefix.into_iter().collect(),
                 })
             }
@@ -83,12 +82,12 @@ impl Side {
     fn list(
         &self,
         what: String,
-        stores: &Stores,
+        endpoint: &Endpoint,
     ) -> Result<BoxStream<'static, Result<There, Failure>>, Failure> {
         let listed = match self {
             Self::Nothing => return Ok(stream::empty().boxed()),
             Self::Files(folder) => {
-                let items = tree::items(&Location::File(folder.clone()), stores)?;
+                let items = tree::items(&Location::File(folder.clone()), endpoint)?;
                 let there = |item: Item| There {
                     name: item.name,
                     bytes: item.listed.bytes,
@@ -102,7 +101,7 @@ impl Side {
                     bytes: meta.size,
                     modified: meta.last_modified,
                 };
-                let objects = tree::objects(Arc::clone(store), prefix.clone(), what);
+                let objects = tree::objects(store.clone(), prefix.clone(), what);
                 objects.map_ok(there).boxed()
             }
         };
@@ -118,22 +117,22 @@ impl Side {
         &self,
         name: &str,
         pair: &Pair,
-        stores: &Stores,
+        endpoint: &Endpoint,
     ) -> Result<bool, Failure> {
         let bytes = pair.listed.as_ref().map(|listed| listed.bytes);
         let mut there = match self {
             Self::Nothing => return Ok(false),
             Self::Files(folder) => {
                 let file = Location::File(folder.join(name));
-                Source::open(&file, None, bytes, stores).await?
+                Source::open(&file, None, bytes, endpoint).await?
             }
             Self::Store { store, prefix } => {
                 let shown = pair.destination.to_string();
-                let object = Object::at(&shown, Arc::clone(store), key(prefix, name)?).await?;
+                let object = Object::at(&shown, store.clone(), key(prefix, name)?).await?;
                 Source::of_object(object, &shown, None)?
             }
         };
-        let mut here = Source::open(&pair.source, None, None, stores).await?;
+        let mut here = Source::open(&pair.source, None, None, endpoint).await?;
         // Equal lengths, so equal parts.
         loop {
             match (here.next().await?, there.next().await?) {
@@ -211,13 +210,13 @@ pub(super) struct Plan {
 impl Plan {
     pub(super) async fn make(
         args: &Args,
-        stores: &Stores,
+        endpoint: &Endpoint,
         side: &Side,
         sort: Sort,
     ) -> Result<Self, Unplanned> {
-        let there = side.list(args.destination.to_string(), stores)?;
+        let there = side.list(args.destination.to_string(), endpoint)?;
         let mut names = Merge {
-            left: Listing::new(tree::items(&args.source, stores)?, sort).await?,
+            left: Listing::new(tree::items(&args.source, endpoint)?, sort).await?,
             right: Listing::new(there, sort).await?,
         };
         let mut plan = Self {

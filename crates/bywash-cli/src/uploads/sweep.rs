@@ -13,7 +13,6 @@ use chrono::Utc;
 use super::{drop_upload, journal, take};
 use crate::failure::Failure;
 use crate::serve::data_dir::MULTIPART;
-use crate::target::{self, Target};
 
 /// Without other words: as long as the longest-lived sessions of the stores.
 const DEFAULT_AGE: &str = "7d";
@@ -31,12 +30,12 @@ pub(super) struct Args {
 
 pub(super) async fn run(args: &super::Args, sweep: &Args) -> Result<(), Failure> {
     let journal_of = args.journal();
-    let engine = target::engine(&args.data_dir, 8 << 20)?;
+    let endpoint = args.endpoint();
     // What is searched.
     let mut places = BTreeMap::new();
     let mut failed = Vec::new();
     for url in &sweep.origins {
-        let bucket = target::mount(&engine, url, &args.remote)?;
+        let bucket = endpoint.bucket(url)?;
         places.insert(url.to_string(), bucket);
     }
     for listed in journal_of.list().map_err(|error| journal(&error))? {
@@ -46,7 +45,7 @@ pub(super) async fn run(args: &super::Args, sweep: &Args) -> Result<(), Failure>
         };
         // A store may have uploads of other programs that look like ours: it is searched only on request.
         if let Some(name) = own_folder(&content.header) {
-            match Target::reopen(&engine, &content.header, &args.remote) {
+            match endpoint.of_upload(&content.header) {
                 Ok(bucket) => _ = places.entry(name).or_insert(bucket),
                 Err(failure) => failed.push(failure.message),
             }

@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::sync::Arc;
 
-use crate::common::{Server, bywash, fails, pattern, stdout, succeeds, text};
+use crate::common::{Server, bywash, data_dir, fails, pattern, stderr, stdout, succeeds, text};
 use bywash_sim::server::azure::Azure;
 use bywash_sim::server::s3::S3;
 use bywash_sim::server::{Asked, Protocol, Reply, Server as Origin};
@@ -206,4 +206,24 @@ async fn redirected_verbs_stay_on_the_host_and_send_no_referer() {
         }
         assert_eq!(other.take_log().len(), 0, "a request left its host");
     }
+}
+
+#[test]
+fn large_files_go_to_and_from_a_loopback_endpoint_without_credentials() {
+    let (home, data) = data_dir(&["first"]);
+    let server = Server::start(&data, &["--anonymous"]);
+    let (file, back) = (home.path().join("file"), home.path().join("back"));
+    let content = pattern(20 << 20);
+    std::fs::write(&file, &content).unwrap();
+    for (from, to) in [
+        (text(&file), "s3://first/big"),
+        ("s3://first/big", text(&back)),
+    ] {
+        let mut cp = bywash(&["cp", from, to, "--endpoint", &server.s3]);
+        // What a machine of a cloud would have, and this one does not.
+        cp.env("AWS_METADATA_ENDPOINT", "http://127.0.0.1:1");
+        let output = cp.current_dir(&home).output().unwrap();
+        assert!(output.status.success(), "{}", stderr(&output));
+    }
+    assert!(std::fs::read(&back).unwrap() == content);
 }

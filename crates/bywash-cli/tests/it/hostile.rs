@@ -51,10 +51,16 @@ impl Protocol for Liar {
                     "<ListBucketResult><Name>{bucket}</Name><IsTruncated>false</IsTruncated>{contents}</ListBucketResult>"
                 ))
             }
-            _ => Reply::status(200)
-                .with("etag", "\"tag\"")
-                .with("last-modified", "Thu, 01 Jan 2026 00:00:00 GMT")
-                .body("lie"),
+            _ => {
+                let reply = match asked.header("range") {
+                    Some(_) => Reply::status(206).with("content-range", "bytes 0-2/3"),
+                    None => Reply::status(200),
+                };
+                reply
+                    .with("etag", "\"tag\"")
+                    .with("last-modified", "Thu, 01 Jan 2026 00:00:00 GMT")
+                    .body("lie")
+            }
         }
     }
 }

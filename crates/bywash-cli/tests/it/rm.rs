@@ -1,6 +1,9 @@
 //! `bywash rm`: away, and nothing else.
 
-use crate::common::{Server, data_dir, json_lines, text, tree, write_tree};
+use std::sync::Arc;
+
+use crate::common::{Server, bywash, data_dir, fails, json_lines, text, tree, write_tree};
+use bywash_sim::server::{Asked, Protocol, Reply, Server as Origin};
 
 #[test]
 fn trees_are_deleted_after_they_were_told() {
@@ -67,4 +70,25 @@ fn whole_buckets_and_folders_need_a_word_more() {
     server.run(&["rm", "-r", "--force", "s3://first"]);
     assert!(server.run(&["ls", "s3://first"]).is_empty());
     assert_eq!(tree(&here).len(), 1);
+}
+
+/// A store that is overloaded for as long as the test takes.
+struct Overloaded;
+
+impl Protocol for Overloaded {
+    fn answer(&self, _: &Asked) -> Reply {
+        Reply::status(503)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_of_a_failing_store_are_not_retried_one_by_one() {
+    let store = Origin::start(Arc::new(Overloaded)).await.unwrap();
+    let keys: Vec<_> = (0..50).map(|n| format!("s3://data/{n}")).collect();
+    let mut rm = bywash(&["rm", "--endpoint", &store.url()]);
+    rm.args(&keys);
+    assert!(fails(rm).contains("50 of 50 could not be deleted"));
+    // The request for all of them, and the retries of one.
+    let requests = store.take_log().len();
+    assert!(requests < keys.len(), "{requests}");
 }

@@ -13,7 +13,9 @@ use std::task::Poll;
 
 use bywash_mem::{FrameError, Segments, Share, WriteAtBuffer, WriteAtError, WriteAtOptions};
 use object_store::path::Path;
-use object_store::{Error, GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore, Result};
+use object_store::{
+    Attributes, Error, GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore, Result,
+};
 use tokio::task::JoinSet;
 
 use super::ranged::{self, checked_range, is_version_change};
@@ -60,6 +62,7 @@ impl Default for DownloadOptions {
 #[derive(Debug)]
 pub struct Download {
     meta: ObjectMeta,
+    attributes: Attributes,
     range: Range<u64>,
     buffer: WriteAtBuffer,
     workers: JoinSet<()>,
@@ -70,6 +73,12 @@ impl Download {
     #[must_use]
     pub fn meta(&self) -> &ObjectMeta {
         &self.meta
+    }
+
+    /// Returns content headers and user metadata of that version.
+    #[must_use]
+    pub fn attributes(&self) -> &Attributes {
+        &self.attributes
     }
 
     /// Returns the range being downloaded.
@@ -165,7 +174,7 @@ async fn try_begin(
         None if conditional || part.is_empty() => None,
         None => Some(get_unconditional(bucket, &version, part).await?),
     };
-    let meta = version.meta.clone();
+    let (meta, attributes) = (version.meta.clone(), version.attributes.clone());
     let job = DownloadJob::new(bucket, version, &buffer, &range, part_size);
     let mut workers = JoinSet::new();
     let parts = usize::try_from(length.div_ceil(part_size)).unwrap_or(usize::MAX);
@@ -177,6 +186,7 @@ async fn try_begin(
     }
     Ok(Download {
         meta,
+        attributes,
         range,
         buffer,
         workers,

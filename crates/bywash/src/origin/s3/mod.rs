@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use http::{HeaderMap, Method};
-use object_store::aws::{AmazonS3, AmazonS3Builder, S3CopyIfNotExists};
+use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey, S3CopyIfNotExists};
 use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use object_store::signer::{SignedUrlOptions, Signer};
@@ -44,6 +44,8 @@ pub type S3Store = Cloud<S3Client>;
 pub struct S3Client {
     client: Arc<AmazonS3>,
     http: HttpClient,
+    /// Requests are not signed.
+    unsigned: bool,
     /// Minimum bytes of a part, except the last.
     min_part: u64,
     /// Time beyond the stall limit that a completion may take without sending a byte.
@@ -94,6 +96,15 @@ impl S3Store {
     /// Opens `bucket` with `builder`'s settings, except retries and time limits, which are the engine's.
     pub fn from_builder(builder: AmazonS3Builder, bucket: &str, prefix: &Path) -> Result<Self> {
         let http = HttpClient::new(STORE)?;
+        let skips = builder.get_config_value(&AmazonS3ConfigKey::SkipSignature);
+        let unsigned = skips.as_deref() == Some("true");
+        let builder = match unsigned {
+            // A URL is made by signing it: `presign_key` takes the signature out.
+            true => builder
+                .with_access_key_id("none")
+                .with_secret_access_key("none"),
+            false => builder,
+        };
         let client = builder
             .with_client_options(client_options())
             .with_http_connector(http.connector())
@@ -105,6 +116,7 @@ impl S3Store {
         let client = S3Client {
             client,
             http,
+            unsigned,
             min_part: session::RULE.min,
             joining: client::JOINING,
         };
@@ -138,9 +150,15 @@ impl S3Store {
         let mut options = SignedUrlOptions::new().with_query(query.iter().copied());
         options.signed_headers.clone_from(headers);
         let client = &self.client.client;
-        client
-            .signed_url_opts(method, key, PRESIGN_VALIDITY, &options)
-            .await
+        let signed = client.signed_url_opts(method, key, PRESIGN_VALIDITY, &options);
+        let mut url = signed.await?;
+        if self.client.unsigned {
+            let pairs = url.query().unwrap_or_default().split('&');
+            let unsigned: Vec<_> = pairs.filter(|pair| !pair.starts_with("X-Amz-")).collect();
+            let query = unsigned.join("&");
+            url.set_query((!query.is_empty()).then_some(&query));
+        }
+        Ok(url)
     }
 }
 
