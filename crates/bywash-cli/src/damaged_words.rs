@@ -8,10 +8,9 @@ use bywash::time::parse_duration;
 use bywash_damage::damaged;
 
 use crate::address::Address;
-use crate::location::Location;
 use crate::size::{self, Memory};
-use crate::source::ByteRange;
-use crate::target::Destination;
+use crate::transfer::source::ByteRange;
+use crate::url::Url;
 
 /// All prefixes and damaged forms of valid arguments that are valid UTF-8.
 fn words(good: &[&str], take: fn(&[u8])) {
@@ -51,8 +50,8 @@ fn addresses_are_refused_or_read_and_written_alike() {
             let shown = address.to_string();
             assert_eq!(shown.parse::<Address>().as_ref(), Ok(&address), "{shown}");
         }
-        let _ = read::<Location>(bytes);
-        if let Some(destination) = read::<Destination>(bytes) {
+        let _ = read::<Url>(bytes);
+        if let Ok(destination) = Url::destination(&String::from_utf8_lossy(bytes)) {
             assert!(!destination.to_string().is_empty());
         }
     });

@@ -13,19 +13,18 @@ use object_store::PutMode;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::path::Path;
 use parking_lot::Mutex;
-use url::Url;
 
 use crate::address::Address;
 use crate::failure::{Failure, Kind};
 use crate::serve::data_dir::DEFAULT_DATA_DIR;
-use crate::target::{Destination, ObjectUrl};
+use crate::url::Url;
 
 /// Max time of a request for credentials.
 const CREDENTIALS_TIMEOUT: Duration = Duration::from_secs(60);
 /// A copy fails after this time without progress. It can go on later.
 const COPY_DEADLINE: Duration = Duration::from_secs(30);
 /// A verb that only looks or deletes fails after this time without progress: a person waits.
-const LOOK_DEADLINE: Duration = Duration::from_secs(5);
+const SHORT_DEADLINE: Duration = Duration::from_secs(5);
 /// Max silence of a request; several fit the deadline of a copy.
 const STALL: Duration = Duration::from_secs(10);
 /// Ceiling of the engine's memory: the parts of all copies in flight, and the share that is kept for uploads. Only what
@@ -47,12 +46,12 @@ pub(crate) struct Remote {
     /// and AWS_REGION, then from the profile of ~/.aws that AWS_PROFILE names, then from the instance's metadata. Where there
     /// are none, requests to a loopback endpoint are not signed. gs:// and az:// find theirs as Google's and Azure's clients do.
     #[arg(long, global = true, value_name = "URL")]
-    endpoint: Option<Url>,
+    endpoint: Option<url::Url>,
 }
 
 impl Remote {
     /// Returns the S3 endpoint: the given one, or that of the environment.
-    pub(crate) fn endpoint(&self) -> Option<Url> {
+    pub(crate) fn endpoint(&self) -> Option<url::Url> {
         let ambient = || ambient_endpoint().map(|(_, url)| url);
         self.endpoint.clone().or_else(ambient)
     }
@@ -99,19 +98,24 @@ impl Remote {
 pub(crate) const PROFILE_ENDPOINT: &str = "endpoint_url of the AWS profile";
 
 /// Returns the S3 endpoint of the environment, with the variable's name, as S3 clients find it; else that of the profile.
-pub(crate) fn ambient_endpoint() -> Option<(&'static str, Url)> {
+pub(crate) fn ambient_endpoint() -> Option<(&'static str, url::Url)> {
     let variable = |name: &'static str| {
         let value = std::env::var(name).ok().filter(|value| !value.is_empty())?;
-        Some((name, Url::parse(&value).ok()?))
+        Some((name, url::Url::parse(&value).ok()?))
     };
-    let profile = || Some((PROFILE_ENDPOINT, Url::parse(&endpoint_of_profile()?).ok()?));
+    let profile = || {
+        Some((
+            PROFILE_ENDPOINT,
+            url::Url::parse(&endpoint_of_profile()?).ok()?,
+        ))
+    };
     ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"]
         .into_iter()
         .find_map(variable)
         .or_else(profile)
 }
 
-fn is_loopback(endpoint: &Url) -> bool {
+fn is_loopback(endpoint: &url::Url) -> bool {
     match endpoint.host() {
         Some(url::Host::Domain(name)) => name == "localhost",
         Some(url::Host::Ipv4(address)) => address.is_loopback(),
@@ -135,7 +139,7 @@ pub(crate) struct Endpoint {
     /// Ceiling of the engine's memory.
     memory: Mutex<u64>,
     /// Not by the displayed address, which omits secrets.
-    buckets: Mutex<HashMap<(OriginUrl, Option<Url>), Bucket>>,
+    buckets: Mutex<HashMap<(OriginUrl, Option<url::Url>), Bucket>>,
 }
 
 /// An object to upload.
@@ -167,9 +171,9 @@ impl Endpoint {
     }
 
     /// For verbs that look or delete: they give up sooner, and write no journal.
-    pub(crate) fn to_look(remote: &Remote) -> Self {
+    pub(crate) fn with_short_deadline(remote: &Remote) -> Self {
         Self {
-            deadline: LOOK_DEADLINE,
+            deadline: SHORT_DEADLINE,
             ..Self::new(remote, DEFAULT_DATA_DIR.as_ref())
         }
     }
@@ -245,12 +249,7 @@ impl Endpoint {
     }
 
     /// Returns an object to upload in chunks of about `chunk` bytes.
-    pub(crate) fn target(
-        &self,
-        url: &ObjectUrl,
-        chunk: u64,
-        mode: PutMode,
-    ) -> Result<Target, Failure> {
+    pub(crate) fn target(&self, url: &Url, chunk: u64, mode: PutMode) -> Result<Target, Failure> {
         let (origin, path) = url.split()?;
         let endpoint = match &origin {
             OriginUrl::File(_) => Some(origin.to_string()),
@@ -282,18 +281,10 @@ impl Endpoint {
 
     /// Returns the bucket of a journaled upload. The S3 endpoint defaults to the recorded one.
     pub(crate) fn of_upload(&self, header: &Header) -> Result<Bucket, Failure> {
-        let url = header
-            .url
-            .parse()
-            .map_err(|error| Failure::failed(format!("{}: {error}", header.url)))?;
-        let Destination::Object(url) = url else {
-            return Err(Failure::failed(format!(
-                "{} is no object that can be uploaded to",
-                header.url
-            )));
-        };
+        let url = Url::destination(&header.url);
+        let url = url.map_err(|error| Failure::failed(format!("{}: {error}", header.url)))?;
         let origin = match (&url, &header.endpoint) {
-            (ObjectUrl::Folder(_), Some(root)) => {
+            (Url::Folder(_), Some(root)) => {
                 let root = root.strip_prefix("file://").unwrap_or(root);
                 OriginUrl::File(PathBuf::from(root))
             }

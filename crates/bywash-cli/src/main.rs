@@ -1,47 +1,24 @@
-//! The `bywash` program: one verb a file.
+//! The `bywash` program. One verb a file is in `verbs`; copies are in `transfer`, the server in `serve`.
 
 #![forbid(unsafe_code)]
 
 mod address;
 mod admin;
-mod batch;
-mod beneath;
-mod buckets;
-mod cache;
-mod cat;
-mod copy;
 #[cfg(test)]
 mod damaged_words;
-mod download;
-mod du;
 mod endpoint;
-mod env;
 mod failure;
-mod file;
 mod filter;
 mod limits;
-mod location;
-mod ls;
-mod object;
 mod output;
 mod plain;
-mod presign;
 mod progress;
-mod rm;
-mod send;
-mod series;
 mod serve;
-mod shell;
 mod size;
-mod source;
-mod staged;
-mod stat;
-mod sync;
-mod target;
 mod total;
 mod transfer;
-mod tree;
-mod uploads;
+mod url;
+mod verbs;
 
 use std::fmt;
 use std::io::IsTerminal;
@@ -60,7 +37,11 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use failure::Failure;
-use transfer::{After, Transfer};
+use transfer::After;
+use verbs::cp::Transfer;
+use verbs::{
+    buckets, cache, cat, cp, du, env, ls, presign, rm, series, shell, stat, sync, uploads,
+};
 
 /// Gives freed memory back to the system, which the system's own keeps in the arenas of its threads:
 /// docs/decisions/0015-an-allocator-that-returns-memory.md.
@@ -171,8 +152,8 @@ impl Verb {
         match self {
             Self::Serve(args) => Box::pin(serve::run(*args)).await,
             Self::Env(args) => env::run(&args),
-            Self::Cp(args) => Box::pin(transfer::run(args, After::Keep)).await,
-            Self::Mv(args) => Box::pin(transfer::run(args, After::Remove)).await,
+            Self::Cp(args) => Box::pin(cp::run(args, After::Keep)).await,
+            Self::Mv(args) => Box::pin(cp::run(args, After::Remove)).await,
             Self::Sync(args) => Box::pin(sync::run(args)).await,
             Self::Ls(args) => ls::run(args).await,
             Self::Cat(args) => Box::pin(cat::run(args)).await,

@@ -11,14 +11,13 @@ use serde::{Deserialize, Serialize};
 use tempfile::SpooledTempFile;
 
 use super::{Pair, below};
-use crate::beneath::Tree;
-use crate::copy::Listed;
 use crate::failure::Failure;
 use crate::limits::MAX_PLAN_BYTES;
-use crate::location::Location;
-use crate::target::Destination;
 use crate::total::Total;
-use crate::tree::Item;
+use crate::transfer::beneath::Tree;
+use crate::transfer::copy::Listed;
+use crate::transfer::tree::Item;
+use crate::url::Url;
 
 /// Entries in the order of their making, one JSON document a line.
 #[derive(Debug)]
@@ -116,8 +115,8 @@ impl Planned {
 /// Roots of the copies of one command.
 #[derive(Debug)]
 pub(crate) struct Roots {
-    pub(crate) sources: Vec<Location>,
-    pub(crate) destination: Destination,
+    pub(crate) sources: Vec<Url>,
+    pub(crate) destination: Url,
     /// The destination, if it is a folder of files.
     pub(crate) tree: Option<Arc<Tree>>,
 }

@@ -9,8 +9,8 @@ use bywash_sim::server::{Asked, Protocol, Reply, Server};
 use parking_lot::Mutex;
 use tokio::task::block_in_place;
 
-/// Objects of each bucket. Held in memory, their names alone would take 36 MiB a side.
-const OBJECTS: usize = 60_000;
+/// Objects of each bucket. Held in memory, a side of them would take 30 MiB.
+const OBJECTS: usize = 30_000;
 const PAGE: usize = 1000;
 /// Pages after which memory is measured first.
 const EARLY_PAGE: usize = 10;
@@ -51,7 +51,7 @@ impl Protocol for Many {
         for index in start..start + PAGE {
             write!(
                 body,
-                "<Contents><Key>{index:0>300}-{bucket}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified>\
+                "<Contents><Key>{index:0>500}-{bucket}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified>\
                  <ETag>\"tag\"</ETag><Size>5</Size></Contents>"
             )
             .unwrap();

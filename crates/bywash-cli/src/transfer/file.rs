@@ -1,4 +1,4 @@
-//! Files as destinations of copies, replaced atomically.
+//! Files as destinations of copies, replaced atomically, and standard output.
 
 use std::fs::{File, FileTimes, Permissions};
 use std::io;
@@ -9,10 +9,11 @@ use indicatif::ProgressBar;
 use object_store::PutMode;
 use tokio::io::AsyncWriteExt;
 
-use crate::beneath::{Tree, refuse_own_name};
 use crate::failure::{Failure, Kind};
-use crate::source::Source;
-use crate::staged::StagedFile;
+use crate::output::written;
+use crate::transfer::beneath::{Tree, refuse_own_name};
+use crate::transfer::source::Source;
+use crate::transfer::staged::StagedFile;
 
 /// Destination of a file copy, which may exist.
 #[derive(Debug)]
@@ -159,5 +160,18 @@ async fn write_parts(
         bar.inc(part.len() as u64);
     }
     file.flush().await.map_err(|error| failed(&error))?;
+    Ok(bytes)
+}
+
+/// Writes all of `source` to standard output and returns the number of bytes. Calls `wrote` with each part's length.
+pub(crate) async fn to_stdout(source: &mut Source, wrote: impl Fn(u64)) -> Result<u64, Failure> {
+    let mut stdout = tokio::io::stdout();
+    let mut bytes = 0;
+    while let Some(part) = source.next().await? {
+        written(stdout.write_all(&part).await)?;
+        bytes += part.len() as u64;
+        wrote(part.len() as u64);
+    }
+    written(stdout.flush().await)?;
     Ok(bytes)
 }

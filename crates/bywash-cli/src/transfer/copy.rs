@@ -1,7 +1,7 @@
 //! One copy between any two locations.
 //!
 //! A [`Source`] reads parts ahead, concurrently where possible, and the sink stores them. Small files are written to
-//! a temporary file and renamed, large objects downloaded by [`crate::download`], and objects uploaded by the
+//! a temporary file and renamed, large objects downloaded by [`crate::transfer::download`], and objects uploaded by the
 //! engine's [`Upload`](bywash::upload::Upload). The destination appears only once it is complete.
 
 use std::sync::Arc;
@@ -12,19 +12,17 @@ use object_store::{ObjectStoreExt, PutMode};
 use serde::Serialize;
 use tokio::sync::Semaphore;
 
-use crate::cat::to_stdout;
-use crate::download::{self, Download};
 use crate::endpoint::Endpoint;
 use crate::failure::Failure;
-use crate::file::{self, Place};
-use crate::location::Location;
-use crate::object::Object;
 use crate::output::Output;
 use crate::progress::or_interrupt;
-use crate::send;
-use crate::source::Source;
-use crate::target::{Destination, ObjectUrl};
 use crate::transfer::Pair;
+use crate::transfer::download::{self, Download};
+use crate::transfer::file::{self, Place};
+use crate::transfer::object::Object;
+use crate::transfer::send;
+use crate::transfer::source::Source;
+use crate::url::Url;
 
 /// S3's size limit for a server-side copy by one request.
 const SERVER_COPY_MAX_BYTES: u64 = 5 << 30;
@@ -74,7 +72,7 @@ fn is_none_or_zero(bytes: &Option<u64>) -> bool {
 
 impl Copied {
     /// Result of moving a file by a rename.
-    pub(crate) fn renamed(source: &Location, destination: &Destination) -> Self {
+    pub(crate) fn renamed(source: &Url, destination: &Url) -> Self {
         Self {
             source: source.to_string(),
             destination: destination.to_string(),
@@ -154,13 +152,11 @@ impl Copier {
     /// Copies within a bucket at the store. `None` if the copy does not qualify.
     async fn server_copy(
         &self,
-        source: &Location,
-        destination: &Destination,
+        source: &Url,
+        destination: &Url,
         listed: Option<&Listed>,
     ) -> Result<Option<Stored>, Failure> {
-        let (Location::Object(from), Destination::Object(ObjectUrl::Store(to))) =
-            (source, destination)
-        else {
+        let (Url::Object(from), Url::Object(to)) = (source, destination) else {
             return Ok(None);
         };
         let same_store = (from.scheme, &from.bucket) == (to.scheme, &to.bucket);
@@ -199,8 +195,10 @@ impl Copier {
         let (source, destination) = (&pair.source, &pair.destination);
         let listed = pair.listed.as_ref();
         let mut opened = match (source, destination) {
-            (Location::Object(address), Destination::Plain(Location::File(path)))
-                if listed.is_none_or(|listed| listed.bytes > crate::source::PART_MIN_BYTES) =>
+            (Url::Object(address), Url::File(path))
+                if listed.is_none_or(|listed| {
+                    listed.bytes > crate::transfer::source::PART_MIN_BYTES
+                }) =>
             {
                 let object = or_interrupt(Object::open(address, &self.endpoint)).await?;
                 if listed.is_none() {
@@ -265,15 +263,15 @@ impl Copier {
             ..Stored::default()
         };
         match destination {
-            Destination::Plain(Location::File(path)) => {
+            Url::File(path) => {
                 let written = file::write(opened, (path, tree.as_deref()), &self.mode, bar);
                 Ok(plain(or_interrupt(written).await?))
             }
-            Destination::Plain(_) => {
-                let written = to_stdout(opened, |bytes| bar.inc(bytes));
+            Url::Stdio => {
+                let written = file::to_stdout(opened, |bytes| bar.inc(bytes));
                 Ok(plain(or_interrupt(written).await?))
             }
-            Destination::Object(url) => {
+            url @ (Url::Folder(_) | Url::Object(_)) => {
                 // Parts of the source's length are uploaded without a copy.
                 let target = self
                     .endpoint
@@ -288,16 +286,12 @@ impl Copier {
     }
 
     /// Deletes the source of a move; an object only if it still is the copied version.
-    pub(crate) async fn remove(
-        &self,
-        source: &Location,
-        e_tag: Option<&str>,
-    ) -> Result<(), Failure> {
+    pub(crate) async fn remove(&self, source: &Url, e_tag: Option<&str>) -> Result<(), Failure> {
         match source {
-            Location::Stdio => Ok(()),
-            Location::File(path) => std::fs::remove_file(path)
+            Url::Stdio => Ok(()),
+            Url::File(path) | Url::Folder(path) => std::fs::remove_file(path)
                 .map_err(|error| Failure::io(format!("cannot delete {source}"), &error)),
-            Location::Object(address) => {
+            Url::Object(address) => {
                 let (store, path) = (self.endpoint.of(address)?, address.object()?);
                 let failed = |error| Failure::store(format!("cannot delete {source}"), &error);
                 or_interrupt(async {
@@ -315,13 +309,12 @@ impl Copier {
     }
 }
 
-pub(crate) fn same_place(source: &Location, destination: &Destination) -> bool {
+pub(crate) fn same_place(source: &Url, destination: &Url) -> bool {
     match (source, destination) {
-        (
-            Location::File(a),
-            Destination::Plain(Location::File(b)) | Destination::Object(ObjectUrl::Folder(b)),
-        ) => matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b),
-        (Location::Object(a), Destination::Object(ObjectUrl::Store(b))) => a == b,
+        (Url::File(a), Url::File(b) | Url::Folder(b)) => {
+            matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
+        }
+        (Url::Object(a), Url::Object(b)) => a == b,
         _ => false,
     }
 }

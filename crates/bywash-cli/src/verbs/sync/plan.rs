@@ -12,14 +12,13 @@ use object_store::{ObjectMeta, ObjectStore};
 use super::Args;
 use crate::endpoint::Endpoint;
 use crate::failure::{Failure, Kind};
-use crate::location::Location;
-use crate::object::Object;
-use crate::source::Source;
-use crate::target::{Destination, ObjectUrl};
 use crate::transfer::listing::{Found, Listing, Markers, Merge, Named, Sort, Unplanned};
+use crate::transfer::object::Object;
 use crate::transfer::plan::{CopyPlan, Entries, Planned};
+use crate::transfer::source::Source;
+use crate::transfer::tree::{self, Item};
 use crate::transfer::{self, Pair};
-use crate::tree::{self, Item};
+use crate::url::Url;
 
 /// Current state of the destination.
 #[derive(Debug)]
@@ -52,22 +51,22 @@ impl Named for There {
 }
 
 impl Side {
-    pub(super) fn of(destination: &Destination, endpoint: &Endpoint) -> Result<Self, Failure> {
+    pub(super) fn of(destination: &Url, endpoint: &Endpoint) -> Result<Self, Failure> {
         match destination {
-            Destination::Plain(Location::File(folder)) => Ok(match folder.exists() {
+            Url::File(folder) => Ok(match folder.exists() {
                 true => Self::Files(folder.clone()),
                 false => Self::Nothing,
             }),
-            Destination::Plain(other) => Err(Failure::usage(format!(
+            other @ Url::Stdio => Err(Failure::usage(format!(
                 "{other} is no folder; write a folder or s3://bucket/prefix"
             ))),
-            Destination::Object(ObjectUrl::Store(address)) => Ok(Self::Store {
+            Url::Object(address) => Ok(Self::Store {
                 store: endpoint.of(address)?,
                 prefix: address.path()?,
             }),
-            Destination::Object(ObjectUrl::Folder(folder)) if !folder.exists() => Ok(Self::Nothing),
-            Destination::Object(ObjectUrl::Folder(folder)) => {
-                let (origin, any) = ObjectUrl::Folder(folder.join("any")).split()?;
+            Url::Folder(folder) if !folder.exists() => Ok(Self::Nothing),
+            Url::Folder(folder) => {
+                let (origin, any) = Url::Folder(folder.join("any")).split()?;
                 let mut prefix: Vec<_> = any.parts().collect();
                 prefix.pop();
                 Ok(Self::Store {
@@ -87,7 +86,7 @@ impl Side {
         let listed = match self {
             Self::Nothing => return Ok(stream::empty().boxed()),
             Self::Files(folder) => {
-                let items = tree::items(&Location::File(folder.clone()), endpoint)?;
+                let items = tree::items(&Url::File(folder.clone()), endpoint)?;
                 let there = |item: Item| There {
                     name: item.name,
                     bytes: item.listed.bytes,
@@ -123,7 +122,7 @@ impl Side {
         let mut there = match self {
             Self::Nothing => return Ok(false),
             Self::Files(folder) => {
-                let file = Location::File(folder.join(name));
+                let file = Url::File(folder.join(name));
                 Source::open(&file, None, bytes, endpoint).await?
             }
             Self::Store { store, prefix } => {
@@ -225,7 +224,7 @@ impl Plan {
             to_delete: transfer::plan::Plan::new(),
             unchanged: 0,
         };
-        let to_files = matches!(args.destination, Destination::Plain(_));
+        let to_files = matches!(args.destination, Url::File(_));
         let mut markers = Markers::new();
         while let Some(found) = names.next().await? {
             let (item, known) = match found {

@@ -17,9 +17,9 @@ use serde::Serialize;
 use crate::address::{Address, Scheme};
 use crate::endpoint::Remote;
 use crate::failure::{Failure, Kind};
-use crate::location::Location;
 use crate::output::Output;
 use crate::progress::or_interrupt;
+use crate::url::Url;
 use plain_names::PlainNames;
 
 /// The signatures of S3 and Google's store hold no longer.
@@ -34,7 +34,7 @@ const EXPIRES_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 pub(crate) struct Args {
     /// s3://bucket/key, gs://bucket/key or az://container/key
     #[arg(value_name = "WHAT")]
-    location: Location,
+    location: Url,
     /// What the address is for
     #[arg(long, value_enum, default_value_t = For::Get)]
     method: For,
@@ -66,7 +66,7 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     if args.expires > EXPIRES_MAX || args.expires.as_secs() == 0 {
         return Err(Failure::usage("--expires is 1s to 7d"));
     }
-    let Location::Object(address) = &args.location else {
+    let Url::Object(address) = &args.location else {
         return Err(Failure::usage(format!(
             "{} cannot be signed for; write s3://bucket/key",
             args.location

@@ -10,13 +10,13 @@ use object_store::{Error as StoreError, ObjectMeta, ObjectStore, ObjectStoreExt}
 use serde::Serialize;
 
 use crate::address::Address;
-use crate::buckets::{Bucket, list};
 use crate::endpoint::{Endpoint, Remote};
 use crate::failure::{Failure, Kind};
-use crate::location::Location;
 use crate::output::Output;
 use crate::progress::or_interrupt;
 use crate::total::Total;
+use crate::url::Url;
+use crate::verbs::buckets::{Bucket, list};
 
 /// List the buckets, a bucket, the keys below a prefix, or a folder
 ///
@@ -29,7 +29,7 @@ pub(crate) struct Args {
     /// s3://bucket, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or a file path [default: the buckets of the
     /// S3 endpoint]
     #[arg(value_name = "WHERE")]
-    location: Option<Location>,
+    location: Option<Url>,
     /// Every key below the prefix
     #[arg(long, short)]
     recursive: bool,
@@ -159,13 +159,13 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
         return or_interrupt(buckets(&args)).await;
     };
     match location {
-        Location::Stdio => {
+        Url::Stdio => {
             return Err(Failure::usage(
                 "- cannot be listed; write s3://bucket/prefix or a file path",
             ));
         }
-        Location::File(path) => files(path, &mut listing)?,
-        Location::Object(address) => or_interrupt(objects(address, &mut listing)).await?,
+        Url::File(path) | Url::Folder(path) => files(path, &mut listing)?,
+        Url::Object(address) => or_interrupt(objects(address, &mut listing)).await?,
     }
     listing.end()
 }
@@ -185,7 +185,7 @@ async fn buckets(args: &Args) -> Result<(), Failure> {
 }
 
 async fn objects(address: &Address, listing: &mut Listing<'_>) -> Result<(), Failure> {
-    let endpoint = Endpoint::to_look(&listing.args.remote);
+    let endpoint = Endpoint::with_short_deadline(&listing.args.remote);
     let (store, prefix) = (endpoint.of(address)?, address.path()?);
     let failed = |error: StoreError| Failure::store(format!("cannot list {address}"), &error);
     if !address.scheme.is_writable() && !address.is_folder() {

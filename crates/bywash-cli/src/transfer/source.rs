@@ -19,8 +19,8 @@ use tokio_util::io::StreamReader;
 
 use crate::endpoint::Endpoint;
 use crate::failure::Failure;
-use crate::location::Location;
-use crate::object::Object;
+use crate::transfer::object::Object;
+use crate::url::Url;
 
 /// Min size of a part: below, the round trip outweighs the transfer.
 pub(crate) const PART_MIN_BYTES: u64 = 8 << 20;
@@ -99,16 +99,14 @@ impl std::fmt::Debug for Source {
 impl Source {
     /// `listed`: length of the object, if known from a listing.
     pub(crate) async fn open(
-        location: &Location,
+        location: &Url,
         range: Option<ByteRange>,
         listed: Option<u64>,
         endpoint: &Endpoint,
     ) -> Result<Self, Failure> {
         match location {
-            Location::Stdio => {
-                Self::of_reader("standard input".to_owned(), range, tokio::io::stdin())
-            }
-            Location::File(path) => {
+            Url::Stdio => Self::of_reader("standard input".to_owned(), range, tokio::io::stdin()),
+            Url::File(path) | Url::Folder(path) => {
                 let name = location.to_string();
                 let (file, bytes, modified) = open_file(path).await?;
                 let source = match bytes {
@@ -121,7 +119,7 @@ impl Source {
                 };
                 Ok(Self { modified, ..source })
             }
-            Location::Object(address) => {
+            Url::Object(address) => {
                 let is_small = |bytes| (1..=PART_MIN_BYTES).contains(&bytes);
                 if range.is_none()
                     && listed.is_some_and(is_small)

@@ -8,11 +8,11 @@ use serde::Serialize;
 use crate::endpoint::{Endpoint, Remote};
 use crate::failure::Failure;
 use crate::filter::Filter;
-use crate::location::Location;
 use crate::output::Output;
 use crate::progress::or_interrupt;
 use crate::total::Total;
-use crate::tree;
+use crate::transfer::tree;
+use crate::url::Url;
 
 /// Count the objects or files below folders or prefixes, and their bytes
 ///
@@ -21,7 +21,7 @@ use crate::tree;
 pub(crate) struct Args {
     /// s3://bucket, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or a folder
     #[arg(required = true, value_name = "WHERE")]
-    locations: Vec<Location>,
+    locations: Vec<Url>,
     /// Also each folder below, down to this depth
     #[arg(long, short, value_name = "N", default_value_t = 0)]
     depth: usize,
@@ -52,7 +52,7 @@ struct Line<'a> {
 }
 
 pub(crate) async fn run(args: Args) -> Result<(), Failure> {
-    let endpoint = Endpoint::to_look(&args.remote);
+    let endpoint = Endpoint::with_short_deadline(&args.remote);
     for location in &args.locations {
         for (below, sum) in or_interrupt(sums(location, &args, &endpoint)).await? {
             let root = location.to_string();
@@ -78,7 +78,7 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
 
 /// By the name of the folder below the location; empty for all of it.
 async fn sums(
-    location: &Location,
+    location: &Url,
     args: &Args,
     endpoint: &Endpoint,
 ) -> Result<BTreeMap<String, Sum>, Failure> {

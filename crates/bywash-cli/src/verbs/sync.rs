@@ -8,19 +8,19 @@ use std::sync::Arc;
 use futures::StreamExt;
 use object_store::PutMode;
 
-use crate::batch::{self, Failures, Jobs};
-use crate::copy::{Copier, same_place};
 use crate::endpoint::{Endpoint, Remote};
 use crate::failure::{Failure, Kind};
 use crate::filter::Filter;
-use crate::location::Location;
 use crate::output::Output;
 use crate::progress::or_interrupt;
 use crate::serve::data_dir::DEFAULT_DATA_DIR;
-use crate::target::Destination;
+use crate::transfer::batch::{self, Failures, Jobs};
+use crate::transfer::copy::{Copier, same_place};
 use crate::transfer::listing::planned;
 use crate::transfer::plan::{Copies, CopyPlan, Entries, Planned, Roots};
+use crate::transfer::run::all;
 use crate::transfer::{self, After, Pair};
+use crate::url::Url;
 
 use plan::{Plan, Side};
 
@@ -36,10 +36,10 @@ use plan::{Plan, Side};
 pub(crate) struct Args {
     /// A folder, s3://bucket/prefix, gs://bucket/prefix or az://container/prefix
     #[arg(value_name = "SRC")]
-    source: Location,
+    source: Url,
     /// A folder, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or file:///folder
-    #[arg(value_name = "DST")]
-    destination: Destination,
+    #[arg(value_name = "DST", value_parser = Url::destination)]
+    destination: Url,
     /// Delete at the destination what the source does not have
     #[arg(long)]
     delete: bool,
@@ -96,7 +96,7 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     }
     if copies.count > 0 {
         transfer::root_store(&args.destination, &copier.endpoint)?;
-        let copied = transfer::all(&copier, copies, args.jobs, args.output, After::Keep);
+        let copied = all(&copier, copies, args.jobs, args.output, After::Keep);
         copied.await.map_err(|failure| undeleted(&args, failure))?;
     }
     or_interrupt(delete(&args, &side, to_delete, names)).await?;

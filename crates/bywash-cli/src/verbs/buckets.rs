@@ -9,15 +9,14 @@ use object_store::aws::AmazonS3ConfigKey;
 use object_store::path::Path;
 use object_store::signer::Signer;
 use serde::{Deserialize, Serialize};
-use url::Url;
 
 use crate::address::{Address, Scheme};
 use crate::endpoint::Remote;
 use crate::failure::{Failure, Kind};
 use crate::limits::MAX_RESPONSE_BYTES;
-use crate::location::Location;
 use crate::output::Output;
 use crate::progress::or_interrupt;
+use crate::url::Url;
 
 /// How long the signature of a request made here holds.
 const SIGNED_FOR: Duration = Duration::from_secs(60);
@@ -30,7 +29,7 @@ const DEFAULT_REGION: &str = "us-east-1";
 pub(crate) struct Args {
     /// s3://bucket, or a folder's path
     #[arg(value_name = "WHAT")]
-    location: Location,
+    location: Url,
     #[command(flatten)]
     remote: Remote,
     #[command(flatten)]
@@ -80,7 +79,7 @@ async fn change(
 ) -> Result<(), Failure> {
     let (location, (verb, done)) = (&args.location, what);
     let what = format!("cannot {verb} {location}");
-    if let Location::File(path) = location {
+    if let Url::File(path) = location {
         folder(path).map_err(|error| Failure::io(&what, &error))?;
     } else {
         let bucket = bucket(location)?;
@@ -108,15 +107,15 @@ fn full(mut failure: Failure, bucket: &str) -> Failure {
     failure
 }
 
-fn bucket(location: &Location) -> Result<&str, Failure> {
+fn bucket(location: &Url) -> Result<&str, Failure> {
     match location {
-        Location::Object(Address {
+        Url::Object(Address {
             scheme: Scheme::S3,
             bucket,
             key,
             ..
         }) if key.is_empty() => Ok(bucket),
-        Location::Object(Address {
+        Url::Object(Address {
             scheme: Scheme::Gcs | Scheme::Azure,
             ..
         }) => Err(Failure::usage(format!(
@@ -205,7 +204,12 @@ async fn ask(
 }
 
 /// The address of a bucket with a signature in it; without one where requests are not signed.
-async fn signed(method: Method, bucket: &str, remote: &Remote, what: &str) -> Result<Url, Failure> {
+async fn signed(
+    method: Method,
+    bucket: &str,
+    remote: &Remote,
+    what: &str,
+) -> Result<url::Url, Failure> {
     let failed = |error| Failure::store(what, &error);
     let mut builder = remote.builder(if bucket.is_empty() { "any" } else { bucket })?;
     let endpoint = remote.endpoint().map(String::from).unwrap_or_else(|| {
@@ -217,7 +221,8 @@ async fn signed(method: Method, bucket: &str, remote: &Remote, what: &str) -> Re
     let skip = builder.get_config_value(&AmazonS3ConfigKey::SkipSignature);
     if skip.as_deref() == Some("true") {
         let url = format!("{endpoint}/{bucket}");
-        return Url::parse(&url).map_err(|error| Failure::usage(format!("{what}: {url}: {error}")));
+        return url::Url::parse(&url)
+            .map_err(|error| Failure::usage(format!("{what}: {url}: {error}")));
     }
     if bucket.is_empty() {
         // What is signed is the endpoint itself, as if it were a bucket's own host.

@@ -15,7 +15,7 @@ use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::file::Place;
+use crate::transfer::file::Place;
 
 /// Suffix of the part file.
 const DATA: &str = ".bywash-part";

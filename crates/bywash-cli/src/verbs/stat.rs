@@ -6,13 +6,13 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use object_store::{Attribute, Attributes};
 use serde::Serialize;
 
-use crate::batch::Failures;
 use crate::endpoint::{Endpoint, Remote};
 use crate::failure::Failure;
-use crate::location::Location;
-use crate::object::Object;
 use crate::output::Output;
 use crate::progress::or_interrupt;
+use crate::transfer::batch::Failures;
+use crate::transfer::object::Object;
+use crate::url::Url;
 
 /// Tell size, time, version, headers and metadata of objects or files
 ///
@@ -21,7 +21,7 @@ use crate::progress::or_interrupt;
 pub(crate) struct Args {
     /// s3://bucket/key, gs://bucket/key, az://container/key, https://host/path or a file path
     #[arg(required = true, value_name = "WHAT")]
-    locations: Vec<Location>,
+    locations: Vec<Url>,
     #[command(flatten)]
     remote: Remote,
     #[command(flatten)]
@@ -46,7 +46,7 @@ struct Facts {
 }
 
 pub(crate) async fn run(args: Args) -> Result<(), Failure> {
-    let endpoint = Endpoint::to_look(&args.remote);
+    let endpoint = Endpoint::with_short_deadline(&args.remote);
     let mut failures = Failures::new(args.output);
     for location in &args.locations {
         match or_interrupt(facts(location, &endpoint)).await {
@@ -57,13 +57,13 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     failures.end(args.locations.len(), "could not be found out")
 }
 
-async fn facts(location: &Location, endpoint: &Endpoint) -> Result<Facts, Failure> {
+async fn facts(location: &Url, endpoint: &Endpoint) -> Result<Facts, Failure> {
     let name = location.to_string();
     match location {
-        Location::Stdio => Err(Failure::usage(
+        Url::Stdio => Err(Failure::usage(
             "- is no object; write s3://bucket/key or a file path",
         )),
-        Location::File(path) => {
+        Url::File(path) | Url::Folder(path) => {
             let meta = std::fs::metadata(path)
                 .map_err(|error| Failure::io(format!("cannot stat {name}"), &error))?;
             Ok(Facts {
@@ -76,7 +76,7 @@ async fn facts(location: &Location, endpoint: &Endpoint) -> Result<Facts, Failur
                 metadata: BTreeMap::new(),
             })
         }
-        Location::Object(address) => {
+        Url::Object(address) => {
             let Object {
                 meta, attributes, ..
             } = Object::open(address, endpoint).await?;

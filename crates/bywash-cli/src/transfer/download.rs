@@ -23,10 +23,10 @@ use sha2::{Digest, Sha256};
 use crate::address::Address;
 use crate::endpoint::Endpoint;
 use crate::failure::{Failure, Kind};
-use crate::file::{Place, set_modified};
-use crate::object::Object;
 use crate::output::Output;
-use crate::source::{PART_MIN_BYTES, ahead, part_bytes};
+use crate::transfer::file::{Place, set_modified};
+use crate::transfer::object::Object;
+use crate::transfer::source::{PART_MIN_BYTES, ahead, part_bytes};
 
 use state::{Staged, Version, hex};
 

@@ -10,7 +10,7 @@ use indicatif::ProgressBar;
 use crate::endpoint::Target;
 use crate::failure::{Failure, Kind};
 use crate::progress::or_interrupt;
-use crate::source::{Source, ahead};
+use crate::transfer::source::{Source, ahead};
 
 /// Max time to abort a failed upload at the store.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(10);

@@ -11,15 +11,15 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::address::Address;
-use crate::batch::Failures;
 use crate::endpoint::{Endpoint, Remote};
 use crate::failure::Failure;
 use crate::filter::Filter;
-use crate::location::Location;
 use crate::output::Output;
 use crate::progress::or_interrupt;
+use crate::transfer::batch::Failures;
 use crate::transfer::plan::{Entries, Plan};
-use crate::tree;
+use crate::transfer::tree;
+use crate::url::Url;
 
 /// Delete objects or files
 ///
@@ -31,7 +31,7 @@ use crate::tree;
 pub(crate) struct Args {
     /// s3://bucket/key, gs://bucket/key, az://container/key or a file path
     #[arg(required = true, value_name = "WHAT")]
-    locations: Vec<Location>,
+    locations: Vec<Url>,
     /// All that is below these folders or prefixes
     #[arg(long, short)]
     recursive: bool,
@@ -59,7 +59,7 @@ struct Doomed {
 }
 
 impl Doomed {
-    fn of(self, locations: &[Location]) -> Location {
+    fn of(self, locations: &[Url]) -> Url {
         let location = &locations[self.location];
         match self.name {
             Some(name) => location.join(&name),
@@ -69,17 +69,17 @@ impl Doomed {
 }
 
 pub(crate) async fn run(args: Args) -> Result<(), Failure> {
-    let endpoint = Endpoint::to_look(&args.remote);
+    let endpoint = Endpoint::with_short_deadline(&args.remote);
     // All names are checked, and all trees listed, before anything is deleted.
     let plan = or_interrupt(find(&args, &endpoint)).await?;
     let count = plan.len();
-    let locations: Arc<[Location]> = args.locations.as_slice().into();
+    let locations: Arc<[Url]> = args.locations.as_slice().into();
     let doomed = Queue::new(plan.entries()?, Arc::clone(&locations));
     let mut failures = Failures::new(args.output);
     while let Some(next) = doomed.next_if(|_| true) {
         match next? {
             location if args.dry_run => would(&location, args.output)?,
-            Location::Object(address) => {
+            Url::Object(address) => {
                 or_interrupt(delete(
                     &address,
                     &doomed,
@@ -96,7 +96,7 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
         }
     }
     for location in locations.iter().filter(|_| args.recursive && !args.dry_run) {
-        if let Location::File(folder) = location
+        if let Url::File(folder) = location
             && is_folder(folder)
         {
             tree::remove_empty_folders(folder, &mut |failure| failures.push(failure));
@@ -119,13 +119,13 @@ async fn find(args: &Args, endpoint: &Endpoint) -> Result<Plan<Doomed>, Failure>
             })
         };
         let is_tree = match location {
-            Location::File(path) => is_folder(path),
-            Location::Object(address) if !args.recursive => {
+            Url::File(path) | Url::Folder(path) => is_folder(path),
+            Url::Object(address) if !args.recursive => {
                 address.object()?;
                 false
             }
-            Location::Object(_) => true,
-            Location::Stdio => {
+            Url::Object(_) => true,
+            Url::Stdio => {
                 return Err(Failure::usage(
                     "- cannot be deleted; write s3://bucket/key or a file path",
                 ));
@@ -155,11 +155,11 @@ async fn find(args: &Args, endpoint: &Endpoint) -> Result<Plan<Doomed>, Failure>
 #[derive(Clone)]
 struct Queue {
     entries: Arc<Mutex<Peekable<Entries<Doomed>>>>,
-    locations: Arc<[Location]>,
+    locations: Arc<[Url]>,
 }
 
 impl Queue {
-    fn new(entries: Entries<Doomed>, locations: Arc<[Location]>) -> Self {
+    fn new(entries: Entries<Doomed>, locations: Arc<[Url]>) -> Self {
         Self {
             entries: Arc::new(Mutex::new(entries.peekable())),
             locations,
@@ -167,7 +167,7 @@ impl Queue {
     }
 
     /// Returns the next one, or the failure to read it, if `takes` accepts the argument that it is from.
-    fn next_if(&self, takes: impl Fn(&Location) -> bool) -> Option<Result<Location, Failure>> {
+    fn next_if(&self, takes: impl Fn(&Url) -> bool) -> Option<Result<Url, Failure>> {
         let next = self.entries.lock().next_if(|next| match next {
             Ok(doomed) => takes(&self.locations[doomed.location]),
             Err(_) => true,
@@ -177,11 +177,11 @@ impl Queue {
 }
 
 /// Refuses to empty a whole bucket or disk by a slip of the hand.
-fn guard(location: &Location, force: bool) -> Result<(), Failure> {
+fn guard(location: &Url, force: bool) -> Result<(), Failure> {
     let whole = match location {
-        Location::Stdio => false,
-        Location::Object(address) => address.key.is_empty(),
-        Location::File(path) => path
+        Url::Stdio => false,
+        Url::Object(address) => address.key.is_empty(),
+        Url::File(path) | Url::Folder(path) => path
             .canonicalize()
             .is_ok_and(|path| path.parent().is_none()),
     };
@@ -193,13 +193,13 @@ fn guard(location: &Location, force: bool) -> Result<(), Failure> {
     }
 }
 
-fn would(name: &Location, output: Output) -> Result<(), Failure> {
+fn would(name: &Url, output: Output) -> Result<(), Failure> {
     let line = serde_json::json!({ "would_remove": name.to_string() });
     output.line(&line, || format!("would delete {name}"))
 }
 
-fn remove_file(file: &Location) -> Result<(), Failure> {
-    let Location::File(path) = file else {
+fn remove_file(file: &Url) -> Result<(), Failure> {
+    let Url::File(path) = file else {
         return Ok(());
     };
     std::fs::remove_file(path).map_err(|error| Failure::io(format!("cannot delete {file}"), &error))
@@ -215,9 +215,9 @@ async fn delete(
 ) -> Result<(), Failure> {
     let store = endpoint.of(first)?;
     let (queue, bucket) = (queue.clone(), first.clone());
-    let in_bucket = move |location: &Location| matches!(location, Location::Object(address) if (address.scheme, &address.bucket) == (bucket.scheme, &bucket.bucket));
+    let in_bucket = move |location: &Url| matches!(location, Url::Object(address) if (address.scheme, &address.bucket) == (bucket.scheme, &bucket.bucket));
     let rest = std::iter::from_fn(move || queue.next_if(&in_bucket));
-    let paths = std::iter::once(Ok(Location::Object(first.clone()))).chain(rest);
+    let paths = std::iter::once(Ok(Url::Object(first.clone()))).chain(rest);
     let paths = paths.map(|location| path(location?));
     let paths = paths.map(|path: Result<_, Failure>| {
         path.map_err(|failure| object_store::Error::Generic {
@@ -228,7 +228,7 @@ async fn delete(
     let mut outcomes = store.delete_stream(stream::iter(paths).boxed());
     while let Some(outcome) = outcomes.next().await {
         match outcome {
-            Ok(path) => removed(&Location::Object(first.sibling(&path)), output)?,
+            Ok(path) => removed(&Url::Object(first.sibling(&path)), output)?,
             Err(error) => failures.push(Failure::store(
                 format!(
                     "cannot delete in {}://{}",
@@ -242,14 +242,14 @@ async fn delete(
     Ok(())
 }
 
-fn path(location: Location) -> Result<Path, Failure> {
+fn path(location: Url) -> Result<Path, Failure> {
     match location {
-        Location::Object(address) => address.object(),
+        Url::Object(address) => address.object(),
         other => Err(Failure::failed(format!("{other} is no object"))),
     }
 }
 
-fn removed(name: &Location, output: Output) -> Result<(), Failure> {
+fn removed(name: &Url, output: Output) -> Result<(), Failure> {
     if output.json {
         output.line(
             &serde_json::json!({"removed": name.to_string()}),

@@ -11,11 +11,11 @@ use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore};
 
-use crate::copy::Listed;
 use crate::endpoint::Endpoint;
 use crate::failure::{Failure, Kind};
-use crate::location::Location;
+use crate::transfer::copy::Listed;
 use crate::transfer::listing::Named;
+use crate::url::Url;
 
 /// A file or an object of a tree.
 #[derive(Debug, Clone)]
@@ -34,15 +34,15 @@ pub(crate) struct Item {
 /// Links to files count as their targets; links to folders are not followed. Omits files of unfinished downloads and
 /// of folder stores.
 pub(crate) fn items(
-    root: &Location,
+    root: &Url,
     endpoint: &Endpoint,
 ) -> Result<BoxStream<'static, Result<Item, Failure>>, Failure> {
     match root {
-        Location::Stdio => Err(Failure::usage(
+        Url::Stdio => Err(Failure::usage(
             "- has nothing below it; write a folder or s3://bucket/prefix",
         )),
-        Location::File(folder) => Ok(files(folder.clone())),
-        Location::Object(address) => {
+        Url::File(folder) | Url::Folder(folder) => Ok(files(folder.clone())),
+        Url::Object(address) => {
             let (store, prefix) = (endpoint.of(address)?, address.path()?);
             let item = |(name, meta): (String, ObjectMeta)| Item {
                 name,

@@ -12,7 +12,7 @@ use object_store::{Attributes, GetOptions, GetRange, ObjectMeta, ObjectStore};
 use crate::address::Address;
 use crate::endpoint::Endpoint;
 use crate::failure::Failure;
-use crate::source::PART_MIN_BYTES;
+use crate::transfer::source::PART_MIN_BYTES;
 
 /// An object at a known version. All parts are read from that version, past the cache.
 #[derive(Clone)]

@@ -13,9 +13,9 @@ use crate::endpoint::{self, Endpoint, Remote};
 use crate::failure::{Failure, Kind};
 use crate::output::Output;
 use crate::progress::{or_interrupt, resumed_bar};
-use crate::send;
 use crate::serve::data_dir::DEFAULT_DATA_DIR;
-use crate::source::{Source, ahead};
+use crate::transfer::send;
+use crate::transfer::source::{Source, ahead};
 
 /// Uploads whose process ended before they did
 ///

@@ -1,0 +1,179 @@
+//! Makes copies: one, or many side by side.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use indicatif::ProgressBar;
+use object_store::PutMode;
+
+use crate::failure::{Failure, Kind};
+use crate::output::Output;
+use crate::progress::bar;
+use crate::total::Total;
+use crate::url::Url;
+
+use super::batch::{self, Jobs};
+use super::copy::{Copied, Copier, same_place};
+use super::file::Place;
+use super::plan::Copies;
+use super::{After, Pair};
+
+/// Makes one copy, and shows how far it is.
+pub(crate) async fn one(
+    copier: &Copier,
+    pair: &Pair,
+    output: Output,
+    after: After,
+) -> Result<(), Failure> {
+    // Its length is told when the source is open.
+    let length = (pair.source != Url::Stdio).then_some(0);
+    let bar = bar(length, pair.destination.to_string(), output);
+    let copied = Box::pin(transfer(copier, pair, &bar, after)).await;
+    match copied {
+        Ok(_) => bar.finish(),
+        Err(_) => bar.abandon(),
+    }
+    let copied = copied.map_err(|failure| or_a_tree(failure, &pair.source))?;
+    match pair.destination {
+        Url::Stdio => output.summary(&copied),
+        _ if output.json => output.line(&copied, String::new),
+        _ => Ok(()),
+    }
+}
+
+/// An object that is not there may be what people call a folder.
+fn or_a_tree(mut failure: Failure, source: &Url) -> Failure {
+    let lists = matches!(source, Url::Object(address) if address.scheme.is_writable());
+    if lists && failure.kind == Kind::NotFound {
+        failure.message += "; to copy all below it, add --recursive";
+    }
+    failure
+}
+
+/// Makes all copies, and tells how many they were.
+pub(crate) async fn all(
+    copier: &Arc<Copier>,
+    copies: Copies,
+    jobs: Jobs,
+    output: Output,
+    after: After,
+) -> Result<(), Failure> {
+    let start = Instant::now();
+    let Copies {
+        count,
+        bytes: total,
+        pairs,
+    } = copies;
+    let bar = bar(Some(total.bytes()), format!("{count} files"), output);
+    let what = format!("copies failed; those that ended well were {}", after.verb());
+    let (mut done, mut bytes) = (0_u64, Total::default());
+    let outcome = batch::each(
+        jobs,
+        output,
+        &what,
+        count,
+        pairs,
+        |pair| {
+            let (copier, bar) = (Arc::clone(copier), bar.clone());
+            async move {
+                let listed = pair.listed.as_ref().map(|listed| listed.bytes);
+                match Box::pin(transfer(&copier, &pair, &bar, after)).await {
+                    Ok(copied) => Ok(Some((listed.or(copied.bytes), copied))),
+                    // Listings do not tell the marker `dir/` of an empty folder from an object `dir`.
+                    Err(failure) if failure.kind == Kind::NotFound && listed == Some(0) => {
+                        tracing::warn!(
+                            "{} is no object, but marks a folder, or is gone",
+                            pair.source
+                        );
+                        Ok(None)
+                    }
+                    Err(failure) => Err(failure),
+                }
+            }
+        },
+        |copied: Option<(Option<u64>, Copied)>| {
+            let Some((length, copied)) = copied else {
+                return Ok(());
+            };
+            done += 1;
+            bytes.add(length.unwrap_or(0));
+            match output.json {
+                true => output.line(&copied, String::new),
+                false => Ok(()),
+            }
+        },
+    )
+    .await;
+    bar.finish_and_clear();
+    if outcome.is_ok() && !output.json {
+        let seconds = start.elapsed().as_secs_f64();
+        output.line(&(), || {
+            format!(
+                "{done} {}, {}, {seconds:.1} s",
+                after.verb(),
+                bytes.shown(true)
+            )
+        })?;
+    }
+    outcome
+}
+
+/// One copy, and what becomes of its source.
+async fn transfer(
+    copier: &Copier,
+    pair: &Pair,
+    bar: &ProgressBar,
+    after: After,
+) -> Result<Copied, Failure> {
+    let Pair {
+        source,
+        destination,
+        ..
+    } = pair;
+    if after == After::Remove {
+        can_move(pair)?;
+    }
+    if after == After::Remove && !copier.keeps_existing() && renamed(pair) {
+        return Ok(Copied::renamed(source, destination));
+    }
+    let copied = copier.copy(pair, bar).await?;
+    if after == After::Remove {
+        copier
+            .remove(source, copied.source_e_tag.as_deref())
+            .await?;
+    }
+    Ok(copied)
+}
+
+/// Moves a file by its name alone, if it stays on its file system.
+fn renamed(pair: &Pair) -> bool {
+    match (&pair.source, &pair.destination) {
+        (Url::File(from), Url::File(to)) => {
+            // What fails here is copied, and tells then what is wrong.
+            let place = Place::prepare(to, &PutMode::Overwrite, pair.tree.as_deref());
+            place.is_ok() && from.is_file() && std::fs::rename(from, to).is_ok()
+        }
+        _ => false,
+    }
+}
+
+/// Refuses what cannot be deleted afterwards, or would be gone.
+fn can_move(pair: &Pair) -> Result<(), Failure> {
+    let Pair {
+        source,
+        destination,
+        ..
+    } = pair;
+    match (source, destination) {
+        (Url::Stdio, _) | (_, Url::Stdio) => Err(Failure::usage(
+            "standard input and output are no places to move from or to; copy with cp",
+        )),
+        (Url::Object(address), _) if !address.scheme.is_writable() => Err(Failure::usage(format!(
+            "{source} can be read only; copy it with cp"
+        ))),
+        _ if same_place(source, destination) => Err(Failure::usage(format!(
+            "{source} would be moved onto itself"
+        ))),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,166 @@
+//! `bywash cp` and `bywash mv`: which sources go to which destinations.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use object_store::{PutMode, UpdateVersion};
+
+use crate::endpoint::{Endpoint, Remote};
+use crate::failure::Failure;
+use crate::filter::Filter;
+use crate::output::Output;
+use crate::progress::or_interrupt;
+use crate::serve::data_dir::DEFAULT_DATA_DIR;
+use crate::transfer::batch::Jobs;
+use crate::transfer::copy::{Copier, same_place};
+use crate::transfer::listing::{Listing, Markers, Named, Sort, Unplanned, planned};
+use crate::transfer::plan::{Copies, CopyPlan, Planned, Roots};
+use crate::transfer::run::{all, one};
+use crate::transfer::{After, Pair, below, is_own_marker, root_store, tree, tree_of};
+use crate::url::Url;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Transfer {
+    /// s3://bucket/key, gs://bucket/key, az://container/key, https://host/path, a file path, or - for standard input
+    #[arg(value_name = "SRC", required = true)]
+    sources: Vec<Url>,
+    /// s3://bucket/key, gs://bucket/key, az://container/key, file:///folder/key, a file path, or - for standard output
+    #[arg(value_name = "DST", value_parser = Url::destination)]
+    destination: Url,
+    /// All that is below a source, a folder or prefix, under the same names below the destination
+    #[arg(long, short)]
+    recursive: bool,
+    #[command(flatten)]
+    filter: Filter,
+    #[command(flatten)]
+    jobs: Jobs,
+    /// Follow symbolic links to folders below a destination that is a folder; without it, a file behind one is a failure
+    #[arg(long, requires = "recursive")]
+    keep_dirlinks: bool,
+    /// Replace nothing: a destination that exists is a failure
+    #[arg(long, conflicts_with = "if_match")]
+    create_only: bool,
+    /// Replace only the version of the object that has this ETag, as `stat` shows it
+    #[arg(long, value_name = "ETAG", conflicts_with = "recursive")]
+    if_match: Option<String>,
+    /// Where open uploads are written down, so that `bywash uploads resume` can go on with them
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_DATA_DIR)]
+    data_dir: PathBuf,
+    #[command(flatten)]
+    remote: Remote,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+pub(crate) async fn run(args: Transfer, after: After) -> Result<(), Failure> {
+    let mode = match &args.if_match {
+        Some(e_tag) => PutMode::Update(UpdateVersion {
+            e_tag: Some(e_tag.clone()),
+            version: None,
+        }),
+        None if args.create_only => PutMode::Create,
+        None => PutMode::Overwrite,
+    };
+    let endpoint = Endpoint::new(&args.remote, &args.data_dir);
+    let copier = Arc::new(Copier::new(endpoint, mode, args.output));
+    if args.recursive {
+        let copies = or_interrupt(trees(&args, &copier.endpoint)).await?;
+        return all(&copier, copies, args.jobs, args.output, after).await;
+    }
+    let mut pairs = singles(&args)?;
+    if pairs.len() > 1 {
+        return all(&copier, pairs.into(), args.jobs, args.output, after).await;
+    }
+    match pairs.pop() {
+        Some(pair) => one(&copier, &pair, args.output, after).await,
+        None => Ok(()),
+    }
+}
+
+/// Each source by itself. A destination that is a folder gives them their names.
+fn singles(args: &Transfer) -> Result<Vec<Pair>, Failure> {
+    if args.sources.len() > 1 && !args.destination.is_folder() {
+        return Err(Failure::usage(format!(
+            "{} sources need a folder to go to; end {} with a slash if it is one",
+            args.sources.len(),
+            args.destination
+        )));
+    }
+    let pairs = args.sources.iter().map(|source| {
+        if let Url::File(path) = source
+            && path.is_dir()
+        {
+            return Err(Failure::usage(format!(
+                "{source} is a folder; to copy all below it, add --recursive"
+            )));
+        }
+        Ok(Pair {
+            source: source.clone(),
+            destination: resolve(&args.destination, source)?,
+            listed: None,
+            tree: None,
+        })
+    });
+    pairs.collect()
+}
+
+/// Gives a destination that is a folder the source's name.
+fn resolve(destination: &Url, source: &Url) -> Result<Url, Failure> {
+    if !destination.is_folder() {
+        return Ok(destination.clone());
+    }
+    let name = source.file_name().ok_or_else(|| {
+        Failure::usage(format!(
+            "{destination} is a folder, and {source} has no name to give; write the whole name"
+        ))
+    })?;
+    below(destination, &name)
+}
+
+/// Plans the copies of all that is below the sources.
+async fn trees(args: &Transfer, endpoint: &Endpoint) -> Result<Copies, Failure> {
+    for source in &args.sources {
+        if same_place(source, &args.destination) {
+            return Err(Failure::usage(format!(
+                "{source} would be copied onto itself"
+            )));
+        }
+    }
+    let roots = Arc::new(Roots {
+        sources: args.sources.clone(),
+        destination: args.destination.clone(),
+        tree: tree_of(&args.destination, &args.data_dir, args.keep_dirlinks),
+    });
+    let plan = planned(|sort| plan_trees(args, endpoint, &roots, sort)).await?;
+    root_store(&args.destination, endpoint)?;
+    plan.copies(roots)
+}
+
+async fn plan_trees(
+    args: &Transfer,
+    endpoint: &Endpoint,
+    roots: &Roots,
+    sort: Sort,
+) -> Result<CopyPlan, Unplanned> {
+    let mut plan = CopyPlan::new();
+    for (index, source) in roots.sources.iter().enumerate() {
+        let mut items = Listing::new(tree::items(source, endpoint)?, sort).await?;
+        let mut markers = Markers::new();
+        while let Some(item) = items.next().await? {
+            for planned in markers.reach(&item.name) {
+                plan.push(&planned)?;
+            }
+            if !args.filter.takes(&item.name) || roots.tree.is_some() && is_own_marker(&item) {
+                continue;
+            }
+            match item.is_empty() {
+                true => markers.hold(item.name.clone(), Planned::new(index, item)),
+                false => plan.push(&Planned::new(index, item))?,
+            }
+        }
+        for planned in markers.end() {
+            plan.push(&planned)?;
+        }
+    }
+    Ok(plan)
+}
