@@ -9,7 +9,7 @@ use bywash_damage::damaged;
 
 use crate::address::Address;
 use crate::size::{self, Memory};
-use crate::transfer::source::ByteRange;
+use crate::transfer::byte_range::ByteRange;
 use crate::url::Url;
 
 /// All prefixes and damaged forms of valid arguments that are valid UTF-8.

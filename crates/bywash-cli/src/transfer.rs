@@ -2,11 +2,13 @@
 
 pub(crate) mod batch;
 pub(crate) mod beneath;
+pub(crate) mod byte_range;
 pub(crate) mod copy;
 pub(crate) mod download;
 pub(crate) mod file;
 pub(crate) mod listing;
 pub(crate) mod object;
+pub(crate) mod part;
 pub(crate) mod plan;
 pub(crate) mod run;
 pub(crate) mod send;

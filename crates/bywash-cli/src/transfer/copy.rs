@@ -196,9 +196,8 @@ impl Copier {
         let listed = pair.listed.as_ref();
         let mut opened = match (source, destination) {
             (Url::Object(address), Url::File(path))
-                if listed.is_none_or(|listed| {
-                    listed.bytes > crate::transfer::source::PART_MIN_BYTES
-                }) =>
+                if listed
+                    .is_none_or(|listed| listed.bytes > crate::transfer::part::PART_MIN_BYTES) =>
             {
                 let object = or_interrupt(Object::open(address, &self.endpoint)).await?;
                 if listed.is_none() {

@@ -26,7 +26,7 @@ use crate::failure::{Failure, Kind};
 use crate::output::Output;
 use crate::transfer::file::{Place, set_modified};
 use crate::transfer::object::Object;
-use crate::transfer::source::{PART_MIN_BYTES, ahead, part_bytes};
+use crate::transfer::part::{PART_MIN_BYTES, ahead, part_bytes};
 
 use state::{Staged, Version, hex};
 
@@ -43,8 +43,7 @@ pub(crate) struct Downloaded {
 
 /// Whether the object is large enough to resume, and its version can be identified later.
 pub(crate) fn can_resume(object: &Object) -> bool {
-    let strong = |tag: &String| !tag.starts_with("W/");
-    object.meta.size > PART_MIN_BYTES && object.meta.e_tag.as_ref().is_some_and(strong)
+    object.meta.size > PART_MIN_BYTES && object.has_strong_e_tag()
 }
 
 /// Parameters of a download.

@@ -153,11 +153,13 @@ async fn write_parts(
     let mut file = tokio::fs::File::from_std(file);
     let mut bytes = 0;
     while let Some(part) = source.next().await? {
-        file.write_all(&part)
-            .await
-            .map_err(|error| failed(&error))?;
-        bytes += part.len() as u64;
-        bar.inc(part.len() as u64);
+        let length = part.len() as u64;
+        for piece in part {
+            let written = file.write_all(&piece).await;
+            written.map_err(|error| failed(&error))?;
+        }
+        bytes += length;
+        bar.inc(length);
     }
     file.flush().await.map_err(|error| failed(&error))?;
     Ok(bytes)
@@ -168,9 +170,12 @@ pub(crate) async fn to_stdout(source: &mut Source, wrote: impl Fn(u64)) -> Resul
     let mut stdout = tokio::io::stdout();
     let mut bytes = 0;
     while let Some(part) = source.next().await? {
-        written(stdout.write_all(&part).await)?;
-        bytes += part.len() as u64;
-        wrote(part.len() as u64);
+        let length = part.len() as u64;
+        for piece in part {
+            written(stdout.write_all(&piece).await)?;
+        }
+        bytes += length;
+        wrote(length);
     }
     written(stdout.flush().await)?;
     Ok(bytes)

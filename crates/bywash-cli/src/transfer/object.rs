@@ -12,7 +12,7 @@ use object_store::{Attributes, GetOptions, GetRange, ObjectMeta, ObjectStore};
 use crate::address::Address;
 use crate::endpoint::Endpoint;
 use crate::failure::Failure;
-use crate::transfer::source::PART_MIN_BYTES;
+use crate::transfer::part::PART_MIN_BYTES;
 
 /// An object at a known version. All parts are read from that version, past the cache.
 #[derive(Clone)]
@@ -63,7 +63,7 @@ impl Object {
     pub(crate) async fn read_small(
         address: &Address,
         endpoint: &Endpoint,
-    ) -> Result<Option<(Self, Bytes)>, Failure> {
+    ) -> Result<Option<(Self, Segments)>, Failure> {
         let (path, bucket) = (address.object()?, endpoint.of(address)?);
         let failed = |error| Failure::store(format!("cannot read {address}"), &error);
         let begun = match download(&bucket, &path, 0..PART_MIN_BYTES).await {
@@ -74,7 +74,7 @@ impl Object {
         if meta.size > PART_MIN_BYTES {
             return Ok(None);
         }
-        let bytes = begun.finish().await.map_err(failed)?.into_contiguous();
+        let bytes = begun.finish().await.map_err(failed)?;
         let object = Self {
             name: address.to_string(),
             bucket,
@@ -85,9 +85,16 @@ impl Object {
         Ok(Some((object, bytes)))
     }
 
-    /// Whether parts of this version can be requested by themselves.
+    /// Whether the version has an ETag that promises equal bytes.
+    pub(crate) fn has_strong_e_tag(&self) -> bool {
+        let tag = self.meta.e_tag.as_ref();
+        tag.is_some_and(|tag| !tag.starts_with("W/"))
+    }
+
+    /// Whether several requests can be bound to this version: by its ETag, or by its date. Stores without dates report the
+    /// epoch.
     pub(crate) fn has_parts(&self) -> bool {
-        self.meta.e_tag.is_some()
+        self.has_strong_e_tag() || self.meta.last_modified.timestamp() > 0
     }
 
     /// Reads a range of the known version. Fails if the object was replaced.
@@ -101,9 +108,9 @@ impl Object {
 
     fn check_same(&self, now: &ObjectMeta) -> Result<(), Failure> {
         let then = &self.meta;
-        let same = match &then.e_tag {
-            Some(_) => now.e_tag == then.e_tag,
-            None => now.last_modified == then.last_modified,
+        let same = match self.has_strong_e_tag() {
+            true => now.e_tag == then.e_tag,
+            false => now.last_modified == then.last_modified,
         };
         if same && now.size == then.size {
             return Ok(());

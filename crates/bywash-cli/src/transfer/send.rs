@@ -10,7 +10,8 @@ use indicatif::ProgressBar;
 use crate::endpoint::Target;
 use crate::failure::{Failure, Kind};
 use crate::progress::or_interrupt;
-use crate::transfer::source::{Source, ahead};
+use crate::transfer::part::ahead;
+use crate::transfer::source::Source;
 
 /// Max time to abort a failed upload at the store.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -62,7 +63,8 @@ pub(crate) async fn rest(
     or_interrupt(async {
         while let Some(part) = source.next().await? {
             let bytes = part.len() as u64;
-            upload.write(part).await.map_err(failed)?;
+            // A chunk in one piece is sent without a copy into the upload's buffer.
+            upload.write(part.into_contiguous()).await.map_err(failed)?;
             bar.inc(bytes);
         }
         if let Some(before) = file

@@ -5,11 +5,11 @@ use std::io::{self, Read};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path as FsPath, PathBuf};
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
+use bywash::Segments;
 use bywash::upload::journal::SourceIdentity;
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt, TryStreamExt};
@@ -19,57 +19,10 @@ use tokio_util::io::StreamReader;
 
 use crate::endpoint::Endpoint;
 use crate::failure::Failure;
+use crate::transfer::byte_range::ByteRange;
 use crate::transfer::object::Object;
+use crate::transfer::part::{PART_MIN_BYTES, PART_UNKNOWN_BYTES, Part, ahead, part_bytes};
 use crate::url::Url;
-
-/// Min size of a part: below, the round trip outweighs the transfer.
-pub(crate) const PART_MIN_BYTES: u64 = 8 << 20;
-/// Part size for a source of unknown length: S3 allows 10,000 parts, so up to 312 GiB.
-const PART_UNKNOWN_BYTES: u64 = 32 << 20;
-/// Max parts of an S3 upload.
-const PARTS_MAX: u64 = 10_000;
-/// Max bytes of parts read ahead, at least one part. The sink may hold as much again.
-const AHEAD_BYTES: u64 = 32 << 20;
-/// More concurrent requests do not raise the throughput.
-const AHEAD_PARTS_MAX: u64 = 4;
-
-/// A byte range as in HTTP's `Range`: `0-99` (both ends included), `100-`, `-20` (the last 20).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ByteRange {
-    Between(u64, u64),
-    From(u64),
-    Last(u64),
-}
-
-impl FromStr for ByteRange {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let bad = || format!("{text:?} is not a range; write 0-99, 100- or -20");
-        let number = |digits: &str| digits.parse::<u64>().map_err(|_| bad());
-        let (start, end) = text.split_once('-').ok_or_else(bad)?;
-        match (start.is_empty(), end.is_empty()) {
-            (true, false) => Ok(Self::Last(number(end)?)),
-            (false, true) => Ok(Self::From(number(start)?)),
-            (false, false) if number(start)? <= number(end)? => {
-                Ok(Self::Between(number(start)?, number(end)?))
-            }
-            _ => Err(bad()),
-        }
-    }
-}
-
-impl ByteRange {
-    /// Returns the range in an object of `size` bytes; `None` if it is empty.
-    pub(crate) fn of(self, size: u64) -> Option<Range<u64>> {
-        let range = match self {
-            Self::Between(start, end) => start..end.saturating_add(1).min(size),
-            Self::From(start) => start..size,
-            Self::Last(count) => size.saturating_sub(count)..size,
-        };
-        (range.start < range.end).then_some(range)
-    }
-}
 
 /// A stream of parts: all but the last are exactly `part_bytes` long.
 pub(crate) struct Source {
@@ -84,7 +37,7 @@ pub(crate) struct Source {
     pub(crate) e_tag: Option<String>,
     /// The open file that all bytes are of, if it can be read again.
     file: Option<(PathBuf, Arc<File>)>,
-    pub(crate) parts: BoxStream<'static, Result<Bytes, Failure>>,
+    pub(crate) parts: BoxStream<'static, Result<Part, Failure>>,
 }
 
 impl std::fmt::Debug for Source {
@@ -197,8 +150,8 @@ impl Source {
     }
 
     /// An object that was read by one request.
-    fn of_whole(object: Object, bytes: Bytes) -> Self {
-        let part = (!bytes.is_empty()).then_some(Ok(bytes));
+    fn of_whole(object: Object, bytes: Segments) -> Self {
+        let part = (!bytes.is_empty()).then(|| Ok(bytes.into()));
         Self {
             bytes: Some(object.meta.size),
             part_bytes: PART_MIN_BYTES,
@@ -230,7 +183,7 @@ impl Source {
         }
         let read = move |part: Range<u64>| {
             let object = Arc::clone(&object);
-            async move { Ok(object.part(part).await?.into_contiguous()) }
+            async move { object.part(part).await.map(Part::from) }
         };
         Ok(Self {
             modified,
@@ -265,7 +218,7 @@ impl Source {
         read: impl Fn(Range<u64>) -> F + Send + 'static,
     ) -> Self
     where
-        F: Future<Output = Result<Bytes, Failure>> + Send + 'static,
+        F: Future<Output = Result<Part, Failure>> + Send + 'static,
     {
         let bytes = span.end - span.start;
         let starts =
@@ -285,7 +238,7 @@ impl Source {
     }
 
     /// Returns the next part; `None` after the last.
-    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
+    pub(crate) async fn next(&mut self) -> Result<Option<Part>, Failure> {
         self.parts.try_next().await
     }
 }
@@ -295,7 +248,7 @@ fn in_parts(
     name: String,
     reader: impl AsyncRead + Send + Unpin + 'static,
     part_bytes: u64,
-) -> impl Stream<Item = Result<Bytes, Failure>> + Send + 'static {
+) -> impl Stream<Item = Result<Part, Failure>> + Send + 'static {
     stream::try_unfold((Some(reader), name), move |(reader, name)| async move {
         let Some(mut reader) = reader else {
             return Ok(None);
@@ -305,22 +258,8 @@ fn in_parts(
         read.map_err(|error| Failure::io(format!("cannot read {name}"), &error))?;
         // A short part is the last: a terminal would need a second end-of-file.
         let rest = (part.len() as u64 == part_bytes).then_some(reader);
-        Ok((!part.is_empty()).then(|| (Bytes::from(part), (rest, name))))
+        Ok((!part.is_empty()).then(|| (Bytes::from(part).into(), (rest, name))))
     })
-}
-
-/// Returns how many parts of this length may be in flight on one side.
-pub(crate) fn ahead(part_bytes: u64) -> usize {
-    // At most AHEAD_PARTS_MAX, so the cast is lossless.
-    (AHEAD_BYTES / part_bytes).clamp(1, AHEAD_PARTS_MAX) as usize
-}
-
-/// Returns the smallest part size that S3's limit of parts allows, in whole MiB.
-pub(crate) fn part_bytes(bytes: u64) -> u64 {
-    bytes
-        .div_ceil(PARTS_MAX)
-        .next_multiple_of(1 << 20)
-        .max(PART_MIN_BYTES)
 }
 
 fn span(name: &str, range: Option<ByteRange>, size: u64) -> Result<Range<u64>, Failure> {
@@ -357,7 +296,7 @@ fn open_blocking(path: &FsPath) -> io::Result<Opened> {
     Ok((file, bytes.filter(|bytes| *bytes > 0), modified))
 }
 
-fn read_exact(file: &File, part: &Range<u64>) -> io::Result<Bytes> {
+fn read_exact(file: &File, part: &Range<u64>) -> io::Result<Part> {
     let mut bytes = Vec::new();
     let wanted = part.end - part.start;
     bytes.reserve_exact(usize::try_from(wanted).map_err(io::Error::other)?);
@@ -370,7 +309,7 @@ fn read_exact(file: &File, part: &Range<u64>) -> io::Result<Bytes> {
     if bytes.len() as u64 != wanted {
         return Err(io::Error::other("it became shorter while it was read"));
     }
-    Ok(bytes.into())
+    Ok(Bytes::from(bytes).into())
 }
 
 /// Reads a shared file at an offset of its own.
@@ -389,42 +328,24 @@ impl Read for At<'_> {
 
 #[cfg(test)]
 mod tests {
+    use bywash::{Consistency, Engine, OriginUrl};
+    use object_store::ObjectStoreExt;
+    use object_store::path::Path;
+
     use super::*;
 
-    #[test]
-    fn ranges_are_read_and_resolved() {
-        for (text, range, of_ten) in [
-            ("0-0", ByteRange::Between(0, 0), Some(0..1)),
-            ("2-5", ByteRange::Between(2, 5), Some(2..6)),
-            ("2-50", ByteRange::Between(2, 50), Some(2..10)),
-            ("3-", ByteRange::From(3), Some(3..10)),
-            ("-4", ByteRange::Last(4), Some(6..10)),
-            ("-40", ByteRange::Last(40), Some(0..10)),
-            ("10-", ByteRange::From(10), None),
-            ("-0", ByteRange::Last(0), None),
-        ] {
-            assert_eq!(text.parse(), Ok(range), "{text}");
-            assert_eq!(range.of(10), of_ten, "{text}");
-        }
-        for bad in ["", "-", "5", "5-2", "a-b", "1-2-3", "--2"] {
-            assert!(bad.parse::<ByteRange>().is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn parts_stay_within_the_limits_of_s3_and_of_memory() {
-        const TIB: u64 = 1 << 40;
-        for bytes in [0, 1, PART_MIN_BYTES, 100 << 30, 5 * TIB] {
-            let part = part_bytes(bytes);
-            assert!(
-                bytes.div_ceil(part) <= PARTS_MAX && part >= PART_MIN_BYTES,
-                "{bytes}: {part}"
-            );
-            assert!(
-                ahead(part) == 1 || ahead(part) as u64 * part <= AHEAD_BYTES,
-                "{bytes}: {part}"
-            );
-        }
-        assert_eq!(ahead(PART_MIN_BYTES), 4);
+    #[tokio::test]
+    async fn part_of_an_object_is_not_joined() {
+        let engine = Engine::builder().memory(64 << 20).build().unwrap();
+        let origin = OriginUrl::Memory.open().unwrap();
+        let bucket = engine.mount("objects", origin, Consistency::Immutable);
+        let (bucket, path) = (bucket.unwrap(), Path::from("large"));
+        let content = Bytes::from(vec![7; 5 << 20]);
+        bucket.put(&path, content.clone().into()).await.unwrap();
+        let object = Object::at("large", bucket, path).await.unwrap();
+        let mut source = Source::of_object(object, "large", None).unwrap();
+        let part = source.next().await.unwrap().unwrap();
+        assert!(part == Part::from(content));
+        assert!(part.into_iter().count() > 1);
     }
 }

@@ -5,8 +5,9 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::progress::or_interrupt;
 use crate::serve::data_dir::DEFAULT_DATA_DIR;
+use crate::transfer::byte_range::ByteRange;
 use crate::transfer::file::to_stdout;
-use crate::transfer::source::{ByteRange, Source};
+use crate::transfer::source::Source;
 use crate::url::Url;
 
 /// Write objects or files to standard output, one after the other

@@ -14,8 +14,9 @@ use crate::failure::{Failure, Kind};
 use crate::output::Output;
 use crate::progress::{or_interrupt, resumed_bar};
 use crate::serve::data_dir::DEFAULT_DATA_DIR;
+use crate::transfer::part::ahead;
 use crate::transfer::send;
-use crate::transfer::source::{Source, ahead};
+use crate::transfer::source::Source;
 
 /// Uploads whose process ended before they did
 ///

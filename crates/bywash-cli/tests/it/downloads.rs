@@ -2,9 +2,12 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::common::gate::Gate;
-use crate::common::{Server, data_dir, json_lines, pattern, stderr, text};
+use crate::common::{Server, bywash, data_dir, json_lines, pattern, stderr, succeeds, text};
+use bywash_sim::server::{Asked, Protocol, Reply, Server as Origin};
 use rustix::process::{Pid, Signal, kill_process};
 
 const PART: u64 = 8 << 20;
@@ -210,4 +213,57 @@ fn two_downloads_to_one_file_do_not_meet_and_an_interrupted_one_says_how_to_go_o
     assert!(told.contains("interrupted"), "{told}");
     place.resumed(&to);
     assert!(std::fs::read(&to).unwrap() == place.content);
+}
+
+/// A store that replaces its one object after each request for bytes, and has neither ETags nor dates.
+#[derive(Default)]
+struct Replaced {
+    version: AtomicU8,
+}
+
+impl Protocol for Replaced {
+    fn answer(&self, asked: &Asked) -> Reply {
+        let found = Reply::status(200);
+        if asked.method == http::Method::HEAD {
+            return found.with("content-length", &BYTES.to_string());
+        }
+        let byte = self.version.fetch_add(1, Ordering::Relaxed);
+        let Some(range) = asked.header("range") else {
+            return found.body(vec![byte; usize::try_from(BYTES).unwrap()]);
+        };
+        let (start, end) = range
+            .strip_prefix("bytes=")
+            .unwrap()
+            .split_once('-')
+            .unwrap();
+        let length = end.parse::<usize>().unwrap() + 1 - start.parse::<usize>().unwrap();
+        let part = Reply {
+            status: http::StatusCode::PARTIAL_CONTENT,
+            ..found
+        };
+        part.with("content-range", &format!("bytes {start}-{end}/{BYTES}"))
+            .body(vec![byte; length])
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn object_without_etag_and_date_is_read_by_one_request() {
+    let store = Origin::start(Arc::new(Replaced::default())).await.unwrap();
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("file");
+    for verb in [
+        &["cat", "s3://data/k"][..],
+        &["cp", "s3://data/k", text(&file)],
+    ] {
+        let mut command = bywash(verb);
+        command
+            .args(["--endpoint", &store.url()])
+            .current_dir(&home);
+        let mut content = succeeds(command).stdout;
+        if verb[0] == "cp" {
+            content = std::fs::read(&file).unwrap();
+        }
+        assert_eq!(content.len() as u64, BYTES);
+        assert!(content.iter().all(|byte| *byte == content[0]), "{verb:?}");
+    }
 }
