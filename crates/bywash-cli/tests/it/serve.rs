@@ -140,6 +140,13 @@ fn an_access_log_has_its_lines_and_sighup_begins_it_anew() {
     let args = ["--access-log", log.to_str().unwrap()];
     let server = Server::start(&data, &args);
     requests(&server);
+    // A line may follow its response.
+    while !std::fs::read_to_string(&log)
+        .unwrap()
+        .contains("\"status\":403")
+    {
+        std::thread::yield_now();
+    }
     let old = home.path().join("old");
     std::fs::rename(&log, &old).unwrap();
     server.signal(Signal::HUP);
