@@ -94,11 +94,11 @@ pub enum AccessLogError {
 
 /// An access log. A cheap handle; clones share one log.
 #[derive(Debug, Clone)]
-pub struct AccessLog(Arc<Shared>);
+pub struct AccessLog(Arc<LogShared>);
 
 #[derive(Debug)]
-struct Shared {
-    records: SyncSender<Message>,
+struct LogShared {
+    records: SyncSender<LogMessage>,
     /// Bytes of queued records. Relaxed: only a count, like the flags below.
     queued: AtomicUsize,
     limit: usize,
@@ -111,7 +111,7 @@ struct Shared {
 }
 
 #[derive(Debug)]
-enum Message {
+enum LogMessage {
     Record(Box<AccessRecord>),
     /// A flag changed.
     Wake,
@@ -132,10 +132,10 @@ impl AccessLog {
         let charge = engine
             .reserve(Share::Download, bytes, "open", "access log")
             .await?;
-        let output = Output::open(&target)?;
+        let output = LogOutput::open(&target)?;
         let (records, received) = sync_channel(MAX_QUEUED_RECORDS);
         let (end, ended) = oneshot::channel();
-        let log = Self(Arc::new(Shared {
+        let log = Self(Arc::new(LogShared {
             records,
             queued: AtomicUsize::new(0),
             limit: usize::try_from(bytes).unwrap_or(usize::MAX),
@@ -145,7 +145,7 @@ impl AccessLog {
             traffic: Arc::clone(engine.traffic()),
             _charge: charge,
         }));
-        let writer = Writer {
+        let writer = LogWriter {
             log: log.clone(),
             target,
             format,
@@ -171,7 +171,11 @@ impl AccessLog {
         let bytes = record.bytes();
         let before = self.0.queued.fetch_add(bytes, Relaxed);
         let full = before + bytes > self.0.limit || self.0.closing.load(Relaxed);
-        let queue = || self.0.records.try_send(Message::Record(Box::new(record)));
+        let queue = || {
+            self.0
+                .records
+                .try_send(LogMessage::Record(Box::new(record)))
+        };
         if full || queue().is_err() {
             self.0.queued.fetch_sub(bytes, Relaxed);
             self.0.traffic.note_dropped_records(1);
@@ -198,16 +202,16 @@ impl AccessLog {
 
     fn wake(&self) {
         // If the queue is full, the thread is awake.
-        let _ = self.0.records.try_send(Message::Wake);
+        let _ = self.0.records.try_send(LogMessage::Wake);
     }
 }
 
-enum Output {
+enum LogOutput {
     Stdout,
     File(File),
 }
 
-impl Output {
+impl LogOutput {
     fn open(target: &AccessLogTarget) -> Result<Self, AccessLogError> {
         match target {
             AccessLogTarget::Stdout => Ok(Self::Stdout),
@@ -245,11 +249,11 @@ fn open_file(path: &Path) -> io::Result<File> {
 }
 
 /// State of the writing thread.
-struct Writer {
+struct LogWriter {
     log: AccessLog,
     target: AccessLogTarget,
     format: AccessLogFormat,
-    output: Output,
+    output: LogOutput,
     /// Lines not written yet, and their number.
     buffer: Vec<u8>,
     lines: u64,
@@ -259,15 +263,15 @@ struct Writer {
     failing: bool,
 }
 
-impl Writer {
-    fn run(mut self, received: &Receiver<Message>) {
+impl LogWriter {
+    fn run(mut self, received: &Receiver<LogMessage>) {
         loop {
             let waited = self.oldest.map_or(MAX_LOG_DELAY, |oldest| {
                 MAX_LOG_DELAY.saturating_sub(oldest.elapsed())
             });
             match received.recv_timeout(waited) {
-                Ok(Message::Record(record)) => self.take(&record),
-                Ok(Message::Wake) | Err(RecvTimeoutError::Timeout) => {}
+                Ok(LogMessage::Record(record)) => self.take(&record),
+                Ok(LogMessage::Wake) | Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return self.flush(),
             }
             let due = self
@@ -281,7 +285,7 @@ impl Writer {
             }
             if self.log.0.closing.load(Relaxed) {
                 while let Ok(message) = received.try_recv() {
-                    if let Message::Record(record) = message {
+                    if let LogMessage::Record(record) = message {
                         self.take(&record);
                     }
                 }
@@ -321,7 +325,7 @@ impl Writer {
 
     fn reopen(&mut self) {
         self.flush();
-        match Output::open(&self.target) {
+        match LogOutput::open(&self.target) {
             Ok(output) => {
                 self.output = output;
                 self.failing = false;

@@ -209,7 +209,7 @@ impl Stream for ClientBody {
 
 /// Access record and counters of one request, written on drop: when the response has ended or its client has left.
 #[derive(Debug)]
-pub(crate) struct Access {
+pub(crate) struct RequestRecorder {
     pub(crate) context: Arc<RequestContext>,
     traffic: Arc<Traffic>,
     pub(crate) method: Method,
@@ -231,7 +231,7 @@ pub(crate) struct Access {
     pub(crate) log: Option<(AccessLog, ClientTexts)>,
 }
 
-impl Access {
+impl RequestRecorder {
     pub(crate) fn new(
         context: Arc<RequestContext>,
         traffic: Arc<Traffic>,
@@ -285,7 +285,7 @@ impl Access {
     }
 }
 
-impl Drop for Access {
+impl Drop for RequestRecorder {
     fn drop(&mut self) {
         let cache = self.context.cache();
         let read = self.kind() == RequestKind::Read && cache.is_some();
@@ -326,12 +326,12 @@ impl Drop for Access {
 #[derive(Debug)]
 pub(crate) struct ServedBody {
     body: Body,
-    access: Access,
+    recorder: RequestRecorder,
 }
 
 impl ServedBody {
-    pub(crate) fn new(body: Body, access: Access) -> Self {
-        Self { body, access }
+    pub(crate) fn new(body: Body, recorder: RequestRecorder) -> Self {
+        Self { body, recorder }
     }
 }
 
@@ -347,10 +347,10 @@ impl http_body::Body for ServedBody {
         let frame = ready!(Pin::new(&mut this.body).poll_frame(cx));
         match &frame {
             Some(Ok(frame)) => {
-                this.access.sent += frame.data_ref().map_or(0, |data| data.len() as u64)
+                this.recorder.sent += frame.data_ref().map_or(0, |data| data.len() as u64)
             }
-            Some(Err(error)) => this.access.error = Some(error.to_string()),
-            None => this.access.ended = true,
+            Some(Err(error)) => this.recorder.error = Some(error.to_string()),
+            None => this.recorder.ended = true,
         }
         Poll::Ready(frame)
     }

@@ -6,9 +6,9 @@
 //! `, size in hex; a chunk of size 0 ends the data and is followed by trailers.
 //!
 //! `s3s` decodes the framing of signed requests but buffers each chunk until it is complete, and some clients send an
-//! object as one unsigned chunk. So unsigned chunks are split before they reach `s3s` ([`Mode::Reframe`]) and signed
-//! ones limited in size ([`Mode::Guard`]). Requests whose signature is not verified are decoded here
-//! ([`Mode::Decode`]).
+//! object as one unsigned chunk. So unsigned chunks are split before they reach `s3s` ([`ChunkFraming::Reframe`]) and signed
+//! ones limited in size ([`ChunkFraming::Guard`]). Requests whose signature is not verified are decoded here
+//! ([`ChunkFraming::Decode`]).
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -28,7 +28,7 @@ use crate::limits::{
 
 /// Treatment of the framing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mode {
+pub(crate) enum ChunkFraming {
     /// Decoded; trailers are stored in the request's context.
     Decode,
     /// Split into chunks as small as the pieces from the socket.
@@ -38,7 +38,7 @@ pub(crate) enum Mode {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum ChunkState {
     Size,
     Data(u64),
     DataEnd(u8),
@@ -50,8 +50,8 @@ enum State {
 #[derive(Debug)]
 pub(crate) struct ChunkedBody<S> {
     body: S,
-    mode: Mode,
-    state: State,
+    mode: ChunkFraming,
+    state: ChunkState,
     input: Bytes,
     line: Vec<u8>,
     /// Pieces of a signed chunk to be passed on together.
@@ -61,12 +61,12 @@ pub(crate) struct ChunkedBody<S> {
 }
 
 impl<S> ChunkedBody<S> {
-    pub(crate) fn new(body: S, mode: Mode, context: Arc<RequestContext>) -> Self {
+    pub(crate) fn new(body: S, mode: ChunkFraming, context: Arc<RequestContext>) -> Self {
         let (input, line, output) = (Bytes::new(), Vec::new(), VecDeque::new());
         Self {
             body,
             mode,
-            state: State::Size,
+            state: ChunkState::Size,
             input,
             line,
             small: Vec::new(),
@@ -85,41 +85,41 @@ impl<S> ChunkedBody<S> {
     /// Consumes input as far as the current state allows.
     fn step(&mut self) -> Result<(), BodyError> {
         match self.state {
-            State::Size => self.step_size(),
-            State::Data(left) => {
+            ChunkState::Size => self.step_size(),
+            ChunkState::Data(left) => {
                 let take = left.min(self.input.len() as u64);
                 let data = self.input.split_to(take as usize);
-                if self.mode == Mode::Reframe {
+                if self.mode == ChunkFraming::Reframe {
                     self.output.push_back(Bytes::from(format!("{take:x}\r\n")));
                     self.output.push_back(data);
                     self.output.push_back(Bytes::from_static(b"\r\n"));
-                } else if self.mode == Mode::Guard {
+                } else if self.mode == ChunkFraming::Guard {
                     self.gather_piece(data, take == left);
                 } else {
                     self.output.push_back(data);
                 }
                 self.state = if take == left {
-                    State::DataEnd(0)
+                    ChunkState::DataEnd(0)
                 } else {
-                    State::Data(left - take)
+                    ChunkState::Data(left - take)
                 };
                 Ok(())
             }
-            State::DataEnd(seen) => {
+            ChunkState::DataEnd(seen) => {
                 if self.input.get_u8() != b"\r\n"[usize::from(seen)] {
                     return Err(self.malformed("a chunk's data is longer than its size"));
                 }
                 self.state = if seen == 0 {
-                    State::DataEnd(1)
+                    ChunkState::DataEnd(1)
                 } else {
-                    State::Size
+                    ChunkState::Size
                 };
-                if seen == 1 && self.mode == Mode::Guard {
+                if seen == 1 && self.mode == ChunkFraming::Guard {
                     self.output.push_back(Bytes::from_static(b"\r\n"));
                 }
                 Ok(())
             }
-            State::Trailers if self.mode == Mode::Decode => {
+            ChunkState::Trailers if self.mode == ChunkFraming::Decode => {
                 if self.line.len() + self.input.len() > MAX_TRAILER_BYTES {
                     return Err(self.malformed("its trailers are too long"));
                 }
@@ -127,7 +127,7 @@ impl<S> ChunkedBody<S> {
                     .extend_from_slice(&std::mem::take(&mut self.input));
                 Ok(())
             }
-            State::Trailers | State::Done => {
+            ChunkState::Trailers | ChunkState::Done => {
                 self.output.push_back(std::mem::take(&mut self.input));
                 Ok(())
             }
@@ -174,7 +174,7 @@ impl<S> ChunkedBody<S> {
         let Some(size) = size.filter(|_| line.ends_with(b"\r\n")) else {
             return Err(self.malformed("a chunk does not begin with its size"));
         };
-        if self.mode == Mode::Guard {
+        if self.mode == ChunkFraming::Guard {
             if size > MAX_SIGNED_CHUNK_BYTES {
                 let what = format!(
                     "a signed chunk of {size} bytes is larger than {MAX_SIGNED_CHUNK_BYTES}"
@@ -184,13 +184,13 @@ impl<S> ChunkedBody<S> {
             // Read when the chunk is charged; publishes nothing else.
             self.context.signed_chunk.fetch_max(size, Relaxed);
             self.output.push_back(Bytes::from(line));
-        } else if size == 0 && self.mode == Mode::Reframe {
+        } else if size == 0 && self.mode == ChunkFraming::Reframe {
             self.output.push_back(Bytes::from_static(b"0\r\n"));
         }
         self.state = if size == 0 {
-            State::Trailers
+            ChunkState::Trailers
         } else {
-            State::Data(size)
+            ChunkState::Data(size)
         };
         Ok(())
     }
@@ -198,17 +198,17 @@ impl<S> ChunkedBody<S> {
     /// Handles the end of the client's body.
     fn end(&mut self) -> Result<(), BodyError> {
         match self.state {
-            State::Trailers => {
-                if self.mode == Mode::Decode {
+            ChunkState::Trailers => {
+                if self.mode == ChunkFraming::Decode {
                     let trailers = self.parse_trailers()?;
                     // Set once: this state is not entered again.
                     let _ = self.context.trailers.set(trailers);
                 }
-                self.state = State::Done;
+                self.state = ChunkState::Done;
                 Ok(())
             }
-            State::Done => Ok(()),
-            State::Size | State::Data(_) | State::DataEnd(_) => {
+            ChunkState::Done => Ok(()),
+            ChunkState::Size | ChunkState::Data(_) | ChunkState::DataEnd(_) => {
                 let message =
                     "The aws-chunked body ended before its last chunk; nothing was stored.";
                 Err(self.context.note(S3ErrorCode::IncompleteBody, message))

@@ -31,7 +31,7 @@ pub(crate) struct Target {
 }
 
 /// Meaning of a host name.
-enum Style<'a> {
+enum AddressingStyle<'a> {
     Path,
     Virtual { domain: &'a str, bucket: String },
     Unknown(String),
@@ -74,10 +74,10 @@ impl Hosts {
             Ok(host) => host,
             Err(error) => return (in_path(None), Err(error)),
         };
-        let target = match host.map_or(Style::Path, |host| self.style(host)) {
-            Style::Path => in_path(None),
-            Style::Unknown(name) => in_path(Some(name)),
-            Style::Virtual { bucket, .. } => Target {
+        let target = match host.map_or(AddressingStyle::Path, |host| self.style(host)) {
+            AddressingStyle::Path => in_path(None),
+            AddressingStyle::Unknown(name) => in_path(Some(name)),
+            AddressingStyle::Virtual { bucket, .. } => Target {
                 bucket,
                 key: path.to_owned(),
                 unknown_host: None,
@@ -86,11 +86,11 @@ impl Hosts {
         (target, Ok(()))
     }
 
-    fn style(&self, host: &str) -> Style<'_> {
+    fn style(&self, host: &str) -> AddressingStyle<'_> {
         let name = without_port(host).to_ascii_lowercase();
         let name = name.strip_suffix('.').unwrap_or(&name);
         if is_address(name) || self.0.iter().any(|domain| domain == name) {
-            return Style::Path;
+            return AddressingStyle::Path;
         }
         let below = |domain: &'_ String| {
             let bucket = name.strip_suffix(domain.as_str())?.strip_suffix('.')?;
@@ -101,8 +101,8 @@ impl Hosts {
             .iter()
             .find_map(|domain| Some((domain, below(domain)?)));
         match found {
-            Some((domain, bucket)) => Style::Virtual { domain, bucket },
-            None => Style::Unknown(name.to_owned()),
+            Some((domain, bucket)) => AddressingStyle::Virtual { domain, bucket },
+            None => AddressingStyle::Unknown(name.to_owned()),
         }
     }
 }
@@ -110,8 +110,10 @@ impl Hosts {
 impl S3Host for Hosts {
     fn parse_host_header<'a>(&'a self, host: &'a str) -> S3Result<VirtualHost<'a>> {
         Ok(match self.style(host) {
-            Style::Path | Style::Unknown(_) => VirtualHost::new(host),
-            Style::Virtual { domain, bucket } => VirtualHost::new(domain).with_bucket(bucket),
+            AddressingStyle::Path | AddressingStyle::Unknown(_) => VirtualHost::new(host),
+            AddressingStyle::Virtual { domain, bucket } => {
+                VirtualHost::new(domain).with_bucket(bucket)
+            }
         })
     }
 }

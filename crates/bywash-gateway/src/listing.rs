@@ -15,19 +15,19 @@ const LAST: char = '\u{10FFFD}';
 
 /// An entry of a listing.
 #[derive(Debug)]
-pub(crate) enum Entry {
-    Object(Listed),
+pub(crate) enum ListEntry {
+    Object(ListedObject),
     Prefix(String),
 }
 
 /// An object and its key.
 #[derive(Debug)]
-pub(crate) struct Listed {
+pub(crate) struct ListedObject {
     pub(crate) key: String,
     pub(crate) meta: ObjectMeta,
 }
 
-impl From<ObjectMeta> for Listed {
+impl From<ObjectMeta> for ListedObject {
     fn from(meta: ObjectMeta) -> Self {
         Self {
             key: key_of(&meta.location).to_owned(),
@@ -36,7 +36,7 @@ impl From<ObjectMeta> for Listed {
     }
 }
 
-impl Entry {
+impl ListEntry {
     fn name(&self) -> &str {
         match self {
             Self::Object(listed) => &listed.key,
@@ -47,16 +47,16 @@ impl Entry {
 
 /// Position from which a listing continues.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum After {
+pub(crate) enum ListPosition {
     /// After this key; the empty key is the start.
     Key(String),
     /// After every key with this prefix.
     Prefix(String),
 }
 
-impl After {
+impl ListPosition {
     /// Converts a client's marker: a key, or a common prefix from an earlier page.
-    pub(crate) fn marker(marker: &str, scope: &Scope<'_>) -> Self {
+    pub(crate) fn marker(marker: &str, scope: &ListScope<'_>) -> Self {
         match scope.common_prefix(marker) {
             Some(prefix) if prefix == marker => Self::Prefix(marker.to_owned()),
             _ => Self::Key(marker.to_owned()),
@@ -79,13 +79,13 @@ impl After {
 
 /// Prefix and delimiter of a listing.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Scope<'a> {
+pub(crate) struct ListScope<'a> {
     pub(crate) prefix: &'a str,
     /// Empty if there is none.
     pub(crate) delimiter: &'a str,
 }
 
-impl<'a> Scope<'a> {
+impl<'a> ListScope<'a> {
     pub(crate) fn common_prefix<'k>(&self, key: &'k str) -> Option<&'k str> {
         if self.delimiter.is_empty() {
             return None;
@@ -106,37 +106,37 @@ impl<'a> Scope<'a> {
 
 /// A page under construction, and the position of the next one.
 #[derive(Debug)]
-pub(crate) struct Page {
-    pub(crate) entries: Vec<Entry>,
-    pub(crate) next: Option<After>,
+pub(crate) struct EntryPage {
+    pub(crate) entries: Vec<ListEntry>,
+    pub(crate) next: Option<ListPosition>,
 }
 
-struct Walk<'a> {
+struct ListingWalk<'a> {
     bucket: &'a Bucket,
-    scope: Scope<'a>,
-    after: After,
+    scope: ListScope<'a>,
+    after: ListPosition,
     max: usize,
     /// Bytes left for entries, as counted by [`entry_bytes`].
     max_bytes: u64,
-    entries: Vec<Entry>,
+    entries: Vec<ListEntry>,
 }
 
 /// Lists at most `max` entries of `scope` after `after`. Stops at `max_bytes` bytes as counted by [`entry_bytes`], but
 /// returns at least one entry.
 pub(crate) async fn page(
     bucket: &Bucket,
-    scope: Scope<'_>,
-    after: After,
+    scope: ListScope<'_>,
+    after: ListPosition,
     max: usize,
     max_bytes: u64,
-) -> Result<Page> {
+) -> Result<EntryPage> {
     if !scope.has_keys() || max == 0 {
-        return Ok(Page {
+        return Ok(EntryPage {
             entries: Vec::new(),
             next: None,
         });
     }
-    let mut walk = Walk {
+    let mut walk = ListingWalk {
         bucket,
         scope,
         after,
@@ -147,21 +147,21 @@ pub(crate) async fn page(
     let mut restarts = 0;
     let more = loop {
         match walk.read().await? {
-            Read::End => break false,
-            Read::Full => break true,
-            Read::Restart if restarts < MAX_LISTING_RESTARTS || scope.delimiter != "/" => {
+            ReadEnd::End => break false,
+            ReadEnd::Full => break true,
+            ReadEnd::Restart if restarts < MAX_LISTING_RESTARTS || scope.delimiter != "/" => {
                 restarts += 1
             }
-            Read::Restart => break walk.read_level().await?,
+            ReadEnd::Restart => break walk.read_level().await?,
         }
     };
-    Ok(Page {
+    Ok(EntryPage {
         entries: walk.entries,
         next: more.then_some(walk.after),
     })
 }
 
-enum Read {
+enum ReadEnd {
     /// The listing has ended.
     End,
     /// The page is full.
@@ -170,13 +170,13 @@ enum Read {
     Restart,
 }
 
-impl Walk<'_> {
+impl ListingWalk<'_> {
     /// A path before all remaining entries, if there is one.
     fn offset(&self) -> Option<Path> {
         let beyond = match &self.after {
-            After::Prefix(prefix) => format!("{prefix}{LAST}"),
-            After::Key(key) if key.as_str() >= self.scope.prefix => key.clone(),
-            After::Key(_) => before(self.scope.prefix),
+            ListPosition::Prefix(prefix) => format!("{prefix}{LAST}"),
+            ListPosition::Key(key) if key.as_str() >= self.scope.prefix => key.clone(),
+            ListPosition::Key(_) => before(self.scope.prefix),
         };
         // An offset only saves reading; all results are compared again. It must not be too far, as a path without its
         // leading `/` would be.
@@ -185,7 +185,7 @@ impl Walk<'_> {
             .filter(|path| !path.is_root() && path.as_ref() <= beyond.as_str())
     }
 
-    async fn read(&mut self) -> Result<Read> {
+    async fn read(&mut self) -> Result<ReadEnd> {
         let mut offset = self.offset();
         let mut read_over = 0;
         let mut most = match self.scope.delimiter {
@@ -204,29 +204,29 @@ impl Walk<'_> {
                 if !self.after.admits(key) {
                     read_over += 1;
                     if read_over > MAX_READ_OVER_KEYS
-                        && matches!(&self.after, After::Prefix(prefix) if key.starts_with(prefix))
+                        && matches!(&self.after, ListPosition::Prefix(prefix) if key.starts_with(prefix))
                     {
-                        return Ok(Read::Restart);
+                        return Ok(ReadEnd::Restart);
                     }
                     continue;
                 }
                 read_over = 0;
                 if !self.push_folders(&meta.location).await? {
-                    return Ok(Read::Full);
+                    return Ok(ReadEnd::Full);
                 }
                 let entry = match self.scope.common_prefix(key) {
-                    Some(prefix) => Entry::Prefix(prefix.to_owned()),
-                    None => Entry::Object(meta.into()),
+                    Some(prefix) => ListEntry::Prefix(prefix.to_owned()),
+                    None => ListEntry::Object(meta.into()),
                 };
                 if !self.push(entry) {
-                    return Ok(Read::Full);
+                    return Ok(ReadEnd::Full);
                 }
             }
             let Some(last) = offset.as_ref().filter(|_| page.more) else {
-                return Ok(Read::End);
+                return Ok(ReadEnd::End);
             };
             if self.entries.len() == self.max && self.goes_on_after(last) {
-                return Ok(Read::Full);
+                return Ok(ReadEnd::Full);
             }
             most = ORIGIN_PAGE_KEYS;
         }
@@ -235,7 +235,7 @@ impl Walk<'_> {
     /// Whether the origin's next entry after `last` is certainly a new entry of the listing.
     fn goes_on_after(&self, last: &Path) -> bool {
         // Neither below the last common prefix, nor a folder's key that was listed earlier.
-        matches!(self.after, After::Key(_)) && late_folders(last).next().is_none()
+        matches!(self.after, ListPosition::Key(_)) && late_folders(last).next().is_none()
     }
 
     /// Adds the keys `folder/` that sort before `path` but are stored after it. Returns false if the page is full.
@@ -250,7 +250,7 @@ impl Walk<'_> {
             };
             match self.bucket.head(&stored).await {
                 Ok(meta) => {
-                    if !self.push(Entry::Object(meta.into())) {
+                    if !self.push(ListEntry::Object(meta.into())) {
                         return Ok(false);
                     }
                 }
@@ -271,10 +271,10 @@ impl Walk<'_> {
             // A store that repeats a position would never end.
             next = level.next.filter(|next| *next > after);
             let prefixes = level.entries.common_prefixes.into_iter();
-            let prefixes = prefixes.map(|path| Entry::Prefix(format!("{path}/")));
+            let prefixes = prefixes.map(|path| ListEntry::Prefix(format!("{path}/")));
             let objects = level.entries.objects.into_iter();
-            let objects = objects.map(|meta| Entry::Object(meta.into()));
-            let mut entries: Vec<Entry> = prefixes.chain(objects).collect();
+            let objects = objects.map(|meta| ListEntry::Object(meta.into()));
+            let mut entries: Vec<ListEntry> = prefixes.chain(objects).collect();
             entries.retain(|entry| {
                 entry.name().starts_with(prefix) && self.after.admits(entry.name())
             });
@@ -289,15 +289,15 @@ impl Walk<'_> {
     }
 
     /// Adds an entry. Returns false if the page is full.
-    fn push(&mut self, entry: Entry) -> bool {
+    fn push(&mut self, entry: ListEntry) -> bool {
         let bytes = entry_bytes(entry.name());
         if self.entries.len() == self.max || (bytes > self.max_bytes && !self.entries.is_empty()) {
             return false;
         }
         self.max_bytes = self.max_bytes.saturating_sub(bytes);
         self.after = match &entry {
-            Entry::Object(listed) => After::Key(listed.key.clone()),
-            Entry::Prefix(prefix) => After::Prefix(prefix.clone()),
+            ListEntry::Object(listed) => ListPosition::Key(listed.key.clone()),
+            ListEntry::Prefix(prefix) => ListPosition::Prefix(prefix.clone()),
         };
         self.entries.push(entry);
         true

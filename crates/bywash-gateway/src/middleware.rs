@@ -23,8 +23,8 @@ use s3s::{Body, HttpError, S3Error};
 use crate::access_log::{AccessLog, ClientTexts};
 use crate::admission::Admission;
 use crate::auth::{Keys, strip_signature};
-use crate::body::{Access, BodyError, ClientBody, RequestContext, ServedBody};
-use crate::chunked::{ChunkedBody, Mode};
+use crate::body::{BodyError, ClientBody, RequestContext, RequestRecorder, ServedBody};
+use crate::chunked::{ChunkFraming, ChunkedBody};
 use crate::config::S3Config;
 use crate::documents::{Documents, RequestDocuments};
 use crate::errors::not_implemented;
@@ -110,10 +110,10 @@ impl Middleware {
         let Target { bucket, key, .. } = admission.target.clone();
         let traffic = Arc::clone(&self.traffic);
         let method = parts.method.clone();
-        let mut access = Access::new(Arc::clone(&context), traffic, method, bucket, key);
-        access.operation = admission.operation.as_ref().ok().copied();
+        let mut recorder = RequestRecorder::new(Arc::clone(&context), traffic, method, bucket, key);
+        recorder.operation = admission.operation.as_ref().ok().copied();
         let log = self.access_log.clone();
-        access.log = log.map(|log| (log, ClientTexts::new(&parts)));
+        recorder.log = log.map(|log| (log, ClientTexts::new(&parts)));
         let expects = parts.headers.contains_key(EXPECT) && incoming.is_end_stream();
         let response = self.respond(parts, incoming, &context, admission).await?;
         if expects {
@@ -121,12 +121,12 @@ impl Middleware {
             // status for the next one on the connection, so close the connection.
             context.body_open.store(true, Relaxed);
         }
-        let response = complete(response, &access).map_err(http_error)?;
+        let response = complete(response, &recorder).map_err(http_error)?;
         let announced = response.headers().get(CONTENT_LENGTH);
         let announced = announced.and_then(|length| length.to_str().ok()?.parse().ok());
-        access.announced = announced.filter(|_| access.method != Method::HEAD);
-        access.answered(response.status());
-        Ok(response.map(|body| ServedBody::new(body, access)))
+        recorder.announced = announced.filter(|_| recorder.method != Method::HEAD);
+        recorder.answered(response.status());
+        Ok(response.map(|body| ServedBody::new(body, recorder)))
     }
 
     /// Serves an admitted request, or returns the error of a rejected one.
@@ -197,11 +197,13 @@ impl Middleware {
             .and_then(|value| value.to_str().ok());
         let mode = match chunked.filter(|payload| payload.starts_with("STREAMING-")) {
             None => None,
-            Some(_) if self.anonymous => Some(Mode::Decode),
-            Some(payload) if payload.starts_with("STREAMING-UNSIGNED-") => Some(Mode::Reframe),
-            Some(_) => Some(Mode::Guard),
+            Some(_) if self.anonymous => Some(ChunkFraming::Decode),
+            Some(payload) if payload.starts_with("STREAMING-UNSIGNED-") => {
+                Some(ChunkFraming::Reframe)
+            }
+            Some(_) => Some(ChunkFraming::Guard),
         };
-        if mode == Some(Mode::Decode) {
+        if mode == Some(ChunkFraming::Decode) {
             // From here on the body has its decoded length.
             parts.headers.remove(CONTENT_LENGTH);
             if let Some(length) = parts.headers.get("x-amz-decoded-content-length").cloned() {
@@ -214,7 +216,7 @@ impl Middleware {
         let context = Arc::clone(&gather.context);
         context.body_open.store(true, Relaxed);
         let body = ClientBody::new(incoming, self.silent_body, Arc::clone(&context));
-        gather.framed = matches!(mode, Some(Mode::Reframe | Mode::Guard));
+        gather.framed = matches!(mode, Some(ChunkFraming::Reframe | ChunkFraming::Guard));
         match mode {
             Some(mode) => stream_body(gathered(ChunkedBody::new(body, mode, context), gather)),
             None => stream_body(gathered(body, gather)),

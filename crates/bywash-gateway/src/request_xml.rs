@@ -86,7 +86,7 @@ impl SignedChunks {
     }
 }
 
-enum State<S> {
+enum GatherState<S> {
     Unread(S, Gather),
     /// The operation streams the body.
     Streamed(S, Gather),
@@ -99,21 +99,24 @@ pub(crate) fn gathered<S>(body: S, gather: Gather) -> impl Stream<Item = Result<
 where
     S: Stream<Item = Result<Bytes, BodyError>> + Unpin,
 {
-    futures::stream::unfold(State::Unread(body, gather), async |state| match state {
-        State::Unread(mut body, mut gather) if gather.context.streams_body() => {
-            let piece = gather.next_streamed(&mut body).await?;
-            Some((piece, State::Streamed(body, gather)))
-        }
-        State::Unread(mut body, gather) => {
-            let whole = Box::pin(gather.read(&mut body)).await;
-            Some((whole, State::Gathered))
-        }
-        State::Streamed(mut body, mut gather) => {
-            let piece = gather.next_streamed(&mut body).await?;
-            Some((piece, State::Streamed(body, gather)))
-        }
-        State::Gathered => None,
-    })
+    futures::stream::unfold(
+        GatherState::Unread(body, gather),
+        async |state| match state {
+            GatherState::Unread(mut body, mut gather) if gather.context.streams_body() => {
+                let piece = gather.next_streamed(&mut body).await?;
+                Some((piece, GatherState::Streamed(body, gather)))
+            }
+            GatherState::Unread(mut body, gather) => {
+                let whole = Box::pin(gather.read(&mut body)).await;
+                Some((whole, GatherState::Gathered))
+            }
+            GatherState::Streamed(mut body, mut gather) => {
+                let piece = gather.next_streamed(&mut body).await?;
+                Some((piece, GatherState::Streamed(body, gather)))
+            }
+            GatherState::Gathered => None,
+        },
+    )
 }
 
 impl Gather {

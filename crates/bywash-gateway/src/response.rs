@@ -15,7 +15,7 @@ use http::{HeaderValue, Response, StatusCode};
 use s3s::{Body, S3Error, S3ErrorCode};
 use serde::{Deserialize, Serialize};
 
-use crate::body::Access;
+use crate::body::RequestRecorder;
 use crate::errors::fault;
 use crate::xml;
 
@@ -25,9 +25,9 @@ const REQUEST_ID: &str = "x-amz-request-id";
 /// if that is the cause.
 pub(crate) fn complete(
     mut response: Response<Body>,
-    access: &Access,
+    recorder: &RequestRecorder,
 ) -> Result<Response<Body>, S3Error> {
-    let context = &access.context;
+    let context = &recorder.context;
     let status = response.status();
     if status == StatusCode::OK && response.headers().contains_key(CONTENT_RANGE) {
         // s3s sets 206 by a field of GetObject only. The header also serves HeadObject.
@@ -55,7 +55,7 @@ pub(crate) fn complete(
             document = ErrorDocument::of(&response);
         }
         if let Some(document) = document {
-            let (bucket, key) = (&access.bucket, &access.key);
+            let (bucket, key) = (&recorder.bucket, &recorder.key);
             let resource = match key.is_empty() {
                 true => format!("/{bucket}"),
                 false => format!("/{bucket}/{key}"),

@@ -45,13 +45,13 @@ impl<'a> Query<'a> {
 
 /// What the path of a request addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Level {
+enum ResourceLevel {
     Service,
     Bucket,
     Object,
 }
 
-impl Level {
+impl ResourceLevel {
     fn of(target: &Target) -> Self {
         match (target.bucket.is_empty(), target.key.is_empty()) {
             (true, _) => Self::Service,
@@ -122,9 +122,9 @@ const SUBRESOURCES: [&str; 47] = [
 ];
 
 /// Supported sub-resources with their operations.
-fn served(method: &Method, level: Level) -> &'static [(&'static str, &'static str)] {
+fn served(method: &Method, level: ResourceLevel) -> &'static [(&'static str, &'static str)] {
     match (method.as_str(), level) {
-        ("GET", Level::Bucket) => &[
+        ("GET", ResourceLevel::Bucket) => &[
             ("accelerate", "GetBucketAccelerateConfiguration"),
             ("acl", "GetBucketAcl"),
             ("cors", "GetBucketCors"),
@@ -147,19 +147,21 @@ fn served(method: &Method, level: Level) -> &'static [(&'static str, &'static st
             ("versions", "ListObjectVersions"),
             ("website", "GetBucketWebsite"),
         ],
-        ("GET", Level::Object) => &[
+        ("GET", ResourceLevel::Object) => &[
             ("acl", "GetObjectAcl"),
             ("attributes", "GetObjectAttributes"),
             ("tagging", "GetObjectTagging"),
             ("uploadId", "ListParts"),
         ],
-        ("PUT", Level::Object) => &[("tagging", "PutObjectTagging"), ("uploadId", "UploadPart")],
-        ("POST", Level::Bucket) => &[("delete", "DeleteObjects")],
-        ("POST", Level::Object) => &[
+        ("PUT", ResourceLevel::Object) => {
+            &[("tagging", "PutObjectTagging"), ("uploadId", "UploadPart")]
+        }
+        ("POST", ResourceLevel::Bucket) => &[("delete", "DeleteObjects")],
+        ("POST", ResourceLevel::Object) => &[
             ("uploadId", "CompleteMultipartUpload"),
             ("uploads", "CreateMultipartUpload"),
         ],
-        ("DELETE", Level::Object) => &[
+        ("DELETE", ResourceLevel::Object) => &[
             ("tagging", "DeleteObjectTagging"),
             ("uploadId", "AbortMultipartUpload"),
         ],
@@ -168,17 +170,17 @@ fn served(method: &Method, level: Level) -> &'static [(&'static str, &'static st
 }
 
 /// Returns the operation of a method and level without a sub-resource.
-fn plain(method: &Method, level: Level) -> Option<&'static str> {
+fn plain(method: &Method, level: ResourceLevel) -> Option<&'static str> {
     match (method.as_str(), level) {
-        ("GET", Level::Service) => Some("ListBuckets"),
-        ("HEAD", Level::Bucket) => Some("HeadBucket"),
-        ("GET", Level::Bucket) => Some("ListObjects"),
-        ("PUT", Level::Bucket) => Some("CreateBucket"),
-        ("DELETE", Level::Bucket) => Some("DeleteBucket"),
-        ("HEAD", Level::Object) => Some("HeadObject"),
-        ("GET", Level::Object) => Some("GetObject"),
-        ("PUT", Level::Object) => Some("PutObject"),
-        ("DELETE", Level::Object) => Some("DeleteObject"),
+        ("GET", ResourceLevel::Service) => Some("ListBuckets"),
+        ("HEAD", ResourceLevel::Bucket) => Some("HeadBucket"),
+        ("GET", ResourceLevel::Bucket) => Some("ListObjects"),
+        ("PUT", ResourceLevel::Bucket) => Some("CreateBucket"),
+        ("DELETE", ResourceLevel::Bucket) => Some("DeleteBucket"),
+        ("HEAD", ResourceLevel::Object) => Some("HeadObject"),
+        ("GET", ResourceLevel::Object) => Some("GetObject"),
+        ("PUT", ResourceLevel::Object) => Some("PutObject"),
+        ("DELETE", ResourceLevel::Object) => Some("DeleteObject"),
         _ => None,
     }
 }
@@ -224,7 +226,7 @@ pub(crate) fn operation(
     target: &Target,
     query: &Query<'_>,
 ) -> S3Result<&'static str> {
-    let (method, level) = (&parts.method, Level::of(target));
+    let (method, level) = (&parts.method, ResourceLevel::of(target));
     let served = served(method, level);
     let find = |name: &str| served.iter().find(|(known, _)| *known == name);
     let mut found: Option<&(&str, &str)> = None;
@@ -278,7 +280,7 @@ fn is_subresource(name: &str) -> bool {
 /// server.
 fn check_parameters(
     method: &Method,
-    level: Level,
+    level: ResourceLevel,
     operation: &str,
     query: &Query<'_>,
 ) -> S3Result<()> {
@@ -309,7 +311,7 @@ fn check_parameters(
     }
 }
 
-fn unknown(method: &Method, level: Level, name: &str) -> S3Error {
+fn unknown(method: &Method, level: ResourceLevel, name: &str) -> S3Error {
     not_implemented(format!(
         "{method} of {} with the parameter {name:?} is not served here.",
         level.name()

@@ -31,7 +31,7 @@ use crate::errors::{OperationContext, fault, no_such_upload, slow_down};
 pub(crate) use completion::Completion;
 use journal::{Journal, Tail};
 pub use journal::{OpenUpload, open_uploads};
-pub(crate) use memory::{Beginning, Hold, UploadMemory};
+pub(crate) use memory::{EntryReservation, UploadMemory, UploadSlot};
 use memory::{PART_BYTES, attempt_bytes, begun_bytes, part_bytes, upload_bytes};
 pub use open::{AbortError, OpenUploads};
 pub(crate) use rules::{choose, part_number};
@@ -95,35 +95,35 @@ impl Upload {
         }
     }
 
-    fn apply(&mut self, change: Change) {
+    fn apply(&mut self, change: UploadChange) {
         match change {
-            Change::Part(number, part) => {
+            UploadChange::Part(number, part) => {
                 Arc::make_mut(&mut self.parts).insert(number, part);
             }
-            Change::Completing(parts) => {
+            UploadChange::Completing(parts) => {
                 self.attempts.insert(parts);
             }
         }
     }
 
     /// Returns the bytes that a change adds, and the bytes that it replaces.
-    fn cost(&self, change: &Change) -> (u64, u64) {
+    fn cost(&self, change: &UploadChange) -> (u64, u64) {
         match change {
-            Change::Part(number, part) => (
+            UploadChange::Part(number, part) => (
                 part_bytes(part),
                 self.parts.get(number).map_or(0, part_bytes),
             ),
-            Change::Completing(parts) if self.attempts.contains(parts) => (0, 0),
+            UploadChange::Completing(parts) if self.attempts.contains(parts) => (0, 0),
             // The first attempt is charged with the upload.
-            Change::Completing(_) if self.attempts.is_empty() => (0, 0),
-            Change::Completing(parts) => (attempt_bytes(parts), 0),
+            UploadChange::Completing(_) if self.attempts.is_empty() => (0, 0),
+            UploadChange::Completing(parts) => (attempt_bytes(parts), 0),
         }
     }
 }
 
 /// A change of an open upload.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Change {
+enum UploadChange {
     /// A part was stored, replacing one of the same number.
     Part(u16, Part),
     /// A completion from these parts is about to be sent to the origin.
@@ -226,7 +226,10 @@ impl Uploads {
     }
 
     /// Charges the memory of one more upload, if the limit allows one.
-    pub(crate) async fn admit(&self, doing: OperationContext<'_>) -> S3Result<(Hold, Beginning)> {
+    pub(crate) async fn admit(
+        &self,
+        doing: OperationContext<'_>,
+    ) -> S3Result<(EntryReservation, UploadSlot)> {
         let beginning = {
             let open = self.open.lock();
             self.memory.begin(self.limit.saturating_sub(open.len()))
@@ -245,7 +248,7 @@ impl Uploads {
         self: &Arc<Self>,
         name: UploadName,
         upload: Upload,
-        (mut hold, beginning): (Hold, Beginning),
+        (mut hold, beginning): (EntryReservation, UploadSlot),
     ) -> S3Result<()> {
         let bytes = upload_bytes(&name, &upload);
         hold.cover(bytes)?;
@@ -287,7 +290,7 @@ impl Uploads {
         &self,
         name: &UploadName,
         doing: OperationContext<'_>,
-    ) -> S3Result<Hold> {
+    ) -> S3Result<EntryReservation> {
         self.check_open(name)?;
         self.memory.take(PART_BYTES, doing).await
     }
@@ -297,10 +300,10 @@ impl Uploads {
         name: &UploadName,
         number: u16,
         part: Part,
-        hold: Hold,
+        hold: EntryReservation,
     ) -> S3Result<()> {
         let name = name.clone();
-        self.run(move |uploads| uploads.change(&name, Change::Part(number, part), hold))
+        self.run(move |uploads| uploads.change(&name, UploadChange::Part(number, part), hold))
             .await
     }
 
@@ -328,7 +331,12 @@ impl Uploads {
     }
 
     /// Applies a change, on disk first. Changes of one upload are serialised.
-    fn change(&self, name: &UploadName, change: Change, mut hold: Hold) -> S3Result<()> {
+    fn change(
+        &self,
+        name: &UploadName,
+        change: UploadChange,
+        mut hold: EntryReservation,
+    ) -> S3Result<()> {
         let tail = self.tail(name)?;
         let mut tail = tail.lock();
         let cost = self

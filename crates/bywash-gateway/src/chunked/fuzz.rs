@@ -11,21 +11,21 @@ pub(crate) fn body(bytes: &[u8]) {
         return;
     };
     let piece = usize::from(*piece).max(1);
-    let whole = run(Mode::Decode, rest, rest.len().max(1));
+    let whole = run(ChunkFraming::Decode, rest, rest.len().max(1));
     assert_eq!(
-        run(Mode::Decode, rest, piece),
+        run(ChunkFraming::Decode, rest, piece),
         whole,
         "decoded in pieces of {piece}"
     );
-    if let (Some(decoded), Some(framed)) = (&whole, run(Mode::Reframe, rest, piece)) {
-        let again = run(Mode::Decode, &framed, framed.len().max(1));
+    if let (Some(decoded), Some(framed)) = (&whole, run(ChunkFraming::Reframe, rest, piece)) {
+        let again = run(ChunkFraming::Decode, &framed, framed.len().max(1));
         assert_eq!(again.as_ref(), Some(decoded), "framed anew");
     }
-    run(Mode::Guard, rest, piece);
+    run(ChunkFraming::Guard, rest, piece);
 }
 
 /// Returns the output; `None` if the body is rejected.
-fn run(mode: Mode, raw: &[u8], piece: usize) -> Option<Vec<u8>> {
+fn run(mode: ChunkFraming, raw: &[u8], piece: usize) -> Option<Vec<u8>> {
     let context = Arc::new(RequestContext::new("fuzz".to_owned(), None, None));
     let pieces: Vec<_> = raw
         .chunks(piece)

@@ -5,7 +5,7 @@ use futures::StreamExt;
 use super::*;
 
 fn run(
-    mode: Mode,
+    mode: ChunkFraming,
     raw: &[u8],
     piece: usize,
 ) -> (Result<Vec<u8>, BodyError>, Arc<RequestContext>, usize) {
@@ -35,7 +35,7 @@ const FRAMED: &[u8] = b"5\r\nhello\r\n00006;x=y\r\n world\r\n0\r\nX-One: 1\r\nx-
 #[test]
 fn decoding_is_independent_of_piece_sizes() {
     for piece in 1..FRAMED.len() {
-        let (decoded, context, _) = run(Mode::Decode, FRAMED, piece);
+        let (decoded, context, _) = run(ChunkFraming::Decode, FRAMED, piece);
         assert_eq!(decoded.unwrap(), b"hello world");
         let trailers = context.trailers.get().unwrap();
         assert_eq!(
@@ -51,7 +51,7 @@ fn small_pieces_of_signed_chunks_are_joined() {
     framed.extend((0..0x40000).map(|at| at as u8));
     framed.extend_from_slice(b"\r\n5\r\nhello\r\n0\r\n\r\n");
     for piece in [1, 3, 1000, 16_383, 16_384, 65_536] {
-        let (passed, _, largest) = run(Mode::Guard, &framed, piece);
+        let (passed, _, largest) = run(ChunkFraming::Guard, &framed, piece);
         assert!(passed.unwrap() == framed, "{piece}");
         assert!(largest >= MAX_COPIED_PIECE_BYTES, "{piece}: {largest}");
     }
@@ -63,9 +63,9 @@ fn reframed_chunks_are_small_and_decode_equally() {
     framed.extend(std::iter::repeat_n(7, 0x40000));
     framed.extend_from_slice(b"\r\n0\r\nx-one:1\r\n\r\n");
     for piece in [1, 3, 1000, 65_536] {
-        let (reframed, ..) = run(Mode::Reframe, &framed, piece);
+        let (reframed, ..) = run(ChunkFraming::Reframe, &framed, piece);
         let reframed = reframed.unwrap();
-        let (decoded, context, largest) = run(Mode::Decode, &reframed, reframed.len());
+        let (decoded, context, largest) = run(ChunkFraming::Decode, &reframed, reframed.len());
         assert!(decoded.unwrap() == vec![7; 0x40000]);
         assert!(largest <= piece);
         assert_eq!(context.trailers.get().unwrap()["x-one"].as_bytes(), b"1");
@@ -75,16 +75,16 @@ fn reframed_chunks_are_small_and_decode_equally() {
 #[test]
 fn guarded_chunks_pass_unchanged_up_to_the_limit() {
     for piece in [1, 7, 1000] {
-        assert_eq!(run(Mode::Guard, FRAMED, piece).0.unwrap(), FRAMED);
+        assert_eq!(run(ChunkFraming::Guard, FRAMED, piece).0.unwrap(), FRAMED);
     }
-    let (refused, context, _) = run(Mode::Guard, b"1000001\r\n", 100);
+    let (refused, context, _) = run(ChunkFraming::Guard, b"1000001\r\n", 100);
     assert!(refused.is_err());
     assert_eq!(
         *context.fault().unwrap().code(),
         S3ErrorCode::InvalidRequest
     );
     assert!(
-        run(Mode::Reframe, b"1000001\r\nx", 100).0.is_err(),
+        run(ChunkFraming::Reframe, b"1000001\r\nx", 100).0.is_err(),
         "cut short, but not too large"
     );
 }
@@ -99,7 +99,7 @@ fn lines_and_trailers_above_their_limits_are_rejected() {
         let value = "v".repeat(bytes - "x-a: \r\n\r\n".len());
         format!("0\r\nx-a: {value}\r\n\r\n")
     };
-    let taken = |text: String| run(Mode::Decode, text.as_bytes(), 100).0.is_ok();
+    let taken = |text: String| run(ChunkFraming::Decode, text.as_bytes(), 100).0.is_ok();
     assert!(taken(line(MAX_CHUNK_LINE_BYTES)));
     assert!(!taken(line(MAX_CHUNK_LINE_BYTES + 1)));
     assert!(taken(trailers(MAX_TRAILER_BYTES)));
@@ -109,7 +109,11 @@ fn lines_and_trailers_above_their_limits_are_rejected() {
 #[test]
 fn every_cut_is_noticed() {
     let end = FRAMED.len() - b"X-One: 1\r\nx-two:2\n\r\n".len();
-    for mode in [Mode::Decode, Mode::Reframe, Mode::Guard] {
+    for mode in [
+        ChunkFraming::Decode,
+        ChunkFraming::Reframe,
+        ChunkFraming::Guard,
+    ] {
         for cut in 0..end {
             let (result, context, _) = run(mode, &FRAMED[..cut], 4);
             assert!(result.is_err(), "{mode:?} {cut}");

@@ -17,20 +17,26 @@ fn before_sorts_below_all_keys_with_the_prefix() {
 
 #[test]
 fn markers_that_are_common_prefixes() {
-    let scope = Scope {
+    let scope = ListScope {
         prefix: "a/",
         delimiter: "/",
     };
     assert_eq!(
-        After::marker("a/b/", &scope),
-        After::Prefix("a/b/".to_owned())
+        ListPosition::marker("a/b/", &scope),
+        ListPosition::Prefix("a/b/".to_owned())
     );
     assert_eq!(
-        After::marker("a/b/c", &scope),
-        After::Key("a/b/c".to_owned())
+        ListPosition::marker("a/b/c", &scope),
+        ListPosition::Key("a/b/c".to_owned())
     );
-    assert_eq!(After::marker("a/b", &scope), After::Key("a/b".to_owned()));
-    assert_eq!(After::marker("b/", &scope), After::Key("b/".to_owned()));
-    let after = After::Prefix("a/b/".to_owned());
+    assert_eq!(
+        ListPosition::marker("a/b", &scope),
+        ListPosition::Key("a/b".to_owned())
+    );
+    assert_eq!(
+        ListPosition::marker("b/", &scope),
+        ListPosition::Key("b/".to_owned())
+    );
+    let after = ListPosition::Prefix("a/b/".to_owned());
     assert!(!after.admits("a/b/c") && after.admits("a/b0") && !after.admits("a/b"));
 }

@@ -12,7 +12,7 @@ use crate::documents::RequestDocuments;
 use crate::errors::{OperationContext, fault, from_store, not_implemented};
 use crate::gateway::Gateway;
 use crate::limits::MAX_LIST_KEYS;
-use crate::listing::{self, After, Entry, Listed, Page, Scope};
+use crate::listing::{self, EntryPage, ListEntry, ListPosition, ListScope, ListedObject};
 use crate::meta::{e_tag, timestamp};
 
 /// Characters that `encoding-type=url` leaves unchanged.
@@ -71,11 +71,11 @@ pub(super) fn page_size(name: &str, asked: Option<i32>) -> S3Result<i32> {
 async fn page(
     gateway: &Gateway,
     bucket: &str,
-    scope: Scope<'_>,
-    after: After,
+    scope: ListScope<'_>,
+    after: ListPosition,
     max: i32,
     documents: &RequestDocuments,
-) -> S3Result<Page> {
+) -> S3Result<EntryPage> {
     let doing = OperationContext {
         operation: "list",
         bucket,
@@ -96,15 +96,15 @@ async fn page(
 
 /// Separates objects and common prefixes of a page.
 fn split<T>(
-    page: Page,
+    page: EntryPage,
     encoding: Encoding,
-    object: impl Fn(Listed) -> T,
+    object: impl Fn(ListedObject) -> T,
 ) -> (Vec<T>, Vec<CommonPrefix>) {
     let (mut objects, mut prefixes) = (Vec::new(), Vec::new());
     for entry in page.entries {
         match entry {
-            Entry::Object(listed) => objects.push(object(listed)),
-            Entry::Prefix(prefix) => prefixes.push(CommonPrefix {
+            ListEntry::Object(listed) => objects.push(object(listed)),
+            ListEntry::Prefix(prefix) => prefixes.push(CommonPrefix {
                 prefix: Some(encoding.write(&prefix)),
             }),
         }
@@ -112,8 +112,8 @@ fn split<T>(
     (objects, prefixes)
 }
 
-fn object(listed: &Listed, encoding: Encoding, with_owner: bool) -> Object {
-    let Listed { key, meta } = listed;
+fn object(listed: &ListedObject, encoding: Encoding, with_owner: bool) -> Object {
+    let ListedObject { key, meta } = listed;
     Object {
         key: Some(encoding.write(key)),
         e_tag: meta.e_tag.as_deref().map(e_tag),
@@ -135,7 +135,7 @@ pub(crate) async fn v1(
     let input = request.input;
     let encoding = Encoding::new(input.encoding_type.as_ref())?;
     let max = page_size("max-keys", input.max_keys)?;
-    let scope = Scope {
+    let scope = ListScope {
         prefix: input.prefix.as_deref().unwrap_or_default(),
         delimiter: input.delimiter.as_deref().unwrap_or_default(),
     };
@@ -144,7 +144,7 @@ pub(crate) async fn v1(
         gateway,
         &input.bucket,
         scope,
-        After::marker(marker, &scope),
+        ListPosition::marker(marker, &scope),
         max,
         &documents,
     )
@@ -167,15 +167,15 @@ pub(crate) async fn v1(
 }
 
 /// A continuation token. Opaque, and distinguishes keys from prefixes.
-fn token(after: &After) -> String {
+fn token(after: &ListPosition) -> String {
     let kind = match after {
-        After::Key(_) => 'k',
-        After::Prefix(_) => 'p',
+        ListPosition::Key(_) => 'k',
+        ListPosition::Prefix(_) => 'p',
     };
     BASE64_URL_SAFE_NO_PAD.encode(format!("{kind}{}", after.name()))
 }
 
-fn from_token(token: &str) -> S3Result<After> {
+fn from_token(token: &str) -> S3Result<ListPosition> {
     let text = BASE64_URL_SAFE_NO_PAD
         .decode(token)
         .ok()
@@ -184,8 +184,8 @@ fn from_token(token: &str) -> S3Result<After> {
         .as_deref()
         .map(|text| (text.strip_prefix('k'), text.strip_prefix('p')))
     {
-        Some((Some(key), _)) => Ok(After::Key(key.to_owned())),
-        Some((_, Some(prefix))) => Ok(After::Prefix(prefix.to_owned())),
+        Some((Some(key), _)) => Ok(ListPosition::Key(key.to_owned())),
+        Some((_, Some(prefix))) => Ok(ListPosition::Prefix(prefix.to_owned())),
         _ => {
             let message =
                 "The continuation token is not one of this endpoint's; begin the listing anew.";
@@ -202,13 +202,13 @@ pub(crate) async fn v2(
     let input = request.input;
     let encoding = Encoding::new(input.encoding_type.as_ref())?;
     let max = page_size("max-keys", input.max_keys)?;
-    let scope = Scope {
+    let scope = ListScope {
         prefix: input.prefix.as_deref().unwrap_or_default(),
         delimiter: input.delimiter.as_deref().unwrap_or_default(),
     };
     let after = match &input.continuation_token {
         Some(token) => from_token(token)?,
-        None => After::marker(input.start_after.as_deref().unwrap_or_default(), &scope),
+        None => ListPosition::marker(input.start_after.as_deref().unwrap_or_default(), &scope),
     };
     let page = page(gateway, &input.bucket, scope, after, max, &documents).await?;
     let next = page.next.as_ref().map(token);
@@ -251,7 +251,7 @@ pub(crate) async fn versions(
             )));
         }
     }
-    let scope = Scope {
+    let scope = ListScope {
         prefix: input.prefix.as_deref().unwrap_or_default(),
         delimiter: input.delimiter.as_deref().unwrap_or_default(),
     };
@@ -259,14 +259,14 @@ pub(crate) async fn versions(
         gateway,
         &input.bucket,
         scope,
-        After::marker(marker, &scope),
+        ListPosition::marker(marker, &scope),
         max,
         &documents,
     )
     .await?;
     let next_key_marker = page.next.as_ref().map(|next| encoding.write(next.name()));
     // Every object has one version, named null.
-    let version = |Listed { key, meta }: Listed| ObjectVersion {
+    let version = |ListedObject { key, meta }: ListedObject| ObjectVersion {
         key: Some(encoding.write(&key)),
         version_id: Some("null".to_owned()),
         is_latest: Some(true),

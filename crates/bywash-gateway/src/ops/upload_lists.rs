@@ -13,7 +13,7 @@ use crate::documents::entry_bytes;
 use crate::errors::OperationContext;
 use crate::gateway::Gateway;
 use crate::limits::MAX_KEY_BYTES;
-use crate::listing::Scope;
+use crate::listing::ListScope;
 use crate::meta::{e_tag, timestamp};
 use crate::uploads::{ListedUpload, Part as StoredPart, UploadName};
 
@@ -102,7 +102,7 @@ fn beyond(prefix: &str) -> String {
 }
 
 /// Returns the position of the requested page.
-fn beginning(input: &ListMultipartUploadsInput, scope: &Scope<'_>) -> From {
+fn beginning(input: &ListMultipartUploadsInput, scope: &ListScope<'_>) -> From {
     let marker = input.key_marker.as_deref().unwrap_or_default();
     if marker < scope.prefix || marker.is_empty() {
         return From::Key(scope.prefix.to_owned());
@@ -122,7 +122,7 @@ fn next_upload(
     gateway: &Gateway,
     bucket: &str,
     from: &From,
-    scope: &Scope<'_>,
+    scope: &ListScope<'_>,
 ) -> Option<ListedUpload> {
     let uploads = &gateway.uploads;
     let next = match from {
@@ -143,7 +143,7 @@ fn upload_page(
     max: i32,
     mut max_bytes: u64,
 ) -> UploadPage {
-    let scope = Scope {
+    let scope = ListScope {
         prefix: input.prefix.as_deref().unwrap_or_default(),
         delimiter: input.delimiter.as_deref().unwrap_or_default(),
     };

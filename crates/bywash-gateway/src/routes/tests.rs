@@ -138,7 +138,11 @@ fn contradictions_are_invalid() {
 fn sub_resources_are_sorted_and_include_all_supported() {
     assert!(SUBRESOURCES.is_sorted_by_key(|name| name.to_ascii_lowercase()));
     for method in ["GET", "HEAD", "PUT", "POST", "DELETE"] {
-        for level in [Level::Service, Level::Bucket, Level::Object] {
+        for level in [
+            ResourceLevel::Service,
+            ResourceLevel::Bucket,
+            ResourceLevel::Object,
+        ] {
             for (name, _) in served(&method.parse().unwrap(), level) {
                 assert!(is_subresource(name), "{name}");
             }

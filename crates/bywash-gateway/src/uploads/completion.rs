@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use s3s::S3Result;
 
-use super::{Change, UploadName, Uploads};
+use super::{UploadChange, UploadName, Uploads};
 
 /// An upload being completed. Owned by the task that completes it, not by the waiting client.
 pub(crate) struct Completion {
@@ -19,7 +19,11 @@ impl Completion {
         let name = self.name.clone();
         self.uploads
             .run(move |uploads| {
-                uploads.change(&name, Change::Completing(attempt), uploads.memory.empty())
+                uploads.change(
+                    &name,
+                    UploadChange::Completing(attempt),
+                    uploads.memory.empty(),
+                )
             })
             .await
     }

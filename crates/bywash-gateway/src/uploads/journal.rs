@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use chrono::{DateTime, Utc};
 use sha2::{Digest as _, Sha256};
 
-use super::{Change, Upload, UploadName, record};
+use super::{Upload, UploadChange, UploadName, record};
 use crate::limits::MAX_UPLOAD_FILE_APPENDED_BYTES;
 
 /// Extension of an upload's file.
@@ -206,7 +206,7 @@ impl Journal {
     pub(super) fn append(
         &self,
         name: &UploadName,
-        change: &Change,
+        change: &UploadChange,
         tail: &mut Tail,
     ) -> io::Result<()> {
         let bytes = record::change(change, tail.length).ok_or_else(too_long)?;

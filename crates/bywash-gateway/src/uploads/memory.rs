@@ -68,11 +68,11 @@ pub(super) fn upload_bytes(name: &UploadName, upload: &Upload) -> u64 {
 #[derive(Debug)]
 pub(crate) struct UploadMemory {
     engine: Engine,
-    taken: Mutex<Taken>,
+    charges: Mutex<ListCharges>,
 }
 
 #[derive(Debug, Default)]
-struct Taken {
+struct ListCharges {
     bytes: u64,
     /// Uploads admitted and not started.
     beginning: usize,
@@ -80,7 +80,7 @@ struct Taken {
     charge: Option<Reservation>,
 }
 
-impl Taken {
+impl ListCharges {
     fn charged(&self) -> u64 {
         self.charge.as_ref().map_or(0, Reservation::bytes)
     }
@@ -97,7 +97,7 @@ impl UploadMemory {
     pub(super) fn new(engine: Engine) -> Self {
         Self {
             engine,
-            taken: Mutex::default(),
+            charges: Mutex::default(),
         }
     }
 
@@ -112,8 +112,8 @@ impl UploadMemory {
     /// Bytes used, and bytes charged.
     #[cfg(test)]
     pub(super) fn held(&self) -> (u64, u64) {
-        let taken = self.taken.lock();
-        (taken.bytes, taken.charged())
+        let charges = self.charges.lock();
+        (charges.bytes, charges.charged())
     }
 
     /// Counts the lists of an earlier server, and charges as much as possible.
@@ -129,23 +129,23 @@ impl UploadMemory {
             );
         }
         let charged = bytes.min(memory / MAX_LOADED_UPLOADS_MEMORY_DIVISOR);
-        let mut taken = self.taken.lock();
-        taken.bytes = bytes;
-        taken.charge = self
+        let mut charges = self.charges.lock();
+        charges.bytes = bytes;
+        charges.charge = self
             .engine
             .try_reserve(Share::Upload, charged)
             .filter(|_| bytes > 0);
     }
 
     /// Uses `bytes` that are already charged.
-    fn try_take(&self, taken: &mut Taken, bytes: u64) -> ChargeOutcome {
-        if taken.bytes + bytes > self.limit() {
+    fn try_charge(&self, charges: &mut ListCharges, bytes: u64) -> ChargeOutcome {
+        if charges.bytes + bytes > self.limit() {
             return ChargeOutcome::Full;
         }
-        if taken.bytes + bytes > taken.charged() {
+        if charges.bytes + bytes > charges.charged() {
             return ChargeOutcome::Uncharged;
         }
-        taken.bytes += bytes;
+        charges.bytes += bytes;
         ChargeOutcome::Done
     }
 
@@ -154,22 +154,22 @@ impl UploadMemory {
         self: &Arc<Self>,
         bytes: u64,
         doing: OperationContext<'_>,
-    ) -> S3Result<Hold> {
-        let mut taking = self.try_take(&mut self.taken.lock(), bytes);
-        while matches!(taking, ChargeOutcome::Uncharged) {
+    ) -> S3Result<EntryReservation> {
+        let mut outcome = self.try_charge(&mut self.charges.lock(), bytes);
+        while matches!(outcome, ChargeOutcome::Uncharged) {
             let object = format!("{}/{}", doing.bucket, doing.key);
             let more = self
                 .engine
                 .reserve(Share::Upload, STEP.max(bytes), doing.operation, &object)
                 .await
                 .map_err(|error| from_engine(doing, &error))?;
-            let mut taken = self.taken.lock();
-            taken.add(more);
-            taking = self.try_take(&mut taken, bytes);
+            let mut charges = self.charges.lock();
+            charges.add(more);
+            outcome = self.try_charge(&mut charges, bytes);
         }
-        match taking {
+        match outcome {
             ChargeOutcome::Full => Err(full()),
-            ChargeOutcome::Uncharged | ChargeOutcome::Done => Ok(Hold {
+            ChargeOutcome::Uncharged | ChargeOutcome::Done => Ok(EntryReservation {
                 memory: Arc::clone(self),
                 bytes,
             }),
@@ -177,18 +177,18 @@ impl UploadMemory {
     }
 
     /// Admits one upload if fewer than `free` are admitted and not started.
-    pub(super) fn begin(self: &Arc<Self>, free: usize) -> Option<Beginning> {
-        let mut taken = self.taken.lock();
-        if taken.beginning >= free {
+    pub(super) fn begin(self: &Arc<Self>, free: usize) -> Option<UploadSlot> {
+        let mut charges = self.charges.lock();
+        if charges.beginning >= free {
             return None;
         }
-        taken.beginning += 1;
-        Some(Beginning(Arc::clone(self)))
+        charges.beginning += 1;
+        Some(UploadSlot(Arc::clone(self)))
     }
 
     /// An empty hold, for a caller that holds memory and must not wait.
-    pub(super) fn empty(self: &Arc<Self>) -> Hold {
-        Hold {
+    pub(super) fn empty(self: &Arc<Self>) -> EntryReservation {
+        EntryReservation {
             memory: Arc::clone(self),
             bytes: 0,
         }
@@ -196,25 +196,25 @@ impl UploadMemory {
 
     /// Uses `bytes` without waiting. Returns false if the memory is not available.
     fn take_now(&self, bytes: u64) -> bool {
-        let mut taken = self.taken.lock();
-        let mut taking = self.try_take(&mut taken, bytes);
-        if matches!(taking, ChargeOutcome::Uncharged)
+        let mut charges = self.charges.lock();
+        let mut outcome = self.try_charge(&mut charges, bytes);
+        if matches!(outcome, ChargeOutcome::Uncharged)
             && let Some(more) = self.engine.try_reserve(Share::Upload, STEP.max(bytes))
         {
-            taken.add(more);
-            taking = self.try_take(&mut taken, bytes);
+            charges.add(more);
+            outcome = self.try_charge(&mut charges, bytes);
         }
-        matches!(taking, ChargeOutcome::Done)
+        matches!(outcome, ChargeOutcome::Done)
     }
 
     pub(super) fn release(&self, bytes: u64) {
-        let mut taken = self.taken.lock();
-        taken.bytes = taken.bytes.saturating_sub(bytes);
-        let left = taken.bytes;
+        let mut charges = self.charges.lock();
+        charges.bytes = charges.bytes.saturating_sub(bytes);
+        let left = charges.bytes;
         if left == 0 {
-            taken.charge = None;
+            charges.charge = None;
         }
-        if let Some(charge) = &mut taken.charge
+        if let Some(charge) = &mut charges.charge
             && charge.bytes() > left + 2 * STEP
         {
             charge.shrink_to(left + STEP);
@@ -239,23 +239,23 @@ fn full() -> S3Error {
 
 /// An admitted upload that has not started.
 #[derive(Debug)]
-pub(crate) struct Beginning(Arc<UploadMemory>);
+pub(crate) struct UploadSlot(Arc<UploadMemory>);
 
-impl Drop for Beginning {
+impl Drop for UploadSlot {
     fn drop(&mut self) {
-        self.0.taken.lock().beginning -= 1;
+        self.0.charges.lock().beginning -= 1;
     }
 }
 
 /// Bytes for an entry to be stored, released on drop.
 #[derive(Debug)]
 #[must_use = "dropping it releases the bytes"]
-pub(crate) struct Hold {
+pub(crate) struct EntryReservation {
     memory: Arc<UploadMemory>,
     bytes: u64,
 }
 
-impl Hold {
+impl EntryReservation {
     /// Ensures that `bytes` are held. Never waits.
     pub(super) fn cover(&mut self, bytes: u64) -> S3Result<()> {
         let more = bytes.saturating_sub(self.bytes);
@@ -273,7 +273,7 @@ impl Hold {
     }
 }
 
-impl Drop for Hold {
+impl Drop for EntryReservation {
     fn drop(&mut self) {
         if self.bytes > 0 {
             self.memory.release(self.bytes);

@@ -4,7 +4,7 @@ use bywash::records::{FileHeader, RecordFormat, RecordRead};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use super::{Change, Part, Upload, UploadName};
+use super::{Part, Upload, UploadChange, UploadName};
 use crate::digest::{Algorithm, Checksum};
 
 pub(super) const FORMAT: RecordFormat = RecordFormat {
@@ -31,21 +31,21 @@ struct BegunRecord {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct StoredPart {
+struct PartRecord {
     number: u16,
     e_tag: String,
     size: u64,
-    checksum: Option<StoredChecksum>,
+    checksum: Option<ChecksumRecord>,
     modified: i64,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Completing {
+struct CompletingRecord {
     parts: String,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct StoredChecksum {
+struct ChecksumRecord {
     algorithm: String,
     value: String,
 }
@@ -70,14 +70,14 @@ fn append(
 }
 
 /// Appends the record of one change.
-fn append_change(out: &mut Vec<u8>, position: u64, change: &Change) -> Option<()> {
+fn append_change(out: &mut Vec<u8>, position: u64, change: &UploadChange) -> Option<()> {
     match change {
-        Change::Part(number, part) => {
-            let stored = StoredPart {
+        UploadChange::Part(number, part) => {
+            let stored = PartRecord {
                 number: *number,
                 e_tag: part.e_tag.clone(),
                 size: part.size,
-                checksum: part.checksum.as_ref().map(|checksum| StoredChecksum {
+                checksum: part.checksum.as_ref().map(|checksum| ChecksumRecord {
                     algorithm: checksum.algorithm.name().to_owned(),
                     value: checksum.value.clone(),
                 }),
@@ -85,21 +85,21 @@ fn append_change(out: &mut Vec<u8>, position: u64, change: &Change) -> Option<()
             };
             append(out, position, PART, &stored)
         }
-        Change::Completing(parts) => {
+        UploadChange::Completing(parts) => {
             let parts = parts.clone();
-            append(out, position, COMPLETING, &Completing { parts })
+            append(out, position, COMPLETING, &CompletingRecord { parts })
         }
     }
 }
 
 /// Decodes a change. `None` for the first record, and for kinds of newer versions.
-fn read_change(kind: u32, body: &[u8]) -> Option<Change> {
+fn read_change(kind: u32, body: &[u8]) -> Option<UploadChange> {
     match kind {
         PART => {
-            let part: StoredPart = serde_json::from_slice(body).ok()?;
+            let part: PartRecord = serde_json::from_slice(body).ok()?;
             let checksum = match part.checksum {
                 None => None,
-                Some(StoredChecksum { algorithm, value }) => Some(Checksum {
+                Some(ChecksumRecord { algorithm, value }) => Some(Checksum {
                     algorithm: Algorithm::by_name(&algorithm)?,
                     value,
                 }),
@@ -110,18 +110,18 @@ fn read_change(kind: u32, body: &[u8]) -> Option<Change> {
                 checksum,
                 modified: DateTime::from_timestamp_nanos(part.modified),
             };
-            Some(Change::Part(part.number, stored))
+            Some(UploadChange::Part(part.number, stored))
         }
         COMPLETING => {
-            let completing: Completing = serde_json::from_slice(body).ok()?;
-            Some(Change::Completing(completing.parts))
+            let completing: CompletingRecord = serde_json::from_slice(body).ok()?;
+            Some(UploadChange::Completing(completing.parts))
         }
         _ => None,
     }
 }
 
 /// Encodes the record of one change for `position` in the file. `None` if it is too long.
-pub(super) fn change(change: &Change, position: u64) -> Option<Vec<u8>> {
+pub(super) fn change(change: &UploadChange, position: u64) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     append_change(&mut bytes, position, change)?;
     Some(bytes)
@@ -141,8 +141,12 @@ pub(super) fn file(name: &UploadName, upload: &Upload) -> Option<Vec<u8>> {
     };
     append(&mut bytes, 0, BEGUN, &begun)?;
     let parts = upload.parts.iter();
-    let parts = parts.map(|(number, part)| Change::Part(*number, part.clone()));
-    let attempts = upload.attempts.iter().cloned().map(Change::Completing);
+    let parts = parts.map(|(number, part)| UploadChange::Part(*number, part.clone()));
+    let attempts = upload
+        .attempts
+        .iter()
+        .cloned()
+        .map(UploadChange::Completing);
     for change in parts.chain(attempts) {
         append_change(&mut bytes, 0, &change)?;
     }
@@ -151,7 +155,7 @@ pub(super) fn file(name: &UploadName, upload: &Upload) -> Option<Vec<u8>> {
 
 /// Content of a file.
 #[derive(Debug)]
-pub(super) struct Content {
+pub(super) struct UploadFile {
     pub(super) name: UploadName,
     pub(super) upload: Upload,
     /// Bytes up to the end of the last valid record. The rest is torn.
@@ -160,7 +164,7 @@ pub(super) struct Content {
 
 /// Why a file cannot be used.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Unreadable {
+pub(super) enum UploadFileError {
     #[error("it is no file of an upload")]
     Foreign,
     #[error("it has format {0}, and this program reads format {version}; use the version that wrote it", version = FORMAT.version)]
@@ -170,13 +174,13 @@ pub(super) enum Unreadable {
 }
 
 /// Decodes a file. Its first record was synced before the rename, so only later ones can be torn.
-pub(super) fn read(file: &[u8]) -> Result<Content, Unreadable> {
+pub(super) fn read(file: &[u8]) -> Result<UploadFile, UploadFileError> {
     let first = match FORMAT.check_header(file) {
         FileHeader::Known(first) => first,
-        FileHeader::Version(version) => return Err(Unreadable::OtherFormat(version)),
-        FileHeader::Foreign => return Err(Unreadable::Foreign),
+        FileHeader::Version(version) => return Err(UploadFileError::OtherFormat(version)),
+        FileHeader::Foreign => return Err(UploadFileError::Foreign),
     };
-    let damaged = |at, what| Unreadable::Damaged { at, what };
+    let damaged = |at, what| UploadFileError::Damaged { at, what };
     let (name, mut upload, mut whole) = read_begun(file, first)
         .ok_or_else(|| damaged(first, "it does not begin with an upload"))?;
     loop {
@@ -191,7 +195,7 @@ pub(super) fn read(file: &[u8]) -> Result<Content, Unreadable> {
             RecordRead::Damaged(what) => return Err(damaged(whole, what)),
         }
     }
-    Ok(Content {
+    Ok(UploadFile {
         name,
         upload,
         whole,

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use super::*;
 use crate::uploads::tests::{name, part, same, upload};
 
-fn part_stored(number: u16) -> Change {
-    Change::Part(number, part(u64::from(number)))
+fn part_stored(number: u16) -> UploadChange {
+    UploadChange::Part(number, part(u64::from(number)))
 }
 
 /// A folder with one upload of two parts, and the upload.

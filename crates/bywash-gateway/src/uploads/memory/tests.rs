@@ -42,10 +42,10 @@ async fn parts_past_the_memory_of_part_lists_get_slow_down_until_an_upload_ends(
                 .add_part(&next, number, part(1), hold)
                 .await
                 .unwrap();
-            let (taken, charged) = uploads.memory.held();
+            let (charges, charged) = uploads.memory.held();
             assert!(
-                taken <= charged && taken <= limit,
-                "{taken} of {charged}, max {limit}"
+                charges <= charged && charges <= limit,
+                "{charges} of {charged}, max {limit}"
             );
         }
     };

@@ -11,12 +11,12 @@ fn whole_file() -> (Vec<u8>, Vec<usize>, Upload) {
     for number in [1, 2, 2] {
         let mut stored = part(u64::from(number) + ends.len() as u64);
         stored.modified += TimeDelta::nanoseconds(1);
-        let stored = Change::Part(number, stored);
+        let stored = UploadChange::Part(number, stored);
         bytes.extend(change(&stored, bytes.len() as u64).unwrap());
         ends.push(bytes.len());
         expected.apply(stored);
     }
-    let completing = Change::Completing("parts".to_owned());
+    let completing = UploadChange::Completing("parts".to_owned());
     bytes.extend(change(&completing, bytes.len() as u64).unwrap());
     ends.push(bytes.len());
     expected.apply(completing);
@@ -48,7 +48,10 @@ fn truncated_file_is_read_up_to_its_last_valid_record() {
             Some(end) => assert_eq!(found.unwrap().whole, *end, "cut at {cut}"),
             // The file is renamed only after its first record is on disk.
             None => assert!(
-                matches!(found, Err(Unreadable::Foreign | Unreadable::Damaged { .. })),
+                matches!(
+                    found,
+                    Err(UploadFileError::Foreign | UploadFileError::Damaged { .. })
+                ),
                 "cut at {cut}"
             ),
         }
@@ -67,9 +70,9 @@ fn a_changed_byte_is_found() {
         let mut changed = bytes.clone();
         changed[at] ^= 0x20;
         match read(&changed).unwrap_err() {
-            Unreadable::OtherFormat(_) => assert!((8..12).contains(&at)),
-            Unreadable::Foreign => assert!(at < 8),
-            Unreadable::Damaged { .. } => assert!(at >= 12),
+            UploadFileError::OtherFormat(_) => assert!((8..12).contains(&at)),
+            UploadFileError::Foreign => assert!(at < 8),
+            UploadFileError::Damaged { .. } => assert!(at >= 12),
         }
     }
 }
@@ -101,11 +104,11 @@ fn invalid_record_content_is_damage() {
     ] {
         let found = with(kind, body).unwrap_err();
         assert!(
-            matches!(found, Unreadable::Damaged { at: found, .. } if found == at),
+            matches!(found, UploadFileError::Damaged { at: found, .. } if found == at),
             "{kind} {body}: {found}"
         );
     }
     let long = "x".repeat(FORMAT.max_len);
-    assert!(change(&Change::Completing(long.clone()), 0).is_none());
+    assert!(change(&UploadChange::Completing(long.clone()), 0).is_none());
     assert!(file(&name(&long, "id"), &upload(None)).is_none());
 }
