@@ -132,20 +132,6 @@ impl std::ops::Deref for Shared {
 /// The admin endpoints, to be served by HTTP/1.1.
 pub type AdminService = TowerToHyperService<Router>;
 
-/// Returns the admin endpoints as a service for a listener bound to `address`. See [`admin_and_metrics`].
-///
-/// # Errors
-///
-/// `InvalidInput` if `address` is not loopback.
-///
-/// # Panics
-///
-/// As [`admin_and_metrics`].
-pub fn admin_service(console: Console, address: SocketAddr) -> std::io::Result<AdminService> {
-    let (admin, _) = admin_and_metrics(console, address, Vec::new())?;
-    Ok(admin)
-}
-
 /// Returns the admin endpoints for a listener bound to `address`, and a second service that has `/metrics` only, for any address.
 ///
 /// The second one requires a key of `readers`. Its listener should have TLS if others can reach it. The listeners must hold connections

@@ -16,7 +16,6 @@ use tokio::sync::oneshot;
 use super::{
     Access, ClientUpload, Console, History, ListedUploads, MAX_ADMIN_CONNECTIONS,
     MAX_METRICS_CONNECTIONS, MetricsReader, OpenUpload, OpenUploads, admin_and_metrics,
-    admin_service,
 };
 
 mod access;
@@ -109,7 +108,7 @@ async fn start_limited(
             },
         ),
     };
-    let service = admin_service(console, address).unwrap();
+    let (service, _) = admin_and_metrics(console, address, Vec::new()).unwrap();
     let limits = Limits {
         connections: MAX_ADMIN_CONNECTIONS,
         ..limits

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use bywash_mem::{BlockPool, Frame, FrameError, Reservation, Share};
 use crossbeam_utils::CachePadded;
+use object_store::Result as StoreResult;
 use object_store::path::Path;
-use object_store::{Error as StoreError, Result as StoreResult};
 use tokio::sync::Semaphore;
 
 use crate::consistency::Consistency;
@@ -91,29 +91,8 @@ impl EngineShared {
         if let Some(frames) = self.pool.try_frames(share, length, count, count) {
             return Ok(frames);
         }
-        // Release read-ahead memory before blocking: foreground requests take precedence.
-        self.readahead.release_all();
         let wait = self.pool.frames(share, length, count, count);
-        let deadline = self.admission_deadline;
-        match tokio::time::timeout(deadline, wait).await {
-            Ok(Ok(frames)) => Ok(frames),
-            Ok(Err(error @ FrameError::TooLarge { .. })) => Err(EngineError::InvalidSetting {
-                setting: "memory",
-                reason: error.to_string(),
-            }
-            .into()),
-            Ok(Err(_)) | Err(_) => Err(self.slow_down(operation, object)),
-        }
-    }
-
-    /// Returns the error of a request that waited for memory until the deadline.
-    pub(crate) fn slow_down(&self, operation: &'static str, object: &Path) -> StoreError {
-        EngineError::SlowDown {
-            operation,
-            object: object.to_string(),
-            waited_s: self.admission_deadline.as_secs(),
-        }
-        .into()
+        Ok(self.admitted(wait, operation, object.as_ref()).await?)
     }
 
     /// Charges `bytes` that are not a frame to `share`, waiting in order until the admission deadline.
@@ -127,20 +106,35 @@ impl EngineShared {
         if let Some(charge) = self.pool.try_reserve(share, bytes) {
             return Ok(charge);
         }
-        // Release read-ahead memory before waiting: foreground requests take precedence.
-        self.readahead.release_all();
         let wait = self.pool.reserve(share, bytes);
+        self.admitted(wait, operation, object).await
+    }
+
+    /// Waits for memory until the admission deadline.
+    async fn admitted<T>(
+        &self,
+        wait: impl Future<Output = Result<T, FrameError>>,
+        operation: &'static str,
+        object: &str,
+    ) -> Result<T, EngineError> {
+        // Release read-ahead memory before blocking: foreground requests take precedence.
+        self.readahead.release_all();
         match tokio::time::timeout(self.admission_deadline, wait).await {
-            Ok(Ok(charge)) => Ok(charge),
+            Ok(Ok(memory)) => Ok(memory),
             Ok(Err(error @ FrameError::TooLarge { .. })) => Err(EngineError::InvalidSetting {
                 setting: "memory",
                 reason: error.to_string(),
             }),
-            Ok(Err(_)) | Err(_) => Err(EngineError::SlowDown {
-                operation,
-                object: object.to_owned(),
-                waited_s: self.admission_deadline.as_secs(),
-            }),
+            Ok(Err(_)) | Err(_) => Err(self.slow_down(operation, object)),
+        }
+    }
+
+    /// Returns the error of a request that waited for memory until the deadline.
+    pub(crate) fn slow_down(&self, operation: &'static str, object: &str) -> EngineError {
+        EngineError::SlowDown {
+            operation,
+            object: object.to_owned(),
+            waited_s: self.admission_deadline.as_secs(),
         }
     }
 }

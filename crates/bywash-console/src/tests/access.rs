@@ -50,7 +50,8 @@ async fn refuses_an_address_others_can_reach() {
         history: None,
         uploads: OpenUploads::default(),
     };
-    let error = admin_service(console, "0.0.0.0:8422".parse().unwrap()).unwrap_err();
+    let address = "0.0.0.0:8422".parse().unwrap();
+    let error = admin_and_metrics(console, address, Vec::new()).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
     assert!(error.to_string().contains("not loopback"), "{error}");
 }

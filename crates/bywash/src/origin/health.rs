@@ -66,8 +66,7 @@ impl OriginErrorKind {
     }
 
     /// Returns whether the origin is at fault, not the request.
-    #[must_use]
-    pub fn is_failure(self) -> bool {
+    fn is_failure(self) -> bool {
         !matches!(self, Self::NotFound | Self::Precondition | Self::Refused)
     }
 

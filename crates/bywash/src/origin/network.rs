@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use http::header::{ACCEPT_ENCODING, LOCATION};
-use http::{HeaderValue, Method, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use object_store::ClientOptions;
 use object_store::client::{
@@ -182,11 +182,8 @@ impl Checked {
     }
 }
 
-/// Returns the target of a redirect, if the response is one.
-///
-/// # Errors
-/// If it leads to another host.
-fn redirected(request: &HttpRequest, response: &HttpResponse) -> Option<Result<http::Uri, String>> {
+/// Returns the target of a redirect from `last`; `None` if the response is not one.
+pub(super) fn redirect_target(last: &Url, status: StatusCode, headers: &HeaderMap) -> Option<Url> {
     use StatusCode as S;
     let statuses = [
         S::MOVED_PERMANENTLY,
@@ -195,10 +192,19 @@ fn redirected(request: &HttpRequest, response: &HttpResponse) -> Option<Result<h
         S::TEMPORARY_REDIRECT,
         S::PERMANENT_REDIRECT,
     ];
-    let location = response.headers().get(LOCATION)?.to_str().ok()?;
+    let location = headers.get(LOCATION)?.to_str().ok()?;
+    let target = statuses.contains(&status).then(|| last.join(location).ok());
+    target?
+}
+
+/// Returns the target of a redirect, if the response is one.
+///
+/// # Errors
+/// If it leads to another host.
+fn redirected(request: &HttpRequest, response: &HttpResponse) -> Option<Result<http::Uri, String>> {
     let last = Url::parse(&request.uri().to_string()).ok()?;
-    let next = last.join(location).ok()?;
-    let target = match is_same_host(&last, &next) {
+    let next = redirect_target(&last, response.status(), response.headers())?;
+    Some(match is_same_host(&last, &next) {
         true => next
             .as_str()
             .parse()
@@ -206,8 +212,7 @@ fn redirected(request: &HttpRequest, response: &HttpResponse) -> Option<Result<h
         false => {
             Err("the server redirects to another host, which the request is not for".to_owned())
         }
-    };
-    statuses.contains(&response.status()).then_some(target)
+    })
 }
 
 #[async_trait]

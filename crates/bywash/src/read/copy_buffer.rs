@@ -62,7 +62,7 @@ impl CopyBuffer {
         let permit = Arc::clone(&loans.copied_bodies).acquire_owned();
         let permit = tokio::time::timeout(engine.admission_deadline, permit).await;
         let Ok(Ok(permit)) = permit else {
-            return Err(engine.slow_down("read", object));
+            return Err(engine.slow_down("read", object.as_ref()).into());
         };
         let bytes = loans.first_piece();
         let charge = engine

@@ -302,6 +302,6 @@ async fn buffer(bucket: &BucketShared, path: &Path, length: u64) -> Result<Write
             }
             .into()
         }
-        _ => engine.slow_down("download", path),
+        _ => engine.slow_down("download", path.as_ref()).into(),
     })
 }

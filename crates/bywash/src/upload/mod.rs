@@ -27,7 +27,7 @@ mod writer;
 
 pub use options::{JournalOptions, UploadOptions, UploadResult};
 pub(crate) use ordered::Ordered;
-pub use plan::ChunkPlan;
+pub(crate) use plan::ChunkPlan;
 pub use resume::Resumed;
 pub use stream::UploadWriter;
 pub use token::UploadToken;

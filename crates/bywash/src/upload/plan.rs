@@ -13,7 +13,7 @@ const GROWTH_STEPS: u64 = 12;
 /// If the object's length is known, all chunks have one length. If not, and the store limits the number of chunks, it
 /// doubles after each twelfth of that number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ChunkPlan {
+pub(crate) struct ChunkPlan {
     /// Bytes of the first chunk.
     first: u64,
     /// Maximum bytes of a chunk.
@@ -80,8 +80,7 @@ impl ChunkPlan {
     }
 
     /// Returns the bytes of the chunk `index`.
-    #[must_use]
-    pub fn length_of(&self, index: u64) -> u64 {
+    pub(crate) fn length_of(&self, index: u64) -> u64 {
         let doublings = self.step.map_or(0, |step| index / step);
         let factor = u32::try_from(doublings)
             .ok()
@@ -92,8 +91,7 @@ impl ChunkPlan {
     }
 
     /// Returns the offset of the chunk `index`.
-    #[must_use]
-    pub fn start_of(&self, index: u64) -> u64 {
+    pub(crate) fn start_of(&self, index: u64) -> u64 {
         let Some(step) = self.step else {
             return index.saturating_mul(self.first);
         };
@@ -113,8 +111,7 @@ impl ChunkPlan {
     }
 
     /// Returns the index of the chunk that contains `offset`.
-    #[must_use]
-    pub fn index_at(&self, offset: u64) -> u64 {
+    pub(crate) fn index_at(&self, offset: u64) -> u64 {
         let Some(step) = self.step else {
             return offset / self.first;
         };

@@ -25,7 +25,7 @@ use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt, stream};
 use http::header::{
     ACCEPT_ENCODING, AUTHORIZATION, CONTENT_LENGTH, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH,
-    IF_UNMODIFIED_SINCE, LOCATION, RANGE, TRANSFER_ENCODING,
+    IF_UNMODIFIED_SINCE, RANGE, TRANSFER_ENCODING,
 };
 use http::{HeaderMap, Method, StatusCode};
 use object_store::path::Path;
@@ -40,7 +40,7 @@ use url::Url;
 use self::head::Head;
 use self::whole::{Parked, Slice, WholeBody};
 use super::http_client::HttpClient;
-use super::network::{Redirects, client_builder, is_same_host};
+use super::network::{Redirects, client_builder, is_same_host, redirect_target};
 use super::read_only::{ReadOnly, Readable};
 use super::response::Expected;
 use crate::limits::{MAX_MEASURED_BYTES, MAX_REDIRECTS, MAX_WHOLE_BYTES};
@@ -125,7 +125,7 @@ impl HttpFiles {
             if status.is_success() {
                 return Ok(response);
             }
-            let Some(next) = redirected(&url, &response) else {
+            let Some(next) = redirect_target(&url, response.status(), response.headers()) else {
                 return Err(Self::refusal(path, status));
             };
             self.check_redirect(path, &url, &next)?;
@@ -341,23 +341,6 @@ fn checked(
         attributes,
         extensions: Extensions::new(),
     })
-}
-
-/// Returns the target of a redirect; `None` if the response is not one.
-fn redirected(url: &Url, response: &Response) -> Option<Url> {
-    use StatusCode as S;
-    let statuses = [
-        S::MOVED_PERMANENTLY,
-        S::FOUND,
-        S::SEE_OTHER,
-        S::TEMPORARY_REDIRECT,
-        S::PERMANENT_REDIRECT,
-    ];
-    if !statuses.contains(&response.status()) {
-        return None;
-    }
-    let location = response.headers().get(LOCATION)?.to_str().ok()?;
-    url.join(location).ok()
 }
 
 /// Returns the headers for range and conditions.
