@@ -6,7 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod bucket;
-mod cached;
+mod cache_admin;
 mod consistency;
 mod cost;
 mod delete;
@@ -36,7 +36,7 @@ mod write;
 
 pub use bucket::{Bucket, BucketOptions};
 pub use bywash_mem::{Reservation, Segments, Share};
-pub use cached::{CacheChange, CacheExplanation, CachedObject, CachedPage};
+pub use cache_admin::{CacheChange, CacheExplanation, CachedObject, CachedPage};
 pub use consistency::{Consistency, ParseConsistencyError};
 pub use cost::Cost;
 pub use engine::{BucketInfo, Engine, EngineBuilder};

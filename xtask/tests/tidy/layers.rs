@@ -137,18 +137,34 @@ pub(super) const ENGINE: &str = "crates/bywash/src/";
 
 /// What parts of the engine, by the beginning of their paths, must not import.
 const APART: [(&str, &[&str]); 4] = [
-    ("read/", &["upload", "write", "origin", "list", "cached"]),
-    ("upload/", &["read", "list", "cached"]),
+    (
+        "read/",
+        &["upload", "write", "origin", "list", "cache_admin"],
+    ),
+    ("upload/", &["read", "list", "cache_admin"]),
     (
         "origin/",
         &[
-            "read", "upload", "write", "versions", "bucket", "engine", "list", "cached",
+            "read",
+            "upload",
+            "write",
+            "versions",
+            "bucket",
+            "engine",
+            "list",
+            "cache_admin",
         ],
     ),
     (
         "versions",
         &[
-            "read", "upload", "write", "bucket", "engine", "list", "cached",
+            "read",
+            "upload",
+            "write",
+            "bucket",
+            "engine",
+            "list",
+            "cache_admin",
         ],
     ),
 ];

@@ -5,11 +5,11 @@
 mod aging;
 mod cache;
 mod evict;
-mod limit;
 mod options;
 mod pin;
 mod policy;
 mod registry;
+mod set_limit;
 mod sharded_pins;
 mod slab;
 mod table;
@@ -17,10 +17,10 @@ mod word;
 
 pub use aging::Evicted;
 pub use cache::PoolStats;
-pub use limit::LimitError;
 pub use options::{BlockOptions, Keep, Priority, Spill, Spilled, Tag, TagStats};
 pub use pin::{OwnedPin, Pin, PinScope};
 pub use registry::Registry;
+pub use set_limit::LimitError;
 
 pub(crate) use cache::BlockCache;
 #[cfg(all(test, loom))]

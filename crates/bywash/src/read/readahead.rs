@@ -2,7 +2,8 @@
 //!
 //! A block that was read ahead stays pinned until its reader reaches it: other readers do not evict it, and it is
 //! loaded once. These pins are bounded. Each reader has a window, which shrinks as more readers come. All of them are
-//! released when a request must wait for memory, so idle readers block no others.
+//! released when a request must wait for memory, so idle readers block no others. The loads themselves are started by
+//! [`super::plan`], for a body ([`super::body`]) or for a stream of requests ([`super::sequential`]).
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! I/O of multipart sessions: sends the requests of `session.rs`, and converts its outcomes into the engine's errors.
+//! I/O of multipart sessions: sends the requests of `multipart.rs`, and converts its outcomes into the engine's errors.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use object_store::{Error, PutMode, Result};
 use parking_lot::Mutex;
 
 use super::S3Store;
-use super::session::{self, Checksums, Part, Parts, PartsPage, Upload, UploadsPage};
+use super::multipart::{self, Checksums, Part, Parts, PartsPage, Upload, UploadsPage};
 use crate::EngineError;
 use crate::limits::{MAX_PARTS_PAGE_BYTES, MAX_UPLOADS_PAGE_BYTES};
 use crate::origin::http_client::{Request, Response};
@@ -77,14 +77,14 @@ impl S3Store {
 
     pub(super) async fn open(&self, path: &Path, options: &SessionOptions) -> Result<S3Session> {
         // Fails before the first byte is sent rather than after the last.
-        session::complete_headers(Checksums::Md5, 0, &options.mode).map_err(generic)?;
-        let headers = session::start_headers(&options.attributes);
+        multipart::complete_headers(Checksums::Md5, 0, &options.mode).map_err(generic)?;
+        let headers = multipart::start_headers(&options.attributes);
         let response = self
             .send_request(Method::POST, path, &[("uploads", "")], headers, |request| {
                 request
             })
             .await?;
-        let id = session::started(&response).ok_or_else(|| {
+        let id = multipart::started(&response).ok_or_else(|| {
             let outcome = Outcome::of_failure(&response);
             outcome.into_error((STORE, "start upload of"), path, &response, false)
         })?;
@@ -135,7 +135,7 @@ impl S3Store {
         let failed = |reason: &str| generic(format!("list uploads below {self}: {reason}"));
         let (mut sessions, mut marker) = (Vec::new(), None);
         loop {
-            let query = session::uploads_query(&prefix, marker.as_ref());
+            let query = multipart::uploads_query(&prefix, marker.as_ref());
             let query: Vec<_> = query
                 .iter()
                 .map(|(name, value)| (*name, &**value))
@@ -187,7 +187,7 @@ impl S3Store {
             length: header("content-length").and_then(|length| length.parse().ok()),
             crc32c: header("x-amz-checksum-crc32c")
                 .filter(|_| whole)
-                .and_then(|crc| session::crc_of(&crc)),
+                .and_then(|crc| multipart::crc_of(&crc)),
         }))
     }
 }
@@ -258,7 +258,7 @@ impl S3Session {
         self.state.lock().parts.remove(&number);
         let size = pieces.iter().map(|piece| piece.len() as u64).sum();
         let text = number.to_string();
-        let headers = session::part_headers(self.upload.checksums, crc32c, &pieces);
+        let headers = multipart::part_headers(self.upload.checksums, crc32c, &pieces);
         let checksum = headers.get("x-amz-checksum-crc32c").cloned();
         let response = self
             .send_request(Method::PUT, &[("partNumber", &*text)], headers, |request| {
@@ -285,17 +285,17 @@ impl S3Session {
             // An upload has at least one part.
             self.put(1, 0, Vec::new()).await?;
         }
-        let known = session::covering(&self.state.lock().parts, length).is_some();
+        let known = multipart::covering(&self.state.lock().parts, length).is_some();
         if !known && self.list().await?.is_none() {
             return Err(self.lost());
         }
         let mut state = self.state.lock();
-        let Some(parts) = session::covering(&state.parts, length) else {
+        let Some(parts) = multipart::covering(&state.parts, length) else {
             let detail = format!("the parts that the store keeps are not the {length} bytes sent");
             return Err(self.damaged(&detail));
         };
-        let body = session::complete_body(&parts, self.upload.checksums);
-        let e_tag = session::object_e_tag(&parts);
+        let body = multipart::complete_body(&parts, self.upload.checksums);
+        let e_tag = multipart::object_e_tag(&parts);
         state.completing = e_tag;
         Ok(body)
     }
@@ -343,7 +343,7 @@ impl UploadSession for S3Session {
 
     async fn status(&self) -> Result<SessionStatus> {
         if let Some(parts) = self.list().await? {
-            return Ok(SessionStatus::Open(session::stored_ranges(&parts)));
+            return Ok(SessionStatus::Open(multipart::stored_ranges(&parts)));
         }
         Ok(match self.proven().await? {
             Some(finished) => SessionStatus::Finished(finished),
@@ -352,7 +352,7 @@ impl UploadSession for S3Session {
     }
 
     async fn finish(&self, ending: &CompleteRequest) -> Result<Finished> {
-        let headers = session::complete_headers(self.upload.checksums, ending.crc32c, &self.mode)
+        let headers = multipart::complete_headers(self.upload.checksums, ending.crc32c, &self.mode)
             .map_err(generic)?;
         let body = self.completion(ending.length).await?;
         let response = self
@@ -364,7 +364,7 @@ impl UploadSession for S3Session {
             .await?;
         match Outcome::of_completion(&response) {
             Outcome::Finished(finished, crc32c) => {
-                let crc32c = crc32c.as_deref().and_then(session::crc_of);
+                let crc32c = crc32c.as_deref().and_then(multipart::crc_of);
                 let is_whole = self.upload.checksums == Checksums::Object;
                 Ok(Finished {
                     crc32c: crc32c.filter(|_| is_whole),

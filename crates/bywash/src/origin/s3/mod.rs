@@ -4,10 +4,10 @@
 //! completion conditional.
 
 mod client;
+mod multipart;
 mod profile;
-mod session;
 #[cfg(any(test, fuzzing))]
-pub(crate) use session::fuzz;
+pub(crate) use multipart::fuzz;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,8 +21,8 @@ use object_store::signer::{SignedUrlOptions, Signer};
 use object_store::{Error, ObjectStore, PutMode, PutMultipartOptions, PutResult, Result};
 
 use self::client::STORE;
+use self::multipart::Checksums;
 use self::profile::Profile;
-use self::session::Checksums;
 use super::cloud::{Cloud, client_options, no_retries};
 use super::http_client::HttpClient;
 use super::interface::{Origin, PartBody, UploadedPart};
@@ -117,7 +117,7 @@ impl S3Store {
             client,
             http,
             unsigned,
-            min_part: session::RULE.min,
+            min_part: multipart::RULE.min,
             joining: client::JOINING,
         };
         Ok(Self::new(
@@ -197,7 +197,7 @@ impl Origin for S3Store {
     fn chunk_rule(&self) -> ChunkRule {
         ChunkRule {
             min: self.client.min_part,
-            ..session::RULE
+            ..multipart::RULE
         }
     }
 
@@ -233,7 +233,7 @@ impl Origin for S3Store {
         parts: &[UploadedPart],
         mode: PutMode,
     ) -> Result<PutResult> {
-        let headers = session::complete_headers(Checksums::Md5, 0, &mode)
+        let headers = multipart::complete_headers(Checksums::Md5, 0, &mode)
             .map_err(|text| self.client.http.generic(text))?;
         let body = complete_body(parts.iter().map(PartElement::from));
         let response = self
@@ -284,6 +284,6 @@ impl Origin for S3Store {
     }
 
     fn same_session(&self, one: &SessionToken, other: &SessionToken) -> bool {
-        session::same_upload(&one.0, &other.0)
+        multipart::same_upload(&one.0, &other.0)
     }
 }
