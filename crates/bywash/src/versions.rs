@@ -39,7 +39,7 @@ const ERASED_SINGLY_BLOCKS: u32 = 1024;
 #[derive(Debug)]
 struct Known {
     version: Arc<Version>,
-    /// Send time of the request whose response last confirmed it.
+    /// Send time of the request with the response that last confirmed it.
     confirmed: Instant,
 }
 

@@ -16,7 +16,7 @@ const LAYERS: [&[&str]; 8] = [
     &[],
 ];
 
-const CRATE: &str = "crates/bywash-mem/src/";
+pub(super) const CRATE: &str = "crates/bywash-mem/src/";
 
 fn layer(module: &str) -> Option<usize> {
     LAYERS.iter().position(|layer| layer.contains(&module))

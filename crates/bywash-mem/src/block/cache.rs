@@ -6,11 +6,12 @@ use crossbeam_utils::CachePadded;
 
 use super::aging::LastUses;
 use super::evict::Evictor;
-use super::options::{Keep, Spill, Tag, TagCounters, TagStats};
+use super::options::{Keep, Tag, TagCounters, TagStats};
 use super::pin::{OwnedPin, Pin};
 use super::registry::Registry;
 use super::sharded_pins::{PinSlot, ShardedPins};
 use super::slab::{BlockContents, BlockHeader, Slab};
+use super::spill::Spill;
 use super::word::{FastPinError, PinOutcome};
 use crate::error::PoolError;
 use crate::frames::{Budget, FrameAllocator, MIN_FRAME, PoolConfig, Reclaim};
@@ -32,7 +33,7 @@ pub struct PoolStats {
     pub evictions: u64,
     /// Of these, blocks that the spill hook accepted.
     pub spilled: u64,
-    /// Blocks whose pins are sharded because of contention.
+    /// Blocks with pins that are sharded because of contention.
     pub sharded_blocks: u64,
     /// Eviction passes above [`PoolConfig::slow_eviction`] or [`PoolConfig::slow_eviction_rounds`].
     pub slow_evictions: u64,
@@ -196,7 +197,7 @@ impl BlockCache {
         Some(Pin::adopt(self, header, slot, pin_slot))
     }
 
-    /// Slow path of a pin whose fast path failed.
+    /// Slow path of a pin, after the fast path failed.
     #[inline(always)]
     fn pin_slow(&self, slot: u32, error: FastPinError) -> Option<PinSlot> {
         match error {
@@ -244,7 +245,7 @@ impl BlockCache {
         Some(Pin::adopt(self, header, slot, PinSlot::WORD))
     }
 
-    /// Makes a resident block unfindable and dooms it. Returns its pin, whose drop may evict it.
+    /// Makes a resident block unfindable and dooms it. Returns its pin; dropping it may evict the block.
     pub(crate) fn erase(self: &Arc<Self>, key: BlockKey) -> Option<Pin<'_>> {
         let pin = self.get(key)?;
         pin.evict_on_last_unpin();
@@ -252,7 +253,7 @@ impl BlockCache {
         Some(pin)
     }
 
-    /// Erases all resident blocks whose key matches. Returns how many there were.
+    /// Erases all resident blocks with a key that matches. Returns how many there were.
     pub(crate) fn erase_matching(self: &Arc<Self>, matches: impl Fn(BlockKey) -> bool) -> u64 {
         let mut erased = 0;
         for slot in 0..self.slab.len() {
@@ -306,7 +307,7 @@ impl BlockCache {
         }
     }
 
-    /// Discards a pin whose block was taken out together with it.
+    /// Discards a pin of a block that was taken out together with it.
     pub(crate) fn discard_pin(&self, pin: OwnedPin) {
         let pin_slot = pin.forget();
         if !pin_slot.in_word() {

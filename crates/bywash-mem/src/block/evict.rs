@@ -3,10 +3,11 @@
 use std::time::{Duration, Instant};
 
 use super::cache::BlockCache;
-use super::options::{Keep, Priority, Spilled};
+use super::options::{Keep, Priority};
 use super::policy::{AgeMode, Policy, ScanState, Usage, Victim};
 use super::sharded_pins::OwnOutcome;
 use super::slab::BlockContents;
+use super::spill::Spilled;
 use super::word::Word;
 use crate::frames::{Frame, PoolConfig, Share};
 use crate::sync::{Mutex, Ordering, Step, skipped, yield_now};
@@ -279,7 +280,7 @@ impl BlockCache {
         }
     }
 
-    /// Evicts a block whose word is still `seen`, however often it was used. Returns the bytes that came free: 0 while readers of its
+    /// Evicts a block if its word is still `seen`, however often it was used. Returns the bytes that came free: 0 while readers of its
     /// load or the spill hook hold the frame.
     pub(super) fn evict_even_if_used(&self, slot: u32, seen: Word) -> Option<u64> {
         match self.try_evict(slot, seen) {
@@ -331,7 +332,7 @@ impl BlockCache {
         }
     }
 
-    /// Frees a slot whose contents were taken. `evicted` has the policy remember the block.
+    /// Frees a slot after its contents were taken. `evicted` has the policy remember the block.
     pub(crate) fn vacate(&self, slot: u32, contents: &BlockContents, evicted: bool) {
         let hash = self.registry.hash(contents.key);
         // The key is removed before the slot can be used again, so that it never leads to another block of the same key.

@@ -12,15 +12,17 @@ mod registry;
 mod set_limit;
 mod sharded_pins;
 mod slab;
+mod spill;
 mod table;
 mod word;
 
 pub use aging::Evicted;
 pub use cache::PoolStats;
-pub use options::{BlockOptions, Keep, Priority, Spill, Spilled, Tag, TagStats};
+pub use options::{BlockOptions, Keep, Priority, Tag, TagStats};
 pub use pin::{OwnedPin, Pin, PinScope};
 pub use registry::Registry;
 pub use set_limit::LimitError;
+pub use spill::{Spill, Spilled};
 
 pub(crate) use cache::BlockCache;
 #[cfg(all(test, loom))]

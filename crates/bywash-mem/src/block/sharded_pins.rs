@@ -303,7 +303,7 @@ type Sets = crate::frames::ZeroedSlice<Counters>;
 #[cfg(any(loom, shuttle))]
 type Sets = Box<[Counters]>;
 
-/// Returns zeroed sets, whose pages are committed only as they are used.
+/// Returns zeroed sets, in pages that are committed only as they are used.
 #[cfg(not(any(loom, shuttle)))]
 fn new_sets() -> Result<Sets, PoolError> {
     // SAFETY: zeroed counters are unused ones: atomics at 0.

@@ -209,7 +209,7 @@ impl Slab {
     }
 }
 
-/// Returns zeroed headers, whose pages are committed only as they are used.
+/// Returns zeroed headers, in pages that are committed only as they are used.
 #[cfg(not(any(loom, shuttle)))]
 fn headers(len: usize) -> Result<Headers, PoolError> {
     // SAFETY: a zeroed header is an empty slot: an atomic 0 and uninitialised contents.

@@ -174,7 +174,7 @@ impl StateWord {
         Self(AtomicU64::new(EMPTY))
     }
 
-    /// Fast path of [`Self::try_pin`] for an uncontended block whose pins are not sharded. On `Err(e)`, call `try_pin(e)`.
+    /// Fast path of [`Self::try_pin`] for an uncontended block without sharded pins. On `Err(e)`, call `try_pin(e)`.
     #[inline(always)]
     pub(crate) fn try_pin_fast(&self) -> Result<(), FastPinError> {
         // Relaxed: a guess. The add reads the word that decides.
@@ -240,7 +240,7 @@ impl StateWord {
         self.is_effective(old).then_some(old)
     }
 
-    /// Counts a use of a pinned block whose word was just `now`.
+    /// Counts a use of a pinned block; its word was just `now`.
     #[inline]
     pub(crate) fn count_use(&self, now: Word) {
         if now.freq() == MAX_FREQ && now.is_used() {

@@ -277,7 +277,7 @@ impl BufferCore {
         Ok(())
     }
 
-    /// Ends a claim whose bytes up to `written` were written.
+    /// Ends a claim with its bytes up to `written` written.
     pub(super) fn finish_claim(&self, claim: &Range<u64>, written: u64) {
         self.state.lock().extents.finish_claim(claim.start, written);
     }
@@ -372,7 +372,7 @@ impl BufferCore {
         self.changed.notify(usize::MAX);
     }
 
-    /// Closes the buffer of a load whose leader wrote every byte.
+    /// Closes the buffer of a load after its leader wrote every byte.
     pub(crate) fn close_complete(&self) {
         self.state.lock().phase = BufferPhase::Closed;
         self.changed.notify(usize::MAX);

@@ -19,7 +19,7 @@ pub(super) struct Ledger {
 struct ClassFrames {
     /// Committed frames, charged as idle.
     idle: Vec<u32>,
-    /// Decommitted frames whose addresses are free.
+    /// Decommitted frames with free addresses.
     decommitted: Vec<u32>,
     /// First index that was never used.
     next: u32,

@@ -1,4 +1,4 @@
-//! Zeroed slices whose pages are committed on first touch.
+//! Zeroed slices with pages that are committed on first touch.
 //!
 //! The global allocator does that only for small alignments. For cache-line alignment it clears all of the memory itself.
 

@@ -115,7 +115,7 @@ impl FlightTable {
         found
     }
 
-    /// Erases all loads and blocks whose key matches. Returns how many there were.
+    /// Erases all loads and blocks with a key that matches. Returns how many there were.
     pub(crate) fn erase_matching(&self, matches: impl Fn(BlockKey) -> bool) -> u64 {
         let erased: Vec<Arc<Flight>> = {
             let mut flights = self.flights.lock();

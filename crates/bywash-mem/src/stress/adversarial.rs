@@ -1,4 +1,4 @@
-//! Adversarial races for a pool whose pins take no lock: cases in which DuckDB's buffer manager had defects, or needs its
+//! Adversarial races for a pool with pins that take no lock: cases in which DuckDB's buffer manager had defects, or needs its
 //! block mutex. Each is one race of a few threads on one block. On threads it is repeated; on shuttle each schedule is one.
 
 use std::collections::HashMap;

@@ -23,7 +23,7 @@ use crate::shared::BucketShared;
 use crate::versions::{SharedFile, Version};
 
 /// Attempts at one block after abandoned loads. In each of them another reader abandoned the load, so only a
-/// storm of cancel readers gets near it.
+/// storm of cancelled readers gets near it.
 const ABANDONED_LIMIT: u32 = 100;
 /// Blocks that a body's window grows by with each block it reads.
 const RAMP: u32 = 2;

@@ -246,7 +246,7 @@ impl Pieces {
             }
         }
         buffer.returned().await;
-        // Grows for a consumer that keeps up, and for one whose next piece costs a request.
+        // Grows for a consumer that keeps up, and where its next piece costs a request.
         if !slow || self.remainder.is_none() {
             buffer.try_grow(&engine);
         }

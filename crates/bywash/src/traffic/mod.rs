@@ -191,7 +191,7 @@ struct ReadHistograms {
     misses: Histogram,
 }
 
-/// Responses by HTTP status; the first counts requests whose clients left before.
+/// Responses by HTTP status; the first counts requests of clients that left before.
 #[derive(Debug)]
 struct Statuses(Box<[AtomicU64]>);
 

@@ -1,4 +1,4 @@
-//! FrameBuffer of one chunk: copied bytes first, then at most one slice of the caller's own.
+//! Buffer of one chunk: copied bytes first, then at most one slice of the caller's own.
 
 use bytes::Bytes;
 

@@ -146,7 +146,7 @@ pub(super) struct Policy {
     ghosts: GhostTable,
     /// Number of loads, wrapping: the policy's clock.
     now: u32,
-    /// Evicted blocks whose memory holds no new block yet. New blocks take their places without promoting others.
+    /// Evicted blocks with memory that holds no new block yet. New blocks take their places without promoting others.
     vacant: u32,
     /// By the segment evicted from.
     returns: [Returns; 2],

@@ -144,7 +144,7 @@ fn remove(root: &Root, staging: &OwnedFd, name: &str, kind: Kind) -> Result<bool
     Ok(true)
 }
 
-/// Returns whether a folder is a session whose writer is alive.
+/// Returns whether a folder is a session with a live writer.
 fn has_locked_data(folder: &File) -> bool {
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let data = rustix::fs::openat(folder, DATA, flags, Mode::empty());

@@ -62,7 +62,7 @@ fn no_such_upload(key: &Path, upload: &str) -> Error {
 }
 
 impl Root {
-    /// Creates an upload whose folder has `files`, all empty. A session's upload has some, a client's multipart upload none.
+    /// Creates an upload with a folder of `files`, all empty. A session's upload has some, a client's multipart upload none.
     fn create_upload(&self, key: &Path, attributes: &Attributes, files: &[&str]) -> Result<String> {
         let failed = |errno: Errno| create_failed(key, errno);
         // The folder appears under its id with the manifest in it, so a crash leaves no half.
