@@ -54,7 +54,7 @@ impl BackgroundWorker {
                         _ = stopped => {}
                         () = flush_loop(&shared, inbox) => {}
                         () = write_behind(&shared) => {}
-                        () = crate::maintenance::maintenance_loop(&shared) => {}
+                        () = crate::schedule::maintenance_loop(&shared) => {}
                     }
                 });
             })?;

@@ -16,7 +16,6 @@ mod flush;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod limits;
-mod maintenance;
 mod manifest;
 mod memtable;
 mod options;
@@ -27,6 +26,7 @@ mod point;
 mod query;
 mod replay;
 mod retention;
+mod schedule;
 mod stats;
 mod varint;
 mod wal;

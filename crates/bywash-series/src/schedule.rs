@@ -1,4 +1,4 @@
-//! Periodic maintenance of data files: retention, compaction, deletion of orphans.
+//! Schedule of the work on data files: retention, compaction, deletion of orphans.
 
 use std::time::Duration;
 
