@@ -15,7 +15,7 @@ const TSAN_TARGET: &str = "x86_64-unknown-linux-gnu";
 pub(crate) enum Soaked {
     /// The memory core.
     Mem,
-    /// Uploads to servers that fail on cue.
+    /// Uploads to servers with injected faults.
     Uploads,
     /// The series engine: its files, and processes that are killed.
     Series,

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use async_trait::async_trait;
-use bywash_sim::{Passing, Watch};
+use bywash_sim::{ObservedRequest, RequestHook};
 use object_store::Result;
 
 /// Number of the request, counted from 0, and whether to die after or before it.
@@ -41,15 +41,15 @@ fn die() {
 }
 
 #[async_trait]
-impl Watch for Death {
-    async fn before(&self, request: &Passing) -> Result<()> {
+impl RequestHook for Death {
+    async fn before(&self, request: &ObservedRequest) -> Result<()> {
         if request.number == self.request && !self.after {
             die();
         }
         Ok(())
     }
 
-    async fn after(&self, request: &Passing) -> Result<()> {
+    async fn after(&self, request: &ObservedRequest) -> Result<()> {
         if request.number == self.request {
             die();
         }

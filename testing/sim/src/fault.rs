@@ -1,4 +1,4 @@
-//! What can go wrong with one request, and how often.
+//! Faults of one request, and their probabilities.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -6,73 +6,73 @@ use std::time::Duration;
 use rand::RngExt;
 use rand::rngs::StdRng;
 
-/// Something that happens to one request. Offsets are in bytes of that answer's body.
+/// Fault of one request. Offsets are in bytes of the response body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// A 503 before anything is done.
+    /// Fails with a 503 before the request has any effect.
     Unavailable,
-    /// A write is done, then answered with a 503.
-    AnswerLost,
-    /// A 404 for an object that exists.
+    /// Fails a write with a 503 after it took effect.
+    LoseResponse,
+    /// Fails with a 404 although the object exists.
     NotFound,
-    /// No answer, ever.
-    StallAnswer,
-    /// The answer comes this much later.
+    /// Never responds.
+    StallResponse,
+    /// Adds to the latency of the response.
     SlowFirstByte(Duration),
-    /// The connection breaks after so many bytes: the body ends with an error.
+    /// Resets the connection within the body, which ends with an error.
     Reset {
-        /// Bytes sent before it.
+        /// Bytes sent before the reset.
         after: u64,
     },
-    /// The body ends early, as if it were complete.
+    /// Ends the body early without an error.
     Short {
-        /// Bytes sent before it.
+        /// Bytes sent.
         after: u64,
     },
-    /// The body stops coming but does not end.
+    /// Stops sending within the body and keeps the connection open.
     Stall {
-        /// Bytes sent before it.
+        /// Bytes sent before the stall.
         after: u64,
     },
-    /// More bytes come than the answer's range has.
+    /// Sends more bytes than the range of the response has.
     Long {
-        /// How many more.
+        /// Number of excess bytes.
         by: u64,
     },
-    /// Another range than the one asked for is answered, and truthfully labelled.
-    OtherRange,
-    /// The whole object is answered instead of the range, truthfully labelled.
-    RangeIgnored,
-    /// The answer names a wrong length of the object. Only done to requests that carry a
-    /// precondition, as one who knows nothing of the object could not tell.
+    /// Sends a range other than the requested one, with its true Content-Range.
+    WrongRange,
+    /// Sends the whole object in place of the range, with its true Content-Range.
+    IgnoreRange,
+    /// Reports a wrong length of the object. Applies only to requests with a precondition: without one, a client cannot
+    /// detect it.
     WrongTotal,
-    /// The preconditions of the request are not looked at.
+    /// Ignores the preconditions of the request.
     IgnorePrecondition,
-    /// The object is overwritten just before the request is answered.
+    /// Overwrites the object just before the response.
     ChangeBefore,
-    /// The object is overwritten while the body is sent; the body stays that of the old version.
+    /// Overwrites the object while the body of the old version is sent.
     ChangeDuring {
-        /// Bytes sent before it.
+        /// Bytes sent before the overwrite.
         after: u64,
     },
 }
 
 impl Fault {
-    /// Its kind.
+    /// Returns the kind of the fault.
     #[must_use]
     pub fn kind(&self) -> FaultKind {
         match self {
             Self::Unavailable => FaultKind::Unavailable,
-            Self::AnswerLost => FaultKind::AnswerLost,
+            Self::LoseResponse => FaultKind::LoseResponse,
             Self::NotFound => FaultKind::NotFound,
-            Self::StallAnswer => FaultKind::StallAnswer,
+            Self::StallResponse => FaultKind::StallResponse,
             Self::SlowFirstByte(_) => FaultKind::SlowFirstByte,
             Self::Reset { .. } => FaultKind::Reset,
             Self::Short { .. } => FaultKind::Short,
             Self::Stall { .. } => FaultKind::Stall,
             Self::Long { .. } => FaultKind::Long,
-            Self::OtherRange => FaultKind::OtherRange,
-            Self::RangeIgnored => FaultKind::RangeIgnored,
+            Self::WrongRange => FaultKind::WrongRange,
+            Self::IgnoreRange => FaultKind::IgnoreRange,
             Self::WrongTotal => FaultKind::WrongTotal,
             Self::IgnorePrecondition => FaultKind::IgnorePrecondition,
             Self::ChangeBefore => FaultKind::ChangeBefore,
@@ -81,21 +81,21 @@ impl Fault {
     }
 }
 
-/// [`Fault`] without its details.
+/// Kind of a [`Fault`], without its parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "documented at Fault")]
 pub enum FaultKind {
     Unavailable,
-    AnswerLost,
+    LoseResponse,
     NotFound,
-    StallAnswer,
+    StallResponse,
     SlowFirstByte,
     Reset,
     Short,
     Stall,
     Long,
-    OtherRange,
-    RangeIgnored,
+    WrongRange,
+    IgnoreRange,
     WrongTotal,
     IgnorePrecondition,
     ChangeBefore,
@@ -106,38 +106,38 @@ impl FaultKind {
     /// All kinds.
     pub const ALL: [Self; 15] = [
         Self::Unavailable,
-        Self::AnswerLost,
+        Self::LoseResponse,
         Self::NotFound,
-        Self::StallAnswer,
+        Self::StallResponse,
         Self::SlowFirstByte,
         Self::Reset,
         Self::Short,
         Self::Stall,
         Self::Long,
-        Self::OtherRange,
-        Self::RangeIgnored,
+        Self::WrongRange,
+        Self::IgnoreRange,
         Self::WrongTotal,
         Self::IgnorePrecondition,
         Self::ChangeBefore,
         Self::ChangeDuring,
     ];
 
-    /// Kinds that can befall a request without object data (HEAD, LIST, writes).
-    fn without_body(self) -> bool {
+    /// Returns whether the fault applies to requests without a response body (HEAD, LIST, writes).
+    fn applies_without_body(self) -> bool {
         matches!(
             self,
             Self::Unavailable
-                | Self::AnswerLost
-                | Self::StallAnswer
+                | Self::LoseResponse
+                | Self::StallResponse
                 | Self::SlowFirstByte
                 | Self::ChangeBefore
         )
     }
 
-    /// Whether it can make a read fail that would otherwise have succeeded. A change cannot count:
-    /// versions are judged by the oracle. Nor can slowness.
+    /// Returns whether the fault can fail a read that would otherwise have succeeded. Overwrites do not count, as the oracle
+    /// knows the versions; delays do not count either.
     #[must_use]
-    pub fn breaks(self) -> bool {
+    pub fn can_fail_reads(self) -> bool {
         !matches!(
             self,
             Self::SlowFirstByte
@@ -147,14 +147,14 @@ impl FaultKind {
         )
     }
 
-    /// Whether it looks to a pinned reader as if the object had changed.
+    /// Returns whether a reader with a precondition can take the fault for a change of the object.
     #[must_use]
-    pub fn looks_changed(self) -> bool {
+    pub fn resembles_change(self) -> bool {
         matches!(
             self,
             Self::NotFound
-                | Self::OtherRange
-                | Self::RangeIgnored
+                | Self::WrongRange
+                | Self::IgnoreRange
                 | Self::WrongTotal
                 | Self::Long
                 | Self::Short
@@ -162,8 +162,8 @@ impl FaultKind {
     }
 
     fn draw(self, rng: &mut StdRng) -> Fault {
-        // An answer's body length is not known yet: most offsets fall into the first blocks, and
-        // one beyond the end never happens, which is a case of its own.
+        // The body length is not known yet: most offsets fall into the first blocks, and a fault after the end of the body
+        // never happens.
         let after = |rng: &mut StdRng| {
             if rng.random_bool(0.2) {
                 0
@@ -173,9 +173,9 @@ impl FaultKind {
         };
         match self {
             Self::Unavailable => Fault::Unavailable,
-            Self::AnswerLost => Fault::AnswerLost,
+            Self::LoseResponse => Fault::LoseResponse,
             Self::NotFound => Fault::NotFound,
-            Self::StallAnswer => Fault::StallAnswer,
+            Self::StallResponse => Fault::StallResponse,
             Self::SlowFirstByte => {
                 Fault::SlowFirstByte(Duration::from_millis(rng.random_range(100..5_000)))
             }
@@ -185,8 +185,8 @@ impl FaultKind {
             Self::Long => Fault::Long {
                 by: rng.random_range(1..10_000),
             },
-            Self::OtherRange => Fault::OtherRange,
-            Self::RangeIgnored => Fault::RangeIgnored,
+            Self::WrongRange => Fault::WrongRange,
+            Self::IgnoreRange => Fault::IgnoreRange,
             Self::WrongTotal => Fault::WrongTotal,
             Self::IgnorePrecondition => Fault::IgnorePrecondition,
             Self::ChangeBefore => Fault::ChangeBefore,
@@ -195,23 +195,23 @@ impl FaultKind {
     }
 }
 
-/// How often what goes wrong, and how slow the origin is.
+/// Probabilities of faults, and the latency of the origin.
 #[derive(Debug, Clone)]
-pub struct Weather {
-    /// Time until a request is answered.
+pub struct FaultProfile {
+    /// Time until the response begins.
     pub latency: Range<Duration>,
-    /// Pause between the pieces of a body.
+    /// Pause between two pieces of a body.
     pub pause: Range<Duration>,
-    /// Bytes of one piece of a body.
+    /// Length of one piece of a body, in bytes.
     pub piece: Range<usize>,
-    /// Chance of each kind, a request.
+    /// Probability of each kind, per request.
     pub faults: Vec<(FaultKind, f64)>,
 }
 
-impl Weather {
-    /// Nothing goes wrong: 5 to 20 ms to the answer, pieces of 1 to 16 KiB.
+impl FaultProfile {
+    /// Returns a profile without faults: latency of 5 to 20 ms, pieces of 1 to 16 KiB.
     #[must_use]
-    pub fn calm() -> Self {
+    pub fn none() -> Self {
         Self {
             latency: Duration::from_millis(5)..Duration::from_millis(20),
             pause: Duration::ZERO..Duration::from_millis(2),
@@ -220,9 +220,9 @@ impl Weather {
         }
     }
 
-    /// Some kinds of fault, each hitting up to every tenth request.
+    /// Returns a profile with a random choice of faults, each with a probability of 1 to 10 % per request.
     #[must_use]
-    pub fn storm(rng: &mut StdRng) -> Self {
+    pub fn random(rng: &mut StdRng) -> Self {
         let some = rng.random_range(0.2..0.8);
         let mut faults = Vec::new();
         for kind in FaultKind::ALL {
@@ -232,7 +232,7 @@ impl Weather {
         }
         Self {
             faults,
-            ..Self::calm()
+            ..Self::none()
         }
     }
 
@@ -240,7 +240,7 @@ impl Weather {
         let mut drawn = Vec::new();
         for &(kind, chance) in &self.faults {
             let hit = rng.random_bool(chance);
-            if hit && (body || kind.without_body()) {
+            if hit && (body || kind.applies_without_body()) {
                 drawn.push(kind.draw(rng));
             }
         }

@@ -1,13 +1,12 @@
-//! Bytes that tell where they come from.
+//! Object contents that identify their version and offset.
 
 use bytes::Bytes;
 
-/// `len` bytes that differ from those of any other `seed` in nearly every 8-byte word, and from
+/// Returns `len` bytes that differ from those of any other `seed` in nearly every 8-byte word, and from
 /// themselves at any other offset.
 ///
-/// The word at byte `8 * i` is splitmix64 (Steele, Lea, Flood 2014) of `seed + i` times its
-/// increment, so a block of another version, or of the right version at the wrong offset, cannot
-/// pass for the right one.
+/// The word at byte `8 * i` is splitmix64 (Steele, Lea, Flood 2014) of `seed + i` times its increment. A comparison thus
+/// detects a block of another version, and a block at a wrong offset.
 #[must_use]
 pub fn pattern(seed: u64, len: usize) -> Bytes {
     let mut out = Vec::with_capacity(len.next_multiple_of(8));
@@ -19,11 +18,11 @@ pub fn pattern(seed: u64, len: usize) -> Bytes {
     out.into()
 }
 
-/// A seed for [`pattern`] from the seed of the world, an object and a version of it.
-pub(crate) fn version_seed(world: u64, key: &str, number: u64) -> u64 {
+/// Returns the [`pattern`] seed of one version of an object, from the seed of the simulation.
+pub(crate) fn version_seed(simulation_seed: u64, key: &str, number: u64) -> u64 {
     let key = key
         .bytes()
-        .fold(world, |hash, byte| mix(hash ^ u64::from(byte)));
+        .fold(simulation_seed, |hash, byte| mix(hash ^ u64::from(byte)));
     mix(key ^ number)
 }
 
@@ -40,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_tell_version_and_offset_apart() {
+    fn bytes_identify_version_and_offset() {
         let (one, two) = (pattern(1, 4096), pattern(2, 4096));
         assert_eq!(one, pattern(1, 4096));
         assert_eq!(pattern(1, 100), one.slice(..100), "a prefix is a prefix");

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::common::{Server, bywash, data_dir, fails, pattern, stderr, stdout, succeeds, text};
 use bywash_sim::server::azure::Azure;
 use bywash_sim::server::s3::S3;
-use bywash_sim::server::{Asked, Protocol, Reply, Server as Origin};
+use bywash_sim::server::{HttpRequest, HttpResponse, Protocol, Server as Origin};
 use tokio::task::block_in_place;
 
 /// A store, and a home with profiles of the AWS command line that lead to it.
@@ -158,14 +158,14 @@ struct Elsewhere {
 }
 
 impl Protocol for Elsewhere {
-    fn answer(&self, asked: &Asked) -> Reply {
-        match asked.query("moved") {
-            Some(_) => self.store.answer(asked),
+    fn respond(&self, request: &HttpRequest) -> HttpResponse {
+        match request.query("moved") {
+            Some(_) => self.store.respond(request),
             None => {
-                let target = asked.target();
+                let target = request.target();
                 let mark = if target.contains('?') { '&' } else { '?' };
                 let to = format!("{}{target}{mark}moved=1", self.host);
-                Reply::status(307).with("location", &to)
+                HttpResponse::status(307).with("location", &to)
             }
         }
     }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::common::gate::Gate;
 use crate::common::{Server, bywash, data_dir, json_lines, pattern, stderr, succeeds, text};
-use bywash_sim::server::{Asked, Protocol, Reply, Server as Origin};
+use bywash_sim::server::{HttpRequest, HttpResponse, Protocol, Server as Origin};
 use rustix::process::{Pid, Signal, kill_process};
 
 const PART: u64 = 8 << 20;
@@ -222,13 +222,13 @@ struct Replaced {
 }
 
 impl Protocol for Replaced {
-    fn answer(&self, asked: &Asked) -> Reply {
-        let found = Reply::status(200);
-        if asked.method == http::Method::HEAD {
+    fn respond(&self, request: &HttpRequest) -> HttpResponse {
+        let found = HttpResponse::status(200);
+        if request.method == http::Method::HEAD {
             return found.with("content-length", &BYTES.to_string());
         }
         let byte = self.version.fetch_add(1, Ordering::Relaxed);
-        let Some(range) = asked.header("range") else {
+        let Some(range) = request.header("range") else {
             return found.body(vec![byte; usize::try_from(BYTES).unwrap()]);
         };
         let (start, end) = range
@@ -237,7 +237,7 @@ impl Protocol for Replaced {
             .split_once('-')
             .unwrap();
         let length = end.parse::<usize>().unwrap() + 1 - start.parse::<usize>().unwrap();
-        let part = Reply {
+        let part = HttpResponse {
             status: http::StatusCode::PARTIAL_CONTENT,
             ..found
         };

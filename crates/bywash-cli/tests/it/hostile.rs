@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::common::gate::Gate;
 use crate::common::{bywash, json_lines, pattern, stderr, stdout, text, tree};
 use bywash_sim::server::s3::S3;
-use bywash_sim::server::{Asked, Protocol, Reply, Server};
+use bywash_sim::server::{HttpRequest, HttpResponse, Protocol, Server};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::task::block_in_place;
 
@@ -24,16 +24,16 @@ struct Liar {
 }
 
 impl Protocol for Liar {
-    fn answer(&self, asked: &Asked) -> Reply {
-        let (bucket, key) = asked.bucket_and_key();
+    fn respond(&self, request: &HttpRequest) -> HttpResponse {
+        let (bucket, key) = request.bucket_and_key();
         let date = "2026-01-01T00:00:00.000Z";
         match (bucket.as_str(), key.as_str()) {
-            ("", _) => Reply::status(200).body(format!(
+            ("", _) => HttpResponse::status(200).body(format!(
                 "<ListAllMyBucketsResult><Buckets><Bucket><Name>{KEY}&#x1b;]0;x&#7;&#x7f;</Name>\
                  <CreationDate>{date}</CreationDate></Bucket></Buckets></ListAllMyBucketsResult>"
             )),
-            ("flood", _) => Reply::status(200).body(vec![b'x'; (16 << 20) + 1]),
-            ("denied", _) => Reply::status(403).body(format!(
+            ("flood", _) => HttpResponse::status(200).body(vec![b'x'; (16 << 20) + 1]),
+            ("denied", _) => HttpResponse::status(403).body(format!(
                 "<Error><Code>AccessDenied</Code><Message>{KEY}&#x1b;[2J\nbywash: done&#7;&#x7f;</Message></Error>"
             )),
             (_, "") => {
@@ -47,16 +47,16 @@ impl Protocol for Liar {
                         )
                     })
                     .collect();
-                Reply::status(200).body(format!(
+                HttpResponse::status(200).body(format!(
                     "<ListBucketResult><Name>{bucket}</Name><IsTruncated>false</IsTruncated>{contents}</ListBucketResult>"
                 ))
             }
             _ => {
-                let reply = match asked.header("range") {
-                    Some(_) => Reply::status(206).with("content-range", "bytes 0-2/3"),
-                    None => Reply::status(200),
+                let response = match request.header("range") {
+                    Some(_) => HttpResponse::status(206).with("content-range", "bytes 0-2/3"),
+                    None => HttpResponse::status(200),
                 };
-                reply
+                response
                     .with("etag", "\"tag\"")
                     .with("last-modified", "Thu, 01 Jan 2026 00:00:00 GMT")
                     .body("lie")

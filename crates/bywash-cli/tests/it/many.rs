@@ -5,7 +5,7 @@ use std::process::Child;
 use std::sync::{Arc, OnceLock};
 
 use crate::common::{bywash, stderr};
-use bywash_sim::server::{Asked, Protocol, Reply, Server};
+use bywash_sim::server::{HttpRequest, HttpResponse, Protocol, Server};
 use parking_lot::Mutex;
 use tokio::task::block_in_place;
 
@@ -27,9 +27,9 @@ struct Many {
 }
 
 impl Protocol for Many {
-    fn answer(&self, asked: &Asked) -> Reply {
-        let (bucket, _) = asked.bucket_and_key();
-        let start = asked.query("continuation-token");
+    fn respond(&self, request: &HttpRequest) -> HttpResponse {
+        let (bucket, _) = request.bucket_and_key();
+        let start = request.query("continuation-token");
         let start: usize = start.map_or(0, |token| token.parse().unwrap());
         let last = start + PAGE == OBJECTS;
         if start == EARLY_PAGE * PAGE {
@@ -56,7 +56,7 @@ impl Protocol for Many {
             )
             .unwrap();
         }
-        Reply::status(200).body(body + "</ListBucketResult>")
+        HttpResponse::status(200).body(body + "</ListBucketResult>")
     }
 }
 

@@ -7,20 +7,20 @@ use std::sync::Arc;
 
 use crate::common::{Server, bywash, fails, pattern, stderr, stdout, succeeds, text, tree};
 use bywash_sim::server::s3::S3;
-use bywash_sim::server::web::{Manners, Web};
-use bywash_sim::server::{Logged, Server as Origin};
+use bywash_sim::server::web::{Web, WebServerOptions};
+use bywash_sim::server::{LoggedRequest, Server as Origin};
 use tokio::task::block_in_place;
 
 const MIB: usize = 1 << 20;
 
-async fn web(manners: Manners) -> (Arc<Web>, Origin) {
-    let web = Arc::new(Web::new(manners));
+async fn web(options: WebServerOptions) -> (Arc<Web>, Origin) {
+    let web = Arc::new(Web::new(options));
     let server = Origin::start(Arc::<Web>::clone(&web)).await.unwrap();
     (web, server)
 }
 
 /// Ranges of the GETs of this path.
-fn ranges(log: &[Logged], path: &str) -> Vec<String> {
+fn ranges(log: &[LoggedRequest], path: &str) -> Vec<String> {
     let gets = log
         .iter()
         .filter(|one| one.line.starts_with("GET") && one.line.contains(path));
@@ -36,7 +36,7 @@ fn serve(data: &Path, toml: &str) -> Server {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_buckets_of_one_server_read_in_blocks_of_their_own_size() {
-    let (files, origin) = web(Manners::default()).await;
+    let (files, origin) = web(WebServerOptions::default()).await;
     let body = pattern(3 * MIB);
     files.put("/small/k", body.clone());
     files.put("/large/k", body.clone());
@@ -116,7 +116,7 @@ fn a_block_size_that_no_memory_has_is_refused_with_the_buckets_name() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn addresses_with_a_query_are_read_with_it_and_show_none_of_it() {
-    let (files, origin) = web(Manners::default()).await;
+    let (files, origin) = web(WebServerOptions::default()).await;
     let body = pattern(20 * MIB + 3);
     files.put("/dir/a b", body.clone());
     files.put("/small", "small");
@@ -160,7 +160,7 @@ async fn addresses_with_a_query_are_read_with_it_and_show_none_of_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_web_server_is_not_listed_and_not_written_and_the_next_step_is_named() {
-    let (files, origin) = web(Manners::default()).await;
+    let (files, origin) = web(WebServerOptions::default()).await;
     files.put("/dir/a", "a");
     let (home, folder) = (
         tempfile::tempdir().unwrap(),
@@ -194,7 +194,7 @@ async fn a_web_server_is_not_listed_and_not_written_and_the_next_step_is_named()
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_refused_before_it_is_sent_is_no_origin_request() {
-    let (files, origin) = web(Manners::default()).await;
+    let (files, origin) = web(WebServerOptions::default()).await;
     files.put("/web/k", "k");
     let s3 = S3::new();
     let store = Origin::start(Arc::<S3>::clone(&s3)).await.unwrap();
@@ -247,7 +247,7 @@ fn masked(mask: &str, args: &[&str]) -> Command {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_large_download_gets_the_permissions_that_a_small_one_gets() {
-    let (files, origin) = web(Manners::default()).await;
+    let (files, origin) = web(WebServerOptions::default()).await;
     files.put("/small", "small");
     files.put("/large", pattern(20 * MIB));
     let home = tempfile::tempdir().unwrap();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::common::{Server, bywash, data_dir, fails, json_lines, text, tree, write_tree};
-use bywash_sim::server::{Asked, Protocol, Reply, Server as Origin};
+use bywash_sim::server::{HttpRequest, HttpResponse, Protocol, Server as Origin};
 
 #[test]
 fn trees_are_deleted_after_they_were_told() {
@@ -76,8 +76,8 @@ fn whole_buckets_and_folders_need_a_word_more() {
 struct Overloaded;
 
 impl Protocol for Overloaded {
-    fn answer(&self, _: &Asked) -> Reply {
-        Reply::status(503)
+    fn respond(&self, _: &HttpRequest) -> HttpResponse {
+        HttpResponse::status(503)
     }
 }
 

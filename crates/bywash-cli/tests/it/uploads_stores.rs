@@ -242,7 +242,7 @@ async fn an_interrupted_copy_of_a_file_says_how_to_go_on() {
     // Of these parts no answer comes, when they are sent again neither: the copy is in their midst when it is interrupted.
     for part in 5..=11 {
         for _ in 0..5 {
-            server.script(&format!("partNumber={part}&"), ServerFault::StallAnswer);
+            server.script(&format!("partNumber={part}&"), ServerFault::StallResponse);
         }
     }
     let mut cp = place.cp(store.url()).spawn().unwrap();
@@ -254,7 +254,7 @@ async fn an_interrupted_copy_of_a_file_says_how_to_go_on() {
     let told = stderr(&ended);
     let (_, id) = told.trim().rsplit_once(' ').unwrap();
     assert!(told.contains("bywash uploads resume"), "{told}");
-    server.plan(FaultPlan::calm());
+    server.set_fault_plan(FaultPlan::none());
     let resumed = crate::common::succeeds(place.bywash(&["uploads", "resume", id, "--json"]));
     let told: Value = serde_json::from_str(&stdout(&resumed)).unwrap();
     assert!(told["resumed_bytes"].as_u64().unwrap() >= 8 << 20, "{told}");
@@ -266,12 +266,12 @@ async fn an_interrupted_copy_of_a_file_says_how_to_go_on() {
 async fn a_copy_from_a_pipe_survives_faults_that_pass() {
     let seed = setting("BYWASH_SEED", 815);
     // Those that the program notices without waiting for long.
-    let slow = [ServerFaultKind::StallAfter, ServerFaultKind::StallAnswer];
+    let slow = [ServerFaultKind::StallAfter, ServerFaultKind::StallResponse];
     let kinds =
-        ServerFaultKind::PASSING.map(|kind| (kind, if slow.contains(&kind) { 0.0 } else { 0.2 }));
+        ServerFaultKind::TRANSIENT.map(|kind| (kind, if slow.contains(&kind) { 0.0 } else { 0.2 }));
     for store in Store::all() {
         let server = store.serve().await;
-        server.plan(FaultPlan::seeded(seed, &kinds, 6));
+        server.set_fault_plan(FaultPlan::seeded(seed, &kinds, 6));
         let place = Place::new(&server, seed);
         let mut cp = place.bywash(&["cp", "-", store.url()]);
         let mut child = cp.stdin(Stdio::piped()).spawn().unwrap();
@@ -294,7 +294,7 @@ async fn a_copy_from_a_pipe_survives_faults_that_pass() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sweep_drops_old_orphans_of_an_s3_store_and_nothing_else() {
-    let s3 = S3::new().with_rules(2, 5 << 20);
+    let s3 = S3::new().with_limits(2, 5 << 20);
     let store = Store::S3(Arc::clone(&s3));
     let server = store.serve().await;
     let place = Place::new(&server, 815);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bywash_series::{Ack, Aggregate, Selector};
-use bywash_sim::{Passing, Watch, WatchedStore};
+use bywash_sim::{HookedStore, ObservedRequest, RequestHook};
 use tokio::sync::Semaphore;
 
 use super::*;
@@ -69,8 +69,8 @@ async fn history_adds_up_to_the_counters() {
 struct Stuck(Semaphore);
 
 #[async_trait]
-impl Watch for Stuck {
-    async fn before(&self, request: &Passing) -> object_store::Result<()> {
+impl RequestHook for Stuck {
+    async fn before(&self, request: &ObservedRequest) -> object_store::Result<()> {
         if request.method == "put" && request.path.as_ref().starts_with("files/") {
             self.0.acquire().await.unwrap().forget();
         }
@@ -84,7 +84,7 @@ async fn with_a_stuck_store(write_timeout: Duration) {
     let home = tempfile::tempdir().unwrap();
     let engine = engine_with_traffic().await;
     let stuck = Arc::new(Stuck(Semaphore::new(0)));
-    let store = WatchedStore::new(Arc::new(MemoryStore::new()), Arc::<Stuck>::clone(&stuck));
+    let store = HookedStore::new(Arc::new(MemoryStore::new()), Arc::<Stuck>::clone(&stuck));
     let options = SeriesOptions {
         ack: Ack::Memory,
         write_timeout,

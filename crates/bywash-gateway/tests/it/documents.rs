@@ -7,7 +7,7 @@ use std::time::Duration;
 use bywash::origin::memory::MemoryStore;
 use bywash::{Consistency, Engine, Share};
 use bywash_gateway::{Limits, S3Config, serve_s3};
-use bywash_sim::pass_time_by_turns;
+use bywash_sim::advance_clock_by_ticks;
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -26,7 +26,7 @@ struct Small {
 
 /// An endpoint with little memory and a short admission deadline. Bucket `bkt` has 1000 keys of `len` characters.
 async fn small(len: usize) -> Small {
-    pass_time_by_turns();
+    advance_clock_by_ticks();
     let engine = Engine::builder()
         .memory(MEMORY)
         .admission_deadline(Duration::from_secs(2))

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bywash_gateway::{Limits, S3Config};
-use bywash_sim::pass_time_by_turns;
+use bywash_sim::advance_clock_by_ticks;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
@@ -16,7 +16,7 @@ const SHORT: Duration = Duration::from_millis(300);
 
 /// An endpoint with limits longer than scheduling pauses of the machine.
 async fn with(limits: Limits) -> Server {
-    pass_time_by_turns();
+    advance_clock_by_ticks();
     Server::start(S3Config {
         limits,
         ..S3Config::anonymous()
@@ -62,7 +62,7 @@ async fn stalled_reader_is_closed() {
 /// Stalled readers hold memory only briefly: the next one is served.
 #[tokio::test]
 async fn sixty_four_stalled_readers_do_not_stop_the_next() {
-    pass_time_by_turns();
+    advance_clock_by_ticks();
     let limits = Limits {
         stalled_body: Duration::from_secs(1),
         ..Limits::default()
@@ -114,7 +114,7 @@ async fn sixty_four_stalled_readers_do_not_stop_the_next() {
 #[tokio::test]
 async fn slow_readers_above_the_memory_leave_memory_for_the_next() {
     const READERS: usize = 200;
-    pass_time_by_turns();
+    advance_clock_by_ticks();
     let limits = Limits {
         stalled_body: Duration::from_secs(3600),
         ..Limits::default()
@@ -340,7 +340,7 @@ async fn heads_and_idle_connections_have_separate_deadlines() {
 
 #[tokio::test]
 async fn unfinished_heads_above_their_memory_are_closed() {
-    pass_time_by_turns();
+    advance_clock_by_ticks();
     // A 32nd of the memory: 512 KiB, so 3 heads of 60 KB.
     let server = Server::start_in(16 << 20, S3Config::anonymous()).await;
     let mut unfinished = Vec::new();
@@ -458,7 +458,7 @@ async fn connect_from(source: &str, server: &Server) -> TcpStream {
 
 #[tokio::test]
 async fn address_above_its_connection_limit_is_rejected_and_others_are_not() {
-    pass_time_by_turns();
+    advance_clock_by_ticks();
     let config = S3Config {
         limits: Limits {
             connections_per_address: Some(2),

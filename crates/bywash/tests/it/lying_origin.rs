@@ -13,7 +13,7 @@ use bywash::{Bucket, Consistency, DownloadOptions, Engine, OriginUrl, RetryPolic
 use bywash_sim::server::azure::Azure;
 use bywash_sim::server::gcs::Gcs;
 use bywash_sim::server::s3::S3;
-use bywash_sim::server::web::{Manners, Web};
+use bywash_sim::server::web::{Web, WebServerOptions};
 use bywash_sim::server::{FaultPlan, Lie, Protocol, Server, ServerFault};
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
@@ -79,7 +79,7 @@ impl World {
                 store
             }
             Kind::Web => {
-                let web = Web::new(Manners::default());
+                let web = Web::new(WebServerOptions::default());
                 for (path, bytes) in &objects {
                     web.put(&format!("/data/{path}"), bytes.clone());
                 }
@@ -125,7 +125,7 @@ impl World {
     async fn ask_everything(&self, lie: Option<Lie>) -> Result<(), String> {
         let mut failures = Vec::new();
         for (path, honest) in &self.objects[..2] {
-            let believed = lie.and_then(|lie| lie.believed(honest));
+            let believed = lie.and_then(|lie| lie.accepted_contents(honest));
             let right = |got: &Bytes, range: Range<usize>| {
                 let is = |object: &Bytes| {
                     let end = range.end.min(object.len());
@@ -299,9 +299,11 @@ async fn survive(kind: Kind, lie: Lie) {
             "{kind:?}: the honest origin is not read"
         );
     }
-    world.server.plan(FaultPlan::lying(1, &[lie], 1.0));
+    world
+        .server
+        .set_fault_plan(FaultPlan::lying(1, &[lie], 1.0));
     let _ = world.ask_everything(Some(lie)).await;
-    world.server.plan(FaultPlan::calm());
+    world.server.set_fault_plan(FaultPlan::none());
     world.heals(Some(lie)).await;
     world.gives_all_memory_back(lie).await;
 }
@@ -346,13 +348,15 @@ async fn compressed_or_other_range_is_rejected_from_every_origin() {
         let world = World::new(kind).await;
         let (path, honest) = &world.objects[3];
         for lie in lies {
-            world.server.plan(FaultPlan::lying(1, &[lie], 1.0));
+            world
+                .server
+                .set_fault_plan(FaultPlan::lying(1, &[lie], 1.0));
             let error = world.read(path, Some(20_000..60_000)).await;
             let error = error.expect_err(lie.name()).to_string();
             let resident = world.engine.stats().pool.resident_blocks;
             assert_eq!(resident, 0, "{kind:?} {lie:?} is cached: {error}");
         }
-        world.server.plan(FaultPlan::calm());
+        world.server.set_fault_plan(FaultPlan::none());
         world.heals(None).await;
         // One response in between is requested again.
         let _ = world.bucket.drop_cached("");

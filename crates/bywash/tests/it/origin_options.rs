@@ -7,7 +7,7 @@ use bywash::{Consistency, Engine, EngineError, Origin, OriginUrl};
 use bywash_sim::server::azure::Azure;
 use bywash_sim::server::gcs::Gcs;
 use bywash_sim::server::s3::S3;
-use bywash_sim::server::{Logged, Server};
+use bywash_sim::server::{LoggedRequest, Server};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutPayload};
 
@@ -20,7 +20,7 @@ fn open(url: &str, options: &[(&str, &str)]) -> object_store::Result<Arc<dyn Ori
     })
 }
 
-fn is_signed_with_its_options(request: &Logged) -> bool {
+fn is_signed_with_its_options(request: &LoggedRequest) -> bool {
     let text = request.headers["authorization"].to_str().unwrap();
     text.contains("Credential=mine/") && text.contains("/eu-central-1/")
 }

@@ -6,9 +6,9 @@ use bytes::Bytes;
 use bywash::origin::Redirects;
 use bywash::origin::http::HttpStore;
 use bywash::{Bucket, BucketStats, Consistency, Engine, EngineError, OriginUrl, RetryPolicy};
-use bywash_sim::pass_time_by_turns;
-use bywash_sim::server::web::{Manners, Tag, Web};
-use bywash_sim::server::{Logged, Server, ServerFault};
+use bywash_sim::advance_clock_by_ticks;
+use bywash_sim::server::web::{Tag, Web, WebServerOptions};
+use bywash_sim::server::{LoggedRequest, Server, ServerFault};
 use futures::TryStreamExt;
 use http::{HeaderMap, HeaderValue};
 use object_store::path::Path;
@@ -26,19 +26,19 @@ struct World {
 }
 
 impl World {
-    async fn new(manners: Manners) -> Self {
-        Self::with(manners, "", "?sig=s3cr3t", &HeaderMap::new(), None).await
+    async fn new(server_options: WebServerOptions) -> Self {
+        Self::with(server_options, "", "?sig=s3cr3t", &HeaderMap::new(), None).await
     }
 
     /// The bucket is the folder `/pub`; `secret` is the URL's user info.
     async fn with(
-        manners: Manners,
+        server_options: WebServerOptions,
         secret: &str,
         query: &str,
         headers: &HeaderMap,
         redirects: Option<Redirects>,
     ) -> Self {
-        let web = Arc::new(Web::new(manners));
+        let web = Arc::new(Web::new(server_options));
         let server = Server::start(Arc::<Web>::clone(&web)).await.unwrap();
         let host = server.url().replace("http://", "");
         let url = format!("http://{secret}{host}/pub/{query}");
@@ -83,27 +83,27 @@ fn pattern(length: usize, seed: usize) -> Bytes {
     bytes.into()
 }
 
-fn gets(log: &[Logged]) -> usize {
+fn gets(log: &[LoggedRequest]) -> usize {
     log.iter()
         .filter(|request| request.line.starts_with("GET "))
         .count()
 }
 
 /// Returns each kind of server.
-fn every_manners() -> Vec<Manners> {
+fn all_web_server_options() -> Vec<WebServerOptions> {
     let mut all = Vec::new();
     for ranges in [true, false] {
         for tag in [Tag::None, Tag::Weak, Tag::Strong] {
             for dates in [true, false] {
                 for conditions in [true, false] {
-                    let manners = Manners {
+                    let server_options = WebServerOptions {
                         ranges,
                         tag,
                         dates,
                         conditions,
-                        ..Manners::default()
+                        ..WebServerOptions::default()
                     };
-                    all.push(manners);
+                    all.push(server_options);
                 }
             }
         }
@@ -114,12 +114,12 @@ fn every_manners() -> Vec<Manners> {
 /// Versitygw does so with files put there behind its back.
 #[tokio::test]
 async fn object_without_etag_compared_by_parts_of_a_second_is_read_again_after_eviction() {
-    let manners = Manners {
+    let server_options = WebServerOptions {
         tag: Tag::None,
         fine_dates: true,
-        ..Manners::default()
+        ..WebServerOptions::default()
     };
-    let world = World::new(manners).await;
+    let world = World::new(server_options).await;
     // More than the memory holds, so that each read evicts what the last one brought.
     let data = pattern(17 << 20, 1);
     world.web.put("/pub/key", data.clone());
@@ -130,9 +130,9 @@ async fn object_without_etag_compared_by_parts_of_a_second_is_read_again_after_e
 
 #[tokio::test]
 async fn any_server_returns_correct_bytes_and_objects_with_validators_are_cached() {
-    let world = World::new(Manners::default()).await;
-    for (number, manners) in every_manners().into_iter().enumerate() {
-        world.web.behave(manners);
+    let world = World::new(WebServerOptions::default()).await;
+    for (number, server_options) in all_web_server_options().into_iter().enumerate() {
+        world.web.set_options(server_options);
         let data = pattern(5 * BLOCK + 17, number);
         let key = format!("a b/c+%.{number}");
         world.web.put(&format!("/pub/{key}"), data.clone());
@@ -157,7 +157,7 @@ async fn any_server_returns_correct_bytes_and_objects_with_validators_are_cached
                 ..GetOptions::default()
             };
             let answer = world.bucket.get_opts(&path, options).await.unwrap();
-            assert_eq!(answer.meta.size, data.len() as u64, "{manners:?}");
+            assert_eq!(answer.meta.size, data.len() as u64, "{server_options:?}");
             assert_eq!(
                 answer
                     .attributes
@@ -166,7 +166,7 @@ async fn any_server_returns_correct_bytes_and_objects_with_validators_are_cached
                     .as_ref(),
                 "application/x-test"
             );
-            assert_eq!(answer.bytes().await.unwrap(), wanted, "{manners:?}");
+            assert_eq!(answer.bytes().await.unwrap(), wanted, "{server_options:?}");
         }
         let before = world.stats().origin_requests;
         assert_eq!(
@@ -181,8 +181,8 @@ async fn any_server_returns_correct_bytes_and_objects_with_validators_are_cached
             data
         );
         let asked = world.stats().origin_requests - before;
-        let cached = manners.tag == Tag::Strong || manners.dates;
-        assert_eq!(asked == 0, cached, "{manners:?}: {asked} requests");
+        let cached = server_options.tag == Tag::Strong || server_options.dates;
+        assert_eq!(asked == 0, cached, "{server_options:?}: {asked} requests");
         for request in world.server.take_log() {
             assert_eq!(request.headers["accept-encoding"], "identity");
             assert!(
@@ -198,9 +198,9 @@ async fn any_server_returns_correct_bytes_and_objects_with_validators_are_cached
 
 #[tokio::test]
 async fn object_replaced_while_read_is_never_mixed() {
-    let world = World::new(Manners::default()).await;
-    for (number, manners) in every_manners().into_iter().enumerate() {
-        world.web.behave(manners);
+    let world = World::new(WebServerOptions::default()).await;
+    for (number, server_options) in all_web_server_options().into_iter().enumerate() {
+        world.web.set_options(server_options);
         let (key, path) = (format!("/pub/{number}"), Path::from(number.to_string()));
         let (old, new) = (pattern(64 * BLOCK, 0), pattern(64 * BLOCK, 7));
         world.web.put(&key, old.clone());
@@ -213,7 +213,10 @@ async fn object_replaced_while_read_is_never_mixed() {
                 end => break end,
             }
         };
-        assert!(old.starts_with(&got), "{manners:?}: bytes of two versions");
+        assert!(
+            old.starts_with(&got),
+            "{server_options:?}: bytes of two versions"
+        );
         if let Err(error) = end {
             let changed = EngineError::find(&error);
             assert!(
@@ -221,9 +224,9 @@ async fn object_replaced_while_read_is_never_mixed() {
                 "{error}"
             );
             let again = world.bucket.get(&path).await.unwrap();
-            assert_eq!(again.bytes().await.unwrap(), new, "{manners:?}");
+            assert_eq!(again.bytes().await.unwrap(), new, "{server_options:?}");
         } else {
-            assert_eq!(got.len(), old.len(), "{manners:?}");
+            assert_eq!(got.len(), old.len(), "{server_options:?}");
         }
     }
 }
@@ -231,12 +234,12 @@ async fn object_replaced_while_read_is_never_mixed() {
 #[tokio::test]
 async fn reader_without_range_support_continues_its_parked_body() {
     // A body waits for the next request for some seconds only.
-    pass_time_by_turns();
-    let manners = Manners {
+    advance_clock_by_ticks();
+    let server_options = WebServerOptions {
         ranges: false,
-        ..Manners::default()
+        ..WebServerOptions::default()
     };
-    let world = World::new(manners).await;
+    let world = World::new(server_options).await;
     let data = pattern(640 * BLOCK, 0);
     world.web.put("/pub/k", data.clone());
     let mut body = world
@@ -263,11 +266,11 @@ async fn reader_without_range_support_continues_its_parked_body() {
 
 #[tokio::test]
 async fn server_errors_map_to_matching_errors() {
-    let world = World::new(Manners::default()).await;
-    world.web.answer_with("/pub/gone", 410);
-    world.web.answer_with("/pub/secret", 403);
-    world.web.answer_with("/pub/login", 401);
-    world.web.answer_with("/pub/teapot", 418);
+    let world = World::new(WebServerOptions::default()).await;
+    world.web.respond_with_status("/pub/gone", 410);
+    world.web.respond_with_status("/pub/secret", 403);
+    world.web.respond_with_status("/pub/login", 401);
+    world.web.respond_with_status("/pub/teapot", 418);
     world.web.put("/pub/k", pattern(10, 0));
     let failure = async |key: &str| world.read(key, None).await.unwrap_err();
     assert!(matches!(failure("none").await, Error::NotFound { .. }));
@@ -315,13 +318,13 @@ async fn servers_without_head_or_length_are_queried_by_get() {
         (true, false, false),
         (false, false, false),
     ] {
-        let manners = Manners {
+        let server_options = WebServerOptions {
             ranges,
             head,
             length,
-            ..Manners::default()
+            ..WebServerOptions::default()
         };
-        let world = World::new(manners).await;
+        let world = World::new(server_options).await;
         world.web.put("/pub/empty", Bytes::new());
         world.web.put("/pub/short", pattern(1000, 0));
         for (key, size) in [("empty", 0), ("short", 1000)] {
@@ -329,22 +332,25 @@ async fn servers_without_head_or_length_are_queried_by_get() {
             assert_eq!(
                 world.bucket.head(&path).await.unwrap().size,
                 size,
-                "{manners:?}"
+                "{server_options:?}"
             );
             assert_eq!(
                 world.read(key, None).await.unwrap(),
                 pattern(size as usize, 0),
-                "{manners:?}"
+                "{server_options:?}"
             );
         }
         let missing = world.bucket.head(&Path::from("none")).await.unwrap_err();
-        assert!(matches!(missing, Error::NotFound { .. }), "{manners:?}");
+        assert!(
+            matches!(missing, Error::NotFound { .. }),
+            "{server_options:?}"
+        );
     }
     // Too long to be measured.
-    let chunked = Manners {
+    let chunked = WebServerOptions {
         ranges: false,
         length: false,
-        ..Manners::default()
+        ..WebServerOptions::default()
     };
     let world = World::new(chunked).await;
     world.web.put("/pub/long", pattern((1 << 20) + 1, 0));
@@ -355,7 +361,7 @@ async fn servers_without_head_or_length_are_queried_by_get() {
 
 #[tokio::test]
 async fn content_encoding_is_kept_and_reported() {
-    let world = World::new(Manners::default()).await;
+    let world = World::new(WebServerOptions::default()).await;
     let packed = pattern(300, 3);
     world
         .web
@@ -381,13 +387,13 @@ fn token() -> HeaderMap {
 
 /// Another host with the file `/k`.
 async fn elsewhere() -> Server {
-    let other = Arc::new(Web::new(Manners::default()));
+    let other = Arc::new(Web::new(WebServerOptions::default()));
     other.put("/k", pattern(10, 0));
     Server::start(other).await.unwrap()
 }
 
 /// Checks that no request to another host contains a part of the URL or of the bucket's settings.
-fn assert_nothing_secret(log: &[Logged]) {
+fn assert_nothing_secret(log: &[LoggedRequest]) {
     assert!(!log.is_empty());
     for request in log {
         assert_eq!(request.line.split(' ').nth(1), Some("/k"));
@@ -405,8 +411,8 @@ fn assert_nothing_secret(log: &[Logged]) {
 
 #[tokio::test]
 async fn redirects_on_a_host_forward_headers_and_never_the_url() {
-    let (manners, token) = (Manners::default(), token());
-    let world = World::with(manners, "me:pw@", "?sig=s3cr3t", &token, None).await;
+    let (server_options, token) = (WebServerOptions::default(), token());
+    let world = World::with(server_options, "me:pw@", "?sig=s3cr3t", &token, None).await;
     world.web.put("/store/k", pattern(10, 0));
     world.web.redirect("/pub/near", "/store/k");
     assert_eq!(world.read("near", None).await.unwrap(), pattern(10, 0));
@@ -439,7 +445,14 @@ async fn redirect_to_another_host_is_refused_with_query_or_headers() {
         ("", &none, Some(Redirects::SameHost)),
     ];
     for (query, headers, redirects) in bound {
-        let world = World::with(Manners::default(), "me:pw@", query, headers, redirects).await;
+        let world = World::with(
+            WebServerOptions::default(),
+            "me:pw@",
+            query,
+            headers,
+            redirects,
+        )
+        .await;
         world.web.redirect("/pub/far", &far);
         world.web.redirect("/pub/there", "/pub/far");
         for key in ["far", "there"] {
@@ -461,7 +474,14 @@ async fn redirect_to_another_host_forwards_no_secret() {
     let (none, any) = (HeaderMap::new(), Some(Redirects::Any));
     let free = [("", &none, None), ("?sig=s3cr3t", &token(), any)];
     for (query, headers, redirects) in free {
-        let world = World::with(Manners::default(), "me:pw@", query, headers, redirects).await;
+        let world = World::with(
+            WebServerOptions::default(),
+            "me:pw@",
+            query,
+            headers,
+            redirects,
+        )
+        .await;
         world.web.redirect("/pub/far", &far);
         let range = Some(GetRange::Bounded(2..5));
         assert_eq!(
@@ -477,8 +497,8 @@ async fn redirect_to_another_host_forwards_no_secret() {
 async fn host_that_redirects_back_gets_no_headers() {
     let token = token();
     let any = Some(Redirects::Any);
-    let world = World::with(Manners::default(), "", "?sig=s3cr3t", &token, any).await;
-    let back = Arc::new(Web::new(Manners::default()));
+    let world = World::with(WebServerOptions::default(), "", "?sig=s3cr3t", &token, any).await;
+    let back = Arc::new(Web::new(WebServerOptions::default()));
     let other = Server::start(Arc::<Web>::clone(&back)).await.unwrap();
     world.web.put("/k", pattern(10, 0));
     back.redirect("/back", &format!("{}/k", world.server.url()));
@@ -497,7 +517,7 @@ async fn host_that_redirects_back_gets_no_headers() {
 #[tokio::test]
 async fn redirects_to_invalid_targets_are_refused() {
     let none = HeaderMap::new();
-    let world = World::with(Manners::default(), "", "", &none, None).await;
+    let world = World::with(WebServerOptions::default(), "", "", &none, None).await;
     world.web.redirect("/pub/loop", "/pub/loop");
     for hop in 0..=10 {
         let next = format!("/pub/{}", hop + 1);
@@ -526,7 +546,7 @@ async fn redirects_to_invalid_targets_are_refused() {
 
 #[tokio::test]
 async fn write_is_refused_before_any_request() {
-    let world = World::new(Manners::default()).await;
+    let world = World::new(WebServerOptions::default()).await;
     world.web.put("/pub/k", pattern(10, 0));
     let (from, to) = (Path::from("k"), Path::from("to"));
     let bucket = &world.bucket;

@@ -13,7 +13,7 @@ use bywash::origin::folder::FolderStore;
 use bywash_mem::{BlockPool, PoolConfig};
 use bywash_series::{Ack, Clock, Row, SeriesDb, SeriesOptions};
 use bywash_series_proofs::Death;
-use bywash_sim::WatchedStore;
+use bywash_sim::HookedStore;
 use object_store::ObjectStore;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -38,7 +38,7 @@ async fn open(folder: &Path, death: Option<Death>) -> SeriesDb {
     std::fs::create_dir_all(folder.join("store")).unwrap();
     let files = Arc::new(FolderStore::open(folder.join("store")).unwrap());
     let store: Arc<dyn ObjectStore> = match death {
-        Some(death) => Arc::new(WatchedStore::new(files, Arc::new(death))),
+        Some(death) => Arc::new(HookedStore::new(files, Arc::new(death))),
         None => files,
     };
     let pool = BlockPool::new(PoolConfig::new(64 << 20)).unwrap();

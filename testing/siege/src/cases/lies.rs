@@ -73,7 +73,9 @@ async fn read_lied(
     if !matches!(reply.status, 200 | 206) {
         return End::Failed(reply.status.to_string());
     }
-    let believed = BEYOND_DOUBT.contains(&lie).then(|| lie.believed(object));
+    let believed = BEYOND_DOUBT
+        .contains(&lie)
+        .then(|| lie.accepted_contents(object));
     let right = |object: &Bytes| {
         let end = range.end.min(object.len());
         range.start < end && reply.body == object[range.start..end]
@@ -157,7 +159,7 @@ impl LyingOrigin {
     /// From now on the origin lies with this probability; 0 makes it honest.
     fn lie(&self, chance: f64) {
         self.server
-            .plan(FaultPlan::lying(self.seed, &[self.lie], chance));
+            .set_fault_plan(FaultPlan::lying(self.seed, &[self.lie], chance));
     }
 
     fn path(&self) -> String {
@@ -176,7 +178,7 @@ impl LyingOrigin {
         well.send(("HEAD", &path, ""), &[], b"", &known).await;
         self.lie(0.7);
         for range in [0..100_000, 1_200_000..1_300_000, 0..LARGE] {
-            let end = match self.lie.is_of_lists() {
+            let end = match self.lie.is_list_lie() {
                 true => list_lied(address, &self.bucket, self.lie).await,
                 false => self.read(address, range).await,
             };

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use bywash_sim::server::{
     Server,
-    web::{Manners, Web},
+    web::{Web, WebServerOptions},
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -28,10 +28,10 @@ pub(super) const CASES: &[Case] = &[
 
 /// An address with a secret in its query that redirects to another host: that host must not receive the secret.
 async fn redirect_secrets(field: &mut Field) -> Result<(), Trouble> {
-    let elsewhere = Arc::new(Web::new(Manners::default()));
+    let elsewhere = Arc::new(Web::new(WebServerOptions::default()));
     elsewhere.put("/file", body(field.seed, 1, 1000));
     let elsewhere_server = Server::start(Arc::<Web>::clone(&elsewhere)).await?;
-    let store = Arc::new(Web::new(Manners::default()));
+    let store = Arc::new(Web::new(WebServerOptions::default()));
     let origin = Server::start(Arc::<Web>::clone(&store)).await?;
     store.redirect("/dir/key", &format!("{}/file", elsewhere_server.url()));
     let url = format!("web={}/dir?token=very-secret", origin.url());

@@ -1,4 +1,4 @@
-//! May this reader have seen that?
+//! Judgement of reads against the recorded versions and faults.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,46 +11,46 @@ use object_store::{Error, GetOptions, GetRange, ObjectMeta};
 use super::{History, Moment, Oracle, Version, Violation};
 use crate::fault::FaultKind;
 
-/// How long after a fault a reader may still get the error it caused: loads are shared, and one
-/// may have been failing for this long (longer than any retry deadline) when a reader joined it.
+/// Time after a fault in which it can still explain an error of a reader. Loads are shared: one may have been failing for
+/// this long, longer than any retry deadline, when a reader joins it.
 const FAULT_MEMORY: Duration = Duration::from_secs(300);
 
-/// How a read ended.
+/// End of a read.
 #[derive(Debug)]
 pub enum Outcome {
-    /// The body ended without error.
+    /// The body ended without an error.
     Complete,
-    /// The reader left after the bytes it has.
-    Left,
-    /// With an error, before or within the body.
+    /// The reader cancelled after the bytes in `body`.
+    Cancelled,
+    /// An error before or within the body.
     Failed(Error),
-    /// Not at all.
+    /// The read did not end.
     Hung,
 }
 
-/// What one reader saw.
+/// One read and its result.
 #[derive(Debug)]
 pub struct Observation {
     /// The object.
     pub path: Path,
-    /// What was asked.
+    /// Options of the read.
     pub options: GetOptions,
-    /// Before the read began.
+    /// Moment before the read began.
     pub start: Moment,
-    /// After it ended.
+    /// Moment after it ended.
     pub end: Moment,
-    /// What the answer said of the object, if there was one.
+    /// Metadata in the response, if there was one.
     pub meta: Option<ObjectMeta>,
-    /// The range the answer said its body is.
+    /// Range of the body, according to the response.
     pub range: Option<Range<u64>>,
-    /// The bytes that came.
+    /// Bytes of the body.
     pub body: Vec<u8>,
-    /// How it ended.
+    /// End of the read.
     pub outcome: Outcome,
 }
 
 impl Observation {
-    /// A read that begins now.
+    /// Begins the record of a read at the present moment.
     pub(crate) fn begin(oracle: &Oracle, path: &Path, options: GetOptions) -> Self {
         let start = oracle.now();
         Self {
@@ -61,35 +61,35 @@ impl Observation {
             meta: None,
             range: None,
             body: Vec::new(),
-            outcome: Outcome::Left,
+            outcome: Outcome::Cancelled,
         }
     }
 }
 
-/// What the engine was told, which decides what a reader may see.
+/// Engine settings that decide which versions a reader may see.
 #[derive(Debug, Clone, Copy)]
 pub struct Rules {
-    /// How long an answer of the origin may be trusted; `None`: for ever.
+    /// Maximum age of a response that the engine may reuse; `None` for no limit.
     pub window: Option<Duration>,
-    /// Whether memory is so small that SlowDown is a right answer.
+    /// Whether memory is so small that SlowDown is a correct error.
     pub tight_memory: bool,
 }
 
-/// What a read was, when it was right.
+/// Kind of a correct read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
-    /// Bytes of this version, all that were asked or, for a reader that left, the first of them.
+    /// Bytes of this version: all requested ones or, after a cancellation, the first of them.
     Read(u64),
-    /// The reader left before there was an answer.
-    Nothing,
-    /// A right "no such object".
+    /// The reader cancelled before there was a response.
+    NoResponse,
+    /// A correct "not found".
     Absent,
-    /// A right answer to a precondition: not modified, or failed.
+    /// A correct "not modified" or "precondition failed".
     Condition,
-    /// A right "range cannot be satisfied".
+    /// A correct "range not satisfiable".
     Range,
-    /// An error that faults or changes of the object excuse.
-    Excused,
+    /// An error that a fault or a change of the object explains.
+    Explained,
 }
 
 impl Oracle {
@@ -97,7 +97,7 @@ impl Oracle {
     ///
     /// # Errors
     ///
-    /// The promise it broke.
+    /// The violation, if the read was not correct.
     pub fn judge(&self, seen: &Observation, rules: &Rules) -> Result<Verdict, Violation> {
         let ledger = self.ledger.lock();
         let empty = History::default();
@@ -110,9 +110,9 @@ impl Oracle {
         };
         match &seen.outcome {
             Outcome::Hung => Err(Violation::Hung { what: case.what() }),
-            Outcome::Left if seen.meta.is_none() => Ok(Verdict::Nothing),
-            Outcome::Complete | Outcome::Left => case.bytes(),
-            // What came before the error must have been right as well.
+            Outcome::Cancelled if seen.meta.is_none() => Ok(Verdict::NoResponse),
+            Outcome::Complete | Outcome::Cancelled => case.bytes(),
+            // The bytes before the error must be correct as well.
             Outcome::Failed(error) if seen.range.is_some() => {
                 case.bytes().and_then(|_| case.error(error))
             }
@@ -140,10 +140,10 @@ impl Case<'_> {
             body,
             ..
         } = self.seen;
-        let (range_asked, head) = (options.range.as_ref(), options.head);
+        let (requested, head) = (options.range.as_ref(), options.head);
         let e_tag = meta.as_ref().map(|meta| (meta.e_tag.as_deref(), meta.size));
         format!(
-            "{path} {} asked {range_asked:?}, answered {range:?} of {e_tag:?}, {} bytes, ticks {}..{}",
+            "{path} {} requested {requested:?}, got {range:?} of {e_tag:?}, {} bytes, ticks {}..{}",
             if head { "HEAD" } else { "GET" },
             body.len(),
             start.tick,
@@ -151,14 +151,14 @@ impl Case<'_> {
         )
     }
 
-    /// The bytes and the metadata are those of one visible version.
+    /// Checks that the bytes and the metadata are those of one visible version.
     fn bytes(&self) -> Result<Verdict, Violation> {
-        let mut complaint = None;
+        let mut mismatch = None;
         for version in self.visible.iter().flatten() {
             match self.matches(version) {
                 Ok(()) => return Ok(Verdict::Read(version.number)),
-                // The version whose bytes they are has the complaint worth reading.
-                Err(detail) if self.is_prefix(version) => complaint = Some(detail),
+                // The mismatch with the version that has these bytes is the informative one.
+                Err(detail) if self.is_prefix(version) => mismatch = Some(detail),
                 Err(_) => {}
             }
         }
@@ -171,37 +171,37 @@ impl Case<'_> {
         if let Some(stale) = versions().find(|version| self.matches(version).is_ok()) {
             return Err(Violation::Stale {
                 what: self.what(),
-                saw: stale.number,
-                allowed: self
+                version: stale.number,
+                visible: self
                     .visible
                     .iter()
                     .map(|v| v.as_ref().map(|v| v.number))
                     .collect(),
             });
         }
-        if let Some(detail) = complaint {
-            return Err(Violation::WrongAnswer {
+        if let Some(detail) = mismatch {
+            return Err(Violation::WrongResponse {
                 what: self.what(),
                 detail,
             });
         }
         Err(self
             .torn()
-            .unwrap_or_else(|| Violation::Invented { what: self.what() }))
+            .unwrap_or_else(|| Violation::Unknown { what: self.what() }))
     }
 
     fn matches(&self, version: &Version) -> Result<(), String> {
         let seen = self.seen;
         let size = version.body.len() as u64;
         let (Some(meta), Some(range)) = (&seen.meta, &seen.range) else {
-            return Err("an answer without metadata".into());
+            return Err("a response without metadata".into());
         };
         if meta.size != size {
             return Err(format!("size {} of an object of {size} bytes", meta.size));
         }
         if meta.e_tag != version.meta.e_tag {
             return Err(format!(
-                "ETag {:?}, is {:?}",
+                "ETag {:?}, expected {:?}",
                 meta.e_tag, version.meta.e_tag
             ));
         }
@@ -209,30 +209,33 @@ impl Case<'_> {
             && version.meta.last_modified != super::no_time()
         {
             return Err(format!(
-                "last modified {}, is {}",
+                "last modified {}, expected {}",
                 meta.last_modified, version.meta.last_modified
             ));
         }
         if let Err(error) = seen.options.check_preconditions(&version.meta) {
-            return Err(format!("a body in spite of a precondition: {error}"));
+            return Err(format!("a body although a precondition fails: {error}"));
         }
         if seen.options.head {
             return if seen.body.is_empty() {
                 Ok(())
             } else {
-                Err("a body in answer to HEAD".into())
+                Err("a body in response to HEAD".into())
             };
         }
         let wanted = resolve(seen.options.range.as_ref(), size);
         if wanted.as_ref() != Some(range) {
-            return Err(format!("range {range:?}, right is {wanted:?}"));
+            return Err(format!("range {range:?}, expected {wanted:?}"));
         }
         if !self.is_prefix(version) {
             return Err("other bytes".into());
         }
         let length = range.end - range.start;
         if matches!(seen.outcome, Outcome::Complete) && seen.body.len() as u64 != length {
-            return Err(format!("{} bytes, {length} were promised", seen.body.len()));
+            return Err(format!(
+                "{} bytes, announced were {length}",
+                seen.body.len()
+            ));
         }
         Ok(())
     }
@@ -247,7 +250,7 @@ impl Case<'_> {
         rest.is_some_and(|rest| rest.starts_with(&self.seen.body))
     }
 
-    /// Two versions, one for the first bytes and one for the rest.
+    /// Finds two versions of which one has the first bytes and the other the next ones.
     fn torn(&self) -> Option<Violation> {
         let start = usize::try_from(self.seen.range.as_ref()?.start).ok()?;
         let body = &self.seen.body;
@@ -275,7 +278,7 @@ impl Case<'_> {
         })
     }
 
-    /// Something the world did excuses the error.
+    /// Checks that a fault, a change of the object or the request explains the error.
     fn error(&self, error: &Error) -> Result<Verdict, Violation> {
         let seen = self.seen;
         let faults = || {
@@ -287,7 +290,7 @@ impl Case<'_> {
                 seen.end,
             )
         };
-        let broken = || faults().any(FaultKind::breaks);
+        let broken = || faults().any(FaultKind::can_fail_reads);
         let changes = self
             .history
             .changes(seen.start, seen.end, self.rules.window);
@@ -301,35 +304,35 @@ impl Case<'_> {
         };
         let verdict = match (error, EngineError::find(error)) {
             (_, Some(EngineError::SlowDown { .. })) => {
-                self.rules.tight_memory.then_some(Verdict::Excused)
+                self.rules.tight_memory.then_some(Verdict::Explained)
             }
             (_, Some(EngineError::VersionChanged { .. })) => {
-                // Before the answer began, one change is noticed and read around: it takes two, or an
-                // origin that lies. Within the body there is no other way out.
-                let least = if seen.range.is_some() { 1 } else { 2 };
-                (changes >= least || faults().any(FaultKind::looks_changed))
-                    .then_some(Verdict::Excused)
+                // Before the response began, the engine retries after one change; the error needs two changes or a fault.
+                // Within the body one change is enough.
+                let min_changes = if seen.range.is_some() { 1 } else { 2 };
+                (changes >= min_changes || faults().any(FaultKind::resembles_change))
+                    .then_some(Verdict::Explained)
             }
             (_, Some(EngineError::RangeNotSatisfiable { length, .. })) => {
-                let none = |version: &Arc<Version>| {
+                let unsatisfiable = |version: &Arc<Version>| {
                     let size = version.body.len() as u64;
-                    // No range of an empty object is satisfiable over HTTP, though a suffix names none of it.
-                    let none = size == 0 || resolve(seen.options.range.as_ref(), size).is_none();
-                    size == *length && seen.options.range.is_some() && none
+                    // Over HTTP no range of an empty object is satisfiable, not even a suffix.
+                    let empty = size == 0 || resolve(seen.options.range.as_ref(), size).is_none();
+                    size == *length && seen.options.range.is_some() && empty
                 };
                 self.visible
                     .iter()
                     .flatten()
-                    .any(none)
+                    .any(unsatisfiable)
                     .then_some(Verdict::Range)
             }
-            (_, Some(_)) => broken().then_some(Verdict::Excused),
+            (_, Some(_)) => broken().then_some(Verdict::Explained),
             (Error::NotFound { .. }, _) => {
                 let absent = self.visible.iter().any(Option::is_none);
                 let lied = faults().any(|kind| kind == FaultKind::NotFound);
                 absent
                     .then_some(Verdict::Absent)
-                    .or(lied.then_some(Verdict::Excused))
+                    .or(lied.then_some(Verdict::Explained))
             }
             (Error::NotModified { .. }, _) => {
                 condition(|e| matches!(e, Error::NotModified { .. })).then_some(Verdict::Condition)
@@ -337,7 +340,7 @@ impl Case<'_> {
             (Error::Precondition { .. }, _) => {
                 condition(|e| matches!(e, Error::Precondition { .. })).then_some(Verdict::Condition)
             }
-            _ => broken().then_some(Verdict::Excused),
+            _ => broken().then_some(Verdict::Explained),
         };
         verdict.ok_or_else(|| Violation::WrongError {
             what: self.what(),
@@ -346,9 +349,9 @@ impl Case<'_> {
     }
 }
 
-/// The bytes of an object of `size` that `asked` means; `None` when it means none there are.
-fn resolve(asked: Option<&GetRange>, size: u64) -> Option<Range<u64>> {
-    match asked {
+/// Resolves a requested range of an object of `size` bytes; `None` if it is not satisfiable.
+fn resolve(requested: Option<&GetRange>, size: u64) -> Option<Range<u64>> {
+    match requested {
         None => Some(0..size),
         Some(range) => range.as_range(size).ok(),
     }

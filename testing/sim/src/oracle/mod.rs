@@ -1,4 +1,4 @@
-//! Who knows the truth: every version of every object, when it was current, and what readers may see.
+//! Records every version of every object and when it was current, and judges reads by this history.
 
 mod judge;
 #[cfg(test)]
@@ -21,11 +21,10 @@ use crate::fault::{Fault, FaultKind};
 pub use judge::{Observation, Outcome, Rules, Verdict};
 pub use violation::Violation;
 
-/// A point in the order of events. Under a paused clock many events share one instant; `tick`
-/// tells them apart.
+/// A point in the order of events. With a paused clock many events share one instant, and `tick` orders them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment {
-    /// Position in the order of all events of the world.
+    /// Position in the order of all events of the simulation.
     pub tick: u64,
     /// Time on tokio's clock.
     pub at: Instant,
@@ -34,19 +33,19 @@ pub struct Moment {
 /// One version of one object.
 #[derive(Debug, Clone)]
 pub struct Version {
-    /// Unique in its world, ascending.
+    /// Unique in the simulation, ascending.
     pub number: u64,
-    /// All its bytes.
+    /// Contents of the object.
     pub body: Bytes,
-    /// What the origin says of it: ETag and Last-Modified as far as the origin gives them.
+    /// Metadata as the origin sends it: ETag and Last-Modified depend on its validators.
     pub meta: ObjectMeta,
-    /// Attributes it was written with.
+    /// Attributes of the write.
     pub attributes: Attributes,
 }
 
-/// What a key held from one moment to another; `None` is "no object".
+/// KeyState of a key from one moment to another; without a version the object is absent.
 #[derive(Debug, Clone)]
-struct State {
+struct KeyState {
     version: Option<Arc<Version>>,
     since: Moment,
     until: Option<Moment>,
@@ -54,9 +53,9 @@ struct State {
 
 #[derive(Debug, Default)]
 struct History {
-    states: Vec<State>,
-    /// Writes through the bucket that were acknowledged: when, and which state they made. A read
-    /// that starts later must not see an earlier state, however long answers may be trusted.
+    states: Vec<KeyState>,
+    /// Acknowledged writes through the bucket: moment of the acknowledgement, and index of the state they made. A read that
+    /// starts later must not see an earlier state, whatever the window.
     acknowledged: Vec<(Moment, usize)>,
     faults: Vec<(Moment, FaultKind)>,
 }
@@ -67,9 +66,9 @@ struct Ledger {
     keys: BTreeMap<Path, History>,
 }
 
-/// The ledger of a world, and its judge.
+/// History of all objects of one simulation, and judge of its reads.
 ///
-/// The origin commits to it, so it cannot disagree with what the origin serves.
+/// The origin commits every version to it, and serves the versions it has.
 #[derive(Debug, Default)]
 pub struct Oracle {
     ledger: Mutex<Ledger>,
@@ -93,12 +92,12 @@ impl Ledger {
 }
 
 impl Oracle {
-    /// The present moment, later than all before it.
+    /// Returns the present moment, which is later than all returned before.
     pub fn now(&self) -> Moment {
         self.ledger.lock().now()
     }
 
-    /// Makes `version` current (or the object absent).
+    /// Makes `version` current, or the object absent.
     pub fn commit(&self, path: &Path, version: Option<Version>) -> Moment {
         let mut ledger = self.ledger.lock();
         let now = ledger.now();
@@ -106,7 +105,7 @@ impl Oracle {
         if let Some(last) = states.last_mut() {
             last.until = Some(now);
         }
-        states.push(State {
+        states.push(KeyState {
             version: version.map(Arc::new),
             since: now,
             until: None,
@@ -114,14 +113,14 @@ impl Oracle {
         now
     }
 
-    /// The current version, if the object exists.
+    /// Returns the current version, if the object exists.
     #[must_use]
     pub fn current(&self, path: &Path) -> Option<Arc<Version>> {
         let ledger = self.ledger.lock();
         ledger.keys.get(path)?.states.last()?.version.clone()
     }
 
-    /// The current version of every object, in ascending order of keys.
+    /// Returns the current version of every object, in ascending order of keys.
     #[must_use]
     pub fn all(&self) -> Vec<Arc<Version>> {
         let ledger = self.ledger.lock();
@@ -134,7 +133,7 @@ impl Oracle {
         ledger.keys.values().filter_map(current).collect()
     }
 
-    /// How many versions `path` ever had.
+    /// Returns the number of versions that `path` had.
     #[must_use]
     pub fn versions(&self, path: &Path) -> usize {
         let ledger = self.ledger.lock();
@@ -153,16 +152,16 @@ impl Oracle {
         ledger.history(path).faults.push((now, fault.kind()));
     }
 
-    /// A write through the bucket, begun at `start`, was acknowledged.
+    /// Records that a write through the bucket, begun at `start`, was acknowledged.
     ///
     /// # Errors
     ///
-    /// If nothing of the kind was committed since `start`: the acknowledgement is a lie.
+    /// If no such write was committed since `start`: the acknowledgement is false.
     pub fn acknowledge(
         &self,
         path: &Path,
         start: Moment,
-        wrote: Wrote<'_>,
+        wrote: WriteEffect<'_>,
     ) -> Result<(), Violation> {
         let mut ledger = self.ledger.lock();
         let now = ledger.now();
@@ -173,24 +172,24 @@ impl Oracle {
             .enumerate()
             .filter(|(_, state)| state.since >= start);
         let made = match wrote {
-            // A write that was repeated was acknowledged for the last time it was done.
-            Wrote::Body(body) => {
+            // A retried write was acknowledged for its last attempt.
+            WriteEffect::Body(body) => {
                 made.rfind(|(_, state)| state.version.as_ref().is_some_and(|v| v.body == *body))
             }
-            Wrote::Absence => made.rfind(|(_, state)| state.version.is_none()),
-            Wrote::Something => made.find(|(_, state)| state.version.is_some()),
+            WriteEffect::Deleted => made.rfind(|(_, state)| state.version.is_none()),
+            WriteEffect::Unknown => made.find(|(_, state)| state.version.is_some()),
         };
         let made = made.map(|(index, _)| index);
-        // Deleting what is absent commits nothing.
+        // Deleting an absent object commits nothing.
         let was_absent = || {
-            let gone = |state: &State| {
+            let absent = |state: &KeyState| {
                 state.version.is_none() && state.until.is_none_or(|until| until >= start)
             };
-            history.states.is_empty() || history.states.iter().any(gone)
+            history.states.is_empty() || history.states.iter().any(absent)
         };
         match made {
             Some(made) => history.acknowledged.push((now, made)),
-            None if wrote == Wrote::Absence && was_absent() => {}
+            None if wrote == WriteEffect::Deleted && was_absent() => {}
             None => {
                 return Err(Violation::FalseAcknowledgement {
                     path: path.to_string(),
@@ -201,20 +200,20 @@ impl Oracle {
     }
 }
 
-/// What a write through the bucket claims to have done.
+/// Effect of an acknowledged write through the bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wrote<'a> {
-    /// These bytes are the object.
+pub enum WriteEffect<'a> {
+    /// The object has these bytes.
     Body(&'a Bytes),
-    /// There is no such object.
-    Absence,
-    /// Bytes the writer does not know: a copy.
-    Something,
+    /// The object is absent.
+    Deleted,
+    /// The object has bytes that the writer does not know (a copy).
+    Unknown,
 }
 
 impl History {
-    /// The states a read from `start` to `end` may have seen, when an answer of the origin may be
-    /// trusted for `window` (`None`: for ever).
+    /// Returns the states that a read from `start` to `end` may see if responses of the origin may be reused for `window`
+    /// (`None`: without a limit).
     fn visible(
         &self,
         start: Moment,
@@ -227,7 +226,7 @@ impl History {
             .filter(|(when, _)| *when <= start)
             .map(|(_, state)| *state)
             .max();
-        let recent = |state: &State| match (state.until, window) {
+        let recent = |state: &KeyState| match (state.until, window) {
             (Some(until), Some(window)) => until.at + window >= start.at || until >= start,
             _ => true,
         };
@@ -237,7 +236,7 @@ impl History {
             })
             .map(|(_, state)| state.version.clone())
             .collect();
-        // Before its first version an object was absent, for ever.
+        // Before its first version an object was absent.
         let first = self.states.first().map(|state| state.since);
         let absent_first = first.is_none_or(|first| match window {
             Some(window) => first.at + window >= start.at || first >= start,
@@ -249,9 +248,9 @@ impl History {
         seen
     }
 
-    /// Changes that a read from `start` to `end` may have come across.
+    /// Returns the number of changes that a read from `start` to `end` can be affected by.
     fn changes(&self, start: Moment, end: Moment, window: Option<Duration>) -> usize {
-        let late = |state: &&State| match window {
+        let late = |state: &&KeyState| match window {
             Some(window) => state.since.at + window >= start.at,
             None => true,
         };
@@ -271,7 +270,7 @@ impl History {
     }
 }
 
-/// When [`Version::meta`] has this as its time, the origin gave none.
+/// Time in [`Version::meta`] of a version without Last-Modified.
 pub(crate) fn no_time() -> DateTime<Utc> {
     DateTime::<Utc>::UNIX_EPOCH
 }

@@ -1,4 +1,4 @@
-//! Negative controls: the judge must catch what it is for.
+//! Negative controls: the oracle must detect each kind of violation.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use super::*;
@@ -29,14 +29,14 @@ fn version(path: &Path, number: u64, len: usize) -> Version {
     }
 }
 
-struct World {
+struct Fixture {
     oracle: Oracle,
     path: Path,
     one: Version,
     two: Version,
 }
 
-impl World {
+impl Fixture {
     /// Version 1, then 2 s later version 2, then 5 s more.
     async fn new() -> Self {
         let (oracle, path) = (Oracle::default(), Path::from("a"));
@@ -69,23 +69,23 @@ impl World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_right_read_is_right() {
-    let world = World::new().await;
-    let seen = world.seen(&world.two, &world.two.body);
-    assert_eq!(world.oracle.judge(&seen, &rules()), Ok(Verdict::Read(2)));
-    let mut part = world.seen(&world.two, &world.two.body[90..]);
+async fn correct_read_is_accepted() {
+    let fixture = Fixture::new().await;
+    let seen = fixture.seen(&fixture.two, &fixture.two.body);
+    assert_eq!(fixture.oracle.judge(&seen, &rules()), Ok(Verdict::Read(2)));
+    let mut part = fixture.seen(&fixture.two, &fixture.two.body[90..]);
     part.options.range = Some(GetRange::Suffix(10));
     part.range = Some(90..100);
-    assert_eq!(world.oracle.judge(&part, &rules()), Ok(Verdict::Read(2)));
+    assert_eq!(fixture.oracle.judge(&part, &rules()), Ok(Verdict::Read(2)));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_torn_read_is_caught() {
-    let world = World::new().await;
-    let mut body = world.one.body[..40].to_vec();
-    body.extend_from_slice(&world.two.body[40..]);
-    // Both versions are visible to a read that lasted, and still no mixture of them is.
-    let mut seen = world.seen(&world.two, &body);
+async fn torn_read_is_detected() {
+    let fixture = Fixture::new().await;
+    let mut body = fixture.one.body[..40].to_vec();
+    body.extend_from_slice(&fixture.two.body[40..]);
+    // Both versions are visible to this long read, but no mixture of them is.
+    let mut seen = fixture.seen(&fixture.two, &body);
     seen.start.at -= Duration::from_secs(6);
     seen.start.tick = 1;
     let Err(Violation::Torn {
@@ -93,117 +93,121 @@ async fn a_torn_read_is_caught() {
         second: 2,
         at: 40,
         ..
-    }) = world.oracle.judge(&seen, &rules())
+    }) = fixture.oracle.judge(&seen, &rules())
     else {
-        panic!("{:?}", world.oracle.judge(&seen, &rules()));
+        panic!("{:?}", fixture.oracle.judge(&seen, &rules()));
     };
-    seen.outcome = Outcome::Left;
+    seen.outcome = Outcome::Cancelled;
     assert!(
-        world.oracle.judge(&seen, &rules()).is_err(),
-        "also in what a reader took that left"
+        fixture.oracle.judge(&seen, &rules()).is_err(),
+        "also before a cancellation"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn metadata_of_another_version_is_caught() {
-    let world = World::new().await;
-    let seen = world.seen(&world.one, &world.two.body);
-    let judged = world.oracle.judge(&seen, &rules());
+async fn metadata_of_another_version_is_detected() {
+    let fixture = Fixture::new().await;
+    let seen = fixture.seen(&fixture.one, &fixture.two.body);
+    let judged = fixture.oracle.judge(&seen, &rules());
     assert!(
-        matches!(judged, Err(Violation::WrongAnswer { .. })),
+        matches!(judged, Err(Violation::WrongResponse { .. })),
         "{judged:?}"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stale_read_is_caught_and_one_within_the_window_is_not() {
-    let world = World::new().await;
-    let mut seen = world.seen(&world.one, &world.one.body);
-    let judged = world.oracle.judge(&seen, &rules());
+async fn stale_read_is_detected_and_one_within_the_window_is_accepted() {
+    let fixture = Fixture::new().await;
+    let mut seen = fixture.seen(&fixture.one, &fixture.one.body);
+    let judged = fixture.oracle.judge(&seen, &rules());
     assert!(
-        matches!(judged, Err(Violation::Stale { saw: 1, .. })),
+        matches!(judged, Err(Violation::Stale { version: 1, .. })),
         "{judged:?}"
     );
     seen.start.at -= Duration::from_millis(4_500);
-    assert_eq!(world.oracle.judge(&seen, &rules()), Ok(Verdict::Read(1)));
+    assert_eq!(fixture.oracle.judge(&seen, &rules()), Ok(Verdict::Read(1)));
     let immutable = Rules {
         window: None,
         ..rules()
     };
-    let seen = world.seen(&world.one, &world.one.body);
-    assert_eq!(world.oracle.judge(&seen, &immutable), Ok(Verdict::Read(1)));
+    let seen = fixture.seen(&fixture.one, &fixture.one.body);
+    assert_eq!(
+        fixture.oracle.judge(&seen, &immutable),
+        Ok(Verdict::Read(1))
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_reads_ones_own_writes_whatever_the_window() {
-    let world = World::new().await;
+async fn acknowledged_write_hides_older_versions_whatever_the_window() {
+    let fixture = Fixture::new().await;
     let immutable = Rules {
         window: None,
         ..rules()
     };
-    let three = version(&world.path, 3, 10);
-    let start = world.oracle.now();
-    world.oracle.commit(&world.path, Some(three.clone()));
-    let before = world.seen(&world.two, &world.two.body);
+    let three = version(&fixture.path, 3, 10);
+    let start = fixture.oracle.now();
+    fixture.oracle.commit(&fixture.path, Some(three.clone()));
+    let before = fixture.seen(&fixture.two, &fixture.two.body);
     assert_eq!(
-        world.oracle.judge(&before, &immutable),
+        fixture.oracle.judge(&before, &immutable),
         Ok(Verdict::Read(2))
     );
-    world
+    fixture
         .oracle
-        .acknowledge(&world.path, start, Wrote::Body(&three.body))
+        .acknowledge(&fixture.path, start, WriteEffect::Body(&three.body))
         .unwrap();
-    let after = world.seen(&world.two, &world.two.body);
-    let judged = world.oracle.judge(&after, &immutable);
+    let after = fixture.seen(&fixture.two, &fixture.two.body);
+    let judged = fixture.oracle.judge(&after, &immutable);
     assert!(
-        matches!(judged, Err(Violation::Stale { saw: 2, .. })),
+        matches!(judged, Err(Violation::Stale { version: 2, .. })),
         "{judged:?}"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_acknowledged_write_that_never_happened_is_caught() {
-    let world = World::new().await;
-    let start = world.oracle.now();
-    let lie = world
-        .oracle
-        .acknowledge(&world.path, start, Wrote::Body(&world.two.body));
+async fn false_acknowledgement_is_detected() {
+    let fixture = Fixture::new().await;
+    let start = fixture.oracle.now();
+    let lie =
+        fixture
+            .oracle
+            .acknowledge(&fixture.path, start, WriteEffect::Body(&fixture.two.body));
     assert!(
         matches!(lie, Err(Violation::FalseAcknowledgement { .. })),
         "{lie:?}"
     );
     assert!(
-        world
+        fixture
             .oracle
-            .acknowledge(&world.path, start, Wrote::Absence)
+            .acknowledge(&fixture.path, start, WriteEffect::Deleted)
             .is_err()
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn short_bodies_and_invented_bytes_are_caught() {
-    let world = World::new().await;
-    let mut seen = world.seen(&world.two, &world.two.body[..99]);
-    let judged = world.oracle.judge(&seen, &rules());
+async fn short_bodies_and_bytes_of_no_version_are_detected() {
+    let fixture = Fixture::new().await;
+    let mut seen = fixture.seen(&fixture.two, &fixture.two.body[..99]);
+    let judged = fixture.oracle.judge(&seen, &rules());
     assert!(
-        matches!(judged, Err(Violation::WrongAnswer { .. })),
+        matches!(judged, Err(Violation::WrongResponse { .. })),
         "{judged:?}"
     );
-    seen.outcome = Outcome::Left;
-    assert_eq!(world.oracle.judge(&seen, &rules()), Ok(Verdict::Read(2)));
-    let seen = world.seen(&world.two, &[0; 100]);
-    let judged = world.oracle.judge(&seen, &rules());
+    seen.outcome = Outcome::Cancelled;
+    assert_eq!(fixture.oracle.judge(&seen, &rules()), Ok(Verdict::Read(2)));
+    let seen = fixture.seen(&fixture.two, &[0; 100]);
+    let judged = fixture.oracle.judge(&seen, &rules());
     assert!(
-        matches!(judged, Err(Violation::Invented { .. })),
+        matches!(judged, Err(Violation::Unknown { .. })),
         "{judged:?}"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn errors_need_an_excuse() {
-    let world = World::new().await;
+async fn errors_without_a_cause_are_detected() {
+    let fixture = Fixture::new().await;
     let failed = |error| {
-        let mut seen = world.seen(&world.two, &[]);
+        let mut seen = fixture.seen(&fixture.two, &[]);
         (seen.meta, seen.range) = (None, None);
         seen.outcome = Outcome::Failed(error);
         seen
@@ -216,20 +220,22 @@ async fn errors_need_an_excuse() {
         path: "a".into(),
         source: "404".into(),
     };
-    assert!(world.oracle.judge(&failed(generic()), &rules()).is_err());
-    assert!(world.oracle.judge(&failed(missing()), &rules()).is_err());
-    world.oracle.note_fault(&world.path, &Fault::Unavailable);
+    assert!(fixture.oracle.judge(&failed(generic()), &rules()).is_err());
+    assert!(fixture.oracle.judge(&failed(missing()), &rules()).is_err());
+    fixture
+        .oracle
+        .note_fault(&fixture.path, &Fault::Unavailable);
     assert_eq!(
-        world.oracle.judge(&failed(generic()), &rules()),
-        Ok(Verdict::Excused)
+        fixture.oracle.judge(&failed(generic()), &rules()),
+        Ok(Verdict::Explained)
     );
     assert!(
-        world.oracle.judge(&failed(missing()), &rules()).is_err(),
-        "a 503 does not excuse a 404"
+        fixture.oracle.judge(&failed(missing()), &rules()).is_err(),
+        "a 503 does not explain a 404"
     );
-    world.oracle.commit(&world.path, None);
+    fixture.oracle.commit(&fixture.path, None);
     assert_eq!(
-        world.oracle.judge(&failed(missing()), &rules()),
+        fixture.oracle.judge(&failed(missing()), &rules()),
         Ok(Verdict::Absent)
     );
 }

@@ -1,10 +1,10 @@
-//! What can be wrong, in words.
+//! Violations and their messages.
 
 use std::fmt;
 
-/// A promise that was broken.
+/// Violated guarantee of the engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the messages say it")]
+#[allow(missing_docs, reason = "the messages describe them")]
 pub enum Violation {
     Torn {
         what: String,
@@ -14,13 +14,13 @@ pub enum Violation {
     },
     Stale {
         what: String,
-        saw: u64,
-        allowed: Vec<Option<u64>>,
+        version: u64,
+        visible: Vec<Option<u64>>,
     },
-    Invented {
+    Unknown {
         what: String,
     },
-    WrongAnswer {
+    WrongResponse {
         what: String,
         detail: String,
     },
@@ -37,7 +37,7 @@ pub enum Violation {
     Budget {
         detail: String,
     },
-    End {
+    FinalState {
         detail: String,
     },
     Panic {
@@ -59,17 +59,24 @@ impl fmt::Display for Violation {
                     "TORN {what}: version {first} up to byte {at} of the object, then version {second}"
                 )
             }
-            Self::Stale { what, saw, allowed } => {
-                write!(f, "STALE {what}: saw version {saw}, might see {allowed:?}")
+            Self::Stale {
+                what,
+                version,
+                visible,
+            } => {
+                write!(
+                    f,
+                    "STALE {what}: version {version}, visible are {visible:?}"
+                )
             }
-            Self::Invented { what } => write!(f, "INVENTED {what}: bytes of no version"),
-            Self::WrongAnswer { what, detail } => write!(f, "WRONG ANSWER {what}: {detail}"),
+            Self::Unknown { what } => write!(f, "UNKNOWN BYTES {what}: bytes of no version"),
+            Self::WrongResponse { what, detail } => write!(f, "WRONG RESPONSE {what}: {detail}"),
             Self::WrongError { what, error } => {
-                write!(f, "WRONG ERROR {what}: nothing excuses: {error}")
+                write!(f, "WRONG ERROR {what}: no cause for: {error}")
             }
             Self::Hung { what } => write!(f, "HUNG {what}"),
             Self::Budget { detail } => write!(f, "BUDGET {detail}"),
-            Self::End { detail } => write!(f, "AT THE END {detail}"),
+            Self::FinalState { detail } => write!(f, "FINAL STATE {detail}"),
             Self::Panic { detail } => write!(f, "PANIC {detail}"),
             Self::FalseAcknowledgement { path } => {
                 write!(f, "FALSE ACKNOWLEDGEMENT of a write to {path}")

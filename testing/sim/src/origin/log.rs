@@ -1,4 +1,4 @@
-//! What the origin was asked, and what it answered.
+//! Log of the requests to the origin and of its responses.
 
 use std::ops::Range;
 
@@ -8,9 +8,9 @@ use tokio::time::Instant;
 
 use crate::fault::Fault;
 
-/// What a request asked the origin to do.
+/// Operation of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[allow(missing_docs, reason = "the names say it")]
+#[allow(missing_docs, reason = "the names are those of the store's operations")]
 pub enum Operation {
     Get,
     Head,
@@ -24,43 +24,43 @@ pub enum Operation {
     AbortUpload,
 }
 
-/// One request the origin got.
+/// One request to the origin.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// When it came.
+    /// Time of arrival.
     pub at: Instant,
-    /// The same in the order of events.
+    /// Position in the order of events.
     pub tick: u64,
-    /// What it was.
+    /// The operation.
     pub operation: Operation,
-    /// The object; of a list, the prefix.
+    /// The object, or the prefix of a list.
     pub path: Path,
-    /// The range asked for.
-    pub asked: Option<GetRange>,
-    /// Whether it named a version it must be (`If-Match`, `If-Unmodified-Since`).
+    /// The requested range.
+    pub requested: Option<GetRange>,
+    /// Whether it had a precondition on the version (`If-Match`, `If-Unmodified-Since`).
     pub pinned: bool,
-    /// Number of the version that was answered.
+    /// Number of the version in the response.
     pub version: Option<u64>,
-    /// The whole length of that version.
+    /// Length of that version, in bytes.
     pub size: u64,
-    /// The range that was answered.
-    pub answered: Option<Range<u64>>,
-    /// Bytes of body sent so far.
+    /// Range in the response.
+    pub sent_range: Option<Range<u64>>,
+    /// Bytes of the body sent so far.
     pub sent: u64,
-    /// Whether the body was sent to its end, as the origin saw it.
-    pub ended: bool,
-    /// What went wrong.
+    /// Whether the origin sent the whole body.
+    pub complete: bool,
+    /// Faults of the request.
     pub faults: Vec<Fault>,
 }
 
 impl Request {
-    /// Whether it asked for object data.
+    /// Returns whether the request reads object data.
     #[must_use]
     pub fn is_data(&self) -> bool {
         self.operation == Operation::Get
     }
 
-    /// All of it in one line, with the time since `begun`.
+    /// Formats the request as one line, with the time since `begun`.
     #[must_use]
     pub fn line(&self, begun: Instant) -> String {
         let Self {
@@ -68,20 +68,20 @@ impl Request {
             tick,
             operation,
             path,
-            asked,
+            requested,
             pinned,
             version,
-            answered,
+            sent_range,
             sent,
-            ended,
+            complete,
             faults,
             size: _,
         } = self;
         format!(
-            "{:>10.3} s, tick {tick:>4}: {operation:?} {path} {asked:?}{}: version {version:?}, {answered:?}, sent {sent}{} {faults:?}",
+            "{:>10.3} s, tick {tick:>4}: {operation:?} {path} {requested:?}{}: version {version:?}, {sent_range:?}, sent {sent}{} {faults:?}",
             at.duration_since(begun).as_secs_f64(),
             if *pinned { " pinned" } else { "" },
-            if *ended { "" } else { " of it" },
+            if *complete { "" } else { " of it" },
         )
     }
 }

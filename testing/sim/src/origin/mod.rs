@@ -1,7 +1,7 @@
-//! An object store whose every request can go wrong.
+//! An object store in memory with injected faults.
 
-mod answer;
 mod log;
+mod respond;
 mod store;
 mod uploads;
 
@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::fault::{Fault, Weather};
+use crate::fault::{Fault, FaultProfile};
 use crate::oracle::{Oracle, Version, no_time};
 use crate::pattern::{pattern, version_seed};
 
@@ -26,45 +26,45 @@ pub use log::{Operation, Request};
 
 /// Name of this store in errors.
 const STORE: &str = "Sim";
-/// 2026-01-01, when every world begins, in seconds since 1970.
-const BEGINNING: i64 = 1_767_225_600;
-/// Largest object a change behind the bucket's back makes, in bytes.
+/// Start of simulated time: 2026-01-01, in seconds since 1970.
+const EPOCH: i64 = 1_767_225_600;
+/// Maximum length of an object after [`Fault::ChangeBefore`] or [`Fault::ChangeDuring`], in bytes.
 const LARGEST_CHANGE: usize = 1 << 20;
 
-/// What an origin says of its versions.
+/// Validators that the origin sends for a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Validators {
     /// `"v7"` and Last-Modified: `If-Match` works.
     Strong,
-    /// `W/"v7"` and Last-Modified: `If-Match` never matches, as RFC 9110 wants it.
+    /// `W/"v7"` and Last-Modified: `If-Match` never matches (RFC 9110).
     Weak,
-    /// Last-Modified only, in whole seconds, never the same for two versions of a key.
+    /// Last-Modified only, in whole seconds, different for all versions of a key.
     LastModified,
-    /// Nothing.
+    /// No validator.
     None,
 }
 
-/// A store of objects in memory, drop-in for an engine's origin; cheap to clone.
+/// Object store in memory, usable as the origin of an engine. Clones share their state.
 #[derive(Debug, Clone)]
 pub struct SimOrigin {
-    world: Arc<World>,
+    shared: Arc<Shared>,
 }
 
 #[derive(Debug)]
-struct World {
+struct Shared {
     seed: u64,
     oracle: Arc<Oracle>,
-    state: Mutex<State>,
+    state: Mutex<OriginState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct OriginState {
     rng: StdRng,
-    weather: Weather,
+    fault_profile: FaultProfile,
     validators: Validators,
     validators_of: BTreeMap<Path, Validators>,
     scripts: HashMap<Path, VecDeque<Vec<Fault>>>,
-    /// Sizes it claims in place of the true ones.
+    /// False sizes by path, sent in place of the true ones.
     sizes: HashMap<Path, u64>,
     uploads: BTreeMap<String, uploads::Upload>,
     next_number: u64,
@@ -73,17 +73,17 @@ struct State {
 
 impl fmt::Display for SimOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SimOrigin({})", self.world.seed)
+        write!(f, "SimOrigin({})", self.shared.seed)
     }
 }
 
 impl SimOrigin {
-    /// An empty origin with strong ETags. Use it inside a runtime.
+    /// Creates an empty origin with strong ETags. Requires a tokio runtime.
     #[must_use]
-    pub fn new(seed: u64, weather: Weather) -> Self {
-        let state = State {
+    pub fn new(seed: u64, fault_profile: FaultProfile) -> Self {
+        let state = OriginState {
             rng: StdRng::seed_from_u64(seed),
-            weather,
+            fault_profile,
             validators: Validators::Strong,
             validators_of: BTreeMap::new(),
             scripts: HashMap::new(),
@@ -93,7 +93,7 @@ impl SimOrigin {
             log: Vec::new(),
         };
         Self {
-            world: Arc::new(World {
+            shared: Arc::new(Shared {
                 seed,
                 oracle: Arc::new(Oracle::default()),
                 state: Mutex::new(state),
@@ -101,40 +101,40 @@ impl SimOrigin {
         }
     }
 
-    /// Who knows what was right.
+    /// Returns the oracle, which records all versions of the objects.
     #[must_use]
     pub fn oracle(&self) -> Arc<Oracle> {
-        Arc::clone(&self.world.oracle)
+        Arc::clone(&self.shared.oracle)
     }
 
-    /// What it says of its versions from now on.
+    /// Sets the validators of future versions.
     pub fn set_validators(&self, validators: Validators) {
-        self.world.state.lock().validators = validators;
+        self.shared.state.lock().validators = validators;
     }
 
-    /// What it says of the versions of one object from now on.
+    /// Sets the validators of future versions of one object.
     pub fn set_validators_of(&self, path: &Path, validators: Validators) {
-        self.world
+        self.shared
             .state
             .lock()
             .validators_of
             .insert(path.clone(), validators);
     }
 
-    /// Claims in every answer from now on that the object has `size` bytes, whatever it has.
-    pub fn lie_about_size(&self, path: &Path, size: u64) {
-        self.world.state.lock().sizes.insert(path.clone(), size);
+    /// Reports `size` as the length of the object in all future responses.
+    pub fn report_wrong_size(&self, path: &Path, size: u64) {
+        self.shared.state.lock().sizes.insert(path.clone(), size);
     }
 
-    /// What goes wrong from now on.
-    pub fn set_weather(&self, weather: Weather) {
-        self.world.state.lock().weather = weather;
+    /// Sets the faults and latencies of future requests.
+    pub fn set_fault_profile(&self, fault_profile: FaultProfile) {
+        self.shared.state.lock().fault_profile = fault_profile;
     }
 
-    /// The faults of the next data requests for `path`, one entry a request; an empty entry is a
-    /// request that goes well. While the script lasts, the weather spares these requests.
+    /// Scripts the faults of the next data requests for `path`: one entry per request, empty for a request without faults.
+    /// Scripted requests get no faults of the profile.
     pub fn script(&self, path: &Path, requests: impl IntoIterator<Item = Vec<Fault>>) {
-        self.world
+        self.shared
             .state
             .lock()
             .scripts
@@ -143,37 +143,38 @@ impl SimOrigin {
             .extend(requests);
     }
 
-    /// Overwrites an object behind the bucket's back with `len` bytes of its own pattern.
+    /// Overwrites an object, bypassing the bucket, with `len` bytes of a new pattern.
     pub fn write(&self, path: &Path, len: usize) -> Arc<Version> {
-        let mut state = self.world.state.lock();
+        let mut state = self.shared.state.lock();
         let body = pattern(
-            version_seed(self.world.seed, path.as_ref(), state.next_number),
+            version_seed(self.shared.seed, path.as_ref(), state.next_number),
             len,
         );
-        self.world.commit(&mut state, path, body, Attributes::new())
+        self.shared
+            .commit(&mut state, path, body, Attributes::new())
     }
 
-    /// Deletes an object behind the bucket's back.
+    /// Deletes an object, bypassing the bucket.
     pub fn remove(&self, path: &Path) {
-        self.world.remove(path);
+        self.shared.remove(path);
     }
 
-    /// Every request so far.
+    /// Returns all requests so far.
     #[must_use]
     pub fn log(&self) -> Vec<Request> {
-        self.world.state.lock().log.clone()
+        self.shared.state.lock().log.clone()
     }
 
-    /// Requests of every kind so far.
+    /// Returns the number of requests so far.
     #[must_use]
     pub fn requests(&self) -> u64 {
-        self.world.state.lock().log.len() as u64
+        self.shared.state.lock().log.len() as u64
     }
 
-    /// Requests for object data so far, for all objects or one.
+    /// Returns the number of data requests so far, for all objects or for one.
     #[must_use]
     pub fn data_requests(&self, path: Option<&Path>) -> u64 {
-        let state = self.world.state.lock();
+        let state = self.shared.state.lock();
         state
             .log
             .iter()
@@ -181,10 +182,10 @@ impl SimOrigin {
             .count() as u64
     }
 
-    /// Bytes of object data sent so far, for all objects or one.
+    /// Returns the bytes of object data sent so far, for all objects or for one.
     #[must_use]
     pub fn data_bytes(&self, path: Option<&Path>) -> u64 {
-        let state = self.world.state.lock();
+        let state = self.shared.state.lock();
         let log = state
             .log
             .iter()
@@ -192,17 +193,17 @@ impl SimOrigin {
         log.map(|request| request.sent).sum()
     }
 
-    /// Uploads begun and neither completed nor aborted.
+    /// Returns the number of uploads that are neither completed nor aborted.
     #[must_use]
     pub fn open_uploads(&self) -> usize {
-        self.world.state.lock().uploads.len()
+        self.shared.state.lock().uploads.len()
     }
 }
 
-impl World {
+impl Shared {
     fn commit(
         &self,
-        state: &mut State,
+        state: &mut OriginState,
         path: &Path,
         body: Bytes,
         attributes: Attributes,
@@ -218,7 +219,7 @@ impl World {
             location: path.clone(),
             last_modified: match validators {
                 Validators::None => no_time(),
-                // Versions ascend, and seconds ascend with them: no two share one.
+                // Version numbers ascend, and thus seconds: no two versions share one.
                 _ => self.second(number),
             },
             size: body.len() as u64,
@@ -239,11 +240,11 @@ impl World {
         Arc::new(version)
     }
 
-    /// The whole second that version `number` claims to be written in. Numbers ascend, so seconds
-    /// do; a virtual clock would give many versions the same one.
+    /// Returns the modification time of version `number`, in whole seconds. Times ascend with the numbers; a paused clock
+    /// would give many versions the same time.
     fn second(&self, number: u64) -> DateTime<Utc> {
         let number = i64::try_from(number).unwrap_or(i64::MAX / 2);
-        Utc.timestamp_opt(BEGINNING + number, 0)
+        Utc.timestamp_opt(EPOCH + number, 0)
             .single()
             .unwrap_or_else(no_time)
     }
@@ -254,7 +255,7 @@ impl World {
         }
     }
 
-    /// Overwrites an object the way a stranger would: often the same length, the hardest to notice.
+    /// Overwrites an object like another client of the origin, often with the same length, which is hardest to detect.
     fn change(&self, path: &Path) {
         let Some(old) = self.oracle.current(path) else {
             return;
@@ -273,14 +274,14 @@ impl World {
         self.commit(&mut state, path, body, Attributes::new());
     }
 
-    /// Logs a request and decides its fate: its place in the log, its faults, its latency.
+    /// Logs a request and draws its faults and latency.
     fn receive(
         &self,
         operation: Operation,
         path: &Path,
-        asked: Option<GetRange>,
+        requested: Option<GetRange>,
         pinned: bool,
-    ) -> Received {
+    ) -> PendingRequest {
         let now = self.oracle.now();
         let mut guard = self.state.lock();
         let state = &mut *guard;
@@ -288,28 +289,28 @@ impl World {
         let scripted = data
             .then(|| state.scripts.get_mut(path)?.pop_front())
             .flatten();
-        let faults = scripted.unwrap_or_else(|| state.weather.draw(&mut state.rng, data));
-        let latency = state.weather.latency(&mut state.rng);
+        let faults = scripted.unwrap_or_else(|| state.fault_profile.draw(&mut state.rng, data));
+        let latency = state.fault_profile.latency(&mut state.rng);
         let index = state.log.len();
         state.log.push(Request {
             at: now.at,
             tick: now.tick,
             operation,
             path: path.clone(),
-            asked,
+            requested,
             pinned,
             version: None,
             size: 0,
-            answered: None,
+            sent_range: None,
             sent: 0,
-            ended: false,
+            complete: false,
             faults: faults.clone(),
         });
         drop(guard);
         for fault in &faults {
             self.oracle.note_fault(path, fault);
         }
-        Received {
+        PendingRequest {
             index,
             faults,
             latency,
@@ -317,22 +318,22 @@ impl World {
     }
 }
 
-/// A request that was logged and now meets its fate.
-struct Received {
+/// LoggedRequest request with its faults and latency.
+struct PendingRequest {
     index: usize,
     faults: Vec<Fault>,
     latency: Duration,
 }
 
-impl Received {
-    /// Waits out the latency and whatever fault comes before an answer.
-    async fn admit(&self, world: &World, path: &Path) -> Result<(), Error> {
+impl PendingRequest {
+    /// Waits for the latency, and applies the faults that precede a response.
+    async fn delay_or_fail(&self, shared: &Shared, path: &Path) -> Result<(), Error> {
         let slow = self.faults.iter().find_map(|fault| match fault {
             Fault::SlowFirstByte(time) => Some(*time),
             _ => None,
         });
         tokio::time::sleep(self.latency + slow.unwrap_or_default()).await;
-        if self.has(Fault::StallAnswer) {
+        if self.has(Fault::StallResponse) {
             std::future::pending::<()>().await;
         }
         if self.has(Fault::Unavailable) {
@@ -342,7 +343,7 @@ impl Received {
             return Err(not_found(path));
         }
         if self.has(Fault::ChangeBefore) {
-            world.change(path);
+            shared.change(path);
         }
         Ok(())
     }
@@ -351,9 +352,9 @@ impl Received {
         self.faults.contains(&fault)
     }
 
-    /// After a write was done: its answer may still be lost.
-    fn confirm(&self) -> Result<(), Error> {
-        if self.has(Fault::AnswerLost) {
+    /// Acknowledges a write that took effect, unless its response is lost.
+    fn acknowledge(&self) -> Result<(), Error> {
+        if self.has(Fault::LoseResponse) {
             Err(unavailable())
         } else {
             Ok(())

@@ -1,4 +1,4 @@
-//! The store as the ecosystem's trait sees it.
+//! Implementation of object_store's trait.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use object_store::{
     Result,
 };
 
-use super::uploads::InOrder;
-use super::{Operation, SimOrigin, State, World, not_found};
+use super::uploads::SequentialUpload;
+use super::{Operation, OriginState, Shared, SimOrigin, not_found};
 
-impl World {
-    /// Makes `body` current if `mode` allows it.
+impl Shared {
+    /// Writes `body` as the current version if `mode` allows it.
     pub(super) fn put(
         &self,
-        state: &mut State,
+        state: &mut OriginState,
         path: &Path,
         body: Bytes,
         attributes: Attributes,
@@ -65,19 +65,19 @@ impl ObjectStore for SimOrigin {
         payload: PutPayload,
         opts: PutOptions,
     ) -> Result<PutResult> {
-        let received = self.world.receive(Operation::Put, location, None, false);
-        received.admit(&self.world, location).await?;
+        let pending = self.shared.receive(Operation::Put, location, None, false);
+        pending.delay_or_fail(&self.shared, location).await?;
         let result = {
-            let mut state = self.world.state.lock();
-            // Copied: kept as they came, the bytes would hold the writer's buffers for ever.
+            let mut state = self.shared.state.lock();
+            // Copied: slices of the payload would keep the writer's buffers allocated.
             let body = payload
                 .iter()
                 .flat_map(|piece| piece.iter().copied())
                 .collect();
-            self.world
+            self.shared
                 .put(&mut state, location, body, opts.attributes, &opts.mode)?
         };
-        received.confirm()?;
+        pending.acknowledge()?;
         Ok(result)
     }
 
@@ -87,7 +87,7 @@ impl ObjectStore for SimOrigin {
         opts: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
         let id = self.create_upload(location, opts).await?.into();
-        Ok(Box::new(InOrder {
+        Ok(Box::new(SequentialUpload {
             origin: self.clone(),
             path: location.clone(),
             id,
@@ -96,7 +96,7 @@ impl ObjectStore for SimOrigin {
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
-        self.answer(location, options).await
+        self.respond(location, options).await
     }
 
     fn delete_stream(
@@ -106,12 +106,12 @@ impl ObjectStore for SimOrigin {
         let origin = self.clone();
         locations
             .and_then(move |path| {
-                let world = Arc::clone(&origin.world);
+                let shared = Arc::clone(&origin.shared);
                 async move {
-                    let received = world.receive(Operation::Delete, &path, None, false);
-                    received.admit(&world, &path).await?;
-                    world.remove(&path);
-                    received.confirm()?;
+                    let pending = shared.receive(Operation::Delete, &path, None, false);
+                    pending.delay_or_fail(&shared, &path).await?;
+                    shared.remove(&path);
+                    pending.acknowledge()?;
                     Ok(path)
                 }
             })
@@ -121,10 +121,10 @@ impl ObjectStore for SimOrigin {
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
         let (origin, prefix) = (self.clone(), prefix.cloned().unwrap_or_default());
         stream::once(async move {
-            let received = origin.world.receive(Operation::List, &prefix, None, false);
-            received.admit(&origin.world, &prefix).await?;
+            let pending = origin.shared.receive(Operation::List, &prefix, None, false);
+            pending.delay_or_fail(&origin.shared, &prefix).await?;
             let metas = origin
-                .world
+                .shared
                 .oracle
                 .all()
                 .into_iter()
@@ -160,10 +160,10 @@ impl ObjectStore for SimOrigin {
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
-        let received = self.world.receive(Operation::Copy, to, None, false);
-        received.admit(&self.world, to).await?;
+        let pending = self.shared.receive(Operation::Copy, to, None, false);
+        pending.delay_or_fail(&self.shared, to).await?;
         let source = self
-            .world
+            .shared
             .oracle
             .current(from)
             .ok_or_else(|| not_found(from))?;
@@ -172,8 +172,8 @@ impl ObjectStore for SimOrigin {
             CopyMode::Create => PutMode::Create,
         };
         {
-            let mut state = self.world.state.lock();
-            self.world.put(
+            let mut state = self.shared.state.lock();
+            self.shared.put(
                 &mut state,
                 to,
                 source.body.clone(),
@@ -181,11 +181,11 @@ impl ObjectStore for SimOrigin {
                 &mode,
             )?;
         }
-        received.confirm()
+        pending.acknowledge()
     }
 }
 
-/// How many parts of `path` lie below `prefix`, if it does.
+/// Returns the number of parts of `path` below `prefix`; `None` if it is not below.
 fn below(path: &Path, prefix: &Path) -> Option<usize> {
     path.prefix_match(prefix).map(Iterator::count)
 }

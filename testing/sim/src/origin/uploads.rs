@@ -1,4 +1,4 @@
-//! Uploads in parts, in any order.
+//! Multipart uploads, with parts in any order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,18 +29,18 @@ impl Origin for SimOrigin {
     }
 
     async fn create_upload(&self, path: &Path, opts: PutMultipartOptions) -> Result<String> {
-        let received = self
-            .world
+        let pending = self
+            .shared
             .receive(Operation::CreateUpload, path, None, false);
-        received.admit(&self.world, path).await?;
-        let id = format!("upload-{}", received.index);
+        pending.delay_or_fail(&self.shared, path).await?;
+        let id = format!("upload-{}", pending.index);
         let upload = Upload {
             path: path.clone(),
             attributes: opts.attributes,
             parts: BTreeMap::new(),
         };
-        self.world.state.lock().uploads.insert(id.clone(), upload);
-        received.confirm()?;
+        self.shared.state.lock().uploads.insert(id.clone(), upload);
+        pending.acknowledge()?;
         Ok(id)
     }
 
@@ -52,23 +52,23 @@ impl Origin for SimOrigin {
         length: u64,
         body: PartBody,
     ) -> Result<String> {
-        let received = self.world.receive(Operation::PutPart, path, None, false);
-        received.admit(&self.world, path).await?;
+        let pending = self.shared.receive(Operation::PutPart, path, None, false);
+        pending.delay_or_fail(&self.shared, path).await?;
         let pieces: Vec<Bytes> = body.try_collect().await?;
         let bytes = Bytes::from(pieces.concat());
         if bytes.len() as u64 != length {
             return Err(Error::Generic {
                 store: STORE,
                 source: format!(
-                    "part {number} has {} bytes, {length} were announced",
+                    "part {number} has {} bytes, announced were {length}",
                     bytes.len()
                 )
                 .into(),
             });
         }
-        let e_tag = format!("\"p{}\"", received.index);
+        let e_tag = format!("\"p{}\"", pending.index);
         {
-            let mut state = self.world.state.lock();
+            let mut state = self.shared.state.lock();
             let found = state
                 .uploads
                 .get_mut(upload)
@@ -78,7 +78,7 @@ impl Origin for SimOrigin {
                 .parts
                 .insert(number, (e_tag.clone(), bytes));
         }
-        received.confirm()?;
+        pending.acknowledge()?;
         Ok(e_tag)
     }
 
@@ -89,12 +89,12 @@ impl Origin for SimOrigin {
         parts: &[UploadedPart],
         mode: PutMode,
     ) -> Result<PutResult> {
-        let received = self
-            .world
+        let pending = self
+            .shared
             .receive(Operation::CompleteUpload, path, None, false);
-        received.admit(&self.world, path).await?;
+        pending.delay_or_fail(&self.shared, path).await?;
         let result = {
-            let mut state = self.world.state.lock();
+            let mut state = self.shared.state.lock();
             let found = state
                 .uploads
                 .get(upload)
@@ -114,29 +114,29 @@ impl Origin for SimOrigin {
             }
             let attributes = found.attributes.clone();
             let result = self
-                .world
+                .shared
                 .put(&mut state, path, body.into(), attributes, &mode)?;
             state.uploads.remove(upload);
             result
         };
-        received.confirm()?;
+        pending.acknowledge()?;
         Ok(result)
     }
 
     async fn abort_upload(&self, path: &Path, upload: &str) -> Result<()> {
-        let received = self
-            .world
+        let pending = self
+            .shared
             .receive(Operation::AbortUpload, path, None, false);
-        received.admit(&self.world, path).await?;
-        let removed = self.world.state.lock().uploads.remove(upload);
+        pending.delay_or_fail(&self.shared, path).await?;
+        let removed = self.shared.state.lock().uploads.remove(upload);
         removed.ok_or_else(|| not_found(path))?;
-        received.confirm()
+        pending.acknowledge()
     }
 }
 
-/// The trait's own upload, whose parts are numbered as they come.
+/// Upload of object_store's trait, which numbers the parts in the order of its calls.
 #[derive(Debug)]
-pub(super) struct InOrder {
+pub(super) struct SequentialUpload {
     pub(super) origin: SimOrigin,
     pub(super) path: Path,
     pub(super) id: Arc<str>,
@@ -144,7 +144,7 @@ pub(super) struct InOrder {
 }
 
 #[async_trait]
-impl MultipartUpload for InOrder {
+impl MultipartUpload for SequentialUpload {
     fn put_part(&mut self, data: PutPayload) -> UploadPart {
         let index = {
             let mut parts = self.parts.lock();

@@ -1,4 +1,4 @@
-//! Those who read and write in a run.
+//! Readers and writers of a run.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,27 +14,27 @@ use tokio::io::AsyncReadExt as _;
 use tokio::time::{sleep, timeout};
 
 use super::plan::draw_size;
-use super::{LONGEST, Run};
-use crate::oracle::{Observation, Oracle, Outcome, Violation, Wrote};
+use super::{OPERATION_TIMEOUT, RunContext};
+use crate::oracle::{Observation, Oracle, Outcome, Violation, WriteEffect};
 use crate::pattern;
 
-/// What a reader does with a body.
+/// How a reader consumes a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Consume {
-    /// Takes it all.
+    /// Reads all of it.
     All,
-    /// Takes it all, and pauses this long after each piece.
+    /// Reads all of it, with this pause after each piece.
     Slowly(Duration),
-    /// Leaves once it has so many bytes.
-    Leave {
-        /// Bytes taken before.
+    /// Cancels after a number of bytes.
+    Cancel {
+        /// Bytes read before the cancellation.
         after: u64,
     },
-    /// Leaves after so long, wherever it is, answer or not.
-    GiveUp(Duration),
+    /// Cancels after this time, also before the response.
+    Timeout(Duration),
 }
 
-/// Downloads once. What a reader got on the way must be what the end hands out.
+/// Downloads once and records the result. Bytes from a reader of the download must be those that its end returns.
 async fn observe_download(
     bucket: &Bucket,
     oracle: &Oracle,
@@ -42,42 +42,45 @@ async fn observe_download(
     options: DownloadOptions,
     consume: Consume,
 ) -> Observation {
-    let asked = GetOptions {
+    let get_options = GetOptions {
         range: options.range.clone(),
         ..GetOptions::default()
     };
-    let mut seen = Observation::begin(oracle, path, asked);
-    let patience = match consume {
-        Consume::GiveUp(patience) => patience,
-        _ => LONGEST,
+    let mut seen = Observation::begin(oracle, path, get_options);
+    let limit = match consume {
+        Consume::Timeout(limit) => limit,
+        _ => OPERATION_TIMEOUT,
     };
-    let all = async {
+    let download = async {
         let download = bucket.download(path, options).await?;
         seen.meta = Some(download.meta().clone());
         seen.range = Some(download.range().clone());
         let mut reader = download.reader();
         let mut read = Vec::new();
-        let told = match consume {
+        let read_result = match consume {
             Consume::Slowly(_) => reader.read_to_end(&mut read).await.map(|_| ()),
             _ => Ok(()),
         };
         let body = download.finish().await?.into_contiguous();
-        told.expect("a reader of a download that ends well ends well");
-        assert!(read.is_empty() || read == body, "a reader got other bytes");
+        read_result.expect("a reader of a successful download succeeds");
+        assert!(
+            read.is_empty() || read == body,
+            "the reader got other bytes"
+        );
         seen.body.extend_from_slice(&body);
         Ok::<_, Error>(())
     };
-    seen.outcome = match (timeout(patience, all).await, consume) {
+    seen.outcome = match (timeout(limit, download).await, consume) {
         (Ok(Ok(())), _) => Outcome::Complete,
         (Ok(Err(error)), _) => Outcome::Failed(error),
-        (Err(_), Consume::GiveUp(_)) => Outcome::Left,
+        (Err(_), Consume::Timeout(_)) => Outcome::Cancelled,
         (Err(_), _) => Outcome::Hung,
     };
     seen.end = oracle.now();
     seen
 }
 
-/// Reads once and notes all there was to see.
+/// Reads once and records the result.
 pub async fn observe(
     store: &dyn ObjectStore,
     oracle: &Oracle,
@@ -86,22 +89,26 @@ pub async fn observe(
     consume: Consume,
 ) -> Observation {
     let mut seen = Observation::begin(oracle, path, options.clone());
-    let patience = match consume {
-        Consume::GiveUp(patience) => patience,
-        _ => LONGEST,
+    let limit = match consume {
+        Consume::Timeout(limit) => limit,
+        _ => OPERATION_TIMEOUT,
     };
-    let outcome = timeout(patience, take(store, path, options, consume, &mut seen)).await;
+    let outcome = timeout(
+        limit,
+        consume_body(store, path, options, consume, &mut seen),
+    )
+    .await;
     seen.outcome = match (outcome, consume) {
         (Ok(Ok(outcome)), _) => outcome,
         (Ok(Err(error)), _) => Outcome::Failed(error),
-        (Err(_), Consume::GiveUp(_)) => Outcome::Left,
+        (Err(_), Consume::Timeout(_)) => Outcome::Cancelled,
         (Err(_), _) => Outcome::Hung,
     };
     seen.end = oracle.now();
     seen
 }
 
-async fn take(
+async fn consume_body(
     store: &dyn ObjectStore,
     path: &Path,
     options: GetOptions,
@@ -113,8 +120,8 @@ async fn take(
     seen.range = Some(result.range.clone());
     let mut body = result.into_stream();
     loop {
-        if matches!(consume, Consume::Leave { after } if seen.body.len() as u64 >= after) {
-            return Ok(Outcome::Left);
+        if matches!(consume, Consume::Cancel { after } if seen.body.len() as u64 >= after) {
+            return Ok(Outcome::Cancelled);
         }
         let Some(piece) = body.next().await else {
             return Ok(Outcome::Complete);
@@ -126,8 +133,8 @@ async fn take(
     }
 }
 
-/// Pauses between operations: often none, so that tasks collide; sometimes past the window.
-async fn rest(rng: &mut StdRng) {
+/// Pauses between operations: often not at all, so that tasks overlap; sometimes for longer than the window.
+async fn pause(rng: &mut StdRng) {
     match rng.random_range(0..10) {
         0..5 => {}
         5..8 => sleep(Duration::from_millis(rng.random_range(1..300))).await,
@@ -135,9 +142,9 @@ async fn rest(rng: &mut StdRng) {
     }
 }
 
-pub(super) async fn read(run: Arc<Run>, mut rng: StdRng) {
+pub(super) async fn read(run: Arc<RunContext>, mut rng: StdRng) {
     for _ in 0..run.plan.reads {
-        rest(&mut rng).await;
+        pause(&mut rng).await;
         let path = run.any_path(&mut rng);
         let (options, consume) = (
             run.draw_options(&path, &mut rng),
@@ -159,15 +166,15 @@ pub(super) async fn read(run: Arc<Run>, mut rng: StdRng) {
     }
 }
 
-pub(super) async fn list(run: Arc<Run>, mut rng: StdRng) {
+pub(super) async fn list(run: Arc<RunContext>, mut rng: StdRng) {
     for _ in 0..2 {
         sleep(Duration::from_millis(rng.random_range(0..3_000))).await;
         run.operations
             .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let mut entries = run.bucket.list(None);
-        // Whether it succeeds is the origin's affair; what reads make of its entries is judged.
+        // Its result depends on the faults; reads judge the metadata that it cached.
         let all = async { while let Some(Ok(_)) = entries.next().await {} };
-        if timeout(LONGEST, all).await.is_err() {
+        if timeout(OPERATION_TIMEOUT, all).await.is_err() {
             run.report(Violation::Hung {
                 what: "LIST".into(),
             });
@@ -175,24 +182,24 @@ pub(super) async fn list(run: Arc<Run>, mut rng: StdRng) {
     }
 }
 
-pub(super) async fn write(run: Arc<Run>, mut rng: StdRng, id: u64) {
-    for turn in 0..run.plan.writes as u64 {
-        rest(&mut rng).await;
+pub(super) async fn write(run: Arc<RunContext>, mut rng: StdRng, id: u64) {
+    for round in 0..run.plan.writes as u64 {
+        pause(&mut rng).await;
         let path = run.any_path(&mut rng);
         let size = draw_size(&mut rng, run.plan.block_size);
-        let body = pattern(run.plan.seed ^ (id << 48) ^ (turn << 32) ^ 0xB0D4, size);
+        let body = pattern(run.plan.seed ^ (id << 48) ^ (round << 32) ^ 0xB0D4, size);
         let start = run.oracle.now();
         run.operations
             .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let (operation, wrote) = match rng.random_range(0..10) {
-            0..4 => (0, Wrote::Body(&body)),
-            4..8 => (1, Wrote::Body(&body)),
-            8 => (2, Wrote::Absence),
-            _ => (3, Wrote::Something),
+            0..4 => (0, WriteEffect::Body(&body)),
+            4..8 => (1, WriteEffect::Body(&body)),
+            8 => (2, WriteEffect::Deleted),
+            _ => (3, WriteEffect::Unknown),
         };
         let from = run.any_path(&mut rng);
         let done = timeout(
-            LONGEST,
+            OPERATION_TIMEOUT,
             run.do_write(operation, &path, &from, &body, &mut rng),
         )
         .await;
@@ -210,8 +217,8 @@ pub(super) async fn write(run: Arc<Run>, mut rng: StdRng, id: u64) {
     }
 }
 
-pub(super) async fn meddle(run: Arc<Run>, mut rng: StdRng) {
-    for _ in 0..run.plan.stranger_writes {
+pub(super) async fn write_behind_bucket(run: Arc<RunContext>, mut rng: StdRng) {
+    for _ in 0..run.plan.writes_behind_bucket {
         sleep(Duration::from_millis(rng.random_range(0..2_000))).await;
         let path = run.any_path(&mut rng);
         if rng.random_bool(0.15) {
@@ -225,7 +232,7 @@ pub(super) async fn meddle(run: Arc<Run>, mut rng: StdRng) {
     }
 }
 
-impl Run {
+impl RunContext {
     fn any_path(&self, rng: &mut StdRng) -> Path {
         self.paths[rng.random_range(0..self.paths.len())].clone()
     }
@@ -233,11 +240,11 @@ impl Run {
     fn draw_consume(&self, rng: &mut StdRng) -> Consume {
         match rng.random_range(0..10) {
             0 => Consume::Slowly(Duration::from_millis(rng.random_range(1..500))),
-            1 | 2 if self.plan.leavers => Consume::Leave {
+            1 | 2 if self.plan.cancelling_readers => Consume::Cancel {
                 after: rng.random_range(0..3 * self.plan.block_size as u64),
             },
-            3 if self.plan.leavers => {
-                Consume::GiveUp(Duration::from_millis(rng.random_range(0..60)))
+            3 if self.plan.cancelling_readers => {
+                Consume::Timeout(Duration::from_millis(rng.random_range(0..60)))
             }
             _ => Consume::All,
         }
@@ -311,14 +318,14 @@ impl Run {
         }
     }
 
-    /// A write may fail when the world gave it a reason.
+    /// Reports an error of a write that no fault and no change of the object explains.
     fn judge_write_error(&self, path: &Path, from: &Path, error: &Error) {
         let slow_down = matches!(EngineError::find(error), Some(EngineError::SlowDown { .. }))
             && self.plan.tight_memory;
-        // The source of a copy, or what is deleted, may have been deleted.
+        // The source of a copy or the object of a delete may be absent.
         let missing = matches!(error, Error::NotFound { .. });
-        let excused = slow_down || missing || !self.plan.weather.faults.is_empty();
-        if !excused {
+        let explained = slow_down || missing || !self.plan.fault_profile.faults.is_empty();
+        if !explained {
             self.report(Violation::WrongError {
                 what: format!("write of {path} (or copy from {from})"),
                 error: error.to_string(),
@@ -333,7 +340,7 @@ impl Run {
         let budget = self.engine.stats().budget;
         if budget.used > budget.limit {
             self.report(Violation::Budget {
-                detail: format!("{} bytes used, the limit is {}", budget.used, budget.limit),
+                detail: format!("{} bytes used of a limit of {}", budget.used, budget.limit),
             });
         }
     }

@@ -1,7 +1,7 @@
-//! A whole run from one seed.
+//! Runs of the engine drawn from a seed.
 
 mod clients;
-mod ends;
+mod final_state;
 mod plan;
 
 use std::collections::BTreeMap;
@@ -25,20 +25,19 @@ use crate::origin::SimOrigin;
 pub use clients::{Consume, observe};
 pub use plan::Plan;
 
-/// No operation takes longer, whatever the origin does: far above every deadline of the engine.
-const LONGEST: Duration = Duration::from_secs(3600);
-/// After the last reader left, loads nobody waits for have ended by then.
-const SETTLE: Duration = Duration::from_secs(600);
+/// Time after which an operation counts as hung: far above every deadline of the engine.
+const OPERATION_TIMEOUT: Duration = Duration::from_secs(3600);
+/// Time after the last reader until loads without waiters have ended.
+const SETTLE_TIME: Duration = Duration::from_secs(600);
 
-/// A runtime of one thread whose clock moves only when all tasks wait: the same tasks give the
-/// same run.
+/// Creates a single-threaded runtime whose clock advances only while all tasks wait: the same tasks give the same run.
 #[must_use]
 pub fn paused_runtime() -> tokio::runtime::Runtime {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .start_paused(true)
         .build();
-    runtime.expect("a runtime of one thread needs no more than a few descriptors")
+    runtime.expect("a single-threaded runtime needs only a few descriptors")
 }
 
 /// A run drawn from a seed.
@@ -47,35 +46,35 @@ pub struct Scenario {
     plan: Plan,
 }
 
-/// What happened in a run, all of it right.
+/// Statistics of a run without violations.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
     /// Reads that were judged.
     pub reads: u64,
-    /// Those of them that were downloads.
+    /// Downloads among them.
     pub downloads: u64,
-    /// Bytes they got.
+    /// Bytes that the reads returned.
     pub bytes: u64,
-    /// How many reads got which verdict (versions are counted together).
+    /// Number of reads by verdict (all versions together).
     pub verdicts: BTreeMap<&'static str, u64>,
-    /// How often each fault hit.
+    /// Number of faults by kind.
     pub faults: BTreeMap<FaultKind, u64>,
-    /// Requests the origin got.
+    /// Requests to the origin.
     pub origin_requests: u64,
-    /// A hash of everything the origin was asked, when, and what it answered.
+    /// Hash of the log of the origin: all requests, their times and responses.
     pub trace: u64,
 }
 
-/// A run that broke promises.
+/// Violations of a run, and the means to reproduce them.
 #[derive(Debug)]
 pub struct Failure {
-    /// Its seed.
+    /// Seed of the run.
     pub seed: u64,
-    /// Its settings.
+    /// Settings of the run.
     pub plan: Box<Plan>,
-    /// What was broken.
+    /// The violations.
     pub violations: Vec<Violation>,
-    /// What the origin was asked, when, and what it answered, a line each.
+    /// Log of the origin: one line per request, with its time and response.
     pub requests: Vec<String>,
 }
 
@@ -86,7 +85,7 @@ impl fmt::Display for Failure {
         }
         write!(
             f,
-            "to repeat: BYWASH_SEED={} cargo test -p bywash --test it simulation",
+            "to reproduce: BYWASH_SEED={} cargo test -p bywash --test it simulation",
             self.seed
         )
     }
@@ -94,8 +93,8 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// What the tasks of a run share.
-struct Run {
+/// State shared by the tasks of a run.
+struct RunContext {
     plan: Plan,
     engine: Engine,
     bucket: Bucket,
@@ -104,7 +103,7 @@ struct Run {
     paths: Vec<Path>,
     rules: Rules,
     findings: Mutex<Findings>,
-    /// Operations asked of the bucket. Only counted, hence relaxed.
+    /// Operations on the bucket. A plain counter, hence relaxed.
     operations: AtomicU64,
 }
 
@@ -112,8 +111,8 @@ struct Run {
 struct Findings {
     violations: Vec<Violation>,
     report: Report,
-    /// Bytes of complete reads that had any, and how many there were.
-    filled_reads: u64,
+    /// Complete reads of at least one byte.
+    nonempty_reads: u64,
 }
 
 impl Scenario {
@@ -125,20 +124,20 @@ impl Scenario {
         }
     }
 
-    /// Its settings.
+    /// Returns the settings of the run.
     #[must_use]
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// Runs it, on a clock of its own; blocks until the end.
+    /// Executes the run on a paused clock of its own; blocks until its end.
     ///
     /// # Errors
     ///
-    /// What was broken, and the line that repeats it.
+    /// The violations, with the command that reproduces them.
     pub fn run(&self) -> Result<Report, Failure> {
         let runtime = paused_runtime();
-        let (report, violations, requests) = runtime.block_on(self.play());
+        let (report, violations, requests) = runtime.block_on(self.execute());
         if violations.is_empty() {
             return Ok(report);
         }
@@ -150,9 +149,9 @@ impl Scenario {
         })
     }
 
-    async fn play(&self) -> (Report, Vec<Violation>, Vec<String>) {
+    async fn execute(&self) -> (Report, Vec<Violation>, Vec<String>) {
         let begun = Instant::now();
-        let run = Arc::new(Run::new(self.plan.clone()));
+        let run = Arc::new(RunContext::new(self.plan.clone()));
         let mut rng = StdRng::seed_from_u64(self.plan.seed ^ 0x5EED);
         let mut tasks = tokio::task::JoinSet::new();
         for _ in 0..self.plan.readers {
@@ -168,7 +167,7 @@ impl Scenario {
                 id,
             ));
         }
-        tasks.spawn(clients::meddle(
+        tasks.spawn(clients::write_behind_bucket(
             Arc::clone(&run),
             StdRng::seed_from_u64(rng.random()),
         ));
@@ -183,8 +182,8 @@ impl Scenario {
                 });
             }
         }
-        sleep(SETTLE).await;
-        run.check_end();
+        sleep(SETTLE_TIME).await;
+        run.check_final_state();
         let mut findings = std::mem::take(&mut *run.findings.lock());
         findings.report.trace = trace(&run.origin, begun);
         findings.report.origin_requests = run.origin.requests();
@@ -203,9 +202,9 @@ impl Scenario {
     }
 }
 
-impl Run {
+impl RunContext {
     fn new(plan: Plan) -> Self {
-        let origin = SimOrigin::new(plan.seed, plan.weather.clone());
+        let origin = SimOrigin::new(plan.seed, plan.fault_profile.clone());
         let paths: Vec<_> = (0..plan.objects.len())
             .map(|index| Path::from(format!("dir/object-{index}")))
             .collect();
@@ -219,13 +218,13 @@ impl Run {
             .memory(plan.memory)
             .block_size(plan.block_size)
             .chunk_size(plan.chunk_size)
-            // Pauses are drawn from the thread's own generator; without them a seed repeats.
+            // Backoff uses the thread's random generator; without it, a seed gives the same run.
             .retry(RetryPolicy {
                 initial_backoff: Duration::ZERO,
                 ..RetryPolicy::default()
             })
             .build()
-            .expect("every drawn setting is in its range");
+            .expect("every drawn setting is valid");
         let bucket = engine.mount("sim", Arc::new(origin.clone()), plan.consistency);
         Self {
             bucket: bucket.expect("a new engine has no such bucket"),
@@ -248,15 +247,15 @@ impl Run {
         findings.report.reads += 1;
         findings.report.bytes += seen.body.len() as u64;
         if matches!(seen.outcome, Outcome::Complete) && !seen.body.is_empty() {
-            findings.filled_reads += 1;
+            findings.nonempty_reads += 1;
         }
         let name = match verdict {
             Ok(Verdict::Read(_)) => "read",
-            Ok(Verdict::Nothing) => "left",
+            Ok(Verdict::NoResponse) => "cancelled",
             Ok(Verdict::Absent) => "absent",
             Ok(Verdict::Condition) => "condition",
             Ok(Verdict::Range) => "range",
-            Ok(Verdict::Excused) => "excused error",
+            Ok(Verdict::Explained) => "explained error",
             Err(violation) => {
                 findings.violations.push(violation);
                 "violation"

@@ -1,4 +1,4 @@
-//! What a seed means: one drawn run.
+//! Settings of a run, drawn from its seed.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use bywash::Consistency;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::fault::Weather;
+use crate::fault::FaultProfile;
 use crate::origin::Validators;
 
 /// All settings of one run, drawn from its seed.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// The seed of everything.
+    /// Seed of all random choices of the run.
     pub seed: u64,
     /// The engine's block size in bytes.
     pub block_size: usize,
@@ -20,26 +20,26 @@ pub struct Plan {
     pub chunk_size: usize,
     /// The engine's memory ceiling in bytes.
     pub memory: u64,
-    /// Whether that is so little that blocks are evicted and requests may be told to slow down.
+    /// Whether memory is so small that blocks are evicted and requests may fail with SlowDown.
     pub tight_memory: bool,
-    /// How long answers may be trusted.
+    /// How long responses of the origin may be reused.
     pub consistency: Consistency,
-    /// What goes wrong.
-    pub weather: Weather,
-    /// The objects: what the origin says of each, and its first length in bytes (none: absent).
+    /// Faults and latencies of the origin.
+    pub fault_profile: FaultProfile,
+    /// Objects: their validators, and their initial length in bytes (`None`: absent).
     pub objects: Vec<(Validators, Option<usize>)>,
-    /// Tasks that read.
+    /// Number of readers.
     pub readers: usize,
-    /// Reads of each.
+    /// Reads per reader.
     pub reads: usize,
-    /// Tasks that write through the bucket.
+    /// Number of writers through the bucket.
     pub writers: usize,
-    /// Writes of each.
+    /// Writes per writer.
     pub writes: usize,
-    /// Writes and deletes behind the bucket's back.
-    pub stranger_writes: usize,
-    /// Whether readers leave midway.
-    pub leavers: bool,
+    /// Writes and deletes that bypass the bucket.
+    pub writes_behind_bucket: usize,
+    /// Whether readers may cancel.
+    pub cancelling_readers: bool,
     /// Whether some reads are downloads.
     pub downloads: bool,
 }
@@ -53,7 +53,7 @@ impl Plan {
         let block_size = 4096 << rng.random_range(0..5);
         let chunk_size = block_size * 4;
         let tight_memory = rng.random_bool(0.3);
-        // Tight: a chunk for each share and a few blocks. Otherwise all objects fit.
+        // Tight: one chunk for each share and a few blocks. Otherwise all objects fit.
         let blocks = if tight_memory {
             rng.random_range(16..40)
         } else {
@@ -65,11 +65,11 @@ impl Plan {
             6..9 => Consistency::Revalidate(Duration::from_secs(30)),
             _ => Consistency::Immutable,
         };
-        let calm = rng.random_bool(0.3);
-        let weather = if calm {
-            Weather::calm()
+        let fault_free = rng.random_bool(0.3);
+        let fault_profile = if fault_free {
+            FaultProfile::none()
         } else {
-            Weather::storm(rng)
+            FaultProfile::random(rng)
         };
         let objects = (0..rng.random_range(1..5))
             .map(|_| {
@@ -91,26 +91,26 @@ impl Plan {
             memory: (block_size * blocks) as u64,
             tight_memory,
             consistency,
-            weather,
+            fault_profile,
             objects,
             readers: rng.random_range(1..9),
             reads: rng.random_range(3..12),
             writers: if changing { rng.random_range(0..3) } else { 0 },
             writes: rng.random_range(1..6),
-            stranger_writes: if changing { rng.random_range(0..6) } else { 0 },
-            leavers: rng.random_bool(0.5),
+            writes_behind_bucket: if changing { rng.random_range(0..6) } else { 0 },
+            cancelling_readers: rng.random_bool(0.5),
             downloads: rng.random_bool(0.4),
         }
     }
 
-    /// Whether nothing goes wrong and nobody leaves.
+    /// Returns whether the run has no faults and no cancellations.
     #[must_use]
-    pub fn is_calm(&self) -> bool {
-        self.weather.faults.is_empty() && !self.leavers
+    pub fn is_fault_free(&self) -> bool {
+        self.fault_profile.faults.is_empty() && !self.cancelling_readers
     }
 }
 
-/// A length at or around the edges that matter.
+/// Draws a length, often at or near a multiple of the block size.
 pub(super) fn draw_size(rng: &mut StdRng, block: usize) -> usize {
     match rng.random_range(0..10) {
         0 => 0,

@@ -1,4 +1,4 @@
-//! What goes wrong with requests to a server, and when.
+//! Faults of requests to a server, and plans that draw them.
 
 use std::collections::HashMap;
 
@@ -7,44 +7,44 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use super::lie::Lie;
-use super::request::Asked;
+use super::request::HttpRequest;
 use crate::pattern::mix;
 
-/// What happens to one request. Numbers are bytes.
+/// Fault of one request. Numbers are in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServerFault {
-    /// Answered with 503; nothing is done.
+    /// Responds with 503 without executing the request.
     Unavailable,
-    /// So much of the body is read, and kept if the protocol keeps prefixes; then 503.
+    /// Reads this much of the body, which the protocol stores if it stores prefixes, and responds with 503.
     UnavailableAfter(u64),
-    /// As much of the body is read, and kept if the protocol keeps prefixes; then the connection is closed.
+    /// Reads this much of the body, which the protocol stores if it stores prefixes, and closes the connection.
     ResetAfter(u64),
-    /// As much of the body is read, and kept if the protocol keeps prefixes; then nothing more happens.
+    /// Reads this much of the body, which the protocol stores if it stores prefixes, and stalls.
     StallAfter(u64),
-    /// Done, then the connection is closed.
-    AnswerLost,
-    /// Done, and no answer ever.
-    StallAnswer,
-    /// Done, and the answer's body is no sense in any format.
+    /// Executes the request and closes the connection without a response.
+    LoseResponse,
+    /// Executes the request and never responds.
+    StallResponse,
+    /// Executes the request and responds with a body that is valid in no format.
     BadBody,
-    /// The protocol keeps so much of the body at most, and truthfully says so.
-    Keep(u64),
-    /// The protocol forgets the upload before it looks at the request.
-    Forget,
-    /// The protocol says that it keeps so much more than it does.
+    /// The protocol stores at most this much of the body, and acknowledges what it stored.
+    StoreAtMost(u64),
+    /// The protocol forgets the upload before it executes the request.
+    ForgetUpload,
+    /// The protocol acknowledges this much more than it stored.
     AcknowledgeMore(u64),
-    /// The protocol says that it keeps so much less than it does.
+    /// The protocol acknowledges this much less than it stored.
     AcknowledgeLess(u64),
-    /// The protocol loses so much of what it kept, before it looks at the request.
-    Lose(u64),
-    /// The protocol damages a byte of what it keeps.
-    Flip,
-    /// Done, and the response is not true. Only GET and HEAD are lied to.
+    /// The protocol loses this much of the stored bytes before it executes the request.
+    LoseBytes(u64),
+    /// The protocol corrupts one byte that it stores.
+    FlipBit,
+    /// Executes the request and falsifies the response. Plans falsify only responses to GET and HEAD.
     Lie(Lie),
 }
 
 impl ServerFault {
-    /// After how many bytes of the body nothing more is read.
+    /// Returns the length after which the server stops reading the body.
     pub(crate) fn cut(self) -> Option<u64> {
         match self {
             Self::UnavailableAfter(bytes) | Self::ResetAfter(bytes) | Self::StallAfter(bytes) => {
@@ -54,7 +54,7 @@ impl ServerFault {
         }
     }
 
-    /// Its kind.
+    /// Returns the kind of the fault.
     #[must_use]
     pub fn kind(self) -> ServerFaultKind {
         match self {
@@ -62,21 +62,21 @@ impl ServerFault {
             Self::UnavailableAfter(_) => ServerFaultKind::UnavailableAfter,
             Self::ResetAfter(_) => ServerFaultKind::ResetAfter,
             Self::StallAfter(_) => ServerFaultKind::StallAfter,
-            Self::AnswerLost => ServerFaultKind::AnswerLost,
-            Self::StallAnswer => ServerFaultKind::StallAnswer,
+            Self::LoseResponse => ServerFaultKind::LoseResponse,
+            Self::StallResponse => ServerFaultKind::StallResponse,
             Self::BadBody => ServerFaultKind::BadBody,
-            Self::Keep(_) => ServerFaultKind::Keep,
-            Self::Forget => ServerFaultKind::Forget,
+            Self::StoreAtMost(_) => ServerFaultKind::StoreAtMost,
+            Self::ForgetUpload => ServerFaultKind::ForgetUpload,
             Self::AcknowledgeMore(_) => ServerFaultKind::AcknowledgeMore,
             Self::AcknowledgeLess(_) => ServerFaultKind::AcknowledgeLess,
-            Self::Lose(_) => ServerFaultKind::Lose,
-            Self::Flip => ServerFaultKind::Flip,
+            Self::LoseBytes(_) => ServerFaultKind::LoseBytes,
+            Self::FlipBit => ServerFaultKind::FlipBit,
             Self::Lie(_) => ServerFaultKind::Lie,
         }
     }
 }
 
-/// [`ServerFault`] without its numbers.
+/// Kind of a [`ServerFault`], without its parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs, reason = "documented at ServerFault")]
 pub enum ServerFaultKind {
@@ -84,41 +84,41 @@ pub enum ServerFaultKind {
     UnavailableAfter,
     ResetAfter,
     StallAfter,
-    AnswerLost,
-    StallAnswer,
+    LoseResponse,
+    StallResponse,
     BadBody,
-    Keep,
-    Forget,
+    StoreAtMost,
+    ForgetUpload,
     AcknowledgeMore,
     AcknowledgeLess,
-    Lose,
-    Flip,
+    LoseBytes,
+    FlipBit,
     Lie,
 }
 
 impl ServerFaultKind {
-    /// What a client must get over, for as long as it does not happen again and again.
-    pub const PASSING: [Self; 8] = [
+    /// Transient faults: a client must succeed despite them if there are not too many.
+    pub const TRANSIENT: [Self; 8] = [
         Self::Unavailable,
         Self::UnavailableAfter,
         Self::ResetAfter,
         Self::StallAfter,
-        Self::AnswerLost,
-        Self::StallAnswer,
+        Self::LoseResponse,
+        Self::StallResponse,
         Self::BadBody,
-        Self::Keep,
+        Self::StoreAtMost,
     ];
 
-    /// After which an upload may end in an error that says so, but never in a wrong object taken for a right one.
-    pub const LASTING: [Self; 5] = [
-        Self::Forget,
+    /// Permanent faults: an upload may fail with an error that names the loss, but must not report a wrong object as stored.
+    pub const PERMANENT: [Self; 5] = [
+        Self::ForgetUpload,
         Self::AcknowledgeMore,
         Self::AcknowledgeLess,
-        Self::Lose,
-        Self::Flip,
+        Self::LoseBytes,
+        Self::FlipBit,
     ];
 
-    /// With numbers for a body of `length` bytes.
+    /// Draws the parameters of the fault, for a body of `length` bytes.
     fn draw(self, rng: &mut StdRng, length: u64) -> ServerFault {
         let within = |rng: &mut StdRng| match rng.random_range(0..8_u8) {
             0 => 0,
@@ -127,62 +127,63 @@ impl ServerFaultKind {
             3 => length.min(256 * 1024),
             _ => rng.random_range(0..=length),
         };
-        let some = |rng: &mut StdRng| 1 + within(rng);
+        let positive = |rng: &mut StdRng| 1 + within(rng);
         match self {
             Self::Unavailable => ServerFault::Unavailable,
             Self::UnavailableAfter => ServerFault::UnavailableAfter(within(rng)),
             Self::ResetAfter => ServerFault::ResetAfter(within(rng)),
             Self::StallAfter => ServerFault::StallAfter(within(rng)),
-            Self::AnswerLost => ServerFault::AnswerLost,
-            Self::StallAnswer => ServerFault::StallAnswer,
+            Self::LoseResponse => ServerFault::LoseResponse,
+            Self::StallResponse => ServerFault::StallResponse,
             Self::BadBody => ServerFault::BadBody,
-            Self::Keep => ServerFault::Keep(within(rng)),
-            Self::Forget => ServerFault::Forget,
-            Self::AcknowledgeMore => ServerFault::AcknowledgeMore(some(rng)),
-            Self::AcknowledgeLess => ServerFault::AcknowledgeLess(some(rng)),
-            Self::Lose => ServerFault::Lose(some(rng)),
-            Self::Flip => ServerFault::Flip,
+            Self::StoreAtMost => ServerFault::StoreAtMost(within(rng)),
+            Self::ForgetUpload => ServerFault::ForgetUpload,
+            Self::AcknowledgeMore => ServerFault::AcknowledgeMore(positive(rng)),
+            Self::AcknowledgeLess => ServerFault::AcknowledgeLess(positive(rng)),
+            Self::LoseBytes => ServerFault::LoseBytes(positive(rng)),
+            Self::FlipBit => ServerFault::FlipBit,
             Self::Lie => ServerFault::Lie(Lie::ALL[rng.random_range(0..Lie::ALL.len())]),
         }
     }
 }
 
-/// Which requests meet which faults.
+/// Plan of the faults of a server.
 ///
-/// A draw depends on the seed, on the request's line and Content-Range, and on how often that came before; not on what other
-/// requests come in between. So uploads side by side meet the same faults in every run.
+/// A draw depends on the seed, on the line and Content-Range of the request, and on the number of the same requests before it,
+/// but not on other requests. Concurrent uploads thus get the same faults in every run.
 #[derive(Debug, Clone, Default)]
 pub struct FaultPlan {
     seed: u64,
     chances: Vec<(ServerFaultKind, f64)>,
-    left: u64,
-    seen: HashMap<u64, u64>,
+    remaining: u64,
+    occurrences: HashMap<u64, u64>,
     scripted: Vec<(String, ServerFault)>,
     lies: Vec<Lie>,
     lie_chance: f64,
 }
 
 impl FaultPlan {
-    /// Nothing goes wrong.
+    /// Creates a plan without faults.
     #[must_use]
-    pub fn calm() -> Self {
+    pub fn none() -> Self {
         Self::default()
     }
 
-    /// Each kind strikes a request with its chance, the first that does wins; after `most` faults there are no more.
+    /// Creates a plan of at most `max_faults` faults. For each request the kinds are drawn in order, with their probabilities,
+    /// and the first hit applies.
     #[must_use]
-    pub fn seeded(seed: u64, chances: &[(ServerFaultKind, f64)], most: u64) -> Self {
+    pub fn seeded(seed: u64, chances: &[(ServerFaultKind, f64)], max_faults: u64) -> Self {
         Self {
             seed,
             chances: chances.to_vec(),
-            left: most,
+            remaining: max_faults,
             ..Self::default()
         }
     }
 
-    /// GET and HEAD are lied to with this chance, by the next of `lies` in turn; everything else is honest.
+    /// Creates a plan that falsifies responses to GET and HEAD with this probability, by `lies` in rotation.
     ///
-    /// Unlike other draws, which lie a request meets depends on the requests before it.
+    /// Unlike other draws, the lie of a request depends on the requests before it.
     #[must_use]
     pub fn lying(seed: u64, lies: &[Lie], chance: f64) -> Self {
         Self {
@@ -193,9 +194,9 @@ impl FaultPlan {
         }
     }
 
-    /// The next lie in rotation, if this request meets one.
-    fn draw_lie(&mut self, asked: &Asked) -> Option<ServerFault> {
-        if self.lies.is_empty() || !matches!(asked.method, Method::GET | Method::HEAD) {
+    /// Draws whether to falsify the response, and returns the next lie in rotation.
+    fn draw_lie(&mut self, request: &HttpRequest) -> Option<ServerFault> {
+        if self.lies.is_empty() || !matches!(request.method, Method::GET | Method::HEAD) {
             return None;
         }
         self.seed = mix(self.seed.wrapping_add(1));
@@ -208,40 +209,40 @@ impl FaultPlan {
         Some(ServerFault::Lie(lie))
     }
 
-    pub(super) fn script(&mut self, what: &str, fault: ServerFault) {
-        self.scripted.push((what.to_owned(), fault));
+    pub(super) fn script(&mut self, text: &str, fault: ServerFault) {
+        self.scripted.push((text.to_owned(), fault));
     }
 
-    pub(super) fn draw(&mut self, asked: &Asked) -> Option<ServerFault> {
-        let line = asked.line();
-        let range = asked.header("content-range").unwrap_or_default();
+    pub(super) fn draw(&mut self, request: &HttpRequest) -> Option<ServerFault> {
+        let line = request.line();
+        let range = request.header("content-range").unwrap_or_default();
         let hit = self
             .scripted
             .iter()
-            .position(|(what, _)| range.contains(what) || line.contains(what));
+            .position(|(text, _)| range.contains(text) || line.contains(text));
         if let Some(hit) = hit {
             return Some(self.scripted.remove(hit).1);
         }
-        if let Some(lie) = self.draw_lie(asked) {
+        if let Some(lie) = self.draw_lie(request) {
             return Some(lie);
         }
-        if self.left == 0 {
+        if self.remaining == 0 {
             return None;
         }
         let key = line
             .bytes()
             .chain(range.bytes())
             .fold(self.seed, |hash, byte| mix(hash ^ u64::from(byte)));
-        let seen = self.seen.entry(key).or_default();
-        *seen += 1;
-        let mut rng = StdRng::seed_from_u64(mix(key ^ *seen));
-        let length = asked
+        let occurrences = self.occurrences.entry(key).or_default();
+        *occurrences += 1;
+        let mut rng = StdRng::seed_from_u64(mix(key ^ *occurrences));
+        let length = request
             .header("content-length")
             .and_then(|length| length.parse().ok())
             .unwrap_or(0);
         for &(kind, chance) in &self.chances {
             if rng.random_bool(chance) {
-                self.left -= 1;
+                self.remaining -= 1;
                 return Some(kind.draw(&mut rng, length));
             }
         }

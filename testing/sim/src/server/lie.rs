@@ -1,7 +1,7 @@
-//! Lies of an origin: responses that break HTTP, the store's protocol, or a promise that an earlier response made.
+//! False responses: they violate HTTP or the store's protocol, or contradict an earlier response.
 //!
-//! A [`Lie`] changes one honest response. [`super::FaultPlan::lying`] tells several in rotation, [`super::Server::script`] one
-//! on cue, and [`super::FaultPlan::calm`] makes the server honest again.
+//! A [`Lie`] falsifies one correct response. [`super::FaultPlan::lying`] applies several in rotation, [`super::Server::script`]
+//! one to a chosen request, and [`super::FaultPlan::none`] ends them.
 
 mod list;
 mod object;
@@ -9,12 +9,12 @@ mod syntax;
 
 use bytes::Bytes;
 
-use super::wire::Step;
-use super::{Asked, Protocol, Reply};
+use super::wire::WireStep;
+use super::{HttpRequest, HttpResponse, Protocol};
 
 macro_rules! lies {
     ($($(#[$doc:meta])+ $lie:ident $name:literal,)+) => {
-        /// One way to lie in response to a GET or HEAD of an object, or to a list.
+        /// One way to falsify the response to a GET or HEAD of an object, or to a list.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Lie {
             $($(#[$doc])+ $lie,)+
@@ -38,21 +38,21 @@ macro_rules! lies {
 lies! {
     /// Half of the body, and the connection closes.
     BodyShort "body-short",
-    /// Half of the body, with its own Content-Length.
+    /// Half of the body, with the Content-Length of that half.
     LengthOfHalf "length-of-half",
     /// Bytes follow the body, and Content-Length counts them.
     BodyLong "body-long",
     /// Bytes follow the body, and Content-Length does not count them.
     BytesAfterBody "bytes-after-body",
-    /// The body is packed and says so.
+    /// The body is compressed and has a Content-Encoding.
     Gzip "gzip",
-    /// The body is packed and says so, in chunks without Content-Length.
+    /// The body is compressed and has a Content-Encoding, in chunks without Content-Length.
     GzipChunked "gzip-chunked",
-    /// The body is packed and does not say so.
+    /// The body is compressed and has no Content-Encoding.
     GzipUnnamed "gzip-unnamed",
-    /// The body is packed and does not say so, in chunks without Content-Length.
+    /// The body is compressed and has no Content-Encoding, in chunks without Content-Length.
     GzipChunkedUnnamed "gzip-chunked-unnamed",
-    /// The body is as it should be, and has the name of an encoding.
+    /// The body is correct and has a false Content-Encoding.
     EncodingNamed "encoding-named",
     /// The range begins one byte late.
     RangeStartsLate "range-starts-late",
@@ -62,7 +62,7 @@ lies! {
     RangeEndsEarly "range-ends-early",
     /// The range ends one byte late.
     RangeEndsLate "range-ends-late",
-    /// The first bytes of the object, whatever range was asked for.
+    /// The first bytes of the object, whatever range was requested.
     RangeOther "range-other",
     /// Content-Range names a greater length of the object.
     TotalGreater "total-greater",
@@ -72,31 +72,31 @@ lies! {
     TotalUnknown "total-unknown",
     /// 206 without Content-Range.
     RangeUnnamed "range-unnamed",
-    /// Content-Range is no range.
+    /// Content-Range is not a range.
     RangeGarbage "range-garbage",
     /// Content-Range ends before it begins.
     RangeReversed "range-reversed",
     /// Content-Range ends at the greatest number of 64 bits.
     RangeHuge "range-huge",
-    /// Two different Content-Range.
+    /// Two different Content-Range headers.
     RangeTwice "range-twice",
     /// The range as a part of multipart/byteranges.
     RangeMultipart "range-multipart",
     /// 200 and the whole object for a range.
     WholeForRange "whole-for-range",
-    /// 206 and the first half of an object that was asked for whole.
+    /// 206 and the first half of the object, without a requested range.
     RangeForWhole "range-for-whole",
     /// 304 to a request without a condition.
     NotModified "not-modified",
     /// 416 to a range within the object.
     RangeRefused "range-refused",
-    /// 416 to a range within the object, which is said to be empty.
+    /// 416 to a range within the object, with a length of zero in Content-Range.
     RangeRefusedEmpty "range-refused-empty",
     /// 204.
     NoContent "no-content",
-    /// 203 and the body packed.
+    /// 203 and the body compressed.
     Transformed "transformed",
-    /// 200 and a page for people.
+    /// 200 and an HTML page.
     HtmlPage "html-page",
     /// 200 and an error of S3.
     ErrorInOk "error-in-ok",
@@ -106,13 +106,13 @@ lies! {
     TagWeakens "tag-weakens",
     /// No ETag on each second response.
     TagVanishes "tag-vanishes",
-    /// An ETag that is no text.
+    /// An ETag that is not text.
     TagGarbage "tag-garbage",
     /// Another Last-Modified on each response.
     DateChanges "date-changes",
     /// A Last-Modified in a thousand years.
     DateInFuture "date-in-future",
-    /// A Last-Modified that is no date.
+    /// A Last-Modified that is not a date.
     DateGarbage "date-garbage",
     /// No Last-Modified.
     DateMissing "date-missing",
@@ -132,7 +132,7 @@ lies! {
     RedirectElsewhere "redirect-elsewhere",
     /// A redirect to a file.
     RedirectToFile "redirect-to-file",
-    /// A redirect without address.
+    /// A redirect without Location.
     RedirectBare "redirect-bare",
     /// No response.
     StallBeforeHead "stall-before-head",
@@ -156,7 +156,7 @@ lies! {
     StatusUnknown "status-unknown",
     /// 101.
     SwitchProtocol "switch-protocol",
-    /// 100, for ever.
+    /// 100, without end.
     ContinueFlood "continue-flood",
     /// A header of 1 MiB.
     HeaderHuge "header-huge",
@@ -168,15 +168,15 @@ lies! {
     HeaderBroken "header-broken",
     /// A header with a NUL.
     HeaderNul "header-nul",
-    /// Chunks whose length is no number.
+    /// Chunks whose length is not a number.
     ChunkGarbage "chunk-garbage",
     /// A chunk whose length has more than 64 bits.
     ChunkOverflow "chunk-overflow",
     /// Chunks without the last one.
     ChunksUnended "chunks-unended",
-    /// Content-Length beside chunks, and different from them.
+    /// Content-Length in addition to chunks, and different from them.
     LengthBesideChunks "length-beside-chunks",
-    /// Two different Content-Length.
+    /// Two different Content-Length headers.
     LengthTwice "length-twice",
     /// A Content-Length below zero.
     LengthNegative "length-negative",
@@ -208,19 +208,19 @@ lies! {
     ListOutside "list-outside",
     /// The first page of a list again and again.
     ListRepeats "list-repeats",
-    /// Pages without keys, for ever.
+    /// Pages without keys, without end.
     ListEmptyPages "list-empty-pages",
     /// Keys of a list with wrong lengths.
     ListWrongLengths "list-wrong-lengths",
     /// A list whose lengths are below zero.
     ListNegativeLengths "list-negative-lengths",
-    /// A list with keys that lead out of a folder, or have control characters.
+    /// A list with keys that escape a folder or have control characters.
     ListBadKeys "list-bad-keys",
-    /// A list with dates that are none.
+    /// A list with invalid dates.
     ListBadDates "list-bad-dates",
-    /// XML that ends in its middle, with its own Content-Length.
+    /// XML that ends in its middle, with the Content-Length of that half.
     ListCut "list-cut",
-    /// XML that does not match its tags.
+    /// XML whose tags do not match.
     ListMalformed "list-malformed",
     /// Entities that expand to 3 GB.
     ListEntityBomb "list-entity-bomb",
@@ -228,13 +228,13 @@ lies! {
     ListEndless "list-endless",
 }
 
-/// What a lie makes of a response.
+/// Result of a lie.
 #[derive(Debug)]
-pub(super) enum Told {
-    /// Another response.
-    Reply(Reply),
-    /// Bytes and pauses in place of a response; the connection closes after them.
-    Wire(Vec<Step>),
+pub(super) enum LieEffect {
+    /// A changed response.
+    Response(HttpResponse),
+    /// Raw bytes and pauses in place of a response; the connection closes after them.
+    Wire(Vec<WireStep>),
 }
 
 impl Lie {
@@ -244,49 +244,49 @@ impl Lie {
         Self::ALL.iter().copied().find(|lie| lie.name() == name)
     }
 
-    /// Returns whether the lie is about lists only. All others change responses to GET and HEAD of objects, and those about
-    /// the connection and the syntax of HTTP also lists.
+    /// Returns whether the lie changes lists only. All others change responses to GET and HEAD of objects; those of the
+    /// connection and the syntax of HTTP also change lists.
     #[must_use]
-    pub fn is_of_lists(self) -> bool {
+    pub fn is_list_lie(self) -> bool {
         self.name().starts_with("list-")
     }
 
-    /// Returns the object that a client which knows nothing of it must take the response to be of, where the honest object is
-    /// `honest`. `None` where no client may believe the lie.
+    /// Returns the contents that a client without earlier responses may accept in place of the true contents `honest`. `None`
+    /// if every client must detect the lie.
     #[must_use]
-    pub fn believed(self, honest: &Bytes) -> Option<Bytes> {
+    pub fn accepted_contents(self, honest: &Bytes) -> Option<Bytes> {
         match self {
             Self::TotalSmaller | Self::HeadShorter => Some(honest.slice(..honest.len() / 2)),
             Self::TwoVersions => Some(object::other_version(honest)),
             Self::HtmlPage => Some(Bytes::from_static(object::PAGE)),
             Self::ErrorInOk => Some(Bytes::from_static(object::ERROR)),
             Self::RangeRefusedEmpty => Some(Bytes::new()),
-            // Whoever never heard of the object may take what is packed for what is stored.
+            // A client without earlier responses may take the compressed bytes for the stored ones.
             Self::Gzip | Self::GzipChunked | Self::GzipUnnamed | Self::GzipChunkedUnnamed => {
-                Some(object::packed(honest))
+                Some(object::gzip(honest))
             }
             _ => None,
         }
     }
 
-    /// Returns the changed response; `reply` is the honest one, and `nth` counts lies.
-    pub(super) fn tell(
+    /// Falsifies the correct response `response`; `number` is the number of earlier lies.
+    pub(super) fn apply(
         self,
         protocol: &dyn Protocol,
-        asked: &Asked,
-        reply: Reply,
-        nth: u64,
-    ) -> Told {
-        let is_list = asked.query("list-type").is_some() || asked.query("comp") == Some("list");
-        if self.is_of_lists() {
-            return match is_list && reply.status.is_success() {
-                true => list::tell(self, asked, reply, nth),
-                false => Told::Reply(reply),
+        request: &HttpRequest,
+        response: HttpResponse,
+        number: u64,
+    ) -> LieEffect {
+        let is_list = request.query("list-type").is_some() || request.query("comp") == Some("list");
+        if self.is_list_lie() {
+            return match is_list && response.status.is_success() {
+                true => list::apply(self, request, response, number),
+                false => LieEffect::Response(response),
             };
         }
-        if let Some(steps) = syntax::tell(self, asked, &reply) {
-            return Told::Wire(steps);
+        if let Some(steps) = syntax::apply(self, request, &response) {
+            return LieEffect::Wire(steps);
         }
-        object::tell(self, protocol, asked, reply, nth, is_list)
+        object::apply(self, protocol, request, response, number, is_list)
     }
 }

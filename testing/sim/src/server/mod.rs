@@ -1,8 +1,8 @@
-//! HTTP stores on 127.0.0.1 that fail on cue.
+//! HTTP stores on 127.0.0.1 with injected faults.
 //!
-//! A [`Protocol`] answers whole or cut-off requests; [`Server`] owns the sockets, draws what goes wrong from a [`FaultPlan`]
-//! and keeps a log. The server does to a request what networks and front ends do (cuts, stalls, lost answers, 503); what
-//! only the store itself can do wrong is handed to the protocol with the request. Any of these stores also lies: see [`Lie`].
+//! A [`Protocol`] responds to complete and truncated requests. [`Server`] owns the sockets, draws faults from a [`FaultPlan`]
+//! and keeps a log. The server injects the faults of networks and front ends (cuts, stalls, lost responses, 503); it passes
+//! those of the store itself to the protocol with the request. It can also falsify responses: see [`Lie`].
 
 pub mod azure;
 mod fault;
@@ -32,51 +32,51 @@ use tokio::task::{JoinHandle, JoinSet};
 
 pub use fault::{FaultPlan, ServerFault, ServerFaultKind};
 pub use lie::Lie;
-pub use request::{Asked, Reply};
+pub use request::{HttpRequest, HttpResponse};
 
-use self::lie::Told;
-use self::wire::Step;
+use self::lie::LieEffect;
+use self::wire::WireStep;
 
-/// A store's side of its protocol.
+/// Server side of a store's protocol.
 pub trait Protocol: Send + Sync + 'static {
-    /// Carries out a request. May be called for several connections at once.
+    /// Executes a request and returns the response. Concurrent calls are for different connections.
     ///
-    /// If [`Asked::complete`] is false, the connection broke within the body: what the protocol keeps of such a body it
-    /// keeps, and nobody reads the reply.
-    fn answer(&self, asked: &Asked) -> Reply;
+    /// If [`HttpRequest::complete`] is false, the connection broke within the body: the protocol stores what it stores of such a
+    /// body, and the response is dropped.
+    fn respond(&self, request: &HttpRequest) -> HttpResponse;
 }
 
-/// One request as the server saw it.
+/// Log entry of one request.
 #[derive(Debug, Clone)]
-pub struct Logged {
+pub struct LoggedRequest {
     /// Method, path and query, as sent.
     pub line: String,
-    /// Its Content-Range, if any.
+    /// Content-Range of the request, if any.
     pub content_range: Option<String>,
-    /// All headers.
+    /// All headers of the request.
     pub headers: http::HeaderMap,
-    /// Bytes of the body that were read before a fault stopped it.
+    /// Bytes of the body that the server read.
     pub received: u64,
-    /// The status it was answered with; `None` if no answer left.
+    /// Status of the response; `None` if none was sent.
     pub status: Option<u16>,
-    /// What went wrong.
+    /// Fault of the request.
     pub fault: Option<ServerFault>,
 }
 
-struct Shared {
+struct ServerShared {
     protocol: Arc<dyn Protocol>,
     address: SocketAddr,
     plan: Mutex<FaultPlan>,
-    log: Mutex<Vec<Logged>>,
-    /// Lies told so far; a counter, hence relaxed.
+    log: Mutex<Vec<LoggedRequest>>,
+    /// Number of false responses so far; a plain counter, hence relaxed.
     lies: AtomicU64,
-    /// Connections accepted so far; a counter, hence relaxed.
+    /// Connections accepted so far; a plain counter, hence relaxed.
     connections: AtomicU64,
 }
 
-/// A running server. Stops, and cuts its connections, when dropped.
+/// A running server. Dropping it closes its port and connections.
 pub struct Server {
-    shared: Arc<Shared>,
+    shared: Arc<ServerShared>,
     accept: JoinHandle<()>,
 }
 
@@ -93,16 +93,16 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// Starts on a free port, without faults, on the current runtime.
+    /// Starts a server without faults on a free port, on the current runtime.
     ///
     /// # Errors
-    /// If no port can be had.
+    /// If no port can be bound.
     pub async fn start(protocol: Arc<dyn Protocol>) -> std::io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ServerShared {
             protocol,
             address: listener.local_addr()?,
-            plan: Mutex::new(FaultPlan::calm()),
+            plan: Mutex::new(FaultPlan::none()),
             log: Mutex::new(Vec::new()),
             lies: AtomicU64::new(0),
             connections: AtomicU64::new(0),
@@ -111,26 +111,26 @@ impl Server {
         Ok(Self { shared, accept })
     }
 
-    /// `http://127.0.0.1:PORT`, without a slash at its end.
+    /// Returns `http://127.0.0.1:PORT`, without a trailing slash.
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}", self.shared.address)
     }
 
-    /// What goes wrong from now on.
-    pub fn plan(&self, plan: FaultPlan) {
+    /// Sets the faults of future requests.
+    pub fn set_fault_plan(&self, plan: FaultPlan) {
         *self.shared.plan.lock() = plan;
     }
 
-    /// The next request whose Content-Range, or else method, path and query, contains `what`, meets `fault`. Several for
-    /// the same text strike in the order written.
-    pub fn script(&self, what: &str, fault: ServerFault) {
-        self.shared.plan.lock().script(what, fault);
+    /// Injects `fault` into the next request whose Content-Range, or whose method, path and query, contains `text`. Faults of
+    /// the same text apply in the order of the calls.
+    pub fn script(&self, text: &str, fault: ServerFault) {
+        self.shared.plan.lock().script(text, fault);
     }
 
-    /// Takes the log of requests answered (or cut off) so far.
+    /// Takes the log of the requests so far.
     #[must_use]
-    pub fn take_log(&self) -> Vec<Logged> {
+    pub fn take_log(&self) -> Vec<LoggedRequest> {
         std::mem::take(&mut self.shared.log.lock())
     }
 
@@ -141,8 +141,8 @@ impl Server {
     }
 }
 
-async fn accept(listener: TcpListener, shared: Arc<Shared>) {
-    // Dropped with this task, which cuts the connections.
+async fn accept(listener: TcpListener, shared: Arc<ServerShared>) {
+    // Dropped with this task, which closes the connections.
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -155,18 +155,22 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
-async fn serve(connection: TcpStream, shared: Arc<Shared>) {
-    // A late small answer would otherwise wait for the client's acknowledgement.
+async fn serve(connection: TcpStream, shared: Arc<ServerShared>) {
+    // Nagle's algorithm would delay a small response until the client's acknowledgement.
     let _ = connection.set_nodelay(true);
-    // What a lie puts in place of a response.
-    let steps: Arc<Mutex<Option<Vec<Step>>>> = Arc::default();
-    let told = Arc::clone(&steps);
+    // Bytes that a lie sends in place of a response.
+    let steps: Arc<Mutex<Option<Vec<WireStep>>>> = Arc::default();
+    let raw_steps = Arc::clone(&steps);
     let service = service_fn(move |request| {
-        Box::pin(answer(Arc::clone(&shared), Arc::clone(&told), request))
+        Box::pin(respond(
+            Arc::clone(&shared),
+            Arc::clone(&raw_steps),
+            request,
+        ))
     });
     let mut http = hyper::server::conn::http1::Builder::new()
         .serve_connection(TokioIo::new(connection), service);
-    // An error is a fault of ours, or a client that went away: either way this connection is over.
+    // After an injected fault or a disconnect of the client, the connection is over.
     let _ = poll_fn(|context| http.poll_without_shutdown(context)).await;
     let steps = steps.lock().take();
     if let Some(steps) = steps {
@@ -174,101 +178,101 @@ async fn serve(connection: TcpStream, shared: Arc<Shared>) {
     }
 }
 
-/// The connection ends without an answer.
+/// Closes the connection without a response.
 #[derive(Debug)]
 struct Cut;
 
 impl fmt::Display for Cut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("cut on cue")
+        f.write_str("connection closed by an injected fault")
     }
 }
 
 impl std::error::Error for Cut {}
 
-async fn answer(
-    shared: Arc<Shared>,
-    told: Arc<Mutex<Option<Vec<Step>>>>,
-    request: http::Request<Incoming>,
+async fn respond(
+    shared: Arc<ServerShared>,
+    raw_steps: Arc<Mutex<Option<Vec<WireStep>>>>,
+    incoming: http::Request<Incoming>,
 ) -> Result<http::Response<Full<Bytes>>, Cut> {
-    let (head, body) = request.into_parts();
-    let mut asked = Asked::new(head, format!("http://{}", shared.address));
-    let fault = shared.plan.lock().draw(&asked);
-    asked.fault = fault;
+    let (head, body) = incoming.into_parts();
+    let mut request = HttpRequest::new(head, format!("http://{}", shared.address));
+    let fault = shared.plan.lock().draw(&request);
+    request.fault = fault;
     let cut = fault.and_then(ServerFault::cut);
     let mut body = body;
-    let (kept, whole) = read(&mut body, cut.unwrap_or(u64::MAX)).await;
-    asked.body = kept;
-    asked.complete = whole && cut.is_none();
+    let (received, complete) = read(&mut body, cut.unwrap_or(u64::MAX)).await;
+    request.body = received;
+    request.complete = complete && cut.is_none();
     if matches!(fault, Some(ServerFault::UnavailableAfter(_))) {
-        // An answer on a connection that is closed with bytes unread may never arrive, which is another fault.
+        // A response may not arrive if the connection closes with unread bytes, which would be another fault.
         while let Some(Ok(_)) = body.frame().await {}
     }
-    let reply = match fault {
-        Some(ServerFault::Unavailable) => Reply::status(503),
+    let response = match fault {
+        Some(ServerFault::Unavailable) => HttpResponse::status(503),
         Some(ServerFault::UnavailableAfter(_)) => {
-            shared.protocol.answer(&asked);
-            Reply::status(503)
+            shared.protocol.respond(&request);
+            HttpResponse::status(503)
         }
-        _ => shared.protocol.answer(&asked),
+        _ => shared.protocol.respond(&request),
     };
-    let (reply, steps) = match fault {
+    let (response, steps) = match fault {
         Some(ServerFault::Lie(lie)) => {
-            let nth = shared.lies.fetch_add(1, Relaxed);
-            match lie.tell(&*shared.protocol, &asked, reply, nth) {
-                Told::Reply(reply) => (reply, None),
-                Told::Wire(steps) => (Reply::status(200), Some(steps)),
+            let number = shared.lies.fetch_add(1, Relaxed);
+            match lie.apply(&*shared.protocol, &request, response, number) {
+                LieEffect::Response(response) => (response, None),
+                LieEffect::Wire(steps) => (HttpResponse::status(200), Some(steps)),
             }
         }
-        _ => (reply, None),
+        _ => (response, None),
     };
-    let mut logged = Logged {
-        line: asked.line(),
-        content_range: asked.header("content-range").map(str::to_owned),
-        received: asked.body.len() as u64,
-        headers: asked.headers,
+    let mut logged = LoggedRequest {
+        line: request.line(),
+        content_range: request.header("content-range").map(str::to_owned),
+        received: request.body.len() as u64,
+        headers: request.headers,
         status: None,
         fault,
     };
     let (silent, cut) = match fault {
-        Some(ServerFault::StallAfter(_) | ServerFault::StallAnswer) => (true, false),
-        Some(ServerFault::ResetAfter(_) | ServerFault::AnswerLost) => (false, true),
+        Some(ServerFault::StallAfter(_) | ServerFault::StallResponse) => (true, false),
+        Some(ServerFault::ResetAfter(_) | ServerFault::LoseResponse) => (false, true),
         _ => (false, steps.is_some()),
     };
-    *told.lock() = steps;
+    *raw_steps.lock() = steps;
     if !silent && !cut {
-        logged.status = Some(reply.status.as_u16());
+        logged.status = Some(response.status.as_u16());
     }
     shared.log.lock().push(logged);
     if silent {
-        // Until the client gives up, or the server stops.
+        // Until the client cancels or the server stops.
         std::future::pending::<Infallible>().await;
     }
     if cut {
         return Err(Cut);
     }
-    // The answer to a HEAD has no body that could be spoilt.
-    let garbled = fault == Some(ServerFault::BadBody) && asked.method != http::Method::HEAD;
-    Ok(reply.response(garbled))
+    // The response to a HEAD has no body to corrupt.
+    let corrupt = fault == Some(ServerFault::BadBody) && request.method != http::Method::HEAD;
+    Ok(response.into_hyper(corrupt))
 }
 
-/// Reads a body until `most` bytes of it came; the rest stays unread. Whether it came whole.
-async fn read(body: &mut Incoming, most: u64) -> (Bytes, bool) {
-    let mut kept = BytesMut::new();
-    while (kept.len() as u64) < most {
+/// Reads at most `max` bytes of a body. Returns them, and whether they are the whole body.
+async fn read(body: &mut Incoming, max: u64) -> (Bytes, bool) {
+    let mut received = BytesMut::new();
+    while (received.len() as u64) < max {
         match body.frame().await {
-            None => return (kept.freeze(), true),
-            Some(Err(_)) => return (kept.freeze(), false),
+            None => return (received.freeze(), true),
+            Some(Err(_)) => return (received.freeze(), false),
             Some(Ok(frame)) => {
                 let Some(data) = frame.data_ref() else {
                     continue;
                 };
-                let room = usize::try_from(most).unwrap_or(usize::MAX) - kept.len();
-                kept.extend_from_slice(&data[..data.len().min(room)]);
+                let room = usize::try_from(max).unwrap_or(usize::MAX) - received.len();
+                received.extend_from_slice(&data[..data.len().min(room)]);
             }
         }
     }
-    (kept.freeze(), false)
+    (received.freeze(), false)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Whole objects of a fake store, and the XML requests for them that S3 and Google's XML API share.
+//! Objects of a fake store, and the requests on them that S3 and Google's XML API share.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,9 +11,9 @@ use md5::{Digest as _, Md5};
 use parking_lot::Mutex;
 
 use super::request::decode;
-use super::{Asked, Reply};
+use super::{HttpRequest, HttpResponse};
 
-/// Headers that are kept with an object, besides user metadata.
+/// Headers stored with an object, besides user metadata.
 const CONTENT_HEADERS: [&str; 5] = [
     "content-type",
     "cache-control",
@@ -24,35 +24,35 @@ const CONTENT_HEADERS: [&str; 5] = [
 
 /// One version of an object.
 #[derive(Debug, Clone)]
-pub struct Stored {
-    /// Its bytes.
+pub struct StoredObject {
+    /// Contents.
     pub bytes: Bytes,
-    /// Greater than that of any version before it in the store.
+    /// Ascending with the versions of the store.
     pub generation: u64,
-    /// CRC32C of the bytes.
+    /// CRC32C of the contents.
     pub crc32c: u32,
-    /// MD5 of the bytes.
+    /// MD5 of the contents.
     pub md5: [u8; 16],
-    /// The MD5 in hex, quoted: the same bytes have the same one, whatever their generation.
+    /// Quoted hex MD5 unless the writer gave another: all generations of the same contents share it.
     pub e_tag: String,
-    /// Content headers and user metadata, the latter under the store's own prefix.
+    /// Content headers, and user metadata with the store's prefix.
     pub headers: BTreeMap<String, String>,
-    /// When it became current.
+    /// Time of the write.
     pub updated: DateTime<Utc>,
 }
 
-/// How stores that share the XML requests differ.
+/// Header names in which stores with these requests differ.
 #[derive(Debug, Clone, Copy)]
 pub struct Dialect {
-    /// User metadata.
+    /// Prefix of user metadata.
     pub metadata_prefix: &'static str,
-    /// Names the object to copy in a PUT.
+    /// Source of a copy, in a PUT.
     pub copy_source: &'static str,
-    /// Names the version of an object.
+    /// Version of an object.
     pub version: &'static str,
 }
 
-/// All objects of a store, by bucket and key. Buckets need not be made.
+/// All objects of a store, by bucket and key. Buckets need not be created.
 #[derive(Debug, Default)]
 pub struct Objects {
     inner: Mutex<Inner>,
@@ -60,20 +60,20 @@ pub struct Objects {
 
 #[derive(Debug, Default)]
 struct Inner {
-    objects: BTreeMap<(String, String), Stored>,
+    objects: BTreeMap<(String, String), StoredObject>,
     generation: u64,
 }
 
-/// CRC32C as the fakes compute it.
+/// Computes CRC32C.
 #[must_use]
 pub fn crc32c(bytes: &[u8]) -> u32 {
-    u32::try_from(crc_fast::checksum(Crc32Iscsi, bytes)).expect("it has 32 bits")
+    u32::try_from(crc_fast::checksum(Crc32Iscsi, bytes)).expect("a CRC32C has 32 bits")
 }
 
 impl Objects {
-    /// The current version.
+    /// Returns the current version.
     #[must_use]
-    pub fn get(&self, bucket: &str, key: &str) -> Option<Stored> {
+    pub fn get(&self, bucket: &str, key: &str) -> Option<StoredObject> {
         let inner = self.inner.lock();
         inner
             .objects
@@ -81,7 +81,7 @@ impl Objects {
             .cloned()
     }
 
-    /// Keys of a bucket, in order.
+    /// Returns the keys of a bucket, in order.
     #[must_use]
     pub fn keys(&self, bucket: &str) -> Vec<String> {
         let inner = self.inner.lock();
@@ -89,27 +89,27 @@ impl Objects {
         keys.map(|(_, key)| key.clone()).collect()
     }
 
-    /// Replaces the current version if `allowed` says so of it, in one step. An `etag` among the headers takes the place of the
-    /// usual one.
+    /// Replaces the current version atomically if `preconditions_hold` returns `true` for it. An `etag` among the headers replaces the
+    /// default one.
     pub fn put(
         &self,
         bucket: &str,
         key: &str,
         bytes: Bytes,
         mut headers: BTreeMap<String, String>,
-        allowed: impl FnOnce(Option<&Stored>) -> bool,
-    ) -> Option<Stored> {
+        preconditions_hold: impl FnOnce(Option<&StoredObject>) -> bool,
+    ) -> Option<StoredObject> {
         let crc32c = crc32c(&bytes);
         let md5: [u8; 16] = Md5::digest(&bytes).into();
         let hex: String = md5.iter().map(|byte| format!("{byte:02x}")).collect();
         let mut inner = self.inner.lock();
         let name = (bucket.to_owned(), key.to_owned());
-        if !allowed(inner.objects.get(&name)) {
+        if !preconditions_hold(inner.objects.get(&name)) {
             return None;
         }
         inner.generation += 1;
         let generation = inner.generation;
-        let stored = Stored {
+        let stored = StoredObject {
             bytes,
             generation,
             crc32c,
@@ -124,81 +124,96 @@ impl Objects {
         Some(stored)
     }
 
-    /// Whether there was one.
+    /// Deletes an object. Returns whether it existed.
     pub fn delete(&self, bucket: &str, key: &str) -> bool {
         let name = (bucket.to_owned(), key.to_owned());
         self.inner.lock().objects.remove(&name).is_some()
     }
 
-    /// Answers what S3 and Google's XML API have in common: PUT (also as a copy), GET, HEAD and DELETE of an object, and
-    /// lists of version 2.
+    /// Executes the requests that S3 and Google's XML API share: PUT (also as a copy), GET, HEAD and DELETE of an object, and
+    /// ListObjectsV2.
     #[must_use]
-    pub fn answer(&self, asked: &Asked, dialect: Dialect) -> Reply {
-        let (bucket, key) = asked.bucket_and_key();
-        match asked.method {
-            Method::GET if key.is_empty() => self.list(asked, &bucket),
-            Method::GET | Method::HEAD => self.read(asked, &bucket, &key, dialect),
-            Method::PUT => self.write(asked, &bucket, &key, dialect),
-            Method::DELETE if self.delete(&bucket, &key) => Reply::status(204),
-            Method::DELETE => failure(404, "NoSuchKey"),
-            _ => failure(405, "MethodNotAllowed"),
+    pub fn respond(&self, request: &HttpRequest, dialect: Dialect) -> HttpResponse {
+        let (bucket, key) = request.bucket_and_key();
+        match request.method {
+            Method::GET if key.is_empty() => self.list(request, &bucket),
+            Method::GET | Method::HEAD => self.read(request, &bucket, &key, dialect),
+            Method::PUT => self.write(request, &bucket, &key, dialect),
+            Method::DELETE if self.delete(&bucket, &key) => HttpResponse::status(204),
+            Method::DELETE => error_response(404, "NoSuchKey"),
+            _ => error_response(405, "MethodNotAllowed"),
         }
     }
 
-    fn write(&self, asked: &Asked, bucket: &str, key: &str, dialect: Dialect) -> Reply {
-        if !asked.complete {
-            return failure(400, "IncompleteBody");
+    fn write(
+        &self,
+        request: &HttpRequest,
+        bucket: &str,
+        key: &str,
+        dialect: Dialect,
+    ) -> HttpResponse {
+        if !request.complete {
+            return error_response(400, "IncompleteBody");
         }
-        let source = asked.header(dialect.copy_source).map(|source| {
+        let source = request.header(dialect.copy_source).map(|source| {
             let source = decode(source.trim_start_matches('/'));
             let (bucket, key) = source.split_once('/').unwrap_or((&source, ""));
             self.get(bucket, key)
         });
         let copied = source.is_some();
         let (bytes, headers) = match source {
-            Some(None) => return failure(404, "NoSuchKey"),
+            Some(None) => return error_response(404, "NoSuchKey"),
             Some(Some(source)) => (source.bytes, source.headers),
-            None => (asked.body.clone(), kept_headers(asked, dialect)),
+            None => (request.body.clone(), stored_headers(request, dialect)),
         };
         let put = self.put(bucket, key, bytes, headers, |current| {
-            allowed(asked, current)
+            preconditions_hold(request, current)
         });
         let Some(stored) = put else {
-            return failure(412, "PreconditionFailed");
+            return error_response(412, "PreconditionFailed");
         };
         let text = format!(
             "<CopyObjectResult><ETag>{}</ETag></CopyObjectResult>",
             stored.e_tag
         );
-        Reply::status(200)
+        HttpResponse::status(200)
             .with("etag", &stored.e_tag)
             .with(dialect.version, &stored.generation.to_string())
             .body(if copied { text } else { String::new() })
     }
 
-    fn read(&self, asked: &Asked, bucket: &str, key: &str, dialect: Dialect) -> Reply {
+    fn read(
+        &self,
+        request: &HttpRequest,
+        bucket: &str,
+        key: &str,
+        dialect: Dialect,
+    ) -> HttpResponse {
         let Some(stored) = self.get(bucket, key) else {
-            return failure(404, "NoSuchKey");
+            return error_response(404, "NoSuchKey");
         };
         let same =
             |tags: &str| tags == "*" || tags.split(',').any(|tag| tag.trim() == stored.e_tag);
-        if asked.header("if-match").is_some_and(|tags| !same(tags)) {
-            return failure(412, "PreconditionFailed");
+        if request.header("if-match").is_some_and(|tags| !same(tags)) {
+            return error_response(412, "PreconditionFailed");
         }
-        if asked.header("if-none-match").is_some_and(same) {
-            return Reply::status(304).with("etag", &stored.e_tag);
+        if request.header("if-none-match").is_some_and(same) {
+            return HttpResponse::status(304).with("etag", &stored.e_tag);
         }
         let length = stored.bytes.len();
-        let range = match asked.header("range").map(|range| byte_range(range, length)) {
+        let range = match request
+            .header("range")
+            .map(|range| byte_range(range, length))
+        {
             None => None,
-            Some(None) => return failure(416, "InvalidRange"),
+            Some(None) => return error_response(416, "InvalidRange"),
             Some(range) => range,
         };
         let (status, body) = match &range {
             Some(range) => (206, stored.bytes.slice(range.clone())),
             None => (200, stored.bytes.clone()),
         };
-        let mut reply = Reply::status(status)
+        let mut response = HttpResponse::status(status)
             .with("etag", &stored.e_tag)
             .with(
                 "last-modified",
@@ -207,29 +222,29 @@ impl Objects {
             .with("accept-ranges", "bytes")
             .with(dialect.version, &stored.generation.to_string());
         for (name, value) in &stored.headers {
-            let name = http::HeaderName::from_bytes(name.as_bytes()).expect("it came as a header");
-            let value = http::HeaderValue::from_str(value).expect("it came as a header");
-            reply.headers.insert(name, value);
+            let name = http::HeaderName::from_bytes(name.as_bytes()).expect("a received header");
+            let value = http::HeaderValue::from_str(value).expect("a received header");
+            response.headers.insert(name, value);
         }
         if let Some(range) = range {
             let text = format!("bytes {}-{}/{length}", range.start, range.end - 1);
-            reply = reply.with("content-range", &text);
+            response = response.with("content-range", &text);
         }
-        if asked.method == Method::HEAD {
-            return reply.with("content-length", &body.len().to_string());
+        if request.method == Method::HEAD {
+            return response.with("content-length", &body.len().to_string());
         }
-        reply.body(body)
+        response.body(body)
     }
 
-    fn list(&self, asked: &Asked, bucket: &str) -> Reply {
-        let prefix = asked.query("prefix").unwrap_or_default();
-        let most: usize = asked
+    fn list(&self, request: &HttpRequest, bucket: &str) -> HttpResponse {
+        let prefix = request.query("prefix").unwrap_or_default();
+        let max: usize = request
             .query("max-keys")
-            .and_then(|most| most.parse().ok())
+            .and_then(|max| max.parse().ok())
             .unwrap_or(1000);
-        let after = asked
+        let after = request
             .query("continuation-token")
-            .or_else(|| asked.query("start-after"))
+            .or_else(|| request.query("start-after"))
             .unwrap_or_default();
         let inner = self.inner.lock();
         let (mut contents, mut groups) = (String::new(), Vec::<String>::new());
@@ -242,7 +257,7 @@ impl Objects {
             let Some(rest) = key.strip_prefix(prefix) else {
                 continue;
             };
-            let group = asked.query("delimiter").and_then(|delimiter| {
+            let group = request.query("delimiter").and_then(|delimiter| {
                 let end = rest.find(delimiter)? + delimiter.len();
                 Some(&key[..prefix.len() + end])
             });
@@ -250,7 +265,7 @@ impl Objects {
             if entry <= after || entry == last {
                 continue;
             }
-            if count == most {
+            if count == max {
                 next = Some(last);
                 break;
             }
@@ -288,50 +303,50 @@ impl Objects {
             escape(bucket),
             next.is_some()
         );
-        Reply::status(200)
+        HttpResponse::status(200)
             .with("content-type", "application/xml")
             .body(text)
     }
 }
 
-fn kept_headers(asked: &Asked, dialect: Dialect) -> BTreeMap<String, String> {
-    let mut kept = BTreeMap::new();
-    for (name, value) in &asked.headers {
+fn stored_headers(request: &HttpRequest, dialect: Dialect) -> BTreeMap<String, String> {
+    let mut stored = BTreeMap::new();
+    for (name, value) in &request.headers {
         let name = name.as_str();
         if (CONTENT_HEADERS.contains(&name) || name.starts_with(dialect.metadata_prefix))
             && let Ok(value) = value.to_str()
         {
-            kept.insert(name.to_owned(), value.to_owned());
+            stored.insert(name.to_owned(), value.to_owned());
         }
     }
-    kept
+    stored
 }
 
-/// Whether the preconditions of a write, in the words of either store, hold for the current version.
+/// Returns whether the preconditions of a write, of S3 or Google, hold for the current version.
 #[must_use]
-pub fn allowed(asked: &Asked, current: Option<&Stored>) -> bool {
+pub fn preconditions_hold(request: &HttpRequest, current: Option<&StoredObject>) -> bool {
     let generation = current.map_or(0, |stored| stored.generation);
-    let wanted = asked.header("x-goog-if-generation-match");
+    let wanted = request.header("x-goog-if-generation-match");
     let e_tag = current.map(|stored| stored.e_tag.as_str());
     wanted.is_none_or(|wanted| wanted == generation.to_string())
-        && asked
+        && request
             .header("if-none-match")
             .is_none_or(|_| current.is_none())
-        && asked
+        && request
             .header("if-match")
             .is_none_or(|wanted| Some(wanted) == e_tag)
 }
 
-/// An error as S3 and Google's XML API word it.
+/// Creates an error of S3 and Google's XML API.
 #[must_use]
-pub fn failure(status: u16, code: &str) -> Reply {
+pub fn error_response(status: u16, code: &str) -> HttpResponse {
     let text = format!("<Error><Code>{code}</Code><Message>{code}</Message></Error>");
-    Reply::status(status)
+    HttpResponse::status(status)
         .with("content-type", "application/xml")
         .body(text)
 }
 
-/// Text as it may stand in XML.
+/// Escapes text for XML.
 #[must_use]
 pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;")
@@ -340,7 +355,7 @@ pub fn escape(text: &str) -> String {
         .replace('"', "&quot;")
 }
 
-/// A range of one piece; `None` if it begins beyond the end.
+/// Parses a single range; `None` if it begins after the end.
 fn byte_range(text: &str, length: usize) -> Option<std::ops::Range<usize>> {
     let (from, to) = text.strip_prefix("bytes=")?.split_once('-')?;
     let range = match (from.parse::<usize>(), to.parse::<usize>()) {

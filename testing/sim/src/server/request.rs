@@ -1,4 +1,4 @@
-//! Requests and replies as protocols see them.
+//! Requests and responses of a [`super::Protocol`].
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
@@ -7,29 +7,29 @@ use percent_encoding::percent_decode_str;
 
 use super::ServerFault;
 
-/// A request, its body read.
+/// A request with its body.
 #[derive(Debug, Clone)]
-pub struct Asked {
-    /// As sent.
+pub struct HttpRequest {
+    /// Method.
     pub method: Method,
-    /// As sent, percent-encoded, with the slash it begins with.
+    /// Path as sent: percent-encoded, with its leading slash.
     pub path: String,
-    /// Names and values, decoded, in order.
+    /// Decoded names and values of the query, in order.
     pub query: Vec<(String, String)>,
-    /// As sent.
+    /// Headers as sent.
     pub headers: HeaderMap,
-    /// What came of the body.
+    /// Received part of the body.
     pub body: Bytes,
-    /// The body came whole. Otherwise nobody reads the reply.
+    /// Whether the whole body was received. Otherwise the response is dropped.
     pub complete: bool,
-    /// What goes wrong. The server sees to whatever a network can do; protocols look for the others.
+    /// Fault of the request. The server injects those of the network, protocols those of the store.
     pub fault: Option<ServerFault>,
-    /// The server's own address, `http://127.0.0.1:PORT`.
+    /// Address of the server, `http://127.0.0.1:PORT`.
     pub base: String,
     raw_query: String,
 }
 
-impl Asked {
+impl HttpRequest {
     pub(super) fn new(head: http::request::Parts, base: String) -> Self {
         let raw_query = head.uri.query().unwrap_or_default().to_owned();
         let query = raw_query
@@ -56,7 +56,7 @@ impl Asked {
         }
     }
 
-    /// Method, path and query as sent, but for signatures, which no two runs share.
+    /// Returns method, path and query as sent, without signatures, which differ between runs.
     #[must_use]
     pub fn line(&self) -> String {
         let pairs = self.raw_query.split('&');
@@ -66,27 +66,27 @@ impl Asked {
         format!("{} {}{mark}{query}", self.method, self.path)
     }
 
-    /// Path and query as sent.
+    /// Returns path and query as sent.
     #[must_use]
     pub fn target(&self) -> String {
         let mark = if self.raw_query.is_empty() { "" } else { "?" };
         format!("{}{mark}{}", self.path, self.raw_query)
     }
 
-    /// The query's first value of that name, decoded.
+    /// Returns the first decoded value of that name in the query.
     #[must_use]
     pub fn query(&self, name: &str) -> Option<&str> {
         let pair = self.query.iter().find(|(known, _)| known == name)?;
         Some(&pair.1)
     }
 
-    /// A header's text.
+    /// Returns the value of a header, if it is text.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
     }
 
-    /// The path cut at the slash after its first piece, both decoded: `/bucket/some/key`.
+    /// Splits the path `/bucket/some/key` into bucket and key, both decoded.
     #[must_use]
     pub fn bucket_and_key(&self) -> (String, String) {
         let path = self.path.trim_start_matches('/');
@@ -95,31 +95,31 @@ impl Asked {
     }
 }
 
-/// Percent-decoded; bytes that are no UTF-8 become marks of replacement.
+/// Decodes percent-encoding; invalid UTF-8 becomes replacement characters.
 pub(crate) fn decode(text: &str) -> String {
     percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
-/// What a protocol answers.
+/// Response of a protocol.
 #[derive(Debug, Clone)]
-pub struct Reply {
-    /// The status.
+pub struct HttpResponse {
+    /// Status.
     pub status: StatusCode,
-    /// Content-Length comes by itself.
+    /// Headers. The server adds Content-Length.
     pub headers: HeaderMap,
-    /// The body.
+    /// Body.
     pub body: Bytes,
 }
 
-impl Reply {
-    /// Without headers and body.
+impl HttpResponse {
+    /// Creates a response without headers and body.
     ///
     /// # Panics
-    /// If `status` is no status.
+    /// If `status` is not an HTTP status.
     #[must_use]
     pub fn status(status: u16) -> Self {
         Self {
-            status: StatusCode::from_u16(status).expect("a test names statuses that exist"),
+            status: StatusCode::from_u16(status).expect("tests use valid statuses"),
             headers: HeaderMap::new(),
             body: Bytes::new(),
         }
@@ -128,10 +128,10 @@ impl Reply {
     /// Adds a header.
     ///
     /// # Panics
-    /// If the text cannot stand in a header.
+    /// If `value` is not valid in a header.
     #[must_use]
     pub fn with(mut self, name: &'static str, value: &str) -> Self {
-        let value = HeaderValue::from_str(value).expect("a test's headers are plain text");
+        let value = HeaderValue::from_str(value).expect("tests use plain text in headers");
         self.headers.insert(HeaderName::from_static(name), value);
         self
     }
@@ -143,9 +143,9 @@ impl Reply {
         self
     }
 
-    /// As hyper sends it; with `garbled`, a body of the same status that is neither JSON nor XML.
-    pub(super) fn response(self, garbled: bool) -> http::Response<Full<Bytes>> {
-        let body = if garbled {
+    /// Converts the response for hyper; with `corrupt`, its body becomes neither JSON nor XML.
+    pub(super) fn into_hyper(self, corrupt: bool) -> http::Response<Full<Bytes>> {
+        let body = if corrupt {
             Bytes::from_static(b"{\"<garb")
         } else {
             self.body

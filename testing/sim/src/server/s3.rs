@@ -1,6 +1,6 @@
-//! S3, as far as uploads and their clients go: multipart uploads with CRC32C of parts and of the object, and whole objects.
+//! The part of S3 that uploads need: multipart uploads with CRC32C of parts and of the object, and whole objects.
 //!
-//! A part is kept whole or not at all. Signatures are not checked.
+//! A part is stored completely or not at all. Signatures are not checked.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,27 +15,29 @@ use md5::{Digest as _, Md5};
 use parking_lot::Mutex;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::objects::{Dialect, Objects, Stored, allowed, crc32c, escape, failure};
-use super::{Asked, Protocol, Reply, ServerFault};
+use super::objects::{
+    Dialect, Objects, StoredObject, crc32c, error_response, escape, preconditions_hold,
+};
+use super::{HttpRequest, HttpResponse, Protocol, ServerFault};
 
 const DIALECT: Dialect = Dialect {
     metadata_prefix: "x-amz-meta-",
     copy_source: "x-amz-copy-source",
     version: "x-amz-version-id",
 };
-/// No part but the last is shorter, in bytes.
-const LEAST_PART_BYTES: usize = 5 << 20;
-/// Parts, or uploads, on a page of a list.
+/// Minimum length of all parts except the last, in bytes.
+const MIN_PART_BYTES: usize = 5 << 20;
+/// Maximum number of parts or uploads on a page of a list.
 const PAGE: usize = 1000;
 
-/// The store. Give it to [`super::Server::start`], and keep it to look at its objects.
+/// The store. Pass it to [`super::Server::start`], and keep a reference to inspect its objects.
 #[derive(Debug)]
 pub struct S3 {
     objects: Arc<Objects>,
     dialect: Dialect,
     uploads: Mutex<BTreeMap<String, Upload>>,
     checksums: bool,
-    least_part: usize,
+    min_part_len: usize,
     page: usize,
 }
 
@@ -44,8 +46,8 @@ struct Upload {
     bucket: String,
     key: String,
     headers: BTreeMap<String, String>,
-    /// It was started with `x-amz-checksum-type: FULL_OBJECT`.
-    whole: bool,
+    /// Whether it was created with `x-amz-checksum-type: FULL_OBJECT`.
+    full_object: bool,
     parts: BTreeMap<u64, Part>,
     open: bool,
     initiated: DateTime<Utc>,
@@ -77,62 +79,63 @@ fn crc_text(crc32c: u32) -> String {
 }
 
 impl S3 {
-    /// An empty store that keeps checksums as AWS does.
+    /// Creates an empty store that stores checksums as AWS does.
     #[must_use]
     pub fn new() -> Arc<Self> {
-        Arc::new(Self::keeping(true))
+        Arc::new(Self::with_checksums(true))
     }
 
-    /// An empty store that knows no checksum but MD5, as many servers do.
+    /// Creates an empty store without checksums except MD5, like many servers.
     #[must_use]
     pub fn plain() -> Arc<Self> {
-        Arc::new(Self::keeping(false))
+        Arc::new(Self::with_checksums(false))
     }
 
-    fn keeping(checksums: bool) -> Self {
+    fn with_checksums(checksums: bool) -> Self {
         Self {
             objects: Arc::default(),
             dialect: DIALECT,
             uploads: Mutex::default(),
             checksums,
-            least_part: LEAST_PART_BYTES,
+            min_part_len: MIN_PART_BYTES,
             page: PAGE,
         }
     }
 
-    /// Multipart uploads of another store, which become objects there.
+    /// Creates the multipart uploads of another store, which owns the objects.
     pub(super) fn of(objects: &Arc<Objects>, dialect: Dialect) -> Self {
         Self {
             objects: Arc::clone(objects),
             dialect,
-            ..Self::keeping(false)
+            ..Self::with_checksums(false)
         }
     }
 
-    /// The same, empty, with so many parts or uploads on a page of a list, and parts from so many bytes.
+    /// Creates an empty store of the same kind, with other limits: parts or uploads on a page of a list, and minimum part
+    /// length in bytes.
     #[must_use]
-    pub fn with_rules(self: &Arc<Self>, page: usize, least_part: usize) -> Arc<Self> {
+    pub fn with_limits(self: &Arc<Self>, page: usize, min_part_len: usize) -> Arc<Self> {
         Arc::new(Self {
             page,
-            least_part,
-            ..Self::keeping(self.checksums)
+            min_part_len,
+            ..Self::with_checksums(self.checksums)
         })
     }
 
-    /// Its objects.
+    /// Returns the objects of the store.
     #[must_use]
     pub fn objects(&self) -> &Objects {
         &self.objects
     }
 
-    /// Uploads that were started and neither completed, aborted nor forgotten.
+    /// Returns the number of uploads that are neither completed, aborted nor forgotten.
     #[must_use]
     pub fn open_uploads(&self) -> usize {
         let uploads = self.uploads.lock();
         uploads.values().filter(|upload| upload.open).count()
     }
 
-    /// Forgets all uploads, as a bucket's rule may say.
+    /// Forgets all uploads, like a lifecycle rule.
     pub fn forget_uploads(&self) {
         for upload in self.uploads.lock().values_mut() {
             upload.open = false;
@@ -140,7 +143,7 @@ impl S3 {
         }
     }
 
-    /// Keys of the open uploads of a bucket, in order.
+    /// Returns the keys of the open uploads of a bucket, in order.
     #[must_use]
     pub fn open_keys(&self, bucket: &str) -> Vec<String> {
         let uploads = self.uploads.lock();
@@ -152,7 +155,7 @@ impl S3 {
         keys
     }
 
-    /// Makes uploads of this key older.
+    /// Moves the start of the uploads of this key into the past.
     pub fn age_uploads(&self, bucket: &str, key: &str, by: TimeDelta) {
         for upload in self.uploads.lock().values_mut() {
             if upload.bucket == bucket && upload.key == key {
@@ -161,11 +164,13 @@ impl S3 {
         }
     }
 
-    /// The open uploads of a bucket, by key and id.
-    fn list_uploads(&self, asked: &Asked, bucket: &str) -> Reply {
-        let prefix = asked.query("prefix").unwrap_or_default();
-        let marker = asked.query("key-marker").filter(|key| !key.is_empty());
-        let upload_marker = asked.query("upload-id-marker").filter(|id| !id.is_empty());
+    /// ListMultipartUploads: the open uploads of a bucket, ordered by key and id.
+    fn list_uploads(&self, request: &HttpRequest, bucket: &str) -> HttpResponse {
+        let prefix = request.query("prefix").unwrap_or_default();
+        let marker = request.query("key-marker").filter(|key| !key.is_empty());
+        let upload_marker = request
+            .query("upload-id-marker")
+            .filter(|id| !id.is_empty());
         let uploads = self.uploads.lock();
         let mut found: Vec<_> = uploads
             .iter()
@@ -181,13 +186,13 @@ impl S3 {
             })
             .collect();
         found.sort_unstable();
-        let most = asked
+        let max = request
             .query("max-uploads")
-            .and_then(|most| most.parse().ok());
-        let page = most.unwrap_or(self.page).min(self.page);
-        let encoded = asked.query("encoding-type") == Some("url");
+            .and_then(|max| max.parse().ok());
+        let page = max.unwrap_or(self.page).min(self.page);
+        let encoded = request.query("encoding-type") == Some("url");
         let name = |key: &str| match encoded {
-            // As a form, which is how S3 does it.
+            // S3 uses the encoding of forms.
             true => utf8_percent_encode(key, NON_ALPHANUMERIC)
                 .to_string()
                 .replace("%2F", "/")
@@ -217,26 +222,26 @@ impl S3 {
             );
         }
         text.push_str("</ListMultipartUploadsResult>");
-        Reply::status(200).body(text)
+        HttpResponse::status(200).body(text)
     }
 
-    fn start(&self, asked: &Asked) -> Reply {
-        let (bucket, key) = asked.bucket_and_key();
+    fn start(&self, request: &HttpRequest) -> HttpResponse {
+        let (bucket, key) = request.bucket_and_key();
         let mut headers = BTreeMap::new();
-        for (name, value) in &asked.headers {
+        for (name, value) in &request.headers {
             let name = name.as_str();
-            let kept =
+            let stored =
                 name.starts_with("content-") || name.starts_with(self.dialect.metadata_prefix);
-            if kept
+            if stored
                 && name != "content-length"
                 && let Ok(value) = value.to_str()
             {
                 headers.insert(name.to_owned(), value.to_owned());
             }
         }
-        let whole = asked.header("x-amz-checksum-type") == Some("FULL_OBJECT");
+        let full_object = request.header("x-amz-checksum-type") == Some("FULL_OBJECT");
         let mut uploads = self.uploads.lock();
-        // Known by bucket and key, so that uploads side by side get the same ids in every run.
+        // Ids depend on bucket and key, so that concurrent uploads get the same ids in every run.
         let same = |upload: &&Upload| upload.bucket == bucket && upload.key == key;
         let nth = uploads.values().filter(same).count();
         let id = format!("{:08x}-{nth}", crc32c(format!("{bucket}/{key}").as_bytes()));
@@ -247,37 +252,41 @@ impl S3 {
             bucket,
             key,
             headers,
-            whole,
+            full_object,
             parts: BTreeMap::new(),
             open: true,
             initiated: Utc::now(),
         };
         uploads.insert(id, upload);
-        let reply = Reply::status(200).body(text);
+        let response = HttpResponse::status(200).body(text);
         if !self.checksums {
-            return reply;
+            return response;
         }
-        let kind = if whole { "FULL_OBJECT" } else { "COMPOSITE" };
-        reply
+        let kind = if full_object {
+            "FULL_OBJECT"
+        } else {
+            "COMPOSITE"
+        };
+        response
             .with("x-amz-checksum-algorithm", "CRC32C")
             .with("x-amz-checksum-type", kind)
     }
 
-    fn put_part(&self, asked: &Asked, upload: &mut Upload, number: u64) -> Reply {
-        if !asked.complete {
-            return failure(400, "IncompleteBody");
+    fn put_part(&self, request: &HttpRequest, upload: &mut Upload, number: u64) -> HttpResponse {
+        if !request.complete {
+            return error_response(400, "IncompleteBody");
         }
-        let part = Part::new(asked.body.clone());
+        let part = Part::new(request.body.clone());
         let crc = crc_text(part.crc32c);
-        let md5 = BASE64_STANDARD.encode(Md5::digest(&asked.body));
-        let wrong = |name, right: &str| asked.header(name).is_some_and(|told| told != right);
+        let md5 = BASE64_STANDARD.encode(Md5::digest(&request.body));
+        let wrong = |name, right: &str| request.header(name).is_some_and(|value| value != right);
         if wrong("content-md5", &md5) || (self.checksums && wrong("x-amz-checksum-crc32c", &crc)) {
-            return failure(400, "BadDigest");
+            return error_response(400, "BadDigest");
         }
-        let reply = Reply::status(200).with("etag", &part.e_tag);
-        let kept = match asked.fault {
-            // Kept wrong, though acknowledged; what the store says of it later is true.
-            Some(ServerFault::Flip) => {
+        let response = HttpResponse::status(200).with("etag", &part.e_tag);
+        let stored = match request.fault {
+            // StoredObject corrupt, although acknowledged; later responses describe the corrupt part.
+            Some(ServerFault::FlipBit) => {
                 let mut bytes = part.bytes.to_vec();
                 if let Some(byte) = bytes.first_mut() {
                     *byte ^= 0x10;
@@ -286,15 +295,15 @@ impl S3 {
             }
             _ => part,
         };
-        upload.parts.insert(number, kept);
+        upload.parts.insert(number, stored);
         if self.checksums {
-            return reply.with("x-amz-checksum-crc32c", &crc);
+            return response.with("x-amz-checksum-crc32c", &crc);
         }
-        reply
+        response
     }
 
-    fn list_parts(&self, asked: &Asked, upload: &Upload, id: &str) -> Reply {
-        let marker = asked
+    fn list_parts(&self, request: &HttpRequest, upload: &Upload, id: &str) -> HttpResponse {
+        let marker = request
             .query("part-number-marker")
             .and_then(|text| text.parse::<u64>().ok());
         let after = marker.unwrap_or(0) + 1;
@@ -322,48 +331,48 @@ impl S3 {
             text,
             "<NextPartNumberMarker>{last}</NextPartNumberMarker><IsTruncated>{more}</IsTruncated></ListPartsResult>"
         );
-        Reply::status(200).body(text)
+        HttpResponse::status(200).body(text)
     }
 
-    fn complete(&self, asked: &Asked, upload: &mut Upload) -> Reply {
-        let text = String::from_utf8_lossy(&asked.body);
+    fn complete(&self, request: &HttpRequest, upload: &mut Upload) -> HttpResponse {
+        let text = String::from_utf8_lossy(&request.body);
         let Some(named) = named_parts(&text).filter(|named| !named.is_empty()) else {
-            return failure(400, "MalformedXML");
+            return error_response(400, "MalformedXML");
         };
         let (mut bytes, mut md5s, mut before) = (Vec::new(), Vec::new(), 0);
         for (index, (number, e_tag)) in named.iter().enumerate() {
             let Some(part) = upload.parts.get(number).filter(|part| part.e_tag == *e_tag) else {
-                return failure(400, "InvalidPart");
+                return error_response(400, "InvalidPart");
             };
             if *number <= before {
-                return failure(400, "InvalidPartOrder");
+                return error_response(400, "InvalidPartOrder");
             }
             before = *number;
-            if index + 1 < named.len() && part.bytes.len() < self.least_part {
-                return failure(400, "EntityTooSmall");
+            if index + 1 < named.len() && part.bytes.len() < self.min_part_len {
+                return error_response(400, "EntityTooSmall");
             }
             bytes.extend_from_slice(&part.bytes);
             md5s.extend_from_slice(&Md5::digest(&part.bytes));
         }
         let crc = crc_text(crc32c(&bytes));
-        let told = asked.header("x-amz-checksum-crc32c");
-        if self.checksums && told.is_some_and(|told| told != crc) {
-            return failure(400, "BadDigest");
+        let checksum = request.header("x-amz-checksum-crc32c");
+        if self.checksums && checksum.is_some_and(|checksum| checksum != crc) {
+            return error_response(400, "BadDigest");
         }
         let e_tag = format!("\"{}-{}\"", hex(&Md5::digest(&md5s)), named.len());
         let mut headers = upload.headers.clone();
-        if self.checksums && upload.whole {
+        if self.checksums && upload.full_object {
             headers.insert("x-amz-checksum-crc32c".to_owned(), crc.clone());
             headers.insert("x-amz-checksum-type".to_owned(), "FULL_OBJECT".to_owned());
         }
-        // The ETag of an object of parts, which whole objects do not have.
+        // The ETag format of objects from multipart uploads.
         headers.insert("etag".to_owned(), e_tag.clone());
-        let holds = |current: Option<&Stored>| allowed(asked, current);
+        let holds = |current: Option<&StoredObject>| preconditions_hold(request, current);
         let put = self
             .objects
             .put(&upload.bucket, &upload.key, bytes.into(), headers, holds);
         let Some(stored) = put else {
-            return failure(412, "PreconditionFailed");
+            return error_response(412, "PreconditionFailed");
         };
         upload.open = false;
         upload.parts.clear();
@@ -371,54 +380,54 @@ impl S3 {
             "  <CompleteMultipartUploadResult><ETag>{}</ETag>",
             escape(&e_tag)
         );
-        if self.checksums && upload.whole {
+        if self.checksums && upload.full_object {
             let _ = write!(text, "<ChecksumCRC32C>{crc}</ChecksumCRC32C>");
         }
         text.push_str("</CompleteMultipartUploadResult>");
-        Reply::status(200)
+        HttpResponse::status(200)
             .with("x-amz-version-id", &stored.generation.to_string())
             .body(text)
     }
 
-    fn in_upload(&self, asked: &Asked, id: &str) -> Reply {
-        let (bucket, key) = asked.bucket_and_key();
+    fn in_upload(&self, request: &HttpRequest, id: &str) -> HttpResponse {
+        let (bucket, key) = request.bucket_and_key();
         let mut uploads = self.uploads.lock();
         let found = uploads
             .get_mut(id)
             .filter(|upload| upload.open && upload.bucket == bucket && upload.key == key);
         let Some(upload) = found else {
-            return failure(404, "NoSuchUpload");
+            return error_response(404, "NoSuchUpload");
         };
-        match asked.fault {
-            Some(ServerFault::Forget) => {
+        match request.fault {
+            Some(ServerFault::ForgetUpload) => {
                 upload.open = false;
                 upload.parts.clear();
-                return failure(404, "NoSuchUpload");
+                return error_response(404, "NoSuchUpload");
             }
-            Some(ServerFault::Lose(_)) => {
+            Some(ServerFault::LoseBytes(_)) => {
                 upload.parts.pop_last();
             }
             _ => {}
         }
-        let number = asked
+        let number = request
             .query("partNumber")
             .and_then(|number| number.parse().ok());
-        match (&asked.method, number) {
-            (&Method::PUT, Some(number @ 1..=10_000)) => self.put_part(asked, upload, number),
-            (&Method::PUT, _) => failure(400, "InvalidArgument"),
-            (&Method::GET, _) => self.list_parts(asked, upload, id),
+        match (&request.method, number) {
+            (&Method::PUT, Some(number @ 1..=10_000)) => self.put_part(request, upload, number),
+            (&Method::PUT, _) => error_response(400, "InvalidArgument"),
+            (&Method::GET, _) => self.list_parts(request, upload, id),
             (&Method::DELETE, _) => {
                 upload.open = false;
                 upload.parts.clear();
-                Reply::status(204)
+                HttpResponse::status(204)
             }
-            (&Method::POST, _) if asked.complete => self.complete(asked, upload),
-            _ => failure(400, "IncompleteBody"),
+            (&Method::POST, _) if request.complete => self.complete(request, upload),
+            _ => error_response(400, "IncompleteBody"),
         }
     }
 }
 
-/// Numbers and ETags of the parts that a completion names.
+/// Parses the numbers and ETags of the parts in a completion.
 fn named_parts(text: &str) -> Option<Vec<(u64, String)>> {
     let inside = |text: &str, tag: &str| {
         let (_, rest) = text.split_once(&format!("<{tag}>"))?;
@@ -434,17 +443,17 @@ fn named_parts(text: &str) -> Option<Vec<(u64, String)>> {
 }
 
 impl Protocol for S3 {
-    fn answer(&self, asked: &Asked) -> Reply {
-        if let Some(id) = asked.query("uploadId") {
-            return self.in_upload(asked, id);
+    fn respond(&self, request: &HttpRequest) -> HttpResponse {
+        if let Some(id) = request.query("uploadId") {
+            return self.in_upload(request, id);
         }
-        if asked.method == Method::POST && asked.query("uploads").is_some() {
-            return self.start(asked);
+        if request.method == Method::POST && request.query("uploads").is_some() {
+            return self.start(request);
         }
-        let (bucket, key) = asked.bucket_and_key();
-        if asked.method == Method::GET && key.is_empty() && asked.query("uploads").is_some() {
-            return self.list_uploads(asked, &bucket);
+        let (bucket, key) = request.bucket_and_key();
+        if request.method == Method::GET && key.is_empty() && request.query("uploads").is_some() {
+            return self.list_uploads(request, &bucket);
         }
-        self.objects.answer(asked, self.dialect)
+        self.objects.respond(request, self.dialect)
     }
 }

@@ -4,51 +4,51 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::*;
 
-/// Says how much it got, and whether all.
-struct Counts;
+/// Returns the length of the body, and whether it is complete.
+struct BodyLength;
 
-impl Protocol for Counts {
-    fn answer(&self, asked: &Asked) -> Reply {
-        let name = asked.query("name").unwrap_or_default();
-        let text = format!("{} {} {}", name, asked.body.len(), asked.complete);
-        Reply::status(200).with("x-got", &text).body("{}")
+impl Protocol for BodyLength {
+    fn respond(&self, request: &HttpRequest) -> HttpResponse {
+        let name = request.query("name").unwrap_or_default();
+        let text = format!("{} {} {}", name, request.body.len(), request.complete);
+        HttpResponse::status(200).with("x-got", &text).body("{}")
     }
 }
 
-/// Sends one request of ten bytes; the answer, or nothing if the connection ended.
-async fn ask(server: &Server, name: &str) -> String {
+/// Sends one request of ten bytes. Returns the response, or nothing if the connection ended.
+async fn send(server: &Server, name: &str) -> String {
     let address = server.url().replace("http://", "");
     let mut connection = TcpStream::connect(&address).await.unwrap();
     let request = format!(
         "PUT /a%20b?name={name} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\ncontent-length: 10\r\n\r\n0123456789"
     );
     connection.write_all(request.as_bytes()).await.unwrap();
-    let mut answer = Vec::new();
-    // A reset is as good as an end here.
-    let _ = connection.read_to_end(&mut answer).await;
-    String::from_utf8(answer).unwrap()
+    let mut response = Vec::new();
+    // A reset counts as the end.
+    let _ = connection.read_to_end(&mut response).await;
+    String::from_utf8(response).unwrap()
 }
 
 #[tokio::test]
-async fn each_fault_does_what_it_says() {
-    let server = Server::start(Arc::new(Counts)).await.unwrap();
-    let calm = ask(&server, "x%2By+z").await;
-    assert!(calm.starts_with("HTTP/1.1 200"), "{calm}");
-    assert!(calm.contains("x-got: x+y z 10 true"), "{calm}");
-    assert!(calm.ends_with("{}"), "{calm}");
+async fn each_fault_has_its_effect() {
+    let server = Server::start(Arc::new(BodyLength)).await.unwrap();
+    let healthy = send(&server, "x%2By+z").await;
+    assert!(healthy.starts_with("HTTP/1.1 200"), "{healthy}");
+    assert!(healthy.contains("x-got: x+y z 10 true"), "{healthy}");
+    assert!(healthy.ends_with("{}"), "{healthy}");
 
     server.script("name=u", ServerFault::Unavailable);
-    assert!(ask(&server, "u").await.starts_with("HTTP/1.1 503"));
+    assert!(send(&server, "u").await.starts_with("HTTP/1.1 503"));
     server.script("name=a", ServerFault::UnavailableAfter(4));
-    assert!(ask(&server, "a").await.starts_with("HTTP/1.1 503"));
+    assert!(send(&server, "a").await.starts_with("HTTP/1.1 503"));
     server.script("name=r", ServerFault::ResetAfter(3));
-    assert_eq!(ask(&server, "r").await, "");
-    server.script("name=l", ServerFault::AnswerLost);
-    assert_eq!(ask(&server, "l").await, "");
+    assert_eq!(send(&server, "r").await, "");
+    server.script("name=l", ServerFault::LoseResponse);
+    assert_eq!(send(&server, "l").await, "");
     server.script("name=b", ServerFault::BadBody);
-    let garbled = ask(&server, "b").await;
-    assert!(garbled.starts_with("HTTP/1.1 200"), "{garbled}");
-    assert!(garbled.ends_with("{\"<garb"), "{garbled}");
+    let corrupt = send(&server, "b").await;
+    assert!(corrupt.starts_with("HTTP/1.1 200"), "{corrupt}");
+    assert!(corrupt.ends_with("{\"<garb"), "{corrupt}");
 
     let log = server.take_log();
     let seen: Vec<_> = log.iter().map(|one| (one.received, one.status)).collect();
@@ -65,10 +65,10 @@ async fn each_fault_does_what_it_says() {
 }
 
 #[tokio::test]
-async fn a_stalled_request_is_logged_and_never_answered() {
-    let server = Server::start(Arc::new(Counts)).await.unwrap();
+async fn stalled_request_is_logged_without_a_response() {
+    let server = Server::start(Arc::new(BodyLength)).await.unwrap();
     server.script("name=s", ServerFault::StallAfter(2));
-    let stalled = ask(&server, "s");
+    let stalled = send(&server, "s");
     tokio::pin!(stalled);
     let logged = async {
         loop {
@@ -79,9 +79,9 @@ async fn a_stalled_request_is_logged_and_never_answered() {
             tokio::task::yield_now().await;
         }
     };
-    // It is given up only when the server has it: else it might never be logged.
+    // Cancelled only after the server has read it; otherwise it might not be logged.
     let log = tokio::select! {
-        answer = &mut stalled => panic!("it was answered: {answer}"),
+        response = &mut stalled => panic!("a response: {response}"),
         log = logged => log,
     };
     let stalled = tokio::time::timeout(std::time::Duration::from_millis(50), stalled).await;
@@ -90,17 +90,17 @@ async fn a_stalled_request_is_logged_and_never_answered() {
 }
 
 #[tokio::test]
-async fn the_same_seed_draws_the_same_faults_in_any_order() {
+async fn seed_draws_the_same_faults_in_any_order_of_requests() {
     let run = async |names: [&str; 8]| {
-        let server = Server::start(Arc::new(Counts)).await.unwrap();
+        let server = Server::start(Arc::new(BodyLength)).await.unwrap();
         let kinds = [ServerFaultKind::Unavailable, ServerFaultKind::BadBody];
-        server.plan(FaultPlan::seeded(
+        server.set_fault_plan(FaultPlan::seeded(
             7,
             &kinds.map(|kind| (kind, 0.4)),
             u64::MAX,
         ));
         for name in names {
-            ask(&server, name).await;
+            send(&server, name).await;
         }
         let mut log: Vec<_> = server
             .take_log()
@@ -110,22 +110,22 @@ async fn the_same_seed_draws_the_same_faults_in_any_order() {
         log.sort_by(|one, other| one.0.cmp(&other.0));
         log
     };
-    let forth = run(["a", "b", "c", "d", "e", "f", "g", "h"]).await;
-    assert_eq!(forth, run(["d", "h", "g", "c", "f", "b", "a", "e"]).await);
-    let struck = forth.iter().filter(|(_, fault)| fault.is_some()).count();
-    assert!((1..8).contains(&struck), "{forth:?}");
+    let forward = run(["a", "b", "c", "d", "e", "f", "g", "h"]).await;
+    assert_eq!(forward, run(["d", "h", "g", "c", "f", "b", "a", "e"]).await);
+    let faults = forward.iter().filter(|(_, fault)| fault.is_some()).count();
+    assert!((1..8).contains(&faults), "{forward:?}");
 }
 
 #[tokio::test]
-async fn no_more_faults_than_the_plan_has() {
-    let server = Server::start(Arc::new(Counts)).await.unwrap();
-    server.plan(FaultPlan::seeded(
+async fn plan_has_no_more_than_its_maximum_of_faults() {
+    let server = Server::start(Arc::new(BodyLength)).await.unwrap();
+    server.set_fault_plan(FaultPlan::seeded(
         1,
         &[(ServerFaultKind::Unavailable, 1.0)],
         2,
     ));
     for _ in 0..4 {
-        ask(&server, "a").await;
+        send(&server, "a").await;
     }
     let log = server.take_log();
     let statuses: Vec<_> = log.iter().map(|one| one.status).collect();
@@ -133,7 +133,7 @@ async fn no_more_faults_than_the_plan_has() {
 }
 
 #[test]
-fn lies_have_distinct_names_and_there_are_fifty_or_more() {
+fn at_least_fifty_lies_have_distinct_names() {
     let names: std::collections::BTreeSet<_> = Lie::ALL.iter().map(|lie| lie.name()).collect();
     assert_eq!(names.len(), Lie::ALL.len());
     assert!(names.len() >= 50, "{}", names.len());
@@ -142,7 +142,7 @@ fn lies_have_distinct_names_and_there_are_fifty_or_more() {
     }
 }
 
-/// The response to a GET, to its end or until the server has been silent for some time.
+/// Reads the response to a GET to its end, or until the server is silent for 300 ms.
 async fn get(server: &Server, target: &str, range: &str) -> Vec<u8> {
     let address = server.url().replace("http://", "");
     let mut connection = TcpStream::connect(&address).await.unwrap();
@@ -161,7 +161,7 @@ async fn get(server: &Server, target: &str, range: &str) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn each_lie_changes_a_response_and_a_calm_plan_is_honest_again() {
+async fn each_lie_changes_a_response_until_the_plan_has_none() {
     let store = s3::S3::new();
     for key in ["p/a", "p/b"] {
         let body = Bytes::from(vec![7; 40_000]);
@@ -173,8 +173,8 @@ async fn each_lie_changes_a_response_and_a_calm_plan_is_honest_again() {
     let object = ("/data/p/a", "range: bytes=100-19999\r\n");
     let whole = ("/data/p/a", "");
     let list = ("/data?list-type=2&prefix=p/", "");
-    // In a response, or the next: some lies need two.
-    let told = async |(target, range): (&str, &str)| {
+    // Two responses: some lies change only each second one.
+    let two_responses = async |(target, range): (&str, &str)| {
         let first = get(&server, target, range).await;
         (first, get(&server, target, range).await)
     };
@@ -189,36 +189,41 @@ async fn each_lie_changes_a_response_and_a_calm_plan_is_honest_again() {
         (text(response.0), text(response.1))
     };
     for &lie in Lie::ALL {
-        let about = match lie {
+        let target = match lie {
             Lie::HeadLonger | Lie::HeadShorter | Lie::HeadMissing => continue,
             Lie::RangeForWhole => whole,
-            lie if lie.is_of_lists() => list,
+            lie if lie.is_list_lie() => list,
             _ => object,
         };
-        let honest = undated(told(about).await);
-        server.plan(FaultPlan::lying(1, &[lie], 1.0));
-        let lied = undated(told(about).await);
-        server.plan(FaultPlan::calm());
-        // The pieces of a drip are the honest bytes.
-        assert!(honest != lied || lie == Lie::Drip, "{}", lie.name());
-        assert_eq!(undated(told(about).await), honest, "{}", lie.name());
+        let honest = undated(two_responses(target).await);
+        server.set_fault_plan(FaultPlan::lying(1, &[lie], 1.0));
+        let changed = undated(two_responses(target).await);
+        server.set_fault_plan(FaultPlan::none());
+        // A drip changes only the timing.
+        assert!(honest != changed || lie == Lie::Drip, "{}", lie.name());
+        assert_eq!(
+            undated(two_responses(target).await),
+            honest,
+            "{}",
+            lie.name()
+        );
     }
 }
 
 #[tokio::test]
-async fn lies_of_a_plan_are_told_in_rotation() {
+async fn lies_of_a_plan_apply_in_rotation() {
     let store = s3::S3::new();
     let _ = store
         .objects()
         .put("data", "a", "bytes".into(), Default::default(), |_| true);
     let server = Server::start(store).await.unwrap();
-    server.plan(FaultPlan::lying(5, &[Lie::NotModified, Lie::Missing], 1.0));
+    server.set_fault_plan(FaultPlan::lying(5, &[Lie::NotModified, Lie::Missing], 1.0));
     for _ in 0..4 {
         get(&server, "/data/a", "").await;
     }
     let log = server.take_log();
     let statuses: Vec<_> = log.iter().map(|one| one.status).collect();
     assert_eq!(statuses, [Some(304), Some(404), Some(304), Some(404)]);
-    server.plan(FaultPlan::lying(5, Lie::ALL, 0.0));
+    server.set_fault_plan(FaultPlan::lying(5, Lie::ALL, 0.0));
     assert!(get(&server, "/data/a", "").await.ends_with(b"bytes"));
 }

@@ -1,4 +1,4 @@
-//! A web server's files, served as well or as badly as its [`Manners`] say.
+//! A web server with configurable support for ranges, validators and conditions ([`WebServerOptions`]).
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -9,40 +9,40 @@ use http::Method;
 use parking_lot::Mutex;
 
 use super::request::decode;
-use super::{Asked, Protocol, Reply};
+use super::{HttpRequest, HttpResponse, Protocol};
 
-/// What a server says of a version.
+/// Kind of the ETags of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tag {
     /// No ETag.
     None,
-    /// One that says "about the same".
+    /// A weak ETag.
     Weak,
-    /// One that says "the same bytes".
+    /// A strong ETag.
     Strong,
 }
 
-/// What a server can do, and does.
+/// Features of a web server.
 #[derive(Debug, Clone, Copy)]
-pub struct Manners {
-    /// Range is understood; otherwise the whole file is sent.
+pub struct WebServerOptions {
+    /// Whether Range is supported; otherwise the whole file is sent.
     pub ranges: bool,
-    /// The ETag it sends.
+    /// ETags that it sends.
     pub tag: Tag,
-    /// Last-Modified is sent.
+    /// Whether Last-Modified is sent.
     pub dates: bool,
-    /// Conditions are looked at.
+    /// Whether conditions are evaluated.
     pub conditions: bool,
-    /// HEAD is known; otherwise it is answered 405.
+    /// Whether HEAD is supported; otherwise the response is 405.
     pub head: bool,
-    /// Files have times with parts of a second, which conditions are compared with.
+    /// Whether conditions compare with modification times that have fractions of a second.
     pub fine_dates: bool,
-    /// Content-Length is sent; otherwise the body is chunked.
+    /// Whether Content-Length is sent; otherwise the body is chunked.
     pub length: bool,
 }
 
-impl Default for Manners {
-    /// The best.
+impl Default for WebServerOptions {
+    /// Returns full support, without fractions of a second.
     fn default() -> Self {
         Self {
             ranges: true,
@@ -67,31 +67,31 @@ enum Entry {
     Redirect(String),
 }
 
-/// The server. Give it to [`super::Server::start`], and keep it to change its files.
+/// The server. Pass it to [`super::Server::start`], and keep a reference to change its files.
 #[derive(Debug, Default)]
 pub struct Web {
     entries: Mutex<BTreeMap<String, Entry>>,
-    manners: Mutex<Manners>,
-    /// Versions so far.
+    options: Mutex<WebServerOptions>,
+    /// Number of versions so far.
     versions: Mutex<i64>,
 }
 
 impl Web {
-    /// No files.
+    /// Creates a server without files.
     #[must_use]
-    pub fn new(manners: Manners) -> Self {
+    pub fn new(options: WebServerOptions) -> Self {
         Self {
-            manners: Mutex::new(manners),
+            options: Mutex::new(options),
             ..Self::default()
         }
     }
 
-    /// Puts, or replaces, the file at `path`, which begins with a slash and is not encoded.
+    /// Creates or replaces the file at `path`, which begins with a slash and is not encoded.
     pub fn put(&self, path: &str, body: impl Into<Bytes>) {
         self.put_encoded(path, body, None);
     }
 
-    /// The same, with a Content-Encoding that the bytes already have.
+    /// Like [`Web::put`], with the Content-Encoding of the bytes.
     pub fn put_encoded(&self, path: &str, body: impl Into<Bytes>, encoding: Option<&str>) {
         let version = {
             let mut versions = self.versions.lock();
@@ -106,25 +106,25 @@ impl Web {
         self.entries.lock().insert(path.to_owned(), entry);
     }
 
-    /// `path` is answered with this status and nothing else.
-    pub fn answer_with(&self, path: &str, status: u16) {
+    /// Responds to requests for `path` with this status and no body.
+    pub fn respond_with_status(&self, path: &str, status: u16) {
         let entry = Entry::Status(status);
         self.entries.lock().insert(path.to_owned(), entry);
     }
 
-    /// `path` is to be found at `location`.
+    /// Redirects requests for `path` to `location`.
     pub fn redirect(&self, path: &str, location: &str) {
         let entry = Entry::Redirect(location.to_owned());
         self.entries.lock().insert(path.to_owned(), entry);
     }
 
-    /// From now on the server is like this.
-    pub fn behave(&self, manners: Manners) {
-        *self.manners.lock() = manners;
+    /// Changes the features of the server.
+    pub fn set_options(&self, options: WebServerOptions) {
+        *self.options.lock() = options;
     }
 }
 
-/// A second a version, so that each has its own date.
+/// Returns the date of a version; versions are a second apart.
 fn date(version: i64) -> DateTime<Utc> {
     let start = DateTime::UNIX_EPOCH + TimeDelta::days(20_000);
     start + TimeDelta::seconds(version)
@@ -143,72 +143,81 @@ fn tag(tag: Tag, version: i64) -> Option<String> {
 }
 
 impl Protocol for Web {
-    fn answer(&self, asked: &Asked) -> Reply {
-        let manners = *self.manners.lock();
-        let entry = self.entries.lock().get(&decode(&asked.path)).cloned();
-        if asked.method == Method::HEAD && !manners.head {
-            return Reply::status(405);
+    fn respond(&self, request: &HttpRequest) -> HttpResponse {
+        let options = *self.options.lock();
+        let entry = self.entries.lock().get(&decode(&request.path)).cloned();
+        if request.method == Method::HEAD && !options.head {
+            return HttpResponse::status(405);
         }
         match entry {
-            None => Reply::status(404),
-            Some(Entry::Status(status)) => Reply::status(status),
-            Some(Entry::Redirect(location)) => Reply::status(302).with("location", &location),
+            None => HttpResponse::status(404),
+            Some(Entry::Status(status)) => HttpResponse::status(status),
+            Some(Entry::Redirect(location)) => {
+                HttpResponse::status(302).with("location", &location)
+            }
             Some(Entry::File {
                 body,
                 version,
                 encoding,
             }) => {
-                let mut reply = file(asked, manners, &body, version);
+                let mut response = file(request, options, &body, version);
                 if let Some(encoding) = encoding {
-                    reply = reply.with("content-encoding", &encoding);
+                    response = response.with("content-encoding", &encoding);
                 }
-                reply
+                response
             }
         }
     }
 }
 
-fn file(asked: &Asked, manners: Manners, body: &Bytes, version: i64) -> Reply {
-    let e_tag = tag(manners.tag, version);
-    let parts = TimeDelta::milliseconds(if manners.fine_dates { 500 } else { 0 });
-    if manners.conditions && !holds(asked, e_tag.as_deref(), date(version) + parts) {
-        return Reply::status(412);
+fn file(
+    request: &HttpRequest,
+    options: WebServerOptions,
+    body: &Bytes,
+    version: i64,
+) -> HttpResponse {
+    let e_tag = tag(options.tag, version);
+    let fraction = TimeDelta::milliseconds(if options.fine_dates { 500 } else { 0 });
+    if options.conditions
+        && !preconditions_hold(request, e_tag.as_deref(), date(version) + fraction)
+    {
+        return HttpResponse::status(412);
     }
     let length = body.len() as u64;
-    let range = asked.header("range").filter(|_| manners.ranges);
-    let mut reply = match range.map(|text| parse_range(text, length)) {
-        None => Reply::status(200).body(body.clone()),
+    let range = request.header("range").filter(|_| options.ranges);
+    let mut response = match range.map(|text| parse_range(text, length)) {
+        None => HttpResponse::status(200).body(body.clone()),
         Some(None) => {
-            return Reply::status(416).with("content-range", &format!("bytes */{length}"));
+            return HttpResponse::status(416).with("content-range", &format!("bytes */{length}"));
         }
         Some(Some(range)) => {
             let (start, end) = (range.start as usize, range.end as usize);
             let text = format!("bytes {start}-{}/{length}", end - 1);
-            Reply::status(206)
+            HttpResponse::status(206)
                 .with("content-range", &text)
                 .body(body.slice(start..end))
         }
     };
-    reply = reply.with("content-type", "application/x-test");
+    response = response.with("content-type", "application/x-test");
     if let Some(e_tag) = e_tag {
-        reply = reply.with("etag", &e_tag);
+        response = response.with("etag", &e_tag);
     }
-    if manners.dates {
-        reply = reply.with("last-modified", &date_text(date(version)));
+    if options.dates {
+        response = response.with("last-modified", &date_text(date(version)));
     }
-    if !manners.length {
-        reply = reply.with("transfer-encoding", "chunked");
+    if !options.length {
+        response = response.with("transfer-encoding", "chunked");
     }
-    reply
+    response
 }
 
-/// Whether the conditions of a request hold. One that the server has no validator for is passed over.
-fn holds(asked: &Asked, e_tag: Option<&str>, modified: DateTime<Utc>) -> bool {
+/// Returns whether the preconditions of a request hold. `If-Match` needs a strong ETag.
+fn preconditions_hold(request: &HttpRequest, e_tag: Option<&str>, modified: DateTime<Utc>) -> bool {
     let strong = e_tag.filter(|tag| !tag.starts_with("W/"));
-    let matches = asked
+    let matches = request
         .header("if-match")
         .is_none_or(|text| Some(text) == strong);
-    let unchanged = asked
+    let unchanged = request
         .header("if-unmodified-since")
         .and_then(|text| DateTime::parse_from_rfc2822(text).ok())
         .is_none_or(|since| modified <= since);

@@ -1,4 +1,4 @@
-//! Bytes on a connection that no HTTP server would send.
+//! Raw bytes and stalls on a connection, for responses that violate HTTP.
 
 use std::time::Duration;
 
@@ -6,75 +6,75 @@ use bytes::Bytes;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-use super::Reply;
+use super::HttpResponse;
 
-/// What happens on a connection in place of a response. After the last step it closes.
+/// WireStep on a connection in place of a response. The connection closes after the last one.
 #[derive(Debug, Clone)]
-pub(super) enum Step {
-    /// These bytes.
+pub(super) enum WireStep {
+    /// Sends these bytes.
     Send(Bytes),
-    /// These bytes in pieces, a pause after each.
+    /// Sends these bytes in pieces of a length, with a pause after each.
     Drip(Bytes, usize, Duration),
-    /// These bytes again and again, until the client leaves.
+    /// Sends these bytes repeatedly until the client disconnects.
     Flood(Bytes),
-    /// Nothing more, until the client leaves.
+    /// Sends nothing until the client disconnects.
     Stall,
-    /// The connection is reset.
+    /// Resets the connection.
     Reset,
 }
 
-impl Step {
+impl WireStep {
     pub(super) fn text(text: impl Into<String>) -> Self {
         Self::Send(Bytes::from(text.into()))
     }
 }
 
-/// Carries out the steps. Ends early when the client leaves.
-pub(super) async fn perform(mut connection: TcpStream, steps: Vec<Step>) {
+/// Performs the steps. Ends early when the client disconnects.
+pub(super) async fn perform(mut connection: TcpStream, steps: Vec<WireStep>) {
     for step in steps {
-        if take(&mut connection, step).await.is_err() {
+        if perform_step(&mut connection, step).await.is_err() {
             return;
         }
     }
     let _ = connection.shutdown().await;
 }
 
-async fn take(connection: &mut TcpStream, step: Step) -> std::io::Result<()> {
+async fn perform_step(connection: &mut TcpStream, step: WireStep) -> std::io::Result<()> {
     match step {
-        Step::Send(bytes) => connection.write_all(&bytes).await,
-        Step::Drip(bytes, piece, pause) => {
+        WireStep::Send(bytes) => connection.write_all(&bytes).await,
+        WireStep::Drip(bytes, piece, pause) => {
             for piece in bytes.chunks(piece) {
                 connection.write_all(piece).await?;
                 tokio::time::sleep(pause).await;
             }
             Ok(())
         }
-        Step::Flood(bytes) => loop {
+        WireStep::Flood(bytes) => loop {
             connection.write_all(&bytes).await?;
-            // A client on the same thread must be able to give up.
+            // A client on the same thread must be able to cancel.
             tokio::task::yield_now().await;
         },
-        Step::Stall => left(connection).await,
-        Step::Reset => {
-            // What is not acknowledged yet is dropped with the connection, and a reset sent.
+        WireStep::Stall => disconnected(connection).await,
+        WireStep::Reset => {
+            // Drops unacknowledged bytes and sends a reset.
             connection.set_zero_linger()?;
             Err(std::io::ErrorKind::ConnectionReset.into())
         }
     }
 }
 
-/// Waits until the client leaves.
-async fn left(connection: &mut TcpStream) -> std::io::Result<()> {
+/// Waits until the client disconnects.
+async fn disconnected(connection: &mut TcpStream) -> std::io::Result<()> {
     use tokio::io::AsyncReadExt;
     let mut unread = [0; 1024];
     while connection.read(&mut unread).await? > 0 {}
     Err(std::io::ErrorKind::ConnectionAborted.into())
 }
 
-/// The head of `reply` as HTTP/1.1 sends it, up to and with the empty line. Content-Length is as `length` says.
-pub(super) fn head(reply: &Reply, length: Option<&str>) -> String {
-    let mut text = format!("HTTP/1.1 {}\r\n", reply.status);
-    for (name, value) in &reply.headers {
+/// Formats the head of `response` in HTTP/1.1, with its final empty line. `length` is its Content-Length, valid or not.
+pub(super) fn head(response: &HttpResponse, length: Option<&str>) -> String {
+    let mut text = format!("HTTP/1.1 {}\r\n", response.status);
+    for (name, value) in &response.headers {
         if name != "content-length" || length.is_none() {
             text.push_str(&format!(
                 "{name}: {}\r\n",

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bywash::Consistency;
-use bywash_sim::{Consume, Outcome, Weather};
+use bywash_sim::{Consume, FaultProfile, Outcome};
 use futures::StreamExt as _;
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectStoreExt as _};
@@ -26,10 +26,10 @@ async fn leaving_reader_cancels_only_loads_without_other_waiters() {
     let leaves = world
         .see(
             GetOptions::default(),
-            Consume::GiveUp(Duration::from_millis(15)),
+            Consume::Timeout(Duration::from_millis(15)),
         )
         .await;
-    assert!(matches!(leaves.outcome, Outcome::Left));
+    assert!(matches!(leaves.outcome, Outcome::Cancelled));
     assert_eq!(stays.await.unwrap(), version.body);
     assert_eq!(
         world.origin.data_bytes(None),
@@ -43,7 +43,7 @@ async fn load_without_waiters_is_cancelled() {
     let world = World::new(HOUR);
     let version = world.origin.write(&world.path, 2 << 20);
     let seen = world
-        .see(GetOptions::default(), Consume::Leave { after: 1 })
+        .see(GetOptions::default(), Consume::Cancel { after: 1 })
         .await;
     world.right(seen);
     sleep(Duration::from_secs(10)).await;
@@ -104,11 +104,11 @@ async fn at_most_one_block_loads_without_waiters_for_at_most_a_second() {
         );
     }
     // 64 pieces of a block, 100 ms each: too long for a load without waiters.
-    let slow = Weather {
+    let slow = FaultProfile {
         pause: Duration::from_millis(100)..Duration::from_millis(100),
         ..steady()
     };
-    world.origin.set_weather(slow);
+    world.origin.set_fault_profile(slow);
     let path = Path::from("slow");
     world.origin.write(&path, block as usize);
     world.bucket.get_range(&path, 0..1).await.unwrap();
@@ -128,7 +128,7 @@ async fn reader_that_leaves_before_the_response_leaves_no_load() {
     world
         .see(
             GetOptions::default(),
-            Consume::GiveUp(Duration::from_millis(5)),
+            Consume::Timeout(Duration::from_millis(5)),
         )
         .await;
     sleep(Duration::from_secs(10)).await;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bywash::{Consistency, DownloadOptions, EngineError, RetryPolicy, Segments};
-use bywash_sim::{Fault, FaultKind, Validators, Weather};
+use bywash_sim::{Fault, FaultKind, FaultProfile, Validators};
 use futures::future::join_all;
 use object_store::{Error, GetRange, ObjectStoreExt as _};
 use tokio::io::AsyncReadExt as _;
@@ -159,12 +159,12 @@ async fn downloaded_ranges_equal_the_requested_ones() {
 async fn one_fault_of_each_kind_refetches_no_byte() {
     let faults = [
         Fault::Unavailable,
-        Fault::StallAnswer,
+        Fault::StallResponse,
         Fault::Reset { after: 0 },
         Fault::Reset { after: 5_000 },
         Fault::Short { after: 5_000 },
         Fault::Stall { after: 5_000 },
-        Fault::OtherRange,
+        Fault::WrongRange,
     ];
     for fault in faults {
         // Of the first response, which determines the version, and of a later one.
@@ -178,7 +178,7 @@ async fn one_fault_of_each_kind_refetches_no_byte() {
             let segments = download(&world, None).await.unwrap();
             assert_eq!(segments.into_contiguous(), version.body);
             // A response of another range is dropped; its first piece may have been sent.
-            let spared = if matches!(fault, Fault::OtherRange) {
+            let spared = if matches!(fault, Fault::WrongRange) {
                 4096
             } else {
                 0
@@ -195,7 +195,9 @@ async fn object_shorter_than_announced_is_an_error_never_a_gap() {
     for by in [1, SHARD, 5 * SHARD] {
         let world = world();
         world.origin.write(&world.path, SIZE);
-        world.origin.lie_about_size(&world.path, SIZE as u64 + by);
+        world
+            .origin
+            .report_wrong_size(&world.path, SIZE as u64 + by);
         let error = failure(&world).await;
         assert!(
             is_bad_answer(&error) || has_changed(&error),
@@ -246,7 +248,7 @@ async fn wrong_size_leaves_no_gap_in_cached_blocks() {
     let version = world.origin.write(&world.path, SIZE);
     world
         .origin
-        .lie_about_size(&world.path, SIZE as u64 + 3 * BLOCK as u64);
+        .report_wrong_size(&world.path, SIZE as u64 + 3 * BLOCK as u64);
     let error = read_failure(&world).await;
     assert!(is_bad_answer(&error) || has_changed(&error), "{error}");
     // Only whole blocks of real bytes are cached.
@@ -290,7 +292,7 @@ async fn unreachable_origin_is_origin_unavailable() {
     world.origin.write(&world.path, SIZE);
     let begun = world.bucket.download(&world.path, options(None)).await;
     let download = begun.unwrap();
-    world.origin.set_weather(Weather {
+    world.origin.set_fault_profile(FaultProfile {
         faults: vec![(FaultKind::Unavailable, 1.0)],
         ..steady()
     });

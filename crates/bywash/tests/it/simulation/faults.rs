@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bywash::{Consistency, EngineError, RetryPolicy};
-use bywash_sim::{Consume, Fault, FaultKind, Observation, Outcome, Validators, Weather};
+use bywash_sim::{Consume, Fault, FaultKind, FaultProfile, Observation, Outcome, Validators};
 use futures::future::join_all;
 use object_store::{GetOptions, GetRange};
 use tokio::time::Instant;
@@ -13,8 +13,8 @@ use crate::simulation::world::{BLOCK, World, steady};
 
 const HOUR: Consistency = Consistency::Revalidate(Duration::from_secs(3600));
 
-fn down() -> Weather {
-    Weather {
+fn down() -> FaultProfile {
+    FaultProfile {
         faults: vec![(FaultKind::Unavailable, 1.0)],
         ..steady()
     }
@@ -38,7 +38,7 @@ async fn failure_is_returned_to_the_waiting_readers_only() {
     };
     let world = Arc::new(World::with(HOUR, |builder| builder.retry(policy)));
     let version = world.origin.write(&world.path, 2 * BLOCK);
-    world.origin.set_weather(down());
+    world.origin.set_fault_profile(down());
     let reads = (0..8).map(|_| {
         let world = Arc::clone(&world);
         tokio::spawn(async move { world.see(GetOptions::default(), Consume::All).await })
@@ -48,7 +48,7 @@ async fn failure_is_returned_to_the_waiting_readers_only() {
         assert!(is_unavailable(&seen), "{:?}", seen.outcome);
     }
     world.assert_idle().await;
-    world.origin.set_weather(steady());
+    world.origin.set_fault_profile(steady());
     assert_eq!(
         world.read().await,
         version.body,
@@ -60,15 +60,15 @@ async fn failure_is_returned_to_the_waiting_readers_only() {
 async fn one_fault_of_each_kind_is_recovered() {
     let faults = [
         Fault::Unavailable,
-        Fault::StallAnswer,
+        Fault::StallResponse,
         Fault::SlowFirstByte(Duration::from_secs(3)),
         Fault::Reset { after: 0 },
         Fault::Reset { after: 5_000 },
         Fault::Short { after: 5_000 },
         Fault::Stall { after: 5_000 },
         Fault::Long { by: 10 },
-        Fault::OtherRange,
-        Fault::RangeIgnored,
+        Fault::WrongRange,
+        Fault::IgnoreRange,
     ];
     for validators in [
         Validators::Strong,
@@ -115,7 +115,7 @@ async fn load_continues_at_the_byte_reached_after_a_reset() {
         version.meta.size,
         "no byte came twice: {log:?}"
     );
-    assert_eq!(log[1].answered.as_ref().unwrap().start, reached);
+    assert_eq!(log[1].sent_range.as_ref().unwrap().start, reached);
     assert!(log[1].pinned, "the rest is asked of the same version");
     assert_eq!(world.stats().retries, 1);
 }
@@ -142,7 +142,7 @@ async fn retries_end_at_the_deadline_without_progress() {
     world.origin.write(&world.path, 4 * BLOCK);
     world
         .origin
-        .script(&world.path, vec![vec![Fault::StallAnswer]; 100]);
+        .script(&world.path, vec![vec![Fault::StallResponse]; 100]);
     let begun = Instant::now();
     let seen = world.right(world.see(GetOptions::default(), Consume::All).await);
     assert!(is_unavailable(&seen), "{:?}", seen.outcome);
@@ -162,11 +162,11 @@ async fn unreachable_origin_is_never_not_found() {
     });
     let version = world.origin.write(&world.path, BLOCK);
     world.read().await;
-    world.origin.set_weather(down());
+    world.origin.set_fault_profile(down());
     tokio::time::sleep(Duration::from_secs(10)).await;
     let seen = world.right(world.see(GetOptions::default(), Consume::All).await);
     assert!(is_unavailable(&seen), "{:?}", seen.outcome);
-    world.origin.set_weather(steady());
+    world.origin.set_fault_profile(steady());
     let bytes = world.origin.data_bytes(None);
     assert_eq!(world.read().await, version.body);
     assert_eq!(

@@ -47,7 +47,7 @@ async fn read(world: &World, known: bool, fault: Fault) -> Duration {
 
 #[tokio::test(start_paused = true)]
 async fn stalled_fetch_is_hedged_and_published_once() {
-    for fault in [Fault::StallAnswer, Fault::Stall { after: 20_000 }] {
+    for fault in [Fault::StallResponse, Fault::Stall { after: 20_000 }] {
         let world = acquainted(true).await;
         let before = world.engine.stats().pool.resident_blocks;
         let took = read(&world, true, fault).await;
@@ -85,7 +85,7 @@ async fn stalled_part_of_a_download_is_hedged() {
 #[tokio::test(start_paused = true)]
 async fn first_request_of_an_object_is_hedged() {
     let world = acquainted(true).await;
-    let took = read(&world, false, Fault::StallAnswer).await;
+    let took = read(&world, false, Fault::StallResponse).await;
     assert!(took < SOON, "{took:?}");
     assert_eq!((world.stats().hedges, world.stats().hedges_won), (1, 1));
     world.assert_idle().await;
@@ -105,7 +105,7 @@ async fn slow_first_response_is_used_if_it_completes_first() {
 #[tokio::test(start_paused = true)]
 async fn no_request_is_hedged_by_default() {
     let world = acquainted(false).await;
-    let took = read(&world, true, Fault::StallAnswer).await;
+    let took = read(&world, true, Fault::StallResponse).await;
     assert!(took > Duration::from_secs(10), "{took:?}");
     assert_eq!(world.stats().hedges, 0);
 }

@@ -120,7 +120,7 @@ async fn first_byte_arrives_before_the_body_is_complete() {
             .origin
             .log()
             .iter()
-            .any(|request| request.is_data() && !request.ended)
+            .any(|request| request.is_data() && !request.complete)
     );
     let mut whole = first.to_vec();
     while let Some(piece) = body.next().await {
@@ -305,7 +305,7 @@ async fn oracle_detects_a_torn_read() {
     let mut seen = world
         .see(
             GetOptions::new().with_range(Some(0..2 * BLOCK as u64)),
-            Consume::Leave { after: 1 },
+            Consume::Cancel { after: 1 },
         )
         .await;
     let naive: SimOrigin = world.origin.clone();

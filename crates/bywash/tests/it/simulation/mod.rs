@@ -123,7 +123,13 @@ fn check_coverage(total: &Report) {
             "{kind:?} hardly ever hit"
         );
     }
-    for verdict in ["left", "absent", "condition", "range", "excused error"] {
+    for verdict in [
+        "cancelled",
+        "absent",
+        "condition",
+        "range",
+        "explained error",
+    ] {
         assert!(
             total.verdicts.contains_key(verdict),
             "no read was {verdict:?}"

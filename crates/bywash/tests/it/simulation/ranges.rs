@@ -19,7 +19,7 @@ fn world() -> World {
     let world = World::with(HOUR, |builder| {
         builder.memory(256 * MIB).block_size(MIB as usize)
     });
-    world.origin.set_weather(bywash_sim::Weather {
+    world.origin.set_fault_profile(bywash_sim::FaultProfile {
         piece: 256 << 10..256 << 10,
         ..steady()
     });
@@ -152,7 +152,7 @@ async fn each_bucket_reads_in_blocks_of_its_own_size() {
         assert_eq!(read, version.body.slice(at.start as usize..at.end as usize));
         let log = world.origin.log();
         let first = at.start / block * block;
-        assert_eq!(log[before].answered, Some(first..first + block), "{name}");
+        assert_eq!(log[before].sent_range, Some(first..first + block), "{name}");
         assert_eq!(log.len(), before + 1);
         // A partially awaited block is requested again, so this object is another one.
         let path = Path::from(format!("whole/{name}"));

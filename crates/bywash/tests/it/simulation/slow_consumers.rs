@@ -25,7 +25,7 @@ fn world() -> World {
     let world = World::with(HOUR, |builder| {
         builder.memory(16 * MIB).block_size(MIB as usize)
     });
-    world.origin.set_weather(bywash_sim::Weather {
+    world.origin.set_fault_profile(bywash_sim::FaultProfile {
         piece: 256 << 10..256 << 10,
         ..steady()
     });

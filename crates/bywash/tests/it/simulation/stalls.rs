@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use bywash::{Consistency, DownloadOptions, RetryPolicy, UploadOptions, UploadedPart};
-use bywash_sim::{Fault, FaultKind, Validators, Weather};
+use bywash_sim::{Fault, FaultKind, FaultProfile, Validators};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use object_store::path::Path;
 use object_store::{CopyMode, CopyOptions, ObjectStore as _, ObjectStoreExt as _, PutMode, Result};
@@ -152,12 +152,14 @@ async fn with_a_stall<T>(
     limit: Duration,
     request: impl Future<Output = T>,
 ) -> (T, Duration) {
-    let faults = vec![(FaultKind::StallAnswer, 1.0)];
-    world.origin.set_weather(Weather { faults, ..steady() });
+    let faults = vec![(FaultKind::StallResponse, 1.0)];
+    world
+        .origin
+        .set_fault_profile(FaultProfile { faults, ..steady() });
     let begun = Instant::now();
     let speaks_again = async {
         sleep(limit / 2).await;
-        world.origin.set_weather(steady());
+        world.origin.set_fault_profile(steady());
     };
     let (result, ()) = tokio::join!(timeout(NEVER, request), speaks_again);
     (result.expect("it has a limit"), begun.elapsed())

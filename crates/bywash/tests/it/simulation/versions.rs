@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bywash::{Consistency, EngineError};
-use bywash_sim::{Consume, Fault, FaultKind, Outcome, Validators, Weather};
+use bywash_sim::{Consume, Fault, FaultKind, FaultProfile, Outcome, Validators};
 use futures::TryStreamExt as _;
 use futures::future::join_all;
 use object_store::{GetOptions, GetRange, ObjectStore as _, ObjectStoreExt as _};
@@ -82,7 +82,7 @@ async fn read_that_returned_bytes_never_continues_with_another_version() {
         );
         assert!(world.judge(&seen).is_ok() || !seen.body.is_empty());
         let prefix = bywash_sim::Observation {
-            outcome: Outcome::Left,
+            outcome: Outcome::Cancelled,
             ..seen
         };
         world.right(prefix);
@@ -204,7 +204,7 @@ async fn write_invalidates_after_the_origin_confirmed_and_not_before() {
         world.origin.set_validators(validators);
         let old = world.origin.write(&world.path, 2 * BLOCK);
         assert_eq!(world.read_version().await, old.number);
-        world.origin.set_weather(Weather {
+        world.origin.set_fault_profile(FaultProfile {
             faults: vec![(FaultKind::Unavailable, 1.0)],
             ..steady()
         });
@@ -214,7 +214,7 @@ async fn write_invalidates_after_the_origin_confirmed_and_not_before() {
             .put(&world.path, body.clone().into())
             .await
             .unwrap_err();
-        world.origin.set_weather(steady());
+        world.origin.set_fault_profile(steady());
         assert_eq!(
             world.read_version().await,
             old.number,
@@ -228,14 +228,14 @@ async fn write_invalidates_after_the_origin_confirmed_and_not_before() {
             .unwrap();
         world
             .oracle
-            .acknowledge(&world.path, start, bywash_sim::Wrote::Body(&body))
+            .acknowledge(&world.path, start, bywash_sim::WriteEffect::Body(&body))
             .unwrap();
         assert_eq!(world.read().await, body, "{validators:?}");
         let start = world.oracle.now();
         world.bucket.delete(&world.path).await.unwrap();
         world
             .oracle
-            .acknowledge(&world.path, start, bywash_sim::Wrote::Absence)
+            .acknowledge(&world.path, start, bywash_sim::WriteEffect::Deleted)
             .unwrap();
         let seen = world.right(world.see(GetOptions::default(), Consume::All).await);
         assert!(
@@ -285,7 +285,7 @@ async fn long_body_is_an_atomic_upload() {
         .unwrap();
     world
         .oracle
-        .acknowledge(&world.path, start, bywash_sim::Wrote::Body(&body))
+        .acknowledge(&world.path, start, bywash_sim::WriteEffect::Body(&body))
         .unwrap();
     assert_eq!(world.read().await, body);
     assert_eq!(world.origin.open_uploads(), 0);

@@ -6,7 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use bywash::{Bucket, BucketStats, Consistency, Engine, EngineBuilder};
 use bywash_sim::{
-    Consume, Observation, Oracle, Outcome, Rules, SimOrigin, Verdict, Violation, Weather, observe,
+    Consume, FaultProfile, Observation, Oracle, Outcome, Rules, SimOrigin, Verdict, Violation,
+    observe,
 };
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange};
@@ -27,8 +28,8 @@ pub(crate) struct World {
 }
 
 /// 10 ms to a response, pieces of 4 KiB with 1 ms in between: 4 MB/s.
-pub(crate) fn steady() -> Weather {
-    Weather {
+pub(crate) fn steady() -> FaultProfile {
+    FaultProfile {
         latency: Duration::from_millis(10)..Duration::from_millis(10),
         pause: Duration::from_millis(1)..Duration::from_millis(1),
         piece: 4096..4096,

@@ -7,8 +7,8 @@ use bywash::origin::azure::AzureStore;
 use bywash::origin::{SessionOptions, SessionStatus};
 use bywash::{EngineError, Origin, UploadOptions, UploadedPart};
 use bywash_sim::server::azure::Azure;
-use bywash_sim::server::{FaultPlan, Logged, Server, ServerFault, ServerFaultKind};
-use bywash_sim::{pass_time_by_turns, pattern};
+use bywash_sim::server::{FaultPlan, LoggedRequest, Server, ServerFault, ServerFaultKind};
+use bywash_sim::{advance_clock_by_ticks, pattern};
 use object_store::azure::MicrosoftAzureBuilder;
 use object_store::path::Path;
 use object_store::{Attribute, Attributes, Error, PutMode};
@@ -34,12 +34,12 @@ fn object(protocol: &Azure, path: &Path) -> Option<Bytes> {
 
 #[tokio::test]
 async fn seeded_faults_that_pass_never_stop_an_upload() {
-    pass_time_by_turns();
-    let kinds = ServerFaultKind::PASSING.map(|kind| (kind, 0.05));
+    advance_clock_by_ticks();
+    let kinds = ServerFaultKind::TRANSIENT.map(|kind| (kind, 0.05));
     for seed in 0..16 {
         let protocol = Azure::new();
         let (server, store) = store(&protocol).await;
-        server.plan(FaultPlan::seeded(seed, &kinds, 12));
+        server.set_fault_plan(FaultPlan::seeded(seed, &kinds, 12));
         for tried in upload_all(seed, &bucket(Arc::new(store))).await {
             let at = format!("seed {seed}, {}, {} bytes", tried.path, tried.body.len());
             tried
@@ -52,18 +52,18 @@ async fn seeded_faults_that_pass_never_stop_an_upload() {
 
 #[tokio::test]
 async fn seeded_losses_never_pass_for_success() {
-    pass_time_by_turns();
+    advance_clock_by_ticks();
     let kinds = [
-        ServerFaultKind::Forget,
-        ServerFaultKind::Lose,
-        ServerFaultKind::AnswerLost,
+        ServerFaultKind::ForgetUpload,
+        ServerFaultKind::LoseBytes,
+        ServerFaultKind::LoseResponse,
     ]
     .map(|kind| (kind, 0.06));
     let mut failed = 0;
     for seed in 0..16 {
         let protocol = Azure::new();
         let (server, store) = store(&protocol).await;
-        server.plan(FaultPlan::seeded(seed, &kinds, 12));
+        server.set_fault_plan(FaultPlan::seeded(seed, &kinds, 12));
         for tried in upload_all(seed, &bucket(Arc::new(store))).await {
             let at = format!("seed {seed}, {}, {} bytes", tried.path, tried.body.len());
             match tried.outcome {
@@ -89,7 +89,7 @@ fn options() -> UploadOptions {
 
 #[tokio::test]
 async fn another_process_sends_only_missing_parts() {
-    pass_time_by_turns();
+    advance_clock_by_ticks();
     let protocol = Azure::new();
     let (server, store) = store(&protocol).await;
     let (path, body) = (Path::from("a"), pattern(1, 5 * 8192 + 4096));
@@ -121,8 +121,8 @@ async fn another_process_sends_only_missing_parts() {
 
 #[tokio::test]
 async fn lost_commit_response_succeeds_despite_existing_object() {
-    pass_time_by_turns();
-    for fault in [ServerFault::AnswerLost, ServerFault::StallAnswer] {
+    advance_clock_by_ticks();
+    for fault in [ServerFault::LoseResponse, ServerFault::StallResponse] {
         let protocol = Azure::new();
         let (server, store) = store(&protocol).await;
         let (path, body) = (Path::from("a"), pattern(2, 3 * 8192));
@@ -139,7 +139,7 @@ async fn lost_commit_response_succeeds_despite_existing_object() {
 
 #[tokio::test]
 async fn condition_holds_at_the_commit_and_dropped_blocks_are_reported_lost() {
-    pass_time_by_turns();
+    advance_clock_by_ticks();
     let protocol = Azure::new();
     let (_server, store) = store(&protocol).await;
     let (path, body) = (Path::from("a"), pattern(3, 3 * 8192));
@@ -164,7 +164,7 @@ async fn condition_holds_at_the_commit_and_dropped_blocks_are_reported_lost() {
         .await
         .unwrap();
     upload.write(body).await.unwrap();
-    protocol.drop_open_blocks();
+    protocol.drop_uncommitted_blocks();
     let error = upload.finish().await.unwrap_err();
     assert!(
         matches!(
@@ -187,7 +187,7 @@ async fn condition_holds_at_the_commit_and_dropped_blocks_are_reported_lost() {
 
 #[tokio::test]
 async fn client_parts_arrive_in_any_order_and_are_listed_at_completion() {
-    pass_time_by_turns();
+    advance_clock_by_ticks();
     let protocol = Azure::new();
     let (server, store) = store(&protocol).await;
     let path = Path::from("a");
@@ -218,6 +218,6 @@ async fn client_parts_arrive_in_any_order_and_are_listed_at_completion() {
         "{error}"
     );
     // Azure refuses a request with two lengths.
-    let lengths = |logged: &Logged| logged.headers.get_all("content-length").iter().count();
+    let lengths = |logged: &LoggedRequest| logged.headers.get_all("content-length").iter().count();
     assert!(server.take_log().iter().all(|logged| lengths(logged) == 1));
 }

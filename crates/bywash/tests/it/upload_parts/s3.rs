@@ -8,7 +8,7 @@ use bywash::origin::{SessionOptions, SessionStatus, SessionToken};
 use bywash::{EngineError, Origin, Upload, UploadOptions, UploadToken};
 use bywash_sim::server::s3::S3;
 use bywash_sim::server::{Server, ServerFault};
-use bywash_sim::{pass_time_by_turns, pattern};
+use bywash_sim::{advance_clock_by_ticks, pattern};
 use object_store::aws::AmazonS3Builder;
 use object_store::path::Path;
 use object_store::{Attribute, Attributes, Error, ObjectStoreExt, PutMode};
@@ -35,7 +35,7 @@ fn store_at(server: &Server, prefix: &str) -> S3Store {
 }
 
 fn small(protocol: Arc<S3>) -> Arc<S3> {
-    protocol.with_rules(2, usize::try_from(CHUNK).unwrap())
+    protocol.with_limits(2, usize::try_from(CHUNK).unwrap())
 }
 
 fn both() -> [Arc<S3>; 2] {
@@ -49,7 +49,7 @@ fn object(protocol: &S3, path: &Path) -> Option<Bytes> {
 
 #[tokio::test]
 async fn session_request_without_response_ends_after_the_stall_limit_of_the_retry_policy() {
-    pass_time_by_turns();
+    advance_clock_by_ticks();
     // Long enough that a slow line may take many times the stall limit.
     let (body, path) = (pattern(7, 3 << 20), Path::from("a"));
     let options = UploadOptions {
@@ -69,11 +69,11 @@ async fn session_request_without_response_ends_after_the_stall_limit_of_the_retr
         let (server, store) = store(&protocol).await;
         if while_sending == Some(list) {
             // After a lost response the parts are listed.
-            server.script(part, ServerFault::AnswerLost);
+            server.script(part, ServerFault::LoseResponse);
         }
         let stall = |what: Option<&str>| {
             if let Some(what) = what {
-                server.script(what, ServerFault::StallAnswer);
+                server.script(what, ServerFault::StallResponse);
             }
         };
         stall(while_sending);
@@ -153,7 +153,7 @@ async fn taken_over(store: S3Store, token: &UploadToken, body: &Bytes) -> Upload
 
 #[tokio::test]
 async fn another_process_sends_only_missing_parts() {
-    pass_time_by_turns();
+    advance_clock_by_ticks();
     for protocol in both() {
         let (server, store) = store(&protocol).await;
         let (path, body) = (Path::from("a"), pattern(1, 5 * 8192 + 4096));
@@ -174,11 +174,11 @@ async fn another_process_sends_only_missing_parts() {
 
 #[tokio::test]
 async fn part_that_differs_from_its_acknowledgement_is_detected_at_takeover() {
-    pass_time_by_turns();
+    advance_clock_by_ticks();
     for protocol in both() {
         let (server, store) = store(&protocol).await;
         let (path, body) = (Path::from("a"), pattern(5, 5 * 8192 + 4096));
-        server.script("PUT /data/p/a?partNumber=2", ServerFault::Flip);
+        server.script("PUT /data/p/a?partNumber=2", ServerFault::FlipBit);
         let token = interrupted(&store, &path, &body).await;
         let token = UploadToken::from_bytes(token.to_bytes().unwrap().into()).unwrap();
         assert!(token.acknowledged() >= 2 * CHUNK);
@@ -195,11 +195,11 @@ async fn part_that_differs_from_its_acknowledgement_is_detected_at_takeover() {
 
 #[tokio::test]
 async fn lost_completion_response_still_succeeds() {
-    pass_time_by_turns();
+    advance_clock_by_ticks();
     for protocol in both() {
         for fault in [
-            ServerFault::AnswerLost,
-            ServerFault::StallAnswer,
+            ServerFault::LoseResponse,
+            ServerFault::StallResponse,
             ServerFault::BadBody,
         ] {
             let (server, store) = store(&protocol).await;
@@ -224,7 +224,7 @@ async fn lost_completion_response_still_succeeds() {
 
 #[tokio::test]
 async fn a_condition_holds_at_the_end_of_an_upload() {
-    pass_time_by_turns();
+    advance_clock_by_ticks();
     for protocol in both() {
         let (_server, store) = store(&protocol).await;
         let (path, body) = (Path::from("a"), pattern(3, 6 * 8192));
@@ -241,7 +241,7 @@ async fn a_condition_holds_at_the_end_of_an_upload() {
 
 #[tokio::test]
 async fn upload_unknown_to_the_store_is_reported_lost() {
-    pass_time_by_turns();
+    advance_clock_by_ticks();
     let protocol = small(S3::new());
     let (_server, store) = store(&protocol).await;
     let (path, body) = (Path::from("a"), pattern(4, 6 * 8192));
@@ -276,7 +276,7 @@ async fn upload_unknown_to_the_store_is_reported_lost() {
 
 #[tokio::test]
 async fn open_uploads_are_listed_over_pages_and_dropped() {
-    pass_time_by_turns();
+    advance_clock_by_ticks();
     for protocol in both() {
         let (server, store) = store(&protocol).await;
         let bucket = bucket(Arc::new(store.clone()));

@@ -10,7 +10,7 @@ use bywash::{EngineError, Origin, StatusError};
 use bywash_sim::server::gcs::Gcs;
 use bywash_sim::server::objects::crc32c;
 use bywash_sim::server::{Server, ServerFault};
-use bywash_sim::{pass_time_by_turns, pattern};
+use bywash_sim::{advance_clock_by_ticks, pattern};
 use http::{HeaderMap, HeaderValue};
 use object_store::client::{Signer, StaticCredentialProvider};
 use object_store::gcp::{
@@ -63,7 +63,7 @@ fn signing() -> GcpSigningCredential {
 
 /// One runtime per test: a pause of the machine is no stall of the store.
 pub(crate) async fn world() -> World {
-    pass_time_by_turns();
+    advance_clock_by_ticks();
     let gcs = Gcs::new();
     let server = Server::start(Arc::clone(&gcs) as _).await.unwrap();
     let store = client(&server);
@@ -146,7 +146,7 @@ fn lost(error: &Error) -> bool {
 #[tokio::test]
 async fn session_becomes_the_object_with_its_metadata() {
     let world = world().await;
-    world.gcs.demand_token("TOKEN");
+    world.gcs.require_token("TOKEN");
     let bytes = pattern(1, 2 * UNIT + 5);
     let mut attributes = Attributes::new();
     attributes.insert(Attribute::ContentType, "text/plain".into());
@@ -214,7 +214,7 @@ async fn session_becomes_the_object_with_its_metadata() {
 #[tokio::test]
 async fn upload_without_valid_credentials_is_unauthenticated() {
     let world = world().await;
-    world.gcs.demand_token("ANOTHER");
+    world.gcs.require_token("ANOTHER");
     let error = world.open(PutMode::Overwrite).await.unwrap_err();
     assert!(matches!(error, Error::Unauthenticated { .. }), "{error}");
 }
@@ -306,11 +306,11 @@ async fn no_error_or_debug_output_contains_a_session_url() {
     let faults = [
         ServerFault::Unavailable,
         ServerFault::ResetAfter(9),
-        ServerFault::AnswerLost,
-        ServerFault::StallAnswer,
+        ServerFault::LoseResponse,
+        ServerFault::StallResponse,
         ServerFault::AcknowledgeMore(1),
-        ServerFault::Lose(1),
-        ServerFault::Forget,
+        ServerFault::LoseBytes(1),
+        ServerFault::ForgetUpload,
     ];
     for fault in faults {
         let session = world.open(PutMode::Overwrite).await.unwrap();
@@ -342,7 +342,7 @@ async fn damaged_object_is_rejected_by_its_hash() {
     let world = world().await;
     let bytes = pattern(7, UNIT + 1);
     let session = world.open(PutMode::Overwrite).await.unwrap();
-    world.server.script("bytes 0-", ServerFault::Flip);
+    world.server.script("bytes 0-", ServerFault::FlipBit);
     let error = drive(&*session, &bytes, UNIT).await.unwrap_err();
     let status = StatusError::find(&error).map(|found| found.status.as_u16());
     assert_eq!(status, Some(400), "{error}");
@@ -353,7 +353,7 @@ async fn damaged_object_is_rejected_by_its_hash() {
 #[tokio::test]
 async fn signed_url_opens_one_upload_without_credentials() {
     let world = world().await;
-    world.gcs.demand_token("only for starts with credentials");
+    world.gcs.require_token("only for starts with credentials");
     let mut headers = HeaderMap::new();
     headers.insert("x-goog-if-generation-match", HeaderValue::from_static("0"));
     let path = Path::from("a");
@@ -406,7 +406,9 @@ async fn store_that_loses_acknowledged_bytes_is_an_error() {
     let world = world().await;
     let bytes = pattern(9, 3 * UNIT);
     let session = world.open(PutMode::Overwrite).await.unwrap();
-    world.server.script("bytes 262144-", ServerFault::Lose(1));
+    world
+        .server
+        .script("bytes 262144-", ServerFault::LoseBytes(1));
     let error = drive(&*session, &bytes, UNIT).await.unwrap_err();
     assert!(
         damaged(&error) && error.to_string().contains("(S.5)"),

@@ -50,7 +50,7 @@ async fn lost_response_of_the_finalizing_put() {
     let bytes = pattern(2, UNIT + 100);
     // The object exists.
     let session = world.open(PutMode::Create).await.unwrap();
-    world.server.script("/262244", ServerFault::AnswerLost);
+    world.server.script("/262244", ServerFault::LoseResponse);
     let done = drive(&*session, &bytes, UNIT).await.unwrap();
     assert_eq!(done.finished.length, Some(bytes.len() as u64));
     assert_eq!(world.object(), Some(bytes.clone()));
@@ -78,7 +78,7 @@ async fn lost_response_of_the_finalizing_put() {
 
     // An empty object, once before the store processed the request and once after.
     let empty = pattern(4, 0);
-    for fault in [ServerFault::Unavailable, ServerFault::AnswerLost] {
+    for fault in [ServerFault::Unavailable, ServerFault::LoseResponse] {
         let session = world.open(PutMode::Overwrite).await.unwrap();
         world.server.script("bytes */0", fault);
         let done = drive(&*session, &empty, UNIT).await.unwrap();
@@ -94,8 +94,10 @@ async fn server_stores_less_than_a_unit_or_nothing() {
     let bytes = pattern(5, 2 * UNIT + 1);
     for kept in [0, 1, 1000, UNIT as u64 - 1] {
         let session = world.open(PutMode::Overwrite).await.unwrap();
-        world.server.script("bytes 0-", ServerFault::Keep(kept));
-        world.server.script("/524289", ServerFault::Keep(0));
+        world
+            .server
+            .script("bytes 0-", ServerFault::StoreAtMost(kept));
+        world.server.script("/524289", ServerFault::StoreAtMost(0));
         let done = drive(&*session, &bytes, UNIT).await.unwrap();
         assert_eq!(done.resent, UNIT as u64 - kept + 1);
         assert_eq!(world.object(), Some(bytes.clone()));
@@ -147,7 +149,7 @@ async fn server_that_regresses_is_an_error() {
     session.send(&chunk(&bytes, 0, UNIT)).await.unwrap();
     world
         .server
-        .script("bytes */*", ServerFault::Lose(UNIT as u64));
+        .script("bytes */*", ServerFault::LoseBytes(UNIT as u64));
     assert_eq!(
         session.status().await.unwrap(),
         SessionStatus::Open(Vec::new())
@@ -183,15 +185,15 @@ async fn unknown_session_may_have_become_the_object() {
     let path = Path::from("a");
     let bytes = pattern(9, UNIT + 1);
     // The completion is processed, its response lost, and then the session is unknown: the object proves it.
-    world.server.script("/262145", ServerFault::AnswerLost);
-    world.server.script("bytes */*", ServerFault::Forget);
+    world.server.script("/262145", ServerFault::LoseResponse);
+    world.server.script("bytes */*", ServerFault::ForgetUpload);
     let mut upload = bucket.upload(&path, options()).await.unwrap();
     upload.write(bytes.clone()).await.unwrap();
     assert_eq!(upload.finish().await.unwrap().length, bytes.len() as u64);
     assert_eq!(world.object(), Some(bytes.clone()));
     // The completion is not processed: an older object of the same length proves nothing.
     world.server.script("/262145", ServerFault::Unavailable);
-    world.server.script("bytes */*", ServerFault::Forget);
+    world.server.script("bytes */*", ServerFault::ForgetUpload);
     let mut upload = bucket.upload(&path, options()).await.unwrap();
     upload.write(pattern(10, UNIT + 1)).await.unwrap();
     let error = upload.finish().await.unwrap_err();

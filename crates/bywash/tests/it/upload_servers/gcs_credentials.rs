@@ -9,7 +9,7 @@ use bywash::origin::SessionOptions;
 use bywash::origin::gcs::GcsStore;
 use bywash_sim::pattern;
 use bywash_sim::server::gcs::Gcs;
-use bywash_sim::server::{Asked, Protocol, Reply, Server};
+use bywash_sim::server::{HttpRequest, HttpResponse, Protocol, Server};
 use object_store::path::Path;
 
 use crate::upload_servers::drive::drive;
@@ -22,14 +22,14 @@ const SECOND: &str = "BYWASH_TEST_CREDENTIALS";
 struct Metadata;
 
 impl Protocol for Metadata {
-    fn answer(&self, asked: &Asked) -> Reply {
-        let known = asked.path == "/computeMetadata/v1/instance/service-accounts/default/token"
-            && asked.header("metadata-flavor") == Some("Google");
+    fn respond(&self, request: &HttpRequest) -> HttpResponse {
+        let known = request.path == "/computeMetadata/v1/instance/service-accounts/default/token"
+            && request.header("metadata-flavor") == Some("Google");
         if !known {
-            return Reply::status(404);
+            return HttpResponse::status(404);
         }
         let token = r#"{"access_token":"OF THE MACHINE","expires_in":3600,"token_type":"Bearer"}"#;
-        Reply::status(200)
+        HttpResponse::status(200)
             .with("content-type", "application/json")
             .body(token)
     }
@@ -77,7 +77,7 @@ async fn second_process() {
 #[tokio::test]
 async fn cloud_machine_gets_credentials_from_the_metadata_server() {
     let gcs = Gcs::new();
-    gcs.demand_token("OF THE MACHINE");
+    gcs.require_token("OF THE MACHINE");
     let server = Server::start(Arc::clone(&gcs) as _).await.unwrap();
     let metadata = Server::start(Arc::new(Metadata)).await.unwrap();
     let host = metadata.url().replace("http://", "");

@@ -19,8 +19,8 @@ use bywash_sim::server::gcs::Gcs;
 use bywash_sim::server::objects::Objects;
 use bywash_sim::server::objects::crc32c;
 use bywash_sim::server::s3::S3;
-use bywash_sim::server::{FaultPlan, Logged, Protocol, Server, ServerFaultKind};
-use bywash_sim::{pass_time_by_turns, pattern};
+use bywash_sim::server::{FaultPlan, LoggedRequest, Protocol, Server, ServerFaultKind};
+use bywash_sim::{advance_clock_by_ticks, pattern};
 use object_store::aws::AmazonS3Builder;
 use object_store::path::Path;
 use object_store::{Error, PutMode, Result};
@@ -106,16 +106,16 @@ impl Plan {
         let hand_over = rng.random_bool(0.3);
         let hand_over = hand_over.then(|| rng.random_range(0..=writes.len()));
         let mut chances = Vec::new();
-        for kind in ServerFaultKind::PASSING {
+        for kind in ServerFaultKind::TRANSIENT {
             let stalls = matches!(
                 kind,
-                ServerFaultKind::StallAfter | ServerFaultKind::StallAnswer
+                ServerFaultKind::StallAfter | ServerFaultKind::StallResponse
             );
             let most = if stalls { 0.006 } else { 0.12 };
             chances.push((kind, rng.random_range(0.0..most)));
         }
         if rng.random_bool(0.3) {
-            let kind = *ServerFaultKind::LASTING.choose(&mut rng).unwrap();
+            let kind = *ServerFaultKind::PERMANENT.choose(&mut rng).unwrap();
             chances.insert(0, (kind, rng.random_range(0.05..0.5)));
         }
         let conflict = rng.random_bool(0.05);
@@ -136,7 +136,8 @@ impl Plan {
 
     /// Returns whether all faults are such as a client must recover from.
     fn passes(&self) -> bool {
-        let lasting = |(kind, _): &(ServerFaultKind, f64)| ServerFaultKind::LASTING.contains(kind);
+        let lasting =
+            |(kind, _): &(ServerFaultKind, f64)| ServerFaultKind::PERMANENT.contains(kind);
         !self.chances.iter().any(lasting)
     }
 
@@ -185,8 +186,8 @@ struct World {
 async fn world(kind: Kind) -> World {
     let fake: Arc<dyn Fake> = match kind {
         Kind::Gcs => Gcs::new(),
-        Kind::S3 => S3::new().with_rules(2, PART),
-        Kind::PlainS3 => S3::plain().with_rules(2, PART),
+        Kind::S3 => S3::new().with_limits(2, PART),
+        Kind::PlainS3 => S3::plain().with_limits(2, PART),
     };
     let protocol: Arc<dyn Protocol> = Arc::<dyn Fake>::clone(&fake);
     let server = Server::start(protocol).await.unwrap();
@@ -303,11 +304,11 @@ async fn play(plan: &Plan, world: &World) -> std::result::Result<Report, String>
         assert!(put.is_some());
     }
     let faults = FaultPlan::seeded(plan.seed, &plan.chances, plan.most_faults);
-    world.server.plan(faults);
+    world.server.set_fault_plan(faults);
     let _ = world.server.take_log();
     let outcome = upload(plan, world).await;
     let log = world.server.take_log();
-    world.server.plan(FaultPlan::calm());
+    world.server.set_fault_plan(FaultPlan::none());
     let verdict = judge(plan, world, &outcome, &log);
     objects.delete("data", &stored_key(plan));
     world.fake.forget();
@@ -333,7 +334,7 @@ fn judge(
     plan: &Plan,
     world: &World,
     outcome: &Result<UploadResult>,
-    log: &[Logged],
+    log: &[LoggedRequest],
 ) -> std::result::Result<Report, String> {
     let ensure = |held: bool, broken: &str| if held { Ok(()) } else { Err(broken.to_owned()) };
     let bytes = plan.bytes();
@@ -402,7 +403,7 @@ fn judge(
 fn right_error(
     plan: &Plan,
     error: &Error,
-    log: &[Logged],
+    log: &[LoggedRequest],
 ) -> std::result::Result<&'static str, String> {
     let small = plan.length <= plan.chunk;
     let struck = log.iter().any(|one| one.fault.is_some());
@@ -458,7 +459,7 @@ fn work(kinds: &[Kind], next: &AtomicU64, end: u64) -> (Report, Vec<(u64, String
         .unwrap();
     runtime.block_on(async {
         // Otherwise a pause of the machine would count as a stall of the store.
-        pass_time_by_turns();
+        advance_clock_by_ticks();
         let (mut report, mut broken) = (Report::default(), Vec::new());
         let mut worlds = Vec::new();
         for played in 0.. {
@@ -544,9 +545,9 @@ fn check_coverage(total: &Report, outcomes: &[&str]) {
         assert!(count(outcome) > 5, "{outcome}: {total:?}");
     }
     assert!(total.taken_over > 300, "{total:?}");
-    for kind in ServerFaultKind::PASSING
+    for kind in ServerFaultKind::TRANSIENT
         .into_iter()
-        .chain(ServerFaultKind::LASTING)
+        .chain(ServerFaultKind::PERMANENT)
     {
         let struck = total.faults.get(&kind).copied().unwrap_or(0);
         assert!(struck >= 10, "{kind:?} hardly ever struck: {total:?}");
@@ -556,7 +557,7 @@ fn check_coverage(total: &Report, outcomes: &[&str]) {
 /// Makes the line that reproduces a failure meaningful: the same requests meet the same faults.
 #[tokio::test]
 async fn seed_reproduces_its_upload() {
-    pass_time_by_turns();
+    advance_clock_by_ticks();
     for seed in 0..15 {
         let mut runs = Vec::new();
         for _ in 0..2 {
@@ -588,7 +589,7 @@ fn calm(seed: u64) -> Plan {
 /// Tests the judge: it must detect a success without the object, a wrong object, and an unjustified error.
 #[tokio::test]
 async fn the_judge_catches_a_false_success() {
-    pass_time_by_turns();
+    advance_clock_by_ticks();
     let world = world(Kind::Gcs).await;
     let plan = calm(1);
     assert!(play(&plan, &world).await.is_ok());
@@ -619,12 +620,12 @@ async fn the_judge_catches_a_false_success() {
 /// A store that reports more than it stored, each time, in each way: always detected.
 #[tokio::test]
 async fn a_store_that_acknowledges_too_much_is_always_caught() {
-    pass_time_by_turns();
+    advance_clock_by_ticks();
     let world = world(Kind::Gcs).await;
     for kinds in [
         vec![(ServerFaultKind::AcknowledgeMore, 1.0)],
         vec![
-            (ServerFaultKind::Keep, 0.5),
+            (ServerFaultKind::StoreAtMost, 0.5),
             (ServerFaultKind::AcknowledgeMore, 1.0),
         ],
     ] {

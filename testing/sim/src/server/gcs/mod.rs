@@ -1,5 +1,5 @@
-//! Google Cloud Storage, as far as uploads and their clients go: resumable sessions of the JSON API (`session.rs`), whole
-//! objects and multipart uploads by the XML API that object_store speaks, and metadata and media by the JSON API.
+//! The part of Google Cloud Storage that uploads need: resumable sessions of the JSON API (`session.rs`), whole objects and
+//! multipart uploads of the XML API, which object_store uses, and metadata and media of the JSON API.
 
 mod session;
 
@@ -10,10 +10,10 @@ use http::Method;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::objects::{Dialect, Objects, Stored, failure};
+use super::objects::{Dialect, Objects, StoredObject, error_response};
 use super::request::decode;
 use super::s3::S3;
-use super::{Asked, Protocol, Reply};
+use super::{HttpRequest, HttpResponse, Protocol};
 
 use session::Session;
 
@@ -25,18 +25,18 @@ const DIALECT: Dialect = Dialect {
 const UPLOAD: &str = "/upload/storage/v1/b/";
 const JSON: &str = "/storage/v1/b/";
 
-/// The store. Give it to [`super::Server::start`], and keep it to look at its objects.
+/// The store. Pass it to [`super::Server::start`], and keep a reference to inspect its objects.
 #[derive(Debug)]
 pub struct Gcs {
     objects: Arc<Objects>,
-    /// Multipart uploads, which follow S3's protocol.
+    /// Multipart uploads, which use S3's protocol.
     multipart: S3,
     sessions: Mutex<HashMap<String, Session>>,
     token: Mutex<Option<String>>,
 }
 
 impl Gcs {
-    /// An empty store that asks for no credentials.
+    /// Creates an empty store that needs no credentials.
     #[must_use]
     pub fn new() -> Arc<Self> {
         let objects = Arc::default();
@@ -48,24 +48,24 @@ impl Gcs {
         })
     }
 
-    /// Multipart uploads that were started and neither completed nor aborted.
+    /// Returns the number of multipart uploads that are neither completed nor aborted.
     #[must_use]
     pub fn open_uploads(&self) -> usize {
         self.multipart.open_uploads()
     }
 
-    /// From now on a session is only opened for this bearer token.
-    pub fn demand_token(&self, token: &str) {
+    /// Opens future sessions only for this bearer token.
+    pub fn require_token(&self, token: &str) {
         *self.token.lock() = Some(token.to_owned());
     }
 
-    /// Its objects.
+    /// Returns the objects of the store.
     #[must_use]
     pub fn objects(&self) -> &Objects {
         &self.objects
     }
 
-    /// Sessions that were opened and neither finished, cancelled nor forgotten.
+    /// Returns the number of sessions that are neither finished, cancelled nor forgotten.
     #[must_use]
     pub fn open_sessions(&self) -> usize {
         let sessions = self.sessions.lock();
@@ -82,13 +82,13 @@ impl Gcs {
         }
     }
 
-    fn json(&self, asked: &Asked, rest: &str) -> Reply {
+    fn json(&self, request: &HttpRequest, rest: &str) -> HttpResponse {
         let Some((bucket, rest)) = rest.split_once("/o") else {
-            return refusal(404, "notFound");
+            return json_error(404, "notFound");
         };
         let (bucket, key) = (decode(bucket), decode(rest.trim_start_matches('/')));
         if key.is_empty() {
-            let prefix = asked.query("prefix").unwrap_or_default();
+            let prefix = request.query("prefix").unwrap_or_default();
             let keys = self.objects.keys(&bucket);
             let found = keys.iter().filter(|key| key.starts_with(prefix));
             let items: Vec<Value> = found
@@ -96,65 +96,65 @@ impl Gcs {
                 .collect();
             return body(&json!({"kind": "storage#objects", "items": items}));
         }
-        match (&asked.method, self.objects.get(&bucket, &key)) {
-            (_, None) => refusal(404, "notFound"),
-            (&Method::GET, Some(stored)) if asked.query("alt") == Some("media") => {
-                Reply::status(200).body(stored.bytes)
+        match (&request.method, self.objects.get(&bucket, &key)) {
+            (_, None) => json_error(404, "notFound"),
+            (&Method::GET, Some(stored)) if request.query("alt") == Some("media") => {
+                HttpResponse::status(200).body(stored.bytes)
             }
             (&Method::GET, Some(stored)) => body(&resource(&bucket, &key, &stored)),
             (&Method::DELETE, Some(_)) => {
                 self.objects.delete(&bucket, &key);
-                Reply::status(204)
+                HttpResponse::status(204)
             }
-            _ => refusal(405, "methodNotAllowed"),
+            _ => json_error(405, "methodNotAllowed"),
         }
     }
 
-    fn authorised(&self, asked: &Asked) -> bool {
+    fn authorised(&self, request: &HttpRequest) -> bool {
         let token = self.token.lock();
         token.as_ref().is_none_or(|token| {
-            asked.header("authorization") == Some(format!("Bearer {token}").as_str())
+            request.header("authorization") == Some(format!("Bearer {token}").as_str())
         })
     }
 }
 
 impl Protocol for Gcs {
-    fn answer(&self, asked: &Asked) -> Reply {
+    fn respond(&self, request: &HttpRequest) -> HttpResponse {
         let signed_start =
-            asked.method == Method::POST && asked.header("x-goog-resumable").is_some();
+            request.method == Method::POST && request.header("x-goog-resumable").is_some();
         if signed_start {
-            return self.start_signed(asked);
+            return self.start_signed(request);
         }
-        if let Some(rest) = asked.path.strip_prefix(UPLOAD) {
-            return match asked.query("upload_id") {
-                Some(id) => self.in_session(asked, id),
-                None if !self.authorised(asked) => refusal(401, "authError"),
-                None => self.start(asked, rest),
+        if let Some(rest) = request.path.strip_prefix(UPLOAD) {
+            return match request.query("upload_id") {
+                Some(id) => self.in_session(request, id),
+                None if !self.authorised(request) => json_error(401, "authError"),
+                None => self.start(request, rest),
             };
         }
-        if let Some(rest) = asked.path.strip_prefix(JSON) {
-            return self.json(asked, rest);
+        if let Some(rest) = request.path.strip_prefix(JSON) {
+            return self.json(request, rest);
         }
-        if asked.query("upload_id").is_some() {
-            return failure(404, "NoSuchUpload");
+        if request.query("upload_id").is_some() {
+            return error_response(404, "NoSuchUpload");
         }
-        self.multipart.answer(asked)
+        self.multipart.respond(request)
     }
 }
 
-fn body(value: &Value) -> Reply {
-    Reply::status(200)
+fn body(value: &Value) -> HttpResponse {
+    HttpResponse::status(200)
         .with("content-type", "application/json; charset=UTF-8")
         .body(value.to_string())
 }
 
-/// An error as the JSON API words it.
-fn refusal(status: u16, reason: &str) -> Reply {
+/// Creates an error of the JSON API.
+fn json_error(status: u16, reason: &str) -> HttpResponse {
     let error =
         json!({"error": {"code": status, "message": reason, "errors": [{"reason": reason}]}});
-    let mut reply = body(&error);
-    reply.status = Reply::status(status).status;
-    reply
+    let mut response = body(&error);
+    response.status = HttpResponse::status(status).status;
+    response
 }
 
 fn base64_text(bytes: &[u8]) -> String {
@@ -166,8 +166,8 @@ fn crc_text(crc32c: u32) -> String {
     base64_text(&crc32c.to_be_bytes())
 }
 
-/// An object as the JSON API shows it: numbers of 64 bits are text.
-fn resource(bucket: &str, key: &str, stored: &Stored) -> Value {
+/// Formats an object for the JSON API, with 64-bit numbers as text.
+fn resource(bucket: &str, key: &str, stored: &StoredObject) -> Value {
     let metadata: BTreeMap<&str, &str> = stored
         .headers
         .iter()
@@ -182,7 +182,7 @@ fn resource(bucket: &str, key: &str, stored: &Stored) -> Value {
         "size": stored.bytes.len().to_string(),
         "crc32c": crc_text(stored.crc32c),
         "md5Hash": base64_text(&stored.md5),
-        // Another one than reads by the XML API see.
+        // Different from the ETag of the XML API.
         "etag": base64_text(&stored.generation.to_be_bytes()),
         "updated": stored.updated.to_rfc3339(),
         "metadata": metadata,

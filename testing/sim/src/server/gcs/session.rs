@@ -1,4 +1,4 @@
-//! Resumable sessions, server side.
+//! Server side of resumable upload sessions.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,14 @@ use bytes::Bytes;
 use http::Method;
 use serde_json::Value;
 
-use super::super::objects::{Stored, crc32c, failure};
-use super::super::{Asked, Reply, ServerFault};
-use super::{Gcs, body, crc_text, decode, refusal, resource};
+use super::super::objects::{StoredObject, crc32c, error_response};
+use super::super::{HttpRequest, HttpResponse, ServerFault};
+use super::{Gcs, body, crc_text, decode, json_error, resource};
 
-/// Every chunk but the last ends at a multiple of it, in bytes.
-const GRANULE: u64 = 256 * 1024;
+/// Every chunk but the last ends at a multiple of this length, in bytes.
+const CHUNK_MULTIPLE: u64 = 256 * 1024;
 
-/// Content headers and what the JSON API calls them.
+/// Content headers and their names in the JSON API.
 pub(super) const CONTENT_FIELDS: [(&str, &str); 5] = [
     ("content-type", "contentType"),
     ("cache-control", "cacheControl"),
@@ -24,11 +24,11 @@ pub(super) const CONTENT_FIELDS: [(&str, &str); 5] = [
 ];
 
 #[derive(Debug)]
-enum State {
+enum SessionState {
     Open,
-    Finished(Stored),
-    /// Later requests get this status.
-    Over(u16),
+    Finished(StoredObject),
+    /// Ended without an object: later requests get this status.
+    Gone(u16),
 }
 
 #[derive(Debug)]
@@ -37,19 +37,20 @@ pub(super) struct Session {
     key: String,
     headers: BTreeMap<String, String>,
     if_generation: Option<u64>,
-    /// Started by a signed URL: its end is answered without a body.
+    /// Whether it was started by a signed URL: the response to its end has no body.
     signed: bool,
-    kept: Vec<u8>,
-    state: State,
+    /// Received bytes, in order.
+    received: Vec<u8>,
+    state: SessionState,
 }
 
-/// What a Content-Range says.
+/// Parsed Content-Range of a request.
 #[derive(Debug, PartialEq, Eq)]
-enum Told {
+enum ContentRange {
     /// No header: the body is the whole object.
-    Whole,
-    /// `bytes */*` or `bytes */T`.
-    Nothing { total: Option<u64> },
+    Absent,
+    /// Without a body: `bytes */*` or `bytes */T`.
+    StatusQuery { total: Option<u64> },
     /// `bytes A-B/*` or `bytes A-B/T`; the end is exclusive.
     Part {
         from: u64,
@@ -58,11 +59,11 @@ enum Told {
     },
 }
 
-impl Told {
-    /// `None` if it is malformed.
-    fn read(asked: &Asked) -> Option<Self> {
-        let Some(text) = asked.header("content-range") else {
-            return Some(Self::Whole);
+impl ContentRange {
+    /// Parses the header; `None` if it is malformed.
+    fn parse(request: &HttpRequest) -> Option<Self> {
+        let Some(text) = request.header("content-range") else {
+            return Some(Self::Absent);
         };
         let (range, total) = text.strip_prefix("bytes ")?.split_once('/')?;
         let total = match total {
@@ -70,12 +71,12 @@ impl Told {
             total => Some(total.parse().ok()?),
         };
         if range == "*" {
-            return Some(Self::Nothing { total });
+            return Some(Self::StatusQuery { total });
         }
         let (from, last) = range.split_once('-')?;
         let (from, last) = (from.parse().ok()?, last.parse::<u64>().ok()?);
         let length = last.checked_sub(from)? + 1;
-        if asked.complete && asked.body.len() as u64 != length {
+        if request.complete && request.body.len() as u64 != length {
             return None;
         }
         Some(Self::Part {
@@ -88,62 +89,64 @@ impl Told {
 
 impl Session {
     pub(super) fn is_open(&self) -> bool {
-        matches!(self.state, State::Open)
+        matches!(self.state, SessionState::Open)
     }
 
     pub(super) fn forget(&mut self) {
-        // Both are seen in the wild; which one depends on the session here.
-        let status = if self.kept.len().is_multiple_of(2) {
+        // The real store uses both; here the number of received bytes decides.
+        let status = if self.received.len().is_multiple_of(2) {
             404
         } else {
             410
         };
-        self.state = State::Over(status);
-        self.kept = Vec::new();
+        self.state = SessionState::Gone(status);
+        self.received = Vec::new();
     }
 
-    fn take(&mut self, asked: &Asked, from: u64) {
-        let mut came = asked.body.len();
-        if let Some(ServerFault::Keep(most)) = asked.fault {
-            came = came.min(usize::try_from(most).unwrap_or(usize::MAX));
+    fn append(&mut self, request: &HttpRequest, from: u64) {
+        let mut length = request.body.len();
+        if let Some(ServerFault::StoreAtMost(max)) = request.fault {
+            length = length.min(usize::try_from(max).unwrap_or(usize::MAX));
         }
-        let known = usize::try_from(self.kept.len() as u64 - from).unwrap_or(usize::MAX);
-        let Some(new) = asked.body[..came].get(known..) else {
+        let known = usize::try_from(self.received.len() as u64 - from).unwrap_or(usize::MAX);
+        let Some(new) = request.body[..length].get(known..) else {
             return;
         };
-        let begin = self.kept.len();
-        self.kept.extend_from_slice(new);
-        if asked.fault == Some(ServerFault::Flip)
-            && let Some(byte) = self.kept.get_mut(begin)
+        let begin = self.received.len();
+        self.received.extend_from_slice(new);
+        if request.fault == Some(ServerFault::FlipBit)
+            && let Some(byte) = self.received.get_mut(begin)
         {
             *byte ^= 0x10;
         }
     }
 
-    /// 308, or what stands for it with clients that cannot bear it.
-    fn incomplete(&self, asked: &Asked) -> Reply {
-        let mut kept = self.kept.len() as u64;
-        match asked.fault {
-            Some(ServerFault::AcknowledgeMore(more)) => kept += more,
-            Some(ServerFault::AcknowledgeLess(less)) => kept = kept.saturating_sub(less),
+    /// Returns a 308, or its replacement for clients that do not support it.
+    fn incomplete(&self, request: &HttpRequest) -> HttpResponse {
+        let mut acknowledged = self.received.len() as u64;
+        match request.fault {
+            Some(ServerFault::AcknowledgeMore(more)) => acknowledged += more,
+            Some(ServerFault::AcknowledgeLess(less)) => {
+                acknowledged = acknowledged.saturating_sub(less);
+            }
             _ => {}
         }
-        let reply = if asked.header("x-guploader-no-308") == Some("yes") {
-            Reply::status(200).with("x-http-status-code-override", "308")
+        let response = if request.header("x-guploader-no-308") == Some("yes") {
+            HttpResponse::status(200).with("x-http-status-code-override", "308")
         } else {
-            Reply::status(308)
+            HttpResponse::status(308)
         };
-        match kept.checked_sub(1) {
-            Some(last) => reply.with("range", &format!("bytes=0-{last}")),
-            None => reply,
+        match acknowledged.checked_sub(1) {
+            Some(last) => response.with("range", &format!("bytes=0-{last}")),
+            None => response,
         }
     }
 
-    fn finished(&self, stored: &Stored) -> Reply {
+    fn finished(&self, stored: &StoredObject) -> HttpResponse {
         if !self.signed {
             return body(&resource(&self.bucket, &self.key, stored));
         }
-        Reply::status(200)
+        HttpResponse::status(200)
             .with(
                 "x-goog-stored-content-length",
                 &stored.bytes.len().to_string(),
@@ -158,17 +161,17 @@ impl Session {
 }
 
 impl Gcs {
-    pub(super) fn start(&self, asked: &Asked, rest: &str) -> Reply {
+    pub(super) fn start(&self, request: &HttpRequest, rest: &str) -> HttpResponse {
         let bucket = decode(rest.trim_end_matches("/o"));
-        let metadata: Value = match asked.body.as_ref() {
+        let metadata: Value = match request.body.as_ref() {
             b"" => Value::Null,
             text => match serde_json::from_slice(text) {
                 Ok(value) => value,
-                Err(_) => return refusal(400, "parseError"),
+                Err(_) => return json_error(400, "parseError"),
             },
         };
-        let Some(key) = asked.query("name").or_else(|| metadata["name"].as_str()) else {
-            return refusal(400, "required");
+        let Some(key) = request.query("name").or_else(|| metadata["name"].as_str()) else {
+            return json_error(400, "required");
         };
         let mut headers = BTreeMap::new();
         for (header, field) in CONTENT_FIELDS {
@@ -181,43 +184,46 @@ impl Gcs {
                 headers.insert(format!("x-goog-meta-{name}"), value.to_owned());
             }
         }
-        let wanted = asked.query("ifGenerationMatch").map(str::parse);
+        let wanted = request.query("ifGenerationMatch").map(str::parse);
         let Ok(if_generation) = wanted.transpose() else {
-            return refusal(400, "invalid");
+            return json_error(400, "invalid");
         };
         let id = self.open(&bucket, key, headers, if_generation, false);
         let encoded = rest.trim_end_matches("/o");
         let location = format!(
             "{}/upload/storage/v1/b/{encoded}/o?uploadType=resumable&upload_id={id}",
-            asked.base
+            request.base
         );
-        Reply::status(200).with("location", &location)
+        HttpResponse::status(200).with("location", &location)
     }
 
-    /// `POST /bucket/key` with a signed query: every header it names must be there.
-    pub(super) fn start_signed(&self, asked: &Asked) -> Reply {
-        let (bucket, key) = asked.bucket_and_key();
-        let Some(names) = asked.query("X-Goog-SignedHeaders") else {
-            return failure(403, "AccessDenied");
+    /// Starts a session by `POST /bucket/key` with a signed query: every signed header must be present.
+    pub(super) fn start_signed(&self, request: &HttpRequest) -> HttpResponse {
+        let (bucket, key) = request.bucket_and_key();
+        let Some(names) = request.query("X-Goog-SignedHeaders") else {
+            return error_response(403, "AccessDenied");
         };
-        if let Some(missing) = names.split(';').find(|name| asked.header(name).is_none()) {
+        if let Some(missing) = names.split(';').find(|name| request.header(name).is_none()) {
             let text = format!(
                 "<Error><Code>MalformedSecurityHeader</Code><Details>{missing}</Details></Error>"
             );
-            return Reply::status(400).body(text);
+            return HttpResponse::status(400).body(text);
         }
         let mut headers = BTreeMap::new();
-        for (name, value) in &asked.headers {
-            let kept = name.as_str().starts_with("x-goog-meta-") || name == "content-type";
-            if let (true, Ok(value)) = (kept, value.to_str()) {
+        for (name, value) in &request.headers {
+            let stored = name.as_str().starts_with("x-goog-meta-") || name == "content-type";
+            if let (true, Ok(value)) = (stored, value.to_str()) {
                 headers.insert(name.as_str().to_owned(), value.to_owned());
             }
         }
-        let wanted = asked.header("x-goog-if-generation-match");
+        let wanted = request.header("x-goog-if-generation-match");
         let if_generation = wanted.and_then(|wanted| wanted.parse().ok());
         let id = self.open(&bucket, &key, headers, if_generation, true);
-        let location = format!("{}/upload/storage/v1/b/signed/o?upload_id={id}", asked.base);
-        Reply::status(201).with("location", &location)
+        let location = format!(
+            "{}/upload/storage/v1/b/signed/o?upload_id={id}",
+            request.base
+        );
+        HttpResponse::status(201).with("location", &location)
     }
 
     fn open(
@@ -229,7 +235,7 @@ impl Gcs {
         signed: bool,
     ) -> String {
         let mut sessions = self.sessions.lock();
-        // Known by bucket and key, so that uploads side by side get the same ids in every run.
+        // Ids depend on bucket and key, so that concurrent uploads get the same ids in every run.
         let nth = sessions
             .values()
             .filter(|session| session.bucket == bucket && session.key == key)
@@ -244,92 +250,94 @@ impl Gcs {
             headers,
             if_generation,
             signed,
-            kept: Vec::new(),
-            state: State::Open,
+            received: Vec::new(),
+            state: SessionState::Open,
         };
         sessions.insert(id.clone(), session);
         id
     }
 
-    pub(super) fn in_session(&self, asked: &Asked, id: &str) -> Reply {
+    pub(super) fn in_session(&self, request: &HttpRequest, id: &str) -> HttpResponse {
         let mut sessions = self.sessions.lock();
         let Some(session) = sessions.get_mut(id) else {
-            return refusal(404, "notFound");
+            return json_error(404, "notFound");
         };
-        match asked.fault {
-            Some(ServerFault::Forget) => session.forget(),
-            Some(ServerFault::Lose(bytes)) => {
-                let kept = (session.kept.len() as u64).saturating_sub(bytes);
+        match request.fault {
+            Some(ServerFault::ForgetUpload) => session.forget(),
+            Some(ServerFault::LoseBytes(bytes)) => {
+                let length = (session.received.len() as u64).saturating_sub(bytes);
                 session
-                    .kept
-                    .truncate(usize::try_from(kept).unwrap_or(usize::MAX));
+                    .received
+                    .truncate(usize::try_from(length).unwrap_or(usize::MAX));
             }
             _ => {}
         }
         match &session.state {
-            State::Over(status) => return refusal(*status, "notFound"),
-            // A tombstone: one who did not hear of the end learns of it by asking anything.
-            State::Finished(stored) => return session.finished(stored),
-            State::Open => {}
+            SessionState::Gone(status) => return json_error(*status, "notFound"),
+            // A client that lost the final response gets it again for any later request.
+            SessionState::Finished(stored) => return session.finished(stored),
+            SessionState::Open => {}
         }
-        if asked.method == Method::DELETE {
-            session.state = State::Over(404);
-            session.kept = Vec::new();
-            return Reply::status(499);
+        if request.method == Method::DELETE {
+            session.state = SessionState::Gone(404);
+            session.received = Vec::new();
+            return HttpResponse::status(499);
         }
-        self.chunk(asked, session)
+        self.chunk(request, session)
     }
 
-    fn chunk(&self, asked: &Asked, session: &mut Session) -> Reply {
-        let kept = session.kept.len() as u64;
-        let total = match Told::read(asked) {
-            None => return refusal(400, "badRequest"),
-            Some(Told::Whole) => {
-                session.kept.clear();
-                session.take(asked, 0);
-                asked.complete.then_some(asked.body.len() as u64)
+    fn chunk(&self, request: &HttpRequest, session: &mut Session) -> HttpResponse {
+        let received = session.received.len() as u64;
+        let total = match ContentRange::parse(request) {
+            None => return json_error(400, "badRequest"),
+            Some(ContentRange::Absent) => {
+                session.received.clear();
+                session.append(request, 0);
+                request.complete.then_some(request.body.len() as u64)
             }
-            Some(Told::Nothing { total }) => total,
-            Some(Told::Part { from, .. }) if from > kept => return gap(from, kept),
-            Some(Told::Part { end, total, .. })
-                if total != Some(end) && !end.is_multiple_of(GRANULE) =>
+            Some(ContentRange::StatusQuery { total }) => total,
+            Some(ContentRange::Part { from, .. }) if from > received => {
+                return gap_error(from, received);
+            }
+            Some(ContentRange::Part { end, total, .. })
+                if total != Some(end) && !end.is_multiple_of(CHUNK_MULTIPLE) =>
             {
-                return Reply::status(400).with("content-type", "text/plain; charset=utf-8").body(
+                return HttpResponse::status(400).with("content-type", "text/plain; charset=utf-8").body(
                     "Invalid request.  The number of bytes uploaded is required to be equal or greater than 262144, except \
                      for the final request (it's recommended to be the exact multiple of 262144).",
                 );
             }
-            Some(Told::Part { from, total, .. }) => {
-                session.take(asked, from);
+            Some(ContentRange::Part { from, total, .. }) => {
+                session.append(request, from);
                 total
             }
         };
-        if !asked.complete || total != Some(session.kept.len() as u64) {
-            return session.incomplete(asked);
+        if !request.complete || total != Some(session.received.len() as u64) {
+            return session.incomplete(request);
         }
-        self.finish(asked, session)
+        self.finish(request, session)
     }
 
-    fn finish(&self, asked: &Asked, session: &mut Session) -> Reply {
-        let told = asked.headers.get_all("x-goog-hash").iter();
-        let told = told
+    fn finish(&self, request: &HttpRequest, session: &mut Session) -> HttpResponse {
+        let hashes = request.headers.get_all("x-goog-hash").iter();
+        let expected = hashes
             .filter_map(|value| value.to_str().ok())
             .flat_map(|value| value.split(','))
             .find_map(|value| value.trim().strip_prefix("crc32c="));
-        if let Some(told) = told {
-            let crc = crc32c(&session.kept).to_be_bytes();
+        if let Some(expected) = expected {
+            let crc = crc32c(&session.received).to_be_bytes();
             let same = base64::prelude::BASE64_STANDARD
-                .decode(told)
-                .is_ok_and(|told| told == crc);
+                .decode(expected)
+                .is_ok_and(|expected| expected == crc);
             if !same {
-                return refusal(400, "invalid");
+                return json_error(400, "invalid");
             }
         }
         let wanted = session.if_generation;
         let stored = self.objects.put(
             &session.bucket,
             &session.key,
-            Bytes::from(session.kept.clone()),
+            Bytes::from(session.received.clone()),
             session.headers.clone(),
             |current| {
                 let generation = current.map_or(0, |stored| stored.generation);
@@ -337,22 +345,22 @@ impl Gcs {
             },
         );
         let Some(stored) = stored else {
-            return refusal(412, "conditionNotMet");
+            return json_error(412, "conditionNotMet");
         };
-        let reply = session.finished(&stored);
-        session.kept = Vec::new();
-        session.state = State::Finished(stored);
-        reply
+        let response = session.finished(&stored);
+        session.received = Vec::new();
+        session.state = SessionState::Finished(stored);
+        response
     }
 }
 
-/// Word for word what the real store says, so that clients can be tried on it.
-fn gap(from: u64, kept: u64) -> Reply {
+/// Returns the error of a gap, in the exact words of the real store.
+fn gap_error(from: u64, received: u64) -> HttpResponse {
     let text = format!(
         "Invalid request.  According to the Content-Range header, the upload offset is {from} byte(s), which exceeds \
-         already uploaded size of {kept} byte(s)."
+         already uploaded size of {received} byte(s)."
     );
-    Reply::status(503)
+    HttpResponse::status(503)
         .with("content-type", "text/plain; charset=utf-8")
         .body(text)
 }

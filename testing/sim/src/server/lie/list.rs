@@ -1,10 +1,10 @@
-//! Lies about which objects there are, told in the XML of S3's lists.
+//! False lists of objects, in the XML of S3.
 
-use super::super::wire::{Step, head};
-use super::super::{Asked, Reply};
-use super::{Lie, Told};
+use super::super::wire::{WireStep, head};
+use super::super::{HttpRequest, HttpResponse};
+use super::{Lie, LieEffect};
 
-/// One object of a list.
+/// Formats one object of a list.
 fn entry(key: &str, size: &str, date: &str) -> String {
     format!(
         "<Contents><Key>{key}</Key><LastModified>{date}</LastModified><ETag>\"e\"</ETag><Size>{size}</Size></Contents>"
@@ -14,10 +14,15 @@ fn entry(key: &str, size: &str, date: &str) -> String {
 const DATE: &str = "2024-01-01T00:00:00.000Z";
 const END: &str = "</ListBucketResult>";
 
-pub(super) fn tell(lie: Lie, asked: &Asked, reply: Reply, nth: u64) -> Told {
-    let text = String::from_utf8_lossy(&reply.body).into_owned();
+pub(super) fn apply(
+    lie: Lie,
+    request: &HttpRequest,
+    response: HttpResponse,
+    number: u64,
+) -> LieEffect {
+    let text = String::from_utf8_lossy(&response.body).into_owned();
     let Some(start) = text.find("<Contents>") else {
-        return Told::Reply(reply);
+        return LieEffect::Response(response);
     };
     let end = text
         .rfind("</Contents>")
@@ -38,11 +43,11 @@ pub(super) fn tell(lie: Lie, asked: &Asked, reply: Reply, nth: u64) -> Told {
                 .collect::<Vec<_>>(),
         ),
         Lie::ListOutside => {
-            let prefix = asked.query("prefix").unwrap_or_default();
+            let prefix = request.query("prefix").unwrap_or_default();
             added(&[entry(&format!("~outside/of/{prefix}"), "1", DATE)])
         }
         Lie::ListRepeats => text.replace(END, &token("again")),
-        Lie::ListEmptyPages => format!("{before}{}", token(&format!("more-{nth}"))),
+        Lie::ListEmptyPages => format!("{before}{}", token(&format!("more-{number}"))),
         Lie::ListWrongLengths => text.replace("<Size>", "<Size>9"),
         Lie::ListNegativeLengths => text.replace("<Size>", "<Size>-"),
         Lie::ListBadKeys => {
@@ -55,19 +60,19 @@ pub(super) fn tell(lie: Lie, asked: &Asked, reply: Reply, nth: u64) -> Told {
         Lie::ListEntityBomb => bomb(&text),
         Lie::ListEndless => {
             let mut steps = vec![
-                Step::text(head(&reply, Some("9223372036854775807"))),
-                Step::text(before),
+                WireStep::text(head(&response, Some("9223372036854775807"))),
+                WireStep::text(before),
             ];
             let many = entry("key", "1", DATE).repeat(1000);
-            steps.push(Step::Flood(many.into()));
-            return Told::Wire(steps);
+            steps.push(WireStep::Flood(many.into()));
+            return LieEffect::Wire(steps);
         }
-        _ => return Told::Reply(reply),
+        _ => return LieEffect::Response(response),
     };
-    Told::Reply(reply.body(body))
+    LieEffect::Response(response.body(body))
 }
 
-/// The list with a key made of entities, each ten of the one before.
+/// Returns the list with a key of nested entities, each ten times the one before.
 fn bomb(text: &str) -> String {
     let mut entities = String::from("<!DOCTYPE b [<!ENTITY e0 \"lol\">");
     for level in 1..10 {

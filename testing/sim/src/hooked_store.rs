@@ -1,4 +1,4 @@
-//! A store whose requests pass by someone: who may hold them, refuse them, lose their answers, or end the process.
+//! A store with a hook around each request. The hook can delay a request, fail it, lose its response or end the process.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,76 +13,76 @@ use object_store::{
     PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 
-/// A request that passes by.
+/// Request as its [`RequestHook`] sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Passing {
-    /// Counted from 0.
+pub struct ObservedRequest {
+    /// Sequence number, from 0.
     pub number: u64,
     /// `put`, `get` or `delete`.
     pub method: &'static str,
-    /// The object; of a delete the first one.
+    /// Object of the request; the first one of a bulk delete.
     pub path: Path,
 }
 
-/// Sees each request twice. An error becomes the request's answer.
+/// Hook around each request of a [`HookedStore`]. The request returns an error of the hook.
 #[async_trait]
-pub trait Watch: fmt::Debug + Send + Sync + 'static {
-    /// Nothing is done yet.
-    async fn before(&self, _request: &Passing) -> Result<()> {
+pub trait RequestHook: fmt::Debug + Send + Sync + 'static {
+    /// Runs before the request. An error keeps it from reaching the store.
+    async fn before(&self, _request: &ObservedRequest) -> Result<()> {
         Ok(())
     }
 
-    /// It is done, well or not.
-    async fn after(&self, _request: &Passing) -> Result<()> {
+    /// Runs after the request, whether it succeeded or failed.
+    async fn after(&self, _request: &ObservedRequest) -> Result<()> {
         Ok(())
     }
 }
 
-/// Does what another store does, under watch. Listings, copies and multipart uploads pass unseen.
+/// Wraps a store with a [`RequestHook`]. Listings, copies and multipart uploads bypass the hook.
 #[derive(Debug, Clone)]
-pub struct WatchedStore {
+pub struct HookedStore {
     objects: Arc<dyn ObjectStore>,
-    watch: Arc<dyn Watch>,
+    hook: Arc<dyn RequestHook>,
     requests: Arc<AtomicU64>,
 }
 
-impl WatchedStore {
-    /// What `objects` does, watched from here on.
-    pub fn new(objects: Arc<dyn ObjectStore>, watch: Arc<dyn Watch>) -> Self {
+impl HookedStore {
+    /// Wraps `objects`.
+    pub fn new(objects: Arc<dyn ObjectStore>, hook: Arc<dyn RequestHook>) -> Self {
         Self {
             objects,
-            watch,
+            hook,
             requests: Arc::default(),
         }
     }
 
-    async fn pass<T>(
+    async fn run<T>(
         &self,
         method: &'static str,
         path: &Path,
         work: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        let request = Passing {
-            // Relaxed: each request gets a number of its own, in whatever order.
+        let request = ObservedRequest {
+            // Relaxed: the numbers only have to be unique.
             number: self.requests.fetch_add(1, Ordering::Relaxed),
             method,
             path: path.clone(),
         };
-        self.watch.before(&request).await?;
-        let done = work.await;
-        self.watch.after(&request).await?;
-        done
+        self.hook.before(&request).await?;
+        let result = work.await;
+        self.hook.after(&request).await?;
+        result
     }
 }
 
-impl fmt::Display for WatchedStore {
+impl fmt::Display for HookedStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} under watch", self.objects)
+        write!(f, "{} with a hook", self.objects)
     }
 }
 
 #[async_trait]
-impl ObjectStore for WatchedStore {
+impl ObjectStore for HookedStore {
     async fn put_opts(
         &self,
         path: &Path,
@@ -90,7 +90,7 @@ impl ObjectStore for WatchedStore {
         options: PutOptions,
     ) -> Result<PutResult> {
         let work = self.objects.put_opts(path, payload, options);
-        self.pass("put", path, work).await
+        self.run("put", path, work).await
     }
 
     async fn put_multipart_opts(
@@ -103,7 +103,7 @@ impl ObjectStore for WatchedStore {
 
     async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
         let work = self.objects.get_opts(path, options);
-        self.pass("get", path, work).await
+        self.run("get", path, work).await
     }
 
     fn delete_stream(
@@ -118,9 +118,9 @@ impl ObjectStore for WatchedStore {
                 .objects
                 .delete_stream(futures::stream::iter(paths).boxed());
             let work = async { Ok(deleted.collect::<Vec<_>>().await) };
-            match this.pass("delete", &first, work).await {
+            match this.run("delete", &first, work).await {
                 Ok(deleted) => deleted,
-                Err(refused) => vec![Err(refused)],
+                Err(error) => vec![Err(error)],
             }
         };
         futures::stream::once(delete)

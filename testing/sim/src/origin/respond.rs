@@ -1,4 +1,4 @@
-//! The answer to one GET or HEAD, with all that can be wrong with it.
+//! Responses to GET and HEAD, with their faults.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -13,48 +13,48 @@ use object_store::path::Path;
 use object_store::{Error, GetOptions, GetRange, GetResult, GetResultPayload, ObjectMeta, Result};
 use rand::RngExt as _;
 
-use super::{Operation, Received, STORE, SimOrigin, World, not_found};
+use super::{Operation, PendingRequest, STORE, Shared, SimOrigin, not_found};
 use crate::fault::Fault;
 use crate::oracle::Version;
 
 impl SimOrigin {
-    pub(super) async fn answer(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
-        let world = &self.world;
+    pub(super) async fn respond(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
+        let shared = &self.shared;
         let operation = if options.head {
             Operation::Head
         } else {
             Operation::Get
         };
         let pinned = options.if_match.is_some() || options.if_unmodified_since.is_some();
-        let received = world.receive(operation, path, options.range.clone(), pinned);
-        received.admit(world, path).await?;
-        let version = world.oracle.current(path).ok_or_else(|| not_found(path))?;
-        if !received.has(Fault::IgnorePrecondition) {
+        let pending = shared.receive(operation, path, options.range.clone(), pinned);
+        pending.delay_or_fail(shared, path).await?;
+        let version = shared.oracle.current(path).ok_or_else(|| not_found(path))?;
+        if !pending.has(Fault::IgnorePrecondition) {
             check_preconditions(&options, &version.meta)?;
         }
         let range = if options.head {
             0..version.meta.size
         } else {
-            answered_range(&received, options.range.as_ref(), version.meta.size)?
+            range_to_send(&pending, options.range.as_ref(), version.meta.size)?
         };
         {
-            let mut state = world.state.lock();
-            let request = &mut state.log[received.index];
+            let mut state = shared.state.lock();
+            let request = &mut state.log[pending.index];
             request.version = Some(version.number);
             request.size = version.meta.size;
-            request.answered = Some(range.clone());
+            request.sent_range = Some(range.clone());
         }
         let mut meta = version.meta.clone();
-        if let Some(size) = world.state.lock().sizes.get(path) {
+        if let Some(size) = shared.state.lock().sizes.get(path) {
             meta.size = *size;
         }
-        if received.has(Fault::WrongTotal) && pinned {
+        if pending.has(Fault::WrongTotal) && pinned {
             meta.size += 17;
         }
         let payload = if options.head {
             stream::empty().boxed()
         } else {
-            body(world, received, &version, &range)
+            body(shared, pending, &version, &range)
         };
         Ok(GetResult {
             payload: GetResultPayload::Stream(payload),
@@ -66,7 +66,7 @@ impl SimOrigin {
     }
 }
 
-/// As RFC 9110 has it: `If-Match` compares strongly, so a weak or absent ETag never matches.
+/// Checks preconditions as RFC 9110 requires: `If-Match` compares strongly, so a weak or absent ETag never matches.
 fn check_preconditions(options: &GetOptions, meta: &ObjectMeta) -> Result<()> {
     let strong = meta
         .e_tag
@@ -86,81 +86,88 @@ fn check_preconditions(options: &GetOptions, meta: &ObjectMeta) -> Result<()> {
     options.check_preconditions(meta)
 }
 
-/// The range that is answered: the one asked, unless a fault makes it another. A range that starts
-/// beyond the end, and any range of an empty object, is a 416 as from S3.
-fn answered_range(received: &Received, asked: Option<&GetRange>, size: u64) -> Result<Range<u64>> {
-    let Some(asked) = asked else {
+/// Returns the range to send: the requested one, unless a fault changes it. A range that starts after the end, and any range
+/// of an empty object, is a 416 as on S3.
+fn range_to_send(
+    pending: &PendingRequest,
+    requested: Option<&GetRange>,
+    size: u64,
+) -> Result<Range<u64>> {
+    let Some(requested) = requested else {
         return Ok(0..size);
     };
-    if received.has(Fault::RangeIgnored) {
+    if pending.has(Fault::IgnoreRange) {
         return Ok(0..size);
     }
-    let range = asked.as_range(size).ok().filter(|range| !range.is_empty());
+    let range = requested
+        .as_range(size)
+        .ok()
+        .filter(|range| !range.is_empty());
     let range = range.ok_or_else(|| Error::Generic {
         store: STORE,
         source: Box::new(StatusError::new(
             StatusCode::RANGE_NOT_SATISFIABLE,
-            format!("{asked} of {size} bytes"),
+            format!("{requested} of {size} bytes"),
         )),
     })?;
-    if received.has(Fault::OtherRange) && range.end - range.start > 1 {
+    if pending.has(Fault::WrongRange) && range.end - range.start > 1 {
         return Ok(range.start + 1..range.end);
     }
     Ok(range)
 }
 
-/// What a body still has to do.
-enum Step {
+/// Next step of a response body.
+enum BodyStep {
     Send(Bytes),
     Change,
     Reset,
     Stall,
-    /// Ends early, and says it is complete.
+    /// Ends the body early without an error.
     Cut,
 }
 
 fn body(
-    world: &Arc<World>,
-    received: Received,
+    shared: &Arc<Shared>,
+    pending: PendingRequest,
     version: &Version,
     range: &Range<u64>,
 ) -> BoxStream<'static, Result<Bytes>> {
-    let steps = steps(world, &received, version, range);
+    let steps = steps(shared, &pending, version, range);
     let start = (
-        Arc::clone(world),
-        received.index,
+        Arc::clone(shared),
+        pending.index,
         version.meta.location.clone(),
         steps,
     );
-    stream::unfold(start, |(world, index, path, mut steps)| async move {
+    stream::unfold(start, |(shared, index, path, mut steps)| async move {
         loop {
             let Some(step) = steps.pop_front() else {
-                world.state.lock().log[index].ended = true;
+                shared.state.lock().log[index].complete = true;
                 return None;
             };
             match step {
-                Step::Send(bytes) => {
+                BodyStep::Send(bytes) => {
                     let pause = {
-                        let mut state = world.state.lock();
+                        let mut state = shared.state.lock();
                         let state = &mut *state;
-                        state.weather.pause(&mut state.rng)
+                        state.fault_profile.pause(&mut state.rng)
                     };
                     if !pause.is_zero() {
                         tokio::time::sleep(pause).await;
                     }
-                    world.state.lock().log[index].sent += bytes.len() as u64;
-                    return Some((Ok(bytes), (world, index, path, steps)));
+                    shared.state.lock().log[index].sent += bytes.len() as u64;
+                    return Some((Ok(bytes), (shared, index, path, steps)));
                 }
-                Step::Change => world.change(&path),
-                Step::Stall => std::future::pending().await,
-                Step::Cut => return None,
-                Step::Reset => {
+                BodyStep::Change => shared.change(&path),
+                BodyStep::Stall => std::future::pending().await,
+                BodyStep::Cut => return None,
+                BodyStep::Reset => {
                     steps.clear();
                     let error = Error::Generic {
                         store: STORE,
                         source: "connection reset by peer".into(),
                     };
-                    return Some((Err(error), (world, index, path, steps)));
+                    return Some((Err(error), (shared, index, path, steps)));
                 }
             }
         }
@@ -168,33 +175,33 @@ fn body(
     .boxed()
 }
 
-/// Cuts the body into pieces, with the faults between them at their offsets.
+/// Splits the body into pieces, with the faults at their offsets between them.
 fn steps(
-    world: &World,
-    received: &Received,
+    shared: &Shared,
+    pending: &PendingRequest,
     version: &Version,
     range: &Range<u64>,
-) -> VecDeque<Step> {
+) -> VecDeque<BodyStep> {
     let at = |offset: u64| usize::try_from(offset).expect("objects here fit memory");
     let mut rest = version.body.slice(at(range.start)..at(range.end));
-    for fault in &received.faults {
+    for fault in &pending.faults {
         if let Fault::Long { by } = fault {
             rest = [rest, vec![0xEE; at(*by)].into()].concat().into();
         }
     }
-    let mut marks: Vec<(usize, Step)> = (received.faults.iter())
+    let mut marks: Vec<(usize, BodyStep)> = (pending.faults.iter())
         .filter_map(|fault| match *fault {
-            Fault::Reset { after } => Some((at(after), Step::Reset)),
-            Fault::Short { after } => Some((at(after), Step::Cut)),
-            Fault::Stall { after } => Some((at(after), Step::Stall)),
-            Fault::ChangeDuring { after } => Some((at(after), Step::Change)),
+            Fault::Reset { after } => Some((at(after), BodyStep::Reset)),
+            Fault::Short { after } => Some((at(after), BodyStep::Cut)),
+            Fault::Stall { after } => Some((at(after), BodyStep::Stall)),
+            Fault::ChangeDuring { after } => Some((at(after), BodyStep::Change)),
             _ => None,
         })
         .collect();
     marks.sort_by_key(|(offset, _)| *offset);
     let (mut steps, mut sent) = (VecDeque::new(), 0);
     let mut marks = marks.into_iter().peekable();
-    let mut state = world.state.lock();
+    let mut state = shared.state.lock();
     loop {
         while let Some((_, step)) = marks.next_if(|(offset, _)| *offset == sent && !rest.is_empty())
         {
@@ -203,7 +210,7 @@ fn steps(
         if rest.is_empty() {
             return steps;
         }
-        let piece = state.weather.piece.clone();
+        let piece = state.fault_profile.piece.clone();
         let piece = if piece.is_empty() {
             piece.start
         } else {
@@ -211,7 +218,7 @@ fn steps(
         };
         let until_mark = marks.peek().map_or(usize::MAX, |(offset, _)| offset - sent);
         let piece = piece.max(1).min(rest.len()).min(until_mark);
-        steps.push_back(Step::Send(rest.split_to(piece)));
+        steps.push_back(BodyStep::Send(rest.split_to(piece)));
         sent += piece;
     }
 }

@@ -1,17 +1,17 @@
-//! What must hold when everyone has gone home.
+//! Checks of the final state, after all readers and writers ended.
 
 use std::collections::BTreeMap;
 
 use object_store::GetRange;
 
-use super::Run;
+use super::RunContext;
 use crate::fault::FaultKind;
 use crate::oracle::Violation;
 use crate::origin::Validators;
 
-impl Run {
-    /// No load left, memory back to what is cached, counters that add up, nothing asked twice.
-    pub(super) fn check_end(&self) {
+impl RunContext {
+    /// Checks that no load is left, that all memory in use is cached, that counters add up, and that no block was sent twice.
+    pub(super) fn check_final_state(&self) {
         let stats = self.engine.stats();
         let bucket = stats.buckets.get("sim").copied().unwrap_or_default();
         let (pool, budget) = (stats.pool, stats.budget);
@@ -22,13 +22,13 @@ impl Run {
             .flat_map(|r| &r.faults)
             .any(|f| f.kind() == FaultKind::Long);
         let findings = self.findings.lock();
-        let (bytes, filled) = (findings.report.bytes, findings.filled_reads);
+        let (bytes, nonempty) = (findings.report.bytes, findings.nonempty_reads);
         drop(findings);
         let equal = [
             ("loads in progress", pool.flights, 0),
-            ("requests that wait for memory", budget.waiting, 0),
+            ("waiters for memory", budget.waiting, 0),
             (
-                "bytes used, against resident and idle ones",
+                "bytes used, compared with resident and idle bytes",
                 budget.used,
                 pool.resident_bytes + budget.idle,
             ),
@@ -44,50 +44,44 @@ impl Run {
                 self.origin.data_requests(None),
             ),
         ];
-        for (what, counted, right) in equal {
-            self.ensure(counted == right, || {
-                format!("{what}: counted {counted}, right is {right}")
+        for (what, counted, expected) in equal {
+            self.ensure(counted == expected, || {
+                format!("{what}: counted {counted}, expected {expected}")
             });
         }
         let sent = self.origin.data_bytes(None);
         self.ensure(
             bucket.origin_bytes == sent || (long_bodies && bucket.origin_bytes <= sent),
-            || {
-                format!(
-                    "origin bytes: counted {}, sent were {sent}",
-                    bucket.origin_bytes
-                )
-            },
+            || format!("origin bytes: counted {}, sent {sent}", bucket.origin_bytes),
         );
         self.ensure(
-            bucket.bytes == bytes || (self.plan.leavers && bucket.bytes >= bytes),
+            bucket.bytes == bytes || (self.plan.cancelling_readers && bucket.bytes >= bytes),
             || {
                 format!(
-                    "bytes to readers: counted {}, they got {bytes}",
+                    "bytes to readers: counted {}, received {bytes}",
                     bucket.bytes
                 )
             },
         );
-        self.ensure(bucket.hits + bucket.misses >= filled, || {
+        self.ensure(bucket.hits + bucket.misses >= nonempty, || {
             format!(
-                "{} hits and {} misses for {filled} reads with bytes",
+                "{} hits and {} misses for {nonempty} non-empty reads",
                 bucket.hits, bucket.misses
             )
         });
-        if self.plan.is_calm() {
+        if self.plan.is_fault_free() {
             let open = self.origin.open_uploads();
             self.ensure(open == 0, || format!("{open} uploads left open"));
-            self.check_asked_once(pool.evictions);
+            self.check_blocks_sent_once(pool.evictions);
         }
     }
 
-    /// Where nothing goes wrong and all fits, the origin sends no block of a version twice.
+    /// Checks that the origin sent each block of a version once, in runs without faults in which all objects fit in memory.
     ///
-    /// Suffix ranges are left out: asked of an unknown object, they begin within a block. So are
-    /// objects without a validator, which are not cached, runs with writers: an answer that a
-    /// write overtook serves those who asked and is not remembered; and downloads, which go past the
+    /// Not checked are suffix ranges, which begin within a block if the length is unknown; objects without a validator, which
+    /// are not cached; runs with writers, as a response older than a write is not cached; and downloads, which bypass the
     /// cache.
-    fn check_asked_once(&self, evictions: u64) {
+    fn check_blocks_sent_once(&self, evictions: u64) {
         let plan = &self.plan;
         if evictions > 0 || plan.tight_memory || plan.writers > 0 || plan.downloads {
             return;
@@ -96,9 +90,9 @@ impl Run {
         for request in self.origin.log().iter().filter(|request| request.is_data()) {
             let index = self.paths.iter().position(|path| *path == request.path);
             let cached = index.filter(|index| self.plan.objects[*index].0 != Validators::None);
-            let suffix = matches!(request.asked, Some(GetRange::Suffix(_)));
+            let suffix = matches!(request.requested, Some(GetRange::Suffix(_)));
             if let (Some(index), Some(version), Some(range), false) =
-                (cached, request.version, &request.answered, suffix)
+                (cached, request.version, &request.sent_range, suffix)
             {
                 for block in self.whole_blocks(range.start, request.sent, request.size) {
                     *sent.entry((index, version, block)).or_default() += 1;
@@ -115,7 +109,7 @@ impl Run {
         }
     }
 
-    /// The blocks that `sent` bytes from `start` on hold whole, of an object of `size` bytes.
+    /// Returns the complete blocks among `sent` bytes from offset `start`, of an object of `size` bytes.
     fn whole_blocks(&self, start: u64, sent: u64, size: u64) -> std::ops::Range<u64> {
         let block = self.plan.block_size as u64;
         let end = if start + sent >= size {
@@ -126,9 +120,9 @@ impl Run {
         start.div_ceil(block)..end
     }
 
-    fn ensure(&self, holds: bool, broken: impl FnOnce() -> String) {
+    fn ensure(&self, holds: bool, detail: impl FnOnce() -> String) {
         if !holds {
-            self.report(Violation::End { detail: broken() });
+            self.report(Violation::FinalState { detail: detail() });
         }
     }
 }
