@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use bywash::time::parse_duration;
-use bywash_damage::damaged;
+use bywash_support::fuzz_corpus::run_mutations;
 
 use crate::address::Address;
 use crate::size::{self, Memory};
@@ -16,7 +16,7 @@ use crate::url::Url;
 fn words(good: &[&str], take: fn(&[u8])) {
     for good in good {
         take(good.as_bytes());
-        damaged(good.as_bytes(), take);
+        run_mutations(good.as_bytes(), take);
     }
 }
 

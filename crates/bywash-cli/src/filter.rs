@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn damaged_globs_are_refused_or_match() {
-        bywash_damage::damaged(
+        bywash_support::fuzz_corpus::run_mutations(
             b"/dir/**/[a-z!]{x,y?}*",
             |bytes| match String::from_utf8_lossy(bytes).parse::<Pattern>() {
                 Ok(pattern) => _ = pattern.matches("dir/sub/a.txt"),

@@ -12,6 +12,6 @@ mod tests {
 
     #[test]
     fn lines_of_all_kinds() {
-        bywash_damage::parser("lines", lines);
+        bywash_support::fuzz_corpus::run_seeds("lines", lines);
     }
 }

@@ -24,11 +24,11 @@ mod tests {
 
     #[test]
     fn framed_bodies() {
-        bywash_damage::parser("chunked", chunked);
+        bywash_support::fuzz_corpus::run_seeds("chunked", chunked);
     }
 
     #[test]
     fn files_of_multipart_uploads() {
-        bywash_damage::parser("multipart", multipart);
+        bywash_support::fuzz_corpus::run_seeds("multipart", multipart);
     }
 }

@@ -65,16 +65,16 @@ mod tests {
 
     #[test]
     fn logs() {
-        bywash_damage::parser("log", log);
+        bywash_support::fuzz_corpus::run_seeds("log", log);
     }
 
     #[test]
     fn files_at_a_store() {
-        bywash_damage::parser("files", files);
+        bywash_support::fuzz_corpus::run_seeds("files", files);
     }
 
     #[test]
     fn patterns() {
-        bywash_damage::parser("pattern", pattern);
+        bywash_support::fuzz_corpus::run_seeds("pattern", pattern);
     }
 }

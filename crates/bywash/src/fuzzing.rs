@@ -106,21 +106,21 @@ mod tests {
 
     #[test]
     fn journals() {
-        bywash_damage::parser("journal", journal);
+        bywash_support::fuzz_corpus::run_seeds("journal", journal);
     }
 
     #[test]
     fn tokens() {
-        bywash_damage::parser("token", token);
+        bywash_support::fuzz_corpus::run_seeds("token", token);
     }
 
     #[test]
     fn responses() {
-        bywash_damage::parser("response", response);
+        bywash_support::fuzz_corpus::run_seeds("response", response);
     }
 
     #[test]
     fn names_of_things() {
-        bywash_damage::parser("names", names);
+        bywash_support::fuzz_corpus::run_seeds("names", names);
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use async_trait::async_trait;
-use bywash_sim::{ObservedRequest, RequestHook};
+use bywash_support::hooked_store::{ObservedRequest, RequestHook};
 use object_store::Result;
 
 /// Number of the request, counted from 0, and whether to die after or before it.
@@ -49,7 +49,7 @@ impl RequestHook for Death {
         Ok(())
     }
 
-    async fn after(&self, request: &ObservedRequest) -> Result<()> {
+    async fn after(&self, request: &ObservedRequest, _succeeded: bool) -> Result<()> {
         if request.number == self.request {
             die();
         }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use bywash_support::http::{Connection, Reply, head};
+use bywash_support::http::{Connection, HttpResponse, head};
 use bywash_support::sign::{KEY, SECRET, Signer, borrow, date, sha256_hex};
 
 use crate::record::{Class, End, Record};
@@ -148,7 +148,7 @@ impl Client {
         headers: &[(&str, &str)],
         body: &[u8],
         expect: &Expect,
-    ) -> Option<Reply> {
+    ) -> Option<HttpResponse> {
         let signer = self.account.signer(self.times);
         let mut request = signed_head(
             &signer,
@@ -177,7 +177,7 @@ impl Client {
         got.ok()
     }
 
-    async fn exchange(&mut self, method: &str, request: &[u8]) -> std::io::Result<Reply> {
+    async fn exchange(&mut self, method: &str, request: &[u8]) -> std::io::Result<HttpResponse> {
         let kept = self.connection.take();
         let mut connection = match kept {
             Some(connection) => connection,
@@ -189,7 +189,7 @@ impl Client {
     }
 
     /// Reads an object that has `body`.
-    pub async fn get(&mut self, path: &str, body: &Bytes) -> Option<Reply> {
+    pub async fn get(&mut self, path: &str, body: &Bytes) -> Option<HttpResponse> {
         let expect = Expect::Bytes(body.clone());
         self.send(("GET", path, ""), &[], b"", &expect).await
     }
@@ -205,7 +205,7 @@ impl Client {
 
 /// Judges one response.
 #[must_use]
-pub fn judge(what: &str, got: &Result<Reply, String>, expect: &Expect) -> End {
+pub fn judge(what: &str, got: &Result<HttpResponse, String>, expect: &Expect) -> End {
     let reply = match got {
         Ok(reply) => reply,
         Err(text) => return End::Failed(format!("{what}: {text}")),

@@ -10,12 +10,10 @@
 //!
 //! [`server`] has HTTP stores on real sockets. Each implements the upload protocol of its kind exactly, except for injected
 //! faults. [`advance_clock_by_ticks`] keeps pauses of the machine from expiring timeouts.
-//! [`HookedStore`] wraps any other store with a hook around each request.
 
 #![forbid(unsafe_code)]
 
 mod fault;
-mod hooked_store;
 mod oracle;
 mod origin;
 mod pattern;
@@ -24,7 +22,6 @@ pub mod server;
 mod ticks;
 
 pub use fault::{Fault, FaultKind, FaultProfile};
-pub use hooked_store::{HookedStore, ObservedRequest, RequestHook};
 pub use oracle::{
     Moment, Observation, Oracle, Outcome, Rules, Verdict, Version, Violation, WriteEffect,
 };

@@ -1,20 +1,21 @@
-//! HTTP by hand: what no client library would send must be sendable.
+//! HTTP/1.1 without a client library, to send requests that no library would send.
 
 use std::net::SocketAddr;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+/// A response and its body.
 #[derive(Debug)]
-pub struct Reply {
+pub struct HttpResponse {
     pub status: u16,
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
-    /// Whether the body was as long as announced.
-    pub whole: bool,
+    /// Whether the body has the announced length.
+    pub complete: bool,
 }
 
-impl Reply {
+impl HttpResponse {
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers
             .iter()
@@ -26,7 +27,7 @@ impl Reply {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// What is between the first `<tag>` and its end.
+    /// Returns the text of the first element `tag`.
     pub fn tag(&self, tag: &str) -> Option<String> {
         self.tags(tag).into_iter().next()
     }
@@ -38,7 +39,7 @@ impl Reply {
         text.split(&open).skip(1).filter_map(inner).collect()
     }
 
-    /// The error code of the answer, after checking that the answer is a complete error.
+    /// Returns the error code. Panics if the response is not a complete S3 error.
     pub fn code(&self) -> String {
         let code = self
             .tag("Code")
@@ -69,7 +70,7 @@ impl Reply {
     }
 }
 
-fn parse(raw: &[u8]) -> Reply {
+fn parse(raw: &[u8]) -> HttpResponse {
     let end = raw
         .windows(4)
         .position(|window| window == b"\r\n\r\n")
@@ -90,19 +91,19 @@ fn parse(raw: &[u8]) -> Reply {
         .filter_map(|line| line.split_once(':'))
         .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
         .collect();
-    let mut reply = Reply {
+    let mut response = HttpResponse {
         status,
         headers,
         body: raw[end + 4..].to_vec(),
-        whole: true,
+        complete: true,
     };
-    if reply.header("transfer-encoding") == Some("chunked") {
-        let (body, whole) = dechunk(&reply.body);
-        (reply.body, reply.whole) = (body, whole);
-    } else if let Some(length) = reply.header("content-length") {
-        reply.whole = reply.body.len() == length.parse::<usize>().unwrap();
+    if response.header("transfer-encoding") == Some("chunked") {
+        let (body, complete) = dechunk(&response.body);
+        (response.body, response.complete) = (body, complete);
+    } else if let Some(length) = response.header("content-length") {
+        response.complete = response.body.len() == length.parse::<usize>().unwrap();
     }
-    reply
+    response
 }
 
 fn dechunk(mut raw: &[u8]) -> (Vec<u8>, bool) {
@@ -118,18 +119,18 @@ fn dechunk(mut raw: &[u8]) -> (Vec<u8>, bool) {
     (body, false)
 }
 
-/// Sends bytes as they are and reads until the server closes.
-pub async fn raw(address: SocketAddr, request: &[u8]) -> Reply {
+/// Sends raw bytes and reads until the server closes the connection.
+pub async fn raw(address: SocketAddr, request: &[u8]) -> HttpResponse {
     let mut socket = TcpStream::connect(address).await.unwrap();
-    // A server that has its answer may close before it has read everything.
+    // A server may respond and close before it has read the whole request.
     let _ = socket.write_all(request).await;
-    read_reply(&mut socket).await
+    read_response(&mut socket).await
 }
 
-pub async fn read_reply(socket: &mut TcpStream) -> Reply {
-    let mut answer = Vec::new();
-    let _ = socket.read_to_end(&mut answer).await;
-    parse(&answer)
+pub async fn read_response(socket: &mut TcpStream) -> HttpResponse {
+    let mut response = Vec::new();
+    let _ = socket.read_to_end(&mut response).await;
+    parse(&response)
 }
 
 pub fn head(method: &str, target: &str, headers: &[(&str, &str)]) -> String {
@@ -142,14 +143,14 @@ pub fn head(method: &str, target: &str, headers: &[(&str, &str)]) -> String {
     head
 }
 
-/// One request on a connection of its own. Adds Content-Length unless the headers frame the body.
+/// Sends one request on a new connection. Adds Content-Length unless the headers frame the body.
 pub async fn send(
     address: SocketAddr,
     method: &str,
     target: &str,
     headers: &[(&str, &str)],
     body: &[u8],
-) -> Reply {
+) -> HttpResponse {
     let mut headers = headers.to_vec();
     let length = body.len().to_string();
     let framed = headers.iter().any(|(name, _)| {
@@ -164,7 +165,7 @@ pub async fn send(
     raw(address, &request).await
 }
 
-/// A body in HTTP chunks of the sizes given, the last one with the rest.
+/// Encodes a body in HTTP chunks of `size` bytes; the last one has the rest.
 pub fn http_chunks(body: &[u8], size: usize) -> Vec<u8> {
     let mut framed = Vec::new();
     for piece in body.chunks(size.max(1)) {
@@ -176,109 +177,109 @@ pub fn http_chunks(body: &[u8], size: usize) -> Vec<u8> {
     framed
 }
 
-/// Bytes that differ from place to place.
+/// Returns bytes that differ by offset.
 pub fn pattern(length: usize) -> Vec<u8> {
     (0..length as u64)
         .map(|at| (at.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8)
         .collect()
 }
 
-/// Reads whatever comes until the server closes.
+/// Reads until the server closes the connection.
 pub async fn read_to_close(socket: &mut TcpStream) -> Vec<u8> {
-    let mut answer = Vec::new();
-    let _ = socket.read_to_end(&mut answer).await;
-    answer
+    let mut received = Vec::new();
+    let _ = socket.read_to_end(&mut received).await;
+    received
 }
 
-/// A connection that carries one request after another.
+/// A connection for successive requests.
 pub struct Connection {
     socket: TcpStream,
-    /// Bytes read beyond the last response.
-    ahead: Vec<u8>,
+    /// Bytes read after the end of the last response.
+    buffered: Vec<u8>,
 }
 
 impl Connection {
     pub async fn open(address: SocketAddr) -> std::io::Result<Self> {
         let socket = TcpStream::connect(address).await?;
         socket.set_nodelay(true)?;
-        let ahead = Vec::new();
-        Ok(Self { socket, ahead })
+        let buffered = Vec::new();
+        Ok(Self { socket, buffered })
     }
 
-    /// Sends a whole request and reads its whole response. `method` is needed again: a response to HEAD has no body.
-    pub async fn exchange(&mut self, method: &str, request: &[u8]) -> std::io::Result<Reply> {
-        // A server that has its response may close before it has read everything.
+    /// Sends a complete request and reads the complete response. Depends on `method`: a response to HEAD has no body.
+    pub async fn exchange(&mut self, method: &str, request: &[u8]) -> std::io::Result<HttpResponse> {
+        // A server may respond and close before it has read the whole request.
         let sent = self.socket.write_all(request).await;
         match self.read(method).await {
             Err(error) => Err(sent.err().unwrap_or(error)),
-            reply => reply,
+            response => response,
         }
     }
 
-    async fn more(&mut self) -> std::io::Result<()> {
-        self.ahead.reserve(32 * 1024);
-        match self.socket.read_buf(&mut self.ahead).await? {
+    async fn read_more(&mut self) -> std::io::Result<()> {
+        self.buffered.reserve(32 * 1024);
+        match self.socket.read_buf(&mut self.buffered).await? {
             0 => Err(std::io::ErrorKind::UnexpectedEof.into()),
             _ => Ok(()),
         }
     }
 
-    async fn read(&mut self, method: &str) -> std::io::Result<Reply> {
+    async fn read(&mut self, method: &str) -> std::io::Result<HttpResponse> {
         let end = loop {
-            if let Some(end) = self.ahead.windows(4).position(|four| four == b"\r\n\r\n") {
+            if let Some(end) = self.buffered.windows(4).position(|four| four == b"\r\n\r\n") {
                 break end + 4;
             }
-            self.more().await?;
+            self.read_more().await?;
         };
-        let mut reply = parse_head(&self.ahead[..end])?;
-        if reply.status == 100 {
-            self.ahead.drain(..end);
+        let mut response = parse_head(&self.buffered[..end])?;
+        if response.status == 100 {
+            self.buffered.drain(..end);
             return Box::pin(self.read(method)).await;
         }
-        let bodiless = method == "HEAD" || reply.status == 204 || reply.status == 304;
+        let bodiless = method == "HEAD" || response.status == 204 || response.status == 304;
         let mut needed = end;
-        if !bodiless && reply.header("transfer-encoding") == Some("chunked") {
+        if !bodiless && response.header("transfer-encoding") == Some("chunked") {
             loop {
-                let (body, whole) = dechunk_prefix(&self.ahead[end..]);
-                if let Some(taken) = whole {
-                    reply.body = body;
+                let (body, complete) = dechunk_prefix(&self.buffered[end..]);
+                if let Some(taken) = complete {
+                    response.body = body;
                     needed = end + taken;
                     break;
                 }
-                self.more().await?;
+                self.read_more().await?;
             }
         } else if !bodiless {
-            let length = reply.header("content-length").unwrap_or("0");
+            let length = response.header("content-length").unwrap_or("0");
             needed += length
                 .parse::<usize>()
                 .map_err(|_| std::io::Error::other("Content-Length is no number"))?;
-            while self.ahead.len() < needed {
-                self.more().await?;
+            while self.buffered.len() < needed {
+                self.read_more().await?;
             }
-            reply.body = self.ahead[end..needed].to_vec();
+            response.body = self.buffered[end..needed].to_vec();
         }
-        self.ahead.drain(..needed);
-        Ok(reply)
+        self.buffered.drain(..needed);
+        Ok(response)
     }
 }
 
-fn parse_head(raw: &[u8]) -> std::io::Result<Reply> {
+fn parse_head(raw: &[u8]) -> std::io::Result<HttpResponse> {
     let head = String::from_utf8_lossy(raw).into_owned();
     let mut lines = head.split("\r\n");
     let status = lines.next().and_then(|line| line.split(' ').nth(1));
     let status = status.and_then(|text| text.parse().ok());
-    Ok(Reply {
+    Ok(HttpResponse {
         status: status.ok_or_else(|| std::io::Error::other("no status line"))?,
         headers: lines
             .filter_map(|line| line.split_once(':'))
             .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
             .collect(),
         body: Vec::new(),
-        whole: true,
+        complete: true,
     })
 }
 
-/// The body decoded so far, and how many bytes it took when it is whole.
+/// Decodes a body in chunks. Returns the bytes so far and, once it is complete, its encoded length.
 fn dechunk_prefix(raw: &[u8]) -> (Vec<u8>, Option<usize>) {
     let (mut body, mut offset) = (Vec::new(), 0);
     while let Some(line) = raw[offset..].windows(2).position(|two| two == b"\r\n") {

@@ -1,6 +1,8 @@
-//! Parts that tests of the S3 endpoint share: HTTP by hand ([`http`]) and a signer ([`sign`]).
+//! Helpers that tests share.
 //!
-//! Both are independent of the code under test: a mistake there cannot cancel out one here.
+//! For tests of the S3 endpoint: HTTP without a client library ([`http`]) and a signer ([`sign`]), both independent of the
+//! code under test, so that their errors cannot cancel out. For tests above an object store: a store with a hook around
+//! each request ([`hooked_store`]). For tests of parsers: seeds and mutations ([`fuzz_corpus`]).
 
 #![forbid(unsafe_code)]
 #![allow(
@@ -10,5 +12,7 @@
     reason = "helpers of tests; a panic is a failed test"
 )]
 
+pub mod fuzz_corpus;
+pub mod hooked_store;
 pub mod http;
 pub mod sign;

@@ -1,4 +1,4 @@
-//! A small signer, apart from the one under test: SigV4 headers, chunks, trailers and presigned
+//! A signer independent of the code under test: SigV4 headers, chunks, trailers and presigned
 //! URLs, and SigV2 presigned URLs. Source: "Authenticating requests", Amazon S3 API reference.
 
 use std::fmt::Write as _;
@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 
 /// Access key of the servers that tests start.
 pub const KEY: &str = "the-access-key";
-/// Secret of [`KEY`].
+/// Secret key of [`KEY`].
 pub const SECRET: &str = "the-secret-key";
 
 pub fn hex(bytes: &[u8]) -> String {
@@ -31,12 +31,12 @@ fn hmac(key: &[u8], message: &str) -> Vec<u8> {
     mac.finalize().into_bytes().to_vec()
 }
 
-/// One signature's date and scope.
+/// Credentials, date and scope of signatures.
 pub struct Signer {
     pub access_key: String,
     pub secret_key: String,
     pub date: String,
-    /// The host that is signed; none if it is empty.
+    /// Host header to sign; none if empty.
     pub host: String,
     pub service: String,
 }
@@ -80,7 +80,7 @@ impl Signer {
         ))
     }
 
-    /// Headers of a signed request, and its signature. `query` is canonical: sorted, with `=`.
+    /// Returns the headers of a signed request, and its signature. `query` is canonical: sorted, with `=`.
     pub fn headers(
         &self,
         method: &str,
@@ -121,7 +121,7 @@ impl Signer {
         (signed, signature)
     }
 
-    /// The target of a presigned request.
+    /// Returns the target of a presigned request.
     pub fn presign(&self, method: &str, path: &str, expires_s: impl std::fmt::Display) -> String {
         let credential = format!("{}/{}", self.access_key, self.scope()).replace('/', "%2F");
         let query = format!(
@@ -145,7 +145,7 @@ impl Signer {
         )
     }
 
-    /// One signed chunk; returns it with its signature, which the next one needs.
+    /// Signs one chunk. Returns it with its signature, which the next chunk needs.
     pub fn chunk(&self, previous: &str, data: &[u8]) -> (Vec<u8>, String) {
         let text = format!(
             "AWS4-HMAC-SHA256-PAYLOAD\n{}\n{}\n{previous}\n{}\n{}",
@@ -163,7 +163,7 @@ impl Signer {
         (chunk, signature)
     }
 
-    /// The signature of trailers, each `name:value\n`.
+    /// Returns the signature of trailers, each `name:value\n`.
     pub fn trailers(&self, previous: &str, trailers: &str) -> String {
         let digest = sha256_hex(trailers.as_bytes());
         self.sign(&format!(
@@ -180,12 +180,12 @@ fn sign_v2(secret_key: &str, text: &str) -> String {
     BASE64_STANDARD.encode(mac.finalize().into_bytes())
 }
 
-/// A SigV2 presigned target, as boto3 makes them by default.
+/// Returns a SigV2 presigned target, the default of boto3.
 pub fn presign_v2(secret_key: &str, method: &str, path: &str) -> String {
     presign_v2_until(secret_key, method, path, 600)
 }
 
-/// A SigV2 presigned target that holds for some seconds from now.
+/// Returns a SigV2 presigned target that expires after `seconds`.
 pub fn presign_v2_until(secret_key: &str, method: &str, path: &str, seconds: i64) -> String {
     let expires = Utc::now().timestamp() + seconds;
     let signature = sign_v2(secret_key, &format!("{method}\n\n\n{expires}\n{path}"));
@@ -196,13 +196,13 @@ pub fn presign_v2_until(secret_key: &str, method: &str, path: &str, seconds: i64
     format!("{path}?AWSAccessKeyId={KEY}&Signature={signature}&Expires={expires}")
 }
 
-/// The Authorization header of a SigV2 request without a body.
+/// Returns the Authorization header of a SigV2 request without a body.
 pub fn authorize_v2(secret_key: &str, method: &str, path: &str, date: &str) -> String {
     let signature = sign_v2(secret_key, &format!("{method}\n\n\n{date}\n{path}"));
     format!("AWS {KEY}:{signature}")
 }
 
-/// Borrowed, as [`crate::http`] takes headers.
+/// Borrows headers in the form that [`crate::http`] takes.
 pub fn borrow(headers: &[(String, String)]) -> Vec<(&str, &str)> {
     headers
         .iter()
@@ -210,7 +210,7 @@ pub fn borrow(headers: &[(String, String)]) -> Vec<(&str, &str)> {
         .collect()
 }
 
-/// The text of a SigV4 date, from seconds since 1970.
+/// Formats seconds since 1970 as a SigV4 date.
 pub fn date(seconds: i64) -> String {
     let date = chrono::DateTime::from_timestamp(seconds, 0).unwrap();
     date.format("%Y%m%dT%H%M%SZ").to_string()

@@ -393,7 +393,7 @@ mod tests {
         "#;
         let parse = |text| FileSettings::parse(Path::new("bywash.toml"), text);
         assert!(parse(GOOD).is_ok());
-        bywash_damage::damaged(GOOD.as_bytes(), |bytes| {
+        bywash_support::fuzz_corpus::run_mutations(GOOD.as_bytes(), |bytes| {
             let text = String::from_utf8_lossy(bytes);
             if let Err(failure) = FileSettings::parse(Path::new("bywash.toml"), &text) {
                 assert!(failure.message.starts_with("--config bywash.toml: "));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bywash_series::{Ack, Aggregate, Selector};
-use bywash_sim::{HookedStore, ObservedRequest, RequestHook};
+use bywash_support::hooked_store::{HookedStore, ObservedRequest, RequestHook};
 use tokio::sync::Semaphore;
 
 use super::*;

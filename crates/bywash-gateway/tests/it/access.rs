@@ -2,7 +2,7 @@
 
 use bywash_gateway::{Credential, Scope};
 
-use crate::http::Reply;
+use crate::http::HttpResponse;
 use crate::server::{KEY, SECRET, Server, signed};
 use crate::sign::{Signer, borrow, presign_v2, sha256_hex};
 
@@ -285,7 +285,7 @@ async fn ask(
     target: &str,
     headers: &[(&str, &str)],
     body: &[u8],
-) -> Reply {
+) -> HttpResponse {
     let signer = Signer {
         access_key: key.to_owned(),
         ..Signer::default()

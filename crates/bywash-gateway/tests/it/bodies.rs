@@ -308,7 +308,7 @@ async fn the_client_is_told_to_go_on() {
     socket.read_exact(&mut line).await.unwrap();
     assert_eq!(&line, b"HTTP/1.1 100 Continue\r\n\r\n");
     socket.write_all(b"hello").await.unwrap();
-    crate::http::read_reply(&mut socket).await.expect(200);
+    crate::http::read_response(&mut socket).await.expect(200);
     // A rejected request gets no `100 Continue`.
     let request = head(
         "PUT",
@@ -330,7 +330,7 @@ async fn early_response_arrives_and_ends_the_connection() {
             .await
             .expect_error(403, "AccessDenied");
         assert_eq!(reply.header("connection"), Some("close"));
-        assert!(reply.whole);
+        assert!(reply.complete);
     }
     // Clients that reuse connections must see it, or their next request would go to a closed one.
     let mut socket = tokio::net::TcpStream::connect(server.address)
@@ -339,7 +339,7 @@ async fn early_response_arrives_and_ends_the_connection() {
     let head =
         "PUT /memory/key HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n";
     socket.write_all(head.as_bytes()).await.unwrap();
-    let reply = crate::http::read_reply(&mut socket)
+    let reply = crate::http::read_response(&mut socket)
         .await
         .expect_error(403, "AccessDenied");
     assert_eq!(reply.header("connection"), Some("close"));

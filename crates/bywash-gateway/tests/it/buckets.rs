@@ -7,7 +7,7 @@ use crate::server::Server;
 #[tokio::test]
 async fn buckets_come_and_go() {
     let server = Server::anonymous().await;
-    let names = |reply: crate::http::Reply| reply.expect(200).tags("Name");
+    let names = |reply: crate::http::HttpResponse| reply.expect(200).tags("Name");
     assert_eq!(names(server.get("/", &[]).await), ["folder", "memory"]);
     let created = server.put("/newly.made", &[], b"").await.expect(200);
     assert_eq!(created.header("location"), Some("/newly.made"));

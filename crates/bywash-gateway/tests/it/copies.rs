@@ -1,10 +1,10 @@
 //! Tests of copies.
 
 use crate::conditions::e_tag_of;
-use crate::http::Reply;
+use crate::http::HttpResponse;
 use crate::server::{BUCKETS, Server};
 
-fn copied(reply: Reply) -> String {
+fn copied(reply: HttpResponse) -> String {
     reply.expect(200).tag("ETag").unwrap()
 }
 

@@ -13,7 +13,7 @@ use object_store::path::Path;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
-use crate::http::{Reply, head, read_reply, send};
+use crate::http::{HttpResponse, head, read_response, send};
 
 const MIB: u64 = 1 << 20;
 /// Small enough that a few pages fill it.
@@ -54,7 +54,7 @@ async fn small(len: usize) -> Small {
 }
 
 impl Small {
-    async fn get(&self, target: &str) -> Reply {
+    async fn get(&self, target: &str) -> HttpResponse {
         send(self.address, "GET", target, &[], b"").await
     }
 
@@ -209,7 +209,7 @@ async fn stalled_xml_is_charged_and_the_next_gets_slow_down() {
     next.write_all(request.as_bytes()).await.unwrap();
     // Rejected during the send: the rest is not read.
     let _ = next.write_all(&vec![b' '; (4 * MIB) as usize]).await;
-    let reply = read_reply(&mut next).await.expect_error(503, "SlowDown");
+    let reply = read_response(&mut next).await.expect_error(503, "SlowDown");
     assert!(reply.header("retry-after").is_some());
     assert!(server.held() <= MEMORY / 2);
     drop(stalled);

@@ -6,12 +6,12 @@ use bywash_gateway::{S3Config, ServeError, serve_s3};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::http::{Reply, raw};
+use crate::http::{HttpResponse, raw};
 use crate::server::{BUCKETS, Server, signed};
 use crate::sign::{Signer, borrow, sha256_hex};
 
 /// Sends a request to this host name.
-async fn to(server: &Server, host: &str, method: &str, target: &str, body: &str) -> Reply {
+async fn to(server: &Server, host: &str, method: &str, target: &str, body: &str) -> HttpResponse {
     let length = body.len();
     let request = format!(
         "{method} {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"

@@ -9,7 +9,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::http::{head, pattern, raw, read_reply, read_to_close, send};
+use crate::http::{head, pattern, raw, read_response, read_to_close, send};
 use crate::server::{BUCKETS, Server};
 
 const SHORT: Duration = Duration::from_millis(300);
@@ -211,7 +211,7 @@ async fn silent_sender_gets_request_timeout() {
                 .await
                 .unwrap();
             socket.write_all(&pattern(sent)).await.unwrap();
-            read_reply(&mut socket)
+            read_response(&mut socket)
                 .await
                 .expect_error(400, "RequestTimeout");
         }
@@ -231,7 +231,7 @@ async fn silent_sender_gets_request_timeout() {
         .write_all(head("POST", "/memory?delete", &[("Content-Length", "100")]).as_bytes())
         .await
         .unwrap();
-    read_reply(&mut socket)
+    read_response(&mut socket)
         .await
         .expect_error(400, "RequestTimeout");
 }
@@ -252,7 +252,7 @@ async fn slow_sender_is_served() {
         tokio::time::sleep(SHORT / 5).await;
         socket.write_all(b"x").await.unwrap();
     }
-    read_reply(&mut socket).await.expect(200);
+    read_response(&mut socket).await.expect(200);
 }
 
 #[tokio::test]
@@ -404,7 +404,7 @@ async fn connections_beyond_the_limit_wait_while_all_serve_requests() {
     tokio::time::sleep(bywash_gateway::limits::MIN_RECLAIM_IDLE * 2).await;
     assert!(!third.is_finished());
     first.write_all(b"body").await.unwrap();
-    read_reply(&mut first).await.expect(200);
+    read_response(&mut first).await.expect(200);
     third.await.unwrap();
     assert_eq!(server.engine.traffic().stats().reclaimed_connections, 0);
 }
@@ -446,7 +446,7 @@ async fn half_open_and_idle_connections_are_reclaimed_for_new_ones() {
     // The longest idle one was closed first; one with a request in progress stays.
     read_to_close(&mut kept).await;
     busy.write_all(b"body").await.unwrap();
-    read_reply(&mut busy).await.expect(200);
+    read_response(&mut busy).await.expect(200);
 }
 
 /// A connection from another loopback address, as if from another machine.
@@ -485,7 +485,7 @@ async fn address_above_its_connection_limit_is_rejected_and_others_are_not() {
             .write_all(head("GET", "/", &[]).as_bytes())
             .await
             .unwrap();
-        read_reply(socket).await.expect(200);
+        read_response(socket).await.expect(200);
     }
     assert_eq!(refused(), 1);
     drop(first);
@@ -524,7 +524,7 @@ async fn requests_in_progress_end_before_the_endpoint_does() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     writing.write_all(b"56789").await.unwrap();
-    read_reply(&mut writing).await.expect(200);
+    read_response(&mut writing).await.expect(200);
     let engine = server.engine.clone();
     assert_eq!(server.stopped().await.cut, 0);
     drop(idle);

@@ -9,7 +9,7 @@ use object_store::ObjectStoreExt;
 use object_store::aws::AmazonS3Builder;
 use object_store::path::Path;
 
-use crate::http::Reply;
+use crate::http::HttpResponse;
 use crate::server::{BUCKETS, Server};
 
 /// Content of one listing page.
@@ -44,7 +44,7 @@ fn encode(text: &str) -> String {
     text.bytes().map(|byte| format!("%{byte:02X}")).collect()
 }
 
-fn page_of(reply: &Reply) -> Page {
+fn page_of(reply: &HttpResponse) -> Page {
     let prefixes = reply.tags("CommonPrefixes").into_iter().map(|inner| {
         inner
             .strip_prefix("<Prefix>")

@@ -1,6 +1,6 @@
 //! Tests of multipart uploads.
 
-use crate::http::{Reply, pattern};
+use crate::http::{HttpResponse, pattern};
 use crate::server::{BUCKETS, Server};
 
 pub const MIN: usize = 5 << 20;
@@ -20,7 +20,7 @@ pub async fn upload(
     number: u32,
     headers: &[(&str, &str)],
     body: &[u8],
-) -> Reply {
+) -> HttpResponse {
     server
         .put(
             &format!("{target}?partNumber={number}&uploadId={id}"),
@@ -55,7 +55,7 @@ pub async fn complete(
     id: &str,
     headers: &[(&str, &str)],
     xml: &str,
-) -> Reply {
+) -> HttpResponse {
     server
         .send(
             "POST",

@@ -1,12 +1,12 @@
 //! Tests that unknown operations and contradictory requests change nothing.
 
-use crate::http::Reply;
+use crate::http::HttpResponse;
 use crate::server::{BUCKETS, Server};
 
 const BODY: &[u8] = b"the object";
 
 /// Sends a request that must be rejected, and checks that object and bucket are unchanged.
-async fn refused(server: &Server, method: &str, target: &str, headers: &[(&str, &str)]) -> Reply {
+async fn refused(server: &Server, method: &str, target: &str, headers: &[(&str, &str)]) -> HttpResponse {
     let bucket = target.trim_start_matches('/');
     let bucket = bucket.split(['/', '?']).next().unwrap();
     let path = format!("/{bucket}/key");

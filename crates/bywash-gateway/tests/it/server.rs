@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::http::{self, Reply};
+use crate::http::{self, HttpResponse};
 
 pub use bywash_support::sign::{KEY, SECRET};
 /// A bucket over `memory://`, and one over a folder.
@@ -96,15 +96,15 @@ impl Server {
         target: &str,
         headers: &[(&str, &str)],
         body: &[u8],
-    ) -> Reply {
+    ) -> HttpResponse {
         http::send(self.address, method, target, headers, body).await
     }
 
-    pub async fn get(&self, target: &str, headers: &[(&str, &str)]) -> Reply {
+    pub async fn get(&self, target: &str, headers: &[(&str, &str)]) -> HttpResponse {
         self.send("GET", target, headers, b"").await
     }
 
-    pub async fn put(&self, target: &str, headers: &[(&str, &str)], body: &[u8]) -> Reply {
+    pub async fn put(&self, target: &str, headers: &[(&str, &str)], body: &[u8]) -> HttpResponse {
         self.send("PUT", target, headers, body).await
     }
 

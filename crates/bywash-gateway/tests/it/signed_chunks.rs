@@ -7,7 +7,7 @@ use bywash::{Consistency, Engine, Share};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-use crate::http::{head, pattern, read_reply, send};
+use crate::http::{head, pattern, read_response, send};
 use crate::server::{BUCKETS, Server, signed};
 use crate::sign::{Signer, borrow};
 
@@ -92,7 +92,7 @@ async fn stalled_signed_chunks_delay_no_listing_and_the_next_gets_slow_down() {
         .expect(200);
     let mut replies = tokio::task::JoinSet::new();
     for mut socket in stalled {
-        replies.spawn(async move { read_reply(&mut socket).await });
+        replies.spawn(async move { read_response(&mut socket).await });
     }
     for _ in 16..UPLOADS {
         let refused = replies.join_next().await.unwrap().unwrap();
@@ -123,7 +123,7 @@ async fn upload(address: std::net::SocketAddr, path: &str) {
         socket.write_all(&http_chunk(&chunk)).await.unwrap();
     }
     socket.write_all(b"0\r\n\r\n").await.unwrap();
-    read_reply(&mut socket).await.expect(200);
+    read_response(&mut socket).await.expect(200);
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use bywash::origin::folder::FolderStore;
 use bywash_mem::{BlockPool, PoolConfig};
 use bywash_series::{Ack, Clock, Row, SeriesDb, SeriesOptions};
 use bywash_series_proofs::Death;
-use bywash_sim::HookedStore;
+use bywash_support::hooked_store::HookedStore;
 use object_store::ObjectStore;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use bywash_sim::server::{FaultPlan, Lie, Server, s3::S3};
-use bywash_support::http::{self, Reply};
+use bywash_support::http::{self, HttpResponse};
 use bywash_support::sign::{Signer, borrow};
 use tokio::sync::Semaphore;
 
@@ -47,7 +47,7 @@ async fn get(
     path: &str,
     query: &str,
     extra: &[(&str, &str)],
-) -> std::io::Result<Reply> {
+) -> std::io::Result<HttpResponse> {
     let (headers, _) = Signer::default().headers("GET", path, query, "UNSIGNED-PAYLOAD", extra);
     let target = match query {
         "" => path.to_owned(),

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use bywash_support::http::{Connection, Reply};
+use bywash_support::http::{Connection, HttpResponse};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
@@ -68,7 +68,7 @@ pub(super) async fn ask(
     method: &str,
     request: &[u8],
     max: Duration,
-) -> std::io::Result<Reply> {
+) -> std::io::Result<HttpResponse> {
     let asking = async {
         let mut connection = Connection::open(address).await?;
         connection.exchange(method, request).await

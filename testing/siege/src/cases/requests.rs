@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use bywash_support::http::{self, Reply};
+use bywash_support::http::{self, HttpResponse};
 use bywash_support::sign::{Signer, borrow, sha256_hex};
 
 use super::raw::ask;
@@ -34,7 +34,7 @@ async fn send(
     target: &str,
     headers: &[(&str, &str)],
     body: &[u8],
-) -> Option<Reply> {
+) -> Option<HttpResponse> {
     let mut headers = headers.to_vec();
     let length = body.len().to_string();
     if matches!(method, "PUT" | "POST") {
@@ -53,7 +53,7 @@ async fn signed(
     (method, path, query): (&str, &str, &str),
     headers: &[(&str, &str)],
     body: &[u8],
-) -> Option<Reply> {
+) -> Option<HttpResponse> {
     let (headers, _) = Signer::default().headers(method, path, query, &sha256_hex(body), headers);
     let target = match query {
         "" => path.to_owned(),
@@ -63,7 +63,7 @@ async fn signed(
 }
 
 /// Records that `reply` is wrong.
-fn expect(field: &Field, what: &str, reply: Option<&Reply>, good: impl Fn(&Reply) -> bool) {
+fn expect(field: &Field, what: &str, reply: Option<&HttpResponse>, good: impl Fn(&HttpResponse) -> bool) {
     match reply {
         Some(reply) if good(reply) => {}
         Some(reply) => field
@@ -238,7 +238,7 @@ async fn host_names(field: &mut Field) -> Result<(), Trouble> {
     field.serve(setup).await?;
     let address = field.address();
     let host_put = "PUT /planted HTTP/1.1\r\nHost: data.localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
-    let status = |reply: std::io::Result<Reply>| reply.map_or(0, |reply| reply.status);
+    let status = |reply: std::io::Result<HttpResponse>| reply.map_or(0, |reply| reply.status);
     let reply = status(ask(address, "PUT", host_put.as_bytes(), PATIENCE).await);
     field.record.request(Class::Past("hostile"), End::Right);
     let made = send(field, "HEAD", "/planted", &[], b"").await;

@@ -31,7 +31,7 @@ async fn admin(
     (method, target): (&str, &str),
     body: &[u8],
     good: &[u16],
-) -> Option<http::Reply> {
+) -> Option<http::HttpResponse> {
     let token = format!("Token {KEY}:{SECRET}");
     let length = body.len().to_string();
     let headers = [("Authorization", &*token), ("Content-Length", &*length)];

@@ -1,16 +1,14 @@
-//! An object store with injected faults.
+//! An object store in memory with injected faults.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use futures::stream::BoxStream;
+use bywash_support::hooked_store::{HookedStore, ObservedRequest, RequestHook};
 use object_store::memory::InMemory;
 use object_store::path::Path;
-use object_store::{
-    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
-    ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
-};
+use object_store::{Error, GetRange, ObjectStore, PutOptions, PutPayload, PutResult, Result};
 use parking_lot::Mutex;
 
 /// Effect of a fault on a request.
@@ -20,56 +18,60 @@ pub(crate) enum Fault {
     Fail,
     /// The request succeeds, and the response is lost.
     LoseResponse,
-    /// The request takes effect later, by [`FaultyStore::complete_delayed`], and the response is lost.
+    /// The put takes effect later, by [`FaultyStore::complete_delayed`], and the response is lost.
     Delay,
 }
 
 /// Faults by method and a part of the path, each used once, in order.
 #[derive(Debug, Default)]
 struct FaultQueue {
-    waiting: Vec<(&'static str, &'static str, Fault)>,
+    faults: Vec<(&'static str, &'static str, Fault)>,
     delayed: Vec<(Path, PutPayload, PutOptions)>,
+    /// Numbers of the requests in progress with [`Fault::LoseResponse`].
+    losing: BTreeSet<u64>,
     gets: Vec<(Path, Option<Range<u64>>)>,
 }
 
+/// Hook that injects the faults of a queue.
+#[derive(Debug, Default)]
+struct FaultHook(Mutex<FaultQueue>);
+
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FaultyStore {
-    pub(crate) objects: Arc<InMemory>,
-    faulty_store: Arc<Mutex<FaultQueue>>,
+    objects: Arc<InMemory>,
+    hook: Arc<FaultHook>,
 }
 
 impl FaultyStore {
+    /// Returns the store with its faults.
+    pub(crate) fn shared(&self) -> Arc<dyn ObjectStore> {
+        let objects = Arc::<InMemory>::clone(&self.objects);
+        Arc::new(HookedStore::new(objects, Arc::<FaultHook>::clone(&self.hook)))
+    }
+
     /// Injects a fault into the next request of this method to a path that contains `part`.
     pub(crate) fn fault(&self, method: &'static str, part: &'static str, fault: Fault) {
-        self.faulty_store.lock().waiting.push((method, part, fault));
+        self.hook.0.lock().faults.push((method, part, fault));
     }
 
     /// Removes all unused faults.
     pub(crate) fn clear_faults(&self) {
-        self.faulty_store.lock().waiting.clear();
+        self.hook.0.lock().faults.clear();
     }
 
     /// Returns the GETs since the last call.
     pub(crate) fn gets(&self) -> Vec<(Path, Option<Range<u64>>)> {
-        std::mem::take(&mut self.faulty_store.lock().gets)
+        std::mem::take(&mut self.hook.0.lock().gets)
     }
 
     /// Applies delayed puts.
     pub(crate) async fn complete_delayed(&self) -> Vec<Result<PutResult>> {
-        let delayed = std::mem::take(&mut self.faulty_store.lock().delayed);
+        let delayed = std::mem::take(&mut self.hook.0.lock().delayed);
         let mut results = Vec::new();
         for (path, payload, options) in delayed {
             results.push(self.objects.put_opts(&path, payload, options).await);
         }
         results
-    }
-
-    fn met(&self, method: &str, path: &Path) -> Option<Fault> {
-        let mut faulty_store = self.faulty_store.lock();
-        let met =
-            |fault: &(&str, &str, Fault)| fault.0 == method && path.as_ref().contains(fault.1);
-        let at = faulty_store.waiting.iter().position(met)?;
-        Some(faulty_store.waiting.remove(at).2)
     }
 }
 
@@ -80,73 +82,42 @@ fn lost() -> Error {
     }
 }
 
-impl std::fmt::Display for FaultyStore {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("a store with injected faults")
-    }
-}
-
 #[async_trait]
-impl ObjectStore for FaultyStore {
-    async fn put_opts(
-        &self,
-        path: &Path,
-        payload: PutPayload,
-        options: PutOptions,
-    ) -> Result<PutResult> {
-        match self.met("put", path) {
-            None => self.objects.put_opts(path, payload, options).await,
-            Some(Fault::Fail) => Err(lost()),
-            Some(Fault::LoseResponse) => {
-                self.objects.put_opts(path, payload, options).await?;
-                Err(lost())
-            }
-            Some(Fault::Delay) => {
-                self.faulty_store
-                    .lock()
-                    .delayed
-                    .push((path.clone(), payload, options));
-                Err(lost())
-            }
+impl RequestHook for FaultHook {
+    async fn before(&self, request: &ObservedRequest) -> Result<()> {
+        let mut queue = self.0.lock();
+        if request.method == "get" {
+            let range = match &request.range {
+                Some(GetRange::Bounded(range)) => Some(range.clone()),
+                _ => None,
+            };
+            queue.gets.push((request.path.clone(), range));
         }
-    }
-
-    async fn put_multipart_opts(
-        &self,
-        path: &Path,
-        options: PutMultipartOptions,
-    ) -> Result<Box<dyn MultipartUpload>> {
-        self.objects.put_multipart_opts(path, options).await
-    }
-
-    async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
-        let range = match &options.range {
-            Some(object_store::GetRange::Bounded(range)) => Some(range.clone()),
-            _ => None,
+        let applies = |fault: &(&str, &str, Fault)| {
+            fault.0 == request.method && request.path.as_ref().contains(fault.1)
         };
-        self.faulty_store.lock().gets.push((path.clone(), range));
-        match self.met("get", path) {
-            Some(_) => Err(lost()),
-            None => self.objects.get_opts(path, options).await,
+        let Some(index) = queue.faults.iter().position(applies) else {
+            return Ok(());
+        };
+        match (queue.faults.remove(index).2, &request.put) {
+            (Fault::LoseResponse, Some(_)) => {
+                queue.losing.insert(request.number);
+                return Ok(());
+            }
+            (Fault::Delay, Some((payload, options))) => {
+                let delayed = (request.path.clone(), payload.clone(), options.clone());
+                queue.delayed.push(delayed);
+            }
+            _ => {}
         }
+        Err(lost())
     }
 
-    fn delete_stream(
-        &self,
-        paths: BoxStream<'static, Result<Path>>,
-    ) -> BoxStream<'static, Result<Path>> {
-        self.objects.delete_stream(paths)
-    }
-
-    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.objects.list(prefix)
-    }
-
-    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        self.objects.list_with_delimiter(prefix).await
-    }
-
-    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
-        self.objects.copy_opts(from, to, options).await
+    async fn after(&self, request: &ObservedRequest, succeeded: bool) -> Result<()> {
+        let losing = self.0.lock().losing.remove(&request.number);
+        if losing && succeeded {
+            return Err(lost());
+        }
+        Ok(())
     }
 }

@@ -357,7 +357,7 @@ async fn row_from_the_future_expires_no_other_file() {
 #[tokio::test]
 async fn cold_series_costs_three_gets_and_a_cached_tail_saves_one() {
     let store = faulty_store::FaultyStore::default();
-    let shared: Arc<dyn ObjectStore> = Arc::new(store.clone());
+    let shared = store.shared();
     let files = open(&shared).await;
     let long: Vec<_> = (0..100_000).map(|n| (n, (n as f64).sin())).collect();
     let of = |name: &str| series(name, "x", &long);

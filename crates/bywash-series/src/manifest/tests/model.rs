@@ -36,7 +36,7 @@ struct Run {
 impl Run {
     async fn new(seed: u64) -> Self {
         let store = FaultyStore::default();
-        let shared: Arc<dyn ObjectStore> = Arc::new(store.clone());
+        let shared = store.shared();
         Self {
             random: StdRng::seed_from_u64(seed),
             files: open(&shared).await,
@@ -51,8 +51,8 @@ impl Run {
         if self.random.random_bool(0.4) {
             let method = ["put", "put", "get"][self.random.random_range(0..3)];
             let part = ["manifest", "files/"][self.random.random_range(0..2)];
-            let faulty_store = [Fault::Fail, Fault::LoseResponse, Fault::Delay];
-            let fault = faulty_store[self.random.random_range(0..3)];
+            let faults = [Fault::Fail, Fault::LoseResponse, Fault::Delay];
+            let fault = faults[self.random.random_range(0..3)];
             // A delayed file would be named before it exists; only a manifest's put may be delayed.
             let fault = if part == "files/" && fault == Fault::Delay {
                 Fault::Fail

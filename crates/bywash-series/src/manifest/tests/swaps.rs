@@ -8,7 +8,7 @@ use super::*;
 
 async fn faulty() -> (FaultyStore, Arc<dyn ObjectStore>, DataFiles) {
     let store = FaultyStore::default();
-    let shared: Arc<dyn ObjectStore> = Arc::new(store.clone());
+    let shared = store.shared();
     let files = open(&shared).await;
     (store, shared, files)
 }
@@ -135,7 +135,7 @@ async fn database_restored_from_a_copy_is_read_and_goes_on() {
     let (_, original, files) = faulty().await;
     files.flush(one_row(0, 1), 1).await.unwrap();
     files.flush(one_row(1, 2), 2).await.unwrap();
-    let copy: Arc<dyn ObjectStore> = Arc::new(FaultyStore::default());
+    let copy = FaultyStore::default().shared();
     let objects: Vec<_> = original.list(None).try_collect().await.unwrap();
     // In the other order, so that each copy gets another ETag.
     for object in objects.iter().rev() {

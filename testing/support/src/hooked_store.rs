@@ -9,12 +9,13 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
+    CopyOptions, GetOptions, GetRange, GetResult, ListResult, MultipartUpload, ObjectMeta,
+    ObjectStore,
     PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 
 /// Request as its [`RequestHook`] sees it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct ObservedRequest {
     /// Sequence number, from 0.
     pub number: u64,
@@ -22,9 +23,13 @@ pub struct ObservedRequest {
     pub method: &'static str,
     /// Object of the request; the first one of a bulk delete.
     pub path: Path,
+    /// Requested range of a `get`.
+    pub range: Option<GetRange>,
+    /// Payload and options of a `put`, with which a hook can execute it later.
+    pub put: Option<(PutPayload, PutOptions)>,
 }
 
-/// Hook around each request of a [`HookedStore`]. The request returns an error of the hook.
+/// Hook around each request of a [`HookedStore`]. Errors of the hook are returned to the client.
 #[async_trait]
 pub trait RequestHook: fmt::Debug + Send + Sync + 'static {
     /// Runs before the request. An error keeps it from reaching the store.
@@ -32,8 +37,8 @@ pub trait RequestHook: fmt::Debug + Send + Sync + 'static {
         Ok(())
     }
 
-    /// Runs after the request, whether it succeeded or failed.
-    async fn after(&self, _request: &ObservedRequest) -> Result<()> {
+    /// Runs after the request. An error replaces its result.
+    async fn after(&self, _request: &ObservedRequest, _succeeded: bool) -> Result<()> {
         Ok(())
     }
 }
@@ -56,21 +61,25 @@ impl HookedStore {
         }
     }
 
-    async fn run<T>(
-        &self,
-        method: &'static str,
-        path: &Path,
-        work: impl Future<Output = Result<T>>,
-    ) -> Result<T> {
-        let request = ObservedRequest {
+    fn request(&self, method: &'static str, path: &Path) -> ObservedRequest {
+        ObservedRequest {
             // Relaxed: the numbers only have to be unique.
             number: self.requests.fetch_add(1, Ordering::Relaxed),
             method,
             path: path.clone(),
-        };
+            range: None,
+            put: None,
+        }
+    }
+
+    async fn run<T>(
+        &self,
+        request: ObservedRequest,
+        work: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
         self.hook.before(&request).await?;
         let result = work.await;
-        self.hook.after(&request).await?;
+        self.hook.after(&request, result.is_ok()).await?;
         result
     }
 }
@@ -89,8 +98,10 @@ impl ObjectStore for HookedStore {
         payload: PutPayload,
         options: PutOptions,
     ) -> Result<PutResult> {
+        let mut request = self.request("put", path);
+        request.put = Some((payload.clone(), options.clone()));
         let work = self.objects.put_opts(path, payload, options);
-        self.run("put", path, work).await
+        self.run(request, work).await
     }
 
     async fn put_multipart_opts(
@@ -102,8 +113,10 @@ impl ObjectStore for HookedStore {
     }
 
     async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
+        let mut request = self.request("get", path);
+        request.range = options.range.clone();
         let work = self.objects.get_opts(path, options);
-        self.run("get", path, work).await
+        self.run(request, work).await
     }
 
     fn delete_stream(
@@ -118,7 +131,7 @@ impl ObjectStore for HookedStore {
                 .objects
                 .delete_stream(futures::stream::iter(paths).boxed());
             let work = async { Ok(deleted.collect::<Vec<_>>().await) };
-            match this.run("delete", &first, work).await {
+            match this.run(this.request("delete", &first), work).await {
                 Ok(deleted) => deleted,
                 Err(error) => vec![Err(error)],
             }
