@@ -92,12 +92,11 @@ mod tests {
 
     #[test]
     fn damaged_globs_are_refused_or_match() {
-        bywash_support::fuzz_corpus::run_mutations(
-            b"/dir/**/[a-z!]{x,y?}*",
-            |bytes| match String::from_utf8_lossy(bytes).parse::<Pattern>() {
+        bywash_support::fuzz_corpus::run_mutations(b"/dir/**/[a-z!]{x,y?}*", |bytes| {
+            match String::from_utf8_lossy(bytes).parse::<Pattern>() {
                 Ok(pattern) => _ = pattern.matches("dir/sub/a.txt"),
                 Err(why) => assert!(why.contains("is no glob")),
-            },
-        );
+            }
+        });
     }
 }

@@ -1,18 +1,18 @@
-//! The ceiling of the resident memory of a server: the formula of the endpoint, applied to a sample.
+//! Ceiling of the resident memory of a server: the formula of the endpoint, applied to a sample.
 
 use bywash_gateway::{max_resident_bytes, max_socket_bytes};
 
 use crate::watch::Sample;
 
-/// Max bytes resident, without file-backed pages, of a server with `memory` bytes that is in the state of `sample`.
+/// Returns the maximum resident bytes, without file-backed pages, of a server with `memory` bytes in the state of `sample`.
 ///
-/// Descriptors stand for connections: a file costs no more.
+/// Each descriptor counts as a connection: a file costs no more.
 #[must_use]
 pub fn resident_limit(memory: u64, sample: &Sample) -> u64 {
     max_resident_bytes(memory, sample.threads, sample.descriptors)
 }
 
-/// Limit of the control group of a server with `memory` bytes, so many threads and so many connections.
+/// Returns the limit of the control group of a server with `memory` bytes, `threads` and `connections`.
 #[must_use]
 pub fn group_limit(memory: u64, threads: u64, connections: u64) -> u64 {
     max_resident_bytes(memory, threads, connections) + max_socket_bytes(connections)
@@ -25,7 +25,7 @@ mod tests {
     const PROMISES: &str = include_str!("../../../docs/behaviour.md");
     const MEMORY: u64 = 1 << 30;
 
-    /// The number of bytes that `text` begins with, as in `64 MiB`.
+    /// Parses the number of bytes at the start of `text`, as in `64 MiB`.
     fn bytes(text: &str) -> Option<u64> {
         let mut words = text.split_whitespace();
         let number: u64 = words.next()?.parse().ok()?;
@@ -36,7 +36,7 @@ mod tests {
         }
     }
 
-    /// The bytes of a term in the table of the memory ceiling.
+    /// Returns the bytes of a term in the table of the memory ceiling.
     fn term(name: &str) -> u64 {
         let row = PROMISES
             .lines()
@@ -66,7 +66,7 @@ mod tests {
         let sentence = "The limit of a control group needs ";
         let (_, rest) = PROMISES
             .split_once(sentence)
-            .unwrap_or_else(|| panic!("docs/behaviour.md does not say what sockets need"));
+            .unwrap_or_else(|| panic!("docs/behaviour.md has no bytes per socket"));
         let socket = bytes(rest).unwrap_or_else(|| panic!("no bytes in {rest:.20}"));
         assert_eq!(group_limit(MEMORY, 3, 5), at(3, 5) + 5 * socket);
     }

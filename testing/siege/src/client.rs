@@ -1,4 +1,4 @@
-//! A lean S3 client that signs, compares and writes down what it got; and requests by hand for hostile ones.
+//! A minimal S3 client that signs requests, compares responses and records outcomes; and raw requests for hostile clients.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,17 +9,17 @@ use bytes::Bytes;
 use bywash_support::http::{Connection, HttpResponse, head};
 use bywash_support::sign::{KEY, SECRET, Signer, borrow, date, sha256_hex};
 
-use crate::record::{Class, End, Record};
+use crate::record::{Class, Outcome, Record};
 
-/// Max wait for a whole response.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+/// Maximum wait for a complete response.
+pub const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Seconds that signatures are ahead of this machine's clock: a case that steps the server's clock steps them too.
+/// Offset of signature dates from this machine's clock, in seconds, for a case that steps the server's clock.
 #[derive(Debug, Clone, Copy)]
-pub struct Times(pub &'static AtomicI64);
+pub struct ClockOffset(pub &'static AtomicI64);
 
-impl Times {
-    /// Signatures of now.
+impl ClockOffset {
+    /// Returns no offset.
     #[must_use]
     pub fn real() -> Self {
         static NONE: AtomicI64 = AtomicI64::new(0);
@@ -29,12 +29,12 @@ impl Times {
     fn date(self) -> String {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now = now.map_or(0, |now| now.as_secs() as i64);
-        // Relaxed: a step is seen by one request or the next.
+        // Relaxed: a step applies to one request or the next.
         date(now + self.0.load(Ordering::Relaxed))
     }
 }
 
-/// A key that requests are signed with.
+/// Access key that signs requests.
 #[derive(Debug, Clone)]
 pub struct Account {
     pub access_key: String,
@@ -51,13 +51,13 @@ impl Default for Account {
 }
 
 impl Account {
-    /// The account's signer at this moment.
+    /// Returns a signer with the present date.
     #[must_use]
-    pub fn signer(&self, times: Times) -> Signer {
+    pub fn signer(&self, clock_offset: ClockOffset) -> Signer {
         Signer {
             access_key: self.access_key.clone(),
             secret_key: self.secret_key.clone(),
-            date: times.date(),
+            date: clock_offset.date(),
             ..Signer::default()
         }
     }
@@ -71,7 +71,7 @@ fn target(path: &str, query: &str) -> String {
     }
 }
 
-/// The head and body of a signed request of the server's own key, on a connection that stays open.
+/// Formats a request signed with the server's own key, for a connection that stays open.
 #[must_use]
 pub fn signed(
     method: &str,
@@ -79,10 +79,10 @@ pub fn signed(
     query: &str,
     headers: &[(&str, &str)],
     body: &[u8],
-    times: Times,
+    clock_offset: ClockOffset,
 ) -> Vec<u8> {
     let mut request = signed_head(
-        &Account::default().signer(times),
+        &Account::default().signer(clock_offset),
         (method, path, query),
         headers,
         &sha256_hex(body),
@@ -92,7 +92,7 @@ pub fn signed(
     request
 }
 
-/// The head alone, which announces `length` bytes.
+/// Formats the head of a signed request, which announces `length` bytes.
 #[must_use]
 pub fn signed_head(
     signer: &Signer,
@@ -109,21 +109,21 @@ pub fn signed_head(
     text.replacen("Connection: close\r\n", "", 1).into_bytes()
 }
 
-/// What a client expects.
+/// Expected response.
 #[derive(Debug, Clone)]
 pub enum Expect {
-    /// 200 or 206 with just these bytes.
+    /// 200 or 206 with exactly these bytes.
     Bytes(Bytes),
     /// One of these statuses.
     Status(&'static [u16]),
 }
 
-/// One client on one connection, which is opened anew after a failure.
+/// A client with one connection, which it reopens after a failure.
 pub struct Client {
     pub address: SocketAddr,
     pub account: Account,
     pub class: Class,
-    pub times: Times,
+    pub clock_offset: ClockOffset,
     record: Arc<Record>,
     connection: Option<Connection>,
 }
@@ -135,13 +135,13 @@ impl Client {
             address,
             account: Account::default(),
             class,
-            times: Times::real(),
+            clock_offset: ClockOffset::real(),
             record: Arc::clone(record),
             connection: None,
         }
     }
 
-    /// Sends a request, judges its response by `expect`, and returns it if there was one.
+    /// Sends a request and records the outcome by `expect`. Returns the response, if there was one.
     pub async fn send(
         &mut self,
         (method, path, query): (&str, &str, &str),
@@ -149,7 +149,7 @@ impl Client {
         body: &[u8],
         expect: &Expect,
     ) -> Option<HttpResponse> {
-        let signer = self.account.signer(self.times);
+        let signer = self.account.signer(self.clock_offset);
         let mut request = signed_head(
             &signer,
             (method, path, query),
@@ -158,17 +158,17 @@ impl Client {
             Some(body.len() as u64),
         );
         request.extend_from_slice(body);
-        let got = tokio::time::timeout(PATIENCE, self.exchange(method, &request)).await;
+        let got = tokio::time::timeout(RESPONSE_TIMEOUT, self.exchange(method, &request)).await;
         let got = match got {
-            Ok(Ok(reply)) => Ok(reply),
+            Ok(Ok(response)) => Ok(response),
             Ok(Err(error)) => Err(error.to_string()),
-            Err(_) => Err(format!("no response in {} s", PATIENCE.as_secs())),
+            Err(_) => Err(format!("no response in {} s", RESPONSE_TIMEOUT.as_secs())),
         };
         if got.is_err() {
             self.connection = None;
         }
-        if let Ok(reply) = &got
-            && reply.header("connection") == Some("close")
+        if let Ok(response) = &got
+            && response.header("connection") == Some("close")
         {
             self.connection = None;
         }
@@ -178,55 +178,57 @@ impl Client {
     }
 
     async fn exchange(&mut self, method: &str, request: &[u8]) -> std::io::Result<HttpResponse> {
-        let kept = self.connection.take();
-        let mut connection = match kept {
+        let open = self.connection.take();
+        let mut connection = match open {
             Some(connection) => connection,
             None => Connection::open(self.address).await?,
         };
-        let reply = connection.exchange(method, request).await?;
+        let response = connection.exchange(method, request).await?;
         self.connection = Some(connection);
-        Ok(reply)
+        Ok(response)
     }
 
-    /// Reads an object that has `body`.
+    /// Reads an object, and expects `body`.
     pub async fn get(&mut self, path: &str, body: &Bytes) -> Option<HttpResponse> {
         let expect = Expect::Bytes(body.clone());
         self.send(("GET", path, ""), &[], b"", &expect).await
     }
 
-    /// Writes an object; `true` if the server acknowledged it.
+    /// Writes an object. Returns whether the server acknowledged it.
     pub async fn put(&mut self, path: &str, body: &Bytes) -> bool {
-        let reply = self
+        let response = self
             .send(("PUT", path, ""), &[], body, &Expect::Status(&[200]))
             .await;
-        reply.is_some_and(|reply| reply.status == 200)
+        response.is_some_and(|response| response.status == 200)
     }
 }
 
-/// Judges one response.
+/// Returns the outcome of a request.
 #[must_use]
-pub fn judge(what: &str, got: &Result<HttpResponse, String>, expect: &Expect) -> End {
-    let reply = match got {
-        Ok(reply) => reply,
-        Err(text) => return End::Failed(format!("{what}: {text}")),
+pub fn judge(what: &str, got: &Result<HttpResponse, String>, expect: &Expect) -> Outcome {
+    let response = match got {
+        Ok(response) => response,
+        Err(text) => return Outcome::Failed(format!("{what}: {text}")),
     };
-    let short: String = reply.text().chars().take(200).collect();
+    let short: String = response.text().chars().take(200).collect();
     match expect {
-        Expect::Status(good) if good.contains(&reply.status) => End::Right,
-        Expect::Bytes(body) if matches!(reply.status, 200 | 206) => {
-            if reply.body == *body {
-                return End::Right;
+        Expect::Status(good) if good.contains(&response.status) => Outcome::Correct,
+        Expect::Bytes(body) if matches!(response.status, 200 | 206) => {
+            if response.body == *body {
+                return Outcome::Correct;
             }
-            let differ = reply.body.iter().zip(body).position(|(a, b)| a != b);
-            End::Wrong(format!(
+            let differ = response.body.iter().zip(body).position(|(a, b)| a != b);
+            Outcome::Wrong(format!(
                 "{what}: {} bytes for {}, different from byte {differ:?}",
-                reply.body.len(),
+                response.body.len(),
                 body.len()
             ))
         }
-        _ if reply.status == 503 && reply.text().contains("SlowDown") => End::SlowDown,
-        _ if reply.status >= 500 => End::Failed(format!("{what}: {} {short}", reply.status)),
-        _ => End::Wrong(format!("{what}: {} {short}", reply.status)),
+        _ if response.status == 503 && response.text().contains("SlowDown") => Outcome::SlowDown,
+        _ if response.status >= 500 => {
+            Outcome::Failed(format!("{what}: {} {short}", response.status))
+        }
+        _ => Outcome::Wrong(format!("{what}: {} {short}", response.status)),
     }
 }
 
@@ -236,8 +238,8 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
-    /// What a client writes down about a server that gives this response to anything.
-    async fn met(response: &'static str, expect: Expect) -> crate::record::Facts {
+    /// Returns the facts that a client records for a server with this response.
+    async fn facts_for(response: &'static str, expect: Expect) -> crate::record::Facts {
         let listener = TcpListener::bind("127.0.0.1:0")
             .await
             .unwrap_or_else(|e| panic!("{e}"));
@@ -250,7 +252,7 @@ mod tests {
             let _ = socket.write_all(response.as_bytes()).await;
         });
         let record = Arc::new(Record::default());
-        let mut client = Client::new(address, Class::Well, &record);
+        let mut client = Client::new(address, Class::WellBehaved, &record);
         client.send(("GET", "/b/k", ""), &[], b"", &expect).await;
         server.abort();
         record.facts()
@@ -261,50 +263,50 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_lying_server_is_found_out() {
-        let facts = met(
+    async fn wrong_responses_are_recorded() {
+        let facts = facts_for(
             "HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nabc",
             bytes("abc"),
         )
         .await;
         assert_eq!((facts.well_right, facts.wrong.count), (1, 0));
-        let facts = met(
+        let facts = facts_for(
             "HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nabd",
             bytes("abc"),
         )
         .await;
         assert_eq!((facts.well_right, facts.wrong.count), (0, 1));
-        let facts = met(
+        let facts = facts_for(
             "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nab",
             bytes("abc"),
         )
         .await;
         assert_eq!(facts.wrong.count, 1, "too short");
-        let facts = met(
+        let facts = facts_for(
             "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n",
             bytes("abc"),
         )
         .await;
-        assert_eq!(facts.wrong.count, 1, "an object that is there");
-        let facts = met(
+        assert_eq!(facts.wrong.count, 1, "404 for an existing object");
+        let facts = facts_for(
             "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n",
             Expect::Status(&[404]),
         )
         .await;
-        assert_eq!(facts.wrong.count, 1, "an object that is not there");
+        assert_eq!(facts.wrong.count, 1, "200 for an absent object");
     }
 
     #[tokio::test]
-    async fn a_server_that_cuts_off_or_refuses_has_failed() {
-        let facts = met(
+    async fn truncated_and_refused_responses_are_failures() {
+        let facts = facts_for(
             "HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\na",
             bytes("abc"),
         )
         .await;
         assert_eq!((facts.well_failed.count, facts.wrong.count), (1, 0));
-        let facts = met("HTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n", bytes("abc")).await;
+        let facts = facts_for("HTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n", bytes("abc")).await;
         assert_eq!(facts.well_failed.count, 1);
         let busy = "HTTP/1.1 503 No\r\ncontent-length: 21\r\n\r\n<Code>SlowDown</Code>";
-        assert_eq!(met(busy, bytes("abc")).await.slow_downs_to_well, 1);
+        assert_eq!(facts_for(busy, bytes("abc")).await.slow_downs_to_well, 1);
     }
 }

@@ -1,4 +1,4 @@
-//! A memory control group of one server, where this process may make one (v1 and v2).
+//! Memory control group of a server (v1 and v2), if this process may create one.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ pub struct Group {
     peak_file: &'static str,
 }
 
-/// Where memory groups are made: version 1, version 2, and version 2 beside version 1.
+/// Roots and files of memory groups: version 1, version 2, and version 2 beside version 1.
 const ROOTS: [(&str, &str, &str); 3] = [
     (
         "/sys/fs/cgroup/memory",
@@ -24,19 +24,19 @@ const ROOTS: [(&str, &str, &str); 3] = [
 ];
 
 impl Group {
-    /// Makes a group of `limit` bytes; `None` if this machine has none, or this user may not.
+    /// Creates a group with a limit of `limit` bytes; `None` if the machine or this user's rights do not allow it.
     #[must_use]
     pub fn new(limit: u64) -> Option<Self> {
-        static MADE: AtomicU64 = AtomicU64::new(0);
-        // Relaxed: the number only has to differ.
-        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        // Relaxed: the numbers only have to be unique.
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("bywash-siege-{}-{number}", std::process::id());
         ROOTS.iter().find_map(|&(root, limit_file, peak_file)| {
             Self::below(Path::new(root), &name, (limit_file, peak_file), limit)
         })
     }
 
-    /// Makes the group `name` in `root`; `None` if `root` is no tree of groups that limit memory.
+    /// Creates the group `name` in `root`; `None` if `root` is not a hierarchy of memory groups.
     fn below(
         root: &Path,
         name: &str,
@@ -46,21 +46,21 @@ impl Group {
         let folder = root.join(name);
         fs::create_dir(&folder).ok()?;
         let group = Self { folder, peak_file };
-        // The kernel makes these files. Where version 1 is mounted the folder above may be a plain one, in which a group would be
-        // a folder without any effect.
+        // The kernel creates these files. With version 1 mounted, the root of version 2 may be a plain folder, in which a
+        // group would have no effect.
         let limit_file = group.folder.join(limit_file);
         (limit_file.is_file() && group.members().is_file()).then_some(())?;
         fs::write(limit_file, limit.to_string()).ok()?;
         Some(group)
     }
 
-    /// The file that takes the process ids of members.
+    /// Returns the path of the file with the process ids of members.
     #[must_use]
     pub fn members(&self) -> PathBuf {
         self.folder.join("cgroup.procs")
     }
 
-    /// Max bytes the group has used, with page cache and socket buffers.
+    /// Returns the peak memory of the group, with page cache and socket buffers.
     #[must_use]
     pub fn peak(&self) -> Option<u64> {
         let text = fs::read_to_string(self.folder.join(self.peak_file)).ok()?;
@@ -69,7 +69,7 @@ impl Group {
 }
 
 impl Group {
-    /// Removes the group once the kernel has let its last process go, which is a moment after the process was waited for.
+    /// Removes the group. Retries, as the kernel removes the last member shortly after its exit status is read.
     pub async fn remove(self) {
         for _ in 0..100 {
             if fs::remove_dir(&self.folder).is_ok() {
@@ -91,13 +91,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plain_folder_is_no_control_group() {
+    fn plain_folder_is_not_a_control_group() {
         let root = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
         for &(_, limit_file, peak_file) in &ROOTS {
             let made = Group::below(root.path(), "group", (limit_file, peak_file), 1 << 30);
             assert!(made.is_none(), "{limit_file}");
         }
         let left = fs::read_dir(root.path()).map_or(0, Iterator::count);
-        assert_eq!(left, 0, "the folder that was no group is removed");
+        assert_eq!(left, 0, "the folder is removed");
     }
 }

@@ -1,20 +1,20 @@
-//! The judges: find violations in the facts of a case. Each has a negative control in its tests.
+//! The judges, which find violations in the facts of a case. Each has a negative control in its tests.
 
 use std::time::Duration;
 
 use crate::ceiling::resident_limit;
-use crate::record::{Facts, Texts};
+use crate::record::{Facts, Messages};
 
-/// Max wait of the probe.
+/// Maximum wait of the probe.
 pub const MAX_PROBE_WAIT: Duration = Duration::from_secs(2);
-/// Min share of well-behaved requests that succeed, in percent.
+/// Minimum share of well-behaved requests that succeed, in percent.
 pub const MIN_WELL_PERCENT: u64 = 90;
-/// Max growth over the state before, in percent.
+/// Maximum growth over the state before the attack, in percent.
 pub const MAX_GROWTH_PERCENT: u64 = 10;
-/// Max bytes of an idle server besides `--memory`: a quarter of the program's limit. Its bounded tables of 12 MiB
+/// Maximum bytes of an idle server besides `--memory`: a quarter of the program's limit. Its bounded tables of 12 MiB
 /// fill as clients name objects.
 pub const MAX_RESTING_PROGRAM_BYTES: u64 = bywash_gateway::limits::MAX_PROGRAM_BYTES / 4;
-/// A growth in descriptors or threads that is noise, though above a tenth.
+/// Growth in descriptors or threads that is always permitted.
 const FEW: u64 = 4;
 
 /// One reason for the failure of a case.
@@ -25,15 +25,15 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Whether the finding may be due to a busy machine.
+    /// Returns whether a busy machine can cause the finding.
     #[must_use]
-    pub fn is_of_time(&self) -> bool {
-        TIME_JUDGES.contains(&self.judge)
+    pub fn is_timing(&self) -> bool {
+        TIMING_JUDGES.contains(&self.judge)
     }
 }
 
 /// Judges that a busy machine affects. A case that fails by these alone runs once more, alone.
-pub const TIME_JUDGES: [&str; 3] = ["availability", "probe", "latency"];
+pub const TIMING_JUDGES: [&str; 3] = ["availability", "probe", "latency"];
 
 type Judge = fn(&Facts) -> Option<String>;
 
@@ -53,7 +53,7 @@ pub const JUDGES: [(&str, Judge); 12] = [
     ("case", case),
 ];
 
-/// All findings.
+/// Returns all findings.
 #[must_use]
 pub fn judge(facts: &Facts) -> Vec<Finding> {
     JUDGES
@@ -62,7 +62,7 @@ pub fn judge(facts: &Facts) -> Vec<Finding> {
         .collect()
 }
 
-fn some(what: &str, texts: &Texts) -> Option<String> {
+fn some(what: &str, texts: &Messages) -> Option<String> {
     (texts.count > 0).then(|| format!("{} {what}: {}", texts.count, texts.first.join("; ")))
 }
 
@@ -91,7 +91,7 @@ fn slow_down(facts: &Facts) -> Option<String> {
 }
 
 fn writes(facts: &Facts) -> Option<String> {
-    some("acknowledged writes are not there", &facts.lost_writes)
+    some("acknowledged writes lost", &facts.lost_writes)
 }
 
 fn memory(facts: &Facts) -> Option<String> {
@@ -117,7 +117,7 @@ fn memory(facts: &Facts) -> Option<String> {
     })
 }
 
-/// A server that uses its last descriptor cannot accept: one in a hundred must stay free.
+/// One descriptor in a hundred must stay free: a server without free descriptors cannot accept connections.
 fn descriptors(facts: &Facts) -> Option<String> {
     let limit = facts.descriptor_limit - facts.descriptor_limit / 100;
     (facts.samples > 0 && facts.peak_descriptors > limit).then(|| {
@@ -129,7 +129,7 @@ fn descriptors(facts: &Facts) -> Option<String> {
 }
 
 fn probe(facts: &Facts) -> Option<String> {
-    some("probes failed", &facts.probe_trouble).or_else(|| {
+    some("probes failed", &facts.probe_errors).or_else(|| {
         (facts.longest_probe > MAX_PROBE_WAIT).then(|| {
             format!(
                 "the probe waited {:.1} s without the machine's delay ({:.1} s by the clock); max {} s",
@@ -142,7 +142,7 @@ fn probe(facts: &Facts) -> Option<String> {
 }
 
 fn latency(facts: &Facts) -> Option<String> {
-    some("times too long", &facts.late)
+    some("waits too long", &facts.late)
 }
 
 fn alive(facts: &Facts) -> Option<String> {
@@ -153,7 +153,7 @@ fn alive(facts: &Facts) -> Option<String> {
 }
 
 fn afterwards(facts: &Facts) -> Option<String> {
-    let rest = facts.rest?;
+    let rest = facts.rest_state?;
     let grown = |before: u64, after: u64, few: u64| {
         after > before + (before * MAX_GROWTH_PERCENT / 100).max(few)
     };
@@ -172,23 +172,23 @@ fn afterwards(facts: &Facts) -> Option<String> {
     if grown(before, after, FEW) {
         texts.push(format!("{after} threads, {before} before"));
     }
-    (!texts.is_empty()).then(|| format!("not back to what it was: {}", texts.join(", ")))
+    (!texts.is_empty()).then(|| format!("not back in the state before: {}", texts.join(", ")))
 }
 
-/// A case without observations proves nothing.
+/// A case without requests proves nothing.
 fn watched(facts: &Facts) -> Option<String> {
-    (facts.requests == 0 && facts.found.count == 0 && facts.skipped.is_empty())
+    (facts.requests == 0 && facts.case_findings.count == 0 && facts.skipped.is_empty())
         .then(|| "no request was made".to_owned())
 }
 
 fn case(facts: &Facts) -> Option<String> {
-    some("findings", &facts.found)
+    some("findings", &facts.case_findings)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Class, End, Record, Rest};
+    use crate::record::{Class, Outcome, Record, RestState};
     use crate::watch::Sample;
 
     const MIB: u64 = 1 << 20;
@@ -202,80 +202,83 @@ mod tests {
     }
 
     /// A case without violations.
-    fn calm() -> Record {
+    fn healthy() -> Record {
         let record = Record::default();
         record.server(64 * MIB, 1024, Some(200 * MIB));
         record.sample(resting());
         for _ in 0..100 {
-            record.request(Class::Well, End::Right);
+            record.request(Class::WellBehaved, Outcome::Correct);
         }
-        record.request(Class::Past("MAX_OPEN_UPLOADS"), End::SlowDown);
+        record.request(Class::Excessive("MAX_OPEN_UPLOADS"), Outcome::SlowDown);
         let moment = Duration::from_millis(20);
         record.probe(moment, moment, None);
         let (before, after) = (resting(), resting());
-        record.rest(Rest { before, after });
+        record.rest_state(RestState { before, after });
         record
     }
 
     #[track_caller]
-    fn only(judge_name: &str, record: &Record) {
+    fn assert_only(judge_name: &str, record: &Record) {
         let found = judge(&record.facts());
         let judges: Vec<_> = found.iter().map(|finding| finding.judge).collect();
         assert_eq!(judges, [judge_name], "{found:?}");
     }
 
     fn after(change: impl Fn(&mut Sample)) -> Record {
-        let record = calm();
+        let record = healthy();
         let mut after = resting();
         change(&mut after);
         let before = resting();
-        record.rest(Rest { before, after });
+        record.rest_state(RestState { before, after });
         record
     }
 
     #[test]
-    fn finds_nothing_in_a_calm_case() {
-        assert_eq!(judge(&calm().facts()), []);
+    fn healthy_case_has_no_findings() {
+        assert_eq!(judge(&healthy().facts()), []);
     }
 
     #[test]
-    fn finds_one_wrong_response_among_many_right_ones() {
-        let record = calm();
-        record.request(Class::Well, End::Wrong("GET /a: byte 7 differs".to_owned()));
-        only("responses", &record);
-        let record = calm();
-        record.request(Class::Past("hostile"), End::Wrong("2".to_owned()));
-        only("responses", &record);
+    fn finds_one_wrong_response_among_many_correct_ones() {
+        let record = healthy();
+        record.request(
+            Class::WellBehaved,
+            Outcome::Wrong("GET /a: byte 7 differs".to_owned()),
+        );
+        assert_only("responses", &record);
+        let record = healthy();
+        record.request(Class::Excessive("hostile"), Outcome::Wrong("2".to_owned()));
+        assert_only("responses", &record);
     }
 
     #[test]
-    fn finds_eleven_failures_a_hundred_but_not_ten() {
-        let record = calm();
+    fn finds_more_than_ten_percent_failures() {
+        let record = healthy();
         for _ in 0..11 {
-            record.request(Class::Well, End::Failed("500".to_owned()));
+            record.request(Class::WellBehaved, Outcome::Failed("500".to_owned()));
         }
         assert_eq!(judge(&record.facts()), []);
-        record.request(Class::Well, End::Failed("500".to_owned()));
-        only("availability", &record);
+        record.request(Class::WellBehaved, Outcome::Failed("500".to_owned()));
+        assert_only("availability", &record);
     }
 
     #[test]
     fn finds_a_slow_down_to_a_client_within_limits() {
-        let record = calm();
-        record.request(Class::Well, End::SlowDown);
-        only("slow-down", &record);
+        let record = healthy();
+        record.request(Class::WellBehaved, Outcome::SlowDown);
+        assert_only("slow-down", &record);
     }
 
     #[test]
     fn finds_a_lost_write() {
-        let record = calm();
-        record.lost("a/b".to_owned());
-        only("writes", &record);
+        let record = healthy();
+        record.lost_write("a/b".to_owned());
+        assert_only("writes", &record);
     }
 
     #[test]
     fn finds_one_sample_above_the_ceiling() {
-        let record = calm();
+        let record = healthy();
         let sample = resting();
         let rss = resident_limit(64 * MIB, &sample);
         record.sample(Sample { rss, ..sample });
@@ -283,12 +286,12 @@ mod tests {
         let rss = rss + 1;
         record.sample(Sample { rss, ..sample });
         record.sample(resting());
-        only("memory", &record);
+        assert_only("memory", &record);
     }
 
     #[test]
     fn finds_one_sample_above_the_logged_ceiling() {
-        let record = calm();
+        let record = healthy();
         // The formula allows more for these threads.
         let rss = 200 * MIB;
         let busy = Sample {
@@ -302,75 +305,75 @@ mod tests {
             rss: rss + 1,
             ..busy
         });
-        only("memory", &record);
+        assert_only("memory", &record);
     }
 
     #[test]
     fn finds_descriptors_near_their_limit() {
-        let record = calm();
+        let record = healthy();
         let descriptors = 1020;
         record.sample(Sample {
             descriptors,
             ..resting()
         });
-        only("descriptors", &record);
+        assert_only("descriptors", &record);
     }
 
     #[test]
     fn finds_a_late_probe_and_a_failed_one() {
-        let record = calm();
+        let record = healthy();
         let late = Duration::from_millis(2_001);
         record.probe(late, late, None);
-        only("probe", &record);
-        let record = calm();
+        assert_only("probe", &record);
+        let record = healthy();
         record.probe(Duration::ZERO, Duration::ZERO, Some("refused".to_owned()));
-        only("probe", &record);
-        // Delays of the machine alone are not the server's.
-        let record = calm();
+        assert_only("probe", &record);
+        // Delays of the machine do not count.
+        let record = healthy();
         record.probe(Duration::from_secs(2), Duration::from_secs(5), None);
         assert_eq!(judge(&record.facts()), []);
     }
 
     #[test]
     fn finds_a_latency_that_a_case_measured() {
-        let record = calm();
+        let record = healthy();
         record.late("the 99.9th percentile is 3 s");
-        only("latency", &record);
+        assert_only("latency", &record);
     }
 
     #[test]
-    fn repeats_what_was_late_and_nothing_else() {
-        let record = calm();
+    fn only_findings_of_timing_are_repeated() {
+        let record = healthy();
         record.late("3 s");
-        assert!(judge(&record.facts()).iter().all(Finding::is_of_time));
-        record.lost("a/b".to_owned());
-        assert!(!judge(&record.facts()).iter().all(Finding::is_of_time));
-        for name in TIME_JUDGES {
+        assert!(judge(&record.facts()).iter().all(Finding::is_timing));
+        record.lost_write("a/b".to_owned());
+        assert!(!judge(&record.facts()).iter().all(Finding::is_timing));
+        for name in TIMING_JUDGES {
             assert!(JUDGES.iter().any(|(judge, _)| *judge == name), "{name}");
         }
     }
 
     #[test]
     fn finds_a_server_that_ended() {
-        let record = calm();
+        let record = healthy();
         record.died("signal 9".to_owned());
-        only("alive", &record);
+        assert_only("alive", &record);
     }
 
     #[test]
-    fn finds_memory_descriptors_and_threads_that_stay() {
+    fn finds_memory_descriptors_and_threads_not_released() {
         // 90 MiB were resident before; a tenth more is allowed.
-        only("afterwards", &after(|sample| sample.rss = 100 * MIB));
-        only("afterwards", &after(|sample| sample.descriptors += 5));
-        only("afterwards", &after(|sample| sample.threads += 5));
+        assert_only("afterwards", &after(|sample| sample.rss = 100 * MIB));
+        assert_only("afterwards", &after(|sample| sample.descriptors += 5));
+        assert_only("afterwards", &after(|sample| sample.threads += 5));
         assert_eq!(judge(&after(|sample| sample.rss = 99 * MIB).facts()), []);
     }
 
     #[test]
-    fn finds_a_case_that_did_nothing_and_what_a_case_found_itself() {
-        only("watched", &Record::default());
-        let record = calm();
-        record.found("the object was renamed");
-        only("case", &record);
+    fn finds_a_case_without_requests_and_findings_of_the_case() {
+        assert_only("watched", &Record::default());
+        let record = healthy();
+        record.finding("the object was renamed");
+        assert_only("case", &record);
     }
 }

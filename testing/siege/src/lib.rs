@@ -1,7 +1,7 @@
-//! The siege: attacks a real `bywash serve` in a memory control group, reproducibly from a seed, and judges its
+//! Load and fault tests of a real `bywash serve` in a memory control group, reproducible from a seed, with judges of its
 //! behaviour.
 //!
-//! A [`cases::Case`] starts a server through [`field::Field`] and attacks it. Meanwhile [`watch`] samples memory,
+//! A [`cases::Case`] starts a server through [`context::CaseContext`] and attacks it. Meanwhile [`watch`] samples memory,
 //! descriptors and threads and runs a probe client. All responses of a case go into a [`record::Record`], from which
 //! [`judge::judge`] derives findings. A case without findings has passed.
 
@@ -9,13 +9,13 @@
 #![allow(
     missing_docs,
     missing_debug_implementations,
-    reason = "a test tool: fields are named for what they hold, and nothing prints its parts"
+    reason = "a test tool: names of fields describe them, and nothing prints them"
 )]
 
 pub mod cases;
 pub mod ceiling;
 pub mod client;
-pub mod field;
+pub mod context;
 pub mod group;
 pub mod judge;
 pub mod machine;
@@ -26,29 +26,29 @@ pub mod watch;
 
 use std::fmt;
 
-/// A case could not run, or the server did something no case accepts.
+/// Error of a case: it could not run, or the server failed in a way that no case accepts.
 #[derive(Debug)]
-pub struct Trouble(pub String);
+pub struct CaseError(pub String);
 
-impl fmt::Display for Trouble {
+impl fmt::Display for CaseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl From<std::io::Error> for Trouble {
+impl From<std::io::Error> for CaseError {
     fn from(error: std::io::Error) -> Self {
         Self(error.to_string())
     }
 }
 
-impl From<String> for Trouble {
+impl From<String> for CaseError {
     fn from(text: String) -> Self {
         Self(text)
     }
 }
 
-impl From<&str> for Trouble {
+impl From<&str> for CaseError {
     fn from(text: &str) -> Self {
         Self(text.to_owned())
     }

@@ -1,4 +1,4 @@
-//! Measures scheduling delays of the machine: the part of a wait that the server is not responsible for.
+//! Measures scheduling delays of the machine, which judges subtract from waits for the server.
 //!
 //! A meter repeatedly sleeps and exchanges a byte over loopback with another thread. The time of a round beyond its
 //! sleep and an allowance is delay of timers, scheduler or hypervisor. A stalled server adds none.
@@ -20,26 +20,26 @@ const ALLOWANCE: Duration = Duration::from_millis(5);
 struct Meter {
     total: Duration,
     /// Start of the round in progress; `None` once the meter has failed.
-    turn: Option<Instant>,
+    round: Option<Instant>,
 }
 
 impl Meter {
     /// Delay of the round in progress, at `now`.
     fn current(&self, now: Instant) -> Duration {
-        let turn = self.turn.unwrap_or(now);
-        now.saturating_duration_since(turn)
+        let round = self.round.unwrap_or(now);
+        now.saturating_duration_since(round)
             .saturating_sub(TICK + ALLOWANCE)
     }
 
-    fn next_turn(&mut self, now: Instant) {
+    fn next_round(&mut self, now: Instant) {
         self.total += self.current(now);
-        self.turn = Some(now);
+        self.round = Some(now);
     }
 }
 
 static METER: Mutex<Meter> = Mutex::new(Meter {
     total: Duration::ZERO,
-    turn: None,
+    round: None,
 });
 
 /// Returns the delay since the first call, which starts the meter. Never decreases.
@@ -70,24 +70,24 @@ fn start() -> io::Result<()> {
     std::thread::Builder::new()
         .name("siege-echo".to_owned())
         .spawn(echo)?;
-    let turns = move || {
+    let rounds = move || {
         let mut byte = [0];
         loop {
-            METER.lock().next_turn(Instant::now());
+            METER.lock().next_round(Instant::now());
             #[expect(
                 clippy::disallowed_methods,
-                reason = "a thread of its own, whose lateness is what is measured"
+                reason = "a dedicated thread, whose delay is measured"
             )]
             std::thread::sleep(TICK);
             if near.write_all(&byte).is_err() || near.read_exact(&mut byte).is_err() {
-                METER.lock().turn = None;
+                METER.lock().round = None;
                 return;
             }
         }
     };
     std::thread::Builder::new()
         .name("siege-meter".to_owned())
-        .spawn(turns)?;
+        .spawn(rounds)?;
     Ok(())
 }
 
@@ -126,24 +126,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn turns_count_what_exceeds_their_sleep_and_the_allowance() {
+    fn delay_is_the_excess_over_sleep_and_allowance() {
         let began = Instant::now();
         let mut meter = Meter {
             total: Duration::ZERO,
-            turn: Some(began),
+            round: Some(began),
         };
         let prompt = began + TICK + ALLOWANCE;
         assert_eq!(meter.current(prompt), Duration::ZERO);
-        meter.next_turn(prompt);
+        meter.next_round(prompt);
         assert_eq!(meter.total, Duration::ZERO);
         // A round delayed by a second counts during the delay, and once afterwards.
         let late = prompt + TICK + ALLOWANCE + Duration::from_secs(1);
         assert_eq!(meter.current(late), Duration::from_secs(1));
-        meter.next_turn(late);
+        meter.next_round(late);
         assert_eq!(meter.total, Duration::from_secs(1));
         assert_eq!(meter.current(late), Duration::ZERO);
         // A failed meter reports no delay.
-        meter.turn = None;
+        meter.round = None;
         assert_eq!(meter.current(late + TICK + TICK), Duration::ZERO);
     }
 
@@ -152,7 +152,7 @@ mod tests {
         clippy::disallowed_methods,
         reason = "a stall, to be distinguished from the delay of the machine"
     )]
-    fn a_stall_of_a_peer_is_no_delay_of_the_machine() {
+    fn stall_of_a_peer_is_not_a_delay_of_the_machine() {
         let watch = Stopwatch::start();
         let before = delay();
         std::thread::sleep(Duration::from_millis(200));

@@ -1,4 +1,4 @@
-//! Runs the siege: `bywash-siege --binary PATH [--seed N] [--minutes M] [--keys N] [--case NAME]`.
+//! Runs the cases of the siege: `bywash-siege --binary PATH [--seed N] [--minutes M] [--keys N] [--case NAME]`.
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use bywash_siege::cases::{self, Case};
-use bywash_siege::field::{Campaign, Field};
+use bywash_siege::context::{Campaign, CaseContext};
 use bywash_siege::judge::judge;
 use bywash_siege::record::Record;
 use bywash_siege::report::{CaseResult, summary};
@@ -16,32 +16,32 @@ use clap::Parser;
 use futures::FutureExt;
 use tokio::task::JoinHandle;
 
-/// Attacks a real server and judges what it does
+/// Attacks a real server and judges its behaviour
 #[derive(Debug, Parser)]
 struct Args {
     /// The server to attack
     #[arg(long)]
     binary: PathBuf,
-    /// What the attack is drawn from
+    /// Seed of all random choices
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Go round all cases, each time from the next seed, for so long
+    /// Repeat all cases for this time, each round with the next seed
     #[arg(long)]
     minutes: Option<u64>,
-    /// Distinct objects; other counts follow from it
+    /// Number of distinct objects; other counts depend on it
     #[arg(long)]
     keys: Option<u64>,
-    /// Only these cases
+    /// Run only these cases
     #[arg(long, value_delimiter = ',')]
     case: Vec<String>,
-    /// Name the cases and do nothing
+    /// List the cases and exit
     #[arg(long)]
     list: bool,
 }
 
-/// Servers that get back to rest while the next case is under way.
+/// Maximum number of servers that recover while the next case runs.
 const RECOVERING: usize = 2;
-/// Distinct objects when neither keys nor minutes are given.
+/// Default number of distinct objects.
 const KEYS: u64 = 1_000_000;
 
 fn main() -> ExitCode {
@@ -77,7 +77,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs the cases, once or until the time is up; whether all passed.
+/// Runs the cases once, or until the time is over. Returns whether all passed.
 async fn run(args: &Args, chosen: &[Case]) -> bool {
     let keys = args.keys.unwrap_or(KEYS);
     let binary = std::path::absolute(&args.binary).unwrap_or_else(|_| args.binary.clone());
@@ -109,54 +109,54 @@ async fn run(args: &Args, chosen: &[Case]) -> bool {
     results.iter().all(|result| result.findings.is_empty())
 }
 
-/// Runs each case once until the time is `over`, and then those once more, one after another, whose times alone were too long.
+/// Runs each case once until the time is `over`. Then repeats, one after another, the cases whose only findings are of timing.
 async fn round(campaign: &Campaign, chosen: &[Case], over: impl Fn() -> bool) -> Vec<CaseResult> {
     let mut results = Vec::new();
     let mut pending = VecDeque::new();
     for case in chosen {
-        pending.push_back(one(campaign, case).await);
+        pending.push_back(start_case(campaign, case).await);
         while pending.len() > RECOVERING {
-            results.extend(shown(campaign, &mut pending).await);
+            results.extend(print_oldest(campaign, &mut pending).await);
         }
         if over() {
             break;
         }
     }
     while !pending.is_empty() {
-        results.extend(shown(campaign, &mut pending).await);
+        results.extend(print_oldest(campaign, &mut pending).await);
     }
     for result in &mut results {
         let case = chosen.iter().find(|case| case.name == result.name);
         let Some(case) = case.filter(|_| result.runs_again()) else {
             continue;
         };
-        let mut second = ended(one(campaign, case).await).await;
+        let mut second = wait_for(start_case(campaign, case).await).await;
         second.before = std::mem::take(&mut result.findings);
-        print!("{}", second.lines(&repeat(campaign, second.name)));
+        print!("{}", second.lines(&repeat_command(campaign, second.name)));
         *result = second;
     }
     results
 }
 
-/// Waits for the oldest of the cases under way and prints how it ended.
-async fn shown(
+/// Waits for the oldest running case and prints its result.
+async fn print_oldest(
     campaign: &Campaign,
     pending: &mut VecDeque<JoinHandle<CaseResult>>,
 ) -> Option<CaseResult> {
-    let result = ended(pending.pop_front()?).await;
-    print!("{}", result.lines(&repeat(campaign, result.name)));
+    let result = wait_for(pending.pop_front()?).await;
+    print!("{}", result.lines(&repeat_command(campaign, result.name)));
     Some(result)
 }
 
-async fn ended(case: JoinHandle<CaseResult>) -> CaseResult {
+async fn wait_for(case: JoinHandle<CaseResult>) -> CaseResult {
     match case.await {
         Ok(result) => result,
         Err(error) => std::panic::resume_unwind(error.into_panic()),
     }
 }
 
-/// The line that runs a case again.
-fn repeat(campaign: &Campaign, name: &str) -> String {
+/// Returns the command that repeats a case.
+fn repeat_command(campaign: &Campaign, name: &str) -> String {
     format!(
         "cargo xtask siege --seed {} --keys {} --case {name} --binary {}",
         campaign.seed,
@@ -165,32 +165,34 @@ fn repeat(campaign: &Campaign, name: &str) -> String {
     )
 }
 
-/// Runs one case on a field of its own. Its server gets back to rest while the next case is under way.
-async fn one(campaign: &Campaign, case: &Case) -> JoinHandle<CaseResult> {
+/// Attacks a new server by one case. Returns the task in which the server recovers and the judges run.
+async fn start_case(campaign: &Campaign, case: &Case) -> JoinHandle<CaseResult> {
     let began = Instant::now();
-    // The case's name goes into its seed, so that a case alone draws what it draws among others.
-    let drawn = case.name.bytes().fold(campaign.seed, |seed, byte| {
+    // The seed depends on the name of the case, not on the cases before it.
+    let case_seed = case.name.bytes().fold(campaign.seed, |seed, byte| {
         seed.rotate_left(8) ^ u64::from(byte)
     });
-    let field = match Field::new(campaign, drawn) {
-        Ok(mut field) => {
-            let attack = AssertUnwindSafe((case.attack)(&mut field)).catch_unwind();
+    let context = match CaseContext::new(campaign, case_seed) {
+        Ok(mut context) => {
+            let attack = AssertUnwindSafe((case.attack)(&mut context)).catch_unwind();
             match attack.await {
                 Ok(Ok(())) => {}
-                Ok(Err(trouble)) => field.record.found(trouble.to_string()),
-                Err(_) => field.record.found("the case panicked; see standard error"),
+                Ok(Err(error)) => context.record.finding(error.to_string()),
+                Err(_) => context
+                    .record
+                    .finding("the case panicked; see standard error"),
             }
-            Ok(field)
+            Ok(context)
         }
-        Err(trouble) => Err(trouble),
+        Err(error) => Err(error),
     };
     let (name, seed, took) = (case.name, campaign.seed, began.elapsed());
     tokio::spawn(async move {
-        let facts = match field {
-            Ok(field) => field.finish().await.facts(),
-            Err(trouble) => {
+        let facts = match context {
+            Ok(context) => context.finish().await.facts(),
+            Err(error) => {
                 let record = Record::default();
-                record.found(trouble.to_string());
+                record.finding(error.to_string());
                 record.facts()
             }
         };

@@ -10,11 +10,11 @@ use bywash_support::sign::{KEY, SECRET};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
-use crate::Trouble;
+use crate::CaseError;
 use crate::group::Group;
 
-/// Max wait for the `ready` line.
-const START: Duration = Duration::from_secs(60);
+/// Maximum wait for the `ready` line.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Parameters of a server.
 #[derive(Debug, Clone)]
@@ -93,7 +93,7 @@ impl Process {
         setup: &Setup,
         group: Option<&Group>,
         s3: &str,
-    ) -> Result<Self, Trouble> {
+    ) -> Result<Self, CaseError> {
         let log = File::options()
             .create(true)
             .append(true)
@@ -123,7 +123,7 @@ impl Process {
             fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
             command.arg("--config").arg(path);
         }
-        for (name, _) in std::env::vars().filter(|(name, _)| dropped(name)) {
+        for (name, _) in std::env::vars().filter(|(name, _)| redirects_server(name)) {
             command.env_remove(name);
         }
         let mut child = command
@@ -145,14 +145,14 @@ impl Process {
             }
             let log = fs::read_to_string(folder.join("stderr.log")).unwrap_or_default();
             let tail: Vec<_> = log.lines().rev().take(3).collect();
-            Err(Trouble(format!(
+            Err(CaseError(format!(
                 "the server ended before it was ready: {}",
                 tail.join(" | ")
             )))
         };
-        let (s3, admin) = tokio::time::timeout(START, ready)
+        let (s3, admin) = tokio::time::timeout(START_TIMEOUT, ready)
             .await
-            .map_err(|_| Trouble(format!("no ready line in {} s", START.as_secs())))??;
+            .map_err(|_| CaseError(format!("no ready line in {} s", START_TIMEOUT.as_secs())))??;
         // Keeps the pipe open: a closed standard output would disturb the server.
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
         Ok(Self {
@@ -168,7 +168,7 @@ impl Process {
     ///
     /// # Errors
     /// If there is no such process.
-    pub async fn signal(&self, name: &str) -> Result<(), Trouble> {
+    pub async fn signal(&self, name: &str) -> Result<(), CaseError> {
         let status = Command::new("kill")
             .args(["-s", name, &self.pid.to_string()])
             .stderr(Stdio::null())
@@ -177,18 +177,18 @@ impl Process {
         if status.success() {
             return Ok(());
         }
-        Err(Trouble(format!("kill -s {name} ended with {status}")))
+        Err(CaseError(format!("kill -s {name} ended with {status}")))
     }
 
     /// Kills the server as a power failure would, and waits for its end.
     ///
     /// # Errors
     /// If it cannot be waited for.
-    pub async fn kill(mut self) -> Result<(), Trouble> {
+    pub async fn kill(mut self) -> Result<(), CaseError> {
         Ok(self.child.kill().await?)
     }
 
-    /// Returns how the process ended, if it has.
+    /// Returns the exit status, if the process has ended.
     pub fn ended(&mut self) -> Option<String> {
         let status = self.child.try_wait().ok()??;
         Some(status.to_string())
@@ -201,8 +201,8 @@ fn logged_ceiling(log: &str) -> Option<u64> {
     rest.split_whitespace().next()?.parse().ok()
 }
 
-/// Environment variables that would redirect a server.
-fn dropped(name: &str) -> bool {
+/// Returns whether an environment variable would redirect a server or its origins.
+fn redirects_server(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
     ["AWS_", "AZUR", "GOOGLE_", "BYWASH_"]
         .iter()
@@ -216,7 +216,7 @@ fn ready_line(line: &str) -> Option<(SocketAddr, SocketAddr)> {
     Some((s3.parse().ok()?, admin.parse().ok()?))
 }
 
-/// The max of open descriptors of a process.
+/// Returns the soft limit of open descriptors of a process.
 #[must_use]
 pub fn descriptor_limit(pid: u32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/limits")).ok()?;

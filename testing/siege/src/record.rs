@@ -7,42 +7,42 @@ use parking_lot::Mutex;
 
 use crate::watch::Sample;
 
-/// Max findings of one kind that are stored; more are counted.
-const KEPT: usize = 8;
+/// Maximum number of stored messages of one kind; further ones are only counted.
+const MAX_MESSAGES: usize = 8;
 
-/// Behaviour of a client, which determines what it is entitled to.
+/// Behaviour of a client, which determines the permitted outcomes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
     /// Respects all limits: must be served.
-    Well,
+    WellBehaved,
     /// Exceeds the named limit or is hostile: may be rejected.
-    Past(&'static str),
+    Excessive(&'static str),
 }
 
 /// Outcome of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum End {
+pub enum Outcome {
     /// As the client expected.
-    Right,
+    Correct,
     /// 503 with SlowDown.
     SlowDown,
     /// Another error, a lost connection, or no response in time.
     Failed(String),
-    /// A response that is neither right nor an error: the worst outcome.
+    /// A response that is neither correct nor an error: the worst outcome.
     Wrong(String),
 }
 
-/// Texts of one kind: the first ones, and their number.
+/// Messages of one kind: the first ones, and their number.
 #[derive(Debug, Default, Clone)]
-pub struct Texts {
+pub struct Messages {
     pub count: u64,
     pub first: Vec<String>,
 }
 
-impl Texts {
+impl Messages {
     fn add(&mut self, text: String) {
         self.count += 1;
-        if self.first.len() < KEPT {
+        if self.first.len() < MAX_MESSAGES {
             self.first.push(text);
         }
     }
@@ -50,27 +50,27 @@ impl Texts {
 
 /// State of a server before or after an attack.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Rest {
+pub struct RestState {
     pub before: Sample,
     pub after: Sample,
 }
 
-/// Everything that judges use.
+/// Facts that the judges use.
 #[derive(Debug, Default, Clone)]
 pub struct Facts {
     pub requests: u64,
     pub well_right: u64,
-    pub well_failed: Texts,
+    pub well_failed: Messages,
     pub slow_downs_to_well: u64,
     pub slow_downs_to_past: u64,
-    pub wrong: Texts,
-    pub lost_writes: Texts,
+    pub wrong: Messages,
+    pub lost_writes: Messages,
     pub kills: u64,
     /// Bytes of `--memory`.
     pub memory: u64,
-    /// Max bytes resident, as the server logged at its start.
+    /// Maximum bytes resident, as the server logged at its start.
     pub logged_ceiling: Option<u64>,
-    /// Max open descriptors of the process, as the kernel has it.
+    /// Maximum open descriptors of the process, as the kernel has it.
     pub descriptor_limit: u64,
     pub samples: u64,
     /// The sample farthest above its ceiling, or least below it.
@@ -82,15 +82,15 @@ pub struct Facts {
     pub longest_probe: Duration,
     /// By the wall clock.
     pub longest_probe_elapsed: Duration,
-    pub probe_trouble: Texts,
+    pub probe_errors: Messages,
     /// The server ended by itself.
     pub died: Option<String>,
-    pub rest: Option<Rest>,
+    pub rest_state: Option<RestState>,
     /// Waits that a case measured as too long.
-    pub late: Texts,
+    pub late: Messages,
     /// Violations that only the case can detect.
-    pub found: Texts,
-    /// What this machine does not support.
+    pub case_findings: Messages,
+    /// Features that this machine does not support.
     pub skipped: Vec<String>,
     /// Whether the server ran in a memory control group; `None` before the first start.
     pub grouped: Option<bool>,
@@ -108,24 +108,24 @@ impl Record {
         self.0.lock().clone()
     }
 
-    pub fn request(&self, class: Class, end: End) {
+    pub fn request(&self, class: Class, end: Outcome) {
         let mut facts = self.0.lock();
         facts.requests += 1;
         match (class, end) {
-            (_, End::Wrong(text)) => facts.wrong.add(text),
-            (Class::Well, End::Right) => facts.well_right += 1,
-            (Class::Well, End::SlowDown) => {
+            (_, Outcome::Wrong(text)) => facts.wrong.add(text),
+            (Class::WellBehaved, Outcome::Correct) => facts.well_right += 1,
+            (Class::WellBehaved, Outcome::SlowDown) => {
                 facts.slow_downs_to_well += 1;
                 facts.well_failed.add("SlowDown".to_owned());
             }
-            (Class::Well, End::Failed(text)) => facts.well_failed.add(text),
-            (Class::Past(_), End::SlowDown) => facts.slow_downs_to_past += 1,
-            (Class::Past(_), End::Right | End::Failed(_)) => {}
+            (Class::WellBehaved, Outcome::Failed(text)) => facts.well_failed.add(text),
+            (Class::Excessive(_), Outcome::SlowDown) => facts.slow_downs_to_past += 1,
+            (Class::Excessive(_), Outcome::Correct | Outcome::Failed(_)) => {}
         }
     }
 
     /// Records the loss of an acknowledged write.
-    pub fn lost(&self, text: String) {
+    pub fn lost_write(&self, text: String) {
         self.0.lock().lost_writes.add(text);
     }
 
@@ -135,8 +135,8 @@ impl Record {
     }
 
     /// Records a violation that only the case can detect.
-    pub fn found(&self, text: impl Into<String>) {
-        self.0.lock().found.add(text.into());
+    pub fn finding(&self, text: impl Into<String>) {
+        self.0.lock().case_findings.add(text.into());
     }
 
     pub fn skipped(&self, text: impl Into<String>) {
@@ -185,17 +185,17 @@ impl Record {
     }
 
     /// Records a probe's wait of `elapsed`, of which `counted` is the server's.
-    pub fn probe(&self, counted: Duration, elapsed: Duration, trouble: Option<String>) {
+    pub fn probe(&self, counted: Duration, elapsed: Duration, error: Option<String>) {
         let mut facts = self.0.lock();
         facts.probes += 1;
         facts.longest_probe = facts.longest_probe.max(counted);
         facts.longest_probe_elapsed = facts.longest_probe_elapsed.max(elapsed);
-        if let Some(text) = trouble {
-            facts.probe_trouble.add(text);
+        if let Some(text) = error {
+            facts.probe_errors.add(text);
         }
     }
 
-    pub fn rest(&self, rest: Rest) {
-        self.0.lock().rest = Some(rest);
+    pub fn rest_state(&self, rest: RestState) {
+        self.0.lock().rest_state = Some(rest);
     }
 }

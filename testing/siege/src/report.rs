@@ -1,4 +1,4 @@
-//! Output of the siege: a line a case, findings with the command that repeats them, figures, and a closing line.
+//! Output of the siege: one line per case, findings with the command that repeats them, figures, and a closing line.
 
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ pub struct CaseResult {
     pub took: Duration,
     pub facts: Facts,
     pub findings: Vec<Finding>,
-    /// Findings of a first run, all about time: this is the second run, alone.
+    /// Findings of the first run, all of timing, if this is the second one.
     pub before: Vec<Finding>,
 }
 
 impl CaseResult {
-    /// Whether the machine supports nothing of the case.
+    /// Returns whether the machine supports no part of the case.
     #[must_use]
     pub fn skipped(&self) -> bool {
         !self.facts.skipped.is_empty() && self.facts.requests == 0 && self.findings.is_empty()
@@ -33,27 +33,27 @@ impl CaseResult {
         }
     }
 
-    /// Whether only times were too long and the second run is due.
+    /// Returns whether all findings are of timing and a second run is due.
     #[must_use]
     pub fn runs_again(&self) -> bool {
         !self.findings.is_empty()
             && self.before.is_empty()
-            && self.findings.iter().all(Finding::is_of_time)
+            && self.findings.iter().all(Finding::is_timing)
     }
 
-    /// Bytes above `--memory` at the peak.
+    /// Returns the peak memory above `--memory`, in MiB.
     fn over(&self) -> i64 {
         (self.facts.peak_rss as i64 - self.facts.memory as i64) >> 20
     }
 
-    /// MiB of the worst sample above the ceiling of its state; negative below it.
+    /// Returns the excess of the worst sample over its ceiling, in MiB; negative below it.
     fn over_ceiling(&self) -> Option<i64> {
         let worst = self.facts.worst?;
         let limit = resident_limit(self.facts.memory, &worst);
         Some((worst.rss as i64 - limit as i64) >> 20)
     }
 
-    /// The case's line, its findings, and what was skipped.
+    /// Formats the line of the case, its findings, and the skipped parts.
     #[must_use]
     pub fn lines(&self, repeat: &str) -> String {
         let facts = &self.facts;
@@ -86,7 +86,7 @@ impl CaseResult {
             text.push_str(&format!("    {}: {}\n", finding.judge, finding.text));
         }
         if self.runs_again() {
-            text.push_str("    only times were too long: it runs once more, by itself\n");
+            text.push_str("    only findings of timing: runs once more, alone\n");
         } else if !self.findings.is_empty() {
             text.push_str(&format!("    repeat it: {repeat}\n"));
         }
@@ -94,7 +94,7 @@ impl CaseResult {
     }
 }
 
-/// Figures of all cases, and the closing line that the gate parses.
+/// Formats the figures of all cases, and the closing line that the gate parses.
 #[must_use]
 pub fn summary(results: &[CaseResult], seed: u64, took: Duration) -> String {
     let requests: u64 = results.iter().map(|result| result.facts.requests).sum();
@@ -127,7 +127,7 @@ pub fn summary(results: &[CaseResult], seed: u64, took: Duration) -> String {
     let again = results.iter().filter(|result| !result.before.is_empty());
     let again = match again.count() {
         0 => String::new(),
-        count => format!(", {count} run twice for their times"),
+        count => format!(", {count} run twice because of timing"),
     };
     let grouped = |yes: bool| {
         let found = results.iter().filter(|r| r.facts.grouped == Some(yes));

@@ -14,7 +14,7 @@ use bywash_support::http::Connection;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::client::{Times, signed};
+use crate::client::{ClockOffset, signed};
 use crate::judge::MAX_PROBE_WAIT;
 use crate::machine::Stopwatch;
 use crate::record::Record;
@@ -53,30 +53,30 @@ pub fn sample(pid: u32) -> Option<Sample> {
 
 /// The object that the probe reads.
 #[derive(Debug, Clone)]
-pub struct Target {
+pub struct ProbeTarget {
     pub path: String,
     pub body: Bytes,
 }
 
-/// The watched server, which cases change by kills and stops.
+/// The server under observation, which a case can replace or pause.
 #[derive(Debug)]
-pub struct Watched {
+pub struct WatchedServer {
     pid: AtomicU32,
     address: Mutex<SocketAddr>,
     paused: AtomicBool,
     busy: tokio::sync::Mutex<()>,
-    pub times: Times,
+    pub clock_offset: ClockOffset,
 }
 
-impl Watched {
+impl WatchedServer {
     #[must_use]
-    pub fn new(pid: u32, address: SocketAddr, times: Times) -> Self {
+    pub fn new(pid: u32, address: SocketAddr, clock_offset: ClockOffset) -> Self {
         Self {
             pid: AtomicU32::new(pid),
             address: Mutex::new(address),
             paused: AtomicBool::new(false),
             busy: tokio::sync::Mutex::new(()),
-            times,
+            clock_offset,
         }
     }
 
@@ -120,20 +120,20 @@ impl Watchers {
     /// # Errors
     /// If there is no thread for a watcher.
     pub fn start(
-        watched: &Arc<Watched>,
+        watched: &Arc<WatchedServer>,
         record: &Arc<Record>,
-        target: Option<Target>,
+        target: Option<ProbeTarget>,
     ) -> std::io::Result<Self> {
         let ended = Arc::new(AtomicBool::new(false));
         let (end, over) = watch::channel(());
-        let eye = Eye {
+        let observer = Observer {
             watched: Arc::clone(watched),
             record: Arc::clone(record),
             ended: Arc::clone(&ended),
         };
-        on_a_thread("siege-sampler", over.clone(), sampler(eye.clone()))?;
+        on_a_thread("siege-sampler", over.clone(), sampler(observer.clone()))?;
         if let Some(target) = target {
-            on_a_thread("siege-prober", over, prober(eye, target))?;
+            on_a_thread("siege-prober", over, prober(observer, target))?;
         }
         Ok(Self { ended, _end: end })
     }
@@ -164,59 +164,60 @@ fn on_a_thread(
 
 /// What a watcher observes, and where it records.
 #[derive(Debug, Clone)]
-struct Eye {
-    watched: Arc<Watched>,
+struct Observer {
+    watched: Arc<WatchedServer>,
     record: Arc<Record>,
     ended: Arc<AtomicBool>,
 }
 
-impl Eye {
+impl Observer {
     fn ended(&self) -> bool {
         // Relaxed: see `drop`.
         self.ended.load(Ordering::Relaxed)
     }
 }
 
-/// The latest samples, at most [`SAMPLES_HELD`].
+/// The latest samples, at max [`SAMPLES_HELD`].
 #[derive(Debug, Default)]
 struct Latest(VecDeque<Sample>);
 
 impl Latest {
-    /// Adds a sample. Returns the one with the most threads and descriptors of the latest.
+    /// Adds a sample. Returns the one with the max threads and descriptors of the latest.
     fn add(&mut self, sample: Sample) -> Sample {
         if self.0.len() == SAMPLES_HELD {
             self.0.pop_front();
         }
         self.0.push_back(sample);
-        self.0.iter().fold(sample, |most, earlier| Sample {
+        self.0.iter().fold(sample, |max, earlier| Sample {
             rss: sample.rss,
-            descriptors: most.descriptors.max(earlier.descriptors),
-            threads: most.threads.max(earlier.threads),
+            descriptors: max.descriptors.max(earlier.descriptors),
+            threads: max.threads.max(earlier.threads),
         })
     }
 }
 
-async fn sampler(eye: Eye) {
+async fn sampler(observer: Observer) {
     let mut latest = Latest::default();
-    while !eye.ended() {
+    while !observer.ended() {
         // Relaxed: see `follow`.
-        if let Some(sample) = sample(eye.watched.pid.load(Ordering::Relaxed)) {
-            eye.record.sample(latest.add(sample));
+        if let Some(sample) = sample(observer.watched.pid.load(Ordering::Relaxed)) {
+            observer.record.sample(latest.add(sample));
         }
         tokio::time::sleep(SAMPLE_EVERY).await;
     }
 }
 
-async fn prober(eye: Eye, target: Target) {
-    while !eye.ended() {
-        let busy = eye.watched.busy.lock().await;
+async fn prober(observer: Observer, target: ProbeTarget) {
+    while !observer.ended() {
+        let busy = observer.watched.busy.lock().await;
         // Relaxed: the lock orders it.
-        if !eye.watched.paused.load(Ordering::Relaxed) {
-            let address = *eye.watched.address.lock();
+        if !observer.watched.paused.load(Ordering::Relaxed) {
+            let address = *observer.watched.address.lock();
             let wait = Stopwatch::start();
-            let trouble = probe_until_late(address, &target, eye.watched.times, wait).await;
-            if !eye.ended() {
-                eye.record.probe(wait.counted(), wait.elapsed(), trouble);
+            let error =
+                probe_until_late(address, &target, observer.watched.clock_offset, wait).await;
+            if !observer.ended() {
+                observer.record.probe(wait.counted(), wait.elapsed(), error);
             }
         }
         drop(busy);
@@ -227,12 +228,12 @@ async fn prober(eye: Eye, target: Target) {
 /// Probes until success. Gives up when the counted wait is twice the limit, or the machine is too slow.
 async fn probe_until_late(
     address: SocketAddr,
-    target: &Target,
-    times: Times,
+    target: &ProbeTarget,
+    clock_offset: ClockOffset,
     wait: Stopwatch,
 ) -> Option<String> {
-    let asked = probe(address, target, times);
-    tokio::pin!(asked);
+    let probing = probe(address, target, clock_offset);
+    tokio::pin!(probing);
     loop {
         let late = 2 * MAX_PROBE_WAIT;
         if wait.counted() >= late || wait.elapsed() >= 5 * late {
@@ -242,7 +243,7 @@ async fn probe_until_late(
                 wait.counted().as_secs_f64()
             ));
         }
-        match tokio::time::timeout(SAMPLE_EVERY, &mut asked).await {
+        match tokio::time::timeout(SAMPLE_EVERY, &mut probing).await {
             Ok(Ok(())) => return None,
             Ok(Err(text)) => return Some(text),
             Err(_) => {}
@@ -251,16 +252,24 @@ async fn probe_until_late(
 }
 
 /// Reads the target with a new client, then its head on the same connection.
-async fn probe(address: SocketAddr, target: &Target, times: Times) -> Result<(), String> {
+async fn probe(
+    address: SocketAddr,
+    target: &ProbeTarget,
+    clock_offset: ClockOffset,
+) -> Result<(), String> {
     let io = |error: std::io::Error| error.to_string();
     let mut connection = Connection::open(address).await.map_err(io)?;
     for method in ["GET", "HEAD"] {
-        let request = signed(method, &target.path, "", &[], b"", times);
-        let reply = connection.exchange(method, &request).await.map_err(io)?;
-        if reply.status != 200 {
-            return Err(format!("{method} is {}: {}", reply.status, reply.text()));
+        let request = signed(method, &target.path, "", &[], b"", clock_offset);
+        let response = connection.exchange(method, &request).await.map_err(io)?;
+        if response.status != 200 {
+            return Err(format!(
+                "{method} is {}: {}",
+                response.status,
+                response.text()
+            ));
         }
-        if method == "GET" && reply.body != target.body {
+        if method == "GET" && response.body != target.body {
             return Err("other bytes".to_owned());
         }
     }
@@ -272,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connections_count_for_two_seconds_after_their_end_and_memory_does_not() {
+    fn descriptors_and_threads_are_maxima_of_two_seconds_and_memory_is_current() {
         let sample = |rss, descriptors, threads| Sample {
             rss,
             descriptors,

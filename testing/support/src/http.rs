@@ -207,7 +207,11 @@ impl Connection {
     }
 
     /// Sends a complete request and reads the complete response. Depends on `method`: a response to HEAD has no body.
-    pub async fn exchange(&mut self, method: &str, request: &[u8]) -> std::io::Result<HttpResponse> {
+    pub async fn exchange(
+        &mut self,
+        method: &str,
+        request: &[u8],
+    ) -> std::io::Result<HttpResponse> {
         // A server may respond and close before it has read the whole request.
         let sent = self.socket.write_all(request).await;
         match self.read(method).await {
@@ -226,7 +230,11 @@ impl Connection {
 
     async fn read(&mut self, method: &str) -> std::io::Result<HttpResponse> {
         let end = loop {
-            if let Some(end) = self.buffered.windows(4).position(|four| four == b"\r\n\r\n") {
+            if let Some(end) = self
+                .buffered
+                .windows(4)
+                .position(|four| four == b"\r\n\r\n")
+            {
                 break end + 4;
             }
             self.read_more().await?;

@@ -6,7 +6,12 @@ use crate::server::{BUCKETS, Server};
 const BODY: &[u8] = b"the object";
 
 /// Sends a request that must be rejected, and checks that object and bucket are unchanged.
-async fn refused(server: &Server, method: &str, target: &str, headers: &[(&str, &str)]) -> HttpResponse {
+async fn refused(
+    server: &Server,
+    method: &str,
+    target: &str,
+    headers: &[(&str, &str)],
+) -> HttpResponse {
     let bucket = target.trim_start_matches('/');
     let bucket = bucket.split(['/', '?']).next().unwrap();
     let path = format!("/{bucket}/key");

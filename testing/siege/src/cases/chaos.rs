@@ -12,9 +12,9 @@ use tokio::process::Command;
 
 use super::raw::open;
 use super::{Case, case};
-use crate::Trouble;
-use crate::client::{Expect, Times};
-use crate::field::{Field, body};
+use crate::CaseError;
+use crate::client::{ClockOffset, Expect};
+use crate::context::{CaseContext, body};
 use crate::process::Setup;
 
 pub(super) const CASES: &[Case] = &[
@@ -34,23 +34,23 @@ fn written(seed: u64, number: u64) -> bytes::Bytes {
 }
 
 /// Repeated kill -9 during writes: acknowledged objects survive with all their bytes.
-async fn kills(field: &mut Field) -> Result<(), Trouble> {
-    let kills = (field.campaign.keys / 12_500).clamp(4, 100);
-    field.serve_load(Setup::default()).await?;
-    field.make_bucket("kept").await?;
+async fn kills(context: &mut CaseContext) -> Result<(), CaseError> {
+    let kills = (context.campaign.keys / 12_500).clamp(4, 100);
+    context.serve_filled(Setup::default()).await?;
+    context.create_bucket("kept").await?;
     let acknowledged = Arc::new(Mutex::new(Vec::new()));
     let next = Arc::new(std::sync::atomic::AtomicU64::new(0));
     for round in 0..kills {
         let stop = Arc::new(AtomicBool::new(false));
         let writers: Vec<_> = (0..4)
             .map(|_| {
-                let mut client = field.past("a kill");
+                let mut client = context.excessive("a kill");
                 let (acknowledged, next) = (Arc::clone(&acknowledged), Arc::clone(&next));
-                let (stop, seed) = (Arc::clone(&stop), field.seed);
+                let (stop, seed) = (Arc::clone(&stop), context.seed);
                 tokio::spawn(async move {
                     // Relaxed: a writer that misses it writes one more object.
                     while !stop.load(Ordering::Relaxed) {
-                        // Relaxed: each number is taken once.
+                        // Relaxed: the numbers only have to be unique.
                         let number = next.fetch_add(1, Ordering::Relaxed);
                         let path = format!("/kept/{number}");
                         if client.put(&path, &written(seed, number)).await {
@@ -60,10 +60,10 @@ async fn kills(field: &mut Field) -> Result<(), Trouble> {
                 })
             })
             .collect();
-        // The time of a kill is drawn: the result must not depend on it.
-        let moment = 50 + (field.seed.wrapping_mul(round + 1) >> 7) % 400;
+        // The result must not depend on the random time of the kill.
+        let moment = 50 + (context.seed.wrapping_mul(round + 1) >> 7) % 400;
         tokio::time::sleep(Duration::from_millis(moment)).await;
-        let killed = field.kill_and_restart().await;
+        let killed = context.kill_and_restart().await;
         stop.store(true, Ordering::Relaxed);
         for writer in writers {
             let _ = writer.await;
@@ -71,12 +71,15 @@ async fn kills(field: &mut Field) -> Result<(), Trouble> {
         killed?;
     }
     let all = std::mem::take(&mut *acknowledged.lock());
-    field.record.figure("acknowledged", all.len());
+    context.record.figure("acknowledged", all.len());
     for number in all {
         let path = format!("/kept/{number}");
-        let reply = field.well().get(&path, &written(field.seed, number)).await;
-        if reply.is_none_or(|reply| reply.status != 200) {
-            field.record.lost(path);
+        let response = context
+            .well_behaved()
+            .get(&path, &written(context.seed, number))
+            .await;
+        if response.is_none_or(|response| response.status != 200) {
+            context.record.lost_write(path);
         }
     }
     Ok(())
@@ -94,25 +97,25 @@ fn bytes_below(folder: &Path) -> u64 {
     total
 }
 
-/// Bytes of a part that a writer announces, and those it sends before the kill.
+/// Bytes of a part that a writer announces, and that it sends before the kill.
 const ANNOUNCED: u64 = 64 << 20;
 const SENT: usize = 8 << 20;
 
 /// Staged parts of killed writers are swept by the next server while it runs.
-async fn dead_staging(field: &mut Field) -> Result<(), Trouble> {
-    let folder = field.bucket("staged")?;
-    field.serve(Setup::default()).await?;
+async fn dead_staging(context: &mut CaseContext) -> Result<(), CaseError> {
+    let folder = context.bucket("staged")?;
+    context.serve(Setup::default()).await?;
     let part = vec![7; SENT];
     for _ in 0..2 {
         let mut sockets = Vec::new();
         for number in 0..3 {
             let path = format!("/staged/{number}");
             let begun = Expect::Status(&[200]);
-            let reply = field
-                .well()
+            let response = context
+                .well_behaved()
                 .send(("POST", &path, "uploads="), &[], b"", &begun)
                 .await;
-            let text = reply.map(|reply| reply.text()).unwrap_or_default();
+            let text = response.map(|response| response.text()).unwrap_or_default();
             let upload = text
                 .split_once("<UploadId>")
                 .and_then(|(_, rest)| rest.split_once("</UploadId>"))
@@ -121,22 +124,22 @@ async fn dead_staging(field: &mut Field) -> Result<(), Trouble> {
             let query = format!("partNumber=1&uploadId={upload}");
             let mut request = super::raw::unsigned_payload(("PUT", &path, &query), Some(ANNOUNCED));
             request.extend_from_slice(&part);
-            let mut socket = open(field.address(), [127, 0, 0, 1]).await?;
+            let mut socket = open(context.address(), [127, 0, 0, 1]).await?;
             let sending = socket.write_all(&request);
             let _ = tokio::time::timeout(Duration::from_secs(20), sending).await;
             sockets.push(socket);
         }
         tokio::time::sleep(Duration::from_millis(500)).await;
-        field.kill_and_restart().await?;
+        context.kill_and_restart().await?;
     }
     let mut left = bytes_below(&folder);
-    field.record.figure("left MiB", left >> 20);
+    context.record.figure("left MiB", left >> 20);
     if left < 1 << 20 {
-        field.record.found("no killed writer had staged anything");
+        context.record.finding("no killed writer had staged bytes");
     }
     // A server sweeps the buckets it has opened: the first request opens one.
-    let new = body(field.seed, 1, 1000);
-    field.well().put("/staged/new", &new).await;
+    let new = body(context.seed, 1, 1000);
+    context.well_behaved().put("/staged/new", &new).await;
     // A sweep runs every ten seconds and removes files of that age; a minute covers a slow disk.
     for _ in 0..300 {
         if left < 1 << 20 {
@@ -146,23 +149,24 @@ async fn dead_staging(field: &mut Field) -> Result<(), Trouble> {
         left = bytes_below(&folder);
     }
     if left >= 1 << 20 {
-        field.record.found(format!(
-            "{} MiB of dead writes lie in the bucket's folder",
+        context.record.finding(format!(
+            "{} MiB of dead writes are left in the bucket's folder",
             left >> 20
         ));
     }
-    field.well().get("/staged/new", &new).await;
+    context.well_behaved().get("/staged/new", &new).await;
     Ok(())
 }
 
 /// SIGSTOP and SIGCONT under load: no response is wrong, and the server continues.
-async fn stops(field: &mut Field) -> Result<(), Trouble> {
-    field.serve_load(Setup::default()).await?;
-    field.make_bucket("data").await?;
+async fn stops(context: &mut CaseContext) -> Result<(), CaseError> {
+    context.serve_filled(Setup::default()).await?;
+    context.create_bucket("data").await?;
     let stop = Arc::new(AtomicBool::new(false));
     let clients: Vec<_> = (0..8_u64)
         .map(|client_number| {
-            let (mut client, seed, stop) = (field.well(), field.seed, Arc::clone(&stop));
+            let (mut client, seed, stop) =
+                (context.well_behaved(), context.seed, Arc::clone(&stop));
             tokio::spawn(async move {
                 let mut round = 0;
                 // Relaxed: one more request is harmless.
@@ -179,11 +183,11 @@ async fn stops(field: &mut Field) -> Result<(), Trouble> {
         .collect();
     for _ in 0..4 {
         tokio::time::sleep(Duration::from_millis(300)).await;
-        field.pause().await;
-        field.signal("STOP").await?;
+        context.pause().await;
+        context.signal("STOP").await?;
         tokio::time::sleep(Duration::from_millis(1200)).await;
-        field.signal("CONT").await?;
-        field.resume();
+        context.signal("CONT").await?;
+        context.resume();
     }
     stop.store(true, Ordering::Relaxed);
     for client in clients {
@@ -193,37 +197,37 @@ async fn stops(field: &mut Field) -> Result<(), Trouble> {
 }
 
 /// A hard limit of 256 descriptors and more clients than that: admitted ones are served, and afterwards all are.
-async fn few_descriptors(field: &mut Field) -> Result<(), Trouble> {
+async fn few_descriptors(context: &mut CaseContext) -> Result<(), CaseError> {
     let setup = Setup {
         descriptors: (128, 256),
         ..Setup::default()
     };
-    let folder = field.bucket("data")?;
-    std::fs::write(folder.join("calm"), body(field.seed, 1, 100_000))?;
-    field.serve_load(setup).await?;
-    let address = field.address();
-    // From an address of their own: the server reserves descriptors for other addresses.
-    field
-        .crowd(400, |_| async move {
+    let folder = context.bucket("data")?;
+    std::fs::write(folder.join("background"), body(context.seed, 1, 100_000))?;
+    context.serve_filled(setup).await?;
+    let address = context.address();
+    // From another address: the server reserves descriptors for the other addresses.
+    context
+        .run_concurrently(400, |_| async move {
             let socket = open(address, [127, 0, 0, 2]).await;
             tokio::time::sleep(Duration::from_secs(3)).await;
             drop(socket);
         })
         .await;
     for _ in 0..20 {
-        field
-            .well()
-            .get("/data/calm", &body(field.seed, 1, 100_000))
+        context
+            .well_behaved()
+            .get("/data/background", &body(context.seed, 1, 100_000))
             .await;
     }
     Ok(())
 }
 
-/// A file system in memory; unmounted when dropped.
+/// Mounted file system in memory. Dropping it unmounts it.
 struct Mount(PathBuf);
 
 impl Mount {
-    async fn new(path: PathBuf, options: &str) -> Result<Self, Trouble> {
+    async fn new(path: PathBuf, options: &str) -> Result<Self, CaseError> {
         std::fs::create_dir_all(&path)?;
         let status = Command::new("mount")
             .args(["-t", "tmpfs", "-o", options, "tmpfs"])
@@ -240,7 +244,7 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        // Lazily: its server is killed a moment later.
+        // Lazily, because the server that uses it is killed later.
         let _ = std::process::Command::new("umount")
             .arg("-l")
             .arg(&self.0)
@@ -251,74 +255,82 @@ impl Drop for Mount {
 
 /// Writes until the disk is full, and further. Writes fail with an error, nothing acknowledged is lost, and deletes
 /// free space.
-async fn full(field: &mut Field, options: &str, len: usize, count: u64) -> Result<(), Trouble> {
-    let data = field.path().join("small-disk");
+async fn full(
+    context: &mut CaseContext,
+    options: &str,
+    len: usize,
+    count: u64,
+) -> Result<(), CaseError> {
+    let data = context.path().join("small-disk");
     let mount = match Mount::new(data.clone(), options).await {
         Ok(mount) => mount,
-        Err(trouble) => {
-            field.record.skipped(trouble.to_string());
+        Err(error) => {
+            context.record.skipped(error.to_string());
             return Ok(());
         }
     };
     // The probe's objects are on the other disk.
     let probe = data.join("buckets").join("disk");
     std::fs::create_dir_all(&probe)?;
-    field
+    context
         .serve(
             Setup::default()
                 .arg(format!("disk=file://{}", probe.display()))
                 .arg("--no-history"),
         )
         .await?;
-    let seed = field.seed;
-    let mut kept = Vec::new();
+    let seed = context.seed;
+    let mut acknowledged = Vec::new();
     let mut refused = 0;
     for number in 0..count {
         let path = format!("/disk/{number}");
-        // A server error, because a full disk is not the client's fault.
-        let mut client = field.past("the disk");
+        // A full disk is an error of the server.
+        let mut client = context.excessive("the disk");
         let good = Expect::Status(&[200, 500, 503, 507]);
         let body = body(seed, number, len);
-        let reply = client.send(("PUT", &path, ""), &[], &body, &good).await;
-        match reply {
-            Some(reply) if reply.status == 200 => kept.push(number),
+        let response = client.send(("PUT", &path, ""), &[], &body, &good).await;
+        match response {
+            Some(response) if response.status == 200 => acknowledged.push(number),
             _ => refused += 1,
         }
     }
-    field.record.figure("kept", kept.len());
-    field.record.figure("refused", refused);
-    if refused == 0 || kept.is_empty() {
-        field.record.found("the disk was never full, or always");
+    context.record.figure("acknowledged", acknowledged.len());
+    context.record.figure("refused", refused);
+    if refused == 0 || acknowledged.is_empty() {
+        context.record.finding("the disk was never full, or always");
     }
-    for number in &kept {
+    for number in &acknowledged {
         let path = format!("/disk/{number}");
-        let reply = field.well().get(&path, &body(seed, *number, len)).await;
-        if reply.is_none_or(|reply| reply.status != 200) {
-            field.record.lost(path);
+        let response = context
+            .well_behaved()
+            .get(&path, &body(seed, *number, len))
+            .await;
+        if response.is_none_or(|response| response.status != 200) {
+            context.record.lost_write(path);
         }
     }
-    for number in kept.iter().take(kept.len() / 2) {
+    for number in acknowledged.iter().take(acknowledged.len() / 2) {
         let gone = Expect::Status(&[204]);
         let path = format!("/disk/{number}");
-        field
-            .well()
+        context
+            .well_behaved()
             .send(("DELETE", &path, ""), &[], b"", &gone)
             .await;
     }
     let again = body(seed, 1 << 50, len);
-    if field.well().put("/disk/again", &again).await {
-        field.well().get("/disk/again", &again).await;
+    if context.well_behaved().put("/disk/again", &again).await {
+        context.well_behaved().get("/disk/again", &again).await;
     }
     drop(mount);
     Ok(())
 }
 
-async fn full_disk(field: &mut Field) -> Result<(), Trouble> {
-    full(field, "size=24m", 1 << 20, 40).await
+async fn full_disk(context: &mut CaseContext) -> Result<(), CaseError> {
+    full(context, "size=24m", 1 << 20, 40).await
 }
 
-async fn full_inodes(field: &mut Field) -> Result<(), Trouble> {
-    full(field, "size=64m,nr_inodes=200", 1000, 300).await
+async fn full_inodes(context: &mut CaseContext) -> Result<(), CaseError> {
+    full(context, "size=64m,nr_inodes=200", 1000, 300).await
 }
 
 /// Debian's path of libfaketime on any architecture; `None` if it is not installed.
@@ -330,15 +342,15 @@ fn faketime() -> Option<PathBuf> {
 }
 
 /// The server's wall clock steps by hours, forward and back, together with its clients' signatures.
-async fn clock_steps(field: &mut Field) -> Result<(), Trouble> {
+async fn clock_steps(context: &mut CaseContext) -> Result<(), CaseError> {
     static STEP: AtomicI64 = AtomicI64::new(0);
     let Some(library) = faketime() else {
-        field
+        context
             .record
             .skipped("no libfaketime: apt-get install libfaketime");
         return Ok(());
     };
-    let clock = field.path().join("clock");
+    let clock = context.path().join("clock");
     std::fs::write(&clock, "+0s\n")?;
     let setup = Setup::default()
         .env("LD_PRELOAD", library.display().to_string())
@@ -346,26 +358,26 @@ async fn clock_steps(field: &mut Field) -> Result<(), Trouble> {
         .env("FAKETIME_NO_CACHE", "1")
         .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
     STEP.store(0, Ordering::Relaxed);
-    field.times = Times(&STEP);
-    field.serve(setup).await?;
-    field.make_bucket("data").await?;
-    let seed = field.seed;
+    context.clock_offset = ClockOffset(&STEP);
+    context.serve(setup).await?;
+    context.create_bucket("data").await?;
+    let seed = context.seed;
     for (round, step) in [0_i64, 3600, -3600, 40 * 86_400, -86_400, 0]
         .into_iter()
         .enumerate()
     {
         // No request is in progress while the two clocks differ.
-        field.pause().await;
-        let staged = field.path().join("clock.new");
+        context.pause().await;
+        let staged = context.path().join("clock.new");
         std::fs::write(&staged, format!("{step:+}s\n"))?;
         std::fs::rename(&staged, &clock)?;
         // Relaxed: the pause orders it.
         STEP.store(step, Ordering::Relaxed);
-        field.resume();
+        context.resume();
         for number in 0..50_u64 {
             let path = format!("/data/{}", number % 5);
             let bytes = body(seed, (round as u64) << 32 | number, 3000);
-            let mut client = field.well();
+            let mut client = context.well_behaved();
             if client.put(&path, &bytes).await {
                 client.get(&path, &bytes).await;
             }

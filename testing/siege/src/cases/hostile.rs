@@ -1,4 +1,4 @@
-//! The command line with a hostile store: planted file names, control characters, sizes with an overflowing sum.
+//! The command line with a hostile store: malicious keys, control characters, sizes with an overflowing sum.
 
 use std::path::Path;
 use std::process::{Output, Stdio};
@@ -8,11 +8,11 @@ use bytes::Bytes;
 use bywash_sim::server::objects::crc32c;
 use tokio::process::Command;
 
-use super::store::{Entry, Store};
+use super::store::{Entry, HostileStore};
 use super::{Case, case};
-use crate::Trouble;
-use crate::field::Field;
-use crate::record::{Class, End};
+use crate::CaseError;
+use crate::context::CaseContext;
+use crate::record::{Class, Outcome};
 
 pub(super) const CASES: &[Case] = &[
     case!("hostile-names", hostile_names),
@@ -22,35 +22,39 @@ pub(super) const CASES: &[Case] = &[
     case!("hostile-links", hostile_links),
 ];
 
-/// Max time of one command.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Maximum time of one command.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Runs the program with the store, and checks that its output contains no terminal control.
-async fn run(field: &Field, store: &Store, args: &[&str]) -> Result<Output, Trouble> {
-    let running = Command::new(&field.campaign.binary)
+async fn run(
+    context: &CaseContext,
+    store: &HostileStore,
+    args: &[&str],
+) -> Result<Output, CaseError> {
+    let running = Command::new(&context.campaign.binary)
         .args(args)
         .env_clear()
-        .env("HOME", field.path())
+        .env("HOME", context.path())
         .env("AWS_ENDPOINT_URL", &store.url)
         .env("AWS_ALLOW_HTTP", "true")
         .env("AWS_ACCESS_KEY_ID", "a")
         .env("AWS_SECRET_ACCESS_KEY", "b")
         .env("AWS_REGION", "us-east-1")
-        .current_dir(field.path())
+        .current_dir(context.path())
         .stdin(Stdio::null())
         .kill_on_drop(true)
         .output();
     let what = format!("bywash {}", args.join(" "));
-    let output = tokio::time::timeout(PATIENCE, running)
+    let output = tokio::time::timeout(COMMAND_TIMEOUT, running)
         .await
-        .map_err(|_| Trouble(format!("{what} did not end")))??;
-    field
+        .map_err(|_| CaseError(format!("{what} did not end")))??;
+    context
         .record
-        .request(Class::Past("a hostile store"), End::Right);
+        .request(Class::Excessive("a hostile store"), Outcome::Correct);
     for (stream, bytes) in [("output", &output.stdout), ("errors", &output.stderr)] {
         let text = String::from_utf8_lossy(bytes);
-        if let Some(bad) = text.chars().find(|c| drives_terminals(*c)) {
-            field.record.found(format!(
+        if let Some(bad) = text.chars().find(|c| is_terminal_control(*c)) {
+            context.record.finding(format!(
                 "{what} prints U+{:04X} among its {stream}",
                 bad as u32
             ));
@@ -60,20 +64,20 @@ async fn run(field: &Field, store: &Store, args: &[&str]) -> Result<Output, Trou
 }
 
 /// C0 except line ends and tabs, DEL, C1, and text direction marks.
-fn drives_terminals(c: char) -> bool {
+fn is_terminal_control(c: char) -> bool {
     (c.is_control() && !matches!(c, '\n' | '\t'))
         || matches!(c, '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}' | '\u{200E}' | '\u{200F}' | '\u{061C}')
 }
 
 /// Collects all files below `folder` except `allowed`.
-fn planted(folder: &Path, allowed: &Path, found: &mut Vec<String>) {
+fn unexpected_files(folder: &Path, allowed: &Path, found: &mut Vec<String>) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
         if path == allowed {
             continue;
         }
         if path.is_dir() {
-            planted(&path, allowed, found);
+            unexpected_files(&path, allowed, found);
         } else {
             found.push(path.display().to_string());
         }
@@ -90,9 +94,9 @@ fn entries(keys: &[&str], size: &str) -> Vec<Entry> {
         .collect()
 }
 
-/// Keys that would be written outside of the target, or that the program would take for its own files. Each is in a
-/// store of its own with a valid key, so that an aborted copy does not hide the others.
-async fn hostile_names(field: &mut Field) -> Result<(), Trouble> {
+/// Keys that would be written outside the target, or that look like the program's own files. Each is in a separate store
+/// with a valid key, so that an aborted copy does not hide the others.
+async fn hostile_names(context: &mut CaseContext) -> Result<(), CaseError> {
     for (number, key) in [
         "a/../../escaped",
         "../escaped-too",
@@ -106,45 +110,48 @@ async fn hostile_names(field: &mut Field) -> Result<(), Trouble> {
     .into_iter()
     .enumerate()
     {
-        let store = Store::start(entries(&["good", key], "1"), "no").await?;
-        let target = field.path().join("inner").join(format!("target-{number}"));
+        let store = HostileStore::start(entries(&["good", key], "1"), "no").await?;
+        let target = context
+            .path()
+            .join("inner")
+            .join(format!("target-{number}"));
         std::fs::create_dir_all(&target)?;
         let to = target.display().to_string();
         for verb in [
             &["cp", "-r", "s3://data/", &to][..],
             &["sync", "s3://data/", &to],
         ] {
-            run(field, &store, verb).await?;
+            run(context, &store, verb).await?;
         }
         let own = target.join(key);
         if key.contains("bywash") && own.exists() {
-            field
+            context
                 .record
-                .found(format!("the store planted {}", own.display()));
+                .finding(format!("the store created {}", own.display()));
         }
         std::fs::remove_dir_all(&target)?;
         let mut found = Vec::new();
-        planted(field.path(), &target, &mut found);
+        unexpected_files(context.path(), &target, &mut found);
         if !found.is_empty() {
-            field
+            context
                 .record
-                .found(format!("{key} of a store wrote {}", found.join(" ")));
+                .finding(format!("{key} of a store wrote {}", found.join(" ")));
         }
     }
     if Path::new("/absolute").exists() {
-        field.record.found("a file was written to the root");
+        context.record.finding("a file was written to the root");
     }
     Ok(())
 }
 
-/// Size of an object that is downloaded in two parts, each with an entry in its state.
+/// Length of an object that is downloaded in two parts, each with an entry in its state.
 const IN_PARTS: usize = 9 << 20;
 
-/// A hostile store plants what looks like half a download from an honest store. The later download from the honest
-/// store must have the honest bytes.
-async fn poisoned_resume(field: &mut Field) -> Result<(), Trouble> {
-    let object = crate::field::body(field.seed, 1, IN_PARTS);
-    let honest = Store::start(vec![Entry::new("later", object.clone())], "no").await?;
+/// A hostile store creates files that look like half a download from another store. The later download from that store
+/// must have its bytes.
+async fn poisoned_resume(context: &mut CaseContext) -> Result<(), CaseError> {
+    let object = crate::context::body(context.seed, 1, IN_PARTS);
+    let honest = HostileStore::start(vec![Entry::new("later", object.clone())], "no").await?;
     let zeros = Bytes::from(vec![0; IN_PARTS]);
     // The format of releases that stored the state beside the file.
     let mut state = format!(
@@ -160,29 +167,29 @@ async fn poisoned_resume(field: &mut Field) -> Result<(), Trouble> {
         Entry::new(".later.bywash-part", zeros),
         Entry::new(".later.bywash-part.state", Bytes::from(state)),
     ];
-    let hostile = Store::start(planted, "no").await?;
-    let target = field.path().join("target");
+    let hostile = HostileStore::start(planted, "no").await?;
+    let target = context.path().join("target");
     std::fs::create_dir_all(&target)?;
     let to = target.display().to_string();
-    run(field, &hostile, &["cp", "-r", "s3://data/", &to]).await?;
+    run(context, &hostile, &["cp", "-r", "s3://data/", &to]).await?;
     let file = target.join("later");
     let to = file.display().to_string();
-    let output = run(field, &honest, &["cp", "s3://data/later", &to]).await?;
+    let output = run(context, &honest, &["cp", "s3://data/later", &to]).await?;
     if !output.status.success() {
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
-        field
+        context
             .record
-            .found(format!("the honest object was not copied: {text}"));
+            .finding(format!("the object was not copied: {text}"));
     } else if std::fs::read(&file)? != object {
-        field
+        context
             .record
-            .found("the file has bytes that the honest store never sent");
+            .finding("the file has bytes that its store never sent");
     }
     Ok(())
 }
 
 /// Names and messages that clear the screen or reverse text.
-async fn hostile_text(field: &mut Field) -> Result<(), Trouble> {
+async fn hostile_text(context: &mut CaseContext) -> Result<(), CaseError> {
     let bad = [
         "esc\u{1b}[2Jape",
         "c1\u{9b}2J",
@@ -191,70 +198,75 @@ async fn hostile_text(field: &mut Field) -> Result<(), Trouble> {
         "bell\u{7}",
         "cr\rover",
     ];
-    let store = Store::start(entries(&bad, "1"), "go\u{9b}2J\u{202e}away\u{1b}[2J").await?;
-    run(field, &store, &["ls", "-r", "s3://data/"]).await?;
-    run(field, &store, &["ls", "s3://data/"]).await?;
-    run(field, &store, &["du", "s3://data/"]).await?;
-    run(field, &store, &["cat", "s3://data/refused"]).await?;
-    run(field, &store, &["stat", "s3://data/refused"]).await?;
-    let target = field.path().join("target");
+    let store = HostileStore::start(entries(&bad, "1"), "go\u{9b}2J\u{202e}away\u{1b}[2J").await?;
+    run(context, &store, &["ls", "-r", "s3://data/"]).await?;
+    run(context, &store, &["ls", "s3://data/"]).await?;
+    run(context, &store, &["du", "s3://data/"]).await?;
+    run(context, &store, &["cat", "s3://data/refused"]).await?;
+    run(context, &store, &["stat", "s3://data/refused"]).await?;
+    let target = context.path().join("target");
     std::fs::create_dir_all(&target)?;
     run(
-        field,
+        context,
         &store,
         &["cp", "-r", "s3://data/", &target.display().to_string()],
     )
     .await?;
-    std::fs::write(field.path().join("local"), "x")?;
-    run(field, &store, &["cp", "local", "s3://data/local"]).await?;
+    std::fs::write(context.path().join("local"), "x")?;
+    run(context, &store, &["cp", "local", "s3://data/local"]).await?;
     Ok(())
 }
 
 /// Sizes whose sum exceeds 64 bits.
-async fn hostile_sizes(field: &mut Field) -> Result<(), Trouble> {
-    let store = Store::start(entries(&["a", "b", "c"], "9223372036854775807"), "no").await?;
-    let output = run(field, &store, &["du", "s3://data/"]).await?;
+async fn hostile_sizes(context: &mut CaseContext) -> Result<(), CaseError> {
+    let store = HostileStore::start(entries(&["a", "b", "c"], "9223372036854775807"), "no").await?;
+    let output = run(context, &store, &["du", "s3://data/"]).await?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    field.record.figure("du", text.trim().replace('\n', " "));
+    context.record.figure("du", text.trim().replace('\n', " "));
     // Three times 8 EiB, or the maximum, or an error; never less than one of them.
     let wrapped =
         output.status.success() && !text.contains("EiB") && !text.contains("18446744073709551615");
     if wrapped || output.status.code().is_none_or(|code| code > 100) {
-        field
+        context
             .record
-            .found(format!("du says {text} and ends with {}", output.status));
+            .finding(format!("du prints {text} and ends with {}", output.status));
     }
     Ok(())
 }
 
 /// A symbolic link in the target that leads out of it is not followed.
-async fn hostile_links(field: &mut Field) -> Result<(), Trouble> {
-    let store = Store::start(entries(&["link/planted"], "1"), "no").await?;
-    let (target, outside) = (field.path().join("target"), field.path().join("outside"));
+async fn hostile_links(context: &mut CaseContext) -> Result<(), CaseError> {
+    let store = HostileStore::start(entries(&["link/planted"], "1"), "no").await?;
+    let (target, outside) = (
+        context.path().join("target"),
+        context.path().join("outside"),
+    );
     std::fs::create_dir_all(&target)?;
     std::fs::create_dir_all(&outside)?;
     std::os::unix::fs::symlink(&outside, target.join("link"))?;
     let to = target.display().to_string();
-    run(field, &store, &["cp", "-r", "s3://data/", &to]).await?;
+    run(context, &store, &["cp", "-r", "s3://data/", &to]).await?;
     if outside.join("planted").exists() {
-        field.record.found("cp -r wrote through a symbolic link");
+        context
+            .record
+            .finding("cp -r wrote through a symbolic link");
     }
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::drives_terminals;
+    use super::is_terminal_control;
 
     #[test]
-    fn plain_text_drives_no_terminal_and_escapes_do() {
+    fn escapes_are_terminal_controls_and_plain_text_is_not() {
         assert!(
             "plain\ttext\n\u{e4}\u{65e5}"
                 .chars()
-                .all(|c| !drives_terminals(c))
+                .all(|c| !is_terminal_control(c))
         );
         for bad in ['\u{1b}', '\u{9b}', '\u{7f}', '\r', '\u{202e}', '\u{2066}'] {
-            assert!(drives_terminals(bad), "{bad:?}");
+            assert!(is_terminal_control(bad), "{bad:?}");
         }
     }
 }

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::raw::{closed_within, head_of, open, push, sip, unsigned_payload};
+use super::raw::{closed_within, head_of, open, read_slowly, send_available, unsigned_payload};
 use super::{Case, case};
-use crate::Trouble;
+use crate::CaseError;
 use crate::client::Expect;
-use crate::field::{Field, body};
+use crate::context::{CaseContext, body};
 use crate::process::Setup;
 
 pub(super) const CASES: &[Case] = &[
@@ -25,34 +25,34 @@ pub(super) const CASES: &[Case] = &[
     case!("access-keys", access_keys),
 ];
 
-/// How long attackers hold their requests.
+/// Time for which attackers hold their requests.
 const HOLD: Duration = Duration::from_secs(6);
-/// Readers of `slow-readers`, each of an object of 4 MiB.
+/// Number of readers of `slow-readers`, each of an object of 4 MiB.
 const SLOW_READERS: u64 = 500;
-/// Address of the attackers where the server limits connections by address.
+/// Source address of attackers in cases on the limit of connections by address.
 const ATTACKER: [u8; 4] = [127, 0, 0, 2];
 const LOCAL: [u8; 4] = [127, 0, 0, 1];
-/// Max time of a head, with a margin for a busy machine.
+/// Maximum time of a head, with a margin for a busy machine.
 const HEAD_TIME: Duration = Duration::from_secs(20);
 
-/// Sends `count` requests and reads none of their responses, or only a few bytes.
-async fn begin_and_hold(
-    field: &Field,
+/// Sends `count` requests and reads at most a few bytes of their responses.
+async fn hold_requests(
+    context: &CaseContext,
     count: u64,
     from: [u8; 4],
     request: impl Fn(u64) -> Vec<u8>,
 ) {
-    let address = field.address();
-    let record = std::sync::Arc::clone(&field.record);
-    let held = field
-        .crowd(count, |number| {
+    let address = context.address();
+    let record = std::sync::Arc::clone(&context.record);
+    let held = context
+        .run_concurrently(count, |number| {
             let bytes = request(number);
             async move {
                 let Ok(mut socket) = open(address, from).await else {
                     return false;
                 };
-                push(&mut socket, &bytes).await;
-                sip(&mut socket, HOLD).await;
+                send_available(&mut socket, &bytes).await;
+                read_slowly(&mut socket, HOLD).await;
                 true
             }
         })
@@ -61,13 +61,13 @@ async fn begin_and_hold(
     record.figure("held", held);
 }
 
-/// A well-behaved client reads and lists meanwhile.
-async fn meanwhile(
-    field: &Field,
+/// Starts a well-behaved client that reads an object repeatedly during the attack.
+async fn read_in_background(
+    context: &CaseContext,
     path: &'static str,
     expected: Bytes,
 ) -> tokio::task::JoinHandle<()> {
-    let mut client = field.well();
+    let mut client = context.well_behaved();
     tokio::spawn(async move {
         loop {
             client.get(path, &expected).await;
@@ -77,17 +77,17 @@ async fn meanwhile(
 }
 
 /// Starts a server with an object that well-behaved clients read during the attack.
-async fn serve(field: &mut Field, setup: Setup) -> Result<(), Trouble> {
-    let folder = field.bucket("data")?;
-    std::fs::write(folder.join("calm"), body(field.seed, 1, 100_000))?;
-    std::fs::write(folder.join("large"), body(field.seed, 2, 4 << 20))?;
-    field.serve_load(setup).await?;
+async fn serve(context: &mut CaseContext, setup: Setup) -> Result<(), CaseError> {
+    let folder = context.bucket("data")?;
+    std::fs::write(folder.join("background"), body(context.seed, 1, 100_000))?;
+    std::fs::write(folder.join("large"), body(context.seed, 2, 4 << 20))?;
+    context.serve_filled(setup).await?;
     Ok(())
 }
 
 /// 900 readers of a page of 3 MB, with a read-only key.
-async fn listings(field: &mut Field) -> Result<(), Trouble> {
-    let folder = field.bucket("long")?;
+async fn listings(context: &mut CaseContext) -> Result<(), CaseError> {
+    let folder = context.bucket("long")?;
     for number in 0..1000 {
         // Escaped characters triple the length of the response.
         let part = |length: usize| "+".repeat(length);
@@ -98,75 +98,79 @@ async fn listings(field: &mut Field) -> Result<(), Trouble> {
         std::fs::write(folder.join(format!("{}{number:04}", part(230))), "x")?;
     }
     let keys = "[[key]]\naccess-key = \"reader\"\nsecret-key = \"only-reads\"\nread-only = true\n";
-    serve(field, Setup::default().config(keys)).await?;
-    let calm = meanwhile(field, "/data/calm", body(field.seed, 1, 100_000)).await;
-    let reader = Field::account("reader", "only-reads");
+    serve(context, Setup::default().config(keys)).await?;
+    let background =
+        read_in_background(context, "/data/background", body(context.seed, 1, 100_000)).await;
+    let reader = CaseContext::account("reader", "only-reads");
     let query = "encoding-type=url&list-type=2&max-keys=1000";
-    begin_and_hold(field, 900, LOCAL, |_| {
+    hold_requests(context, 900, LOCAL, |_| {
         head_of(&reader, ("GET", "/long", query), None)
     })
     .await;
-    calm.abort();
+    background.abort();
     Ok(())
 }
 
 /// 300 clients that send 4 MiB of XML except for its last bytes.
-async fn request_xml(field: &mut Field) -> Result<(), Trouble> {
-    serve(field, Setup::default()).await?;
-    let calm = meanwhile(field, "/data/calm", body(field.seed, 1, 100_000)).await;
+async fn request_xml(context: &mut CaseContext) -> Result<(), CaseError> {
+    serve(context, Setup::default()).await?;
+    let background =
+        read_in_background(context, "/data/background", body(context.seed, 1, 100_000)).await;
     let length = (4 << 20) - 1;
     let xml = format!("<Delete>{}", " ".repeat(length - 100));
-    begin_and_hold(field, 300, LOCAL, |_| {
+    hold_requests(context, 300, LOCAL, |_| {
         let mut request = unsigned_payload(("POST", "/data", "delete="), Some(length as u64));
         request.extend_from_slice(xml.as_bytes());
         request
     })
     .await;
-    calm.abort();
+    background.abort();
     Ok(())
 }
 
 /// 500 readers at a few bytes a second, each of a different object: 30 times the server's memory, so that no two
 /// readers share a block.
-async fn slow_readers(field: &mut Field) -> Result<(), Trouble> {
-    let folder = field.bucket("data")?;
+async fn slow_readers(context: &mut CaseContext) -> Result<(), CaseError> {
+    let folder = context.bucket("data")?;
     for number in 0..SLOW_READERS {
         let path = folder.join(format!("slow-{number}"));
         // Few files with many names, to save disk; each name is an object of the server.
         match number % 50 {
-            0 => std::fs::write(path, body(field.seed, number, 4 << 20))?,
+            0 => std::fs::write(path, body(context.seed, number, 4 << 20))?,
             rest => std::fs::hard_link(folder.join(format!("slow-{}", number - rest)), path)?,
         }
     }
-    serve(field, Setup::default()).await?;
-    let calm = meanwhile(field, "/data/calm", body(field.seed, 1, 100_000)).await;
-    begin_and_hold(field, SLOW_READERS, LOCAL, |number| {
+    serve(context, Setup::default()).await?;
+    let background =
+        read_in_background(context, "/data/background", body(context.seed, 1, 100_000)).await;
+    hold_requests(context, SLOW_READERS, LOCAL, |number| {
         let path = format!("/data/slow-{number}");
         unsigned_payload(("GET", &path, ""), None)
     })
     .await;
-    calm.abort();
+    background.abort();
     Ok(())
 }
 
 /// 900 writers that stall within their bodies.
-async fn stalled_puts(field: &mut Field) -> Result<(), Trouble> {
-    serve(field, Setup::default()).await?;
-    let calm = meanwhile(field, "/data/calm", body(field.seed, 1, 100_000)).await;
-    let half = body(field.seed, 3, 300_000);
-    begin_and_hold(field, 900, LOCAL, |number| {
+async fn stalled_puts(context: &mut CaseContext) -> Result<(), CaseError> {
+    serve(context, Setup::default()).await?;
+    let background =
+        read_in_background(context, "/data/background", body(context.seed, 1, 100_000)).await;
+    let half = body(context.seed, 3, 300_000);
+    hold_requests(context, 900, LOCAL, |number| {
         let path = format!("/data/stalled-{number}");
         let mut request = unsigned_payload(("PUT", &path, ""), Some(1 << 20));
         request.extend_from_slice(&half);
         request
     })
     .await;
-    calm.abort();
+    background.abort();
     for number in (0..900).step_by(90) {
         let path = format!("/data/stalled-{number}");
         let absent = Expect::Status(&[404]);
-        field
-            .well()
+        context
+            .well_behaved()
             .send(("HEAD", &path, ""), &[], b"", &absent)
             .await;
     }
@@ -174,10 +178,11 @@ async fn stalled_puts(field: &mut Field) -> Result<(), Trouble> {
 }
 
 /// All operations, by clients that send or read a few bytes a second.
-async fn slow_clients(field: &mut Field) -> Result<(), Trouble> {
-    serve(field, Setup::default()).await?;
-    let calm = meanwhile(field, "/data/calm", body(field.seed, 1, 100_000)).await;
-    let (s3, admin) = (field.address(), field.admin());
+async fn slow_clients(context: &mut CaseContext) -> Result<(), CaseError> {
+    serve(context, Setup::default()).await?;
+    let background =
+        read_in_background(context, "/data/background", body(context.seed, 1, 100_000)).await;
+    let (s3, admin) = (context.address(), context.admin());
     let operations: [(&str, &str, &str, Option<u64>); 9] = [
         ("GET", "/data/large", "", None),
         ("HEAD", "/data/large", "", None),
@@ -194,8 +199,8 @@ async fn slow_clients(field: &mut Field) -> Result<(), Trouble> {
         ("POST", "/data/parts", "uploadId=none", Some(100_000)),
         ("GET", "/", "", None),
     ];
-    field
-        .crowd(40 * (operations.len() as u64 + 1), |number| {
+    context
+        .run_concurrently(40 * (operations.len() as u64 + 1), |number| {
             let which = number as usize % (operations.len() + 1);
             async move {
                 let (address, request) = match operations.get(which) {
@@ -214,93 +219,96 @@ async fn slow_clients(field: &mut Field) -> Result<(), Trouble> {
                 if number % 2 == 0 {
                     let end = tokio::time::Instant::now() + HOLD;
                     for piece in request.chunks(16) {
-                        push(&mut socket, piece).await;
+                        send_available(&mut socket, piece).await;
                         tokio::time::sleep(Duration::from_millis(200)).await;
                         if tokio::time::Instant::now() > end {
                             break;
                         }
                     }
                 } else {
-                    push(&mut socket, &request).await;
-                    sip(&mut socket, HOLD).await;
+                    send_available(&mut socket, &request).await;
+                    read_slowly(&mut socket, HOLD).await;
                 }
             }
         })
         .await;
-    calm.abort();
+    background.abort();
     Ok(())
 }
 
-/// 1,000 heads of 60 KB that never end: each is closed at its deadline, not after a minute.
-async fn heads(field: &mut Field) -> Result<(), Trouble> {
-    serve(field, Setup::default()).await?;
-    let calm = meanwhile(field, "/data/calm", body(field.seed, 1, 100_000)).await;
+/// 1,000 heads of 60 KB that never end: each connection is closed at its deadline.
+async fn heads(context: &mut CaseContext) -> Result<(), CaseError> {
+    serve(context, Setup::default()).await?;
+    let background =
+        read_in_background(context, "/data/background", body(context.seed, 1, 100_000)).await;
     let head = format!(
-        "GET /data/calm HTTP/1.1\r\nHost: 127.0.0.1\r\nx-long: {}",
+        "GET /data/background HTTP/1.1\r\nHost: 127.0.0.1\r\nx-long: {}",
         "a".repeat(60_000)
     );
-    let address = field.address();
-    let closed = field
-        .crowd(1000, |_| {
+    let address = context.address();
+    let closed = context
+        .run_concurrently(1000, |_| {
             let head = head.clone();
             async move {
                 let mut socket = open(address, ATTACKER).await.ok()?;
-                push(&mut socket, head.as_bytes()).await;
+                send_available(&mut socket, head.as_bytes()).await;
                 closed_within(&mut socket, HEAD_TIME).await
             }
         })
         .await;
-    calm.abort();
+    background.abort();
     let open = closed.iter().filter(|closed| closed.is_none()).count();
-    field.record.figure("still open", open);
+    context.record.figure("still open", open);
     if open > 0 {
         let seconds = HEAD_TIME.as_secs();
-        field.record.found(format!(
+        context.record.finding(format!(
             "{open} of 1000 unfinished heads are open after {seconds} s"
         ));
     }
     Ok(())
 }
 
-/// As many half-open connections from one address as the server admits: other addresses are still admitted.
-async fn half_open(field: &mut Field) -> Result<(), Trouble> {
-    serve(field, Setup::default()).await?;
-    let calm = meanwhile(field, "/data/calm", body(field.seed, 1, 100_000)).await;
-    begin_and_hold(field, 1100, ATTACKER, |_| {
-        b"GET /data/calm HTTP/1.1\r\nHost:".to_vec()
+/// As many half-open connections from one address as the server accepts: other addresses are still accepted.
+async fn half_open(context: &mut CaseContext) -> Result<(), CaseError> {
+    serve(context, Setup::default()).await?;
+    let background =
+        read_in_background(context, "/data/background", body(context.seed, 1, 100_000)).await;
+    hold_requests(context, 1100, ATTACKER, |_| {
+        b"GET /data/background HTTP/1.1\r\nHost:".to_vec()
     })
     .await;
-    calm.abort();
+    background.abort();
     Ok(())
 }
 
-/// Ten times as many silent connections as the server admits.
-async fn connections(field: &mut Field) -> Result<(), Trouble> {
-    serve(field, Setup::default()).await?;
-    let calm = meanwhile(field, "/data/calm", body(field.seed, 1, 100_000)).await;
-    let address = field.address();
-    // A listener's backlog is short: connections in it count too.
-    let opened = field
-        .crowd(10_240, |_| async move {
+/// Ten times as many silent connections as the server accepts.
+async fn connections(context: &mut CaseContext) -> Result<(), CaseError> {
+    serve(context, Setup::default()).await?;
+    let background =
+        read_in_background(context, "/data/background", body(context.seed, 1, 100_000)).await;
+    let address = context.address();
+    // Connections in the backlog of the listener count as well.
+    let opened = context
+        .run_concurrently(10_240, |_| async move {
             let socket = open(address, ATTACKER).await;
             tokio::time::sleep(HOLD).await;
             socket.is_ok()
         })
         .await;
-    calm.abort();
+    background.abort();
     let opened = opened.into_iter().filter(|opened| *opened).count();
-    field.record.figure("opened", opened);
+    context.record.figure("opened", opened);
     Ok(())
 }
 
-/// Small ranges of large objects, from the first byte to beyond the last.
-async fn small_ranges(field: &mut Field) -> Result<(), Trouble> {
-    serve(field, Setup::default()).await?;
-    let (seed, count) = (field.seed, field.campaign.keys / 5 / 16);
+/// Small ranges of large objects, from the first byte to past the last.
+async fn small_ranges(context: &mut CaseContext) -> Result<(), CaseError> {
+    serve(context, Setup::default()).await?;
+    let (seed, count) = (context.seed, context.campaign.keys / 5 / 16);
     let large = body(seed, 2, 4 << 20);
-    field
-        .crowd(16, |reader| {
-            let (mut client, large) = (field.well(), large.clone());
+    context
+        .run_concurrently(16, |reader| {
+            let (mut client, large) = (context.well_behaved(), large.clone());
             async move {
                 for round in 0..count {
                     let offset = (reader * 7919 + round * 104_729) as usize % large.len();
@@ -318,15 +326,18 @@ async fn small_ranges(field: &mut Field) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Objects with the max metadata of S3, and one byte more.
-async fn metadata(field: &mut Field) -> Result<(), Trouble> {
-    serve(field, Setup::default()).await?;
-    let (seed, count) = (field.seed, field.campaign.keys / 50 / 16);
-    field
-        .crowd(16, |writer| {
-            let (mut client, mut past) = (field.well(), field.past("MAX_METADATA_BYTES"));
+/// Objects with the maximum metadata of S3, and with one byte more.
+async fn metadata(context: &mut CaseContext) -> Result<(), CaseError> {
+    serve(context, Setup::default()).await?;
+    let (seed, count) = (context.seed, context.campaign.keys / 50 / 16);
+    context
+        .run_concurrently(16, |writer| {
+            let (mut client, mut past) = (
+                context.well_behaved(),
+                context.excessive("MAX_METADATA_BYTES"),
+            );
             async move {
-                // The name counts too, without its prefix.
+                // The name without its prefix counts as well.
                 let (value, more) = ("v".repeat(2047), "v".repeat(2048));
                 for round in 0..count {
                     let path = format!("/data/meta/{writer}/{round}");
@@ -349,27 +360,28 @@ async fn metadata(field: &mut Field) -> Result<(), Trouble> {
 }
 
 /// A thousand valid keys, and ten thousand invalid ones.
-async fn access_keys(field: &mut Field) -> Result<(), Trouble> {
+async fn access_keys(context: &mut CaseContext) -> Result<(), CaseError> {
     let keys: String = (0..1000)
         .map(|number| format!("[[key]]\naccess-key = \"key-{number}\"\nsecret-key = \"secret-{number}\"\nread-only = true\n"))
         .collect();
-    serve(field, Setup::default().config(keys)).await?;
-    let (seed, count) = (field.seed, field.campaign.tenfold(1000));
-    field
-        .crowd(16, |task| {
-            let (mut known, mut unknown) = (field.well(), field.past("an unknown key"));
+    serve(context, Setup::default().config(keys)).await?;
+    let (seed, count) = (context.seed, context.campaign.tenfold(1000));
+    context
+        .run_concurrently(16, |task| {
+            let (mut known, mut unknown) =
+                (context.well_behaved(), context.excessive("an unknown key"));
             async move {
                 for number in (task..count).step_by(16) {
                     let refused = Expect::Status(&[403]);
-                    unknown.account = Field::account(&format!("no-{number}"), "none");
+                    unknown.account = CaseContext::account(&format!("no-{number}"), "none");
                     unknown
-                        .send(("GET", "/data/calm", ""), &[], b"", &refused)
+                        .send(("GET", "/data/background", ""), &[], b"", &refused)
                         .await;
                     if number % 10 == 0 {
                         let key = number / 10;
                         known.account =
-                            Field::account(&format!("key-{key}"), &format!("secret-{key}"));
-                        known.get("/data/calm", &body(seed, 1, 100_000)).await;
+                            CaseContext::account(&format!("key-{key}"), &format!("secret-{key}"));
+                        known.get("/data/background", &body(seed, 1, 100_000)).await;
                         known
                             .send(("PUT", "/data/no", ""), &[], b"x", &refused)
                             .await;

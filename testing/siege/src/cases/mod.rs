@@ -1,4 +1,4 @@
-//! The cases, one file a group. Each has a name for `--case`, and is reproducible from its seed.
+//! The cases, one file per group. Each has a name for `--case`, and is reproducible from its seed.
 
 mod chaos;
 mod hostile;
@@ -14,12 +14,13 @@ mod uploads;
 
 use std::pin::Pin;
 
-use crate::Trouble;
-use crate::field::Field;
+use crate::CaseError;
+use crate::context::CaseContext;
 
-/// The attack of a case on its field.
-pub type Attack =
-    for<'a> fn(&'a mut Field) -> Pin<Box<dyn Future<Output = Result<(), Trouble>> + Send + 'a>>;
+/// Attack of a case.
+pub type Attack = for<'a> fn(
+    &'a mut CaseContext,
+) -> Pin<Box<dyn Future<Output = Result<(), CaseError>> + Send + 'a>>;
 
 /// One case of the siege.
 #[derive(Clone, Copy)]
@@ -28,18 +29,18 @@ pub struct Case {
     pub attack: Attack,
 }
 
-/// A case from its name and an `async fn(&mut Field)`.
+/// Creates a case from its name and an `async fn(&mut CaseContext)`.
 macro_rules! case {
     ($name:literal, $attack:path) => {
         crate::cases::Case {
             name: $name,
-            attack: |field| Box::pin($attack(field)),
+            attack: |context| Box::pin($attack(context)),
         }
     };
 }
 pub(crate) use case;
 
-/// All cases, in the order they run.
+/// Returns all cases, in the order in which they run.
 #[must_use]
 pub fn all() -> Vec<Case> {
     [

@@ -15,9 +15,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use super::{Case, case};
-use crate::Trouble;
+use crate::CaseError;
 use crate::client::Expect;
-use crate::field::{Field, body};
+use crate::context::{CaseContext, body};
 use crate::process::Setup;
 
 pub(super) const CASES: &[Case] = &[
@@ -27,33 +27,35 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 /// An address with a secret in its query that redirects to another host: that host must not receive the secret.
-async fn redirect_secrets(field: &mut Field) -> Result<(), Trouble> {
+async fn redirect_secrets(context: &mut CaseContext) -> Result<(), CaseError> {
     let elsewhere = Arc::new(Web::new(WebServerOptions::default()));
-    elsewhere.put("/file", body(field.seed, 1, 1000));
+    elsewhere.put("/file", body(context.seed, 1, 1000));
     let elsewhere_server = Server::start(Arc::<Web>::clone(&elsewhere)).await?;
     let store = Arc::new(Web::new(WebServerOptions::default()));
     let origin = Server::start(Arc::<Web>::clone(&store)).await?;
     store.redirect("/dir/key", &format!("{}/file", elsewhere_server.url()));
     let url = format!("web={}/dir?token=very-secret", origin.url());
-    field.serve(Setup::default().arg(url)).await?;
+    context.serve(Setup::default().arg(url)).await?;
     let refused = Expect::Status(&[200, 400, 403, 404, 500, 502, 503]);
-    field
-        .past("a redirect")
+    context
+        .excessive("a redirect")
         .send(("GET", "/web/key", ""), &[], b"", &refused)
         .await;
     for request in elsewhere_server.take_log() {
         let text = format!("{} {:?}", request.line, request.headers);
         if text.contains("very-secret") {
-            field.record.found(format!("another host was sent {text}"));
+            context
+                .record
+                .finding(format!("another host received {text}"));
         }
     }
-    field
+    context
         .record
         .figure("requests of the first host", origin.take_log().len());
     Ok(())
 }
 
-/// An origin of one file that may change at each request's arrival and responds later.
+/// An origin of one file. Its responses have the version at the arrival of the request and are sent after a delay.
 struct SlowOrigin {
     address: SocketAddr,
     version: Arc<AtomicU64>,
@@ -72,7 +74,7 @@ fn version_body(version: u64) -> Bytes {
 }
 
 impl SlowOrigin {
-    async fn start() -> Result<Self, Trouble> {
+    async fn start() -> Result<Self, CaseError> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         let (version, delay_ms) = (Arc::new(AtomicU64::new(1)), Arc::new(AtomicU64::new(0)));
@@ -122,18 +124,21 @@ impl SlowOrigin {
 }
 
 /// A window of one second and a validation of six: a read that begins four seconds after the change must see it.
-async fn stale_validation(field: &mut Field) -> Result<(), Trouble> {
+async fn stale_validation(context: &mut CaseContext) -> Result<(), CaseError> {
     let origin = SlowOrigin::start().await?;
     let config = format!(
         "[[bucket]]\nname = \"web\"\nurl = \"http://{}/dir\"\nconsistency = \"revalidate=1s\"\n",
         origin.address
     );
-    field.serve(Setup::default().config(config)).await?;
-    field.well().get("/web/key", &version_body(1)).await;
+    context.serve(Setup::default().config(config)).await?;
+    context
+        .well_behaved()
+        .get("/web/key", &version_body(1))
+        .await;
     // The consistency window expires.
     tokio::time::sleep(Duration::from_millis(1500)).await;
     origin.delay_ms.store(6000, Ordering::Relaxed);
-    let mut first = field.past("it began before the change");
+    let mut first = context.excessive("a read that began before the change");
     let early = tokio::spawn(async move {
         let either = Expect::Status(&[200]);
         first.send(("GET", "/web/key", ""), &[], b"", &either).await
@@ -141,16 +146,22 @@ async fn stale_validation(field: &mut Field) -> Result<(), Trouble> {
     tokio::time::sleep(Duration::from_millis(500)).await;
     origin.version.store(2, Ordering::Relaxed);
     tokio::time::sleep(Duration::from_millis(3500)).await;
-    // Later requests are answered at once.
+    // Later responses have no delay.
     origin.delay_ms.store(0, Ordering::Relaxed);
-    field.well().get("/web/key", &version_body(2)).await;
+    context
+        .well_behaved()
+        .get("/web/key", &version_body(2))
+        .await;
     let _ = early.await;
-    field.well().get("/web/key", &version_body(2)).await;
+    context
+        .well_behaved()
+        .get("/web/key", &version_body(2))
+        .await;
     Ok(())
 }
 
-/// Objects of `torn-object`.
-const TORN: u64 = 5;
+/// Number of objects of `torn-object`.
+const TORN_OBJECTS: u64 = 5;
 
 /// Writes a file with a given modification time. Returns its inode.
 fn write_aged(path: &Path, bytes: &Bytes, time: SystemTime) -> std::io::Result<u64> {
@@ -161,33 +172,39 @@ fn write_aged(path: &Path, bytes: &Bytes, time: SystemTime) -> std::io::Result<u
     Ok(file.metadata()?.ino())
 }
 
-/// Files of a served folder are replaced by others of equal size, time and inode: no read mixes the two.
-async fn torn_object(field: &mut Field) -> Result<(), Trouble> {
-    let folder = field.bucket("data")?;
-    let (old, new) = (body(field.seed, 1, 8 << 20), body(field.seed, 2, 8 << 20));
-    field.serve(Setup::default()).await?;
+/// Files of a served folder are replaced by others of equal length, time and inode: no read mixes the two.
+async fn torn_object(context: &mut CaseContext) -> Result<(), CaseError> {
+    let folder = context.bucket("data")?;
+    let (old, new) = (
+        body(context.seed, 1, 8 << 20),
+        body(context.seed, 2, 8 << 20),
+    );
+    context.serve(Setup::default()).await?;
     let time = SystemTime::now() - Duration::from_secs(3600);
     let mut same_inode = 0;
-    for number in 0..TORN {
+    for number in 0..TORN_OBJECTS {
         let path = folder.join(format!("key-{number}"));
         let inode = write_aged(&path, &old, time)?;
         let range = [("range", "bytes=0-1048575")];
         let first = Expect::Bytes(old.slice(..1 << 20));
         let key = format!("/data/key-{number}");
-        field
-            .well()
+        context
+            .well_behaved()
             .send(("GET", &key, ""), &range, b"", &first)
             .await;
-        // As tar does: the file is removed, and its successor reuses the inode.
+        // Like tar: removes the file, and its successor reuses the inode.
         std::fs::remove_file(&path)?;
         same_inode += u64::from(write_aged(&path, &new, time)? == inode);
     }
     tokio::time::sleep(Duration::from_millis(1500)).await;
-    for number in 0..TORN {
-        field.well().get(&format!("/data/key-{number}"), &new).await;
+    for number in 0..TORN_OBJECTS {
+        context
+            .well_behaved()
+            .get(&format!("/data/key-{number}"), &new)
+            .await;
     }
-    field
+    context
         .record
-        .figure("same inode", format!("{same_inode} of {TORN}"));
+        .figure("same inode", format!("{same_inode} of {TORN_OBJECTS}"));
     Ok(())
 }

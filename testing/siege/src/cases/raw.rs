@@ -1,4 +1,4 @@
-//! Helpers of hostile clients: many sockets with unfinished requests.
+//! Raw sockets of hostile clients, with unfinished requests.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use bywash_support::http::{Connection, HttpResponse};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
-use crate::client::{Account, Times, signed_head};
+use crate::client::{Account, ClockOffset, signed_head};
 
 /// Opens a connection with the smallest receive buffer, from the given loopback address.
 pub(super) async fn open(address: SocketAddr, from: [u8; 4]) -> std::io::Result<TcpStream> {
@@ -20,38 +20,38 @@ pub(super) async fn open(address: SocketAddr, from: [u8; 4]) -> std::io::Result<
         .map_err(|_| std::io::ErrorKind::TimedOut)?
 }
 
-/// Sends as much as the server accepts within two seconds; a stalled server is intended.
-pub(super) async fn push(socket: &mut TcpStream, bytes: &[u8]) {
+/// Sends as much as the server accepts within two seconds. A stall is not an error.
+pub(super) async fn send_available(socket: &mut TcpStream, bytes: &[u8]) {
     let _ = tokio::time::timeout(Duration::from_secs(2), socket.write_all(bytes)).await;
 }
 
-/// A head signed by the server's key with an unsigned payload, announcing `length` bytes.
+/// Formats a head signed with the server's key, with an unsigned payload of `length` bytes.
 pub(super) fn unsigned_payload(request: (&str, &str, &str), length: Option<u64>) -> Vec<u8> {
     head_of(&Account::default(), request, length)
 }
 
-/// The same with another key.
+/// Formats a head signed with another key, with an unsigned payload of `length` bytes.
 pub(super) fn head_of(
     account: &Account,
     request: (&str, &str, &str),
     length: Option<u64>,
 ) -> Vec<u8> {
-    let signer = account.signer(Times::real());
+    let signer = account.signer(ClockOffset::real());
     signed_head(&signer, request, &[], "UNSIGNED-PAYLOAD", length)
 }
 
-/// Reads a byte at a time, for this long.
-pub(super) async fn sip(socket: &mut TcpStream, time: Duration) {
-    let sipping = async {
+/// Reads at most 64 bytes each 500 ms, for this time.
+pub(super) async fn read_slowly(socket: &mut TcpStream, time: Duration) {
+    let reading = async {
         let mut byte = [0; 64];
         while let Ok(1..) = socket.read(&mut byte).await {
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
     };
-    let _ = tokio::time::timeout(time, sipping).await;
+    let _ = tokio::time::timeout(time, reading).await;
 }
 
-/// Time until the server closes, or `None` if it does not within `max`.
+/// Returns the time until the server closes the connection; `None` after `max`.
 pub(super) async fn closed_within(socket: &mut TcpStream, max: Duration) -> Option<Duration> {
     let began = std::time::Instant::now();
     let reading = async {
@@ -63,17 +63,17 @@ pub(super) async fn closed_within(socket: &mut TcpStream, max: Duration) -> Opti
 }
 
 /// Sends a request without an HTTP client. Returns a complete response, if it arrives in time.
-pub(super) async fn ask(
+pub(super) async fn exchange(
     address: SocketAddr,
     method: &str,
     request: &[u8],
     max: Duration,
 ) -> std::io::Result<HttpResponse> {
-    let asking = async {
+    let exchanging = async {
         let mut connection = Connection::open(address).await?;
         connection.exchange(method, request).await
     };
-    tokio::time::timeout(max, asking)
+    tokio::time::timeout(max, exchanging)
         .await
         .map_err(|_| std::io::Error::from(std::io::ErrorKind::TimedOut))?
 }

@@ -1,4 +1,4 @@
-//! Requests that must be rejected or served exactly, one case for each past defect.
+//! Requests that must be rejected or executed exactly, one case for each past defect.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use bytes::Bytes;
 use bywash_support::http::{self, HttpResponse};
 use bywash_support::sign::{Signer, borrow, sha256_hex};
 
-use super::raw::ask;
+use super::raw::exchange;
 use super::{Case, case};
-use crate::Trouble;
+use crate::CaseError;
 use crate::client::Expect;
-use crate::field::{Field, body};
+use crate::context::{CaseContext, body};
 use crate::process::Setup;
-use crate::record::{Class, End};
+use crate::record::{Class, Outcome};
 
 pub(super) const CASES: &[Case] = &[
     case!("unsigned-headers", unsigned_headers),
@@ -24,12 +24,12 @@ pub(super) const CASES: &[Case] = &[
     case!("quiet-log", quiet_log),
 ];
 
-/// Max wait for a response that closes its connection.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Maximum wait for a response that closes its connection.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Sends a request without an HTTP client. Its response counts as a hostile one.
+/// Sends a request without an HTTP client, and records it as one of a hostile client.
 async fn send(
-    field: &Field,
+    context: &CaseContext,
     method: &str,
     target: &str,
     headers: &[(&str, &str)],
@@ -42,14 +42,18 @@ async fn send(
     }
     let mut request = http::head(method, target, &headers).into_bytes();
     request.extend_from_slice(body);
-    let reply = ask(field.address(), method, &request, PATIENCE).await.ok();
-    field.record.request(Class::Past("hostile"), End::Right);
-    reply
+    let response = exchange(context.address(), method, &request, RESPONSE_TIMEOUT)
+        .await
+        .ok();
+    context
+        .record
+        .request(Class::Excessive("hostile"), Outcome::Correct);
+    response
 }
 
 /// Sends a request signed with the server's key.
 async fn signed(
-    field: &Field,
+    context: &CaseContext,
     (method, path, query): (&str, &str, &str),
     headers: &[(&str, &str)],
     body: &[u8],
@@ -59,30 +63,37 @@ async fn signed(
         "" => path.to_owned(),
         query => format!("{path}?{query}"),
     };
-    send(field, method, &target, &borrow(&headers), body).await
+    send(context, method, &target, &borrow(&headers), body).await
 }
 
-/// Records that `reply` is wrong.
-fn expect(field: &Field, what: &str, reply: Option<&HttpResponse>, good: impl Fn(&HttpResponse) -> bool) {
-    match reply {
-        Some(reply) if good(reply) => {}
-        Some(reply) => field
-            .record
-            .found(format!("{what}: {} {}", reply.status, reply.text())),
-        None => field.record.found(format!("{what}: no response")),
+/// Records a finding if there is no response or `good` returns `false` for it.
+fn expect(
+    context: &CaseContext,
+    what: &str,
+    response: Option<&HttpResponse>,
+    good: impl Fn(&HttpResponse) -> bool,
+) {
+    match response {
+        Some(response) if good(response) => {}
+        Some(response) => {
+            context
+                .record
+                .finding(format!("{what}: {} {}", response.status, response.text()))
+        }
+        None => context.record.finding(format!("{what}: no response")),
     }
 }
 
-async fn serve(field: &mut Field) -> Result<(), Trouble> {
-    let folder = field.bucket("data")?;
+async fn serve(context: &mut CaseContext) -> Result<(), CaseError> {
+    let folder = context.bucket("data")?;
     std::fs::write(folder.join("secret"), "the secret")?;
-    field.serve(Setup::default()).await?;
+    context.serve(Setup::default()).await?;
     Ok(())
 }
 
 /// A signature authorises only what it covers: additional S3 headers are rejected.
-async fn unsigned_headers(field: &mut Field) -> Result<(), Trouble> {
-    serve(field).await?;
+async fn unsigned_headers(context: &mut CaseContext) -> Result<(), CaseError> {
+    serve(context).await?;
     for (name, value) in [
         ("x-amz-copy-source", "/data/secret"),
         ("x-amz-meta-a", "b"),
@@ -91,35 +102,42 @@ async fn unsigned_headers(field: &mut Field) -> Result<(), Trouble> {
     ] {
         let path = format!("/data/to-{name}");
         let target = Signer::default().presign("PUT", &path, 60);
-        let reply = send(field, "PUT", &target, &[(name, value)], b"").await;
+        let response = send(context, "PUT", &target, &[(name, value)], b"").await;
         let what = format!("a presigned PUT with an unsigned {name}");
-        expect(field, &what, reply.as_ref(), |reply| reply.status >= 400);
+        expect(context, &what, response.as_ref(), |response| {
+            response.status >= 400
+        });
         let (headers, _) = Signer::default().headers("PUT", &path, "", &sha256_hex(b""), &[]);
         let mut headers = borrow(&headers);
         headers.push((name, value));
-        let reply = send(field, "PUT", &path, &headers, b"").await;
+        let response = send(context, "PUT", &path, &headers, b"").await;
         let what = format!("a signed PUT with an unsigned {name}");
-        expect(field, &what, reply.as_ref(), |reply| reply.status >= 400);
-        let copied = signed(field, ("GET", &path, ""), &[], b"").await;
+        expect(context, &what, response.as_ref(), |response| {
+            response.status >= 400
+        });
+        let copied = signed(context, ("GET", &path, ""), &[], b"").await;
         expect(
-            field,
-            &format!("what {name} wrote"),
+            context,
+            &format!("the object written with {name}"),
             copied.as_ref(),
-            |reply| reply.text() != "the secret",
+            |response| response.text() != "the secret",
         );
     }
     // Signed headers are applied.
     let target = Signer::default().presign("PUT", "/data/plain", 60);
-    let reply = send(field, "PUT", &target, &[], b"plain").await;
-    expect(field, "a plain presigned PUT", reply.as_ref(), |reply| {
-        reply.status == 200
-    });
+    let response = send(context, "PUT", &target, &[], b"plain").await;
+    expect(
+        context,
+        "a plain presigned PUT",
+        response.as_ref(),
+        |response| response.status == 200,
+    );
     Ok(())
 }
 
-/// Seven days is the max lifetime of a presigned address; one second more is rejected.
-async fn presigned_lifetime(field: &mut Field) -> Result<(), Trouble> {
-    serve(field).await?;
+/// Seven days is the maximum lifetime of a presigned URL; one second more is rejected.
+async fn presigned_lifetime(context: &mut CaseContext) -> Result<(), CaseError> {
+    serve(context).await?;
     let week = 7 * 24 * 3600;
     for (seconds, good) in [
         (60, true),
@@ -128,20 +146,20 @@ async fn presigned_lifetime(field: &mut Field) -> Result<(), Trouble> {
         (u64::MAX, false),
     ] {
         let target = Signer::default().presign("GET", "/data/secret", seconds);
-        let reply = send(field, "GET", &target, &[], b"").await;
+        let response = send(context, "GET", &target, &[], b"").await;
         expect(
-            field,
+            context,
             &format!("a lifetime of {seconds} s"),
-            reply.as_ref(),
-            |reply| (reply.status == 200) == good && (good || reply.status >= 400),
+            response.as_ref(),
+            |response| (response.status == 200) == good && (good || response.status >= 400),
         );
     }
     Ok(())
 }
 
-/// Operations newer than the server are refused, and change nothing.
-async fn newer_operations(field: &mut Field) -> Result<(), Trouble> {
-    serve(field).await?;
+/// Operations newer than the server are rejected and change nothing.
+async fn newer_operations(context: &mut CaseContext) -> Result<(), CaseError> {
+    serve(context).await?;
     let text = "the object";
     let written = Bytes::from_static(text.as_bytes());
     for (method, query, headers, sent) in [
@@ -154,55 +172,64 @@ async fn newer_operations(field: &mut Field) -> Result<(), Trouble> {
             "",
         ),
         ("PUT", "encryption=", &[][..], "<ObjectEncryption/>"),
-        ("PUT", "someday=", &[][..], "what is to come"),
+        ("PUT", "someday=", &[][..], "a future operation"),
         ("DELETE", "someday=", &[][..], ""),
         ("POST", "someday=", &[][..], ""),
     ] {
-        field.well().put("/data/key", &written).await;
-        let reply = signed(
-            field,
+        context.well_behaved().put("/data/key", &written).await;
+        let response = signed(
+            context,
             (method, "/data/key", query),
             headers,
             sent.as_bytes(),
         )
         .await;
         let what = format!("{method} /data/key?{query}");
-        expect(field, &what, reply.as_ref(), |reply| reply.status >= 400);
-        field.well().get("/data/key", &written).await;
+        expect(context, &what, response.as_ref(), |response| {
+            response.status >= 400
+        });
+        context.well_behaved().get("/data/key", &written).await;
     }
-    field.well().put("/empty-one", &Bytes::new()).await;
+    context
+        .well_behaved()
+        .put("/empty-one", &Bytes::new())
+        .await;
     for query in ["metadataConfiguration=", "abac=", "someday="] {
-        let reply = signed(field, ("DELETE", "/empty-one", query), &[], b"").await;
+        let response = signed(context, ("DELETE", "/empty-one", query), &[], b"").await;
         let what = format!("DELETE /empty-one?{query}");
-        expect(field, &what, reply.as_ref(), |reply| reply.status >= 400);
+        expect(context, &what, response.as_ref(), |response| {
+            response.status >= 400
+        });
         let there = Expect::Status(&[200]);
-        field
-            .well()
+        context
+            .well_behaved()
             .send(("HEAD", "/empty-one", ""), &[], b"", &there)
             .await;
     }
     for (path, query) in [("/data/key", "annotation="), ("/data", "abac=")] {
-        let reply = signed(field, ("GET", path, query), &[], b"").await;
+        let response = signed(context, ("GET", path, query), &[], b"").await;
         let what = format!("GET {path}?{query}");
-        expect(field, &what, reply.as_ref(), |reply| reply.status >= 400);
+        expect(context, &what, response.as_ref(), |response| {
+            response.status >= 400
+        });
     }
     Ok(())
 }
 
-/// An empty body that asks for `100 Continue` gets it, or the connection is closed: older clients take the status for that
-/// of their next request.
-async fn empty_expect(field: &mut Field) -> Result<(), Trouble> {
+/// A request with `Expect: 100-continue` and an empty body gets a 100, or its connection is closed. Otherwise older clients
+/// take a late 100 for the response to their next request.
+async fn empty_expect(context: &mut CaseContext) -> Result<(), CaseError> {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    serve(field).await?;
+    serve(context).await?;
     let (headers, _) = Signer::default().headers("PUT", "/data/empty", "", &sha256_hex(b""), &[]);
     let mut headers = borrow(&headers);
     headers.extend([("Expect", "100-continue"), ("Content-Length", "0")]);
     let request = http::head("PUT", "/data/empty", &headers);
     let request = request.replacen("Connection: close\r\n", "", 1);
-    let mut socket = tokio::net::TcpStream::connect(field.address()).await?;
+    let mut socket = tokio::net::TcpStream::connect(context.address()).await?;
     socket.write_all(request.as_bytes()).await?;
     let mut response = Vec::new();
-    // Until it closes, or has nothing more to send.
+    // Reads until the server closes the connection or sends nothing for three seconds.
     let reading = async {
         let mut buffer = [0; 4096];
         while let Ok(count @ 1..) = socket.read(&mut buffer).await {
@@ -214,116 +241,136 @@ async fn empty_expect(field: &mut Field) -> Result<(), Trouble> {
         .is_ok();
     let text = String::from_utf8_lossy(&response).into_owned();
     let end = if text.contains(" 200 ") {
-        End::Right
+        Outcome::Correct
     } else {
-        End::Failed(text.clone())
+        Outcome::Failed(text.clone())
     };
-    field.record.request(Class::Well, end);
+    context.record.request(Class::WellBehaved, end);
     let continued = text.starts_with("HTTP/1.1 100");
     if !continued && !closed {
-        field.record.found(format!(
+        context.record.finding(format!(
             "neither 100 Continue nor a closed connection: {text}"
         ));
     }
     Ok(())
 }
 
-/// A host that names a bucket never makes or removes another.
-async fn host_names(field: &mut Field) -> Result<(), Trouble> {
-    field.bucket("data")?;
+/// A request whose host names a bucket never creates or removes another bucket.
+async fn host_names(context: &mut CaseContext) -> Result<(), CaseError> {
+    context.bucket("data")?;
     let setup = Setup {
         anonymous: true,
         ..Setup::default()
     };
-    field.serve(setup).await?;
-    let address = field.address();
+    context.serve(setup).await?;
+    let address = context.address();
     let host_put = "PUT /planted HTTP/1.1\r\nHost: data.localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
-    let status = |reply: std::io::Result<HttpResponse>| reply.map_or(0, |reply| reply.status);
-    let reply = status(ask(address, "PUT", host_put.as_bytes(), PATIENCE).await);
-    field.record.request(Class::Past("hostile"), End::Right);
-    let made = send(field, "HEAD", "/planted", &[], b"").await;
+    let status =
+        |response: std::io::Result<HttpResponse>| response.map_or(0, |response| response.status);
+    let response = status(exchange(address, "PUT", host_put.as_bytes(), RESPONSE_TIMEOUT).await);
+    context
+        .record
+        .request(Class::Excessive("hostile"), Outcome::Correct);
+    let made = send(context, "HEAD", "/planted", &[], b"").await;
     if made.is_some_and(|made| made.status == 200) {
-        field.record.found(format!(
-            "PUT /planted of host data.localhost made a bucket, with {reply}"
+        context.record.finding(format!(
+            "PUT /planted of host data.localhost created a bucket, with {response}"
         ));
     }
     let unknown = "PUT /planted-too HTTP/1.1\r\nHost: data.example.org\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
-    let reply = ask(address, "PUT", unknown.as_bytes(), PATIENCE).await.ok();
-    expect(
-        field,
-        "a host that begins with a bucket's name",
-        reply.as_ref(),
-        |reply| reply.status == 400,
-    );
-    let gone = "DELETE /data HTTP/1.1\r\nHost: data.localhost\r\nConnection: close\r\n\r\n";
-    let _ = ask(address, "DELETE", gone.as_bytes(), PATIENCE).await;
-    let there = send(field, "HEAD", "/data", &[], b"").await;
-    expect(
-        field,
-        "bucket data after DELETE /data of its host",
-        there.as_ref(),
-        |reply| reply.status == 200,
-    );
-    Ok(())
-}
-
-/// Numbers at the end of their range, no host, two hosts, NUL, names that nothing has.
-async fn odd_requests(field: &mut Field) -> Result<(), Trouble> {
-    serve(field).await?;
-    let range = ("range", "bytes=18446744073709551615-");
-    let reply = signed(field, ("GET", "/data/secret", ""), &[range], b"").await;
-    expect(
-        field,
-        "a range from the greatest number",
-        reply.as_ref(),
-        |reply| reply.status == 416,
-    );
-    for (what, hosts) in [("no Host", ""), ("two Hosts", "Host: a\r\nHost: b\r\n")] {
-        let request = format!("GET / HTTP/1.1\r\n{hosts}Connection: close\r\n\r\n");
-        let reply = ask(field.address(), "GET", request.as_bytes(), PATIENCE)
-            .await
-            .ok();
-        field.record.request(Class::Past("hostile"), End::Right);
-        expect(field, what, reply.as_ref(), |reply| reply.status == 400);
-    }
-    let reply = signed(field, ("PUT", "/data/a%00b", ""), &[], b"x").await;
-    expect(field, "a key with NUL", reply.as_ref(), |reply| {
-        reply.status == 400
-    });
-    let list = signed(field, ("GET", "/data", "list-type=2&prefix=a%00"), &[], b"").await;
-    expect(field, "NUL in a listing", list.as_ref(), |reply| {
-        !reply.body.contains(&0)
-            && !reply.text().contains("&#0;")
-            && !reply.text().contains("&#x0;")
-    });
-    let query = format!(
-        "GET /series/query?source=a&metric=b&sinec=1 HTTP/1.1\r\nHost: {}\r\nAuthorization: Token {}:{}\r\nConnection: close\r\n\r\n",
-        field.admin(),
-        bywash_support::sign::KEY,
-        bywash_support::sign::SECRET
-    );
-    let reply = ask(field.admin(), "GET", query.as_bytes(), PATIENCE)
+    let response = exchange(address, "PUT", unknown.as_bytes(), RESPONSE_TIMEOUT)
         .await
         .ok();
     expect(
-        field,
-        "an unknown parameter of /series/query",
-        reply.as_ref(),
-        |reply| reply.status == 400,
+        context,
+        "a host that begins with a bucket's name",
+        response.as_ref(),
+        |response| response.status == 400,
+    );
+    let gone = "DELETE /data HTTP/1.1\r\nHost: data.localhost\r\nConnection: close\r\n\r\n";
+    let _ = exchange(address, "DELETE", gone.as_bytes(), RESPONSE_TIMEOUT).await;
+    let there = send(context, "HEAD", "/data", &[], b"").await;
+    expect(
+        context,
+        "bucket data after DELETE /data of its host",
+        there.as_ref(),
+        |response| response.status == 200,
     );
     Ok(())
 }
 
-/// Ten thousand requests write nothing to speak of to standard error.
-async fn quiet_log(field: &mut Field) -> Result<(), Trouble> {
-    serve(field).await?;
-    let before = field.logged();
-    let (seed, count) = (field.seed, field.campaign.keys / 10 / 16);
+/// Numbers at the end of their range, no host, two hosts, NUL, unknown names.
+async fn odd_requests(context: &mut CaseContext) -> Result<(), CaseError> {
+    serve(context).await?;
+    let range = ("range", "bytes=18446744073709551615-");
+    let response = signed(context, ("GET", "/data/secret", ""), &[range], b"").await;
+    expect(
+        context,
+        "a range from the maximum number",
+        response.as_ref(),
+        |response| response.status == 416,
+    );
+    for (what, hosts) in [("no Host", ""), ("two Hosts", "Host: a\r\nHost: b\r\n")] {
+        let request = format!("GET / HTTP/1.1\r\n{hosts}Connection: close\r\n\r\n");
+        let response = exchange(
+            context.address(),
+            "GET",
+            request.as_bytes(),
+            RESPONSE_TIMEOUT,
+        )
+        .await
+        .ok();
+        context
+            .record
+            .request(Class::Excessive("hostile"), Outcome::Correct);
+        expect(context, what, response.as_ref(), |response| {
+            response.status == 400
+        });
+    }
+    let response = signed(context, ("PUT", "/data/a%00b", ""), &[], b"x").await;
+    expect(context, "a key with NUL", response.as_ref(), |response| {
+        response.status == 400
+    });
+    let list = signed(
+        context,
+        ("GET", "/data", "list-type=2&prefix=a%00"),
+        &[],
+        b"",
+    )
+    .await;
+    expect(context, "NUL in a listing", list.as_ref(), |response| {
+        !response.body.contains(&0)
+            && !response.text().contains("&#0;")
+            && !response.text().contains("&#x0;")
+    });
+    let query = format!(
+        "GET /series/query?source=a&metric=b&sinec=1 HTTP/1.1\r\nHost: {}\r\nAuthorization: Token {}:{}\r\nConnection: close\r\n\r\n",
+        context.admin(),
+        bywash_support::sign::KEY,
+        bywash_support::sign::SECRET
+    );
+    let response = exchange(context.admin(), "GET", query.as_bytes(), RESPONSE_TIMEOUT)
+        .await
+        .ok();
+    expect(
+        context,
+        "an unknown parameter of /series/query",
+        response.as_ref(),
+        |response| response.status == 400,
+    );
+    Ok(())
+}
+
+/// Ten thousand requests write at most 16 KiB to standard error.
+async fn quiet_log(context: &mut CaseContext) -> Result<(), CaseError> {
+    serve(context).await?;
+    let before = context.log_bytes();
+    let (seed, count) = (context.seed, context.campaign.keys / 10 / 16);
     let small = body(seed, 1, 4096);
-    field.well().put("/data/small", &small).await;
-    field
-        .crowd(16, |_| {
-            let (mut client, small) = (field.well(), small.clone());
+    context.well_behaved().put("/data/small", &small).await;
+    context
+        .run_concurrently(16, |_| {
+            let (mut client, small) = (context.well_behaved(), small.clone());
             async move {
                 for _ in 0..count {
                     client.get("/data/small", &small).await;
@@ -331,11 +378,11 @@ async fn quiet_log(field: &mut Field) -> Result<(), Trouble> {
             }
         })
         .await;
-    let written = field.logged() - before;
-    field.record.figure("log KB", written >> 10);
-    // A line of a warning now and then is what a log is for.
+    let written = context.log_bytes() - before;
+    context.record.figure("log KB", written >> 10);
+    // A few warnings are permitted.
     if written > 16 << 10 {
-        field.record.found(format!(
+        context.record.finding(format!(
             "{written} bytes of standard error for {} requests",
             count * 16
         ));

@@ -1,4 +1,4 @@
-//! An S3 store that lists and sends whatever it is given, also what no honest store would.
+//! An S3 store with arbitrary lists and objects, also invalid ones.
 
 use std::sync::Arc;
 
@@ -7,9 +7,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use crate::Trouble;
+use crate::CaseError;
 
-/// An object of a store: its key, the size it is listed with, and the bytes that are sent for it.
+/// An object of a store: its key, its length in lists, and its contents.
 #[derive(Debug, Clone)]
 pub(super) struct Entry {
     pub(super) key: String,
@@ -27,29 +27,29 @@ impl Entry {
     }
 }
 
-/// The tag of every object of a store.
+/// ETag of every object of a store.
 const TAG: &str = "\"e\"";
 
-/// An S3 endpoint of bucket `data` that lists and sends what it is given.
-pub(super) struct Store {
+/// An S3 endpoint with the bucket `data` of the given objects.
+pub(super) struct HostileStore {
     pub(super) url: String,
     task: JoinHandle<()>,
 }
 
-impl Drop for Store {
+impl Drop for HostileStore {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-/// What a store responds from.
-struct Shelf {
+/// Contents from which a store responds.
+struct Responder {
     entries: Vec<Entry>,
     list: String,
     message: &'static str,
 }
 
-impl Shelf {
+impl Responder {
     fn new(entries: Vec<Entry>, message: &'static str) -> Self {
         let contents: String = entries
             .iter()
@@ -72,7 +72,7 @@ impl Shelf {
         }
     }
 
-    /// The response to a request with this head; keys that are not known have the body `x`.
+    /// Returns the response to a request with this head. Unknown keys have the body `x`.
     fn respond(&self, head: &str) -> Vec<u8> {
         let target = head.split(' ').nth(1).unwrap_or_default();
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
@@ -112,7 +112,7 @@ impl Shelf {
     }
 }
 
-/// First and last byte of the range that a request asks for.
+/// Parses first and last byte of the requested range.
 fn range_of(head: &str) -> Option<(usize, usize)> {
     let head = head.to_ascii_lowercase();
     let (_, rest) = head.split_once("\r\nrange: bytes=")?;
@@ -120,20 +120,23 @@ fn range_of(head: &str) -> Option<(usize, usize)> {
     Some((first.parse().ok()?, last.parse().unwrap_or(usize::MAX)))
 }
 
-impl Store {
-    /// `message` is that of every error.
-    pub(super) async fn start(entries: Vec<Entry>, message: &'static str) -> Result<Self, Trouble> {
+impl HostileStore {
+    /// Starts a store with `message` in every error.
+    pub(super) async fn start(
+        entries: Vec<Entry>,
+        message: &'static str,
+    ) -> Result<Self, CaseError> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let url = format!("http://{}", listener.local_addr()?);
-        let shelf = Arc::new(Shelf::new(entries, message));
+        let responder = Arc::new(Responder::new(entries, message));
         let task = tokio::spawn(async move {
             while let Ok((mut socket, _)) = listener.accept().await {
-                let shelf = Arc::clone(&shelf);
+                let responder = Arc::clone(&responder);
                 tokio::spawn(async move {
                     let mut buffer = vec![0; 16 << 10];
                     while let Ok(count @ 1..) = socket.read(&mut buffer).await {
                         let head = String::from_utf8_lossy(&buffer[..count]).into_owned();
-                        if socket.write_all(&shelf.respond(&head)).await.is_err() {
+                        if socket.write_all(&responder.respond(&head)).await.is_err() {
                             break;
                         }
                     }
@@ -150,11 +153,11 @@ mod tests {
 
     #[test]
     fn responds_with_ranges_of_its_objects_and_refuses_writes() {
-        let shelf = Shelf::new(
+        let responder = Responder::new(
             vec![Entry::new("k", Bytes::from_static(b"0123456789"))],
             "no",
         );
-        let text = |head: &str| String::from_utf8_lossy(&shelf.respond(head)).into_owned();
+        let text = |head: &str| String::from_utf8_lossy(&responder.respond(head)).into_owned();
         let whole = text("GET /data/k HTTP/1.1\r\n\r\n");
         assert!(whole.starts_with("HTTP/1.1 200") && whole.ends_with("\r\n\r\n0123456789"));
         let part = text("GET /data/k HTTP/1.1\r\nRange: bytes=2-4\r\n\r\n");

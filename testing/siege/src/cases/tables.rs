@@ -1,4 +1,4 @@
-//! More things than a table holds: objects, keys of objects that are not there, versions, buckets.
+//! More entries than a table holds: objects, absent keys, versions, buckets.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::{Case, case};
-use crate::Trouble;
+use crate::CaseError;
 use crate::client::Expect;
-use crate::field::{Field, body};
+use crate::context::{CaseContext, body};
 use crate::machine::Stopwatch;
 use crate::process::Setup;
 use crate::record::Record;
@@ -22,14 +22,14 @@ pub(super) const CASES: &[Case] = &[
     case!("buckets", buckets),
 ];
 
-/// Clients that read at once.
+/// Number of concurrent clients.
 const READERS: u64 = 16;
-/// Bytes of a small object.
+/// Length of a small object, in bytes.
 const SMALL: usize = 64;
-/// Max latency of 999 requests of 1,000, without the machine's delay.
+/// Maximum 99.9th percentile of latencies, without the machine's delay.
 const MAX_P999: Duration = Duration::from_secs(1);
-/// A server that has stopped is not asked 10^5 times: after so many failures a client gives up.
-const GIVE_UP: u64 = 3;
+/// Number of failures after which a client stops: a dead server would fail 10^5 requests.
+const MAX_FAILURES: u64 = 3;
 
 /// Latencies of a case's requests.
 #[derive(Debug, Default)]
@@ -61,35 +61,35 @@ fn small_key(number: u64) -> String {
     format!("{:03}/{number:07}", number % 500)
 }
 
-/// Puts `count` small objects where the server will find them, behind its back.
-fn plant(field: &Field, bucket: &str, count: u64) -> Result<(), Trouble> {
-    let folder = field.bucket(bucket)?;
+/// Creates `count` small objects in a bucket's folder, bypassing the server.
+fn plant(context: &CaseContext, bucket: &str, count: u64) -> Result<(), CaseError> {
+    let folder = context.bucket(bucket)?;
     for number in 0..500.min(count) {
         std::fs::create_dir_all(folder.join(format!("{number:03}")))?;
     }
     for number in 0..count {
         let path = folder.join(small_key(number));
-        std::fs::write(path, body(field.seed, number, SMALL))?;
+        std::fs::write(path, body(context.seed, number, SMALL))?;
     }
     Ok(())
 }
 
-/// GETs of so many distinct objects that every table of versions has to drop some, one after another by a few plain clients.
-async fn objects(field: &mut Field) -> Result<(), Trouble> {
-    let count = field.campaign.keys;
-    plant(field, "many", count)?;
-    field.serve_load(Setup::default()).await?;
+/// GETs of more distinct objects than the table of versions holds, by a few sequential clients.
+async fn objects(context: &mut CaseContext) -> Result<(), CaseError> {
+    let count = context.campaign.keys;
+    plant(context, "many", count)?;
+    context.serve_filled(Setup::default()).await?;
     let latencies = Arc::new(Latencies::default());
     let next = Arc::new(AtomicU64::new(0));
     let began = Instant::now();
-    field
-        .crowd(READERS, |_| {
-            let (mut client, seed) = (field.well(), field.seed);
+    context
+        .run_concurrently(READERS, |_| {
+            let (mut client, seed) = (context.well_behaved(), context.seed);
             let (latencies, next) = (Arc::clone(&latencies), Arc::clone(&next));
             async move {
                 let mut failed = 0;
-                while failed < GIVE_UP {
-                    // Relaxed: each number is taken once, in whatever order.
+                while failed < MAX_FAILURES {
+                    // Relaxed: the numbers only have to be unique.
                     let number = next.fetch_add(1, Ordering::Relaxed);
                     if number >= count {
                         break;
@@ -104,20 +104,20 @@ async fn objects(field: &mut Field) -> Result<(), Trouble> {
         })
         .await;
     let rate = count as f64 / began.elapsed().as_secs_f64();
-    field.record.figure("GET/s", format!("{rate:.0}"));
-    latencies.report(&field.record);
+    context.record.figure("GET/s", format!("{rate:.0}"));
+    latencies.report(&context.record);
     Ok(())
 }
 
-/// HEADs of so many keys that are not there, which a table remembers.
-async fn absent_keys(field: &mut Field) -> Result<(), Trouble> {
-    let count = field.campaign.keys;
-    field.bucket("many")?;
-    field.serve_load(Setup::default()).await?;
+/// HEADs of more absent keys than the table of absent keys holds.
+async fn absent_keys(context: &mut CaseContext) -> Result<(), CaseError> {
+    let count = context.campaign.keys;
+    context.bucket("many")?;
+    context.serve_filled(Setup::default()).await?;
     let latencies = Arc::new(Latencies::default());
-    field
-        .crowd(READERS, |reader| {
-            let (mut client, latencies) = (field.well(), Arc::clone(&latencies));
+    context
+        .run_concurrently(READERS, |reader| {
+            let (mut client, latencies) = (context.well_behaved(), Arc::clone(&latencies));
             async move {
                 let mut failed = 0;
                 for number in (reader..count).step_by(READERS as usize) {
@@ -128,25 +128,25 @@ async fn absent_keys(field: &mut Field) -> Result<(), Trouble> {
                     let got = client.send(request, &[], b"", &expect).await;
                     latencies.add(wait.counted());
                     failed += u64::from(got.is_none());
-                    if failed >= GIVE_UP {
+                    if failed >= MAX_FAILURES {
                         break;
                     }
                 }
             }
         })
         .await;
-    latencies.report(&field.record);
+    latencies.report(&context.record);
     Ok(())
 }
 
-/// Overwrites and deletes of a few keys, each followed by a read: only the last write may be seen.
-async fn versions(field: &mut Field) -> Result<(), Trouble> {
-    let rounds = field.campaign.keys / 80 / READERS;
-    field.serve_load(Setup::default()).await?;
-    field.make_bucket("few").await?;
-    field
-        .crowd(READERS, |writer| {
-            let (mut client, seed) = (field.well(), field.seed);
+/// Overwrites and deletes of a few keys, each followed by a read, which must return the last write.
+async fn versions(context: &mut CaseContext) -> Result<(), CaseError> {
+    let rounds = context.campaign.keys / 80 / READERS;
+    context.serve_filled(Setup::default()).await?;
+    context.create_bucket("few").await?;
+    context
+        .run_concurrently(READERS, |writer| {
+            let (mut client, seed) = (context.well_behaved(), context.seed);
             async move {
                 for round in 0..rounds {
                     let path = format!("/few/{writer}-{}", round % 3);
@@ -168,25 +168,25 @@ async fn versions(field: &mut Field) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Folders that a server keeps open at once: see MAX_OPEN_FOLDERS.
+/// Maximum number of folders that a server keeps open.
 const OPEN_FOLDERS: u64 = bywash::MAX_OPEN_FOLDERS as u64;
 
-/// A soft limit of descriptors that shells give a program.
+/// Usual soft limit of descriptors in a shell.
 const SOFT_DESCRIPTORS: u64 = 1024;
 
-/// More buckets than folders may be open (ten times as many in a whole campaign) and than a shell gives descriptors; each is made,
-/// written and read. Those that stay open by design are made before the state is kept to which the server must come back.
-async fn buckets(field: &mut Field) -> Result<(), Trouble> {
-    field.serve_load(Setup::default()).await?;
+/// More buckets than open folders (ten times as many in a full run) and than the usual limit of descriptors; each is created,
+/// written and read. As many as may stay open are created before the state before the attack is recorded.
+async fn buckets(context: &mut CaseContext) -> Result<(), CaseError> {
+    context.serve_filled(Setup::default()).await?;
     let first = OPEN_FOLDERS + 2 * READERS;
-    make_buckets(field, 0..first).await;
-    field.settle().await;
-    let count = first + field.campaign.past(OPEN_FOLDERS).max(SOFT_DESCRIPTORS);
-    make_buckets(field, first..count).await;
-    // Each is open once more, after all others were.
-    field
-        .crowd(READERS, |reader| {
-            let (mut client, seed) = (field.well(), field.seed);
+    create_buckets(context, 0..first).await;
+    context.fill_and_sample().await;
+    let count = first + context.campaign.beyond(OPEN_FOLDERS).max(SOFT_DESCRIPTORS);
+    create_buckets(context, first..count).await;
+    // Opens some of them again, after all others.
+    context
+        .run_concurrently(READERS, |reader| {
+            let (mut client, seed) = (context.well_behaved(), context.seed);
             async move {
                 for number in (reader..count).step_by(READERS as usize * 10) {
                     let path = format!("/bucket-{number}/key");
@@ -198,11 +198,11 @@ async fn buckets(field: &mut Field) -> Result<(), Trouble> {
     Ok(())
 }
 
-async fn make_buckets(field: &Field, numbers: Range<u64>) {
-    field
-        .crowd(READERS, |maker| {
-            let (mut client, seed) = (field.well(), field.seed);
-            let numbers = numbers.clone().skip(maker as usize);
+async fn create_buckets(context: &CaseContext, numbers: Range<u64>) {
+    context
+        .run_concurrently(READERS, |writer| {
+            let (mut client, seed) = (context.well_behaved(), context.seed);
+            let numbers = numbers.clone().skip(writer as usize);
             async move {
                 let mut failed = 0;
                 for number in numbers.step_by(READERS as usize) {
@@ -213,7 +213,7 @@ async fn make_buckets(field: &Field, numbers: Range<u64>) {
                         && client.put(&key, &written).await
                         && client.get(&key, &written).await.is_some();
                     failed += u64::from(!good);
-                    if failed >= GIVE_UP {
+                    if failed >= MAX_FAILURES {
                         break;
                     }
                 }

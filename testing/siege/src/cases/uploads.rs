@@ -1,13 +1,13 @@
-//! Multipart uploads: more open ones than the server takes, more parts than an upload takes, several at once.
+//! Multipart uploads: more open ones than the server accepts, more parts than an upload accepts, many concurrent ones.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 
 use super::{Case, case};
-use crate::Trouble;
+use crate::CaseError;
 use crate::client::{Client, Expect};
-use crate::field::{Field, body};
+use crate::context::{CaseContext, body};
 use crate::process::Setup;
 
 pub(super) const CASES: &[Case] = &[
@@ -16,27 +16,27 @@ pub(super) const CASES: &[Case] = &[
     case!("uploads-at-once", uploads_at_once),
 ];
 
-/// Uploads that a server keeps open; see MAX_OPEN_UPLOADS.
-const OPEN: u64 = 4096;
-/// The highest part number; see MAX_PART_NUMBER.
-const PART_NUMBER: u64 = 10_000;
+/// Maximum number of open uploads of a server.
+const MAX_OPEN: u64 = 4096;
+/// Maximum part number.
+const MAX_PART: u64 = 10_000;
 
 async fn start_upload(client: &mut Client, path: &str) -> Option<String> {
     let good = Expect::Status(&[200, 503]);
-    let reply = client
+    let response = client
         .send(("POST", path, "uploads="), &[], b"", &good)
         .await?;
-    reply.tag("UploadId")
+    response.tag("UploadId")
 }
 
-/// More uploads than may be open, ten times as many in a whole campaign; those past the limit are refused, reads go on.
-async fn open_uploads(field: &mut Field) -> Result<(), Trouble> {
-    field.serve_load(Setup::default()).await?;
-    field.make_bucket("uploads").await?;
-    let count = field.campaign.past(OPEN);
-    let opened = field
-        .crowd(16, |task| {
-            let mut client = field.past("MAX_OPEN_UPLOADS");
+/// More uploads than may be open, ten times as many in a full run; those beyond the limit are rejected.
+async fn open_uploads(context: &mut CaseContext) -> Result<(), CaseError> {
+    context.serve_filled(Setup::default()).await?;
+    context.create_bucket("uploads").await?;
+    let count = context.campaign.beyond(MAX_OPEN);
+    let opened = context
+        .run_concurrently(16, |task| {
+            let mut client = context.excessive("MAX_OPEN_UPLOADS");
             async move {
                 let mut opened = Vec::new();
                 for number in (task..count).step_by(16) {
@@ -50,17 +50,17 @@ async fn open_uploads(field: &mut Field) -> Result<(), Trouble> {
         })
         .await;
     let opened: Vec<_> = opened.into_iter().flatten().collect();
-    field.record.figure("open", opened.len());
-    if opened.len() as u64 > OPEN {
-        field
+    context.record.figure("open", opened.len());
+    if opened.len() as u64 > MAX_OPEN {
+        context
             .record
-            .found(format!("{} uploads are open; max {OPEN}", opened.len()));
+            .finding(format!("{} uploads are open; max {MAX_OPEN}", opened.len()));
     }
     let chunk = opened.len().div_ceil(16).max(1);
     let opened = std::sync::Arc::new(opened);
-    field
-        .crowd(16, |task| {
-            let (mut client, opened) = (field.well(), std::sync::Arc::clone(&opened));
+    context
+        .run_concurrently(16, |task| {
+            let (mut client, opened) = (context.well_behaved(), std::sync::Arc::clone(&opened));
             async move {
                 for (path, id) in opened.iter().skip(task as usize * chunk).take(chunk) {
                     let query = format!("uploadId={id}");
@@ -73,18 +73,18 @@ async fn open_uploads(field: &mut Field) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// One upload with the highest part numbers, in a whole campaign with all, some of them twice, and the number past the last.
-async fn parts(field: &mut Field) -> Result<(), Trouble> {
-    field.serve_load(Setup::default()).await?;
-    field.make_bucket("parts").await?;
-    let id = start_upload(&mut field.well(), "/parts/key").await;
-    let id = id.ok_or("no upload could be begun")?;
-    let (seed, count) = (field.seed, PART_NUMBER.min(field.campaign.keys / 50));
-    field
-        .crowd(8, |task| {
-            let (mut client, id) = (field.well(), id.clone());
+/// One upload with the highest part numbers (all in a full run), some of them twice, and invalid part numbers.
+async fn parts(context: &mut CaseContext) -> Result<(), CaseError> {
+    context.serve_filled(Setup::default()).await?;
+    context.create_bucket("parts").await?;
+    let id = start_upload(&mut context.well_behaved(), "/parts/key").await;
+    let id = id.ok_or("no upload was created")?;
+    let (seed, count) = (context.seed, MAX_PART.min(context.campaign.keys / 50));
+    context
+        .run_concurrently(8, |task| {
+            let (mut client, id) = (context.well_behaved(), id.clone());
             async move {
-                for number in (PART_NUMBER - count + 1 + task..=PART_NUMBER).step_by(8) {
+                for number in (MAX_PART - count + 1 + task..=MAX_PART).step_by(8) {
                     let query = format!("partNumber={number}&uploadId={id}");
                     let good = Expect::Status(&[200]);
                     let part = body(seed, number, 32);
@@ -97,38 +97,38 @@ async fn parts(field: &mut Field) -> Result<(), Trouble> {
             }
         })
         .await;
-    for number in [0, PART_NUMBER + 1, u64::MAX] {
+    for number in [0, MAX_PART + 1, u64::MAX] {
         let query = format!("partNumber={number}&uploadId={id}");
         let refused = Expect::Status(&[400]);
-        let mut client = field.past("MAX_PART_NUMBER");
+        let mut client = context.excessive("MAX_PART_NUMBER");
         client
             .send(("PUT", "/parts/key", &query), &[], b"x", &refused)
             .await;
     }
     let query = format!("uploadId={id}");
     let gone = Expect::Status(&[204]);
-    field
-        .well()
+    context
+        .well_behaved()
         .send(("DELETE", "/parts/key", &query), &[], b"", &gone)
         .await;
     Ok(())
 }
 
-/// Uploads at once: far more parts than memory holds.
-const AT_ONCE: u64 = 200;
+/// Number of concurrent uploads, with far more parts than fit in memory.
+const CONCURRENT_UPLOADS: u64 = 200;
 
-/// The parts of upload `number`: one, in a whole campaign one of the least size that another may follow, and that other.
-fn parts_of(field: &Field, number: u64) -> Vec<Bytes> {
-    let sizes: &[usize] = match field.campaign.is_whole() {
+/// Returns the parts of upload `number`: one, in a full run two, of which the first has the minimum length.
+fn parts_of(context: &CaseContext, number: u64) -> Vec<Bytes> {
+    let sizes: &[usize] = match context.campaign.is_full() {
         true => &[5 << 20, 1000],
         false => &[3 << 19],
     };
     let part =
-        |(index, size): (usize, &usize)| body(field.seed, number ^ (index as u64) << 40, *size);
+        |(index, size): (usize, &usize)| body(context.seed, number ^ (index as u64) << 40, *size);
     sizes.iter().enumerate().map(part).collect()
 }
 
-/// Uploads all of `parts` and completes them. A part that gets SlowDown is sent again.
+/// Uploads and completes `parts`. Retries a part that gets SlowDown.
 async fn upload(client: &mut Client, path: &str, parts: &[Bytes]) -> Option<()> {
     let id = start_upload(client, path).await?;
     let mut tags = String::new();
@@ -138,8 +138,8 @@ async fn upload(client: &mut Client, path: &str, parts: &[Bytes]) -> Option<()> 
         let query = format!("partNumber={number}&uploadId={id}");
         let mut tries = 0;
         let tag = loop {
-            let reply = client.send(("PUT", path, &query), &[], part, &good).await;
-            let tag = reply.and_then(|reply| reply.header("etag").map(str::to_owned));
+            let response = client.send(("PUT", path, &query), &[], part, &good).await;
+            let tag = response.and_then(|response| response.header("etag").map(str::to_owned));
             tries += 1;
             if tag.is_some() || tries == 8 {
                 break tag;
@@ -153,19 +153,20 @@ async fn upload(client: &mut Client, path: &str, parts: &[Bytes]) -> Option<()> 
     let xml = format!("<CompleteMultipartUpload>{tags}</CompleteMultipartUpload>");
     let query = format!("uploadId={id}");
     let request = ("POST", path, &*query);
-    let reply = client.send(request, &[], xml.as_bytes(), &good).await?;
-    (reply.status == 200 && reply.text().contains("CompleteMultipartUploadResult")).then_some(())
+    let response = client.send(request, &[], xml.as_bytes(), &good).await?;
+    (response.status == 200 && response.text().contains("CompleteMultipartUploadResult"))
+        .then_some(())
 }
 
-/// 200 uploads at once, completed and read again. Beyond memory a part may wait; none may be lost.
-async fn uploads_at_once(field: &mut Field) -> Result<(), Trouble> {
-    field.serve_load(Setup::default()).await?;
-    field.make_bucket("uploads").await?;
-    let done = field
-        .crowd(AT_ONCE, |number| {
-            // More at once than memory holds: SlowDown is the right response, and a client tries again.
-            let mut client = field.past("memory");
-            let parts = parts_of(field, number);
+/// 200 concurrent uploads, completed and read. Parts may wait for memory; none may be lost.
+async fn uploads_at_once(context: &mut CaseContext) -> Result<(), CaseError> {
+    context.serve_filled(Setup::default()).await?;
+    context.create_bucket("uploads").await?;
+    let done = context
+        .run_concurrently(CONCURRENT_UPLOADS, |number| {
+            // More than fits in memory: SlowDown is permitted, and the client retries.
+            let mut client = context.excessive("memory");
+            let parts = parts_of(context, number);
             async move {
                 let path = format!("/uploads/{number}");
                 upload(&mut client, &path, &parts).await.map(|()| number)
@@ -173,15 +174,15 @@ async fn uploads_at_once(field: &mut Field) -> Result<(), Trouble> {
         })
         .await;
     let done: Vec<u64> = done.into_iter().flatten().collect();
-    field.record.figure("completed", done.len());
+    context.record.figure("completed", done.len());
     for number in &done {
-        let whole = parts_of(field, *number).concat();
+        let whole = parts_of(context, *number).concat();
         let path = format!("/uploads/{number}");
-        field.well().get(&path, &whole.into()).await;
+        context.well_behaved().get(&path, &whole.into()).await;
     }
-    if (done.len() as u64) < AT_ONCE / 10 * 9 {
-        field.record.found(format!(
-            "only {} of {AT_ONCE} uploads were completed",
+    if (done.len() as u64) < CONCURRENT_UPLOADS / 10 * 9 {
+        context.record.finding(format!(
+            "only {} of {CONCURRENT_UPLOADS} uploads were completed",
             done.len()
         ));
     }

@@ -46,7 +46,10 @@ impl FaultyStore {
     /// Returns the store with its faults.
     pub(crate) fn shared(&self) -> Arc<dyn ObjectStore> {
         let objects = Arc::<InMemory>::clone(&self.objects);
-        Arc::new(HookedStore::new(objects, Arc::<FaultHook>::clone(&self.hook)))
+        Arc::new(HookedStore::new(
+            objects,
+            Arc::<FaultHook>::clone(&self.hook),
+        ))
     }
 
     /// Injects a fault into the next request of this method to a path that contains `part`.

@@ -1,4 +1,4 @@
-//! Where one case takes place: its folder, its server, its watchers and its record.
+//! Context of a running case: its folder, server, watchers and record.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -10,155 +10,158 @@ use bywash_sim::pattern;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 
-use crate::Trouble;
+use crate::CaseError;
 use crate::ceiling::group_limit;
-use crate::client::{Account, Client, Times};
+use crate::client::{Account, Client, ClockOffset};
 use crate::group::Group;
 use crate::process::{Process, Setup, descriptor_limit};
-use crate::record::{Class, Record, Rest};
-use crate::watch::{Sample, Target, Watched, Watchers, sample};
+use crate::record::{Class, Record, RestState};
+use crate::watch::{ProbeTarget, Sample, WatchedServer, Watchers, sample};
 
-/// Bytes of the probe's object.
+/// Length of the probe's object, in bytes.
 const PROBE_BYTES: usize = 100_000;
-/// Objects, and bytes of each, that fill the server's memory before and after an attack.
+/// Number and length of the objects that fill the server's memory before and after an attack.
 const FILL: (u64, usize) = (24, 4 << 20);
-/// Clients that do so at once.
+/// Number of concurrent clients that fill the memory.
 const FILLERS: u64 = 4;
-/// Max rounds of reads and writes until a server grows no more.
+/// Maximum rounds of reads and writes until a server stops growing.
 const MAX_FILLS: usize = 10;
-/// Max time in which a server must be back to what it was.
+/// Maximum time until a server is back in its state before the attack.
 const RECOVERY: Duration = Duration::from_secs(30);
 
-/// What a whole run has in common.
+/// Parameters of a run.
 #[derive(Debug, Clone)]
 pub struct Campaign {
     pub binary: PathBuf,
     pub seed: u64,
-    /// Distinct objects of the cases on tables; other counts follow from it.
+    /// Number of distinct objects of the cases on tables; other counts depend on it.
     pub keys: u64,
 }
 
-/// Distinct objects from which on a campaign goes ten times past every limit.
-const WHOLE_CAMPAIGN: u64 = 1_000_000;
+/// Number of distinct objects from which a run exceeds each limit tenfold.
+const FULL_RUN_KEYS: u64 = 1_000_000;
 
 impl Campaign {
-    /// Ten times `limit` things, bounded by the campaign's own number.
+    /// Returns ten times `limit`, at most the number of distinct objects.
     #[must_use]
     pub fn tenfold(&self, limit: u64) -> u64 {
         (10 * limit).min(self.keys)
     }
 
-    /// Ten times `limit` things that take the server long to make, in a small campaign twice as many as the limit.
+    /// Returns how many things to create beyond `limit` that are expensive for the server: ten times the limit, twice in a
+    /// small run.
     #[must_use]
-    pub fn past(&self, limit: u64) -> u64 {
-        let times = if self.is_whole() { 10 } else { 2 };
-        times * limit
+    pub fn beyond(&self, limit: u64) -> u64 {
+        let factor = if self.is_full() { 10 } else { 2 };
+        factor * limit
     }
 
-    /// Whether it is as large as time allows, and not the one of the gate.
+    /// Returns whether this is a full run, not the small one of the gate.
     #[must_use]
-    pub fn is_whole(&self) -> bool {
-        self.keys >= WHOLE_CAMPAIGN
+    pub fn is_full(&self) -> bool {
+        self.keys >= FULL_RUN_KEYS
     }
 }
 
-/// The place of one case.
-pub struct Field {
+/// Context of one case.
+pub struct CaseContext {
     pub campaign: Campaign,
     pub seed: u64,
     pub record: Arc<Record>,
-    pub times: Times,
+    pub clock_offset: ClockOffset,
     folder: TempDir,
     setup: Setup,
     server: Option<Process>,
-    watched: Option<Arc<Watched>>,
+    watched: Option<Arc<WatchedServer>>,
     watchers: Option<Watchers>,
     before: Option<Sample>,
-    /// Objects that fill memory; none in a case without a state before and after.
-    fills: u64,
-    /// Ends after the server: a group with members cannot be removed.
+    /// Number of objects that fill memory; 0 in a case that does not compare the state before and after.
+    fill_objects: u64,
+    /// Dropped after the server, because a group with members cannot be removed.
     group: Option<Group>,
 }
 
-/// The bytes of object `number` of a case.
+/// Returns the contents of object `number` of a case.
 #[must_use]
 pub fn body(seed: u64, number: u64, len: usize) -> Bytes {
     pattern(seed ^ number.wrapping_mul(0x9E37_79B9_7F4A_7C15), len)
 }
 
-impl Field {
+impl CaseContext {
+    /// Creates the folder and the record of a case.
+    ///
     /// # Errors
-    /// If there is no room for temporary files.
-    pub fn new(campaign: &Campaign, seed: u64) -> Result<Self, Trouble> {
+    /// If no temporary folder can be created.
+    pub fn new(campaign: &Campaign, seed: u64) -> Result<Self, CaseError> {
         Ok(Self {
             campaign: campaign.clone(),
             seed,
             record: Arc::new(Record::default()),
-            times: Times::real(),
+            clock_offset: ClockOffset::real(),
             folder: tempfile::Builder::new().prefix("bywash-siege-").tempdir()?,
             setup: Setup::default(),
             server: None,
             watched: None,
             watchers: None,
             before: None,
-            fills: 0,
+            fill_objects: 0,
             group: None,
         })
     }
 
-    /// The case's own folder.
+    /// Returns the folder of the case.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
 
-    /// The folder of a bucket of the server's own data folder, made if missing.
+    /// Returns the folder of a bucket in the server's data folder. Creates it if it is missing.
     ///
     /// # Errors
-    /// If it cannot be made.
-    pub fn bucket(&self, name: &str) -> Result<PathBuf, Trouble> {
+    /// If it cannot be created.
+    pub fn bucket(&self, name: &str) -> Result<PathBuf, CaseError> {
         let path = self.data().join("buckets").join(name);
         std::fs::create_dir_all(&path)?;
         Ok(path)
     }
 
-    /// The server's data folder.
+    /// Returns the server's data folder.
     #[must_use]
     pub fn data(&self) -> PathBuf {
         let data = self.setup.data.clone();
         data.unwrap_or_else(|| self.path().join("data"))
     }
 
-    /// Starts the server of a case that needs no state before and after.
+    /// Starts the server of a case that does not compare the state before and after.
     ///
     /// # Errors
     /// If it does not start.
-    pub async fn serve(&mut self, setup: Setup) -> Result<SocketAddr, Trouble> {
+    pub async fn serve(&mut self, setup: Setup) -> Result<SocketAddr, CaseError> {
         self.setup = setup;
-        self.plant_probe()?;
+        self.create_probe_objects()?;
         let group = &self.setup.group;
         self.group = Group::new(group_limit(self.setup.memory, group.0, group.1));
         self.record.grouped(self.group.is_some());
         self.start("127.0.0.1:0").await
     }
 
-    /// Starts a server, fills its memory, and keeps its state to compare it with that after the attack.
+    /// Starts a server, fills its memory, and records its state for the comparison after the attack.
     ///
     /// # Errors
     /// If it does not start.
-    pub async fn serve_load(&mut self, setup: Setup) -> Result<SocketAddr, Trouble> {
-        self.fills = FILL.0;
+    pub async fn serve_filled(&mut self, setup: Setup) -> Result<SocketAddr, CaseError> {
+        self.fill_objects = FILL.0;
         let address = self.serve(setup).await?;
-        self.settle().await;
+        self.fill_and_sample().await;
         Ok(address)
     }
 
-    /// Fills the server's memory and keeps its state as that before the attack.
-    pub async fn settle(&mut self) {
-        // Until its memory is full and its threads have their buffers, reads and writes make a server larger.
+    /// Fills the server's memory and records its state before the attack.
+    pub async fn fill_and_sample(&mut self) {
+        // A server grows until its memory is full and its threads have their buffers.
         for _ in 0..MAX_FILLS {
             let last = sample(self.pid()).map_or(0, |sample| sample.rss);
-            self.fill().await;
+            self.fill_memory().await;
             self.before = sample(self.pid());
             if self.before.is_some_and(|now| now.rss < last + (1 << 20)) {
                 break;
@@ -166,9 +169,9 @@ impl Field {
         }
     }
 
-    /// The probe's object, and those that fill memory, lie where the server finds them: in a bucket of its data folder, or
-    /// beside the case's own origins in a folder of theirs.
-    fn plant_probe(&mut self) -> Result<(), Trouble> {
+    /// Creates the probe's object and those that fill memory: in a bucket of the data folder or, if the case has origins of
+    /// its own, in a separate folder as another origin.
+    fn create_probe_objects(&mut self) -> Result<(), CaseError> {
         let origins = self.setup.args.iter().any(|arg| arg.contains("://"));
         let folder = if origins
             || self
@@ -186,7 +189,7 @@ impl Field {
             self.bucket("probe")?
         };
         std::fs::write(folder.join("probe"), self.probe_body())?;
-        for number in 0..self.fills {
+        for number in 0..self.fill_objects {
             let path = folder.join(format!("fill-{number}"));
             if !path.exists() {
                 std::fs::write(path, body(self.seed, number, FILL.1))?;
@@ -199,7 +202,7 @@ impl Field {
         body(self.seed, u64::MAX, PROBE_BYTES)
     }
 
-    async fn start(&mut self, address: &str) -> Result<SocketAddr, Trouble> {
+    async fn start(&mut self, address: &str) -> Result<SocketAddr, CaseError> {
         let process = Process::start(
             &self.campaign.binary,
             self.folder.path(),
@@ -215,8 +218,8 @@ impl Field {
         match &self.watched {
             Some(watched) => watched.follow(process.pid, address),
             None => {
-                let watched = Arc::new(Watched::new(process.pid, address, self.times));
-                let target = Target {
+                let watched = Arc::new(WatchedServer::new(process.pid, address, self.clock_offset));
+                let target = ProbeTarget {
                     path: "/probe/probe".to_owned(),
                     body: self.probe_body(),
                 };
@@ -245,36 +248,36 @@ impl Field {
         self.server.as_ref().map_or(none, |server| server.admin)
     }
 
-    /// A client within every limit.
+    /// Returns a client that respects all limits.
     #[must_use]
-    pub fn well(&self) -> Client {
-        let mut client = Client::new(self.address(), Class::Well, &self.record);
-        client.times = self.times;
+    pub fn well_behaved(&self) -> Client {
+        let mut client = Client::new(self.address(), Class::WellBehaved, &self.record);
+        client.clock_offset = self.clock_offset;
         client
     }
 
-    /// A client past the limit named, or a hostile one.
+    /// Returns a client that exceeds the named limit or is hostile.
     #[must_use]
-    pub fn past(&self, what: &'static str) -> Client {
-        let mut client = Client::new(self.address(), Class::Past(what), &self.record);
-        client.times = self.times;
+    pub fn excessive(&self, what: &'static str) -> Client {
+        let mut client = Client::new(self.address(), Class::Excessive(what), &self.record);
+        client.clock_offset = self.clock_offset;
         client
     }
 
-    /// Makes a bucket by the protocol.
+    /// Creates a bucket by a request.
     ///
     /// # Errors
     /// If the server refuses.
-    pub async fn make_bucket(&self, name: &str) -> Result<(), Trouble> {
+    pub async fn create_bucket(&self, name: &str) -> Result<(), CaseError> {
         let path = format!("/{name}");
-        if self.well().put(&path, &Bytes::new()).await {
+        if self.well_behaved().put(&path, &Bytes::new()).await {
             return Ok(());
         }
-        Err(Trouble(format!("bucket {name} was not made")))
+        Err(CaseError(format!("bucket {name} was not created")))
     }
 
-    /// Runs `count` clients at once; each gets its number.
-    pub async fn crowd<F, T>(&self, count: u64, each: impl Fn(u64) -> F) -> Vec<T>
+    /// Runs `count` concurrent clients; each gets its number.
+    pub async fn run_concurrently<F, T>(&self, count: u64, each: impl Fn(u64) -> F) -> Vec<T>
     where
         F: Future<Output = T> + Send + 'static,
         T: Send + 'static,
@@ -286,11 +289,11 @@ impl Field {
         tasks.join_all().await
     }
 
-    /// Sends the server a signal; no probe is under way while it is stopped.
+    /// Sends a signal to the server. Pause the probe before a signal that stops it.
     ///
     /// # Errors
-    /// If there is none.
-    pub async fn signal(&self, name: &str) -> Result<(), Trouble> {
+    /// If there is no server.
+    pub async fn signal(&self, name: &str) -> Result<(), CaseError> {
         let Some(server) = &self.server else {
             return Err("no server".into());
         };
@@ -301,7 +304,7 @@ impl Field {
     ///
     /// # Errors
     /// If it does not start again.
-    pub async fn kill_and_restart(&mut self) -> Result<(), Trouble> {
+    pub async fn kill_and_restart(&mut self) -> Result<(), CaseError> {
         self.kill_and_restart_after(|_| Ok(())).await
     }
 
@@ -311,8 +314,8 @@ impl Field {
     /// If the change fails, or the server does not start again.
     pub async fn kill_and_restart_after(
         &mut self,
-        change: impl FnOnce(&Path) -> Result<(), Trouble>,
-    ) -> Result<(), Trouble> {
+        change: impl FnOnce(&Path) -> Result<(), CaseError>,
+    ) -> Result<(), CaseError> {
         let address = self.address();
         self.pause().await;
         if let Some(server) = self.server.take() {
@@ -337,22 +340,22 @@ impl Field {
         }
     }
 
-    /// The bytes the server has written to standard error.
+    /// Returns the number of bytes that the server wrote to standard error.
     #[must_use]
-    pub fn logged(&self) -> u64 {
+    pub fn log_bytes(&self) -> u64 {
         let log = self.path().join("stderr.log");
         std::fs::metadata(log).map_or(0, |meta| meta.len())
     }
 
-    /// Reads objects of more than the server's memory, and writes some, so that what it may keep is kept.
-    async fn fill(&self) {
+    /// Fills caches and buffers: reads objects of more than the server's memory, and writes some.
+    async fn fill_memory(&self) {
         let seed = self.seed;
         let record = Arc::new(Record::default());
         let address = self.address();
-        let times = self.times;
-        self.crowd(FILLERS, |task| {
-            let mut client = Client::new(address, Class::Well, &record);
-            client.times = times;
+        let clock_offset = self.clock_offset;
+        self.run_concurrently(FILLERS, |task| {
+            let mut client = Client::new(address, Class::WellBehaved, &record);
+            client.clock_offset = clock_offset;
             async move {
                 let written = body(seed, task, FILL.1);
                 client
@@ -367,19 +370,19 @@ impl Field {
         .await;
     }
 
-    /// Waits until the server is back to what it was before, ends it, and returns when it is gone.
+    /// Waits until the server is back in its state before the attack, and ends it.
     ///
-    /// The group's peak, with page cache and socket buffers, is written down as a figure.
+    /// Records the group's peak, with page cache and socket buffers, as a figure.
     pub async fn finish(mut self) -> Arc<Record> {
         if let Some(before) = self.before {
-            self.fill().await;
+            self.fill_memory().await;
             let began = Instant::now();
             while let Some(after) = sample(self.pid()) {
-                self.record.rest(Rest { before, after });
-                let back = crate::judge::judge(&self.record.facts())
+                self.record.rest_state(RestState { before, after });
+                let recovered = crate::judge::judge(&self.record.facts())
                     .iter()
                     .all(|finding| finding.judge != "afterwards");
-                if back || began.elapsed() > RECOVERY {
+                if recovered || began.elapsed() > RECOVERY {
                     self.record.figure(
                         "at rest MiB",
                         format!("{} to {}", before.rss >> 20, after.rss >> 20),
@@ -413,7 +416,7 @@ impl Field {
         Arc::clone(&self.record)
     }
 
-    /// Another key of the server.
+    /// Returns the account of an access key.
     #[must_use]
     pub fn account(access_key: &str, secret_key: &str) -> Account {
         Account {
