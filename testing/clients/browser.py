@@ -1,4 +1,4 @@
-"""Debian's chromium, driven by the W3C WebDriver protocol. It is plain HTTP, so no client library is needed."""
+"""Debian's chromium, driven by the W3C WebDriver protocol, which is plain HTTP and needs no client library."""
 
 import base64
 import os
@@ -9,19 +9,19 @@ import requests
 
 from harness import Process, clean_environment
 
-# Nothing but the page under test is asked for, not even by the browser's own services.
+# Disables requests of the browser's own services.
 FLAGS = [
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
 ]
-# What the protocol calls a reference to an element.
+# Key of an element reference in the protocol.
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
-# Only a fault takes so long, on a slow machine too.
-PATIENCE_SECONDS = 120
+# Maximum wait, reached only by a fault.
+TIMEOUT_SECONDS = 120
 
 
 class Browser:
-    """A browser with an empty profile, in a process of its own."""
+    """A browser with an empty profile, in a separate process."""
 
     def __init__(self, folder, width=1280, height=900, dark=False):
         self.process = Process([driver(), "--port=0"], clean_environment(), folder / "chromedriver.log")
@@ -35,52 +35,52 @@ class Browser:
             "goog:chromeOptions": {"args": arguments},
             "goog:loggingPrefs": {"browser": "ALL"},
         }
-        answer = self._send("POST", self.root, {"capabilities": {"alwaysMatch": wanted}})
-        self.root += "/" + answer["sessionId"]
+        response = self._send("POST", self.root, {"capabilities": {"alwaysMatch": wanted}})
+        self.root += "/" + response["sessionId"]
 
     def _send(self, method, url, body=None):
-        answer = requests.request(method, url, json=body, timeout=60)
-        value = answer.json()["value"]
-        assert answer.ok, value
+        response = requests.request(method, url, json=body, timeout=60)
+        value = response.json()["value"]
+        assert response.ok, value
         return value
 
-    def _ask(self, method, path, body=None):
+    def _session(self, method, path, body=None):
         return self._send(method, f"{self.root}/{path}", body)
 
     def open(self, url):
-        self._ask("POST", "url", {"url": url})
+        self._session("POST", "url", {"url": url})
 
     def url(self):
-        return self._ask("GET", "url")
+        return self._session("GET", "url")
 
     def run(self, script, *arguments):
-        """What `script`, the body of a function, returns in the page."""
-        return self._ask("POST", "execute/sync", {"script": script, "args": list(arguments)})
+        """Runs `script`, the body of a function, in the page and returns its result."""
+        return self._session("POST", "execute/sync", {"script": script, "args": list(arguments)})
 
     def text(self, selector="body"):
         return self.run("return document.querySelector(arguments[0])?.innerText ?? ''", selector)
 
     def until(self, what, script, *arguments):
-        """Waits until `script` returns something true, and gives it."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        """Waits until `script` returns a true value, and returns it."""
+        deadline = time.monotonic() + TIMEOUT_SECONDS
         while not (value := self.run(script, *arguments)):
             assert time.monotonic() < deadline, f"never: {what}\n{self.text()}"
             time.sleep(0.1)
         return value
 
     def _element(self, selector):
-        return self._ask("POST", "element", {"using": "css selector", "value": selector})[ELEMENT]
+        return self._session("POST", "element", {"using": "css selector", "value": selector})[ELEMENT]
 
     def click(self, selector):
-        self._ask("POST", f"element/{self._element(selector)}/click", {})
+        self._session("POST", f"element/{self._element(selector)}/click", {})
 
     def type(self, selector, text):
-        self._ask("POST", f"element/{self._element(selector)}/value", {"text": text})
+        self._session("POST", f"element/{self._element(selector)}/value", {"text": text})
 
     def press(self, keys):
-        """Keys to whatever has the focus."""
+        """Sends keys to the focused element."""
         actions = [{"type": kind, "value": key} for key in keys for kind in ("keyDown", "keyUp")]
-        self._ask("POST", "actions", {"actions": [{"type": "key", "id": "keyboard", "actions": actions}]})
+        self._session("POST", "actions", {"actions": [{"type": "key", "id": "keyboard", "actions": actions}]})
 
     def set(self, selector, value):
         """Puts `value` into an input, whatever keys its kind takes."""
@@ -94,18 +94,18 @@ class Browser:
         self._ask("POST", "actions", {"actions": [actions]})
 
     def resize(self, width, height):
-        self._ask("POST", "window/rect", {"width": width, "height": height})
+        self._session("POST", "window/rect", {"width": width, "height": height})
 
     def cookies(self):
-        return self._ask("GET", "cookie")
+        return self._session("GET", "cookie")
 
     def console(self):
-        """What the browser had to say since it was last asked: errors of scripts, refused and failed requests."""
-        return self._ask("POST", "se/log", {"type": "browser"})
+        """Returns the browser's log since the last call: script errors, blocked and failed requests."""
+        return self._session("POST", "se/log", {"type": "browser"})
 
     def screenshot(self, path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(base64.b64decode(self._ask("GET", "screenshot")))
+        path.write_bytes(base64.b64decode(self._session("GET", "screenshot")))
 
     def stop(self):
         try:

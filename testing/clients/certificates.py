@@ -1,4 +1,4 @@
-"""Certificates for servers with TLS. Not in the harness: only one of the environments has `cryptography`."""
+"""Certificates for servers with TLS. Separate from the harness because only one environment has `cryptography`."""
 
 import datetime
 import ipaddress
@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 
 def certificate(folder):
-    """A self-signed certificate for 127.0.0.1 and its key, as files."""
+    """Creates files with a self-signed certificate for 127.0.0.1 and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
     now = datetime.datetime.now(datetime.UTC)

@@ -1,4 +1,4 @@
-"""What every module shares: origins, and a server over each of them."""
+"""Fixtures of all modules: origins, and a server over each of them."""
 
 import importlib.util
 import os
@@ -12,7 +12,7 @@ for missing in [name for name in ("BYWASH_BIN", "BYWASH_AWS", "BYWASH_AZURITE", 
     pytest.exit(f"{missing} is not set: run this suite with `cargo xtask test --only clients`", returncode=2)
 
 
-# s3fs, the old clients and the others do not fit into one environment; each runs the files that it has the client for.
+# s3fs, the old clients and the others need separate environments; each runs the files of its clients.
 if importlib.util.find_spec("s3fs"):
     collect_ignore_glob = ["test_[!s]*.py", "test_s[!3]*.py"]
 elif importlib.util.find_spec("awscli"):
@@ -22,7 +22,7 @@ else:
 
 
 def pytest_sessionfinish(session, exitstatus):
-    """Words that choose tests (`-k`) may choose none of one environment."""
+    """An expression for `-k` may select no test of an environment."""
     if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and session.config.option.keyword:
         session.exitstatus = pytest.ExitCode.OK
 
@@ -37,7 +37,7 @@ def moto(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def versitygw(tmp_path_factory):
-    """versitygw as an S3 origin, as moto above."""
+    """versitygw as an S3 origin; each module has its own bucket in it."""
     server = Versitygw(tmp_path_factory.mktemp("versitygw"))
     yield server
     server.process.kill()
@@ -45,7 +45,7 @@ def versitygw(tmp_path_factory):
 
 @pytest.fixture
 def start(tmp_path):
-    """Starts servers of one test alone, and ends them whatever becomes of the test."""
+    """Returns a function that starts servers, which are stopped after the test."""
     started = []
 
     def bywash(*arguments, **options):
@@ -59,14 +59,14 @@ def start(tmp_path):
 
 
 class Served:
-    """A server, one bucket of it, and a way to its origin behind its back."""
+    """A server, one of its buckets, and a client of the origin that bypasses the server."""
 
     def __init__(self, server, bucket, store=None, nests=True):
         self.server, self.bucket = server, bucket
         self.origin = "s3" if store else "folder"
-        # A client of the origin itself, if it speaks S3.
+        # Client of the origin, if it is an S3 store.
         self.store = store and store.s3
-        # Whether there may be an object `a` beside an object `a/b`, and parts of names over 255 bytes: not where objects are files.
+        # Whether objects `a` and `a/b` can coexist and parts of keys can exceed 255 bytes: not if objects are files.
         self.nests = nests
         self.s3 = server.s3
 
@@ -86,7 +86,7 @@ class Served:
         return self.server.bucket_stats(self.bucket)
 
     def check_second_is_warm(self, run):
-        """Runs it twice. The second asks the origin for no data."""
+        """Runs a function twice and checks that the second run fetches no data from the origin."""
         run()
         first = self.stats()
         run()
@@ -109,10 +109,10 @@ def served(request, tmp_path_factory):
         origin.s3.create_bucket(Bucket=bucket)
         server = Bywash(folder, f"s3://{bucket}", env=origin.environment())
     yield Served(server, bucket, origin, nests=request.param != "versitygw")
-    assert server.stop() == 0, "SIGTERM must end a server that has nothing to do with exit code 0"
+    assert server.stop() == 0, "an idle server must exit with 0 after SIGTERM"
 
 
 @pytest.fixture(scope="session")
 def flights():
-    """`flights-3m.parquet`, digest checked by whoever started the suite."""
+    """`flights-3m.parquet`, whose digest `cargo xtask test` has checked."""
     return os.environ["BYWASH_FLIGHTS"]

@@ -1,7 +1,6 @@
-"""Starts the things under test and talks to them below the level of a client library.
+"""Starts servers and stores, and sends requests that no client library would send.
 
-Everything here waits for an event (a line printed, a socket closed, a counter reached) with a deadline that only a
-fault reaches.
+All waits are for an event (a printed line, a closed socket, a counter) with a deadline that only a fault reaches.
 """
 
 import base64
@@ -32,26 +31,26 @@ ACCESS_KEY = "suite-access-key"
 SECRET_KEY = "suite/secret+key=with specials"
 REGION = "us-east-1"
 MIB = 1024 * 1024
-# Keys that a careless encoding or a path library would change; any client and any origin can hold them.
+# Keys that a wrong encoding or a path library would change. All clients and origins support them.
 ODD_KEYS = [
     "a b", " lead", "a+b", "a%20b", "a%2Fb", "per%cent", "ümläut/✓", "日本", "x=1/y=2", "a&b;c", "~*'()!", "#?", "[a]", "a\\b",
     "a:b@c,d$", "..a", "a..b", ".hidden", "-dash", "a" * 200,
 ]
-# How long a server may take to print its addresses, and to stop after SIGTERM: only a fault takes so long, on a slow machine too.
+# Maximum time until a server prints its addresses, and until it stops after SIGTERM; reached only by a fault.
 START_SECONDS = 120
 STOP_SECONDS = 120
 
 
 def clean_environment():
-    """Our environment without what would send a client elsewhere."""
+    """Returns the environment without variables that would configure a client."""
     dropped = re.compile(r"^(AWS_.*|AZUR.*|.*_proxy|BYWASH_.*)$", re.IGNORECASE)
-    kept = {name: value for name, value in os.environ.items() if not dropped.match(name)}
-    kept["AWS_EC2_METADATA_DISABLED"] = "true"
-    return kept
+    environment = {name: value for name, value in os.environ.items() if not dropped.match(name)}
+    environment["AWS_EC2_METADATA_DISABLED"] = "true"
+    return environment
 
 
 class Process:
-    """A child whose output is read line by line, so that a test can wait for a line."""
+    """A child process whose output lines a test can wait for."""
 
     def __init__(self, command, env, log):
         self.log = Path(log)
@@ -77,7 +76,7 @@ class Process:
         self.lines.put(None)
 
     def wait_for(self, pattern, seconds=START_SECONDS):
-        """The first match of `pattern` in a line not looked at before."""
+        """Returns the first match of `pattern` in a line after those of earlier calls."""
         deadline = time.monotonic() + seconds
         while True:
             try:
@@ -90,24 +89,24 @@ class Process:
                 return found
 
     def kill(self):
-        """As a power cut would: no handler runs."""
+        """Sends SIGKILL: no handler runs, as in a power failure."""
         self.child.kill()
         self.child.wait()
 
     def stop(self):
-        """SIGTERM; the exit code."""
+        """Sends SIGTERM and returns the exit code."""
         if self.child.poll() is None:
             self.child.send_signal(signal.SIGTERM)
             try:
                 self.child.wait(STOP_SECONDS)
             except subprocess.TimeoutExpired:
                 self.kill()
-                raise AssertionError(f"still there {STOP_SECONDS} s after SIGTERM; see {self.log}") from None
+                raise AssertionError(f"still running {STOP_SECONDS} s after SIGTERM; see {self.log}") from None
         return self.child.returncode
 
 
 def s3_client(url, access_key=ACCESS_KEY, secret_key=SECRET_KEY, verify=None, **config):
-    """boto3 as its users make it, but for retries: a hidden second try would hide a fault of the server."""
+    """Creates a boto3 client without retries, which would hide a fault of the server."""
     config.setdefault("retries", {"total_max_attempts": 1})
     config.setdefault("max_pool_connections", 32)
     return boto3.session.Session().client(
@@ -122,13 +121,13 @@ def s3_client(url, access_key=ACCESS_KEY, secret_key=SECRET_KEY, verify=None, **
 
 
 class S3Origin:
-    """A real S3 origin, in a process of its own. Subclasses start it and set `process` and `url`."""
+    """A real S3 origin in a separate process. Subclasses start it and set `process` and `url`."""
 
     def __init__(self):
         self.s3 = s3_client(self.url, "origin", "origin")
 
     def environment(self):
-        """What makes a program take this server for S3."""
+        """Returns variables that make a program use this server as S3."""
         return {
             "AWS_ENDPOINT_URL": self.url,
             "AWS_ACCESS_KEY_ID": "origin",
@@ -138,7 +137,7 @@ class S3Origin:
 
 
 class Moto(S3Origin):
-    """It checks no signature and no digest. Its log has a line a request."""
+    """moto. Checks no signatures and no digests, and logs one line per request."""
 
     def __init__(self, folder):
         program = Path(os.sys.executable).parent / "moto_server"
@@ -147,18 +146,18 @@ class Moto(S3Origin):
         super().__init__()
 
     def gets(self, bucket, key):
-        """How many GET requests for that object it has logged."""
+        """Returns the number of logged GET requests for an object."""
         return sum(f"GET /{bucket}/{key} " in line for line in list(self.process.seen))
 
 
 class Versitygw(S3Origin):
-    """versitygw over a folder. It checks signatures and digests. It is built by Go, so it is used where there is Go."""
+    """versitygw over a folder. Checks signatures and digests. Used only on machines with Go, which builds it."""
 
     PROGRAM = Path(os.environ.get("BYWASH_VERSITYGW") or Path(__file__).parents[2] / "target/peers/bin/versitygw")
 
     def __init__(self, folder):
         (folder / "gateway").mkdir()
-        # Somebody else may take the port between its choice and its use: then it ends at once.
+        # Another process may take the port between its choice and its use: versitygw then exits.
         for _ in range(5):
             with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as free:
                 address = f"127.0.0.1:{free.getsockname()[1]}"
@@ -166,7 +165,7 @@ class Versitygw(S3Origin):
             self.process = Process(command, clean_environment(), folder / "versitygw.log")
             self.url = f"http://{address}"
             super().__init__()
-            until("versitygw answers or ends", lambda: self.ended() or self.answers(), START_SECONDS)
+            until("versitygw responds or exits", lambda: self.ended() or self.responds(), START_SECONDS)
             if not self.ended():
                 return
         raise AssertionError(f"versitygw does not start; see {self.process.log}")
@@ -174,7 +173,7 @@ class Versitygw(S3Origin):
     def ended(self):
         return self.process.child.poll() is not None
 
-    def answers(self):
+    def responds(self):
         with contextlib.suppress(EndpointConnectionError):
             return self.s3.list_buckets()
 
@@ -184,10 +183,10 @@ S3_ORIGINS = ["moto", *(["versitygw"] if Versitygw.PROGRAM.exists() else [])]
 
 
 class Azurite:
-    """A real server of Azure's protocol, in a process of its own. It checks signatures."""
+    """A real server of Azure's protocol in a separate process. Checks signatures."""
 
     ACCOUNT = "devstoreaccount1"
-    # Azurite's documentation gives it to everybody; it opens nothing else.
+    # The public key in Azurite's documentation.
     KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
     VERSION = "2023-11-03"
 
@@ -198,25 +197,25 @@ class Azurite:
         self.url = self.process.wait_for(r"listens on (http://127\.0\.0\.1:\d+)").group(1)
 
     def environment(self):
-        """What makes a program take this server for Azure."""
+        """Returns variables that make a program use this server as Azure."""
         return {"AZURE_STORAGE_USE_EMULATOR": "true", "AZURITE_BLOB_STORAGE_URL": self.url}
 
     def request(self, method, path, **query):
-        """One signed request without a body (Shared Key): `path` is a container, or a container and a blob in it."""
+        """Sends a request without a body, signed with Shared Key. `path` is a container, or a container and a blob in it."""
         resource = f"/{self.ACCOUNT}/{path}"
         headers = {"x-ms-date": email.utils.formatdate(usegmt=True), "x-ms-version": self.VERSION}
         signed = [method, *[""] * 11, *[f"{name}:{value}" for name, value in headers.items()]]
-        # An emulator's address has the account twice: as that of the resource, and as the first of its path.
+        # The signed resource of an emulator has the account twice: as the account, and as the first part of the path.
         signed += [f"/{self.ACCOUNT}{resource}", *[f"{name}:{value}" for name, value in sorted(query.items())]]
         mac = hmac.digest(base64.b64decode(self.KEY), "\n".join(signed).encode(), "sha256")
         headers["Authorization"] = f"SharedKey {self.ACCOUNT}:{base64.b64encode(mac).decode()}"
-        answer = requests.request(method, self.url + resource, params=query, headers=headers, timeout=30)
-        answer.raise_for_status()
-        return answer
+        response = requests.request(method, self.url + resource, params=query, headers=headers, timeout=30)
+        response.raise_for_status()
+        return response
 
 
 class Prometheus:
-    """Debian's Prometheus, which scrapes one server twice a second."""
+    """Debian's Prometheus. Scrapes one server twice a second."""
 
     # Folder of `prometheus` and `promtool`.
     PROGRAMS = os.environ.get("BYWASH_PROMETHEUS")
@@ -235,14 +234,14 @@ class Prometheus:
         self.process.wait_for("Server is ready")
 
     def query(self, expression):
-        """The result of an instant query: pairs of labels and value."""
+        """Returns the result of an instant query: pairs of labels and value."""
         response = requests.get(f"{self.url}/api/v1/query", params={"query": expression}, timeout=30)
         assert response.ok, (expression, response.text)
         result = response.json()["data"]["result"]
         return [(sample["metric"], float(sample["value"][1])) for sample in result]
 
     def scrape(self, count=1):
-        """Waits for `count` scrapes that begin from now on."""
+        """Waits for `count` scrapes that begin after this call."""
         for _ in range(count):
             now = time.time()
             until("a scrape", lambda: self.query(f"timestamp(bywash_build_info) > {now}"), 30)
@@ -252,7 +251,7 @@ class Prometheus:
 
 
 class Bywash:
-    """`bywash serve`, with credentials unless `arguments` say otherwise."""
+    """`bywash serve`, with credentials unless `credentials` is false."""
 
     def __init__(self, folder, *arguments, env=None, credentials=True, data_dir=None):
         self.folder = Path(folder)
@@ -278,9 +277,9 @@ class Bywash:
         return s3_client(self.url, **options)
 
     def stats(self):
-        answer = requests.get(self.admin + "/stats", timeout=30)
-        answer.raise_for_status()
-        return answer.json()
+        response = requests.get(self.admin + "/stats", timeout=30)
+        response.raise_for_status()
+        return response.json()
 
     def bucket_stats(self, bucket):
         return self.stats()["buckets"][bucket]
@@ -292,20 +291,20 @@ class Bywash:
         self.process.kill()
 
     def presigned(self, operation, bucket, key, **more):
-        """A SigV4 presigned URL: how a test sends bytes that no client library would."""
+        """Returns a SigV4 presigned URL, with which a test can send a request without a client library."""
         return self.signer.generate_presigned_url(operation, {"Bucket": bucket, "Key": key, **more})
 
     def raw(self, method, url, body=None, headers=None):
-        """One request exactly as given; the URL is not normalised on the way."""
+        """Sends one request exactly as given, without normalisation of the URL."""
         address = urllib.parse.urlsplit(self.url)
         connection = http.client.HTTPConnection(address.hostname, address.port, timeout=90)
         with contextlib.closing(connection):
             connection.request(method, url.removeprefix(self.url), body=body, headers=headers or {})
-            answer = connection.getresponse()
-            return Answer(answer.status, dict(answer.getheaders()), answer.read())
+            response = connection.getresponse()
+            return Response(response.status, dict(response.getheaders()), response.read())
 
     def connect(self, receive_buffer=None):
-        """A bare socket to the endpoint."""
+        """Opens a socket to the endpoint."""
         address = urllib.parse.urlsplit(self.url)
         bare = socket.socket()
         if receive_buffer:
@@ -315,8 +314,8 @@ class Bywash:
         return bare
 
 
-class Answer:
-    """An HTTP answer, read whole."""
+class Response:
+    """An HTTP response with its body."""
 
     def __init__(self, status, headers, body):
         self.status, self.body = status, body
@@ -324,7 +323,7 @@ class Answer:
 
     @property
     def code(self):
-        """The S3 error code."""
+        """Returns the S3 error code."""
         found = re.search(rb"<Code>(\w+)</Code>", self.body)
         return found.group(1).decode() if found else None
 
@@ -332,21 +331,21 @@ class Answer:
         return f"{self.status} {self.code} {self.body[:300]!r}"
 
 
-def read_answer(bare):
-    """The answer to what was written to a bare socket."""
-    answer = http.client.HTTPResponse(bare)
-    answer.begin()
-    return Answer(answer.status, dict(answer.getheaders()), answer.read())
+def read_response(bare):
+    """Reads the response to a request sent on a socket."""
+    response = http.client.HTTPResponse(bare)
+    response.begin()
+    return Response(response.status, dict(response.getheaders()), response.read())
 
 
 def head_of_put(url, length):
-    """The head of a PUT whose body the test sends, or does not send, itself."""
+    """Formats the head of a PUT. The test sends the body, or part of it."""
     parts = urllib.parse.urlsplit(url)
     return f"PUT {parts.path}?{parts.query} HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Length: {length}\r\n\r\n".encode()
 
 
 def payload(size, seed=1):
-    """`size` bytes that depend on the seed and repeat nowhere near."""
+    """Returns `size` pseudo-random bytes of a seed."""
     return random.Random(seed).randbytes(size)
 
 
@@ -360,7 +359,7 @@ def file_sha256(path):
 
 
 def error(call, *arguments, **named):
-    """The S3 error code and HTTP status with which a boto3 call fails."""
+    """Returns the S3 error code and HTTP status with which a boto3 call fails."""
     try:
         call(*arguments, **named)
     except ClientError as failure:
@@ -369,7 +368,7 @@ def error(call, *arguments, **named):
 
 
 def until(what, condition, seconds):
-    """Polls a counter or a state the server shows; there is no event to subscribe to across processes."""
+    """Polls a condition on another process, which offers no event to wait for."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):
         assert time.monotonic() < deadline, f"not in {seconds} s: {what}"
@@ -378,6 +377,6 @@ def until(what, condition, seconds):
 
 
 def keys(s3, bucket, **options):
-    """All keys of a bucket."""
+    """Returns all keys of a bucket."""
     pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, **options)
     return [entry["Key"] for page in pages for entry in page.get("Contents", [])]

@@ -1,4 +1,4 @@
-"""Who gets in: credentials in headers and in presigned URLs, right, wrong, old and tampered with."""
+"""Authentication: credentials in headers and in presigned URLs, valid, wrong, expired and modified."""
 
 import datetime
 import urllib.parse
@@ -39,25 +39,25 @@ def every_kind_of_call(client, bucket):
     ],
     ids=["wrong secret", "unknown key", "unsigned"],
 )
-def test_nobody_else_gets_in(served, options, code):
+def test_invalid_credentials_are_rejected(served, options, code):
     assert every_kind_of_call(served.server.client(**options), served.bucket) == [(code, 403)] * 6
     assert error(served.server.client(**options).head_bucket, Bucket=served.bucket)[1] == 403
     assert served.read("secret/object") == b"secret"
 
 
-def test_a_signature_of_an_hour_ago_is_refused(served, monkeypatch):
+def test_signature_of_an_hour_ago_is_rejected(served, monkeypatch):
     hour_ago = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=1)
     monkeypatch.setattr("botocore.auth.get_current_datetime", lambda remove_tzinfo=True: hour_ago.replace(tzinfo=None))
-    # Signed by botocore, sent by requests: boto3 itself would take the server's time and try again.
+    # Signed by botocore and sent by requests: boto3 itself would correct its clock and retry.
     request = AWSRequest("GET", f"{served.server.url}/{served.bucket}/secret/object")
     S3SigV4Auth(Credentials(ACCESS_KEY, SECRET_KEY), "s3", REGION).add_auth(request)
-    answer = requests.get(request.url, headers=dict(request.headers), timeout=30)
-    assert answer.status_code == 403
-    assert "<Code>RequestTimeTooSkewed</Code>" in answer.text
+    response = requests.get(request.url, headers=dict(request.headers), timeout=30)
+    assert response.status_code == 403
+    assert "<Code>RequestTimeTooSkewed</Code>" in response.text
 
 
 def presigners(served):
-    """boto3's two presigned forms; version 2 is what it makes when told only an endpoint."""
+    """boto3's two presigned forms; version 2 is its default with only an endpoint."""
     plain = boto3.session.Session().client(
         "s3",
         endpoint_url=served.server.url,
@@ -76,8 +76,8 @@ def test_presigned_urls(served, version):
     assert ("X-Amz-Signature" if version == "v4" else "Signature=") in put
     assert requests.put(put, data=b"by url", timeout=30).status_code == 200
     get = client.generate_presigned_url("get_object", where)
-    answer = requests.get(get, timeout=30)
-    assert (answer.status_code, answer.content) == (200, b"by url")
+    response = requests.get(get, timeout=30)
+    assert (response.status_code, response.content) == (200, b"by url")
     assert requests.get(get, headers={"Range": "bytes=3-"}, timeout=30).content == b"url"
     named = client.generate_presigned_url("get_object", where | {"ResponseContentDisposition": "attachment"})
     assert requests.get(named, timeout=30).headers["content-disposition"] == "attachment"
@@ -87,7 +87,7 @@ def test_presigned_urls(served, version):
 
 
 @pytest.mark.parametrize("version", ["v2", "v4"])
-def test_a_changed_or_old_presigned_url_is_refused(served, version):
+def test_changed_or_expired_presigned_url_is_rejected(served, version):
     client = presigners(served)[version]
     url = client.generate_presigned_url("get_object", {"Bucket": served.bucket, "Key": "secret/object"})
     assert requests.get(url, timeout=30).status_code == 200
@@ -109,8 +109,8 @@ def with_query(url, name, value):
     return parts._replace(query=urllib.parse.urlencode(query)).geturl()
 
 
-def test_the_config_of_the_client_is_not_needed(served):
-    """Only an endpoint and keys, as README shows: no addressing style, no signature version."""
+def test_client_needs_only_endpoint_and_keys(served):
+    """A client with only an endpoint and keys, as in README: no addressing style, no signature version."""
     client = boto3.client(
         "s3", endpoint_url=served.server.url, aws_access_key_id=ACCESS_KEY, aws_secret_access_key=SECRET_KEY,
         region_name=REGION, config=Config(),

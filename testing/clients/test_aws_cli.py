@@ -1,4 +1,4 @@
-"""The AWS command line, unmodified."""
+"""The unmodified AWS command line."""
 
 import os
 import re
@@ -11,7 +11,7 @@ from harness import ACCESS_KEY, MIB, REGION, SECRET_KEY, clean_environment, file
 
 @pytest.fixture(scope="module")
 def aws(served, tmp_path_factory):
-    """Runs `aws ...`, expects the exit code given (0), hands back what it printed."""
+    """Returns a function that runs `aws ...`, checks its exit code and returns its output."""
     home = tmp_path_factory.mktemp("home")
     env = clean_environment() | {
         "HOME": str(home),
@@ -58,12 +58,12 @@ def test_cp_ls_mv_rm(served, aws, tmp_path):
     assert "404" in aws("s3", "cp", f"{where}/c", "-", code=1)
 
 
-def test_sync_sends_only_what_changed(served, aws, tmp_path):
+def test_sync_uploads_only_changed_files(served, aws, tmp_path):
     tree = tmp_path / "tree"
     for name in ("one", "deep/two", "deep/er/three"):
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
         (tree / name).write_text(name)
-        # Files newer than the object are sent again, and some origins tell times in whole seconds.
+        # `sync` uploads files newer than their object, and some origins have times in whole seconds.
         os.utime(tree / name, (1_000_000_000, 1_000_000_000))
     where = f"s3://{served.bucket}/sync"
     assert aws("s3", "sync", "--no-progress", tree, where).count("upload:") == 3
@@ -82,11 +82,11 @@ def test_presign(served, aws):
     assert requests.get(url.replace("Signature=", "Signature=a"), timeout=30).status_code == 403
 
 
-def test_a_wrong_secret_is_refused(served, aws):
+def test_wrong_secret_is_rejected(served, aws):
     assert "SignatureDoesNotMatch" in aws("s3", "ls", f"s3://{served.bucket}", code=255, AWS_SECRET_ACCESS_KEY="no")
 
 
-def test_make_and_remove_buckets(served, aws):
+def test_create_and_remove_buckets(served, aws):
     if served.origin != "folder":
         pytest.skip("only a root folder can make buckets")
     aws("s3", "mb", "s3://made-by-cli")
@@ -96,8 +96,8 @@ def test_make_and_remove_buckets(served, aws):
     assert "made-by-cli" not in aws("s3", "ls")
 
 
-def test_bywash_env_is_all_a_shell_needs(start, tmp_path):
-    """First start makes credentials; `eval "$(bywash env)"` hands them to any client."""
+def test_bywash_env_configures_a_shell(start, tmp_path):
+    """The first start creates credentials; `eval "$(bywash env)"` exports them for any client."""
     server = start(credentials=False)
     script = (
         'set -e; eval "$("$BYWASH" env --data-dir "$DATA")"; "$AWS" s3 mb s3://first; '

@@ -1,4 +1,4 @@
-"""Requests that no good client sends: the right S3 error, and nothing half-written is ever visible."""
+"""Invalid requests: the correct S3 error, and no partial object is ever visible."""
 
 import base64
 import urllib.parse
@@ -8,7 +8,7 @@ import pytest
 from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
-from harness import ACCESS_KEY, MIB, REGION, SECRET_KEY, error, head_of_put, keys, payload, read_answer, until
+from harness import ACCESS_KEY, MIB, REGION, SECRET_KEY, error, head_of_put, keys, payload, read_response, until
 
 
 def presigned(served, operation, key, **more):
@@ -16,7 +16,7 @@ def presigned(served, operation, key, **more):
 
 
 def nothing_in_flight(served):
-    """Neither the server nor its origin holds on to an upload."""
+    """Checks that neither the server nor its origin has an open upload."""
     stats = served.server.stats()
     if stats["pool"]["flights"] or stats["budget"]["waiting"]:
         return False
@@ -28,36 +28,36 @@ def nothing_in_flight(served):
 
 @pytest.mark.parametrize("header", ["bytes=", "bytes=abc", "bytes=5-2", "chars=0-1", "bytes=1", "bytes=--1", "5-9"])
 def test_malformed_ranges(served, header):
-    """RFC 9110: a Range that does not parse is ignored; saying so is as good; a part of it is not."""
+    """RFC 9110: an invalid Range is ignored. An error is permitted as well, a partial body is not."""
     served.put("range", b"0123456789")
-    answer = served.server.raw("GET", presigned(served, "get_object", "range"), headers={"Range": header})
-    assert (answer.status, answer.body) == (200, b"0123456789") or (answer.status, answer.code) in (
+    response = served.server.raw("GET", presigned(served, "get_object", "range"), headers={"Range": header})
+    assert (response.status, response.body) == (200, b"0123456789") or (response.status, response.code) in (
         (400, "InvalidArgument"), (400, "InvalidRequest"), (416, "InvalidRange"),
     )
 
 
-def test_several_ranges_are_ignored_and_an_empty_suffix_is_refused(served):
+def test_several_ranges_are_ignored_and_an_empty_suffix_is_rejected(served):
     served.put("range", b"0123456789")
     url = presigned(served, "get_object", "range")
-    answer = served.server.raw("GET", url, headers={"Range": "bytes=0-1,4-5"})
-    assert (answer.status, answer.body) == (200, b"0123456789")
-    answer = served.server.raw("GET", url, headers={"Range": "bytes=-0"})
-    assert (answer.status, answer.code) == (416, "InvalidRange")
-    assert answer.headers["content-range"] == "bytes */10"
+    response = served.server.raw("GET", url, headers={"Range": "bytes=0-1,4-5"})
+    assert (response.status, response.body) == (200, b"0123456789")
+    response = served.server.raw("GET", url, headers={"Range": "bytes=-0"})
+    assert (response.status, response.code) == (416, "InvalidRange")
+    assert response.headers["content-range"] == "bytes */10"
 
 
 @pytest.mark.parametrize(
     "key", ["../up", "a/../../up", "a/..", "./a", "a/./b", "a//b", "/a", "a//", "a/.bywash-folder", "a\0b", "a\nb", "..", "a\x7fb"]
 )
-def test_names_that_cannot_be_kept_as_they_are(served, key):
+def test_keys_that_cannot_be_stored_unchanged_are_rejected(served, key):
     before = keys(served.s3, served.bucket)
     outside = set(served.server.folder.iterdir()), set(served.server.data_dir.iterdir())
     for operation, method in (("put_object", "PUT"), ("get_object", "GET")):
         url = presigned(served, operation, key)
         path = f"{served.server.url}/{served.bucket}/{urllib.parse.quote(key, safe='/')}"
-        answer = served.server.raw(method, f"{path}?{urllib.parse.urlsplit(url).query}", b"x" if method == "PUT" else None)
-        assert answer.status in (400, 404) if method == "GET" else answer.status == 400, answer
-        assert answer.code in ("InvalidArgument", "InvalidURI", "InvalidRequest", "NoSuchKey"), answer
+        response = served.server.raw(method, f"{path}?{urllib.parse.urlsplit(url).query}", b"x" if method == "PUT" else None)
+        assert response.status in (400, 404) if method == "GET" else response.status == 400, response
+        assert response.code in ("InvalidArgument", "InvalidURI", "InvalidRequest", "NoSuchKey"), response
     assert keys(served.s3, served.bucket) == before
     assert (set(served.server.folder.iterdir()), set(served.server.data_dir.iterdir())) == outside
 
@@ -79,7 +79,7 @@ def test_long_names(served):
 
 
 def signed(served, key, body, trailer=False):
-    """Headers that sign a PUT of `body`; with `trailer`, of an unsigned chunked body with trailers."""
+    """Returns headers that sign a PUT of `body`; with `trailer`, of an unsigned chunked body with trailers."""
     request = AWSRequest("PUT", f"{served.server.url}/{served.bucket}/{key}", data=body)
     if trailer:
         request.context["checksum"] = {"request_algorithm": {"in": "trailer"}}
@@ -90,11 +90,11 @@ def signed(served, key, body, trailer=False):
     return request.url, dict(request.headers)
 
 
-def test_a_body_other_than_the_signed_one(served):
+def test_body_that_differs_from_the_signed_one_is_rejected(served):
     url, headers = signed(served, "tampered", b"signed body")
     assert served.server.raw("PUT", url, b"signed body", headers).status == 200
-    answer = served.server.raw("PUT", url, b"other  body", headers)
-    assert (answer.status, answer.code) == (400, "XAmzContentSHA256Mismatch")
+    response = served.server.raw("PUT", url, b"other  body", headers)
+    assert (response.status, response.code) == (400, "XAmzContentSHA256Mismatch")
     assert served.read("tampered") == b"signed body"
 
 
@@ -107,22 +107,22 @@ def test_checksums_in_trailers(served):
     body = b"hello trailers"
     right = base64.b64encode(zlib.crc32(body).to_bytes(4, "big"))
     url, headers = signed(served, "trailers", body, trailer=True)
-    answer = served.server.raw("PUT", url, chunked(body, right), headers)
-    assert answer.status == 200, answer
+    response = served.server.raw("PUT", url, chunked(body, right), headers)
+    assert response.status == 200, response
     assert served.read("trailers") == body
     assert served.head("trailers").get("ContentEncoding", "") == ""
-    answer = served.server.raw("PUT", url, chunked(body, b"AAAAAA=="), headers)
-    assert (answer.status, answer.code) == (400, "BadDigest")
-    answer = served.server.raw("PUT", url, chunked(body[:-1], right), headers)
-    assert answer.status == 400, answer
-    answer = served.server.raw("PUT", url, chunked(body, right, end=False), headers)
-    assert answer.status == 400, answer
+    response = served.server.raw("PUT", url, chunked(body, b"AAAAAA=="), headers)
+    assert (response.status, response.code) == (400, "BadDigest")
+    response = served.server.raw("PUT", url, chunked(body[:-1], right), headers)
+    assert response.status == 400, response
+    response = served.server.raw("PUT", url, chunked(body, right, end=False), headers)
+    assert response.status == 400, response
     assert served.read("trailers") == body
 
 
 @pytest.mark.parametrize(("size", "sent"), [(1000, 0), (MIB, MIB - 1), (40 * MIB, 30 * MIB)])
 def test_truncated_bodies(served, size, sent):
-    """The client promises more than it sends and closes: once for a new name, once over an old object."""
+    """The client announces more than it sends and closes the connection, for a new key and over an old object."""
     served.put("truncated/old", b"old")
     body = payload(sent)
     for key in ("truncated/new", "truncated/old"):
@@ -130,14 +130,14 @@ def test_truncated_bodies(served, size, sent):
             bare.sendall(head_of_put(presigned(served, "put_object", key), size))
             bare.sendall(body)
             bare.shutdown(1)
-            answer = bare.recv(1000)
-            assert not answer.startswith(b"HTTP/1.1 2"), answer
+            response = bare.recv(1000)
+            assert not response.startswith(b"HTTP/1.1 2"), response
     until("the half-sent bodies are forgotten", lambda: nothing_in_flight(served), 30)
     assert keys(served.s3, served.bucket, Prefix="truncated/") == ["truncated/old"]
     assert served.read("truncated/old") == b"old"
 
 
-def test_a_part_cut_short_is_no_part(served):
+def test_truncated_part_is_not_stored(served):
     where = {"Bucket": served.bucket, "Key": "truncated/part"}
     where["UploadId"] = served.s3.create_multipart_upload(**where)["UploadId"]
     url = served.server.presigned("upload_part", PartNumber=1, bucket=where["Bucket"], key=where["Key"], UploadId=where["UploadId"])
@@ -149,35 +149,35 @@ def test_a_part_cut_short_is_no_part(served):
     served.s3.abort_multipart_upload(**where)
 
 
-def test_heads_too_large_and_not_http(served):
+def test_oversized_heads_and_invalid_http_are_rejected(served):
     with served.server.connect() as bare:
         bare.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n")
         try:
             for number in range(4096):
                 bare.sendall(b"X-%d: %b\r\n" % (number, b"v" * 1000))
             bare.sendall(b"\r\n")
-            answer = bare.recv(1000)
+            response = bare.recv(1000)
         except (BrokenPipeError, ConnectionResetError):
-            answer = b""
-        assert answer == b"" or answer.startswith((b"HTTP/1.1 431", b"HTTP/1.1 400")), answer
+            response = b""
+        assert response == b"" or response.startswith((b"HTTP/1.1 431", b"HTTP/1.1 400")), response
     with served.server.connect() as bare:
         bare.sendall(b"\x16\x03\x01\x02\x00 this is not HTTP\r\n\r\n")
-        answer = bare.recv(1000)
-        assert answer == b"" or answer.startswith(b"HTTP/1.1 400"), answer
+        response = bare.recv(1000)
+        assert response == b"" or response.startswith(b"HTTP/1.1 400"), response
     served.s3.head_bucket(Bucket=served.bucket)
 
 
-def test_bodies_that_are_not_xml(served):
+def test_bodies_that_are_not_xml_are_rejected(served):
     url = f"{served.server.url}/{served.bucket}?delete"
     for body in (b"", b"not xml", b"<Delete><Object></Delete>", b"<a>" * 5000, b'<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>'):
         request = AWSRequest("POST", url, data=body)
         S3SigV4Auth(Credentials(ACCESS_KEY, SECRET_KEY), "s3", REGION).add_auth(request)
-        answer = served.server.raw("POST", url, body, dict(request.headers))
-        assert answer.status == 400, (body[:40], answer)
-        assert answer.code in ("MalformedXML", "InvalidRequest", "MissingRequestBodyError"), (body[:40], answer)
+        response = served.server.raw("POST", url, body, dict(request.headers))
+        assert response.status == 400, (body[:40], response)
+        assert response.code in ("MalformedXML", "InvalidRequest", "MissingRequestBodyError"), (body[:40], response)
 
 
-def test_answers_carry_what_explains_them(served):
+def test_responses_have_cache_version_and_request_id_headers(served):
     served.put("explained", payload(MIB))
     url = presigned(served, "get_object", "explained")
     first, second = (served.server.raw("GET", url) for _ in range(2))
@@ -188,6 +188,6 @@ def test_answers_carry_what_explains_them(served):
     with served.server.connect() as bare:
         parts = urllib.parse.urlsplit(presigned(served, "get_object", "absent"))
         bare.sendall(f"GET {parts.path}?{parts.query} HTTP/1.1\r\nHost: {parts.netloc}\r\n\r\n".encode())
-        answer = read_answer(bare)
-    assert (answer.status, answer.code) == (404, "NoSuchKey")
-    assert answer.headers["x-amz-request-id"]
+        response = read_response(bare)
+    assert (response.status, response.code) == (404, "NoSuchKey")
+    assert response.headers["x-amz-request-id"]

@@ -1,4 +1,4 @@
-"""The memory ceiling holds while clients stop reading, and others are served all the same."""
+"""Memory stays below its ceiling while clients stop reading, and other clients are served."""
 
 import contextlib
 import threading
@@ -10,13 +10,12 @@ from harness import MIB, payload, until
 
 STALLED = 64
 LIMIT = 64 * MIB
-# The promise: a body whose client takes nothing is closed after 30 s; the next client need not wait much longer, as long as a slow
-# machine counts it.
+# A body whose client reads nothing is closed after 30 s; the next client waits little longer, with a margin for a slow machine.
 WITHIN_SECONDS = 60
 
 
 class Sampler(threading.Thread):
-    """Reads /stats over and over; keeps the highest `budget.used` and anything above the limit."""
+    """Polls /stats; records the maximum of `budget.used` and all values above the limit."""
 
     def __init__(self, server):
         super().__init__(daemon=True)
@@ -42,7 +41,7 @@ class Sampler(threading.Thread):
 
 @pytest.fixture
 def small(start, tmp_path):
-    """64 MiB of memory over a folder of large files; the stalled clients' files need not take disk."""
+    """A server with 64 MiB of memory over a folder of large files; those of the stalled clients are sparse."""
     origin = tmp_path / "origin"
     origin.mkdir()
     for number in range(STALLED):
@@ -53,7 +52,7 @@ def small(start, tmp_path):
 
 
 def resident_bytes(server):
-    """What the kernel says the process holds in anonymous memory."""
+    """Returns the anonymous memory of the process, from the kernel."""
     with open(f"/proc/{server.process.child.pid}/status") as status:
         return next(int(line.split()[1]) * 1024 for line in status if line.startswith("RssAnon"))
 
@@ -67,14 +66,14 @@ def test_64_stalled_clients_do_not_starve_the_65th(small):
             stalled.sendall(f"GET {url.path}?{url.query} HTTP/1.1\r\nHost: {url.netloc}\r\n\r\n".encode())
         until("all stalled requests have begun", lambda: small.bucket_stats("data")["requests"] >= STALLED, 30)
         began = time.monotonic()
-        # Uploads keep their share whatever downloads do.
+        # Uploads have a share of their own.
         small.s3.put_object(Bucket="data", Key="put-meanwhile", Body=payload(MIB))
         put_took = time.monotonic() - began
         got = small.s3.get_object(Bucket="data", Key="wanted")["Body"].read()
         took = time.monotonic() - began
         assert got == payload(5 * MIB, 65)
         assert took < WITHIN_SECONDS
-        # Before any of them is closed.
+        # Checked before the first of them is closed.
         assert put_took < 25
         assert resident_bytes(small) < LIMIT + 64 * MIB
         until("the ceiling was looked at often", lambda: sampler.samples > 10, 60)
@@ -82,7 +81,7 @@ def test_64_stalled_clients_do_not_starve_the_65th(small):
     print(f"the 65th took {took:.1f} s, the put {put_took:.2f} s; highest used {sampler.highest / MIB:.1f} MiB")
 
 
-def test_memory_comes_back_when_stalled_clients_leave(small):
+def test_memory_is_released_when_stalled_clients_disconnect(small):
     for number in range(STALLED):
         url = urllib.parse.urlsplit(small.presigned("get_object", "data", f"{number}"))
         with small.connect(receive_buffer=4096) as stalled:
@@ -97,8 +96,8 @@ def idle(stats):
     return stats["budget"]["waiting"] == 0 and stats["pool"]["flights"] == 0
 
 
-def test_more_data_than_memory_flows_through(small):
-    """Working sets and uploads larger than the ceiling: evicted, never above."""
+def test_memory_stays_below_its_ceiling_under_larger_data(small):
+    """Working sets and uploads larger than the ceiling are evicted."""
     with Sampler(small) as sampler:
         for number in range(8):
             assert len(small.s3.get_object(Bucket="data", Key=f"{number}")["Body"].read()) == 32 * MIB

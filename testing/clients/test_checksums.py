@@ -1,4 +1,4 @@
-"""boto3: the five checksum algorithms, right and wrong, on objects and parts."""
+"""boto3: the five checksum algorithms, correct and wrong, on objects and parts."""
 
 import base64
 import hashlib
@@ -22,7 +22,7 @@ def encoded(algorithm, data):
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_computed_by_the_client_and_returned(served, algorithm):
+def test_checksum_of_the_client_is_returned(served, algorithm):
     key, body = f"sums/{algorithm}", payload(100_000, 5)
     put = served.put(key, body, ChecksumAlgorithm=algorithm)
     expected = encoded(algorithm, body)
@@ -36,7 +36,7 @@ def test_computed_by_the_client_and_returned(served, algorithm):
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_wrong_digest_stores_nothing(served, algorithm):
+def test_wrong_digest_stores_nothing(served, algorithm):
     key = f"wrong/{algorithm}"
     wrong = {f"Checksum{algorithm}": encoded(algorithm, b"another body")}
     assert error(served.put, key, b"body", **wrong) == ("BadDigest", 400)
@@ -47,8 +47,8 @@ def test_a_wrong_digest_stores_nothing(served, algorithm):
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_wrong_digest_of_a_large_body_stores_nothing(served, algorithm):
-    """Above one chunk the body is on its way to the origin before the digest is known."""
+def test_wrong_digest_of_a_large_body_stores_nothing(served, algorithm):
+    """A body of several chunks is sent to the origin before its digest is known."""
     key, body = f"wrong-large/{algorithm}", payload(18 * MIB, 6)
     served.put(key, b"old")
     wrong = {f"Checksum{algorithm}": encoded(algorithm, b"another body")}
@@ -57,7 +57,7 @@ def test_a_wrong_digest_of_a_large_body_stores_nothing(served, algorithm):
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_wrong_digest_of_a_part_is_no_part(served, algorithm):
+def test_part_with_a_wrong_digest_is_not_stored(served, algorithm):
     key = f"wrong-part/{algorithm}"
     where = {"Bucket": served.bucket, "Key": key}
     where["UploadId"] = served.s3.create_multipart_upload(**where, ChecksumAlgorithm=algorithm)["UploadId"]
@@ -72,7 +72,7 @@ def test_a_wrong_digest_of_a_part_is_no_part(served, algorithm):
     assert served.read(key, ChecksumMode="ENABLED") == b"body"
 
 
-def test_a_wrong_md5_stores_nothing(served):
+def test_wrong_md5_stores_nothing(served):
     def put(digest):
         return error(served.put, "wrong/md5", b"body", ContentMD5=digest)
 
@@ -84,8 +84,8 @@ def test_a_wrong_md5_stores_nothing(served):
     assert served.read("wrong/md5") == b"body"
 
 
-def test_managed_upload_checks_itself(served, tmp_path):
-    """boto3's own default, CRC32 a part, and a download that checks what it can."""
+def test_managed_upload_verifies_checksums(served, tmp_path):
+    """boto3's defaults: CRC32 of each part, and verified downloads."""
     source = tmp_path / "source"
     source.write_bytes(payload(20 * MIB, 20))
     served.s3.upload_file(str(source), served.bucket, "sums/managed")

@@ -1,4 +1,4 @@
-"""What is left when the server is killed or the disk is full: the old object, whole, or nothing."""
+"""After a kill or with a full disk, the old object is complete or there is none."""
 
 import os
 import random
@@ -7,14 +7,14 @@ import subprocess
 
 import pytest
 from botocore.exceptions import ClientError
-from harness import MIB, S3_ORIGINS, Azurite, error, head_of_put, keys, payload, read_answer, until
+from harness import MIB, S3_ORIGINS, Azurite, error, head_of_put, keys, payload, read_response, until
 
 OLD = payload(3 * MIB, 3)
 
 
 @pytest.fixture(params=["folder", *S3_ORIGINS, "azure"])
 def killable(request, start, tmp_path):
-    """A server of this test alone, over an origin that outlives it."""
+    """A server of this test, over an origin that survives it."""
     bucket = f"crash-{request.node.originalname.replace('_', '-')}"[:60].rstrip("-")
     if request.param == "folder":
         server = start()
@@ -31,23 +31,23 @@ def killable(request, start, tmp_path):
     return server, bucket
 
 
-def half_a_put(server, url, size, sent):
-    """A PUT of which the server has read half when it is killed; the socket, to keep it open."""
+def partial_put(server, url, size, sent):
+    """Sends part of a PUT. Returns the socket, which keeps the request open."""
     bare = server.connect()
     bare.sendall(head_of_put(url, size))
     bare.sendall(payload(sent))
     return bare
 
 
-def test_kill_in_the_middle_of_puts(killable):
+def test_kill_during_puts_leaves_complete_objects(killable):
     server, bucket = killable
     server.s3.put_object(Bucket=bucket, Key="old", Body=OLD)
     where = {"Bucket": bucket, "Key": "parts"}
     where["UploadId"] = server.s3.create_multipart_upload(**where)["UploadId"]
     server.s3.upload_part(PartNumber=1, Body=payload(5 * MIB), **where)
-    # A body of one chunk, and one of several, of which the first are with the origin already; over old and new names.
+    # A body of one chunk, and one of several, of which the origin has the first; over old and new keys.
     sockets = [
-        half_a_put(server, server.presigned("put_object", bucket, key), size, sent)
+        partial_put(server, server.presigned("put_object", bucket, key), size, sent)
         for key in ("old", "new")
         for size, sent in ((8 * MIB, 4 * MIB), (64 * MIB, 40 * MIB))
     ]
@@ -63,7 +63,7 @@ def test_kill_in_the_middle_of_puts(killable):
     assert server.s3.get_object(Bucket=bucket, Key="new")["Body"].read() == b"after"
 
 
-def test_what_was_acknowledged_is_there_after_a_kill(killable, tmp_path):
+def test_acknowledged_objects_survive_a_kill(killable, tmp_path):
     server, bucket = killable
     (tmp_path / "large").write_bytes(payload(20 * MIB))
     server.s3.put_object(Bucket=bucket, Key="small", Body=b"small", Metadata={"a": "b"})
@@ -76,7 +76,7 @@ def test_what_was_acknowledged_is_there_after_a_kill(killable, tmp_path):
     assert server.s3.get_object(Bucket=bucket, Key="large")["Body"].read() == payload(20 * MIB)
 
 
-def test_an_open_upload_goes_on_after_kills(killable, tmp_path):
+def test_open_upload_continues_after_kills(killable, tmp_path):
     server, bucket = killable
     rng = random.Random(4)
     bodies = {number: payload(5 * MIB + number, number) for number in range(1, 7)}
@@ -93,9 +93,9 @@ def test_an_open_upload_goes_on_after_kills(killable, tmp_path):
         bare.sendall(head_of_put(url, len(body)))
         bare.sendall(body[: rng.randrange(len(body))] if how == "sending" else body)
         if how == "answered":
-            answer = read_answer(bare)
-            assert answer.status == 200, answer
-            stored[number] = answer.headers["etag"]
+            response = read_response(bare)
+            assert response.status == 200, response
+            stored[number] = response.headers["etag"]
         server.kill()
         bare.close()
         server.start()
@@ -107,7 +107,7 @@ def test_an_open_upload_goes_on_after_kills(killable, tmp_path):
         stored[number] = server.s3.upload_part(PartNumber=number, Body=bodies[number], **where)["ETag"]
     parts = {"Parts": [{"PartNumber": number, "ETag": stored[number]} for number in sorted(stored)]}
 
-    # Killed when the origin had completed it and the file was not removed yet: the next server finds what came of it.
+    # Killed after the origin completed it and before the file was removed: the next server finds the result.
     (file,) = (server.data_dir / "multipart").iterdir()
     os.link(file, tmp_path / "spare")
     completed = server.s3.complete_multipart_upload(MultipartUpload=parts, **where)
@@ -139,7 +139,7 @@ def test_full_disk_keeps_the_old_object(tiny_disk, start):
     s3.create_bucket(Bucket="full")
     s3.put_object(Bucket="full", Key="old", Body=OLD)
     used = shutil.disk_usage(tiny_disk).used
-    # Several chunks that cannot all fit; then a body of one chunk, onto what a neighbour has left.
+    # Several chunks that do not fit together; then a body of one chunk, in the space that is left.
     assert error(s3.put_object, Bucket="full", Key="old", Body=payload(100 * MIB))[1] >= 500
     until("the space comes back", lambda: shutil.disk_usage(tiny_disk).used <= used + MIB, 30)
     neighbour = tiny_disk / "neighbour"

@@ -1,4 +1,4 @@
-"""DuckDB with httpfs, unmodified: the answers of the local file, and a second run that leaves the origin alone."""
+"""Unmodified DuckDB with httpfs: the results equal those of the local file, and a second run fetches nothing from the origin."""
 
 import urllib.parse
 
@@ -17,7 +17,7 @@ QUERIES = [
 
 
 def connection(server):
-    """A DuckDB of its own: a new one has cached nothing."""
+    """Creates a DuckDB instance with an empty cache."""
     import_extension("httpfs")
     db = duckdb.connect()
     db.load_extension("httpfs")
@@ -28,7 +28,7 @@ def connection(server):
     return db
 
 
-def answers(db, file):
+def results(db, file):
     return [db.sql(query.format(file=f"'{file}'")).fetchall() for query in QUERIES]
 
 
@@ -38,16 +38,16 @@ def uploaded(served, flights):
     return f"s3://{served.bucket}/flights/flights-3m.parquet"
 
 
-def test_answers_are_those_of_the_local_file_and_the_second_run_is_from_memory(served, uploaded, flights):
-    local = answers(duckdb.connect(), flights)
+def test_results_equal_the_local_file_and_the_second_run_reads_memory(served, uploaded, flights):
+    local = results(duckdb.connect(), flights)
     assert local[0][0][0] == 3_000_000
     before = served.stats()
-    assert answers(connection(served.server), uploaded) == local
+    assert results(connection(served.server), uploaded) == local
     first = served.stats()
     assert first["requests"] > before["requests"]
-    assert answers(connection(served.server), uploaded) == local
+    assert results(connection(served.server), uploaded) == local
     second = served.stats()
-    assert second["requests"] > first["requests"], "DuckDB did not ask: its own cache answered"
+    assert second["requests"] > first["requests"], "DuckDB used its own cache"
     assert second["hits"] > first["hits"]
     assert second["origin_data_requests"] == first["origin_data_requests"]
     assert second["origin_bytes"] == first["origin_bytes"]
@@ -58,7 +58,7 @@ def test_globs_list_the_bucket(served, uploaded):
     assert found == [(uploaded,)]
 
 
-def test_what_duckdb_writes_reads_back(served, uploaded, flights):
+def test_objects_written_by_duckdb_read_back(served, uploaded, flights):
     db = connection(served.server)
     target = f"s3://{served.bucket}/written/late.parquet"
     db.execute(f"COPY (SELECT * FROM '{uploaded}' WHERE delay > 60) TO '{target}' (FORMAT parquet)")

@@ -1,4 +1,4 @@
-"""The server's own history: a bucket that DuckDB asks what the cache saved, and that nobody writes to."""
+"""The server's own history: a read-only bucket that DuckDB queries."""
 
 import os
 
@@ -12,7 +12,7 @@ FILES = "s3://bywash-history/files/*.parquet"
 
 
 def traffic(server):
-    """Some reads, most of them again. What `/stats` says of them."""
+    """Sends some reads, half of them repeated. Returns the counters of the bucket."""
     for number in [0, 0, 0, 1, 2, 0, 1, 3]:
         server.s3.get_object(Bucket="shop", Key=f"orders/{number}.parquet")["Body"].read()
     with pytest.raises(ClientError):
@@ -34,12 +34,12 @@ def server(start):
     return server
 
 
-def test_duckdb_asks_the_history_what_the_cache_saved(server):
+def test_duckdb_queries_the_savings_of_the_cache(server):
     first = traffic(server)
     assert (first["hits"], first["misses"]) == (4, 4)
     assert server.stop() == 0
     server.start()
-    # All that the last life counted is in the bucket, to the byte.
+    # The bucket has all counts of the previous process, to the byte.
     assert {name: by_metric(server, "bywash,bucket=shop")[name] for name in COUNTERS} == {name: first[name] for name in COUNTERS}
 
     second = traffic(server)
@@ -53,7 +53,7 @@ def test_duckdb_asks_the_history_what_the_cache_saved(server):
     assert both["bytes"] - both["origin_bytes"] == 8 * MIB, "half of sixteen reads"
 
 
-def test_the_history_is_only_read_and_says_why(server):
+def test_history_bucket_is_read_only_with_a_reason(server):
     assert server.stop() == 0
     server.start()
     s3 = server.s3

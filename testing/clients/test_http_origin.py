@@ -1,4 +1,4 @@
-"""Files of nginx, read by unmodified clients through Bywash; what nginx was asked for stands in its own log."""
+"""Files of nginx, read by unmodified clients through Bywash. The log of nginx has the requests."""
 
 import contextlib
 import os
@@ -11,9 +11,9 @@ import pytest
 import requests
 from botocore.exceptions import ClientError, ConnectionClosedError, IncompleteReadError, ResponseStreamingError
 from harness import MIB, Bywash, Process, clean_environment, s3_client
-from test_duckdb import answers, connection
+from test_duckdb import results, connection
 
-# Debian keeps it where users' paths do not lead.
+# Debian's path is not in the PATH of users.
 PROGRAM = shutil.which("nginx", path=os.environ.get("PATH", "") + ":/usr/sbin")
 
 CONFIGURATION = """
@@ -42,12 +42,12 @@ http {{
 
 
 class Nginx:
-    """A real web server, in a process of its own."""
+    """A real web server in a separate process."""
 
     def __init__(self, folder):
         self.files, self.log = folder / "files", folder / "access.log"
         self.files.mkdir()
-        # Bound and not listened to, it keeps the port from everybody but nginx.
+        # A bound socket that does not listen reserves the port for nginx.
         self.port = socket.socket()
         self.port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         self.port.bind(("127.0.0.1", 0))
@@ -56,20 +56,20 @@ class Nginx:
         configuration.write_text(CONFIGURATION.format(folder=folder, port=port))
         command = [PROGRAM, "-p", folder, "-e", "stderr", "-c", configuration]
         self.process = Process(command, clean_environment(), folder / "nginx.log")
-        # Its socket listens before it says so.
+        # Its socket listens before it prints this line.
         self.process.wait_for(r"using the \"\w+\" event method")
         self.url = f"http://127.0.0.1:{port}"
         self.barriers = 0
 
     def put(self, name, body, mtime):
-        """Replaces a file in one step, as deployments do. Its date tells versions apart to the second."""
+        """Replaces a file atomically. Versions differ in their date, in seconds."""
         fresh = self.files / f".{name}"
         fresh.write_bytes(body)
         os.utime(fresh, (mtime, mtime))
         os.replace(fresh, self.files / name)
 
-    def asked(self, name):
-        """How often each method was used on that file so far. One process writes the log, in order."""
+    def request_counts(self, name):
+        """Returns the number of requests for a file by method, from the log."""
         requests.get(self.url + "/barrier", timeout=30).raise_for_status()
         self.barriers += 1
         lines = []
@@ -87,7 +87,7 @@ def nginx(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def server(nginx, tmp_path_factory):
-    """Buckets over the same files at a good server, one without ranges, and one without ETag."""
+    """Buckets over the same files on a server with all features, one without ranges, and one without ETag."""
     folder = tmp_path_factory.mktemp("web")
     settings = folder / "bywash.toml"
     settings.write_text(
@@ -116,20 +116,20 @@ def server(nginx, tmp_path_factory):
     assert bywash.stop() == 0
 
 
-def test_duckdb_reads_a_web_server_and_asks_for_data_once(nginx, server, flights):
+def test_duckdb_reads_a_web_server_and_fetches_data_once(nginx, server, flights):
     shutil.copyfile(flights, nginx.files / "flights.parquet")
-    local = answers(duckdb.connect(), flights)
-    assert answers(connection(server), "s3://files/flights.parquet") == local
-    first, counted = nginx.asked("flights.parquet"), server.bucket_stats("files")
+    local = results(duckdb.connect(), flights)
+    assert results(connection(server), "s3://files/flights.parquet") == local
+    first, counted = nginx.request_counts("flights.parquet"), server.bucket_stats("files")
     assert first["GET"] == counted["origin_data_requests"] > 0
-    assert answers(connection(server), "s3://files/flights.parquet") == local
-    second = nginx.asked("flights.parquet")
+    assert results(connection(server), "s3://files/flights.parquet") == local
+    second = nginx.request_counts("flights.parquet")
     assert second["GET"] == first["GET"]
     assert sum(second.values()) == server.bucket_stats("files")["origin_requests"]
 
 
 @pytest.mark.parametrize("bucket", ["fresh", "whole", "dated"])
-def test_a_file_replaced_under_its_reader_is_never_mixed(nginx, server, bucket):
+def test_replaced_file_is_never_mixed_within_a_read(nginx, server, bucket):
     old, new = b"a" * (48 * MIB), b"b" * (48 * MIB)
     nginx.put("replaced", old, 1_700_000_000)
     body = server.s3.get_object(Bucket=bucket, Key="replaced")["Body"]
@@ -143,7 +143,7 @@ def test_a_file_replaced_under_its_reader_is_never_mixed(nginx, server, bucket):
 
 
 @pytest.mark.parametrize("bucket", ["fresh", "whole", "dated"])
-def test_ranges_are_right_whatever_the_server_can_do(nginx, server, bucket):
+def test_ranges_are_correct_on_servers_with_fewer_features(nginx, server, bucket):
     data = os.urandom(3 * MIB + 5)
     nginx.put("ranged", data, 1_700_000_000)
     for asked, wanted in [
@@ -154,9 +154,9 @@ def test_ranges_are_right_whatever_the_server_can_do(nginx, server, bucket):
     ]:
         assert server.s3.get_object(Bucket=bucket, Key="ranged", Range=asked)["Body"].read() == wanted
     assert server.s3.get_object(Bucket=bucket, Key="ranged")["Body"].read() == data
-    before = nginx.asked("ranged")["GET"]
+    before = nginx.request_counts("ranged")["GET"]
     assert server.s3.get_object(Bucket=bucket, Key="ranged")["Body"].read() == data
-    assert nginx.asked("ranged")["GET"] == before, "it was in memory"
+    assert nginx.request_counts("ranged")["GET"] == before, "the object is in memory"
 
 
 def refused(code, call, **arguments):
@@ -166,19 +166,19 @@ def refused(code, call, **arguments):
     return error.value.response["Error"].get("Message", "")
 
 
-def test_nothing_is_written_and_nothing_is_listed(nginx, server):
+def test_writes_and_listings_are_rejected(nginx, server):
     message = refused("AccessDenied", server.s3.put_object, Bucket="files", Key="new", Body=b"x")
     assert "read-only" in message
     refused("AccessDenied", server.s3.delete_object, Bucket="files", Key="flights.parquet")
     refused("AccessDenied", server.s3.create_multipart_upload, Bucket="files", Key="new")
     refused("NotImplemented", server.s3.list_objects_v2, Bucket="files")
-    assert not nginx.asked("new")
+    assert not nginx.request_counts("new")
     for _ in range(3):
         refused("404", server.s3.head_object, Bucket="files", Key="none")
-    assert 1 <= nginx.asked("none")["HEAD"] <= 3
+    assert 1 <= nginx.request_counts("none")["HEAD"] <= 3
 
 
-def test_a_key_of_one_bucket_that_only_reads(nginx, server):
+def test_read_only_key_of_one_bucket(nginx, server):
     nginx.put("small", b"small", 1_700_000_000)
     reader = s3_client(server.url, "reader", "reader-secret")
     assert [bucket["Name"] for bucket in reader.list_buckets()["Buckets"]] == ["files"]

@@ -1,4 +1,4 @@
-"""boto3: listings of both forms, with paging, delimiters and names that need encoding; buckets."""
+"""boto3: both forms of listings, with paging, delimiters and keys that need encoding; buckets."""
 
 import pytest
 from harness import error, keys
@@ -17,7 +17,7 @@ def objects(served):
     served.put("other", b"")
 
 
-def test_names_come_back_in_byte_order(served):
+def test_listing_is_in_byte_order(served):
     assert keys(served.s3, served.bucket, Prefix="list/") == NAMES
     for name in NAMES:
         assert served.read(name) == name.encode()
@@ -59,12 +59,12 @@ def test_delimiter_with_paging(served, form, size):
 
 
 def test_any_delimiter(served):
-    answer = served.s3.list_objects_v2(Bucket=served.bucket, Prefix="list/a/", Delimiter="0")
-    assert [entry["Prefix"] for entry in answer["CommonPrefixes"]] == ["list/a/0"]
-    assert "Contents" not in answer
+    response = served.s3.list_objects_v2(Bucket=served.bucket, Prefix="list/a/", Delimiter="0")
+    assert [entry["Prefix"] for entry in response["CommonPrefixes"]] == ["list/a/0"]
+    assert "Contents" not in response
 
 
-def test_start_after_and_no_keys_at_all(served):
+def test_start_after_and_empty_listing(served):
     after = served.s3.list_objects_v2(Bucket=served.bucket, Prefix="list/", StartAfter=NAMES[10])
     assert [entry["Key"] for entry in after["Contents"]] == NAMES[11:]
     none = served.s3.list_objects_v2(Bucket=served.bucket, MaxKeys=0)
@@ -77,14 +77,14 @@ def test_prefix_is_a_string_not_a_folder(served):
     assert keys(served.s3, served.bucket, Prefix="list/a/0") == [f"list/a/{number:02}" for number in range(7)]
 
 
-def test_entries_tell_size_etag_and_time(served):
+def test_entries_have_size_etag_and_time(served):
     entry = served.s3.list_objects_v2(Bucket=served.bucket, Prefix="list/plain")["Contents"][0]
     head = served.head("list/plain")
     assert (entry["Size"], entry["ETag"]) == (10, head["ETag"])
     assert abs((entry["LastModified"] - head["LastModified"]).total_seconds()) < 1
 
 
-def test_a_name_that_goes_on_is_kept_apart(served):
+def test_key_that_extends_another_is_listed_separately(served):
     if not served.nests:
         pytest.skip("the origin keeps objects as files, and `nest/a` cannot be a file and a folder")
     served.put("nest/a", b"short")

@@ -1,4 +1,4 @@
-"""The metrics after requests of many kinds, checked by Prometheus itself: its checker, its scrapes, and the queries of the documents."""
+"""Metrics after requests of many kinds, checked by promtool, by Prometheus' scrapes, and by the documented queries."""
 
 import json
 import math
@@ -15,7 +15,7 @@ from harness import ACCESS_KEY, MIB, SECRET_KEY, Prometheus, s3_client
 
 DOCS = Path(__file__).parents[2] / "docs"
 needs_prometheus = pytest.mark.skipif(not Prometheus.PROGRAMS, reason="no Prometheus: BYWASH_PROMETHEUS names its folder")
-# A bound for a server that is scraped every few seconds.
+# Maximum number of series of a scrape.
 MAX_SERIES = 1000
 
 
@@ -41,7 +41,7 @@ def server(start):
 
 @pytest.fixture
 def prometheus(server, tmp_path):
-    """Scrapes the server, whose second work falls between two scrapes."""
+    """Prometheus that scrapes the server, before and after further requests."""
     prometheus = Prometheus(tmp_path, server.admin)
     prometheus.scrape()
     work(server, "more-")
@@ -68,10 +68,10 @@ def test_metrics_have_histograms_and_statuses(server):
     assert len(found) < MAX_SERIES
 
 
-def test_names_chosen_by_clients_are_no_labels(server):
+def test_names_chosen_by_clients_are_not_labels(server):
     before = samples(requests.get(server.admin + "/metrics", timeout=30).text).keys()
     for number in range(300):
-        # Buckets, keys and operations that do not exist.
+        # Unknown buckets, keys and operations.
         requests.get(f"{server.url}/none-{number}/key-{number}?operation-{number}", timeout=30)
     after = samples(requests.get(server.admin + "/metrics", timeout=30).text).keys()
     new = sorted(after - before)
@@ -79,7 +79,7 @@ def test_names_chosen_by_clients_are_no_labels(server):
 
 
 @needs_prometheus
-def test_promtool_finds_no_fault(server):
+def test_promtool_accepts_the_metrics(server):
     def check(metrics):
         command = [f"{Prometheus.PROGRAMS}/promtool", "check", "metrics"]
         return subprocess.run(command, input=metrics, capture_output=True, text=True, timeout=60)
@@ -97,7 +97,7 @@ def metrics(server):
 
 
 @needs_prometheus
-def test_prometheus_has_the_numbers_of_the_server(server, prometheus):
+def test_prometheus_scrapes_the_counters_of_the_server(server, prometheus):
     before = metrics(server)
     prometheus.scrape()
     scraped = {}
@@ -105,7 +105,7 @@ def test_prometheus_has_the_numbers_of_the_server(server, prometheus):
         name = labels.pop("__name__")
         scraped[name, frozenset(labels.items() - {("job", "bywash"), ("instance", labels["instance"])})] = value
     after = metrics(server)
-    # The rest changes by itself: numbers of the process, points of the history.
+    # Other values change without requests: those of the process, points of the history.
     still = {name: float(value) for name, value in before.items() if after[name] == value and name.startswith("bywash_")}
     assert len(still) > 200
     for sample, value in still.items():
@@ -135,7 +135,7 @@ def expressions():
         for target in panel["targets"]:
             yield panel["title"], target["expr"]
     for annotation in dashboard["annotations"]["list"]:
-        # Without the comparison: there was no restart.
+        # Without the comparison, as there was no restart.
         yield annotation["name"], annotation["expr"].removesuffix(" > 0")
 
 
@@ -152,7 +152,7 @@ def test_queries_of_the_dashboard_have_results(server, prometheus):
 
 
 @needs_prometheus
-def test_alerts_of_the_documents_are_silent_and_have_values(server, prometheus):
+def test_documented_alerts_are_silent_and_have_values(server, prometheus):
     rows = re.findall(r"^\| [^|]+ \| `((?:[^`|]|\\\|)+)` \|", (DOCS / "operations.md").read_text().split("## What to alert on")[1], re.M)
     assert len(rows) > 8
     for row in rows:
@@ -165,7 +165,7 @@ def test_alerts_of_the_documents_are_silent_and_have_values(server, prometheus):
 
 
 @needs_prometheus
-def test_another_machine_scrapes_with_tls_and_a_key(start, tmp_path):
+def test_scrape_with_tls_and_a_key(start, tmp_path):
     cert, key = certificate(tmp_path)
     settings = tmp_path / "bywash.toml"
     settings.write_text('[[key]]\naccess-key = "monitor"\nsecret-key = "env:MONITOR"\nbuckets = ["shop"]\nread-only = true\n')

@@ -1,4 +1,4 @@
-"""boto3: the multipart calls one by one, in and out of order, and what must be refused."""
+"""boto3: the multipart calls one by one, in and out of order, and invalid ones."""
 
 import hashlib
 
@@ -10,7 +10,7 @@ PART = 5 * MIB
 
 @pytest.fixture
 def upload(served, request):
-    """An open upload; aborted at the end if the test has not."""
+    """An open upload, which is aborted after the test."""
     key = f"multipart/{request.node.originalname}"
     opened = Upload(served, key)
     yield opened
@@ -27,8 +27,8 @@ class Upload:
         self.where = {"Bucket": served.bucket, "Key": key, "UploadId": self.id}
 
     def part(self, number, body, **options):
-        answer = self.served.s3.upload_part(PartNumber=number, Body=body, **self.where, **options)
-        return {"PartNumber": number, "ETag": answer["ETag"]}
+        response = self.served.s3.upload_part(PartNumber=number, Body=body, **self.where, **options)
+        return {"PartNumber": number, "ETag": response["ETag"]}
 
     def complete(self, parts, **options):
         return self.served.s3.complete_multipart_upload(MultipartUpload={"Parts": parts}, **self.where, **options)
@@ -37,13 +37,13 @@ class Upload:
         return self.served.s3.abort_multipart_upload(**self.where)
 
 
-def test_parts_in_any_order_and_one_sent_twice(served, upload):
+def test_parts_in_any_order_and_a_repeated_part(served, upload):
     bodies = {number: payload(PART if number < 9 else 1000, number) for number in (1, 2, 9)}
     upload.part(2, payload(PART, 99))
     parts = {number: upload.part(number, bodies[number]) for number in (9, 2, 1)}
     assert error(served.get, upload.key) == ("NoSuchKey", 404)
-    answer = upload.complete([parts[number] for number in (1, 2, 9)])
-    assert served.head(upload.key)["ETag"] == answer["ETag"]
+    response = upload.complete([parts[number] for number in (1, 2, 9)])
+    assert served.head(upload.key)["ETag"] == response["ETag"]
     assert served.read(upload.key) == b"".join(bodies[number] for number in (1, 2, 9))
 
 
@@ -71,13 +71,13 @@ def test_abort_leaves_nothing(served, upload):
     assert "Uploads" not in served.s3.list_multipart_uploads(Bucket=served.bucket, Prefix=upload.key)
 
 
-def test_a_small_part_before_the_last_is_refused(served, upload):
+def test_small_part_before_the_last_is_rejected(served, upload):
     parts = [upload.part(1, b"small"), upload.part(2, b"last")]
     assert error(upload.complete, parts) == ("EntityTooSmall", 400)
     assert error(served.get, upload.key) == ("NoSuchKey", 404)
 
 
-def test_wrong_lists_of_parts_are_refused(served, upload):
+def test_invalid_lists_of_parts_are_rejected(served, upload):
     one, two = upload.part(1, payload(PART, 1)), upload.part(2, b"last")
     assert error(upload.complete, [two, one]) == ("InvalidPartOrder", 400)
     assert error(upload.complete, [one, {"PartNumber": 3, "ETag": two["ETag"]}]) == ("InvalidPart", 400)
@@ -96,7 +96,7 @@ def test_conditional_complete(served):
     assert served.read(key) == b"first"
 
 
-def test_metadata_named_at_the_start_is_kept(served):
+def test_metadata_of_the_creation_is_stored(served):
     upload = Upload(served, "multipart/described", Metadata={"colour": "blue"}, ContentType="text/csv")
     upload.complete([upload.part(1, b"body")])
     head = served.head(upload.key)
@@ -109,9 +109,9 @@ def test_parts_copied_from_objects(served, upload):
     source = {"Bucket": served.bucket, "Key": "multipart/source"}
     parts = []
     for number, (start, end) in enumerate([(0, 6 * MIB), (6 * MIB, 12 * MIB)], start=1):
-        answer = served.s3.upload_part_copy(
+        response = served.s3.upload_part_copy(
             PartNumber=number, CopySource=source, CopySourceRange=f"bytes={start}-{end - 1}", **upload.where
         )
-        parts.append({"PartNumber": number, "ETag": answer["CopyPartResult"]["ETag"]})
+        parts.append({"PartNumber": number, "ETag": response["CopyPartResult"]["ETag"]})
     upload.complete(parts)
     assert hashlib.sha256(served.read(upload.key)).digest() == hashlib.sha256(body).digest()

@@ -1,4 +1,4 @@
-"""boto3, as its users write it: objects in and out, ranges, conditions, metadata, copies."""
+"""boto3 with its defaults: objects, ranges, conditions, metadata, copies."""
 
 import datetime
 import email.utils
@@ -10,7 +10,7 @@ from harness import MIB, error, file_sha256, payload
 
 
 @pytest.mark.parametrize("size", [0, 1, 4096, MIB - 1, MIB, MIB + 1, 5 * MIB + 3, 17 * MIB])
-def test_put_then_get_is_the_same(served, size):
+def test_put_then_get_returns_the_same_bytes(served, size):
     body = payload(size, size)
     put = served.put(f"sizes/{size}", body)
     head = served.head(f"sizes/{size}")
@@ -36,7 +36,7 @@ def test_multipart_of_200_mib_both_ways(served, tmp_path):
     assert file_sha256(back) == file_sha256(source)
 
 
-def test_overwrite_is_seen_at_once(served):
+def test_overwrite_is_visible_immediately(served):
     for number in range(5):
         served.put("again", payload(100_000, number))
         assert served.read("again") == payload(100_000, number)
@@ -89,31 +89,31 @@ def test_metadata_and_content_headers(served):
         "CacheControl": "max-age=60",
     }
     served.put("described", b"body", Metadata={"colour": "blue", "Empty-Ish": "a  b"}, **given)
-    for answer in (served.head("described"), served.get("described")):
-        assert {name: answer[name] for name in given} == given
-        assert {name.lower(): value for name, value in answer["Metadata"].items()} == {
+    for response in (served.head("described"), served.get("described")):
+        assert {name: response[name] for name in given} == given
+        assert {name.lower(): value for name, value in response["Metadata"].items()} == {
             "colour": "blue",
             "empty-ish": "a  b",
         }
     for call in (served.get, served.head):
-        answer = call("described", ResponseContentType="text/plain", ResponseExpires=expires, ResponseContentLanguage="fr")
-        assert (answer["ContentType"], answer["ContentLanguage"]) == ("text/plain", "fr")
-        assert answer["ResponseMetadata"]["HTTPHeaders"]["expires"] == "Wed, 02 Jan 2030 03:04:05 GMT"
+        response = call("described", ResponseContentType="text/plain", ResponseExpires=expires, ResponseContentLanguage="fr")
+        assert (response["ContentType"], response["ContentLanguage"]) == ("text/plain", "fr")
+        assert response["ResponseMetadata"]["HTTPHeaders"]["expires"] == "Wed, 02 Jan 2030 03:04:05 GMT"
     served.put("described", b"body")
     assert served.head("described")["Metadata"] == {}
 
 
-def test_a_range_of_another_version_is_all_of_this_one(served):
+def test_if_range_of_another_version_returns_the_whole_object(served):
     """If-Range, which boto3 cannot send."""
     etag = served.put("if-range", b"0123456789")["ETag"]
     time = served.head("if-range")["LastModified"].timestamp()
     modified, earlier = (email.utils.formatdate(when, usegmt=True) for when in (time, time - 3600))
     url = served.server.presigned("get_object", served.bucket, "if-range")
     for version, expected in [(etag, 206), (modified, 206), ('"other"', 200), (f"W/{etag}", 200), (earlier, 200)]:
-        answer = served.server.raw("GET", url, headers={"Range": "bytes=2-4", "If-Range": version})
-        assert (answer.status, answer.body) == (expected, b"234" if expected == 206 else b"0123456789"), version
-    answer = served.server.raw("GET", url, headers={"Range": "bytes=50-", "If-Range": '"other"'})
-    assert (answer.status, answer.body) == (200, b"0123456789")
+        response = served.server.raw("GET", url, headers={"Range": "bytes=2-4", "If-Range": version})
+        assert (response.status, response.body) == (expected, b"234" if expected == 206 else b"0123456789"), version
+    response = served.server.raw("GET", url, headers={"Range": "bytes=50-", "If-Range": '"other"'})
+    assert (response.status, response.body) == (200, b"0123456789")
 
 
 def test_conditional_put(served):
@@ -144,7 +144,7 @@ def test_conditional_put_has_one_winner(served):
         thread.start()
     for thread in threads:
         thread.join()
-    # moto checks and writes in two steps, so behind it more than one may be told yes; the folder store may not.
+    # moto checks and writes non-atomically, so several writers may succeed; over a folder only one may.
     assert len(outcomes) == 1 or (served.origin == "s3" and outcomes)
     assert int(served.read("conditional/race")) in outcomes
 
@@ -200,24 +200,24 @@ def test_delete(served):
     served.s3.delete_object(Bucket=served.bucket, Key="delete/0")
     assert error(served.get, "delete/0") == ("NoSuchKey", 404)
     served.s3.delete_object(Bucket=served.bucket, Key="delete/0")
-    answer = served.s3.delete_objects(
+    response = served.s3.delete_objects(
         Bucket=served.bucket,
         Delete={"Objects": [{"Key": f"delete/{number}"} for number in (1, 2, 3)] + [{"Key": "delete/absent"}]},
     )
-    assert sorted(entry["Key"] for entry in answer["Deleted"]) == [
+    assert sorted(entry["Key"] for entry in response["Deleted"]) == [
         "delete/1", "delete/2", "delete/3", "delete/absent",
     ]
-    assert "Errors" not in answer
+    assert "Errors" not in response
     quiet = served.s3.delete_objects(Bucket=served.bucket, Delete={"Objects": [{"Key": "delete/4"}], "Quiet": True})
     assert "Deleted" not in quiet
     assert "Contents" not in served.s3.list_objects_v2(Bucket=served.bucket, Prefix="delete/")
 
 
-def test_one_version_called_null(served):
+def test_object_has_one_version_named_null(served):
     served.put("versions/a", b"one")
     served.put("versions/b", b"two")
-    answer = served.s3.list_object_versions(Bucket=served.bucket, Prefix="versions/")
-    found = [(entry["Key"], entry["VersionId"], entry["IsLatest"]) for entry in answer["Versions"]]
+    response = served.s3.list_object_versions(Bucket=served.bucket, Prefix="versions/")
+    found = [(entry["Key"], entry["VersionId"], entry["IsLatest"]) for entry in response["Versions"]]
     assert found == [("versions/a", "null", True), ("versions/b", "null", True)]
     assert served.read("versions/a", VersionId="null") == b"one"
     deleted = served.s3.delete_objects(
@@ -230,21 +230,21 @@ def test_one_version_called_null(served):
 
 def test_object_attributes(served):
     put = served.put("attributes", b"0123456789")
-    answer = served.s3.get_object_attributes(
+    response = served.s3.get_object_attributes(
         Bucket=served.bucket, Key="attributes", ObjectAttributes=["ETag", "ObjectSize"]
     )
-    assert answer["ObjectSize"] == 10
-    assert answer["ETag"].strip('"') == put["ETag"].strip('"')
+    assert response["ObjectSize"] == 10
+    assert response["ETag"].strip('"') == put["ETag"].strip('"')
 
 
-def test_what_is_not_there_says_so(served):
+def test_unsupported_features_are_not_implemented(served):
     assert error(served.s3.get_bucket_policy, Bucket=served.bucket) == ("NoSuchBucketPolicy", 404)
     assert error(served.s3.put_bucket_policy, Bucket=served.bucket, Policy="{}") == ("NotImplemented", 501)
     assert error(served.put, "encrypted", b"x", ServerSideEncryption="aws:kms") == ("NotImplemented", 501)
 
 
-def test_readers_never_see_two_versions_at_once(served):
-    """Writers overwrite one key with bodies of one repeated byte each; a reader sees a single byte, every time."""
+def test_reads_never_mix_two_versions(served):
+    """Writers overwrite one key with bodies of one repeated byte each; every body read has a single byte value."""
     size, done, torn = 3 * MIB, threading.Event(), []
     served.put("torn", b"a" * size)
 

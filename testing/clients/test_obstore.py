@@ -1,4 +1,4 @@
-"""obstore, which is Rust's object_store from Python: conditional puts, uploads in parts, many ranges, bulk deletes."""
+"""obstore (Rust's object_store for Python): conditional puts, uploads in parts, many ranges, bulk deletes."""
 
 import datetime
 
@@ -23,7 +23,7 @@ def store(served):
 
 
 @pytest.mark.parametrize("size", [0, 1, MIB + 1, 23 * MIB])
-def test_what_is_put_reads_back(served, store, size):
+def test_objects_read_back(served, store, size):
     """Above 5 MiB obstore uploads in parts."""
     body, key = payload(size, size), f"sizes/{size}"
     put = store.put(key, body)
@@ -81,7 +81,7 @@ def test_copy_rename_and_delete_many(served, store):
     assert store.get(names[3]).bytes() == names[0].encode()
     before = served.stats()["origin_requests"]
     store.delete(names)  # two DeleteObjects; most of these keys are absent
-    assert served.stats()["origin_requests"] - before <= 4, "the origin is asked in bulk as well"
+    assert served.stats()["origin_requests"] - before <= 4, "deletes at the origin are bulk requests as well"
     assert store.list("many").collect() == []
 
 
@@ -95,7 +95,7 @@ def test_listing(store):
     assert [entry["path"] for entry in after] == ["list/a/2", "list/b", "list/c/d/e"]
 
 
-def test_signed_addresses(served, store):
+def test_presigned_urls(served, store):
     url = obstore.sign(store, "PUT", "signed", expires_in=datetime.timedelta(minutes=5))
     assert served.server.raw("PUT", url, b"by address").status == 200
     assert store.get("signed").bytes() == b"by address"

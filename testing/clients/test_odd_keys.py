@@ -1,4 +1,4 @@
-"""Keys that a path cannot hold: stored so that they come back under their name, or refused; never stored under another."""
+"""Keys that are not valid paths: stored and returned unchanged, or rejected, but never stored under another key."""
 
 import json
 import os
@@ -11,7 +11,7 @@ REFUSED = ["a//b", "a//", "//a", "/a", "./x", "../x", "a/./b", "a/../b", "..", "
 
 
 def listed(served, prefix=""):
-    """By all three listings, which must agree."""
+    """Returns the keys of all three listings, which must be equal."""
     s3, where = served.s3, {"Bucket": served.bucket, "Prefix": prefix}
     found = keys(s3, **{"bucket": served.bucket, "Prefix": prefix})
     for size in (1, 2, 1000):
@@ -23,7 +23,7 @@ def listed(served, prefix=""):
 
 
 @pytest.mark.parametrize("key", REFUSED)
-def test_refused_by_boto3(served, key):
+def test_invalid_keys_are_rejected_for_boto3(served, key):
     before = listed(served)
     assert error(served.put, key, b"x") == ("InvalidArgument", 400)
     assert error(served.get, key) == ("InvalidArgument", 400)
@@ -47,7 +47,7 @@ def aws(served, tmp_path, *arguments):
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
 
 
-def test_refused_by_the_aws_cli(served, tmp_path):
+def test_invalid_keys_are_rejected_for_the_aws_cli(served, tmp_path):
     done = aws(served, tmp_path, "put-object", "--key", "a//b")
     assert done.returncode != 0
     assert "InvalidArgument" in done.stderr
@@ -62,7 +62,7 @@ def test_folder_keys_by_the_aws_cli(served, tmp_path):
     assert listed(served, "cli/") == []
 
 
-def test_a_folder_key_is_an_object_of_its_own(served):
+def test_folder_key_is_a_separate_object(served):
     if not served.nests:
         pytest.skip("the origin keeps objects as files, and `own` cannot be a file and a folder")
     for key in ("own", "own/", "own/a", "own/ x", "own/-x", "own/.hidden", "own/deep/", "own/deep/+x"):
@@ -72,9 +72,9 @@ def test_a_folder_key_is_an_object_of_its_own(served):
     for key in expected:
         assert served.read(key) == key.encode()
         assert served.head(key)["Metadata"]["key"] == key.encode().hex()
-    answer = served.s3.list_objects_v2(Bucket=served.bucket, Prefix="own/", Delimiter="/")
-    assert [entry["Key"] for entry in answer["Contents"]] == ["own/", "own/ x", "own/-x", "own/.hidden", "own/a"]
-    assert [entry["Prefix"] for entry in answer["CommonPrefixes"]] == ["own/deep/"]
+    response = served.s3.list_objects_v2(Bucket=served.bucket, Prefix="own/", Delimiter="/")
+    assert [entry["Key"] for entry in response["Contents"]] == ["own/", "own/ x", "own/-x", "own/.hidden", "own/a"]
+    assert [entry["Prefix"] for entry in response["CommonPrefixes"]] == ["own/deep/"]
     after = served.s3.list_objects_v2(Bucket=served.bucket, Prefix="own", StartAfter="own/")
     assert [entry["Key"] for entry in after["Contents"]] == expected[2:]
     served.s3.delete_object(Bucket=served.bucket, Key="own/")
@@ -93,6 +93,6 @@ def test_folder_keys_are_copied_and_uploaded_in_parts(served):
     served.s3.complete_multipart_upload(**where, UploadId=upload, MultipartUpload=parts)
     served.s3.copy_object(Bucket=served.bucket, Key="copied/", CopySource=where)
     assert served.read("parts/") == served.read("copied/") == body
-    answer = served.s3.delete_objects(Bucket=served.bucket, Delete={"Objects": [{"Key": "parts/"}, {"Key": "copied/"}, {"Key": "a//b"}]})
-    assert sorted(entry["Key"] for entry in answer["Deleted"]) == ["copied/", "parts/"]
-    assert [(entry["Key"], entry["Code"]) for entry in answer["Errors"]] == [("a//b", "InvalidArgument")]
+    response = served.s3.delete_objects(Bucket=served.bucket, Delete={"Objects": [{"Key": "parts/"}, {"Key": "copied/"}, {"Key": "a//b"}]})
+    assert sorted(entry["Key"] for entry in response["Deleted"]) == ["copied/", "parts/"]
+    assert [(entry["Key"], entry["Code"]) for entry in response["Errors"]] == [("a//b", "InvalidArgument")]

@@ -1,4 +1,4 @@
-"""boto3 and the AWS command line of 2023, as distributions ship them: they wait for `100 Continue` before every body, empty ones too."""
+"""boto3 and the AWS command line of 2023, which wait for `100 Continue` before every body, also empty ones."""
 
 import subprocess
 import sys
@@ -9,13 +9,13 @@ import pytest
 from botocore.config import Config
 from harness import ACCESS_KEY, MIB, REGION, SECRET_KEY, clean_environment, file_sha256, keys, payload
 
-# Less than a server takes to close an idle connection, which is what ends a stall.
+# Less than the idle timeout of a connection, which would end a stall.
 READ_TIMEOUT = 30
 
 
 @pytest.fixture
 def aws(start, tmp_path):
-    """Runs `aws ...` over one connection at a time against a server with the bucket `old`."""
+    """Returns a function that runs `aws ...` on a single connection to a server with the bucket `old`."""
     server = start()
     server.s3.create_bucket(Bucket="old")
     (tmp_path / ".aws").mkdir()
@@ -39,7 +39,7 @@ def aws(start, tmp_path):
 
 
 def test_the_clients_are_old():
-    assert tuple(map(int, boto3.__version__.split("."))) < (1, 36), "newer ones send checksums by default, and mend the stall"
+    assert tuple(map(int, boto3.__version__.split("."))) < (1, 36), "newer versions send checksums by default and do not stall"
 
 
 def test_empty_files_do_not_stall(aws, tmp_path):
@@ -56,7 +56,7 @@ def test_empty_files_do_not_stall(aws, tmp_path):
     assert aws("s3", "sync", "--no-progress", tree, "s3://old/tree") == ""
 
 
-def test_an_empty_body_is_followed_by_others_on_one_connection(aws):
+def test_requests_follow_an_empty_body_on_one_connection(aws):
     s3 = aws.server.client(max_pool_connections=1, read_timeout=READ_TIMEOUT)
     for number in range(3):
         s3.put_object(Bucket="old", Key=f"empty{number}", Body=b"")

@@ -1,4 +1,4 @@
-"""Every operation that boto3 knows: it is in the table of docs/behaviour.md, and does to the server what the table says."""
+"""Every operation of boto3 is in the table of docs/behaviour.md, and has the documented effect."""
 
 import re
 import socket
@@ -13,14 +13,14 @@ from harness import s3_client
 
 MODEL = boto3.session.Session()._session.get_service_model("s3")
 DOCUMENT = Path(__file__).parents[2] / "docs/behaviour.md"
-# What may change an object, and what a bucket that is empty.
+# Operations that may change an object, and those that may change an empty bucket.
 WRITES = {"PutObject", "CopyObject", "DeleteObject", "DeleteObjects", "PutObjectTagging", "DeleteObjectTagging"}
 REMOVES = {"DeleteBucket"}
 FOREIGN = {"ListDirectoryBuckets", "CreateSession", "WriteGetObjectResponse"}
 
 
 def documented():
-    """Each operation of the table, and whether it is served: yes, partly or no."""
+    """Returns the operations of the table, with their support: yes, partly or no."""
     section = DOCUMENT.read_text().split("| operation | served | test |", 1)[1].split("\n## ", 1)[0]
     table = {}
     for line in section.splitlines():
@@ -35,7 +35,7 @@ def test_every_operation_is_documented():
 
 
 def least(shape, name, known):
-    """A value of a shape that has only what it must have."""
+    """Returns a minimal value of a shape."""
     if name in known:
         return known[name]
     kind = shape.type_name
@@ -53,7 +53,7 @@ def least(shape, name, known):
 
 
 def state(s3, bucket):
-    """All that an operation could change of a bucket."""
+    """Returns all state of a bucket that an operation could change."""
     buckets = [entry["Name"] for entry in s3.list_buckets()["Buckets"]]
     objects = {}
     for entry in s3.list_objects_v2(Bucket=bucket).get("Contents", []) if bucket in buckets else []:
@@ -72,7 +72,7 @@ def restore(s3, bucket):
         s3.put_object(Bucket=bucket, Key="other", Body=b"other")
 
 
-def test_no_operation_changes_more_than_it_should(start):
+def test_operations_change_only_what_is_documented(start):
     server = start()
     s3 = server.client(inject_host_prefix=False, s3={"addressing_style": "path"}, parameter_validation=False)
     table = documented()
@@ -97,7 +97,7 @@ def test_no_operation_changes_more_than_it_should(start):
             told = f"{name} of {bucket}: {code}"
             after = state(s3, bucket)
             if table[name] == "no":
-                # boto3 signs the operations of directory buckets and of object lambdas for another service.
+                # boto3 signs operations of directory buckets and object lambdas for another service.
                 refusals = [("NotImplemented", 501), ("AuthorizationHeaderMalformed", 400)]
                 assert code in refusals[: 2 if name in FOREIGN else 1], told
             elif bucket == "full":
@@ -116,7 +116,7 @@ def test_no_operation_changes_more_than_it_should(start):
 @pytest.mark.parametrize("version", ["s3v4", "s3"])
 @pytest.mark.parametrize("domain", ["localhost", "s3.example.test"])
 def test_virtual_hosted_style(start, monkeypatch, version, domain):
-    """Names below a domain lead to the server where there is such a DNS record, and here by a patch."""
+    """Names below a domain resolve to the server by a DNS record; here a patch resolves them."""
     resolve = socket.getaddrinfo
     monkeypatch.setattr(
         socket, "getaddrinfo",
@@ -129,7 +129,7 @@ def test_virtual_hosted_style(start, monkeypatch, version, domain):
     s3.meta.events.register("before-send.s3", lambda request, **_: hosts.append(urllib.parse.urlsplit(request.url).hostname))
     s3.create_bucket(Bucket="bucket")
     s3.put_object(Bucket="bucket", Key="a/key", Body=b"body")
-    # By path, an empty body made a bucket.
+    # With a path-style request, an empty body would have created a bucket.
     s3.put_object(Bucket="bucket", Key="empty", Body=b"")
     assert server.s3.get_object(Bucket="bucket", Key="a/key")["Body"].read() == b"body"
     assert s3.get_object(Bucket="bucket", Key="a/key")["Body"].read() == b"body"

@@ -20,27 +20,27 @@ import requests
 from harness import MIB, Process, clean_environment, s3_client, until
 
 PACKAGING = Path(__file__).parents[2] / "packaging"
-# The unit's user has no number until it is made: one that nobody has.
+# The unit's user does not exist here: an unused id.
 UNIT_USER = 64999
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="another user is needed: run as root")
 
 
 def unit():
-    """Settings of the unit by name; the last of a name, as the file has none twice that matters here."""
+    """Returns the settings of the unit by name, of repeated names the last."""
     lines = (PACKAGING / "bywash.service").read_text().splitlines()
     return dict(line.split("=", 1) for line in lines if re.match(r"[A-Z]\w*=", line))
 
 
 def container():
-    """Instructions of the container file by name."""
+    """Returns the instructions of the container file by name."""
     lines = (PACKAGING / "Containerfile").read_text().splitlines()
     return dict(line.split(" ", 1) for line in lines if re.match(r"[A-Z]+ ", line))
 
 
 @pytest.fixture
 def root():
-    """A folder that stands for `/`, whose programs any user may run."""
+    """A folder in place of `/`, whose programs any user may run."""
     folder = Path(tempfile.mkdtemp(prefix="bywash-root-"))
     folder.chmod(0o755)
     (folder / "usr/bin").mkdir(parents=True)
@@ -59,13 +59,13 @@ def owned(folder, mode, user):
 
 
 def below(root, command):
-    """The command with its paths below `root`."""
+    """Returns the command with its paths below `root`."""
     return [f"{root}{word}" if word.startswith("/") else word for word in command]
 
 
 def run(root, command, user, files=1024):
-    """Starts a command as a user without any right, with a limit of open files."""
-    # A machine may allow no more than it has.
+    """Starts a command as an unprivileged user, with a limit of open files."""
+    # At most the limit of this machine.
     files = min(int(files), resource.getrlimit(resource.RLIMIT_NOFILE)[1])
     limits = ["prlimit", f"--nofile={files}:{files}"]
     rights = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "--no-new-privs", "--bounding-set=-all"]
@@ -80,7 +80,7 @@ def stop(server):
 
 
 def use(url, data, verify=None):
-    """Writes and reads an object with the key that the server made."""
+    """Writes and reads an object with the access key that the server created."""
     keys = json.loads((data / "credentials.json").read_text())
     s3 = s3_client(url, access_key=keys["access_key"], secret_key=keys["secret_key"], verify=verify)
     s3.create_bucket(Bucket="first")
@@ -88,7 +88,7 @@ def use(url, data, verify=None):
     assert len(s3.get_object(Bucket="first", Key="a")["Body"].read()) == 3 * MIB
 
 
-def test_the_unit_starts_as_its_user_within_its_limits(root):
+def test_unit_starts_as_its_user_within_its_limits(root):
     settings = unit()
     user = UNIT_USER
     data = owned(root / "var/lib" / settings["StateDirectory"], int(settings["StateDirectoryMode"], 8), user)
@@ -107,13 +107,13 @@ def test_the_unit_starts_as_its_user_within_its_limits(root):
     files = [path for path in data.rglob("*") if path.is_file()]
     assert files and all(path.stat().st_uid == user for path in files)
     assert stat.S_IMODE((data / "credentials.json").stat().st_mode) == 0o600
-    # ExecReload: the log is opened anew, and the server goes on.
+    # ExecReload: the log is reopened, and the server continues.
     os.rename(logs / "access.log", logs / "access.log.1")
     server.child.send_signal(signal.SIGHUP)
     until("the log is there again", lambda: (logs / "access.log").exists(), 30)
     assert requests.get(admin + "/healthz", timeout=30).text == "ok\n"
     stop(server)
-    # A backup of the data folder starts elsewhere, with the same key and objects.
+    # A server on a backup of the data folder has the same access key and objects.
     keys = (data / "credentials.json").read_text()
     shutil.copytree(data, root / "copy")
     subprocess.run(["chown", "-R", f"{user}:{user}", root / "copy"], check=True)
@@ -127,7 +127,7 @@ def test_the_unit_starts_as_its_user_within_its_limits(root):
     stop(again)
 
 
-def test_the_container_starts_as_its_user(root):
+def test_container_starts_as_its_user(root):
     file = container()
     user = int(file["USER"].split(":")[0])
     data = owned(root / file["VOLUME"].removeprefix("/"), 0o700, user)

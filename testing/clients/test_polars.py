@@ -1,4 +1,4 @@
-"""Polars, unmodified: it reads ahead over several files at once and writes in parts."""
+"""Unmodified Polars, which reads several files ahead concurrently and writes in parts."""
 
 import polars as pl
 import pytest
@@ -8,7 +8,7 @@ from polars.testing import assert_frame_equal
 
 @pytest.fixture(scope="module")
 def options(served):
-    """`storage_options`, as its documentation says; no retries, which would hide a fault."""
+    """`storage_options` as documented by Polars, without retries, which would hide a fault."""
     return {
         "aws_endpoint_url": served.server.url,
         "aws_access_key_id": ACCESS_KEY,
@@ -24,14 +24,14 @@ def frame():
 
 
 @pytest.mark.parametrize("form", ["parquet", "ipc", "csv", "ndjson"])
-def test_what_is_written_reads_back(served, options, frame, form):
+def test_written_data_reads_back(served, options, frame, form):
     for name in "ab":
         getattr(frame.lazy(), f"sink_{form}")(f"s3://{served.bucket}/forms/{form}/{name}", storage_options=options)
     read = getattr(pl, f"scan_{form}")(f"s3://{served.bucket}/forms/{form}/*", storage_options=options)
     assert_frame_equal(read.collect(), pl.concat([frame, frame]))
 
 
-def test_large_files_go_in_parts(served, options):
+def test_large_files_are_uploaded_in_parts(served, options):
     noise = pl.DataFrame({"noise": [payload(1000, seed) for seed in range(20_000)]})
     where = f"s3://{served.bucket}/large.parquet"
     noise.lazy().sink_parquet(where, storage_options=options)
@@ -49,22 +49,22 @@ def test_partitions(served, options, frame):
 
 @pytest.mark.parametrize("key", [key for key in ODD_KEYS if not set(key) & set("*?[]%#")])
 def test_odd_keys(served, options, frame, key):
-    """Without those that mean something else in an address or a glob."""
+    """Without keys that are special in a URL or a glob."""
     frame.head(5).write_parquet(f"s3://{served.bucket}/odd/{key}", storage_options=options)
     assert f"odd/{key}" in keys(served.s3, served.bucket, Prefix="odd/")
     assert_frame_equal(pl.read_parquet(f"s3://{served.bucket}/odd/{key}", storage_options=options), frame.head(5))
 
 
-def test_answers_are_those_of_the_local_file_and_the_second_run_is_from_memory(served, options, flights):
+def test_results_equal_the_local_file_and_the_second_run_reads_memory(served, options, flights):
     served.s3.upload_file(flights, served.bucket, "flights.parquet")
 
-    def answer(where, **more):
+    def query(where, **more):
         late = pl.scan_parquet(where, **more).filter(pl.col("delay") > 60)
         return late.group_by("origin").agg(pl.len(), pl.col("distance").max()).sort("origin").collect()
 
-    local = answer(flights)
+    local = query(flights)
     where = f"s3://{served.bucket}/flights.parquet"
-    served.check_second_is_warm(lambda: assert_frame_equal(answer(where, storage_options=options), local))
+    served.check_second_is_warm(lambda: assert_frame_equal(query(where, storage_options=options), local))
 
 
 def test_absent_files_are_an_error(served, options):

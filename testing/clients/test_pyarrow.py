@@ -1,4 +1,4 @@
-"""pyarrow, unmodified: its S3 file system sends bodies chunked with CRC64NVME in trailers, and marks folders by keys that end in `/`."""
+"""Unmodified pyarrow, whose S3 file system sends chunked bodies with CRC64NVME in trailers, and marks folders by keys that end in `/`."""
 
 import urllib.parse
 
@@ -32,7 +32,7 @@ def read(fs, path):
 
 
 @pytest.mark.parametrize("size", [0, 1, MIB + 1, 11 * MIB, 23 * MIB])
-def test_what_is_written_reads_back(served, fs, size):
+def test_written_data_reads_back(served, fs, size):
     """Above 10 MiB pyarrow uploads in parts."""
     body, path = payload(size, size), f"{served.bucket}/sizes/{size}"
     write(fs, path, body)
@@ -70,7 +70,7 @@ def test_metadata(served, fs):
         assert source.metadata()["Content-Type"] == b"text/csv"
 
 
-def test_folders_are_seen_before_anything_is_in_them(served, fs):
+def test_empty_folders_are_listed(served, fs):
     top = f"{served.bucket}/folders"
     fs.create_dir(f"{top}/empty/deep")
     assert fs.get_file_info(f"{top}/empty").type == fs.get_file_info(f"{top}/empty/deep").type == FileType.Directory
@@ -103,7 +103,7 @@ def test_copy_move_delete(served, fs):
 def test_datasets(served, fs):
     table = pa.table({"number": range(10_000), "half": [number / 2 for number in range(10_000)], "part": [number % 7 for number in range(10_000)]})
     where = f"{served.bucket}/dataset"
-    for _ in range(2):  # the second writes over the first
+    for _ in range(2):  # the second overwrites the first
         ds.write_dataset(
             table, where, filesystem=fs, format="parquet", partitioning=["part"], partitioning_flavor="hive",
             existing_data_behavior="delete_matching",
@@ -119,7 +119,7 @@ def test_datasets(served, fs):
 
 
 def test_columns_of_a_parquet_file(served, fs, flights):
-    """The answers of the local file, from the origin and then from memory."""
+    """The columns equal those of the local file, from the origin and then from memory."""
     served.s3.upload_file(flights, served.bucket, "flights.parquet")
     local = pq.read_table(flights, columns=["origin", "delay"])
 

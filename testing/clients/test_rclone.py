@@ -1,4 +1,4 @@
-"""rclone, unmodified (Debian's): trees both ways, sync, check, uploads in parts, odd names."""
+"""Unmodified rclone of Debian: trees both ways, sync, check, uploads in parts, odd names."""
 
 import json
 import shutil
@@ -10,7 +10,7 @@ from harness import ACCESS_KEY, MIB, ODD_KEYS, REGION, SECRET_KEY, clean_environ
 
 @pytest.fixture(scope="module")
 def rclone(served, tmp_path_factory):
-    """Runs `rclone ...`, with the remote `to:` for the server, and hands back what it printed."""
+    """Returns a function that runs `rclone ...`, with the server as remote `to:`, and returns its output."""
     program = shutil.which("rclone")
     assert program, "rclone is missing; `cargo xtask test --only tools` installs it"
     env = clean_environment() | {
@@ -37,7 +37,7 @@ def rclone(served, tmp_path_factory):
 
 @pytest.fixture
 def tree(tmp_path):
-    """Files of all kinds of sizes and names, one of which goes in parts."""
+    """Files of various sizes and names, one of which is uploaded in parts."""
     top = tmp_path / "tree"
     for key in [*ODD_KEYS, "deep/er/file"]:
         (top / key).parent.mkdir(parents=True, exist_ok=True)
@@ -62,7 +62,7 @@ def test_trees_both_ways(served, rclone, tree, tmp_path):
     assert mtimes == {entry["Path"]: entry["ModTime"] for entry in json.loads(rclone("lsjson", "-R", "--files-only", tree))}
 
 
-def test_sync_sends_and_deletes_only_what_changed(served, rclone, tree):
+def test_sync_uploads_and_deletes_only_changes(served, rclone, tree):
     where = f"to:{served.bucket}/sync"
     rclone("sync", tree, where)
     before = served.stats()["requests"]
@@ -72,7 +72,7 @@ def test_sync_sends_and_deletes_only_what_changed(served, rclone, tree):
     assert log == b""
     assert set(keys(served.s3, served.bucket, Prefix="sync/")) == {f"sync/{name}" for name in contents(tree)}
     assert served.read("sync/deep/er/file") == b"longer than before"
-    # One HEAD a file for its time, and the listings; no file is sent again.
+    # One HEAD per file for its time, and the listings; no file is uploaded again.
     assert served.stats()["requests"] - before < 3 * len(contents(tree))
 
 
@@ -88,8 +88,8 @@ def test_single_files_and_ranges(served, rclone, tmp_path):
     assert keys(served.s3, served.bucket, Prefix="files/") == []
 
 
-def test_what_comes_from_a_pipe(served, rclone):
-    """Of unknown length, so in parts."""
+def test_upload_from_a_pipe(served, rclone):
+    """A body of unknown length is uploaded in parts."""
     body = payload(7 * MIB, 7)
     rclone("rcat", "--streaming-upload-cutoff", "1M", f"to:{served.bucket}/piped", stdin=body)
     assert served.read("piped") == body

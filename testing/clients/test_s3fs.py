@@ -22,13 +22,13 @@ def server(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def fs(server):
-    """It lists anew each time: what it would remember is not what is tested."""
+    """s3fs without its cache of listings."""
     options = {"endpoint_url": server.url, "client_kwargs": {"region_name": REGION}, "use_listings_cache": False}
     return S3FileSystem(key=ACCESS_KEY, secret=SECRET_KEY, **options)
 
 
 class Fixtures(abstract.AbstractFixtures):
-    """What fsspec's suites ask of a file system."""
+    """Fixtures that fsspec's suites need."""
 
     @pytest.fixture
     def fs(self, fs):
@@ -44,7 +44,7 @@ class Fixtures(abstract.AbstractFixtures):
 
     @pytest.fixture
     def supports_empty_directories(self):
-        """Object stores have none; s3fs makes no markers either."""
+        """Object stores have none, and s3fs creates no markers."""
         return False
 
 
@@ -62,7 +62,7 @@ class TestPut(Fixtures, abstract.AbstractPutTests):
 
 class TestOpen(Fixtures, abstract.AbstractOpenTests):
     def test_open_exclusive(self, fs, fs_target):
-        """s3fs asks only when it writes; fsspec's own test expects the error of `open`, which no S3 endpoint can give."""
+        """s3fs checks only at the write; fsspec's own test expects an error of `open`, which is impossible with S3."""
         for body, expected in ((b"first", True), (b"second", False), (payload(6 * MIB), False)):
             try:
                 with fs.open(fs_target, "xb", block_size=5 * MIB) as out:
@@ -79,9 +79,9 @@ class TestPipe(Fixtures, abstract.AbstractPipeTests):
 
 
 @pytest.mark.parametrize("size", [0, 1, MIB + 1, 23 * MIB])
-def test_what_is_written_reads_back(fs, size):
+def test_written_data_reads_back(fs, size):
     body, path = payload(size, size), f"{BUCKET}/sizes/{size}"
-    with fs.open(path, "wb", block_size=5 * MIB) as out:  # more than a block goes in parts
+    with fs.open(path, "wb", block_size=5 * MIB) as out:  # more than one block is uploaded in parts
         out.write(body)
     assert fs.info(path)["size"] == size
     with fs.open(path, "rb") as source:
@@ -92,7 +92,7 @@ def test_what_is_written_reads_back(fs, size):
 
 @pytest.mark.parametrize("key", [key for key in ODD_KEYS if not set(key) & set("*?[]")])
 def test_odd_keys(fs, key):
-    """Without those that mean something else in a glob."""
+    """Without keys that are special in a glob."""
     fs.pipe_file(f"{BUCKET}/odd/{key}", key.encode())
     assert fs.cat_file(f"{BUCKET}/odd/{key}") == key.encode()
     assert f"{BUCKET}/odd/{key}" in fs.find(f"{BUCKET}/odd")

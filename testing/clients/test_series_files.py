@@ -1,4 +1,4 @@
-"""Sealed files of series, read where they lie by DuckDB, Polars and pyarrow: every row, bit by bit, in both profiles."""
+"""Data files of series, read in place by DuckDB, Polars and pyarrow: every row, bit by bit, in both profiles."""
 
 import pathlib
 import struct
@@ -24,7 +24,7 @@ ODD = [
 
 
 def bits(host, n):
-    """As `testing/series/src/bin/series-files.rs` has it."""
+    """The same function as in `testing/series/src/bin/series-files.rs`."""
     if n % 100 < len(ODD):
         return ODD[n % 100]
     return struct.unpack("<Q", struct.pack("<d", (host * 1000 + n) / 8))[0]
@@ -69,7 +69,7 @@ def test_every_row_bit_by_bit(files, read):
     assert found == expected
 
 
-def test_the_schema_is_plain_and_bounds_know_no_nan(files):
+def test_schema_is_plain_and_bounds_exclude_nan(files):
     for file in files:
         footer = pyarrow.parquet.ParquetFile(file)
         assert [(field.name, str(field.type), field.nullable) for field in footer.schema_arrow] == [
@@ -84,7 +84,7 @@ def test_the_schema_is_plain_and_bounds_know_no_nan(files):
             assert all(column.has_offset_index for column in columns)
 
 
-def test_a_question_for_one_series_and_some_time(files):
+def test_query_of_one_series_and_time_range(files):
     query = f"SELECT count(*), min(value), max(value) FROM read_parquet({files}) WHERE source = 'host 7' AND metric = 'load' "
     query += "AND timestamp >= to_timestamp(100) AND timestamp < to_timestamp(200)"
     assert duckdb.sql(query).fetchall() == [(10, (7000 + 2510) / 8, (7000 + 2519) / 8)]

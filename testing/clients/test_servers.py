@@ -1,4 +1,4 @@
-"""Servers of another kind than the suite's usual one: with TLS, and without credentials."""
+"""Servers with TLS, and without credentials."""
 
 import pytest
 import requests
@@ -7,7 +7,7 @@ from certificates import certificate
 from harness import MIB, payload, s3_client
 
 
-def test_an_anonymous_server_takes_unsigned_requests_and_any_signature(start):
+def test_anonymous_server_accepts_unsigned_requests_and_any_signature(start):
     server = start("--anonymous", credentials=False)
     clients = [server.client(signature_version=UNSIGNED), server.client(access_key="any", secret_key="thing")]
     clients[0].create_bucket(Bucket="open")
@@ -20,7 +20,7 @@ def test_an_anonymous_server_takes_unsigned_requests_and_any_signature(start):
 
 
 def test_tls_with_chunked_bodies_and_trailers(start, tmp_path):
-    """Over TLS boto3 sends no Content-Length: an unsigned chunked body with its checksum in a trailer."""
+    """Over TLS boto3 sends an unsigned chunked body without Content-Length, with its checksum in a trailer."""
     cert, key = certificate(tmp_path)
     server = start("--tls-cert", cert, "--tls-key", key)
     assert server.url.startswith("https://")

@@ -1,4 +1,4 @@
-"""boto3: what programs ask of a bucket before they begin is answered as S3 answers of a bucket that nobody set anything on."""
+"""boto3: settings of a bucket, which programs read at their start, are those of a new bucket on S3."""
 
 import pytest
 from botocore.auth import S3SigV4Auth
@@ -25,20 +25,20 @@ EMPTY = [
 
 
 @pytest.mark.parametrize("operation", ABSENT)
-def test_what_is_not_set_is_absent(served, operation):
+def test_unset_settings_are_absent(served, operation):
     call = getattr(served.s3, operation)
     assert error(call, Bucket=served.bucket) == (ABSENT[operation], 404)
     assert error(call, Bucket="no-such-bucket-here") == ("NoSuchBucket", 404)
 
 
 @pytest.mark.parametrize("operation", EMPTY)
-def test_what_is_not_set_is_empty(served, operation):
+def test_unset_settings_are_empty(served, operation):
     call = getattr(served.s3, operation)
     assert set(call(Bucket=served.bucket)) == {"ResponseMetadata"}
     assert error(call, Bucket="no-such-bucket-here") == ("NoSuchBucket", 404)
 
 
-def test_who_owns_and_pays(served):
+def test_owner_and_payer(served):
     served.put("owned", b"x")
     for acl in (served.s3.get_bucket_acl(Bucket=served.bucket), served.s3.get_object_acl(Bucket=served.bucket, Key="owned")):
         assert [grant["Permission"] for grant in acl["Grants"]] == ["FULL_CONTROL"]
@@ -63,7 +63,7 @@ def test_settings_cannot_be_set(served, operation, given):
     assert error(getattr(served.s3, operation), Bucket=served.bucket, **given) == ("NotImplemented", 501)
 
 
-# By method and query, for not all of them are in every client; PUTs with an empty body, which is not read.
+# By method and query, as not every client has all of them; PUTs have an empty body, which is not read.
 REST = [
     *[("PUT", query) for query in (
         "accelerate", "acl", "analytics&id=a", "cors", "encryption", "intelligent-tiering&id=a", "inventory&id=a", "lifecycle",
@@ -85,25 +85,25 @@ REST = [
 ]
 
 
-def test_the_rest_is_not_implemented(served):
-    """And never taken for another operation: the object stays, and no object is made."""
+def test_other_operations_are_not_implemented(served):
+    """They are not taken for other operations: the object is unchanged, and no object is created."""
     served.put("object", b"body")
     for method, query, *key in REST:
         request = AWSRequest(method, f"{served.server.url}/{served.bucket}{'/' if key else ''}{''.join(key)}?{query}")
         S3SigV4Auth(Credentials(ACCESS_KEY, SECRET_KEY), "s3", REGION).add_auth(request)
-        answer = served.server.raw(method, request.url, headers=dict(request.headers))
-        # The body that some of them need is missing here, which may be said first.
-        assert (answer.status, answer.code) in (
+        response = served.server.raw(method, request.url, headers=dict(request.headers))
+        # The error may be that of the missing body, which some of them need.
+        assert (response.status, response.code) in (
             (501, "NotImplemented"), (400, "MissingRequestBodyError"), (400, "MalformedXML"),
-        ), (method, query, answer)
+        ), (method, query, response)
     assert served.read("object") == b"body"
 
 
 @pytest.mark.parametrize(
     ("given", "named"), [({"IfNoneMatch": "*"}, "If-None-Match"), ({"IfMatch": '"0123"'}, "If-Match")]
 )
-def test_a_failed_condition_is_named(served, given, named):
-    """s3fs tells by it that the object exists."""
+def test_failed_condition_is_named_in_the_error(served, given, named):
+    """s3fs detects an existing object by it."""
     served.put("conditional", b"one")
     with pytest.raises(served.s3.exceptions.ClientError) as failure:
         served.put("conditional", b"two", **given)

@@ -1,4 +1,4 @@
-"""Many readers of one cold object cost the origin one reader."""
+"""Many readers of one cold object cost the origin as much as one."""
 
 import http.client
 import threading
@@ -18,7 +18,7 @@ def body():
 
 @pytest.fixture(params=["folder", "s3"])
 def cold(request, start, tmp_path, body):
-    """A server just started over an origin that holds the object."""
+    """A new server over an origin with the object."""
     if request.param == "folder":
         (tmp_path / "origin").mkdir()
         (tmp_path / "origin/big").write_bytes(body)
@@ -29,7 +29,7 @@ def cold(request, start, tmp_path, body):
         moto.s3.create_bucket(Bucket="sharing")
         moto.s3.put_object(Bucket="sharing", Key="big", Body=bytes(body))
         server = start("s3://sharing", "--memory", "1GiB", env=moto.environment())
-        def asked():
+        def request_counts():
             return moto.gets("sharing", "big")
     return server, asked
 
@@ -44,15 +44,15 @@ def test_32_cold_readers_fetch_each_byte_once(cold, body):
         connection.connect()
         start.wait()
         connection.request("GET", f"{url.path}?{url.query}")
-        answer = connection.getresponse()
+        response = connection.getresponse()
         buffer, at = memoryview(bytearray(MIB)), 0
-        while count := answer.readinto(buffer):
+        while count := response.readinto(buffer):
             if buffer[:count] != body[at : at + count]:
                 faults.append(f"wrong bytes near {at}")
                 break
             at += count
-        if (answer.status, at) != (200, SIZE):
-            faults.append(f"status {answer.status}, {at} bytes")
+        if (response.status, at) != (200, SIZE):
+            faults.append(f"status {response.status}, {at} bytes")
         connection.close()
 
     threads = [threading.Thread(target=reads) for _ in range(READERS)]
@@ -65,6 +65,6 @@ def test_32_cold_readers_fetch_each_byte_once(cold, body):
     assert stats["origin_bytes"] == SIZE
     assert stats["bytes"] == READERS * SIZE
     if asked:
-        # Its log comes to us by a pipe.
+        # Its log arrives through a pipe.
         until("moto has told of every request", lambda: asked() >= stats["origin_data_requests"], 60)
         assert stats["origin_data_requests"] == asked()

@@ -18,25 +18,25 @@ import pytest
 from harness import ACCESS_KEY, REGION, SECRET_KEY, Bywash
 from pyarrow.fs import S3FileSystem
 
-# As many as show it within seconds; BYWASH_GLOB_OBJECTS=10000 is the whole measure.
+# Enough for a result within seconds; BYWASH_GLOB_OBJECTS=10000 is the full measurement.
 OBJECTS = int(os.environ.get("BYWASH_GLOB_OBJECTS", "500"))
 ROWS = 20
-# How long each request is held back.
+# Delay of each request.
 LATENCY_SECONDS = 0.05
-# So many wait at once, at least; until they were seen to, each request waits for them so long, or a slow machine would answer the
-# first before it asks the last.
-AT_ONCE = 8
-FOR_OTHERS_SECONDS = 2
-# Beside the objects themselves: pages of listings, and a look at what is asked for.
+# Minimum number of concurrent requests. Until it is reached, each request waits this long for the others: a slow client could
+# otherwise get its first response before it sends its last request.
+MIN_CONCURRENT = 8
+MAX_WAIT_SECONDS = 2
+# Requests besides those of the objects: pages of listings, and HEADs.
 OTHER_REQUESTS = 20 + OBJECTS // 100
 
 
 class SlowProxy:
-    """Passes on what it gets, late; knows how many requests waited at once. HTTP/1.1, so one at a time a connection."""
+    """Proxy that delays requests and counts how many wait concurrently. HTTP/1.1, so one at a time per connection."""
 
     def __init__(self, target):
         self.target = urllib.parse.urlsplit(target)
-        self.waiting = self.most_waiting = 0
+        self.waiting = self.max_waiting = 0
         self.enough = asyncio.Event()
         self.loop = asyncio.new_event_loop()
         self.server = self.loop.run_until_complete(asyncio.start_server(self.connection, "127.0.0.1", 0))
@@ -53,11 +53,11 @@ class SlowProxy:
                 if not state["asked"]:
                     state["asked"] = True
                     self.waiting += 1
-                    self.most_waiting = max(self.most_waiting, self.waiting)
-                    if self.waiting >= AT_ONCE:
+                    self.max_waiting = max(self.max_waiting, self.waiting)
+                    if self.waiting >= MIN_CONCURRENT:
                         self.enough.set()
                     with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(self.enough.wait(), FOR_OTHERS_SECONDS)
+                        await asyncio.wait_for(self.enough.wait(), MAX_WAIT_SECONDS)
                     await asyncio.sleep(LATENCY_SECONDS)
                 to_origin.write(data)
             to_origin.close()
@@ -76,7 +76,7 @@ class SlowProxy:
         await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()})
 
     def stop(self):
-        """Once nobody is connected any more."""
+        """Stops after all clients have disconnected."""
         self.server.close()
         asyncio.run_coroutine_threadsafe(self.connections_end(), self.loop).result()
         self.loop.call_soon_threadsafe(self.loop.stop)
@@ -85,7 +85,7 @@ class SlowProxy:
 
 @pytest.fixture(scope="module")
 def origin(tmp_path_factory):
-    """A folder of small Parquet files, served."""
+    """A server of a folder of small Parquet files."""
     folder, files = tmp_path_factory.mktemp("origin"), tmp_path_factory.mktemp("files")
     (files / "glob").mkdir()
     for number in range(OBJECTS):
@@ -98,7 +98,7 @@ def origin(tmp_path_factory):
 
 @pytest.fixture
 def slow(origin, start):
-    """A server that knows nothing yet, before the slow origin."""
+    """A new server over the slow origin."""
     proxy = SlowProxy(origin.url)
     environment = {
         "AWS_ENDPOINT_URL": proxy.url, "AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY, "AWS_REGION": REGION,
@@ -129,14 +129,14 @@ def sum_by_pyarrow(server):
 
 
 @pytest.mark.parametrize("client", [sum_by_polars, sum_by_pyarrow])
-def test_a_glob_waits_for_many_objects_at_once(origin, slow, client):
+def test_glob_fetches_many_objects_concurrently(origin, slow, client):
     asked = origin.bucket_stats("slow")["requests"]
     assert client(slow) == sum(range(OBJECTS * ROWS))
     cold = slow.bucket_stats("slow")
     asked = origin.bucket_stats("slow")["requests"] - asked
-    print(f"{client.__name__}: {cold['requests']} requests, {asked} at the origin, {slow.proxy.most_waiting} at once")
-    assert asked <= OBJECTS + OTHER_REQUESTS, "the origin is asked once for each object, however often the client asks"
-    assert slow.proxy.most_waiting >= AT_ONCE
+    print(f"{client.__name__}: {cold['requests']} requests, {asked} at the origin, {slow.proxy.max_waiting} at once")
+    assert asked <= OBJECTS + OTHER_REQUESTS, "one request to the origin per object, however often the client reads it"
+    assert slow.proxy.max_waiting >= MIN_CONCURRENT
     assert client(slow) == sum(range(OBJECTS * ROWS))
     warm = slow.bucket_stats("slow")
     assert warm["origin_data_requests"] == cold["origin_data_requests"]

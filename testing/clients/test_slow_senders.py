@@ -1,4 +1,4 @@
-"""Clients that stop sending are let go, and leave nothing behind."""
+"""Connections of clients that stop sending are closed, and leave no objects."""
 
 import concurrent.futures
 import time
@@ -9,8 +9,8 @@ from harness import MIB, head_of_put, keys
 SLOW_SECONDS = 75
 
 
-def test_a_body_that_stops_a_head_that_never_ends_and_a_silent_connection(start, moto):
-    """Over both origins at once: the test is all waiting."""
+def test_stalled_body_endless_head_and_silent_connection_are_closed(start, moto):
+    """Over both origins concurrently, because the test only waits."""
     moto.s3.create_bucket(Bucket="slow")
     servers = [start(data_dir=start.folder / "root"), start("s3://slow", env=moto.environment())]
     servers[0].s3.create_bucket(Bucket="slow")
@@ -22,20 +22,20 @@ def test_a_body_that_stops_a_head_that_never_ends_and_a_silent_connection(start,
         sent.append((server, b"PUT /half-a-head HTTP/1.1\r\nHost: a\r\nX-"))
         sent.append((server, b""))
     with concurrent.futures.ThreadPoolExecutor(len(sent)) as pool:
-        for seconds, answer in pool.map(send_and_wait, sent):
+        for seconds, response in pool.map(send_and_wait, sent):
             assert seconds < SLOW_SECONDS
-            assert answer == b"" or b"<Code>RequestTimeout</Code>" in answer or b" 408 " in answer, answer
+            assert response == b"" or b"<Code>RequestTimeout</Code>" in response or b" 408 " in response, response
     for server in servers:
         assert keys(server.s3, "slow") == ["old"]
         assert server.s3.get_object(Bucket="slow", Key="old")["Body"].read() == b"old"
 
 
 def send_and_wait(server_and_bytes):
-    """What came back until the server closed, and after how long."""
+    """Returns the bytes until the server closed the connection, and the time until then."""
     server, head = server_and_bytes
-    began, answer = time.monotonic(), b""
+    began, response = time.monotonic(), b""
     with server.connect() as bare:
         bare.sendall(head)
         while more := bare.recv(4096):
-            answer += more
-    return time.monotonic() - began, answer
+            response += more
+    return time.monotonic() - began, response

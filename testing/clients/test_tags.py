@@ -1,4 +1,4 @@
-"""boto3: tags of objects, which a folder keeps; an S3 origin has its own, so there they are refused."""
+"""boto3: tags of objects, which a folder stores. Over an S3 origin, which has its own tags, they are rejected."""
 
 import pytest
 from conftest import Served
@@ -7,7 +7,7 @@ from harness import MIB, Bywash, error, payload
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    """Over a folder alone."""
+    """A server over a folder only."""
     server = Bywash(tmp_path_factory.mktemp("served"))
     server.s3.create_bucket(Bucket="suite-tags")
     yield Served(server, "suite-tags")
@@ -24,7 +24,7 @@ def tag(served, key, **given):
     return served.s3.put_object_tagging(Bucket=served.bucket, Key=key, Tagging={"TagSet": tag_set})
 
 
-def test_tags_come_with_the_object(served):
+def test_tags_are_stored_with_the_object(served):
     served.put("with", b"body", Tagging="colour=blue&shape=very+round&empty=", Metadata={"a": "1"})
     assert tags(served, "with") == {"colour": "blue", "shape": "very round", "empty": ""}
     got = served.get("with")
@@ -35,7 +35,7 @@ def test_tags_come_with_the_object(served):
 
 
 @pytest.mark.parametrize("size", [0, 100, 9 * MIB])
-def test_tags_are_changed_and_nothing_else(served, size):
+def test_changing_tags_changes_nothing_else(served, size):
     body = payload(size, size)
     served.put("changed", body, ContentType="text/css", Metadata={"a": "1"}, Tagging="old=1")
     tag(served, "changed", new="2", other="ü ✓")
@@ -63,7 +63,7 @@ def test_copies_and_uploads_in_parts(served):
     assert tags(served, "parts") == {"a": "1"}
 
 
-def test_what_s3_refuses_is_refused(served):
+def test_invalid_tags_are_rejected(served):
     served.put("refused", b"body", Tagging="a=1")
     many = {f"k{number}": "" for number in range(11)}
     assert error(tag, served, "refused", **many) == ("InvalidTag", 400)
@@ -74,7 +74,7 @@ def test_what_s3_refuses_is_refused(served):
     assert tags(served, "refused") == {"a": "1"}
 
 
-def test_an_origin_with_tags_of_its_own(start, moto):
+def test_tags_over_an_s3_origin_are_not_implemented(start, moto):
     moto.s3.create_bucket(Bucket="suite-tags")
     moto.s3.put_object(Bucket="suite-tags", Key="a", Body=b"body", Tagging="its=own")
     server = start("s3://suite-tags", env=moto.environment())

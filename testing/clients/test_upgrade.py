@@ -1,4 +1,4 @@
-"""A data folder that f979ecb wrote, restored from a backup: everything in it opens.
+"""A data folder of f979ecb, restored from a backup, is readable.
 
 The archive was made once by that build. Its server had objects, an open upload, tags and series, and was killed in the midst of a
 PUT, with rows that only the log had.
@@ -18,7 +18,7 @@ PART = b"part one " * (640 * 1024)
 
 @pytest.fixture
 def restored(start, tmp_path):
-    """A server of the restored folder, with the credentials that the folder has."""
+    """A server on the restored folder, with the credentials of the folder."""
     subprocess.run(["tar", "-xzf", ARCHIVE, "-C", tmp_path], check=True)
     server = start(credentials=False)
     stored = json.loads((server.data_dir / "credentials.json").read_text())
@@ -43,7 +43,7 @@ def test_objects_have_their_bytes_types_metadata_and_tags(restored):
     assert s3.get_object(Bucket="first", Key="large")["Body"].read() == b"0123456789abcdef" * (10 << 16)
 
 
-def test_an_open_upload_is_listed_and_completed(restored):
+def test_open_upload_is_listed_and_completed(restored):
     s3 = restored.s3
     (upload,) = s3.list_multipart_uploads(Bucket="first")["Uploads"]
     where = {"Bucket": "first", "Key": "parts", "UploadId": upload["UploadId"]}
@@ -56,14 +56,14 @@ def test_an_open_upload_is_listed_and_completed(restored):
     assert (whole["Body"].read(), whole["Metadata"]) == (PART + b"the end", {"kept": "yes"})
 
 
-def test_rows_of_files_and_of_the_log_are_there(restored):
+def test_rows_of_files_and_log_are_readable(restored):
     rows = query(restored, "garden,place=bed1", "temperature")
     values = [row["value"] for row in rows]
     assert values == [number / 4 for number in range(1, 3300, 3)]
     assert query(restored, "bywash*", "*"), "the server's own history"
 
 
-def test_a_sweep_removes_what_a_killed_put_left_and_keeps_the_open_upload(restored):
+def test_sweep_removes_leftovers_of_a_killed_put_and_keeps_the_open_upload(restored):
     bucket = restored.data_dir / "buckets/first"
     command = [os.environ["BYWASH_BIN"], "uploads", "sweep", "--older-than", "1s", "--data-dir", restored.data_dir, f"file://{bucket}"]
     swept = subprocess.run(command, env=clean_environment(), check=True, capture_output=True, text=True).stdout

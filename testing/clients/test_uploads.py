@@ -1,4 +1,4 @@
-"""`bywash cp` to servers that other people wrote, killed midway: another process goes on with what the store keeps."""
+"""`bywash cp` to third-party servers, killed midway: another process continues from the stored bytes."""
 
 import json
 import os
@@ -11,9 +11,9 @@ from harness import MIB, S3_ORIGINS, Azurite, Bywash, clean_environment, file_sh
 BUCKET = "suite-uploads"
 KEY = "deep/object with space"
 SIZE = 64 * MIB + 777
-# Longer than any copy takes; only a fault reaches it.
+# Maximum time of a copy, reached only by a fault.
 DEADLINE_SECONDS = 120
-# How often a copy may end before its kill.
+# Maximum attempts to kill a copy before it ends.
 TRIES = 20
 
 
@@ -40,7 +40,7 @@ class Azure:
         return self.azurite.request("GET", f"{BUCKET}/{key.replace(' ', '%20')}").content
 
     def open(self):
-        """Nothing tells of blocks without a blob: names of blobs that have nothing else are listed only if asked for."""
+        """Returns the blobs that have only uncommitted blocks, which a listing includes only on request."""
         names = self.azurite.request("GET", BUCKET, restype="container", comp="list", include="uncommittedblobs").text
         return [name for name in names.split("<Blob>")[1:] if "<Content-Length>0<" in name]
 
@@ -75,7 +75,7 @@ class Copier:
         return child.returncode, out, err
 
     def kill_copy(self, url, growths):
-        """Copies, and kills the copy once its journal was seen to grow so often. False: it had ended before."""
+        """Starts a copy and kills it after its journal grew this often. Returns whether the copy was interrupted."""
         child = self.start("cp", self.source, url)
         deadline = time.monotonic() + DEADLINE_SECONDS
         sizes = set()
@@ -93,7 +93,7 @@ class Copier:
 
 
 @pytest.mark.parametrize("growths", [0, 1, 2])
-def test_a_killed_copy_is_gone_on_with(store, tmp_path, growths):
+def test_killed_copy_is_resumed(store, tmp_path, growths):
     key = f"{KEY} {growths}"
     url = f"{store.url}/{key}"
     copier = Copier(tmp_path, store)
@@ -102,14 +102,14 @@ def test_a_killed_copy_is_gone_on_with(store, tmp_path, growths):
     (file,) = copier.journal()
     assert file.stat().st_mode & 0o777 == 0o600
     if growths and not store.open():
-        # The kill came after the store had completed the object, and before the copy had the response.
+        # Killed after the store completed the object, and before the copy received the response.
         assert sha256(store.read(key)) == file_sha256(copier.source)
 
     code, out, err = copier.run("uploads", "resume", "--all", "--json")
     assert code == 0, (out, err)
     (done,) = [json.loads(line) for line in out.splitlines()]
     assert (done["ok"], done["url"]) == (True, url), done
-    # Chunks go side by side: behind the first gap, too, what the store vouches for is not sent again.
+    # Chunks are sent concurrently: those that the store has after the first gap are not sent again either.
     assert done["resumed_bytes"] + done["sent_bytes"] <= SIZE, done
     if growths:
         assert done["sent_bytes"] < SIZE, done
@@ -118,7 +118,7 @@ def test_a_killed_copy_is_gone_on_with(store, tmp_path, growths):
     assert not store.open()
 
 
-def test_what_was_copied_is_served(store, tmp_path):
+def test_copied_objects_are_served(store, tmp_path):
     body = payload(SIZE, 9)
     copier = Copier(tmp_path, store)
     copier.source.write_bytes(body)

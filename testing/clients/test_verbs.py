@@ -1,4 +1,4 @@
-"""The program's verbs over stores that other people wrote: moto by `s3://`, Azurite by `az://`; and signed addresses of `gs://`."""
+"""The program's verbs over third-party stores: moto by `s3://`, Azurite by `az://`; and presigned URLs of `gs://`."""
 
 import contextlib
 import datetime
@@ -19,7 +19,7 @@ FILES = {"a.txt": b"abc", "dir/b c+d%20.bin": payload(1000), "dir/deep/ü✓": p
 
 
 class Verbs:
-    """Runs the program with one environment, in a folder of its own."""
+    """Runs the program with one environment, in a separate folder."""
 
     def __init__(self, folder, env, url):
         self.folder, self.env, self.url = folder, clean_environment() | env, url
@@ -73,7 +73,7 @@ def verbs(request, tmp_path):
     return Verbs(tmp_path, request.getfixturevalue("azurite").environment(), f"az://{BUCKET}")
 
 
-def test_a_tree_goes_there_is_looked_at_and_comes_back(verbs, tmp_path):
+def test_tree_is_uploaded_inspected_and_downloaded(verbs, tmp_path):
     write(tmp_path / "up", FILES)
     verbs.run("cp", "-r", "up", f"{verbs.url}/t/")
     assert verbs.keys("t/") == sorted(f"t/{name}" for name in FILES)
@@ -111,19 +111,19 @@ def test_objects_are_copied_moved_synced_and_removed(verbs, tmp_path):
     assert not [key for key in verbs.keys() if key.startswith(("s/", "copy/", "moved/"))]
 
 
-def test_signed_addresses_work_without_credentials(verbs):
+def test_presigned_urls_work_without_credentials(verbs):
     body = payload(100_000)
     key = "signed/key ü%20"
     put = verbs.run("presign", "--method", "PUT", f"{verbs.url}/{key}").decode().strip()
-    # Azure asks what kind of blob it shall be.
+    # Azure needs the type of the blob.
     requests.put(put, data=body, headers={"x-ms-blob-type": "BlockBlob"}, timeout=30).raise_for_status()
     get = verbs.run("presign", f"{verbs.url}/{key}").decode().strip()
     assert requests.get(get, timeout=30).content == body
     verbs.run("rm", f"{verbs.url}/{key}")
 
 
-def test_a_connection_string_is_all_that_azure_needs(azurite, tmp_path):
-    """Azurite checks signatures, so the key in the string was used."""
+def test_connection_string_configures_azure(azurite, tmp_path):
+    """Azurite checks signatures, so success shows that the key in the string is used."""
     string = f"DefaultEndpointsProtocol=http;AccountName={azurite.ACCOUNT};AccountKey={azurite.KEY};BlobEndpoint={azurite.url}/{azurite.ACCOUNT};"
     verbs = Verbs(tmp_path, {"AZURE_STORAGE_CONNECTION_STRING": string}, f"az://{BUCKET}")
     write(tmp_path / "up", {"small": b"small", "large": FILES["large"]})
@@ -135,8 +135,8 @@ def test_a_connection_string_is_all_that_azure_needs(azurite, tmp_path):
     verbs.run("rm", "-r", f"{verbs.url}/string")
 
 
-def test_signatures_of_google_are_those_that_google_describes(tmp_path):
-    """Version 4, checked with the account's public key: the canonical request is put together here from Google's description."""
+def test_google_signatures_follow_the_specification(tmp_path):
+    """Version 4, checked with the account's public key. The canonical request is built from Google's specification."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     account = {
@@ -161,5 +161,5 @@ def test_signatures_of_google_are_those_that_google_describes(tmp_path):
         quoted = [f"{urllib.parse.quote(name, safe='')}={urllib.parse.quote(value, safe='')}" for name, value in sorted(query.items())]
         request = "\n".join([method, path, "&".join(quoted), f"host:{parts.netloc}", "", "host", "UNSIGNED-PAYLOAD"])
         text = "\n".join(["GOOG4-RSA-SHA256", query["X-Goog-Date"], scope, hashlib.sha256(request.encode()).hexdigest()])
-        # Raises if it is not the account's signature of exactly this.
+        # Raises if it is not the account's signature of exactly this text.
         key.public_key().verify(signature, text.encode(), padding.PKCS1v15(), hashes.SHA256())

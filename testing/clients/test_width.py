@@ -1,4 +1,4 @@
-"""Ten thousand keys, and an object of 5 GiB, through every client: a listing costs pages, not objects; a range costs its blocks."""
+"""Ten thousand keys and an object of 5 GiB, by every client: a listing costs one request per page, a range only its blocks."""
 
 import shutil
 import subprocess
@@ -12,15 +12,15 @@ from pyarrow.fs import FileSelector, S3FileSystem
 
 KEYS = [f"many/{number // 1000}/{number:05}" for number in range(10_000)]
 HUGE = 5 * 1024 * MIB
-# What is not a hole of the huge object, by offset.
+# Data between the holes of the huge object, by offset.
 WRITTEN = {0: b"the first bytes", 3 * 1024 * MIB - 7: b"across a block's end", HUGE - 14: b"the last bytes"}
-# What a client may ask for to list all keys: pages of a thousand, for each of the ten folders where it goes by levels.
+# Maximum requests to list all keys: pages of a thousand, for each of the ten folders if it lists by levels.
 PAGES = 40
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    """Over a folder of files that nobody copied into it."""
+    """A server over a folder of existing files."""
     folder, files = tmp_path_factory.mktemp("width"), tmp_path_factory.mktemp("files")
     for key in KEYS:
         (files / key).parent.mkdir(parents=True, exist_ok=True)
@@ -63,7 +63,7 @@ def rclone(server):
 
 @pytest.fixture
 def few_pages(server):
-    """A listing costs pages, not objects; how long it took is in the output of the test (`-rP`)."""
+    """Checks that a listing costs one request per page. Prints its time (shown by `-rP`)."""
     before, start = server.bucket_stats("width"), time.monotonic()
     yield
     seconds, after = time.monotonic() - start, server.bucket_stats("width")
@@ -83,8 +83,8 @@ def test_ten_thousand_keys_by_the_first_listing(server, few_pages):
 
 
 def test_ten_thousand_keys_by_levels(server, few_pages):
-    answer = server.s3.list_objects_v2(Bucket="width", Prefix="many/", Delimiter="/")
-    prefixes = [entry["Prefix"] for entry in answer["CommonPrefixes"]]
+    response = server.s3.list_objects_v2(Bucket="width", Prefix="many/", Delimiter="/")
+    prefixes = [entry["Prefix"] for entry in response["CommonPrefixes"]]
     assert prefixes == [f"many/{number}/" for number in range(10)]
     assert [key for prefix in prefixes for key in keys(server.s3, "width", Prefix=prefix, Delimiter="/")] == KEYS
 
@@ -104,7 +104,7 @@ def test_ten_thousand_keys_by_rclone(rclone, few_pages):
 
 
 def ranges():
-    """Of each place that is written, a little before and after as well, where zeros are."""
+    """Ranges around each piece of data, which include zeros before and after it."""
     for offset, text in WRITTEN.items():
         start = max(offset - 10, 0)
         end = min(offset + len(text) + 10, HUGE)
@@ -113,7 +113,7 @@ def ranges():
 
 @pytest.fixture
 def few_bytes(server):
-    """Only the blocks that were asked for are read."""
+    """Checks that only the blocks of the range are read."""
     before = server.bucket_stats("width")["origin_bytes"]
     yield
     assert server.bucket_stats("width")["origin_bytes"] - before < 64 * MIB
