@@ -23,19 +23,19 @@ def cold(request, start, tmp_path, body):
         (tmp_path / "origin").mkdir()
         (tmp_path / "origin/big").write_bytes(body)
         server = start(f"sharing=file://{tmp_path}/origin", "--memory", "1GiB")
-        asked = None
+        logged_gets = None
     else:
         moto = request.getfixturevalue("moto")
         moto.s3.create_bucket(Bucket="sharing")
         moto.s3.put_object(Bucket="sharing", Key="big", Body=bytes(body))
         server = start("s3://sharing", "--memory", "1GiB", env=moto.environment())
-        def request_counts():
+        def logged_gets():
             return moto.gets("sharing", "big")
-    return server, asked
+    return server, logged_gets
 
 
 def test_32_cold_readers_fetch_each_byte_once(cold, body):
-    server, asked = cold
+    server, logged_gets = cold
     url = urllib.parse.urlsplit(server.presigned("get_object", "sharing", "big"))
     start, faults = threading.Barrier(READERS), []
 
@@ -64,7 +64,7 @@ def test_32_cold_readers_fetch_each_byte_once(cold, body):
     stats = server.bucket_stats("sharing")
     assert stats["origin_bytes"] == SIZE
     assert stats["bytes"] == READERS * SIZE
-    if asked:
+    if logged_gets:
         # Its log arrives through a pipe.
-        until("moto has told of every request", lambda: asked() >= stats["origin_data_requests"], 60)
-        assert stats["origin_data_requests"] == asked()
+        until("moto has logged every request", lambda: logged_gets() >= stats["origin_data_requests"], 60)
+        assert stats["origin_data_requests"] == logged_gets()
