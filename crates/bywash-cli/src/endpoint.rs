@@ -1,128 +1,39 @@
-//! Stores that a verb reaches, and their clients. Requests about objects and all retries are the engine's.
+//! Stores that a verb reaches: the only place that builds their clients. Requests about objects and all retries are the
+//! engine's.
+
+mod bucket_request;
+mod plain_names;
+mod remote;
+mod signer;
 
 use std::collections::HashMap;
 use std::path::{Path as FsPath, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 use std::time::Duration;
 
-use bywash::origin::s3::{S3Store, builder_from_env, endpoint_of_profile};
-use bywash::origin::{Connector, Origin};
 use bywash::upload::journal::{Header, Journal};
-use bywash::{Bucket, Consistency, Engine, OriginUrl, RetryPolicy};
+use bywash::{Bucket, Consistency, Engine, OriginUrl};
 use object_store::PutMode;
-use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::path::Path;
 use parking_lot::Mutex;
 
 use crate::address::Address;
 use crate::failure::{Failure, Kind};
+use crate::retry;
 use crate::serve::data_dir::DEFAULT_DATA_DIR;
 use crate::url::Url;
 
-/// Max time of a request for credentials.
-const CREDENTIALS_TIMEOUT: Duration = Duration::from_secs(60);
-/// A copy fails after this time without progress. It can go on later.
-const COPY_DEADLINE: Duration = Duration::from_secs(30);
-/// A verb that only looks or deletes fails after this time without progress: a person waits.
-const SHORT_DEADLINE: Duration = Duration::from_secs(5);
-/// Max silence of a request; several fit the deadline of a copy.
-const STALL: Duration = Duration::from_secs(10);
+pub(crate) use remote::{PROFILE_ENDPOINT, Remote, ambient_endpoint};
+
 /// Ceiling of the engine's memory: the parts of all copies in flight, and the share that is kept for uploads. Only what
 /// is in flight takes memory, for nothing is cached.
 const MEMORY_BYTES: u64 = 512 << 20;
-/// Chunks that fit the memory. Those of the largest objects are longer than usual.
+/// Chunks or parts that fit the memory. Those of the largest objects are longer than usual.
 const CHUNKS_IN_MEMORY: u64 = 8;
 /// Default chunk of an upload.
 const CHUNK_BYTES: usize = 8 << 20;
 /// Folder of the journal in the data folder.
 const JOURNAL: &str = "uploads";
-
-/// How buckets are reached.
-#[derive(Debug, Clone, clap::Args)]
-pub(crate) struct Remote {
-    /// The S3 endpoint, as http://127.0.0.1:8420 [default: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, then AWS itself]
-    ///
-    /// Credentials and region come from AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN
-    /// and AWS_REGION, then from the profile of ~/.aws that AWS_PROFILE names, then from the instance's metadata. Where there
-    /// are none, requests to a loopback endpoint are not signed. gs:// and az:// find theirs as Google's and Azure's clients do.
-    #[arg(long, global = true, value_name = "URL")]
-    endpoint: Option<url::Url>,
-}
-
-impl Remote {
-    /// Returns the S3 endpoint: the given one, or that of the environment.
-    pub(crate) fn endpoint(&self) -> Option<url::Url> {
-        let ambient = || ambient_endpoint().map(|(_, url)| url);
-        self.endpoint.clone().or_else(ambient)
-    }
-
-    /// Returns credentials, region and endpoint for `bucket`.
-    pub(crate) fn builder(&self, bucket: &str) -> Result<AmazonS3Builder, Failure> {
-        let builder = builder_from_env();
-        let builder = builder.map_err(|error| {
-            Failure::new(Kind::Denied, format!("cannot open s3://{bucket}: {error}"))
-        })?;
-        let mut builder = builder
-            .with_bucket_name(bucket)
-            .with_http_connector(Connector::with_timeout(CREDENTIALS_TIMEOUT));
-        if let Some(endpoint) = self.endpoint() {
-            builder = builder
-                .with_config(
-                    AmazonS3ConfigKey::S3Endpoint,
-                    endpoint.as_str().trim_end_matches('/'),
-                )
-                .with_allow_http(endpoint.scheme() == "http");
-            let key = builder.get_config_value(&AmazonS3ConfigKey::AccessKeyId);
-            if is_loopback(&endpoint) && key.is_none() {
-                builder = builder.with_skip_signature(true);
-            }
-        }
-        Ok(builder)
-    }
-
-    /// Opens an origin. Sends no request.
-    fn open(&self, url: &OriginUrl) -> Result<Arc<dyn Origin>, Failure> {
-        let failed =
-            |error: &object_store::Error| Failure::store(format!("cannot open {url}"), error);
-        match url {
-            OriginUrl::S3 { bucket, prefix } => {
-                let store = S3Store::from_builder(self.builder(bucket)?, bucket, prefix);
-                Ok(Arc::new(store.map_err(|error| failed(&error))?))
-            }
-            url => url.open().map_err(|error| failed(&error)),
-        }
-    }
-}
-
-/// Source of an endpoint in a profile of the AWS command line, for messages.
-pub(crate) const PROFILE_ENDPOINT: &str = "endpoint_url of the AWS profile";
-
-/// Returns the S3 endpoint of the environment, with the variable's name, as S3 clients find it; else that of the profile.
-pub(crate) fn ambient_endpoint() -> Option<(&'static str, url::Url)> {
-    let variable = |name: &'static str| {
-        let value = std::env::var(name).ok().filter(|value| !value.is_empty())?;
-        Some((name, url::Url::parse(&value).ok()?))
-    };
-    let profile = || {
-        Some((
-            PROFILE_ENDPOINT,
-            url::Url::parse(&endpoint_of_profile()?).ok()?,
-        ))
-    };
-    ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"]
-        .into_iter()
-        .find_map(variable)
-        .or_else(profile)
-}
-
-fn is_loopback(endpoint: &url::Url) -> bool {
-    match endpoint.host() {
-        Some(url::Host::Domain(name)) => name == "localhost",
-        Some(url::Host::Ipv4(address)) => address.is_loopback(),
-        Some(url::Host::Ipv6(address)) => address.is_loopback(),
-        None => false,
-    }
-}
 
 /// Opens the journal of a data folder.
 pub(crate) fn journal(data_dir: &FsPath) -> Journal {
@@ -163,7 +74,7 @@ impl Endpoint {
         Self {
             remote: remote.clone(),
             data_dir: data_dir.to_owned(),
-            deadline: COPY_DEADLINE,
+            deadline: retry::COPY_DEADLINE,
             engine: OnceLock::new(),
             memory: Mutex::new(MEMORY_BYTES),
             buckets: Mutex::default(),
@@ -173,7 +84,7 @@ impl Endpoint {
     /// For verbs that look or delete: they give up sooner, and write no journal.
     pub(crate) fn with_short_deadline(remote: &Remote) -> Self {
         Self {
-            deadline: SHORT_DEADLINE,
+            deadline: retry::SHORT_DEADLINE,
             ..Self::new(remote, DEFAULT_DATA_DIR.as_ref())
         }
     }
@@ -217,11 +128,7 @@ impl Endpoint {
             .memory(MEMORY_BYTES)
             .chunk_size(CHUNK_BYTES)
             .journal(journal(&self.data_dir).folder())
-            .retry(RetryPolicy {
-                deadline: self.deadline,
-                stall: STALL,
-                ..RetryPolicy::default()
-            })
+            .retry(retry::policy(self.deadline))
             .build()
             .map_err(|error| Failure::failed(format!("cannot start the engine: {error}")))?;
         Ok(self.engine.get_or_init(|| engine))
@@ -267,13 +174,15 @@ impl Endpoint {
         })
     }
 
-    /// Raises the ceiling of the memory for chunks of this length, if they need more.
-    fn make_room(&self, chunk: u64) -> Result<(), Failure> {
+    /// Raises the ceiling of the memory for parts or chunks of this length, if they need more.
+    pub(crate) fn make_room(&self, chunk: u64) -> Result<(), Failure> {
         let needed = chunk.saturating_mul(CHUNKS_IN_MEMORY);
         let mut memory = self.memory.lock();
         if needed > *memory {
             let raised = self.engine()?.set_memory(needed);
-            raised.map_err(|error| Failure::failed(format!("cannot upload: {error}")))?;
+            raised.map_err(|error| {
+                Failure::failed(format!("cannot raise the memory limit: {error}"))
+            })?;
             *memory = needed;
         }
         Ok(())
@@ -293,6 +202,41 @@ impl Endpoint {
         self.make_room(header.chunk)?;
         let recorded = || header.endpoint.as_deref()?.parse().ok();
         let endpoint = self.remote.endpoint().or_else(recorded);
-        self.mount(&origin, &Remote { endpoint })
+        self.mount(&origin, &Remote::at(endpoint))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bywash_sim::server::{HttpRequest, HttpResponse, Protocol, Server};
+
+    use super::*;
+    use crate::transfer::object::Object;
+    use crate::transfer::part::part_bytes;
+
+    /// As large as an object of S3 can be.
+    const LARGEST: u64 = 5 << 40;
+
+    struct Largest;
+
+    impl Protocol for Largest {
+        fn respond(&self, _: &HttpRequest) -> HttpResponse {
+            let found = HttpResponse::status(200).with("etag", "\"tag\"");
+            found.with("content-length", &LARGEST.to_string())
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn memory_has_room_for_parts_of_the_largest_object() {
+        let store = Server::start(Arc::new(Largest)).await.unwrap();
+        let data = tempfile::tempdir().unwrap();
+        let remote = Remote::at(Some(store.url().parse().unwrap()));
+        let endpoint = Endpoint::new(&remote, data.path());
+        let address = "s3://data/largest".parse().unwrap();
+        let object = Object::open(&address, &endpoint).await.unwrap();
+        assert_eq!(object.meta.size, LARGEST);
+        assert!(*endpoint.memory.lock() >= CHUNKS_IN_MEMORY * part_bytes(LARGEST));
     }
 }

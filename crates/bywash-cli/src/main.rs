@@ -13,6 +13,7 @@ mod limits;
 mod output;
 mod plain;
 mod progress;
+mod retry;
 mod serve;
 mod size;
 mod total;

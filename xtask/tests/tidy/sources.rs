@@ -120,6 +120,31 @@ fn no_lock_is_held_across_an_await() {
     none("locks that clippy may miss", &found);
 }
 
+/// Words of what builds a client of a store.
+const CLIENT_WORDS: [&str; 5] = [
+    "client_builder(",
+    "builder_from_env(",
+    "from_builder(",
+    "StorageBuilder",
+    "S3Builder",
+];
+
+#[test]
+fn only_the_endpoint_of_the_command_line_builds_clients() {
+    const CLI: &str = "crates/bywash-cli/src/";
+    let builds = |text: &str| CLIENT_WORDS.iter().any(|word| text.contains(word));
+    let files = files();
+    let own = files
+        .iter()
+        .filter_map(|(path, text)| Some((path.strip_prefix(CLI)?, text)));
+    let building: Vec<_> = own.filter(|(_, text)| builds(text)).collect();
+    let allowed = |path: &str| path.starts_with("endpoint/") || path == "admin.rs";
+    let others = building.iter().filter(|(path, _)| !allowed(path));
+    let others: Vec<_> = others.map(|(path, _)| (*path).to_owned()).collect();
+    none("clients of stores built outside endpoint/", &others);
+    assert!(building.len() > others.len());
+}
+
 /// Words of retry loops and of clients that retry. `RetryPolicy` is the engine's setting, which its callers may choose.
 fn retries(path: &str, text: &str) -> Vec<String> {
     const WORDS: [&str; 4] = ["RetryConfig", "Retries", "with_retries", "back_off"];

@@ -12,7 +12,7 @@ use object_store::{Attributes, GetOptions, GetRange, ObjectMeta, ObjectStore};
 use crate::address::Address;
 use crate::endpoint::Endpoint;
 use crate::failure::Failure;
-use crate::transfer::part::PART_MIN_BYTES;
+use crate::transfer::part::{PART_MIN_BYTES, part_bytes};
 
 /// An object at a known version. All parts are read from that version, past the cache.
 #[derive(Clone)]
@@ -39,7 +39,9 @@ impl Object {
     /// Looks up the current version.
     pub(crate) async fn open(address: &Address, endpoint: &Endpoint) -> Result<Self, Failure> {
         let (path, bucket) = (address.object()?, endpoint.of(address)?);
-        Self::at(&address.to_string(), bucket, path).await
+        let object = Self::at(&address.to_string(), bucket, path).await?;
+        endpoint.make_room(part_bytes(object.meta.size))?;
+        Ok(object)
     }
 
     /// Looks up the object at a path of a bucket; `name` is the user's spelling.

@@ -1,26 +1,17 @@
 //! `bywash presign`: an address that lets whoever has it read or write one object for a while.
 
-mod plain_names;
-
-use std::sync::Arc;
 use std::time::Duration;
 
-use bywash::origin::azure;
 use bywash::time::parse_duration;
 use chrono::{DateTime, SecondsFormat, Utc};
 use http::Method;
-use object_store::aws::AmazonS3ConfigKey;
-use object_store::gcp::GoogleCloudStorageBuilder;
-use object_store::signer::Signer;
 use serde::Serialize;
 
-use crate::address::{Address, Scheme};
 use crate::endpoint::Remote;
-use crate::failure::{Failure, Kind};
+use crate::failure::Failure;
 use crate::output::Output;
 use crate::progress::or_interrupt;
 use crate::url::Url;
-use plain_names::PlainNames;
 
 /// The signatures of S3 and Google's store hold no longer.
 const EXPIRES_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -76,7 +67,7 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
         For::Get => Method::GET,
         For::Put => Method::PUT,
     };
-    let (signer, path) = (signer(address, &args.remote)?, address.object()?);
+    let (signer, path) = (args.remote.signer(address)?, address.object()?);
     let url = or_interrupt(async {
         let signed = signer.signed_url(method.clone(), &path, args.expires).await;
         signed.map_err(|error| Failure::store(format!("cannot sign for {address}"), &error))
@@ -93,44 +84,4 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
         tracing::info!("holds until {until}");
     }
     Ok(())
-}
-
-fn signer(address: &Address, remote: &Remote) -> Result<Box<dyn Signer>, Failure> {
-    let bucket = address.bucket.as_str();
-    let failed = |error| Failure::store(format!("cannot sign for {address}"), &error);
-    Ok(match address.scheme {
-        Scheme::S3 => {
-            let builder = remote.builder(bucket)?;
-            let skip = builder.get_config_value(&AmazonS3ConfigKey::SkipSignature);
-            if skip.as_deref() == Some("true") {
-                return Err(Failure::new(
-                    Kind::Denied,
-                    format!(
-                        "cannot sign for {address}: no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY \
-                         (`bywash env` prints those of a local server), or AWS_PROFILE"
-                    ),
-                ));
-            }
-            Box::new(builder.build().map_err(failed)?)
-        }
-        Scheme::Gcs => {
-            let builder = GoogleCloudStorageBuilder::from_env().with_bucket_name(bucket);
-            Box::new(builder.build().map_err(failed)?)
-        }
-        Scheme::Azure => {
-            let builder = azure::builder_from_env().map_err(failed)?;
-            Box::new(
-                builder
-                    .with_container_name(bucket)
-                    .with_crypto_provider(Arc::new(PlainNames))
-                    .build()
-                    .map_err(failed)?,
-            )
-        }
-        Scheme::Http | Scheme::Https => {
-            return Err(Failure::usage(format!(
-                "{address} cannot be signed for; write s3://bucket/key"
-            )));
-        }
-    })
 }

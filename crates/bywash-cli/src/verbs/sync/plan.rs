@@ -14,6 +14,7 @@ use crate::endpoint::Endpoint;
 use crate::failure::{Failure, Kind};
 use crate::transfer::listing::{Found, Listing, Markers, Merge, Named, Sort, Unplanned};
 use crate::transfer::object::Object;
+use crate::transfer::part::part_bytes;
 use crate::transfer::plan::{CopyPlan, Entries, Planned};
 use crate::transfer::source::Source;
 use crate::transfer::tree::{self, Item};
@@ -128,6 +129,7 @@ impl Side {
             Self::Store { store, prefix } => {
                 let shown = pair.destination.to_string();
                 let object = Object::at(&shown, store.clone(), key(prefix, name)?).await?;
+                endpoint.make_room(part_bytes(object.meta.size))?;
                 Source::of_object(object, &shown, None)?
             }
         };
