@@ -9,7 +9,7 @@ use object_store::Error as StoreError;
 use object_store::client::{HttpError, HttpErrorKind};
 use serde::Deserialize;
 
-use crate::plain::{plain_json, plain_message};
+use crate::escape::{plain_json, plain_message};
 
 /// In the URL of a request for the credentials of a cloud instance, the client's last resort.
 const METADATA_REQUEST: &str = "/latest/api/token";

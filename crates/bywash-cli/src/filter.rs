@@ -13,7 +13,7 @@ pub(crate) struct Filter {
     /// * and ? stop at a slash, ** does not; {a,b} is either.
     #[arg(long, value_name = "GLOB")]
     include: Vec<Pattern>,
-    /// No name that matches one of these globs, whatever --include says
+    /// Leave out names that match one of these globs, also those that --include matches
     #[arg(long, value_name = "GLOB")]
     exclude: Vec<Pattern>,
 }

@@ -5,13 +5,14 @@
 mod address;
 mod admin;
 #[cfg(test)]
-mod damaged_words;
+mod argument_fuzz;
 mod endpoint;
+mod escape;
 mod failure;
 mod filter;
+mod interrupt;
 mod limits;
 mod output;
-mod plain;
 mod progress;
 mod retry;
 mod serve;
@@ -120,7 +121,7 @@ enum Verb {
 }
 
 impl Verb {
-    /// Whether failures are to be told as JSON too.
+    /// Whether failures are printed as JSON too.
     fn json(&self) -> bool {
         match self {
             Self::Serve(_) | Self::Completions(_) | Self::Man(_) => false,
@@ -140,7 +141,7 @@ impl Verb {
         }
     }
 
-    /// The log filter when none is given: a server tells its story, a copy only its troubles.
+    /// Returns the default log filter: info for a server, warnings for the other verbs.
     fn default_log(&self) -> &'static str {
         match self {
             // s3s calls every refused request an error; `--access-log` has them, at their worth.
@@ -193,7 +194,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         .build()
         .map_err(|error| Failure::failed(format!("cannot start the runtime: {error}")))?;
     let outcome = runtime.block_on(cli.verb.run());
-    // A read of standard input that nobody waits for any more must not hold the process.
+    // A read of standard input without a waiter must not hold the process.
     runtime.shutdown_background();
     outcome
 }
@@ -224,7 +225,7 @@ fn is_without_signatures(metadata: &Metadata<'_>) -> bool {
 /// Writes a field of a log line. Values may be an endpoint's or a client's own text.
 fn field(writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Result {
     let value = format!("{value:?}");
-    let value = plain::plain(&value);
+    let value = escape::plain(&value);
     match field.name() {
         "message" => writer.write_str(&value),
         name => write!(writer, "{name}={value}"),

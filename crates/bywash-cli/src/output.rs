@@ -4,13 +4,13 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
+use crate::escape::{plain, plain_json};
 use crate::failure::{Failure, Kind};
-use crate::plain::{plain, plain_json};
 
-/// How results are told.
+/// Format of results.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(crate) struct Output {
-    /// Tell results and errors as JSON, one document a line
+    /// Print results and errors as JSON, one document a line
     #[arg(long, global = true)]
     pub(crate) json: bool,
 }

@@ -1,14 +1,11 @@
-//! Progress bars and interruption of transfers.
+//! Progress bars of transfers.
 
-use std::future::Future;
 use std::io::IsTerminal;
 
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
-use tokio::signal::unix::{SignalKind, signal};
 
-use crate::failure::Failure;
+use crate::escape::plain;
 use crate::output::Output;
-use crate::plain::plain;
 
 /// Returns a bar with rate and remaining time on standard error if that is a terminal, otherwise a hidden one.
 /// `bytes` is the total, if known.
@@ -44,20 +41,4 @@ pub(crate) fn resumed_bar(
     bar.set_position(resumed_bytes);
     bar.reset_eta();
     bar
-}
-
-/// Runs `work` to its end, or drops it on SIGINT or SIGTERM.
-pub(crate) async fn or_interrupt<T>(
-    work: impl Future<Output = Result<T, Failure>>,
-) -> Result<T, Failure> {
-    let listen = |kind| {
-        signal(kind).map_err(|error| Failure::failed(format!("cannot listen for signals: {error}")))
-    };
-    let mut interrupt = listen(SignalKind::interrupt())?;
-    let mut terminate = listen(SignalKind::terminate())?;
-    tokio::select! {
-        outcome = work => outcome,
-        _ = interrupt.recv() => Err(Failure::interrupted()),
-        _ = terminate.recv() => Err(Failure::interrupted()),
-    }
 }

@@ -3,9 +3,9 @@
 mod admin;
 mod banner;
 pub(crate) mod data_dir;
+pub(crate) mod databases;
 mod descriptors;
 mod file;
-pub(crate) mod keeping;
 mod open_uploads;
 mod refuse;
 mod settings;
@@ -33,11 +33,11 @@ use crate::failure::Failure;
 use admin::{AdminListeners, admin_services};
 use banner::Banner;
 use data_dir::{Credentials, DataDir, Session};
-use keeping::Keeping;
+use databases::Databases;
 use refuse::{refuse_loop, refuse_served_secrets};
 use settings::{Access, BucketSettings, Settings, Transport};
 
-/// The region told to clients. Requests signed for another one are accepted as well.
+/// The region reported to clients. Requests signed for another one are accepted as well.
 const REGION: &str = "us-east-1";
 /// How long requests in progress may take to end once a stop is asked for. Container runtimes kill
 /// after ten seconds.
@@ -172,7 +172,7 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
         Access::Given(credentials) => (Some(credentials.clone()), false),
         Access::Anonymous => (None, false),
     };
-    let mut keeping = Keeping::open(&data, &engine, &settings.kept).await?;
+    let mut databases = Databases::open(&data, &engine, &settings.kept).await?;
     let scheme = if tls.is_some() { "https" } else { "http" };
     let endpoint = format!("{scheme}://{}", reachable(s3_addr));
     let admin_addr = local_addr(&admin.admin)?;
@@ -190,9 +190,9 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     };
     let clients = config.open_uploads.clone();
     let serve_s3 = serve_s3(engine.clone(), s3, config, stop_asked(stopped.clone()));
-    keeping.record(&engine);
+    databases.record(&engine);
     let own = credentials.as_ref();
-    let services = admin_services(&engine, &keeping, &settings, own, clients, admin_addr)?;
+    let services = admin_services(&engine, &databases, &settings, own, clients, admin_addr)?;
     let serve_admin = admin.serve(engine.clone(), services, tls, stopped);
     let servers = Servers {
         s3: tokio::spawn(async {
@@ -214,7 +214,7 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     };
     banner.print();
     servers.until_stopped(&mut signals, &stop).await?;
-    keeping.close().await;
+    databases.close().await;
     close_access_log(access_log).await;
     Ok(())
 }
@@ -364,7 +364,7 @@ fn origin(bucket: &BucketSettings) -> Result<Arc<dyn Origin>, Failure> {
     })
 }
 
-/// Resolves once a stop is asked for.
+/// Resolves at the first signal to stop.
 async fn stop_asked(mut stopped: watch::Receiver<bool>) {
     // An error means that the program is going away, which is a stop as well.
     let _ = stopped.wait_for(|stop| *stop).await;

@@ -1,20 +1,20 @@
 //! Copies of any number of files and objects: what goes where, and how each is made.
 
-pub(crate) mod batch;
-pub(crate) mod beneath;
 pub(crate) mod byte_range;
+pub(crate) mod confinement;
 pub(crate) mod copy;
 pub(crate) mod download;
 pub(crate) mod file;
+pub(crate) mod jobs;
 pub(crate) mod listing;
 pub(crate) mod object;
 pub(crate) mod part;
 pub(crate) mod plan;
 pub(crate) mod run;
-pub(crate) mod send;
 pub(crate) mod source;
 pub(crate) mod staged;
 pub(crate) mod tree;
+pub(crate) mod upload;
 
 use std::path::Path as FsPath;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::endpoint::Endpoint;
 use crate::failure::Failure;
 use crate::url::Url;
 
-use beneath::Tree;
+use confinement::Tree;
 use copy::Listed;
 use tree::Item;
 

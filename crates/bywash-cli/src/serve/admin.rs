@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use super::data_dir::Credentials;
-use super::keeping::Keeping;
+use super::databases::Databases;
 use super::open_uploads::open_uploads;
 use super::settings::Settings;
 use super::{DRAIN_DEADLINE, bind, stop_asked};
@@ -66,7 +66,7 @@ impl AdminListeners {
 /// Returns the admin endpoints for a listener bound to `address`, and the metrics for any other.
 pub(super) fn admin_services(
     engine: &Engine,
-    keeping: &Keeping,
+    databases: &Databases,
     settings: &Settings,
     credentials: Option<&Credentials>,
     clients: OpenUploads,
@@ -75,8 +75,8 @@ pub(super) fn admin_services(
     let console = Console {
         engine: engine.clone(),
         access: credentials.map_or(Access::Anonymous, Credentials::for_console),
-        series: keeping.series.clone(),
-        history: keeping.history.clone(),
+        series: databases.series.clone(),
+        history: databases.history.clone(),
         uploads: open_uploads(&settings.data_dir, engine.clone(), clients),
     };
     let keys = settings.all_keys(credentials).into_iter();

@@ -8,7 +8,7 @@
 //! | `session.json` | endpoint and credentials of the server that runs or ran last, mode 0600 |
 //! | `buckets/` | a folder a bucket, when the server was given no URL |
 //! | `multipart/` | a file an open multipart upload, mode 0600 |
-//! | `series/` | values sent to the server, see `keeping` |
+//! | `series/` | values sent to the server, see `databases` |
 //! | `history/` | the server's own history, likewise |
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};

@@ -17,7 +17,7 @@ const COPIES_EVERY: Duration = Duration::from_secs(5);
 
 /// Age at which an upload of an S3 client counts as stuck. Parts of 5 GiB over a slow line take hours.
 const ABANDONED: TimeDelta = TimeDelta::days(1);
-/// Note of a copy whose process is gone.
+/// Note of a copy without a process.
 const LEFT: &str = "no process; see bywash uploads";
 
 /// Lists the uploads of S3 clients, which the server holds and can abort, and those of `bywash cp`, which other processes note in the data folder

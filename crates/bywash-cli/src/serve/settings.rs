@@ -12,8 +12,8 @@ use bywash_gateway::{
 
 use super::Args;
 use super::data_dir::{Credentials, DEFAULT_DATA_DIR};
+use super::databases::DatabaseRetention;
 use super::file::{FileBucket, FileKey, FileSettings, resolve};
-use super::keeping::Kept;
 use crate::failure::Failure;
 use crate::size::{self, Memory};
 
@@ -44,7 +44,7 @@ pub(super) struct Settings {
     /// Destination and format of the access log.
     pub(super) access_log: Option<(AccessLogTarget, AccessLogFormat)>,
     /// Retention of the series databases.
-    pub(super) kept: Kept,
+    pub(super) kept: DatabaseRetention,
     /// Empty: buckets are folders in the data folder.
     pub(super) buckets: Vec<BucketSettings>,
 }
@@ -156,7 +156,7 @@ impl Settings {
             access,
             keys,
             transport,
-            kept: Kept::parse(
+            kept: DatabaseRetention::parse(
                 args.no_history || file.no_history,
                 args.history_size.or(file.history_size),
                 args.series_age.or(file.series_age),

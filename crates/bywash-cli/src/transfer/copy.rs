@@ -14,14 +14,14 @@ use tokio::sync::Semaphore;
 
 use crate::endpoint::Endpoint;
 use crate::failure::Failure;
+use crate::interrupt::or_interrupt;
 use crate::output::Output;
-use crate::progress::or_interrupt;
 use crate::transfer::Pair;
 use crate::transfer::download::{self, Download};
-use crate::transfer::file::{self, Place};
+use crate::transfer::file::{self, FileTarget};
 use crate::transfer::object::Object;
-use crate::transfer::send;
 use crate::transfer::source::Source;
+use crate::transfer::upload;
 use crate::url::Url;
 
 /// S3's size limit for a server-side copy by one request.
@@ -204,7 +204,8 @@ impl Copier {
                     bar.inc_length(object.meta.size);
                 }
                 if download::can_resume(&object)
-                    && let Some(place) = Place::prepare(path, &self.mode, pair.tree.as_deref())?
+                    && let Some(place) =
+                        FileTarget::prepare(path, &self.mode, pair.tree.as_deref())?
                     && let Some(states) = download::states(self.endpoint.data_dir())
                 {
                     let download = Download {
@@ -275,7 +276,7 @@ impl Copier {
                 let target = self
                     .endpoint
                     .target(url, opened.part_bytes, self.mode.clone())?;
-                let result = send::new_object(opened, &target, bar).await?;
+                let result = upload::new_object(opened, &target, bar).await?;
                 Ok(Stored {
                     e_tag: result.put.e_tag,
                     ..plain(result.length)

@@ -24,7 +24,7 @@ use crate::address::Address;
 use crate::endpoint::Endpoint;
 use crate::failure::{Failure, Kind};
 use crate::output::Output;
-use crate::transfer::file::{Place, set_modified};
+use crate::transfer::file::{FileTarget, set_modified};
 use crate::transfer::object::Object;
 use crate::transfer::part::{PART_MIN_BYTES, ahead, part_bytes};
 
@@ -51,7 +51,7 @@ pub(crate) fn can_resume(object: &Object) -> bool {
 pub(crate) struct Download<'a> {
     pub(crate) object: Object,
     pub(crate) address: &'a Address,
-    pub(crate) place: Arc<Place>,
+    pub(crate) place: Arc<FileTarget>,
     pub(crate) mode: &'a PutMode,
     /// Folder of the state files.
     pub(crate) states: PathBuf,
@@ -148,7 +148,7 @@ impl Download<'_> {
 /// Fetches all missing parts, in any order.
 async fn fetch(
     object: &Object,
-    place: &Arc<Place>,
+    place: &Arc<FileTarget>,
     staged: &Arc<Staged>,
     bar: &ProgressBar,
 ) -> Result<(), Failure> {
@@ -168,7 +168,12 @@ async fn fetch(
 }
 
 /// Publishes the complete file by a rename, after syncing it.
-fn finish(place: &Place, staged: &Staged, mode: &PutMode, modified: SystemTime) -> io::Result<()> {
+fn finish(
+    place: &FileTarget,
+    staged: &Staged,
+    mode: &PutMode,
+    modified: SystemTime,
+) -> io::Result<()> {
     let data = &staged.data;
     staged.check_name()?;
     if place.replaces {
@@ -189,7 +194,7 @@ fn finish(place: &Place, staged: &Staged, mode: &PutMode, modified: SystemTime) 
 
 /// Runs file operations on a blocking thread.
 async fn blocking<T: Send + 'static>(
-    place: &Arc<Place>,
+    place: &Arc<FileTarget>,
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> Result<T, Failure> {
     let outcome = tokio::task::spawn_blocking(work).await;

@@ -11,13 +11,13 @@ use tokio::io::AsyncWriteExt;
 
 use crate::failure::{Failure, Kind};
 use crate::output::written;
-use crate::transfer::beneath::{Tree, refuse_own_name};
+use crate::transfer::confinement::{Tree, refuse_own_name};
 use crate::transfer::source::Source;
 use crate::transfer::staged::StagedFile;
 
 /// Destination of a file copy, which may exist.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct FileTarget {
     /// Path as the user wrote it.
     path: PathBuf,
     /// The resolved target of a link, which stays a link. In a tree copy the file replaces the link.
@@ -29,7 +29,7 @@ pub(crate) struct Place {
     pub(crate) replaces: bool,
 }
 
-impl Place {
+impl FileTarget {
     /// Creates the folders of `path`. `None` if the destination is a pipe or device, which is written directly.
     ///
     /// `tree`: the tree copy that `path` belongs to, whose names a store may have chosen.
@@ -117,7 +117,7 @@ pub(crate) async fn write(
     mode: &PutMode,
     bar: &ProgressBar,
 ) -> Result<u64, Failure> {
-    let Some(place) = Place::prepare(path, mode, tree)? else {
+    let Some(place) = FileTarget::prepare(path, mode, tree)? else {
         let failed =
             |error: &io::Error| Failure::io(format!("cannot write {}", path.display()), error);
         let file = std::fs::OpenOptions::new()

@@ -61,7 +61,7 @@ impl Object {
         })
     }
 
-    /// Reads an object by one request. `None` if it is empty or longer than a part; only listings say so.
+    /// Reads an object by one request. `None` if it is empty or longer than a part: the length is known from a listing only.
     pub(crate) async fn read_small(
         address: &Address,
         endpoint: &Endpoint,

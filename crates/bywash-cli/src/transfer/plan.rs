@@ -14,7 +14,7 @@ use super::{Pair, below};
 use crate::failure::Failure;
 use crate::limits::MAX_PLAN_BYTES;
 use crate::total::Total;
-use crate::transfer::beneath::Tree;
+use crate::transfer::confinement::Tree;
 use crate::transfer::copy::Listed;
 use crate::transfer::tree::Item;
 use crate::url::Url;

@@ -12,9 +12,9 @@ use crate::progress::bar;
 use crate::total::Total;
 use crate::url::Url;
 
-use super::batch::{self, Jobs};
 use super::copy::{Copied, Copier, same_place};
-use super::file::Place;
+use super::file::FileTarget;
+use super::jobs::{self, Jobs};
 use super::plan::Copies;
 use super::{After, Pair};
 
@@ -25,7 +25,7 @@ pub(crate) async fn one(
     output: Output,
     after: After,
 ) -> Result<(), Failure> {
-    // Its length is told when the source is open.
+    // The length is known when the source is open.
     let length = (pair.source != Url::Stdio).then_some(0);
     let bar = bar(length, pair.destination.to_string(), output);
     let copied = Box::pin(transfer(copier, pair, &bar, after)).await;
@@ -50,7 +50,7 @@ fn or_a_tree(mut failure: Failure, source: &Url) -> Failure {
     failure
 }
 
-/// Makes all copies, and tells how many they were.
+/// Makes all copies, and prints how many they were.
 pub(crate) async fn all(
     copier: &Arc<Copier>,
     copies: Copies,
@@ -67,7 +67,7 @@ pub(crate) async fn all(
     let bar = bar(Some(total.bytes()), format!("{count} files"), output);
     let what = format!("copies failed; those that ended well were {}", after.verb());
     let (mut done, mut bytes) = (0_u64, Total::default());
-    let outcome = batch::each(
+    let outcome = jobs::each(
         jobs,
         output,
         &what,
@@ -79,7 +79,7 @@ pub(crate) async fn all(
                 let listed = pair.listed.as_ref().map(|listed| listed.bytes);
                 match Box::pin(transfer(&copier, &pair, &bar, after)).await {
                     Ok(copied) => Ok(Some((listed.or(copied.bytes), copied))),
-                    // Listings do not tell the marker `dir/` of an empty folder from an object `dir`.
+                    // In listings the marker `dir/` of an empty folder looks like an object `dir`.
                     Err(failure) if failure.kind == Kind::NotFound && listed == Some(0) => {
                         tracing::warn!(
                             "{} is no object, but marks a folder, or is gone",
@@ -149,8 +149,8 @@ async fn transfer(
 fn renamed(pair: &Pair) -> bool {
     match (&pair.source, &pair.destination) {
         (Url::File(from), Url::File(to)) => {
-            // What fails here is copied, and tells then what is wrong.
-            let place = Place::prepare(to, &PutMode::Overwrite, pair.tree.as_deref());
+            // After a failure here the file is copied; that fails with the reason.
+            let place = FileTarget::prepare(to, &PutMode::Overwrite, pair.tree.as_deref());
             place.is_ok() && from.is_file() && std::fs::rename(from, to).is_ok()
         }
         _ => false,

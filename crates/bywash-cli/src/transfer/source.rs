@@ -300,7 +300,7 @@ fn read_exact(file: &File, part: &Range<u64>) -> io::Result<Part> {
     let mut bytes = Vec::new();
     let wanted = part.end - part.start;
     bytes.reserve_exact(usize::try_from(wanted).map_err(io::Error::other)?);
-    At {
+    ReadAt {
         file,
         offset: part.start,
     }
@@ -313,12 +313,12 @@ fn read_exact(file: &File, part: &Range<u64>) -> io::Result<Part> {
 }
 
 /// Reads a shared file at an offset of its own.
-struct At<'a> {
+struct ReadAt<'a> {
     file: &'a File,
     offset: u64,
 }
 
-impl Read for At<'_> {
+impl Read for ReadAt<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.file.read_at(buffer, self.offset)?;
         self.offset += read as u64;

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::address::{Address, Scheme};
 use crate::endpoint::Remote;
 use crate::failure::Failure;
+use crate::interrupt::or_interrupt;
 use crate::output::Output;
-use crate::progress::or_interrupt;
 use crate::url::Url;
 
 #[derive(Debug, clap::Args)]

@@ -11,8 +11,8 @@ use serde::Serialize;
 
 use crate::admin::AdminClient;
 use crate::failure::Failure;
+use crate::interrupt::or_interrupt;
 use crate::output::Output;
-use crate::progress::or_interrupt;
 use crate::serve::data_dir::DEFAULT_DATA_DIR;
 
 /// See and change what a running server has in memory
@@ -25,7 +25,7 @@ pub(crate) struct Args {
     /// The server's data folder
     #[arg(long, global = true, value_name = "DIR", default_value = DEFAULT_DATA_DIR)]
     data_dir: PathBuf,
-    /// Address of the server's admin endpoints [default: as the data folder says]
+    /// Address of the server's admin endpoints [default: that in the data folder]
     #[arg(long, global = true, value_name = "HOST:PORT")]
     admin_addr: Option<SocketAddr>,
     #[command(flatten)]
@@ -38,25 +38,25 @@ enum Verb {
     Ls {
         /// s3://bucket or s3://bucket/prefix [default: all buckets]
         #[arg(value_name = "PREFIX")]
-        prefix: Option<Place>,
+        prefix: Option<BucketPath>,
     },
     /// Read objects into the server's memory, up to three quarters of it
     Warm {
         /// s3://bucket or s3://bucket/prefix
         #[arg(value_name = "PREFIX")]
-        prefix: Place,
+        prefix: BucketPath,
     },
     /// Forget objects, and give their memory back; the origin keeps them
     Drop {
         /// s3://bucket or s3://bucket/prefix
         #[arg(value_name = "PREFIX")]
-        prefix: Place,
+        prefix: BucketPath,
     },
-    /// Tell whether a read would be a hit or a miss, why, and what the object has cost so far
+    /// Print whether a read would be a hit or a miss, why, and what the object has cost so far
     Why {
         /// s3://bucket/key
         #[arg(value_name = "KEY")]
-        key: Place,
+        key: BucketPath,
     },
 }
 
@@ -76,12 +76,12 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
 
 /// A bucket of the server, and a key or the beginning of keys in it.
 #[derive(Debug, Clone)]
-struct Place {
+struct BucketPath {
     bucket: String,
     key: String,
 }
 
-impl FromStr for Place {
+impl FromStr for BucketPath {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -103,7 +103,11 @@ struct Line<'a> {
     object: &'a CachedObject,
 }
 
-async fn list(server: &AdminClient, prefix: Option<&Place>, out: Output) -> Result<(), Failure> {
+async fn list(
+    server: &AdminClient,
+    prefix: Option<&BucketPath>,
+    out: Output,
+) -> Result<(), Failure> {
     let mut after: Option<String> = None;
     loop {
         let mut query = Vec::new();
@@ -134,7 +138,7 @@ async fn list(server: &AdminClient, prefix: Option<&Place>, out: Output) -> Resu
     }
 }
 
-async fn why(server: &AdminClient, key: &Place, out: Output) -> Result<(), Failure> {
+async fn why(server: &AdminClient, key: &BucketPath, out: Output) -> Result<(), Failure> {
     let (bucket, key) = (key.bucket.as_str(), key.key.as_str());
     if key.is_empty() {
         return Err(Failure::usage(format!(
@@ -169,7 +173,7 @@ async fn why(server: &AdminClient, key: &Place, out: Output) -> Result<(), Failu
 async fn change(
     server: &AdminClient,
     verb: &'static str,
-    prefix: &Place,
+    prefix: &BucketPath,
     out: Output,
 ) -> Result<(), Failure> {
     let (bucket, prefix) = (&prefix.bucket, &prefix.key);

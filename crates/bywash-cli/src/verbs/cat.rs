@@ -2,8 +2,8 @@
 
 use crate::endpoint::{Endpoint, Remote};
 use crate::failure::Failure;
+use crate::interrupt::or_interrupt;
 use crate::output::Output;
-use crate::progress::or_interrupt;
 use crate::serve::data_dir::DEFAULT_DATA_DIR;
 use crate::transfer::byte_range::ByteRange;
 use crate::transfer::file::to_stdout;

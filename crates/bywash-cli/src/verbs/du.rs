@@ -8,15 +8,15 @@ use serde::Serialize;
 use crate::endpoint::{Endpoint, Remote};
 use crate::failure::Failure;
 use crate::filter::Filter;
+use crate::interrupt::or_interrupt;
 use crate::output::Output;
-use crate::progress::or_interrupt;
 use crate::total::Total;
 use crate::transfer::tree;
 use crate::url::Url;
 
 /// Count the objects or files below folders or prefixes, and their bytes
 ///
-/// With --json, one line a folder: name, objects, bytes, and bytes_exceeded: true if they are more than 2^64-1; in text a > says so.
+/// With --json, one line a folder: name, objects, bytes, and bytes_exceeded: true if they are more than 2^64-1; in text with a > before them.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// s3://bucket, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or a folder

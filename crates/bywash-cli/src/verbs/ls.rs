@@ -12,8 +12,8 @@ use serde::Serialize;
 use crate::address::Address;
 use crate::endpoint::{Endpoint, Remote};
 use crate::failure::{Failure, Kind};
+use crate::interrupt::or_interrupt;
 use crate::output::Output;
-use crate::progress::or_interrupt;
 use crate::total::Total;
 use crate::url::Url;
 use crate::verbs::buckets::{Bucket, list};
@@ -23,7 +23,7 @@ use crate::verbs::buckets::{Bucket, list};
 /// Without --recursive, keys are shown up to the next slash after the prefix.
 ///
 /// With --json, one line each: kind (object, prefix or bucket), name, size, modified, e_tag; with --summary a last one of kind summary:
-/// objects, prefixes, bytes, and bytes_exceeded: true if they are more than 2^64-1; in text a > says so.
+/// objects, prefixes, bytes, and bytes_exceeded: true if they are more than 2^64-1; in text with a > before them.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// s3://bucket, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or a file path [default: the buckets of the

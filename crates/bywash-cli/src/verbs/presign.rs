@@ -1,4 +1,4 @@
-//! `bywash presign`: an address that lets whoever has it read or write one object for a while.
+//! `bywash presign`: a URL that reads or writes one object without credentials, for a while.
 
 use std::time::Duration;
 
@@ -9,16 +9,16 @@ use serde::Serialize;
 
 use crate::endpoint::Remote;
 use crate::failure::Failure;
+use crate::interrupt::or_interrupt;
 use crate::output::Output;
-use crate::progress::or_interrupt;
 use crate::url::Url;
 
 /// The signatures of S3 and Google's store hold no longer.
 const EXPIRES_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// Print an address that reads or writes one object without credentials, for a while
+/// Print a URL that reads or writes one object without credentials, for a while
 ///
-/// Whoever has it can use it: treat it as a secret. No request is sent, so the object need not exist.
+/// Everyone with the URL can use it: treat it as a secret. No request is sent, so the object need not exist.
 ///
 /// With --json, one line: url, method, expires.
 #[derive(Debug, clap::Args)]

@@ -14,9 +14,9 @@ use crate::address::Address;
 use crate::endpoint::{Endpoint, Remote};
 use crate::failure::Failure;
 use crate::filter::Filter;
+use crate::interrupt::or_interrupt;
 use crate::output::Output;
-use crate::progress::or_interrupt;
-use crate::transfer::batch::Failures;
+use crate::transfer::jobs::Failures;
 use crate::transfer::plan::{Entries, Plan};
 use crate::transfer::tree;
 use crate::url::Url;
@@ -38,7 +38,7 @@ pub(crate) struct Args {
     /// With --recursive: also all of a bucket
     #[arg(long)]
     force: bool,
-    /// Tell what would be deleted, and delete nothing
+    /// Print what would be deleted, and delete nothing
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]

@@ -1,7 +1,7 @@
 //! `bywash series`: rows of a running server, or of a database's folder.
 
+mod database;
 mod export;
-mod place;
 
 use std::io::{self, Read};
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
 use crate::output::Output;
-use place::Place;
+use database::Database;
 
 /// Series: values over time, each of a source and a metric
 ///
@@ -25,7 +25,7 @@ pub(crate) struct Args {
     #[command(subcommand)]
     verb: Verb,
     #[command(flatten)]
-    place: place::At,
+    database: database::DatabaseArgs,
     #[command(flatten)]
     pub(crate) output: Output,
 }
@@ -129,35 +129,35 @@ struct Name {
 }
 
 pub(crate) async fn run(args: Args) -> Result<(), Failure> {
-    let place = Place::open(&args.place).await?;
-    let done = at(&place, &args).await;
-    let closed = place.close().await;
+    let database = Database::open(&args.database).await?;
+    let done = at(&database, &args).await;
+    let closed = database.close().await;
     done.and(closed)
 }
 
-async fn at(place: &Place, args: &Args) -> Result<(), Failure> {
+async fn at(database: &Database, args: &Args) -> Result<(), Failure> {
     match &args.verb {
-        Verb::Write { file, precision } => place.write(lines(file.as_ref())?, precision).await,
+        Verb::Write { file, precision } => database.write(lines(file.as_ref())?, precision).await,
         Verb::Query { which, step, agg } => {
             let request = SeriesRequest {
                 step: step.clone(),
                 agg: agg.clone(),
                 ..which.request()
             };
-            for row in place.query(&request).await? {
+            for row in database.query(&request).await? {
                 args.output.line(&row, || row.text())?;
             }
             Ok(())
         }
         Verb::Ls { which } => {
-            for name in place.list(&which.request()).await? {
+            for name in database.list(&which.request()).await? {
                 args.output
                     .line(&name, || format!("{}  {}", name.source, name.metric))?;
             }
             Ok(())
         }
         Verb::Export { which, format, to } => {
-            let rows = place.query(&which.request()).await?;
+            let rows = database.query(&which.request()).await?;
             let failed = |error: &dyn std::fmt::Display| {
                 Failure::failed(format!("cannot write the rows: {error}"))
             };

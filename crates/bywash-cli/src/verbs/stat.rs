@@ -8,13 +8,13 @@ use serde::Serialize;
 
 use crate::endpoint::{Endpoint, Remote};
 use crate::failure::Failure;
+use crate::interrupt::or_interrupt;
 use crate::output::Output;
-use crate::progress::or_interrupt;
-use crate::transfer::batch::Failures;
+use crate::transfer::jobs::Failures;
 use crate::transfer::object::Object;
 use crate::url::Url;
 
-/// Tell size, time, version, headers and metadata of objects or files
+/// Print size, time, version, headers and metadata of objects or files
 ///
 /// With --json, one line each: name, size, modified, and what there is of e_tag, version, headers and metadata.
 #[derive(Debug, clap::Args)]

@@ -11,11 +11,11 @@ use object_store::PutMode;
 use crate::endpoint::{Endpoint, Remote};
 use crate::failure::{Failure, Kind};
 use crate::filter::Filter;
+use crate::interrupt::or_interrupt;
 use crate::output::Output;
-use crate::progress::or_interrupt;
 use crate::serve::data_dir::DEFAULT_DATA_DIR;
-use crate::transfer::batch::{self, Failures, Jobs};
 use crate::transfer::copy::{Copier, same_place};
+use crate::transfer::jobs::{self, Failures, Jobs};
 use crate::transfer::listing::planned;
 use crate::transfer::plan::{Copies, CopyPlan, Entries, Planned, Roots};
 use crate::transfer::run::all;
@@ -43,14 +43,14 @@ pub(crate) struct Args {
     /// Delete at the destination what the source does not have
     #[arg(long)]
     delete: bool,
-    /// Where sizes are the same, compare the bytes, whatever the times say. Reads both sides
+    /// Compare bytes instead of times where sizes are the same. Reads both sides
     #[arg(long)]
     checksum: bool,
     /// Follow symbolic links to folders below a destination that is a folder; without it, a file behind one is a failure.
     /// What is behind them is not listed, and so copied each time
     #[arg(long)]
     keep_dirlinks: bool,
-    /// Tell what would be done, and do nothing
+    /// Print what would be done, and do nothing
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
@@ -92,7 +92,7 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     let (copies, names) = (to_copy.copies(roots)?, to_delete.len());
     let to_delete = to_delete.entries()?;
     if args.dry_run {
-        return tell(&args, copies, to_delete);
+        return print(&args, copies, to_delete);
     }
     if copies.count > 0 {
         transfer::root_store(&args.destination, &copier.endpoint)?;
@@ -108,7 +108,7 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     })
 }
 
-/// Says of a failed copy that deletions wait for it.
+/// Adds to a failure of a copy that nothing was deleted.
 fn undeleted(args: &Args, mut failure: Failure) -> Failure {
     if args.delete && failure.kind != Kind::ReaderGone {
         failure.message = format!("{}; nothing was deleted", failure.message);
@@ -116,7 +116,7 @@ fn undeleted(args: &Args, mut failure: Failure) -> Failure {
     failure
 }
 
-/// Plans copies of those whose bytes differ.
+/// Plans copies of files with other bytes.
 async fn compare(
     args: &Args,
     copier: &Arc<Copier>,
@@ -124,7 +124,7 @@ async fn compare(
     (to_compare, roots): (transfer::plan::Plan<Planned>, &Arc<Roots>),
     to_copy: &mut CopyPlan,
 ) -> Result<(), Failure> {
-    let compared = batch::each(
+    let compared = jobs::each(
         args.jobs,
         args.output,
         "comparisons failed; nothing was copied",
@@ -146,7 +146,7 @@ async fn compare(
     compared.await.map_err(|failure| undeleted(args, failure))
 }
 
-fn tell(args: &Args, copies: Copies, to_delete: Entries<String>) -> Result<(), Failure> {
+fn print(args: &Args, copies: Copies, to_delete: Entries<String>) -> Result<(), Failure> {
     for pair in copies.pairs {
         let Pair {
             source,

@@ -11,17 +11,18 @@ use serde::Serialize;
 
 use crate::endpoint::{self, Endpoint, Remote};
 use crate::failure::{Failure, Kind};
+use crate::interrupt::or_interrupt;
 use crate::output::Output;
-use crate::progress::{or_interrupt, resumed_bar};
+use crate::progress::resumed_bar;
 use crate::serve::data_dir::DEFAULT_DATA_DIR;
 use crate::transfer::part::ahead;
-use crate::transfer::send;
 use crate::transfer::source::Source;
+use crate::transfer::upload;
 
 /// Uploads whose process ended before they did
 ///
-/// `bywash cp` writes each upload of more than one chunk down in the data folder. Whoever finds it there can go on with it,
-/// once nobody works on it any more.
+/// `bywash cp` records each upload of more than one chunk in the data folder. Another process can go on with it, once none
+/// works on it any more.
 #[derive(Debug, clap::Args)]
 #[command(arg_required_else_help = true)]
 pub(crate) struct Args {
@@ -38,14 +39,14 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    /// Show open uploads: how far they are, and who works on them
+    /// Show open uploads: how far they are, and whether a process works on them
     List,
     /// Go on with an upload: only what the store does not have is sent
     Resume {
         /// As `list` shows it
         #[arg(value_name = "ID", required_unless_present = "all")]
         id: Option<String>,
-        /// Every upload that nobody works on
+        /// Every upload that no process works on
         #[arg(long, conflicts_with = "id")]
         all: bool,
     },
@@ -55,7 +56,7 @@ enum Verb {
         #[arg(value_name = "ID")]
         id: String,
     },
-    /// Drop uploads that nobody has worked on for long, here and at the stores
+    /// Drop uploads without progress for long, here and at the stores
     Sweep(sweep::Args),
 }
 
@@ -88,7 +89,7 @@ struct Line {
     /// Of the object, if known.
     bytes: Option<u64>,
     started: Option<DateTime<Utc>>,
-    /// Whether somebody works on it now.
+    /// Whether a process works on it now.
     alive: bool,
     process: Option<u32>,
     source: Option<String>,
@@ -194,7 +195,7 @@ impl Done {
     }
 }
 
-/// Goes on with one upload, or with all, and tells of each.
+/// Resumes one upload, or all, and prints a line for each.
 async fn resume(args: &Args, id: Option<&str>) -> Result<(), Failure> {
     let journal_of = args.journal();
     let ids = match id {
@@ -232,7 +233,7 @@ async fn resume(args: &Args, id: Option<&str>) -> Result<(), Failure> {
                 Some(failure),
             ),
         };
-        // Without JSON a failure of the only upload is told once, as the verb's own.
+        // Without JSON a failure of the only upload is printed once, as the verb's own.
         if args.output.json || done.ok || count > 1 {
             args.output.line(&done, || done.text())?;
         }
@@ -287,7 +288,7 @@ async fn resume_one(
         Some(file) => {
             let from = upload.position();
             let mut source = Source::rest_of_file(file.path.clone(), from, header.chunk).await?;
-            send::rest(&mut source, &mut upload, &header.url, Some(file), &bar).await
+            upload::rest(&mut source, &mut upload, &header.url, Some(file), &bar).await
         }
         // All of its bytes were at the store.
         None => {

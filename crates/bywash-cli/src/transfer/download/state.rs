@@ -15,7 +15,7 @@ use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::transfer::file::Place;
+use crate::transfer::file::FileTarget;
 
 /// Suffix of the part file.
 const DATA: &str = ".bywash-part";
@@ -107,7 +107,7 @@ pub(super) struct Staged {
 impl Staged {
     /// Continues a download, or starts it; always starts if `fresh`. Rereads the existing parts.
     pub(super) fn open(
-        place: &Place,
+        place: &FileTarget,
         version: Version,
         states: &FsPath,
         fresh: bool,
@@ -355,14 +355,14 @@ mod tests {
         }
     }
 
-    fn place(folder: &FsPath) -> Place {
-        Place::prepare(&folder.join("k"), &PutMode::Overwrite, None)
+    fn place(folder: &FsPath) -> FileTarget {
+        FileTarget::prepare(&folder.join("k"), &PutMode::Overwrite, None)
             .unwrap()
             .unwrap()
     }
 
     /// Opens the download of a version, with the state beside its file.
-    fn open(place: &Place, e_tag: &str) -> io::Result<Staged> {
+    fn open(place: &FileTarget, e_tag: &str) -> io::Result<Staged> {
         Staged::open(place, version(e_tag), &place.folder, false)
     }
 

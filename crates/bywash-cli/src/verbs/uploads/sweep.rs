@@ -1,4 +1,4 @@
-//! `bywash uploads sweep`: drops what nobody has worked on for long.
+//! `bywash uploads sweep`: drops uploads without progress for long.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -19,7 +19,7 @@ const DEFAULT_AGE: &str = "7d";
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// As 7d, 12h, 30m or 90s: uploads written to since then stay. S3 only says when an upload was begun
+    /// As 7d, 12h, 30m or 90s: uploads written to since then stay. S3 reports only when an upload began
     #[arg(long, value_name = "AGE", default_value = DEFAULT_AGE, value_parser = parse_duration)]
     older_than: Duration,
     /// Origins to look through for uploads that are in no journal, beside the folders that the journal names. What other data
@@ -57,7 +57,7 @@ pub(super) async fn run(args: &super::Args, sweep: &Args) -> Result<(), Failure>
                 Err(failure) => Err(failure),
             };
             match dropped {
-                Ok(()) => tell(args, Some(&listed.id), &url)?,
+                Ok(()) => print(args, Some(&listed.id), &url)?,
                 Err(failure) => failed.push(failure.message),
             }
         }
@@ -92,7 +92,7 @@ async fn orphans(
         let is_known = known.iter().any(|token| bucket.is_session(&open, token));
         if idle >= sweep.older_than && !is_known {
             bucket.abort_session(&open).await.map_err(failed)?;
-            tell(args, None, &format!("{name}/{}", open.object))?;
+            print(args, None, &format!("{name}/{}", open.object))?;
         }
     }
     Ok(())
@@ -119,7 +119,7 @@ fn known(args: &super::Args) -> Result<Vec<SessionToken>, Failure> {
     Ok(known)
 }
 
-fn tell(args: &super::Args, id: Option<&str>, url: &str) -> Result<(), Failure> {
+fn print(args: &super::Args, id: Option<&str>, url: &str) -> Result<(), Failure> {
     let line = serde_json::json!({"id": id, "url": url, "ok": true});
     args.output.line(&line, || format!("{url}: dropped"))
 }

@@ -34,14 +34,14 @@ const CLOSE_DEADLINE: Duration = Duration::from_secs(3);
 
 /// Retention of both databases.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Kept {
+pub(super) struct DatabaseRetention {
     /// Retention of the server's own history; `None` disables it.
     history: Option<Retention>,
     /// Retention of values sent by clients.
     series: Retention,
 }
 
-impl Kept {
+impl DatabaseRetention {
     /// Parses the settings. Retention drops whole files: see [`Retention`].
     pub(super) fn parse(
         no_history: bool,
@@ -97,19 +97,19 @@ fn history_options(engine: &Engine, retention: Retention) -> SeriesOptions {
 
 /// The open databases of a server.
 #[derive(Debug)]
-pub(super) struct Keeping {
+pub(super) struct Databases {
     pub(super) series: SeriesDb,
     pub(super) history: Option<History>,
     /// Records the history. Dropping the sender records the last point.
     recorder: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
 }
 
-impl Keeping {
+impl Databases {
     /// Opens the databases; the history only if it is enabled. Replays the logs of a killed server.
     pub(super) async fn open(
         data: &DataDir,
         engine: &Engine,
-        kept: &Kept,
+        kept: &DatabaseRetention,
     ) -> Result<Self, Failure> {
         let options = series_options(engine, kept.series);
         let series = open(data.series(), engine, options).await?;

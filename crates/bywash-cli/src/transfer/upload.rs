@@ -9,7 +9,7 @@ use indicatif::ProgressBar;
 
 use crate::endpoint::Target;
 use crate::failure::{Failure, Kind};
-use crate::progress::or_interrupt;
+use crate::interrupt::or_interrupt;
 use crate::transfer::part::ahead;
 use crate::transfer::source::Source;
 

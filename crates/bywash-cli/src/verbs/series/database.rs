@@ -14,13 +14,13 @@ use super::{Name, Row};
 use crate::admin::AdminClient;
 use crate::failure::{Failure, Kind};
 use crate::serve::data_dir::DEFAULT_DATA_DIR;
-use crate::serve::keeping;
+use crate::serve::databases;
 
 /// Memory for opening a folder: more than a server's log needs.
 const FOLDER_MEMORY: u64 = 1 << 30;
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct At {
+pub(crate) struct DatabaseArgs {
     /// The server's data folder, which has its address and key
     #[arg(long, global = true, value_name = "DIR", default_value = DEFAULT_DATA_DIR)]
     data_dir: PathBuf,
@@ -29,13 +29,13 @@ pub(crate) struct At {
     folder: Option<PathBuf>,
 }
 
-pub(super) enum Place {
+pub(super) enum Database {
     Server(AdminClient),
     Folder(SeriesDb),
 }
 
-impl Place {
-    pub(super) async fn open(args: &At) -> Result<Self, Failure> {
+impl Database {
+    pub(super) async fn open(args: &DatabaseArgs) -> Result<Self, Failure> {
         match &args.folder {
             Some(folder) => Ok(Self::Folder(open_folder(folder).await?)),
             None => Ok(Self::Server(AdminClient::find(&args.data_dir, None)?)),
@@ -114,7 +114,7 @@ impl Place {
 }
 
 async fn open_folder(folder: &Path) -> Result<SeriesDb, Failure> {
-    if !keeping::files(folder).is_dir() {
+    if !databases::files(folder).is_dir() {
         return Err(Failure::new(
             Kind::NotFound,
             format!(
@@ -125,11 +125,11 @@ async fn open_folder(folder: &Path) -> Result<SeriesDb, Failure> {
     }
     let engine = Engine::builder().memory(FOLDER_MEMORY).build();
     let engine = engine.map_err(|error| Failure::failed(error.to_string()))?;
-    let store = FolderStore::open(keeping::files(folder))
+    let store = FolderStore::open(databases::files(folder))
         .map_err(|error| Failure::store(folder.display(), &error))?;
     let opened = SeriesDb::open(
         Arc::new(store),
-        keeping::log(folder),
+        databases::log(folder),
         engine.budget().clone(),
         SeriesOptions::default(),
     )

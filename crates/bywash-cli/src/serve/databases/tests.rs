@@ -49,9 +49,13 @@ async fn times(db: &SeriesDb) -> Vec<i64> {
     points.map(|point| point.timestamp).collect()
 }
 
-fn kept(history: Option<&str>, age: Option<&str>, size: Option<&str>) -> Result<Kept, Failure> {
+fn kept(
+    history: Option<&str>,
+    age: Option<&str>,
+    size: Option<&str>,
+) -> Result<DatabaseRetention, Failure> {
     let text = |text: Option<&str>| text.map(str::to_owned);
-    Kept::parse(false, text(history), text(age), text(size))
+    DatabaseRetention::parse(false, text(history), text(age), text(size))
 }
 
 #[tokio::test]
@@ -91,7 +95,7 @@ async fn values_older_than_their_age_go_and_no_younger_one() {
 
 #[tokio::test]
 async fn values_are_kept_for_good_unless_something_else_is_said() {
-    let Kept { history, series } = kept(None, None, None).unwrap();
+    let DatabaseRetention { history, series } = kept(None, None, None).unwrap();
     assert_eq!((series.age, series.bytes), (None, None));
     assert_eq!(history.unwrap().bytes, Some(1 << 30));
     let now = now();
@@ -114,7 +118,7 @@ fn what_is_kept_is_read_from_settings_or_refused_by_its_name() {
         assert!(message.starts_with(option), "{message}");
     }
     assert!(
-        Kept::parse(true, None, None, None)
+        DatabaseRetention::parse(true, None, None, None)
             .unwrap()
             .history
             .is_none()
