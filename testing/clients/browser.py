@@ -91,7 +91,7 @@ class Browser:
         origin = {ELEMENT: self._element(selector)}
         move = {"type": "pointerMove", "duration": 0, "origin": origin, "x": x, "y": y}
         actions = {"type": "pointer", "id": "mouse", "parameters": {"pointerType": "mouse"}, "actions": [move]}
-        self._ask("POST", "actions", {"actions": [actions]})
+        self._session("POST", "actions", {"actions": [actions]})
 
     def resize(self, width, height):
         self._session("POST", "window/rect", {"width": width, "height": height})
