@@ -6,6 +6,8 @@
 //! | `GET /cache/why` | `bucket`, `key` | whether a read would be a hit, and why |
 //! | `POST /cache/warm` | JSON: `bucket`, `prefix` | what was read into memory, when all of it is |
 //! | `POST /cache/drop` | the same | what was dropped |
+//! | `GET /cache/limit` | | the limits |
+//! | `POST /cache/limit` | JSON: `memory`, in bytes | the limits after the change; 409 if more is held than the new limit |
 //!
 //! Changes are JSON only: a page of another site can send that after a preflight request only, which is never granted.
 
@@ -14,7 +16,9 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use bywash::{Bucket, CacheChange, CacheExplanation, CachedObject, Engine};
+use bywash::{
+    Bucket, CacheChange, CacheExplanation, CachedObject, Engine, EngineError, LimitError,
+};
 use object_store::path::Path;
 use serde::{Deserialize, Serialize};
 
@@ -31,6 +35,10 @@ pub(crate) fn routes() -> Router<Shared> {
         .route("/cache/why", get(why))
         .route("/cache/warm", body::small(post(warm)))
         .route("/cache/drop", body::small(post(forget)))
+        .route(
+            "/cache/limit",
+            get(limits).merge(body::small(post(set_limits))),
+        )
 }
 
 #[derive(Debug, Deserialize)]
@@ -133,6 +141,37 @@ async fn forget(
 pub(crate) async fn dropped(engine: &Engine, target: CacheTarget) -> Result<CacheChange, Refusal> {
     let bucket = bucket(engine, &target.bucket)?;
     blocking(move || bucket.drop_cached(&target.prefix)).await
+}
+
+/// Limits to change; those left out stay.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LimitChange {
+    /// Bytes.
+    memory: u64,
+}
+
+async fn limits(State(engine): State<Engine>) -> Response {
+    json(&engine.cache_limits())
+}
+
+async fn set_limits(
+    State(engine): State<Engine>,
+    Json(change): Json<LimitChange>,
+) -> Result<Response, Refusal> {
+    let changed = blocking({
+        let engine = engine.clone();
+        move || engine.set_memory(change.memory)
+    });
+    changed.await?.map_err(|error| {
+        let status = match &error {
+            EngineError::MemoryLimit(LimitError::Held { .. }) => StatusCode::CONFLICT,
+            _ => StatusCode::BAD_REQUEST,
+        };
+        Refusal(status, error.to_string())
+    })?;
+    tracing::info!(bytes = change.memory, "the memory limit was changed");
+    Ok(json(&engine.cache_limits()))
 }
 
 /// A refused request: its status, and the reason in a sentence.

@@ -178,16 +178,17 @@ impl BlockPool {
         added.map(|added| reservation.merge(added)).is_some()
     }
 
-    // --- for the disk tier
-
     /// Changes the limit; the guarantees keep their fraction of it. Raising it up to [`PoolConfig::ceiling`] takes effect at once.
-    /// Lowering it evicts blocks first, and takes effect when all used memory fits. May visit every slot.
+    /// Lowering it evicts blocks first, and takes effect when all used memory fits. Visits every slot and decommits pages, both
+    /// in steps, so that threads that allocate meanwhile wait for one step at most.
     ///
     /// # Errors
     /// [`LimitError`]; the limit is unchanged. If it was clear from the start that too much is held, nothing was evicted.
     pub fn set_limit(&self, limit: u64) -> Result<(), LimitError> {
         self.cache.set_limit(limit)
     }
+
+    // --- for the disk tier
 
     /// Offers evicted blocks of [`crate::Keep::Spill`] to `hook`. Only the first call has an effect; returns whether this was it.
     pub fn set_spill(&self, hook: Arc<dyn Spill>) -> bool {

@@ -2,6 +2,7 @@
 
 mod builder;
 mod checks;
+mod memory;
 mod reserve;
 mod root;
 
@@ -25,10 +26,11 @@ use crate::shared::{BucketShared, EngineShared};
 use crate::stats::{BudgetStats, PoolStats, Stats};
 use crate::traffic::Traffic;
 use crate::upload::journal::Journal;
-use checks::{check_block_size, check_memory, readahead_limits};
+use checks::{check_block_size, check_memory};
 use root::{check_bucket_name, remove_empty_bucket};
 
 pub use builder::EngineBuilder;
+pub use memory::{CacheLimits, MemoryLimit};
 
 /// Minimum length of an S3 part, except the last of an upload.
 const S3_LEAST_PART_BYTES: u64 = 5 << 20;
@@ -226,40 +228,6 @@ impl Engine {
         Ok(())
     }
 
-    /// Changes the memory ceiling at run time: upwards at once, within the memory of the machine; downwards by
-    /// evicting blocks.
-    ///
-    /// # Errors
-    /// [`EngineError::InvalidSetting`] if it is out of range, or if readers and writers hold more now; the ceiling is
-    /// then unchanged. May scan the pool.
-    pub fn set_memory(&self, bytes: u64) -> Result<(), EngineError> {
-        let shared = &self.shared;
-        let buckets = self.buckets.read();
-        let blocks = buckets
-            .values()
-            .map(|mounted| mounted.bucket.shared().block_size);
-        check_memory(bytes, blocks.fold(shared.block_size, u64::max))?;
-        let invalid = |reason| EngineError::InvalidSetting {
-            setting: "memory",
-            reason,
-        };
-        let chunk_size = shared.chunk_size;
-        if chunk_size > bytes / 2 {
-            return Err(invalid(format!(
-                "{bytes} bytes are less than two upload chunks of {chunk_size}"
-            )));
-        }
-        // First, as the charge of the tables could exceed a lower ceiling.
-        shared.objects.resize(&shared.pool, bytes);
-        let changed = shared.pool.set_limit(bytes);
-        shared.objects.resize(&shared.pool, u64::MAX);
-        changed.map_err(|error| invalid(error.to_string()))?;
-        let limits = readahead_limits(bytes);
-        shared.loans.set_downloads(limits.downloads);
-        shared.readahead.set_limits(limits);
-        Ok(())
-    }
-
     /// Returns the budget to which all of the engine's memory is charged, for other users of memory.
     #[must_use]
     pub fn budget(&self) -> &Budget {
@@ -347,8 +315,8 @@ impl Engine {
         if buckets.contains_key(&name) {
             return Err(EngineError::BucketExists(name));
         }
-        // Under the lock of the buckets, so that the memory ceiling cannot be lowered meanwhile.
-        check_memory(self.budget().limit(), bucket.shared().block_size)?;
+        // Under the lock of the buckets, under which a lower limit is announced.
+        check_memory(self.lowest_limit(), bucket.shared().block_size)?;
         buckets.insert(
             name,
             Mounted {

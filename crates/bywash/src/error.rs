@@ -2,6 +2,7 @@
 
 use std::error::Error as StdError;
 
+use bywash_mem::LimitError;
 use http::StatusCode;
 use object_store::Error as StoreError;
 
@@ -210,6 +211,9 @@ pub enum EngineError {
         /// The reason, and what is allowed.
         reason: String,
     },
+    /// The memory limit was not changed.
+    #[error(transparent)]
+    MemoryLimit(#[from] LimitError),
     /// The origin's address cannot be used.
     #[error(transparent)]
     Url(#[from] OriginUrlError),

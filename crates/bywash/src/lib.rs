@@ -35,11 +35,11 @@ mod versions;
 mod write;
 
 pub use bucket::{Bucket, BucketOptions};
-pub use bywash_mem::{Reservation, Segments, Share};
+pub use bywash_mem::{LimitError, Reservation, Segments, Share};
 pub use cache_admin::{CacheChange, CacheExplanation, CachedObject, CachedPage};
 pub use consistency::{Consistency, ParseConsistencyError};
 pub use cost::Cost;
-pub use engine::{BucketInfo, Engine, EngineBuilder};
+pub use engine::{BucketInfo, CacheLimits, Engine, EngineBuilder, MemoryLimit};
 pub use error::{EngineError, OriginUrlError, StatusError};
 pub use limits::{MAX_FAILURES_NAMED, MAX_OPEN_FOLDERS, MAX_TIMED_BUCKETS};
 pub use machine::available_memory;

@@ -2,13 +2,14 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use bywash_mem::{BlockPool, Frame, FrameError, Reservation, Share};
 use crossbeam_utils::CachePadded;
 use object_store::Result as StoreResult;
 use object_store::path::Path;
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use crate::consistency::Consistency;
@@ -36,7 +37,11 @@ pub(crate) struct EngineShared {
     /// Bytes of an upload chunk.
     pub(crate) chunk_size: u64,
     /// Maximum bytes of one ranged GET, if the bucket's block is not larger.
-    pub(crate) fetch_size: u64,
+    pub(crate) fetch_size: AtomicU64,
+    /// Held while the memory limit changes, so that what follows from it is set in the same order.
+    pub(crate) limit_change: Mutex<()>,
+    /// The limit that a change in progress leads to; `u64::MAX` without one.
+    pub(crate) announced_limit: AtomicU64,
     /// Blocks that bodies have read ahead.
     pub(crate) readahead: Arc<ReadaheadBudget>,
     /// Block memory lent to the bodies' consumers.
@@ -204,7 +209,7 @@ impl BucketShared {
 
     /// Returns the maximum blocks of one ranged GET, at least 1.
     pub(crate) fn max_fetch_blocks(&self) -> u32 {
-        (self.engine.fetch_size / self.block_size).max(1) as u32
+        (self.engine.fetch_size.load(Relaxed) / self.block_size).max(1) as u32
     }
 
     /// Counts a request that is about to be sent, unless the origin sends no requests of this kind.

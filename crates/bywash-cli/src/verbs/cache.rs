@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use bywash::{CacheChange, CacheExplanation, CachedObject, CachedPage};
+use bywash::{CacheChange, CacheExplanation, CacheLimits, CachedObject, CachedPage, MemoryLimit};
 use indicatif::BinaryBytes;
 use serde::Serialize;
 
@@ -14,6 +14,7 @@ use crate::failure::Failure;
 use crate::interrupt::or_interrupt;
 use crate::output::Output;
 use crate::serve::data_dir::DEFAULT_DATA_DIR;
+use crate::size;
 
 /// See and change what a running server has in memory
 ///
@@ -58,6 +59,14 @@ enum Verb {
         #[arg(value_name = "KEY")]
         key: BucketPath,
     },
+    /// Print the server's memory limit, or change it until the server's end
+    ///
+    /// A lower limit evicts objects first. If readers and writers hold more than it, the limit stays.
+    Limit {
+        /// The new memory limit, as 512MiB or 4GiB
+        #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+        memory: Option<u64>,
+    },
 }
 
 pub(crate) async fn run(args: Args) -> Result<(), Failure> {
@@ -69,6 +78,7 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
             Verb::Warm { prefix } => change(&server, "warm", prefix, out).await,
             Verb::Drop { prefix } => change(&server, "drop", prefix, out).await,
             Verb::Why { key } => why(&server, key, out).await,
+            Verb::Limit { memory } => limit(&server, *memory, out).await,
         }
     })
     .await
@@ -197,6 +207,31 @@ async fn change(
         "some objects could not be read: {}",
         changed.failed.join("; ")
     )))
+}
+
+async fn limit(server: &AdminClient, memory: Option<u64>, out: Output) -> Result<(), Failure> {
+    let limits: CacheLimits = match memory {
+        None => server.get("/cache/limit", &[]).await?,
+        Some(memory) => {
+            let change = serde_json::json!({ "memory": memory });
+            server.post("/cache/limit", &change).await?
+        }
+    };
+    out.line(&limits, || {
+        let MemoryLimit {
+            limit,
+            used,
+            min,
+            max,
+        } = limits.memory;
+        format!(
+            "memory: {} of {} used; the limit can be {} to {}",
+            BinaryBytes(used),
+            BinaryBytes(limit),
+            BinaryBytes(min),
+            BinaryBytes(max)
+        )
+    })
 }
 
 fn age(object: &CachedObject) -> String {

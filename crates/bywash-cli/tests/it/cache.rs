@@ -65,6 +65,43 @@ fn the_cache_of_a_running_server_is_seen_and_changed() {
 }
 
 #[test]
+fn memory_limit_of_a_running_server_is_shown_and_changed() {
+    let (_home, data) = data_dir(&["data"]);
+    let object = data.join("buckets/data/a");
+    std::fs::write(&object, vec![7; 48 << 20]).unwrap();
+    let server = Server::start(&data, &["--memory", "64MiB"]);
+    let limit = |args: &[&str]| json(&server, &[&["limit"], args].concat()).remove(0);
+    let before = limit(&[]);
+    assert_eq!(before["memory"]["limit"], 64 << 20);
+    assert_eq!(
+        limit(&["--memory", "96MiB"])["memory"]["limit"],
+        96 << 20,
+        "{before}"
+    );
+    let warmed = json(&server, &["warm", "s3://data"]);
+    assert_eq!(warmed[0]["bytes"], 48 << 20);
+    let lowered = limit(&["--memory", "32MiB"]);
+    assert_eq!(lowered["memory"]["limit"], 32 << 20);
+    assert!(lowered["memory"]["used"].as_u64().unwrap() <= 32 << 20);
+    let object = &json(&server, &["ls", "s3://data/a"])[0];
+    let resident = object["resident_bytes"].as_u64().unwrap();
+    assert!((16 << 20..=32 << 20).contains(&resident), "{object}");
+
+    for (size, code, reason) in [
+        ("1MiB", 2, "at least 8388608 are needed"),
+        ("16MiB", 2, "less than two upload chunks"),
+        ("25%", 2, "write 512MiB"),
+    ] {
+        let output = cache(&server, &["limit", "--memory", size]);
+        assert_eq!(output.status.code(), Some(code), "{}", stderr(&output));
+        assert!(stderr(&output).contains(reason), "{}", stderr(&output));
+    }
+    let text = stdout(&cache(&server, &["limit"]));
+    assert!(text.contains("of 32.00 MiB used"), "{text}");
+    server.run(&["cat", "s3://data/a"]);
+}
+
+#[test]
 fn what_cannot_be_is_told_with_the_next_step() {
     let (_home, data) = data_dir(&["data"]);
     let nobody = bywash(&["cache", "ls", "--data-dir"])

@@ -1,6 +1,6 @@
 //! What is in memory, by HTTP.
 
-use bywash::{CachedPage, Share};
+use bywash::{CacheLimits, CachedPage, MemoryLimit, Share};
 
 use super::*;
 use crate::limits::MAX_CACHED_OBJECTS;
@@ -81,6 +81,54 @@ async fn tells_what_is_in_memory_and_why_and_changes_it() {
         get("/cache/why?bucket=data&key=a").await.1["outcome"],
         "hit"
     );
+}
+
+#[tokio::test]
+async fn limit_is_shown_and_changed_and_a_refusal_changes_nothing() {
+    let engine = engine_with_traffic().await;
+    let console = start(engine.clone()).await;
+    let json = "\r\nContent-Type: application/json";
+    let change = async |body: &str| {
+        let request = post("/cache/limit", json, body);
+        let (status, _, body) = exchange(console.address, &request).await;
+        (status, body)
+    };
+    let shown = async || -> CacheLimits {
+        let (status, _, body) = console.get("/cache/limit").await;
+        assert_eq!(status, 200, "{body}");
+        serde_json::from_str(&body).unwrap()
+    };
+    let before = shown().await;
+    assert_eq!(before, engine.cache_limits());
+    let MemoryLimit { limit, min, .. } = before.memory;
+
+    let held = engine.try_reserve(Share::Upload, min + 4096).unwrap();
+    for (body, refused, reason) in [
+        (
+            format!(r#"{{"memory":{min}}}"#),
+            409,
+            "try again after they are released",
+        ),
+        (format!(r#"{{"memory":{}}}"#, min - 1), 400, "bytes"),
+        (
+            r#"{"memory":18446744073709551615}"#.to_owned(),
+            400,
+            "ceiling",
+        ),
+        (r#"{"memory":"1GiB"}"#.to_owned(), 422, "memory"),
+        (r#"{"disk":1}"#.to_owned(), 422, "disk"),
+    ] {
+        let (status, text) = change(&body).await;
+        assert_eq!(status, refused, "{body}: {text}");
+        assert!(text.contains(reason), "{body}: {text}");
+        assert_eq!(shown().await.memory.limit, limit);
+    }
+    drop(held);
+    let (status, text) = change(&format!(r#"{{"memory":{min}}}"#)).await;
+    let changed: CacheLimits = serde_json::from_str(&text).unwrap();
+    assert_eq!((status, changed.memory.limit), (200, min));
+    assert_eq!(engine.stats().budget.limit, min);
+    assert!(changed.memory.used <= min);
 }
 
 #[tokio::test]

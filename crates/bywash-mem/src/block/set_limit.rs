@@ -1,4 +1,4 @@
-//! Waits for the disk tier: changing the limit at run time.
+//! Changing the limit at run time.
 
 use std::sync::Arc;
 
@@ -8,6 +8,9 @@ use crate::frames::MIN_FRAME;
 /// Attempts to evict while other threads allocate what comes free. Each round evicts the whole excess, so more than one is needed
 /// only against allocations as fast as that.
 const ROUNDS: usize = 16;
+
+/// Bytes evicted in one pass, and then decommitted: a pass stays far below the time of a slow one.
+const EVICT_STEP: u64 = 64 << 20;
 
 /// The limit was not changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -54,6 +57,7 @@ impl BlockCache {
         let limits = config.with_limit(limit);
         let mut held = 0;
         for _ in 0..ROUNDS {
+            allocator.decommit_idle(limit);
             let Err(excess) = allocator.try_set_limits(limits) else {
                 // Wake waiters: their request may fit now, or may never fit.
                 allocator.wait_queue().wake();
@@ -65,9 +69,18 @@ impl BlockCache {
                 break;
             }
             held = limit + excess;
-            self.evict(excess);
+            self.evict_in_steps(excess, limit);
         }
         Err(LimitError::Held { limit, held })
+    }
+
+    /// Evicts `excess` bytes, and decommits what exceeds `limit`. Threads that allocate meanwhile wait for a step at most.
+    fn evict_in_steps(&self, excess: u64, limit: u64) {
+        let mut left = excess;
+        while left > 0 && self.evict(left.min(EVICT_STEP)) {
+            left = left.saturating_sub(EVICT_STEP);
+            self.allocator().decommit_idle(limit);
+        }
     }
 
     /// Bytes that evicting all unpinned blocks would free.

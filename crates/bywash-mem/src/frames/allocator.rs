@@ -12,6 +12,9 @@ use super::wait_queue::WaitQueue;
 use crate::error::PoolError;
 use crate::sync::{Mutex, MutexGuard, Step, skipped};
 
+/// Bytes decommitted under one lock of the ledger: some 0.1 ms of system calls.
+const DECOMMIT_STEP: u64 = 1 << 20;
+
 /// A holder of frames that can give some back when memory is short: the block cache. Called on the miss path only, with no lock
 /// of the allocator held.
 pub(crate) trait Reclaim: fmt::Debug + Send + Sync {
@@ -101,6 +104,20 @@ impl FrameAllocator {
         ledger.limits = limits;
         ledger.make_room(0, &self.arena);
         Ok(())
+    }
+
+    /// Decommits idle frames until at most `target` bytes are in use. Releases the lock every [`DECOMMIT_STEP`] bytes.
+    pub(crate) fn decommit_idle(&self, target: u64) {
+        loop {
+            let mut ledger = self.ledger.lock();
+            let mut decommitted = 0;
+            while decommitted < DECOMMIT_STEP {
+                let Some(bytes) = ledger.decommit_largest(target, &self.arena) else {
+                    return;
+                };
+                decommitted += bytes;
+            }
+        }
     }
 
     #[inline]

@@ -27,6 +27,12 @@ impl Budget {
         self.0.limits().limit
     }
 
+    /// Highest limit that can be set at run time: [`crate::PoolConfig::ceiling`].
+    #[must_use]
+    pub fn ceiling(&self) -> u64 {
+        self.0.config().ceiling
+    }
+
     /// Bytes of free frames that keep their pages. Part of [`Self::used`]; either share can allocate them.
     #[must_use]
     pub fn idle(&self) -> u64 {

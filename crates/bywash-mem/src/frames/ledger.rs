@@ -83,21 +83,28 @@ impl Ledger {
     /// The system call runs under the ledger's lock. It costs microseconds, happens only when the mix of classes changes, and
     /// keeps charge and pages in step.
     pub(super) fn make_room(&mut self, bytes: u64, arena: &Arena) {
-        for class in SizeClass::all().rev() {
-            while self.used() + bytes > self.limits.limit {
-                let Some(index) = self.classes[class.index()].idle.pop() else {
-                    break;
-                };
-                // SAFETY: an idle frame belongs to the ledger.
-                unsafe { arena.decommit(class, index) };
-                self.classes[class.index()].decommitted.push(index);
-                self.idle -= class.bytes();
-            }
-        }
+        let target = self.limits.limit.saturating_sub(bytes);
+        while self.decommit_largest(target, arena).is_some() {}
         debug_assert!(
             self.used() + bytes <= self.limits.limit,
             "everything that no share holds was idle, and is decommitted now"
         );
+    }
+
+    /// Decommits an idle frame of the largest class, if more than `target` bytes are in use. Returns its bytes.
+    pub(super) fn decommit_largest(&mut self, target: u64, arena: &Arena) -> Option<u64> {
+        if self.used() <= target {
+            return None;
+        }
+        let mut classes = SizeClass::all().rev();
+        let class = classes.find(|class| !self.classes[class.index()].idle.is_empty())?;
+        let frames = &mut self.classes[class.index()];
+        let index = frames.idle.pop()?;
+        // SAFETY: an idle frame belongs to the ledger.
+        unsafe { arena.decommit(class, index) };
+        frames.decommitted.push(index);
+        self.idle -= class.bytes();
+        Some(class.bytes())
     }
 
     /// Charges one frame to `share`, idle frames first. The caller has checked the limit. Returns the frame's index, and whether it

@@ -53,6 +53,24 @@ fn lowered_limit_evicts() {
 }
 
 #[test]
+fn lowered_limit_decommits_idle_frames_of_all_classes() {
+    let pool = pool(8 * MIB, 8 * MIB);
+    for len in [4096, 1 << 16, 1 << 20] {
+        drop(pool.try_frames(Share::Download, len, 1, 3).unwrap());
+    }
+    assert_eq!(pool.budget().used(), pool.budget().idle());
+    assert_eq!(pool.budget().idle(), 3 * (4096 + (1 << 16) + (1 << 20)));
+    pool.set_limit(2 * MIB).unwrap();
+    assert_eq!(
+        pool.budget().idle(),
+        MIB + 3 * (4096 + (1 << 16)),
+        "the largest first"
+    );
+    pool.set_limit(4096).unwrap();
+    assert_eq!(pool.budget().idle(), 4096);
+}
+
+#[test]
 fn limit_below_held_memory_is_refused_without_evicting() {
     let pool = pool(MIB, MIB);
     let pins: Vec<_> = (0..50)

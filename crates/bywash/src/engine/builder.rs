@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::Duration;
 
 use bywash_mem::{BlockPool, PoolConfig};
+use parking_lot::Mutex;
 
 use super::Engine;
 use super::checks::{check_block_size, check_memory, max_fetch_bytes, readahead_limits};
@@ -149,7 +150,9 @@ impl EngineBuilder {
             pool,
             block_size,
             chunk_size,
-            fetch_size: max_fetch_bytes(memory),
+            fetch_size: AtomicU64::new(max_fetch_bytes(memory)),
+            limit_change: Mutex::default(),
+            announced_limit: AtomicU64::new(u64::MAX),
             readahead: ReadaheadBudget::new(readahead_limits(memory)),
             loans: Loans::new(readahead_limits(memory).downloads),
             objects,

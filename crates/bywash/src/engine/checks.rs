@@ -16,7 +16,7 @@ const FETCHES_AHEAD: u64 = 4;
 /// read, and for the cache.
 const ALL_AHEAD_MEMORY_DIVISOR: u64 = 2;
 /// Minimum memory in blocks: one for a reader, one for its next block, and the same again in each guaranteed share.
-const LEAST_MEMORY_BLOCKS: u64 = 8;
+pub(super) const LEAST_MEMORY_BLOCKS: u64 = 8;
 /// Block sizes for which the pool has frames.
 const BLOCK_BYTES: std::ops::RangeInclusive<usize> = (4 << 10)..=(4 << 20);
 

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use bywash::origin::memory::MemoryStore;
-use bywash::{Bucket, BucketStats, CacheOutcome, Consistency, Engine, ReadInfo};
+use bywash::{
+    Bucket, BucketStats, CacheOutcome, Consistency, Engine, EngineError, LimitError, ReadInfo,
+};
 use futures::TryStreamExt;
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt};
@@ -443,11 +445,21 @@ async fn ceiling_changes_at_run_time() {
                 .unwrap(),
         );
     }
-    assert!(engine.set_memory(LEAST).is_err(), "readers hold more");
+    let refused = engine.set_memory(LEAST).unwrap_err();
+    assert!(
+        matches!(
+            refused,
+            EngineError::MemoryLimit(LimitError::Held { limit: LEAST, .. })
+        ),
+        "readers hold more: {refused}"
+    );
     assert_eq!(engine.stats().budget.limit, 2 << 20);
     drop(held);
     engine.set_memory(LEAST).unwrap();
     assert!(engine.set_memory(LEAST - 1).is_err());
+    let limits = engine.cache_limits().memory;
+    assert_eq!((limits.limit, limits.min), (LEAST, LEAST));
+    assert!(engine.set_memory(limits.max + 1).is_err());
     assert!(engine.set_memory(u64::MAX).is_err());
     engine.set_memory(64 << 20).unwrap();
     assert_eq!(

@@ -182,6 +182,25 @@ async fn each_bucket_reads_in_blocks_of_its_own_size() {
     world.assert_idle().await;
 }
 
+/// A range fetch takes a sixteenth of the memory at most, also after the limit was lowered.
+#[tokio::test(start_paused = true)]
+async fn range_fetches_follow_a_lowered_and_a_raised_limit() {
+    let world = world();
+    for (number, (memory, longest)) in [(256, 8), (32, 2), (256, 8)].into_iter().enumerate() {
+        world.engine.set_memory(memory * MIB).unwrap();
+        let path = Path::from(format!("object/{number}"));
+        let version = world.origin.write(&path, 24 * MIB as usize);
+        let read = world.bucket.get(&path).await.unwrap().bytes().await;
+        assert_eq!(read.unwrap(), version.body);
+        let log = world.origin.log();
+        let sent = log.iter().filter(|request| request.path == path);
+        let lengths = sent.filter_map(|request| request.sent_range.as_ref());
+        let longest_sent = lengths.map(|range| range.end - range.start).max();
+        assert_eq!(longest_sent, Some(longest * MIB), "at {memory} MiB");
+    }
+    world.assert_idle().await;
+}
+
 /// Read-ahead is bounded in bytes, whatever the block sizes of its readers.
 #[tokio::test(start_paused = true)]
 async fn readers_of_small_and_large_blocks_share_the_readahead_limit() {

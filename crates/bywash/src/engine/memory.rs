@@ -1,0 +1,113 @@
+//! The memory limit at run time.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use serde::{Deserialize, Serialize};
+
+use super::Engine;
+use super::checks::{LEAST_MEMORY_BLOCKS, check_memory, max_fetch_bytes, readahead_limits};
+use crate::error::EngineError;
+
+/// Limits of the cache, by tier.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheLimits {
+    /// Memory.
+    pub memory: MemoryLimit,
+}
+
+/// The memory limit, and the range it can be set to. In bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryLimit {
+    /// The limit in force.
+    pub limit: u64,
+    /// Memory in use, idle frames included.
+    pub used: u64,
+    /// Minimum limit: eight of the largest blocks and two upload chunks must fit.
+    pub min: u64,
+    /// Maximum limit: the memory of the machine or its control group at start, or the limit at start if that was higher.
+    pub max: u64,
+}
+
+impl Engine {
+    /// Changes the memory limit at run time: upwards at once, within the memory of the machine; downwards by evicting
+    /// blocks. Read-ahead, loans and range fetches follow the limit; the chunk size of uploads does not.
+    ///
+    /// Blocks the thread: scans the pool and gives pages back. Requests continue meanwhile.
+    ///
+    /// # Errors
+    /// [`EngineError::InvalidSetting`] or [`EngineError::MemoryLimit`] if it is out of range, or if readers and writers
+    /// hold more now. The limit is then unchanged.
+    pub fn set_memory(&self, bytes: u64) -> Result<(), EngineError> {
+        let shared = &self.shared;
+        let _turn = shared.limit_change.lock();
+        {
+            let buckets = self.buckets.read();
+            let blocks = buckets
+                .values()
+                .map(|mounted| mounted.bucket.shared().block_size);
+            check_memory(bytes, blocks.fold(shared.block_size, u64::max))?;
+            // Under the lock of the buckets, which orders it: a bucket mounted from now on fits this limit too.
+            shared.announced_limit.store(bytes, Relaxed);
+        }
+        let changed = self.change_limit(bytes);
+        // Release: `lowest_limit` sees the changed limit if it sees this.
+        shared.announced_limit.store(u64::MAX, Release);
+        changed
+    }
+
+    fn change_limit(&self, bytes: u64) -> Result<(), EngineError> {
+        let shared = &self.shared;
+        let chunk_size = shared.chunk_size;
+        if chunk_size > bytes / 2 {
+            return Err(EngineError::InvalidSetting {
+                setting: "memory",
+                reason: format!("{bytes} bytes are less than two upload chunks of {chunk_size}"),
+            });
+        }
+        if bytes < shared.pool.budget().limit() {
+            // Blocks read ahead are pinned, and can be evicted once they are not.
+            shared.readahead.release_all();
+        }
+        // First, as the charge of the tables could exceed a lower limit.
+        shared.objects.resize(&shared.pool, bytes);
+        let changed = shared.pool.set_limit(bytes);
+        shared.objects.resize(&shared.pool, u64::MAX);
+        changed?;
+        let limits = readahead_limits(bytes);
+        shared.loans.set_downloads(limits.downloads);
+        shared.readahead.set_limits(limits);
+        // Relaxed: the size of the next range fetch, which orders nothing.
+        let fetch_size = max_fetch_bytes(bytes);
+        shared.fetch_size.store(fetch_size, Relaxed);
+        Ok(())
+    }
+
+    /// Returns the limit in force, or the one that is being set if that is lower.
+    pub(super) fn lowest_limit(&self) -> u64 {
+        // Acquire: pairs with the store of `set_memory`. The caller has the lock of the buckets, under which a lower limit is
+        // announced.
+        let announced = self.shared.announced_limit.load(Acquire);
+        self.budget().limit().min(announced)
+    }
+
+    /// Returns the limits of the cache.
+    #[must_use]
+    pub fn cache_limits(&self) -> CacheLimits {
+        let shared = &self.shared;
+        let buckets = self.buckets.read();
+        let blocks = buckets
+            .values()
+            .map(|mounted| mounted.bucket.shared().block_size);
+        let largest = blocks.fold(shared.block_size, u64::max);
+        drop(buckets);
+        let budget = self.budget();
+        CacheLimits {
+            memory: MemoryLimit {
+                limit: budget.limit(),
+                used: budget.used(),
+                min: (LEAST_MEMORY_BLOCKS * largest).max(2 * shared.chunk_size),
+                max: budget.ceiling(),
+            },
+        }
+    }
+}
