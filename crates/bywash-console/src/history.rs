@@ -315,6 +315,7 @@ fn joined(a: &BucketStats, b: &BucketStats, join: fn(u64, u64) -> u64) -> Bucket
         retries: join(a.retries, b.retries),
         hedges: join(a.hedges, b.hedges),
         hedges_won: join(a.hedges_won, b.hedges_won),
+        digest_mismatches: join(a.digest_mismatches, b.digest_mismatches),
     }
 }
 
@@ -343,6 +344,7 @@ fn bucket_metrics(counters: &BucketStats) -> Metrics {
         ("retries", counters.retries),
         ("hedges", counters.hedges),
         ("hedges_won", counters.hedges_won),
+        ("digest_mismatches", counters.digest_mismatches),
     ];
     metrics
         .map(|(metric, value)| (metric.to_owned(), value as f64))

@@ -26,7 +26,7 @@ pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8"
 type Family<T> = (&'static str, &'static str, fn(&T) -> u64);
 
 /// Counters of each bucket. Names follow the fields of [`BucketStats`].
-const BUCKET: [Family<BucketStats>; 11] = [
+const BUCKET: [Family<BucketStats>; 12] = [
     (
         "bywash_requests_total",
         "Operations asked of the bucket, of every kind.",
@@ -81,6 +81,11 @@ const BUCKET: [Family<BucketStats>; 11] = [
         "bywash_hedges_won_total",
         "Second requests that brought the data first.",
         |s| s.hedges_won,
+    ),
+    (
+        "bywash_digest_mismatches_total",
+        "Whole reads with bytes that do not have the object's digest.",
+        |s| s.digest_mismatches,
     ),
 ];
 

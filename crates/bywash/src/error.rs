@@ -6,6 +6,8 @@ use bywash_mem::LimitError;
 use http::StatusCode;
 use object_store::Error as StoreError;
 
+use crate::content_digest::ContentDigest;
+
 /// An error of the engine itself; errors of the origin stay [`object_store::Error`].
 ///
 /// Through the [`object_store::ObjectStore`] trait it travels as the source of a [`object_store::Error::Generic`];
@@ -48,6 +50,19 @@ pub enum EngineError {
         object: String,
         /// The mismatch.
         detail: String,
+    },
+    /// The bytes of an object do not have its digest: the one that the caller gave, or else the one that the store
+    /// states. They are no longer in memory, and the origin was asked for them a second time if none had been returned.
+    #[error(
+        "read {object}: the bytes have {got}, and {expected} is expected; compare the object with its source, or upload it again"
+    )]
+    DigestMismatch {
+        /// The object.
+        object: String,
+        /// Its digest.
+        expected: ContentDigest,
+        /// Digest of the bytes received.
+        got: ContentDigest,
     },
     /// A body was longer or shorter than announced. Nothing was stored.
     #[error(

@@ -9,6 +9,7 @@ use crate::OriginUrl;
 use crate::UploadToken;
 use crate::origin::http_client::Response;
 use crate::origin::response::fuzz::list_page;
+use crate::origin::stated_digest::stated_digest;
 use crate::origin::{azure, folder, gcs, http as web, s3};
 use crate::upload::journal;
 
@@ -40,12 +41,16 @@ pub fn response(bytes: &[u8]) {
     let status = 100 + u16::from_be_bytes([*high, *low]) % 900;
     let status = StatusCode::from_u16(status).expect("three digits");
     let (headers, body) = headers(rest);
-    match choice % 7 {
+    match choice % 8 {
         0 => s3::fuzz::parts(body),
         1 => s3::fuzz::uploads(body),
         2 => azure::fuzz::blocks(body),
         3 => web::fuzz::head(status, &headers),
         6 => list_page(body),
+        7 => {
+            let stated = stated_digest("b.s3.us-west-2.amazonaws.com", status, &headers);
+            assert!(stated.is_none() || matches!(status.as_u16(), 200 | 206));
+        }
         choice => {
             let response = Response {
                 status,

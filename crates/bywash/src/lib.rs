@@ -8,6 +8,7 @@
 mod bucket;
 mod cache_admin;
 mod consistency;
+mod content_digest;
 mod cost;
 mod delete;
 mod engine;
@@ -31,6 +32,7 @@ mod store_trait;
 pub mod time;
 pub mod traffic;
 pub mod upload;
+mod verify;
 mod versions;
 mod write;
 
@@ -38,6 +40,7 @@ pub use bucket::{Bucket, BucketOptions};
 pub use bywash_mem::{LimitError, Reservation, Segments, Share};
 pub use cache_admin::{CacheChange, CacheExplanation, CachedObject, CachedPage};
 pub use consistency::{Consistency, ParseConsistencyError};
+pub use content_digest::ContentDigest;
 pub use cost::Cost;
 pub use engine::{BucketInfo, CacheLimits, Engine, EngineBuilder, MemoryLimit};
 pub use error::{EngineError, OriginUrlError, StatusError};
@@ -49,6 +52,7 @@ pub use read::{Download, DownloadOptions, PieceByPiece};
 pub use retry::RetryPolicy;
 pub use stats::{BucketStats, BudgetStats, HEDGED_PERCENT, ObjectStats, PoolStats, Stats};
 pub use upload::{Upload, UploadOptions, UploadResult, UploadToken, UploadWriter};
+pub use verify::Verify;
 pub use write::PutStreamOptions;
 
 /// The README's example, compiled and run with the tests.

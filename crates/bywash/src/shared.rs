@@ -26,6 +26,7 @@ use crate::retry::{BucketRetry, RetryPolicy};
 use crate::stats::Counters;
 use crate::traffic::Traffic;
 use crate::upload::journal::Journal;
+use crate::verify::Verify;
 use crate::versions::{KnownObjects, Versions};
 
 /// State shared by all handles and buckets of an engine.
@@ -54,6 +55,8 @@ pub(crate) struct EngineShared {
     pub(crate) retry: RetryPolicy,
     /// Whether slow requests are hedged.
     pub(crate) hedge: bool,
+    /// Which reads are compared with the digest that the store states.
+    pub(crate) verify: Verify,
     pub(crate) admission_deadline: Duration,
     /// Memory of requests that continue without readers.
     pub(crate) abandoned: AbandonedMemory,

@@ -48,6 +48,8 @@ pub struct BucketStats {
     pub hedges: u64,
     /// Hedged requests that returned the data first.
     pub hedges_won: u64,
+    /// Whole reads with bytes that do not have the object's digest.
+    pub digest_mismatches: u64,
 }
 
 /// The block pool.
@@ -114,6 +116,7 @@ pub(crate) struct Counters {
     retries: Arc<RetryCount>,
     hedges: AtomicU64,
     hedges_won: AtomicU64,
+    digest_mismatches: AtomicU64,
 }
 
 /// Number of repeated requests of a bucket.
@@ -183,6 +186,11 @@ impl Counters {
         self.hedges_won.fetch_add(1, Relaxed);
     }
 
+    /// Counts a whole read with another digest than its object's.
+    pub(crate) fn digest_mismatch(&self) {
+        self.digest_mismatches.fetch_add(1, Relaxed);
+    }
+
     /// Returns whether one more hedged request stays within [`HEDGED_PERCENT`]. Approximate: two concurrent calls may
     /// both return `true`.
     pub(crate) fn may_hedge(&self) -> bool {
@@ -203,6 +211,7 @@ impl Counters {
             retries: self.retries.0.load(Relaxed),
             hedges: self.hedges.load(Relaxed),
             hedges_won: self.hedges_won.load(Relaxed),
+            digest_mismatches: self.digest_mismatches.load(Relaxed),
         }
     }
 }

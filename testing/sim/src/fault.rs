@@ -34,6 +34,11 @@ pub enum Fault {
         /// Bytes sent before the stall.
         after: u64,
     },
+    /// Flips a bit of the body, which no header shows.
+    Flip {
+        /// Offset of its byte. None of a shorter body is flipped.
+        at: u64,
+    },
     /// Sends more bytes than the range of the response has.
     Long {
         /// Number of excess bytes.
@@ -70,6 +75,7 @@ impl Fault {
             Self::Reset { .. } => FaultKind::Reset,
             Self::Short { .. } => FaultKind::Short,
             Self::Stall { .. } => FaultKind::Stall,
+            Self::Flip { .. } => FaultKind::Flip,
             Self::Long { .. } => FaultKind::Long,
             Self::WrongRange => FaultKind::WrongRange,
             Self::IgnoreRange => FaultKind::IgnoreRange,
@@ -93,6 +99,7 @@ pub enum FaultKind {
     Reset,
     Short,
     Stall,
+    Flip,
     Long,
     WrongRange,
     IgnoreRange,
@@ -103,8 +110,8 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    /// All kinds.
-    pub const ALL: [Self; 15] = [
+    /// All kinds that a reader can detect without a digest of the object.
+    pub const WITHOUT_DIGEST: [Self; 15] = [
         Self::Unavailable,
         Self::LoseResponse,
         Self::NotFound,
@@ -182,6 +189,7 @@ impl FaultKind {
             Self::Reset => Fault::Reset { after: after(rng) },
             Self::Short => Fault::Short { after: after(rng) },
             Self::Stall => Fault::Stall { after: after(rng) },
+            Self::Flip => Fault::Flip { at: after(rng) },
             Self::Long => Fault::Long {
                 by: rng.random_range(1..10_000),
             },
@@ -225,7 +233,7 @@ impl FaultProfile {
     pub fn random(rng: &mut StdRng) -> Self {
         let some = rng.random_range(0.2..0.8);
         let mut faults = Vec::new();
-        for kind in FaultKind::ALL {
+        for kind in FaultKind::WITHOUT_DIGEST {
             if rng.random_bool(some) {
                 faults.push((kind, rng.random_range(0.01..0.1)));
             }

@@ -219,6 +219,7 @@ const ORDERED: [(&str, &[&str]); 2] = [
             // What reads them.
             "shared_error",
             "ranged",
+            "digest_check",
             "hedge",
             "hedged_fetch",
             "fetch",
@@ -248,6 +249,7 @@ const ORDERED: [(&str, &[&str]); 2] = [
             "read_only",
             "part_stream",
             "response",
+            "stated_digest",
             "network",
             "options",
             "http_client",

@@ -157,6 +157,7 @@ async fn download(
         part_size: range.end - range.start,
         range: Some(GetRange::Bounded(range)),
         parallel: 1,
+        digest: None,
     };
     bucket.download(path, options).await
 }

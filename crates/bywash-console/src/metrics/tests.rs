@@ -50,6 +50,7 @@ fn writes_each_counter_under_its_name() {
         origin_bytes: u64::MAX,
         hedges: 10,
         hedges_won: 11,
+        digest_mismatches: 13,
         retries: 12,
     };
     stats.buckets.insert("data".to_owned(), counters);
@@ -67,6 +68,7 @@ fn writes_each_counter_under_its_name() {
         "bywash_origin_bytes_total{bucket=\"data\"} 18446744073709551615",
         "bywash_hedges_total{bucket=\"data\"} 10",
         "bywash_hedges_won_total{bucket=\"data\"} 11",
+        "bywash_digest_mismatches_total{bucket=\"data\"} 13",
         "bywash_retries_total{bucket=\"data\"} 12",
         "bywash_pool_evictions_total 8",
         "bywash_budget_limit_bytes 9",

@@ -16,6 +16,7 @@ use crate::read::{AbandonedMemory, Loans, ReadaheadBudget};
 use crate::retry::RetryPolicy;
 use crate::shared::EngineShared;
 use crate::upload::journal::Journal;
+use crate::verify::Verify;
 use crate::versions::KnownObjects;
 
 /// Default fraction of the machine's memory: a quarter leaves room for other programs.
@@ -35,6 +36,7 @@ pub struct EngineBuilder {
     journal: Option<Journal>,
     retry: RetryPolicy,
     hedge: bool,
+    verify: Verify,
     admission_deadline: Duration,
 }
 
@@ -48,6 +50,7 @@ impl EngineBuilder {
             journal: None,
             retry: RetryPolicy::default(),
             hedge: false,
+            verify: Verify::default(),
             admission_deadline: Duration::from_secs(60),
         }
     }
@@ -106,6 +109,13 @@ impl EngineBuilder {
         self
     }
 
+    /// Sets which reads are compared with the digest that the store states. Default: those of whole objects.
+    #[must_use]
+    pub fn verify(mut self, reads: Verify) -> Self {
+        self.verify = reads;
+        self
+    }
+
     /// Sets how long a request may wait for memory before it fails with SlowDown. Default 60 s.
     #[must_use]
     pub fn admission_deadline(mut self, deadline: Duration) -> Self {
@@ -160,6 +170,7 @@ impl EngineBuilder {
             journal: self.journal,
             retry: self.retry,
             hedge: self.hedge,
+            verify: self.verify,
             admission_deadline: self.admission_deadline,
             abandoned: AbandonedMemory::default(),
             traffic: Arc::default(),

@@ -23,6 +23,7 @@ mod read_only;
 pub(crate) mod response;
 pub mod s3;
 pub(crate) mod session;
+pub(crate) mod stated_digest;
 mod url;
 
 pub use cloud::Cloud;

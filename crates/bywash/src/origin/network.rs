@@ -19,6 +19,7 @@ use reqwest::redirect::{Attempt, Policy};
 use url::Url;
 
 use super::response::{Expected, List};
+use super::stated_digest::stated_digest;
 use crate::limits::{
     MAX_LIST_PAGE_BYTES, MAX_REDIRECTS, MAX_RESPONSE_BYTES, MAX_RESPONSE_HEADERS_BYTES,
 };
@@ -220,7 +221,9 @@ impl HttpService for Checked {
     async fn call(&self, mut request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let expected = Expected::of(request.method(), request.headers());
         let object = request.uri().path().to_owned();
+        let host = request.uri().host().unwrap_or_default().to_owned();
         let is_data = *request.method() == Method::GET && List::of(&request).is_none();
+        let is_head = *request.method() == Method::HEAD;
         if is_data && !is_google(&request) {
             // Besides the signature, which was computed before and does not cover it.
             let headers = request.headers_mut();
@@ -228,9 +231,14 @@ impl HttpService for Checked {
             headers.entry(ACCEPT_ENCODING).or_insert(identity);
         }
         let list = List::of(&request);
-        let (parts, body) = self.follow(request).await?.into_parts();
+        let (mut parts, body) = self.follow(request).await?.into_parts();
         let bad = |detail| bad_response(&object, detail);
         expected.check(parts.status, &parts.headers).map_err(bad)?;
+        if (is_data || is_head)
+            && let Some(digest) = stated_digest(&host, parts.status, &parts.headers)
+        {
+            parts.extensions.insert(digest);
+        }
         let body = if !parts.status.is_success() {
             let text = error_text(body).await;
             if self.typed && !HAS_VARIANT.contains(&parts.status) {

@@ -18,10 +18,12 @@ use object_store::{
 };
 use tokio::task::JoinSet;
 
+use super::digest_check::{is_digest_mismatch, stated_digest};
 use super::ranged::{self, checked_range, is_version_change};
 use super::resolve;
 use super::shared_error::load_error;
 use crate::bucket::Bucket;
+use crate::content_digest::ContentDigest;
 use crate::error::EngineError;
 use crate::io::AsyncTailReader;
 use crate::retry::{is_out_of_range, with_retries};
@@ -43,6 +45,9 @@ pub struct DownloadOptions {
     pub part_size: u64,
     /// Ranged GETs at once, at least 1; the bucket's own limit applies too. Default 4.
     pub parallel: usize,
+    /// Digest that the object must have; needs a download of all of it. Default: the one that the store states, if
+    /// [`crate::EngineBuilder::verify`] does not turn it off.
+    pub digest: Option<ContentDigest>,
 }
 
 impl Default for DownloadOptions {
@@ -51,6 +56,7 @@ impl Default for DownloadOptions {
             range: None,
             part_size: PART_BYTES,
             parallel: PARALLEL,
+            digest: None,
         }
     }
 }
@@ -66,6 +72,8 @@ pub struct Download {
     range: Range<u64>,
     buffer: WriteAtBuffer,
     workers: JoinSet<()>,
+    /// What a second attempt needs, after bytes with another digest than the object's.
+    again: (Arc<BucketShared>, DownloadOptions),
 }
 
 impl Download {
@@ -94,7 +102,7 @@ impl Download {
     }
 
     /// Returns a reader of the range from its start, as it arrives. It fails when the download does, even with bytes
-    /// left to read.
+    /// left to read. If the object has a digest, the reader ends only after all bytes were compared with it.
     #[must_use]
     pub fn reader(&self) -> AsyncTailReader {
         self.buffer.reader(0).into()
@@ -105,8 +113,27 @@ impl Download {
     /// # Errors
     /// The error of the download; no bytes are returned then. [`EngineError::VersionChanged`] if the object changed
     /// meanwhile, [`EngineError::BadResponse`] if its length differs from what the origin reported (within
-    /// [`EngineError::OriginUnavailable`] if retries went on until the deadline).
-    pub async fn finish(mut self) -> Result<Segments> {
+    /// [`EngineError::OriginUnavailable`] if retries went on until the deadline), [`EngineError::DigestMismatch`] if the
+    /// bytes do not have the object's digest in a second download either.
+    pub async fn finish(self) -> Result<Segments> {
+        let (then, again) = (self.meta.clone(), self.again.clone());
+        match self.ended().await {
+            Err(error) if is_digest_mismatch(&error) => {
+                let (bucket, options) = again;
+                let second = try_begin(&bucket, &then.location, &options).await?;
+                let now = second.meta();
+                if (now.size, &now.e_tag) != (then.size, &then.e_tag) {
+                    let object = then.location.to_string();
+                    return Err(EngineError::VersionChanged { object }.into());
+                }
+                second.ended().await
+            }
+            ended => ended,
+        }
+    }
+
+    /// Waits for the end of this attempt.
+    async fn ended(mut self) -> Result<Segments> {
         while let Some(ended) = self.workers.join_next().await {
             if let Err(source) = ended {
                 self.buffer
@@ -127,7 +154,8 @@ impl Bucket {
     /// ([`Download::reader`]); [`Download::finish`] returns all of them, or an error.
     ///
     /// # Errors
-    /// Those of a read; [`EngineError::InvalidSetting`] if the object can never fit the memory.
+    /// Those of a read; [`EngineError::InvalidSetting`] if the object can never fit the memory, or if the options have
+    /// a digest and a range that is not the whole object.
     pub async fn download(&self, path: &Path, options: DownloadOptions) -> Result<Download> {
         begin(self.shared(), path, options).await
     }
@@ -159,6 +187,7 @@ async fn try_begin(
         file.keep_from(first);
     }
     let range = checked_range(&version, options.range.as_ref())?;
+    let digest = digest(bucket, &version, &range, options)?;
     let length = range.end - range.start;
     let buffer = buffer(bucket, path, length).await?;
     let conditional = version.cacheable();
@@ -175,13 +204,23 @@ async fn try_begin(
         None => Some(get_unconditional(bucket, &version, part).await?),
     };
     let (meta, attributes) = (version.meta.clone(), version.attributes.clone());
-    let job = DownloadJob::new(bucket, version, &buffer, &range, part_size);
+    let job = DownloadJob::new(
+        bucket,
+        version,
+        &buffer,
+        &range,
+        part_size,
+        digest.is_some(),
+    );
     let mut workers = JoinSet::new();
+    if let Some(digest) = digest {
+        workers.spawn(Arc::clone(&job).verify(digest));
+    }
     let parts = usize::try_from(length.div_ceil(part_size)).unwrap_or(usize::MAX);
     for _ in 0..parallel.min(parts) {
         workers.spawn(Arc::clone(&job).work(job.next_part(), first.take()));
     }
-    if length == 0 {
+    if length == 0 && digest.is_none() {
         close(&buffer, path, 0)?;
     }
     Ok(Download {
@@ -190,7 +229,33 @@ async fn try_begin(
         range,
         buffer,
         workers,
+        again: (Arc::clone(bucket), options.clone()),
     })
+}
+
+/// Returns the digest that the bytes of `range` must have, if one is known.
+///
+/// # Errors
+/// If the caller gave one, and the range is not the whole object.
+fn digest(
+    bucket: &BucketShared,
+    version: &Version,
+    range: &Range<u64>,
+    options: &DownloadOptions,
+) -> Result<Option<ContentDigest>> {
+    let whole = *range == (0..version.meta.size);
+    match options.digest {
+        Some(_) if !whole => Err(EngineError::InvalidSetting {
+            setting: "digest",
+            reason: format!(
+                "it is of a whole object, and {range:?} of {} is not",
+                version.meta.location
+            ),
+        }
+        .into()),
+        Some(digest) => Ok(Some(digest)),
+        None => Ok(stated_digest(bucket, version).filter(|_| whole)),
+    }
 }
 
 /// Returns the current version, and the response if it carries the first part.
@@ -218,6 +283,7 @@ async fn first_response(
             let meta = resolve::at(path, result.meta.clone());
             let attributes = result.attributes.clone();
             let version = bucket.versions.record(stamp, meta, attributes);
+            version.learn_digest(&result);
             Ok((version, Some(result)))
         }
         // An empty object, or a range beyond the end: only a HEAD returns the length.

@@ -109,6 +109,9 @@ fn get_result(version: &Version, range: Range<u64>, outcome: CacheOutcome) -> Ge
         outcome,
         version: version.display(),
     });
+    if let Some(digest) = version.digest() {
+        extensions.insert(digest);
+    }
     GetResult {
         payload: GetResultPayload::Stream(stream::empty().boxed()),
         meta: version.meta.clone(),

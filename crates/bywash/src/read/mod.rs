@@ -17,6 +17,7 @@
 mod abandoned;
 mod body;
 mod copy_buffer;
+mod digest_check;
 mod download;
 mod fetch;
 mod get;

@@ -198,6 +198,7 @@ async fn head_sent(
             let meta = at(path, response.meta.clone());
             let attributes = response.attributes.clone();
             let result = FlightResult::known(bucket.versions.record(stamp, meta, attributes));
+            result.version.learn_digest(&response);
             result.file.keep_from(&response);
             Ok(result)
         }
@@ -250,6 +251,7 @@ async fn first_get(
             let version = bucket
                 .versions
                 .record(stamp, meta, result.attributes.clone());
+            version.learn_digest(&result);
             version.cost.request();
             version.cost.time(began.elapsed());
             if !version.cacheable() {

@@ -11,6 +11,7 @@ use chrono::{DateTime, Utc};
 use object_store::{Attribute, AttributeValue, Attributes, GetOptions, GetResult, ObjectMeta};
 use parking_lot::Mutex;
 
+use crate::content_digest::ContentDigest;
 use crate::cost::Costs;
 use crate::origin::folder::HeldFile;
 use crate::origin::interface::unmodified_since;
@@ -64,6 +65,8 @@ pub(crate) struct Version {
     pub(crate) attributes: Attributes,
     validator: Validator,
     pub(crate) cost: Arc<Costs>,
+    /// Digest of its content, from the first response that states one.
+    digest: Arc<OnceLock<ContentDigest>>,
     /// Held by its reads.
     file: Mutex<Weak<SharedFile>>,
 }
@@ -78,6 +81,7 @@ impl Version {
             attributes,
             validator,
             cost: Arc::default(),
+            digest: Arc::default(),
             file: Mutex::default(),
         }
     }
@@ -92,8 +96,21 @@ impl Version {
             meta,
             attributes,
             cost: Arc::clone(&self.cost),
+            digest: Arc::clone(&self.digest),
             file: Mutex::default(),
         }
+    }
+
+    /// Keeps the digest that a response to a request for this version states, unless one is known.
+    pub(crate) fn learn_digest(&self, response: &GetResult) {
+        if let Some(digest) = response.extensions.get::<ContentDigest>() {
+            self.digest.get_or_init(|| *digest);
+        }
+    }
+
+    /// Returns the digest of its content, if the store has stated one.
+    pub(crate) fn digest(&self) -> Option<ContentDigest> {
+        self.digest.get().copied()
     }
 
     /// Returns the holder of its open file; a read keeps it while it may send requests.
@@ -168,7 +185,8 @@ impl Version {
         let text = |text: &str| text.len() + ALLOCATION;
         let meta = &self.meta;
         let tags = [&meta.e_tag, &meta.version].into_iter().flatten();
-        let mut bytes = size_of::<Self>() + size_of::<Costs>() + 2 * ALLOCATION;
+        let mut bytes = size_of::<Self>() + size_of::<Costs>() + 3 * ALLOCATION;
+        bytes += size_of::<OnceLock<ContentDigest>>();
         bytes += text(meta.location.as_ref()) + tags.map(|tag| text(tag)).sum::<usize>();
         if let Validator::StrongETag(tag) = &self.validator {
             bytes += text(tag);

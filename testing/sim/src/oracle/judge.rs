@@ -112,6 +112,8 @@ impl Oracle {
             Outcome::Hung => Err(Violation::Hung { what: case.what() }),
             Outcome::Cancelled if seen.meta.is_none() => Ok(Verdict::NoResponse),
             Outcome::Complete | Outcome::Cancelled => case.bytes(),
+            // What was read before the last bytes arrived is compared with the digest only then.
+            Outcome::Failed(error) if is_digest_mismatch(error) => case.error(error),
             // The bytes before the error must be correct as well.
             Outcome::Failed(error) if seen.range.is_some() => {
                 case.bytes().and_then(|_| case.error(error))
@@ -326,6 +328,9 @@ impl Case<'_> {
                     .any(unsatisfiable)
                     .then_some(Verdict::Range)
             }
+            (_, Some(EngineError::DigestMismatch { .. })) => faults()
+                .any(|kind| kind == FaultKind::Flip)
+                .then_some(Verdict::Explained),
             (_, Some(_)) => broken().then_some(Verdict::Explained),
             (Error::NotFound { .. }, _) => {
                 let absent = self.visible.iter().any(Option::is_none);
@@ -347,6 +352,13 @@ impl Case<'_> {
             error: error.to_string(),
         })
     }
+}
+
+fn is_digest_mismatch(error: &Error) -> bool {
+    matches!(
+        EngineError::find(error),
+        Some(EngineError::DigestMismatch { .. })
+    )
 }
 
 /// Resolves a requested range of an object of `size` bytes; `None` if it is not satisfiable.

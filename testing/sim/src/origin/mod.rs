@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use bywash::ContentDigest;
 use chrono::{DateTime, TimeZone, Utc};
 use object_store::path::Path;
 use object_store::{Attributes, Error, GetRange, ObjectMeta};
@@ -64,6 +65,8 @@ struct OriginState {
     validators: Validators,
     validators_of: BTreeMap<Path, Validators>,
     scripts: HashMap<Path, VecDeque<Vec<Fault>>>,
+    /// Computes the digest stated in responses to reads.
+    digest: Option<fn(&[u8]) -> ContentDigest>,
     /// False sizes by path, sent in place of the true ones.
     sizes: HashMap<Path, u64>,
     uploads: BTreeMap<String, uploads::Upload>,
@@ -87,6 +90,7 @@ impl SimOrigin {
             validators: Validators::Strong,
             validators_of: BTreeMap::new(),
             scripts: HashMap::new(),
+            digest: None,
             sizes: HashMap::new(),
             uploads: BTreeMap::new(),
             next_number: 1,
@@ -119,6 +123,11 @@ impl SimOrigin {
             .lock()
             .validators_of
             .insert(path.clone(), validators);
+    }
+
+    /// States the digest that `digest` computes of an object's bytes in all future responses to reads.
+    pub fn state_digest(&self, digest: fn(&[u8]) -> ContentDigest) {
+        self.shared.state.lock().digest = Some(digest);
     }
 
     /// Reports `size` as the length of the object in all future responses.

@@ -10,7 +10,9 @@ use futures::StreamExt as _;
 use futures::stream::{self, BoxStream};
 use http::StatusCode;
 use object_store::path::Path;
-use object_store::{Error, GetOptions, GetRange, GetResult, GetResultPayload, ObjectMeta, Result};
+use object_store::{
+    Error, Extensions, GetOptions, GetRange, GetResult, GetResultPayload, ObjectMeta, Result,
+};
 use rand::RngExt as _;
 
 use super::{Operation, PendingRequest, STORE, Shared, SimOrigin, not_found};
@@ -56,12 +58,16 @@ impl SimOrigin {
         } else {
             body(shared, pending, &version, &range)
         };
+        let mut extensions = Extensions::new();
+        if let Some(digest) = shared.state.lock().digest {
+            extensions.insert(digest(&version.body));
+        }
         Ok(GetResult {
             payload: GetResultPayload::Stream(payload),
             attributes: version.attributes.clone(),
             meta,
             range,
-            extensions: Default::default(),
+            extensions,
         })
     }
 }
@@ -185,8 +191,14 @@ fn steps(
     let at = |offset: u64| usize::try_from(offset).expect("objects here fit memory");
     let mut rest = version.body.slice(at(range.start)..at(range.end));
     for fault in &pending.faults {
-        if let Fault::Long { by } = fault {
-            rest = [rest, vec![0xEE; at(*by)].into()].concat().into();
+        match *fault {
+            Fault::Long { by } => rest = [rest, vec![0xEE; at(by)].into()].concat().into(),
+            Fault::Flip { at: offset } if at(offset) < rest.len() => {
+                let mut flipped = rest.to_vec();
+                flipped[at(offset)] ^= 1;
+                rest = flipped.into();
+            }
+            _ => {}
         }
     }
     let mut marks: Vec<(usize, BodyStep)> = (pending.faults.iter())

@@ -156,6 +156,7 @@ pub(super) async fn read(run: Arc<RunContext>, mut rng: StdRng) {
                 range: options.range,
                 part_size,
                 parallel: rng.random_range(1..5),
+                digest: None,
             };
             run.findings.lock().report.downloads += 1;
             observe_download(&run.bucket, &run.oracle, &path, download, consume).await

@@ -11,7 +11,9 @@ use http::{HeaderMap, StatusCode};
 use object_store::path::Path;
 use object_store::{Attribute, Attributes, ObjectMeta};
 
+use crate::content_digest::ContentDigest;
 use crate::origin::response::{content_range, text};
+use crate::origin::stated_digest::stated_digest;
 use crate::time::parse_http_date;
 
 /// The head of a response with (part of) an object.
@@ -21,6 +23,8 @@ pub(super) struct Head {
     pub(super) attributes: Attributes,
     /// The range of the body.
     pub(super) range: Range<u64>,
+    /// Digest of the whole object, if the server states one.
+    pub(super) digest: Option<ContentDigest>,
 }
 
 impl Head {
@@ -58,7 +62,14 @@ impl Head {
             meta,
             attributes: attributes(headers),
             range,
+            digest: None,
         }
+    }
+
+    /// Adds the digest that the response of `host` states.
+    pub(super) fn with_digest(self, host: &str, status: StatusCode, headers: &HeaderMap) -> Self {
+        let digest = stated_digest(host, status, headers);
+        Self { digest, ..self }
     }
 }
 

@@ -179,8 +179,11 @@ impl HttpFiles {
     }
 
     fn read_head(&self, path: &Path, response: &Response) -> Result<Option<Head>> {
-        Head::read(path, response.status(), response.headers())
-            .map_err(|detail| bad_response(path, detail))
+        let (status, headers) = (response.status(), response.headers());
+        let host = response.url().host_str().unwrap_or_default();
+        let head = Head::read(path, status, headers);
+        let head = head.map_err(|detail| bad_response(path, detail))?;
+        Ok(head.map(|head| head.with_digest(host, status, headers)))
     }
 
     fn body(response: Response) -> Body {
@@ -205,9 +208,11 @@ impl HttpFiles {
                 .into(),
             });
         }
-        let headers = response.headers().clone();
+        let (status, headers) = (response.status(), response.headers().clone());
+        let host = response.url().host_str().unwrap_or_default().to_owned();
         let (length, body) = read_short(path, Self::body(response)).await?;
         let head = Head::of(path, &headers, 0..length, length);
+        let head = head.with_digest(&host, status, &headers);
         Ok(WholeBody::new(head, body))
     }
 
@@ -332,14 +337,19 @@ fn checked(
         meta,
         attributes,
         range,
+        digest,
     } = head;
     options.check_preconditions(&meta)?;
+    let mut extensions = Extensions::new();
+    if let Some(digest) = digest {
+        extensions.insert(digest);
+    }
     Ok(GetResult {
         payload: GetResultPayload::Stream(body),
         meta,
         range,
         attributes,
-        extensions: Extensions::new(),
+        extensions,
     })
 }
 

@@ -4,6 +4,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
+use crate::content_digest::ContentDigest;
 use crate::limits::MAX_RESPONSE_HEADERS;
 
 /// Responds to each request with a list of that many bytes.
@@ -143,4 +144,26 @@ async fn http2_headers_longer_than_the_limit_are_rejected() {
     let max = (MAX_RESPONSE_HEADERS_BYTES as usize - 42) / HEADER_BYTES;
     assert_eq!(headers(max).await.unwrap(), max);
     assert!(headers(max + 1).await.is_err());
+}
+
+#[tokio::test]
+async fn read_has_the_digest_that_its_response_states() {
+    let digest = async |method: Method| {
+        let url = serve_once(async |mut stream: TcpStream| {
+            let mut request = [0; 4096];
+            let _ = stream.read(&mut request).await?;
+            let response =
+                "HTTP/1.1 200 OK\r\ncontent-length: 0\r\nx-goog-hash: crc32c=4waSgw==\r\n\r\n";
+            stream.write_all(response.as_bytes()).await
+        });
+        let client = Connector::default().connect(&ClientOptions::new()).unwrap();
+        let mut request = get(&url.await);
+        *request.method_mut() = method;
+        let response = client.execute(request).await.unwrap();
+        response.extensions().get::<ContentDigest>().copied()
+    };
+    let stated = Some(ContentDigest::Crc32c(0xE306_9283));
+    assert_eq!(digest(Method::GET).await, stated);
+    assert_eq!(digest(Method::HEAD).await, stated);
+    assert_eq!(digest(Method::PUT).await, None, "not a read");
 }
