@@ -74,6 +74,9 @@ pub(crate) struct Args {
     /// Send a request to an origin a second time when it takes longer than 95 of 100 others; at most one in 20, and each costs
     #[arg(long)]
     hedge: bool,
+    /// Give the memory of objects back that were not read for this long, as 30m or 12h; at least 1s [default: never]
+    #[arg(long, value_name = "SPAN")]
+    idle_age: Option<String>,
     /// Address of the S3 endpoint; port 0 takes a free one [default: 127.0.0.1:8420]
     #[arg(long, value_name = "HOST:PORT")]
     s3_addr: Option<String>,
@@ -331,6 +334,9 @@ fn engine(settings: &Settings, data: &DataDir) -> Result<Engine, Failure> {
     let engine = builder
         .build()
         .map_err(|error| Failure::usage(error.to_string()))?;
+    if let Some(age) = settings.idle_age {
+        tokio::spawn(engine.evict_idle(age));
+    }
     for bucket in &settings.buckets {
         let options = BucketOptions {
             consistency: bucket.consistency,

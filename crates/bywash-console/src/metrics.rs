@@ -170,7 +170,21 @@ const HISTORY: [Family<HistoryStats>; 2] = [
     ),
 ];
 
-/// Gauges of the block pool; its counter of evictions is rendered apart.
+/// Counters of the block pool.
+const POOL_COUNTERS: [Family<PoolStats>; 2] = [
+    (
+        "bywash_pool_evictions_total",
+        "Blocks evicted since start.",
+        |s| s.evictions,
+    ),
+    (
+        "bywash_idle_evicted_bytes_total",
+        "Bytes of blocks that left memory because they were not read for the idle age.",
+        |s| s.idle_evicted_bytes,
+    ),
+];
+
+/// Gauges of the block pool.
 const POOL: [Family<PoolStats>; 3] = [
     ("bywash_pool_flights", "Loads in progress.", |s| s.flights),
     ("bywash_pool_resident_blocks", "Blocks in memory.", |s| {
@@ -306,18 +320,7 @@ pub(crate) fn render(sources: &Sources<'_>) -> String {
     endpoint(&mut text, traffic);
     counters(&mut text, &WRITES, write_metrics);
     counters(&mut text, &HISTORY, history);
-    head(
-        &mut text,
-        "bywash_pool_evictions_total",
-        "counter",
-        "Blocks evicted since start.",
-    );
-    sample(
-        &mut text,
-        "bywash_pool_evictions_total",
-        &[],
-        stats.pool.evictions,
-    );
+    counters(&mut text, &POOL_COUNTERS, &stats.pool);
     gauges(&mut text, &POOL, &stats.pool);
     gauges(&mut text, &BUDGET, &stats.budget);
     gauges(&mut text, &OBJECTS, &stats.objects);

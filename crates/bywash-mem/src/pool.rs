@@ -188,6 +188,19 @@ impl BlockPool {
         self.cache.set_limit(limit)
     }
 
+    /// Evicts blocks that were not used for at least `min_age`, except pinned ones. `now` is the caller's clock. A block's age counts
+    /// from the last call that found it used, so call this a few times within `min_age`. Visits every slot, some 10 ns each;
+    /// calls exclude each other.
+    pub fn evict_unused(&self, min_age: Duration, now: Instant) -> Evicted {
+        self.cache.evict_unused(min_age, now)
+    }
+
+    /// Gives the pages of up to `bytes` of idle frames back to the system. They leave the charge.
+    pub fn decommit_idle(&self, bytes: u64) {
+        let target = self.budget().used().saturating_sub(bytes);
+        self.cache.allocator().decommit_idle(target);
+    }
+
     // --- for the disk tier
 
     /// Offers evicted blocks of [`crate::Keep::Spill`] to `hook`. Only the first call has an effect; returns whether this was it.
@@ -199,13 +212,6 @@ impl BlockPool {
     #[must_use]
     pub fn tag_stats(&self, tag: Tag) -> TagStats {
         self.cache.tag_stats(tag)
-    }
-
-    /// Evicts blocks that were not used for at least `min_age`, except pinned ones. `now` is the caller's clock. A block's age counts
-    /// from the last call that found it used, so call this a few times within `min_age`. Visits every slot, some 10 ns each;
-    /// calls exclude each other.
-    pub fn evict_unused(&self, min_age: Duration, now: Instant) -> Evicted {
-        self.cache.evict_unused(min_age, now)
     }
 
     /// Gives a block another key without copying it. The old key is not found any more, and handles to it are stale.

@@ -2,6 +2,7 @@
 
 mod builder;
 mod checks;
+mod idle;
 mod memory;
 mod reserve;
 mod root;
@@ -9,6 +10,7 @@ mod root;
 use std::collections::BTreeMap;
 use std::path::Path as FsPath;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use bywash_mem::{Budget, Share};
 use chrono::{DateTime, Utc};
@@ -254,6 +256,7 @@ impl Engine {
             pool: PoolStats {
                 flights: pool.flights,
                 evictions: pool.evictions,
+                idle_evicted_bytes: self.shared.idle_evicted_bytes.load(Relaxed),
                 resident_blocks: pool.resident_blocks,
                 resident_bytes: pool.resident_bytes,
             },

@@ -62,6 +62,8 @@ pub(crate) struct EngineShared {
     pub(crate) abandoned: AbandonedMemory,
     /// Statistics of the endpoints' requests.
     pub(crate) traffic: Arc<Traffic>,
+    /// Bytes of blocks evicted because they were not used for a time.
+    pub(crate) idle_evicted_bytes: AtomicU64,
     /// Bucket numbers for the pool's keys; only uniqueness matters, hence relaxed.
     pub(crate) stores: AtomicU32,
 }

@@ -18,6 +18,7 @@ pub(super) struct FileSettings {
     pub(super) data_dir: Option<PathBuf>,
     pub(super) memory: Option<String>,
     pub(super) hedge: bool,
+    pub(super) idle_age: Option<String>,
     pub(super) s3_addr: Option<String>,
     pub(super) domain: Vec<String>,
     pub(super) admin_addr: Option<String>,

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use bywash::origin::OriginOptions;
+use bywash::time::parse_duration;
 use bywash::{Consistency, OriginUrl};
 use bywash_gateway::{
     AccessLogFormat, AccessLogTarget, Credential, Network, NetworkError, Scope, is_domain,
@@ -18,6 +20,7 @@ use crate::failure::Failure;
 use crate::size::{self, Memory};
 
 const DEFAULT_MEMORY: &str = "25%";
+const MIN_IDLE_AGE: Duration = Duration::from_secs(1);
 const DEFAULT_S3_ADDR: &str = "127.0.0.1:8420";
 const DEFAULT_ADMIN_ADDR: &str = "127.0.0.1:8422";
 
@@ -27,6 +30,8 @@ pub(super) struct Settings {
     pub(super) data_dir: PathBuf,
     pub(super) memory: Memory,
     pub(super) hedge: bool,
+    /// Age at which unused blocks are evicted; `None`: never.
+    pub(super) idle_age: Option<Duration>,
     pub(super) s3_addr: SocketAddr,
     /// Domains for virtual-hosted-style requests.
     pub(super) domains: Vec<String>,
@@ -143,6 +148,7 @@ impl Settings {
                 .parse()
                 .map_err(|error| Failure::usage(format!("--memory: {error}")))?,
             hedge: args.hedge || file.hedge,
+            idle_age: idle_age(args.idle_age.or(file.idle_age))?,
             s3_addr: address(
                 "--s3-addr",
                 &or_default(args.s3_addr, file.s3_addr, DEFAULT_S3_ADDR),
@@ -216,6 +222,17 @@ impl Settings {
             )));
         }
         Ok(())
+    }
+}
+
+/// Parses the age of idle blocks. Below a second the walks over all blocks would be the server's main work.
+fn idle_age(text: Option<String>) -> Result<Option<Duration>, Failure> {
+    let age = text.as_deref().map(parse_duration).transpose();
+    match age.map_err(|error| Failure::usage(format!("--idle-age: {error}")))? {
+        Some(age) if age < MIN_IDLE_AGE => Err(Failure::usage(format!(
+            "--idle-age {age:?} is less than a second; leave it out to keep what is not read"
+        ))),
+        age => Ok(age),
     }
 }
 

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::path::Path;
+use std::time::Duration;
 
 use bywash::{Consistency, OriginUrl};
 use bywash_gateway::{AccessLogFormat, AccessLogTarget};
@@ -36,6 +37,24 @@ fn defaults_keep_to_this_machine_and_ask_for_credentials() {
     assert_eq!(settings.connections_per_address, None);
     assert!(settings.trusted_proxies.is_empty());
     assert_eq!(settings.access_log, None);
+    assert_eq!(settings.idle_age, None);
+}
+
+#[test]
+fn idle_age_comes_from_the_option_or_the_file() {
+    let file = "idle-age = '12h'";
+    let settings = merge(Args::default(), file).unwrap();
+    assert_eq!(settings.idle_age, Some(Duration::from_secs(12 * 3600)));
+    let args = |age| Args {
+        idle_age: text(age),
+        ..Args::default()
+    };
+    let settings = merge(args("90s"), file).unwrap();
+    assert_eq!(settings.idle_age, Some(Duration::from_secs(90)));
+    for (wrong, reason) in [("999ms", "less than a second"), ("30", "not a duration")] {
+        let failure = merge(args(wrong), "").unwrap_err();
+        assert!(failure.message.contains(reason), "{}", failure.message);
+    }
 }
 
 #[test]

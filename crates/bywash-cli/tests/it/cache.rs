@@ -1,6 +1,7 @@
 //! `bywash cache` against a running server.
 
 use std::process::Output;
+use std::time::{Duration, Instant};
 
 use crate::common::{Server, bywash, data_dir, stderr, stdout};
 
@@ -62,6 +63,29 @@ fn the_cache_of_a_running_server_is_seen_and_changed() {
         json(&server, &["why", "s3://data/logs/c.txt"])[0]["outcome"],
         "miss"
     );
+}
+
+/// Asks the server by `reached` until it is true.
+fn wait_until(what: &str, reached: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !reached() {
+        assert!(Instant::now() < deadline, "in vain: {what}");
+    }
+}
+
+#[test]
+fn objects_unread_for_the_idle_age_leave_the_memory() {
+    let (_home, data) = data_dir(&["data"]);
+    std::fs::write(data.join("buckets/data/a"), vec![7; 3 << 20]).unwrap();
+    let server = Server::start(&data, &["--memory", "64MiB", "--idle-age", "1s"]);
+    server.run(&["cat", "s3://data/a"]);
+    let gone = || server.stats()["pool"]["idle_evicted_bytes"] == 3 << 20;
+    wait_until("the object is evicted", gone);
+    let listed = json(&server, &["ls"]);
+    assert_eq!(listed[0]["resident_bytes"], 0, "{listed:?}");
+    let given_back = || server.stats()["budget"]["idle"] == 0;
+    wait_until("its pages are given back", given_back);
+    server.run(&["cat", "s3://data/a"]);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Waits for the disk tier: eviction of blocks that were not used for a time.
+//! Eviction of blocks that were not used for a time.
 //!
 //! A use writes no time, because reading a clock would slow every hit. It sets a bit, in the compare-and-swap that counts the use
 //! anyway. Each call clears the bits that are set and takes its own time for the last use of those slots. So ages are exact to the

@@ -3,7 +3,26 @@
 use std::time::{Duration, Instant};
 
 use super::{MIB, key, load, pool};
-use crate::Evicted;
+use crate::{Evicted, Share};
+
+#[test]
+fn decommits_idle_frames_up_to_the_bytes_given() {
+    let pool = pool(MIB);
+    drop(pool.try_frames(Share::Download, 4096, 8, 8).unwrap());
+    let held = pool.try_frames(Share::Download, 4096, 2, 2).unwrap();
+    assert_eq!(
+        (pool.budget().used(), pool.budget().idle()),
+        (8 * 4096, 6 * 4096)
+    );
+    pool.decommit_idle(2 * 4096);
+    assert_eq!(
+        (pool.budget().used(), pool.budget().idle()),
+        (6 * 4096, 4 * 4096)
+    );
+    pool.decommit_idle(u64::MAX);
+    assert_eq!((pool.budget().used(), pool.budget().idle()), (2 * 4096, 0));
+    drop(held);
+}
 
 #[test]
 fn evicts_blocks_unused_for_the_minimum_age() {

@@ -174,6 +174,7 @@ impl EngineBuilder {
             admission_deadline: self.admission_deadline,
             abandoned: AbandonedMemory::default(),
             traffic: Arc::default(),
+            idle_evicted_bytes: AtomicU64::new(0),
             stores: AtomicU32::new(0),
         };
         Ok(Engine {
