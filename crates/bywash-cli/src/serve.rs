@@ -77,6 +77,12 @@ pub(crate) struct Args {
     /// Give the memory of objects back that were not read for this long, as 30m or 12h; at least 1s [default: never]
     #[arg(long, value_name = "SPAN")]
     idle_age: Option<String>,
+    /// Log and count a pass of eviction that takes longer than this [default: 1s]
+    #[arg(long, value_name = "SPAN")]
+    slow_eviction: Option<String>,
+    /// Log and count a pass of eviction that looks at all objects in memory this often in vain [default: 2]
+    #[arg(long, value_name = "N")]
+    slow_eviction_rounds: Option<u32>,
     /// Address of the S3 endpoint; port 0 takes a free one [default: 127.0.0.1:8420]
     #[arg(long, value_name = "HOST:PORT")]
     s3_addr: Option<String>,
@@ -328,6 +334,12 @@ fn engine(settings: &Settings, data: &DataDir) -> Result<Engine, Failure> {
     let mut builder = Engine::builder()
         .memory(settings.memory.bytes(available_memory()))
         .hedge(settings.hedge);
+    if let Some(time) = settings.slow_eviction {
+        builder = builder.slow_eviction(time);
+    }
+    if let Some(rounds) = settings.slow_eviction_rounds {
+        builder = builder.slow_eviction_rounds(rounds);
+    }
     if settings.buckets.is_empty() {
         builder = builder.root(data.buckets());
     }

@@ -171,11 +171,16 @@ const HISTORY: [Family<HistoryStats>; 2] = [
 ];
 
 /// Counters of the block pool.
-const POOL_COUNTERS: [Family<PoolStats>; 2] = [
+const POOL_COUNTERS: [Family<PoolStats>; 3] = [
     (
         "bywash_pool_evictions_total",
         "Blocks evicted since start.",
         |s| s.evictions,
+    ),
+    (
+        "bywash_slow_evictions_total",
+        "Passes of eviction that took too long, or looked at all blocks too often.",
+        |s| s.slow_evictions,
     ),
     (
         "bywash_idle_evicted_bytes_total",

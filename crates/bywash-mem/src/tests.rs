@@ -19,6 +19,7 @@ mod model;
 mod options;
 mod readahead;
 mod sharded_pins;
+mod slow_eviction;
 
 pub(crate) const KIB: usize = 1024;
 pub(crate) const MIB: u64 = 1 << 20;

@@ -256,6 +256,7 @@ impl Engine {
             pool: PoolStats {
                 flights: pool.flights,
                 evictions: pool.evictions,
+                slow_evictions: pool.slow_evictions,
                 idle_evicted_bytes: self.shared.idle_evicted_bytes.load(Relaxed),
                 resident_blocks: pool.resident_blocks,
                 resident_bytes: pool.resident_bytes,

@@ -59,6 +59,8 @@ pub struct PoolStats {
     pub flights: u64,
     /// Blocks evicted since start.
     pub evictions: u64,
+    /// Passes of eviction above [`crate::EngineBuilder::slow_eviction`] or [`crate::EngineBuilder::slow_eviction_rounds`].
+    pub slow_evictions: u64,
     /// Bytes of blocks evicted since start because they were not used for a time ([`crate::Engine::evict_idle`]).
     pub idle_evicted_bytes: u64,
     /// Blocks in memory.

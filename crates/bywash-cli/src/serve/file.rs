@@ -19,6 +19,8 @@ pub(super) struct FileSettings {
     pub(super) memory: Option<String>,
     pub(super) hedge: bool,
     pub(super) idle_age: Option<String>,
+    pub(super) slow_eviction: Option<String>,
+    pub(super) slow_eviction_rounds: Option<u32>,
     pub(super) s3_addr: Option<String>,
     pub(super) domain: Vec<String>,
     pub(super) admin_addr: Option<String>,

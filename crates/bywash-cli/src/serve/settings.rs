@@ -32,6 +32,10 @@ pub(super) struct Settings {
     pub(super) hedge: bool,
     /// Age at which unused blocks are evicted; `None`: never.
     pub(super) idle_age: Option<Duration>,
+    /// Time above which a pass of eviction is slow; `None`: the engine's default.
+    pub(super) slow_eviction: Option<Duration>,
+    /// Rounds from which on it is; `None`: the engine's default.
+    pub(super) slow_eviction_rounds: Option<u32>,
     pub(super) s3_addr: SocketAddr,
     /// Domains for virtual-hosted-style requests.
     pub(super) domains: Vec<String>,
@@ -121,21 +125,18 @@ impl Settings {
         let buckets = buckets(&args.origins, file.bucket)?;
         let keys = keys(file.key, &access, &buckets)?;
         let memory = or_default(args.memory, file.memory, DEFAULT_MEMORY);
-        let per_address = args
-            .max_connections_per_address
-            .or(file.max_connections_per_address);
-        if per_address == Some(0) {
-            return Err(Failure::usage(
-                "--max-connections-per-address must be more than 0; leave it out for the default",
-            ));
-        }
-        let proxies = match args.trusted_proxy.is_empty() {
-            true => file.trusted_proxy,
-            false => args.trusted_proxy,
-        };
+        let per_address = positive(
+            "--max-connections-per-address",
+            args.max_connections_per_address
+                .or(file.max_connections_per_address),
+        )?;
+        let slow_rounds = positive(
+            "--slow-eviction-rounds",
+            args.slow_eviction_rounds.or(file.slow_eviction_rounds),
+        )?;
         let settings = Self {
             connections_per_address: per_address,
-            trusted_proxies: networks(&proxies)?,
+            trusted_proxies: networks(args.trusted_proxy, file.trusted_proxy)?,
             access_log: access_log(
                 args.access_log.or(file.access_log),
                 args.access_log_format.or(file.access_log_format),
@@ -149,6 +150,8 @@ impl Settings {
                 .map_err(|error| Failure::usage(format!("--memory: {error}")))?,
             hedge: args.hedge || file.hedge,
             idle_age: idle_age(args.idle_age.or(file.idle_age))?,
+            slow_eviction: duration("--slow-eviction", args.slow_eviction.or(file.slow_eviction))?,
+            slow_eviction_rounds: slow_rounds,
             s3_addr: address(
                 "--s3-addr",
                 &or_default(args.s3_addr, file.s3_addr, DEFAULT_S3_ADDR),
@@ -225,10 +228,24 @@ impl Settings {
     }
 }
 
+/// Refuses 0 as the value of an option.
+fn positive<N: Default + PartialEq>(option: &str, value: Option<N>) -> Result<Option<N>, Failure> {
+    if value == Some(N::default()) {
+        return Err(Failure::usage(format!(
+            "{option} must be more than 0; leave it out for the default"
+        )));
+    }
+    Ok(value)
+}
+
+fn duration(option: &str, text: Option<String>) -> Result<Option<Duration>, Failure> {
+    let parsed = text.as_deref().map(parse_duration).transpose();
+    parsed.map_err(|error| Failure::usage(format!("{option}: {error}")))
+}
+
 /// Parses the age of idle blocks. Below a second the walks over all blocks would be the server's main work.
 fn idle_age(text: Option<String>) -> Result<Option<Duration>, Failure> {
-    let age = text.as_deref().map(parse_duration).transpose();
-    match age.map_err(|error| Failure::usage(format!("--idle-age: {error}")))? {
+    match duration("--idle-age", text)? {
         Some(age) if age < MIN_IDLE_AGE => Err(Failure::usage(format!(
             "--idle-age {age:?} is less than a second; leave it out to keep what is not read"
         ))),
@@ -258,7 +275,9 @@ fn access_log(
     }
 }
 
-fn networks(texts: &[String]) -> Result<Vec<Network>, Failure> {
+/// The networks of the options, otherwise those of the file.
+fn networks(args: Vec<String>, file: Vec<String>) -> Result<Vec<Network>, Failure> {
+    let texts = if args.is_empty() { file } else { args };
     let parsed = texts.iter().map(|text| text.parse());
     let parsed: Result<_, _> = parsed.collect();
     parsed.map_err(|error: NetworkError| Failure::usage(format!("--trusted-proxy: {error}")))

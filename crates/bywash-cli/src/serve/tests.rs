@@ -58,6 +58,29 @@ fn idle_age_comes_from_the_option_or_the_file() {
 }
 
 #[test]
+fn slow_evictions_are_defined_by_options_or_the_file() {
+    let file = "slow-eviction = '250ms'\nslow-eviction-rounds = 3";
+    let settings = merge(Args::default(), file).unwrap();
+    assert_eq!(settings.slow_eviction, Some(Duration::from_millis(250)));
+    assert_eq!(settings.slow_eviction_rounds, Some(3));
+    let args = Args {
+        slow_eviction: text("2s"),
+        slow_eviction_rounds: Some(5),
+        ..Args::default()
+    };
+    let settings = merge(args, file).unwrap();
+    assert_eq!(settings.slow_eviction, Some(Duration::from_secs(2)));
+    assert_eq!(settings.slow_eviction_rounds, Some(5));
+    for (wrong, option) in [
+        ("slow-eviction = '1'", "--slow-eviction:"),
+        ("slow-eviction-rounds = 0", "--slow-eviction-rounds"),
+    ] {
+        let failure = merge(Args::default(), wrong).unwrap_err();
+        assert!(failure.message.contains(option), "{}", failure.message);
+    }
+}
+
+#[test]
 fn endpoint_settings_come_from_options_or_the_file() {
     let file = "max-connections-per-address = 9\ntrusted-proxy = ['10.0.0.0/8']";
     let settings = merge(Args::default(), file).unwrap();

@@ -89,6 +89,23 @@ fn objects_unread_for_the_idle_age_leave_the_memory() {
 }
 
 #[test]
+fn slow_evictions_are_counted_by_the_settings_of_the_server() {
+    for (time, is_slow) in [("1h", false), ("0s", true)] {
+        let (_home, data) = data_dir(&["data"]);
+        std::fs::write(data.join("buckets/data/a"), vec![7; 40 << 20]).unwrap();
+        let server = Server::start(&data, &["--memory", "32MiB", "--slow-eviction", time]);
+        server.run(&["cat", "s3://data/a"]);
+        let pool = &server.stats()["pool"];
+        assert!(pool["evictions"].as_u64().unwrap() > 0, "{pool}");
+        let slow = pool["slow_evictions"].as_u64().unwrap();
+        assert_eq!(slow > 0, is_slow, "{pool}");
+        let (_, metrics) = server.admin("/metrics");
+        let line = format!("\nbywash_slow_evictions_total {slow}\n");
+        assert!(metrics.contains(&line), "{metrics}");
+    }
+}
+
+#[test]
 fn memory_limit_of_a_running_server_is_shown_and_changed() {
     let (_home, data) = data_dir(&["data"]);
     let object = data.join("buckets/data/a");

@@ -24,7 +24,12 @@ fn tells_health_and_counters_that_agree() {
     for field in ["used", "limit", "waiting", "idle"] {
         assert!(stats["budget"][field].is_u64(), "{stats}");
     }
-    for field in ["flights", "evictions", "idle_evicted_bytes"] {
+    for field in [
+        "flights",
+        "evictions",
+        "slow_evictions",
+        "idle_evicted_bytes",
+    ] {
         assert!(stats["pool"][field].is_u64(), "{stats}");
     }
     let bucket = stats["buckets"]["first"].as_object().unwrap();

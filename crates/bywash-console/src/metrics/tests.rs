@@ -56,6 +56,7 @@ fn writes_each_counter_under_its_name() {
     stats.buckets.insert("data".to_owned(), counters);
     stats.pool.evictions = 8;
     stats.pool.idle_evicted_bytes = 14;
+    stats.pool.slow_evictions = 15;
     stats.budget.limit = 9;
     let text = rendered(&stats);
     for line in [
@@ -73,6 +74,7 @@ fn writes_each_counter_under_its_name() {
         "bywash_retries_total{bucket=\"data\"} 12",
         "bywash_pool_evictions_total 8",
         "bywash_idle_evicted_bytes_total 14",
+        "bywash_slow_evictions_total 15",
         "bywash_budget_limit_bytes 9",
         "bywash_endpoint_requests_total 1",
         "bywash_series_refused_lines_total 0",

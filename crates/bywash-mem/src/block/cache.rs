@@ -35,7 +35,7 @@ pub struct PoolStats {
     pub spilled: u64,
     /// Blocks with pins that are sharded because of contention.
     pub sharded_blocks: u64,
-    /// Eviction passes above [`PoolConfig::slow_eviction`] or [`PoolConfig::slow_eviction_rounds`].
+    /// Eviction passes that took longer than [`PoolConfig::slow_eviction`] or [`PoolConfig::slow_eviction_rounds`] rounds.
     pub slow_evictions: u64,
 }
 

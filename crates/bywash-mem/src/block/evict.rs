@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::cache::BlockCache;
 use super::options::{Keep, Priority};
-use super::policy::{AgeMode, Policy, ScanState, Usage, Victim};
+use super::policy::{AgeMode, LOOKS_PER_VICTIM, Policy, ScanState, Usage, Victim};
 use super::sharded_pins::OwnOutcome;
 use super::slab::BlockContents;
 use super::spill::Spilled;
@@ -19,6 +19,9 @@ const TRIES: u32 = 8;
 /// Slots examined for memory that is not needed yet. Enough to pass a run of used blocks, and cheap beside the request that the
 /// memory is for.
 const COLD_SCAN: u64 = 1024;
+
+/// Pause between two warnings of slow passes. Each pass counts.
+const WARNING_PAUSE: Duration = Duration::from_secs(1);
 
 /// Result of an attempt to evict one block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,8 +39,10 @@ pub(crate) enum EvictOutcome {
 #[derive(Debug)]
 pub(crate) struct Evictor {
     policy: Mutex<Policy>,
-    /// A pass is slow after this time, or after this many looks at each slot on average.
+    /// A pass is slow after this time, or after this many looks in vain at each block on average.
     slow: (Duration, u32),
+    /// When the last slow pass was logged.
+    last_warning: Mutex<Option<Instant>>,
 }
 
 impl Evictor {
@@ -45,6 +50,7 @@ impl Evictor {
         Self {
             policy: Mutex::new(Policy::default()),
             slow: (config.slow_eviction, config.slow_eviction_rounds),
+            last_warning: Mutex::new(None),
         }
     }
 
@@ -56,6 +62,16 @@ impl Evictor {
     /// Removes the block of a slot, before another may enter it. `evicted` is its hash if the policy shall remember it.
     pub(super) fn forget(&self, slot: u32, evicted: Option<u64>) {
         self.policy.lock().forget(slot, evicted);
+    }
+
+    /// Whether a slow pass is to be logged now.
+    fn may_warn(&self) -> bool {
+        let mut last = self.last_warning.lock();
+        let due = last.is_none_or(|last| last.elapsed() >= WARNING_PAUSE);
+        if due {
+            *last = Some(Instant::now());
+        }
+        due
     }
 
     /// Slots that the policy knows, in order. Checks the rings.
@@ -74,7 +90,8 @@ impl Evictor {
 /// One call of [`BlockCache::evict`], for the slow-eviction report.
 struct EvictionPass {
     started: Instant,
-    slots: u32,
+    /// Blocks at its start.
+    blocks: u64,
     wanted: u64,
     freed: u64,
     evicted: u64,
@@ -95,9 +112,17 @@ impl EvictionPass {
         self.freed >= self.wanted
     }
 
-    /// Whether it exceeded the thresholds of time or looks.
+    /// Whether it exceeded the time, or looked in vain at each block `rounds` times on average.
+    ///
+    /// Without pins the first victim is found within one round: all blocks may have been used, and are aged then. Each further
+    /// victim takes [`LOOKS_PER_VICTIM`]. A pass that finds all blocks pinned looks two or three times at each: once or
+    /// twice by the policy, and once slot by slot.
     fn is_slow(&self, after: Duration, rounds: u32) -> bool {
-        self.examined > u64::from(rounds) * u64::from(self.slots) || self.started.elapsed() > after
+        let in_vain = self
+            .examined
+            .saturating_sub(self.evicted * LOOKS_PER_VICTIM);
+        let looked = self.blocks > 0 && in_vain >= u64::from(rounds) * self.blocks;
+        looked || self.started.elapsed() > after
     }
 }
 
@@ -109,7 +134,8 @@ impl BlockCache {
     pub(crate) fn evict(&self, wanted: u64) -> bool {
         let mut pass = EvictionPass {
             started: Instant::now(),
-            slots: self.slab().len(),
+            // Relaxed: a threshold.
+            blocks: self.resident_blocks.load(Ordering::Relaxed),
             wanted,
             freed: 0,
             evicted: 0,
@@ -208,10 +234,10 @@ impl BlockCache {
         for slot in 0..self.slab().len() {
             for _ in 0..TRIES {
                 let seen = self.load_unprobed(slot);
-                pass.examined += 1;
                 if !seen.is_resident() {
                     break;
                 }
+                pass.examined += 1;
                 let outcome = self.try_evict(slot, seen);
                 pass.count(outcome);
                 if outcome != EvictOutcome::Changed {
@@ -225,17 +251,20 @@ impl BlockCache {
         }
     }
 
-    /// Logs and counts a slow pass.
+    /// Counts a slow pass, and logs one a second at most.
     fn report(&self, pass: &EvictionPass) {
         let (after, rounds) = self.evictor.slow;
         if !pass.is_slow(after, rounds) {
             return;
         }
         self.count_slow_eviction();
+        if !self.evictor.may_warn() {
+            return;
+        }
         tracing::warn!(
-            slots_examined = pass.examined,
+            looks = pass.examined,
             blocks_evicted = pass.evicted,
-            slots_pinned = pass.pinned,
+            looks_at_pinned = pass.pinned,
             bytes_wanted = pass.wanted,
             bytes_freed = pass.freed,
             used_before = pass.used_before,

@@ -36,7 +36,8 @@ pub struct PoolConfig {
     pub upload_guarantee: u64,
     /// Duration above which an eviction pass logs a warning and counts in [`crate::PoolStats::slow_evictions`].
     pub slow_eviction: Duration,
-    /// Average number of looks at each slot above which an eviction pass counts as slow too.
+    /// Average number of looks in vain at each block from which on an eviction pass counts as slow too. One round is normal, and no
+    /// pass takes more than three unless other threads use what it has looked at.
     pub slow_eviction_rounds: u32,
 }
 
@@ -49,9 +50,9 @@ impl PoolConfig {
             ceiling: limit,
             download_guarantee: limit / 4,
             upload_guarantee: limit / 4,
-            // Readers notice a pause of a second; a pass that finds nothing takes four looks at a slot.
+            // Readers notice a pause of a second. A pass that finds nothing takes two rounds or more.
             slow_eviction: Duration::from_secs(1),
-            slow_eviction_rounds: 10,
+            slow_eviction_rounds: 2,
         }
     }
 

@@ -38,6 +38,8 @@ pub struct EngineBuilder {
     hedge: bool,
     verify: Verify,
     admission_deadline: Duration,
+    slow_eviction: Option<Duration>,
+    slow_eviction_rounds: Option<u32>,
 }
 
 impl EngineBuilder {
@@ -52,6 +54,8 @@ impl EngineBuilder {
             hedge: false,
             verify: Verify::default(),
             admission_deadline: Duration::from_secs(60),
+            slow_eviction: None,
+            slow_eviction_rounds: None,
         }
     }
 
@@ -123,6 +127,21 @@ impl EngineBuilder {
         self
     }
 
+    /// Sets the time above which one pass of eviction counts as slow, and is logged. Default 1 s.
+    #[must_use]
+    pub fn slow_eviction(mut self, time: Duration) -> Self {
+        self.slow_eviction = Some(time);
+        self
+    }
+
+    /// Sets how often a pass of eviction may look at all blocks in vain before it counts as slow. Default 2, which a pass reaches
+    /// that finds all blocks pinned; a normal one takes less than 1.
+    #[must_use]
+    pub fn slow_eviction_rounds(mut self, rounds: u32) -> Self {
+        self.slow_eviction_rounds = Some(rounds);
+        self
+    }
+
     /// Checks the settings and creates the engine. Creates the root folder if it is missing.
     pub fn build(self) -> Result<Engine, EngineError> {
         let memory = self
@@ -147,9 +166,13 @@ impl EngineBuilder {
                 source,
             })?;
         }
+        let defaults = PoolConfig::new(memory);
+        let rounds = self.slow_eviction_rounds;
         let config = PoolConfig {
             ceiling: memory.max(available_memory()),
-            ..PoolConfig::new(memory)
+            slow_eviction: self.slow_eviction.unwrap_or(defaults.slow_eviction),
+            slow_eviction_rounds: rounds.unwrap_or(defaults.slow_eviction_rounds),
+            ..defaults
         };
         let pool = BlockPool::new(config).map_err(|error| EngineError::InvalidSetting {
             setting: "memory",

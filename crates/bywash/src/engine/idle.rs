@@ -51,8 +51,8 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
-    use object_store::path::Path;
     use object_store::ObjectStoreExt;
+    use object_store::path::Path;
 
     use super::*;
     use crate::Consistency;

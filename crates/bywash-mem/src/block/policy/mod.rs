@@ -41,6 +41,8 @@ use super::options::Priority;
 const PROBATION_PART: u32 = 100;
 /// Protected blocks that a duel looks at.
 const DUEL_CANDIDATES: u32 = 8;
+/// Looks after which a victim is found at most, if the oldest block on probation is neither pinned nor used.
+pub(super) const LOOKS_PER_VICTIM: u64 = 1 + DUEL_CANDIDATES as u64;
 /// Maximum of uses remembered of a protected block.
 const MAX_SCORE: u8 = 7;
 /// Intervals of its opponent that each remembered use adds to the time a block may be idle.

@@ -3,18 +3,16 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
-use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
 
 use proptest::prelude::*;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use super::{AgeMode, DORMANT_SAMPLES, Policy, ScanState, Usage, Victim};
-use crate::tests::{MIB, key, load, pool};
-use crate::{BlockOptions, BlockPool, PoolConfig, Priority, Share};
+use crate::tests::{key, load, pool};
+use crate::{BlockOptions, BlockPool, Priority, Share};
 
 const PAGE: u64 = 4096;
 
@@ -476,72 +474,4 @@ fn threads_at_the_limit_never_exceed_it_and_release_everything() {
         ),
         (0, 0, budget.idle())
     );
-}
-
-#[derive(Clone, Default)]
-struct LogText(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for LogText {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// Runs with a pool, and returns what it logged about slow evictions.
-fn slow_eviction_log(rounds: u32, run: impl FnOnce(&Arc<BlockPool>)) -> String {
-    // With one subscriber, tracing asks the first thread that reaches an event whether it is enabled, and never
-    // again. A thread of another test has no subscriber and would disable it for all. With two it asks both.
-    let _second = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
-    let log = LogText::default();
-    let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .with_ansi(false)
-        .with_writer(move || writer.clone())
-        .finish();
-    tracing::subscriber::with_default(subscriber, || {
-        let pool = BlockPool::new(PoolConfig {
-            slow_eviction: Duration::MAX,
-            slow_eviction_rounds: rounds,
-            ..PoolConfig::new(MIB)
-        });
-        run(&pool.unwrap());
-    });
-    let log = log.0.lock().unwrap();
-    String::from_utf8(log.clone()).unwrap()
-}
-
-#[test]
-fn slow_eviction_logs_one_warning() {
-    let fill = |pool: &Arc<BlockPool>| {
-        let pins: Vec<_> = (0..20)
-            .map(|object| load(pool, key(object), b"pinned"))
-            .collect();
-        drop(load(pool, key(20), b"not pinned"));
-        assert!(pool.cache.evict(10 * PAGE));
-        drop(pins);
-        pool.stats().slow_evictions
-    };
-    let log = slow_eviction_log(1, |pool| assert_eq!(fill(pool), 1));
-    assert_eq!(log.lines().count(), 1, "{log}");
-    for part in [
-        "WARN",
-        "eviction was slow",
-        "blocks_evicted=1",
-        "bytes_wanted=40960",
-        "bytes_freed=4096",
-        "used_before=86016",
-        "used_after=86016",
-        "slots_examined=",
-        "slots_pinned=",
-        "elapsed_ms=",
-    ] {
-        assert!(log.contains(part), "{part} in {log}");
-    }
-    let log = slow_eviction_log(10, |pool| assert_eq!(fill(pool), 0));
-    assert_eq!(log, "", "four looks at a slot are not slow");
 }
