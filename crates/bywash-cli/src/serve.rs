@@ -83,6 +83,9 @@ pub(crate) struct Args {
     /// Log and count a pass of eviction that looks at all objects in memory this often in vain [default: 2]
     #[arg(long, value_name = "N")]
     slow_eviction_rounds: Option<u32>,
+    /// Which reads are compared with the digest that the store states of the whole object: off, or whole [default: whole]
+    #[arg(long, value_name = "READS")]
+    verify: Option<String>,
     /// Address of the S3 endpoint; port 0 takes a free one [default: 127.0.0.1:8420]
     #[arg(long, value_name = "HOST:PORT")]
     s3_addr: Option<String>,
@@ -333,7 +336,8 @@ fn reachable(bound: SocketAddr) -> SocketAddr {
 fn engine(settings: &Settings, data: &DataDir) -> Result<Engine, Failure> {
     let mut builder = Engine::builder()
         .memory(settings.memory.bytes(available_memory()))
-        .hedge(settings.hedge);
+        .hedge(settings.hedge)
+        .verify(settings.verify);
     if let Some(time) = settings.slow_eviction {
         builder = builder.slow_eviction(time);
     }

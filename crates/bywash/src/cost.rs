@@ -44,6 +44,11 @@ impl Costs {
         self.blocks.fetch_add(1, Relaxed);
     }
 
+    /// Returns the number of blocks loaded.
+    pub(crate) fn blocks(&self) -> u64 {
+        self.blocks.load(Relaxed)
+    }
+
     pub(crate) fn read(&self) -> Cost {
         Cost {
             requests: self.requests.load(Relaxed),

@@ -229,6 +229,7 @@ const ORDERED: [(&str, &[&str]); 2] = [
             "body",
             "copy_buffer",
             "pieces",
+            "body_check",
             "get",
             "ranges",
             "download",

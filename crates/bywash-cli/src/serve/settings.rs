@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bywash::origin::OriginOptions;
 use bywash::time::parse_duration;
-use bywash::{Consistency, OriginUrl};
+use bywash::{Consistency, OriginUrl, Verify};
 use bywash_gateway::{
     AccessLogFormat, AccessLogTarget, Credential, Network, NetworkError, Scope, is_domain,
 };
@@ -36,6 +36,7 @@ pub(super) struct Settings {
     pub(super) slow_eviction: Option<Duration>,
     /// Rounds from which on it is; `None`: the engine's default.
     pub(super) slow_eviction_rounds: Option<u32>,
+    pub(super) verify: Verify,
     pub(super) s3_addr: SocketAddr,
     /// Domains for virtual-hosted-style requests.
     pub(super) domains: Vec<String>,
@@ -152,6 +153,7 @@ impl Settings {
             idle_age: idle_age(args.idle_age.or(file.idle_age))?,
             slow_eviction: duration("--slow-eviction", args.slow_eviction.or(file.slow_eviction))?,
             slow_eviction_rounds: slow_rounds,
+            verify: verify(args.verify.or(file.verify))?,
             s3_addr: address(
                 "--s3-addr",
                 &or_default(args.s3_addr, file.s3_addr, DEFAULT_S3_ADDR),
@@ -241,6 +243,15 @@ fn positive<N: Default + PartialEq>(option: &str, value: Option<N>) -> Result<Op
 fn duration(option: &str, text: Option<String>) -> Result<Option<Duration>, Failure> {
     let parsed = text.as_deref().map(parse_duration).transpose();
     parsed.map_err(|error| Failure::usage(format!("{option}: {error}")))
+}
+
+/// Parses which reads are compared with a digest.
+fn verify(text: Option<String>) -> Result<Verify, Failure> {
+    let Some(text) = text else {
+        return Ok(Verify::default());
+    };
+    text.parse()
+        .map_err(|error| Failure::usage(format!("--verify: {error}")))
 }
 
 /// Parses the age of idle blocks. Below a second the walks over all blocks would be the server's main work.

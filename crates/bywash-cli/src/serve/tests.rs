@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use bywash::{Consistency, OriginUrl};
+use bywash::{Consistency, OriginUrl, Verify};
 use bywash_gateway::{AccessLogFormat, AccessLogTarget};
 use url::Url;
 
@@ -78,6 +78,30 @@ fn slow_evictions_are_defined_by_options_or_the_file() {
         let failure = merge(Args::default(), wrong).unwrap_err();
         assert!(failure.message.contains(option), "{}", failure.message);
     }
+}
+
+#[test]
+fn verification_is_whole_unless_options_or_the_file_turn_it_off() {
+    let verify = |option: Option<&str>, file| {
+        let args = Args {
+            verify: option.map(str::to_owned),
+            ..Args::default()
+        };
+        merge(args, file).map(|settings| settings.verify)
+    };
+    assert_eq!(verify(None, "").unwrap(), Verify::Whole);
+    assert_eq!(verify(None, "verify = 'off'").unwrap(), Verify::Off);
+    assert_eq!(
+        verify(Some("whole"), "verify = 'off'").unwrap(),
+        Verify::Whole
+    );
+    let failure = verify(Some("always"), "").unwrap_err();
+    assert_eq!(failure.kind, Kind::Usage);
+    assert!(
+        failure.message.contains("off or whole"),
+        "{}",
+        failure.message
+    );
 }
 
 #[test]

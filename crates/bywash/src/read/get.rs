@@ -3,13 +3,15 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use bytes::Buf;
+use bytes::{Buf, Bytes};
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, GetResult, GetResultPayload, ObjectStore, Result};
 use tokio::time::Instant;
 
 use super::body::Body;
+use super::body_check::{BodyCheck, Pieced};
+use super::digest_check::{compared, is_digest_mismatch, response_digest};
 use super::pieces::{Admission, PieceByPiece, Pieces};
 use super::ranged::{checked_range, encoding_of_range, is_version_change, range_error};
 use super::resolve;
@@ -32,7 +34,7 @@ pub(crate) async fn get(
     let first = Box::pin(try_get(bucket, path, &options, None)).await;
     match first {
         // A request sent before the change could return the same version again.
-        Err(error) if is_version_change(&error) => {
+        Err(error) if is_version_change(&error) || is_digest_mismatch(&error) => {
             let now = Some(Instant::now());
             Box::pin(try_get(bucket, path, &options, now)).await
         }
@@ -69,35 +71,29 @@ async fn try_get(
     if outcome == CacheOutcome::Partial {
         body.await_first_absent().await?;
     }
+    let check = BodyCheck::new(bucket, body.version(), &range, outcome);
     let mut result = get_result(body.version(), range, outcome);
     let payload = match admission {
-        Some(admission) => in_pieces(Pieces::new(body, admission)).await?,
-        None => in_blocks(body).await?,
+        Some(admission) => begun(Pieces::new(body, admission), check).await?,
+        None => begun(body, check).await?,
     };
     result.payload = GetResultPayload::Stream(payload);
     Ok(result)
 }
 
-/// Starts a body of whole blocks; returns once its first bytes are there.
-async fn in_blocks(mut body: Body) -> Result<stream::BoxStream<'static, Result<bytes::Bytes>>> {
-    let first = stream::iter(body.next().await?.map(Ok));
+/// Starts a body; returns once its first bytes are there.
+async fn begun(
+    mut body: impl Pieced,
+    mut check: Option<BodyCheck>,
+) -> Result<stream::BoxStream<'static, Result<Bytes>>> {
+    let first = BodyCheck::next(&mut check, &mut body).await?;
+    let first = stream::iter(first.map(Ok));
     if body.is_done() {
         return Ok(first.boxed());
     }
-    let rest = stream::try_unfold(body, |mut body| async move {
-        Ok(body.next().await?.map(|bytes| (bytes, body)))
-    });
-    Ok(first.chain(rest).boxed())
-}
-
-/// Starts a piecewise body; returns once its first piece is there.
-async fn in_pieces(mut pieces: Pieces) -> Result<stream::BoxStream<'static, Result<bytes::Bytes>>> {
-    let first = stream::iter(pieces.next().await?.map(Ok));
-    if pieces.is_done() {
-        return Ok(first.boxed());
-    }
-    let rest = stream::try_unfold(pieces, |mut pieces| async move {
-        Ok(pieces.next().await?.map(|bytes| (bytes, pieces)))
+    let rest = stream::try_unfold((body, check), |(mut body, mut check)| async move {
+        let bytes = BodyCheck::next(&mut check, &mut body).await?;
+        Ok(bytes.map(|bytes| (bytes, (body, check))))
     });
     Ok(first.chain(rest).boxed())
 }
@@ -213,6 +209,7 @@ fn uncached(bucket: &Arc<BucketShared>, result: GetResult, range: Range<u64>) ->
         skip,
         range.end - range.start,
     );
+    let digest = response_digest(bucket, &result).filter(|_| range == (0..result.meta.size));
     let GetResult {
         payload,
         meta,
@@ -259,8 +256,12 @@ fn uncached(bucket: &Arc<BucketShared>, result: GetResult, range: Range<u64>) ->
         }
         Ok(None)
     });
+    let payload = match digest {
+        Some(digest) => compared(bucket, &meta, digest, payload.boxed()),
+        None => payload.boxed(),
+    };
     GetResult {
-        payload: GetResultPayload::Stream(payload.boxed()),
+        payload: GetResultPayload::Stream(payload),
         meta,
         range,
         attributes,

@@ -16,6 +16,7 @@
 
 mod abandoned;
 mod body;
+mod body_check;
 mod copy_buffer;
 mod digest_check;
 mod download;

@@ -68,6 +68,8 @@ pub(super) struct Pieces {
     remainder: Option<Remainder>,
     /// The block being copied, and whether its rest was released.
     copying: Option<Copying>,
+    /// Whether pieces were fetched without a block.
+    fetched: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -103,6 +105,7 @@ impl Pieces {
             buffer: None,
             remainder: None,
             copying: None,
+            fetched: false,
         };
         let block = pieces.block();
         match admission {
@@ -118,6 +121,15 @@ impl Pieces {
     /// Returns whether all of the range was returned.
     pub(super) fn is_done(&self) -> bool {
         self.remainder.is_none() && self.body.is_done()
+    }
+
+    pub(super) fn body(&self) -> &Body {
+        &self.body
+    }
+
+    /// Returns whether all bytes so far were read from blocks.
+    pub(super) fn is_of_blocks(&self) -> bool {
+        !self.fetched
     }
 
     /// Returns the next bytes, at most to the end of one block; `None` after the range's end.
@@ -275,6 +287,7 @@ impl Pieces {
             return Err(error);
         }
         self.body.seek(end);
+        self.fetched = true;
         Ok(buffer.hand_out(piece))
     }
 }

@@ -89,3 +89,29 @@ async fn forgetting_a_large_version_erases_boundedly_and_dropping_it_erases_all(
     let again = bucket.get(&path).await.unwrap().bytes().await.unwrap();
     assert_eq!(again.len() as u64, blocks * 4096);
 }
+
+#[test]
+fn version_is_verified_until_a_block_of_it_is_loaded_again() {
+    let meta = ObjectMeta {
+        location: Path::from("k"),
+        last_modified: chrono::DateTime::UNIX_EPOCH,
+        size: 3 * MIB,
+        e_tag: Some("\"v\"".to_owned()),
+        version: None,
+    };
+    let version = Version::new(0, meta.clone(), Attributes::new());
+    assert!(!version.is_verified());
+    (0..3).for_each(|_| version.cost.block());
+    // A cold read, which loaded each block once.
+    version.record_verified(0, MIB);
+    assert!(version.is_verified());
+    let same = version.with_headers(meta, Attributes::new());
+    assert!(same.is_verified(), "its blocks are the same");
+    version.cost.block();
+    assert!(!version.is_verified() && !same.is_verified());
+    // Loaded again while it was read, perhaps after it was read.
+    version.record_verified(3, MIB);
+    assert!(!version.is_verified());
+    version.record_verified(4, MIB);
+    assert!(version.is_verified(), "all blocks were resident");
+}

@@ -55,6 +55,16 @@ impl SharedFile {
     }
 }
 
+/// Digest of a version's content, and whether its blocks in memory have it.
+#[derive(Debug, Default)]
+struct Integrity {
+    /// From the first response that states one.
+    digest: OnceLock<ContentDigest>,
+    /// One more than the number of blocks loaded when all blocks in memory were known to have the digest; 0: never.
+    /// Orders nothing, hence relaxed: a load is counted before its block is published.
+    verified: AtomicU64,
+}
+
 /// One version of one object: all of it but its bytes.
 #[derive(Debug)]
 pub(crate) struct Version {
@@ -65,8 +75,7 @@ pub(crate) struct Version {
     pub(crate) attributes: Attributes,
     validator: Validator,
     pub(crate) cost: Arc<Costs>,
-    /// Digest of its content, from the first response that states one.
-    digest: Arc<OnceLock<ContentDigest>>,
+    integrity: Arc<Integrity>,
     /// Held by its reads.
     file: Mutex<Weak<SharedFile>>,
 }
@@ -81,7 +90,7 @@ impl Version {
             attributes,
             validator,
             cost: Arc::default(),
-            digest: Arc::default(),
+            integrity: Arc::default(),
             file: Mutex::default(),
         }
     }
@@ -96,7 +105,7 @@ impl Version {
             meta,
             attributes,
             cost: Arc::clone(&self.cost),
-            digest: Arc::clone(&self.digest),
+            integrity: Arc::clone(&self.integrity),
             file: Mutex::default(),
         }
     }
@@ -104,13 +113,29 @@ impl Version {
     /// Keeps the digest that a response to a request for this version states, unless one is known.
     pub(crate) fn learn_digest(&self, response: &GetResult) {
         if let Some(digest) = response.extensions.get::<ContentDigest>() {
-            self.digest.get_or_init(|| *digest);
+            self.integrity.digest.get_or_init(|| *digest);
         }
     }
 
     /// Returns the digest of its content, if the store has stated one.
     pub(crate) fn digest(&self) -> Option<ContentDigest> {
-        self.digest.get().copied()
+        self.integrity.digest.get().copied()
+    }
+
+    /// Returns whether all of its blocks in memory were compared with its digest.
+    pub(crate) fn is_verified(&self) -> bool {
+        self.integrity.verified.load(Relaxed) == self.cost.blocks() + 1
+    }
+
+    /// Records that a read of the whole object, block by block, had its digest. `loads_before`: blocks loaded of it when
+    /// the read began.
+    pub(crate) fn record_verified(&self, loads_before: u64, block_size: u64) {
+        let loads = self.cost.blocks();
+        // Otherwise a block was loaded again meanwhile, perhaps after it was read.
+        let as_read = loads == loads_before || loads == u64::from(self.blocks(block_size));
+        if as_read {
+            self.integrity.verified.store(loads + 1, Relaxed);
+        }
     }
 
     /// Returns the holder of its open file; a read keeps it while it may send requests.
@@ -186,7 +211,7 @@ impl Version {
         let meta = &self.meta;
         let tags = [&meta.e_tag, &meta.version].into_iter().flatten();
         let mut bytes = size_of::<Self>() + size_of::<Costs>() + 3 * ALLOCATION;
-        bytes += size_of::<OnceLock<ContentDigest>>();
+        bytes += size_of::<Integrity>();
         bytes += text(meta.location.as_ref()) + tags.map(|tag| text(tag)).sum::<usize>();
         if let Validator::StrongETag(tag) = &self.validator {
             bytes += text(tag);

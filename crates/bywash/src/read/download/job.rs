@@ -18,9 +18,6 @@ use crate::read::shared_error::{from_load_error, load_error};
 use crate::shared::BucketShared;
 use crate::versions::{SharedFile, Version};
 
-/// Bytes digested before other tasks run: those of an MD5 take about 0.4 ms.
-const DIGESTED_AT_ONCE_BYTES: usize = 256 << 10;
-
 /// State shared by the workers of one download.
 #[derive(Debug)]
 pub(super) struct DownloadJob {
@@ -113,14 +110,14 @@ impl DownloadJob {
         let mut check = DigestCheck::new(expected);
         let mut reader = self.buffer.reader(0);
         while reader.offset() < self.length() {
-            match reader.next(DIGESTED_AT_ONCE_BYTES).await {
-                Ok(Some(bytes)) => check.update(bytes.as_ref()),
+            match reader.next(usize::MAX).await {
+                Ok(Some(bytes)) => check.update(bytes.as_ref()).await,
                 // The download failed, or was dropped.
                 _ => return,
             }
             tokio::task::yield_now().await;
         }
-        let compared = check.finish(&self.bucket, &self.version);
+        let compared = check.compare_version(&self.bucket, &self.version);
         if let Err(error) = compared.and_then(|()| self.close()) {
             self.fail(error);
         }

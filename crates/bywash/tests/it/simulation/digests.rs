@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use bywash::{Consistency, ContentDigest, DownloadOptions, EngineError, Verify};
-use bywash_sim::{Fault, FaultKind, FaultProfile};
-use object_store::{Error, GetRange};
+use bywash::{Consistency, ContentDigest, DownloadOptions, EngineError, PieceByPiece, Verify};
+use bywash_sim::{Consume, Fault, FaultKind, FaultProfile, Observation, Outcome, Validators};
+use futures::future::join_all;
+use object_store::path::Path;
+use object_store::{Error, GetOptions, GetRange};
 use tokio::io::AsyncReadExt as _;
 
 use crate::simulation::world::{BLOCK, World, steady};
@@ -169,4 +171,170 @@ async fn empty_object_is_compared_too() {
     assert_eq!(download(&world, options(None)).await.unwrap(), "");
     let wrong = options(Some(sha256(b"other")));
     assert!(is_mismatch(&download(&world, wrong).await.unwrap_err()));
+}
+
+/// Reads the whole object.
+async fn see(world: &World) -> Observation {
+    world.see(GetOptions::default(), Consume::All).await
+}
+
+/// Checks that a read failed because of its digest, before its last byte.
+fn assert_mismatch(world: &World, seen: Observation) {
+    let seen = world.right(seen);
+    let Outcome::Failed(error) = &seen.outcome else {
+        panic!("{:?}", seen.outcome);
+    };
+    assert!(is_mismatch(error), "{error}");
+    assert!(seen.body.len() < body(world).len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn whole_read_with_a_flipped_bit_ends_before_its_last_bytes_and_leaves_no_block() {
+    for digest in [crc32c, crc64, md5, sha256] {
+        let world = world(digest);
+        world.origin.script(&world.path, [flip(5 * BLOCK as u64)]);
+        let seen = see(&world).await;
+        assert!(seen.body.len() >= 11 * BLOCK, "it was held back");
+        assert_mismatch(&world, seen);
+        assert_eq!(world.stats().digest_mismatches, 1);
+        world.assert_idle().await;
+        assert_eq!(world.engine.stats().pool.resident_blocks, 0);
+        assert_eq!(world.read().await, body(&world));
+        // Warm.
+        assert_eq!(world.read().await, body(&world));
+        assert_eq!(world.stats().digest_mismatches, 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whole_read_of_one_block_with_a_flipped_bit_starts_over_once() {
+    let world = world(crc32c);
+    world.origin.write(&world.path, 100);
+    world.origin.script(&world.path, [flip(7)]);
+    assert_eq!(world.read().await, body(&world));
+    assert_eq!(world.origin.data_requests(None), 2);
+    world.origin.write(&world.path, 101);
+    let _ = world.bucket.drop_cached("");
+    world.origin.script(&world.path, [flip(7), flip(9)]);
+    let seen = see(&world).await;
+    assert_eq!(seen.range, None, "no response has begun");
+    assert_mismatch(&world, seen);
+    assert_eq!(world.stats().digest_mismatches, 3);
+    assert_eq!(world.read().await, body(&world));
+}
+
+#[tokio::test(start_paused = true)]
+async fn block_cached_by_a_ranged_read_is_compared_by_the_next_whole_read() {
+    let world = world(crc32c);
+    world.origin.script(&world.path, [flip(3)]);
+    let range = GetOptions {
+        range: Some(GetRange::Bounded(0..10)),
+        ..GetOptions::default()
+    };
+    // The control: nothing shows in a range that a bit of it is flipped.
+    let seen = world.see(range, Consume::All).await;
+    assert!(matches!(seen.outcome, Outcome::Complete));
+    world.judge(&seen).unwrap_err();
+    assert_mismatch(&world, see(&world).await);
+    assert_eq!(world.read().await, body(&world));
+}
+
+#[tokio::test(start_paused = true)]
+async fn block_loaded_again_after_its_version_was_verified_is_compared() {
+    let mut world = world(crc32c);
+    assert_eq!(world.read().await, body(&world));
+    let resident = |world: &World| world.bucket.cached("dir")[0].resident_blocks;
+    assert_eq!(resident(&world), 13);
+    let object = std::mem::replace(&mut world.path, Path::from("filler"));
+    world.origin.write(&world.path, 40 << 20);
+    world.read().await;
+    world.path = object;
+    assert!(resident(&world) < 13);
+    world
+        .origin
+        .script(&world.path, [flip(0), flip(0), flip(0)]);
+    assert_mismatch(&world, see(&world).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn body_read_piece_by_piece_is_compared() {
+    let world = world(crc32c);
+    world.origin.script(&world.path, [flip(2 * BLOCK as u64)]);
+    let mut options = GetOptions::default();
+    options.extensions.insert(PieceByPiece);
+    let seen = world.see(options.clone(), Consume::All).await;
+    assert_mismatch(&world, seen);
+    let seen = world.right(world.see(options, Consume::All).await);
+    assert_eq!(seen.body, body(&world));
+}
+
+#[tokio::test(start_paused = true)]
+async fn object_without_validator_is_compared_and_its_last_piece_withheld() {
+    let world = World::new(HOUR);
+    world.origin.state_digest(crc32c);
+    world.origin.set_validators(Validators::None);
+    world.origin.write(&world.path, SIZE);
+    world.origin.script(&world.path, [flip(3)]);
+    assert_mismatch(&world, see(&world).await);
+    assert_eq!(world.read().await, body(&world));
+}
+
+/// Whole reads and downloads, several at once, at an origin that flips a bit in every fourth response. Returns how many
+/// were right, ended with an error, and were wrong.
+async fn read_beside_flips(seed: u64, verify: Verify) -> [u64; 3] {
+    let world = World::seeded(seed, HOUR, |builder| builder.verify(verify));
+    world.origin.state_digest(crc64);
+    world.origin.set_fault_profile(FaultProfile {
+        faults: vec![(FaultKind::Flip, 0.25)],
+        ..steady()
+    });
+    let world = &world;
+    let mut counts = [0; 3];
+    for round in 0..4 {
+        if round % 2 == 0 {
+            let size = BLOCK as u64 * (seed % 7) + seed * 31 % 5_000 + 1;
+            world
+                .origin
+                .write(&world.path, usize::try_from(size).unwrap());
+            let _ = world.bucket.drop_cached("");
+        }
+        for seen in join_all((0..3).map(|_| see(world))).await {
+            let kind = match (world.judge(&seen), &seen.outcome) {
+                (Err(_), _) => 2,
+                (Ok(_), Outcome::Complete) => 0,
+                (Ok(_), _) => 1,
+            };
+            counts[kind] += 1;
+        }
+        match download(world, options(None)).await {
+            Ok(bytes) => counts[2 * usize::from(bytes != body(world))] += 1,
+            Err(error) => {
+                assert!(is_mismatch(&error), "{error}");
+                counts[1] += 1;
+            }
+        }
+    }
+    world.assert_idle().await;
+    counts
+}
+
+#[test]
+fn seeded_flips_are_detected_with_verification_and_returned_without() {
+    let play = |verify| {
+        let mut total = [0; 3];
+        for seed in 0..60 {
+            let mut runtime = tokio::runtime::Builder::new_current_thread();
+            let runtime = runtime.enable_time().start_paused(true).build().unwrap();
+            let counts = runtime.block_on(read_beside_flips(seed, verify));
+            (0..3).for_each(|kind| total[kind] += counts[kind]);
+        }
+        total
+    };
+    let [right, errors, wrong] = play(Verify::Whole);
+    assert_eq!(wrong, 0, "of {right} right and {errors} errors");
+    assert!(right > 200 && errors > 50, "{right} right, {errors} errors");
+    // The control: the judge notices flipped bits.
+    let [right, errors, wrong] = play(Verify::Off);
+    assert_eq!(errors, 0);
+    assert!(wrong > 50, "{right} right, {wrong} wrong");
 }

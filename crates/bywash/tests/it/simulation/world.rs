@@ -46,7 +46,16 @@ impl World {
         consistency: Consistency,
         set: impl FnOnce(EngineBuilder) -> EngineBuilder,
     ) -> Self {
-        let origin = SimOrigin::new(1, steady());
+        Self::seeded(1, consistency, set)
+    }
+
+    /// As [`Self::with`], over an origin with another seed.
+    pub(crate) fn seeded(
+        seed: u64,
+        consistency: Consistency,
+        set: impl FnOnce(EngineBuilder) -> EngineBuilder,
+    ) -> Self {
+        let origin = SimOrigin::new(seed, steady());
         let builder = Engine::builder()
             .memory(32 << 20)
             .block_size(BLOCK)

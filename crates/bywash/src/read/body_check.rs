@@ -1,0 +1,106 @@
+//! Comparison of a body of a whole object with the object's digest, while it is read.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use object_store::Result;
+
+use super::body::Body;
+use super::digest_check::{DigestCheck, stated_digest};
+use super::pieces::Pieces;
+use crate::limits::MAX_PROBED_BLOCKS;
+use crate::outcome::CacheOutcome;
+use crate::shared::BucketShared;
+use crate::versions::Version;
+
+/// A body in blocks or in pieces.
+pub(super) trait Pieced: Send + 'static {
+    fn next(&mut self) -> impl Future<Output = Result<Option<Bytes>>> + Send;
+
+    fn is_done(&self) -> bool;
+
+    /// Returns its bucket and version, and whether all of its bytes so far were read from blocks.
+    fn origin(&self) -> (&BucketShared, &Version, bool);
+}
+
+impl Pieced for Body {
+    fn next(&mut self) -> impl Future<Output = Result<Option<Bytes>>> + Send {
+        self.next()
+    }
+
+    fn is_done(&self) -> bool {
+        self.is_done()
+    }
+
+    fn origin(&self) -> (&BucketShared, &Version, bool) {
+        (self.bucket(), self.version(), true)
+    }
+}
+
+impl Pieced for Pieces {
+    fn next(&mut self) -> impl Future<Output = Result<Option<Bytes>>> + Send {
+        self.next()
+    }
+
+    fn is_done(&self) -> bool {
+        self.is_done()
+    }
+
+    fn origin(&self) -> (&BucketShared, &Version, bool) {
+        let body = self.body();
+        (body.bucket(), body.version(), self.is_of_blocks())
+    }
+}
+
+/// Comparison of a body with the digest of its object.
+pub(super) struct BodyCheck {
+    digest: Box<DigestCheck>,
+    /// Blocks of the version loaded before the body began.
+    loads_before: u64,
+}
+
+impl BodyCheck {
+    /// Returns `None` if the body is not of a whole object with a known digest, or if all of its blocks are in memory
+    /// and were compared before.
+    pub(super) fn new(
+        bucket: &BucketShared,
+        version: &Version,
+        range: &Range<u64>,
+        outcome: CacheOutcome,
+    ) -> Option<Self> {
+        if *range != (0..version.meta.size) || range.is_empty() {
+            return None;
+        }
+        let digest = stated_digest(bucket, version)?;
+        let resident = |block| bucket.engine.pool.contains(version.key(block));
+        let verified = outcome == CacheOutcome::Hit
+            && version.is_verified()
+            // Those before were looked up.
+            && (MAX_PROBED_BLOCKS..version.blocks(bucket.block_size)).all(resident);
+        (!verified).then(|| Self {
+            digest: Box::new(DigestCheck::new(digest)),
+            loads_before: version.cost.blocks(),
+        })
+    }
+
+    /// Returns the next bytes; the last ones only if the object has its digest.
+    pub(super) async fn next(
+        check: &mut Option<Self>,
+        body: &mut impl Pieced,
+    ) -> Result<Option<Bytes>> {
+        let bytes = body.next().await?;
+        if let (Some(bytes), Some(check)) = (&bytes, check.as_mut()) {
+            check.digest.update(bytes).await;
+        }
+        if body.is_done()
+            && let Some(check) = check.take()
+        {
+            let (bucket, version, of_blocks) = body.origin();
+            check.digest.compare_version(bucket, version)?;
+            if of_blocks {
+                version.record_verified(check.loads_before, bucket.block_size);
+            }
+        }
+        Ok(bytes)
+    }
+}
