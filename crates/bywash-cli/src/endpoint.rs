@@ -129,6 +129,7 @@ impl Endpoint {
             .chunk_size(CHUNK_BYTES)
             .journal(journal(&self.data_dir).folder())
             .retry(retry::policy(self.deadline))
+            .verify(self.remote.verify)
             .build()
             .map_err(|error| Failure::failed(format!("cannot start the engine: {error}")))?;
         Ok(self.engine.get_or_init(|| engine))

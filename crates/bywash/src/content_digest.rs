@@ -42,7 +42,10 @@ impl fmt::Display for ContentDigest {
 
 /// Digest of a sequence of bytes, computed as they come.
 #[derive(Debug, Clone)]
-pub(crate) enum RunningDigest {
+pub struct RunningDigest(Running);
+
+#[derive(Debug, Clone)]
+enum Running {
     Crc32(crc_fast::Digest),
     Crc32c(crc_fast::Digest),
     Crc64Nvme(crc_fast::Digest),
@@ -52,34 +55,39 @@ pub(crate) enum RunningDigest {
 
 impl RunningDigest {
     /// Begins a digest of the algorithm of `expected`.
-    pub(crate) fn like(expected: &ContentDigest) -> Self {
+    #[must_use]
+    pub fn like(expected: &ContentDigest) -> Self {
         let crc = crc_fast::Digest::new;
-        match expected {
-            ContentDigest::Crc32(_) => Self::Crc32(crc(CrcAlgorithm::Crc32IsoHdlc)),
-            ContentDigest::Crc32c(_) => Self::Crc32c(crc(CrcAlgorithm::Crc32Iscsi)),
-            ContentDigest::Crc64Nvme(_) => Self::Crc64Nvme(crc(CrcAlgorithm::Crc64Nvme)),
-            ContentDigest::Md5(_) => Self::Md5(Md5::new()),
-            ContentDigest::Sha256(_) => Self::Sha256(Sha256::new()),
-        }
+        Self(match expected {
+            ContentDigest::Crc32(_) => Running::Crc32(crc(CrcAlgorithm::Crc32IsoHdlc)),
+            ContentDigest::Crc32c(_) => Running::Crc32c(crc(CrcAlgorithm::Crc32Iscsi)),
+            ContentDigest::Crc64Nvme(_) => Running::Crc64Nvme(crc(CrcAlgorithm::Crc64Nvme)),
+            ContentDigest::Md5(_) => Running::Md5(Md5::new()),
+            ContentDigest::Sha256(_) => Running::Sha256(Sha256::new()),
+        })
     }
 
-    pub(crate) fn update(&mut self, bytes: &[u8]) {
-        match self {
-            Self::Crc32(crc) | Self::Crc32c(crc) | Self::Crc64Nvme(crc) => crc.update(bytes),
-            Self::Md5(md5) => md5.update(bytes),
-            Self::Sha256(sha256) => sha256.update(bytes),
+    /// Adds the next bytes.
+    pub fn update(&mut self, bytes: &[u8]) {
+        match &mut self.0 {
+            Running::Crc32(crc) | Running::Crc32c(crc) | Running::Crc64Nvme(crc) => {
+                crc.update(bytes)
+            }
+            Running::Md5(md5) => md5.update(bytes),
+            Running::Sha256(sha256) => sha256.update(bytes),
         }
     }
 
     /// Returns the digest of the bytes so far.
-    pub(crate) fn finish(self) -> ContentDigest {
+    #[must_use]
+    pub fn finish(self) -> ContentDigest {
         // The upper half of a CRC of 32 bits is 0.
-        match self {
-            Self::Crc32(crc) => ContentDigest::Crc32(crc.finalize() as u32),
-            Self::Crc32c(crc) => ContentDigest::Crc32c(crc.finalize() as u32),
-            Self::Crc64Nvme(crc) => ContentDigest::Crc64Nvme(crc.finalize()),
-            Self::Md5(md5) => ContentDigest::Md5(md5.finalize().into()),
-            Self::Sha256(sha256) => ContentDigest::Sha256(sha256.finalize().into()),
+        match self.0 {
+            Running::Crc32(crc) => ContentDigest::Crc32(crc.finalize() as u32),
+            Running::Crc32c(crc) => ContentDigest::Crc32c(crc.finalize() as u32),
+            Running::Crc64Nvme(crc) => ContentDigest::Crc64Nvme(crc.finalize()),
+            Running::Md5(md5) => ContentDigest::Md5(md5.finalize().into()),
+            Running::Sha256(sha256) => ContentDigest::Sha256(sha256.finalize().into()),
         }
     }
 }

@@ -40,7 +40,7 @@ pub use bucket::{Bucket, BucketOptions};
 pub use bywash_mem::{LimitError, Reservation, Segments, Share};
 pub use cache_admin::{CacheChange, CacheExplanation, CachedObject, CachedPage};
 pub use consistency::{Consistency, ParseConsistencyError};
-pub use content_digest::ContentDigest;
+pub use content_digest::{ContentDigest, RunningDigest};
 pub use cost::Cost;
 pub use engine::{BucketInfo, CacheLimits, Engine, EngineBuilder, MemoryLimit};
 pub use error::{EngineError, OriginUrlError, StatusError};

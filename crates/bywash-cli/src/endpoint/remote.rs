@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bywash::OriginUrl;
 use bywash::origin::s3::{S3Store, builder_from_env, endpoint_of_profile};
 use bywash::origin::{Connector, Origin};
+use bywash::{OriginUrl, Verify};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 
 use crate::failure::{Failure, Kind};
@@ -23,12 +23,18 @@ pub(crate) struct Remote {
     /// are none, requests to a loopback endpoint are not signed. gs:// and az:// find theirs as Google's and Azure's clients do.
     #[arg(long, global = true, value_name = "URL")]
     endpoint: Option<url::Url>,
+    /// Which reads are compared with the digest that the store states of the whole object: off, or whole
+    #[arg(long, global = true, value_name = "READS", default_value_t)]
+    pub(crate) verify: Verify,
 }
 
 impl Remote {
     /// Reaches S3 at this endpoint.
     pub(super) fn at(endpoint: Option<url::Url>) -> Self {
-        Self { endpoint }
+        Self {
+            endpoint,
+            verify: Verify::default(),
+        }
     }
 
     /// Returns the S3 endpoint: the given one, or that of the environment.

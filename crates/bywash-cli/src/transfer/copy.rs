@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use bywash::ContentDigest;
 use indicatif::ProgressBar;
 use object_store::{ObjectStoreExt, PutMode};
 use serde::Serialize;
@@ -37,6 +38,8 @@ pub(crate) struct Copier {
     pub(crate) endpoint: Endpoint,
     /// Condition on the existing destination.
     mode: PutMode,
+    /// SHA-256 that the source, an object, must have.
+    sha256: Option<ContentDigest>,
     output: Output,
     room: Semaphore,
 }
@@ -99,9 +102,15 @@ impl Copier {
         Self {
             endpoint,
             mode,
+            sha256: None,
             output,
             room: Semaphore::new(IN_FLIGHT_MIB),
         }
+    }
+
+    /// Compares the source with this digest.
+    pub(crate) fn comparing(self, sha256: Option<ContentDigest>) -> Self {
+        Self { sha256, ..self }
     }
 
     /// Whether an existing destination may prevent the copy.
@@ -160,7 +169,7 @@ impl Copier {
             return Ok(None);
         };
         let same_store = (from.scheme, &from.bucket) == (to.scheme, &to.bucket);
-        if !same_store || self.mode != PutMode::Overwrite {
+        if !same_store || self.mode != PutMode::Overwrite || self.sha256.is_some() {
             return Ok(None);
         }
         let store = self.endpoint.of(from)?;
@@ -199,7 +208,8 @@ impl Copier {
                 if listed
                     .is_none_or(|listed| listed.bytes > crate::transfer::part::PART_MIN_BYTES) =>
             {
-                let object = or_interrupt(Object::open(address, &self.endpoint)).await?;
+                let mut object = or_interrupt(Object::open(address, &self.endpoint)).await?;
+                object.digest = self.sha256.or(object.digest);
                 if listed.is_none() {
                     bar.inc_length(object.meta.size);
                 }
@@ -227,7 +237,10 @@ impl Copier {
                 if listed.is_none() {
                     bar.inc_length(opened.bytes.unwrap_or(0));
                 }
-                opened
+                match self.sha256 {
+                    Some(sha256) => opened.compared(source.to_string(), sha256),
+                    None => opened,
+                }
             }
         };
         let source_e_tag = opened.e_tag.clone();

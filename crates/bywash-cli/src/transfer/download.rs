@@ -14,7 +14,7 @@ use std::path::{Path as FsPath, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use bywash::Segments;
+use bywash::{ContentDigest, Segments};
 use futures::{StreamExt, TryStreamExt, stream};
 use indicatif::ProgressBar;
 use object_store::PutMode;
@@ -27,6 +27,7 @@ use crate::output::Output;
 use crate::transfer::file::{FileTarget, set_modified};
 use crate::transfer::object::Object;
 use crate::transfer::part::{PART_MIN_BYTES, ahead, part_bytes};
+use crate::transfer::source::wrong_digest;
 
 use state::{Staged, Version, hex};
 
@@ -112,9 +113,14 @@ impl Download<'_> {
             bar.reset_eta();
             let fetched = fetch(object, place, &staged, bar).await;
             fetched.map_err(|failure| can_go_on(failure, &staged))?;
-            if staged.resumed_bytes > 0 && !self.proven(&staged).await? {
+            if let Some(wrong) = self.wrong_digest(&staged).await? {
+                if fresh {
+                    let discarded = Arc::clone(&staged);
+                    blocking(place, move || discarded.discard()).await?;
+                    return Err(wrong);
+                }
                 output.note(&format!(
-                    "what came of {url} before does not have the store's checksum: starting over"
+                    "what came of {url} before does not have its digest: starting over"
                 ));
                 bar.inc_length(version.bytes);
                 fresh = true;
@@ -133,15 +139,25 @@ impl Download<'_> {
         }
     }
 
-    /// Returns whether the file has the checksum stored with the object; true if there is none.
-    async fn proven(&self, staged: &Arc<Staged>) -> Result<bool, Failure> {
-        let e_tag = self.object.meta.e_tag.as_deref();
-        let Some(expected) = self.endpoint.crc32c(self.address, e_tag).await? else {
-            return Ok(true);
+    /// Digests the file, and returns the failure if the object has another digest. `None` also if none is known.
+    async fn wrong_digest(&self, staged: &Arc<Staged>) -> Result<Option<Failure>, Failure> {
+        let Some(expected) = self.expected(staged).await? else {
+            return Ok(None);
         };
         let staged = Arc::clone(staged);
-        let found = blocking(&self.place, move || staged.crc32c()).await?;
-        Ok(found == expected)
+        let got = blocking(&self.place, move || staged.digest(&expected)).await?;
+        let wrong = || wrong_digest(&self.address.to_string(), &expected, &got);
+        Ok((got != expected).then(wrong))
+    }
+
+    /// Returns the digest of the object. The store is asked for it only if an earlier process wrote a part of the file.
+    async fn expected(&self, staged: &Staged) -> Result<Option<ContentDigest>, Failure> {
+        if self.object.digest.is_some() || staged.resumed_bytes == 0 {
+            return Ok(self.object.digest);
+        }
+        let e_tag = self.object.meta.e_tag.as_deref();
+        let crc32c = self.endpoint.crc32c(self.address, e_tag).await?;
+        Ok(crc32c.map(ContentDigest::Crc32c))
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Range;
 
 use bytes::Bytes;
-use bywash::{Bucket, Download, DownloadOptions, EngineError, Segments};
+use bywash::{Bucket, ContentDigest, Download, DownloadOptions, EngineError, Segments, Verify};
 use futures::stream::BoxStream;
 use object_store::path::Path;
 use object_store::{Attributes, GetOptions, GetRange, ObjectMeta, ObjectStore};
@@ -24,6 +24,8 @@ pub(crate) struct Object {
     pub(crate) meta: ObjectMeta,
     /// Content headers and user metadata.
     pub(crate) attributes: Attributes,
+    /// Digest that the store states, if reads are compared with it.
+    pub(crate) digest: Option<ContentDigest>,
 }
 
 impl fmt::Debug for Object {
@@ -39,7 +41,10 @@ impl Object {
     /// Looks up the current version.
     pub(crate) async fn open(address: &Address, endpoint: &Endpoint) -> Result<Self, Failure> {
         let (path, bucket) = (address.object()?, endpoint.of(address)?);
-        let object = Self::at(&address.to_string(), bucket, path).await?;
+        let mut object = Self::at(&address.to_string(), bucket, path).await?;
+        if endpoint.remote.verify == Verify::Off {
+            object.digest = None;
+        }
         endpoint.make_room(part_bytes(object.meta.size))?;
         Ok(object)
     }
@@ -56,6 +61,7 @@ impl Object {
             name: name.to_owned(),
             bucket,
             path,
+            digest: found.extensions.get().copied(),
             meta: found.meta,
             attributes: found.attributes,
         })
@@ -83,6 +89,8 @@ impl Object {
             path,
             meta,
             attributes,
+            // Compared by the engine.
+            digest: None,
         };
         Ok(Some((object, bytes)))
     }

@@ -27,6 +27,11 @@ impl Part {
         self.len
     }
 
+    /// Returns its pieces.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Bytes> {
+        self.pieces.iter()
+    }
+
     /// Returns all bytes in one piece. Copies them if there are several.
     pub(crate) fn into_contiguous(mut self) -> Bytes {
         match self.pieces.len() {

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use bywash::Segments;
 use bywash::upload::journal::SourceIdentity;
+use bywash::{ContentDigest, RunningDigest, Segments};
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt, TryStreamExt};
 use object_store::Attributes;
@@ -169,6 +169,15 @@ impl Source {
         name: &str,
         range: Option<ByteRange>,
     ) -> Result<Self, Failure> {
+        let digest = object.digest.filter(|_| range.is_none());
+        let source = Self::of_span(object, name, range)?;
+        Ok(match digest {
+            Some(digest) => source.compared(name.to_owned(), digest),
+            None => source,
+        })
+    }
+
+    fn of_span(object: Object, name: &str, range: Option<ByteRange>) -> Result<Self, Failure> {
         let span = span(name, range, object.meta.size)?;
         let parts = part_bytes(span.end - span.start);
         let (attributes, e_tag) = (object.attributes.clone(), object.meta.e_tag.clone());
@@ -190,6 +199,31 @@ impl Source {
             e_tag,
             ..Self::of_spans(span, parts, attributes, read)
         })
+    }
+
+    /// Ends the stream with a failure if its bytes do not have this digest: no sink completes then.
+    pub(crate) fn compared(self, name: String, expected: ContentDigest) -> Self {
+        let begun = (self.parts, RunningDigest::like(&expected));
+        let parts = stream::try_unfold(Some(begun), move |begun| {
+            let name = name.clone();
+            async move {
+                let Some((mut parts, mut running)) = begun else {
+                    return Ok(None);
+                };
+                if let Some(part) = parts.try_next().await? {
+                    part.iter().for_each(|piece| running.update(piece));
+                    return Ok(Some((part, Some((parts, running)))));
+                }
+                match running.finish() {
+                    got if got == expected => Ok(None),
+                    got => Err(wrong_digest(&name, &expected, &got)),
+                }
+            }
+        });
+        Self {
+            parts: parts.boxed(),
+            ..self
+        }
     }
 
     /// Reads a range of an object by one request.
@@ -241,6 +275,13 @@ impl Source {
     pub(crate) async fn next(&mut self) -> Result<Option<Part>, Failure> {
         self.parts.try_next().await
     }
+}
+
+/// Returns the failure of a copy whose bytes do not have the object's digest.
+pub(crate) fn wrong_digest(name: &str, expected: &ContentDigest, got: &ContentDigest) -> Failure {
+    Failure::failed(format!(
+        "cannot read {name}: the bytes have {got}, and {expected} is expected; try again, or compare the object with its source"
+    ))
 }
 
 /// Reads to the end, part by part.

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use bywash::ContentDigest;
 use object_store::{PutMode, UpdateVersion};
 
 use crate::endpoint::{Endpoint, Remote};
@@ -43,6 +44,9 @@ pub(crate) struct Transfer {
     /// Replace only the version of the object that has this ETag, as `stat` shows it
     #[arg(long, value_name = "ETAG", conflicts_with = "recursive")]
     if_match: Option<String>,
+    /// SHA-256 that the object must have, in hexadecimal digits; with another, nothing appears at the destination
+    #[arg(long, value_name = "HEX", value_parser = sha256, conflicts_with = "recursive")]
+    sha256: Option<ContentDigest>,
     /// Where open uploads are written down, so that `bywash uploads resume` can go on with them
     #[arg(long, value_name = "DIR", default_value = DEFAULT_DATA_DIR)]
     data_dir: PathBuf,
@@ -50,6 +54,20 @@ pub(crate) struct Transfer {
     remote: Remote,
     #[command(flatten)]
     pub(crate) output: Output,
+}
+
+/// Parses a SHA-256.
+fn sha256(text: &str) -> Result<ContentDigest, String> {
+    let wrong = || format!("{text:?} is no SHA-256; write its 64 hexadecimal digits");
+    if text.len() != 64 || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return Err(wrong());
+    }
+    let mut digest = [0; 32];
+    for (byte, digits) in digest.iter_mut().zip(text.as_bytes().chunks(2)) {
+        let digits = std::str::from_utf8(digits).map_err(|_| wrong())?;
+        *byte = u8::from_str_radix(digits, 16).map_err(|_| wrong())?;
+    }
+    Ok(ContentDigest::Sha256(digest))
 }
 
 pub(crate) async fn run(args: Transfer, after: After) -> Result<(), Failure> {
@@ -62,7 +80,14 @@ pub(crate) async fn run(args: Transfer, after: After) -> Result<(), Failure> {
         None => PutMode::Overwrite,
     };
     let endpoint = Endpoint::new(&args.remote, &args.data_dir);
-    let copier = Arc::new(Copier::new(endpoint, mode, args.output));
+    let is_object = matches!(&args.sources[..], [Url::Object(_)]);
+    if args.sha256.is_some() && !is_object {
+        return Err(Failure::usage(
+            "--sha256 is of one object; name one, as s3://bucket/key",
+        ));
+    }
+    let copier = Copier::new(endpoint, mode, args.output).comparing(args.sha256);
+    let copier = Arc::new(copier);
     if args.recursive {
         let copies = or_interrupt(trees(&args, &copier.endpoint)).await?;
         return all(&copier, copies, args.jobs, args.output, after).await;

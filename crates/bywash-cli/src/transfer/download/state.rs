@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path as FsPath, PathBuf};
 
-use crc_fast::{CrcAlgorithm, Digest as Crc};
+use bywash::{ContentDigest, RunningDigest};
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -208,20 +208,26 @@ impl Staged {
         (&self.state).write_all(line(part, digest).as_bytes())
     }
 
-    /// Returns the CRC32C of the whole file.
-    pub(super) fn crc32c(&self) -> io::Result<u32> {
-        let mut crc = Crc::new(CrcAlgorithm::Crc32Iscsi);
+    /// Returns the digest of the whole file, of the algorithm of `expected`.
+    pub(super) fn digest(&self, expected: &ContentDigest) -> io::Result<ContentDigest> {
+        let mut running = RunningDigest::like(expected);
         let mut piece = vec![0; HASH_PIECE_BYTES];
         let mut offset = 0;
         loop {
             let read = self.data.read_at(&mut piece, offset)?;
             if read == 0 {
-                // The algorithm's value has 32 bits.
-                return Ok((crc.finalize() & u64::from(u32::MAX)) as u32);
+                return Ok(running.finish());
             }
-            crc.update(&piece[..read]);
+            running.update(&piece[..read]);
             offset += read as u64;
         }
+    }
+
+    /// Removes what was downloaded and its state.
+    pub(super) fn discard(&self) -> io::Result<()> {
+        self.check_name()?;
+        std::fs::remove_file(&self.data_path)?;
+        std::fs::remove_file(&self.state_path)
     }
 
     /// Checks that the name still belongs to the part file that was written.
