@@ -239,6 +239,7 @@ async fn metrics(State(shared): State<Shared>) -> Response {
 fn metrics_text(shared: &Shared, sees: impl Fn(&str) -> bool) -> Response {
     let (mut stats, mut origins) = (shared.engine.stats(), shared.engine.origins());
     stats.buckets.retain(|bucket, _| sees(bucket));
+    stats.memory.buckets.retain(|bucket, _| sees(bucket));
     origins.retain(|bucket, _| sees(bucket));
     let text = metrics::render(&metrics::Sources {
         stats: &stats,

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use bywash::origin::OriginStats;
 use bywash::traffic::{OriginRequest, Traffic, TrafficStats};
-use bywash::{BucketStats, BudgetStats, CacheOutcome, ObjectStats, PoolStats, Stats};
+use bywash::{BucketStats, BudgetStats, CacheOutcome, MemoryStats, ObjectStats, PoolStats, Stats};
 use process::Process;
 
 use crate::history::HistoryStats;
@@ -327,12 +327,37 @@ pub(crate) fn render(sources: &Sources<'_>) -> String {
     counters(&mut text, &HISTORY, history);
     counters(&mut text, &POOL_COUNTERS, &stats.pool);
     gauges(&mut text, &POOL, &stats.pool);
+    memory(&mut text, &stats.memory);
     gauges(&mut text, &BUDGET, &stats.budget);
     gauges(&mut text, &OBJECTS, &stats.objects);
     if let Some(process) = Process::read() {
         process.render(&mut text);
     }
     text
+}
+
+/// Writes the memory of blocks by kind and by bucket.
+fn memory(text: &mut String, memory: &MemoryStats) {
+    const RESIDENT: &str = "bywash_kind_resident_bytes";
+    const EVICTED: &str = "bywash_kind_evicted_bytes_total";
+    const BUCKET: &str = "bywash_bucket_resident_bytes";
+    head(text, RESIDENT, "gauge", "Memory of blocks by kind.");
+    for (kind, stats) in &memory.kinds {
+        sample(text, RESIDENT, &[("kind", kind)], stats.bytes);
+    }
+    head(
+        text,
+        EVICTED,
+        "counter",
+        "Evicted memory of blocks by kind.",
+    );
+    for (kind, stats) in &memory.kinds {
+        sample(text, EVICTED, &[("kind", kind)], stats.evicted_bytes);
+    }
+    head(text, BUCKET, "gauge", "Memory of blocks by bucket.");
+    for (bucket, stats) in &memory.buckets {
+        sample(text, BUCKET, &[("bucket", bucket)], stats.bytes);
+    }
 }
 
 /// Writes errors by bucket and kind, at most nine a bucket: kinds without errors are left out.

@@ -42,7 +42,7 @@ mod tests;
 pub use block::Registry;
 pub use block::{
     BlockOptions, Evicted, Keep, LimitError, OwnedPin, Pin, PinScope, PoolStats, Priority, Spill,
-    Spilled, Tag, TagStats,
+    Spilled, StoreStats, Tag, TagStats,
 };
 pub use buffer::{
     BlockSlice, FreezeError, Overlap, Segments, TailReader, WriteAtBuffer, WriteAtError,

@@ -1,10 +1,12 @@
 //! The block pool: the public interface of the budget, the blocks and their loads.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::block::{
-    BlockCache, Evicted, LimitError, OwnedPin, Pin, PinScope, PoolStats, Spill, Tag, TagStats,
+    BlockCache, Evicted, LimitError, OwnedPin, Pin, PinScope, PoolStats, Spill, StoreStats, Tag,
+    TagStats,
 };
 use crate::error::PoolError;
 use crate::frames::{Budget, Frame, FrameWait, PoolConfig, Reservation, ReserveWait, Share};
@@ -201,17 +203,23 @@ impl BlockPool {
         self.cache.allocator().decommit_idle(target);
     }
 
+    /// Memory counted on a tag.
+    #[must_use]
+    pub fn tag_stats(&self, tag: Tag) -> TagStats {
+        self.cache.tag_stats(tag)
+    }
+
+    /// Resident blocks by store. Stores without a block are left out.
+    #[must_use]
+    pub fn store_stats(&self) -> HashMap<u32, StoreStats> {
+        self.cache.evictor.store_stats()
+    }
+
     // --- for the disk tier
 
     /// Offers evicted blocks of [`crate::Keep::Spill`] to `hook`. Only the first call has an effect; returns whether this was it.
     pub fn set_spill(&self, hook: Arc<dyn Spill>) -> bool {
         self.cache.set_spill(hook)
-    }
-
-    /// Memory counted on a tag.
-    #[must_use]
-    pub fn tag_stats(&self, tag: Tag) -> TagStats {
-        self.cache.tag_stats(tag)
     }
 
     /// Gives a block another key without copying it. The old key is not found any more, and handles to it are stale.

@@ -12,12 +12,13 @@ use std::path::Path as FsPath;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use bywash_mem::{Budget, Share};
+use bywash_mem::{Budget, Share, StoreStats};
 use chrono::{DateTime, Utc};
 use futures::StreamExt;
 use object_store::ObjectStore;
 use parking_lot::RwLock;
 
+use crate::block_kind::BlockKind;
 use crate::bucket::{Bucket, BucketOptions};
 use crate::consistency::Consistency;
 use crate::error::EngineError;
@@ -25,7 +26,7 @@ use crate::origin::folder::FolderStore;
 use crate::origin::interface::Origin;
 use crate::origin::{OriginStats, OriginUrl};
 use crate::shared::{BucketShared, EngineShared};
-use crate::stats::{BudgetStats, PoolStats, Stats};
+use crate::stats::{BucketMemory, BudgetStats, KindStats, MemoryStats, PoolStats, Stats};
 use crate::traffic::Traffic;
 use crate::upload::journal::Journal;
 use checks::{check_block_size, check_memory};
@@ -245,14 +246,25 @@ impl Engine {
     /// Returns a snapshot of the counters.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let buckets = self.buckets.read();
-        let buckets = buckets
-            .iter()
-            .map(|(name, mounted)| (name.clone(), mounted.bucket.shared().counters.snapshot()));
+        let stores = self.shared.pool.store_stats();
+        let (mut buckets, mut memory) = (BTreeMap::new(), BTreeMap::new());
+        for (name, mounted) in self.buckets.read().iter() {
+            let bucket = mounted.bucket.shared();
+            buckets.insert(name.clone(), bucket.counters.snapshot());
+            let StoreStats { blocks, bytes } = stores
+                .get(&bucket.versions.store())
+                .copied()
+                .unwrap_or_default();
+            memory.insert(name.clone(), BucketMemory { blocks, bytes });
+        }
         let pool = self.shared.pool.stats();
         let budget = self.shared.pool.budget();
         Stats {
-            buckets: buckets.collect(),
+            buckets,
+            memory: MemoryStats {
+                kinds: self.kind_stats(),
+                buckets: memory,
+            },
             pool: PoolStats {
                 flights: pool.flights,
                 evictions: pool.evictions,
@@ -271,6 +283,20 @@ impl Engine {
             },
             objects: self.shared.objects.stats(),
         }
+    }
+
+    fn kind_stats(&self) -> BTreeMap<&'static str, KindStats> {
+        let of = |kind: BlockKind| {
+            let counted = self.shared.pool.tag_stats(kind.tag());
+            let stats = KindStats {
+                blocks: counted.used_blocks,
+                bytes: counted.used_bytes,
+                evicted_blocks: counted.evicted_blocks,
+                evicted_bytes: counted.evicted_bytes,
+            };
+            (kind.name(), stats)
+        };
+        BlockKind::ALL.into_iter().map(of).collect()
     }
 
     /// Returns the errors of the origins that had any, by bucket.

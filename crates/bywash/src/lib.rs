@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod block_kind;
 mod bucket;
 mod cache_admin;
 mod consistency;
@@ -50,7 +51,10 @@ pub use origin::{Origin, OriginUrl, PartBody, UploadedPart};
 pub use outcome::{CacheOutcome, ReadInfo};
 pub use read::{Download, DownloadOptions, PieceByPiece};
 pub use retry::RetryPolicy;
-pub use stats::{BucketStats, BudgetStats, HEDGED_PERCENT, ObjectStats, PoolStats, Stats};
+pub use stats::{
+    BucketMemory, BucketStats, BudgetStats, HEDGED_PERCENT, KindStats, MemoryStats, ObjectStats,
+    PoolStats, Stats,
+};
 pub use upload::{Upload, UploadOptions, UploadResult, UploadToken, UploadWriter};
 pub use verify::Verify;
 pub use write::PutStreamOptions;

@@ -17,6 +17,8 @@ pub struct Stats {
     pub buckets: BTreeMap<String, BucketStats>,
     /// The block pool.
     pub pool: PoolStats,
+    /// Memory of blocks, by kind and by bucket.
+    pub memory: MemoryStats,
     /// The memory budget.
     pub budget: BudgetStats,
     /// The known objects.
@@ -67,6 +69,38 @@ pub struct PoolStats {
     pub resident_blocks: u64,
     /// Bytes of their frames.
     pub resident_bytes: u64,
+}
+
+/// Memory of blocks.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct MemoryStats {
+    /// By kind: `data`, `small` (objects of one block), `footer` (read by requests for the end of an object alone) and `readahead`
+    /// (loaded beyond the ranges requested). A block keeps the kind of the read that loaded it.
+    pub kinds: BTreeMap<&'static str, KindStats>,
+    /// By name of the bucket.
+    pub buckets: BTreeMap<String, BucketMemory>,
+}
+
+/// Blocks of one kind.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct KindStats {
+    /// Blocks in memory.
+    pub blocks: u64,
+    /// Bytes of their frames.
+    pub bytes: u64,
+    /// Blocks evicted since start.
+    pub evicted_blocks: u64,
+    /// Bytes of their frames.
+    pub evicted_bytes: u64,
+}
+
+/// Blocks of one bucket in memory.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct BucketMemory {
+    /// Number of blocks.
+    pub blocks: u64,
+    /// Bytes of their frames.
+    pub bytes: u64,
 }
 
 /// Known objects and absent keys of all buckets.

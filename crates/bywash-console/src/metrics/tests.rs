@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bywash::origin::OriginErrorKind;
 use bywash::traffic::{RequestKind, RequestSummary};
+use bywash::{BucketMemory, KindStats};
 
 use super::*;
 
@@ -95,6 +96,30 @@ fn writes_each_counter_under_its_name() {
             text.lines().any(|found| found == line),
             "{line} is not in\n{text}"
         );
+    }
+}
+
+#[test]
+fn writes_memory_by_kind_and_by_bucket() {
+    let mut stats = Stats::default();
+    let footers = KindStats {
+        bytes: 16,
+        evicted_bytes: 17,
+        ..KindStats::default()
+    };
+    stats.memory.kinds.insert("footer", footers);
+    let of_bucket = BucketMemory {
+        blocks: 1,
+        bytes: 18,
+    };
+    stats.memory.buckets.insert("data".to_owned(), of_bucket);
+    let text = rendered(&stats);
+    for line in [
+        "bywash_kind_resident_bytes{kind=\"footer\"} 16",
+        "bywash_kind_evicted_bytes_total{kind=\"footer\"} 17",
+        "bywash_bucket_resident_bytes{bucket=\"data\"} 18",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}: {text}");
     }
 }
 

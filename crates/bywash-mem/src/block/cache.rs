@@ -326,7 +326,7 @@ impl BlockCache {
     /// Publishes a block with `pins` handed off. Called under the flight table's lock, with the flight removed from it.
     pub(crate) fn publish(&self, contents: BlockContents, pins: u64, erased: bool) -> u32 {
         let hash = self.registry.hash(contents.key);
-        let priority = contents.options.priority;
+        let account = contents.account();
         let doomed = erased || contents.options.keep == Keep::WhilePinned;
         // Relaxed: counters.
         self.resident_blocks.fetch_add(1, Ordering::Relaxed);
@@ -337,7 +337,7 @@ impl BlockCache {
         let header = self.slab.header(slot);
         // SAFETY: the slot was just allocated.
         unsafe { header.fill(contents) };
-        self.evictor.admit(slot, hash, priority);
+        self.evictor.admit(slot, hash, account);
         header.word.publish(pins, doomed);
         if !erased {
             self.registry.insert(hash, slot);

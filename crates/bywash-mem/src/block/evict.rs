@@ -1,12 +1,13 @@
 //! Eviction: the policy proposes a victim, the block's state word decides.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use super::cache::BlockCache;
-use super::options::{Keep, Priority};
+use super::options::{Keep, StoreStats};
 use super::policy::{AgeMode, LOOKS_PER_VICTIM, Policy, ScanState, Usage, Victim};
 use super::sharded_pins::OwnOutcome;
-use super::slab::BlockContents;
+use super::slab::{Account, BlockContents};
 use super::spill::Spilled;
 use super::word::Word;
 use crate::frames::{Frame, PoolConfig, Share};
@@ -34,11 +35,19 @@ pub(crate) enum EvictOutcome {
     Changed,
 }
 
+/// The policy, and counts that change with it.
+#[derive(Debug, Default)]
+struct EvictorState {
+    policy: Policy,
+    /// Resident blocks by store; only stores that have any.
+    stores: HashMap<u32, StoreStats>,
+}
+
 /// The policy behind its lock, which nests inside all other locks but that of the sharded counters and is held for a few dozen
 /// looks at most.
 #[derive(Debug)]
 pub(crate) struct Evictor {
-    policy: Mutex<Policy>,
+    state: Mutex<EvictorState>,
     /// A pass is slow after this time, or after this many looks in vain at each block on average.
     slow: (Duration, u32),
     /// When the last slow pass was logged.
@@ -48,20 +57,37 @@ pub(crate) struct Evictor {
 impl Evictor {
     pub(super) fn new(config: &PoolConfig) -> Self {
         Self {
-            policy: Mutex::new(Policy::default()),
+            state: Mutex::new(EvictorState::default()),
             slow: (config.slow_eviction, config.slow_eviction_rounds),
             last_warning: Mutex::new(None),
         }
     }
 
     /// Enters a block that is about to be published in `slot`.
-    pub(super) fn admit(&self, slot: u32, hash: u64, priority: Priority) {
-        self.policy.lock().admit(slot, hash, priority);
+    pub(super) fn admit(&self, slot: u32, hash: u64, account: Account) {
+        let mut state = self.state.lock();
+        state.policy.admit(slot, hash, account.priority);
+        let of_store = state.stores.entry(account.store).or_default();
+        of_store.blocks += 1;
+        of_store.bytes += account.bytes;
     }
 
     /// Removes the block of a slot, before another may enter it. `evicted` is its hash if the policy shall remember it.
-    pub(super) fn forget(&self, slot: u32, evicted: Option<u64>) {
-        self.policy.lock().forget(slot, evicted);
+    fn forget(&self, slot: u32, evicted: Option<u64>, account: Account) {
+        let mut state = self.state.lock();
+        state.policy.forget(slot, evicted);
+        if let Some(of_store) = state.stores.get_mut(&account.store) {
+            of_store.blocks -= 1;
+            of_store.bytes -= account.bytes;
+            if of_store.blocks == 0 {
+                state.stores.remove(&account.store);
+            }
+        }
+    }
+
+    /// See [`crate::BlockPool::store_stats`].
+    pub(crate) fn store_stats(&self) -> HashMap<u32, StoreStats> {
+        self.state.lock().stores.clone()
     }
 
     /// Whether a slow pass is to be logged now.
@@ -77,13 +103,13 @@ impl Evictor {
     /// Slots that the policy knows, in order. Checks the rings.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn slots(&self) -> Vec<u32> {
-        self.policy.lock().slots()
+        self.state.lock().policy.slots()
     }
 
     /// Number of blocks that the policy knows.
     #[cfg(test)]
     pub(crate) fn len(&self) -> u64 {
-        u64::from(self.policy.lock().len())
+        u64::from(self.state.lock().policy.len())
     }
 }
 
@@ -145,12 +171,14 @@ impl BlockCache {
         };
         let mut scan = ScanState::default();
         while !pass.is_done() {
-            let mut policy = self.evictor.policy.lock();
-            let victim = policy.next_victim(&mut scan, |slot, mode| match mode {
-                AgeMode::Age => self.usage_aging(slot),
-                AgeMode::Observe => self.usage(slot),
-            });
-            drop(policy);
+            let mut state = self.evictor.state.lock();
+            let victim = state
+                .policy
+                .next_victim(&mut scan, |slot, mode| match mode {
+                    AgeMode::Age => self.usage_aging(slot),
+                    AgeMode::Observe => self.usage(slot),
+                });
+            drop(state);
             match victim {
                 Victim::Slot(slot) => pass.count(self.try_evict_unused(slot)),
                 Victim::Continue => {}
@@ -179,9 +207,11 @@ impl BlockCache {
         let mut scan = ScanState::default();
         let mut freed = 0;
         while freed < wanted && scan.examined < COLD_SCAN {
-            let mut policy = self.evictor.policy.lock();
-            let victim = policy.next_victim(&mut scan, |slot, _| self.usage(slot));
-            drop(policy);
+            let mut state = self.evictor.state.lock();
+            let victim = state
+                .policy
+                .next_victim(&mut scan, |slot, _| self.usage(slot));
+            drop(state);
             match victim {
                 Victim::Slot(slot) => {
                     if let EvictOutcome::Evicted(bytes) = self.try_evict_unused(slot) {
@@ -366,7 +396,10 @@ impl BlockCache {
         let hash = self.registry.hash(contents.key);
         // The key is removed before the slot can be used again, so that it never leads to another block of the same key.
         self.registry.remove(hash, slot);
-        let forget = || self.evictor.forget(slot, evicted.then_some(hash));
+        let forget = || {
+            self.evictor
+                .forget(slot, evicted.then_some(hash), contents.account());
+        };
         // The block also leaves the policy first, or the next block's entry would be removed instead.
         if !skipped(Step::Unlink) {
             forget();

@@ -18,7 +18,7 @@ mod word;
 
 pub use aging::Evicted;
 pub use cache::PoolStats;
-pub use options::{BlockOptions, Keep, Priority, Tag, TagStats};
+pub use options::{BlockOptions, Keep, Priority, StoreStats, Tag, TagStats};
 pub use pin::{OwnedPin, Pin, PinScope};
 pub use registry::Registry;
 pub use set_limit::LimitError;

@@ -82,6 +82,15 @@ pub struct TagStats {
     pub evicted_bytes: u64,
 }
 
+/// Blocks of one store ([`crate::BlockKey::store`]) that are resident now.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StoreStats {
+    /// Number of blocks.
+    pub blocks: u64,
+    /// Bytes of their frames.
+    pub bytes: u64,
+}
+
 /// Counters of one tag. Written by threads that publish or evict, read by `tag_stats`.
 #[derive(Debug, Default)]
 pub(super) struct TagCounters {

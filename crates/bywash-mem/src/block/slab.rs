@@ -4,7 +4,7 @@ use std::fmt;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
-use super::options::BlockOptions;
+use super::options::{BlockOptions, Priority};
 use super::word::StateWord;
 use crate::error::PoolError;
 use crate::frames::Frame;
@@ -30,6 +30,15 @@ pub(crate) struct BlockContents {
     pub(crate) frame: FrameRef,
 }
 
+/// What the evictor counts of a block.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Account {
+    pub(super) store: u32,
+    pub(super) priority: Priority,
+    /// Size of its frame.
+    pub(super) bytes: u64,
+}
+
 impl BlockContents {
     /// Returns the block's bytes, valid while the caller's pin lasts.
     pub(crate) fn bytes(&self) -> *const [u8] {
@@ -38,6 +47,15 @@ impl BlockContents {
             FrameRef::Shared(frame) => frame.note_read(0..self.len as usize),
         }
         std::ptr::slice_from_raw_parts(self.start.as_ptr(), self.len as usize)
+    }
+
+    /// What the evictor counts of it.
+    pub(super) fn account(&self) -> Account {
+        Account {
+            store: self.key.store,
+            priority: self.options.priority,
+            bytes: self.charge(),
+        }
     }
 
     /// Size of its frame in bytes.

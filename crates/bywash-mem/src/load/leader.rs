@@ -45,6 +45,12 @@ impl Load {
         self.flight.key()
     }
 
+    /// Options of the block.
+    #[must_use]
+    pub fn options(&self) -> BlockOptions {
+        self.options
+    }
+
     /// Sets the options of the block.
     pub fn set_options(&mut self, options: BlockOptions) {
         self.options = options;

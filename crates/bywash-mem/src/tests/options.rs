@@ -1,12 +1,14 @@
 //! Retention, tags, erasure of many blocks.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
 use super::{MIB, begin, key, load, pool, vacant};
 use crate::{
-    BlockKey, BlockOptions, BlockPool, Keep, Load, OwnedPin, Share, Spill, Spilled, Tag, TagStats,
+    BlockKey, BlockOptions, BlockPool, Keep, Load, OwnedPin, Share, Spill, Spilled, StoreStats,
+    Tag, TagStats,
 };
 
 fn publish(pool: &Arc<BlockPool>, key: BlockKey, options: BlockOptions, len: usize) -> OwnedPin {
@@ -171,6 +173,38 @@ fn tags_count_used_and_evicted_memory() {
     );
     assert_eq!(stats(15).evicted_bytes, 4096);
     assert_eq!(stats(0), TagStats::default());
+}
+
+#[test]
+fn resident_blocks_are_counted_by_store() {
+    let pool = pool(MIB);
+    let at = |store, object| BlockKey {
+        store,
+        object,
+        block: 0,
+    };
+    let of = |blocks, bytes| StoreStats { blocks, bytes };
+    for object in 0..3 {
+        drop(load(&pool, at(1, object), b"x"));
+    }
+    let pin = load(&pool, at(2, 0), &[1; 5000]);
+    let all = HashMap::from([(1, of(3, 3 * 4096)), (2, of(1, 8192))]);
+    assert_eq!(pool.store_stats(), all);
+    // A block that changes its key changes its store.
+    let pin = pool.adopt(pin, at(1, 9)).unwrap();
+    assert_eq!(
+        pool.store_stats(),
+        HashMap::from([(1, of(4, 3 * 4096 + 8192))])
+    );
+    let pin = pool.resize(pin, 10).unwrap();
+    drop(pin);
+    pool.erase(at(1, 0));
+    assert_eq!(pool.store_stats()[&1].blocks, 3);
+    while pool.cache.evict(u64::MAX) {}
+    assert!(
+        pool.store_stats().is_empty(),
+        "nothing is left of any store"
+    );
 }
 
 #[test]

@@ -16,6 +16,7 @@ use super::readahead::ReadaheadWindow;
 use super::resolution::Resolution;
 use super::sequential::Stream;
 use super::shared_error::from_load_error;
+use crate::block_kind::BlockKind;
 use crate::error::EngineError;
 use crate::limits::MAX_PROBED_BLOCKS;
 use crate::outcome::CacheOutcome;
@@ -361,6 +362,15 @@ impl Body {
         &mut self.following
     }
 
+    /// Returns the kind of the blocks that this body loads.
+    fn kind(&self) -> BlockKind {
+        let version = &self.resolved.version;
+        // A read that continues others is part of a scan.
+        let to_end = self.end == version.meta.size && self.stream.is_none();
+        let blocks = self.from..self.end_block();
+        BlockKind::of_read(version, self.bucket.block_size, &blocks, to_end)
+    }
+
     /// Returns the first block past the range.
     fn end_block(&self) -> u32 {
         self.end.div_ceil(self.bucket.block_size) as u32
@@ -368,7 +378,8 @@ impl Body {
 
     /// Loads `block`, waiting for its memory, and as many absent neighbours as there is memory for.
     async fn load(&mut self, block: u32, load: Load) -> Result<()> {
-        let load = plan::attach(&self.bucket, &self.resolved.version, load).await?;
+        let mut load = plan::attach(&self.bucket, &self.resolved.version, load).await?;
+        load.set_options(self.kind().options());
         let mut loads = vec![load];
         let (next, end) = (block + 1, self.end_block());
         if next < end {
@@ -387,8 +398,10 @@ impl Body {
     fn claim_ahead(&mut self, blocks: Range<u32>) -> Vec<Load> {
         let pool = &self.bucket.engine.pool;
         let frame = |length| pool.try_frames(Share::Download, length, 1, 1)?.pop();
-        let loads = plan::claim_run(&self.bucket, &self.resolved.version, blocks, frame);
-        for load in &loads {
+        let mut loads = plan::claim_run(&self.bucket, &self.resolved.version, blocks, frame);
+        let options = self.kind().options();
+        for load in &mut loads {
+            load.set_options(options);
             let block = load.key().block;
             self.window().hold(block, load.flight().join());
             self.bucket.counters.miss();
@@ -439,6 +452,7 @@ impl Body {
                 version: &self.resolved.version,
                 window,
                 cancel,
+                kind: self.kind(),
             };
             let next = self.next_ahead..end;
             let launched = &mut self.launched;

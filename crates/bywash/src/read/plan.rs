@@ -13,6 +13,7 @@ use super::range_fetch::RangeFetch;
 use super::readahead::ReadaheadWindow;
 use super::sequential::StreamReadahead;
 use super::shared_error::{clone_error, load_error};
+use crate::block_kind::BlockKind;
 use crate::shared::BucketShared;
 use crate::versions::Version;
 
@@ -136,6 +137,9 @@ pub(super) fn claim_run(
     mut frame: impl FnMut(usize) -> Option<Frame>,
 ) -> Vec<Load> {
     let mut loads = Vec::new();
+    // What is known of a first response. A body knows its range, and sets its own kind.
+    let to_end = blocks.end == version.blocks(bucket.block_size);
+    let kind = BlockKind::of_read(version, bucket.block_size, &blocks, to_end);
     for block in blocks {
         let Claim::Vacant(mut load) = bucket.engine.pool.claim(version.key(block)) else {
             break;
@@ -145,6 +149,7 @@ pub(super) fn claim_run(
             break;
         };
         load.attach(frame, length);
+        load.set_options(kind.options());
         loads.push(load);
     }
     loads
@@ -156,6 +161,8 @@ pub(super) struct ReadaheadContext<'a> {
     pub(super) version: &'a Arc<Version>,
     pub(super) window: &'a ReadaheadWindow,
     pub(super) cancel: &'a CancellationToken,
+    /// Kind of the blocks to load.
+    pub(super) kind: BlockKind,
 }
 
 /// Starts fetches of the blocks `next`, within the reader's window after `base` and at most `max` blocks ahead. Uses
@@ -199,8 +206,9 @@ pub(super) fn start_readahead(
             return at;
         };
         at = last.key().block + 1;
-        for loads in batches {
-            for load in &loads {
+        for mut loads in batches {
+            for load in &mut loads {
+                load.set_options(context.kind.options());
                 context.window.hold(load.key().block, load.flight().join());
                 started(load.key().block);
             }
@@ -229,6 +237,7 @@ pub(super) fn extend_stream(
         version,
         window: &stream.window,
         cancel: &stream.cancel,
+        kind: BlockKind::Readahead,
     };
     let blocks = version.blocks(bucket.block_size);
     *next = start_readahead(&context, end, (*next).max(end)..blocks, max, |_| {});

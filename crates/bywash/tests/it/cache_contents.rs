@@ -6,8 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use bywash::origin::memory::MemoryStore;
 use bywash::{Bucket, Consistency, Engine};
-use object_store::ObjectStoreExt;
 use object_store::path::Path;
+use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt};
 
 const BLOCK: usize = 64 << 10;
 const MEMORY: u64 = 4 << 20;
@@ -166,4 +166,59 @@ async fn warming_reads_up_to_the_memory_limit_and_reports_skipped_objects() {
         );
     }
     assert_eq!(bucket.warm("nothing/").await.unwrap().objects, 0);
+}
+
+#[tokio::test]
+async fn memory_is_counted_by_kind_and_by_bucket() {
+    let objects = [("table", 8 * BLOCK + 100), ("small", 10)];
+    let origin = MemoryStore::new();
+    for (key, length) in objects {
+        let body = Bytes::from(vec![7; length]);
+        origin.put(&Path::from(key), body.into()).await.unwrap();
+    }
+    let engine = Engine::builder()
+        .memory(MEMORY)
+        .block_size(BLOCK)
+        .build()
+        .unwrap();
+    let mount = |name| {
+        let origin = Arc::new(origin.clone());
+        engine.mount(name, origin, Consistency::Immutable).unwrap()
+    };
+    let (bucket, other) = (mount("test"), mount("other"));
+    let kinds = || {
+        let kinds = engine.stats().memory.kinds;
+        ["data", "small", "footer", "readahead"].map(|kind| kinds[kind].blocks)
+    };
+    let table = Path::from("table");
+    // The version is unknown: the first response has the footer.
+    let last = GetOptions::new().with_range(Some(GetRange::Suffix(8)));
+    other
+        .get_opts(&table, last)
+        .await
+        .unwrap()
+        .bytes()
+        .await
+        .unwrap();
+    assert_eq!(kinds(), [0, 0, 1, 0]);
+    // The version is known: a range to the end, as of readers that know the length.
+    bucket.head(&table).await.unwrap();
+    let size = 8 * BLOCK as u64 + 100;
+    bucket.get_range(&table, size - 8..size).await.unwrap();
+    assert_eq!(kinds(), [0, 0, 2, 0]);
+    bucket.get_range(&table, 0..size).await.unwrap();
+    assert_eq!(read(&bucket, "small").await, 10);
+    assert_eq!(kinds(), [8, 1, 2, 0]);
+
+    let memory = engine.stats().memory;
+    let footer = memory.kinds["footer"];
+    assert_eq!((footer.bytes, footer.evicted_blocks), (2 * 4096, 0));
+    let of = |name: &str| (memory.buckets[name].blocks, memory.buckets[name].bytes);
+    assert_eq!(of("other"), (1, 4096));
+    assert_eq!(of("test"), (10, 8 * BLOCK as u64 + 2 * 4096));
+    let dropped = bucket.drop_cached("");
+    assert_eq!(dropped.objects, 2);
+    let memory = engine.stats().memory;
+    assert_eq!(memory.buckets["test"].blocks, 0);
+    assert_eq!(memory.kinds["data"].evicted_bytes, 8 * BLOCK as u64);
 }
