@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use bywash_mem::{BlockOptions, Tag};
+use bywash_mem::{BlockOptions, Priority, Tag};
 
 use crate::versions::Version;
 
@@ -40,9 +40,15 @@ impl BlockKind {
         Tag::new(self as u8).unwrap_or_default()
     }
 
-    /// Returns the options of its blocks.
+    /// Returns the options of its blocks. Readers of a columnar file read its footer before each query, so a scan does not
+    /// evict it.
     pub(crate) fn options(self) -> BlockOptions {
+        let priority = match self {
+            Self::Footer => Priority::High,
+            Self::Data | Self::Small | Self::Readahead => Priority::Normal,
+        };
         BlockOptions {
+            priority,
             tag: self.tag(),
             ..BlockOptions::default()
         }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use super::cache::BlockCache;
-use super::options::{Keep, StoreStats};
+use super::options::{Keep, Priority, StoreStats};
 use super::policy::{AgeMode, LOOKS_PER_VICTIM, Policy, ScanState, Usage, Victim};
 use super::sharded_pins::OwnOutcome;
 use super::slab::{Account, BlockContents};
@@ -39,6 +39,8 @@ pub(crate) enum EvictOutcome {
 #[derive(Debug, Default)]
 struct EvictorState {
     policy: Policy,
+    /// Bytes of blocks of [`Priority::High`].
+    high_bytes: u64,
     /// Resident blocks by store; only stores that have any.
     stores: HashMap<u32, StoreStats>,
 }
@@ -67,6 +69,7 @@ impl Evictor {
     pub(super) fn admit(&self, slot: u32, hash: u64, account: Account) {
         let mut state = self.state.lock();
         state.policy.admit(slot, hash, account.priority);
+        state.high_bytes += account.high_bytes();
         let of_store = state.stores.entry(account.store).or_default();
         of_store.blocks += 1;
         of_store.bytes += account.bytes;
@@ -76,6 +79,7 @@ impl Evictor {
     fn forget(&self, slot: u32, evicted: Option<u64>, account: Account) {
         let mut state = self.state.lock();
         state.policy.forget(slot, evicted);
+        state.high_bytes -= account.high_bytes();
         if let Some(of_store) = state.stores.get_mut(&account.store) {
             of_store.blocks -= 1;
             of_store.bytes -= account.bytes;
@@ -83,6 +87,18 @@ impl Evictor {
                 state.stores.remove(&account.store);
             }
         }
+    }
+
+    /// Returns the next victim of a scan. Blocks of [`Priority::High`] come first while they hold more than `high_limit` bytes.
+    fn next_victim(
+        &self,
+        scan: &mut ScanState,
+        high_limit: u64,
+        usage: impl FnMut(u32, AgeMode) -> Usage,
+    ) -> Victim {
+        let mut state = self.state.lock();
+        scan.set_high_first(state.high_bytes > high_limit);
+        state.policy.next_victim(scan, usage)
     }
 
     /// See [`crate::BlockPool::store_stats`].
@@ -158,6 +174,8 @@ impl BlockCache {
     /// A queued caller may sleep after `false`. At the end this looks at every slot itself, so each remaining block was pinned
     /// then or meanwhile, and its unpin wakes the caller.
     pub(crate) fn evict(&self, wanted: u64) -> bool {
+        let (used_before, limit) = self.allocator().used_and_limit();
+        let high_limit = limit / Priority::HIGH_DIVISOR;
         let mut pass = EvictionPass {
             started: Instant::now(),
             // Relaxed: a threshold.
@@ -167,18 +185,15 @@ impl BlockCache {
             evicted: 0,
             examined: 0,
             pinned: 0,
-            used_before: self.budget().used(),
+            used_before,
         };
         let mut scan = ScanState::default();
         while !pass.is_done() {
-            let mut state = self.evictor.state.lock();
-            let victim = state
-                .policy
-                .next_victim(&mut scan, |slot, mode| match mode {
-                    AgeMode::Age => self.usage_aging(slot),
-                    AgeMode::Observe => self.usage(slot),
-                });
-            drop(state);
+            let usage = |slot, mode| match mode {
+                AgeMode::Age => self.usage_aging(slot),
+                AgeMode::Observe => self.usage(slot),
+            };
+            let victim = self.evictor.next_victim(&mut scan, high_limit, usage);
             match victim {
                 Victim::Slot(slot) => pass.count(self.try_evict_unused(slot)),
                 Victim::Continue => {}
@@ -204,14 +219,12 @@ impl BlockCache {
     /// Evicts until `wanted` bytes came free, but only blocks that were not used since the policy last looked, coldest first. Ages no
     /// block, and gives up after [`COLD_SCAN`] slots; the next call continues there. Returns whether anything came free.
     fn evict_cold(&self, wanted: u64) -> bool {
+        let high_limit = self.allocator().used_and_limit().1 / Priority::HIGH_DIVISOR;
         let mut scan = ScanState::default();
         let mut freed = 0;
         while freed < wanted && scan.examined < COLD_SCAN {
-            let mut state = self.evictor.state.lock();
-            let victim = state
-                .policy
-                .next_victim(&mut scan, |slot, _| self.usage(slot));
-            drop(state);
+            let usage = |slot, _| self.usage(slot);
+            let victim = self.evictor.next_victim(&mut scan, high_limit, usage);
             match victim {
                 Victim::Slot(slot) => {
                     if let EvictOutcome::Evicted(bytes) = self.try_evict_unused(slot) {

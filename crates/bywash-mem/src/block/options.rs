@@ -1,4 +1,4 @@
-//! Waits for the disk tier: per-block options (retention, priority, tag).
+//! Per-block options: retention, priority, tag. Retention waits for the disk tier.
 
 use crate::sync::{AtomicU64, Ordering};
 
@@ -15,7 +15,8 @@ pub enum Keep {
     WhilePinned,
 }
 
-/// Eviction priority. All unpinned blocks of a lower class are evicted before any of a higher one.
+/// Eviction priority. All unpinned blocks of a lower class are evicted before any of a higher one, with one exception: blocks of
+/// [`Priority::High`] beyond an eighth of the limit are evicted first. So those that are not used any more leave as well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 #[repr(u8)]
 pub enum Priority {
@@ -31,6 +32,8 @@ pub enum Priority {
 impl Priority {
     /// Number of classes.
     pub(super) const COUNT: usize = 3;
+    /// Fraction of the limit up to which blocks of [`Self::High`] are evicted last.
+    pub(super) const HIGH_DIVISOR: u64 = 8;
 }
 
 /// Account that a block's memory is counted on. The caller defines its meaning.

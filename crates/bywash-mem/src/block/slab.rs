@@ -39,6 +39,16 @@ pub(super) struct Account {
     pub(super) bytes: u64,
 }
 
+impl Account {
+    /// Its bytes if its priority is [`Priority::High`].
+    pub(super) fn high_bytes(&self) -> u64 {
+        match self.priority {
+            Priority::High => self.bytes,
+            Priority::Normal | Priority::Low => 0,
+        }
+    }
+}
+
 impl BlockContents {
     /// Returns the block's bytes, valid while the caller's pin lasts.
     pub(crate) fn bytes(&self) -> *const [u8] {

@@ -91,6 +91,12 @@ impl FrameAllocator {
         self.ledger.lock().limits
     }
 
+    /// Bytes charged, idle frames included, and the limit.
+    pub(crate) fn used_and_limit(&self) -> (u64, u64) {
+        let ledger = self.ledger.lock();
+        (ledger.used(), ledger.limits.limit)
+    }
+
     /// Sets the limits if everything held fits; decommits idle frames.
     ///
     /// # Errors

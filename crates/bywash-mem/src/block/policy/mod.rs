@@ -102,10 +102,15 @@ pub(super) enum Victim {
     None,
 }
 
+/// Priority classes in the order in which they are scanned: the lowest first, or [`Priority::High`] before the others.
+const CLASS_ORDERS: [[usize; Priority::COUNT]; 2] = [[0, 1, 2], [2, 0, 1]];
+
 /// Progress of one evicting thread.
 #[derive(Debug, Default)]
 pub(super) struct ScanState {
-    /// Priority class being scanned, plus one; 0 before the first.
+    /// Index in [`CLASS_ORDERS`].
+    order: usize,
+    /// Number of classes of that order scanned so far, with the current one.
     class: usize,
     /// Looks left on probation: one a block.
     probation: u32,
@@ -115,6 +120,16 @@ pub(super) struct ScanState {
     pub(super) examined: u64,
     /// Of these, looks at pinned blocks.
     pub(super) pinned: u64,
+}
+
+impl ScanState {
+    /// Sets whether blocks of [`Priority::High`] are scanned first. A change starts the scan over.
+    pub(super) fn set_high_first(&mut self, high_first: bool) {
+        let order = usize::from(high_first);
+        if self.order != order {
+            (self.order, self.class, self.probation, self.protected) = (order, 0, 0, 0);
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -308,7 +323,7 @@ impl Policy {
         (self.unused_samples == DORMANT_SAMPLES).then_some(self.sampler)
     }
 
-    /// Returns the next victim: the loser of a duel in the lowest class that has an evictable block.
+    /// Returns the next victim: the loser of a duel in the first class of the scan's order that has an evictable block.
     pub(super) fn next_victim(
         &mut self,
         scan: &mut ScanState,
@@ -322,14 +337,15 @@ impl Policy {
         };
         for _ in 0..BATCH {
             while scan.probation == 0 && scan.protected == 0 {
-                let Some(class) = self.classes.get(scan.class) else {
+                let Some(number) = CLASS_ORDERS[scan.order].get(scan.class) else {
                     return Victim::None;
                 };
+                let class = &self.classes[*number];
                 scan.class += 1;
                 scan.probation = class.probation.len();
                 scan.protected = class.protected.len() * 2;
             }
-            let number = scan.class - 1;
+            let number = CLASS_ORDERS[scan.order][scan.class - 1];
             let class = &mut self.classes[number];
             let crowded = class.probation.len() + self.vacant >= class.probation_target();
             if scan.probation > 0 && (crowded || scan.protected == 0) {

@@ -338,7 +338,7 @@ fn load_as(pool: &Arc<BlockPool>, object: u64, priority: Priority) {
 
 #[test]
 fn evicts_lower_priority_first() {
-    let pool = pool(16 * PAGE);
+    let pool = pool(32 * PAGE);
     let class = |object: u64| match object % 3 {
         0 => Priority::High,
         1 => Priority::Low,
@@ -370,6 +370,31 @@ fn evicts_lower_priority_first() {
         (left(&pool, Priority::Normal), left(&pool, Priority::High)),
         (0, 4)
     );
+}
+
+#[test]
+fn evicts_high_priority_beyond_its_share_first() {
+    let pool = pool(64 * PAGE);
+    for object in 0..16 {
+        load_as(&pool, object, Priority::High);
+        load_as(&pool, 100 + object, Priority::Normal);
+    }
+    let left = |first: u64| {
+        let here = |object: &u64| pool.contains(key(*object));
+        (first..first + 16).filter(here).count()
+    };
+    // In one pass: those beyond an eighth of the limit, and then the others.
+    assert!(pool.cache.evict(10 * PAGE));
+    assert_eq!((left(0), left(100)), (8, 14));
+    assert!(pool.cache.evict(4 * PAGE));
+    assert_eq!((left(0), left(100)), (8, 10));
+    // Where all others are pinned, they go as well.
+    let pins: Vec<_> = (100..116)
+        .filter_map(|object| pool.get(key(object)))
+        .collect();
+    assert!(pool.cache.evict(8 * PAGE));
+    assert_eq!((left(0), left(100)), (0, 10));
+    drop(pins);
 }
 
 /// From DuckDB: its queue got a node at each unpin, and lost count of dead ones.

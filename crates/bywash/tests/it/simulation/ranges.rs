@@ -182,6 +182,52 @@ async fn each_bucket_reads_in_blocks_of_its_own_size() {
     world.assert_idle().await;
 }
 
+/// Readers of columnar files read the footer first, by the last bytes of the object or by a range up to its known end.
+#[tokio::test(start_paused = true)]
+async fn footers_read_once_outlast_scans_larger_than_memory() {
+    let world = World::with(HOUR, |builder| builder.memory(8 * MIB).block_size(64 << 10));
+    let size = 2 * MIB + 1000;
+    let tables: Vec<_> = (0..6).map(|n| Path::from(format!("table/{n}"))).collect();
+    let footer = async |path: &Path, known: bool| {
+        let range = match known {
+            true => GetRange::Bounded(size - 8..size),
+            false => GetRange::Suffix(8),
+        };
+        let options = GetOptions::new().with_range(Some(range));
+        let read = world.bucket.get_opts(path, options).await.unwrap();
+        read.bytes().await.unwrap()
+    };
+    let middle = async |path: &Path| {
+        let range = MIB..MIB + 3000;
+        world.bucket.get_range(path, range).await.unwrap()
+    };
+    for (n, path) in tables.iter().enumerate() {
+        world.origin.write(path, size as usize);
+        if n % 2 == 0 {
+            world.bucket.head(path).await.unwrap();
+        }
+        footer(path, n % 2 == 0).await;
+        middle(path).await;
+    }
+    let scanned = Path::from("scanned");
+    let version = world.origin.write(&scanned, 32 * MIB as usize);
+    for _ in 0..2 {
+        let read = world.bucket.get(&scanned).await.unwrap();
+        assert_eq!(read.bytes().await.unwrap(), version.body);
+    }
+    let requests = || world.origin.data_requests(None);
+    let before = requests();
+    for path in &tables {
+        footer(path, true).await;
+    }
+    assert_eq!(requests(), before, "all footers are in memory");
+    for path in &tables {
+        middle(path).await;
+    }
+    assert_eq!(requests(), before + 6, "the scan evicted other blocks");
+    world.assert_idle().await;
+}
+
 /// A range fetch takes a sixteenth of the memory at most, also after the limit was lowered.
 #[tokio::test(start_paused = true)]
 async fn range_fetches_follow_a_lowered_and_a_raised_limit() {
