@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use bywash::upload::journal::{Header, Journal};
-use bywash::{Bucket, Consistency, Engine, OriginUrl};
+use bywash::{Bucket, Consistency, ContentDigest, Engine, OriginUrl};
 use object_store::PutMode;
 use object_store::path::Path;
 use parking_lot::Mutex;
@@ -135,25 +135,26 @@ impl Endpoint {
         Ok(self.engine.get_or_init(|| engine))
     }
 
-    /// Returns the stored CRC32C of an object, if its store has one and the object still is the version of this ETag.
-    pub(crate) async fn crc32c(
+    /// Requests the digest of an object's content. `None` if its store keeps none or states it in the responses to
+    /// reads, or if the object no longer is the version of this ETag.
+    pub(crate) async fn content_digest(
         &self,
         address: &Address,
         e_tag: Option<&str>,
-    ) -> Result<Option<u32>, Failure> {
+    ) -> Result<Option<ContentDigest>, Failure> {
         let origin = self.remote.open(&address.origin()?)?;
         let what = || format!("cannot read the checksum of {address}");
-        let stored = origin.stat(&address.object()?).await;
-        let stored = match stored.map_err(|error| Failure::store(what(), &error)) {
+        let asked = origin.content_digest(&address.object()?).await;
+        let digest = match asked.map_err(|error| Failure::store(what(), &error)) {
             // A user who may read an object need not be allowed to read its checksum.
             Err(failure) if failure.kind == Kind::Denied => {
                 tracing::warn!("{}", failure.message);
                 return Ok(None);
             }
-            stored => stored?,
+            digest => digest?,
         };
-        let same = stored.filter(|stored| stored.e_tag.as_deref() == e_tag);
-        Ok(same.and_then(|stored| stored.crc32c))
+        let same = digest.filter(|(version, _)| Some(version.as_str()) == e_tag);
+        Ok(same.map(|(_, digest)| digest))
     }
 
     /// Returns an object to upload in chunks of about `chunk` bytes.

@@ -14,7 +14,7 @@ use std::path::{Path as FsPath, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use bywash::{ContentDigest, Segments};
+use bywash::{ContentDigest, Segments, Verify};
 use futures::{StreamExt, TryStreamExt, stream};
 use indicatif::ProgressBar;
 use object_store::PutMode;
@@ -141,7 +141,7 @@ impl Download<'_> {
 
     /// Digests the file, and returns the failure if the object has another digest. `None` also if none is known.
     async fn wrong_digest(&self, staged: &Arc<Staged>) -> Result<Option<Failure>, Failure> {
-        let Some(expected) = self.expected(staged).await? else {
+        let Some(expected) = self.expected().await? else {
             return Ok(None);
         };
         let staged = Arc::clone(staged);
@@ -150,14 +150,13 @@ impl Download<'_> {
         Ok((got != expected).then(wrong))
     }
 
-    /// Returns the digest of the object. The store is asked for it only if an earlier process wrote a part of the file.
-    async fn expected(&self, staged: &Staged) -> Result<Option<ContentDigest>, Failure> {
-        if self.object.digest.is_some() || staged.resumed_bytes == 0 {
+    /// Returns the digest of the object, for which some stores must be asked.
+    async fn expected(&self) -> Result<Option<ContentDigest>, Failure> {
+        if self.object.digest.is_some() || self.endpoint.remote.verify == Verify::Off {
             return Ok(self.object.digest);
         }
         let e_tag = self.object.meta.e_tag.as_deref();
-        let crc32c = self.endpoint.crc32c(self.address, e_tag).await?;
-        Ok(crc32c.map(ContentDigest::Crc32c))
+        self.endpoint.content_digest(self.address, e_tag).await
     }
 }
 

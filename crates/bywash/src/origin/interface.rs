@@ -11,6 +11,7 @@ use super::page::{self, Level, ListPage};
 use super::session::{
     ChunkRule, Finished, OpenSession, SessionOptions, SessionToken, UploadSession,
 };
+use crate::content_digest::ContentDigest;
 
 /// Bytes of one part, in order. An error in the stream means that the part must not be stored.
 pub type PartBody = BoxStream<'static, Result<Bytes>>;
@@ -128,6 +129,12 @@ pub trait Origin: ObjectStore {
             Err(object_store::Error::NotFound { .. }) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// Requests the digest of an object's content, and returns it with the ETag of its version. `None` if the store
+    /// keeps none, or states it in the responses to ranged reads.
+    async fn content_digest(&self, _path: &Path) -> Result<Option<(String, ContentDigest)>> {
+        Ok(None)
     }
 
     /// Opens a session that another process can take over. Returns `None` if this kind of origin has none; uploads

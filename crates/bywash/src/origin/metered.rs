@@ -18,6 +18,7 @@ use object_store::{
 use super::health::{OriginErrorKind, OriginHealth};
 use super::interface::{Capability, Origin, PartBody, UploadedPart};
 use super::page::{Level, ListPage};
+use crate::content_digest::ContentDigest;
 use crate::origin::session::{
     Chunk, ChunkRule, CompleteRequest, Finished, OpenSession, SessionOptions, SessionStatus,
     SessionToken, UploadSession,
@@ -282,6 +283,11 @@ impl Origin for Metered {
     async fn abort_upload(&self, path: &Path, upload: &str) -> Result<()> {
         let sent = self.origin.abort_upload(path, upload);
         self.meter.measure(OriginRequest::Upload, sent).await
+    }
+
+    async fn content_digest(&self, path: &Path) -> Result<Option<(String, ContentDigest)>> {
+        let sent = self.origin.content_digest(path);
+        self.meter.measure(OriginRequest::Head, sent).await
     }
 
     async fn stat(&self, path: &Path) -> Result<Option<Finished>> {

@@ -1,12 +1,13 @@
 //! Comparison of a body of a whole object with the object's digest, while it is read.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use object_store::Result;
 
 use super::body::Body;
-use super::digest_check::{DigestCheck, stated_digest};
+use super::digest_check::{DigestCheck, requested_digest};
 use super::pieces::Pieces;
 use crate::limits::MAX_PROBED_BLOCKS;
 use crate::outcome::CacheOutcome;
@@ -60,36 +61,44 @@ pub(super) struct BodyCheck {
 }
 
 impl BodyCheck {
-    /// Returns `None` if the body is not of a whole object with a known digest, or if all of its blocks are in memory
-    /// and were compared before.
+    /// Returns the check of a body that begins now; `None` if it is not of a whole object with a known digest, or if all
+    /// of its blocks are in memory and were compared before. May ask the store for the digest.
     pub(super) fn new(
-        bucket: &BucketShared,
-        version: &Version,
+        bucket: &Arc<BucketShared>,
+        version: &Arc<Version>,
         range: &Range<u64>,
         outcome: CacheOutcome,
-    ) -> Option<Self> {
-        if *range != (0..version.meta.size) || range.is_empty() {
-            return None;
-        }
-        let digest = stated_digest(bucket, version)?;
+    ) -> impl Future<Output = Option<Self>> + Send + use<> {
+        let whole = *range == (0..version.meta.size) && !range.is_empty();
         let resident = |block| bucket.engine.pool.contains(version.key(block));
         let verified = outcome == CacheOutcome::Hit
             && version.is_verified()
             // Those before were looked up.
             && (MAX_PROBED_BLOCKS..version.blocks(bucket.block_size)).all(resident);
-        (!verified).then(|| Self {
-            digest: Box::new(DigestCheck::new(digest)),
-            loads_before: version.cost.blocks(),
-        })
+        let loads_before = version.cost.blocks();
+        let (bucket, version) = (Arc::clone(bucket), Arc::clone(version));
+        async move {
+            if !whole || verified {
+                return None;
+            }
+            let digest = requested_digest(&bucket, &version).await?;
+            Some(Self {
+                digest: Box::new(DigestCheck::new(digest)),
+                loads_before,
+            })
+        }
     }
 
-    /// Returns the next bytes; the last ones only if the object has its digest.
-    pub(super) async fn next(
+    /// Adds the next bytes of the body. With the last ones, compares.
+    ///
+    /// # Errors
+    /// [`crate::EngineError::DigestMismatch`]: these bytes must not be returned.
+    pub(super) async fn add(
         check: &mut Option<Self>,
         body: &mut impl Pieced,
-    ) -> Result<Option<Bytes>> {
-        let bytes = body.next().await?;
-        if let (Some(bytes), Some(check)) = (&bytes, check.as_mut()) {
+        bytes: Option<&Bytes>,
+    ) -> Result<()> {
+        if let (Some(bytes), Some(check)) = (bytes, check.as_mut()) {
             check.digest.update(bytes).await;
         }
         if body.is_done()
@@ -101,6 +110,6 @@ impl BodyCheck {
                 version.record_verified(check.loads_before, bucket.block_size);
             }
         }
-        Ok(bytes)
+        Ok(())
     }
 }

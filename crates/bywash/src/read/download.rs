@@ -18,7 +18,7 @@ use object_store::{
 };
 use tokio::task::JoinSet;
 
-use super::digest_check::{is_digest_mismatch, stated_digest};
+use super::digest_check::{is_digest_mismatch, is_requested, stated_digest};
 use super::ranged::{self, checked_range, is_version_change};
 use super::resolve;
 use super::shared_error::load_error;
@@ -204,23 +204,18 @@ async fn try_begin(
         None => Some(get_unconditional(bucket, &version, part).await?),
     };
     let (meta, attributes) = (version.meta.clone(), version.attributes.clone());
-    let job = DownloadJob::new(
-        bucket,
-        version,
-        &buffer,
-        &range,
-        part_size,
-        digest.is_some(),
-    );
+    let whole = range == (0..meta.size);
+    let verified = digest.is_some() || (whole && is_requested(bucket, &version));
+    let job = DownloadJob::new(bucket, version, &buffer, &range, part_size, verified);
     let mut workers = JoinSet::new();
-    if let Some(digest) = digest {
+    if verified {
         workers.spawn(Arc::clone(&job).verify(digest));
     }
     let parts = usize::try_from(length.div_ceil(part_size)).unwrap_or(usize::MAX);
     for _ in 0..parallel.min(parts) {
         workers.spawn(Arc::clone(&job).work(job.next_part(), first.take()));
     }
-    if length == 0 && digest.is_none() {
+    if length == 0 && !verified {
         close(&buffer, path, 0)?;
     }
     Ok(Download {

@@ -84,15 +84,19 @@ async fn try_get(
 /// Starts a body; returns once its first bytes are there.
 async fn begun(
     mut body: impl Pieced,
-    mut check: Option<BodyCheck>,
+    check: impl Future<Output = Option<BodyCheck>>,
 ) -> Result<stream::BoxStream<'static, Result<Bytes>>> {
-    let first = BodyCheck::next(&mut check, &mut body).await?;
+    // Together: the store may be asked for the digest.
+    let (first, mut check) = tokio::join!(body.next(), check);
+    let first = first?;
+    BodyCheck::add(&mut check, &mut body, first.as_ref()).await?;
     let first = stream::iter(first.map(Ok));
     if body.is_done() {
         return Ok(first.boxed());
     }
     let rest = stream::try_unfold((body, check), |(mut body, mut check)| async move {
-        let bytes = BodyCheck::next(&mut check, &mut body).await?;
+        let bytes = body.next().await?;
+        BodyCheck::add(&mut check, &mut body, bytes.as_ref()).await?;
         Ok(bytes.map(|bytes| (bytes, (body, check))))
     });
     Ok(first.chain(rest).boxed())

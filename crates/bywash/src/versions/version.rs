@@ -10,6 +10,7 @@ use bywash_mem::BlockKey;
 use chrono::{DateTime, Utc};
 use object_store::{Attribute, AttributeValue, Attributes, GetOptions, GetResult, ObjectMeta};
 use parking_lot::Mutex;
+use tokio::sync::OnceCell;
 
 use crate::content_digest::ContentDigest;
 use crate::cost::Costs;
@@ -60,6 +61,8 @@ impl SharedFile {
 struct Integrity {
     /// From the first response that states one.
     digest: OnceLock<ContentDigest>,
+    /// Set once the store was asked for it.
+    asked: OnceCell<()>,
     /// One more than the number of blocks loaded when all blocks in memory were known to have the digest; 0: never.
     /// Orders nothing, hence relaxed: a load is counted before its block is published.
     verified: AtomicU64,
@@ -115,6 +118,22 @@ impl Version {
         if let Some(digest) = response.extensions.get::<ContentDigest>() {
             self.integrity.digest.get_or_init(|| *digest);
         }
+    }
+
+    /// As [`Self::learn_digest`], of what `ask` returns: ETag and digest. Called once for all copies of this version, and
+    /// concurrent calls wait for it.
+    pub(crate) async fn ask_digest(
+        &self,
+        ask: impl Future<Output = Option<(String, ContentDigest)>>,
+    ) {
+        let asked = async {
+            if let Some((e_tag, digest)) = ask.await
+                && self.meta.e_tag.as_ref() == Some(&e_tag)
+            {
+                self.integrity.digest.get_or_init(|| digest);
+            }
+        };
+        self.integrity.asked.get_or_init(|| asked).await;
     }
 
     /// Returns the digest of its content, if the store has stated one.

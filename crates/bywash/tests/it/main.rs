@@ -18,6 +18,7 @@ mod late_responses;
 mod lying_origin;
 mod origin_options;
 mod resumes;
+mod s3_checksums;
 mod simulation;
 mod unordered_origin;
 mod upload_load;

@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use super::S3Store;
 use super::multipart::{self, Checksums, Part, Parts, PartsPage, Upload, UploadsPage};
 use crate::EngineError;
+use crate::content_digest::ContentDigest;
 use crate::limits::{MAX_PARTS_PAGE_BYTES, MAX_UPLOADS_PAGE_BYTES};
 use crate::origin::http_client::{Request, Response};
 use crate::origin::multipart_xml::Outcome;
@@ -22,6 +23,7 @@ use crate::origin::session::{
     Chunk, CompleteRequest, Finished, OpenSession, SessionOptions, SessionStatus, SessionToken,
     UploadSession,
 };
+use crate::origin::stated_digest::stated_digest;
 
 /// Name of this kind of store in errors.
 pub(super) const STORE: &str = "S3";
@@ -164,14 +166,29 @@ impl S3Store {
         }
     }
 
-    /// Returns an object's metadata, with its checksum if the store has one of the whole object.
-    pub(super) async fn head_object(&self, path: &Path) -> Result<Option<Finished>> {
+    /// Requests an object's metadata and checksum. S3 sends no checksum with a range.
+    async fn head_with_checksum(&self, path: &Path) -> Result<Response> {
         let mut headers = HeaderMap::new();
         let name = http::HeaderName::from_static("x-amz-checksum-mode");
         headers.insert(name, http::HeaderValue::from_static("ENABLED"));
-        let response = self
-            .send_request(Method::HEAD, path, &[], headers, |request| request)
-            .await?;
+        self.send_request(Method::HEAD, path, &[], headers, |request| request)
+            .await
+    }
+
+    /// Returns an object's ETag and the checksum of its content, if the store has one of the whole object.
+    pub(super) async fn head_digest(&self, path: &Path) -> Result<Option<(String, ContentDigest)>> {
+        let response = self.head_with_checksum(path).await?;
+        if !response.status.is_success() {
+            return Err(response.error(STORE, "look for the checksum of", path.as_ref(), ""));
+        }
+        // An ETag that is a digest is known from the responses to reads.
+        let digest = stated_digest("", response.status, &response.headers);
+        Ok(response.header("etag").map(str::to_owned).zip(digest))
+    }
+
+    /// Returns an object's metadata, with its checksum if the store has one of the whole object.
+    pub(super) async fn head_object(&self, path: &Path) -> Result<Option<Finished>> {
+        let response = self.head_with_checksum(path).await?;
         if response.status == http::StatusCode::NOT_FOUND {
             return Ok(None);
         }

@@ -29,6 +29,7 @@ use super::interface::{Origin, PartBody, UploadedPart};
 use super::multipart_xml::{PartElement, complete_body, completed_by, part_e_tag};
 use super::options::OriginOptions;
 use super::page::ListPage;
+use crate::content_digest::ContentDigest;
 use crate::origin::session::{
     ChunkRule, Finished, OpenSession, SessionOptions, SessionToken, UploadSession,
 };
@@ -256,6 +257,10 @@ impl Origin for S3Store {
             .client
             .abort_multipart(&path, &upload.to_owned())
             .await
+    }
+
+    async fn content_digest(&self, path: &Path) -> Result<Option<(String, ContentDigest)>> {
+        self.head_digest(path).await
     }
 
     async fn stat(&self, path: &Path) -> Result<Option<Finished>> {

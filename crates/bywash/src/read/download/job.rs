@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::content_digest::ContentDigest;
 use crate::error::EngineError;
-use crate::read::digest_check::DigestCheck;
+use crate::read::digest_check::{DigestCheck, requested_digest};
 use crate::read::fetch::{Sink, fetch};
 use crate::read::ranged;
 use crate::read::shared_error::{from_load_error, load_error};
@@ -105,19 +105,26 @@ impl DownloadJob {
     }
 
     /// Digests the bytes in order as they arrive, in whatever order the parts end. Closes the buffer if all of them have
-    /// the digest `expected`, else fails it.
-    pub(super) async fn verify(self: Arc<Self>, expected: ContentDigest) {
-        let mut check = DigestCheck::new(expected);
+    /// the digest `given`, or else the one that the store states, if it states one; else fails it.
+    pub(super) async fn verify(self: Arc<Self>, given: Option<ContentDigest>) {
+        let expected = match given {
+            None => requested_digest(&self.bucket, &self.version).await,
+            given => given,
+        };
+        let mut check = expected.map(DigestCheck::new);
         let mut reader = self.buffer.reader(0);
         while reader.offset() < self.length() {
-            match reader.next(usize::MAX).await {
-                Ok(Some(bytes)) => check.update(bytes.as_ref()).await,
+            match (reader.next(usize::MAX).await, &mut check) {
+                (Ok(Some(bytes)), Some(check)) => check.update(bytes.as_ref()).await,
+                (Ok(Some(_)), None) => {}
                 // The download failed, or was dropped.
                 _ => return,
             }
             tokio::task::yield_now().await;
         }
-        let compared = check.compare_version(&self.bucket, &self.version);
+        let compared = check.map_or(Ok(()), |check| {
+            check.compare_version(&self.bucket, &self.version)
+        });
         if let Err(error) = compared.and_then(|()| self.close()) {
             self.fail(error);
         }
