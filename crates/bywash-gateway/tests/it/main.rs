@@ -11,6 +11,7 @@ mod client;
 mod conditions;
 mod copies;
 mod deletes;
+mod digests;
 mod documents;
 mod heads;
 mod keys;
