@@ -144,8 +144,8 @@ impl Endpoint {
     ) -> Result<Option<ContentDigest>, Failure> {
         let origin = self.remote.open(&address.origin()?)?;
         let what = || format!("cannot read the checksum of {address}");
-        let asked = origin.content_digest(&address.object()?).await;
-        let digest = match asked.map_err(|error| Failure::store(what(), &error)) {
+        let response = origin.content_digest(&address.object()?).await;
+        let digest = match response.map_err(|error| Failure::store(what(), &error)) {
             // A user who may read an object need not be allowed to read its checksum.
             Err(failure) if failure.kind == Kind::Denied => {
                 tracing::warn!("{}", failure.message);

@@ -52,7 +52,7 @@ pub enum EngineError {
         detail: String,
     },
     /// The bytes of an object do not have its digest: the one that the caller gave, or else the one that the store
-    /// states. They are no longer in memory, and the origin was asked for them a second time if none had been returned.
+    /// states. They are no longer in memory, and were requested a second time if none had been returned.
     #[error(
         "read {object}: the bytes have {got}, and {expected} is expected; compare the object with its source, or upload it again"
     )]

@@ -150,7 +150,7 @@ impl Download<'_> {
         Ok((got != expected).then(wrong))
     }
 
-    /// Returns the digest of the object, for which some stores must be asked.
+    /// Returns the digest of the object; requests it if the store did not state it with the metadata.
     async fn expected(&self) -> Result<Option<ContentDigest>, Failure> {
         if self.object.digest.is_some() || self.endpoint.remote.verify == Verify::Off {
             return Ok(self.object.digest);

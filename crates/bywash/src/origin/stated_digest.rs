@@ -107,7 +107,7 @@ fn azure_md5(headers: &HeaderMap, name: &str) -> Option<ContentDigest> {
 
 fn amazon_e_tag(host: &str, headers: &HeaderMap) -> Option<ContentDigest> {
     let own_key = "x-amz-server-side-encryption-customer-algorithm";
-    // S3 encrypts each object, and this is how it says that the ETag is still the MD5.
+    // S3 encrypts each object. With its own keys, which this value names, the ETag still is the MD5.
     let plain = value(headers, "x-amz-server-side-encryption") == Some("AES256");
     if !plain || headers.contains_key(own_key) || !is_amazon_s3(host) {
         return None;

@@ -62,7 +62,7 @@ pub(super) struct BodyCheck {
 
 impl BodyCheck {
     /// Returns the check of a body that begins now; `None` if it is not of a whole object with a known digest, or if all
-    /// of its blocks are in memory and were compared before. May ask the store for the digest.
+    /// of its blocks are in memory and were compared before. May request the digest.
     pub(super) fn new(
         bucket: &Arc<BucketShared>,
         version: &Arc<Version>,

@@ -113,15 +113,15 @@ pub(super) fn stated_digest(bucket: &BucketShared, version: &Version) -> Option<
     }
 }
 
-/// Returns whether the store must be asked for the digest, because it does not state it with ranges. Only of objects of
+/// Returns whether the digest takes a request of its own, because the store does not state it with ranges. Only of objects of
 /// several ranged GETs, beside which one more request is small.
 pub(super) fn is_requested(bucket: &BucketShared, version: &Version) -> bool {
-    let asks = bucket.engine.verify == Verify::Whole && bucket.origin.kind() == "s3";
+    let separate = bucket.engine.verify == Verify::Whole && bucket.origin.kind() == "s3";
     let large = version.blocks(bucket.block_size) > bucket.max_fetch_blocks();
-    asks && large && version.digest().is_none()
+    separate && large && version.digest().is_none()
 }
 
-/// As [`stated_digest`]; asks the store for it if it must be asked, once for each version. A failure of the request is
+/// As [`stated_digest`]; requests it first if that takes a request of its own, once for each version. A failure of the request is
 /// no failure of the read, which is not compared then.
 pub(super) async fn requested_digest(
     bucket: &BucketShared,
@@ -129,7 +129,7 @@ pub(super) async fn requested_digest(
 ) -> Option<ContentDigest> {
     if is_requested(bucket, version) {
         let object = &version.meta.location;
-        let ask = async {
+        let request = async {
             bucket.counters.origin_request();
             let sent = bucket.origin.content_digest(object);
             match tokio::time::timeout(bucket.engine.retry.stall, sent).await {
@@ -140,7 +140,7 @@ pub(super) async fn requested_digest(
                 }
             }
         };
-        version.ask_digest(ask).await;
+        version.request_digest(request).await;
     }
     stated_digest(bucket, version)
 }

@@ -86,7 +86,7 @@ async fn begun(
     mut body: impl Pieced,
     check: impl Future<Output = Option<BodyCheck>>,
 ) -> Result<stream::BoxStream<'static, Result<Bytes>>> {
-    // Together: the store may be asked for the digest.
+    // Concurrently: the digest may take a request of its own.
     let (first, mut check) = tokio::join!(body.next(), check);
     let first = first?;
     BodyCheck::add(&mut check, &mut body, first.as_ref()).await?;

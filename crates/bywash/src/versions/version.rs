@@ -61,8 +61,8 @@ impl SharedFile {
 struct Integrity {
     /// From the first response that states one.
     digest: OnceLock<ContentDigest>,
-    /// Set once the store was asked for it.
-    asked: OnceCell<()>,
+    /// Set once it was requested.
+    requested: OnceCell<()>,
     /// One more than the number of blocks loaded when all blocks in memory were known to have the digest; 0: never.
     /// Orders nothing, hence relaxed: a load is counted before its block is published.
     verified: AtomicU64,
@@ -120,20 +120,20 @@ impl Version {
         }
     }
 
-    /// As [`Self::learn_digest`], of what `ask` returns: ETag and digest. Called once for all copies of this version, and
+    /// As [`Self::learn_digest`], of the ETag and digest that `request` returns. Runs once for all copies of this version;
     /// concurrent calls wait for it.
-    pub(crate) async fn ask_digest(
+    pub(crate) async fn request_digest(
         &self,
-        ask: impl Future<Output = Option<(String, ContentDigest)>>,
+        request: impl Future<Output = Option<(String, ContentDigest)>>,
     ) {
-        let asked = async {
-            if let Some((e_tag, digest)) = ask.await
+        let learned = async {
+            if let Some((e_tag, digest)) = request.await
                 && self.meta.e_tag.as_ref() == Some(&e_tag)
             {
                 self.integrity.digest.get_or_init(|| digest);
             }
         };
-        self.integrity.asked.get_or_init(|| asked).await;
+        self.integrity.requested.get_or_init(|| learned).await;
     }
 
     /// Returns the digest of its content, if the store has stated one.

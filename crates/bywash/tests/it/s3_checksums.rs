@@ -1,4 +1,4 @@
-//! Whole reads of an S3 origin, which sends checksums only when asked, and none with a range.
+//! Whole reads of an S3 origin, which sends checksums only on request, and none with a range.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -24,22 +24,22 @@ struct AwsLike {
     store: Arc<S3>,
     flips: AtomicUsize,
     /// Requests for a checksum.
-    asked: AtomicUsize,
+    requested: AtomicUsize,
     /// Status of the response to those, in place of the store's.
     refusal: Option<u16>,
 }
 
 impl Protocol for AwsLike {
     fn respond(&self, request: &HttpRequest) -> HttpResponse {
-        let asks = request.header("x-amz-checksum-mode").is_some();
-        if asks {
-            self.asked.fetch_add(1, Relaxed);
+        let requests_it = request.header("x-amz-checksum-mode").is_some();
+        if requests_it {
+            self.requested.fetch_add(1, Relaxed);
             if let Some(refusal) = self.refusal {
                 return HttpResponse::status(refusal);
             }
         }
         let mut response = self.store.respond(request);
-        if !asks || request.header("range").is_some() {
+        if !requests_it || request.header("range").is_some() {
             response.headers.remove("x-amz-checksum-crc32c");
             response.headers.remove("x-amz-checksum-type");
         }
@@ -81,7 +81,7 @@ impl World {
         let store = Arc::new(AwsLike {
             store,
             flips: AtomicUsize::new(0),
-            asked: AtomicUsize::new(0),
+            requested: AtomicUsize::new(0),
             refusal,
         });
         let protocol: Arc<dyn Protocol> = Arc::<AwsLike>::clone(&store);
@@ -129,8 +129,8 @@ impl World {
         self.store.flips.store(bodies, Relaxed);
     }
 
-    fn asked(&self) -> usize {
-        self.store.asked.load(Relaxed)
+    fn requested(&self) -> usize {
+        self.store.requested.load(Relaxed)
     }
 }
 
@@ -140,37 +140,37 @@ fn is_mismatch(error: &Error) -> bool {
 }
 
 #[tokio::test]
-async fn store_is_asked_once_for_the_checksum_of_a_large_object() {
+async fn checksum_of_a_large_object_is_requested_once() {
     let world = World::new(None, Verify::Whole).await;
     world.flip(1);
     assert!(is_mismatch(&world.read().await.unwrap_err()));
     assert_eq!(world.engine.stats().pool.resident_blocks, 0);
-    assert_eq!(world.asked(), 1);
+    assert_eq!(world.requested(), 1);
     for _ in 0..3 {
         assert!(world.read().await.unwrap() == world.content);
     }
     // Of the version that was resolved anew.
-    assert_eq!(world.asked(), 2);
+    assert_eq!(world.requested(), 2);
 }
 
 #[tokio::test]
-async fn download_of_a_large_object_is_compared_with_the_checksum_asked_for() {
+async fn download_of_a_large_object_is_compared_with_the_requested_checksum() {
     let world = World::new(None, Verify::Whole).await;
     world.flip(1);
     assert!(world.download().await.unwrap() == world.content);
-    assert_eq!(world.asked(), 2, "once for each attempt");
+    assert_eq!(world.requested(), 2, "once for each attempt");
     world.flip(usize::MAX);
     assert!(is_mismatch(&world.download().await.unwrap_err()));
 }
 
 #[tokio::test]
-async fn reads_go_on_without_a_checksum_that_the_store_refuses() {
+async fn reads_succeed_if_the_checksum_request_is_refused() {
     let world = World::new(Some(403), Verify::Whole).await;
     assert!(world.read().await.unwrap() == world.content);
     assert!(world.download().await.unwrap() == world.content);
-    assert_eq!(world.asked(), 1);
+    assert_eq!(world.requested(), 1);
     let world = World::new(None, Verify::Off).await;
     world.flip(1);
     assert!(world.read().await.unwrap() != world.content, "the control");
-    assert_eq!(world.asked(), 0);
+    assert_eq!(world.requested(), 0);
 }
