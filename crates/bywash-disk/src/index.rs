@@ -1,0 +1,200 @@
+//! Where each block is: a table of fixed size in shards, one lock a shard.
+
+use hashbrown::HashTable;
+use parking_lot::Mutex;
+
+/// Shards of the table; a power of two.
+const SHARDS: usize = 64;
+/// Memory of an entry: 24 bytes and one of the table's own, at its highest load of 7/8.
+pub(crate) const ENTRY_MEMORY: u64 = 29;
+
+/// A block on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) segment: u32,
+    /// First page in the segment.
+    pub(crate) page: u32,
+    /// Bytes of the block.
+    pub(crate) length: u32,
+    pub(crate) crc: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    version: u32,
+    block: u32,
+    place: Place,
+}
+
+const _: () = assert!(size_of::<Entry>() == 24);
+
+/// The places of all blocks, by version slot and block number.
+#[derive(Debug)]
+pub(crate) struct Index {
+    shards: Box<[Mutex<HashTable<Entry>>]>,
+    /// Max entries of a shard.
+    shard_capacity: usize,
+}
+
+/// The index has no room for another block.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct IndexFull;
+
+impl Index {
+    /// Creates an index with memory for at least `capacity` blocks, all of it now.
+    pub(crate) fn new(capacity: usize) -> Self {
+        // Blocks do not spread evenly: an eighth more.
+        let shard_capacity = (capacity + capacity / 8).div_ceil(SHARDS).max(8);
+        let shards = (0..SHARDS)
+            .map(|_| Mutex::new(HashTable::with_capacity(shard_capacity)))
+            .collect();
+        Self {
+            shards,
+            shard_capacity,
+        }
+    }
+
+    fn shard(&self, hash: u64) -> &Mutex<HashTable<Entry>> {
+        // The table uses the low and the top seven bits.
+        &self.shards[(hash >> 32) as usize % SHARDS]
+    }
+
+    /// Calls `hold` with the block's place while the entry cannot be removed.
+    pub(crate) fn find<T>(
+        &self,
+        version: u32,
+        block: u32,
+        hold: impl FnOnce(Place) -> T,
+    ) -> Option<T> {
+        let hash = hash(version, block);
+        let shard = self.shard(hash).lock();
+        let entry = shard.find(hash, |entry| entry.is(version, block))?;
+        Some(hold(entry.place))
+    }
+
+    /// Inserts a block, or replaces its place and returns the former one.
+    pub(crate) fn insert(
+        &self,
+        version: u32,
+        block: u32,
+        place: Place,
+    ) -> Result<Option<Place>, IndexFull> {
+        let hash = hash(version, block);
+        let mut shard = self.shard(hash).lock();
+        if let Some(entry) = shard.find_mut(hash, |entry| entry.is(version, block)) {
+            return Ok(Some(std::mem::replace(&mut entry.place, place)));
+        }
+        if shard.len() >= self.shard_capacity {
+            return Err(IndexFull);
+        }
+        let entry = Entry {
+            version,
+            block,
+            place,
+        };
+        shard.insert_unique(hash, entry, Entry::hash);
+        Ok(None)
+    }
+
+    /// Removes a block if it is still at `place`; returns whether it was.
+    pub(crate) fn remove_at(&self, version: u32, block: u32, segment: u32, page: u32) -> bool {
+        let hash = hash(version, block);
+        let mut shard = self.shard(hash).lock();
+        let found = shard.find_entry(hash, |entry| {
+            entry.is(version, block) && (entry.place.segment, entry.place.page) == (segment, page)
+        });
+        found.map(|entry| entry.remove()).is_ok()
+    }
+
+    /// Removes all blocks of a segment, and returns the version of each. Reads the whole table, one shard at a time: for the
+    /// writer, once a segment.
+    pub(crate) fn remove_segment(&self, segment: u32) -> Vec<u32> {
+        let mut versions = Vec::new();
+        for shard in &self.shards {
+            let mut shard = shard.lock();
+            versions.extend(
+                shard
+                    .extract_if(|entry| entry.place.segment == segment)
+                    .map(|entry| entry.version),
+            );
+        }
+        versions
+    }
+
+    /// Returns the max number of blocks.
+    pub(crate) fn capacity(&self) -> usize {
+        self.shard_capacity * SHARDS
+    }
+
+    /// Returns the number of blocks.
+    pub(crate) fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().len()).sum()
+    }
+
+    /// Returns the memory of the table in bytes.
+    pub(crate) fn memory(&self) -> u64 {
+        let tables = self
+            .shards
+            .iter()
+            .map(|shard| shard.lock().allocation_size());
+        tables.sum::<usize>() as u64
+    }
+}
+
+impl Entry {
+    fn is(&self, version: u32, block: u32) -> bool {
+        (self.version, self.block) == (version, block)
+    }
+
+    fn hash(&self) -> u64 {
+        hash(self.version, self.block)
+    }
+}
+
+/// Finalizer of splitmix64: neighbouring blocks spread over all shards.
+fn hash(version: u32, block: u32) -> u64 {
+    let mut hash = (u64::from(version) << 32) | u64::from(block);
+    hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    hash ^ (hash >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    fn place(page: u32) -> Place {
+        Place {
+            segment: 1,
+            page,
+            length: 4096,
+            crc: 0,
+        }
+    }
+
+    #[test]
+    fn replaces_and_removes_only_what_is_at_the_place() {
+        let index = Index::new(100);
+        assert_eq!(index.insert(1, 2, place(3)), Ok(None));
+        assert_eq!(index.insert(1, 2, place(9)), Ok(Some(place(3))));
+        assert!(!index.remove_at(1, 2, 1, 3), "an older place");
+        assert_eq!(index.find(1, 2, |place| place.page), Some(9));
+        assert!(index.remove_at(1, 2, 1, 9));
+        assert_eq!(index.find(1, 2, |place| place), None);
+    }
+
+    #[test]
+    fn declines_blocks_beyond_its_capacity_and_never_grows() {
+        let index = Index::new(10_000);
+        let memory = index.memory();
+        let mut stored = 0;
+        for block in 0..20_000 {
+            stored += usize::from(index.insert(7, block, place(block)).is_ok());
+        }
+        assert!((10_000..12_000).contains(&stored), "{stored} stored");
+        assert_eq!(index.len(), stored);
+        assert_eq!(index.memory(), memory);
+    }
+}

@@ -1,0 +1,56 @@
+//! The tier below memory: blocks of objects on a disk, bounded, checked, and there again after a crash.
+//!
+//! A folder has segments of one size, each allocated whole. Blocks are appended in batches to the newest segment; when the folder
+//! is full, the oldest segment is used again in place. An index in memory has the place and the checksum of each block: a hit is
+//! one read, and any other bytes than those written are a miss. Layers, each importing only from those before it: `format` the
+//! bytes, `storage` files, `index` and `versions` the tables, `segment` one segment, `recovery`, `tier` the whole,
+//! `readers` its threads.
+
+#![forbid(unsafe_code)]
+
+mod error;
+mod format;
+mod index;
+mod limits;
+mod readers;
+mod recovery;
+mod segment;
+mod stats;
+mod storage;
+mod tier;
+mod versions;
+
+pub use error::DiskError;
+use error::disk_error;
+pub use format::VersionKey;
+pub use readers::{ReadJob, Readers};
+pub use stats::TierStats;
+pub use tier::{Declined, Tier, TierOptions};
+
+/// One version of an object, cut into blocks of one size.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VersionRecord {
+    /// Address of the origin, with its endpoint.
+    pub url: String,
+    /// Key of the object at the origin.
+    pub object: String,
+    /// What the origin names the version by: a strong ETag or a time of modification.
+    pub validator: String,
+    /// Bytes of the object.
+    pub size: u64,
+    /// Bytes of each block but the last.
+    pub block_size: u32,
+}
+
+/// A block to be written.
+#[derive(Debug, Clone, Copy)]
+pub struct Block<'a> {
+    /// Version it belongs to.
+    pub record: &'a VersionRecord,
+    /// Key of `record`.
+    pub version: VersionKey,
+    /// Number of the block in the object.
+    pub number: u32,
+    /// Its bytes, written without a copy if they begin at a multiple of 4 KiB in memory.
+    pub bytes: &'a [u8],
+}

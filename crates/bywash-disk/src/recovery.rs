@@ -1,0 +1,134 @@
+//! What the segments of a folder have, read from their footers. Payloads are not read: each read checks its own.
+
+use std::io;
+use std::sync::Arc;
+
+use crate::format::{Entry, FOOTER, Header, PAGE, Seal, Summary};
+use crate::segment::Segment;
+use crate::storage::{Pages, SegmentFile, Storage};
+
+/// A segment of an earlier run.
+#[derive(Debug)]
+pub(crate) struct Recovered {
+    pub(crate) segment: Arc<Segment>,
+    /// Its footer alone, or the summaries of its batches.
+    pub(crate) summaries: Vec<Summary>,
+}
+
+/// Reads all segments of this folder, oldest first. Second, the numbers of files that are none, of another size, or cannot be
+/// read.
+pub(crate) fn recover(
+    storage: &dyn Storage,
+    folder: [u8; 16],
+    pages: u32,
+) -> io::Result<(Vec<Recovered>, Vec<u32>)> {
+    let (mut recovered, mut unusable) = (Vec::new(), Vec::new());
+    for number in storage.list()? {
+        match recover_segment(storage, folder, pages, number) {
+            Ok(Some(segment)) => recovered.push(segment),
+            Ok(None) | Err(_) => unusable.push(number),
+        }
+    }
+    recovered.sort_by_key(|recovered| recovered.segment.generation);
+    Ok((recovered, unusable))
+}
+
+fn recover_segment(
+    storage: &dyn Storage,
+    folder: [u8; 16],
+    pages: u32,
+    number: u32,
+) -> io::Result<Option<Recovered>> {
+    let (file, length) = storage.open(number)?;
+    if length != u64::from(pages) * PAGE as u64 {
+        return Ok(None);
+    }
+    let header = Header::decode(read(&*file, 0, 1)?.as_ref());
+    let header = header
+        .filter(|header| (header.folder, header.segment, header.pages) == (folder, number, pages));
+    let Some(header) = header else {
+        return Ok(None);
+    };
+    let footer = footer(&*file, header, pages)?;
+    let summaries = match footer {
+        Some(footer) => vec![footer],
+        None => batches(&*file, header, pages)?,
+    };
+    let segment = Segment {
+        number,
+        generation: header.generation,
+        file,
+    };
+    Ok(Some(Recovered {
+        segment: Arc::new(segment),
+        summaries,
+    }))
+}
+
+/// Reads the footer of a sealed segment.
+fn footer(file: &dyn SegmentFile, header: Header, pages: u32) -> io::Result<Option<Summary>> {
+    let seal = Seal::decode(read(file, pages - 1, 1)?.as_ref());
+    let seal = seal.filter(|seal| seal.generation == header.generation);
+    // The seal's checksum says that these numbers were written, not that they lie in the segment.
+    let range = seal.filter(|seal| within(seal.footer, seal.footer_pages, pages));
+    let Some(seal) = range else {
+        return Ok(None);
+    };
+    let bytes = read(file, seal.footer, seal.footer_pages)?;
+    let footer = Summary::decode(bytes.as_ref());
+    Ok(footer.filter(|footer| {
+        (footer.generation, footer.number) == (header.generation, FOOTER)
+            && footer
+                .entries
+                .iter()
+                .all(|entry| placed(entry, 1, seal.footer))
+    }))
+}
+
+/// Reads batch after batch of a segment without seal, up to the first that was not written whole.
+fn batches(file: &dyn SegmentFile, header: Header, pages: u32) -> io::Result<Vec<Summary>> {
+    let (mut page, mut summaries) = (1, Vec::new());
+    while page < pages - 1 {
+        let first = read(file, page, 1)?;
+        let Some(length) = Summary::pages_in(first.as_ref(), pages - 1 - page) else {
+            break;
+        };
+        let bytes = read(file, page, length)?;
+        let Some(summary) = Summary::decode(bytes.as_ref()) else {
+            break;
+        };
+        let expected = (header.generation, summaries.len());
+        let payload = page + length;
+        let valid = (summary.generation, summary.number as usize) == expected
+            && summary
+                .entries
+                .iter()
+                .all(|entry| placed(entry, payload, pages - 1));
+        if !valid {
+            break;
+        }
+        page = summary
+            .entries
+            .iter()
+            .map(Entry::end)
+            .max()
+            .unwrap_or(payload);
+        summaries.push(summary);
+    }
+    Ok(summaries)
+}
+
+/// Whether a payload lies between two pages.
+fn placed(entry: &Entry, first: u32, end: u32) -> bool {
+    entry.length > 0 && entry.page >= first && entry.end() <= end
+}
+
+fn within(first: u32, count: u32, pages: u32) -> bool {
+    first > 0 && count > 0 && first.checked_add(count).is_some_and(|end| end < pages)
+}
+
+fn read(file: &dyn SegmentFile, page: u32, count: u32) -> io::Result<Pages> {
+    let mut pages = Pages::zeroed(count);
+    file.read(pages.as_mut(), page)?;
+    Ok(pages)
+}

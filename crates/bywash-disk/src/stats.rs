@@ -1,0 +1,46 @@
+//! Counters of a tier.
+
+use std::sync::atomic::AtomicU64;
+
+/// Counters since the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TierStats {
+    /// Blocks that can be found.
+    pub blocks: u64,
+    /// Versions they belong to.
+    pub versions: u64,
+    /// Segments that exist.
+    pub segments: u64,
+    /// Reads with the bytes that were written.
+    pub hits: u64,
+    /// Reads that found other bytes: damage, or a segment used again meanwhile.
+    pub mismatches: u64,
+    /// Reads that failed.
+    pub failed_reads: u64,
+    /// Bytes of these reads.
+    pub hit_bytes: u64,
+    /// Blocks written.
+    pub blocks_written: u64,
+    /// Bytes of blocks written.
+    pub block_bytes: u64,
+    /// Bytes written, with summaries, padding and footers.
+    pub written_bytes: u64,
+    /// Segments used again.
+    pub recycled_segments: u64,
+    /// Blocks that the index had no room for.
+    pub index_full: u64,
+}
+
+/// Counters behind [`TierStats`]. They order nothing, hence relaxed.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) hits: AtomicU64,
+    pub(crate) hit_bytes: AtomicU64,
+    pub(crate) mismatches: AtomicU64,
+    pub(crate) failed_reads: AtomicU64,
+    pub(crate) blocks_written: AtomicU64,
+    pub(crate) block_bytes: AtomicU64,
+    pub(crate) written_bytes: AtomicU64,
+    pub(crate) recycled_segments: AtomicU64,
+    pub(crate) index_full: AtomicU64,
+}

@@ -1,0 +1,331 @@
+//! The folder of a tier and its file operations.
+
+use std::fmt;
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, IoSlice, Write as _};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{FallocateFlags, OFlags};
+
+use crate::format::PAGE;
+use crate::limits::MAX_PIECES;
+use crate::{DiskError, disk_error};
+
+/// File locked while a tier has the folder open.
+const LOCK: &str = "lock";
+/// File with the format's version and the folder's id.
+const FORMAT: &str = "format";
+/// First line of [`FORMAT`] of folders that this version reads.
+const FORMAT_LINE: &str = "bywash disk tier 1";
+/// Extension of segments.
+const SEGMENT: &str = "seg";
+
+/// Segment files. Tests substitute ones that fail.
+pub(crate) trait Storage: Send + Sync + fmt::Debug {
+    /// Returns the numbers of all segments, in any order.
+    fn list(&self) -> io::Result<Vec<u32>>;
+    /// Creates a segment with all its bytes allocated: a full disk fails here.
+    fn create(&self, segment: u32, bytes: u64) -> io::Result<Arc<dyn SegmentFile>>;
+    /// Opens a segment, and returns its length in bytes.
+    fn open(&self, segment: u32) -> io::Result<(Arc<dyn SegmentFile>, u64)>;
+    /// Removes a segment, if it exists.
+    fn remove(&self, segment: u32) -> io::Result<()>;
+}
+
+/// An open segment. Buffers are whole pages, aligned to a page.
+pub(crate) trait SegmentFile: Send + Sync + fmt::Debug {
+    /// Fills the buffer from a page on.
+    fn read(&self, buffer: &mut [u8], page: u32) -> io::Result<()>;
+    /// Writes all pieces, one after the other.
+    fn write(&self, pieces: &[&[u8]], page: u32) -> io::Result<()>;
+    /// Returns when all written bytes are on disk.
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// Whole pages in memory, aligned to a page for direct I/O.
+#[derive(Debug)]
+pub(crate) struct Pages {
+    bytes: Vec<u8>,
+    start: usize,
+    length: usize,
+}
+
+impl Pages {
+    /// Returns `pages` pages of zeros.
+    pub(crate) fn zeroed(pages: u32) -> Self {
+        let length = pages as usize * PAGE;
+        let bytes = vec![0; length + PAGE];
+        let start = bytes.as_ptr().align_offset(PAGE);
+        Self {
+            bytes,
+            start,
+            length,
+        }
+    }
+
+    /// Copies `bytes`, padded with zeros.
+    pub(crate) fn copy_of(bytes: &[u8]) -> Self {
+        let mut pages = Self::zeroed(crate::format::pages_of(bytes.len()));
+        pages.as_mut()[..bytes.len()].copy_from_slice(bytes);
+        pages
+    }
+}
+
+impl AsRef<[u8]> for Pages {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes[self.start..self.start + self.length]
+    }
+}
+
+impl AsMut<[u8]> for Pages {
+    fn as_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.start..self.start + self.length]
+    }
+}
+
+/// A folder on a file system, locked while this exists.
+#[derive(Debug)]
+pub(crate) struct Folder {
+    path: PathBuf,
+    /// Identity of the folder: segments of another folder are foreign.
+    pub(crate) id: [u8; 16],
+    /// Dropping it releases the lock.
+    _lock: File,
+}
+
+impl Folder {
+    /// Creates the folder if it is missing, accessible to its owner only, and locks it.
+    ///
+    /// # Errors
+    /// The folder is in use, has foreign files, belongs to another user or was written by a newer version; or a file operation
+    /// failed.
+    pub(crate) fn open(path: PathBuf, new_id: [u8; 16]) -> Result<Self, DiskError> {
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&path);
+        made.map_err(disk_error("create", &path))?;
+        let owner = fs::metadata(&path)
+            .map_err(disk_error("read", &path))?
+            .uid();
+        if owner != rustix::process::geteuid().as_raw() {
+            return Err(DiskError::OtherOwner { path, owner });
+        }
+        let lock = Self::lock(&path)?;
+        if let Some(name) = foreign_file(&path)? {
+            return Err(DiskError::ForeignFile { path, name });
+        }
+        let id = Self::format(&path, new_id)?;
+        Ok(Self {
+            path,
+            id,
+            _lock: lock,
+        })
+    }
+
+    fn lock(folder: &Path) -> Result<File, DiskError> {
+        let path = folder.join(LOCK);
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path)
+            .map_err(disk_error("open", &path))?;
+        match file.try_lock() {
+            Ok(()) => Ok(file),
+            Err(TryLockError::WouldBlock) => Err(DiskError::Locked {
+                path: folder.to_owned(),
+            }),
+            Err(TryLockError::Error(error)) => Err(disk_error("lock", &path)(error)),
+        }
+    }
+
+    /// Reads the folder's id, or gives a new folder one.
+    fn format(folder: &Path, new_id: [u8; 16]) -> Result<[u8; 16], DiskError> {
+        let path = folder.join(FORMAT);
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let hex: String = new_id.iter().map(|byte| format!("{byte:02x}")).collect();
+                let staged = folder.join("format.new");
+                let write = || {
+                    let mut file = File::create(&staged)?;
+                    writeln!(file, "{FORMAT_LINE}\n{hex}")?;
+                    file.sync_all()?;
+                    fs::rename(&staged, &path)?;
+                    File::open(folder)?.sync_all()
+                };
+                write().map_err(disk_error("write", &path))?;
+                return Ok(new_id);
+            }
+            Err(error) => return Err(disk_error("read", &path)(error)),
+        };
+        let (line, id) = text.split_once('\n').unwrap_or((&text, ""));
+        match (line == FORMAT_LINE, parse_id(id.trim())) {
+            (true, Some(id)) => Ok(id),
+            _ => Err(DiskError::UnknownFormat {
+                path,
+                found: line.chars().take(80).collect(),
+            }),
+        }
+    }
+
+    fn path_of(&self, segment: u32) -> PathBuf {
+        self.path.join(format!("{segment:06}.{SEGMENT}"))
+    }
+
+    fn open_file(&self, segment: u32, create: bool) -> io::Result<File> {
+        let open = |flags: OFlags| {
+            OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create_new(create)
+                .mode(0o600)
+                .custom_flags(flags.bits().cast_signed())
+                .open(self.path_of(segment))
+        };
+        match open(OFlags::DIRECT) {
+            // The file system has no direct I/O. A file may have been created nevertheless.
+            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::INVAL.raw_os_error()) => {
+                if create {
+                    self.remove(segment)?;
+                }
+                open(OFlags::empty())
+            }
+            opened => opened,
+        }
+    }
+}
+
+impl Storage for Folder {
+    fn list(&self) -> io::Result<Vec<u32>> {
+        let mut segments = Vec::new();
+        for entry in fs::read_dir(&self.path)? {
+            segments.extend(segment_number(&entry?.file_name().to_string_lossy()));
+        }
+        Ok(segments)
+    }
+
+    fn create(&self, segment: u32, bytes: u64) -> io::Result<Arc<dyn SegmentFile>> {
+        let file = self.open_file(segment, true)?;
+        if let Err(error) = rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes) {
+            self.remove(segment)?;
+            return Err(error.into());
+        }
+        Ok(Arc::new(file))
+    }
+
+    fn open(&self, segment: u32) -> io::Result<(Arc<dyn SegmentFile>, u64)> {
+        let file = self.open_file(segment, false)?;
+        let length = file.metadata()?.len();
+        Ok((Arc::new(file), length))
+    }
+
+    fn remove(&self, segment: u32) -> io::Result<()> {
+        match fs::remove_file(self.path_of(segment)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl SegmentFile for File {
+    fn read(&self, buffer: &mut [u8], page: u32) -> io::Result<()> {
+        self.read_exact_at(buffer, u64::from(page) * PAGE as u64)
+    }
+
+    fn write(&self, pieces: &[&[u8]], page: u32) -> io::Result<()> {
+        let mut offset = u64::from(page) * PAGE as u64;
+        for pieces in pieces.chunks(MAX_PIECES) {
+            let mut slices: Vec<_> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
+            let mut rest = &mut slices[..];
+            while !rest.is_empty() {
+                match rustix::io::pwritev(self, rest, offset) {
+                    Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                    Ok(written) => {
+                        offset += written as u64;
+                        IoSlice::advance_slices(&mut rest, written);
+                    }
+                    Err(rustix::io::Errno::INTR) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.sync_data()
+    }
+}
+
+fn segment_number(name: &str) -> Option<u32> {
+    name.strip_suffix(SEGMENT)?.strip_suffix('.')?.parse().ok()
+}
+
+/// Returns the name of a file that is not of a tier.
+fn foreign_file(folder: &Path) -> Result<Option<String>, DiskError> {
+    let entries = fs::read_dir(folder).map_err(disk_error("list", folder))?;
+    for entry in entries {
+        let name = entry.map_err(disk_error("list", folder))?.file_name();
+        let name = name.to_string_lossy();
+        let known = [LOCK, FORMAT, "format.new"].contains(&&*name);
+        if !known && segment_number(&name).is_none() {
+            return Ok(Some(name.into_owned()));
+        }
+    }
+    Ok(None)
+}
+
+fn parse_id(hex: &str) -> Option<[u8; 16]> {
+    let value = u128::from_str_radix(hex, 16).ok()?;
+    (hex.len() == 32).then(|| value.to_be_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn segments_are_written_in_more_pieces_than_one_call_takes() {
+        let directory = tempfile::tempdir().unwrap();
+        let folder = Folder::open(directory.path().join("tier"), [1; 16]).unwrap();
+        let count = 2 * MAX_PIECES + 1;
+        let file = folder.create(0, (count * PAGE) as u64).unwrap();
+        let mut all = Pages::zeroed(u32::try_from(count).unwrap());
+        for (index, page) in all.as_mut().chunks_mut(PAGE).enumerate() {
+            page.fill(index as u8);
+        }
+        let pieces: Vec<_> = all.as_ref().chunks(PAGE).collect();
+        file.write(&pieces, 0).unwrap();
+        let mut found = Pages::zeroed(u32::try_from(count).unwrap());
+        file.read(found.as_mut(), 0).unwrap();
+        assert!(found.as_ref() == all.as_ref());
+    }
+
+    #[test]
+    fn folder_in_use_of_another_format_or_with_foreign_files_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("tier");
+        let folder = Folder::open(path.clone(), [1; 16]).unwrap();
+        assert!(matches!(
+            Folder::open(path.clone(), [2; 16]),
+            Err(DiskError::Locked { .. })
+        ));
+        drop(folder);
+        let again = Folder::open(path.clone(), [2; 16]).unwrap();
+        assert_eq!(again.id, [1; 16], "the folder keeps its id");
+        drop(again);
+        fs::write(path.join("notes.txt"), "mine").unwrap();
+        let refused = Folder::open(path.clone(), [2; 16]).unwrap_err();
+        assert!(refused.to_string().contains("notes.txt"), "{refused}");
+        fs::remove_file(path.join("notes.txt")).unwrap();
+        fs::write(path.join(FORMAT), "bywash disk tier 2\n").unwrap();
+        assert!(matches!(
+            Folder::open(path, [2; 16]),
+            Err(DiskError::UnknownFormat { .. })
+        ));
+    }
+}

@@ -1,0 +1,276 @@
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod memory_storage;
+
+use std::collections::HashSet;
+
+use memory_storage::MemoryStorage;
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
+
+use super::*;
+use crate::format::pages_of;
+use crate::storage::Pages;
+
+const SEGMENT: u32 = 64 * PAGE as u32;
+const FOLDER: [u8; 16] = [3; 16];
+
+fn options(segments: u32) -> TierOptions {
+    TierOptions {
+        path: PathBuf::from("test"),
+        size: u64::from(segments * SEGMENT) + FOLDER_BYTES,
+        segment_size: SEGMENT,
+        block_size: PAGE as u32,
+        index_memory: 64 << 10,
+        max_index_memory: 1 << 20,
+    }
+}
+
+fn open(storage: &Arc<MemoryStorage>, segments: u32) -> Tier {
+    let storage: Arc<dyn Storage> = Arc::<MemoryStorage>::clone(storage);
+    Tier::over(storage, FOLDER, &options(segments)).unwrap()
+}
+
+fn record(object: u32) -> VersionRecord {
+    VersionRecord {
+        url: "s3://data".to_owned(),
+        object: format!("object-{object}"),
+        validator: format!("\"{object}\""),
+        size: 1 << 20,
+        block_size: PAGE as u32,
+    }
+}
+
+/// The bytes of a block: of each version and number its own.
+fn bytes(object: u32, number: u32, length: u32) -> Pages {
+    let mut pages = Pages::zeroed(pages_of(length as usize));
+    let mut rng = StdRng::seed_from_u64(u64::from(object) << 32 | u64::from(number));
+    rng.fill(&mut pages.as_mut()[..length as usize]);
+    pages
+}
+
+fn length(object: u32, number: u32) -> u32 {
+    1 + (object * 7919 + number * 104_729) % 20_000
+}
+
+fn write(tier: &Tier, blocks: &[(u32, u32)]) -> Result<(), Declined> {
+    let owned: Vec<_> = blocks
+        .iter()
+        .map(|&(object, number)| {
+            let length = length(object, number);
+            (
+                record(object),
+                number,
+                bytes(object, number, length),
+                length,
+            )
+        })
+        .collect();
+    let blocks: Vec<_> = owned
+        .iter()
+        .map(|(record, number, pages, length)| Block {
+            record,
+            version: VersionKey::of(record),
+            number: *number,
+            bytes: &pages.as_ref()[..*length as usize],
+        })
+        .collect();
+    tier.write(&blocks)
+}
+
+/// Returns whether the block is found; panics if it has other bytes.
+fn check(tier: &Tier, object: u32, number: u32) -> bool {
+    let mut buffer = Pages::zeroed(8);
+    let Some(found) = tier.read(VersionKey::of(&record(object)), number, buffer.as_mut()) else {
+        return false;
+    };
+    let length = length(object, number);
+    assert_eq!(found, length);
+    let right = bytes(object, number, length);
+    assert!(buffer.as_ref()[..length as usize] == right.as_ref()[..length as usize]);
+    true
+}
+
+#[test]
+fn blocks_are_found_after_a_restart_with_and_without_seal() {
+    for close in [true, false] {
+        let storage = Arc::default();
+        let tier = open(&storage, 8);
+        for batch in 0..10 {
+            write(&tier, &[(1, batch), (2, batch)]).unwrap();
+        }
+        if close {
+            tier.close().unwrap();
+        }
+        drop(tier);
+        let tier = open(&storage, 8);
+        for batch in 0..10 {
+            assert!(check(&tier, 1, batch) && check(&tier, 2, batch));
+        }
+        assert!(!check(&tier, 3, 0));
+        let stats = tier.stats();
+        assert_eq!((stats.blocks, stats.versions, stats.hits), (20, 2, 20));
+    }
+}
+
+#[test]
+fn oldest_segments_are_used_again_and_the_size_holds() {
+    let storage = Arc::default();
+    let tier = open(&storage, 4);
+    let mut last = 0;
+    for number in 0..500 {
+        write(&tier, &[(1, number)]).unwrap();
+        assert!(check(&tier, 1, number));
+        last = number;
+        assert!(storage.allocated() <= u64::from(4 * SEGMENT));
+    }
+    assert!(!check(&tier, 1, 0), "it was the oldest");
+    let found = (0..=last).filter(|&number| check(&tier, 1, number)).count() as u64;
+    assert_eq!(found, tier.stats().blocks);
+    drop(tier);
+    let tier = open(&storage, 4);
+    let again = (0..=last).filter(|&number| check(&tier, 1, number)).count() as u64;
+    assert_eq!(again, found);
+}
+
+#[test]
+fn fewer_segments_after_a_restart_keep_the_newest_blocks() {
+    let storage = Arc::default();
+    let tier = open(&storage, 8);
+    for number in 0..200 {
+        write(&tier, &[(1, number)]).unwrap();
+    }
+    drop(tier);
+    let tier = open(&storage, 2);
+    assert!(storage.allocated() <= u64::from(2 * SEGMENT));
+    assert!(check(&tier, 1, 199));
+    assert!(!check(&tier, 1, 0));
+}
+
+#[test]
+fn erased_versions_are_not_found_and_stay_so_after_a_restart() {
+    let storage = Arc::default();
+    let tier = open(&storage, 8);
+    write(&tier, &[(1, 0), (2, 0)]).unwrap();
+    assert!(tier.erase(VersionKey::of(&record(1))));
+    tier.write(&[]).unwrap();
+    let erased = |tier: &Tier| {
+        assert!(!check(tier, 1, 0));
+        assert!(check(tier, 2, 0));
+    };
+    erased(&tier);
+    tier.close().unwrap();
+    drop(tier);
+    let tier = open(&storage, 8);
+    erased(&tier);
+    // What is written later is found again.
+    write(&tier, &[(1, 0)]).unwrap();
+    assert!(check(&tier, 1, 0));
+    drop(tier);
+    assert!(check(&open(&storage, 8), 1, 0));
+}
+
+/// A crash after any write, of which any pages reached the disk: what is found is right, and what was written before is found.
+#[test]
+fn crash_at_any_write_loses_at_most_that_batch() {
+    for seed in 0..60 {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let storage = Arc::<MemoryStorage>::default();
+        let mut tier = open(&storage, 4);
+        let mut written = HashSet::new();
+        let mut next = 0;
+        for _ in 0..3 {
+            let writes = rng.random_range(1..30);
+            storage.tear_after(writes, rng.random());
+            let torn = loop {
+                let blocks: Vec<_> = (0..rng.random_range(1..5))
+                    .map(|_| {
+                        next += 1;
+                        (rng.random_range(0..6), next)
+                    })
+                    .collect();
+                match write(&tier, &blocks) {
+                    Ok(()) => written.extend(blocks),
+                    Err(_) => break blocks,
+                }
+            };
+            let before: HashSet<_> = written
+                .iter()
+                .copied()
+                .filter(|&(object, number)| check(&tier, object, number))
+                .collect();
+            drop(tier);
+            storage.heal();
+            tier = open(&storage, 4);
+            for &(object, number) in &before {
+                assert!(
+                    check(&tier, object, number),
+                    "seed {seed}: lost {object}/{number}"
+                );
+            }
+            for (object, number) in torn {
+                check(&tier, object, number);
+            }
+            written = before;
+        }
+    }
+}
+
+/// One flipped bit anywhere: each block is right or missing.
+#[test]
+fn flipped_bit_never_yields_other_bytes() {
+    let storage = Arc::<MemoryStorage>::default();
+    let tier = open(&storage, 4);
+    for number in 0..60 {
+        write(&tier, &[(number % 3, number)]).unwrap();
+    }
+    tier.close().unwrap();
+    drop(tier);
+    let mut rng = StdRng::seed_from_u64(1);
+    for _ in 0..60 {
+        let copy = Arc::new(storage.copy());
+        copy.flip(&mut rng);
+        let tier = open(&copy, 4);
+        let found = (0..60)
+            .filter(|&number| check(&tier, number % 3, number))
+            .count();
+        assert!(found >= 10, "one bit costs at most a segment");
+    }
+}
+
+/// A segment of another folder, or put under another number, is not read.
+#[test]
+fn foreign_segments_are_not_read() {
+    let storage = Arc::<MemoryStorage>::default();
+    let tier = open(&storage, 4);
+    write(&tier, &[(1, 0)]).unwrap();
+    tier.close().unwrap();
+    drop(tier);
+    let copy = Arc::new(storage.copy());
+    copy.rename(0, 2);
+    assert!(!check(&open(&copy, 4), 1, 0));
+    let other: Arc<dyn Storage> = Arc::new(storage.copy());
+    let other = Tier::over(other, [4; 16], &options(4)).unwrap();
+    assert!(!check(&other, 1, 0));
+    assert!(check(&open(&storage, 4), 1, 0));
+}
+
+#[test]
+fn blocks_with_names_beyond_the_limit_are_declined() {
+    let tier = open(&Arc::default(), 4);
+    let write = |length: usize| {
+        let record = VersionRecord {
+            object: "k".repeat(length),
+            ..record(1)
+        };
+        tier.write(&[Block {
+            record: &record,
+            version: VersionKey::of(&record),
+            number: 0,
+            bytes: &[7; 100],
+        }])
+    };
+    assert!(write(MAX_TEXT_BYTES).is_ok());
+    assert!(matches!(write(MAX_TEXT_BYTES + 1), Err(Declined::TooLarge)));
+    assert_eq!(tier.stats().blocks, 1);
+}
