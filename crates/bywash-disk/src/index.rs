@@ -3,6 +3,8 @@
 use hashbrown::HashTable;
 use parking_lot::Mutex;
 
+use crate::format;
+
 /// Shards of the table; a power of two.
 const SHARDS: usize = 64;
 /// Memory of an entry: 24 bytes and one of the table's own, at its highest load of 7/8.
@@ -17,6 +19,17 @@ pub(crate) struct Place {
     /// Bytes of the block.
     pub(crate) length: u32,
     pub(crate) crc: u32,
+}
+
+impl Place {
+    pub(crate) fn of(segment: u32, entry: &format::Entry) -> Self {
+        Self {
+            segment,
+            page: entry.page,
+            length: entry.length,
+            crc: entry.crc,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy)]

@@ -2,14 +2,16 @@
 //!
 //! A folder has segments of one size, each allocated whole. Blocks are appended in batches to the newest segment; when the folder
 //! is full, the oldest segment is used again in place. An index in memory has the place and the checksum of each block: a hit is
-//! one read, and any other bytes than those written are a miss. Layers, each importing only from those before it: `format` the
-//! bytes, `storage` files, `index` and `versions` the tables, `segment` one segment, `recovery`, `tier` the whole,
-//! `readers` its threads.
+//! one read, and any other bytes than those written are a miss. A disk that fails makes the tier read-only or turns it off until
+//! it works again. Layers, each importing only from those before it: `format` the bytes, `storage` files, `health` what is
+//! tried, `index` and `versions` the tables, `segment` one segment, `recovery`, `tier` the whole, `readers` its threads.
 
 #![forbid(unsafe_code)]
 
+mod clock;
 mod error;
 mod format;
+mod health;
 mod index;
 mod limits;
 mod readers;
@@ -23,6 +25,7 @@ mod versions;
 pub use error::DiskError;
 use error::disk_error;
 pub use format::VersionKey;
+pub use health::{TierState, TierStatus};
 pub use readers::{ReadJob, Readers};
 pub use stats::TierStats;
 pub use tier::{Declined, Tier, TierOptions};

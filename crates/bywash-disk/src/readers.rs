@@ -1,14 +1,17 @@
-//! Threads that read blocks. A disk that does not return keeps only them waiting.
+//! Threads that read blocks. A disk that does not return keeps only them waiting: when all of them wait for too long, the tier
+//! is turned off, and reads end without bytes.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
 use crate::format::{PAGE, VersionKey, pages_of};
+use crate::limits::MAX_READ_TIME;
 use crate::tier::Tier;
 
 /// A read of one block.
@@ -32,13 +35,25 @@ pub struct Readers {
 struct Shared {
     tier: Arc<Tier>,
     queue: Mutex<Queue>,
-    changed: Condvar,
+    /// There is a job, or the end.
+    queued: Condvar,
+    /// No reader is idle, or the end.
+    busy: Condvar,
 }
 
-#[derive(Default)]
 struct Queue {
     jobs: VecDeque<Box<dyn ReadJob>>,
+    /// When each reader began the read it is at.
+    began: Box<[Option<Duration>]>,
     closed: bool,
+}
+
+impl Queue {
+    /// Returns how long all readers have been reading; `None` if one is idle.
+    fn busy_for(&self, now: Duration) -> Option<Duration> {
+        let times = self.began.iter().map(|began| Some(now - (*began)?));
+        times.collect::<Option<Vec<_>>>()?.into_iter().min()
+    }
 }
 
 impl Readers {
@@ -49,26 +64,46 @@ impl Readers {
     pub fn start(tier: &Arc<Tier>, threads: usize) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             tier: Arc::clone(tier),
-            queue: Mutex::default(),
-            changed: Condvar::new(),
+            queue: Mutex::new(Queue {
+                jobs: VecDeque::new(),
+                began: vec![None; threads].into(),
+                closed: false,
+            }),
+            queued: Condvar::new(),
+            busy: Condvar::new(),
         });
         let readers = Self {
             shared: Arc::clone(&shared),
         };
-        for _ in 0..threads {
+        let start = |name: &str, run: Box<dyn FnOnce() + Send>| {
+            let thread = thread::Builder::new().name(name.to_owned());
+            thread.spawn(run)
+        };
+        for reader in 0..threads {
             let shared = Arc::clone(&shared);
-            let name = "bywash-disk-read".to_owned();
-            thread::Builder::new()
-                .name(name)
-                .spawn(move || shared.run())?;
+            start("bywash-disk-read", Box::new(move || shared.run(reader)))?;
         }
+        start("bywash-disk-watch", Box::new(move || shared.watch()))?;
         Ok(readers)
     }
 
-    /// Queues a read.
+    /// Queues a read. It ends at once, without bytes, if all readers are stuck.
     pub fn read(&self, job: Box<dyn ReadJob>) {
-        self.shared.queue.lock().jobs.push_back(job);
-        self.shared.changed.notify_one();
+        let shared = &self.shared;
+        let mut queue = shared.queue.lock();
+        let busy = queue.busy_for(shared.tier.now());
+        if busy.is_some_and(|busy| busy >= MAX_READ_TIME) {
+            drop(queue);
+            shared.tier.turn_off_stuck();
+            job.finish(None);
+            return;
+        }
+        queue.jobs.push_back(job);
+        drop(queue);
+        shared.queued.notify_one();
+        if busy.is_some() {
+            shared.busy.notify_one();
+        }
     }
 }
 
@@ -78,7 +113,8 @@ impl Drop for Readers {
         queue.closed = true;
         queue.jobs.clear();
         drop(queue);
-        self.shared.changed.notify_all();
+        self.shared.queued.notify_all();
+        self.shared.busy.notify_all();
     }
 }
 
@@ -91,17 +127,23 @@ impl fmt::Debug for Readers {
 }
 
 impl Shared {
-    fn run(&self) {
+    fn run(&self, reader: usize) {
         loop {
             let mut queue = self.queue.lock();
+            queue.began[reader] = None;
             let job = loop {
                 match queue.jobs.pop_front() {
                     Some(job) => break job,
                     None if queue.closed => return,
-                    None => self.changed.wait(&mut queue),
+                    None => self.queued.wait(&mut queue),
                 }
             };
+            queue.began[reader] = Some(self.tier.now());
+            let waiting = !queue.jobs.is_empty();
             drop(queue);
+            if waiting {
+                self.busy.notify_one();
+            }
             self.read(job);
         }
     }
@@ -113,5 +155,31 @@ impl Shared {
             self.tier.read(version, block, buffer)
         });
         job.finish(read.map(|length| length as usize));
+    }
+
+    /// Ends queued reads without bytes when all readers are stuck.
+    fn watch(&self) {
+        let mut queue = self.queue.lock();
+        while !queue.closed {
+            let busy = match queue.jobs.is_empty() {
+                true => None,
+                false => queue.busy_for(self.tier.now()),
+            };
+            match busy.map(|busy| MAX_READ_TIME.saturating_sub(busy)) {
+                None => self.busy.wait(&mut queue),
+                Some(Duration::ZERO) => {
+                    let jobs = std::mem::take(&mut queue.jobs);
+                    drop(queue);
+                    self.tier.turn_off_stuck();
+                    for job in jobs {
+                        job.finish(None);
+                    }
+                    queue = self.queue.lock();
+                }
+                Some(rest) => {
+                    self.busy.wait_for(&mut queue, rest);
+                }
+            }
+        }
     }
 }

@@ -54,13 +54,8 @@ fn recover_segment(
         Some(footer) => vec![footer],
         None => batches(&*file, header, pages)?,
     };
-    let segment = Segment {
-        number,
-        generation: header.generation,
-        file,
-    };
     Ok(Some(Recovered {
-        segment: Arc::new(segment),
+        segment: Arc::new(Segment::new(number, header.generation, file)),
         summaries,
     }))
 }

@@ -3,10 +3,12 @@
 use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::Block;
 use crate::format::{Entry, Erasure, FOOTER, Header, PAGE, Seal, Summary, VersionKey, pages_of};
 use crate::index::Place;
+use crate::limits::MAX_FAILED_READS;
 use crate::storage::{Pages, SegmentFile};
 
 /// A segment as its readers hold it. Used again only when no reader holds it.
@@ -15,6 +17,7 @@ pub(crate) struct Segment {
     pub(crate) number: u32,
     pub(crate) generation: u64,
     pub(crate) file: Arc<dyn SegmentFile>,
+    failed_reads: AtomicU32,
 }
 
 /// Outcome of a read.
@@ -29,6 +32,30 @@ pub(crate) enum ReadOutcome {
 }
 
 impl Segment {
+    pub(crate) fn new(number: u32, generation: u64, file: Arc<dyn SegmentFile>) -> Self {
+        Self {
+            number,
+            generation,
+            file,
+            failed_reads: AtomicU32::new(0),
+        }
+    }
+
+    /// Counts a failed read; returns whether it was the last one allowed.
+    pub(crate) fn count_failed_read(&self) -> bool {
+        self.failed_reads.fetch_add(1, Ordering::Relaxed) + 1 == MAX_FAILED_READS
+    }
+
+    /// Makes this the next segment to be used again: it has no blocks.
+    pub(crate) fn give_up(&self) {
+        self.failed_reads.store(MAX_FAILED_READS, Ordering::Relaxed);
+    }
+
+    /// Returns whether the segment has no blocks, or cannot be read.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.failed_reads.load(Ordering::Relaxed) >= MAX_FAILED_READS
+    }
+
     /// Reads a block into `buffer`, which is whole pages and at least as long as the block.
     pub(crate) fn read(
         &self,
@@ -166,7 +193,7 @@ impl SegmentWriter {
         let places = batch
             .entries
             .iter()
-            .map(|entry| self.place(entry))
+            .map(|entry| Place::of(self.segment.number, entry))
             .collect();
         self.recorded
             .extend(batch.records.iter().map(VersionKey::of));
@@ -174,15 +201,6 @@ impl SegmentWriter {
         self.next_page = page;
         self.next_batch += 1;
         Ok(Some(places))
-    }
-
-    fn place(&self, entry: &Entry) -> Place {
-        Place {
-            segment: self.segment.number,
-            page: entry.page,
-            length: entry.length,
-            crc: entry.crc,
-        }
     }
 
     /// Returns the batch's summary, its entries without places.
@@ -229,6 +247,11 @@ impl SegmentWriter {
         footer.entries.extend_from_slice(&batch.entries);
         footer.records.extend_from_slice(&batch.records);
         footer
+    }
+
+    /// Returns whether no batch was written.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.next_batch == 0
     }
 
     /// Returns the bytes written so far.

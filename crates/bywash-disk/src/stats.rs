@@ -29,6 +29,12 @@ pub struct TierStats {
     pub recycled_segments: u64,
     /// Blocks that the index had no room for.
     pub index_full: u64,
+    /// Blocks whose write failed.
+    pub failed_writes: u64,
+    /// Blocks declined because the tier was read-only or off.
+    pub declined_state: u64,
+    /// Blocks declined because all segments were being read.
+    pub declined_segments: u64,
 }
 
 /// Counters behind [`TierStats`]. They order nothing, hence relaxed.
@@ -43,4 +49,7 @@ pub(crate) struct Counters {
     pub(crate) written_bytes: AtomicU64,
     pub(crate) recycled_segments: AtomicU64,
     pub(crate) index_full: AtomicU64,
+    pub(crate) failed_writes: AtomicU64,
+    pub(crate) declined_state: AtomicU64,
+    pub(crate) declined_segments: AtomicU64,
 }

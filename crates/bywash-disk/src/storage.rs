@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{FallocateFlags, OFlags};
+use rustix::io::Errno;
 
 use crate::format::PAGE;
 use crate::limits::MAX_PIECES;
@@ -42,6 +43,8 @@ pub(crate) trait SegmentFile: Send + Sync + fmt::Debug {
     fn write(&self, pieces: &[&[u8]], page: u32) -> io::Result<()>;
     /// Returns when all written bytes are on disk.
     fn sync(&self) -> io::Result<()>;
+    /// Returns whether the file still has a name and so many bytes.
+    fn is_whole(&self, bytes: u64) -> io::Result<bool>;
 }
 
 /// Whole pages in memory, aligned to a page for direct I/O.
@@ -171,7 +174,7 @@ impl Folder {
     }
 
     fn path_of(&self, segment: u32) -> PathBuf {
-        self.path.join(format!("{segment:06}.{SEGMENT}"))
+        self.path.join(segment_name(segment))
     }
 
     fn open_file(&self, segment: u32, create: bool) -> io::Result<File> {
@@ -186,7 +189,7 @@ impl Folder {
         };
         match open(OFlags::DIRECT) {
             // The file system has no direct I/O. A file may have been created nevertheless.
-            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::INVAL.raw_os_error()) => {
+            Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {
                 if create {
                     self.remove(segment)?;
                 }
@@ -207,10 +210,17 @@ impl Storage for Folder {
     }
 
     fn create(&self, segment: u32, bytes: u64) -> io::Result<Arc<dyn SegmentFile>> {
+        // A file that was put there since the start.
+        self.remove(segment)?;
         let file = self.open_file(segment, true)?;
-        if let Err(error) = rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes) {
+        let allocated = match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes) {
+            // The file system cannot: its bytes are allocated when they are written.
+            Err(Errno::OPNOTSUPP) => file.set_len(bytes),
+            allocated => allocated.map_err(io::Error::from),
+        };
+        if let Err(error) = allocated {
             self.remove(segment)?;
-            return Err(error.into());
+            return Err(error);
         }
         Ok(Arc::new(file))
     }
@@ -246,7 +256,7 @@ impl SegmentFile for File {
                         offset += written as u64;
                         IoSlice::advance_slices(&mut rest, written);
                     }
-                    Err(rustix::io::Errno::INTR) => {}
+                    Err(Errno::INTR) => {}
                     Err(error) => return Err(error.into()),
                 }
             }
@@ -257,10 +267,24 @@ impl SegmentFile for File {
     fn sync(&self) -> io::Result<()> {
         self.sync_data()
     }
+
+    fn is_whole(&self, bytes: u64) -> io::Result<bool> {
+        let metadata = self.metadata()?;
+        Ok(metadata.nlink() > 0 && metadata.len() == bytes)
+    }
+}
+
+fn segment_name(segment: u32) -> String {
+    format!("{segment:06}.{SEGMENT}")
 }
 
 fn segment_number(name: &str) -> Option<u32> {
-    name.strip_suffix(SEGMENT)?.strip_suffix('.')?.parse().ok()
+    let number = name
+        .strip_suffix(SEGMENT)?
+        .strip_suffix('.')?
+        .parse()
+        .ok()?;
+    (segment_name(number) == name).then_some(number)
 }
 
 /// Returns the name of a file that is not of a tier.

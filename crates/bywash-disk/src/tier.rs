@@ -1,5 +1,9 @@
 //! The tier: segments, index and versions together.
 
+mod read;
+mod segments;
+mod write;
+
 use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
@@ -8,19 +12,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
+use crate::VersionRecord;
+use crate::clock::Clock;
 use crate::error::{DiskError, disk_error};
 use crate::format::{NameHash, PAGE, Summary, VersionKey};
+use crate::health::{Health, TierStatus};
 use crate::index::{ENTRY_MEMORY, Index, Place};
-use crate::limits::MAX_TEXT_BYTES;
 use crate::recovery::{Recovered, recover};
-use crate::segment::{ReadOutcome, Segment, SegmentWriter};
+use crate::segment::Segment;
 use crate::stats::{Counters, TierStats};
 use crate::storage::{Folder, Storage};
 use crate::versions::{VERSION_MEMORY, Versions};
-use crate::{Block, VersionRecord};
-
-/// Bytes of the folder itself and of its small files.
-const FOLDER_BYTES: u64 = 64 << 10;
+use segments::{Segments, max_segments};
+pub use write::Declined;
+use write::{Erasures, Writer};
 
 /// Settings of a tier.
 #[derive(Debug, Clone)]
@@ -39,17 +44,6 @@ pub struct TierOptions {
     pub max_index_memory: u64,
 }
 
-/// Why nothing was written.
-#[derive(Debug)]
-pub enum Declined {
-    /// A block is larger than a segment holds, or a name is too long.
-    TooLarge,
-    /// Each segment is being read or written.
-    NoSegment,
-    /// The disk failed; nothing of the blocks is found.
-    Failed(io::Error),
-}
-
 /// A disk tier.
 #[derive(Debug)]
 pub struct Tier {
@@ -57,25 +51,16 @@ pub struct Tier {
     folder: [u8; 16],
     /// Pages of a segment.
     pages: u32,
-    max_segments: usize,
     index: Index,
     versions: Mutex<Versions>,
-    /// By number. A reader takes a segment while it holds the lock of the index' shard, so a segment whose entries were removed
-    /// gets no new readers.
-    segments: Mutex<Vec<Option<Arc<Segment>>>>,
+    /// A reader takes a segment while it holds the lock of the index' shard, so a segment whose entries were removed gets no
+    /// new readers.
+    segments: Mutex<Segments>,
+    /// Held while bytes are written.
     writer: Mutex<Writer>,
-    /// Erased versions that no batch names yet.
-    erased: Mutex<Vec<VersionKey>>,
-    /// The last failure, for people.
-    last_error: Mutex<Option<String>>,
+    erasures: Mutex<Erasures>,
+    health: Health,
     counters: Counters,
-}
-
-#[derive(Debug)]
-struct Writer {
-    current: Option<SegmentWriter>,
-    /// Generation of the next segment.
-    generation: u64,
 }
 
 impl Tier {
@@ -86,20 +71,16 @@ impl Tier {
     pub fn open(options: &TierOptions, new_id: [u8; 16]) -> Result<Self, DiskError> {
         let folder = Folder::open(options.path.clone(), new_id)?;
         let id = folder.id;
-        Self::over(Arc::new(folder), id, options)
+        Self::over(Arc::new(folder), id, options, Clock::start())
     }
 
     pub(crate) fn over(
         storage: Arc<dyn Storage>,
         folder: [u8; 16],
         options: &TierOptions,
+        clock: Clock,
     ) -> Result<Self, DiskError> {
-        let segment = u64::from(options.segment_size);
-        let min = 2 * segment + FOLDER_BYTES;
-        if options.size < min {
-            let size = options.size;
-            return Err(DiskError::TooSmall { size, min });
-        }
+        let max_segments = max_segments(options.size, u64::from(options.segment_size))?;
         let blocks = options.size / u64::from(options.block_size);
         let needed = Self::index_memory_of(blocks);
         if needed > options.max_index_memory {
@@ -116,16 +97,12 @@ impl Tier {
         let mut tier = Self {
             folder,
             pages: options.segment_size / PAGE as u32,
-            max_segments: fits((options.size - FOLDER_BYTES) / segment),
             index: Index::new(fits(blocks)),
             versions: Mutex::new(Versions::with_capacity(fits(blocks))),
-            erased: Mutex::default(),
-            last_error: Mutex::default(),
-            segments: Mutex::default(),
-            writer: Mutex::new(Writer {
-                current: None,
-                generation: 1,
-            }),
+            erasures: Mutex::default(),
+            segments: Mutex::new(Segments::new(max_segments)),
+            writer: Mutex::new(Writer::new()),
+            health: Health::new(clock),
             counters: Counters::default(),
             storage,
         };
@@ -139,22 +116,16 @@ impl Tier {
         for number in unusable {
             self.storage.remove(number)?;
         }
+        let segments = self.segments.get_mut();
         // Fewer segments than before: the oldest go.
-        let surplus = recovered.len().saturating_sub(self.max_segments);
+        let surplus = recovered.len().saturating_sub(segments.max);
         for Recovered { segment, .. } in recovered.drain(..surplus) {
             self.storage.remove(segment.number)?;
         }
         for Recovered { segment, summaries } in recovered {
             self.writer.get_mut().generation = segment.generation + 1;
-            for summary in &summaries {
-                self.apply(&segment, &summaries, summary);
-            }
-            let segments = self.segments.get_mut();
-            let number = segment.number as usize;
-            if segments.len() <= number {
-                segments.resize(number + 1, None);
-            }
-            segments[number] = Some(segment);
+            self.apply(&segment, &summaries);
+            self.segments.get_mut().insert(segment);
         }
         Ok(())
     }
@@ -165,31 +136,28 @@ impl Tier {
         (blocks + blocks / 8) * ENTRY_MEMORY + blocks * VERSION_MEMORY
     }
 
-    /// Enters what a summary has into the index. Records are those of the whole segment.
-    fn apply(&self, segment: &Segment, all: &[Summary], summary: &Summary) {
-        let records = all.iter().flat_map(|summary| &summary.records);
+    /// Enters what a segment has into the index.
+    fn apply(&self, segment: &Segment, summaries: &[Summary]) {
+        let records = summaries.iter().flat_map(|summary| &summary.records);
         let names: HashMap<_, _> = records
             .map(|record| (VersionKey::of(record), name_of(record)))
             .collect();
-        let mut erasures = summary.erasures.iter().peekable();
-        for (position, entry) in summary.entries.iter().enumerate() {
-            while let Some(erasure) =
-                erasures.next_if(|erasure| erasure.position as usize <= position)
-            {
+        for summary in summaries {
+            let mut erasures = summary.erasures.iter().peekable();
+            for (position, entry) in summary.entries.iter().enumerate() {
+                while let Some(erasure) =
+                    erasures.next_if(|erasure| erasure.position as usize <= position)
+                {
+                    self.versions.lock().erase(erasure.version);
+                }
+                if let Some(&name) = names.get(&entry.version) {
+                    let place = Place::of(segment.number, entry);
+                    self.enter(entry.version, name, entry.block, place);
+                }
+            }
+            for erasure in erasures {
                 self.versions.lock().erase(erasure.version);
             }
-            if let Some(&name) = names.get(&entry.version) {
-                let place = Place {
-                    segment: segment.number,
-                    page: entry.page,
-                    length: entry.length,
-                    crc: entry.crc,
-                };
-                self.enter(entry.version, name, entry.block, place);
-            }
-        }
-        for erasure in erasures {
-            self.versions.lock().erase(erasure.version);
         }
     }
 
@@ -206,256 +174,46 @@ impl Tier {
         }
     }
 
-    /// Returns whether there may be blocks of a version of this object.
-    #[must_use]
-    pub fn has_object(&self, url: &str, object: &str) -> bool {
-        self.versions.lock().has_name(NameHash::of(url, object))
-    }
-
-    /// Returns whether the block is on the disk.
-    #[must_use]
-    pub fn contains(&self, version: VersionKey, block: u32) -> bool {
-        let number = self.versions.lock().find(version);
-        number.is_some_and(|number| self.index.find(number, block, |_| ()).is_some())
-    }
-
-    /// Returns the length of a block that is on the disk.
-    pub(crate) fn length(&self, version: VersionKey, block: u32) -> Option<u32> {
-        let number = self.versions.lock().find(version)?;
-        self.index.find(number, block, |place| place.length)
-    }
-
-    /// Reads a block into `buffer`: whole pages, aligned, at least as long as the block. Returns the block's length, or `None` if
-    /// it is not there, or not as it was written.
-    #[must_use]
-    pub fn read(&self, version: VersionKey, block: u32, buffer: &mut [u8]) -> Option<u32> {
-        let number = self.versions.lock().find(version)?;
-        let (segment, place) = self.index.find(number, block, |place| {
-            let segments = self.segments.lock();
-            let segment = segments.get(place.segment as usize)?.clone();
-            segment.map(|segment| (segment, place))
-        })??;
-        match segment.read(version, block, place, buffer) {
-            ReadOutcome::Exact => {
-                self.counters.hits.fetch_add(1, Ordering::Relaxed);
-                let bytes = u64::from(place.length);
-                self.counters.hit_bytes.fetch_add(bytes, Ordering::Relaxed);
-                return Some(place.length);
-            }
-            ReadOutcome::Mismatch => self.counters.mismatches.fetch_add(1, Ordering::Relaxed),
-            ReadOutcome::Failed(error) => {
-                *self.last_error.lock() =
-                    Some(format!("cannot read segment {}: {error}", place.segment));
-                self.counters.failed_reads.fetch_add(1, Ordering::Relaxed)
-            }
-        };
-        if self
-            .index
-            .remove_at(number, block, place.segment, place.page)
-        {
-            self.versions.lock().remove_block(number);
-        }
-        None
-    }
-
-    /// Makes all blocks of a version unfindable, now and, once more blocks were written, after a restart. Returns
-    /// whether there were any.
-    pub fn erase(&self, version: VersionKey) -> bool {
-        let erased = self.versions.lock().erase(version);
-        if erased {
-            self.erased.lock().push(version);
-        }
-        erased
-    }
-
-    /// Writes blocks. Blocks until the system has the bytes.
-    ///
-    /// # Errors
-    /// None of the blocks is found afterwards.
-    pub fn write(&self, blocks: &[Block<'_>]) -> Result<(), Declined> {
-        for Block { record, bytes, .. } in blocks {
-            let texts = [&record.url, &record.object, &record.validator];
-            let max = self.pages as usize * PAGE;
-            if bytes.is_empty()
-                || bytes.len() > max
-                || texts.iter().any(|text| text.len() > MAX_TEXT_BYTES)
-            {
-                return Err(Declined::TooLarge);
-            }
-        }
-        let mut writer = self.writer.lock();
-        let erased = std::mem::take(&mut *self.erased.lock());
-        let places = match self.append(&mut writer, blocks, &erased) {
-            Ok(places) => places,
-            Err(declined) => {
-                self.erased.lock().extend(erased);
-                return Err(declined);
-            }
-        };
-        for (block, place) in blocks.iter().zip(places) {
-            self.enter(block.version, name_of(block.record), block.number, place);
-            let bytes = block.bytes.len() as u64;
-            let counters = &self.counters;
-            counters.blocks_written.fetch_add(1, Ordering::Relaxed);
-            counters.block_bytes.fetch_add(bytes, Ordering::Relaxed);
-        }
-        Ok(())
-    }
-
-    fn append(
-        &self,
-        writer: &mut Writer,
-        blocks: &[Block<'_>],
-        erased: &[VersionKey],
-    ) -> Result<Vec<Place>, Declined> {
-        for _ in 0..2 {
-            if writer.current.is_none() {
-                writer.current = Some(self.next_segment(&mut writer.generation)?);
-            }
-            let current = writer.current.as_mut().expect("it was begun above");
-            let before = current.written_bytes();
-            let appended = current.append(blocks, erased);
-            self.count_written(current.written_bytes() - before);
-            match appended {
-                Ok(Some(places)) => return Ok(places),
-                Ok(None) => {}
-                Err(error) => {
-                    // What follows a failed batch would never be recovered.
-                    writer.current = None;
-                    return Err(Declined::Failed(error));
-                }
-            }
-            let full = writer.current.take().expect("it was appended to");
-            self.seal(full).map_err(Declined::Failed)?;
-        }
-        Err(Declined::TooLarge)
-    }
-
-    fn seal(&self, full: SegmentWriter) -> io::Result<()> {
-        self.count_written(full.footer_bytes());
-        full.seal()
-    }
-
-    fn count_written(&self, bytes: u64) {
-        let written = &self.counters.written_bytes;
-        written.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    /// Begins a new segment, or the oldest one anew.
-    fn next_segment(&self, generation: &mut u64) -> Result<SegmentWriter, Declined> {
-        let number = self.unused_number();
-        let (number, file) = match number {
-            Some(number) => {
-                let bytes = u64::from(self.pages) * PAGE as u64;
-                let file = self
-                    .storage
-                    .create(number, bytes)
-                    .map_err(Declined::Failed)?;
-                (number, file)
-            }
-            None => self.recycle()?,
-        };
-        let segment = Arc::new(Segment {
-            number,
-            generation: *generation,
-            file,
-        });
-        *generation += 1;
-        let writer = SegmentWriter::begin(Arc::clone(&segment), self.folder, self.pages);
-        let mut segments = self.segments.lock();
-        let place = number as usize;
-        if segments.len() <= place {
-            segments.resize(place + 1, None);
-        }
-        segments[place] = Some(segment);
-        drop(segments);
-        writer.map_err(Declined::Failed)
-    }
-
-    /// Returns the lowest number without a segment, while there may be more of them.
-    fn unused_number(&self) -> Option<u32> {
-        let segments = self.segments.lock();
-        if segments.iter().flatten().count() >= self.max_segments {
-            return None;
-        }
-        let free = segments.iter().position(Option::is_none);
-        u32::try_from(free.unwrap_or(segments.len())).ok()
-    }
-
-    /// Removes the blocks of the oldest segments until one has no reader, and returns that one's file.
-    fn recycle(&self) -> Result<(u32, Arc<dyn crate::storage::SegmentFile>), Declined> {
-        let mut oldest: Vec<(u64, u32)> = {
-            let segments = self.segments.lock();
-            let segments = segments.iter().flatten();
-            segments
-                .map(|segment| (segment.generation, segment.number))
-                .collect()
-        };
-        oldest.sort_unstable();
-        for (_, number) in oldest {
-            for version in self.index.remove_segment(number) {
-                self.versions.lock().remove_block(version);
-            }
-            let mut segments = self.segments.lock();
-            let held = segments[number as usize].as_mut();
-            // Readers take segments under this lock, and their entries are gone: a single owner stays the only one.
-            let file = held
-                .and_then(Arc::get_mut)
-                .map(|segment| Arc::clone(&segment.file));
-            if let Some(file) = file {
-                let recycled = &self.counters.recycled_segments;
-                recycled.fetch_add(1, Ordering::Relaxed);
-                return Ok((number, file));
-            }
-        }
-        Err(Declined::NoSegment)
-    }
-
-    /// Seals the newest segment, so that the next start reads one footer for all of it.
-    ///
-    /// # Errors
-    /// The disk failed; what was written is still found, and recovered batch by batch.
-    pub fn close(&self) -> io::Result<()> {
-        let current = self.writer.lock().current.take();
-        current.map_or(Ok(()), |current| self.seal(current))
-    }
-
     /// Returns the counters.
     #[must_use]
     pub fn stats(&self) -> TierStats {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let counters = &self.counters;
         TierStats {
             blocks: self.index.len() as u64,
             versions: self.versions.lock().len() as u64,
-            segments: self.segments.lock().iter().flatten().count() as u64,
-            hits: load(&self.counters.hits),
-            hit_bytes: load(&self.counters.hit_bytes),
-            blocks_written: load(&self.counters.blocks_written),
-            written_bytes: load(&self.counters.written_bytes),
-            recycled_segments: load(&self.counters.recycled_segments),
-            mismatches: load(&self.counters.mismatches),
-            failed_reads: load(&self.counters.failed_reads),
-            block_bytes: load(&self.counters.block_bytes),
-            index_full: load(&self.counters.index_full),
+            segments: self.segments.lock().count() as u64,
+            hits: load(&counters.hits),
+            hit_bytes: load(&counters.hit_bytes),
+            blocks_written: load(&counters.blocks_written),
+            written_bytes: load(&counters.written_bytes),
+            recycled_segments: load(&counters.recycled_segments),
+            mismatches: load(&counters.mismatches),
+            failed_reads: load(&counters.failed_reads),
+            block_bytes: load(&counters.block_bytes),
+            index_full: load(&counters.index_full),
+            failed_writes: load(&counters.failed_writes),
+            declined_state: load(&counters.declined_state),
+            declined_segments: load(&counters.declined_segments),
         }
+    }
+
+    /// Returns whether the disk works, and since when.
+    #[must_use]
+    pub fn state(&self) -> TierStatus {
+        self.health.get()
     }
 
     /// Returns the last failure of the disk.
     #[must_use]
     pub fn last_error(&self) -> Option<String> {
-        self.last_error.lock().clone()
+        self.health.get().last_error
     }
 
     /// Returns the memory of the index in bytes, all of it allocated at the start.
     #[must_use]
     pub fn index_memory(&self) -> u64 {
         self.index.memory() + self.index.capacity() as u64 * VERSION_MEMORY
-    }
-
-    /// Returns the max bytes on the disk, all files together.
-    #[must_use]
-    pub fn size(&self) -> u64 {
-        self.max_segments as u64 * u64::from(self.pages) * PAGE as u64 + FOLDER_BYTES
     }
 }
 

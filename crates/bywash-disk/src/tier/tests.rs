@@ -1,6 +1,8 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod failing;
 mod memory_storage;
+mod resize;
 
 use std::collections::HashSet;
 
@@ -8,8 +10,11 @@ use memory_storage::MemoryStorage;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
+use super::segments::size_of;
 use super::*;
+use crate::Block;
 use crate::format::pages_of;
+use crate::limits::MAX_TEXT_BYTES;
 use crate::storage::Pages;
 
 const SEGMENT: u32 = 64 * PAGE as u32;
@@ -18,7 +23,7 @@ const FOLDER: [u8; 16] = [3; 16];
 fn options(segments: u32) -> TierOptions {
     TierOptions {
         path: PathBuf::from("test"),
-        size: u64::from(segments * SEGMENT) + FOLDER_BYTES,
+        size: size_of(segments as usize, u64::from(SEGMENT)),
         segment_size: SEGMENT,
         block_size: PAGE as u32,
         index_memory: 64 << 10,
@@ -27,8 +32,14 @@ fn options(segments: u32) -> TierOptions {
 }
 
 fn open(storage: &Arc<MemoryStorage>, segments: u32) -> Tier {
+    open_at(storage, segments, &Arc::default())
+}
+
+/// Opens a tier whose clock shows `time`, in milliseconds.
+fn open_at(storage: &Arc<MemoryStorage>, segments: u32, time: &Arc<AtomicU64>) -> Tier {
     let storage: Arc<dyn Storage> = Arc::<MemoryStorage>::clone(storage);
-    Tier::over(storage, FOLDER, &options(segments)).unwrap()
+    let clock = Clock::Manual(Arc::clone(time));
+    Tier::over(storage, FOLDER, &options(segments), clock).unwrap()
 }
 
 fn record(object: u32) -> VersionRecord {
@@ -41,11 +52,17 @@ fn record(object: u32) -> VersionRecord {
     }
 }
 
-/// The bytes of a block: of each version and number its own.
+/// The bytes of a block: each page of each version and number has its own.
 fn bytes(object: u32, number: u32, length: u32) -> Pages {
     let mut pages = Pages::zeroed(pages_of(length as usize));
-    let mut rng = StdRng::seed_from_u64(u64::from(object) << 32 | u64::from(number));
-    rng.fill(&mut pages.as_mut()[..length as usize]);
+    for (index, page) in pages.as_mut().chunks_mut(PAGE).enumerate() {
+        let identity = [object, number, length, index as u32].map(u32::to_le_bytes);
+        page[..16].copy_from_slice(identity.as_flattened());
+        for filled in [16, 32, 64, 128, 256, 512, 1024, 2048] {
+            page.copy_within(..filled, filled);
+        }
+    }
+    pages.as_mut()[length as usize..].fill(0);
     pages
 }
 
@@ -250,7 +267,7 @@ fn foreign_segments_are_not_read() {
     copy.rename(0, 2);
     assert!(!check(&open(&copy, 4), 1, 0));
     let other: Arc<dyn Storage> = Arc::new(storage.copy());
-    let other = Tier::over(other, [4; 16], &options(4)).unwrap();
+    let other = Tier::over(other, [4; 16], &options(4), Clock::start()).unwrap();
     assert!(!check(&other, 1, 0));
     assert!(check(&open(&storage, 4), 1, 0));
 }

@@ -1,106 +1,241 @@
-//! Segments in memory, whose writes can be torn.
+//! Segments in memory, on a disk that tears, loses, stalls, fills, fails and flips.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
+use rustix::io::Errno;
 
 use crate::format::PAGE;
 use crate::storage::{SegmentFile, Storage};
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Operation {
+    Create,
+    Read,
+    Write,
+    Sync,
+    Remove,
+}
+
+/// Calls that fail.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Fault {
+    pub(super) operation: Operation,
+    /// Of this segment only.
+    pub(super) segment: Option<u32>,
+    /// So many calls succeed before.
+    pub(super) after: u32,
+    /// So many fail.
+    pub(super) times: u32,
+    pub(super) error: Errno,
+}
+
+impl Fault {
+    /// All calls of an operation fail.
+    pub(super) fn all(operation: Operation, error: Errno) -> Self {
+        Self {
+            operation,
+            segment: None,
+            after: 0,
+            times: u32::MAX,
+            error,
+        }
+    }
+}
+
+type Content = Arc<Mutex<Vec<u8>>>;
+
 #[derive(Debug, Default)]
 struct State {
-    segments: BTreeMap<u32, Vec<u8>>,
+    segments: BTreeMap<u32, Content>,
+    faults: Vec<Fault>,
+    /// Calls that failed.
+    failed: u32,
+    /// Max bytes of all segments.
+    capacity: Option<u64>,
     /// Writes until one is torn, and what draws its pages.
     tear: Option<(u32, u64)>,
     torn: bool,
+    /// Writes until one is lost.
+    lose: Option<u32>,
+    stalled: bool,
+    /// Reads that wait.
+    waiting: usize,
 }
 
-/// The disk. Once a write was torn, all file operations fail until [`Self::heal`].
+impl State {
+    fn allocated(&self) -> u64 {
+        let contents = self.segments.values();
+        contents.map(|content| content.lock().len() as u64).sum()
+    }
+
+    fn call(&mut self, operation: Operation, segment: u32) -> io::Result<()> {
+        if self.torn && operation != Operation::Read {
+            return Err(io::Error::other("the power is out"));
+        }
+        for fault in &mut self.faults {
+            let is_other = fault.segment.is_some_and(|number| number != segment);
+            if fault.operation != operation || is_other || fault.times == 0 {
+                continue;
+            }
+            if fault.after > 0 {
+                fault.after -= 1;
+                continue;
+            }
+            fault.times -= 1;
+            self.failed += 1;
+            return Err(fault.error.into());
+        }
+        Ok(())
+    }
+}
+
+/// The disk. Once a write was torn, all but reads fails until [`Self::heal`].
 #[derive(Debug, Clone, Default)]
-pub(super) struct MemoryStorage(Arc<Mutex<State>>);
+pub(super) struct MemoryStorage(Arc<(Mutex<State>, Condvar)>);
 
 impl MemoryStorage {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.0.lock()
+    }
+
     /// Tears the write after so many others: any of its pages reach the disk.
     pub(super) fn tear_after(&self, writes: u32, seed: u64) {
-        self.0.lock().tear = Some((writes, seed));
+        self.state().tear = Some((writes, seed));
+    }
+
+    /// Loses the write after so many others: it succeeds, and no page reaches the disk.
+    pub(super) fn lose_after(&self, writes: u32) {
+        self.state().lose = Some(writes);
+    }
+
+    pub(super) fn fail(&self, fault: Fault) {
+        self.state().faults.push(fault);
+    }
+
+    /// Returns the number of calls that failed.
+    pub(super) fn failed(&self) -> u32 {
+        self.state().failed
+    }
+
+    /// Other files leave so many bytes.
+    pub(super) fn set_capacity(&self, bytes: u64) {
+        self.state().capacity = Some(bytes);
+    }
+
+    /// Reads do not return until the disk is healed.
+    pub(super) fn stall(&self) {
+        self.state().stalled = true;
+    }
+
+    /// Waits until so many reads do not return.
+    pub(super) fn wait_for_stalled(&self, reads: usize) {
+        let mut state = self.state();
+        while state.waiting < reads {
+            self.0.1.wait(&mut state);
+        }
     }
 
     pub(super) fn heal(&self) {
-        let mut state = self.0.lock();
-        (state.tear, state.torn) = (None, false);
+        let mut state = self.state();
+        (state.tear, state.torn, state.lose) = (None, false, None);
+        (state.capacity, state.stalled) = (None, false);
+        state.faults.clear();
+        drop(state);
+        self.0.1.notify_all();
     }
 
     pub(super) fn allocated(&self) -> u64 {
-        self.0
-            .lock()
-            .segments
-            .values()
-            .map(|bytes| bytes.len() as u64)
-            .sum()
+        self.state().allocated()
     }
 
     /// Returns a disk with the same bytes.
     pub(super) fn copy(&self) -> Self {
-        let segments = self.0.lock().segments.clone();
-        Self(Arc::new(Mutex::new(State {
-            segments,
+        let state = self.state();
+        let segments = state.segments.iter().map(|(number, content)| {
+            let bytes = content.lock().clone();
+            (*number, Arc::new(Mutex::new(bytes)))
+        });
+        let copy = State {
+            segments: segments.collect(),
             ..State::default()
-        })))
+        };
+        Self(Arc::new((Mutex::new(copy), Condvar::new())))
+    }
+
+    pub(super) fn segments(&self) -> Vec<u32> {
+        self.state().segments.keys().copied().collect()
+    }
+
+    /// Changes the bytes of a segment.
+    pub(super) fn change(&self, segment: u32, change: impl FnOnce(&mut Vec<u8>)) {
+        change(&mut self.state().segments[&segment].lock());
     }
 
     /// Flips one bit of one segment.
     pub(super) fn flip(&self, rng: &mut StdRng) {
-        let mut state = self.0.lock();
-        let count = state.segments.len();
-        let bytes = state
-            .segments
-            .values_mut()
-            .nth(rng.random_range(0..count))
-            .expect("a segment");
-        let at = rng.random_range(0..bytes.len());
-        bytes[at] ^= 1 << rng.random_range(0..8);
+        let segments = self.segments();
+        let segment = segments[rng.random_range(0..segments.len())];
+        self.change(segment, |bytes| {
+            let at = rng.random_range(0..bytes.len());
+            bytes[at] ^= 1 << rng.random_range(0..8);
+        });
+    }
+
+    /// Removes the file; those that have it open keep its bytes.
+    pub(super) fn unlink(&self, segment: u32) {
+        let removed = self.state().segments.remove(&segment);
+        removed.expect("a segment");
     }
 
     pub(super) fn rename(&self, from: u32, to: u32) {
-        let mut state = self.0.lock();
-        let bytes = state.segments.remove(&from).expect("a segment");
-        state.segments.insert(to, bytes);
+        let mut state = self.state();
+        let content = state.segments.remove(&from).expect("a segment");
+        state.segments.insert(to, content);
     }
 
-    fn file(&self, segment: u32) -> Arc<dyn SegmentFile> {
+    fn file(&self, segment: u32, content: Content) -> Arc<dyn SegmentFile> {
         Arc::new(MemoryFile {
             storage: self.clone(),
             segment,
+            content,
         })
     }
 }
 
 impl Storage for MemoryStorage {
     fn list(&self) -> io::Result<Vec<u32>> {
-        Ok(self.0.lock().segments.keys().copied().collect())
+        Ok(self.segments())
     }
 
     fn create(&self, segment: u32, bytes: u64) -> io::Result<Arc<dyn SegmentFile>> {
-        let mut state = self.0.lock();
-        if state.torn {
-            return Err(io::Error::other("the power is out"));
+        let mut state = self.state();
+        state.call(Operation::Create, segment)?;
+        let full = |capacity| state.allocated() + bytes > capacity;
+        if state.capacity.is_some_and(full) {
+            state.failed += 1;
+            return Err(Errno::NOSPC.into());
         }
         let length = usize::try_from(bytes).expect("a small segment");
-        assert!(state.segments.insert(segment, vec![0; length]).is_none());
-        Ok(self.file(segment))
+        let content = Content::new(Mutex::new(vec![0; length]));
+        state.segments.insert(segment, Arc::clone(&content));
+        Ok(self.file(segment, content))
     }
 
     fn open(&self, segment: u32) -> io::Result<(Arc<dyn SegmentFile>, u64)> {
-        let length = self.0.lock().segments[&segment].len() as u64;
-        Ok((self.file(segment), length))
+        let content = Arc::clone(&self.state().segments[&segment]);
+        let length = content.lock().len() as u64;
+        Ok((self.file(segment, content), length))
     }
 
     fn remove(&self, segment: u32) -> io::Result<()> {
-        self.0.lock().segments.remove(&segment);
+        let mut state = self.state();
+        state.call(Operation::Remove, segment)?;
+        state.segments.remove(&segment);
         Ok(())
     }
 }
@@ -109,24 +244,39 @@ impl Storage for MemoryStorage {
 struct MemoryFile {
     storage: MemoryStorage,
     segment: u32,
+    content: Content,
 }
 
 impl SegmentFile for MemoryFile {
     fn read(&self, buffer: &mut [u8], page: u32) -> io::Result<()> {
         assert!(buffer.len().is_multiple_of(PAGE) && buffer.as_ptr().align_offset(PAGE) == 0);
-        let state = self.storage.0.lock();
+        let mut state = self.storage.state();
+        state.waiting += 1;
+        self.storage.0.1.notify_all();
+        while state.stalled {
+            self.storage.0.1.wait(&mut state);
+        }
+        state.waiting -= 1;
+        state.call(Operation::Read, self.segment)?;
         let start = page as usize * PAGE;
-        let bytes = &state.segments[&self.segment];
-        buffer.copy_from_slice(&bytes[start..start + buffer.len()]);
+        let content = self.content.lock();
+        let Some(bytes) = content.get(start..start + buffer.len()) else {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        };
+        buffer.copy_from_slice(bytes);
         Ok(())
     }
 
     fn write(&self, pieces: &[&[u8]], page: u32) -> io::Result<()> {
-        let all = pieces.concat();
-        assert!(all.len().is_multiple_of(PAGE));
-        let mut state = self.storage.0.lock();
-        if state.torn {
-            return Err(io::Error::other("the power is out"));
+        let mut state = self.storage.state();
+        state.call(Operation::Write, self.segment)?;
+        match &mut state.lose {
+            Some(0) => {
+                state.lose = None;
+                return Ok(());
+            }
+            Some(writes) => *writes -= 1,
+            None => {}
         }
         let mut rng = None;
         match &mut state.tear {
@@ -135,14 +285,15 @@ impl SegmentFile for MemoryFile {
             None => {}
         }
         state.torn = rng.is_some();
-        let bytes = state
-            .segments
-            .get_mut(&self.segment)
-            .expect("an open segment");
-        for (index, content) in all.chunks(PAGE).enumerate() {
-            if rng.as_mut().is_none_or(|rng| rng.random()) {
-                let start = (page as usize + index) * PAGE;
-                bytes[start..start + PAGE].copy_from_slice(content);
+        let mut content = self.content.lock();
+        let mut start = page as usize * PAGE;
+        for piece in pieces {
+            assert!(piece.len().is_multiple_of(PAGE));
+            for page in piece.chunks(PAGE) {
+                if rng.as_mut().is_none_or(|rng| rng.random()) {
+                    content[start..start + PAGE].copy_from_slice(page);
+                }
+                start += PAGE;
             }
         }
         match rng {
@@ -152,6 +303,15 @@ impl SegmentFile for MemoryFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        Ok(())
+        self.storage.state().call(Operation::Sync, self.segment)
+    }
+
+    fn is_whole(&self, bytes: u64) -> io::Result<bool> {
+        let state = self.storage.state();
+        let current = state.segments.get(&self.segment);
+        Ok(
+            current.is_some_and(|current| Arc::ptr_eq(current, &self.content))
+                && self.content.lock().len() as u64 == bytes,
+        )
     }
 }

@@ -1,0 +1,111 @@
+//! Looking up, reading and erasing blocks.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::Tier;
+use crate::format::{NameHash, VersionKey};
+use crate::index::Place;
+use crate::limits::MAX_READ_TIME;
+use crate::segment::ReadOutcome;
+
+impl Tier {
+    /// Returns whether there may be blocks of a version of this object. `false` while the tier is off.
+    #[must_use]
+    pub fn has_object(&self, url: &str, object: &str) -> bool {
+        let name = NameHash::of(url, object);
+        self.versions.lock().has_name(name) && self.health.is_readable()
+    }
+
+    /// Returns whether the block is on the disk. `false` while the tier is off.
+    #[must_use]
+    pub fn contains(&self, version: VersionKey, block: u32) -> bool {
+        self.length(version, block).is_some() && self.health.is_readable()
+    }
+
+    /// Returns the length of a block that is on the disk.
+    pub(crate) fn length(&self, version: VersionKey, block: u32) -> Option<u32> {
+        let number = self.versions.lock().find(version)?;
+        self.index.find(number, block, |place| place.length)
+    }
+
+    /// Reads a block into `buffer`: whole pages, aligned, at least as long as the block. Returns the block's length, or `None` if
+    /// it is not there, or not as it was written, or the tier is off.
+    #[must_use]
+    pub fn read(&self, version: VersionKey, block: u32, buffer: &mut [u8]) -> Option<u32> {
+        let number = self.versions.lock().find(version)?;
+        if self.length(version, block).is_none() || !self.health.begin_read() {
+            return None;
+        }
+        let (segment, place) = self.index.find(number, block, |place| {
+            Some((self.segments.lock().get(place.segment)?, place))
+        })??;
+        let start = self.health.clock.now();
+        let outcome = segment.read(version, block, place, buffer);
+        let time = self.health.clock.now() - start;
+        match outcome {
+            ReadOutcome::Exact => {
+                self.health.read_succeeded(time);
+                self.counters.hits.fetch_add(1, Ordering::Relaxed);
+                let bytes = u64::from(place.length);
+                self.counters.hit_bytes.fetch_add(bytes, Ordering::Relaxed);
+                return Some(place.length);
+            }
+            ReadOutcome::Mismatch => {
+                self.health.read_succeeded(time);
+                self.counters.mismatches.fetch_add(1, Ordering::Relaxed);
+            }
+            ReadOutcome::Failed(error) => {
+                self.counters.failed_reads.fetch_add(1, Ordering::Relaxed);
+                let error = format!("cannot read segment {}: {error}", segment.number);
+                if !self.health.read_failed(error) {
+                    return None;
+                }
+                if segment.count_failed_read() {
+                    self.remove_blocks(segment.number);
+                }
+            }
+        }
+        self.remove(number, block, place);
+        None
+    }
+
+    /// Returns the time since the tier was opened.
+    pub(crate) fn now(&self) -> Duration {
+        self.health.clock.now()
+    }
+
+    /// Notes that no reader returns.
+    pub(crate) fn turn_off_stuck(&self) {
+        let error = format!("all readers have been waiting for the disk for {MAX_READ_TIME:?}");
+        self.health.turn_off(error);
+    }
+
+    /// Removes a block, unless it has been written elsewhere meanwhile.
+    fn remove(&self, version: u32, block: u32, place: Place) {
+        let removed = self
+            .index
+            .remove_at(version, block, place.segment, place.page);
+        if removed {
+            self.versions.lock().remove_block(version);
+        }
+    }
+
+    /// Removes all blocks of a segment.
+    pub(super) fn remove_blocks(&self, segment: u32) {
+        for version in self.index.remove_segment(segment) {
+            self.versions.lock().remove_block(version);
+        }
+    }
+
+    /// Makes all blocks of a version unfindable, those being written too: now and, once more blocks were written, after a restart.
+    /// Returns whether there were any.
+    pub fn erase(&self, version: VersionKey) -> bool {
+        let mut erasures = self.erasures.lock();
+        let erased = self.versions.lock().erase(version) | erasures.writing.contains(&version);
+        if erased {
+            erasures.pending.push(version);
+        }
+        erased
+    }
+}

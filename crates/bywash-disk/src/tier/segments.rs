@@ -1,0 +1,228 @@
+//! Which segments there are: creation, use again, and removal when the size is lowered.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::Tier;
+use super::write::{Declined, Writer};
+use crate::DiskError;
+use crate::format::PAGE;
+use crate::segment::{Segment, SegmentWriter};
+use crate::storage::SegmentFile;
+
+/// Bytes of the folder itself and of its small files.
+const FOLDER_BYTES: u64 = 64 << 10;
+/// Bytes that the file system may take for a segment besides its own: a name, and the list of its extents.
+const SEGMENT_FILE_BYTES: u64 = 8 << 10;
+/// With fewer segments there is none to use again.
+const MIN_SEGMENTS: usize = 2;
+/// Time between tries to create a segment when the file system is full.
+const CREATE_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Returns the number of segments that fit.
+pub(super) fn max_segments(size: u64, segment_size: u64) -> Result<usize, DiskError> {
+    let segment = segment_size + SEGMENT_FILE_BYTES;
+    let min = size_of(MIN_SEGMENTS, segment_size);
+    if size < min {
+        return Err(DiskError::TooSmall { size, min });
+    }
+    Ok(usize::try_from((size - FOLDER_BYTES) / segment).unwrap_or(usize::MAX))
+}
+
+/// Returns the most bytes that so many segments take.
+pub(super) fn size_of(segments: usize, segment_size: u64) -> u64 {
+    FOLDER_BYTES + segments as u64 * (segment_size + SEGMENT_FILE_BYTES)
+}
+
+/// The segments by number.
+#[derive(Debug)]
+pub(super) struct Segments {
+    pub(super) max: usize,
+    all: Vec<Option<Arc<Segment>>>,
+}
+
+impl Segments {
+    pub(super) fn new(max: usize) -> Self {
+        Self {
+            max,
+            all: Vec::new(),
+        }
+    }
+
+    pub(super) fn get(&self, number: u32) -> Option<Arc<Segment>> {
+        self.all.get(number as usize)?.clone()
+    }
+
+    pub(super) fn insert(&mut self, segment: Arc<Segment>) {
+        let number = segment.number as usize;
+        if self.all.len() <= number {
+            self.all.resize(number + 1, None);
+        }
+        self.all[number] = Some(segment);
+    }
+
+    fn remove(&mut self, number: u32) {
+        self.all[number as usize] = None;
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.all.iter().flatten().count()
+    }
+
+    fn unused_number(&self) -> u32 {
+        let free = self.all.iter().position(Option::is_none);
+        u32::try_from(free.unwrap_or(self.all.len())).expect("fewer files than 2^32")
+    }
+
+    /// Returns the numbers of all segments but `current`: those without blocks, then the oldest first.
+    fn oldest_first(&self, current: Option<u32>) -> Vec<u32> {
+        let others = self.all.iter().flatten();
+        let mut others: Vec<_> = others
+            .filter(|segment| Some(segment.number) != current)
+            .map(|segment| (!segment.is_given_up(), segment.generation, segment.number))
+            .collect();
+        others.sort_unstable();
+        others.into_iter().map(|(_, _, number)| number).collect()
+    }
+
+    /// Returns the file of a segment that no reader holds.
+    fn unread(&mut self, number: u32) -> Option<Arc<dyn SegmentFile>> {
+        let segment = self.all[number as usize].as_mut().and_then(Arc::get_mut);
+        segment.map(|segment| Arc::clone(&segment.file))
+    }
+}
+
+impl Tier {
+    fn segment_size(&self) -> u64 {
+        u64::from(self.pages) * PAGE as u64
+    }
+
+    /// Returns the max bytes on the disk, all files together.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        size_of(self.segments.lock().max, self.segment_size())
+    }
+
+    /// Sets the max bytes on the disk. The tier does not grow beyond it from now on. If it has more, the oldest segments are
+    /// removed before this returns or, if a write is in progress, when that ends. A read in progress ends as it would have;
+    /// the file system has the bytes of its segment back then. The memory of the index stays as it is.
+    ///
+    /// # Errors
+    /// The size leaves no room for two segments; nothing is changed.
+    pub fn resize(&self, size: u64) -> Result<(), DiskError> {
+        let max = max_segments(size, self.segment_size())?;
+        self.segments.lock().max = max;
+        self.remove_surplus();
+        Ok(())
+    }
+
+    /// Removes the oldest segments while there are too many, unless a writer is at work, which does it at its end.
+    pub(super) fn remove_surplus(&self) {
+        let has_surplus = || {
+            let segments = self.segments.lock();
+            segments.count() > segments.max
+        };
+        // The number is looked at again after each failure to get the lock, and by the writer after it released it.
+        while has_surplus() {
+            let Some(writer) = self.writer.try_lock() else {
+                return;
+            };
+            if !self.remove_oldest(&writer) {
+                return;
+            }
+        }
+    }
+
+    /// Removes the oldest segment but the current one, and returns whether that succeeded.
+    fn remove_oldest(&self, writer: &Writer) -> bool {
+        let current = writer.current.as_ref();
+        let current = current.map(|current| current.segment.number);
+        let Some(&number) = self.segments.lock().oldest_first(current).first() else {
+            return false;
+        };
+        self.remove_blocks(number);
+        if let Err(error) = self.storage.remove(number) {
+            // It is still there, and counts.
+            let error = format!("cannot remove segment {number}: {error}");
+            self.health.write_failed(error);
+            return false;
+        }
+        self.segments.lock().remove(number);
+        true
+    }
+
+    /// Begins a new segment, or an old one anew.
+    pub(super) fn next_segment(&self, writer: &mut Writer) -> Result<SegmentWriter, Declined> {
+        let (number, file) = match self.create_segment(writer).map_err(Declined::Failed)? {
+            Some(created) => created,
+            None => self.recycle()?,
+        };
+        let segment = Arc::new(Segment::new(number, writer.generation, file));
+        writer.generation += 1;
+        let begun = SegmentWriter::begin(Arc::clone(&segment), self.folder, self.pages);
+        if begun.is_err() {
+            segment.give_up();
+        }
+        self.segments.lock().insert(segment);
+        begun.map_err(Declined::Failed)
+    }
+
+    /// Creates a segment if there may be more of them. `None` also if the file system is full and there are others.
+    fn create_segment(
+        &self,
+        writer: &mut Writer,
+    ) -> io::Result<Option<(u32, Arc<dyn SegmentFile>)>> {
+        let (number, count, max) = {
+            let segments = self.segments.lock();
+            (segments.unused_number(), segments.count(), segments.max)
+        };
+        let (now, can_recycle) = (self.health.clock.now(), count >= MIN_SEGMENTS);
+        if count >= max || (can_recycle && now < writer.create_after) {
+            return Ok(None);
+        }
+        match self.storage.create(number, self.segment_size()) {
+            Ok(file) => Ok(Some((number, file))),
+            Err(error) if can_recycle && is_full(&error) => {
+                writer.create_after = now + CREATE_INTERVAL;
+                let error = format!("cannot create a segment: {error}");
+                self.health.note(error);
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Removes the blocks of the oldest segment without a reader, and returns its file.
+    fn recycle(&self) -> Result<(u32, Arc<dyn SegmentFile>), Declined> {
+        let oldest = self.segments.lock().oldest_first(None);
+        for number in oldest {
+            if self.segments.lock().unread(number).is_none() {
+                continue;
+            }
+            self.remove_blocks(number);
+            // Readers take segments under this lock, and the entries are gone: without a reader now, there is none later.
+            let Some(file) = self.segments.lock().unread(number) else {
+                continue;
+            };
+            let recycled = &self.counters.recycled_segments;
+            recycled.fetch_add(1, Ordering::Relaxed);
+            let bytes = self.segment_size();
+            if file.is_whole(bytes).map_err(Declined::Failed)? {
+                return Ok((number, file));
+            }
+            // Its file was removed or cut off.
+            self.segments.lock().remove(number);
+            let created = self.storage.create(number, bytes);
+            return Ok((number, created.map_err(Declined::Failed)?));
+        }
+        Err(Declined::NoSegment)
+    }
+}
+
+/// Whether an error means that there is no room on the disk.
+fn is_full(error: &io::Error) -> bool {
+    use io::ErrorKind::{QuotaExceeded, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded)
+}

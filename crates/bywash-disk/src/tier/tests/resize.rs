@@ -1,0 +1,118 @@
+//! Sizes that change at run time.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use super::*;
+
+fn size(segments: usize) -> u64 {
+    size_of(segments, u64::from(SEGMENT))
+}
+
+/// Returns the bytes that the file system has allocated for a folder.
+fn allocated(folder: &Path) -> u64 {
+    let files = fs::read_dir(folder).unwrap();
+    let files: u64 = files
+        .map(|file| file.unwrap().metadata().unwrap().blocks() * 512)
+        .sum();
+    files + fs::metadata(folder).unwrap().blocks() * 512
+}
+
+#[test]
+fn folder_never_has_more_bytes_than_its_size() {
+    let directory = tempfile::tempdir().unwrap();
+    let folder = directory.path().join("tier");
+    let tier = Tier::open(
+        &TierOptions {
+            path: folder.clone(),
+            ..options(16)
+        },
+        FOLDER,
+    )
+    .unwrap();
+    let mut number = 0;
+    for segments in [16, 4, 9, 2, 3, 12, 2] {
+        tier.resize(size(segments)).unwrap();
+        assert_eq!(tier.size(), size(segments));
+        for _ in 0..20 * segments {
+            assert!(allocated(&folder) <= tier.size());
+            number += 1;
+            write(&tier, &[(1, number)]).unwrap();
+            assert!(check(&tier, 1, number));
+        }
+        assert_eq!(tier.stats().segments, segments as u64);
+        let found = (0..=number).filter(|&number| check(&tier, 1, number));
+        assert_eq!(found.count() as u64, tier.stats().blocks);
+    }
+    assert!(tier.resize(size(2) - 1).is_err() && tier.resize(0).is_err());
+    assert_eq!(tier.size(), size(2), "unchanged");
+    drop(tier);
+    let tier = Tier::open(
+        &TierOptions {
+            path: folder,
+            ..options(2)
+        },
+        FOLDER,
+    )
+    .unwrap();
+    assert!(check(&tier, 1, number));
+}
+
+#[test]
+fn smaller_size_keeps_the_newest_blocks_and_the_memory_of_the_index() {
+    let storage = Arc::default();
+    let tier = open(&storage, 8);
+    for number in 0..100 {
+        write(&tier, &[(1, number)]).unwrap();
+    }
+    let memory = tier.index_memory();
+    tier.resize(size(2)).unwrap();
+    assert!(storage.allocated() <= size(2));
+    assert!(check(&tier, 1, 99) && !check(&tier, 1, 0));
+    tier.resize(size(1000)).unwrap();
+    for number in 100..2000 {
+        write(&tier, &[(1, number)]).unwrap();
+    }
+    assert_eq!(tier.index_memory(), memory);
+    assert!(tier.stats().index_full > 0);
+}
+
+#[test]
+fn read_in_progress_ends_right_when_its_segment_is_removed() {
+    let storage: Arc<MemoryStorage> = Arc::default();
+    let tier = open(&storage, 8);
+    for number in 0..100 {
+        write(&tier, &[(1, number)]).unwrap();
+    }
+    storage.stall();
+    std::thread::scope(|scope| {
+        let read = scope.spawn(|| check(&tier, 1, 0));
+        storage.wait_for_stalled(1);
+        tier.resize(size(2)).unwrap();
+        assert!(storage.allocated() <= size(2), "before the reader has left");
+        storage.heal();
+        assert!(read.join().unwrap());
+    });
+    assert!(!check(&tier, 1, 0));
+}
+
+#[test]
+fn sizes_change_under_load() {
+    let storage: Arc<MemoryStorage> = Arc::default();
+    let tier = open(&storage, 8);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            for number in 0..3000 {
+                write(&tier, &[(1, number)]).unwrap();
+                check(&tier, 1, number / 2);
+            }
+        });
+        let mut rng = StdRng::seed_from_u64(1);
+        while !writer.is_finished() {
+            tier.resize(size(rng.random_range(2..10))).unwrap();
+        }
+    });
+    tier.resize(size(2)).unwrap();
+    assert!(storage.allocated() <= size(2));
+}
