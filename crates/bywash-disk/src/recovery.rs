@@ -49,21 +49,27 @@ fn recover_segment(
     let Some(header) = header else {
         return Ok(None);
     };
-    let footer = footer(&*file, header, pages)?;
-    let summaries = match footer {
-        Some(footer) => vec![footer],
-        None => batches(&*file, header, pages)?,
-    };
+    let segment = Segment::new(number, header.generation, file);
+    let summaries = contents(&segment, pages)?;
     Ok(Some(Recovered {
-        segment: Arc::new(Segment::new(number, header.generation, file)),
+        segment: Arc::new(segment),
         summaries,
     }))
 }
 
+/// Reads what a segment has: its footer, or the summaries of its batches.
+pub(crate) fn contents(segment: &Segment, pages: u32) -> io::Result<Vec<Summary>> {
+    let (file, generation) = (&*segment.file, segment.generation);
+    match footer(file, generation, pages)? {
+        Some(footer) => Ok(vec![footer]),
+        None => batches(file, generation, pages),
+    }
+}
+
 /// Reads the footer of a sealed segment.
-fn footer(file: &dyn SegmentFile, header: Header, pages: u32) -> io::Result<Option<Summary>> {
+fn footer(file: &dyn SegmentFile, generation: u64, pages: u32) -> io::Result<Option<Summary>> {
     let seal = Seal::decode(read(file, pages - 1, 1)?.as_ref());
-    let seal = seal.filter(|seal| seal.generation == header.generation);
+    let seal = seal.filter(|seal| seal.generation == generation);
     // The seal's checksum says that these numbers were written, not that they lie in the segment.
     let range = seal.filter(|seal| within(seal.footer, seal.footer_pages, pages));
     let Some(seal) = range else {
@@ -72,7 +78,7 @@ fn footer(file: &dyn SegmentFile, header: Header, pages: u32) -> io::Result<Opti
     let bytes = read(file, seal.footer, seal.footer_pages)?;
     let footer = Summary::decode(bytes.as_ref());
     Ok(footer.filter(|footer| {
-        (footer.generation, footer.number) == (header.generation, FOOTER)
+        (footer.generation, footer.number) == (generation, FOOTER)
             && footer
                 .entries
                 .iter()
@@ -81,7 +87,7 @@ fn footer(file: &dyn SegmentFile, header: Header, pages: u32) -> io::Result<Opti
 }
 
 /// Reads batch after batch of a segment without seal, up to the first that was not written whole.
-fn batches(file: &dyn SegmentFile, header: Header, pages: u32) -> io::Result<Vec<Summary>> {
+fn batches(file: &dyn SegmentFile, generation: u64, pages: u32) -> io::Result<Vec<Summary>> {
     let (mut page, mut summaries) = (1, Vec::new());
     while page < pages - 1 {
         let first = read(file, page, 1)?;
@@ -92,7 +98,7 @@ fn batches(file: &dyn SegmentFile, header: Header, pages: u32) -> io::Result<Vec
         let Some(summary) = Summary::decode(bytes.as_ref()) else {
             break;
         };
-        let expected = (header.generation, summaries.len());
+        let expected = (generation, summaries.len());
         let payload = page + length;
         let valid = (summary.generation, summary.number as usize) == expected
             && summary

@@ -254,6 +254,11 @@ impl SegmentWriter {
         self.next_batch == 0
     }
 
+    /// Returns the pages for further batches.
+    pub(crate) fn free_pages(&self) -> u32 {
+        (self.pages - self.next_page).saturating_sub(self.footer.pages() + 1)
+    }
+
     /// Returns the bytes written so far.
     pub(crate) fn written_bytes(&self) -> u64 {
         u64::from(self.next_page) * PAGE as u64

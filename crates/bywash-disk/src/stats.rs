@@ -35,6 +35,23 @@ pub struct TierStats {
     pub declined_state: u64,
     /// Blocks declined because all segments were being read.
     pub declined_segments: u64,
+    /// Blocks declined because the bytes of the day were written.
+    pub declined_rate: u64,
+    /// Blocks declined because the disk is full and they did not come back soon.
+    pub declined_new: u64,
+    /// Blocks written again because they were read in a segment that was to be used again.
+    pub reinserted_blocks: u64,
+    /// Bytes of these blocks.
+    pub reinserted_bytes: u64,
+}
+
+impl TierStats {
+    /// Returns the bytes written for each byte of a block; `None` if none was written.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss, reason = "a ratio for people")]
+    pub fn write_amplification(&self) -> Option<f64> {
+        (self.block_bytes > 0).then(|| self.written_bytes as f64 / self.block_bytes as f64)
+    }
 }
 
 /// Counters behind [`TierStats`]. They order nothing, hence relaxed.
@@ -52,4 +69,8 @@ pub(crate) struct Counters {
     pub(crate) failed_writes: AtomicU64,
     pub(crate) declined_state: AtomicU64,
     pub(crate) declined_segments: AtomicU64,
+    pub(crate) declined_rate: AtomicU64,
+    pub(crate) declined_new: AtomicU64,
+    pub(crate) reinserted_blocks: AtomicU64,
+    pub(crate) reinserted_bytes: AtomicU64,
 }

@@ -1,6 +1,8 @@
 //! The tier: segments, index and versions together.
 
+mod admission;
 mod read;
+mod reinsert;
 mod segments;
 mod write;
 
@@ -13,6 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use crate::VersionRecord;
+use crate::admission::{Lookups, REMEMBERED_MEMORY, WriteBudget};
 use crate::clock::Clock;
 use crate::error::{DiskError, disk_error};
 use crate::format::{NameHash, PAGE, Summary, VersionKey};
@@ -60,6 +63,10 @@ pub struct Tier {
     writer: Mutex<Writer>,
     erasures: Mutex<Erasures>,
     health: Health,
+    lookups: Lookups,
+    write_budget: WriteBudget,
+    /// Bytes that can be written before a segment is used again.
+    room: AtomicU64,
     counters: Counters,
 }
 
@@ -103,6 +110,9 @@ impl Tier {
             segments: Mutex::new(Segments::new(max_segments)),
             writer: Mutex::new(Writer::new()),
             health: Health::new(clock),
+            lookups: Lookups::new(fits(blocks)),
+            write_budget: WriteBudget::default(),
+            room: AtomicU64::new(0),
             counters: Counters::default(),
             storage,
         };
@@ -127,13 +137,14 @@ impl Tier {
             self.apply(&segment, &summaries);
             self.segments.get_mut().insert(segment);
         }
+        self.note_room(&self.writer.lock());
         Ok(())
     }
 
     /// Returns the memory of an index with room for `blocks`, each of them of another version, in bytes.
     fn index_memory_of(blocks: u64) -> u64 {
         // Room for blocks that do not spread evenly, as the index has it.
-        (blocks + blocks / 8) * ENTRY_MEMORY + blocks * VERSION_MEMORY
+        (blocks + blocks / 8) * ENTRY_MEMORY + blocks * (VERSION_MEMORY + REMEMBERED_MEMORY)
     }
 
     /// Enters what a segment has into the index.
@@ -195,6 +206,10 @@ impl Tier {
             failed_writes: load(&counters.failed_writes),
             declined_state: load(&counters.declined_state),
             declined_segments: load(&counters.declined_segments),
+            declined_rate: load(&counters.declined_rate),
+            declined_new: load(&counters.declined_new),
+            reinserted_blocks: load(&counters.reinserted_blocks),
+            reinserted_bytes: load(&counters.reinserted_bytes),
         }
     }
 
@@ -213,7 +228,7 @@ impl Tier {
     /// Returns the memory of the index in bytes, all of it allocated at the start.
     #[must_use]
     pub fn index_memory(&self) -> u64 {
-        self.index.memory() + self.index.capacity() as u64 * VERSION_MEMORY
+        self.index.memory() + self.versions.lock().memory() + self.lookups.memory()
     }
 }
 

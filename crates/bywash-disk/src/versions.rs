@@ -3,10 +3,11 @@
 use hashbrown::HashTable;
 
 use crate::format::{NameHash, VersionKey};
+use crate::index::spread;
 
-/// Memory of a version that is not preallocated elsewhere: its slot and its entries in both tables, at their highest
-/// load of 7/8.
-pub(crate) const VERSION_MEMORY: u64 = size_of::<Slot>() as u64 + 6 + 11;
+/// Memory of a version: its slot, the slot's number when it is free, and its entries in both tables, at their highest load
+/// of 7/8.
+pub(crate) const VERSION_MEMORY: u64 = size_of::<Slot>() as u64 + 4 + 6 + 11;
 
 #[derive(Debug)]
 struct Slot {
@@ -41,8 +42,15 @@ impl Versions {
             by_key: HashTable::with_capacity(capacity),
             names: HashTable::with_capacity(capacity),
             slots: Vec::with_capacity(capacity),
-            free: Vec::new(),
+            free: Vec::with_capacity(capacity),
         }
+    }
+
+    /// Returns the memory of the tables in bytes.
+    pub(crate) fn memory(&self) -> u64 {
+        let tables = self.by_key.allocation_size() + self.names.allocation_size();
+        let slots = size_of::<Slot>() * self.slots.capacity();
+        (tables + slots + size_of::<u32>() * self.free.capacity()) as u64
     }
 
     /// Returns the number of a version whose blocks can be found.
@@ -55,7 +63,7 @@ impl Versions {
     /// taken for one.
     pub(crate) fn has_name(&self, name: NameHash) -> bool {
         self.names
-            .find(u64::from(name.0), |entry| entry.hash == name)
+            .find(spread(name.0.into()), |entry| entry.hash == name)
             .is_some()
     }
 
@@ -86,10 +94,10 @@ impl Versions {
         let slots = &self.slots;
         let rehash = |number: &u32| hash(slots[*number as usize].key);
         self.by_key.insert_unique(hash(key), number, rehash);
-        let rehash = |entry: &Name| u64::from(entry.hash.0);
+        let rehash = |entry: &Name| spread(entry.hash.0.into());
         let entry = self
             .names
-            .entry(u64::from(name.0), |entry| entry.hash == name, rehash)
+            .entry(spread(name.0.into()), |entry| entry.hash == name, rehash)
             .or_insert(Name {
                 hash: name,
                 versions: 0,
@@ -129,7 +137,7 @@ impl Versions {
         let name = self.slots[number as usize].name;
         let found = self
             .names
-            .find_entry(u64::from(name.0), |entry| entry.hash == name);
+            .find_entry(spread(name.0.into()), |entry| entry.hash == name);
         if let Ok(mut entry) = found {
             entry.get_mut().versions -= 1;
             if entry.get().versions == 0 {

@@ -37,7 +37,7 @@ impl Tier {
         if self.length(version, block).is_none() || !self.health.begin_read() {
             return None;
         }
-        let (segment, place) = self.index.find(number, block, |place| {
+        let (segment, place) = self.index.find_to_read(number, block, |place| {
             Some((self.segments.lock().get(place.segment)?, place))
         })??;
         let start = self.health.clock.now();
@@ -49,6 +49,7 @@ impl Tier {
                 self.counters.hits.fetch_add(1, Ordering::Relaxed);
                 let bytes = u64::from(place.length);
                 self.counters.hit_bytes.fetch_add(bytes, Ordering::Relaxed);
+                self.lookups.hit(bytes, self.size());
                 return Some(place.length);
             }
             ReadOutcome::Mismatch => {

@@ -77,7 +77,7 @@ impl Segments {
     }
 
     /// Returns the numbers of all segments but `current`: those without blocks, then the oldest first.
-    fn oldest_first(&self, current: Option<u32>) -> Vec<u32> {
+    pub(super) fn oldest_first(&self, current: Option<u32>) -> Vec<u32> {
         let others = self.all.iter().flatten();
         let mut others: Vec<_> = others
             .filter(|segment| Some(segment.number) != current)
@@ -115,6 +115,9 @@ impl Tier {
         let max = max_segments(size, self.segment_size())?;
         self.segments.lock().max = max;
         self.remove_surplus();
+        if let Some(writer) = self.writer.try_lock() {
+            self.note_room(&writer);
+        }
         Ok(())
     }
 
@@ -155,7 +158,9 @@ impl Tier {
 
     /// Begins a new segment, or an old one anew.
     pub(super) fn next_segment(&self, writer: &mut Writer) -> Result<SegmentWriter, Declined> {
-        let (number, file) = match self.create_segment(writer).map_err(Declined::Failed)? {
+        let created = self.create_segment(writer).map_err(Declined::Failed)?;
+        writer.recycled = created.is_none();
+        let (number, file) = match created {
             Some(created) => created,
             None => self.recycle()?,
         };
@@ -169,23 +174,29 @@ impl Tier {
         begun.map_err(Declined::Failed)
     }
 
+    /// Returns whether another segment would be created before one is used again.
+    pub(super) fn may_create(&self, writer: &Writer) -> bool {
+        let segments = self.segments.lock();
+        let count = segments.count();
+        count < segments.max && (count < MIN_SEGMENTS || self.now() >= writer.create_after)
+    }
+
     /// Creates a segment if there may be more of them. `None` also if the file system is full and there are others.
     fn create_segment(
         &self,
         writer: &mut Writer,
     ) -> io::Result<Option<(u32, Arc<dyn SegmentFile>)>> {
-        let (number, count, max) = {
-            let segments = self.segments.lock();
-            (segments.unused_number(), segments.count(), segments.max)
-        };
-        let (now, can_recycle) = (self.health.clock.now(), count >= MIN_SEGMENTS);
-        if count >= max || (can_recycle && now < writer.create_after) {
+        if !self.may_create(writer) {
             return Ok(None);
         }
+        let (number, can_recycle) = {
+            let segments = self.segments.lock();
+            (segments.unused_number(), segments.count() >= MIN_SEGMENTS)
+        };
         match self.storage.create(number, self.segment_size()) {
             Ok(file) => Ok(Some((number, file))),
             Err(error) if can_recycle && is_full(&error) => {
-                writer.create_after = now + CREATE_INTERVAL;
+                writer.create_after = self.now() + CREATE_INTERVAL;
                 let error = format!("cannot create a segment: {error}");
                 self.health.note(error);
                 Ok(None)

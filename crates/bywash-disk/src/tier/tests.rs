@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod admission;
 mod failing;
 mod memory_storage;
 mod resize;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{Tier, name_of};
 use crate::Block;
-use crate::format::{PAGE, VersionKey};
+use crate::format::{PAGE, VersionKey, pages_of};
 use crate::index::Place;
 use crate::limits::MAX_TEXT_BYTES;
 use crate::segment::SegmentWriter;
@@ -21,6 +21,8 @@ pub enum Declined {
     NoSegment,
     /// The disk failed lately; nothing was tried.
     NotWritable,
+    /// The bytes of this day were written already.
+    DailyWrites,
     /// The disk failed; nothing of the blocks is found.
     Failed(io::Error),
 }
@@ -32,6 +34,10 @@ pub(super) struct Writer {
     pub(super) generation: u64,
     /// No segment is created before: the disk was full.
     pub(super) create_after: Duration,
+    /// The current segment replaced others' blocks.
+    pub(super) recycled: bool,
+    /// The current segment has the blocks that were read in the next one to be used again.
+    pub(super) reinserted: bool,
 }
 
 impl Writer {
@@ -40,6 +46,8 @@ impl Writer {
             current: None,
             generation: 1,
             create_after: Duration::ZERO,
+            recycled: false,
+            reinserted: false,
         }
     }
 }
@@ -72,6 +80,7 @@ impl Tier {
             Declined::TooLarge => return,
             Declined::NoSegment => &self.counters.declined_segments,
             Declined::NotWritable => &self.counters.declined_state,
+            Declined::DailyWrites => &self.counters.declined_rate,
             Declined::Failed(_) => &self.counters.failed_writes,
         };
         counter.fetch_add(blocks, Ordering::Relaxed);
@@ -89,10 +98,15 @@ impl Tier {
             }
         }
         let mut writer = self.writer.lock();
+        if !self.write_budget.allows(self.now()) {
+            return Err(Declined::DailyWrites);
+        }
         if !self.health.begin_write() {
             return Err(Declined::NotWritable);
         }
-        let appended = self.append_recorded(&mut writer, blocks);
+        let pages = blocks.iter().map(|block| pages_of(block.bytes.len())).sum();
+        self.reinsert_if_due(&mut writer, pages);
+        let appended = self.enter_all(blocks, |erased| self.append(&mut writer, blocks, erased));
         match &appended {
             Ok(()) => self.health.write_succeeded(),
             Err(Declined::Failed(error)) if error.kind() == io::ErrorKind::NotFound => {
@@ -103,6 +117,7 @@ impl Tier {
             }
             Err(_) => {}
         }
+        self.note_room(&writer);
         appended?;
         let counters = &self.counters;
         let bytes: u64 = blocks.iter().map(|block| block.bytes.len() as u64).sum();
@@ -112,14 +127,18 @@ impl Tier {
         Ok(())
     }
 
-    /// Appends blocks with the pending erasures, and enters those that were not erased meanwhile.
-    fn append_recorded(&self, writer: &mut Writer, blocks: &[Block<'_>]) -> Result<(), Declined> {
+    /// Has `append` write blocks with the pending erasures, and enters those blocks that were not erased meanwhile.
+    pub(super) fn enter_all(
+        &self,
+        blocks: &[Block<'_>],
+        append: impl FnOnce(&[VersionKey]) -> Result<Vec<Place>, Declined>,
+    ) -> Result<(), Declined> {
         let erased = {
             let mut erasures = self.erasures.lock();
             erasures.writing = blocks.iter().map(|block| block.version).collect();
             std::mem::take(&mut erasures.pending)
         };
-        let appended = self.append(writer, blocks, &erased);
+        let appended = append(&erased);
         let mut erasures = self.erasures.lock();
         erasures.writing.clear();
         match appended {
@@ -151,27 +170,39 @@ impl Tier {
         for _ in 0..2 {
             if writer.current.is_none() {
                 writer.current = Some(self.next_segment(writer)?);
+                writer.reinserted = false;
             }
-            let current = writer.current.as_mut().expect("it was begun above");
-            let before = current.written_bytes();
-            let appended = current.append(blocks, erased);
-            self.count_written(current.written_bytes() - before);
-            match appended {
-                Ok(Some(places)) => return Ok(places),
-                Ok(None) => {}
-                Err(error) => {
-                    // What follows a failed batch would never be recovered.
-                    let failed = writer.current.take().expect("it was appended to");
-                    if failed.is_empty() {
-                        failed.segment.give_up();
-                    }
-                    return Err(Declined::Failed(error));
-                }
+            if let Some(places) = self.append_to_current(writer, blocks, erased)? {
+                return Ok(places);
             }
-            let full = writer.current.take().expect("it was appended to");
-            self.seal(full).map_err(Declined::Failed)?;
+            if let Some(full) = writer.current.take() {
+                self.seal(full).map_err(Declined::Failed)?;
+            }
         }
         Err(Declined::TooLarge)
+    }
+
+    /// Appends to the current segment; `None` if that has no room. If the disk fails, there is no current segment
+    /// afterwards.
+    pub(super) fn append_to_current(
+        &self,
+        writer: &mut Writer,
+        blocks: &[Block<'_>],
+        erased: &[VersionKey],
+    ) -> Result<Option<Vec<Place>>, Declined> {
+        let Some(current) = writer.current.as_mut() else {
+            return Ok(None);
+        };
+        let before = current.written_bytes();
+        let appended = current.append(blocks, erased);
+        self.count_written(current.written_bytes() - before);
+        appended.map_err(|error| {
+            // What follows a failed batch would never be recovered.
+            if let Some(failed) = writer.current.take().filter(SegmentWriter::is_empty) {
+                failed.segment.give_up();
+            }
+            Declined::Failed(error)
+        })
     }
 
     fn seal(&self, full: SegmentWriter) -> io::Result<()> {
@@ -182,6 +213,7 @@ impl Tier {
     fn count_written(&self, bytes: u64) {
         let written = &self.counters.written_bytes;
         written.fetch_add(bytes, Ordering::Relaxed);
+        self.write_budget.charge(bytes, self.now());
     }
 
     /// Seals the newest segment, so that the next start reads one footer for all of it.

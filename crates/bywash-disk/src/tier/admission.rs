@@ -1,0 +1,55 @@
+//! The engine's question before it queues a block.
+
+use std::sync::atomic::Ordering;
+
+use super::Tier;
+use super::write::Writer;
+use crate::format::{PAGE, VersionKey, pages_of};
+
+/// Pages that a block may take besides its own: of a summary, and of the footer.
+const SUMMARY_PAGES: u64 = 2;
+
+impl Tier {
+    /// Returns whether to write a block that was just loaded from its origin. Call it once a load: it notes that the block was
+    /// looked up and was not on the disk. A disk with room takes each block, a full one those that come back soon.
+    #[must_use]
+    pub fn wants(&self, version: VersionKey, block: u32, bytes: u32) -> bool {
+        let came_back = self
+            .lookups
+            .miss(version, block, u64::from(bytes), self.size());
+        if self.length(version, block).is_some() {
+            return false;
+        }
+        let needed = (u64::from(pages_of(bytes as usize)) + SUMMARY_PAGES) * PAGE as u64;
+        let counters = &self.counters;
+        let refusal = if !self.health.is_writable() {
+            &counters.declined_state
+        } else if self.index.is_full() {
+            &counters.index_full
+        } else if !self.write_budget.allows(self.now()) {
+            &counters.declined_rate
+        } else if came_back || self.room.load(Ordering::Relaxed) >= needed {
+            return true;
+        } else {
+            &counters.declined_new
+        };
+        refusal.fetch_add(1, Ordering::Relaxed);
+        false
+    }
+
+    /// Sets the bytes that may be written a day, those of summaries and of blocks written again included. A 24th of them may be
+    /// written at once. `None`, the default: without limit.
+    pub fn set_daily_writes(&self, bytes: Option<u64>) {
+        self.write_budget.set(bytes, self.now());
+    }
+
+    /// Notes how many bytes can be written before a segment is used again: a relaxed hint for [`Self::wants`].
+    pub(super) fn note_room(&self, writer: &Writer) {
+        let room = match &writer.current {
+            _ if self.may_create(writer) => u64::MAX,
+            Some(current) if !writer.recycled => u64::from(current.free_pages()) * PAGE as u64,
+            _ => 0,
+        };
+        self.room.store(room, Ordering::Relaxed);
+    }
+}
