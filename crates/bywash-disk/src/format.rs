@@ -30,7 +30,7 @@ const SUMMARY_MAGIC: &[u8; 4] = b"BYsm";
 const HEADER_BYTES: usize = 44;
 const SEAL_BYTES: usize = 28;
 const SUMMARY_HEAD_BYTES: usize = 40;
-const ENTRY_BYTES: usize = 32;
+pub(crate) const ENTRY_BYTES: usize = 32;
 const RECORD_HEAD_BYTES: usize = 24;
 const ERASURE_BYTES: usize = 20;
 /// Number of the summary that is a footer.
@@ -362,7 +362,7 @@ pub(crate) fn pages_of(bytes: usize) -> u32 {
     count(bytes.div_ceil(PAGE))
 }
 
-fn crc32c(bytes: &[u8]) -> u32 {
+pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
     #[allow(clippy::cast_possible_truncation, reason = "a CRC of 32 bits")]
     {
         crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32

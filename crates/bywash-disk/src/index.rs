@@ -7,8 +7,8 @@ use parking_lot::Mutex;
 
 use crate::format;
 
-/// Shards of the table; a power of two.
-const SHARDS: usize = 64;
+/// Shards of the table, at most; at least half as many.
+const SHARDS: usize = 128;
 /// Memory of an entry: 24 bytes and one of the table's own, at its highest load of 7/8.
 pub(crate) const ENTRY_MEMORY: u64 = 29;
 
@@ -65,10 +65,18 @@ pub(crate) struct IndexFull;
 impl Index {
     /// Creates an index with memory for at least `capacity` blocks, all of it now.
     pub(crate) fn new(capacity: usize) -> Self {
-        // Blocks do not spread evenly: an eighth more or, for small shards, four standard deviations.
-        let mean = capacity.div_ceil(SHARDS);
-        let shard_capacity = mean + (mean / 8).max(4 * mean.isqrt()).max(8);
-        let shards = (0..SHARDS)
+        // A table of hashbrown has 7/8 of a power of two: of these the smallest with which the shards are few.
+        let mut shard_capacity: usize = 7;
+        let count = loop {
+            // Blocks do not spread evenly: room for an eighth more or, in small shards, four standard deviations.
+            let spare = (shard_capacity / 9).max(4 * shard_capacity.isqrt());
+            let mean = shard_capacity.saturating_sub(spare).max(1);
+            match capacity.div_ceil(mean) {
+                shards if shards <= SHARDS => break shards.max(1),
+                _ => shard_capacity *= 2,
+            }
+        };
+        let shards = (0..count)
             .map(|_| Mutex::new(HashTable::with_capacity(shard_capacity)))
             .collect();
         Self {
@@ -81,7 +89,8 @@ impl Index {
 
     fn shard(&self, hash: u64) -> &Mutex<HashTable<Entry>> {
         // The table uses the low and the top seven bits.
-        &self.shards[(hash >> 32) as usize % SHARDS]
+        let bits = (hash >> 24) & u64::from(u32::MAX);
+        &self.shards[((bits * self.shards.len() as u64) >> 32) as usize]
     }
 
     /// Calls `hold` with the block's place while the entry cannot be removed.
@@ -264,6 +273,7 @@ mod tests {
             stored += usize::from(index.insert(7, block, place(block)).is_ok());
         }
         assert_eq!(stored, 10_000);
+        assert!(memory <= 10_000 * 40, "{memory} bytes");
         assert_eq!(index.len(), stored);
         assert_eq!(index.memory(), memory);
     }

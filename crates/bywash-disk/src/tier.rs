@@ -190,9 +190,14 @@ impl Tier {
     pub fn stats(&self) -> TierStats {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counters = &self.counters;
+        let (versions, erased) = {
+            let versions = self.versions.lock();
+            (versions.len() as u64, versions.erased_blocks())
+        };
         TierStats {
-            blocks: self.index.len() as u64,
-            versions: self.versions.lock().len() as u64,
+            // Between two changes of the tables there may be fewer.
+            blocks: (self.index.len() as u64).saturating_sub(erased),
+            versions,
             segments: self.segments.lock().count() as u64,
             hits: load(&counters.hits),
             hit_bytes: load(&counters.hit_bytes),

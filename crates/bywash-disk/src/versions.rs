@@ -34,6 +34,8 @@ pub(crate) struct Versions {
     names: HashTable<Name>,
     slots: Vec<Slot>,
     free: Vec<u32>,
+    /// Blocks of erased versions that have not left the index.
+    erased_blocks: u64,
 }
 
 impl Versions {
@@ -43,6 +45,7 @@ impl Versions {
             names: HashTable::with_capacity(capacity),
             slots: Vec::with_capacity(capacity),
             free: Vec::with_capacity(capacity),
+            erased_blocks: 0,
         }
     }
 
@@ -110,6 +113,7 @@ impl Versions {
     pub(crate) fn remove_block(&mut self, number: u32) {
         let slot = &mut self.slots[number as usize];
         slot.blocks -= 1;
+        self.erased_blocks -= u64::from(slot.erased);
         if slot.blocks == 0 {
             if !slot.erased {
                 let key = slot.key;
@@ -123,7 +127,9 @@ impl Versions {
     pub(crate) fn erase(&mut self, key: VersionKey) -> bool {
         let number = self.unlink(key);
         if let Some(number) = number {
-            self.slots[number as usize].erased = true;
+            let slot = &mut self.slots[number as usize];
+            slot.erased = true;
+            self.erased_blocks += u64::from(slot.blocks);
         }
         number.is_some()
     }
@@ -145,6 +151,11 @@ impl Versions {
             }
         }
         Some(number)
+    }
+
+    /// Returns the number of blocks in the index that cannot be found.
+    pub(crate) fn erased_blocks(&self) -> u64 {
+        self.erased_blocks
     }
 
     /// Returns the number of versions whose blocks can be found.
@@ -175,8 +186,9 @@ mod tests {
         assert!(versions.has_name(name));
         assert!(versions.erase(VersionKey([2; 16])));
         assert!(!versions.has_name(name));
+        assert_eq!(versions.erased_blocks(), 1);
         versions.remove_block(second);
-        assert_eq!(versions.len(), 0);
+        assert_eq!((versions.len(), versions.erased_blocks()), (0, 0));
         // Both numbers are used again.
         for key in [3, 4] {
             assert!(versions.add_block(VersionKey([key; 16]), name) < 2);

@@ -1,11 +1,13 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod admission;
+mod crashes;
+mod damage;
 mod failing;
+mod folder;
 mod memory_storage;
+mod races;
 mod resize;
-
-use std::collections::HashSet;
 
 use memory_storage::MemoryStorage;
 use rand::rngs::StdRng;
@@ -186,91 +188,6 @@ fn erased_versions_are_not_found_and_stay_so_after_a_restart() {
     assert!(check(&tier, 1, 0));
     drop(tier);
     assert!(check(&open(&storage, 8), 1, 0));
-}
-
-/// A crash after any write, of which any pages reached the disk: what is found is right, and what was written before is found.
-#[test]
-fn crash_at_any_write_loses_at_most_that_batch() {
-    for seed in 0..60 {
-        let mut rng = StdRng::seed_from_u64(seed);
-        let storage = Arc::<MemoryStorage>::default();
-        let mut tier = open(&storage, 4);
-        let mut written = HashSet::new();
-        let mut next = 0;
-        for _ in 0..3 {
-            let writes = rng.random_range(1..30);
-            storage.tear_after(writes, rng.random());
-            let torn = loop {
-                let blocks: Vec<_> = (0..rng.random_range(1..5))
-                    .map(|_| {
-                        next += 1;
-                        (rng.random_range(0..6), next)
-                    })
-                    .collect();
-                match write(&tier, &blocks) {
-                    Ok(()) => written.extend(blocks),
-                    Err(_) => break blocks,
-                }
-            };
-            let before: HashSet<_> = written
-                .iter()
-                .copied()
-                .filter(|&(object, number)| check(&tier, object, number))
-                .collect();
-            drop(tier);
-            storage.heal();
-            tier = open(&storage, 4);
-            for &(object, number) in &before {
-                assert!(
-                    check(&tier, object, number),
-                    "seed {seed}: lost {object}/{number}"
-                );
-            }
-            for (object, number) in torn {
-                check(&tier, object, number);
-            }
-            written = before;
-        }
-    }
-}
-
-/// One flipped bit anywhere: each block is right or missing.
-#[test]
-fn flipped_bit_never_yields_other_bytes() {
-    let storage = Arc::<MemoryStorage>::default();
-    let tier = open(&storage, 4);
-    for number in 0..60 {
-        write(&tier, &[(number % 3, number)]).unwrap();
-    }
-    tier.close().unwrap();
-    drop(tier);
-    let mut rng = StdRng::seed_from_u64(1);
-    for _ in 0..60 {
-        let copy = Arc::new(storage.copy());
-        copy.flip(&mut rng);
-        let tier = open(&copy, 4);
-        let found = (0..60)
-            .filter(|&number| check(&tier, number % 3, number))
-            .count();
-        assert!(found >= 10, "one bit costs at most a segment");
-    }
-}
-
-/// A segment of another folder, or put under another number, is not read.
-#[test]
-fn foreign_segments_are_not_read() {
-    let storage = Arc::<MemoryStorage>::default();
-    let tier = open(&storage, 4);
-    write(&tier, &[(1, 0)]).unwrap();
-    tier.close().unwrap();
-    drop(tier);
-    let copy = Arc::new(storage.copy());
-    copy.rename(0, 2);
-    assert!(!check(&open(&copy, 4), 1, 0));
-    let other: Arc<dyn Storage> = Arc::new(storage.copy());
-    let other = Tier::over(other, [4; 16], &options(4), Clock::start()).unwrap();
-    assert!(!check(&other, 1, 0));
-    assert!(check(&open(&storage, 4), 1, 0));
 }
 
 #[test]

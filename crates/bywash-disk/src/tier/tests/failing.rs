@@ -196,7 +196,7 @@ fn segment_that_cannot_be_read_is_given_up_alone() {
 struct Job {
     block: u32,
     buffer: Pages,
-    done: mpsc::Sender<bool>,
+    done: mpsc::SyncSender<bool>,
 }
 
 impl ReadJob for Job {
@@ -219,7 +219,7 @@ fn reads_pass_by_while_all_readers_are_stuck() {
     let tier = Arc::new(tier);
     let readers = Readers::start(&tier, 2).unwrap();
     let read = |block| {
-        let (done, finished) = mpsc::channel();
+        let (done, finished) = mpsc::sync_channel(1);
         let buffer = Pages::zeroed(8);
         readers.read(Box::new(Job {
             block,
@@ -229,7 +229,7 @@ fn reads_pass_by_while_all_readers_are_stuck() {
         finished
     };
     assert!(read(0).recv().unwrap());
-    storage.stall();
+    storage.stall(Operation::Read);
     let stuck = [read(1), read(2)];
     storage.wait_for_stalled(2);
     let queued = read(3);

@@ -62,8 +62,9 @@ struct State {
     torn: bool,
     /// Writes until one is lost.
     lose: Option<u32>,
-    stalled: bool,
-    /// Reads that wait.
+    /// Calls that do not return.
+    stalled: Option<Operation>,
+    /// How many of them wait.
     waiting: usize,
 }
 
@@ -127,23 +128,37 @@ impl MemoryStorage {
         self.state().capacity = Some(bytes);
     }
 
-    /// Reads do not return until the disk is healed.
-    pub(super) fn stall(&self) {
-        self.state().stalled = true;
+    /// Reads, or writes, do not return until the disk is healed.
+    pub(super) fn stall(&self, operation: Operation) {
+        self.state().stalled = Some(operation);
     }
 
-    /// Waits until so many reads do not return.
-    pub(super) fn wait_for_stalled(&self, reads: usize) {
+    /// Waits until so many calls do not return.
+    pub(super) fn wait_for_stalled(&self, calls: usize) {
         let mut state = self.state();
-        while state.waiting < reads {
+        while state.waiting < calls {
             self.0.1.wait(&mut state);
         }
+    }
+
+    /// Begins a call, when it is not stalled.
+    fn begin(&self, operation: Operation) -> MutexGuard<'_, State> {
+        let mut state = self.state();
+        if state.stalled == Some(operation) {
+            state.waiting += 1;
+            self.0.1.notify_all();
+            while state.stalled == Some(operation) {
+                self.0.1.wait(&mut state);
+            }
+            state.waiting -= 1;
+        }
+        state
     }
 
     pub(super) fn heal(&self) {
         let mut state = self.state();
         (state.tear, state.torn, state.lose) = (None, false, None);
-        (state.capacity, state.stalled) = (None, false);
+        (state.capacity, state.stalled) = (None, None);
         state.faults.clear();
         drop(state);
         self.0.1.notify_all();
@@ -184,12 +199,6 @@ impl MemoryStorage {
             let at = rng.random_range(0..bytes.len());
             bytes[at] ^= 1 << rng.random_range(0..8);
         });
-    }
-
-    /// Removes the file; those that have it open keep its bytes.
-    pub(super) fn unlink(&self, segment: u32) {
-        let removed = self.state().segments.remove(&segment);
-        removed.expect("a segment");
     }
 
     pub(super) fn rename(&self, from: u32, to: u32) {
@@ -250,13 +259,7 @@ struct MemoryFile {
 impl SegmentFile for MemoryFile {
     fn read(&self, buffer: &mut [u8], page: u32) -> io::Result<()> {
         assert!(buffer.len().is_multiple_of(PAGE) && buffer.as_ptr().align_offset(PAGE) == 0);
-        let mut state = self.storage.state();
-        state.waiting += 1;
-        self.storage.0.1.notify_all();
-        while state.stalled {
-            self.storage.0.1.wait(&mut state);
-        }
-        state.waiting -= 1;
+        let mut state = self.storage.begin(Operation::Read);
         state.call(Operation::Read, self.segment)?;
         let start = page as usize * PAGE;
         let content = self.content.lock();
@@ -268,7 +271,7 @@ impl SegmentFile for MemoryFile {
     }
 
     fn write(&self, pieces: &[&[u8]], page: u32) -> io::Result<()> {
-        let mut state = self.storage.state();
+        let mut state = self.storage.begin(Operation::Write);
         state.call(Operation::Write, self.segment)?;
         match &mut state.lose {
             Some(0) => {

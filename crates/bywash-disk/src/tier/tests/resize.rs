@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
+use super::memory_storage::Operation;
 use super::*;
 
 fn size(segments: usize) -> u64 {
@@ -85,7 +86,7 @@ fn read_in_progress_ends_right_when_its_segment_is_removed() {
     for number in 0..100 {
         write(&tier, &[(1, number)]).unwrap();
     }
-    storage.stall();
+    storage.stall(Operation::Read);
     std::thread::scope(|scope| {
         let read = scope.spawn(|| check(&tier, 1, 0));
         storage.wait_for_stalled(1);

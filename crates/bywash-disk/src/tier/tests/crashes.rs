@@ -1,0 +1,239 @@
+//! Crashes, and disks that tear, lose, fill and fail, drawn by a seed. Of a disk tier's 20 hardest cases: 1 (a kill at each step),
+//! 5 (a lost write), 6 (no space at each call), 7 (an I/O error at each call), 12 (the clock), 15 (sizes).
+
+use std::collections::{HashMap, HashSet};
+
+use rustix::io::Errno;
+
+use super::memory_storage::{Fault, Operation};
+use super::*;
+use crate::health::TierState;
+
+const SEEDS: u64 = 1000;
+
+/// What is known of the blocks of one tier, across its restarts.
+struct World {
+    rng: StdRng,
+    storage: Arc<MemoryStorage>,
+    time: Arc<AtomicU64>,
+    tier: Tier,
+    segments: u32,
+    next: u32,
+    /// Blocks that were written, newest last.
+    written: Vec<(u32, u32)>,
+    /// Blocks that were erased, and later ones were written.
+    erased: HashSet<(u32, u32)>,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let (storage, time) = (Arc::default(), Arc::default());
+        Self {
+            rng: StdRng::seed_from_u64(seed),
+            tier: open_at(&storage, 4, &time),
+            storage,
+            time,
+            segments: 4,
+            next: 0,
+            written: Vec::new(),
+            erased: HashSet::new(),
+        }
+    }
+
+    /// Writes some blocks; returns whether that succeeded.
+    fn write(&mut self) -> bool {
+        let blocks: Vec<_> = (0..self.rng.random_range(1..5))
+            .map(|_| {
+                self.next += 1;
+                (self.rng.random_range(0..6), self.next)
+            })
+            .collect();
+        let written = write(&self.tier, &blocks).is_ok();
+        if written {
+            self.written.extend(blocks);
+        }
+        written
+    }
+
+    /// Reads a block that was written lately, so that it is written again.
+    fn read(&mut self) {
+        let lately = self.written.len().min(30);
+        if lately > 0 {
+            let back = self.rng.random_range(1..=lately);
+            let (object, number) = self.written[self.written.len() - back];
+            check(&self.tier, object, number);
+        }
+    }
+
+    /// Erases a version, and writes what makes that last. Returns whether it did.
+    fn erase(&mut self) -> bool {
+        let object = self.rng.random_range(0..6);
+        self.tier.erase(VersionKey::of(&record(object)));
+        let before: Vec<_> = self.written.clone();
+        let lasts = self.tier.write(&[]).is_ok();
+        if lasts {
+            self.erased
+                .extend(before.into_iter().filter(|block| block.0 == object));
+        }
+        lasts
+    }
+
+    fn resize(&mut self) {
+        self.segments = self.rng.random_range(2..7);
+        let size = size_of(self.segments as usize, u64::from(SEGMENT));
+        self.tier.resize(size).unwrap();
+    }
+
+    /// One step of a server's life.
+    fn step(&mut self) -> bool {
+        match self.rng.random_range(0..40) {
+            0 => self.erase(),
+            1 => {
+                self.resize();
+                true
+            }
+            2..15 => {
+                self.read();
+                true
+            }
+            _ => self.write(),
+        }
+    }
+
+    /// Returns the blocks that are found, and checks their bytes.
+    fn found(&self) -> HashSet<(u32, u32)> {
+        let blocks = self.written.iter().copied();
+        blocks
+            .filter(|&(object, number)| check(&self.tier, object, number))
+            .collect()
+    }
+
+    fn restart(&mut self) {
+        // The clock of a process begins at any time.
+        self.time
+            .store(self.rng.random_range(0..1 << 40), Ordering::Relaxed);
+        self.tier = open_at(&self.storage, self.segments, &self.time);
+    }
+
+    fn check_size(&self) {
+        let limit = u64::from(self.segments * SEGMENT);
+        assert!(self.storage.allocated() <= limit);
+    }
+
+    fn advance(&self, milliseconds: u64) {
+        self.time.fetch_add(milliseconds, Ordering::Relaxed);
+    }
+}
+
+/// After any write, of which any pages reached the disk: what is found is right, and what was found before is found.
+#[test]
+fn kill_at_any_step_loses_at_most_what_was_being_written() {
+    for seed in 0..SEEDS {
+        let mut world = World::new(seed);
+        for _ in 0..3 {
+            let writes = world.rng.random_range(0..40);
+            world.storage.tear_after(writes, seed);
+            while world.step() && world.tier.state().state == TierState::On {}
+            let before = world.found();
+            if world.rng.random() {
+                world.storage.heal();
+                // An error means that the segment was lost to the torn write.
+                let _ = world.tier.close();
+            }
+            world.storage.heal();
+            world.restart();
+            world.check_size();
+            let after = world.found();
+            let lost: Vec<_> = before.difference(&after).collect();
+            assert!(lost.is_empty(), "seed {seed}: lost {lost:?}");
+            let back: Vec<_> = world.erased.intersection(&after).collect();
+            assert!(back.is_empty(), "seed {seed}: {back:?} were erased");
+        }
+    }
+}
+
+#[test]
+fn lost_write_is_a_miss() {
+    let mut mismatches = 0;
+    for seed in 0..SEEDS {
+        let mut world = World::new(seed);
+        let writes = world.rng.random_range(0..40);
+        world.storage.lose_after(writes);
+        // The same blocks again and again, so that old bytes of a block are where its new ones should be.
+        for round in 0..60 {
+            write(&world.tier, &[(1, round % 7), (2, round % 5)]).unwrap();
+            let _ = (
+                check(&world.tier, 1, round % 7),
+                check(&world.tier, 2, round % 5),
+            );
+        }
+        let all = (0..7).flat_map(|number| [(1, number), (2, number)]);
+        world.written.extend(all);
+        world.found();
+        mismatches += world.tier.stats().mismatches;
+        world.restart();
+        world.found();
+    }
+    assert!(mismatches > 0, "no lost write was noticed");
+}
+
+/// Each call in turn fails once or for a while.
+#[test]
+fn failure_of_any_call_costs_no_read_and_ends_with_the_failure() {
+    let operations = [
+        Operation::Create,
+        Operation::Write,
+        Operation::Read,
+        Operation::Sync,
+        Operation::Remove,
+    ];
+    for seed in 0..SEEDS {
+        let mut world = World::new(seed);
+        let error = [Errno::NOSPC, Errno::IO, Errno::ROFS, Errno::NOENT][seed as usize % 4];
+        for _ in 0..3 {
+            world.storage.fail(Fault {
+                operation: operations[world.rng.random_range(0..operations.len())],
+                segment: None,
+                after: world.rng.random_range(0..30),
+                times: world.rng.random_range(1..4),
+                error,
+            });
+        }
+        for _ in 0..150 {
+            world.step();
+            world.advance(200);
+        }
+        world.storage.heal();
+        world.advance(60_000);
+        assert!(world.write(), "seed {seed}: {:?}", world.tier.state());
+        assert_eq!(world.tier.state().state, TierState::On);
+        world.check_size();
+        let stats = world.tier.stats();
+        assert_eq!(world.found().len() as u64, stats.blocks, "seed {seed}");
+        world.restart();
+        world.found();
+    }
+}
+
+/// Another program fills the disk and empties it.
+#[test]
+fn tenant_who_fills_the_disk_stops_writes_only() {
+    for seed in 0..100 {
+        let mut world = World::new(seed);
+        world.resize();
+        let mut states = HashMap::new();
+        for _ in 0..300 {
+            if world.rng.random_range(0..10) == 0 {
+                let free = world.rng.random_range(0..3) * u64::from(SEGMENT);
+                world.storage.set_capacity(world.storage.allocated() + free);
+            }
+            world.step();
+            world.advance(500);
+            let state = world.tier.state().state.to_string();
+            *states.entry(state).or_insert(0) += 1;
+        }
+        assert!(!states.contains_key("off"), "seed {seed}: {states:?}");
+        let stats = world.tier.stats();
+        assert_eq!(world.found().len() as u64, stats.blocks, "seed {seed}");
+    }
+}

@@ -1,0 +1,184 @@
+//! Real folders. Of a disk tier's 20 hardest cases: 13 (two processes, a copied folder), 14 (other formats), 16 (files changed under the
+//! tier).
+
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
+use std::path::Path;
+use std::time::Instant;
+
+use super::*;
+use crate::format::{Entry, FOOTER, Header, Seal};
+use crate::health::TierState;
+
+fn open_folder(path: &Path, segments: u32) -> Result<Tier, DiskError> {
+    let options = TierOptions {
+        path: path.to_owned(),
+        ..options(segments)
+    };
+    Tier::open(&options, FOLDER)
+}
+
+#[test]
+fn folder_is_of_one_process_and_its_copy_works_apart() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, copy) = (directory.path().join("tier"), directory.path().join("copy"));
+    let tier = open_folder(&path, 4).unwrap();
+    write(&tier, &[(1, 0)]).unwrap();
+    assert!(matches!(
+        open_folder(&path, 4),
+        Err(DiskError::Locked { .. })
+    ));
+    fs::create_dir(&copy).unwrap();
+    for file in fs::read_dir(&path).unwrap() {
+        let file = file.unwrap();
+        fs::copy(file.path(), copy.join(file.file_name())).unwrap();
+    }
+    let copied = open_folder(&copy, 4).unwrap();
+    for number in 1..200 {
+        write(&copied, &[(2, number)]).unwrap();
+    }
+    assert!(check(&tier, 1, 0) && !check(&copied, 1, 0));
+}
+
+/// Removed, cut off, replaced, unreadable: right bytes or none, the size holds, and blocks are written again.
+#[test]
+fn files_changed_under_the_tier_cost_their_blocks() {
+    let changes: [fn(&Path); 5] = [
+        |file| fs::remove_file(file).unwrap(),
+        |file| {
+            File::options()
+                .write(true)
+                .open(file)
+                .unwrap()
+                .set_len(5000)
+                .unwrap()
+        },
+        |file| {
+            fs::remove_file(file).unwrap();
+            fs::write(file, b"other").unwrap();
+        },
+        |file| fs::set_permissions(file, Permissions::from_mode(0o000)).unwrap(),
+        |file| fs::write(file, vec![7; SEGMENT as usize]).unwrap(),
+    ];
+    for (index, change) in changes.into_iter().enumerate() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("tier");
+        let tier = open_folder(&path, 4).unwrap();
+        for number in 0..200 {
+            if number == 40 {
+                change(&path.join("000000.seg"));
+                change(&path.join("000001.seg"));
+            }
+            // A write that fails is a probe a second later; no read is ever wrong.
+            let _ = write(&tier, &[(1, number)]);
+            for number in 0..number {
+                check(&tier, 1, number);
+            }
+        }
+        let lasting = (0..200).filter(|&number| check(&tier, 1, number)).count() as u64;
+        assert_eq!(tier.stats().blocks, lasting, "change {index}");
+        assert_eq!(tier.state().state, TierState::On, "change {index}");
+        drop(tier);
+        let tier = open_folder(&path, 4).unwrap();
+        write(&tier, &[(1, 500)]).unwrap();
+        assert!(check(&tier, 1, 500), "change {index}");
+    }
+}
+
+#[test]
+fn moved_folder_turns_off_when_it_must_grow_and_on_when_it_is_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, elsewhere) = (
+        directory.path().join("tier"),
+        directory.path().join("moved"),
+    );
+    let time = Arc::default();
+    let folder = Folder::open(path.clone(), FOLDER).unwrap();
+    let clock = Clock::Manual(Arc::clone(&time));
+    let tier = Tier::over(Arc::new(folder), FOLDER, &options(4), clock).unwrap();
+    write(&tier, &[(1, 0)]).unwrap();
+    fs::rename(&path, &elsewhere).unwrap();
+    let failed = (1..100).find(|&number| write(&tier, &[(1, number)]).is_err());
+    assert_eq!(tier.state().state, TierState::Off);
+    assert!(!path.exists() && !check(&tier, 1, 0));
+    fs::rename(&elsewhere, &path).unwrap();
+    time.store(1000, Ordering::Relaxed);
+    write(&tier, &[(1, failed.unwrap())]).unwrap();
+    assert!(check(&tier, 1, 0) && check(&tier, 1, failed.unwrap()));
+}
+
+/// Sparse segments of 64 MiB with 64 blocks of 1 MiB each: what a start reads of them is what it reads of full ones.
+fn make_segments(path: &Path, segments: u32, segment_size: u32) {
+    let pages = segment_size / PAGE as u32;
+    for number in 0..segments {
+        let record = record(number);
+        let (generation, version) = (u64::from(number) + 1, VersionKey::of(&record));
+        let footer = Summary {
+            generation,
+            number: FOOTER,
+            entries: (0..63)
+                .map(|block| Entry {
+                    version,
+                    block,
+                    length: 1 << 20,
+                    page: 2 + block * 257,
+                    crc: block,
+                })
+                .collect(),
+            records: vec![record],
+            erasures: Vec::new(),
+        };
+        let seal = Seal {
+            generation,
+            footer: pages - 10,
+            footer_pages: footer.pages(),
+        };
+        let header = Header {
+            folder: FOLDER,
+            generation,
+            segment: number,
+            pages,
+        };
+        let name = path.join(format!("{number:06}.seg"));
+        let file = OpenOptions::new().write(true).create_new(true).open(name);
+        let file = file.unwrap();
+        file.set_len(u64::from(segment_size)).unwrap();
+        let write = |bytes: &[u8], page: u32| {
+            let offset = u64::from(page) * PAGE as u64;
+            file.write_all_at(bytes, offset).unwrap();
+        };
+        write(&header.encode(), 0);
+        write(&footer.encode(), seal.footer);
+        write(&seal.encode(), pages - 1);
+    }
+}
+
+/// Run by hand, in release: `cargo test --release -p bywash-disk --lib -- --ignored --nocapture hundred_gib`.
+#[test]
+#[ignore = "measures: it makes 1,600 files"]
+fn hundred_gib_of_segments_are_found_within_a_second() {
+    let directory = tempfile::tempdir_in(".").unwrap();
+    let path = directory.path().join("tier");
+    let segment_size = 64 << 20;
+    let options = TierOptions {
+        path: path.clone(),
+        size: size_of(1600, u64::from(segment_size)),
+        segment_size,
+        block_size: 1 << 20,
+        index_memory: 0,
+        max_index_memory: 64 << 20,
+    };
+    drop(Tier::open(&options, FOLDER).unwrap());
+    make_segments(&path, 1600, segment_size);
+    rustix::fs::sync();
+    let start = Instant::now();
+    let tier = Tier::open(&options, FOLDER).unwrap();
+    let time = start.elapsed();
+    assert_eq!(tier.stats().blocks, 1600 * 63);
+    println!(
+        "{} blocks of 100 GiB found in {time:?}, index of {} bytes",
+        tier.stats().blocks,
+        tier.index_memory()
+    );
+    assert!(time.as_secs_f64() < 1.0, "{time:?}");
+}
