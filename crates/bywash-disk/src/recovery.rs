@@ -2,10 +2,16 @@
 
 use std::io;
 use std::sync::Arc;
+use std::thread::{self, ScopedJoinHandle};
 
 use crate::format::{Entry, FOOTER, Header, PAGE, Seal, Summary};
 use crate::segment::Segment;
 use crate::storage::{Pages, SegmentFile, Storage};
+
+/// Threads that read many segments.
+const THREADS: usize = 4;
+/// Segments below which one thread reads them.
+const THREAD_SEGMENTS: usize = 64;
 
 /// A segment of an earlier run.
 #[derive(Debug)]
@@ -22,9 +28,26 @@ pub(crate) fn recover(
     folder: [u8; 16],
     pages: u32,
 ) -> io::Result<(Vec<Recovered>, Vec<u32>)> {
+    let numbers = storage.list()?;
+    let recover_all = |numbers: &[u32]| -> Vec<_> {
+        let segment = |&number| recover_segment(storage, folder, pages, number);
+        numbers.iter().map(segment).collect()
+    };
+    let results: Vec<_> = match numbers.len() {
+        0..THREAD_SEGMENTS => recover_all(&numbers),
+        // One read waits for the disk at a time: several threads keep it busy.
+        count => thread::scope(|scope| {
+            let parts = numbers.chunks(count.div_ceil(THREADS));
+            let threads: Vec<_> = parts
+                .map(|numbers| scope.spawn(move || recover_all(numbers)))
+                .collect();
+            let join = |thread: ScopedJoinHandle<'_, _>| thread.join().expect("it does not panic");
+            threads.into_iter().flat_map(join).collect()
+        }),
+    };
     let (mut recovered, mut unusable) = (Vec::new(), Vec::new());
-    for number in storage.list()? {
-        match recover_segment(storage, folder, pages, number) {
+    for (number, result) in numbers.into_iter().zip(results) {
+        match result {
             Ok(Some(segment)) => recovered.push(segment),
             Ok(None) | Err(_) => unusable.push(number),
         }
@@ -44,8 +67,11 @@ fn recover_segment(
         return Ok(None);
     }
     let header = Header::decode(read(&*file, 0, 1)?.as_ref());
-    let header = header
-        .filter(|header| (header.folder, header.segment, header.pages) == (folder, number, pages));
+    let header = header.filter(|header| {
+        // The next segment has the generation after.
+        (header.folder, header.segment, header.pages) == (folder, number, pages)
+            && header.generation < u64::MAX
+    });
     let Some(header) = header else {
         return Ok(None);
     };

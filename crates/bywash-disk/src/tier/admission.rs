@@ -17,18 +17,30 @@ impl Tier {
         let came_back = self
             .lookups
             .miss(version, block, u64::from(bytes), self.size());
-        if self.length(version, block).is_some() {
-            return false;
-        }
-        let needed = (u64::from(pages_of(bytes as usize)) + SUMMARY_PAGES) * PAGE as u64;
+        self.admits(version, block, || {
+            let pages = u64::from(pages_of(bytes as usize)) + SUMMARY_PAGES;
+            came_back || self.room.load(Ordering::Relaxed) >= pages * PAGE as u64
+        })
+    }
+
+    /// Returns whether to write a block that is in steady use in memory: no look-up reaches the disk, so it cannot come back.
+    #[must_use]
+    pub fn wants_settled(&self, version: VersionKey, block: u32) -> bool {
+        self.admits(version, block, || true)
+    }
+
+    /// Returns whether a block that is not there may be written, and is worth it. Counts the reason if not.
+    fn admits(&self, version: VersionKey, block: u32, is_worth: impl FnOnce() -> bool) -> bool {
         let counters = &self.counters;
-        let refusal = if !self.health.is_writable() {
+        let refusal = if self.length(version, block).is_some() {
+            return false;
+        } else if !self.health.is_writable() {
             &counters.declined_state
         } else if self.index.is_full() {
             &counters.index_full
         } else if !self.write_budget.allows(self.now()) {
             &counters.declined_rate
-        } else if came_back || self.room.load(Ordering::Relaxed) >= needed {
+        } else if is_worth() {
             return true;
         } else {
             &counters.declined_new

@@ -102,6 +102,8 @@ fn blocks_that_come_back_replace_others_and_blocks_in_use_are_kept() {
     }
     let stats = tier.stats();
     assert!(stats.recycled_segments > 100, "{stats:?}");
+    let new = VersionKey::of(&record(3));
+    assert!(!tier.wants(new, 0, LENGTH) && tier.wants_settled(new, 1));
     let reads = 20 * HELD;
     assert!(hot_hits >= reads * 95 / 100, "{hot_hits} of {reads} hits");
 }

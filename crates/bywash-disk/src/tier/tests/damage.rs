@@ -185,7 +185,19 @@ fn objects_of_one_name_at_other_origins_or_in_other_blocks_are_others() {
     assert!(!tier.has_object("s3://other", "object-1") && tier.has_object("s3://data", "object-1"));
 }
 
-/// Any bytes with a right checksum as header, seal and summaries of a segment: the tier opens, and reads nothing wrong.
+/// Replaces some bytes.
+fn mutate(bytes: &mut [u8], rng: &mut StdRng) {
+    for _ in 0..rng.random_range(1..5) {
+        let at = rng.random_range(0..bytes.len() - 8);
+        match rng.random_range(0..3) {
+            0 => bytes[at] ^= 1 << rng.random_range(0..8),
+            1 => bytes[at..at + 8].fill(0xFF),
+            _ => bytes[at] = rng.random(),
+        }
+    }
+}
+
+/// Any fields with right checksums in header, seal and summaries of a segment: the tier opens, works, and reads nothing wrong.
 #[test]
 fn any_contents_with_right_checksums_open() {
     let storage = filled();
@@ -193,25 +205,39 @@ fn any_contents_with_right_checksums_open() {
         let mut rng = StdRng::seed_from_u64(seed);
         let copy = Arc::new(storage.copy());
         copy.change(0, |bytes| {
-            let seal = Seal::decode(&bytes[bytes.len() - PAGE..]).unwrap();
-            let footer =
-                seal.footer as usize * PAGE..(seal.footer + seal.footer_pages) as usize * PAGE;
-            let region = [PAGE..2 * PAGE, footer][rng.random_range(0..2)].clone();
-            if rng.random_range(0..4) == 0 {
-                // Without a footer, so that the batches are walked.
-                bytes[SEGMENT as usize - PAGE] ^= 1;
-            }
-            let summary = &mut bytes[region];
-            for _ in 0..rng.random_range(1..5) {
-                let at = rng.random_range(8..400);
-                match rng.random_range(0..3) {
-                    0 => summary[at] ^= 1 << rng.random_range(0..8),
-                    1 => summary[at..at + 4].fill(0xFF),
-                    _ => summary[at] = rng.random(),
+            let end = bytes.len() - PAGE;
+            let seal = Seal::decode(&bytes[end..]).unwrap();
+            let footer = seal.footer as usize * PAGE..end;
+            let mut set_crc = |range: std::ops::Range<usize>, at: usize| {
+                mutate(
+                    &mut bytes[range.start..range.end.min(range.start + 400)],
+                    &mut rng,
+                );
+                let crc = crate::format::crc32c(&bytes[range]);
+                bytes[at..at + 4].copy_from_slice(&crc.to_le_bytes());
+            };
+            match seed % 4 {
+                0 => set_crc(8..40, 40),
+                1 => set_crc(end + 8..end + 24, end + 24),
+                2 => {
+                    let pages = seal.footer_pages as usize * PAGE;
+                    set_crc(footer.start + 8..footer.start + pages, footer.start + 4);
+                }
+                // Without a footer the batches are read.
+                _ => {
+                    set_crc(PAGE + 8..2 * PAGE, PAGE + 4);
+                    bytes[end] ^= 1;
                 }
             }
-            let crc = crate::format::crc32c(&summary[8..]);
-            summary[4..8].copy_from_slice(&crc.to_le_bytes());
+        });
+        // The checksum of a header begins at its first byte.
+        copy.change(0, |bytes| {
+            if seed % 4 < 2 {
+                let start = [0, bytes.len() - PAGE][seed as usize % 4];
+                let length = [40, 24][seed as usize % 4];
+                let crc = crate::format::crc32c(&bytes[start..start + length]);
+                bytes[start + length..start + length + 4].copy_from_slice(&crc.to_le_bytes());
+            }
         });
         let tier = open(&copy, 6);
         found(&tier);
