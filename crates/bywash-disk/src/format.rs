@@ -369,5 +369,8 @@ pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
     }
 }
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
+
 #[cfg(test)]
 mod tests;

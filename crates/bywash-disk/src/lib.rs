@@ -12,6 +12,8 @@ mod admission;
 mod clock;
 mod error;
 mod format;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod health;
 mod index;
 mod limits;
