@@ -139,9 +139,10 @@ struct Bucket {
 
 impl Bucket {
     fn update(&mut self, now: Duration) {
-        let passed = (now - self.updated).as_secs_f64() / DAY.as_secs_f64();
+        // Another thread may have come later and been first.
+        let passed = now.saturating_sub(self.updated).as_secs_f64() / DAY.as_secs_f64();
         self.tokens = (self.tokens + passed * self.refill).min(self.burst);
-        self.updated = now;
+        self.updated = self.updated.max(now);
     }
 }
 
@@ -216,6 +217,14 @@ mod tests {
         assert!(miss(&lookups, 1));
         lookups.hit(DISK, DISK);
         assert!(!miss(&lookups, 1));
+    }
+
+    #[test]
+    fn threads_may_come_in_another_order_than_they_read_the_clock() {
+        let budget = WriteBudget::default();
+        budget.set(Some(1000), Duration::from_secs(2));
+        assert!(budget.allows(Duration::from_secs(1)));
+        budget.charge(10, Duration::ZERO);
     }
 
     #[test]

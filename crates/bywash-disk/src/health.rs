@@ -90,7 +90,7 @@ struct ReadWindow {
 impl ReadWindow {
     /// Counts a read, and returns whether too many have failed.
     fn count(&mut self, now: Duration, failed: bool) -> bool {
-        if now - self.start >= READ_WINDOW {
+        if now.saturating_sub(self.start) >= READ_WINDOW {
             *self = Self {
                 start: now,
                 ..Self::default()
@@ -125,7 +125,7 @@ impl Inner {
         self.last_error = Some(error);
         if self.state == TierState::On {
             // A disk that fails again soon after it came back is probed as rarely as before.
-            let steady = now - self.since > MAX_PROBE_INTERVAL;
+            let steady = now.saturating_sub(self.since) > MAX_PROBE_INTERVAL;
             if steady || self.interval.is_zero() {
                 self.interval = MIN_PROBE_INTERVAL;
             }
@@ -223,7 +223,7 @@ impl Health {
         let failing = inner.state != TierState::On;
         TierStatus {
             state: inner.state,
-            duration: now - inner.since,
+            duration: now.saturating_sub(inner.since),
             next_probe: failing.then(|| inner.next_probe.saturating_sub(now)),
             last_error: inner.last_error.clone(),
         }

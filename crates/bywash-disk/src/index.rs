@@ -189,6 +189,11 @@ impl Index {
         self.len() >= self.capacity
     }
 
+    /// Returns whether there is room for so many blocks more.
+    pub(crate) fn has_room(&self, blocks: usize) -> bool {
+        self.len() + blocks <= self.capacity
+    }
+
     /// Returns the number of blocks.
     pub(crate) fn len(&self) -> usize {
         self.length.load(Ordering::Relaxed)

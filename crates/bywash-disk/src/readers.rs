@@ -51,8 +51,11 @@ struct Queue {
 impl Queue {
     /// Returns how long all readers have been reading; `None` if one is idle.
     fn busy_for(&self, now: Duration) -> Option<Duration> {
-        let times = self.began.iter().map(|began| Some(now - (*began)?));
-        times.collect::<Option<Vec<_>>>()?.into_iter().min()
+        let mut last = Duration::ZERO;
+        for began in &self.began {
+            last = last.max((*began)?);
+        }
+        Some(now.saturating_sub(last))
     }
 }
 

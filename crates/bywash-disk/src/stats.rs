@@ -27,10 +27,12 @@ pub struct TierStats {
     pub written_bytes: u64,
     /// Segments used again.
     pub recycled_segments: u64,
-    /// Blocks that the index had no room for.
+    /// Blocks declined because the index is full and they did not come back soon.
     pub index_full: u64,
     /// Blocks whose write failed.
     pub failed_writes: u64,
+    /// Blocks declined because they, or names of theirs, were too large.
+    pub declined_large: u64,
     /// Blocks declined because the tier was read-only or off.
     pub declined_state: u64,
     /// Blocks declined because all segments were being read.
@@ -67,6 +69,7 @@ pub(crate) struct Counters {
     pub(crate) recycled_segments: AtomicU64,
     pub(crate) index_full: AtomicU64,
     pub(crate) failed_writes: AtomicU64,
+    pub(crate) declined_large: AtomicU64,
     pub(crate) declined_state: AtomicU64,
     pub(crate) declined_segments: AtomicU64,
     pub(crate) declined_rate: AtomicU64,

@@ -209,6 +209,7 @@ impl Tier {
             block_bytes: load(&counters.block_bytes),
             index_full: load(&counters.index_full),
             failed_writes: load(&counters.failed_writes),
+            declined_large: load(&counters.declined_large),
             declined_state: load(&counters.declined_state),
             declined_segments: load(&counters.declined_segments),
             declined_rate: load(&counters.declined_rate),

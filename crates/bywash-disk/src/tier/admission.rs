@@ -11,7 +11,8 @@ const SUMMARY_PAGES: u64 = 2;
 
 impl Tier {
     /// Returns whether to write a block that was just loaded from its origin. Call it once a load: it notes that the block was
-    /// looked up and was not on the disk. A disk with room takes each block, a full one those that come back soon.
+    /// looked up and was not on the disk. A disk with room takes each block; if it or the index is full, those that come back soon
+    /// replace the oldest.
     #[must_use]
     pub fn wants(&self, version: VersionKey, block: u32, bytes: u32) -> bool {
         let came_back = self
@@ -19,7 +20,8 @@ impl Tier {
             .miss(version, block, u64::from(bytes), self.size());
         self.admits(version, block, || {
             let pages = u64::from(pages_of(bytes as usize)) + SUMMARY_PAGES;
-            came_back || self.room.load(Ordering::Relaxed) >= pages * PAGE as u64
+            let fits = self.room.load(Ordering::Relaxed) >= pages * PAGE as u64;
+            came_back || (fits && !self.index.is_full())
         })
     }
 
@@ -36,12 +38,12 @@ impl Tier {
             return false;
         } else if !self.health.is_writable() {
             &counters.declined_state
-        } else if self.index.is_full() {
-            &counters.index_full
         } else if !self.write_budget.allows(self.now()) {
             &counters.declined_rate
         } else if is_worth() {
             return true;
+        } else if self.index.is_full() {
+            &counters.index_full
         } else {
             &counters.declined_new
         };

@@ -40,9 +40,9 @@ impl Tier {
         let (segment, place) = self.index.find_to_read(number, block, |place| {
             Some((self.segments.lock().get(place.segment)?, place))
         })??;
-        let start = self.health.clock.now();
+        let start = self.now();
         let outcome = segment.read(version, block, place, buffer);
-        let time = self.health.clock.now() - start;
+        let time = self.now().saturating_sub(start);
         match outcome {
             ReadOutcome::Exact => {
                 self.health.read_succeeded(time);

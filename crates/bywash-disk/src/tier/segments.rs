@@ -71,6 +71,12 @@ impl Segments {
         self.all.iter().flatten().count()
     }
 
+    /// Returns whether a segment has no blocks, so that using it again costs none.
+    fn has_given_up(&self) -> bool {
+        let mut all = self.all.iter().flatten();
+        all.any(|segment| segment.is_given_up())
+    }
+
     fn unused_number(&self) -> u32 {
         let free = self.all.iter().position(Option::is_none);
         u32::try_from(free.unwrap_or(self.all.len())).expect("fewer files than 2^32")
@@ -156,6 +162,27 @@ impl Tier {
         true
     }
 
+    /// Removes the blocks of the oldest segments while the index has no room for so many. They are the next to be used again.
+    pub(super) fn free_index(&self, writer: &Writer, blocks: usize) {
+        if self.index.has_room(blocks) {
+            return;
+        }
+        let current = writer.current.as_ref();
+        let current = current.map(|current| current.segment.number);
+        let oldest = self.segments.lock().oldest_first(current);
+        for number in oldest {
+            let segment = self.segments.lock().get(number);
+            let segment = segment.filter(|segment| !segment.is_given_up());
+            if let Some(segment) = segment {
+                self.remove_blocks(number);
+                segment.give_up();
+            }
+            if self.index.has_room(blocks) {
+                return;
+            }
+        }
+    }
+
     /// Begins a new segment, or an old one anew.
     pub(super) fn next_segment(&self, writer: &mut Writer) -> Result<SegmentWriter, Declined> {
         let created = self.create_segment(writer).map_err(Declined::Failed)?;
@@ -178,7 +205,8 @@ impl Tier {
     pub(super) fn may_create(&self, writer: &Writer) -> bool {
         let segments = self.segments.lock();
         let count = segments.count();
-        count < segments.max && (count < MIN_SEGMENTS || self.now() >= writer.create_after)
+        let is_allowed = count < MIN_SEGMENTS || self.now() >= writer.create_after;
+        count < segments.max && is_allowed && !segments.has_given_up()
     }
 
     /// Creates a segment if there may be more of them. `None` also if the file system is full and there are others.

@@ -71,13 +71,16 @@ impl Tier {
         if let Err(declined) = &written {
             self.count_declined(declined, blocks.len() as u64);
         }
-        self.remove_surplus();
+        // No try while the disk fails.
+        if !matches!(written, Err(Declined::NotWritable)) {
+            self.remove_surplus();
+        }
         written
     }
 
     fn count_declined(&self, declined: &Declined, blocks: u64) {
         let counter = match declined {
-            Declined::TooLarge => return,
+            Declined::TooLarge => &self.counters.declined_large,
             Declined::NoSegment => &self.counters.declined_segments,
             Declined::NotWritable => &self.counters.declined_state,
             Declined::DailyWrites => &self.counters.declined_rate,
@@ -104,6 +107,7 @@ impl Tier {
         if !self.health.begin_write() {
             return Err(Declined::NotWritable);
         }
+        self.free_index(&writer, blocks.len());
         let pages = blocks.iter().map(|block| pages_of(block.bytes.len())).sum();
         self.reinsert_if_due(&mut writer, pages);
         let appended = self.enter_all(blocks, |erased| self.append(&mut writer, blocks, erased));

@@ -188,7 +188,7 @@ fn writes_beyond_the_bytes_of_a_day_are_declined() {
 }
 
 #[test]
-fn index_without_room_declines_blocks_before_they_are_written() {
+fn full_index_takes_what_comes_back_in_place_of_the_oldest() {
     let options = TierOptions {
         block_size: 4 * PAGE as u32,
         index_memory: 0,
@@ -199,10 +199,9 @@ fn index_without_room_declines_blocks_before_they_are_written() {
     let memory = tier.index_memory();
     let record = record(1);
     let version = VersionKey::of(&record);
-    let mut wanted = 0;
-    for number in 0..3000 {
-        if tier.wants(version, number, 1) {
-            wanted += 1;
+    let load = |number| {
+        let wanted = tier.wants(version, number, 1);
+        if wanted {
             let block = Block {
                 record: &record,
                 version,
@@ -211,9 +210,17 @@ fn index_without_room_declines_blocks_before_they_are_written() {
             };
             tier.write(&[block]).unwrap();
         }
-    }
+        wanted
+    };
+    let wanted = (0..3000).filter(|&number| load(number)).count() as u64;
     let stats = tier.stats();
     assert_eq!((stats.blocks, stats.blocks_written), (wanted, wanted));
-    assert!(stats.index_full > 0 && stats.blocks < 3000, "{stats:?}");
+    assert_eq!(
+        (stats.index_full, stats.recycled_segments),
+        (3000 - wanted, 0)
+    );
+    assert!(load(2999) && tier.contains(version, 2999) && !tier.contains(version, 0));
+    let stats = tier.stats();
+    assert!(stats.segments < 64 && stats.blocks < wanted, "{stats:?}");
     assert_eq!(tier.index_memory(), memory);
 }

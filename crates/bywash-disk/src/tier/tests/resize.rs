@@ -4,7 +4,9 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use super::memory_storage::Operation;
+use rustix::io::Errno;
+
+use super::memory_storage::{Fault, Operation};
 use super::*;
 
 fn size(segments: usize) -> u64 {
@@ -76,7 +78,30 @@ fn smaller_size_keeps_the_newest_blocks_and_the_memory_of_the_index() {
         write(&tier, &[(1, number)]).unwrap();
     }
     assert_eq!(tier.index_memory(), memory);
-    assert!(tier.stats().index_full > 0);
+    let found = (0..2000).filter(|&number| check(&tier, 1, number));
+    assert_eq!(found.count() as u64, tier.stats().blocks);
+    assert!(check(&tier, 1, 1999), "the oldest make room in the index");
+}
+
+#[test]
+fn segment_that_cannot_be_removed_is_tried_again_as_rarely_as_a_disk_that_fails() {
+    let storage: Arc<MemoryStorage> = Arc::default();
+    let time = Arc::default();
+    let tier = open_at(&storage, 8, &time);
+    for number in 0..100 {
+        write(&tier, &[(1, number)]).unwrap();
+    }
+    storage.fail(Fault::all(Operation::Remove, Errno::ROFS));
+    tier.resize(size(2)).unwrap();
+    for second in 0..600 {
+        time.store(second * 1000, Ordering::Relaxed);
+        let _ = write(&tier, &[(1, 100)]);
+    }
+    assert!(storage.failed() < 20, "{} calls", storage.failed());
+    storage.heal();
+    time.store(700_000, Ordering::Relaxed);
+    write(&tier, &[(1, 100)]).unwrap();
+    assert!(storage.allocated() <= size(2) && check(&tier, 1, 100));
 }
 
 #[test]
