@@ -231,7 +231,11 @@ class Prometheus:
         self.process = Process(command, clean_environment(), folder / "prometheus.log")
         address = self.process.wait_for(r'msg="Listening on" address=(\S+)').group(1)
         self.url = f"http://{address}"
-        self.process.wait_for("Server is ready")
+        # Its line "Server is ready" comes before or after that of the address.
+        deadline = time.monotonic() + START_SECONDS
+        while not requests.get(f"{self.url}/-/ready", timeout=30).ok:
+            assert time.monotonic() < deadline, f"Prometheus is not ready; see {self.process.log}"
+            time.sleep(0.05)
 
     def query(self, expression):
         """Returns the result of an instant query: pairs of labels and value."""

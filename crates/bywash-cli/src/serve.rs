@@ -44,6 +44,8 @@ const REGION: &str = "us-east-1";
 const DRAIN_DEADLINE: Duration = Duration::from_secs(8);
 /// Threads beside the runtime's: the main one, history, sweeps, logs.
 const OTHER_THREADS: usize = 8;
+/// How long blocks that wait for the disk tier may take to be written after that.
+const DISK_DEADLINE: Duration = Duration::from_millis(500);
 /// What the servers may need beyond [`DRAIN_DEADLINE`] to close what they cut off.
 const DRAIN_GRACE: Duration = Duration::from_secs(1);
 
@@ -71,6 +73,12 @@ pub(crate) struct Args {
     /// machine are logged at start.
     #[arg(long, value_name = "SIZE|PERCENT")]
     memory: Option<String>,
+    /// Keep blocks of s3://, gs://, az:// and http:// origins on a disk below memory, as /var/cache/bywash:100GiB [default: none]
+    ///
+    /// DIR is made if missing and belongs to this server alone; SIZE is the most that it takes on the disk. What it has is found
+    /// again after a restart, also after a crash. Its index takes about 1 MiB of --memory for 10 GiB.
+    #[arg(long, value_name = "DIR:SIZE")]
+    disk: Option<String>,
     /// Send a request to an origin a second time when it takes longer than 95 of 100 others; at most one in 20, and each costs
     #[arg(long)]
     hedge: bool,
@@ -226,6 +234,11 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     };
     banner.print();
     servers.until_stopped(&mut signals, &stop).await?;
+    if !engine.close_disk(DISK_DEADLINE).await {
+        tracing::warn!(
+            "the last blocks could not be written to --disk in time; the origin has them"
+        );
+    }
     databases.close().await;
     close_access_log(access_log).await;
     Ok(())
@@ -343,6 +356,9 @@ fn engine(settings: &Settings, data: &DataDir) -> Result<Engine, Failure> {
     }
     if let Some(rounds) = settings.slow_eviction_rounds {
         builder = builder.slow_eviction_rounds(rounds);
+    }
+    if let Some(disk) = &settings.disk {
+        builder = builder.disk(disk.clone());
     }
     if settings.buckets.is_empty() {
         builder = builder.root(data.buckets());

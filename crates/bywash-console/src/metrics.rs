@@ -3,6 +3,7 @@
 //! Format: <https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format>.
 //! Counters of the engine are rendered from one [`Stats`], as those of `/stats`.
 
+mod disk;
 mod histogram;
 mod process;
 
@@ -330,6 +331,9 @@ pub(crate) fn render(sources: &Sources<'_>) -> String {
     memory(&mut text, &stats.memory);
     gauges(&mut text, &BUDGET, &stats.budget);
     gauges(&mut text, &OBJECTS, &stats.objects);
+    if let Some(stats) = &stats.disk {
+        disk::write(&mut text, stats);
+    }
     if let Some(process) = Process::read() {
         process.render(&mut text);
     }

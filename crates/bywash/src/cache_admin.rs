@@ -39,6 +39,12 @@ pub struct CachedObject {
     pub resident_blocks: u32,
     /// Bytes of it in memory.
     pub resident_bytes: u64,
+    /// Number of its blocks on the disk tier.
+    #[serde(default)]
+    pub disk_blocks: u32,
+    /// Bytes of it on the disk tier.
+    #[serde(default)]
+    pub disk_bytes: u64,
     /// Its cost at the origin since this version became known.
     pub cost: Cost,
 }
@@ -59,7 +65,7 @@ pub struct CacheExplanation {
     pub key: String,
     /// `hit`, `partial` or `miss`.
     pub outcome: String,
-    /// Location of the cached bytes: `memory`, or `none`.
+    /// Location of the cached bytes: `memory`, `disk`, `memory+disk` or `none`.
     pub tier: String,
     /// The reasons, a sentence each.
     pub reasons: Vec<String>,
@@ -165,13 +171,20 @@ impl Bucket {
                     .to_owned(),
             ],
         };
-        let here = object
-            .as_ref()
-            .is_some_and(|object| object.resident_blocks > 0);
+        let found = object.as_ref();
+        let found = found.map_or((0, 0), |object| {
+            (object.resident_blocks, object.disk_blocks)
+        });
+        let tier = match found {
+            (0, 0) => "none",
+            (_, 0) => "memory",
+            (0, _) => "disk",
+            (_, _) => "memory+disk",
+        };
         CacheExplanation {
             key: path.to_string(),
             outcome: outcome.to_string(),
-            tier: if here { "memory" } else { "none" }.to_owned(),
+            tier: tier.to_owned(),
             reasons,
             object,
         }
@@ -185,7 +198,7 @@ impl Bucket {
         for known in shared.versions.known_objects(prefix) {
             dropped.objects += 1;
             dropped.bytes += describe(shared, &known).resident_bytes;
-            shared.versions.drop_blocks(&known.version);
+            shared.drop_blocks(&known.version);
         }
         dropped
     }
@@ -260,9 +273,19 @@ fn describe(bucket: &Arc<BucketShared>, known: &KnownVersion) -> CachedObject {
         blocks: version.blocks(bucket.block_size),
         resident_blocks: 0,
         resident_bytes: 0,
+        disk_blocks: 0,
+        disk_bytes: 0,
         cost: version.cost.read(),
     };
+    let disk = bucket.disk_version(version);
     for block in 0..object.blocks {
+        let on_disk = disk
+            .as_ref()
+            .is_some_and(|(disk, stored)| disk.contains(stored, block));
+        if on_disk {
+            object.disk_blocks += 1;
+            object.disk_bytes += version.block_len(block, bucket.block_size) as u64;
+        }
         if bucket.engine.pool.contains(version.key(block)) {
             object.resident_blocks += 1;
             object.resident_bytes += version.block_len(block, bucket.block_size) as u64;
@@ -283,6 +306,9 @@ fn reasons(object: &CachedObject, trusted: Option<Duration>) -> Vec<String> {
         0 => format!("all of its blocks are in memory ({blocks})"),
         _ => format!("{here} of its {blocks} blocks are in memory"),
     }];
+    if object.disk_blocks > 0 {
+        reasons.push(format!("{} are on disk", object.disk_blocks));
+    }
     let left = object
         .cost
         .blocks

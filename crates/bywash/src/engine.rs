@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::path::Path as FsPath;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use bywash_mem::{Budget, Share, StoreStats};
 use chrono::{DateTime, Utc};
@@ -21,6 +22,7 @@ use parking_lot::RwLock;
 use crate::block_kind::BlockKind;
 use crate::bucket::{Bucket, BucketOptions};
 use crate::consistency::Consistency;
+use crate::disk::DiskTier;
 use crate::error::EngineError;
 use crate::origin::folder::FolderStore;
 use crate::origin::interface::Origin;
@@ -282,6 +284,7 @@ impl Engine {
                 uploads: budget.held(Share::Upload),
             },
             objects: self.shared.objects.stats(),
+            disk: self.shared.disk.as_ref().map(DiskTier::stats),
         }
     }
 
@@ -297,6 +300,19 @@ impl Engine {
             (kind.name(), stats)
         };
         BlockKind::ALL.into_iter().map(of).collect()
+    }
+
+    /// Ends the writes to the disk tier: writes the blocks that wait, until `deadline` has passed. Without this call,
+    /// what was loaded in the last moments is not on the disk. Returns whether all was written.
+    pub async fn close_disk(&self, deadline: Duration) -> bool {
+        if self.shared.disk.is_none() {
+            return true;
+        }
+        let shared = Arc::clone(&self.shared);
+        let closed = tokio::task::spawn_blocking(move || {
+            shared.disk.as_ref().is_none_or(|disk| disk.close(deadline))
+        });
+        closed.await.unwrap_or(false)
     }
 
     /// Returns the errors of the origins that had any, by bucket.

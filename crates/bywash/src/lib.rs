@@ -12,6 +12,7 @@ mod consistency;
 mod content_digest;
 mod cost;
 mod delete;
+mod disk;
 mod engine;
 mod error;
 #[cfg(any(test, fuzzing))]
@@ -43,6 +44,7 @@ pub use cache_admin::{CacheChange, CacheExplanation, CachedObject, CachedPage};
 pub use consistency::{Consistency, ParseConsistencyError};
 pub use content_digest::{ContentDigest, RunningDigest};
 pub use cost::Cost;
+pub use disk::DiskOptions;
 pub use engine::{BucketInfo, CacheLimits, Engine, EngineBuilder, MemoryLimit};
 pub use error::{EngineError, OriginUrlError, StatusError};
 pub use limits::{MAX_FAILURES_NAMED, MAX_OPEN_FOLDERS, MAX_TIMED_BUCKETS};
@@ -52,8 +54,8 @@ pub use outcome::{CacheOutcome, ReadInfo};
 pub use read::{Download, DownloadOptions, PieceByPiece};
 pub use retry::RetryPolicy;
 pub use stats::{
-    BucketMemory, BucketStats, BudgetStats, HEDGED_PERCENT, KindStats, MemoryStats, ObjectStats,
-    PoolStats, Stats,
+    BucketMemory, BucketStats, BudgetStats, DiskStats, HEDGED_PERCENT, KindStats, MemoryStats,
+    ObjectStats, PoolStats, Stats,
 };
 pub use upload::{Upload, UploadOptions, UploadResult, UploadToken, UploadWriter};
 pub use verify::Verify;

@@ -23,6 +23,10 @@ pub(crate) const MAX_PARTS: u16 = 10_000;
 /// Bytes of a part of an upload, as in the S3 protocol.
 pub(crate) const MAX_PART_BYTES: u64 = 5 << 30;
 
+/// Blocks that wait to be written to the disk tier, about 160 bytes each beside those that were evicted. Further ones
+/// stay in memory only.
+pub(crate) const MAX_QUEUED_WRITES: usize = 16 << 10;
+
 /// Maximum bytes of the table of known objects (version, validator, headers) in an engine: a thirty-second of the
 /// memory ceiling, within [`MAX_KNOWN_BYTES`]. An object with a short key and no headers takes about 0.7 KiB.
 pub(crate) fn max_known_bytes(memory: u64) -> u64 {

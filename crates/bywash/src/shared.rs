@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use crate::consistency::Consistency;
+use crate::disk::{DiskTier, DiskVersion};
 use crate::error::EngineError;
 use crate::limits::MAX_RANGED_GETS;
 use crate::origin::health::OriginHealth;
@@ -27,7 +28,7 @@ use crate::stats::Counters;
 use crate::traffic::Traffic;
 use crate::upload::journal::Journal;
 use crate::verify::Verify;
-use crate::versions::{KnownObjects, Versions};
+use crate::versions::{KnownObjects, Version, Versions};
 
 /// State shared by all handles and buckets of an engine.
 #[derive(Debug)]
@@ -64,6 +65,8 @@ pub(crate) struct EngineShared {
     pub(crate) traffic: Arc<Traffic>,
     /// Bytes of blocks evicted because they were not used for a time.
     pub(crate) idle_evicted_bytes: AtomicU64,
+    /// The tier below memory.
+    pub(crate) disk: Option<DiskTier>,
     /// Bucket numbers for the pool's keys; only uniqueness matters, hence relaxed.
     pub(crate) stores: AtomicU32,
 }
@@ -159,6 +162,8 @@ pub(crate) struct BucketShared {
     pub(crate) consistency: Consistency,
     /// Bytes of a cached block.
     pub(crate) block_size: u64,
+    /// Address of the origin on the disk tier, if there is one and blocks of this origin are kept there.
+    disk_address: Option<String>,
     pub(crate) counters: CachePadded<Counters>,
     pub(crate) versions: Versions,
     /// Requests in flight for the version of an object.
@@ -189,6 +194,7 @@ impl BucketShared {
     ) -> Self {
         let pool = Arc::clone(&engine.pool);
         let health = Arc::new(OriginHealth::default());
+        let disk_address = engine.disk.as_ref().and_then(|_| origin.durable_address());
         let metered = Metered::new(origin, Arc::clone(&health), Arc::clone(&engine.traffic));
         Self {
             name: name.to_owned(),
@@ -196,6 +202,7 @@ impl BucketShared {
             health,
             consistency,
             block_size,
+            disk_address,
             counters: CachePadded::default(),
             versions: Versions::new(
                 pool,
@@ -210,6 +217,27 @@ impl BucketShared {
             fetch_permits: Semaphore::new(MAX_RANGED_GETS),
             engine,
         }
+    }
+
+    /// Returns the disk tier and how it names `version`, if it keeps blocks of that.
+    pub(crate) fn disk_version(&self, version: &Version) -> Option<(&DiskTier, Arc<DiskVersion>)> {
+        let address = self.disk_address.as_deref()?;
+        let version = DiskTier::version(address, version, self.block_size)?;
+        Some((self.engine.disk.as_ref()?, version))
+    }
+
+    /// Erases the blocks of `version`, in memory and on the disk. May scan the pool: for operators.
+    pub(crate) fn drop_blocks(&self, version: &Version) {
+        self.versions.drop_blocks(version);
+        if let Some((disk, stored)) = self.disk_version(version) {
+            disk.erase(&stored);
+        }
+    }
+
+    /// Returns whether any version of an object may be on the disk tier.
+    pub(crate) fn is_on_disk(&self, path: &Path) -> bool {
+        let disk = self.engine.disk.as_ref().zip(self.disk_address.as_deref());
+        disk.is_some_and(|(disk, address)| disk.has_object(address, path))
     }
 
     /// Returns the maximum blocks of one ranged GET, at least 1.

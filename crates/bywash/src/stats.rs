@@ -23,6 +23,9 @@ pub struct Stats {
     pub budget: BudgetStats,
     /// The known objects.
     pub objects: ObjectStats,
+    /// The disk tier, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disk: Option<DiskStats>,
 }
 
 /// Counters of one bucket since it was mounted.
@@ -101,6 +104,49 @@ pub struct BucketMemory {
     pub blocks: u64,
     /// Bytes of their frames.
     pub bytes: u64,
+}
+
+/// The disk tier. Counters are since the start.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct DiskStats {
+    /// Maximum bytes on the disk.
+    pub size: u64,
+    /// Blocks that can be read from the disk.
+    pub blocks: u64,
+    /// Versions of objects they belong to.
+    pub versions: u64,
+    /// Blocks read from the disk.
+    pub hits: u64,
+    /// Bytes of these blocks.
+    pub hit_bytes: u64,
+    /// Reads that found other bytes than were written; the origin returned the block.
+    pub mismatches: u64,
+    /// Reads that failed; the origin returned the block.
+    pub failed_reads: u64,
+    /// Reads that took too long; the origin returned the block.
+    pub slow_reads: u64,
+    /// Blocks written.
+    pub written_blocks: u64,
+    /// Bytes of these blocks.
+    pub written_block_bytes: u64,
+    /// Bytes written: blocks, their summaries and padding.
+    pub written_bytes: u64,
+    /// Segments whose blocks made room for others.
+    pub recycled_segments: u64,
+    /// Blocks not written because the index has no room.
+    pub index_full: u64,
+    /// Bytes of memory of the index.
+    pub index_bytes: u64,
+    /// Blocks that wait to be written.
+    pub queued_blocks: u64,
+    /// Bytes of memory of those that were evicted meanwhile.
+    pub spilled_bytes: u64,
+    /// Blocks not written because too many waited.
+    pub queue_full: u64,
+    /// Blocks not written because the disk failed or declined them.
+    pub failed_writes: u64,
+    /// The last failure of the disk.
+    pub last_error: Option<String>,
 }
 
 /// Known objects and absent keys of all buckets.

@@ -53,6 +53,14 @@ impl Banner<'_> {
             "  memory   at most {}",
             BinaryBytes(self.engine.stats().budget.limit)
         ));
+        if let (Some(disk), Some(stats)) = (&self.settings.disk, self.engine.stats().disk) {
+            lines.push(format!(
+                "  disk     at most {} in {}, {} blocks there now",
+                BinaryBytes(disk.size),
+                disk.path.display(),
+                stats.blocks
+            ));
+        }
         self.access(&mut lines);
         lines.push(String::new());
         lines.push("Next, in another shell:".to_owned());

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bywash::origin::OriginOptions;
 use bywash::time::parse_duration;
-use bywash::{Consistency, OriginUrl, Verify};
+use bywash::{Consistency, DiskOptions, OriginUrl, Verify};
 use bywash_gateway::{
     AccessLogFormat, AccessLogTarget, Credential, Network, NetworkError, Scope, is_domain,
 };
@@ -29,6 +29,8 @@ const DEFAULT_ADMIN_ADDR: &str = "127.0.0.1:8422";
 pub(super) struct Settings {
     pub(super) data_dir: PathBuf,
     pub(super) memory: Memory,
+    /// The tier below memory.
+    pub(super) disk: Option<DiskOptions>,
     pub(super) hedge: bool,
     /// Age at which unused blocks are evicted; `None`: never.
     pub(super) idle_age: Option<Duration>,
@@ -149,6 +151,11 @@ impl Settings {
             memory: memory
                 .parse()
                 .map_err(|error| Failure::usage(format!("--memory: {error}")))?,
+            disk: args
+                .disk
+                .or(file.disk)
+                .map(|text| disk(&text))
+                .transpose()?,
             hedge: args.hedge || file.hedge,
             idle_age: idle_age(args.idle_age.or(file.idle_age))?,
             slow_eviction: duration("--slow-eviction", args.slow_eviction.or(file.slow_eviction))?,
@@ -284,6 +291,23 @@ fn access_log(
             Ok(Some((target, parsed)))
         }
     }
+}
+
+/// Parses `DIR:SIZE`.
+fn disk(text: &str) -> Result<DiskOptions, Failure> {
+    let bad = |reason: String| {
+        Failure::usage(format!(
+            "--disk {text}: {reason}; write DIR:SIZE, as /var/cache/bywash:100GiB"
+        ))
+    };
+    let (path, size) = text
+        .rsplit_once(':')
+        .filter(|(path, _)| !path.is_empty())
+        .ok_or_else(|| bad("the size is missing".to_owned()))?;
+    Ok(DiskOptions {
+        path: PathBuf::from(path),
+        size: size::parse(size).map_err(bad)?,
+    })
 }
 
 /// The networks of the options, otherwise those of the file.

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 
 use super::Engine;
 use super::checks::{check_block_size, check_memory, max_fetch_bytes, readahead_limits};
+use crate::disk::{DiskOptions, DiskTier};
 use crate::error::EngineError;
 use crate::machine::available_memory;
 use crate::read::{AbandonedMemory, Loans, ReadaheadBudget};
@@ -40,6 +41,7 @@ pub struct EngineBuilder {
     admission_deadline: Duration,
     slow_eviction: Option<Duration>,
     slow_eviction_rounds: Option<u32>,
+    disk: Option<DiskOptions>,
 }
 
 impl EngineBuilder {
@@ -56,6 +58,7 @@ impl EngineBuilder {
             admission_deadline: Duration::from_secs(60),
             slow_eviction: None,
             slow_eviction_rounds: None,
+            disk: None,
         }
     }
 
@@ -142,6 +145,14 @@ impl EngineBuilder {
         self
     }
 
+    /// Sets a disk tier below memory: blocks of slow origins (s3://, gs://, az://, http://) are kept there, and are read
+    /// from there after a restart. Default: none.
+    #[must_use]
+    pub fn disk(mut self, options: DiskOptions) -> Self {
+        self.disk = Some(options);
+        self
+    }
+
     /// Checks the settings and creates the engine. Creates the root folder if it is missing.
     pub fn build(self) -> Result<Engine, EngineError> {
         let memory = self
@@ -179,6 +190,10 @@ impl EngineBuilder {
             reason: error.to_string(),
         })?;
         let objects = Arc::new(KnownObjects::new(&pool));
+        let disk = self
+            .disk
+            .map(|options| DiskTier::open(&options, &pool, block_size))
+            .transpose()?;
         let shared = EngineShared {
             pool,
             block_size,
@@ -198,6 +213,7 @@ impl EngineBuilder {
             abandoned: AbandonedMemory::default(),
             traffic: Arc::default(),
             idle_evicted_bytes: AtomicU64::new(0),
+            disk,
             stores: AtomicU32::new(0),
         };
         Ok(Engine {

@@ -24,13 +24,16 @@ pub struct Cloud<C> {
     objects: PrefixStore<Arc<dyn ObjectStore>>,
     prefix: Path,
     name: String,
+    /// Address of the service, to tell two services with a bucket of one name apart.
+    endpoint: String,
     pub(super) client: C,
 }
 
 impl<C> Cloud<C> {
-    /// `address` is the bucket's, as `s3://bucket`; `objects` is its client, without a prefix.
+    /// `address` is the bucket's, as `s3://bucket`; `endpoint` the service's; `objects` is its client, without a prefix.
     pub(super) fn new(
         address: &str,
+        endpoint: String,
         objects: Arc<dyn ObjectStore>,
         prefix: &Path,
         client: C,
@@ -39,8 +42,14 @@ impl<C> Cloud<C> {
             objects: PrefixStore::new(objects, prefix.clone()),
             prefix: prefix.clone(),
             name: format!("{address}/{prefix}"),
+            endpoint,
             client,
         }
+    }
+
+    /// See [`super::interface::Origin::durable_address`].
+    pub(super) fn address(&self) -> String {
+        format!("{} {}", self.endpoint, self.name)
     }
 
     /// Returns the key in the bucket.

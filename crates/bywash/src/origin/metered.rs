@@ -226,6 +226,10 @@ impl Origin for Metered {
         self.origin.kind()
     }
 
+    fn durable_address(&self) -> Option<String> {
+        self.origin.durable_address()
+    }
+
     fn can(&self, ability: Capability) -> bool {
         self.origin.can(ability)
     }

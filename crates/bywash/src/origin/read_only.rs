@@ -24,6 +24,11 @@ pub trait Readable: fmt::Debug + fmt::Display + Send + Sync + 'static {
     /// See [`Origin::kind`].
     fn kind(&self) -> &'static str;
 
+    /// See [`Origin::durable_address`].
+    fn durable_address(&self) -> Option<String> {
+        None
+    }
+
     /// Returns why it is read-only, and what to do; the end of the message of each refused write.
     fn reason(&self) -> &'static str;
 
@@ -64,6 +69,10 @@ pub trait Readable: fmt::Debug + fmt::Display + Send + Sync + 'static {
 impl Readable for Arc<dyn Origin> {
     fn kind(&self) -> &'static str {
         (**self).kind()
+    }
+
+    fn durable_address(&self) -> Option<String> {
+        (**self).durable_address()
     }
 
     fn reason(&self) -> &'static str {
@@ -198,6 +207,10 @@ impl<R: Readable> ObjectStore for ReadOnly<R> {
 impl<R: Readable> Origin for ReadOnly<R> {
     fn kind(&self) -> &'static str {
         self.origin.kind()
+    }
+
+    fn durable_address(&self) -> Option<String> {
+        self.origin.durable_address()
     }
 
     fn can(&self, ability: Capability) -> bool {

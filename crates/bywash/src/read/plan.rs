@@ -67,6 +67,9 @@ pub(super) fn is_first_present(
         Some(range) if range.start < range.end => {
             let block = (range.start / bucket.block_size) as u32;
             is_present(&bucket.engine.pool, version, block)
+                || bucket
+                    .disk_version(version)
+                    .is_some_and(|(disk, stored)| disk.contains(&stored, block))
         }
         // An empty range needs metadata only.
         _ => true,

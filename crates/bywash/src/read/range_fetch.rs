@@ -8,7 +8,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bywash_mem::Load;
+use bywash_mem::{BlockOptions, Keep, Load};
+use futures::future::join_all;
 use object_store::{GetResult, Result};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -16,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::fetch::{End, Sink, fetch};
 use super::ranged;
 use super::shared_error::load_error;
+use crate::disk::DiskVersion;
 use crate::shared::BucketShared;
 use crate::versions::Version;
 
@@ -26,6 +28,8 @@ pub(super) struct RangeFetch {
     loads: VecDeque<Load>,
     /// A response that has begun and carries the blocks' bytes.
     first: Option<GetResult>,
+    /// The version on the disk tier, which keeps the blocks.
+    stored: Option<Arc<DiskVersion>>,
     /// Cancelled when the reader that needs these blocks is dropped.
     cancel: CancellationToken,
     unawaited: Option<Unawaited>,
@@ -61,6 +65,7 @@ impl RangeFetch {
             version,
             loads: loads.into(),
             first: None,
+            stored: None,
             cancel,
             unawaited: None,
         }
@@ -77,8 +82,50 @@ impl RangeFetch {
         tokio::spawn(self.run());
     }
 
-    /// Fills the blocks.
-    pub(super) async fn run(mut self) {
+    /// Fills the blocks: from the disk tier those that it has, from the origin the others.
+    pub(super) async fn run(self) {
+        let stored = self.bucket.disk_version(&self.version);
+        let Some((_, stored)) = stored.filter(|_| self.first.is_none()) else {
+            return self.fetch_from_origin().await;
+        };
+        let Self {
+            bucket,
+            version,
+            loads,
+            cancel,
+            ..
+        } = self;
+        let Some(disk) = &bucket.engine.disk else {
+            return;
+        };
+        let fetch = |loads| {
+            let (bucket, version) = (Arc::clone(&bucket), Arc::clone(&version));
+            Self::new(bucket, version, loads, cancel.clone()).fetch_from_origin()
+        };
+        let (on_disk, absent): (Vec<_>, Vec<_>) = loads
+            .into_iter()
+            .partition(|load| disk.contains(&stored, load.key().block));
+        let absent = join_all(runs(absent).into_iter().map(fetch));
+        let read = async {
+            let read = on_disk.into_iter().map(async |load| {
+                let load = disk.read(&stored, load).await;
+                if load.remaining() > 0 {
+                    return Some(load);
+                }
+                // Complete, so it cannot fail. The waiters have their own pins.
+                drop(load.publish());
+                None
+            });
+            let missed = join_all(read).await.into_iter().flatten().collect();
+            join_all(runs(missed).into_iter().map(fetch)).await;
+        };
+        tokio::join!(absent, read);
+    }
+
+    /// Fills the blocks from the origin. Each is queued for the disk tier.
+    async fn fetch_from_origin(mut self) {
+        let stored = self.bucket.disk_version(&self.version);
+        self.stored = stored.map(|(_, stored)| stored);
         let first = self.first.take();
         let (bucket, version) = (Arc::clone(&self.bucket), Arc::clone(&self.version));
         let object = &version.meta.location;
@@ -126,6 +173,21 @@ impl RangeFetch {
     }
 }
 
+/// Splits loads, in order, into runs of neighbouring blocks.
+fn runs(loads: Vec<Load>) -> Vec<Vec<Load>> {
+    let mut runs: Vec<Vec<Load>> = Vec::new();
+    for load in loads {
+        let block = load.key().block;
+        match runs.last_mut() {
+            Some(run) if run.last().is_some_and(|last| last.key().block + 1 == block) => {
+                run.push(load);
+            }
+            _ => runs.push(vec![load]),
+        }
+    }
+    runs
+}
+
 impl Sink for RangeFetch {
     fn missing(&self) -> Range<u64> {
         let size = self.bucket.block_size;
@@ -150,13 +212,23 @@ impl Sink for RangeFetch {
             if load.remaining() > 0 {
                 return Ok(false);
             }
-            if let Some(load) = self.loads.pop_front() {
+            if let Some(mut load) = self.loads.pop_front() {
                 self.version.cost.block();
+                let key = load.key();
+                if self.stored.is_some() {
+                    load.set_options(BlockOptions {
+                        keep: Keep::Spill,
+                        ..load.options()
+                    });
+                }
                 // The waiters have their own pins.
                 drop(
                     load.publish()
                         .map_err(|error| ranged::bad_response(&self.version, error.to_string()))?,
                 );
+                if let (Some(stored), Some(disk)) = (&self.stored, &self.bucket.engine.disk) {
+                    disk.keep(stored, key);
+                }
             }
         }
         Ok(true)

@@ -62,6 +62,8 @@ pub(super) async fn resolve(
             Some(version) if plan::is_first_present(bucket, &version, options.range.as_ref()) => {
                 OriginQuery::Head
             }
+            // After a restart: if the version is the one on the disk, a HEAD is enough.
+            None if bucket.is_on_disk(path) => OriginQuery::Head,
             known => OriginQuery::Data(options.range.clone(), known),
         };
         let mut waiter = bucket.flights.join(path, oldest, |guard| {

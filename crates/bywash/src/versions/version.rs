@@ -172,6 +172,14 @@ impl Version {
         self.validator != Validator::None
     }
 
+    /// Returns the ETag that names exactly these bytes, also in another process.
+    pub(crate) fn strong_etag(&self) -> Option<&str> {
+        match &self.validator {
+            Validator::StrongETag(tag) => Some(tag),
+            Validator::Modified(_) | Validator::None => None,
+        }
+    }
+
     /// Returns whether `meta`, of another response, describes this version.
     pub(crate) fn matches(&self, meta: &ObjectMeta) -> bool {
         let same = self.meta.size == meta.size && self.meta.e_tag == meta.e_tag;

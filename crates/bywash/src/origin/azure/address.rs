@@ -17,7 +17,7 @@ const VERSION: &str = "2023-11-03";
 /// A container's URL, derived as object_store does from the same settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Address {
-    container: Url,
+    pub(super) container: Url,
     pub(super) account: String,
     /// Requests are not signed.
     pub(super) anonymous: bool,

@@ -83,15 +83,18 @@ impl AzureStore {
             .with_http_connector(http.connector())
             .with_retry(no_retries())
             .build()?;
+        // After the builder's own errors, which are more precise.
+        let address = address?;
+        let endpoint = address.container.to_string();
         let client = AzureClient {
             objects: objects.clone(),
             http,
-            // After the builder's own errors, which are more precise.
-            address: address?,
+            address,
         };
         let objects: Arc<dyn ObjectStore> = Arc::new(AnyNames { objects });
         Ok(Self::new(
             &format!("az://{container}"),
+            endpoint,
             objects,
             prefix,
             client,
@@ -185,6 +188,10 @@ fn connect(string: &str) -> Result<MicrosoftAzureBuilder> {
 impl Origin for AzureStore {
     fn kind(&self) -> &'static str {
         "azure"
+    }
+
+    fn durable_address(&self) -> Option<String> {
+        Some(self.address())
     }
 
     fn chunk_rule(&self) -> ChunkRule {

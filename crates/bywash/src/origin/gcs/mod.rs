@@ -108,16 +108,18 @@ impl GcsStore {
             .with_http_connector(http.connector())
             .with_retry(no_retries())
             .build()?;
+        let endpoint = endpoint.trim_end_matches('/').to_owned();
         let client = GcsClient {
             objects: objects.clone(),
             http,
             bucket: bucket.to_owned(),
-            endpoint: endpoint.trim_end_matches('/').to_owned(),
+            endpoint: endpoint.clone(),
             anonymous,
         };
         let address = format!("gs://{bucket}");
         Ok(Self::new(
             &address,
+            endpoint,
             Arc::new(ByGeneration { objects }),
             prefix,
             client,
@@ -186,6 +188,10 @@ crate::forward_object_store! {
 impl Origin for GcsStore {
     fn kind(&self) -> &'static str {
         "gcs"
+    }
+
+    fn durable_address(&self) -> Option<String> {
+        Some(self.address())
     }
 
     async fn list_page(&self, prefix: &str, after: Option<&Path>, max: usize) -> Result<ListPage> {

@@ -408,6 +408,10 @@ impl Readable for HttpFiles {
         "http"
     }
 
+    fn durable_address(&self) -> Option<String> {
+        Some(self.folder.to_string())
+    }
+
     fn reason(&self) -> &'static str {
         "it is a web server's; write to an s3, gs, az or file bucket"
     }

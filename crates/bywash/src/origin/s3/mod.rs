@@ -106,6 +106,9 @@ impl S3Store {
                 .with_secret_access_key("none"),
             false => builder,
         };
+        let region = builder.get_config_value(&AmazonS3ConfigKey::Region);
+        let endpoint = builder.get_config_value(&AmazonS3ConfigKey::Endpoint);
+        let endpoint = endpoint.or(region).unwrap_or_default();
         let client = builder
             .with_client_options(client_options())
             .with_http_connector(http.connector())
@@ -123,6 +126,7 @@ impl S3Store {
         };
         Ok(Self::new(
             &format!("s3://{bucket}"),
+            endpoint,
             objects,
             prefix,
             client,
@@ -189,6 +193,10 @@ fn find_profile(name: Option<&str>) -> Result<Profile> {
 impl Origin for S3Store {
     fn kind(&self) -> &'static str {
         "s3"
+    }
+
+    fn durable_address(&self) -> Option<String> {
+        Some(self.address())
     }
 
     async fn list_page(&self, prefix: &str, after: Option<&Path>, max: usize) -> Result<ListPage> {

@@ -1,0 +1,198 @@
+//! The disk tier of an engine: blocks of slow origins, kept on a disk below memory and found there after a restart.
+//!
+//! A block that was loaded from its origin is queued to be written while it stays in memory ([`write_queue`]). A load
+//! looks for its block on the disk before it sends a request ([`read`]). Only blocks of versions with a strong ETag are
+//! kept: the ETag is part of a block's name on the disk, so a version that changed while no process was running is
+//! never found. The disk fails no read: what it cannot return, the origin does.
+
+mod read;
+mod write_queue;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bywash_disk::{DiskError, Readers, Tier, TierOptions, VersionKey, VersionRecord};
+use bywash_mem::{BlockKey, BlockPool, Reservation, Share};
+use object_store::path::Path;
+
+use crate::error::EngineError;
+use crate::limits::MAX_QUEUED_WRITES;
+use crate::stats::DiskStats;
+use crate::versions::Version;
+use read::ReadTimes;
+use write_queue::{QUEUED_WRITE_MEMORY, WriteQueue};
+
+/// Bytes of a segment: large beside a block, small beside a disk.
+const SEGMENT_BYTES: u32 = 64 << 20;
+/// Segments of a small tier are smaller, so that evicting one leaves most of it.
+const MIN_SEGMENTS: u64 = 16;
+/// Minimum bytes of a segment: several of the largest blocks.
+const MIN_SEGMENT_BYTES: u32 = 16 << 20;
+/// Fraction of the memory for the index, if the blocks of the tier need no more.
+const INDEX_MEMORY_DIVISOR: u64 = 32;
+/// Maximum fraction of the memory for the index.
+const MAX_INDEX_MEMORY_DIVISOR: u64 = 4;
+/// Threads that read: enough to keep one disk busy, and the most that a disk that hangs can hold up.
+const READER_THREADS: usize = 4;
+
+/// Settings of a disk tier.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DiskOptions {
+    /// The folder; created if it is missing. One engine at a time uses it.
+    pub path: PathBuf,
+    /// Maximum bytes on the disk.
+    pub size: u64,
+}
+
+/// A version as the tier names it.
+#[derive(Debug)]
+pub(crate) struct DiskVersion {
+    record: VersionRecord,
+    key: VersionKey,
+}
+
+/// The disk tier of an engine.
+#[derive(Debug)]
+pub(crate) struct DiskTier {
+    tier: Arc<Tier>,
+    pool: Arc<BlockPool>,
+    queue: Arc<WriteQueue>,
+    readers: Readers,
+    times: Arc<ReadTimes>,
+    /// Memory of the index and of the queue.
+    _charge: Reservation,
+}
+
+impl DiskTier {
+    /// Opens the folder with what it has, and starts the threads. Takes the memory of the index from the pool.
+    pub(crate) fn open(
+        options: &DiskOptions,
+        pool: &Arc<BlockPool>,
+        block_size: u64,
+    ) -> Result<Self, EngineError> {
+        let invalid = |reason: String| EngineError::InvalidSetting {
+            setting: "disk",
+            reason,
+        };
+        let memory = pool.budget().limit();
+        let tier = TierOptions {
+            path: options.path.clone(),
+            size: options.size,
+            segment_size: segment_size(options.size),
+            block_size: block_size as u32,
+            index_memory: memory / INDEX_MEMORY_DIVISOR,
+            max_index_memory: memory / MAX_INDEX_MEMORY_DIVISOR,
+        };
+        let tier = Tier::open(&tier, rand::random());
+        let tier = tier.map_err(|error: DiskError| invalid(error.to_string()))?;
+        let bytes = tier.index_memory() + MAX_QUEUED_WRITES as u64 * QUEUED_WRITE_MEMORY;
+        let charge = pool.try_reserve(Share::Upload, bytes).ok_or_else(|| {
+            invalid(format!(
+                "the index takes {bytes} bytes, which the memory of {memory} does not leave; raise the memory, or give the disk tier less"
+            ))
+        })?;
+        let tier = Arc::new(tier);
+        let io = |source| EngineError::Io {
+            bucket: options.path.display().to_string(),
+            source,
+        };
+        let queue = WriteQueue::start(&tier, pool).map_err(io)?;
+        let readers = Readers::start(&tier, READER_THREADS).map_err(io)?;
+        pool.set_spill(Arc::<WriteQueue>::clone(&queue));
+        Ok(Self {
+            tier,
+            pool: Arc::clone(pool),
+            queue,
+            readers,
+            times: Arc::default(),
+            _charge: charge,
+        })
+    }
+
+    /// Returns how the tier names a version, or `None` if it does not keep it. `address`: of the origin, with its
+    /// endpoint.
+    pub(crate) fn version(
+        address: &str,
+        version: &Version,
+        block_size: u64,
+    ) -> Option<Arc<DiskVersion>> {
+        let record = VersionRecord {
+            url: address.to_owned(),
+            object: version.meta.location.to_string(),
+            validator: version.strong_etag()?.to_owned(),
+            size: version.meta.size,
+            block_size: u32::try_from(block_size).ok()?,
+        };
+        let key = VersionKey::of(&record);
+        Some(Arc::new(DiskVersion { record, key }))
+    }
+
+    /// Returns whether a block can be read from the disk.
+    pub(crate) fn contains(&self, version: &DiskVersion, block: u32) -> bool {
+        self.tier.contains(version.key, block)
+    }
+
+    /// Returns whether any version of an object may be on the disk.
+    pub(crate) fn has_object(&self, address: &str, path: &Path) -> bool {
+        self.tier.has_object(address, path.as_ref())
+    }
+
+    /// Has a block written that was loaded from the origin and is in memory.
+    pub(crate) fn keep(&self, version: &Arc<DiskVersion>, key: BlockKey) {
+        self.queue.push(version, key);
+    }
+
+    /// Removes the blocks of a version, those queued included. Returns whether there were any on the disk.
+    pub(crate) fn erase(&self, version: &DiskVersion) -> bool {
+        self.queue.forget(version);
+        self.tier.erase(version.key)
+    }
+
+    /// Writes what is queued, until `deadline` has passed, and ends the writer. Blocks. Returns whether all was written.
+    pub(crate) fn close(&self, deadline: Duration) -> bool {
+        self.queue.close(deadline)
+    }
+
+    pub(crate) fn stats(&self) -> DiskStats {
+        let tier = self.tier.stats();
+        let queue = self.queue.stats();
+        DiskStats {
+            size: self.tier.size(),
+            blocks: tier.blocks,
+            versions: tier.versions,
+            hits: tier.hits,
+            hit_bytes: tier.hit_bytes,
+            mismatches: tier.mismatches,
+            failed_reads: tier.failed_reads,
+            slow_reads: self.times.slow(),
+            written_blocks: tier.blocks_written,
+            written_block_bytes: tier.block_bytes,
+            written_bytes: tier.written_bytes,
+            recycled_segments: tier.recycled_segments,
+            index_full: tier.index_full,
+            index_bytes: self.tier.index_memory(),
+            queued_blocks: queue.queued,
+            spilled_bytes: queue.spilled_bytes,
+            queue_full: queue.declined,
+            failed_writes: queue.failed,
+            last_error: self.tier.last_error(),
+        }
+    }
+}
+
+impl Drop for DiskTier {
+    fn drop(&mut self) {
+        self.queue.stop();
+    }
+}
+
+/// Returns the bytes of a segment of a tier of `size` bytes.
+fn segment_size(size: u64) -> u32 {
+    let even = size / MIN_SEGMENTS;
+    let size = even.clamp(u64::from(MIN_SEGMENT_BYTES), u64::from(SEGMENT_BYTES));
+    (size as u32) & !0xfff
+}
+
+#[cfg(test)]
+mod tests;

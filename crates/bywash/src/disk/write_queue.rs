@@ -1,0 +1,314 @@
+//! Blocks on their way to the disk, and the thread that writes them.
+//!
+//! A block is queued by key when it was loaded; the writer pins it in memory while it writes. A block that is evicted
+//! before its turn is handed over by the pool's spill hook and stays charged until it is written. If more than a
+//! share of the memory waits so, such blocks are dropped: a slow disk holds no memory up.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bywash_disk::{Block, Tier};
+use bywash_mem::{BlockKey, BlockPool, OwnedPin, Spill, Spilled};
+use foldhash::fast::RandomState;
+use parking_lot::{Condvar, Mutex};
+
+use super::DiskVersion;
+use crate::limits::MAX_QUEUED_WRITES;
+
+/// Bytes of one batch: large enough for full speed, small enough to be lost in a crash.
+const BATCH_BYTES: usize = 4 << 20;
+/// Fraction of the memory for evicted blocks that wait, and the most of it.
+const SPILLED_MEMORY_DIVISOR: u64 = 16;
+const MOST_SPILLED: u64 = 64 << 20;
+/// Memory of a queued block: its place in the order and its entry, at the table's lowest load.
+pub(super) const QUEUED_WRITE_MEMORY: u64 = 160;
+
+/// A queued block.
+#[derive(Debug)]
+struct Waiting {
+    version: Arc<DiskVersion>,
+    /// The block, if it was evicted.
+    spilled: Option<Arc<Spilled>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Keys in the order of their loads. Those without an entry in `waiting` are skipped.
+    order: VecDeque<BlockKey>,
+    waiting: HashMap<BlockKey, Waiting, RandomState>,
+    spilled_bytes: u64,
+    declined: u64,
+    failed: u64,
+    /// When to give up the rest; set by the end of the engine.
+    close_at: Option<Instant>,
+    /// The writer has ended, and so many blocks were left.
+    ended: bool,
+    left: usize,
+}
+
+/// Counters of the queue.
+#[derive(Debug)]
+pub(super) struct QueueStats {
+    pub(super) queued: u64,
+    pub(super) spilled_bytes: u64,
+    pub(super) declined: u64,
+    pub(super) failed: u64,
+}
+
+/// The queue of blocks to be written.
+#[derive(Debug)]
+pub(super) struct WriteQueue {
+    state: Mutex<State>,
+    changed: Condvar,
+    max_spilled: u64,
+}
+
+/// Bytes of a block that is being written.
+enum Source {
+    Pinned(OwnedPin),
+    Spilled(Arc<Spilled>),
+}
+
+impl Source {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Pinned(pin) => pin.as_ref(),
+            Self::Spilled(block) => block.bytes(),
+        }
+    }
+}
+
+struct Entry {
+    key: BlockKey,
+    version: Arc<DiskVersion>,
+    source: Source,
+}
+
+impl WriteQueue {
+    /// Starts the writer.
+    pub(super) fn start(tier: &Arc<Tier>, pool: &Arc<BlockPool>) -> io::Result<Arc<Self>> {
+        let queue = Arc::new(Self {
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            max_spilled: (pool.budget().limit() / SPILLED_MEMORY_DIVISOR).min(MOST_SPILLED),
+        });
+        let writer = Writer {
+            queue: Arc::clone(&queue),
+            tier: Arc::clone(tier),
+            pool: Arc::downgrade(pool),
+        };
+        thread::Builder::new()
+            .name("bywash-disk-write".to_owned())
+            .spawn(move || writer.run())?;
+        Ok(queue)
+    }
+
+    /// Queues a block that was loaded, unless the queue is full.
+    pub(super) fn push(&self, version: &Arc<DiskVersion>, key: BlockKey) {
+        let mut state = self.state.lock();
+        if state.order.len() >= MAX_QUEUED_WRITES || state.close_at.is_some() {
+            state.declined += 1;
+            return;
+        }
+        let waiting = Waiting {
+            version: Arc::clone(version),
+            spilled: None,
+        };
+        if state.waiting.insert(key, waiting).is_none() {
+            state.order.push_back(key);
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Drops the queued blocks of a version. Looks at all of the queue: for operators and for versions that failed
+    /// their check, not for requests.
+    pub(super) fn forget(&self, version: &DiskVersion) {
+        let mut state = self.state.lock();
+        let mut freed = 0;
+        state.waiting.retain(|_, waiting| {
+            let keep = waiting.version.key != version.key;
+            if let Some(block) = waiting.spilled.as_ref().filter(|_| !keep) {
+                freed += block.bytes().len() as u64;
+            }
+            keep
+        });
+        state.spilled_bytes -= freed;
+    }
+
+    /// Has the writer write the rest until `deadline` has passed, and waits for its end. Returns whether all was written.
+    pub(super) fn close(&self, deadline: Duration) -> bool {
+        let close_at = Instant::now() + deadline;
+        let mut state = self.state.lock();
+        state.close_at.get_or_insert(close_at);
+        self.changed.notify_all();
+        while !state.ended {
+            if self.changed.wait_until(&mut state, close_at).timed_out() {
+                break;
+            }
+        }
+        state.ended && state.left == 0
+    }
+
+    /// Ends the writer after the batch it is at.
+    pub(super) fn stop(&self) {
+        self.state.lock().close_at = Some(Instant::now());
+        self.changed.notify_all();
+    }
+
+    pub(super) fn stats(&self) -> QueueStats {
+        let state = self.state.lock();
+        QueueStats {
+            queued: state.waiting.len() as u64,
+            spilled_bytes: state.spilled_bytes,
+            declined: state.declined,
+            failed: state.failed,
+        }
+    }
+
+    /// Waits for a block to write. `None` at the end.
+    fn wait(&self) -> Option<BlockKey> {
+        let mut state = self.state.lock();
+        loop {
+            if state.close_at.is_some_and(|at| Instant::now() >= at) {
+                return None;
+            }
+            if let Some(key) = state.order.pop_front() {
+                return Some(key);
+            }
+            if state.close_at.is_some() {
+                return None;
+            }
+            self.changed.wait(&mut state);
+        }
+    }
+
+    fn next(&self) -> Option<BlockKey> {
+        self.state.lock().order.pop_front()
+    }
+
+    /// Returns version and bytes of a queued block; `None` if it was dropped.
+    fn entry(&self, key: BlockKey, pool: &BlockPool) -> Option<Entry> {
+        let spilled = |key| {
+            let state = self.state.lock();
+            let waiting = state.waiting.get(&key)?;
+            Some((Arc::clone(&waiting.version), waiting.spilled.clone()))
+        };
+        let (version, block) = spilled(key)?;
+        let source = match block {
+            Some(block) => Source::Spilled(block),
+            None => match pool.peek(key) {
+                Some(pin) => Source::Pinned(pin.into_owned()),
+                // It may have been evicted since.
+                None => Source::Spilled(spilled(key)?.1?),
+            },
+        };
+        Some(Entry {
+            key,
+            version,
+            source,
+        })
+    }
+
+    /// Removes a block that was written or cannot be.
+    fn remove(&self, key: BlockKey) {
+        let mut state = self.state.lock();
+        let removed = state.waiting.remove(&key);
+        let bytes = removed.and_then(|waiting| Some(waiting.spilled?.bytes().len() as u64));
+        state.spilled_bytes -= bytes.unwrap_or(0);
+    }
+}
+
+impl Spill for WriteQueue {
+    /// Takes a block that is queued and was not written yet.
+    fn spill(&self, block: Spilled) -> Result<(), Spilled> {
+        let mut state = self.state.lock();
+        let bytes = block.bytes().len() as u64;
+        let room = state.spilled_bytes + bytes <= self.max_spilled && state.close_at.is_none();
+        let Some(waiting) = state.waiting.get_mut(&block.key()) else {
+            return Err(block);
+        };
+        if !room {
+            state.waiting.remove(&block.key());
+            state.declined += 1;
+            return Err(block);
+        }
+        waiting.spilled = Some(Arc::new(block));
+        state.spilled_bytes += bytes;
+        Ok(())
+    }
+}
+
+/// The thread that writes. It does not keep the pool alive.
+struct Writer {
+    queue: Arc<WriteQueue>,
+    tier: Arc<Tier>,
+    pool: Weak<BlockPool>,
+}
+
+impl Writer {
+    fn run(self) {
+        while let Some(first) = self.queue.wait() {
+            let Some(pool) = self.pool.upgrade() else {
+                break;
+            };
+            self.write_batch(first, &pool);
+        }
+        if let Err(error) = self.tier.close() {
+            tracing::warn!(%error, "the disk tier could not seal its last segment; the next start reads it by batches");
+        }
+        let mut state = self.queue.state.lock();
+        state.left = std::mem::take(&mut state.waiting).len();
+        state.spilled_bytes = 0;
+        state.ended = true;
+        drop(state);
+        self.queue.changed.notify_all();
+    }
+
+    /// Writes a block and as many of the next as a batch has room for.
+    fn write_batch(&self, first: BlockKey, pool: &BlockPool) {
+        let (mut entries, mut bytes) = (Vec::new(), 0);
+        let mut next = Some(first);
+        while let Some(key) = next {
+            match self.queue.entry(key, pool) {
+                Some(entry) => {
+                    bytes += entry.source.bytes().len();
+                    entries.push(entry);
+                }
+                None => self.queue.remove(key),
+            }
+            next = (bytes < BATCH_BYTES).then(|| self.queue.next()).flatten();
+        }
+        let blocks: Vec<_> = entries.iter().map(Entry::block).collect();
+        if blocks.is_empty() {
+            return;
+        }
+        let written = self.tier.write(&blocks);
+        drop(blocks);
+        if let Err(declined) = written {
+            self.queue.state.lock().failed += entries.len() as u64;
+            tracing::debug!(
+                ?declined,
+                blocks = entries.len(),
+                "blocks were not written to the disk tier"
+            );
+        }
+        for entry in entries {
+            self.queue.remove(entry.key);
+        }
+    }
+}
+
+impl Entry {
+    fn block(&self) -> Block<'_> {
+        Block {
+            record: &self.version.record,
+            version: self.version.key,
+            number: self.key.block,
+            bytes: self.source.bytes(),
+        }
+    }
+}
