@@ -129,7 +129,7 @@ pub(crate) struct WriteBudget(Mutex<Option<Bucket>>);
 
 #[derive(Debug)]
 struct Bucket {
-    /// Most tokens, in bytes.
+    /// Max tokens, in bytes.
     burst: f64,
     /// Tokens of a day.
     refill: f64,
@@ -244,7 +244,7 @@ mod tests {
             written.push(batches);
         }
         let days = written.windows(24 * 60).map(|day| day.iter().sum::<u64>());
-        let most = days.max().unwrap_or_default();
-        assert!((daily * 9 / 10..=daily + batch).contains(&most), "{most}");
+        let max = days.max().unwrap_or_default();
+        assert!((daily * 9 / 10..=daily + batch).contains(&max), "{max}");
     }
 }

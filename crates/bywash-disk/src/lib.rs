@@ -4,7 +4,8 @@
 //! is full, the oldest segment is used again in place. An index in memory has the place and the checksum of each block: a hit is
 //! one read, and any other bytes than those written are a miss. A disk that fails makes the tier read-only or turns it off until
 //! it works again. Layers, each importing only from those before it: `format` the bytes, `storage` files, `health` what is
-//! tried, `index` and `versions` the tables, `admission` what is written, `segment` one segment, `recovery`, `tier` the whole, `readers` its threads.
+//! tried, `index` and `versions` the tables, `admission` what is written, `segment` one segment, `recovery`, `tier` the whole,
+//! `readers` its threads.
 
 #![forbid(unsafe_code)]
 

@@ -8,60 +8,54 @@ use crate::format::{Entry, FOOTER, Header, PAGE, Seal, Summary};
 use crate::segment::Segment;
 use crate::storage::{Pages, SegmentFile, Storage};
 
-/// Threads that read many segments.
+/// Threads that read many segments: one read waits for the disk at a time, several keep it busy.
 const THREADS: usize = 4;
-/// Segments below which one thread reads them.
-const THREAD_SEGMENTS: usize = 64;
+/// Segments whose contents are in memory at once.
+pub(crate) const SEGMENTS_AT_ONCE: usize = 16;
 
-/// A segment of an earlier run.
-#[derive(Debug)]
-pub(crate) struct Recovered {
-    pub(crate) segment: Arc<Segment>,
-    /// Its footer alone, or the summaries of its batches.
-    pub(crate) summaries: Vec<Summary>,
-}
-
-/// Reads all segments of this folder, oldest first. Second, the numbers of files that are none, of another size, or cannot be
+/// Opens all segments of this folder, oldest first. Second, the numbers of files that are none, of another size, or cannot be
 /// read.
-pub(crate) fn recover(
+pub(crate) fn segments(
     storage: &dyn Storage,
     folder: [u8; 16],
     pages: u32,
-) -> io::Result<(Vec<Recovered>, Vec<u32>)> {
+) -> io::Result<(Vec<Arc<Segment>>, Vec<u32>)> {
     let numbers = storage.list()?;
-    let recover_all = |numbers: &[u32]| -> Vec<_> {
-        let segment = |&number| recover_segment(storage, folder, pages, number);
-        numbers.iter().map(segment).collect()
-    };
-    let results: Vec<_> = match numbers.len() {
-        0..THREAD_SEGMENTS => recover_all(&numbers),
-        // One read waits for the disk at a time: several threads keep it busy.
-        count => thread::scope(|scope| {
-            let parts = numbers.chunks(count.div_ceil(THREADS));
-            let threads: Vec<_> = parts
-                .map(|numbers| scope.spawn(move || recover_all(numbers)))
-                .collect();
-            let join = |thread: ScopedJoinHandle<'_, _>| thread.join().expect("it does not panic");
-            threads.into_iter().flat_map(join).collect()
-        }),
-    };
-    let (mut recovered, mut unusable) = (Vec::new(), Vec::new());
-    for (number, result) in numbers.into_iter().zip(results) {
-        match result {
-            Ok(Some(segment)) => recovered.push(segment),
+    let opened = in_threads(&numbers, |&number| open(storage, folder, pages, number));
+    let (mut segments, mut unusable) = (Vec::new(), Vec::new());
+    for (number, opened) in numbers.into_iter().zip(opened) {
+        match opened {
+            Ok(Some(segment)) => segments.push(Arc::new(segment)),
             Ok(None) | Err(_) => unusable.push(number),
         }
     }
-    recovered.sort_by_key(|recovered| recovered.segment.generation);
-    Ok((recovered, unusable))
+    segments.sort_by_key(|segment| segment.generation);
+    Ok((segments, unusable))
 }
 
-fn recover_segment(
+/// Calls `run` for each item, and returns the results in their order.
+fn in_threads<T: Sync, R: Send>(items: &[T], run: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let run_all = |items: &[T]| -> Vec<R> { items.iter().map(&run).collect() };
+    if items.len() < 2 * THREADS {
+        return run_all(items);
+    }
+    thread::scope(|scope| {
+        let run_all = &run_all;
+        let parts = items.chunks(items.len().div_ceil(THREADS));
+        let threads: Vec<_> = parts
+            .map(|items| scope.spawn(move || run_all(items)))
+            .collect();
+        let join = |thread: ScopedJoinHandle<'_, _>| thread.join().expect("it does not panic");
+        threads.into_iter().flat_map(join).collect()
+    })
+}
+
+fn open(
     storage: &dyn Storage,
     folder: [u8; 16],
     pages: u32,
     number: u32,
-) -> io::Result<Option<Recovered>> {
+) -> io::Result<Option<Segment>> {
     let (file, length) = storage.open(number)?;
     if length != u64::from(pages) * PAGE as u64 {
         return Ok(None);
@@ -72,18 +66,15 @@ fn recover_segment(
         (header.folder, header.segment, header.pages) == (folder, number, pages)
             && header.generation < u64::MAX
     });
-    let Some(header) = header else {
-        return Ok(None);
-    };
-    let segment = Segment::new(number, header.generation, file);
-    let summaries = contents(&segment, pages)?;
-    Ok(Some(Recovered {
-        segment: Arc::new(segment),
-        summaries,
-    }))
+    Ok(header.map(|header| Segment::new(number, header.generation, file)))
 }
 
-/// Reads what a segment has: its footer, or the summaries of its batches.
+/// Reads what each segment has: its footer alone, or the summaries of its batches.
+pub(crate) fn contents_of(segments: &[Arc<Segment>], pages: u32) -> Vec<io::Result<Vec<Summary>>> {
+    in_threads(segments, |segment| contents(segment, pages))
+}
+
+/// Reads what one segment has.
 pub(crate) fn contents(segment: &Segment, pages: u32) -> io::Result<Vec<Summary>> {
     let (file, generation) = (&*segment.file, segment.generation);
     match footer(file, generation, pages)? {
@@ -96,7 +87,7 @@ pub(crate) fn contents(segment: &Segment, pages: u32) -> io::Result<Vec<Summary>
 fn footer(file: &dyn SegmentFile, generation: u64, pages: u32) -> io::Result<Option<Summary>> {
     let seal = Seal::decode(read(file, pages - 1, 1)?.as_ref());
     let seal = seal.filter(|seal| seal.generation == generation);
-    // The seal's checksum says that these numbers were written, not that they lie in the segment.
+    // The seal's checksum proves that these numbers were written, not that they lie in the segment.
     let range = seal.filter(|seal| within(seal.footer, seal.footer_pages, pages));
     let Some(seal) = range else {
         return Ok(None);

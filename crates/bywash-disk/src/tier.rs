@@ -21,7 +21,7 @@ use crate::error::{DiskError, disk_error};
 use crate::format::{NameHash, PAGE, Summary, VersionKey};
 use crate::health::{Health, TierStatus};
 use crate::index::{ENTRY_MEMORY, Index, Place};
-use crate::recovery::{Recovered, recover};
+use crate::recovery;
 use crate::segment::Segment;
 use crate::stats::{Counters, TierStats};
 use crate::storage::{Folder, Storage};
@@ -122,20 +122,29 @@ impl Tier {
     }
 
     fn recover(&mut self) -> io::Result<()> {
-        let (mut recovered, unusable) = recover(&*self.storage, self.folder, self.pages)?;
+        let (mut segments, unusable) = recovery::segments(&*self.storage, self.folder, self.pages)?;
         for number in unusable {
             self.storage.remove(number)?;
         }
-        let segments = self.segments.get_mut();
         // Fewer segments than before: the oldest go.
-        let surplus = recovered.len().saturating_sub(segments.max);
-        for Recovered { segment, .. } in recovered.drain(..surplus) {
+        let surplus = segments.len().saturating_sub(self.segments.get_mut().max);
+        for segment in segments.drain(..surplus) {
             self.storage.remove(segment.number)?;
         }
-        for Recovered { segment, summaries } in recovered {
-            self.writer.get_mut().generation = segment.generation + 1;
-            self.apply(&segment, &summaries);
-            self.segments.get_mut().insert(segment);
+        for segments in segments.chunks(recovery::SEGMENTS_AT_ONCE) {
+            let contents = recovery::contents_of(segments, self.pages);
+            for (segment, contents) in segments.iter().zip(contents) {
+                self.writer.get_mut().generation = segment.generation + 1;
+                let Ok(summaries) = contents else {
+                    self.storage.remove(segment.number)?;
+                    continue;
+                };
+                // Less memory than before: the oldest blocks go.
+                let blocks = summaries.iter().map(|summary| summary.entries.len());
+                self.free_index(None, blocks.sum());
+                self.apply(segment, &summaries);
+                self.segments.get_mut().insert(Arc::clone(segment));
+            }
         }
         self.note_room(&self.writer.lock());
         Ok(())

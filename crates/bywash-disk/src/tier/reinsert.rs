@@ -79,9 +79,8 @@ impl Tier {
     }
 
     fn next_victim(&self, writer: &Writer) -> Option<std::sync::Arc<Segment>> {
-        let current = writer.current.as_ref()?.segment.number;
         let segments = self.segments.lock();
-        let oldest = segments.oldest_first(Some(current));
+        let oldest = segments.oldest_first(writer.number());
         let victim = segments.get(*oldest.first()?)?;
         (!victim.is_given_up()).then_some(victim)
     }

@@ -31,7 +31,7 @@ pub(super) fn max_segments(size: u64, segment_size: u64) -> Result<usize, DiskEr
     Ok(usize::try_from((size - FOLDER_BYTES) / segment).unwrap_or(usize::MAX))
 }
 
-/// Returns the most bytes that so many segments take.
+/// Returns the max bytes that so many segments take.
 pub(super) fn size_of(segments: usize, segment_size: u64) -> u64 {
     FOLDER_BYTES + segments as u64 * (segment_size + SEGMENT_FILE_BYTES)
 }
@@ -146,8 +146,7 @@ impl Tier {
 
     /// Removes the oldest segment but the current one, and returns whether that succeeded.
     fn remove_oldest(&self, writer: &Writer) -> bool {
-        let current = writer.current.as_ref();
-        let current = current.map(|current| current.segment.number);
+        let current = writer.number();
         let Some(&number) = self.segments.lock().oldest_first(current).first() else {
             return false;
         };
@@ -163,12 +162,10 @@ impl Tier {
     }
 
     /// Removes the blocks of the oldest segments while the index has no room for so many. They are the next to be used again.
-    pub(super) fn free_index(&self, writer: &Writer, blocks: usize) {
+    pub(super) fn free_index(&self, current: Option<u32>, blocks: usize) {
         if self.index.has_room(blocks) {
             return;
         }
-        let current = writer.current.as_ref();
-        let current = current.map(|current| current.segment.number);
         let oldest = self.segments.lock().oldest_first(current);
         for number in oldest {
             let segment = self.segments.lock().get(number);

@@ -168,6 +168,26 @@ fn fewer_segments_after_a_restart_keep_the_newest_blocks() {
 }
 
 #[test]
+fn smaller_index_after_a_restart_has_the_newest_blocks() {
+    let storage = Arc::default();
+    let tier = open(&storage, 16);
+    for number in 0..200 {
+        write(&tier, &[(1, number)]).unwrap();
+    }
+    drop(tier);
+    let options = TierOptions {
+        block_size: 16 * PAGE as u32,
+        index_memory: 0,
+        ..options(16)
+    };
+    let storage: Arc<dyn Storage> = storage;
+    let tier = Tier::over(storage, FOLDER, &options, Clock::start()).unwrap();
+    let found = (0..200).filter(|&number| check(&tier, 1, number)).count() as u64;
+    assert!(found < 100 && found == tier.stats().blocks, "{found}");
+    assert!(check(&tier, 1, 199) && !check(&tier, 1, 0));
+}
+
+#[test]
 fn erased_versions_are_not_found_and_stay_so_after_a_restart() {
     let storage = Arc::default();
     let tier = open(&storage, 8);

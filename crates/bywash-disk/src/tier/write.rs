@@ -50,6 +50,11 @@ impl Writer {
             reinserted: false,
         }
     }
+
+    /// Returns the number of the current segment.
+    pub(super) fn number(&self) -> Option<u32> {
+        self.current.as_ref().map(|current| current.segment.number)
+    }
 }
 
 /// Versions erased while blocks are written.
@@ -107,7 +112,7 @@ impl Tier {
         if !self.health.begin_write() {
             return Err(Declined::NotWritable);
         }
-        self.free_index(&writer, blocks.len());
+        self.free_index(writer.number(), blocks.len());
         let pages = blocks.iter().map(|block| pages_of(block.bytes.len())).sum();
         self.reinsert_if_due(&mut writer, pages);
         let appended = self.enter_all(blocks, |erased| self.append(&mut writer, blocks, erased));

@@ -217,7 +217,7 @@ fn failure_of_any_call_costs_no_read_and_ends_with_the_failure() {
 
 /// Another program fills the disk and empties it.
 #[test]
-fn tenant_who_fills_the_disk_stops_writes_only() {
+fn other_tenant_filling_the_disk_stops_writes_only() {
     for seed in 0..100 {
         let mut world = World::new(seed);
         world.resize();

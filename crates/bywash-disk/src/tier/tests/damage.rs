@@ -62,13 +62,13 @@ fn torn_batch_or_footer_loses_at_most_itself() {
 fn flipped_bit_costs_at_most_a_segment_and_is_counted() {
     let storage = filled();
     let (mut rng, mut mismatches) = (StdRng::seed_from_u64(1), 0);
-    let most = 60 - 20;
+    let min = 60 - 20;
     for _ in 0..1000 {
         let copy = Arc::new(storage.copy());
         copy.flip(&mut rng);
         let tier = open(&copy, 6);
         let found = found(&tier);
-        assert!(found >= most, "{found} found");
+        assert!(found >= min, "{found} found");
         mismatches += tier.stats().mismatches;
     }
     assert!(mismatches > 100, "{mismatches}");
