@@ -133,8 +133,7 @@ impl Shared {
     fn run(&self, reader: usize) {
         loop {
             let mut queue = self.queue.lock();
-            queue.began[reader] = None;
-            let job = loop {
+            let mut job = loop {
                 match queue.jobs.pop_front() {
                     Some(job) => break job,
                     None if queue.closed => return,
@@ -147,17 +146,19 @@ impl Shared {
             if waiting {
                 self.busy.notify_one();
             }
-            self.read(job);
+            let read = self.read(&mut *job);
+            // Before a waiter of the job queues another read.
+            self.queue.lock().began[reader] = None;
+            job.finish(read);
         }
     }
 
-    fn read(&self, mut job: Box<dyn ReadJob>) {
+    fn read(&self, job: &mut dyn ReadJob) -> Option<usize> {
         let (version, block) = job.block();
-        let read = self.tier.length(version, block).and_then(|length| {
-            let buffer = job.buffer(pages_of(length as usize) as usize * PAGE)?;
-            self.tier.read(version, block, buffer)
-        });
-        job.finish(read.map(|length| length as usize));
+        let length = self.tier.length(version, block)?;
+        let buffer = job.buffer(pages_of(length as usize) as usize * PAGE)?;
+        let read = self.tier.read(version, block, buffer);
+        read.map(|length| length as usize)
     }
 
     /// Ends queued reads without bytes when all readers are stuck.
