@@ -234,11 +234,7 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     };
     banner.print();
     servers.until_stopped(&mut signals, &stop).await?;
-    if !engine.close_disk(DISK_DEADLINE).await {
-        tracing::warn!(
-            "the last blocks could not be written to --disk in time; the origin has them"
-        );
-    }
+    close_disk(&engine).await;
     databases.close().await;
     close_access_log(access_log).await;
     Ok(())
@@ -250,6 +246,14 @@ fn tls(transport: &Transport) -> Result<Option<Arc<rustls::ServerConfig>>, Failu
     };
     let loaded = load_tls(cert, key).map_err(|error| Failure::usage(error.to_string()))?;
     Ok(Some(loaded))
+}
+
+async fn close_disk(engine: &Engine) {
+    if !engine.close_disk(DISK_DEADLINE).await {
+        tracing::warn!(
+            "the last blocks could not be written to --disk in time; the origin has them"
+        );
+    }
 }
 
 async fn close_access_log(log: Option<AccessLog>) {

@@ -7,7 +7,7 @@
 //! | `POST /cache/warm` | JSON: `bucket`, `prefix` | what was read into memory, when all of it is |
 //! | `POST /cache/drop` | the same | what was dropped |
 //! | `GET /cache/limit` | | the limits |
-//! | `POST /cache/limit` | JSON: `memory`, in bytes | the limits after the change; 409 if more is held than the new limit |
+//! | `POST /cache/limit` | JSON: `memory`, `disk`, in bytes | the limits after the change; 409 if more is held than the new limit |
 //!
 //! Changes are JSON only: a page of another site can send that after a preflight request only, which is never granted.
 
@@ -147,8 +147,10 @@ pub(crate) async fn dropped(engine: &Engine, target: CacheTarget) -> Result<Cach
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct LimitChange {
-    /// Bytes.
-    memory: u64,
+    /// Bytes of memory.
+    memory: Option<u64>,
+    /// Bytes of the disk tier.
+    disk: Option<u64>,
 }
 
 async fn limits(State(engine): State<Engine>) -> Response {
@@ -161,7 +163,12 @@ async fn set_limits(
 ) -> Result<Response, Refusal> {
     let changed = blocking({
         let engine = engine.clone();
-        move || engine.set_memory(change.memory)
+        move || {
+            change.disk.map_or(Ok(()), |bytes| engine.set_disk(bytes))?;
+            change
+                .memory
+                .map_or(Ok(()), |bytes| engine.set_memory(bytes))
+        }
     });
     changed.await?.map_err(|error| {
         let status = match &error {
@@ -170,7 +177,11 @@ async fn set_limits(
         };
         Refusal(status, error.to_string())
     })?;
-    tracing::info!(bytes = change.memory, "the memory limit was changed");
+    tracing::info!(
+        memory = change.memory,
+        disk = change.disk,
+        "limits were changed"
+    );
     Ok(json(&engine.cache_limits()))
 }
 

@@ -35,7 +35,7 @@ use checks::{check_block_size, check_memory};
 use root::{check_bucket_name, remove_empty_bucket};
 
 pub use builder::EngineBuilder;
-pub use memory::{CacheLimits, MemoryLimit};
+pub use memory::{CacheLimits, DiskLimit, MemoryLimit};
 
 /// Minimum length of an S3 part, except the last of an upload.
 const S3_LEAST_PART_BYTES: u64 = 5 << 20;

@@ -222,8 +222,8 @@ impl BucketShared {
     /// Returns the disk tier and how it names `version`, if it keeps blocks of that.
     pub(crate) fn disk_version(&self, version: &Version) -> Option<(&DiskTier, Arc<DiskVersion>)> {
         let address = self.disk_address.as_deref()?;
-        let version = DiskTier::version(address, version, self.block_size)?;
-        Some((self.engine.disk.as_ref()?, version))
+        let version = DiskVersion::of(address, version, self.block_size)?;
+        Some((self.engine.disk.as_ref()?, Arc::new(version)))
     }
 
     /// Erases the blocks of `version`, in memory and on the disk. May scan the pool: for operators.

@@ -107,8 +107,12 @@ pub struct BucketMemory {
 }
 
 /// The disk tier. Counters are since the start.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct DiskStats {
+    /// `on`; `read-only` after a failed write; `off` after failed reads. The tier tries again by itself.
+    pub state: String,
+    /// Seconds since the state began.
+    pub state_seconds: u64,
     /// Maximum bytes on the disk.
     pub size: u64,
     /// Blocks that can be read from the disk.
@@ -143,8 +147,22 @@ pub struct DiskStats {
     pub spilled_bytes: u64,
     /// Blocks not written because too many waited.
     pub queue_full: u64,
-    /// Blocks not written because the disk failed or declined them.
+    /// Writes that failed.
     pub failed_writes: u64,
+    /// Blocks not written because they are larger than a segment takes.
+    pub declined_large: u64,
+    /// Blocks not written because the tier was read-only or off.
+    pub declined_state: u64,
+    /// Blocks not written because each segment was being read or written.
+    pub declined_segments: u64,
+    /// Blocks not written because of the limit of bytes a day.
+    pub declined_rate: u64,
+    /// Blocks not written to a full disk because they were not read before.
+    pub declined_new: u64,
+    /// Blocks written again, as they were read since, when their segment made room.
+    pub reinserted_blocks: u64,
+    /// Bytes written for each byte of blocks that the engine wrote.
+    pub write_amplification: Option<f64>,
     /// The last failure of the disk.
     pub last_error: Option<String>,
 }

@@ -151,11 +151,7 @@ impl Settings {
             memory: memory
                 .parse()
                 .map_err(|error| Failure::usage(format!("--memory: {error}")))?,
-            disk: args
-                .disk
-                .or(file.disk)
-                .map(|text| disk(&text))
-                .transpose()?,
+            disk: disk(args.disk.or(file.disk))?,
             hedge: args.hedge || file.hedge,
             idle_age: idle_age(args.idle_age.or(file.idle_age))?,
             slow_eviction: duration("--slow-eviction", args.slow_eviction.or(file.slow_eviction))?,
@@ -294,7 +290,10 @@ fn access_log(
 }
 
 /// Parses `DIR:SIZE`.
-fn disk(text: &str) -> Result<DiskOptions, Failure> {
+fn disk(text: Option<String>) -> Result<Option<DiskOptions>, Failure> {
+    let Some(text) = text else {
+        return Ok(None);
+    };
     let bad = |reason: String| {
         Failure::usage(format!(
             "--disk {text}: {reason}; write DIR:SIZE, as /var/cache/bywash:100GiB"
@@ -304,10 +303,10 @@ fn disk(text: &str) -> Result<DiskOptions, Failure> {
         .rsplit_once(':')
         .filter(|(path, _)| !path.is_empty())
         .ok_or_else(|| bad("the size is missing".to_owned()))?;
-    Ok(DiskOptions {
+    Ok(Some(DiskOptions {
         path: PathBuf::from(path),
         size: size::parse(size).map_err(bad)?,
-    })
+    }))
 }
 
 /// The networks of the options, otherwise those of the file.

@@ -59,13 +59,17 @@ enum Verb {
         #[arg(value_name = "KEY")]
         key: BucketPath,
     },
-    /// Print the server's memory limit, or change it until the server's end
+    /// Print the server's limits of memory and disk, or change them until the server's end
     ///
-    /// A lower limit evicts objects first. If readers and writers hold more than it, the limit stays.
+    /// A lower limit of memory evicts objects first. If readers and writers hold more than it, the limit stays. A lower
+    /// limit of the disk tier removes the oldest blocks.
     Limit {
         /// The new memory limit, as 512MiB or 4GiB
         #[arg(long, value_name = "SIZE", value_parser = size::parse)]
         memory: Option<u64>,
+        /// The new limit of the disk tier, as 100GiB
+        #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+        disk: Option<u64>,
     },
 }
 
@@ -78,7 +82,7 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
             Verb::Warm { prefix } => change(&server, "warm", prefix, out).await,
             Verb::Drop { prefix } => change(&server, "drop", prefix, out).await,
             Verb::Why { key } => why(&server, key, out).await,
-            Verb::Limit { memory } => limit(&server, *memory, out).await,
+            Verb::Limit { memory, disk } => limit(&server, *memory, *disk, out).await,
         }
     })
     .await
@@ -209,11 +213,16 @@ async fn change(
     )))
 }
 
-async fn limit(server: &AdminClient, memory: Option<u64>, out: Output) -> Result<(), Failure> {
-    let limits: CacheLimits = match memory {
-        None => server.get("/cache/limit", &[]).await?,
-        Some(memory) => {
-            let change = serde_json::json!({ "memory": memory });
+async fn limit(
+    server: &AdminClient,
+    memory: Option<u64>,
+    disk: Option<u64>,
+    out: Output,
+) -> Result<(), Failure> {
+    let limits: CacheLimits = match (memory, disk) {
+        (None, None) => server.get("/cache/limit", &[]).await?,
+        _ => {
+            let change = serde_json::json!({ "memory": memory, "disk": disk });
             server.post("/cache/limit", &change).await?
         }
     };
@@ -224,13 +233,18 @@ async fn limit(server: &AdminClient, memory: Option<u64>, out: Output) -> Result
             min,
             max,
         } = limits.memory;
-        format!(
+        let mut text = format!(
             "memory: {} of {} used; the limit can be {} to {}",
             BinaryBytes(used),
             BinaryBytes(limit),
             BinaryBytes(min),
             BinaryBytes(max)
-        )
+        );
+        if let Some(disk) = &limits.disk {
+            let limit = BinaryBytes(disk.limit);
+            text += &format!("\ndisk: {} blocks in at most {limit}", disk.blocks);
+        }
+        text
     })
 }
 

@@ -2,9 +2,9 @@
 
 use bywash::DiskStats;
 
-use super::{Family, counters, gauges};
+use super::{Family, counters, gauges, head, sample};
 
-const COUNTERS: [Family<DiskStats>; 12] = [
+const COUNTERS: [Family<DiskStats>; 18] = [
     (
         "bywash_disk_hits_total",
         "Blocks read from the disk tier.",
@@ -62,8 +62,38 @@ const COUNTERS: [Family<DiskStats>; 12] = [
     ),
     (
         "bywash_disk_failed_writes_total",
-        "Blocks not written because the disk failed or declined them.",
+        "Writes to the disk tier that failed.",
         |s| s.failed_writes,
+    ),
+    (
+        "bywash_disk_declined_large_total",
+        "Blocks not written because they are larger than a segment of the disk tier takes.",
+        |s| s.declined_large,
+    ),
+    (
+        "bywash_disk_declined_state_total",
+        "Blocks not written because the disk tier was read-only or off.",
+        |s| s.declined_state,
+    ),
+    (
+        "bywash_disk_declined_segments_total",
+        "Blocks not written because each segment of the disk tier was being read or written.",
+        |s| s.declined_segments,
+    ),
+    (
+        "bywash_disk_declined_rate_total",
+        "Blocks not written because of the limit of bytes a day.",
+        |s| s.declined_rate,
+    ),
+    (
+        "bywash_disk_declined_new_total",
+        "Blocks not written to a full disk tier because they were not read before.",
+        |s| s.declined_new,
+    ),
+    (
+        "bywash_disk_reinserted_blocks_total",
+        "Blocks of the disk tier written again, as they were read since, when their segment made room.",
+        |s| s.reinserted_blocks,
     ),
 ];
 
@@ -102,6 +132,17 @@ const GAUGES: [Family<DiskStats>; 6] = [
 
 /// Writes the metrics of the disk tier.
 pub(super) fn write(text: &mut String, stats: &DiskStats) {
+    const STATE: &str = "bywash_disk_state";
+    head(
+        text,
+        STATE,
+        "gauge",
+        "1 for the state of the disk tier, 0 for the others.",
+    );
+    for state in ["on", "read-only", "off"] {
+        let current = u64::from(stats.state == state);
+        sample(text, STATE, &[("state", state)], current);
+    }
     counters(text, &COUNTERS, stats);
     gauges(text, &GAUGES, stats);
 }

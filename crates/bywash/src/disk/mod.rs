@@ -6,21 +6,22 @@
 //! never found. The disk fails no read: what it cannot return, the origin does.
 
 mod read;
+mod version;
 mod write_queue;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bywash_disk::{DiskError, Readers, Tier, TierOptions, VersionKey, VersionRecord};
-use bywash_mem::{BlockKey, BlockPool, Reservation, Share};
+use bywash_disk::{DiskError, Readers, Tier, TierOptions};
+use bywash_mem::{BlockKey, BlockPool, Load, Reservation, Share};
 use object_store::path::Path;
 
 use crate::error::EngineError;
 use crate::limits::MAX_QUEUED_WRITES;
 use crate::stats::DiskStats;
-use crate::versions::Version;
 use read::ReadTimes;
+pub(crate) use version::DiskVersion;
 use write_queue::{QUEUED_WRITE_MEMORY, WriteQueue};
 
 /// Bytes of a segment: large beside a block, small beside a disk.
@@ -32,7 +33,7 @@ const MIN_SEGMENT_BYTES: u32 = 16 << 20;
 /// Fraction of the memory for the index, if the blocks of the tier need no more.
 const INDEX_MEMORY_DIVISOR: u64 = 32;
 /// Maximum fraction of the memory for the index.
-const MAX_INDEX_MEMORY_DIVISOR: u64 = 4;
+const INDEX_CEILING_DIVISOR: u64 = 4;
 /// Threads that read: enough to keep one disk busy, and the most that a disk that hangs can hold up.
 const READER_THREADS: usize = 4;
 
@@ -43,13 +44,6 @@ pub struct DiskOptions {
     pub path: PathBuf,
     /// Maximum bytes on the disk.
     pub size: u64,
-}
-
-/// A version as the tier names it.
-#[derive(Debug)]
-pub(crate) struct DiskVersion {
-    record: VersionRecord,
-    key: VersionKey,
 }
 
 /// The disk tier of an engine.
@@ -82,7 +76,7 @@ impl DiskTier {
             segment_size: segment_size(options.size),
             block_size: block_size as u32,
             index_memory: memory / INDEX_MEMORY_DIVISOR,
-            max_index_memory: memory / MAX_INDEX_MEMORY_DIVISOR,
+            max_index_memory: memory / INDEX_CEILING_DIVISOR,
         };
         let tier = Tier::open(&tier, rand::random());
         let tier = tier.map_err(|error: DiskError| invalid(error.to_string()))?;
@@ -110,27 +104,15 @@ impl DiskTier {
         })
     }
 
-    /// Returns how the tier names a version, or `None` if it does not keep it. `address`: of the origin, with its
-    /// endpoint.
-    pub(crate) fn version(
-        address: &str,
-        version: &Version,
-        block_size: u64,
-    ) -> Option<Arc<DiskVersion>> {
-        let record = VersionRecord {
-            url: address.to_owned(),
-            object: version.meta.location.to_string(),
-            validator: version.strong_etag()?.to_owned(),
-            size: version.meta.size,
-            block_size: u32::try_from(block_size).ok()?,
-        };
-        let key = VersionKey::of(&record);
-        Some(Arc::new(DiskVersion { record, key }))
-    }
-
     /// Returns whether a block can be read from the disk.
     pub(crate) fn contains(&self, version: &DiskVersion, block: u32) -> bool {
         self.tier.contains(version.key, block)
+    }
+
+    /// Fills a load whose frame is attached. Returns the load, complete or, if the disk has not returned the block in
+    /// time, as it was.
+    pub(crate) async fn read(&self, version: &DiskVersion, load: Load) -> Load {
+        read::fill(&self.readers, &self.pool, &self.times, version.key, load).await
     }
 
     /// Returns whether any version of an object may be on the disk.
@@ -138,15 +120,26 @@ impl DiskTier {
         self.tier.has_object(address, path.as_ref())
     }
 
-    /// Has a block written that was loaded from the origin and is in memory.
-    pub(crate) fn keep(&self, version: &Arc<DiskVersion>, key: BlockKey) {
-        self.queue.push(version, key);
+    /// Has a block of `bytes` written that was just loaded from the origin and is in memory, if it is worth it.
+    pub(crate) fn keep(&self, version: &Arc<DiskVersion>, key: BlockKey, bytes: usize) {
+        if self.tier.wants(version.key, key.block, bytes as u32) {
+            self.queue.push(version, key);
+        }
     }
 
     /// Removes the blocks of a version, those queued included. Returns whether there were any on the disk.
     pub(crate) fn erase(&self, version: &DiskVersion) -> bool {
         self.queue.forget(version);
         self.tier.erase(version.key)
+    }
+
+    /// Changes the maximum bytes on the disk. Removes the oldest blocks if it is lower.
+    pub(crate) fn resize(&self, size: u64) -> Result<(), EngineError> {
+        let resized = self.tier.resize(size);
+        resized.map_err(|error| EngineError::InvalidSetting {
+            setting: "disk",
+            reason: error.to_string(),
+        })
     }
 
     /// Writes what is queued, until `deadline` has passed, and ends the writer. Blocks. Returns whether all was written.
@@ -157,7 +150,10 @@ impl DiskTier {
     pub(crate) fn stats(&self) -> DiskStats {
         let tier = self.tier.stats();
         let queue = self.queue.stats();
+        let status = self.tier.state();
         DiskStats {
+            state: status.state.to_string(),
+            state_seconds: status.duration.as_secs(),
             size: self.tier.size(),
             blocks: tier.blocks,
             versions: tier.versions,
@@ -175,8 +171,15 @@ impl DiskTier {
             queued_blocks: queue.queued,
             spilled_bytes: queue.spilled_bytes,
             queue_full: queue.declined,
-            failed_writes: queue.failed,
-            last_error: self.tier.last_error(),
+            failed_writes: tier.failed_writes,
+            declined_large: tier.declined_large,
+            declined_state: tier.declined_state,
+            declined_segments: tier.declined_segments,
+            declined_rate: tier.declined_rate,
+            declined_new: tier.declined_new,
+            reinserted_blocks: tier.reinserted_blocks,
+            write_amplification: tier.write_amplification(),
+            last_error: status.last_error,
         }
     }
 }

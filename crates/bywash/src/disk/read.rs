@@ -4,12 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use bywash_disk::{ReadJob, VersionKey};
+use bywash_disk::{ReadJob, Readers, VersionKey};
 use bywash_mem::{BlockPool, Frame, Load, Share};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
-
-use super::{DiskTier, DiskVersion};
 
 /// Time after which a read is slow, however slow the others are: an origin seldom takes less.
 const SLOW_READ: Duration = Duration::from_millis(50);
@@ -90,35 +88,41 @@ impl ReadJob for BlockRead {
     }
 }
 
-impl DiskTier {
-    /// Fills a load whose frame is attached. Returns the load, complete or, if the disk has not returned the block in
-    /// time, as it was.
-    pub(crate) async fn read(&self, version: &DiskVersion, load: Load) -> Load {
-        let (done, mut finished) = oneshot::channel();
-        let block = load.key().block;
-        let slot: LoadSlot = Arc::new(Mutex::new(Some(load)));
-        self.readers.read(Box::new(BlockRead {
-            pool: Arc::clone(&self.pool),
-            times: Arc::clone(&self.times),
-            version: version.key,
-            block,
-            slot: Arc::clone(&slot),
-            frame: None,
-            queued: Instant::now(),
-            done: Some(done),
-        }));
-        let limit = self.times.limit();
-        if tokio::time::timeout(limit, &mut finished).await.is_err() {
-            self.times.slow.fetch_add(1, Relaxed);
-            let taken = slot.lock().take();
-            if let Some(load) = taken {
-                return load;
-            }
-            // The thread has the bytes and is copying them.
+/// Fills a load whose frame is attached. Returns the load, complete or, if the disk has not returned the block in time,
+/// as it was.
+pub(super) async fn fill(
+    readers: &Readers,
+    pool: &Arc<BlockPool>,
+    times: &Arc<ReadTimes>,
+    version: VersionKey,
+    load: Load,
+) -> Load {
+    let (done, mut finished) = oneshot::channel();
+    let block = load.key().block;
+    let slot: LoadSlot = Arc::new(Mutex::new(Some(load)));
+    readers.read(Box::new(BlockRead {
+        pool: Arc::clone(pool),
+        times: Arc::clone(times),
+        version,
+        block,
+        slot: Arc::clone(&slot),
+        frame: None,
+        queued: Instant::now(),
+        done: Some(done),
+    }));
+    if tokio::time::timeout(times.limit(), &mut finished)
+        .await
+        .is_err()
+    {
+        times.slow.fetch_add(1, Relaxed);
+        let taken = slot.lock().take();
+        if let Some(load) = taken {
+            return load;
         }
-        // An error means that the thread is gone, with the job.
-        let _ = finished.await;
-        let load = slot.lock().take();
-        load.expect("the thread puts the load back before it finishes")
+        // The thread has the bytes and is copying them.
     }
+    // An error means that the thread is gone, with the job.
+    let _ = finished.await;
+    let load = slot.lock().take();
+    load.expect("the thread puts the load back before it finishes")
 }

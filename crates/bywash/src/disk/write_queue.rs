@@ -15,14 +15,14 @@ use bywash_mem::{BlockKey, BlockPool, OwnedPin, Spill, Spilled};
 use foldhash::fast::RandomState;
 use parking_lot::{Condvar, Mutex};
 
-use super::DiskVersion;
+use super::version::DiskVersion;
 use crate::limits::MAX_QUEUED_WRITES;
 
 /// Bytes of one batch: large enough for full speed, small enough to be lost in a crash.
 const BATCH_BYTES: usize = 4 << 20;
 /// Fraction of the memory for evicted blocks that wait, and the most of it.
 const SPILLED_MEMORY_DIVISOR: u64 = 16;
-const MOST_SPILLED: u64 = 64 << 20;
+const SPILLED_BYTES: u64 = 64 << 20;
 /// Memory of a queued block: its place in the order and its entry, at the table's lowest load.
 pub(super) const QUEUED_WRITE_MEMORY: u64 = 160;
 
@@ -41,7 +41,6 @@ struct State {
     waiting: HashMap<BlockKey, Waiting, RandomState>,
     spilled_bytes: u64,
     declined: u64,
-    failed: u64,
     /// When to give up the rest; set by the end of the engine.
     close_at: Option<Instant>,
     /// The writer has ended, and so many blocks were left.
@@ -55,7 +54,6 @@ pub(super) struct QueueStats {
     pub(super) queued: u64,
     pub(super) spilled_bytes: u64,
     pub(super) declined: u64,
-    pub(super) failed: u64,
 }
 
 /// The queue of blocks to be written.
@@ -93,7 +91,7 @@ impl WriteQueue {
         let queue = Arc::new(Self {
             state: Mutex::default(),
             changed: Condvar::new(),
-            max_spilled: (pool.budget().limit() / SPILLED_MEMORY_DIVISOR).min(MOST_SPILLED),
+            max_spilled: (pool.budget().limit() / SPILLED_MEMORY_DIVISOR).min(SPILLED_BYTES),
         });
         let writer = Writer {
             queue: Arc::clone(&queue),
@@ -165,7 +163,6 @@ impl WriteQueue {
             queued: state.waiting.len() as u64,
             spilled_bytes: state.spilled_bytes,
             declined: state.declined,
-            failed: state.failed,
         }
     }
 
@@ -289,7 +286,6 @@ impl Writer {
         let written = self.tier.write(&blocks);
         drop(blocks);
         if let Err(declined) = written {
-            self.queue.state.lock().failed += entries.len() as u64;
             tracing::debug!(
                 ?declined,
                 blocks = entries.len(),
@@ -310,5 +306,45 @@ impl Entry {
             number: self.key.block,
             bytes: self.source.bytes(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bywash_disk::{VersionKey, VersionRecord};
+
+    use super::*;
+
+    #[test]
+    fn blocks_beyond_the_limit_are_not_queued() {
+        let queue = WriteQueue {
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            max_spilled: 0,
+        };
+        let record = VersionRecord {
+            url: "s3://data".to_owned(),
+            object: "object".to_owned(),
+            validator: "\"1\"".to_owned(),
+            size: 1 << 40,
+            block_size: 4096,
+        };
+        let key = VersionKey::of(&record);
+        let version = Arc::new(DiskVersion { record, key });
+        for block in 0..=MAX_QUEUED_WRITES as u32 {
+            let key = BlockKey {
+                store: 0,
+                object: 1,
+                block,
+            };
+            queue.push(&version, key);
+        }
+        let stats = queue.stats();
+        assert_eq!(
+            (stats.queued, stats.declined),
+            (MAX_QUEUED_WRITES as u64, 1)
+        );
+        queue.forget(&version);
+        assert_eq!(queue.stats().queued, 0);
     }
 }

@@ -1,4 +1,4 @@
-//! The memory limit at run time.
+//! The limits of memory and disk at run time.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -13,6 +13,18 @@ use crate::error::EngineError;
 pub struct CacheLimits {
     /// Memory.
     pub memory: MemoryLimit,
+    /// The disk tier, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<DiskLimit>,
+}
+
+/// The limit of the disk tier. In bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskLimit {
+    /// The limit in force: whole segments, so at most what was set.
+    pub limit: u64,
+    /// Blocks on the disk.
+    pub blocks: u64,
 }
 
 /// The memory limit, and the range it can be set to. In bytes.
@@ -82,6 +94,20 @@ impl Engine {
         Ok(())
     }
 
+    /// Changes the limit of the disk tier at run time. A lower one removes the oldest blocks; a higher one is bounded by
+    /// the index, whose memory is that of the start. Blocks the thread.
+    ///
+    /// # Errors
+    /// [`EngineError::InvalidSetting`] if there is no disk tier, or the limit is too low. Nothing is changed.
+    pub fn set_disk(&self, bytes: u64) -> Result<(), EngineError> {
+        let disk = self.shared.disk.as_ref();
+        let disk = disk.ok_or_else(|| EngineError::InvalidSetting {
+            setting: "disk",
+            reason: "there is no disk tier; start the server with --disk DIR:SIZE".to_owned(),
+        })?;
+        disk.resize(bytes)
+    }
+
     /// Returns the limit in force, or the one that is being set if that is lower.
     pub(super) fn lowest_limit(&self) -> u64 {
         // Acquire: pairs with the store of `set_memory`. The caller has the lock of the buckets, under which a lower limit is
@@ -108,6 +134,13 @@ impl Engine {
                 min: (LEAST_MEMORY_BLOCKS * largest).max(2 * shared.chunk_size),
                 max: budget.ceiling(),
             },
+            disk: shared.disk.as_ref().map(|disk| {
+                let stats = disk.stats();
+                DiskLimit {
+                    limit: stats.size,
+                    blocks: stats.blocks,
+                }
+            }),
         }
     }
 }

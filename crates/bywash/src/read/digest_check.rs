@@ -62,7 +62,7 @@ impl DigestCheck {
         .into())
     }
 
-    /// As [`Self::compare`], for bytes of a version. After a mismatch no block of it stays in memory, and the next read
+    /// As [`Self::compare`], for bytes of a version. After a mismatch no block of it stays in memory or on disk, and the next read
     /// resolves the version anew.
     ///
     /// # Errors
@@ -70,7 +70,7 @@ impl DigestCheck {
     pub(super) fn compare_version(self, bucket: &BucketShared, version: &Version) -> Result<()> {
         let compared = self.compare(bucket, &version.meta.location);
         if compared.is_err() {
-            bucket.versions.drop_blocks(version);
+            bucket.drop_blocks(version);
             bucket.flights.forget(&version.meta.location);
         }
         compared

@@ -227,7 +227,8 @@ impl Sink for RangeFetch {
                         .map_err(|error| ranged::bad_response(&self.version, error.to_string()))?,
                 );
                 if let (Some(stored), Some(disk)) = (&self.stored, &self.bucket.engine.disk) {
-                    disk.keep(stored, key);
+                    let bytes = self.version.block_len(key.block, self.bucket.block_size);
+                    disk.keep(stored, key, bytes);
                 }
             }
         }

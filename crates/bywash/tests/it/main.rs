@@ -5,6 +5,7 @@
 mod cache_contents;
 mod cached_reads;
 mod conformance;
+mod disk_tier;
 mod far_origin;
 mod folder_conformance;
 mod folder_full_disk;

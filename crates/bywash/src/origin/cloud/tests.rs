@@ -87,6 +87,7 @@ async fn walk(cloud: &Cloud<()>, store: &Store, prefix: &str, max: usize) -> Vec
 async fn stores_that_ignore_offsets_or_send_empty_pages_list_each_key_once() {
     let ours = Cloud::new(
         "fake://bucket",
+        "https://fake".to_owned(),
         Arc::new(InMemory::new()),
         &Path::from("p"),
         (),
@@ -114,6 +115,7 @@ async fn stores_that_ignore_offsets_or_send_empty_pages_list_each_key_once() {
 async fn unordered_listing_is_rejected_and_a_folder_marker_is_not() {
     let ours = Cloud::new(
         "fake://bucket",
+        "https://fake".to_owned(),
         Arc::new(InMemory::new()),
         &Path::default(),
         (),

@@ -1,0 +1,269 @@
+//! The disk tier through the engine: what was read is found after a restart, and never another version.
+
+use std::fmt;
+use std::path::Path as FsPath;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use bywash::origin::memory::MemoryStore;
+use bywash::origin::{ReadOnly, Readable};
+use bywash::{Bucket, Consistency, DiskOptions, DiskStats, Engine};
+use futures::stream::BoxStream;
+use object_store::path::Path;
+use object_store::{
+    GetOptions, GetResult, ListResult, ObjectMeta, ObjectStore, ObjectStoreExt, Result,
+};
+
+const BLOCK: usize = 64 << 10;
+const MEMORY: u64 = 16 << 20;
+
+/// A store that outlives engines, as a cloud does.
+#[derive(Debug, Clone)]
+struct Durable {
+    objects: MemoryStore,
+    address: String,
+}
+
+impl fmt::Display for Durable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.address)
+    }
+}
+
+#[async_trait]
+impl Readable for Durable {
+    fn kind(&self) -> &'static str {
+        "memory"
+    }
+
+    fn durable_address(&self) -> Option<String> {
+        Some(self.address.clone())
+    }
+
+    fn reason(&self) -> &'static str {
+        "a test writes behind its back"
+    }
+
+    async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
+        self.objects.get_opts(path, options).await
+    }
+
+    fn list(
+        &self,
+        prefix: Option<&Path>,
+        _offset: Option<&Path>,
+    ) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.objects.list(prefix)
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.objects.list_with_delimiter(prefix).await
+    }
+}
+
+fn durable(address: &str) -> Durable {
+    Durable {
+        objects: MemoryStore::new(),
+        address: address.to_owned(),
+    }
+}
+
+fn pattern(seed: usize, length: usize) -> Bytes {
+    (0..length)
+        .map(|i| (i * 31 + i / 251 + seed * 7) as u8)
+        .collect()
+}
+
+/// Opens an engine over the folder. The threads of the engine before it may still have the folder's lock for a moment.
+fn engine(folder: &FsPath, size: u64) -> Engine {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let options = DiskOptions {
+            path: folder.to_owned(),
+            size,
+        };
+        let builder = Engine::builder().memory(MEMORY).block_size(BLOCK);
+        match builder.disk(options).build() {
+            Ok(engine) => return engine,
+            Err(error) => assert!(Instant::now() < deadline, "{error}"),
+        }
+        std::thread::yield_now();
+    }
+}
+
+fn mount(engine: &Engine, origin: &Durable) -> Bucket {
+    let origin = Arc::new(ReadOnly::new(origin.clone()));
+    engine
+        .mount("test", origin, Consistency::Revalidate(Duration::ZERO))
+        .unwrap()
+}
+
+async fn read(bucket: &Bucket, path: &Path) -> Bytes {
+    bucket.get(path).await.unwrap().bytes().await.unwrap()
+}
+
+fn disk(engine: &Engine) -> DiskStats {
+    engine.stats().disk.unwrap()
+}
+
+fn data_requests(engine: &Engine) -> u64 {
+    engine.stats().buckets["test"].origin_data_requests
+}
+
+#[tokio::test]
+async fn what_was_read_is_found_after_a_restart_without_a_data_request() {
+    let folder = tempfile::tempdir().unwrap();
+    let origin = durable("s3://data at one");
+    // More than the memory holds, and lengths around a block and a page.
+    let lengths = [
+        1,
+        4095,
+        4096,
+        4097,
+        BLOCK - 1,
+        BLOCK,
+        BLOCK + 1,
+        3 * BLOCK + 100,
+    ];
+    let big = [8 << 20; 4];
+    let objects: Vec<_> = lengths.into_iter().chain(big).enumerate().collect();
+    let path = |index: usize| Path::from(format!("objects/{index}"));
+    for (index, length) in &objects {
+        let payload = pattern(*index, *length).into();
+        origin.objects.put(&path(*index), payload).await.unwrap();
+    }
+    let size = 512 << 20;
+    let first = engine(folder.path(), size);
+    let bucket = mount(&first, &origin);
+    let blocks: usize = objects
+        .iter()
+        .map(|(_, length)| length.div_ceil(BLOCK))
+        .sum();
+    // Blocks that are evicted before the disk could take them are not written; a later read offers them again.
+    while disk(&first).blocks < blocks as u64 {
+        for (index, length) in &objects {
+            assert!(read(&bucket, &path(*index)).await == pattern(*index, *length));
+        }
+    }
+    assert!(first.close_disk(Duration::from_secs(60)).await);
+    drop((bucket, first));
+
+    let second = engine(folder.path(), size);
+    let bucket = mount(&second, &origin);
+    assert_eq!(disk(&second).blocks, blocks as u64);
+    for _ in 0..2 {
+        for (index, length) in &objects {
+            assert!(read(&bucket, &path(*index)).await == pattern(*index, *length));
+        }
+    }
+    let stats = disk(&second);
+    assert_eq!(data_requests(&second), stats.slow_reads, "{stats:?}");
+    assert!(stats.hits + stats.slow_reads >= blocks as u64, "{stats:?}");
+    assert_eq!((stats.mismatches, stats.failed_reads), (0, 0));
+}
+
+#[tokio::test]
+async fn version_that_changed_while_no_engine_ran_is_not_read_from_the_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let origin = durable("s3://data at one");
+    let path = Path::from("object");
+    let (old, new) = (pattern(1, 5 * BLOCK), pattern(2, 5 * BLOCK));
+    origin.objects.put(&path, old.clone().into()).await.unwrap();
+    let first = engine(folder.path(), 512 << 20);
+    assert!(read(&mount(&first, &origin), &path).await == old);
+    assert!(first.close_disk(Duration::from_secs(60)).await);
+    drop(first);
+    origin.objects.put(&path, new.clone().into()).await.unwrap();
+
+    let second = engine(folder.path(), 512 << 20);
+    assert!(read(&mount(&second, &origin), &path).await == new);
+    assert_eq!(disk(&second).hits, 0);
+    assert!(second.close_disk(Duration::from_secs(60)).await);
+    drop(second);
+
+    // Another store with a bucket of the same name and an object with the same ETag.
+    let other = Durable {
+        address: "s3://data at two".to_owned(),
+        ..origin.clone()
+    };
+    let third = engine(folder.path(), 512 << 20);
+    assert!(read(&mount(&third, &other), &path).await == new);
+    assert_eq!(disk(&third).hits, 0);
+}
+
+#[tokio::test]
+async fn evicted_blocks_are_read_from_the_disk_while_the_engine_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let origin = durable("s3://data at one");
+    let engine = engine(folder.path(), 512 << 20);
+    let bucket = mount(&engine, &origin);
+    let paths: Vec<_> = (0..12).map(|n| Path::from(format!("o/{n}"))).collect();
+    for (index, path) in paths.iter().enumerate() {
+        let payload = pattern(index, 4 << 20).into();
+        origin.objects.put(path, payload).await.unwrap();
+    }
+    for _ in 0..3 {
+        for (index, path) in paths.iter().enumerate() {
+            assert!(read(&bucket, path).await == pattern(index, 4 << 20));
+        }
+    }
+    let stats = disk(&engine);
+    assert!(stats.hits > 0, "{stats:?}");
+    assert!(engine.budget().used() <= MEMORY);
+}
+
+#[tokio::test]
+async fn dropped_objects_are_dropped_from_the_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let origin = durable("s3://data at one");
+    let path = Path::from("object");
+    let data = pattern(1, 3 * BLOCK);
+    origin
+        .objects
+        .put(&path, data.clone().into())
+        .await
+        .unwrap();
+    let engine = engine(folder.path(), 512 << 20);
+    let bucket = mount(&engine, &origin);
+    assert!(read(&bucket, &path).await == data);
+    assert!(engine.close_disk(Duration::from_secs(60)).await);
+    assert_eq!(bucket.cached("")[0].disk_blocks, 3);
+    assert_eq!(bucket.explain(&path).tier, "memory+disk");
+    assert_eq!(bucket.drop_cached("").objects, 1);
+    assert!(read(&bucket, &path).await == data);
+    assert_eq!(disk(&engine).hits, 0);
+    assert_eq!(data_requests(&engine), 2);
+}
+
+#[tokio::test]
+async fn local_origins_do_not_use_the_disk_tier() {
+    let folder = tempfile::tempdir().unwrap();
+    let engine = engine(folder.path(), 512 << 20);
+    let origin = MemoryStore::new();
+    let path = Path::from("object");
+    origin.put(&path, pattern(1, BLOCK).into()).await.unwrap();
+    let bucket = engine.mount("test", Arc::new(origin), Consistency::Immutable);
+    assert!(read(&bucket.unwrap(), &path).await == pattern(1, BLOCK));
+    assert!(engine.close_disk(Duration::from_secs(60)).await);
+    let stats = disk(&engine);
+    assert_eq!((stats.written_blocks, stats.blocks), (0, 0));
+}
+
+#[test]
+fn folder_in_use_and_sizes_that_do_not_fit_are_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = |size| {
+        let path = folder.path().to_owned();
+        let builder = Engine::builder().memory(MEMORY).block_size(BLOCK);
+        builder.disk(DiskOptions { path, size }).build()
+    };
+    let small = open(1 << 20).unwrap_err().to_string();
+    assert!(small.contains("disk"), "{small}");
+    let large = open(100 << 30).unwrap_err().to_string();
+    assert!(large.contains("memory"), "{large}");
+    let _engine = engine(folder.path(), 512 << 20);
+    let used = open(512 << 20).unwrap_err().to_string();
+    assert!(used.contains("another process"), "{used}");
+}
