@@ -215,7 +215,7 @@ impl BlockPool {
         self.cache.evictor.store_stats()
     }
 
-    // --- for the disk tier
+    // --- for the disk tier, and without a caller yet: `adopt`, `resize`
 
     /// Offers evicted blocks of [`crate::Keep::Spill`] to `hook`. Only the first call has an effect; returns whether this was it.
     pub fn set_spill(&self, hook: Arc<dyn Spill>) -> bool {

@@ -1,4 +1,4 @@
-//! Per-block options: retention, priority, tag. Retention waits for the disk tier.
+//! Per-block options: retention, priority, tag.
 
 use crate::sync::{AtomicU64, Ordering};
 

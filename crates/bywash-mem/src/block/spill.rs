@@ -1,4 +1,4 @@
-//! Waits for the disk tier: the hook that evicted blocks are offered to.
+//! The hook that evicted blocks are offered to: the engine's disk tier.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Waits for the disk tier: changing the key or the length of a resident block, by the holder of its only pin.
+//! Waits for a caller: changing the key or the length of a resident block, by the holder of its only pin.
 //!
 //! The holder first makes sure that its pin is the only one (`ShardedPins::try_own`). Pins that arrive meanwhile are effective and
 //! make that fail, so no reader ever finds a block half changed. Then the block is taken out and published again through a [`Load`]

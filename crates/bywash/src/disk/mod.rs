@@ -16,11 +16,12 @@ use std::time::Duration;
 use bywash_disk::{DiskError, Readers, Tier, TierOptions};
 use bywash_mem::{BlockKey, BlockPool, Load, Reservation, Share};
 use object_store::path::Path;
+use parking_lot::Mutex;
 
 use crate::error::EngineError;
 use crate::limits::MAX_QUEUED_WRITES;
 use crate::stats::DiskStats;
-use read::ReadTimes;
+use read::{ReadTimes, SpareFrames};
 pub(crate) use version::DiskVersion;
 use write_queue::{QUEUED_WRITE_MEMORY, WriteQueue};
 
@@ -34,6 +35,8 @@ const MIN_SEGMENT_BYTES: u32 = 16 << 20;
 const INDEX_MEMORY_DIVISOR: u64 = 32;
 /// Maximum fraction of the memory for the index.
 const INDEX_CEILING_DIVISOR: u64 = 4;
+/// Fraction of the memory for frames that the reader threads keep.
+const SPARE_FRAMES_DIVISOR: u64 = 16;
 /// Threads that read: enough to keep one disk busy, and the most that a disk that hangs can hold up.
 const READER_THREADS: usize = 4;
 
@@ -54,6 +57,7 @@ pub(crate) struct DiskTier {
     queue: Arc<WriteQueue>,
     readers: Readers,
     times: Arc<ReadTimes>,
+    spare: SpareFrames,
     /// Memory of the index and of the queue.
     _charge: Reservation,
 }
@@ -86,6 +90,13 @@ impl DiskTier {
                 "the index takes {bytes} bytes, which the memory of {memory} does not leave; raise the memory, or give the disk tier less"
             ))
         })?;
+        let frames =
+            (memory / SPARE_FRAMES_DIVISOR / block_size).min(READER_THREADS as u64) as usize;
+        let mut spare = Vec::with_capacity(frames);
+        for _ in 0..frames {
+            let frame = pool.try_frames(Share::Download, block_size as usize, 1, 1);
+            spare.extend(frame.into_iter().flatten());
+        }
         let tier = Arc::new(tier);
         let io = |source| EngineError::Io {
             bucket: options.path.display().to_string(),
@@ -100,6 +111,7 @@ impl DiskTier {
             queue,
             readers,
             times: Arc::default(),
+            spare: Arc::new(Mutex::new(spare)),
             _charge: charge,
         })
     }
@@ -112,7 +124,9 @@ impl DiskTier {
     /// Fills a load whose frame is attached. Returns the load, complete or, if the disk has not returned the block in
     /// time, as it was.
     pub(crate) async fn read(&self, version: &DiskVersion, load: Load) -> Load {
-        read::fill(&self.readers, &self.pool, &self.times, version.key, load).await
+        let memory = (&self.pool, &self.spare);
+        let submit = |job| self.readers.read(job);
+        read::fill(submit, memory, &self.times, version.key, load).await
     }
 
     /// Returns whether any version of an object may be on the disk.

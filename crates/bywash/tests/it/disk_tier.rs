@@ -162,6 +162,12 @@ async fn what_was_read_is_found_after_a_restart_without_a_data_request() {
     assert_eq!(data_requests(&second), stats.slow_reads, "{stats:?}");
     assert!(stats.hits + stats.slow_reads >= blocks as u64, "{stats:?}");
     assert_eq!((stats.mismatches, stats.failed_reads), (0, 0));
+    // What came from the disk is in memory.
+    let before = stats.hits;
+    assert!(read(&bucket, &path(7)).await == pattern(7, lengths[7]));
+    let loaded = disk(&second).hits - before;
+    assert!(read(&bucket, &path(7)).await == pattern(7, lengths[7]));
+    assert_eq!(disk(&second).hits - before, loaded);
 }
 
 #[tokio::test]

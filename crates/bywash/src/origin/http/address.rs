@@ -7,6 +7,7 @@ use base64::prelude::BASE64_STANDARD;
 use http::HeaderValue;
 use object_store::path::Path;
 use percent_encoding::percent_decode_str;
+use sha2::{Digest, Sha256};
 use url::Url;
 
 /// URL of the folder (`http://` or `https://`) that contains the objects.
@@ -52,6 +53,16 @@ impl HttpUrl {
             HeaderValue::try_from(format!("Basic {}", BASE64_STANDARD.encode(text))).ok()?;
         value.set_sensitive(true);
         Some(value)
+    }
+
+    /// Returns the URL without secrets, with a digest of its query: another query may name other files.
+    pub(super) fn durable_address(&self) -> String {
+        let Some(query) = self.0.query() else {
+            return self.to_string();
+        };
+        let digest = Sha256::digest(query.as_bytes());
+        let digest = digest.iter().take(8).map(|byte| format!("{byte:02x}"));
+        format!("{self} {}", digest.collect::<String>())
     }
 
     /// Returns whether there is a query, which may be a signature.
@@ -103,6 +114,15 @@ mod tests {
         assert_eq!(root.as_str(), "http://127.0.0.1:8080/k");
         assert_eq!(folder.name().unwrap(), "set");
         assert_eq!(url("http://host.example/").name().unwrap(), "host.example");
+    }
+
+    #[test]
+    fn durable_address_differs_with_the_query_and_has_no_secrets() {
+        let plain = url("https://me:p%40ss@data.example/pub").durable_address();
+        assert_eq!(plain, "https://data.example/pub");
+        let one = url("https://data.example/pub?sig=secret").durable_address();
+        let other = url("https://data.example/pub?sig=other").durable_address();
+        assert!(one != other && one != plain && !one.contains("secret"));
     }
 
     #[test]

@@ -409,7 +409,7 @@ impl Readable for HttpFiles {
     }
 
     fn durable_address(&self) -> Option<String> {
-        Some(self.folder.to_string())
+        Some(self.folder.durable_address())
     }
 
     fn reason(&self) -> &'static str {
