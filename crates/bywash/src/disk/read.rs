@@ -202,8 +202,7 @@ mod tests {
     async fn reads_use_the_spare_frames_while_the_memory_is_full() {
         let pool = BlockPool::new(PoolConfig::new(16 << 12)).unwrap();
         let mut frames = pool.try_frames(Share::Download, BLOCK, 1, 1).unwrap();
-        let mut own = Vec::with_capacity(1);
-        own.push(frames.pop().unwrap());
+        let own = vec![frames.pop().unwrap()];
         let (spare, times) = (Arc::new(Mutex::new(own)), Arc::default());
         let load = load(&pool);
         let mut held = Vec::new();
