@@ -159,7 +159,8 @@ async fn what_was_read_is_found_after_a_restart_without_a_data_request() {
         }
     }
     let stats = disk(&second);
-    assert_eq!(data_requests(&second), stats.slow_reads, "{stats:?}");
+    // What the disk did not return in time came from the origin, neighbours in one request.
+    assert!(data_requests(&second) <= stats.slow_reads, "{stats:?}");
     assert!(stats.hits + stats.slow_reads >= blocks as u64, "{stats:?}");
     assert_eq!((stats.mismatches, stats.failed_reads), (0, 0));
     // What came from the disk is in memory.
