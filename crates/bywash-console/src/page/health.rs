@@ -31,6 +31,8 @@ pub(super) struct Signals {
     pub(super) dropped_points: u64,
     /// Open uploads that nothing will complete.
     pub(super) stuck_uploads: usize,
+    /// Why the disk tier does not do all of its work.
+    pub(super) disk: Option<String>,
 }
 
 /// Returns the reasons for which the server is degraded; none if it is healthy.
@@ -69,6 +71,7 @@ pub(super) fn reasons(signals: &Signals) -> Vec<String> {
             "{stuck} open uploads are stuck: older than a day, or left by a process that is gone; see bywash uploads"
         ),
     );
+    reasons.extend(signals.disk.clone());
     reasons
 }
 

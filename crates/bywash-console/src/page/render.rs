@@ -5,6 +5,7 @@ use chrono::{DateTime, Local, Utc};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::chart::{COLOUR_NAMES, Chart};
+use super::disk;
 use super::format::{NONE, Unit, bytes, count, encoded, lasted, latency, time_label};
 use super::range::{Preset, Range, input};
 use super::tables;
@@ -126,6 +127,7 @@ fn overview(view: &View) -> Markup {
             (latencies(view))
             (tables::errors(view))
             (tables::memory(view))
+            (disk::section(view))
             (uploads(view))
             (series(view))
         }

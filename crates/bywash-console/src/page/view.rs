@@ -13,6 +13,7 @@ use serde::Deserialize;
 use super::ListedUploads;
 use super::chart::Chart;
 use super::charts::{Drawing, bucket_charts, history_charts, series_charts};
+use super::disk;
 use super::health::{Signals, reasons};
 use super::range::Range;
 use crate::Shared;
@@ -198,6 +199,7 @@ fn signals(
         failed: since(now.traffic.failed, before.traffic.failed),
         dropped_points: since(now.history.dropped_points, before.history.dropped_points),
         stuck_uploads,
+        disk: now.stats.disk.as_ref().and_then(disk::reason),
     }
 }
 
