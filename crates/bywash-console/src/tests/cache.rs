@@ -116,7 +116,8 @@ async fn limit_is_shown_and_changed_and_a_refusal_changes_nothing() {
             "ceiling",
         ),
         (r#"{"memory":"1GiB"}"#.to_owned(), 422, "memory"),
-        (r#"{"disk":1}"#.to_owned(), 422, "disk"),
+        (r#"{"disk":1}"#.to_owned(), 400, "disk"),
+        (r#"{"tape":1}"#.to_owned(), 422, "tape"),
     ] {
         let (status, text) = change(&body).await;
         assert_eq!(status, refused, "{body}: {text}");
