@@ -281,7 +281,7 @@ fn describe(bucket: &Arc<BucketShared>, known: &KnownVersion) -> CachedObject {
     for block in 0..object.blocks {
         let on_disk = disk
             .as_ref()
-            .is_some_and(|(disk, stored)| disk.contains(stored, block));
+            .is_some_and(|(disk, stored)| disk.contains(stored, version.key(block)));
         if on_disk {
             object.disk_blocks += 1;
             object.disk_bytes += version.block_len(block, bucket.block_size) as u64;

@@ -116,14 +116,18 @@ impl DiskTier {
         })
     }
 
-    /// Returns whether a block can be read from the disk.
-    pub(crate) fn contains(&self, version: &DiskVersion, block: u32) -> bool {
-        self.tier.contains(version.key, block)
+    /// Returns whether a block of `version` can be read from the disk, or from the queue of those to be written.
+    pub(crate) fn contains(&self, version: &DiskVersion, key: BlockKey) -> bool {
+        self.tier.contains(version.key, key.block) || self.queue.spilled(key).is_some()
     }
 
     /// Fills a load whose frame is attached. Returns the load, complete or, if the disk has not returned the block in
     /// time, as it was.
-    pub(crate) async fn read(&self, version: &DiskVersion, load: Load) -> Load {
+    pub(crate) async fn read(&self, version: &DiskVersion, mut load: Load) -> Load {
+        if let Some(block) = self.queue.spilled(load.key()) {
+            load.write(block.bytes());
+            return load;
+        }
         let memory = (&self.pool, &self.spare);
         let submit = |job| self.readers.read(job);
         read::fill(submit, memory, &self.times, version.key, load).await

@@ -107,6 +107,10 @@ impl WriteQueue {
     /// Queues a block that was loaded, unless the queue is full.
     pub(super) fn push(&self, version: &Arc<DiskVersion>, key: BlockKey) {
         let mut state = self.state.lock();
+        // A block that was evicted and loaded again has the same bytes.
+        if state.waiting.contains_key(&key) {
+            return;
+        }
         if state.order.len() >= MAX_QUEUED_WRITES || state.close_at.is_some() {
             state.declined += 1;
             return;
@@ -115,11 +119,15 @@ impl WriteQueue {
             version: Arc::clone(version),
             spilled: None,
         };
-        if state.waiting.insert(key, waiting).is_none() {
-            state.order.push_back(key);
-        }
+        state.waiting.insert(key, waiting);
+        state.order.push_back(key);
         drop(state);
         self.changed.notify_all();
+    }
+
+    /// Returns a block that was evicted and waits to be written.
+    pub(super) fn spilled(&self, key: BlockKey) -> Option<Arc<Spilled>> {
+        self.state.lock().waiting.get(&key)?.spilled.clone()
     }
 
     /// Drops the queued blocks of a version. Looks at all of the queue: for operators and for versions that failed
@@ -225,7 +233,9 @@ impl Spill for WriteQueue {
         let mut state = self.state.lock();
         let bytes = block.bytes().len() as u64;
         let room = state.spilled_bytes + bytes <= self.max_spilled && state.close_at.is_none();
-        let Some(waiting) = state.waiting.get_mut(&block.key()) else {
+        let waiting = state.waiting.get_mut(&block.key());
+        // Without an entry it was written; with a block of its own, it was evicted before and loaded again.
+        let Some(waiting) = waiting.filter(|waiting| waiting.spilled.is_none()) else {
             return Err(block);
         };
         if !room {
@@ -311,17 +321,14 @@ impl Entry {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
     use bywash_disk::{VersionKey, VersionRecord};
+    use bywash_mem::{BlockOptions, Claim, Keep, PoolConfig, Share};
 
     use super::*;
 
-    #[test]
-    fn blocks_beyond_the_limit_are_not_queued() {
-        let queue = WriteQueue {
-            state: Mutex::default(),
-            changed: Condvar::new(),
-            max_spilled: 0,
-        };
+    fn version() -> Arc<DiskVersion> {
         let record = VersionRecord {
             url: "s3://data".to_owned(),
             object: "object".to_owned(),
@@ -330,7 +337,20 @@ mod tests {
             block_size: 4096,
         };
         let key = VersionKey::of(&record);
-        let version = Arc::new(DiskVersion { record, key });
+        Arc::new(DiskVersion { record, key })
+    }
+
+    fn queue(max_spilled: u64) -> WriteQueue {
+        WriteQueue {
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            max_spilled,
+        }
+    }
+
+    #[test]
+    fn blocks_beyond_the_limit_are_not_queued() {
+        let (queue, version) = (queue(0), version());
         for block in 0..=MAX_QUEUED_WRITES as u32 {
             let key = BlockKey {
                 store: 0,
@@ -346,5 +366,46 @@ mod tests {
         );
         queue.forget(&version);
         assert_eq!(queue.stats().queued, 0);
+    }
+
+    #[test]
+    fn block_that_was_evicted_and_loaded_again_is_counted_once() {
+        const BLOCK: usize = 4096;
+        let pool = BlockPool::new(PoolConfig::new(1 << 20)).unwrap();
+        let (queue, version) = (Arc::new(queue(BLOCK as u64)), version());
+        assert!(pool.set_spill(Arc::<WriteQueue>::clone(&queue)));
+        let key = BlockKey {
+            store: 0,
+            object: 1,
+            block: 0,
+        };
+        for _ in 0..3 {
+            let Claim::Vacant(mut load) = pool.claim(key) else {
+                panic!("the block is in memory");
+            };
+            let frame = pool.try_frames(Share::Download, BLOCK, 1, 1).unwrap().pop();
+            load.attach(frame.unwrap(), BLOCK);
+            load.write(&[7; BLOCK]);
+            load.set_options(BlockOptions {
+                keep: Keep::Spill,
+                ..load.options()
+            });
+            drop(load.publish().unwrap());
+            queue.push(&version, key);
+            let evicted = pool.evict_unused(Duration::ZERO, Instant::now());
+            let again = pool.evict_unused(Duration::ZERO, Instant::now());
+            assert_eq!(evicted.blocks + again.blocks, 1);
+            assert!(
+                queue
+                    .spilled(key)
+                    .unwrap()
+                    .bytes()
+                    .iter()
+                    .all(|byte| *byte == 7)
+            );
+            assert_eq!(queue.stats().spilled_bytes, BLOCK as u64);
+        }
+        queue.remove(key);
+        assert_eq!((queue.stats().spilled_bytes, queue.stats().queued), (0, 0));
     }
 }
