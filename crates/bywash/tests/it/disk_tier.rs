@@ -142,7 +142,9 @@ async fn what_was_read_is_found_after_a_restart_without_a_data_request() {
         .map(|(_, length)| length.div_ceil(BLOCK))
         .sum();
     // Blocks that are evicted before the disk could take them are not written; a later read offers them again.
+    let deadline = Instant::now() + Duration::from_secs(120);
     while disk(&first).blocks < blocks as u64 {
+        assert!(Instant::now() < deadline, "{:?}", disk(&first));
         for (index, length) in &objects {
             assert!(read(&bucket, &path(*index)).await == pattern(*index, *length));
         }
