@@ -164,10 +164,11 @@ async fn set_limits(
     let changed = blocking({
         let engine = engine.clone();
         move || {
-            change.disk.map_or(Ok(()), |bytes| engine.set_disk(bytes))?;
+            // The one that more often is refused first: a refusal then changes neither.
             change
                 .memory
-                .map_or(Ok(()), |bytes| engine.set_memory(bytes))
+                .map_or(Ok(()), |bytes| engine.set_memory(bytes))?;
+            change.disk.map_or(Ok(()), |bytes| engine.set_disk(bytes))
         }
     });
     changed.await?.map_err(|error| {

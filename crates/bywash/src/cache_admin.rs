@@ -317,8 +317,11 @@ fn reasons(object: &CachedObject, trusted: Option<Duration>) -> Vec<String> {
     if left > 0 {
         reasons.push(format!("{left} were loaded and evicted since"));
     }
-    if absent > left {
-        let never = absent - left;
+    // At least so many of those are on disk.
+    let on_disk = u64::from(object.disk_blocks.saturating_sub(here));
+    let known = left.max(on_disk);
+    if absent > known {
+        let never = absent - known;
         reasons.push(format!("{never} were never read, or are loading"));
     }
     let ago = Duration::from_millis(object.validated_ms_ago);

@@ -45,8 +45,8 @@ impl ReadTimes {
 /// Frames of the reader threads: with them, the disk is read also while requests wait for memory.
 pub(super) type SpareFrames = Arc<Mutex<Vec<Frame>>>;
 
-/// A load on its way through a reader thread. Whoever takes it out fills it: the thread, or a fetch from the origin
-/// when the thread is slow.
+/// A load on its way through a reader thread. The thread takes it out to fill it; if the thread is slow, a
+/// fetch from the origin does.
 type LoadSlot = Arc<Mutex<Option<Load>>>;
 
 /// A read of one block into a frame of its own, so that the load never waits for the disk.

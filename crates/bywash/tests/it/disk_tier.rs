@@ -155,6 +155,12 @@ async fn what_was_read_is_found_after_a_restart_without_a_data_request() {
     let second = engine(folder.path(), size);
     let bucket = mount(&second, &origin);
     assert_eq!(disk(&second).blocks, blocks as u64);
+    bucket.head(&path(11)).await.unwrap();
+    let explained = bucket.explain(&path(11));
+    assert_eq!(explained.tier, "disk");
+    let reasons = explained.reasons.join("; ");
+    assert!(reasons.contains("128 are on disk"), "{reasons}");
+    assert!(!reasons.contains("never read"), "{reasons}");
     for _ in 0..2 {
         for (index, length) in &objects {
             assert!(read(&bucket, &path(*index)).await == pattern(*index, *length));
