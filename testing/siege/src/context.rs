@@ -132,6 +132,20 @@ impl CaseContext {
         data.unwrap_or_else(|| self.path().join("data"))
     }
 
+    /// Returns the folder of the server's disk tier.
+    #[must_use]
+    pub fn disk_folder(&self) -> PathBuf {
+        self.setup.disk_folder(self.path())
+    }
+
+    /// Sets the size above which no sample of the disk tier may be.
+    pub fn set_disk(&mut self, size: u64) {
+        self.setup.disk = size;
+        if let Some(watched) = &self.watched {
+            watched.set_disk(size);
+        }
+    }
+
     /// Starts the server of a case that does not compare the state before and after.
     ///
     /// # Errors
@@ -218,7 +232,10 @@ impl CaseContext {
         match &self.watched {
             Some(watched) => watched.follow(process.pid, address),
             None => {
-                let watched = Arc::new(WatchedServer::new(process.pid, address, self.clock_offset));
+                let disk = (self.disk_folder(), self.setup.disk);
+                let clock_offset = self.clock_offset;
+                let watched = WatchedServer::new(process.pid, address, disk, clock_offset);
+                let watched = Arc::new(watched);
                 let target = ProbeTarget {
                     path: "/probe/probe".to_owned(),
                     body: self.probe_body(),
@@ -316,13 +333,30 @@ impl CaseContext {
         &mut self,
         change: impl FnOnce(&Path) -> Result<(), CaseError>,
     ) -> Result<(), CaseError> {
+        let address = self.kill().await?;
+        change(&self.data())?;
+        self.restart(address).await
+    }
+
+    /// Kills the server. Returns its address, for [`Self::restart`].
+    ///
+    /// # Errors
+    /// If it cannot be waited for.
+    pub async fn kill(&mut self) -> Result<SocketAddr, CaseError> {
         let address = self.address();
         self.pause().await;
         if let Some(server) = self.server.take() {
             server.kill().await?;
             self.record.kill();
         }
-        change(&self.data())?;
+        Ok(address)
+    }
+
+    /// Starts a killed server again.
+    ///
+    /// # Errors
+    /// If it does not start.
+    pub async fn restart(&mut self, address: SocketAddr) -> Result<(), CaseError> {
         self.start(&address.to_string()).await?;
         self.resume();
         Ok(())

@@ -38,13 +38,14 @@ pub const TIMING_JUDGES: [&str; 3] = ["availability", "probe", "latency"];
 type Judge = fn(&Facts) -> Option<String>;
 
 /// All judges, by the names in findings.
-pub const JUDGES: [(&str, Judge); 12] = [
+pub const JUDGES: [(&str, Judge); 13] = [
     ("responses", responses),
     ("availability", availability),
     ("slow-down", slow_down),
     ("writes", writes),
     ("memory", memory),
     ("descriptors", descriptors),
+    ("disk", disk),
     ("probe", probe),
     ("latency", latency),
     ("alive", alive),
@@ -126,6 +127,13 @@ fn descriptors(facts: &Facts) -> Option<String> {
             facts.peak_descriptors, facts.descriptor_limit
         )
     })
+}
+
+fn disk(facts: &Facts) -> Option<String> {
+    some(
+        "samples of the disk tier above its size",
+        &facts.disk_excesses,
+    )
 }
 
 fn probe(facts: &Facts) -> Option<String> {
@@ -317,6 +325,13 @@ mod tests {
             ..resting()
         });
         assert_only("descriptors", &record);
+    }
+
+    #[test]
+    fn finds_one_sample_of_the_disk_tier_above_its_size() {
+        let record = healthy();
+        record.disk_excess(41 * MIB, 40 * MIB);
+        assert_only("disk", &record);
     }
 
     #[test]

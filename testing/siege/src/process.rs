@@ -34,6 +34,10 @@ pub struct Setup {
     pub data: Option<PathBuf>,
     /// Whether requests need no signature.
     pub anonymous: bool,
+    /// Bytes of the disk tier. The default has room for the fewest segments.
+    pub disk: u64,
+    /// Folder of the disk tier, if not one in the case's own.
+    pub disk_folder: Option<PathBuf>,
 }
 
 impl Default for Setup {
@@ -47,11 +51,24 @@ impl Default for Setup {
             group: (128, 1024),
             data: None,
             anonymous: false,
+            disk: 40 << 20,
+            disk_folder: None,
         }
     }
 }
 
 impl Setup {
+    /// Returns the folder of the disk tier of a case in `folder`.
+    #[must_use]
+    pub fn disk_folder(&self, folder: &Path) -> PathBuf {
+        let given = self.disk_folder.clone();
+        given.unwrap_or_else(|| folder.join("tier"))
+    }
+
+    fn disk_argument(&self, folder: &Path) -> String {
+        format!("{}:{}", self.disk_folder(folder).display(), self.disk)
+    }
+
     #[must_use]
     pub fn arg(mut self, arg: impl Into<String>) -> Self {
         self.args.push(arg.into());
@@ -110,6 +127,7 @@ impl Process {
         command
             .args(["serve", "--s3-addr", s3, "--admin-addr", "127.0.0.1:0"])
             .args(["--memory", &setup.memory.to_string()])
+            .args(["--disk", &setup.disk_argument(folder)])
             .arg("--data-dir")
             .arg(setup.data.clone().unwrap_or_else(|| folder.join("data")));
         if setup.anonymous {

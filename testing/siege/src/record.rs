@@ -77,6 +77,8 @@ pub struct Facts {
     pub worst: Option<Sample>,
     pub peak_rss: u64,
     pub peak_descriptors: u64,
+    /// Samples of the disk tier's folder above the tier's size.
+    pub disk_excesses: Messages,
     pub probes: u64,
     /// Without the machine's delay, which is not counted.
     pub longest_probe: Duration,
@@ -182,6 +184,12 @@ impl Record {
         {
             facts.worst = Some(sample);
         }
+    }
+
+    /// Records that the folder of the disk tier takes more than the tier's size.
+    pub fn disk_excess(&self, bytes: u64, size: u64) {
+        let text = format!("{bytes} of at most {size} bytes");
+        self.0.lock().disk_excesses.add(text);
     }
 
     /// Records a probe's wait of `elapsed`, of which `counted` is the server's.

@@ -5,6 +5,8 @@
 use std::collections::VecDeque;
 use std::fs;
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
@@ -51,6 +53,15 @@ pub fn sample(pid: u32) -> Option<Sample> {
     })
 }
 
+/// Returns the bytes that a folder and its files take on the disk. A file that is gone meanwhile takes none.
+#[must_use]
+pub fn allocated(folder: &Path) -> u64 {
+    let blocks = |meta: std::io::Result<fs::Metadata>| meta.map_or(0, |meta| meta.blocks());
+    let files = fs::read_dir(folder).into_iter().flatten().flatten();
+    let files = files.map(|file| blocks(file.metadata())).sum::<u64>();
+    (files + blocks(fs::metadata(folder))) * 512
+}
+
 /// The object that the probe reads.
 #[derive(Debug, Clone)]
 pub struct ProbeTarget {
@@ -65,17 +76,25 @@ pub struct WatchedServer {
     address: Mutex<SocketAddr>,
     paused: AtomicBool,
     busy: tokio::sync::Mutex<()>,
+    /// Folder and size of the disk tier.
+    disk: Mutex<(PathBuf, u64)>,
     pub clock_offset: ClockOffset,
 }
 
 impl WatchedServer {
     #[must_use]
-    pub fn new(pid: u32, address: SocketAddr, clock_offset: ClockOffset) -> Self {
+    pub fn new(
+        pid: u32,
+        address: SocketAddr,
+        disk: (PathBuf, u64),
+        clock_offset: ClockOffset,
+    ) -> Self {
         Self {
             pid: AtomicU32::new(pid),
             address: Mutex::new(address),
             paused: AtomicBool::new(false),
             busy: tokio::sync::Mutex::new(()),
+            disk: Mutex::new(disk),
             clock_offset,
         }
     }
@@ -85,6 +104,18 @@ impl WatchedServer {
         // Relaxed: a watcher that misses it samples a process that no longer exists.
         self.pid.store(pid, Ordering::Relaxed);
         *self.address.lock() = address;
+    }
+
+    /// Sets the size of the disk tier.
+    pub fn set_disk(&self, size: u64) {
+        self.disk.lock().1 = size;
+    }
+
+    /// Returns the bytes that the disk tier takes, and its size.
+    #[must_use]
+    pub fn disk(&self) -> (u64, u64) {
+        let (folder, size) = &*self.disk.lock();
+        (allocated(folder), *size)
     }
 
     /// Waits for the probe in progress and pauses further ones.
@@ -202,6 +233,10 @@ async fn sampler(observer: Observer) {
         // Relaxed: see `follow`.
         if let Some(sample) = sample(observer.watched.pid.load(Ordering::Relaxed)) {
             observer.record.sample(latest.add(sample));
+        }
+        let (bytes, size) = observer.watched.disk();
+        if bytes > size {
+            observer.record.disk_excess(bytes, size);
         }
         tokio::time::sleep(SAMPLE_EVERY).await;
     }

@@ -1,15 +1,14 @@
 //! Faults of the machine: kills, stops, few descriptors, a full disk, clock steps.
 
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::io::AsyncWriteExt;
-use tokio::process::Command;
 
+use super::mount::Mount;
 use super::raw::open;
 use super::{Case, case};
 use crate::CaseError;
@@ -223,36 +222,6 @@ async fn few_descriptors(context: &mut CaseContext) -> Result<(), CaseError> {
     Ok(())
 }
 
-/// Mounted file system in memory. Dropping it unmounts it.
-struct Mount(PathBuf);
-
-impl Mount {
-    async fn new(path: PathBuf, options: &str) -> Result<Self, CaseError> {
-        std::fs::create_dir_all(&path)?;
-        let status = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", options, "tmpfs"])
-            .arg(&path)
-            .stderr(Stdio::null())
-            .status()
-            .await?;
-        if status.success() {
-            return Ok(Self(path));
-        }
-        Err("a file system can only be mounted by root".into())
-    }
-}
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        // Lazily, because the server that uses it is killed later.
-        let _ = std::process::Command::new("umount")
-            .arg("-l")
-            .arg(&self.0)
-            .stderr(Stdio::null())
-            .status();
-    }
-}
-
 /// Writes until the disk is full, and further. Writes fail with an error, nothing acknowledged is lost, and deletes
 /// free space.
 async fn full(
@@ -262,7 +231,7 @@ async fn full(
     count: u64,
 ) -> Result<(), CaseError> {
     let data = context.path().join("small-disk");
-    let mount = match Mount::new(data.clone(), options).await {
+    let mount = match Mount::memory(data.clone(), options).await {
         Ok(mount) => mount,
         Err(error) => {
             context.record.skipped(error.to_string());

@@ -1,9 +1,11 @@
 //! The cases, one file per group. Each has a name for `--case`, and is reproducible from its seed.
 
 mod chaos;
+mod disk;
 mod hostile;
 mod lies;
 mod load;
+mod mount;
 mod origins;
 mod raw;
 mod requests;
@@ -11,6 +13,7 @@ mod series;
 mod store;
 mod tables;
 mod uploads;
+mod working_set;
 
 use std::pin::Pin;
 
@@ -51,6 +54,7 @@ pub fn all() -> Vec<Case> {
         series::CASES,
         lies::CASES,
         origins::CASES,
+        disk::CASES,
         chaos::CASES,
         hostile::CASES,
     ]

@@ -3,11 +3,14 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use bywash_support::http::{Connection, HttpResponse};
+use bywash_support::http::{Connection, HttpResponse, head};
+use bywash_support::sign::{KEY, SECRET};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
 use crate::client::{Account, ClockOffset, signed_head};
+use crate::context::CaseContext;
+use crate::record::{Class, Outcome};
 
 /// Opens a connection with the smallest receive buffer, from the given loopback address.
 pub(super) async fn open(address: SocketAddr, from: [u8; 4]) -> std::io::Result<TcpStream> {
@@ -76,4 +79,43 @@ pub(super) async fn exchange(
     tokio::time::timeout(max, exchanging)
         .await
         .map_err(|_| std::io::Error::from(std::io::ErrorKind::TimedOut))?
+}
+
+/// Sends one request to the console and judges its status.
+pub(super) async fn admin(
+    context: &CaseContext,
+    class: Class,
+    (method, target): (&str, &str),
+    body: &[u8],
+    good: &[u16],
+) -> Option<HttpResponse> {
+    let token = format!("Token {KEY}:{SECRET}");
+    let length = body.len().to_string();
+    let json = if body.starts_with(b"{") {
+        "application/json"
+    } else {
+        "text/plain"
+    };
+    let headers = [
+        ("Authorization", &*token),
+        ("Content-Length", &*length),
+        ("Content-Type", json),
+    ];
+    let mut request = head(method, target, &headers).into_bytes();
+    request.extend_from_slice(body);
+    let time = Duration::from_secs(20);
+    let result = exchange(context.admin(), method, &request, time).await;
+    let response = result.ok();
+    let end = match &response {
+        Some(response) if good.contains(&response.status) => Outcome::Correct,
+        Some(response) if response.status >= 500 => {
+            Outcome::Failed(format!("{target}: {}", response.status))
+        }
+        Some(response) => {
+            Outcome::Wrong(format!("{target}: {} {}", response.status, response.text()))
+        }
+        None => Outcome::Failed(format!("{target}: no response")),
+    };
+    context.record.request(class, end);
+    response
 }

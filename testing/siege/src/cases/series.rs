@@ -7,11 +7,12 @@ use std::time::Duration;
 use bywash_support::http;
 use bywash_support::sign::{KEY, SECRET};
 
+use super::raw::admin;
 use super::{Case, case};
 use crate::CaseError;
 use crate::context::{CaseContext, body};
 use crate::process::Setup;
-use crate::record::{Class, Outcome};
+use crate::record::Class;
 
 pub(super) const CASES: &[Case] = &[
     case!("series-names", series_names),
@@ -23,36 +24,6 @@ pub(super) const CASES: &[Case] = &[
 const LINES: u64 = 500;
 /// Number of names that a server of 64 MiB always accepts: a sixteenth of its memory, at about 430 bytes each.
 const ACCEPTED_NAMES: u64 = 8_000;
-
-/// Sends one request to the console and judges its status.
-async fn admin(
-    context: &CaseContext,
-    class: Class,
-    (method, target): (&str, &str),
-    body: &[u8],
-    good: &[u16],
-) -> Option<http::HttpResponse> {
-    let token = format!("Token {KEY}:{SECRET}");
-    let length = body.len().to_string();
-    let headers = [("Authorization", &*token), ("Content-Length", &*length)];
-    let mut request = http::head(method, target, &headers).into_bytes();
-    request.extend_from_slice(body);
-    let time = Duration::from_secs(20);
-    let result = super::raw::exchange(context.admin(), method, &request, time).await;
-    let response = result.ok();
-    let end = match &response {
-        Some(response) if good.contains(&response.status) => Outcome::Correct,
-        Some(response) if response.status >= 500 => {
-            Outcome::Failed(format!("{target}: {}", response.status))
-        }
-        Some(response) => {
-            Outcome::Wrong(format!("{target}: {} {}", response.status, response.text()))
-        }
-        None => Outcome::Failed(format!("{target}: no response")),
-    };
-    context.record.request(class, end);
-    response
-}
 
 fn lines(first: u64) -> String {
     (first..first + LINES)
