@@ -12,7 +12,6 @@ pub(crate) mod part;
 pub(crate) mod plan;
 pub(crate) mod run;
 pub(crate) mod source;
-pub(crate) mod staged;
 pub(crate) mod tree;
 pub(crate) mod upload;
 

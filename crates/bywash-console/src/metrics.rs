@@ -14,7 +14,10 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use bywash::origin::OriginStats;
 use bywash::traffic::{OriginRequest, Traffic, TrafficStats};
-use bywash::{BucketStats, BudgetStats, CacheOutcome, MemoryStats, ObjectStats, PoolStats, Stats};
+use bywash::{
+    BucketStats, BudgetStats, CacheOutcome, FileDownloadStats, MemoryStats, ObjectStats, PoolStats,
+    Stats,
+};
 use process::Process;
 
 use crate::history::HistoryStats;
@@ -281,6 +284,54 @@ const OBJECTS: [Family<ObjectStats>; 6] = [
     ),
 ];
 
+/// Counters of downloads to files.
+const FILE_DOWNLOAD_COUNTERS: [Family<FileDownloadStats>; 6] = [
+    (
+        "bywash_file_downloads_finished_total",
+        "Files downloaded and durable.",
+        |s| s.finished,
+    ),
+    (
+        "bywash_file_downloads_finished_bytes_total",
+        "Bytes of these files.",
+        |s| s.finished_bytes,
+    ),
+    (
+        "bywash_file_downloads_finished_milliseconds_total",
+        "Time from the beginnings of their downloads until they were durable.",
+        |s| s.finished_ms,
+    ),
+    (
+        "bywash_file_downloads_retried_total",
+        "Attempts of downloads to files repeated after a failure or a wait for a full disk.",
+        |s| s.retried,
+    ),
+    (
+        "bywash_file_downloads_failed_total",
+        "Downloads to files that failed.",
+        |s| s.failed,
+    ),
+    (
+        "bywash_file_downloads_cancelled_total",
+        "Downloads to files that were cancelled.",
+        |s| s.cancelled,
+    ),
+];
+
+/// Gauges of downloads to files.
+const FILE_DOWNLOADS: [Family<FileDownloadStats>; 2] = [
+    (
+        "bywash_file_downloads_in_progress",
+        "Downloads to files in progress or waiting.",
+        |s| s.in_progress,
+    ),
+    (
+        "bywash_file_downloads_waiting_bytes",
+        "Bytes of downloads to files that are not durable yet.",
+        |s| s.waiting_bytes,
+    ),
+];
+
 /// Sources of the metrics.
 #[derive(Debug)]
 pub(crate) struct Sources<'a> {
@@ -331,6 +382,8 @@ pub(crate) fn render(sources: &Sources<'_>) -> String {
     memory(&mut text, &stats.memory);
     gauges(&mut text, &BUDGET, &stats.budget);
     gauges(&mut text, &OBJECTS, &stats.objects);
+    counters(&mut text, &FILE_DOWNLOAD_COUNTERS, &stats.file_downloads);
+    gauges(&mut text, &FILE_DOWNLOADS, &stats.file_downloads);
     if let Some(stats) = &stats.disk {
         disk::write(&mut text, stats);
     }

@@ -284,6 +284,7 @@ impl Engine {
                 uploads: budget.held(Share::Upload),
             },
             objects: self.shared.objects.stats(),
+            file_downloads: self.shared.file_downloads.snapshot(),
             disk: self.shared.disk.as_ref().map(DiskTier::stats),
         }
     }

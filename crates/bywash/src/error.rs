@@ -240,6 +240,16 @@ pub enum EngineError {
         /// The reason.
         source: Box<dyn StdError + Send + Sync>,
     },
+    /// The file system failed during a download to a file. The file is as it was before.
+    #[error("download of {object} to {}: {source}; the file is as it was before", path.display())]
+    File {
+        /// The object.
+        object: String,
+        /// The file.
+        path: std::path::PathBuf,
+        /// The last failure.
+        source: std::io::Error,
+    },
     /// The file system failed under the root folder.
     #[error("bucket {bucket}: {source}")]
     Io {

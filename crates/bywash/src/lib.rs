@@ -15,6 +15,7 @@ mod delete;
 mod disk;
 mod engine;
 mod error;
+mod file_target;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 pub mod io;
@@ -29,6 +30,7 @@ mod read;
 pub mod records;
 mod retry;
 mod shared;
+pub mod staged_file;
 mod stats;
 mod store_trait;
 pub mod time;
@@ -51,11 +53,11 @@ pub use limits::{MAX_FAILURES_NAMED, MAX_OPEN_FOLDERS, MAX_TIMED_BUCKETS};
 pub use machine::available_memory;
 pub use origin::{Origin, OriginUrl, PartBody, UploadedPart};
 pub use outcome::{CacheOutcome, ReadInfo};
-pub use read::{Download, DownloadOptions, PieceByPiece};
+pub use read::{Download, DownloadOptions, DownloadedFile, FileDownloadOptions, PieceByPiece};
 pub use retry::RetryPolicy;
 pub use stats::{
-    BucketMemory, BucketStats, BudgetStats, DiskStats, HEDGED_PERCENT, KindStats, MemoryStats,
-    ObjectStats, PoolStats, Stats,
+    BucketMemory, BucketStats, BudgetStats, DiskStats, FileDownloadStats, HEDGED_PERCENT,
+    KindStats, MemoryStats, ObjectStats, PoolStats, Stats,
 };
 pub use upload::{Upload, UploadOptions, UploadResult, UploadToken, UploadWriter};
 pub use verify::Verify;

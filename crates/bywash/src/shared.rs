@@ -20,8 +20,8 @@ use crate::origin::health::OriginHealth;
 use crate::origin::interface::{Capability, Origin};
 use crate::origin::metered::Metered;
 use crate::read::{
-    AbandonedMemory, FlightResult, LatencyWindow, Loans, ReadaheadBudget, SequentialDetector,
-    SingleFlight,
+    AbandonedMemory, FileDownloads, FileFlights, FlightResult, LatencyWindow, Loans,
+    ReadaheadBudget, SequentialDetector, SingleFlight,
 };
 use crate::retry::{BucketRetry, RetryPolicy};
 use crate::stats::Counters;
@@ -61,6 +61,8 @@ pub(crate) struct EngineShared {
     pub(crate) admission_deadline: Duration,
     /// Memory of requests that continue without readers.
     pub(crate) abandoned: AbandonedMemory,
+    /// Counters of downloads to files.
+    pub(crate) file_downloads: Arc<FileDownloads>,
     /// Statistics of the endpoints' requests.
     pub(crate) traffic: Arc<Traffic>,
     /// Bytes of blocks evicted because they were not used for a time.
@@ -168,6 +170,8 @@ pub(crate) struct BucketShared {
     pub(crate) versions: Versions,
     /// Requests in flight for the version of an object.
     pub(crate) flights: Arc<SingleFlight<Arc<FlightResult>>>,
+    /// Downloads to files in progress.
+    pub(crate) file_flights: FileFlights,
     pub(crate) sequential: SequentialDetector,
     pub(crate) latencies: LatencyWindow,
     /// Permits for ranged GETs in flight. One semaphore per bucket: an origin that hangs must not block other
@@ -212,6 +216,7 @@ impl BucketShared {
                 consistency.max_age(),
             ),
             flights: Arc::default(),
+            file_flights: FileFlights::default(),
             sequential: SequentialDetector::default(),
             latencies: LatencyWindow::default(),
             fetch_permits: Semaphore::new(MAX_RANGED_GETS),

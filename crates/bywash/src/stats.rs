@@ -23,6 +23,8 @@ pub struct Stats {
     pub budget: BudgetStats,
     /// The known objects.
     pub objects: ObjectStats,
+    /// Downloads to files.
+    pub file_downloads: FileDownloadStats,
     /// The disk tier, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskStats>,
@@ -182,6 +184,27 @@ pub struct ObjectStats {
     pub absent_bytes: u64,
     /// The limit of `absent_bytes`.
     pub absent_limit_bytes: u64,
+}
+
+/// Downloads to files ([`crate::Bucket::download_to`]). Counters are since the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct FileDownloadStats {
+    /// Downloads in progress or waiting.
+    pub in_progress: u64,
+    /// Bytes of their objects, which are not durable yet.
+    pub waiting_bytes: u64,
+    /// Files that became durable.
+    pub finished: u64,
+    /// Bytes of these files.
+    pub finished_bytes: u64,
+    /// Milliseconds from the beginnings of their downloads until they were durable, summed.
+    pub finished_ms: u64,
+    /// Attempts repeated after a failure, or after a wait for a full disk.
+    pub retried: u64,
+    /// Downloads that failed.
+    pub failed: u64,
+    /// Downloads cancelled by their callers, or by a shutdown.
+    pub cancelled: u64,
 }
 
 /// The memory budget, in bytes (`waiting`: a count).

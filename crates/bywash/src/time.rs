@@ -1,5 +1,6 @@
 //! Dates and durations as text.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use chrono::{DateTime, Utc};
@@ -37,6 +38,25 @@ pub fn http_date(date: DateTime<Utc>) -> String {
     const END_OF_9999: i64 = 253_402_300_799;
     let seconds = date.timestamp().clamp(0, END_OF_9999).unsigned_abs();
     httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
+}
+
+/// Returns the time in nanoseconds since 1970, but later than every earlier result in this process.
+pub(crate) fn unique_nanos() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    let now = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .map_or(0, |since| {
+            u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+        });
+    // Relaxed: only the value itself must be unique; it orders nothing else.
+    let mut last = LAST.load(Ordering::Relaxed);
+    loop {
+        let next = now.max(last.saturating_add(1));
+        match LAST.compare_exchange_weak(last, next, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => return next,
+            Err(seen) => last = seen,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -233,6 +233,7 @@ const ORDERED: [(&str, &[&str]); 2] = [
             "get",
             "ranges",
             "download",
+            "to_file",
             // Only declares and exports the others.
             "mod",
         ],

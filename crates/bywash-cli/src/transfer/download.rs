@@ -7,13 +7,14 @@
 
 mod state;
 
-use std::fs::{File, Permissions};
+use std::fs::Permissions;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, PermissionsExt};
 use std::path::{Path as FsPath, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use bywash::staged_file::{digest, open_folder, publish};
 use bywash::{ContentDigest, Segments, Verify};
 use futures::{StreamExt, TryStreamExt, stream};
 use indicatif::ProgressBar;
@@ -145,7 +146,7 @@ impl Download<'_> {
             return Ok(None);
         };
         let staged = Arc::clone(staged);
-        let got = blocking(&self.place, move || staged.digest(&expected)).await?;
+        let got = blocking(&self.place, move || digest(&staged.data, &expected)).await?;
         let wrong = || wrong_digest(&self.address.to_string(), &expected, &got);
         Ok((got != expected).then(wrong))
     }
@@ -195,15 +196,14 @@ fn finish(
         data.set_permissions(place.permissions.clone())?;
     }
     set_modified(data, Some(modified))?;
-    data.sync_all()?;
-    match mode {
-        PutMode::Create => {
-            std::fs::hard_link(&staged.data_path, &place.target)?;
-            std::fs::remove_file(&staged.data_path)?;
-        }
-        _ => std::fs::rename(&staged.data_path, &place.target)?,
-    }
-    File::open(&place.folder)?.sync_all()?;
+    let from = staged.data_path.file_name().unwrap_or_default();
+    let replaces = *mode != PutMode::Create;
+    publish(
+        data,
+        &open_folder(&place.folder)?,
+        (from, place.name()),
+        replaces,
+    )?;
     std::fs::remove_file(&staged.state_path)
 }
 

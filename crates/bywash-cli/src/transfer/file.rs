@@ -1,10 +1,12 @@
 //! Files as destinations of copies, replaced atomically, and standard output.
 
+use std::ffi::OsStr;
 use std::fs::{File, FileTimes, Permissions};
 use std::io;
 use std::path::{Path as FsPath, PathBuf};
 use std::time::SystemTime;
 
+use bywash::staged_file::{StagedFile, open_folder};
 use indicatif::ProgressBar;
 use object_store::PutMode;
 use tokio::io::AsyncWriteExt;
@@ -13,7 +15,6 @@ use crate::failure::{Failure, Kind};
 use crate::output::written;
 use crate::transfer::confinement::{Tree, refuse_own_name};
 use crate::transfer::source::Source;
-use crate::transfer::staged::StagedFile;
 
 /// Destination of a file copy, which may exist.
 #[derive(Debug)]
@@ -81,6 +82,11 @@ impl FileTarget {
         }
     }
 
+    /// Returns the name of the target in its folder.
+    pub(crate) fn name(&self) -> &OsStr {
+        self.target.file_name().unwrap_or_default()
+    }
+
     pub(crate) fn failed(&self, error: &io::Error) -> Failure {
         Failure::io(format!("cannot write {}", self.path.display()), error)
     }
@@ -127,7 +133,8 @@ pub(crate) async fn write(
         return write_parts(source, file, bar, failed).await;
     };
     let failed = |error: &io::Error| place.failed(error);
-    let staged = StagedFile::create(&place.folder, &place.permissions);
+    let folder = open_folder(&place.folder);
+    let staged = folder.and_then(|folder| StagedFile::create(folder, &place.permissions));
     let staged = staged.map_err(|error| failed(&error))?;
     if place.replaces {
         // The umask reduced them at creation.
@@ -137,7 +144,9 @@ pub(crate) async fn write(
     let file = staged.file().try_clone().map_err(|error| failed(&error))?;
     let bytes = write_parts(source, file, bar, failed).await?;
     set_modified(staged.file(), source.modified).map_err(|error| failed(&error))?;
-    match staged.place(&place.target, *mode != PutMode::Create) {
+    let (name, replaces) = (place.name().to_owned(), *mode != PutMode::Create);
+    let placed = tokio::task::spawn_blocking(move || staged.place(&name, replaces)).await;
+    match placed.map_err(io::Error::other).flatten() {
         Ok(()) => Ok(bytes),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(place.taken()),
         Err(error) => Err(failed(&error)),

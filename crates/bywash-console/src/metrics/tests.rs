@@ -59,6 +59,8 @@ fn writes_each_counter_under_its_name() {
     stats.pool.idle_evicted_bytes = 14;
     stats.pool.slow_evictions = 15;
     stats.budget.limit = 9;
+    stats.file_downloads.finished = 16;
+    stats.file_downloads.waiting_bytes = 17;
     let text = rendered(&stats);
     for line in [
         "bywash_requests_total{bucket=\"data\"} 1",
@@ -77,6 +79,8 @@ fn writes_each_counter_under_its_name() {
         "bywash_idle_evicted_bytes_total 14",
         "bywash_slow_evictions_total 15",
         "bywash_budget_limit_bytes 9",
+        "bywash_file_downloads_finished_total 16",
+        "bywash_file_downloads_waiting_bytes 17",
         "bywash_endpoint_requests_total 1",
         "bywash_series_refused_lines_total 0",
         "bywash_endpoint_responses_total{status=\"206\"} 1",

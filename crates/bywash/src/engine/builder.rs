@@ -211,6 +211,7 @@ impl EngineBuilder {
             verify: self.verify,
             admission_deadline: self.admission_deadline,
             abandoned: AbandonedMemory::default(),
+            file_downloads: Arc::default(),
             traffic: Arc::default(),
             idle_evicted_bytes: AtomicU64::new(0),
             disk,

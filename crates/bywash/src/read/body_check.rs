@@ -7,7 +7,7 @@ use bytes::Bytes;
 use object_store::Result;
 
 use super::body::Body;
-use super::digest_check::{DigestCheck, requested_digest};
+use super::digest_check::{DigestCheck, VerifyBody, requested_digest};
 use super::pieces::Pieces;
 use crate::limits::MAX_PROBED_BLOCKS;
 use crate::outcome::CacheOutcome;
@@ -56,8 +56,8 @@ impl Pieced for Pieces {
 /// Comparison of a body with the digest of its object.
 pub(super) struct BodyCheck {
     digest: Box<DigestCheck>,
-    /// Blocks of the version loaded before the body began.
-    loads_before: u64,
+    /// Blocks of the version loaded before the body began; `None` for a digest of the caller's.
+    loads_before: Option<u64>,
 }
 
 impl BodyCheck {
@@ -68,10 +68,13 @@ impl BodyCheck {
         version: &Arc<Version>,
         range: &Range<u64>,
         outcome: CacheOutcome,
+        asked: Option<VerifyBody>,
     ) -> impl Future<Output = Option<Self>> + Send + use<> {
-        let whole = *range == (0..version.meta.size) && !range.is_empty();
+        let given = asked.and_then(|VerifyBody(digest)| digest);
+        let whole = *range == (0..version.meta.size) && (given.is_some() || !range.is_empty());
         let resident = |block| bucket.engine.pool.contains(version.key(block));
-        let verified = outcome == CacheOutcome::Hit
+        let verified = asked.is_none()
+            && outcome == CacheOutcome::Hit
             && version.is_verified()
             // Those before were looked up.
             && (MAX_PROBED_BLOCKS..version.blocks(bucket.block_size)).all(resident);
@@ -81,10 +84,13 @@ impl BodyCheck {
             if !whole || verified {
                 return None;
             }
-            let digest = requested_digest(&bucket, &version).await?;
+            let digest = match given {
+                Some(given) => given,
+                None => requested_digest(&bucket, &version).await?,
+            };
             Some(Self {
                 digest: Box::new(DigestCheck::new(digest)),
-                loads_before,
+                loads_before: given.is_none().then_some(loads_before),
             })
         }
     }
@@ -106,8 +112,8 @@ impl BodyCheck {
         {
             let (bucket, version, of_blocks) = body.origin();
             check.digest.compare_version(bucket, version)?;
-            if of_blocks {
-                version.record_verified(check.loads_before, bucket.block_size);
+            if let Some(loads_before) = check.loads_before.filter(|_| of_blocks) {
+                version.record_verified(loads_before, bucket.block_size);
             }
         }
         Ok(())

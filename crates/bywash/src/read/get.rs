@@ -71,7 +71,8 @@ async fn try_get(
     if outcome == CacheOutcome::Partial {
         body.await_first_absent().await?;
     }
-    let check = BodyCheck::new(bucket, body.version(), &range, outcome);
+    let asked = options.extensions.get().copied();
+    let check = BodyCheck::new(bucket, body.version(), &range, outcome, asked);
     let mut result = get_result(body.version(), range, outcome);
     let payload = match admission {
         Some(admission) => begun(Pieces::new(body, admission), check).await?,
@@ -161,7 +162,7 @@ async fn get_uncached(
             .versions
             .record(stamp, result.meta.clone(), result.attributes.clone());
     }
-    Ok(uncached(bucket, result, range))
+    Ok(uncached(bucket, result, range, &options))
 }
 
 /// Uses the response that showed the object to be uncacheable, if it covers the range wanted; else sends a new
@@ -174,7 +175,7 @@ async fn first_uncached(
 ) -> Result<GetResult> {
     options.check_preconditions(&result.meta)?;
     match checked_response(path, &result, options.range.as_ref()) {
-        Ok(range) => Ok(uncached(bucket, result, range)),
+        Ok(range) => Ok(uncached(bucket, result, range, options)),
         Err(_) => get_uncached(bucket, path, options.clone()).await,
     }
 }
@@ -204,7 +205,12 @@ fn checked_response(
 }
 
 /// Streams one response of the origin, counted and cut to `range`; fails when it stalls.
-fn uncached(bucket: &Arc<BucketShared>, result: GetResult, range: Range<u64>) -> GetResult {
+fn uncached(
+    bucket: &Arc<BucketShared>,
+    result: GetResult,
+    range: Range<u64>,
+    options: &GetOptions,
+) -> GetResult {
     bucket.counters.miss();
     let skip = range.start - result.range.start;
     let state = (
@@ -213,7 +219,8 @@ fn uncached(bucket: &Arc<BucketShared>, result: GetResult, range: Range<u64>) ->
         skip,
         range.end - range.start,
     );
-    let digest = response_digest(bucket, &result).filter(|_| range == (0..result.meta.size));
+    let digest = response_digest(bucket, &result, options);
+    let digest = digest.filter(|_| range == (0..result.meta.size));
     let GetResult {
         payload,
         meta,

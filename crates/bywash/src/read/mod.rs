@@ -37,6 +37,7 @@ mod resolve;
 mod sequential;
 mod shared_error;
 mod single_flight;
+mod to_file;
 
 pub(crate) use abandoned::AbandonedMemory;
 pub use download::{Download, DownloadOptions};
@@ -49,3 +50,5 @@ pub(crate) use readahead::{ReadaheadBudget, ReadaheadLimits};
 pub(crate) use resolution::FlightResult;
 pub(crate) use sequential::SequentialDetector;
 pub(crate) use single_flight::SingleFlight;
+pub use to_file::{DownloadedFile, FileDownloadOptions};
+pub(crate) use to_file::{FileDownloads, FileFlights};

@@ -14,8 +14,9 @@ use futures::TryStreamExt;
 use object_store::path::Path;
 use object_store::{Attribute, Attributes, ObjectStore, ObjectStoreExt};
 
-const FOLDER: &str = "BYWASH_TEST_FULL_DISK_FOLDER";
+pub(crate) const FOLDER: &str = "BYWASH_TEST_FULL_DISK_FOLDER";
 const NO_MOUNT: i32 = 77;
+const THIS: &str = "folder_full_disk::in_a_limited_process";
 
 fn io_kind(error: &object_store::Error) -> Option<ErrorKind> {
     let mut source = std::error::Error::source(error);
@@ -114,17 +115,14 @@ async fn a_session_goes_on_once_there_is_room(store: &FolderStore) {
     assert_eq!(store.head(&key).await.unwrap().size, 600_000);
 }
 
-fn limited(command: &mut Command, script: &str) -> Output {
+/// Starts `test` of this program alone, by a script, with an empty folder in the environment.
+pub(crate) fn limited(command: &mut Command, script: &str, test: &str) -> Output {
     let dir = tempfile::tempdir().unwrap();
     let this = std::env::current_exe().unwrap();
     let output = command
         .args(["sh", "-c", script])
         .arg(this)
-        .args([
-            "--exact",
-            "folder_full_disk::in_a_limited_process",
-            "--nocapture",
-        ])
+        .args(["--exact", test, "--nocapture"])
         .env(FOLDER, dir.path())
         .output()
         .unwrap();
@@ -132,7 +130,24 @@ fn limited(command: &mut Command, script: &str) -> Output {
     output
 }
 
-fn assert_limits_met(output: &Output) {
+/// As [`limited`], with a folder of one MiB; `None` where nothing can be mounted.
+pub(crate) fn on_small_disk(test: &str) -> Option<Output> {
+    let script = format!(
+        r#"mount -t tmpfs -o size=1m tmpfs "${FOLDER}" || exit {NO_MOUNT}; exec "$0" "$@""#
+    );
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--map-root-user", "--mount"]);
+    let can_unshare = Command::new("unshare")
+        .args(["--map-root-user", "--mount", "true"])
+        .status();
+    if !can_unshare.is_ok_and(|status| status.success()) {
+        return None;
+    }
+    let output = limited(&mut unshare, &script, test);
+    (output.status.code() != Some(NO_MOUNT)).then_some(output)
+}
+
+pub(crate) fn assert_limits_met(output: &Output) {
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(
         output.status.success() && said.contains("limits met"),
@@ -144,28 +159,16 @@ fn assert_limits_met(output: &Output) {
 fn too_large_a_file_leaves_the_old_object() {
     // 2048 blocks of 512 bytes. The signal would end the process; ignored, the write fails.
     let script = r#"trap "" XFSZ; ulimit -f 2048; exec "$0" "$@""#;
-    assert_limits_met(&limited(&mut Command::new("env"), script));
+    assert_limits_met(&limited(&mut Command::new("env"), script, THIS));
 }
 
 #[cfg(target_os = "linux")]
 #[test]
 fn full_disk_leaves_the_old_object() {
-    let script = format!(
-        r#"mount -t tmpfs -o size=1m tmpfs "${FOLDER}" || exit {NO_MOUNT}; exec "$0" "$@""#
-    );
-    let mut unshare = Command::new("unshare");
-    unshare.args(["--map-root-user", "--mount"]);
-    if Command::new("unshare")
-        .args(["--map-root-user", "--mount", "true"])
-        .status()
-        .is_ok_and(|s| s.success())
-    {
-        let output = limited(&mut unshare, &script);
-        if output.status.code() != Some(NO_MOUNT) {
-            let said = String::from_utf8_lossy(&output.stdout);
-            assert!(said.contains("session met the limit"), "{said}");
-            return assert_limits_met(&output);
-        }
+    if let Some(output) = on_small_disk(THIS) {
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(said.contains("session met the limit"), "{said}");
+        return assert_limits_met(&output);
     }
     eprintln!("skipped: no tmpfs can be mounted here; the file size limit is tested all the same");
 }

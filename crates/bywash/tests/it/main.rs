@@ -7,6 +7,7 @@ mod cached_reads;
 mod conformance;
 mod disk_tier;
 mod far_origin;
+mod file_downloads;
 mod folder_conformance;
 mod folder_full_disk;
 mod folder_identity;

@@ -10,7 +10,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path as FsPath, PathBuf};
 
-use bywash::{ContentDigest, RunningDigest};
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -21,8 +20,6 @@ use crate::transfer::file::FileTarget;
 const DATA: &str = ".bywash-part";
 /// Suffix of the state file.
 const STATE: &str = ".download";
-/// Bytes read at a time to hash the whole file.
-const HASH_PIECE_BYTES: usize = 1 << 20;
 
 /// Path of the part file beside `target`.
 fn data_path(target: &FsPath) -> Option<PathBuf> {
@@ -206,21 +203,6 @@ impl Staged {
     pub(super) fn note(&self, part: u64, digest: &str) -> io::Result<()> {
         // A single append: lines of concurrent parts do not mix.
         (&self.state).write_all(line(part, digest).as_bytes())
-    }
-
-    /// Returns the digest of the whole file, of the algorithm of `expected`.
-    pub(super) fn digest(&self, expected: &ContentDigest) -> io::Result<ContentDigest> {
-        let mut running = RunningDigest::like(expected);
-        let mut piece = vec![0; HASH_PIECE_BYTES];
-        let mut offset = 0;
-        loop {
-            let read = self.data.read_at(&mut piece, offset)?;
-            if read == 0 {
-                return Ok(running.finish());
-            }
-            running.update(&piece[..read]);
-            offset += read as u64;
-        }
     }
 
     /// Removes what was downloaded and its state.

@@ -7,7 +7,8 @@ use rustix::io::Errno;
 
 use super::error::io_error;
 use super::names;
-use super::root::{Root, sync_folder};
+use super::root::Root;
+use crate::staged_file::sync_folder;
 
 impl Root {
     /// Removes the object if there is one.

@@ -1,12 +1,13 @@
 //! Identity of a file's version, and the clock that makes versions distinct.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use chrono::{DateTime, Utc};
 use object_store::ObjectMeta;
 use object_store::path::Path;
 use rustix::fs::Stat;
+
+use crate::time::unique_nanos;
 
 /// Identity of one version of a file.
 ///
@@ -85,25 +86,6 @@ impl Identity {
             size: self.size,
             e_tag: Some(self.e_tag()),
             version: None,
-        }
-    }
-}
-
-/// Returns the time in nanoseconds since 1970, but later than every earlier result in this process.
-pub(super) fn unique_nanos() -> u64 {
-    static LAST: AtomicU64 = AtomicU64::new(0);
-    let now = SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .map_or(0, |since| {
-            u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
-        });
-    // Relaxed: only the value itself must be unique; it orders nothing else.
-    let mut last = LAST.load(Ordering::Relaxed);
-    loop {
-        let next = now.max(last.saturating_add(1));
-        match LAST.compare_exchange_weak(last, next, Ordering::Relaxed, Ordering::Relaxed) {
-            Ok(_) => return next,
-            Err(seen) => last = seen,
         }
     }
 }

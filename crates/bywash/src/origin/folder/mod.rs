@@ -81,7 +81,7 @@ pub(crate) use self::held::HeldFile;
 use self::error::{FolderError, blocking, refuse_tags};
 use self::list::{Filter, Listing};
 use self::multipart::FolderUpload;
-use self::root::Root;
+pub(crate) use self::root::Root;
 use crate::limits::MAX_FOLDER_DELETES;
 
 /// An object store over one folder. Clones are handles to the same store.

@@ -5,7 +5,7 @@
 //! component is opened in turn and no link is followed.
 
 use std::fs::File;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
@@ -15,6 +15,7 @@ use super::error::is_absent;
 use super::handle::{FOLDER, Handle};
 use super::identity::Identity;
 use super::names::is_own;
+use crate::staged_file::sync_folder;
 
 /// `NONBLOCK`: a pipe under a key's name must not hang the open. Regular files ignore it.
 const READ: OFlags = OFlags::RDONLY
@@ -31,13 +32,13 @@ pub(super) enum Kind {
 
 /// The folder, opened when needed.
 #[derive(Debug)]
-pub(super) struct Root {
+pub(crate) struct Root {
     folder: Handle,
     beneath: bool,
 }
 
 impl Root {
-    pub(super) fn open(path: PathBuf) -> Result<Self, Errno> {
+    pub(crate) fn open(path: PathBuf) -> Result<Self, Errno> {
         let folder = Handle::open(path)?;
         let beneath = beneath::open(&*folder.fd()?, ".", FOLDER).is_ok();
         Ok(Self { folder, beneath })
@@ -109,7 +110,7 @@ impl Root {
     }
 
     /// As [`Self::parent`], and creates missing folders durably.
-    pub(super) fn make_parent<'a>(&self, path: &'a str) -> Result<(OwnedFd, &'a str), Errno> {
+    pub(crate) fn make_parent<'a>(&self, path: &'a str) -> Result<(OwnedFd, &'a str), Errno> {
         let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
         Ok((self.make_folder(parent)?, name))
     }
@@ -211,15 +212,6 @@ pub(super) fn join(folder: &str, name: &str) -> String {
 
 pub(super) fn is_file(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
-}
-
-/// Makes renames and removals in a folder durable.
-pub(super) fn sync_folder(folder: impl AsFd) -> Result<(), Errno> {
-    match rustix::fs::fsync(folder) {
-        // File systems that cannot sync a folder return this; nothing more can be done.
-        Err(Errno::INVAL) => Ok(()),
-        result => result,
-    }
 }
 
 #[cfg(target_os = "linux")]

@@ -2,17 +2,18 @@
 //!
 //! A staged file is locked by its writer; [`super::sweep`] removes those without a lock.
 
-use std::fs::{File, TryLockError};
+use std::fs::File;
 use std::io::Write;
 use std::os::fd::OwnedFd;
 
 use bytes::Bytes;
-use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::identity::{Identity, unique_nanos, unique_time};
+use super::identity::{Identity, unique_time};
 use super::names::STAGING;
-use super::root::{Root, sync_folder};
+use super::root::Root;
+use crate::staged_file::{hold, rename_durably, unique_name};
 
 /// A file in the staging folder, removed when dropped unless it was placed.
 #[derive(Debug)]
@@ -89,28 +90,10 @@ impl Staged {
         name: &str,
         exclusive: bool,
     ) -> Result<(), Errno> {
-        if exclusive {
-            self.place_exclusive(folder, name)?;
-        } else {
-            rustix::fs::renameat(&self.folder, &self.name, folder, name)?;
-        }
+        let from = (&self.folder, self.name.as_ref());
+        rename_durably(from, (folder, name.as_ref()), !exclusive)?;
         self.keep = true;
-        sync_folder(folder)
-    }
-
-    fn place_exclusive(&self, folder: &OwnedFd, name: &str) -> Result<(), Errno> {
-        let from = (&self.folder, self.name.as_str());
-        let flags = RenameFlags::NOREPLACE;
-        match rustix::fs::renameat_with(from.0, from.1, folder, name, flags) {
-            // The file system (or kernel) lacks such a rename. A hard link never replaces either.
-            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
-                rustix::fs::linkat(from.0, from.1, folder, name, AtFlags::empty())?;
-                // Only a second name, which the sweep would also find.
-                let _ = rustix::fs::unlinkat(from.0, from.1, AtFlags::empty());
-                Ok(())
-            }
-            result => result,
-        }
+        Ok(())
     }
 }
 
@@ -120,27 +103,6 @@ impl Drop for Staged {
             // Leftovers that cannot be removed now are removed by the sweep.
             let _ = rustix::fs::unlinkat(&self.folder, &self.name, AtFlags::empty());
         }
-    }
-}
-
-/// Returns a unique file name: unique in the process, with the process id in it; the random part distinguishes
-/// machines on one network folder.
-pub(super) fn unique_name() -> String {
-    format!(
-        "{:x}-{:x}-{:08x}",
-        std::process::id(),
-        unique_nanos(),
-        rand::random::<u32>()
-    )
-}
-
-/// Locks a new staged file or folder while it is open; returns `false` if a sweep removed it before.
-pub(super) fn hold(file: &File) -> Result<bool, Errno> {
-    match file.try_lock() {
-        // On file systems without locks the sweep goes by age alone.
-        Ok(()) | Err(TryLockError::Error(_)) => Ok(rustix::fs::fstat(file)?.st_nlink > 0),
-        // The sweep holds it, and removes it.
-        Err(TryLockError::WouldBlock) => Ok(false),
     }
 }
 

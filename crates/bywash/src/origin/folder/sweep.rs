@@ -167,7 +167,8 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
     use super::*;
-    use crate::origin::folder::stage::{Staged, hold};
+    use crate::origin::folder::stage::Staged;
+    use crate::staged_file::hold;
 
     fn root() -> (tempfile::TempDir, Root) {
         let dir = tempfile::tempdir().unwrap();

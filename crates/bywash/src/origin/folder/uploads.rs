@@ -23,15 +23,16 @@ use super::FolderStore;
 use super::attributes::Stored;
 use super::error::{FolderError, blocking, io_error, refuse_tags};
 use super::names::{self, STAGING, UPLOADS};
-use super::root::{Root, sync_folder};
+use super::root::Root;
 use super::session::{self, FolderSession};
-use super::stage::{Staged, hold, remove_flat_folder, unique_name};
+use super::stage::{Staged, remove_flat_folder};
 use crate::limits::MAX_PARTS;
 use crate::origin::interface::{Origin, PartBody, UploadedPart};
 use crate::origin::page::Level;
 use crate::origin::session::{
     ChunkRule, Finished, OpenSession, SessionOptions, SessionToken, UploadSession,
 };
+use crate::staged_file::{hold, sync_folder, unique_name};
 
 const MANIFEST: &str = "manifest.json";
 

@@ -1,0 +1,354 @@
+//! Downloads an object to a file: a body read through the cache, written beside its target and renamed.
+//!
+//! What is in memory or on the disk tier costs no request. Bytes from the origin become blocks before they are written,
+//! so readers can use them at once, and an attempt that is repeated finds them. The order is: reserve space, write,
+//! compare the digest, sync the file, rename it, sync its folder. Downloads of one object take turns. Each copies the
+//! file of the one before it if that has the current version.
+
+mod flights;
+mod patience;
+mod stats;
+
+use std::fs::{File, FileTimes};
+use std::io::{self, Read, Seek};
+use std::os::unix::fs::FileExt;
+use std::path::{Path as FsPath, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::TryStreamExt;
+use object_store::path::Path;
+use object_store::{Error, GetOptions, GetResult, ObjectMeta, Result};
+
+use super::digest_check::{VerifyBody, is_digest_mismatch};
+use super::get::get;
+use super::pieces::PieceByPiece;
+use super::ranged::is_version_change;
+use super::resolve::resolve;
+use crate::bucket::Bucket;
+use crate::content_digest::ContentDigest;
+use crate::error::EngineError;
+use crate::file_target::{FileTarget, checked, new_permissions};
+use crate::shared::BucketShared;
+use crate::staged_file::{StagedFile, digest, remove_leftovers};
+pub(crate) use flights::FileFlights;
+use flights::{Finished, Turn};
+use patience::Patience;
+pub(crate) use stats::FileDownloads;
+use stats::Progress;
+
+/// Default time that a full disk may take to have space again.
+const FULL_DISK_DEADLINE: Duration = Duration::from_secs(300);
+/// Bytes copied from file to file at a time, between which a copy can be cancelled.
+const COPIED_AT_ONCE_BYTES: u64 = 64 << 20;
+
+/// Options of [`Bucket::download_to`].
+#[derive(Debug, Clone)]
+pub struct FileDownloadOptions {
+    /// Digest that the object must have. Default: the one that the store states, if
+    /// [`crate::EngineBuilder::verify`] does not turn it off.
+    pub digest: Option<ContentDigest>,
+    /// Folder that the target is relative to and must stay in, links resolved. Missing folders below it are created.
+    /// Default: none; then the folder of the target must exist.
+    pub within: Option<PathBuf>,
+    /// Whether an existing file is replaced. Default: yes.
+    pub replaces: bool,
+    /// How long a full or read-only disk is waited for without progress. Default 5 minutes.
+    pub full_disk_deadline: Duration,
+}
+
+impl Default for FileDownloadOptions {
+    fn default() -> Self {
+        Self {
+            digest: None,
+            within: None,
+            replaces: true,
+            full_disk_deadline: FULL_DISK_DEADLINE,
+        }
+    }
+}
+
+/// A downloaded file, which is on disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DownloadedFile {
+    /// Metadata of the version that it has.
+    pub meta: ObjectMeta,
+}
+
+impl Bucket {
+    /// Downloads an object to the file `target`. When this returns, the file is complete, compared with its digest,
+    /// and durable; its modification time is that of the object. Until then, and after a failure or if the future is
+    /// dropped, `target` is as it was before.
+    ///
+    /// What is in memory or on the disk tier is not requested from the origin, and what is requested is cached.
+    /// Concurrent downloads of one version read it once. A full or read-only disk is waited for; other failures of the
+    /// file system are retried three times.
+    ///
+    /// # Errors
+    /// Those of a read; [`EngineError::DigestMismatch`] if the bytes do not have the object's digest in a second attempt
+    /// either; [`EngineError::File`] if the file system failed; [`EngineError::InvalidSetting`] if `target` is not in
+    /// the folder that it must stay in, or has a name reserved for Bywash.
+    pub async fn download_to(
+        &self,
+        path: &Path,
+        target: impl AsRef<FsPath>,
+        options: FileDownloadOptions,
+    ) -> Result<DownloadedFile> {
+        let target = checked(target.as_ref(), options.within.as_deref())?;
+        let mut job = FileJob {
+            bucket: Arc::clone(self.shared()),
+            path: path.clone(),
+            progress: Progress::new(&self.shared().engine.file_downloads, path, &target),
+            patience: Patience::new(options.full_disk_deadline),
+            target,
+            options,
+        };
+        let turn = self.shared().file_flights.join(path).turn().await;
+        let outcome = Box::pin(job.run(&turn)).await;
+        job.progress.end(outcome.is_ok());
+        outcome
+    }
+}
+
+/// Failure of one attempt.
+enum Failure {
+    /// Of reading the object.
+    Object(Error),
+    /// Of the file system.
+    File(io::Error),
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::File(error)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Object(error)
+    }
+}
+
+struct FileJob {
+    bucket: Arc<BucketShared>,
+    path: Path,
+    target: PathBuf,
+    options: FileDownloadOptions,
+    progress: Progress,
+    patience: Patience,
+}
+
+impl FileJob {
+    /// Attempts the download until it succeeds or must fail.
+    async fn run(&mut self, turn: &Turn) -> Result<DownloadedFile> {
+        let mut repeated = false;
+        loop {
+            let failure = match self.attempt(turn).await {
+                Ok(meta) => return Ok(DownloadedFile { meta }),
+                Err(failure) => failure,
+            };
+            match failure {
+                Failure::Object(error)
+                    if !repeated && (is_version_change(&error) || is_digest_mismatch(&error)) =>
+                {
+                    repeated = true;
+                    turn.discard();
+                }
+                Failure::Object(error) => return Err(error),
+                Failure::File(error) => {
+                    let waited = self.patience.wait(error).await;
+                    waited.map_err(|error| self.failed(error))?;
+                }
+            }
+            self.progress.retry();
+        }
+    }
+
+    fn failed(&self, source: io::Error) -> Error {
+        if source.kind() == io::ErrorKind::InvalidInput {
+            return EngineError::InvalidSetting {
+                setting: "path",
+                reason: format!("{}: {source}", self.target.display()),
+            }
+            .into();
+        }
+        EngineError::File {
+            object: self.path.to_string(),
+            path: self.target.clone(),
+            source,
+        }
+        .into()
+    }
+
+    async fn attempt(&mut self, turn: &Turn) -> Result<ObjectMeta, Failure> {
+        let (target, staged) = self.stage().await?;
+        let meta = match self.finished(turn).await? {
+            Some(finished) => {
+                self.copy(&finished, &staged).await?;
+                finished.meta
+            }
+            None => self.fetch(&staged).await?,
+        };
+        let (file, modified) = (staged.file().try_clone()?, meta.last_modified.into());
+        let replaces = self.options.replaces;
+        blocking(move || {
+            if let Some(permissions) = target.permissions()? {
+                staged.file().set_permissions(permissions)?;
+            }
+            let times = FileTimes::new().set_modified(modified);
+            staged.file().set_times(times)?;
+            staged.place(&target.name, replaces)
+        })
+        .await?;
+        turn.finish(Finished {
+            meta: meta.clone(),
+            file: Arc::new(file),
+        });
+        Ok(meta)
+    }
+
+    /// Opens the target's folder and creates a file in it.
+    async fn stage(&self) -> io::Result<(FileTarget, StagedFile)> {
+        let (path, within) = (self.target.clone(), self.options.within.clone());
+        let downloads = Arc::clone(&self.bucket.engine.file_downloads);
+        blocking(move || {
+            let target = FileTarget::open(&path, within.as_deref())?;
+            if downloads.are_leftovers_due(&target.folder)? {
+                remove_leftovers(&target.folder)?;
+            }
+            let folder = target.folder.try_clone()?;
+            let staged = StagedFile::create(folder, &new_permissions())?;
+            Ok((target, staged))
+        })
+        .await
+    }
+
+    /// Returns the file of the download before this one, if it has the current version.
+    async fn finished(&self, turn: &Turn) -> Result<Option<Finished>> {
+        let Some(finished) = turn.finished() else {
+            return Ok(None);
+        };
+        let head = GetOptions {
+            head: true,
+            ..GetOptions::default()
+        };
+        let now = resolve(&self.bucket, &self.path, &head, None).await?;
+        Ok(now.version.matches(&finished.meta).then_some(finished))
+    }
+
+    /// Copies a file in the kernel, where that is possible without reading it. It was compared with the digest that the
+    /// store states; a digest of this caller is compared with the copy.
+    async fn copy(&mut self, finished: &Finished, staged: &StagedFile) -> Result<(), Failure> {
+        let size = finished.meta.size;
+        self.progress.sized(size);
+        let (from, to) = (Arc::clone(&finished.file), staged.file().try_clone()?);
+        let to = Arc::new(to);
+        let mut offset = 0;
+        while offset < size {
+            let (from, to) = (Arc::clone(&from), Arc::clone(&to));
+            let copied = blocking(move || {
+                // This download's turn: no other moves the cursors.
+                (&*from).seek(io::SeekFrom::Start(offset))?;
+                (&*to).seek(io::SeekFrom::Start(offset))?;
+                io::copy(&mut (&*from).take(COPIED_AT_ONCE_BYTES), &mut &*to)
+            });
+            match copied.await? {
+                0 => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+                copied => offset += copied,
+            }
+        }
+        let Some(expected) = self.options.digest else {
+            return Ok(());
+        };
+        let got = blocking(move || digest(&to, &expected)).await?;
+        if got != expected {
+            self.bucket.counters.digest_mismatch();
+            let object = self.path.to_string();
+            let error = EngineError::DigestMismatch {
+                object,
+                expected,
+                got,
+            };
+            return Err(Failure::Object(error.into()));
+        }
+        Ok(())
+    }
+
+    /// Writes the object to the file, as its bytes come.
+    async fn fetch(&mut self, staged: &StagedFile) -> Result<ObjectMeta, Failure> {
+        let mut options = GetOptions::default();
+        options.extensions.insert(PieceByPiece);
+        options.extensions.insert(VerifyBody(self.options.digest));
+        let result: GetResult = get(&self.bucket, &self.path, options).await?;
+        let meta = result.meta.clone();
+        self.progress.sized(meta.size);
+        let file = Arc::new(staged.file().try_clone()?);
+        reserve(&file, meta.size).await?;
+        let mut body = result.into_stream();
+        let (mut offset, mut next) = (0, body.try_next().await?);
+        while let Some(bytes) = next {
+            let length = bytes.len() as u64;
+            let (written, then) = tokio::join!(
+                write(&file, offset, bytes, &mut self.patience),
+                body.try_next()
+            );
+            written?;
+            next = then?;
+            offset += length;
+        }
+        Ok(meta)
+    }
+}
+
+/// Reserves space for a file, where the file system can: a full disk is found before anything is written.
+async fn reserve(file: &Arc<File>, size: u64) -> io::Result<()> {
+    if size == 0 {
+        return Ok(());
+    }
+    let file = Arc::clone(file);
+    blocking(move || {
+        use rustix::fs::{FallocateFlags, fallocate};
+        use rustix::io::Errno;
+        match fallocate(&*file, FallocateFlags::empty(), 0, size) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => Ok(()),
+            reserved => Ok(reserved?),
+        }
+    })
+    .await
+}
+
+/// Writes at `offset`. A full disk is waited for here, as all written so far would be lost by another attempt.
+async fn write(
+    file: &Arc<File>,
+    offset: u64,
+    bytes: Bytes,
+    patience: &mut Patience,
+) -> io::Result<()> {
+    let mut done = 0;
+    while done < bytes.len() {
+        let (file, rest) = (Arc::clone(file), bytes.slice(done..));
+        let written = blocking(move || file.write_at(&rest, offset + done as u64)).await;
+        match written {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => {
+                done += written;
+                patience.progress();
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if patience::is_full(&error) => patience.wait(error).await?,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Runs file operations on a blocking thread. Those that have begun continue when the future is dropped.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(io::Error::other).flatten()
+}
