@@ -1,5 +1,6 @@
 """The disk tier: what was read is on the disk after a kill, checked, and bounded."""
 
+import json
 import os
 import subprocess
 
@@ -65,13 +66,38 @@ def test_object_changed_while_the_server_was_down_is_read_anew(tiered, moto):
     assert server.s3.get_object(Bucket=bucket, Key="object-0")["Body"].read() == changed
 
 
+def cache(server, *arguments):
+    command = [os.environ["BYWASH_BIN"], "cache", "--data-dir", server.data_dir, *arguments]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def test_blocks_are_verified_and_listed_by_tier(tiered, tmp_path):
+    server, bucket = tiered
+    fill(server, bucket)
+    blocks = {key: -(-len(body) // MIB) for key, body in OBJECTS.items()}
+    listed = cache(server, "ls", "--tier", f"s3://{bucket}").stdout
+    for key, count in blocks.items():
+        assert f"{count:>7} on disk of {count:>7} blocks  s3://{bucket}/{key}\n" in listed
+    found = json.loads(cache(server, "verify", "--json").stdout)
+    assert (found["good_blocks"], found["damaged_blocks"], found["complete"]) == (sum(blocks.values()), 0, True)
+    for path in (tmp_path / "tier").glob("*.seg"):
+        with open(path, "r+b") as file:
+            for offset in range(MIB // 2, os.path.getsize(path), MIB):
+                file.seek(offset)
+                file.write(b"damage")
+    verified = cache(server, "verify", "--rate", "10GiB")
+    # All but the last block of most objects, which is short.
+    assert verified.returncode == 1
+    assert "; 100 damaged and dropped, 0 unreadable" in verified.stdout
+    assert "the origin has them" in verified.stderr
+    read_all(server, bucket)
+
+
 def test_limit_is_lowered_at_run_time_and_holds(tiered, tmp_path):
     server, bucket = tiered
     fill(server, bucket)
     assert allocated(tmp_path / "tier") <= 512 * MIB
-    command = [os.environ["BYWASH_BIN"], "cache", "--data-dir", server.data_dir, "limit", "--disk", "80MiB"]
-    shown = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    assert "disk: " in shown
+    assert "disk: " in cache(server, "limit", "--disk", "80MiB").stdout
     until("the oldest segments are removed", lambda: allocated(tmp_path / "tier") <= 80 * MIB, 30)
     read_all(server, bucket)
     assert allocated(tmp_path / "tier") <= 80 * MIB

@@ -79,6 +79,12 @@ pub(crate) struct Args {
     /// again after a restart, also after a crash. Its index takes about 1 MiB of --memory for 10 GiB.
     #[arg(long, value_name = "DIR:SIZE")]
     disk: Option<String>,
+    /// The most that the disk tier writes a day, as 200GiB, for the endurance of an SSD [default: no limit]
+    ///
+    /// The writes are spread over the day; a 24th may come at once. Blocks beyond are not kept on the disk, and are counted as
+    /// declined_rate.
+    #[arg(long, value_name = "SIZE")]
+    disk_daily_writes: Option<String>,
     /// Send a request to an origin a second time when it takes longer than 95 of 100 others; at most one in 20, and each costs
     #[arg(long)]
     hedge: bool,

@@ -6,6 +6,7 @@
 //! | `GET /cache/why` | `bucket`, `key` | whether a read would be a hit, and why |
 //! | `POST /cache/warm` | JSON: `bucket`, `prefix` | what was read into memory, when all of it is |
 //! | `POST /cache/drop` | the same | what was dropped |
+//! | `POST /cache/verify` | JSON: `rate`, in bytes a second (default: no limit) | what was found on the disk tier, when all of it was read; 409 while another pass is running |
 //! | `GET /cache/limit` | | the limits |
 //! | `POST /cache/limit` | JSON: `memory`, `disk`, in bytes | the limits after the change; 409 if more is held than the new limit |
 //!
@@ -35,6 +36,7 @@ pub(crate) fn routes() -> Router<Shared> {
         .route("/cache/why", get(why))
         .route("/cache/warm", body::small(post(warm)))
         .route("/cache/drop", body::small(post(forget)))
+        .route("/cache/verify", body::small(post(verify)))
         .route(
             "/cache/limit",
             get(limits).merge(body::small(post(set_limits))),
@@ -141,6 +143,30 @@ async fn forget(
 pub(crate) async fn dropped(engine: &Engine, target: CacheTarget) -> Result<CacheChange, Refusal> {
     let bucket = bucket(engine, &target.bucket)?;
     blocking(move || bucket.drop_cached(&target.prefix)).await
+}
+
+/// How to verify the disk tier.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct VerifyOptions {
+    /// Maximum bytes a second.
+    rate: Option<u64>,
+}
+
+async fn verify(
+    State(engine): State<Engine>,
+    Json(options): Json<VerifyOptions>,
+) -> Result<Response, Refusal> {
+    let verified = engine.verify_disk(options.rate).await;
+    verified.map(|found| json(&found)).map_err(|error| {
+        let status = match &error {
+            EngineError::DiskVerifying => StatusCode::CONFLICT,
+            EngineError::InvalidSetting { .. } => StatusCode::BAD_REQUEST,
+            EngineError::SlowDown { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            _ => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Refusal(status, error.to_string())
+    })
 }
 
 /// Limits to change; those left out stay.

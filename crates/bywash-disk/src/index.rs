@@ -58,6 +58,21 @@ pub(crate) struct Index {
     length: AtomicUsize,
 }
 
+/// A position in the table.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Cell {
+    shard: usize,
+    cell: usize,
+}
+
+/// A block of the table.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FoundBlock {
+    pub(crate) version: u32,
+    pub(crate) block: u32,
+    pub(crate) place: Place,
+}
+
 /// The index has no room for another block.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct IndexFull;
@@ -153,6 +168,31 @@ impl Index {
         shard.insert_unique(hash, entry, Entry::hash);
         self.length.fetch_add(1, Ordering::Relaxed);
         Ok(None)
+    }
+
+    /// Returns the blocks in the next `max` cells of the table, and where to go on; `None` after the last cell. Blocks that are
+    /// inserted meanwhile, or moved by an insertion, may be missing.
+    pub(crate) fn blocks_from(&self, from: Cell, max: usize) -> (Vec<FoundBlock>, Option<Cell>) {
+        let Some(shard) = self.shards.get(from.shard) else {
+            return (Vec::new(), None);
+        };
+        let shard = shard.lock();
+        let end = shard.num_buckets().min(from.cell + max);
+        let entries = (from.cell..end).filter_map(|cell| shard.get_bucket(cell));
+        let blocks = entries
+            .map(|entry| FoundBlock {
+                version: entry.version,
+                block: entry.block,
+                place: entry.place(),
+            })
+            .collect();
+        let next = match end < shard.num_buckets() {
+            true => Some(Cell { cell: end, ..from }),
+            false => Some(from.shard + 1)
+                .filter(|&next| next < self.shards.len())
+                .map(|shard| Cell { shard, cell: 0 }),
+        };
+        (blocks, next)
     }
 
     /// Removes a block if it is still at `place`; returns whether it was.

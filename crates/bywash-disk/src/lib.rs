@@ -32,7 +32,7 @@ pub use format::VersionKey;
 pub use health::{TierState, TierStatus};
 pub use readers::{ReadJob, Readers};
 pub use stats::TierStats;
-pub use tier::{Declined, Tier, TierOptions};
+pub use tier::{Declined, Tier, TierOptions, Verification};
 
 /// One version of an object, cut into blocks of one size.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,6 +4,7 @@ mod admission;
 mod read;
 mod reinsert;
 mod segments;
+mod verify;
 mod write;
 
 use std::collections::HashMap;
@@ -27,6 +28,7 @@ use crate::stats::{Counters, TierStats};
 use crate::storage::{Folder, Storage};
 use crate::versions::{VERSION_MEMORY, Versions};
 use segments::{Segments, max_segments};
+pub use verify::Verification;
 pub use write::Declined;
 use write::{Erasures, Writer};
 

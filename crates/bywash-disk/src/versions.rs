@@ -62,6 +62,12 @@ impl Versions {
         self.by_key.find(hash(key), is_key).copied()
     }
 
+    /// Returns the key of a version whose blocks can be found.
+    pub(crate) fn key(&self, number: u32) -> Option<VersionKey> {
+        let slot = self.slots.get(number as usize)?;
+        (slot.blocks > 0 && !slot.erased).then_some(slot.key)
+    }
+
     /// Returns whether blocks of any version of an object can be found. Objects whose names have the same hash are
     /// taken for one.
     pub(crate) fn has_name(&self, name: NameHash) -> bool {

@@ -159,7 +159,11 @@ impl Bucket {
             _ => CacheOutcome::Miss,
         };
         let reasons = match &object {
-            Some(object) if cacheable => reasons(object, shared.consistency.max_age()),
+            Some(object) if cacheable => {
+                let mut reasons = reasons(object, shared.consistency.max_age());
+                reasons.extend(disk_refusal(shared, known.as_ref(), object));
+                reasons
+            }
             Some(_) => vec![
                 "the origin sends neither a strong ETag nor a date for it, so two requests cannot be bound to one version: each \
                  read is one request to the origin, and none of its bytes are cached"
@@ -292,6 +296,18 @@ fn describe(bucket: &Arc<BucketShared>, known: &KnownVersion) -> CachedObject {
         }
     }
     object
+}
+
+/// Returns why blocks of an object do not reach the disk tier now, if some are not there.
+fn disk_refusal(
+    bucket: &BucketShared,
+    known: Option<&KnownVersion>,
+    object: &CachedObject,
+) -> Option<String> {
+    let (disk, _) = bucket.disk_version(&known?.version)?;
+    (object.disk_blocks < object.blocks)
+        .then(|| disk.refusal())
+        .flatten()
 }
 
 /// Returns the reasons for the outcome of a read of a cacheable object.

@@ -2,6 +2,7 @@
 
 mod builder;
 mod checks;
+mod disk;
 mod idle;
 mod memory;
 mod reserve;
@@ -11,7 +12,6 @@ use std::collections::BTreeMap;
 use std::path::Path as FsPath;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
 
 use bywash_mem::{Budget, Share, StoreStats};
 use chrono::{DateTime, Utc};
@@ -301,19 +301,6 @@ impl Engine {
             (kind.name(), stats)
         };
         BlockKind::ALL.into_iter().map(of).collect()
-    }
-
-    /// Ends the writes to the disk tier: writes the blocks that wait, until `deadline` has passed. Without this call,
-    /// what was loaded in the last moments is not on the disk. Returns whether all was written.
-    pub async fn close_disk(&self, deadline: Duration) -> bool {
-        if self.shared.disk.is_none() {
-            return true;
-        }
-        let shared = Arc::clone(&self.shared);
-        let closed = tokio::task::spawn_blocking(move || {
-            shared.disk.as_ref().is_none_or(|disk| disk.close(deadline))
-        });
-        closed.await.unwrap_or(false)
     }
 
     /// Returns the errors of the origins that had any, by bucket.

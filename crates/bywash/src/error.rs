@@ -27,6 +27,9 @@ pub enum EngineError {
         /// The deadline that passed, in seconds.
         waited_s: u64,
     },
+    /// A pass over all blocks of the disk tier is running already.
+    #[error("verify the disk tier: another pass is running; wait until it ends")]
+    DiskVerifying,
     /// The object changed while it was read, more often than the read starts over. Read it again.
     #[error("read {object}: the object changed while it was read; read it again")]
     VersionChanged {

@@ -159,6 +159,8 @@ pub struct DiskStats {
     pub declined_segments: u64,
     /// Blocks not written because of the limit of bytes a day.
     pub declined_rate: u64,
+    /// Maximum bytes written a day; `None`: no limit.
+    pub daily_writes: Option<u64>,
     /// Blocks not written to a full disk because they were not read before.
     pub declined_new: u64,
     /// Blocks written again, as they were read since, when their segment made room.

@@ -18,6 +18,7 @@ pub(super) struct FileSettings {
     pub(super) data_dir: Option<PathBuf>,
     pub(super) memory: Option<String>,
     pub(super) disk: Option<String>,
+    pub(super) disk_daily_writes: Option<String>,
     pub(super) hedge: bool,
     pub(super) idle_age: Option<String>,
     pub(super) slow_eviction: Option<String>,

@@ -137,6 +137,8 @@ impl Settings {
             "--slow-eviction-rounds",
             args.slow_eviction_rounds.or(file.slow_eviction_rounds),
         )?;
+        let data_dir = args.data_dir.or(file.data_dir);
+        let daily_writes = args.disk_daily_writes.or(file.disk_daily_writes);
         let settings = Self {
             connections_per_address: per_address,
             trusted_proxies: networks(args.trusted_proxy, file.trusted_proxy)?,
@@ -144,14 +146,11 @@ impl Settings {
                 args.access_log.or(file.access_log),
                 args.access_log_format.or(file.access_log_format),
             )?,
-            data_dir: args
-                .data_dir
-                .or(file.data_dir)
-                .unwrap_or_else(|| PathBuf::from(DEFAULT_DATA_DIR)),
+            data_dir: data_dir.unwrap_or_else(|| PathBuf::from(DEFAULT_DATA_DIR)),
             memory: memory
                 .parse()
                 .map_err(|error| Failure::usage(format!("--memory: {error}")))?,
-            disk: disk(args.disk.or(file.disk))?,
+            disk: disk(args.disk.or(file.disk), daily_writes)?,
             hedge: args.hedge || file.hedge,
             idle_age: idle_age(args.idle_age.or(file.idle_age))?,
             slow_eviction: duration("--slow-eviction", args.slow_eviction.or(file.slow_eviction))?,
@@ -290,10 +289,20 @@ fn access_log(
 }
 
 /// Parses `DIR:SIZE`.
-fn disk(text: Option<String>) -> Result<Option<DiskOptions>, Failure> {
+fn disk(
+    text: Option<String>,
+    daily_writes: Option<String>,
+) -> Result<Option<DiskOptions>, Failure> {
     let Some(text) = text else {
-        return Ok(None);
+        return match daily_writes {
+            None => Ok(None),
+            Some(_) => Err(Failure::usage("--disk-daily-writes needs --disk DIR:SIZE")),
+        };
     };
+    let daily_writes = daily_writes.map(|text| {
+        let parsed = size::parse(&text);
+        parsed.map_err(|error| Failure::usage(format!("--disk-daily-writes {text}: {error}")))
+    });
     let bad = |reason: String| {
         Failure::usage(format!(
             "--disk {text}: {reason}; write DIR:SIZE, as /var/cache/bywash:100GiB"
@@ -306,6 +315,7 @@ fn disk(text: Option<String>) -> Result<Option<DiskOptions>, Failure> {
     Ok(Some(DiskOptions {
         path: PathBuf::from(path),
         size: size::parse(size).map_err(bad)?,
+        daily_writes: daily_writes.transpose()?,
     }))
 }
 

@@ -5,7 +5,10 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use bywash::{CacheChange, CacheExplanation, CacheLimits, CachedObject, CachedPage, MemoryLimit};
+use bywash::{
+    CacheChange, CacheExplanation, CacheLimits, CachedObject, CachedPage, DiskVerification,
+    MemoryLimit,
+};
 use indicatif::BinaryBytes;
 use serde::Serialize;
 
@@ -40,6 +43,9 @@ enum Verb {
         /// s3://bucket or s3://bucket/prefix [default: all buckets]
         #[arg(value_name = "PREFIX")]
         prefix: Option<BucketPath>,
+        /// Print the blocks in memory and those on the disk tier, of all blocks of each object
+        #[arg(long)]
+        tier: bool,
     },
     /// Read objects into the server's memory, up to three quarters of it
     Warm {
@@ -58,6 +64,15 @@ enum Verb {
         /// s3://bucket/key
         #[arg(value_name = "KEY")]
         key: BucketPath,
+    },
+    /// Read all blocks of the disk tier, compare each with its checksum, and drop those that are damaged
+    ///
+    /// One block is read at a time, while the server works. Exits with 1 if blocks were damaged or could not be read; the
+    /// origin has them.
+    Verify {
+        /// The most to read a second, as 100MiB [default: no limit]
+        #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+        rate: Option<u64>,
     },
     /// Print the server's limits of memory and disk, or change them until the server's end
     ///
@@ -78,10 +93,11 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     let out = args.output;
     or_interrupt(async {
         match &args.verb {
-            Verb::Ls { prefix } => list(&server, prefix.as_ref(), out).await,
+            Verb::Ls { prefix, tier } => list(&server, prefix.as_ref(), *tier, out).await,
             Verb::Warm { prefix } => change(&server, "warm", prefix, out).await,
             Verb::Drop { prefix } => change(&server, "drop", prefix, out).await,
             Verb::Why { key } => why(&server, key, out).await,
+            Verb::Verify { rate } => verify(&server, *rate, out).await,
             Verb::Limit { memory, disk } => limit(&server, *memory, *disk, out).await,
         }
     })
@@ -120,6 +136,7 @@ struct Line<'a> {
 async fn list(
     server: &AdminClient,
     prefix: Option<&BucketPath>,
+    tier: bool,
     out: Output,
 ) -> Result<(), Failure> {
     let mut after: Option<String> = None;
@@ -134,6 +151,12 @@ async fn list(
         for (bucket, objects) in &page.buckets {
             for object in objects {
                 out.line(&Line { bucket, object }, || {
+                    if tier {
+                        return format!(
+                            "{:>7} in memory {:>7} on disk of {:>7} blocks  s3://{bucket}/{}",
+                            object.resident_blocks, object.disk_blocks, object.blocks, object.key
+                        );
+                    }
                     format!(
                         "{:>12} of {:>12} validated {:>7} ago  s3://{bucket}/{}",
                         BinaryBytes(object.resident_bytes).to_string(),
@@ -211,6 +234,33 @@ async fn change(
         "some objects could not be read: {}",
         changed.failed.join("; ")
     )))
+}
+
+async fn verify(server: &AdminClient, rate: Option<u64>, out: Output) -> Result<(), Failure> {
+    let options = serde_json::json!({ "rate": rate });
+    let found: DiskVerification = server.post("/cache/verify", &options).await?;
+    let bad = found.damaged_blocks + found.unreadable_blocks;
+    out.line(&found, || {
+        format!(
+            "{} blocks are as they were written, {} in {:.1} s; {} damaged and dropped, {} unreadable",
+            found.good_blocks,
+            BinaryBytes(found.good_bytes),
+            found.seconds,
+            found.damaged_blocks,
+            found.unreadable_blocks
+        )
+    })?;
+    if !found.complete {
+        return Err(Failure::failed(
+            "the disk tier was turned off before all blocks were read; `disk` in /stats has the reason",
+        ));
+    }
+    match bad {
+        0 => Ok(()),
+        _ => Err(Failure::failed(format!(
+            "{bad} blocks of the disk tier were damaged or could not be read; the origin has them"
+        ))),
+    }
 }
 
 async fn limit(

@@ -84,6 +84,21 @@ async fn tells_what_is_in_memory_and_why_and_changes_it() {
 }
 
 #[tokio::test]
+async fn verification_needs_a_disk_tier_and_known_options() {
+    let console = start(engine_with_traffic().await).await;
+    let json = "\r\nContent-Type: application/json";
+    for (body, status, reason) in [
+        ("{}", 400, "--disk DIR:SIZE"),
+        (r#"{"speed":1}"#, 422, "speed"),
+    ] {
+        let request = post("/cache/verify", json, body);
+        let (refused, _, text) = exchange(console.address, &request).await;
+        assert_eq!(refused, status, "{text}");
+        assert!(text.contains(reason), "{text}");
+    }
+}
+
+#[tokio::test]
 async fn limit_is_shown_and_changed_and_a_refusal_changes_nothing() {
     let engine = engine_with_traffic().await;
     let console = start(engine.clone()).await;

@@ -57,6 +57,12 @@ impl Tier {
         self.write_budget.set(bytes, self.now());
     }
 
+    /// Returns whether the bytes written lately leave room for a block in the bytes of a day.
+    #[must_use]
+    pub fn allows_writes(&self) -> bool {
+        self.write_budget.allows(self.now())
+    }
+
     /// Notes how many bytes can be written before a segment is used again: a relaxed hint for [`Self::wants`].
     pub(super) fn note_room(&self, writer: &Writer) {
         let room = match &writer.current {

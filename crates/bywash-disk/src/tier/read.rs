@@ -7,7 +7,18 @@ use super::Tier;
 use crate::format::{NameHash, VersionKey};
 use crate::index::Place;
 use crate::limits::MAX_READ_TIME;
-use crate::segment::ReadOutcome;
+use crate::segment::{ReadOutcome, Segment};
+
+/// Outcome of the read of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum BlockRead {
+    /// The bytes are those written.
+    Exact,
+    /// The bytes are others.
+    Damaged,
+    /// The disk failed.
+    Unreadable,
+}
 
 impl Tier {
     /// Returns whether there may be blocks of a version of this object. `false` while the tier is off.
@@ -40,35 +51,52 @@ impl Tier {
         let (segment, place) = self.index.find_to_read(number, block, |place| {
             Some((self.segments.lock().get(place.segment)?, place))
         })??;
+        let read = self.read_held(&segment, (version, number, block), place, buffer);
+        if read != BlockRead::Exact {
+            return None;
+        }
+        self.counters.hits.fetch_add(1, Ordering::Relaxed);
+        let bytes = u64::from(place.length);
+        self.counters.hit_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.lookups.hit(bytes, self.size());
+        Some(place.length)
+    }
+
+    /// Reads a block of a segment that the caller holds. Removes it from the index if its bytes are others, or cannot be read.
+    pub(super) fn read_held(
+        &self,
+        segment: &Segment,
+        (version, number, block): (VersionKey, u32, u32),
+        place: Place,
+        buffer: &mut [u8],
+    ) -> BlockRead {
         let start = self.now();
         let outcome = segment.read(version, block, place, buffer);
         let time = self.now().saturating_sub(start);
-        match outcome {
+        let read = match outcome {
             ReadOutcome::Exact => {
                 self.health.read_succeeded(time);
-                self.counters.hits.fetch_add(1, Ordering::Relaxed);
-                let bytes = u64::from(place.length);
-                self.counters.hit_bytes.fetch_add(bytes, Ordering::Relaxed);
-                self.lookups.hit(bytes, self.size());
-                return Some(place.length);
+                return BlockRead::Exact;
             }
             ReadOutcome::Mismatch => {
                 self.health.read_succeeded(time);
                 self.counters.mismatches.fetch_add(1, Ordering::Relaxed);
+                BlockRead::Damaged
             }
             ReadOutcome::Failed(error) => {
                 self.counters.failed_reads.fetch_add(1, Ordering::Relaxed);
                 let error = format!("cannot read segment {}: {error}", segment.number);
                 if !self.health.read_failed(error) {
-                    return None;
+                    return BlockRead::Unreadable;
                 }
                 if segment.count_failed_read() {
                     self.remove_blocks(segment.number);
                 }
+                BlockRead::Unreadable
             }
-        }
+        };
         self.remove(number, block, place);
-        None
+        read
     }
 
     /// Returns the time since the tier was opened.

@@ -8,6 +8,7 @@ mod folder;
 mod memory_storage;
 mod races;
 mod resize;
+mod verify;
 
 use memory_storage::MemoryStorage;
 use rand::rngs::StdRng;

@@ -6,14 +6,16 @@
 //! never found. The disk fails no read: what it cannot return, the origin does.
 
 mod read;
+mod verify;
 mod version;
 mod write_queue;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use bywash_disk::{DiskError, Readers, Tier, TierOptions};
+use bywash_disk::{DiskError, Readers, Tier, TierOptions, TierState};
 use bywash_mem::{BlockKey, BlockPool, Load, Reservation, Share};
 use object_store::path::Path;
 use parking_lot::Mutex;
@@ -22,6 +24,8 @@ use crate::error::EngineError;
 use crate::limits::MAX_QUEUED_WRITES;
 use crate::stats::DiskStats;
 use read::{ReadTimes, SpareFrames};
+pub use verify::DiskVerification;
+pub(crate) use verify::StopSignal;
 pub(crate) use version::DiskVersion;
 use write_queue::{QUEUED_WRITE_MEMORY, WriteQueue};
 
@@ -47,6 +51,9 @@ pub struct DiskOptions {
     pub path: PathBuf,
     /// Maximum bytes on the disk.
     pub size: u64,
+    /// Maximum bytes written a day, for the endurance of the disk: summaries and blocks written again count, and a 24th may be
+    /// written at once. `None`: no limit.
+    pub daily_writes: Option<u64>,
 }
 
 /// The disk tier of an engine.
@@ -58,6 +65,9 @@ pub(crate) struct DiskTier {
     readers: Readers,
     times: Arc<ReadTimes>,
     spare: SpareFrames,
+    daily_writes: Option<u64>,
+    /// A pass over all blocks is running.
+    verifying: AtomicBool,
     /// Memory of the index and of the queue.
     _charge: Reservation,
 }
@@ -84,6 +94,7 @@ impl DiskTier {
         };
         let tier = Tier::open(&tier, rand::random());
         let tier = tier.map_err(|error: DiskError| invalid(error.to_string()))?;
+        tier.set_daily_writes(options.daily_writes);
         let bytes = tier.index_memory() + MAX_QUEUED_WRITES as u64 * QUEUED_WRITE_MEMORY;
         let charge = pool.try_reserve(Share::Upload, bytes).ok_or_else(|| {
             invalid(format!(
@@ -112,6 +123,8 @@ impl DiskTier {
             readers,
             times: Arc::default(),
             spare: Arc::new(Mutex::new(spare)),
+            daily_writes: options.daily_writes,
+            verifying: AtomicBool::new(false),
             _charge: charge,
         })
     }
@@ -143,6 +156,21 @@ impl DiskTier {
         if self.tier.wants(version.key, key.block, bytes as u32) {
             self.queue.push(version, key);
         }
+    }
+
+    /// Returns why the disk takes no block now; `None` if it may.
+    pub(crate) fn refusal(&self) -> Option<String> {
+        let status = self.tier.state();
+        if status.state != TierState::On {
+            let error = status.last_error.unwrap_or_default();
+            return Some(format!("the disk tier is {}: {error}", status.state));
+        }
+        let daily = self.daily_writes.filter(|_| !self.tier.allows_writes())?;
+        Some(format!(
+            "the disk tier takes no blocks now: it may write {daily} bytes a day, evenly spread, and has refused {} blocks for that since \
+             the start",
+            self.tier.stats().declined_rate
+        ))
     }
 
     /// Removes the blocks of a version, those queued included. Returns whether there were any on the disk.
@@ -194,6 +222,7 @@ impl DiskTier {
             declined_state: tier.declined_state,
             declined_segments: tier.declined_segments,
             declined_rate: tier.declined_rate,
+            daily_writes: self.daily_writes,
             declined_new: tier.declined_new,
             reinserted_blocks: tier.reinserted_blocks,
             write_amplification: tier.write_amplification(),

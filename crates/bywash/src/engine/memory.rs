@@ -94,20 +94,6 @@ impl Engine {
         Ok(())
     }
 
-    /// Changes the limit of the disk tier at run time. A lower one removes the oldest blocks; a higher one is bounded by
-    /// the index, whose memory is that of the start. Blocks the thread.
-    ///
-    /// # Errors
-    /// [`EngineError::InvalidSetting`] if there is no disk tier, or the limit is too low. Nothing is changed.
-    pub fn set_disk(&self, bytes: u64) -> Result<(), EngineError> {
-        let disk = self.shared.disk.as_ref();
-        let disk = disk.ok_or_else(|| EngineError::InvalidSetting {
-            setting: "disk",
-            reason: "there is no disk tier; start the server with --disk DIR:SIZE".to_owned(),
-        })?;
-        disk.resize(bytes)
-    }
-
     /// Returns the limit in force, or the one that is being set if that is lower.
     pub(super) fn lowest_limit(&self) -> u64 {
         // Acquire: pairs with the store of `set_memory`. The caller has the lock of the buckets, under which a lower limit is

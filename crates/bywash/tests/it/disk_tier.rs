@@ -76,16 +76,20 @@ fn pattern(seed: usize, length: usize) -> Bytes {
         .collect()
 }
 
-/// Opens an engine over the folder. The threads of the engine before it may still have the folder's lock for a moment.
 fn engine(folder: &FsPath, size: u64) -> Engine {
+    engine_with(DiskOptions {
+        path: folder.to_owned(),
+        size,
+        daily_writes: None,
+    })
+}
+
+/// Opens an engine over the folder. The threads of the engine before it may still have the folder's lock for a moment.
+fn engine_with(options: DiskOptions) -> Engine {
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
-        let options = DiskOptions {
-            path: folder.to_owned(),
-            size,
-        };
         let builder = Engine::builder().memory(MEMORY).block_size(BLOCK);
-        match builder.disk(options).build() {
+        match builder.disk(options.clone()).build() {
             Ok(engine) => return engine,
             Err(error) => assert!(Instant::now() < deadline, "{error}"),
         }
@@ -272,7 +276,13 @@ fn folder_in_use_and_sizes_that_do_not_fit_are_refused_by_name() {
     let open = |size| {
         let path = folder.path().to_owned();
         let builder = Engine::builder().memory(MEMORY).block_size(BLOCK);
-        builder.disk(DiskOptions { path, size }).build()
+        builder
+            .disk(DiskOptions {
+                path,
+                size,
+                daily_writes: None,
+            })
+            .build()
     };
     let small = open(1 << 20).unwrap_err().to_string();
     assert!(small.contains("disk"), "{small}");
@@ -281,4 +291,119 @@ fn folder_in_use_and_sizes_that_do_not_fit_are_refused_by_name() {
     let _engine = engine(folder.path(), 512 << 20);
     let used = open(512 << 20).unwrap_err().to_string();
     assert!(used.contains("another process"), "{used}");
+}
+
+/// Changes one byte in the folder's segments: the first of `bytes`.
+fn flip_byte_of(folder: &FsPath, bytes: &[u8]) {
+    for file in std::fs::read_dir(folder).unwrap().flatten() {
+        let path = file.path();
+        let mut found = std::fs::read(&path).unwrap();
+        let mut pages = found.chunks_mut(4096);
+        if let Some(page) = pages.find(|page| page.starts_with(&bytes[..64])) {
+            page[0] ^= 1;
+            std::fs::write(path, found).unwrap();
+            return;
+        }
+    }
+    panic!("the bytes are in no segment");
+}
+
+#[tokio::test]
+async fn verification_drops_damaged_blocks_and_keeps_the_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let origin = durable("s3://data at one");
+    let path = Path::from("object");
+    let data = pattern(1, 5 * BLOCK);
+    origin
+        .objects
+        .put(&path, data.clone().into())
+        .await
+        .unwrap();
+    let engine = engine(folder.path(), 512 << 20);
+    let bucket = mount(&engine, &origin);
+    assert!(read(&bucket, &path).await == data);
+    assert!(engine.close_disk(Duration::from_secs(60)).await);
+    let whole = engine.verify_disk(None).await.unwrap();
+    assert_eq!((whole.good_blocks, whole.damaged_blocks), (5, 0));
+    assert_eq!(whole.good_bytes, data.len() as u64);
+    flip_byte_of(folder.path(), &data[2 * BLOCK..]);
+    let found = engine.verify_disk(None).await.unwrap();
+    assert_eq!((found.good_blocks, found.damaged_blocks), (4, 1));
+    assert!(found.complete);
+    assert_eq!(bucket.cached("")[0].disk_blocks, 4);
+    // The pass is no reader.
+    assert_eq!(disk(&engine).hits, 0);
+}
+
+#[tokio::test]
+async fn slow_verification_ends_with_its_caller() {
+    let folder = tempfile::tempdir().unwrap();
+    let origin = durable("s3://data at one");
+    let path = Path::from("object");
+    origin
+        .objects
+        .put(&path, pattern(1, 5 * BLOCK).into())
+        .await
+        .unwrap();
+    let engine = engine(folder.path(), 512 << 20);
+    let bucket = mount(&engine, &origin);
+    read(&bucket, &path).await;
+    assert!(engine.close_disk(Duration::from_secs(60)).await);
+    // Days, at this rate.
+    let slow = tokio::spawn({
+        let engine = engine.clone();
+        async move {
+            // A pass below may be first.
+            while engine.verify_disk(Some(1)).await.is_err() {
+                tokio::task::yield_now().await;
+            }
+        }
+    });
+    // Only one pass at a time: a second one is refused while the first runs.
+    let refused = loop {
+        match engine.verify_disk(Some(u64::MAX)).await {
+            Err(error) => break error,
+            Ok(_) => tokio::task::yield_now().await,
+        }
+    };
+    assert!(refused.to_string().contains("another pass"), "{refused}");
+    slow.abort();
+    while engine.verify_disk(None).await.is_err() {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn blocks_beyond_the_daily_writes_are_declined_and_explained() {
+    let folder = tempfile::tempdir().unwrap();
+    let origin = durable("s3://data at one");
+    let path = Path::from("object");
+    let data = pattern(1, 12 << 20);
+    origin
+        .objects
+        .put(&path, data.clone().into())
+        .await
+        .unwrap();
+    let daily_writes = 24 << 20;
+    let engine = engine_with(DiskOptions {
+        path: folder.path().to_owned(),
+        size: 512 << 20,
+        daily_writes: Some(daily_writes),
+    });
+    let bucket = mount(&engine, &origin);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while disk(&engine).declined_rate == 0 {
+        assert!(Instant::now() < deadline, "{:?}", disk(&engine));
+        assert!(read(&bucket, &path).await == data);
+    }
+    let explained = bucket.explain(&path).reasons.join("; ");
+    assert!(
+        explained.contains("may write 25165824 bytes a day"),
+        "{explained}"
+    );
+    assert!(engine.close_disk(Duration::from_secs(60)).await);
+    let stats = disk(&engine);
+    assert_eq!(stats.daily_writes, Some(daily_writes));
+    // A 24th at once, a batch more, and what became free meanwhile.
+    assert!(stats.written_bytes < 6 << 20, "{stats:?}");
 }
