@@ -82,6 +82,8 @@ pub(crate) enum Step {
     Key,
     /// Hand-off pins: `Flight::publish` counts one pin for each waiter.
     HandOff,
+    /// Readers of a buffer learn that another took its place, `Flight::exchange`.
+    Exchange,
     /// The release of the written bytes, `Progress::raise`.
     Progress,
     /// The store-load pair of `Progress::raise` and a `ChangeListener`.

@@ -115,6 +115,16 @@ impl Flight {
         self.notify_if(has_readers);
     }
 
+    /// Puts a buffer in place of the attached one, of which no byte was written. Its readers look for a buffer again.
+    pub(super) fn exchange(&self, buffer: &Counted<BufferCore>) {
+        let attached = self.state.lock().buffer.replace(Counted::clone(buffer));
+        if let Some(attached) = attached
+            && !skipped(Step::Exchange)
+        {
+            attached.abort(WriteAtError::Cancelled);
+        }
+    }
+
     pub(super) fn erase(&self) {
         self.state.lock().erased = true;
     }

@@ -100,6 +100,33 @@ impl Load {
         self.claim().map_or(0, |claim| claim.write(bytes))
     }
 
+    /// Fills the load from a frame whose first bytes are the whole block. The frame takes the place of the attached one, which is
+    /// returned; readers of the load move over. Frames of another capacity are copied from, and returned.
+    ///
+    /// # Panics
+    /// If no frame is attached, or a byte was written already.
+    pub fn fill(&mut self, mut frame: Frame) -> Option<Frame> {
+        let Some(attached) = &self.buffer else {
+            panic!("no frame is attached")
+        };
+        let len = attached.len;
+        assert_eq!(self.remaining(), len, "a byte was written already");
+        if attached.core.frame().capacity() != frame.capacity() {
+            self.write(&frame.as_slice()[..len]);
+            return Some(frame);
+        }
+        frame.charge_to(Share::Download);
+        let (core, mut claim) = BufferCore::of_frame(self.flight.cache().allocator(), frame, len);
+        if let Some(claim) = &mut claim {
+            claim.advance(len);
+        }
+        let unused = attached.core.frame();
+        self.flight.exchange(&core);
+        self.buffer = Some(LoadBuffer { core, len, claim });
+        // No byte of it was readable, so no reader has a slice.
+        Counted::try_unwrap(unused).ok()
+    }
+
     /// Returns the memory of the missing bytes, to be filled from its start. Call [`Self::advance`] after that. Empty before a frame
     /// is attached.
     pub fn spare(&mut self) -> &mut [u8] {

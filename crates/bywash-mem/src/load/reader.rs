@@ -33,23 +33,32 @@ impl BlockReader {
     /// [`FlightError::Failed`] if the load failed, even if bytes are left unread. [`FlightError::Abandoned`] if its leader was
     /// dropped, or if this reader was created after publication: claim the block again, and continue from [`Self::offset`].
     pub async fn next(&mut self, max: usize) -> Result<Option<BlockSlice>, FlightError> {
-        while self.tail.is_none() {
-            let listener = self.flight.listen();
-            let buffer = self.flight.buffer()?;
-            self.tail = buffer.map(|buffer| TailReader::new(&buffer, self.offset as u64));
-            if self.tail.is_none() {
-                listener.await;
+        loop {
+            let Some(tail) = &mut self.tail else {
+                self.find_buffer().await?;
+                continue;
+            };
+            match tail.next(max).await {
+                Ok(bytes) => {
+                    self.offset += bytes.as_ref().map_or(0, |bytes| bytes.len());
+                    return Ok(bytes);
+                }
+                Err(WriteAtError::Failed(error)) => return Err(FlightError::Failed(error)),
+                // The load ended, or has another buffer.
+                Err(_) => self.tail = None,
             }
         }
-        let tail = self.tail.as_mut().expect("set above");
-        match tail.next(max).await {
-            Ok(bytes) => {
-                self.offset += bytes.as_ref().map_or(0, |bytes| bytes.len());
-                Ok(bytes)
-            }
-            Err(WriteAtError::Failed(error)) => Err(FlightError::Failed(error)),
-            Err(_) => Err(FlightError::Abandoned),
+    }
+
+    /// Waits until the load has a buffer.
+    async fn find_buffer(&mut self) -> Result<(), FlightError> {
+        let listener = self.flight.listen();
+        let buffer = self.flight.buffer()?;
+        self.tail = buffer.map(|buffer| TailReader::new(&buffer, self.offset as u64));
+        if self.tail.is_none() {
+            listener.await;
         }
+        Ok(())
     }
 
     /// Offset of the next bytes.

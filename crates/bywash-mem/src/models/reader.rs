@@ -81,3 +81,35 @@ fn block_outlives_readers_of_its_load() {
         check_empty(&pool);
     });
 }
+
+fn reader_against_exchange() {
+    let pool = pool(2);
+    let mut load = begin(&pool, KEY, 1);
+    let flight = load.flight();
+    let reading = thread::spawn(move || {
+        let mut reader = flight.reader(0);
+        match block_on(reader.next(1)) {
+            Ok(bytes) => assert_eq!(&bytes.unwrap()[..], b"x"),
+            // The block was published before the reader looked for the buffer.
+            Err(error) => assert!(matches!(error, FlightError::Abandoned)),
+        }
+    });
+    let mut filled = frame(&pool).unwrap();
+    filled.as_mut_slice()[0] = b'x';
+    if let Some(mut spare) = load.fill(filled) {
+        spare.as_mut_slice()[0] = b'!';
+    }
+    assert_eq!(&load.publish().unwrap()[..], b"x");
+    reading.join().unwrap();
+    check_empty(&pool);
+}
+
+#[test]
+fn exchanged_frame_leaves_no_reader_behind() {
+    explore(MANY, reader_against_exchange);
+}
+
+#[test]
+fn control_exchange_under_a_reader_loses_it() {
+    control(Step::Exchange, reader_against_exchange, "deadlock");
+}

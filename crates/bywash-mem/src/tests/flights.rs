@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread;
 
 use super::{MIB, begin, block_on, key, load, pool, vacant};
-use crate::{BlockSlice, Claim, Flight, FlightError, LoadError, Share};
+use crate::{BlockSlice, Claim, Flight, FlightError, Frame, LoadError, Share};
 
 fn error(text: &'static str) -> LoadError {
     Arc::from(Box::<dyn std::error::Error + Send + Sync>::from(text))
@@ -80,6 +80,58 @@ fn waiter_owns_its_pin_before_it_wakes() {
         1,
         "and now it is unpinned"
     );
+}
+
+/// A frame with these bytes first.
+fn filled(pool: &Arc<crate::BlockPool>, len: usize, bytes: &[u8]) -> Frame {
+    let frames = pool.try_frames(Share::Download, len, 1, 1).unwrap();
+    let mut frame = frames.into_iter().next().unwrap();
+    frame.as_mut_slice()[..bytes.len()].copy_from_slice(bytes);
+    frame
+}
+
+#[test]
+fn filled_frame_takes_the_place_of_the_attached_one() {
+    let pool = pool(MIB);
+    let mut load = begin(&pool, key(1), 4);
+    let waiter = load.flight().join();
+    let frame = filled(&pool, 4, b"full");
+    let start = frame.as_slice().as_ptr();
+    let spare = load.fill(frame).unwrap();
+    assert_eq!((load.remaining(), spare.capacity()), (0, 4096));
+    assert_ne!(spare.as_slice().as_ptr(), start);
+    let pin = load.publish().unwrap();
+    assert_eq!((&pin[..], pin.as_ptr()), (&b"full"[..], start), "no copy");
+    assert_eq!(&block_on(waiter.wait()).unwrap()[..], b"full");
+    drop(spare);
+    assert_eq!(pool.budget().held(Share::Download), 4096);
+}
+
+#[test]
+fn readers_move_to_the_filled_frame() {
+    let pool = pool(MIB);
+    let mut load = begin(&pool, key(1), 4);
+    let flight = load.flight();
+    let (mut waiting, mut late) = (flight.reader(0), flight.reader(2));
+    let mut first = Box::pin(waiting.next(9));
+    assert!(block_on(async { futures::poll!(&mut first) }).is_pending());
+    let spare = load.fill(filled(&pool, 4, b"read"));
+    assert!(spare.is_some(), "no reader holds it");
+    assert_eq!(&block_on(first).unwrap().unwrap()[..], b"read");
+    drop(load.publish().unwrap());
+    assert_eq!(&block_on(late.next(9)).unwrap().unwrap()[..], b"ad");
+    for mut reader in [waiting, late] {
+        assert!(block_on(reader.next(9)).unwrap().is_none());
+    }
+}
+
+#[test]
+fn frame_of_another_size_is_copied_from() {
+    let pool = pool(MIB);
+    let mut load = begin(&pool, key(1), 4);
+    let spare = load.fill(filled(&pool, 9000, b"size")).unwrap();
+    assert!(spare.capacity() > 4096);
+    assert_eq!(&load.publish().unwrap()[..], b"size");
 }
 
 #[test]

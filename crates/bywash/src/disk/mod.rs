@@ -42,7 +42,7 @@ const INDEX_CEILING_DIVISOR: u64 = 4;
 /// Fraction of the memory for frames that the reader threads keep.
 const SPARE_FRAMES_DIVISOR: u64 = 16;
 /// Threads that read: enough to keep one disk busy, and the most that a disk that hangs can hold up.
-const READER_THREADS: usize = 4;
+const READER_THREADS: usize = 8;
 
 /// Settings of a disk tier.
 #[derive(Debug, Clone, PartialEq, Eq)]

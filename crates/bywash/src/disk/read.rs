@@ -93,9 +93,8 @@ impl ReadJob for BlockRead {
         self.times.record(self.queued.elapsed());
         let load = self.slot.lock().take();
         if let Some(mut load) = load {
-            let bytes = read.zip(self.frame.as_ref());
-            if let Some((length, frame)) = bytes.filter(|(length, _)| *length == load.remaining()) {
-                load.write(&frame.as_slice()[..length]);
+            if read == Some(load.remaining()) {
+                self.frame = self.frame.take().and_then(|frame| load.fill(frame));
             }
             *self.slot.lock() = Some(load);
         }
