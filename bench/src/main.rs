@@ -45,6 +45,9 @@ enum Cli {
     /// The library's download of `peers serve` (started by it)
     #[command(hide = true)]
     DownloadWorker(peers::DownloadWorkerArgs),
+    /// A cache of `peers disk` (started by it)
+    #[command(hide = true)]
+    DiskWorker(peers::DiskWorkerArgs),
     /// The origin of `read`: objects made up as they are asked for (started by `read`)
     #[command(hide = true)]
     Origin(origin::Args),
@@ -65,6 +68,7 @@ fn main() -> ExitCode {
         Cli::UploadServer => peers::run_upload_server(),
         Cli::UploadWorker(args) => peers::run_upload_worker(&args),
         Cli::DownloadWorker(args) => peers::run_download_worker(&args),
+        Cli::DiskWorker(args) => peers::run_disk_worker(&args),
         Cli::Origin(args) => origin::run(&args),
         Cli::Worker(args) => worker::run(&args),
     };

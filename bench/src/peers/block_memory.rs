@@ -4,7 +4,7 @@ use std::process::Command;
 
 use bywash_mem::BlockKey;
 use foldhash::fast::RandomState;
-use foyer_memory::S3FifoConfig;
+use foyer::S3FifoConfig;
 use quick_cache::UnitWeighter;
 use quick_cache::sync::DefaultLifecycle;
 
@@ -122,11 +122,10 @@ fn quick(blocks: u32) -> Result<(u64, u64), Failure> {
 }
 
 fn foyer(blocks: u32) -> Result<(u64, u64), Failure> {
-    let cache: foyer_memory::Cache<BlockKey, u64, RandomState> =
-        foyer_memory::CacheBuilder::new(room(blocks))
-            .with_eviction_config(S3FifoConfig::default())
-            .with_hash_builder(RandomState::default())
-            .build();
+    let cache: foyer::Cache<BlockKey, u64, RandomState> = foyer::CacheBuilder::new(room(blocks))
+        .with_eviction_config(S3FifoConfig::default())
+        .with_hash_builder(RandomState::default())
+        .build();
     for (at, key) in (0_u64..).zip(keys(blocks)) {
         drop(cache.insert(key, at));
     }

@@ -7,6 +7,7 @@
 
 mod block_memory;
 mod crew;
+mod disk;
 mod go;
 mod install;
 mod pin;
@@ -23,6 +24,7 @@ use std::path::PathBuf;
 
 pub(crate) use block_memory::{ChildArgs, run_child};
 use clap::ValueEnum as _;
+pub(crate) use disk::{WorkerArgs as DiskWorkerArgs, run_worker as run_disk_worker};
 pub(crate) use go::Go;
 pub(crate) use pin::{LoopArgs, run_loop};
 pub(crate) use report::{Report, Row};
@@ -46,6 +48,8 @@ enum Name {
     Registry,
     /// Memory a resident block takes beside its bytes
     BlockMemory,
+    /// Blocks read from the disk tier, against foyer's hybrid cache and plain reads of a file
+    Disk,
     /// Rows that threads write to series, against Catena's design
     Series,
     /// Objects uploaded through resumable sessions, against plain PUTs and Google's clients
@@ -110,6 +114,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut report = Report::default();
     match args.name {
         Name::BlockMemory => block_memory::run(args, &mut report)?,
+        Name::Disk => disk::run(args, &mut report)?,
         Name::Pin => pin::run(args, &mut report)?,
         Name::Registry => registry::run(args, &mut report)?,
         Name::Series => series::run(args, &mut report)?,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bywash_mem::BlockKey;
 use foldhash::fast::RandomState;
-use foyer_memory::S3FifoConfig;
+use foyer::S3FifoConfig;
 use quick_cache::UnitWeighter;
 use quick_cache::sync::DefaultLifecycle;
 
@@ -89,11 +89,11 @@ impl Quick {
 pinned_by_get!(Quick);
 
 /// foyer's memory cache with S3-FIFO, whose hits change least.
-pub(super) struct Foyer(foyer_memory::Cache<BlockKey, Value, RandomState>);
+pub(super) struct Foyer(foyer::Cache<BlockKey, Value, RandomState>);
 
 impl Foyer {
     pub(super) fn new(blocks: u32) -> Self {
-        let cache = foyer_memory::CacheBuilder::new(room(blocks))
+        let cache = foyer::CacheBuilder::new(room(blocks))
             .with_eviction_config(S3FifoConfig::default())
             .with_hash_builder(RandomState::default())
             .build();
