@@ -38,6 +38,7 @@ impl Ours {
             .disk(DiskOptions {
                 path: args.folder.clone(),
                 size: args.disk,
+                daily_writes: None,
             })
             .build()?;
         let url: OriginUrl = "s3://bench".parse()?;
