@@ -34,7 +34,7 @@ use admin::{AdminListeners, admin_services};
 use banner::Banner;
 use data_dir::{Credentials, DataDir, Session};
 use databases::Databases;
-use refuse::{refuse_loop, refuse_served_secrets};
+use refuse::{refuse_fetches_to_own_files, refuse_loop, refuse_served_secrets};
 use settings::{Access, BucketSettings, Settings, Transport};
 
 /// The region reported to clients. Requests signed for another one are accepted as well.
@@ -100,6 +100,9 @@ pub(crate) struct Args {
     /// Which reads are compared with the digest that the store states of the whole object: off, or whole [default: whole]
     #[arg(long, value_name = "READS")]
     verify: Option<String>,
+    /// Let `bywash cache fetch` write files below DIR, which must exist; apart from the data folder and that of --disk [default: none]
+    #[arg(long, value_name = "DIR")]
+    fetch_folder: Option<PathBuf>,
     /// Address of the S3 endpoint; port 0 takes a free one [default: 127.0.0.1:8420]
     #[arg(long, value_name = "HOST:PORT")]
     s3_addr: Option<String>,
@@ -178,6 +181,7 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     // What can be refused is refused before the data folder is touched.
     let tls = tls(&settings.transport)?;
     refuse_served_secrets(&settings)?;
+    refuse_fetches_to_own_files(&settings)?;
     let (data, first_start) = DataDir::open(&settings.data_dir)?;
     if first_start {
         tracing::debug!(folder = %settings.data_dir.display(), "made the data folder");

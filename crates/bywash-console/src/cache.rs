@@ -7,6 +7,7 @@
 //! | `POST /cache/warm` | JSON: `bucket`, `prefix` | what was read into memory, when all of it is |
 //! | `POST /cache/drop` | the same | what was dropped |
 //! | `POST /cache/verify` | JSON: `rate`, in bytes a second (default: no limit) | what was found on the disk tier, when all of it was read; 409 while another pass is running |
+//! | `POST /cache/fetch` | see `fetch` | the file, when it is durable |
 //! | `GET /cache/limit` | | the limits |
 //! | `POST /cache/limit` | JSON: `memory`, `disk`, in bytes | the limits after the change; 409 if more is held than the new limit |
 //!
@@ -94,10 +95,7 @@ async fn why(
 
 async fn explain(engine: &Engine, bucket: &str, key: &str) -> Result<CacheExplanation, Refusal> {
     let bucket = self::bucket(engine, bucket)?;
-    let path = Path::parse(key).map_err(|error| {
-        let text = format!("the key {key:?} cannot be named: {error}");
-        Refusal(StatusCode::BAD_REQUEST, text)
-    })?;
+    let path = object(key)?;
     blocking(move || bucket.explain(&path)).await
 }
 
@@ -223,7 +221,15 @@ impl IntoResponse for Refusal {
     }
 }
 
-fn bucket(engine: &Engine, name: &str) -> Result<Bucket, Refusal> {
+/// Parses a key.
+pub(crate) fn object(key: &str) -> Result<Path, Refusal> {
+    Path::parse(key).map_err(|error| {
+        let text = format!("the key {key:?} cannot be named: {error}");
+        Refusal(StatusCode::BAD_REQUEST, text)
+    })
+}
+
+pub(crate) fn bucket(engine: &Engine, name: &str) -> Result<Bucket, Refusal> {
     let missing = || Refusal(StatusCode::NOT_FOUND, format!("there is no bucket {name}"));
     engine.bucket(name).ok_or_else(missing)
 }
@@ -236,6 +242,6 @@ async fn blocking<T: Send + 'static>(
     done.map_err(|error| Refusal(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
 }
 
-fn json(value: &impl Serialize) -> Response {
+pub(crate) fn json(value: &impl Serialize) -> Response {
     ([NO_STORE], Json(value)).into_response()
 }

@@ -7,6 +7,7 @@
 //! | `GET /stats` | the counters as JSON: the fields of [`bywash::Stats`], as `history` those of [`HistoryStats`], as `origins` the errors by bucket |
 //! | `GET /cache`, `GET /cache/why` | what is in memory, and why it is or is not (`cache`), with the key |
 //! | `POST /cache/warm`, `POST /cache/drop` | changes that, with the key |
+//! | `POST /cache/fetch` | downloads an object to a file below the folder that the operator allowed, with the key |
 //! | `GET /cache/limit`, `POST /cache/limit` | the memory limit, and its change, with the key |
 //! | `GET /` | the page, with the key |
 //! | `POST /actions/...` | its buttons, from the page itself only |
@@ -25,6 +26,7 @@ mod charged;
 mod clock;
 mod csrf;
 mod exporter;
+mod fetch;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod history;
@@ -38,6 +40,7 @@ mod series;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::extract::{FromRef, State};
@@ -59,6 +62,7 @@ use tokio::sync::Semaphore;
 pub use access::Access;
 use access::Guard;
 pub use exporter::MetricsReader;
+pub use fetch::FetchedFile;
 pub use history::{HISTORY_EVERY, History, HistoryStats};
 use influx::WriteMetrics;
 pub use influx::{InsertError, RefusedLine, RefusedLines, insert_lines};
@@ -87,6 +91,8 @@ pub struct Console {
     pub history: Option<History>,
     /// Lists and aborts the open uploads.
     pub uploads: OpenUploads,
+    /// Folder below which objects may be downloaded to files.
+    pub fetch_folder: Option<PathBuf>,
 }
 
 /// State shared by all requests.
@@ -100,6 +106,7 @@ struct Inner {
     series: SeriesDb,
     history: Option<History>,
     uploads: OpenUploads,
+    fetch_folder: Option<PathBuf>,
     write_metrics: WriteMetrics,
     recent: Recent,
     /// Permits of requests for lists and points.
@@ -167,6 +174,7 @@ pub fn admin_and_metrics(
         series: console.series,
         history: console.history,
         uploads: console.uploads,
+        fetch_folder: console.fetch_folder,
         write_metrics: WriteMetrics::default(),
         reads: Arc::new(Semaphore::new(MAX_READS_AT_ONCE)),
     });
@@ -184,6 +192,7 @@ fn router(shared: Shared) -> Router {
         .route("/series/list", get(series::list))
         .route("/series/query", get(series::query))
         .merge(cache::routes())
+        .merge(fetch::routes())
         .merge(page::actions::routes())
         .route_layer(middleware::from_fn_with_state(
             shared.clone(),

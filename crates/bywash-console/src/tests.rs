@@ -32,7 +32,7 @@ struct Running {
     series: SeriesDb,
     stop: oneshot::Sender<()>,
     server: tokio::task::JoinHandle<Drained>,
-    _home: TempDir,
+    home: TempDir,
 }
 
 const KEY: &str = "Basic a2V5OnNlY3JldA==";
@@ -107,7 +107,9 @@ async fn start_limited(
                 Box::pin(std::future::ready(aborted))
             },
         ),
+        fetch_folder: Some(home.path().join("fetched")),
     };
+    std::fs::create_dir(home.path().join("fetched")).unwrap();
     let (service, _) = admin_and_metrics(console, address, Vec::new()).unwrap();
     let limits = Limits {
         connections: MAX_ADMIN_CONNECTIONS,
@@ -128,7 +130,7 @@ async fn start_limited(
         series,
         stop,
         server,
-        _home: home,
+        home,
     }
 }
 
@@ -148,6 +150,7 @@ async fn serve_metrics(
         access: key(),
         history: None,
         uploads: OpenUploads::default(),
+        fetch_folder: None,
     };
     let loopback = "127.0.0.1:8422".parse().unwrap();
     let (_, metrics) = admin_and_metrics(console, loopback, readers).unwrap();

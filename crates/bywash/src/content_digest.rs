@@ -25,6 +25,25 @@ pub enum ContentDigest {
     Sha256([u8; 32]),
 }
 
+impl ContentDigest {
+    /// Parses a SHA-256 in hexadecimal digits.
+    ///
+    /// # Errors
+    /// What is wrong with `text`, as a sentence.
+    pub fn parse_sha256(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} is no SHA-256; write its 64 hexadecimal digits");
+        if text.len() != 64 || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            return Err(wrong());
+        }
+        let mut digest = [0; 32];
+        for (byte, digits) in digest.iter_mut().zip(text.as_bytes().chunks(2)) {
+            let digits = std::str::from_utf8(digits).map_err(|_| wrong())?;
+            *byte = u8::from_str_radix(digits, 16).map_err(|_| wrong())?;
+        }
+        Ok(Self::Sha256(digest))
+    }
+}
+
 impl fmt::Display for ContentDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hex = |f: &mut fmt::Formatter<'_>, bytes: &[u8]| {

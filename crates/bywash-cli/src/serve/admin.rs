@@ -78,6 +78,7 @@ pub(super) fn admin_services(
         series: databases.series.clone(),
         history: databases.history.clone(),
         uploads: open_uploads(&settings.data_dir, engine.clone(), clients),
+        fetch_folder: settings.fetch_folder.clone(),
     };
     let keys = settings.all_keys(credentials).into_iter();
     let readers = keys.map(|key| MetricsReader {

@@ -61,6 +61,9 @@ impl Banner<'_> {
                 stats.blocks
             ));
         }
+        if let Some(folder) = &self.settings.fetch_folder {
+            lines.push(format!("  fetch    files below {}", folder.display()));
+        }
         self.access(&mut lines);
         lines.push(String::new());
         lines.push("Next, in another shell:".to_owned());

@@ -1,6 +1,7 @@
 //! Rejection of dangerous settings.
 
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
 
 use bywash::OriginUrl;
 use url::Url;
@@ -34,6 +35,40 @@ pub(super) fn refuse_served_secrets(settings: &Settings) -> Result<(), Failure> 
         }
     }
     Ok(())
+}
+
+/// Rejects a folder of fetched files that overlaps the data folder or that of the disk tier: a fetch could replace keys.
+pub(super) fn refuse_fetches_to_own_files(settings: &Settings) -> Result<(), Failure> {
+    let Some(fetched) = &settings.fetch_folder else {
+        return Ok(());
+    };
+    let disk = settings.disk.as_ref().map(|disk| disk.path.as_path());
+    let own = [
+        ("--data-dir", Some(settings.data_dir.as_path())),
+        ("--disk", disk),
+    ];
+    for (option, folder) in own {
+        let Some(folder) = folder.and_then(resolved) else {
+            continue;
+        };
+        if folder.starts_with(fetched) || fetched.starts_with(&folder) {
+            return Err(Failure::usage(format!(
+                "--fetch-folder {} and the folder of {option}, {}, overlap; give it another place",
+                fetched.display(),
+                folder.display()
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Resolves the links in a path of which only the beginning may exist.
+fn resolved(path: &Path) -> Option<PathBuf> {
+    let absolute = std::path::absolute(path).ok()?;
+    absolute.ancestors().find_map(|folder| {
+        let there = folder.canonicalize().ok()?;
+        Some(there.join(absolute.strip_prefix(folder).ok()?))
+    })
 }
 
 /// Rejects this server as its own origin: an s3:// origin with this server's endpoint, or a web server's address that

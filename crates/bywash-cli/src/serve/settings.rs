@@ -39,6 +39,8 @@ pub(super) struct Settings {
     /// Rounds from which on it is; `None`: the engine's default.
     pub(super) slow_eviction_rounds: Option<u32>,
     pub(super) verify: Verify,
+    /// Folder below which `cache fetch` may write.
+    pub(super) fetch_folder: Option<PathBuf>,
     pub(super) s3_addr: SocketAddr,
     /// Domains for virtual-hosted-style requests.
     pub(super) domains: Vec<String>,
@@ -127,7 +129,6 @@ impl Settings {
         };
         let buckets = buckets(&args.origins, file.bucket)?;
         let keys = keys(file.key, &access, &buckets)?;
-        let memory = or_default(args.memory, file.memory, DEFAULT_MEMORY);
         let per_address = positive(
             "--max-connections-per-address",
             args.max_connections_per_address
@@ -147,15 +148,14 @@ impl Settings {
                 args.access_log_format.or(file.access_log_format),
             )?,
             data_dir: data_dir.unwrap_or_else(|| PathBuf::from(DEFAULT_DATA_DIR)),
-            memory: memory
-                .parse()
-                .map_err(|error| Failure::usage(format!("--memory: {error}")))?,
+            memory: memory(&or_default(args.memory, file.memory, DEFAULT_MEMORY))?,
             disk: disk(args.disk.or(file.disk), daily_writes)?,
             hedge: args.hedge || file.hedge,
             idle_age: idle_age(args.idle_age.or(file.idle_age))?,
             slow_eviction: duration("--slow-eviction", args.slow_eviction.or(file.slow_eviction))?,
             slow_eviction_rounds: slow_rounds,
             verify: verify(args.verify.or(file.verify))?,
+            fetch_folder: fetch_folder(args.fetch_folder.or(file.fetch_folder))?,
             s3_addr: address(
                 "--s3-addr",
                 &or_default(args.s3_addr, file.s3_addr, DEFAULT_S3_ADDR),
@@ -247,6 +247,11 @@ fn duration(option: &str, text: Option<String>) -> Result<Option<Duration>, Fail
     parsed.map_err(|error| Failure::usage(format!("{option}: {error}")))
 }
 
+fn memory(text: &str) -> Result<Memory, Failure> {
+    let parsed = text.parse();
+    parsed.map_err(|error| Failure::usage(format!("--memory: {error}")))
+}
+
 /// Parses which reads are compared with a digest.
 fn verify(text: Option<String>) -> Result<Verify, Failure> {
     let Some(text) = text else {
@@ -254,6 +259,20 @@ fn verify(text: Option<String>) -> Result<Verify, Failure> {
     };
     text.parse()
         .map_err(|error| Failure::usage(format!("--verify: {error}")))
+}
+
+/// Resolves the folder of fetched files, which must exist.
+fn fetch_folder(folder: Option<PathBuf>) -> Result<Option<PathBuf>, Failure> {
+    let Some(folder) = folder else {
+        return Ok(None);
+    };
+    match folder.canonicalize() {
+        Ok(resolved) if resolved.is_dir() => Ok(Some(resolved)),
+        _ => Err(Failure::usage(format!(
+            "--fetch-folder {} is no folder; make it first",
+            folder.display()
+        ))),
+    }
 }
 
 /// Parses the age of idle blocks. Below a second the walks over all blocks would be the server's main work.

@@ -10,7 +10,7 @@ use url::Url;
 use super::Args;
 use super::data_dir::Credentials;
 use super::file::FileSettings;
-use super::refuse::{refuse_loop, refuse_served_secrets};
+use super::refuse::{refuse_fetches_to_own_files, refuse_loop, refuse_served_secrets};
 use super::settings::{Access, Settings, Transport};
 use crate::endpoint::PROFILE_ENDPOINT;
 use crate::failure::{Failure, Kind};
@@ -535,6 +535,44 @@ fn secrets_are_not_served() {
     ] {
         assert!(check(&outside).is_ok(), "{}", outside.display());
     }
+}
+
+#[test]
+fn files_are_not_fetched_over_the_servers_own() {
+    let home = tempfile::tempdir().unwrap();
+    let fetched = home.path().join("fetched");
+    std::fs::create_dir(&fetched).unwrap();
+    let check = |data: &Path, disk: Option<&Path>| {
+        let args = Args {
+            data_dir: Some(data.to_owned()),
+            disk: disk.map(|disk| format!("{}:1GiB", disk.display())),
+            fetch_folder: Some(fetched.clone()),
+            ..Args::default()
+        };
+        refuse_fetches_to_own_files(&merge(args, "").unwrap())
+    };
+    let apart = home.path().join("apart");
+    assert!(check(&apart, Some(&home.path().join("tier"))).is_ok());
+    for (data, disk, option) in [
+        (&fetched, None, "--data-dir"),
+        (&fetched.join("not/yet"), None, "--data-dir"),
+        (&home.path().to_owned(), None, "--data-dir"),
+        (&apart, Some(fetched.as_path()), "--disk"),
+        (&apart, Some(home.path()), "--disk"),
+    ] {
+        let failure = check(data, disk).unwrap_err();
+        assert!(failure.message.contains(option), "{}", failure.message);
+    }
+    let args = Args {
+        fetch_folder: Some(home.path().join("absent")),
+        ..Args::default()
+    };
+    let failure = merge(args, "").unwrap_err();
+    assert!(
+        failure.message.contains("make it first"),
+        "{}",
+        failure.message
+    );
 }
 
 #[test]

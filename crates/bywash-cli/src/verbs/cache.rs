@@ -6,11 +6,13 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use bywash::{
-    CacheChange, CacheExplanation, CacheLimits, CachedObject, CachedPage, DiskVerification,
-    MemoryLimit,
+    CacheChange, CacheExplanation, CacheLimits, CachedObject, CachedPage, ContentDigest,
+    DiskVerification, MemoryLimit,
 };
+use bywash_console::FetchedFile;
 use indicatif::BinaryBytes;
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::admin::AdminClient;
 use crate::failure::Failure;
@@ -59,6 +61,24 @@ enum Verb {
         #[arg(value_name = "PREFIX")]
         prefix: BucketPath,
     },
+    /// Download an object to a file of the server's machine, below the server's --fetch-folder
+    ///
+    /// What the server has in memory or on disk is not requested again. The file appears when it is complete, compared with its
+    /// digest and synced; ctrl-C cancels, and a full disk is waited for.
+    Fetch {
+        /// s3://bucket/key
+        #[arg(value_name = "KEY")]
+        key: BucketPath,
+        /// The file, relative to --fetch-folder
+        #[arg(value_name = "PATH")]
+        path: String,
+        /// SHA-256 that the object must have, in hexadecimal digits
+        #[arg(long, value_name = "HEX", value_parser = sha256)]
+        sha256: Option<String>,
+        /// Replace nothing: a file that exists is a failure
+        #[arg(long)]
+        create_only: bool,
+    },
     /// Print whether a read would be a hit or a miss, why, and what the object has cost so far
     Why {
         /// s3://bucket/key
@@ -96,6 +116,18 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
             Verb::Ls { prefix, tier } => list(&server, prefix.as_ref(), *tier, out).await,
             Verb::Warm { prefix } => change(&server, "warm", prefix, out).await,
             Verb::Drop { prefix } => change(&server, "drop", prefix, out).await,
+            Verb::Fetch {
+                key,
+                path,
+                sha256,
+                create_only,
+            } => {
+                let (key, path) = (key.object()?, path.as_str());
+                let request = json!({
+                    "bucket": key.0, "key": key.1, "path": path, "sha256": sha256, "create_only": create_only,
+                });
+                fetch(&server, &request, out).await
+            }
             Verb::Why { key } => why(&server, key, out).await,
             Verb::Verify { rate } => verify(&server, *rate, out).await,
             Verb::Limit { memory, disk } => limit(&server, *memory, *disk, out).await,
@@ -109,6 +141,24 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
 struct BucketPath {
     bucket: String,
     key: String,
+}
+
+/// Checks a SHA-256, which the server parses.
+fn sha256(text: &str) -> Result<String, String> {
+    ContentDigest::parse_sha256(text).map(|_| text.to_owned())
+}
+
+impl BucketPath {
+    /// Returns bucket and key of an object.
+    fn object(&self) -> Result<(&str, &str), Failure> {
+        let Self { bucket, key } = self;
+        if key.is_empty() {
+            return Err(Failure::usage(format!(
+                "s3://{bucket} is a bucket; write s3://{bucket}/key, or list it: bywash cache ls s3://{bucket}"
+            )));
+        }
+        Ok((bucket, key))
+    }
 }
 
 impl FromStr for BucketPath {
@@ -176,12 +226,7 @@ async fn list(
 }
 
 async fn why(server: &AdminClient, key: &BucketPath, out: Output) -> Result<(), Failure> {
-    let (bucket, key) = (key.bucket.as_str(), key.key.as_str());
-    if key.is_empty() {
-        return Err(Failure::usage(format!(
-            "s3://{bucket} is a bucket; write s3://{bucket}/key, or list it: bywash cache ls s3://{bucket}"
-        )));
-    }
+    let (bucket, key) = key.object()?;
     let why: CacheExplanation = server
         .get("/cache/why", &[("bucket", bucket), ("key", key)])
         .await?;
@@ -204,6 +249,20 @@ async fn why(server: &AdminClient, key: &BucketPath, out: Output) -> Result<(), 
             ));
         }
         lines
+    })
+}
+
+async fn fetch(server: &AdminClient, request: &Value, out: Output) -> Result<(), Failure> {
+    let file: FetchedFile = server.post("/cache/fetch", request).await?;
+    out.line(&file, || {
+        format!(
+            "fetched s3://{}/{} to {}, {} in {:.1}s",
+            file.bucket,
+            file.key,
+            file.path,
+            BinaryBytes(file.bytes),
+            Duration::from_millis(file.time_ms).as_secs_f64()
+        )
     })
 }
 

@@ -45,7 +45,7 @@ pub(crate) struct Transfer {
     #[arg(long, value_name = "ETAG", conflicts_with = "recursive")]
     if_match: Option<String>,
     /// SHA-256 that the object must have, in hexadecimal digits; with another, nothing appears at the destination
-    #[arg(long, value_name = "HEX", value_parser = sha256, conflicts_with = "recursive")]
+    #[arg(long, value_name = "HEX", value_parser = ContentDigest::parse_sha256, conflicts_with = "recursive")]
     sha256: Option<ContentDigest>,
     /// Where open uploads are written down, so that `bywash uploads resume` can go on with them
     #[arg(long, value_name = "DIR", default_value = DEFAULT_DATA_DIR)]
@@ -54,20 +54,6 @@ pub(crate) struct Transfer {
     remote: Remote,
     #[command(flatten)]
     pub(crate) output: Output,
-}
-
-/// Parses a SHA-256.
-fn sha256(text: &str) -> Result<ContentDigest, String> {
-    let wrong = || format!("{text:?} is no SHA-256; write its 64 hexadecimal digits");
-    if text.len() != 64 || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-        return Err(wrong());
-    }
-    let mut digest = [0; 32];
-    for (byte, digits) in digest.iter_mut().zip(text.as_bytes().chunks(2)) {
-        let digits = std::str::from_utf8(digits).map_err(|_| wrong())?;
-        *byte = u8::from_str_radix(digits, 16).map_err(|_| wrong())?;
-    }
-    Ok(ContentDigest::Sha256(digest))
 }
 
 pub(crate) async fn run(args: Transfer, after: After) -> Result<(), Failure> {

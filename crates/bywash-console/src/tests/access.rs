@@ -49,6 +49,7 @@ async fn refuses_an_address_others_can_reach() {
         access: key(),
         history: None,
         uploads: OpenUploads::default(),
+        fetch_folder: None,
     };
     let address = "0.0.0.0:8422".parse().unwrap();
     let error = admin_and_metrics(console, address, Vec::new()).unwrap_err();

@@ -3,6 +3,7 @@
 use bywash::{CacheLimits, CachedPage, MemoryLimit, Share};
 
 use super::*;
+use crate::FetchedFile;
 use crate::limits::MAX_CACHED_OBJECTS;
 
 /// Status, head and body of the answer to a request that is complete.
@@ -96,6 +97,62 @@ async fn verification_needs_a_disk_tier_and_known_options() {
         assert_eq!(refused, status, "{text}");
         assert!(text.contains(reason), "{text}");
     }
+}
+
+#[tokio::test]
+async fn object_is_fetched_to_a_file_below_the_folder_and_nowhere_else() {
+    let console = start(engine_with_traffic().await).await;
+    let json = "\r\nContent-Type: application/json";
+    let fetch = async |headers: &str, body: &str| {
+        let request = post("/cache/fetch", headers, body);
+        let (status, _, body) = exchange(console.address, &request).await;
+        (status, body)
+    };
+    let of = |key: &str, path: &str| {
+        serde_json::json!({ "bucket": "data", "key": key, "path": path }).to_string()
+    };
+    let (status, body) = fetch(json, &of("a", "made/file")).await;
+    assert_eq!(status, 200, "{body}");
+    let fetched: FetchedFile = serde_json::from_str(&body).unwrap();
+    let written = std::fs::read(&fetched.path).unwrap();
+    assert_eq!(written.len() as u64, fetched.bytes);
+    assert_eq!(
+        fetched.path,
+        console
+            .home
+            .path()
+            .join("fetched/made/file")
+            .to_str()
+            .unwrap()
+    );
+    for (key, path, refused, reason) in [
+        ("a", "../up", 400, ".."),
+        ("a", "/etc/absolute", 400, "absolute"),
+        ("a", ".bywash/x", 400, "own files"),
+        ("a", "made/file/x", 409, "as it was before"),
+        ("absent", "x", 404, "absent"),
+        ("a//b", "x", 400, "cannot be named"),
+    ] {
+        let (status, body) = fetch(json, &of(key, path)).await;
+        assert_eq!(status, refused, "{path}: {body}");
+        assert!(body.contains(reason), "{path}: {body}");
+    }
+    let more = r#"{"bucket":"data","key":"a","path":"made/file","create_only":true}"#;
+    assert_eq!(fetch(json, more).await.0, 409);
+    let wrong = "0".repeat(64);
+    let wrong = format!(r#"{{"bucket":"data","key":"a","path":"x","sha256":"{wrong}"}}"#);
+    let (status, body) = fetch(json, &wrong).await;
+    assert_eq!(status, 409, "{body}");
+    assert!(body.contains("SHA-256"), "{body}");
+    // As all changes: JSON, from no other site, and with the key.
+    assert_eq!(fetch("", &of("a", "x")).await.0, 415);
+    let other = format!("{json}\r\nOrigin: http://evil.example");
+    assert_eq!(fetch(&other, &of("a", "x")).await.0, 403);
+    let request = post("/cache/fetch", json, &of("a", "x")).replace(KEY, "Basic eDp5");
+    assert_eq!(exchange(console.address, &request).await.0, 401);
+    let mut names = std::fs::read_dir(console.home.path().join("fetched")).unwrap();
+    assert_eq!(names.next().unwrap().unwrap().file_name(), "made");
+    assert!(names.next().is_none(), "nothing else is there");
 }
 
 #[tokio::test]
