@@ -97,7 +97,10 @@ pub(crate) struct Args {
     /// Log and count a pass of eviction that looks at all objects in memory this often in vain [default: 2]
     #[arg(long, value_name = "N")]
     slow_eviction_rounds: Option<u32>,
-    /// Which reads are compared with the digest that the store states of the whole object: off, or whole [default: whole]
+    /// Which reads are compared with the digest that the store states of the whole object: off, whole, or always [default: whole]
+    ///
+    /// With always, a ranged read first reads and compares the whole object, unless what is in memory of it was compared: for
+    /// objects that fit the memory.
     #[arg(long, value_name = "READS")]
     verify: Option<String>,
     /// Let `bywash cache fetch` write files below DIR, which must exist; apart from the data folder and that of --disk [default: none]

@@ -12,6 +12,9 @@ pub enum Verify {
     /// Reads and downloads of whole objects.
     #[default]
     Whole,
+    /// As [`Self::Whole`], and before a ranged read the whole object is read and compared, unless all of its blocks in
+    /// memory were. An object that does not fit the memory is read whole for each range.
+    Always,
 }
 
 impl fmt::Display for Verify {
@@ -19,6 +22,7 @@ impl fmt::Display for Verify {
         f.write_str(match self {
             Self::Off => "off",
             Self::Whole => "whole",
+            Self::Always => "always",
         })
     }
 }
@@ -30,7 +34,10 @@ impl FromStr for Verify {
         match text {
             "off" => Ok(Self::Off),
             "whole" => Ok(Self::Whole),
-            other => Err(format!("{other:?} is not known; write off or whole")),
+            "always" => Ok(Self::Always),
+            other => Err(format!(
+                "{other:?} is not known; write off, whole or always"
+            )),
         }
     }
 }

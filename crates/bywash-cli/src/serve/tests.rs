@@ -95,10 +95,10 @@ fn verification_is_whole_unless_options_or_the_file_turn_it_off() {
         verify(Some("whole"), "verify = 'off'").unwrap(),
         Verify::Whole
     );
-    let failure = verify(Some("always"), "").unwrap_err();
+    let failure = verify(Some("never"), "").unwrap_err();
     assert_eq!(failure.kind, Kind::Usage);
     assert!(
-        failure.message.contains("off or whole"),
+        failure.message.contains("off, whole or always"),
         "{}",
         failure.message
     );

@@ -9,10 +9,45 @@ use object_store::Result;
 use super::body::Body;
 use super::digest_check::{DigestCheck, VerifyBody, requested_digest};
 use super::pieces::Pieces;
+use super::resolution::Resolution;
 use crate::limits::MAX_PROBED_BLOCKS;
 use crate::outcome::CacheOutcome;
 use crate::shared::BucketShared;
 use crate::versions::Version;
+
+/// Reads the whole object block by block and compares it, before a ranged read of it. Returns at once if it has no known
+/// digest, or if all of its blocks in memory were compared. One such read of a version runs at a time.
+///
+/// # Errors
+/// [`crate::EngineError::DigestMismatch`], and those of a read.
+pub(super) async fn compare_first(
+    bucket: &Arc<BucketShared>,
+    version: &Arc<Version>,
+) -> Result<()> {
+    if version.is_verified() {
+        return Ok(());
+    }
+    let Some(digest) = requested_digest(bucket, version).await else {
+        return Ok(());
+    };
+    let _turn = version.compare_turn().await;
+    if version.is_verified() {
+        return Ok(());
+    }
+    let mut check = Some(BodyCheck {
+        digest: Box::new(DigestCheck::new(digest)),
+        loads_before: Some(version.cost.blocks()),
+    });
+    let resolved = Resolution::known(Arc::clone(version));
+    let mut body = Body::new(Arc::clone(bucket), resolved, 0..version.meta.size);
+    body.probe();
+    while check.is_some() {
+        // Not counted as bytes of a reader.
+        let bytes = body.advance().await?;
+        BodyCheck::add(&mut check, &mut body, bytes.as_ref()).await?;
+    }
+    Ok(())
+}
 
 /// A body in blocks or in pieces.
 pub(super) trait Pieced: Send + 'static {

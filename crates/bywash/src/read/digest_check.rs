@@ -118,16 +118,20 @@ pub(super) fn compared(
 pub(super) fn stated_digest(bucket: &BucketShared, version: &Version) -> Option<ContentDigest> {
     match bucket.engine.verify {
         Verify::Off => None,
-        Verify::Whole => version.digest(),
+        Verify::Whole | Verify::Always => version.digest(),
     }
 }
 
 /// Returns whether the digest takes a request of its own, because the store does not state it with ranges. Only of objects of
-/// several ranged GETs, beside which one more request is small.
+/// several ranged GETs, beside which one more request is small, unless ranged reads are compared too.
 pub(super) fn is_requested(bucket: &BucketShared, version: &Version) -> bool {
-    let separate = bucket.engine.verify == Verify::Whole && bucket.origin.kind() == "s3";
     let large = version.blocks(bucket.block_size) > bucket.max_fetch_blocks();
-    separate && large && version.digest().is_none()
+    let worth = match bucket.engine.verify {
+        Verify::Off => false,
+        Verify::Whole => large,
+        Verify::Always => true,
+    };
+    worth && bucket.origin.kind() == "s3" && version.digest().is_none()
 }
 
 /// As [`stated_digest`]; requests it first if that takes a request of its own, once for each version. A failure of the request is
@@ -165,7 +169,7 @@ pub(super) fn response_digest(
     }
     match bucket.engine.verify {
         Verify::Off => None,
-        Verify::Whole => response.extensions.get().copied(),
+        Verify::Whole | Verify::Always => response.extensions.get().copied(),
     }
 }
 

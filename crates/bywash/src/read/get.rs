@@ -10,7 +10,7 @@ use object_store::{GetOptions, GetRange, GetResult, GetResultPayload, ObjectStor
 use tokio::time::Instant;
 
 use super::body::Body;
-use super::body_check::{BodyCheck, Pieced};
+use super::body_check::{BodyCheck, Pieced, compare_first};
 use super::digest_check::{compared, is_digest_mismatch, response_digest};
 use super::pieces::{Admission, PieceByPiece, Pieces};
 use super::ranged::{checked_range, encoding_of_range, is_version_change, range_error};
@@ -19,6 +19,7 @@ use crate::error::EngineError;
 use crate::outcome::{CacheOutcome, ReadInfo};
 use crate::retry::{is_out_of_range, stalled, with_retries};
 use crate::shared::BucketShared;
+use crate::verify::Verify;
 use crate::versions::Version;
 
 /// Reads an object or its metadata through the cache.
@@ -66,6 +67,10 @@ async fn try_get(
         return Ok(get_result(version, 0..version.meta.size, CacheOutcome::Hit));
     }
     let range = checked_range(version, options.range.as_ref())?;
+    let whole = range == (0..version.meta.size);
+    if bucket.engine.verify == Verify::Always && !whole && !range.is_empty() {
+        Box::pin(compare_first(bucket, version)).await?;
+    }
     let mut body = Body::new(Arc::clone(bucket), resolved, range.clone());
     let outcome = body.probe();
     if outcome == CacheOutcome::Partial {

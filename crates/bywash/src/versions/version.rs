@@ -10,7 +10,7 @@ use bywash_mem::BlockKey;
 use chrono::{DateTime, Utc};
 use object_store::{Attribute, AttributeValue, Attributes, GetOptions, GetResult, ObjectMeta};
 use parking_lot::Mutex;
-use tokio::sync::OnceCell;
+use tokio::sync::{Mutex as AsyncMutex, OnceCell};
 
 use crate::content_digest::ContentDigest;
 use crate::cost::Costs;
@@ -66,6 +66,8 @@ struct Integrity {
     /// One more than the number of blocks loaded when all blocks in memory were known to have the digest; 0: never.
     /// Orders nothing, hence relaxed: a load is counted before its block is published.
     verified: AtomicU64,
+    /// Held by a read of the whole object that compares it before ranged reads.
+    turn: AsyncMutex<()>,
 }
 
 /// One version of one object: all of it but its bytes.
@@ -144,6 +146,11 @@ impl Version {
     /// Returns whether all of its blocks in memory were compared with its digest.
     pub(crate) fn is_verified(&self) -> bool {
         self.integrity.verified.load(Relaxed) == self.cost.blocks() + 1
+    }
+
+    /// Waits until no other read compares the whole object before ranged reads.
+    pub(crate) async fn compare_turn(&self) -> impl Sized + '_ {
+        self.integrity.turn.lock().await
     }
 
     /// Records that a read of the whole object, block by block, had its digest. `loads_before`: blocks loaded of it when

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use bywash::{Consistency, ContentDigest, DownloadOptions, EngineError, PieceByPiece, Verify};
+use bywash::{
+    Consistency, ContentDigest, DownloadOptions, EngineError, FileDownloadOptions, PieceByPiece,
+    Verify,
+};
 use bywash_sim::{Consume, Fault, FaultKind, FaultProfile, Observation, Outcome, Validators};
 use futures::future::join_all;
 use object_store::path::Path;
@@ -237,6 +240,86 @@ async fn block_cached_by_a_ranged_read_is_compared_by_the_next_whole_read() {
     world.judge(&seen).unwrap_err();
     assert_mismatch(&world, see(&world).await);
     assert_eq!(world.read().await, body(&world));
+}
+
+/// Reads ten bytes in the middle of the object.
+async fn see_range(world: &World) -> Observation {
+    let start = 6 * BLOCK as u64;
+    let range = GetOptions {
+        range: Some(GetRange::Bounded(start..start + 10)),
+        ..GetOptions::default()
+    };
+    world.see(range, Consume::All).await
+}
+
+fn always() -> World {
+    let world = World::with(HOUR, |builder| builder.verify(Verify::Always));
+    world.origin.state_digest(crc32c);
+    world.origin.write(&world.path, SIZE);
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn ranged_read_with_verify_always_compares_the_whole_object_first_and_once() {
+    let world = always();
+    // Elsewhere than in the range.
+    world.origin.script(&world.path, [flip(3)]);
+    let all = join_all((0..5).map(|_| see_range(&world))).await;
+    for seen in all {
+        world.right(seen);
+    }
+    assert_eq!(world.stats().digest_mismatches, 1);
+    let sent = world.origin.data_requests(None);
+    world.right(see_range(&world).await);
+    assert_eq!(world.origin.data_requests(None), sent, "compared before");
+    world.assert_idle().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn ranged_read_with_verify_always_of_bytes_with_another_digest_fails_before_it_begins() {
+    let world = always();
+    world.origin.set_fault_profile(FaultProfile {
+        faults: vec![(FaultKind::Flip, 1.0)],
+        ..steady()
+    });
+    let seen = see_range(&world).await;
+    assert_eq!(seen.range, None, "no response has begun");
+    assert_mismatch(&world, seen);
+    world.assert_idle().await;
+    assert_eq!(world.engine.stats().pool.resident_blocks, 0);
+    world.origin.set_fault_profile(steady());
+    world.right(see_range(&world).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn file_with_a_flipped_bit_is_fetched_once_more_and_then_an_error() {
+    for is_repeated in [false, true] {
+        let world = world(crc32c);
+        let home = tempfile::tempdir().unwrap();
+        let target = home.path().join("file");
+        world.origin.script(&world.path, [flip(5 * BLOCK as u64)]);
+        if is_repeated {
+            world.origin.set_fault_profile(FaultProfile {
+                faults: vec![(FaultKind::Flip, 1.0)],
+                ..steady()
+            });
+        }
+        let options = FileDownloadOptions::default();
+        let fetched = world
+            .bucket
+            .download_to(&world.path, &target, options)
+            .await;
+        if !is_repeated {
+            fetched.unwrap();
+            assert_eq!(std::fs::read(&target).unwrap(), body(&world));
+        } else {
+            let error = fetched.unwrap_err();
+            assert!(is_mismatch(&error), "{error}");
+            assert!(!target.exists());
+            assert_eq!(world.engine.stats().pool.resident_blocks, 0);
+        }
+        world.assert_idle().await;
+    }
 }
 
 #[tokio::test(start_paused = true)]
