@@ -5,7 +5,7 @@
 //! one read, and any other bytes than those written are a miss. A disk that fails makes the tier read-only or turns it off until
 //! it works again. Layers, each importing only from those before it: `format` the bytes, `storage` files, `health` what is
 //! tried, `index` and `versions` the tables, `admission` what is written, `segment` one segment, `recovery`, `tier` the whole,
-//! `readers` its threads.
+//! `readers` its threads. Beside them, `slots` are temporary files for blocks that have no other copy.
 
 #![forbid(unsafe_code)]
 
@@ -18,9 +18,12 @@ pub mod fuzzing;
 mod health;
 mod index;
 mod limits;
+#[cfg(test)]
+mod memory_storage;
 mod readers;
 mod recovery;
 mod segment;
+mod slots;
 mod stats;
 mod storage;
 mod tier;
@@ -31,6 +34,7 @@ use error::disk_error;
 pub use format::VersionKey;
 pub use health::{TierState, TierStatus};
 pub use readers::{ReadJob, Readers};
+pub use slots::{Slot, SlotError, SlotFiles, SlotOptions, SlotStats};
 pub use stats::TierStats;
 pub use tier::{Declined, Tier, TierOptions, Verification};
 

@@ -14,8 +14,8 @@ use crate::format::PAGE;
 use crate::limits::MAX_PIECES;
 use crate::{DiskError, disk_error};
 
-/// File locked while a tier has the folder open.
-const LOCK: &str = "lock";
+/// File locked while a tier, or slot files, have the folder open.
+pub(crate) const LOCK: &str = "lock";
 /// File with the format's version and the folder's id.
 const FORMAT: &str = "format";
 /// First line of [`FORMAT`] of folders that this version reads.
@@ -88,6 +88,35 @@ impl AsMut<[u8]> for Pages {
     }
 }
 
+/// Creates a folder if it is missing, accessible to its owner only, and locks it. Dropping the file releases the lock.
+///
+/// # Errors
+/// The folder is in use or belongs to another user, or a file operation failed.
+pub(crate) fn open_locked(folder: &Path) -> Result<File, DiskError> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    made.map_err(disk_error("create", folder))?;
+    let owner = fs::metadata(folder)
+        .map_err(disk_error("read", folder))?
+        .uid();
+    let path = folder.to_owned();
+    if owner != rustix::process::geteuid().as_raw() {
+        return Err(DiskError::OtherOwner { path, owner });
+    }
+    let lock = folder.join(LOCK);
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&lock)
+        .map_err(disk_error("open", &lock))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(DiskError::Locked { path }),
+        Err(TryLockError::Error(error)) => Err(disk_error("lock", &lock)(error)),
+    }
+}
+
 /// A folder on a file system, locked while this exists.
 #[derive(Debug)]
 pub(crate) struct Folder {
@@ -105,15 +134,7 @@ impl Folder {
     /// The folder is in use, has foreign files, belongs to another user or was written by a newer version; or a file operation
     /// failed.
     pub(crate) fn open(path: PathBuf, new_id: [u8; 16]) -> Result<Self, DiskError> {
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(&path);
-        made.map_err(disk_error("create", &path))?;
-        let owner = fs::metadata(&path)
-            .map_err(disk_error("read", &path))?
-            .uid();
-        if owner != rustix::process::geteuid().as_raw() {
-            return Err(DiskError::OtherOwner { path, owner });
-        }
-        let lock = Self::lock(&path)?;
+        let lock = open_locked(&path)?;
         if let Some(name) = foreign_file(&path)? {
             return Err(DiskError::ForeignFile { path, name });
         }
@@ -123,24 +144,6 @@ impl Folder {
             id,
             _lock: lock,
         })
-    }
-
-    fn lock(folder: &Path) -> Result<File, DiskError> {
-        let path = folder.join(LOCK);
-        let file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(&path)
-            .map_err(disk_error("open", &path))?;
-        match file.try_lock() {
-            Ok(()) => Ok(file),
-            Err(TryLockError::WouldBlock) => Err(DiskError::Locked {
-                path: folder.to_owned(),
-            }),
-            Err(TryLockError::Error(error)) => Err(disk_error("lock", &path)(error)),
-        }
     }
 
     /// Reads the folder's id, or gives a new folder one.

@@ -180,6 +180,11 @@ impl BlockPool {
         added.map(|added| reservation.merge(added)).is_some()
     }
 
+    /// Wakes the callers that wait for memory, to try again: for the spill hook, when it can store blocks that it could not before.
+    pub fn retry_waiters(&self) {
+        self.cache.allocator().wait_queue().wake();
+    }
+
     /// Changes the limit; the guarantees keep their fraction of it. Raising it up to [`PoolConfig::ceiling`] takes effect at once.
     /// Lowering it evicts blocks first, and takes effect when all used memory fits. Visits every slot and decommits pages, both
     /// in steps, so that threads that allocate meanwhile wait for one step at most.
@@ -215,9 +220,9 @@ impl BlockPool {
         self.cache.evictor.store_stats()
     }
 
-    // --- for the disk tier, and without a caller yet: `adopt`, `resize`
+    // --- for the disk tier and for scratch; without a caller yet: `adopt`, `resize`
 
-    /// Offers evicted blocks of [`crate::Keep::Spill`] to `hook`. Only the first call has an effect; returns whether this was it.
+    /// Offers evicted blocks of [`crate::Keep::Spill`] and [`crate::Keep::OnlyCopy`] to `hook`. Only the first call has an effect; returns whether this was it.
     pub fn set_spill(&self, hook: Arc<dyn Spill>) -> bool {
         self.cache.set_spill(hook)
     }
@@ -231,6 +236,17 @@ impl BlockPool {
     /// If the pin belongs to another pool.
     pub fn adopt(&self, pin: OwnedPin, key: BlockKey) -> Result<OwnedPin, Refused> {
         self.flights.adopt(pin, key)
+    }
+
+    /// Takes a block out of the pool. Its key is not found any more, and its frame is the caller's, to write to.
+    ///
+    /// # Errors
+    /// [`Refused`] if other readers hold the block. A thread that looks at all blocks may hold it for a moment.
+    ///
+    /// # Panics
+    /// If the pin belongs to another pool.
+    pub fn take(&self, pin: OwnedPin) -> Result<Frame, Refused> {
+        self.flights.take(pin)
     }
 
     /// Gives a block another length: truncated, or extended with zeros. In place if the frame's class fits, else copied to a frame

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use bywash_mem::{BlockOptions, Priority, Tag};
+use bywash_mem::{BlockOptions, Keep, Priority, Tag};
 
 use crate::versions::Version;
 
@@ -20,10 +20,18 @@ pub(crate) enum BlockKind {
     Footer,
     /// Loaded beyond the ranges requested, because the requests were sequential.
     Readahead,
+    /// Of a program that embeds the engine ([`crate::Engine::scratch`]); not of an object.
+    Scratch,
 }
 
 impl BlockKind {
-    pub(crate) const ALL: [Self; 4] = [Self::Data, Self::Small, Self::Footer, Self::Readahead];
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Data,
+        Self::Small,
+        Self::Footer,
+        Self::Readahead,
+        Self::Scratch,
+    ];
 
     /// Returns its name in counters.
     pub(crate) fn name(self) -> &'static str {
@@ -32,6 +40,7 @@ impl BlockKind {
             Self::Small => "small",
             Self::Footer => "footer",
             Self::Readahead => "readahead",
+            Self::Scratch => "scratch",
         }
     }
 
@@ -45,12 +54,16 @@ impl BlockKind {
     pub(crate) fn options(self) -> BlockOptions {
         let priority = match self {
             Self::Footer => Priority::High,
-            Self::Data | Self::Small | Self::Readahead => Priority::Normal,
+            Self::Data | Self::Small | Self::Readahead | Self::Scratch => Priority::Normal,
+        };
+        let keep = match self {
+            Self::Scratch => Keep::OnlyCopy,
+            _ => Keep::default(),
         };
         BlockOptions {
+            keep,
             priority,
             tag: self.tag(),
-            ..BlockOptions::default()
         }
     }
 

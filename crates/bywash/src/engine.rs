@@ -7,6 +7,7 @@ mod idle;
 mod memory;
 mod reserve;
 mod root;
+mod scratch;
 
 use std::collections::BTreeMap;
 use std::path::Path as FsPath;

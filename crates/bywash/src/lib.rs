@@ -1,7 +1,8 @@
 //! The engine of Bywash: one cached, budgeted path between object storage and the threads that read and write it.
 //!
 //! [`Engine`] owns the memory budget, the block pool and the origins. [`Engine::bucket`] returns a [`Bucket`], which
-//! implements [`object_store::ObjectStore`]: any user of that trait can use the cache.
+//! implements [`object_store::ObjectStore`]: any user of that trait can use the cache. [`Engine::scratch`] lends memory of the same
+//! budget to programs that embed the engine: blocks that are evicted to temporary files.
 
 #![forbid(unsafe_code)]
 
@@ -29,7 +30,9 @@ mod progress;
 mod read;
 pub mod records;
 mod retry;
+mod scratch;
 mod shared;
+mod spill;
 pub mod staged_file;
 mod stats;
 mod store_trait;
@@ -41,6 +44,7 @@ mod versions;
 mod write;
 
 pub use bucket::{Bucket, BucketOptions};
+pub use bywash_disk::SlotError;
 pub use bywash_mem::{LimitError, Reservation, Segments, Share};
 pub use cache_admin::{CacheChange, CacheExplanation, CachedObject, CachedPage};
 pub use consistency::{Consistency, ParseConsistencyError};
@@ -55,6 +59,10 @@ pub use origin::{Origin, OriginUrl, PartBody, UploadedPart};
 pub use outcome::{CacheOutcome, ReadInfo};
 pub use read::{Download, DownloadOptions, DownloadedFile, FileDownloadOptions, PieceByPiece};
 pub use retry::RetryPolicy;
+pub use scratch::{
+    Scratch, ScratchBlock, ScratchBuffer, ScratchError, ScratchOptions, ScratchPin,
+    ScratchPinError, ScratchStats,
+};
 pub use stats::{
     BucketMemory, BucketStats, BudgetStats, DiskStats, FileDownloadStats, HEDGED_PERCENT,
     KindStats, MemoryStats, ObjectStats, PoolStats, Stats,

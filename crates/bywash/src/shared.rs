@@ -24,6 +24,7 @@ use crate::read::{
     ReadaheadBudget, SequentialDetector, SingleFlight,
 };
 use crate::retry::{BucketRetry, RetryPolicy};
+use crate::spill::SpillRouter;
 use crate::stats::Counters;
 use crate::traffic::Traffic;
 use crate::upload::journal::Journal;
@@ -67,6 +68,8 @@ pub(crate) struct EngineShared {
     pub(crate) traffic: Arc<Traffic>,
     /// Bytes of blocks evicted because they were not used for a time.
     pub(crate) idle_evicted_bytes: AtomicU64,
+    /// Where evicted blocks go that are to be kept.
+    pub(crate) spill: Arc<SpillRouter>,
     /// The tier below memory.
     pub(crate) disk: Option<DiskTier>,
     /// Bucket numbers for the pool's keys; only uniqueness matters, hence relaxed.

@@ -79,8 +79,8 @@ pub struct PoolStats {
 /// Memory of blocks.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct MemoryStats {
-    /// By kind: `data`, `small` (objects of one block), `footer` (read by requests for the end of an object alone) and `readahead`
-    /// (loaded beyond the ranges requested). A block keeps the kind of the read that loaded it.
+    /// By kind: `data`, `small` (objects of one block), `footer` (read by requests for the end of an object alone), `readahead`
+    /// (loaded beyond the ranges requested), by the read that loaded the block; `scratch`, blocks of [`crate::Engine::scratch`].
     pub kinds: BTreeMap<&'static str, KindStats>,
     /// By name of the bucket.
     pub buckets: BTreeMap<String, BucketMemory>,

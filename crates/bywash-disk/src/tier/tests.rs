@@ -5,12 +5,11 @@ mod crashes;
 mod damage;
 mod failing;
 mod folder;
-mod memory_storage;
 mod races;
 mod resize;
 mod verify;
 
-use memory_storage::MemoryStorage;
+use crate::memory_storage::MemoryStorage;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 

@@ -31,7 +31,7 @@ pub struct PoolStats {
     pub loads: u64,
     /// Blocks ever evicted or erased.
     pub evictions: u64,
-    /// Of these, blocks that the spill hook accepted.
+    /// Of these, blocks that the spill hook accepted or stored.
     pub spilled: u64,
     /// Blocks with pins that are sharded because of contention.
     pub sharded_blocks: u64,

@@ -29,7 +29,7 @@ const WARNING_PAUSE: Duration = Duration::from_secs(1);
 pub(crate) enum EvictOutcome {
     /// It was evicted, and this many bytes came free.
     Evicted(u64),
-    /// It is pinned or in use.
+    /// It is pinned or in use, or an only copy that the spill hook cannot store.
     Pinned,
     /// Its word changed meanwhile.
     Changed,
@@ -377,8 +377,17 @@ impl BlockCache {
                 OwnOutcome::Changed => return EvictOutcome::Changed,
             }
         }
-        // SAFETY: the caller owns the contents.
+        // SAFETY: this thread owns the contents.
         let contents = unsafe { header.take() };
+        let contents = match self.store_only_copy(contents, seen.is_doomed()) {
+            Ok(contents) => contents,
+            Err(contents) => {
+                // SAFETY: this thread owns the slot, and took its contents out above.
+                unsafe { header.fill(contents) };
+                header.word.publish(0, false);
+                return EvictOutcome::Pinned;
+            }
+        };
         // The return of a doomed block would not reflect on the policy's choice.
         self.vacate(slot, &contents, !seen.is_doomed());
         // Relaxed: counters.
@@ -386,6 +395,27 @@ impl BlockCache {
         self.tag(contents.options.tag)
             .count_eviction(contents.charge());
         EvictOutcome::Evicted(self.release_or_spill(contents, seen.is_doomed()))
+    }
+
+    /// Has the spill hook store a block of [`Keep::OnlyCopy`].
+    ///
+    /// # Errors
+    /// The contents, if they are not stored and must stay.
+    fn store_only_copy(
+        &self,
+        contents: BlockContents,
+        doomed: bool,
+    ) -> Result<BlockContents, BlockContents> {
+        if contents.options.keep != Keep::OnlyCopy || doomed {
+            return Ok(contents);
+        }
+        let block = Spilled(contents);
+        if !self.spill.get().is_some_and(|hook| hook.store(&block)) {
+            return Err(block.0);
+        }
+        // Relaxed: a counter.
+        self.spilled.fetch_add(1, Ordering::Relaxed);
+        Ok(block.0)
     }
 
     /// Releases an evicted block's memory or gives it to the spill hook. Returns the bytes that came free.

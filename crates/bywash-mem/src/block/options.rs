@@ -11,6 +11,9 @@ pub enum Keep {
     UntilEvicted,
     /// Kept until evicted, then offered to the [`super::Spill`] hook if the pool has one. Erased blocks are not offered.
     Spill,
+    /// The pool has the only copy: evicted when the [`super::Spill`] hook has stored the bytes, and resident while it cannot.
+    /// Erased blocks are dropped.
+    OnlyCopy,
     /// Kept until its last unpin.
     WhilePinned,
 }

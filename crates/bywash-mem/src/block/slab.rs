@@ -155,17 +155,17 @@ impl BlockHeader {
             .with(|contents| unsafe { &*contents.cast::<BlockContents>() }.charge())
     }
 
-    /// Puts a block into an empty slot. `StateWord::publish` must follow.
+    /// Puts a block into a slot. `StateWord::publish` must follow.
     ///
     /// # Safety
-    /// The slot came from [`Slab::allocate`], and the caller owns it.
+    /// The slot came from [`Slab::allocate`], or its contents were taken; the caller owns it.
     pub(crate) unsafe fn fill(&self, contents: BlockContents) {
         // SAFETY: the contents of an empty slot have no reader, and the caller is its only owner.
         self.contents
             .with_mut(|place| unsafe { place.cast::<BlockContents>().write(contents) });
     }
 
-    /// Takes the block out. `StateWord::vacate` must follow.
+    /// Takes the block out. `StateWord::vacate` must follow, or [`Self::fill`].
     ///
     /// # Safety
     /// The caller owns the contents (`StateWord::try_own`), or the whole slab.

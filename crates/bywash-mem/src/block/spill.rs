@@ -6,17 +6,25 @@ use super::options::BlockOptions;
 use super::slab::BlockContents;
 use crate::key::BlockKey;
 
-/// Destination of evicted blocks of [`super::Keep::Spill`]: a slower tier.
+/// Destination of evicted blocks of [`super::Keep::Spill`] and [`super::Keep::OnlyCopy`]: a slower tier.
 ///
-/// Called in the evicting thread, without any lock held, when the key is no longer found. Must not block for long, and must not
-/// acquire frames from the same pool. A block it accepts stays charged until dropped; the evicting thread looks for memory
-/// elsewhere or waits for it.
+/// Called in the evicting thread, without any lock held. Must not acquire frames from the same pool.
 pub trait Spill: Send + Sync + fmt::Debug {
-    /// Accepts the block, or declines it, after which it is dropped.
+    /// Accepts the block, or declines it, after which it is dropped. Must not block for long. The key is no longer found. A block it
+    /// accepts stays charged until dropped; the evicting thread looks for memory elsewhere or waits for it.
     ///
     /// # Errors
     /// The block itself, if it is declined.
     fn spill(&self, block: Spilled) -> Result<(), Spilled>;
+
+    /// Stores the bytes of a block of [`super::Keep::OnlyCopy`]. Returns whether they are stored: the pool then releases the memory,
+    /// else the block stays resident. Call [`crate::BlockPool::retry_waiters`] when blocks can be stored that could not be before.
+    ///
+    /// The evicting thread owns the block meanwhile: it is not found, and not another block of its key either. Unlike
+    /// [`Self::spill`], this may take the time of a write to a disk.
+    fn store(&self, _block: &Spilled) -> bool {
+        false
+    }
 }
 
 /// An evicted block: its bytes with their charge. Dropping it releases the memory.

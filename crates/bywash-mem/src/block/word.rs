@@ -416,12 +416,12 @@ impl StateWord {
         self.0.fetch_or(DOOMED, Ordering::SeqCst);
     }
 
-    /// Makes the contents that the owner of an empty slot wrote visible to readers, with `pins` handed off.
+    /// Makes the contents that the owner of a slot wrote visible to readers, with `pins` handed off.
     pub(crate) fn publish(&self, pins: u64, doomed: bool) {
         // Relaxed: only the owner changes the generation.
         let generation = (self.0.load(Ordering::Relaxed) & GEN_MASK).wrapping_add(GEN);
         let doomed = if doomed { DOOMED } else { 0 };
-        // Release: the contents, for `try_pin`. A swap discards ineffective pins that were added to the empty slot.
+        // Release: the contents, for `try_pin`. A swap discards ineffective pins that were added to the slot meanwhile.
         self.0.swap(
             generation | RESIDENT | USED | doomed | pins,
             order(Step::Publish, Ordering::Release),

@@ -1,4 +1,4 @@
-//! Waits for a caller: changing the key or the length of a resident block, by the holder of its only pin.
+//! Changing the key or the length of a resident block, or taking its frame, by the holder of its only pin.
 //!
 //! The holder first makes sure that its pin is the only one (`ShardedPins::try_own`). Pins that arrive meanwhile are effective and
 //! make that fail, so no reader ever finds a block half changed. Then the block is taken out and published again through a [`Load`]
@@ -57,6 +57,12 @@ impl FlightTable {
         };
         let contents = self.take_out(pin)?;
         Ok(publish_again(load, contents))
+    }
+
+    /// See [`crate::BlockPool::take`].
+    pub(crate) fn take(&self, pin: OwnedPin) -> Result<Frame, Refused> {
+        let contents = self.take_out(pin)?;
+        Ok(into_frame(contents.frame))
     }
 
     /// See [`crate::BlockPool::resize`].

@@ -209,6 +209,7 @@ impl<'a> Actor<'a> {
         let keep = match self.rng.random_range(0..6) {
             0 => Keep::WhilePinned,
             1 => Keep::Spill,
+            2 => Keep::OnlyCopy,
             _ => Keep::UntilEvicted,
         };
         let priority = match self.rng.random_range(0..3) {

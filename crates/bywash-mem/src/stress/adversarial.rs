@@ -103,6 +103,28 @@ impl Spill for CheckAndDecline {
         read(block.bytes(), 7);
         Err(block)
     }
+
+    fn store(&self, block: &Spilled) -> bool {
+        read(block.bytes(), 7);
+        true
+    }
+}
+
+/// Checks the blocks it is to store, and stores every other one.
+#[derive(Debug, Default)]
+struct StoreEverySecond(Mutex<u32>);
+
+impl Spill for StoreEverySecond {
+    fn spill(&self, block: Spilled) -> Result<(), Spilled> {
+        panic!("{block:?} is an only copy");
+    }
+
+    fn store(&self, block: &Spilled) -> bool {
+        read(block.bytes(), 7);
+        let mut calls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *calls += 1;
+        calls.is_multiple_of(2)
+    }
 }
 
 fn pin_last_unpin_and_evictor(keep: Keep) {
@@ -142,6 +164,45 @@ fn pin_last_unpin_and_evictor_race_on_a_block_kept_until_evicted() {
 #[test]
 fn pin_last_unpin_and_evictor_race_on_a_spilled_block() {
     repeat(|| pin_last_unpin_and_evictor(Keep::Spill));
+}
+
+#[test]
+fn pin_last_unpin_and_evictor_race_on_an_only_copy() {
+    repeat(|| pin_last_unpin_and_evictor(Keep::OnlyCopy));
+}
+
+/// A block is put back in its slot while other threads try to pin it: they find it whole, or not at all.
+#[test]
+fn pins_and_evictors_race_on_an_only_copy_that_is_put_back() {
+    repeat(|| {
+        let pool = pool(1);
+        let hook = Arc::new(StoreEverySecond::default());
+        pool.set_spill(Arc::clone(&hook) as _);
+        let handle = load(&pool, key(1), 7, Keep::OnlyCopy).unwrap().handle();
+        thread::scope(|scope| {
+            let pool = &pool;
+            scope.spawn(move || {
+                for _ in 0..2 {
+                    if let Some(pin) = pool.try_pin(&handle) {
+                        read(&pin, 7);
+                    }
+                }
+            });
+            scope.spawn(move || {
+                if let Some(pin) = pool.get(key(1)) {
+                    read(&pin, 7);
+                }
+            });
+            scope.spawn(move || evict(pool));
+        });
+        let stored = *hook.0.lock().unwrap_or_else(PoisonError::into_inner) / 2;
+        assert_eq!(pool.stats().spilled, u64::from(stored));
+        assert_eq!(pool.stats().resident_blocks, u64::from(1 - stored));
+        if let Some(pin) = pool.get(key(1)) {
+            read(&pin, 7);
+        }
+        check_empty(&pool, &[key(1)]);
+    });
 }
 
 #[test]

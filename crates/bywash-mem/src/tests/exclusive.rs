@@ -162,3 +162,29 @@ fn claim_during_resize_gets_the_resized_block() {
     });
     assert_eq!(pool.stats().loads, 1, "and it was loaded once");
 }
+
+#[test]
+fn taken_frame_has_the_bytes_and_can_be_published_again() {
+    let pool = pool(MIB);
+    let pin = load(&pool, key(1), b"bytes");
+    let other = pool.get(key(1)).unwrap();
+    let refused = pool.take(pin).unwrap_err();
+    assert_eq!(refused.reason, RefusedReason::Held);
+    drop(other);
+    let address = refused.pin.as_ptr();
+    let mut frame = pool.take(refused.pin).unwrap();
+    assert!(pool.get(key(1)).is_none());
+    assert_eq!(
+        (frame.as_slice().as_ptr(), pool.stats().resident_blocks),
+        (address, 0)
+    );
+    assert_eq!(&frame.as_slice()[..5], b"bytes");
+    frame.as_mut_slice()[..5].copy_from_slice(b"other");
+    let mut loading = super::vacant(&pool, key(1));
+    loading.attach(frame, 5);
+    loading.advance(5);
+    let pin = loading.publish().unwrap();
+    assert_eq!((&pin[..], pin.as_ptr()), (&b"other"[..], address));
+    drop(pin);
+    assert_eq!(pool.budget().held(Share::Download), 4096);
+}

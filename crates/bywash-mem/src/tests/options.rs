@@ -142,6 +142,62 @@ fn block_declined_by_the_spill_hook_is_dropped() {
     );
 }
 
+/// Stores blocks if there is room for them.
+#[derive(Debug, Default)]
+struct OnlyCopies {
+    stored: Mutex<Vec<(BlockKey, Vec<u8>)>>,
+    room: Mutex<usize>,
+}
+
+impl Spill for OnlyCopies {
+    fn spill(&self, block: Spilled) -> Result<(), Spilled> {
+        panic!("{block:?} is an only copy");
+    }
+
+    fn store(&self, block: &Spilled) -> bool {
+        let mut stored = self.stored.lock();
+        let stores = stored.len() < *self.room.lock();
+        if stores {
+            stored.push((block.key(), block.bytes().to_vec()));
+        }
+        stores
+    }
+}
+
+#[test]
+fn only_copy_that_cannot_be_stored_stays_in_its_slot() {
+    let pool = pool(MIB);
+    let hook = Arc::new(OnlyCopies::default());
+    pool.set_spill(Arc::clone(&hook) as Arc<dyn Spill>);
+    let handles: Vec<_> = (1..=3)
+        .map(|object| publish(&pool, key(object), keep(Keep::OnlyCopy), 5000).handle())
+        .collect();
+    drop(publish(&pool, key(4), keep(Keep::UntilEvicted), 10));
+    assert!(pool.cache.evict(u64::MAX), "another block was evicted");
+    assert!(!pool.cache.evict(u64::MAX));
+    for (handle, object) in handles.iter().zip(1..) {
+        assert_eq!(pool.try_pin(handle).unwrap()[..], [object; 5000]);
+    }
+    assert_eq!((pool.stats().spilled, pool.stats().evictions), (0, 1));
+    assert!(pool.erase(key(3)), "an erased one is dropped");
+    *hook.room.lock() = 1;
+    assert!(pool.cache.evict(u64::MAX));
+    let (stored, bytes) = hook.stored.lock()[0].clone();
+    assert_eq!(bytes, vec![stored.object as u8; 5000]);
+    assert!(pool.get(stored).is_none());
+    assert_eq!(pool.budget().held(Share::Download), 8192);
+    assert_eq!((pool.stats().spilled, pool.stats().evictions), (1, 3));
+    assert_eq!(pool.stats().resident_blocks, 1);
+}
+
+#[test]
+fn only_copy_stays_without_a_hook() {
+    let pool = pool(MIB);
+    drop(publish(&pool, key(1), keep(Keep::OnlyCopy), 10));
+    assert!(!pool.cache.evict(1));
+    assert_eq!(pool.get(key(1)).unwrap()[..], [1; 10]);
+}
+
 #[test]
 fn tags_count_used_and_evicted_memory() {
     let pool = pool(MIB);

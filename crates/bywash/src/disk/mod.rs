@@ -22,6 +22,7 @@ use parking_lot::Mutex;
 
 use crate::error::EngineError;
 use crate::limits::MAX_QUEUED_WRITES;
+use crate::spill::SpillRouter;
 use crate::stats::DiskStats;
 use read::{ReadTimes, SpareFrames};
 pub use verify::DiskVerification;
@@ -77,6 +78,7 @@ impl DiskTier {
     pub(crate) fn open(
         options: &DiskOptions,
         pool: &Arc<BlockPool>,
+        spill: &SpillRouter,
         block_size: u64,
     ) -> Result<Self, EngineError> {
         let invalid = |reason: String| EngineError::InvalidSetting {
@@ -115,7 +117,7 @@ impl DiskTier {
         };
         let queue = WriteQueue::start(&tier, pool).map_err(io)?;
         let readers = Readers::start(&tier, READER_THREADS).map_err(io)?;
-        pool.set_spill(Arc::<WriteQueue>::clone(&queue));
+        spill.set_disk(Arc::<WriteQueue>::clone(&queue));
         Ok(Self {
             tier,
             pool: Arc::clone(pool),

@@ -16,6 +16,7 @@ use crate::machine::available_memory;
 use crate::read::{AbandonedMemory, Loans, ReadaheadBudget};
 use crate::retry::RetryPolicy;
 use crate::shared::EngineShared;
+use crate::spill::SpillRouter;
 use crate::upload::journal::Journal;
 use crate::verify::Verify;
 use crate::versions::KnownObjects;
@@ -190,9 +191,11 @@ impl EngineBuilder {
             reason: error.to_string(),
         })?;
         let objects = Arc::new(KnownObjects::new(&pool));
+        let spill = Arc::new(SpillRouter::default());
+        pool.set_spill(Arc::<SpillRouter>::clone(&spill));
         let disk = self
             .disk
-            .map(|options| DiskTier::open(&options, &pool, block_size))
+            .map(|options| DiskTier::open(&options, &pool, &spill, block_size))
             .transpose()?;
         let shared = EngineShared {
             pool,
@@ -214,6 +217,7 @@ impl EngineBuilder {
             file_downloads: Arc::default(),
             traffic: Arc::default(),
             idle_evicted_bytes: AtomicU64::new(0),
+            spill,
             disk,
             stores: AtomicU32::new(0),
         };

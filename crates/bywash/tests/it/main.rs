@@ -21,6 +21,7 @@ mod lying_origin;
 mod origin_options;
 mod resumes;
 mod s3_checksums;
+mod scratch;
 mod simulation;
 mod unordered_origin;
 mod upload_load;

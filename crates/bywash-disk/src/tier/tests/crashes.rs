@@ -5,9 +5,9 @@ use std::collections::{HashMap, HashSet};
 
 use rustix::io::Errno;
 
-use super::memory_storage::{Fault, Operation};
 use super::*;
 use crate::health::TierState;
+use crate::memory_storage::{Fault, Operation};
 
 const SEEDS: u64 = 1000;
 

@@ -4,9 +4,9 @@ use std::sync::mpsc;
 
 use rustix::io::Errno;
 
-use super::memory_storage::{Fault, Operation};
 use super::*;
 use crate::health::TierState;
+use crate::memory_storage::{Fault, Operation};
 use crate::{ReadJob, Readers};
 
 fn state(tier: &Tier) -> TierState {

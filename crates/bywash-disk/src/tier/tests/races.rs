@@ -4,9 +4,9 @@
 use std::sync::atomic::AtomicBool;
 use std::thread;
 
-use super::memory_storage::Operation;
 use super::*;
 use crate::index::Index;
+use crate::memory_storage::Operation;
 
 #[test]
 fn write_that_does_not_return_keeps_nothing_else_waiting() {

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use rustix::io::Errno;
 
-use super::memory_storage::{Fault, Operation};
 use super::*;
+use crate::memory_storage::{Fault, Operation};
 
 fn size(segments: usize) -> u64 {
     size_of(segments, u64::from(SEGMENT))

@@ -1,7 +1,7 @@
 //! Passes over all blocks.
 
-use super::memory_storage::{Fault, Operation};
 use super::*;
+use crate::memory_storage::{Fault, Operation};
 use rustix::io::Errno;
 
 /// Writes so many blocks of one object, each in a batch of its own.

@@ -1,7 +1,8 @@
-//! Segments in memory, on a disk that tears, loses, stalls, fills, fails and flips.
+//! For tests: segments and slot files in memory, on a disk that tears, loses, stalls, fills, fails and flips.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -10,11 +11,15 @@ use rand::{RngExt as _, SeedableRng as _};
 use rustix::io::Errno;
 
 use crate::format::PAGE;
+use crate::slots::{SlotFile, SlotStorage};
 use crate::storage::{SegmentFile, Storage};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Operation {
+pub(crate) enum Operation {
     Create,
+    Allocate,
+    Discard,
+    Truncate,
     Read,
     Write,
     Sync,
@@ -23,20 +28,20 @@ pub(super) enum Operation {
 
 /// Calls that fail.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Fault {
-    pub(super) operation: Operation,
+pub(crate) struct Fault {
+    pub(crate) operation: Operation,
     /// Of this segment only.
-    pub(super) segment: Option<u32>,
+    pub(crate) segment: Option<u32>,
     /// So many calls succeed before.
-    pub(super) after: u32,
+    pub(crate) after: u32,
     /// So many fail.
-    pub(super) times: u32,
-    pub(super) error: Errno,
+    pub(crate) times: u32,
+    pub(crate) error: Errno,
 }
 
 impl Fault {
     /// All calls of an operation fail.
-    pub(super) fn all(operation: Operation, error: Errno) -> Self {
+    pub(crate) fn all(operation: Operation, error: Errno) -> Self {
         Self {
             operation,
             segment: None,
@@ -52,6 +57,8 @@ type Content = Arc<Mutex<Vec<u8>>>;
 #[derive(Debug, Default)]
 struct State {
     segments: BTreeMap<u32, Content>,
+    /// Pages of slot files that were discarded.
+    holes: BTreeSet<(u32, u64)>,
     faults: Vec<Fault>,
     /// Calls that failed.
     failed: u32,
@@ -71,7 +78,16 @@ struct State {
 impl State {
     fn allocated(&self) -> u64 {
         let contents = self.segments.values();
-        contents.map(|content| content.lock().len() as u64).sum()
+        let bytes: u64 = contents.map(|content| content.lock().len() as u64).sum();
+        bytes - self.holes.len() as u64 * PAGE as u64
+    }
+
+    /// Whether so many more bytes do not fit.
+    fn is_full(&mut self, bytes: u64) -> bool {
+        let full = |capacity| self.allocated() + bytes > capacity;
+        let full = self.capacity.is_some_and(full);
+        self.failed += u32::from(full);
+        full
     }
 
     fn call(&mut self, operation: Operation, segment: u32) -> io::Result<()> {
@@ -97,7 +113,7 @@ impl State {
 
 /// The disk. Once a write was torn, all but reads fails until [`Self::heal`].
 #[derive(Debug, Clone, Default)]
-pub(super) struct MemoryStorage(Arc<(Mutex<State>, Condvar)>);
+pub(crate) struct MemoryStorage(Arc<(Mutex<State>, Condvar)>);
 
 impl MemoryStorage {
     fn state(&self) -> MutexGuard<'_, State> {
@@ -105,36 +121,36 @@ impl MemoryStorage {
     }
 
     /// Tears the write after so many others: any of its pages reach the disk.
-    pub(super) fn tear_after(&self, writes: u32, seed: u64) {
+    pub(crate) fn tear_after(&self, writes: u32, seed: u64) {
         self.state().tear = Some((writes, seed));
     }
 
     /// Loses the write after so many others: it succeeds, and no page reaches the disk.
-    pub(super) fn lose_after(&self, writes: u32) {
+    pub(crate) fn lose_after(&self, writes: u32) {
         self.state().lose = Some(writes);
     }
 
-    pub(super) fn fail(&self, fault: Fault) {
+    pub(crate) fn fail(&self, fault: Fault) {
         self.state().faults.push(fault);
     }
 
     /// Returns the number of calls that failed.
-    pub(super) fn failed(&self) -> u32 {
+    pub(crate) fn failed(&self) -> u32 {
         self.state().failed
     }
 
     /// Other files leave so many bytes.
-    pub(super) fn set_capacity(&self, bytes: u64) {
+    pub(crate) fn set_capacity(&self, bytes: u64) {
         self.state().capacity = Some(bytes);
     }
 
     /// Reads, or writes, do not return until the disk is healed.
-    pub(super) fn stall(&self, operation: Operation) {
+    pub(crate) fn stall(&self, operation: Operation) {
         self.state().stalled = Some(operation);
     }
 
     /// Waits until so many calls do not return.
-    pub(super) fn wait_for_stalled(&self, calls: usize) {
+    pub(crate) fn wait_for_stalled(&self, calls: usize) {
         let mut state = self.state();
         while state.waiting < calls {
             self.0.1.wait(&mut state);
@@ -155,7 +171,7 @@ impl MemoryStorage {
         state
     }
 
-    pub(super) fn heal(&self) {
+    pub(crate) fn heal(&self) {
         let mut state = self.state();
         (state.tear, state.torn, state.lose) = (None, false, None);
         (state.capacity, state.stalled) = (None, None);
@@ -164,12 +180,12 @@ impl MemoryStorage {
         self.0.1.notify_all();
     }
 
-    pub(super) fn allocated(&self) -> u64 {
+    pub(crate) fn allocated(&self) -> u64 {
         self.state().allocated()
     }
 
     /// Returns a disk with the same bytes.
-    pub(super) fn copy(&self) -> Self {
+    pub(crate) fn copy(&self) -> Self {
         let state = self.state();
         let segments = state.segments.iter().map(|(number, content)| {
             let bytes = content.lock().clone();
@@ -177,22 +193,23 @@ impl MemoryStorage {
         });
         let copy = State {
             segments: segments.collect(),
+            holes: state.holes.clone(),
             ..State::default()
         };
         Self(Arc::new((Mutex::new(copy), Condvar::new())))
     }
 
-    pub(super) fn segments(&self) -> Vec<u32> {
+    pub(crate) fn segments(&self) -> Vec<u32> {
         self.state().segments.keys().copied().collect()
     }
 
     /// Changes the bytes of a segment.
-    pub(super) fn change(&self, segment: u32, change: impl FnOnce(&mut Vec<u8>)) {
+    pub(crate) fn change(&self, segment: u32, change: impl FnOnce(&mut Vec<u8>)) {
         change(&mut self.state().segments[&segment].lock());
     }
 
     /// Flips one bit of one segment.
-    pub(super) fn flip(&self, rng: &mut StdRng) {
+    pub(crate) fn flip(&self, rng: &mut StdRng) {
         let segments = self.segments();
         let segment = segments[rng.random_range(0..segments.len())];
         self.change(segment, |bytes| {
@@ -201,13 +218,13 @@ impl MemoryStorage {
         });
     }
 
-    pub(super) fn rename(&self, from: u32, to: u32) {
+    pub(crate) fn rename(&self, from: u32, to: u32) {
         let mut state = self.state();
         let content = state.segments.remove(&from).expect("a segment");
         state.segments.insert(to, content);
     }
 
-    fn file(&self, segment: u32, content: Content) -> Arc<dyn SegmentFile> {
+    fn file(&self, segment: u32, content: Content) -> Arc<MemoryFile> {
         Arc::new(MemoryFile {
             storage: self.clone(),
             segment,
@@ -224,9 +241,7 @@ impl Storage for MemoryStorage {
     fn create(&self, segment: u32, bytes: u64) -> io::Result<Arc<dyn SegmentFile>> {
         let mut state = self.state();
         state.call(Operation::Create, segment)?;
-        let full = |capacity| state.allocated() + bytes > capacity;
-        if state.capacity.is_some_and(full) {
-            state.failed += 1;
+        if state.is_full(bytes) {
             return Err(Errno::NOSPC.into());
         }
         let length = usize::try_from(bytes).expect("a small segment");
@@ -316,5 +331,101 @@ impl SegmentFile for MemoryFile {
             current.is_some_and(|current| Arc::ptr_eq(current, &self.content))
                 && self.content.lock().len() as u64 == bytes,
         )
+    }
+}
+
+impl SlotStorage for MemoryStorage {
+    fn create(&self, number: u32) -> io::Result<Arc<dyn SlotFile>> {
+        let mut state = self.state();
+        state.call(Operation::Create, number)?;
+        let content = Content::default();
+        let taken = state.segments.insert(number, Arc::clone(&content));
+        assert!(taken.is_none(), "a number is used once");
+        Ok(self.file(number, content))
+    }
+
+    fn remove(&self, number: u32) -> io::Result<()> {
+        Storage::remove(self, number)?;
+        self.state().holes.retain(|(file, _)| *file != number);
+        Ok(())
+    }
+
+    fn path(&self, number: u32) -> PathBuf {
+        PathBuf::from(format!("/scratch/{number}"))
+    }
+}
+
+fn pages(offset: u64, bytes: u64) -> impl Iterator<Item = u64> {
+    offset / PAGE as u64..(offset + bytes).div_ceil(PAGE as u64)
+}
+
+impl SlotFile for MemoryFile {
+    fn allocate(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        let mut state = self.storage.state();
+        state.call(Operation::Allocate, self.segment)?;
+        let mut content = self.content.lock();
+        let end = usize::try_from(offset + bytes).expect("a small file");
+        let longer = end.saturating_sub(content.len()) as u64;
+        let of_file = pages(offset, bytes).map(|page| (self.segment, page));
+        let holes: Vec<_> = of_file.filter(|page| state.holes.contains(page)).collect();
+        // Its length is read by `allocated`.
+        drop(content);
+        if state.is_full(longer + holes.len() as u64 * PAGE as u64) {
+            return Err(Errno::NOSPC.into());
+        }
+        content = self.content.lock();
+        let length = content.len().max(end);
+        content.resize(length, 0);
+        holes.iter().for_each(|page| {
+            state.holes.remove(page);
+        });
+        Ok(())
+    }
+
+    fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        let mut state = self.storage.begin(Operation::Read);
+        state.call(Operation::Read, self.segment)?;
+        let start = usize::try_from(offset).expect("a small file");
+        let content = self.content.lock();
+        let Some(bytes) = content.get(start..start + buffer.len()) else {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        };
+        buffer.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn write(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let mut state = self.storage.begin(Operation::Write);
+        state.call(Operation::Write, self.segment)?;
+        for page in pages(offset, bytes.len() as u64) {
+            assert!(
+                !state.holes.contains(&(self.segment, page)),
+                "allocated before"
+            );
+        }
+        let start = usize::try_from(offset).expect("a small file");
+        self.content.lock()[start..start + bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn discard(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        let mut state = self.storage.state();
+        state.call(Operation::Discard, self.segment)?;
+        let holes = pages(offset, bytes).map(|page| (self.segment, page));
+        state.holes.extend(holes);
+        let start = usize::try_from(offset).expect("a small file");
+        self.content.lock()[start..][..bytes as usize].fill(0);
+        Ok(())
+    }
+
+    fn truncate(&self, bytes: u64) -> io::Result<()> {
+        let mut state = self.storage.state();
+        state.call(Operation::Truncate, self.segment)?;
+        let kept = bytes / PAGE as u64;
+        state
+            .holes
+            .retain(|(file, page)| *file != self.segment || *page < kept);
+        self.content.lock().truncate(bytes as usize);
+        Ok(())
     }
 }

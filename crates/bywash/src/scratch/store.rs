@@ -1,0 +1,382 @@
+//! Where each block of a scratch is: in memory, on its way to a temporary file, or there.
+//!
+//! The pool's registry knows whether a block is in memory; the table knows what to do if it is not. A block that was read back keeps
+//! its slot as long as it is not changed, so that it is evicted without a write. When the temporary files are full, these copies go
+//! first.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+use std::thread;
+
+use bywash_disk::{Slot, SlotError, SlotFiles};
+use bywash_mem::{BlockKey, Claim, Frame, OwnedPin, Reservation, Spill, Spilled};
+use foldhash::fast::RandomState;
+use parking_lot::{Condvar, Mutex};
+
+use super::error::ScratchError;
+use crate::block_kind::BlockKind;
+use crate::shared::EngineShared;
+
+/// Where a block is that no buffer holds.
+#[derive(Debug)]
+enum Place {
+    /// In the pool, or with an evictor that has not called the hook yet. With its slot if that has the same bytes.
+    Memory(Option<Slot>),
+    /// An evictor writes it to a slot.
+    Storing,
+    Slot(Slot),
+    /// A thread reads it from its slot.
+    Reading,
+    /// The handle was dropped; the thread that evicts, writes or reads it removes it.
+    Freed,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    blocks: HashMap<u64, Place, RandomState>,
+    /// Blocks in memory that have a slot as well.
+    copies: u64,
+    /// Blocks that could not be stored, and the last error.
+    refusals: u64,
+    refusal: Option<SlotError>,
+    /// Blocks were refused, and waiters were not woken since.
+    starving: bool,
+}
+
+/// Charge of the table's memory.
+#[derive(Debug)]
+pub(super) struct TableCharge {
+    /// Blocks that exist, in buffers as well.
+    pub(super) blocks: u64,
+    charge: Reservation,
+}
+
+impl TableCharge {
+    pub(super) fn bytes(&self) -> u64 {
+        self.charge.bytes()
+    }
+
+    pub(super) fn add(&mut self, more: Reservation) {
+        self.charge.merge(more);
+    }
+
+    pub(super) fn shrink_to(&mut self, bytes: u64) {
+        self.charge.shrink_to(bytes);
+    }
+}
+
+/// The blocks of a scratch.
+#[derive(Debug)]
+pub(super) struct Store {
+    pub(super) engine: Arc<EngineShared>,
+    /// Number of the store in keys of blocks.
+    number: u32,
+    pub(super) files: SlotFiles,
+    table: Mutex<Table>,
+    /// Notified when a block was written or read.
+    changed: Condvar,
+    pub(super) charge: Mutex<TableCharge>,
+    next: AtomicU64,
+    /// Memory of compression.
+    _compression: Reservation,
+}
+
+impl Store {
+    pub(super) fn new(
+        engine: Arc<EngineShared>,
+        files: SlotFiles,
+        compression: Reservation,
+        charge: Reservation,
+    ) -> Arc<Self> {
+        Arc::new_cyclic(|this: &Weak<Self>| {
+            let number = engine.next_store();
+            engine.spill.add(number, Weak::<Self>::clone(this));
+            Self {
+                engine,
+                number,
+                files,
+                table: Mutex::default(),
+                changed: Condvar::new(),
+                charge: Mutex::new(TableCharge { blocks: 0, charge }),
+                next: AtomicU64::new(0),
+                _compression: compression,
+            }
+        })
+    }
+
+    fn key(&self, id: u64) -> BlockKey {
+        BlockKey {
+            store: self.number,
+            object: id,
+            block: 0,
+        }
+    }
+
+    /// Number of blocks, and of those in memory that have a slot as well.
+    pub(super) fn counts(&self) -> (u64, u64) {
+        let copies = self.table.lock().copies;
+        (self.charge.lock().blocks, copies)
+    }
+
+    pub(super) fn refusals(&self) -> u64 {
+        self.table.lock().refusals
+    }
+
+    /// Returns the last error if a block could not be stored since.
+    pub(super) fn refused_since(&self, refusals: u64) -> Option<SlotError> {
+        let table = self.table.lock();
+        (table.refusals != refusals).then(|| table.refusal.clone())?
+    }
+
+    /// Makes a written frame a block that can be evicted. Returns its number.
+    pub(super) fn insert(&self, frame: Frame, len: usize) -> u64 {
+        // Relaxed: only uniqueness matters.
+        let id = self.next.fetch_add(1, Relaxed);
+        self.table.lock().blocks.insert(id, Place::Memory(None));
+        drop(self.publish(id, frame, len));
+        id
+    }
+
+    fn publish(&self, id: u64, frame: Frame, len: usize) -> OwnedPin {
+        let Claim::Vacant(mut load) = self.engine.pool.claim(self.key(id)) else {
+            unreachable!("only the table's entry leads to a load of a scratch block");
+        };
+        load.set_options(BlockKind::Scratch.options());
+        load.attach(frame, len);
+        load.advance(load.remaining());
+        load.publish().expect("every byte is there")
+    }
+
+    /// Pins a block that is in memory.
+    pub(super) fn try_pin(&self, id: u64) -> Option<OwnedPin> {
+        let pin = self.engine.pool.get(self.key(id))?;
+        Some(pin.into_owned())
+    }
+
+    /// Pins a block; reads it from its slot if necessary. Blocks the thread.
+    pub(super) fn pin(&self, id: u64, len: usize) -> Result<OwnedPin, ScratchError> {
+        loop {
+            if let Some(pin) = self.try_pin(id) {
+                return Ok(pin);
+            }
+            let mut table = self.table.lock();
+            let place = table.blocks.get_mut(&id).expect("the block has a handle");
+            match place {
+                Place::Slot(_) => {
+                    let Place::Slot(slot) = std::mem::replace(place, Place::Reading) else {
+                        unreachable!("matched above");
+                    };
+                    drop(table);
+                    return self.read(id, len, slot);
+                }
+                Place::Storing | Place::Reading => self.changed.wait(&mut table),
+                // An evictor is about to call the hook, or has just put the block back.
+                Place::Memory(_) | Place::Freed => {
+                    drop(table);
+                    thread::yield_now();
+                }
+            }
+        }
+    }
+
+    fn read(&self, id: u64, len: usize, slot: Slot) -> Result<OwnedPin, ScratchError> {
+        let frame = self.frame(len).and_then(|mut frame| {
+            let read = self.files.read(&slot, &mut frame.as_mut_slice()[..len]);
+            read.map(|()| frame).map_err(ScratchError::Unreadable)
+        });
+        let read = frame.map(|frame| self.publish(id, frame, len));
+        let mut guard = self.table.lock();
+        let table = &mut *guard;
+        let place = table.blocks.get_mut(&id).expect("its reader removes it");
+        if matches!(place, Place::Freed) {
+            table.blocks.remove(&id);
+            drop(guard);
+            self.free_slot(slot);
+            self.engine.pool.erase(self.key(id));
+            return read;
+        }
+        *place = if read.is_ok() {
+            table.copies += 1;
+            Place::Memory(Some(slot))
+        } else {
+            Place::Slot(slot)
+        };
+        drop(guard);
+        self.changed.notify_all();
+        read
+    }
+
+    /// Takes the frame of a block that no other thread uses; the block is not in the table any more. Blocks the thread.
+    pub(super) fn take(&self, id: u64, len: usize) -> Result<Frame, ScratchError> {
+        let mut pin = self.pin(id, len)?;
+        let frame = loop {
+            match self.engine.pool.take(pin) {
+                Ok(frame) => break frame,
+                // A thread that looks at all blocks holds it for a moment.
+                Err(refused) => pin = refused.pin,
+            }
+            thread::yield_now();
+        };
+        let mut table = self.table.lock();
+        let place = table.blocks.remove(&id);
+        if let Some(Place::Memory(Some(slot))) = place {
+            table.copies -= 1;
+            drop(table);
+            self.free_slot(slot);
+        }
+        Ok(frame)
+    }
+
+    /// Removes a block, with its memory and its slot.
+    pub(super) fn free(&self, id: u64) {
+        let mut guard = self.table.lock();
+        let table = &mut *guard;
+        let Some(place) = table.blocks.get_mut(&id) else {
+            return;
+        };
+        match std::mem::replace(place, Place::Freed) {
+            Place::Slot(slot) => {
+                table.blocks.remove(&id);
+                drop(guard);
+                self.free_slot(slot);
+            }
+            Place::Memory(copy) => {
+                table.copies -= u64::from(copy.is_some());
+                drop(guard);
+                if let Some(slot) = copy {
+                    self.free_slot(slot);
+                }
+                self.erase(id);
+            }
+            Place::Storing | Place::Reading | Place::Freed => {}
+        }
+    }
+
+    /// Erases a freed block, unless an evictor has it and removes it.
+    fn erase(&self, id: u64) {
+        while self.table.lock().blocks.contains_key(&id) {
+            if self.engine.pool.erase(self.key(id)) {
+                self.table.lock().blocks.remove(&id);
+            } else {
+                thread::yield_now();
+            }
+        }
+    }
+
+    /// Frees a slot, and wakes waiters for memory if blocks could not be stored.
+    fn free_slot(&self, slot: Slot) {
+        self.files.free(slot);
+        if std::mem::take(&mut self.table.lock().starving) {
+            self.engine.pool.retry_waiters();
+        }
+    }
+
+    /// Frees the slots of blocks that are in memory as well. Returns whether there were any.
+    fn free_copies(&self) -> bool {
+        let mut slots = Vec::new();
+        {
+            let mut table = self.table.lock();
+            if table.copies > 0 {
+                for place in table.blocks.values_mut() {
+                    if let Place::Memory(copy) = place {
+                        slots.extend(copy.take());
+                    }
+                }
+                table.copies = 0;
+            }
+        }
+        let any = !slots.is_empty();
+        slots.into_iter().for_each(|slot| self.files.free(slot));
+        any
+    }
+
+    /// Begins to store a block. `Some`: it needs no write, and is stored.
+    fn begin_store(&self, id: u64) -> Option<bool> {
+        let mut guard = self.table.lock();
+        let table = &mut *guard;
+        let Some(place) = table.blocks.get_mut(&id) else {
+            return Some(true);
+        };
+        match place {
+            Place::Memory(copy) => match copy.take() {
+                Some(slot) => {
+                    *place = Place::Slot(slot);
+                    table.copies -= 1;
+                    Some(true)
+                }
+                None => {
+                    *place = Place::Storing;
+                    None
+                }
+            },
+            Place::Freed => {
+                table.blocks.remove(&id);
+                Some(true)
+            }
+            Place::Storing | Place::Slot(_) | Place::Reading => {
+                unreachable!("a block in memory is in no other place")
+            }
+        }
+    }
+
+    /// Ends what [`Self::begin_store`] began. Returns whether the block is stored, or not needed any more.
+    fn end_store(&self, id: u64, written: Result<Slot, SlotError>) -> bool {
+        let mut guard = self.table.lock();
+        let table = &mut *guard;
+        let place = table.blocks.get_mut(&id).expect("its evictor removes it");
+        if matches!(place, Place::Freed) {
+            table.blocks.remove(&id);
+            drop(guard);
+            if let Ok(slot) = written {
+                self.free_slot(slot);
+            }
+            return true;
+        }
+        let stored = match written {
+            Ok(slot) => {
+                *place = Place::Slot(slot);
+                true
+            }
+            Err(error) => {
+                *place = Place::Memory(None);
+                table.refusals += 1;
+                table.refusal = Some(error);
+                table.starving = true;
+                false
+            }
+        };
+        drop(guard);
+        self.changed.notify_all();
+        stored
+    }
+}
+
+impl Spill for Store {
+    /// Declines all: scratch has no block of another kind.
+    fn spill(&self, block: Spilled) -> Result<(), Spilled> {
+        Err(block)
+    }
+
+    fn store(&self, block: &Spilled) -> bool {
+        let id = block.key().object;
+        if let Some(stored) = self.begin_store(id) {
+            return stored;
+        }
+        let mut written = self.files.write(block.bytes());
+        let is_full = matches!(
+            written,
+            Err(SlotError::Full { .. } | SlotError::DiskFull { .. })
+        );
+        if is_full && self.free_copies() {
+            written = self.files.write(block.bytes());
+        }
+        self.end_store(id, written)
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.engine.spill.remove(self.number);
+    }
+}
