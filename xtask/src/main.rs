@@ -93,7 +93,7 @@ enum Task {
     },
     /// Measures Bywash beside its ancestors and rivals, for example `cargo xtask peers pin`.
     Peers {
-        /// `write-at`, `pin`, `registry`, `block-memory`, `disk`, `upload`, `series` or `serve`, and arguments.
+        /// `write-at`, `pin`, `registry`, `block-memory`, `disk`, `upload`, `series`, `serve` or `sort`, and arguments.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
         args: Vec<String>,
     },

@@ -17,6 +17,7 @@ mod report;
 mod round;
 mod series;
 mod serve;
+mod sort;
 mod upload;
 mod write_at;
 
@@ -56,6 +57,8 @@ enum Name {
     Upload,
     /// The S3 endpoint beside nginx and versitygw, queries over a slow origin, downloads beside transfer managers
     Serve,
+    /// An external merge sort on scratch, against DuckDB's
+    Sort,
 }
 
 /// Settings of all of them.
@@ -119,6 +122,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Name::Registry => registry::run(args, &mut report)?,
         Name::Series => series::run(args, &mut report)?,
         Name::Serve => serve::run(args, &mut report)?,
+        Name::Sort => sort::run(args, &mut report)?,
         Name::Upload => upload::run(args, &mut report)?,
         Name::WriteAt => write_at::run(args, &mut report)?,
     }
