@@ -1,5 +1,7 @@
 """Objects downloaded to files of the server's machine: complete and compared, or not there."""
 
+import base64
+import hashlib
 import http.server
 import json
 import os
@@ -15,27 +17,36 @@ SENT_FIRST = 9 * MIB
 
 
 class HaltingOrigin:
-    """Web server of one object that sends what is beyond SENT_FIRST only once `go` is set."""
+    """Web server of one object that sends what is beyond SENT_FIRST only once `go` is set, and with `flips` another first byte."""
 
     def __init__(self):
         origin, self.go, self.halted = self, threading.Event(), threading.Event()
+        self.flips, self.ranges = False, []
+        digest = base64.b64encode(hashlib.md5(BODY).digest()).decode()
 
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
             def do_GET(self):
-                first, last = re.match(r"bytes=(\d+)-(\d*)", self.headers.get("Range", "bytes=0-")).groups()
+                asked = self.headers.get("Range")
+                first, last = re.match(r"bytes=(\d+)-(\d*)", asked or "bytes=0-").groups()
                 first, end = int(first), min(int(last or len(BODY)) + 1, len(BODY))
-                self.send_response(206)
-                self.send_header("Content-Range", f"bytes {first}-{end - 1}/{len(BODY)}")
+                self.send_response(206 if asked else 200)
+                if asked:
+                    self.send_header("Content-Range", f"bytes {first}-{end - 1}/{len(BODY)}")
                 self.send_header("Content-Length", str(end - first))
                 self.send_header("ETag", '"one"')
+                self.send_header("x-goog-hash", f"md5={digest}")
                 self.end_headers()
                 if self.command == "HEAD":
                     return
+                origin.ranges.append((first, end))
                 allowed = max(first, min(end, SENT_FIRST))
+                sent = bytearray(BODY[first:allowed])
+                if origin.flips and first == 0 and sent:
+                    sent[0] ^= 1
                 try:
-                    self.wfile.write(BODY[first:allowed])
+                    self.wfile.write(sent)
                     if allowed < end:
                         origin.halted.set()
                         origin.go.wait(60)
@@ -145,3 +156,35 @@ def test_client_that_leaves_cancels_its_fetch(halting):
     until("the fetch is cancelled", lambda: server.stats()["file_downloads"]["cancelled"] == 1, 30)
     assert os.listdir(folder) == []
     assert server.stats()["file_downloads"]["waiting_bytes"] == 0
+
+
+def test_blocks_of_a_killed_whole_read_are_not_believed(start, tmp_path):
+    """A web origin that states a digest and sends a wrong byte: on the disk, it must not outlive the read that would find it."""
+    origin = HaltingOrigin()
+    try:
+        origin.flips = True
+        server = start(f"data={origin.url}/", "--disk", f"{tmp_path}/tier:512MiB", "--memory", "64MiB")
+        reading = server.s3.get_object(Bucket="data", Key="object")["Body"]
+        # Nothing is held back but the end.
+        assert reading.read(8 * MIB)[1:] == BODY[1 : 8 * MIB]
+        assert origin.halted.wait(60)
+        until("blocks are on the disk", lambda: server.stats()["disk"]["blocks"] >= 4, 60)
+        server.kill()
+        reading.close()
+        origin.flips = False
+        origin.go.set()
+        server.start()
+        ranged = server.s3.get_object(Bucket="data", Key="object", Range="bytes=0-99")["Body"].read()
+        assert ranged == BODY[:100]
+        # What was compared is found.
+        assert server.s3.get_object(Bucket="data", Key="object")["Body"].read() == BODY
+        until("all blocks are on the disk", lambda: server.stats()["disk"]["blocks"] == -(-len(BODY) // MIB), 60)
+        until("no block waits", lambda: server.stats()["disk"]["queued_blocks"] == 0, 60)
+        until("no version is marked", lambda: not (tmp_path / "tier/unverified").read_bytes().strip(b"\0"), 60)
+        server.kill()
+        server.start()
+        origin.ranges.clear()
+        assert server.s3.get_object(Bucket="data", Key="object", Range="bytes=0-99")["Body"].read() == BODY[:100]
+        assert origin.ranges == []
+    finally:
+        origin.stop()

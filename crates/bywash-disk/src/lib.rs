@@ -3,7 +3,7 @@
 //! A folder has segments of one size, each allocated whole. Blocks are appended in batches to the newest segment; when the folder
 //! is full, the oldest segment is used again in place. An index in memory has the place and the checksum of each block: a hit is
 //! one read, and any other bytes than those written are a miss. A disk that fails makes the tier read-only or turns it off until
-//! it works again. Layers, each importing only from those before it: `format` the bytes, `storage` files, `health` what is
+//! it works again. Layers, each importing only from those before it: `format` the bytes, `marks` and `storage` files, `health` what is
 //! tried, `index` and `versions` the tables, `admission` what is written, `segment` one segment, `recovery`, `tier` the whole,
 //! `readers` its threads. Beside them, `slots` are temporary files for blocks that have no other copy.
 
@@ -18,6 +18,7 @@ pub mod fuzzing;
 mod health;
 mod index;
 mod limits;
+mod marks;
 #[cfg(test)]
 mod memory_storage;
 mod readers;

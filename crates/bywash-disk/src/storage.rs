@@ -12,6 +12,7 @@ use rustix::io::Errno;
 
 use crate::format::PAGE;
 use crate::limits::MAX_PIECES;
+use crate::marks::MARKS;
 use crate::{DiskError, disk_error};
 
 /// File locked while a tier, or slot files, have the folder open.
@@ -296,7 +297,7 @@ fn foreign_file(folder: &Path) -> Result<Option<String>, DiskError> {
     for entry in entries {
         let name = entry.map_err(disk_error("list", folder))?.file_name();
         let name = name.to_string_lossy();
-        let known = [LOCK, FORMAT, "format.new"].contains(&&*name);
+        let known = [LOCK, FORMAT, MARKS, "format.new"].contains(&&*name);
         if !known && segment_number(&name).is_none() {
             return Ok(Some(name.into_owned()));
         }

@@ -1,6 +1,7 @@
 //! The tier: segments, index and versions together.
 
 mod admission;
+mod checks;
 mod read;
 mod reinsert;
 mod segments;
@@ -22,11 +23,13 @@ use crate::error::{DiskError, disk_error};
 use crate::format::{NameHash, PAGE, Summary, VersionKey};
 use crate::health::{Health, TierStatus};
 use crate::index::{ENTRY_MEMORY, Index, Place};
+use crate::marks::Marks;
 use crate::recovery;
 use crate::segment::Segment;
 use crate::stats::{Counters, TierStats};
 use crate::storage::{Folder, Storage};
 use crate::versions::{VERSION_MEMORY, Versions};
+use checks::Checks;
 use segments::{Segments, max_segments};
 pub use verify::Verification;
 pub use write::Declined;
@@ -64,6 +67,7 @@ pub struct Tier {
     /// Held while bytes are written.
     writer: Mutex<Writer>,
     erasures: Mutex<Erasures>,
+    checks: Mutex<Checks>,
     health: Health,
     lookups: Lookups,
     write_budget: WriteBudget,
@@ -80,7 +84,15 @@ impl Tier {
     pub fn open(options: &TierOptions, new_id: [u8; 16]) -> Result<Self, DiskError> {
         let folder = Folder::open(options.path.clone(), new_id)?;
         let id = folder.id;
-        Self::over(Arc::new(folder), id, options, Clock::start())
+        let tier = Self::over(Arc::new(folder), id, options, Clock::start())?;
+        let marks = Marks::open(&options.path);
+        let marks = marks.map_err(disk_error("open the marks of", &options.path))?;
+        for version in marks.versions() {
+            tier.erase(version);
+        }
+        tier.writer.lock().marks = Some(marks);
+        tier.release_marks();
+        Ok(tier)
     }
 
     pub(crate) fn over(
@@ -109,6 +121,7 @@ impl Tier {
             index: Index::new(fits(blocks)),
             versions: Mutex::new(Versions::with_capacity(fits(blocks))),
             erasures: Mutex::default(),
+            checks: Mutex::default(),
             segments: Mutex::new(Segments::new(max_segments)),
             writer: Mutex::new(Writer::new()),
             health: Health::new(clock),

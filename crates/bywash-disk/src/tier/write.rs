@@ -9,6 +9,7 @@ use crate::Block;
 use crate::format::{PAGE, VersionKey, pages_of};
 use crate::index::Place;
 use crate::limits::MAX_TEXT_BYTES;
+use crate::marks::Marks;
 use crate::segment::SegmentWriter;
 
 /// Why nothing was written.
@@ -34,6 +35,8 @@ pub(super) struct Writer {
     pub(super) generation: u64,
     /// No segment is created before: the disk was full.
     pub(super) create_after: Duration,
+    /// Marks of versions that are being compared.
+    pub(super) marks: Option<Marks>,
     /// The current segment replaced others' blocks.
     pub(super) recycled: bool,
     /// The current segment has the blocks that were read in the next one to be used again.
@@ -46,6 +49,7 @@ impl Writer {
             current: None,
             generation: 1,
             create_after: Duration::ZERO,
+            marks: None,
             recycled: false,
             reinserted: false,
         }
@@ -111,6 +115,10 @@ impl Tier {
         }
         if !self.health.begin_write() {
             return Err(Declined::NotWritable);
+        }
+        if let Err(error) = self.mark(&mut writer, blocks) {
+            self.health.write_failed(format!("cannot mark: {error}"));
+            return Err(Declined::Failed(error));
         }
         self.free_index(writer.number(), blocks.len());
         let pages = blocks.iter().map(|block| pages_of(block.bytes.len())).sum();

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use bywash_disk::{DiskError, Readers, Tier, TierOptions, TierState};
+use bywash_disk::{DiskError, Readers, Tier, TierOptions, TierState, VersionKey};
 use bywash_mem::{BlockKey, BlockPool, Load, Reservation, Share};
 use object_store::path::Path;
 use parking_lot::Mutex;
@@ -175,6 +175,17 @@ impl DiskTier {
         ))
     }
 
+    /// Records that a version is being compared with its digest, until the result is dropped. If the process is killed before,
+    /// blocks of it written meanwhile are not found by the next one.
+    pub(crate) fn check(&self, version: &DiskVersion) -> DiskCheck {
+        self.tier.begin_check(version.key);
+        DiskCheck {
+            tier: Arc::clone(&self.tier),
+            queue: Arc::clone(&self.queue),
+            version: version.key,
+        }
+    }
+
     /// Removes the blocks of a version, those queued included. Returns whether there were any on the disk.
     pub(crate) fn erase(&self, version: &DiskVersion) -> bool {
         self.queue.forget(version);
@@ -229,6 +240,22 @@ impl DiskTier {
             reinserted_blocks: tier.reinserted_blocks,
             write_amplification: tier.write_amplification(),
             last_error: status.last_error,
+        }
+    }
+}
+
+/// A comparison of a version with its digest.
+#[derive(Debug)]
+pub(crate) struct DiskCheck {
+    tier: Arc<Tier>,
+    queue: Arc<WriteQueue>,
+    version: VersionKey,
+}
+
+impl Drop for DiskCheck {
+    fn drop(&mut self) {
+        if self.tier.end_check(self.version) {
+            self.queue.release_marks();
         }
     }
 }

@@ -41,6 +41,8 @@ struct State {
     waiting: HashMap<BlockKey, Waiting, RandomState>,
     spilled_bytes: u64,
     declined: u64,
+    /// The tier has marks to release.
+    marks_due: bool,
     /// When to give up the rest; set by the end of the engine.
     close_at: Option<Instant>,
     /// The writer has ended, and so many blocks were left.
@@ -83,6 +85,13 @@ struct Entry {
     key: BlockKey,
     version: Arc<DiskVersion>,
     source: Source,
+}
+
+/// What the writer does next.
+enum Work {
+    /// Writes a batch that begins with this block.
+    Write(BlockKey),
+    ReleaseMarks,
 }
 
 impl WriteQueue {
@@ -174,15 +183,24 @@ impl WriteQueue {
         }
     }
 
-    /// Waits for a block to write. `None` at the end.
-    fn wait(&self) -> Option<BlockKey> {
+    /// Has the writer release the marks of versions that are compared no more.
+    pub(super) fn release_marks(&self) {
+        self.state.lock().marks_due = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits for work. `None` at the end.
+    fn wait(&self) -> Option<Work> {
         let mut state = self.state.lock();
         loop {
             if state.close_at.is_some_and(|at| Instant::now() >= at) {
                 return None;
             }
             if let Some(key) = state.order.pop_front() {
-                return Some(key);
+                return Some(Work::Write(key));
+            }
+            if std::mem::take(&mut state.marks_due) {
+                return Some(Work::ReleaseMarks);
             }
             if state.close_at.is_some() {
                 return None;
@@ -258,11 +276,14 @@ struct Writer {
 
 impl Writer {
     fn run(self) {
-        while let Some(first) = self.queue.wait() {
-            let Some(pool) = self.pool.upgrade() else {
-                break;
-            };
-            self.write_batch(first, &pool);
+        while let Some(work) = self.queue.wait() {
+            if let Work::Write(first) = work {
+                let Some(pool) = self.pool.upgrade() else {
+                    break;
+                };
+                self.write_batch(first, &pool);
+            }
+            self.tier.release_marks();
         }
         if let Err(error) = self.tier.close() {
             tracing::warn!(%error, "the disk tier could not seal its last segment; the next start reads it by batches");

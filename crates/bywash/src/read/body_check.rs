@@ -10,6 +10,7 @@ use super::body::Body;
 use super::digest_check::{DigestCheck, VerifyBody, requested_digest};
 use super::pieces::Pieces;
 use super::resolution::Resolution;
+use crate::disk::DiskCheck;
 use crate::limits::MAX_PROBED_BLOCKS;
 use crate::outcome::CacheOutcome;
 use crate::shared::BucketShared;
@@ -36,6 +37,7 @@ pub(super) async fn compare_first(
     }
     let mut check = Some(BodyCheck {
         digest: Box::new(DigestCheck::new(digest)),
+        _on_disk: on_disk(bucket, version),
         loads_before: Some(version.cost.blocks()),
     });
     let resolved = Resolution::known(Arc::clone(version));
@@ -47,6 +49,12 @@ pub(super) async fn compare_first(
         BodyCheck::add(&mut check, &mut body, bytes.as_ref()).await?;
     }
     Ok(())
+}
+
+/// Begins the comparison at the disk tier, if that keeps blocks of the version.
+fn on_disk(bucket: &BucketShared, version: &Version) -> Option<DiskCheck> {
+    let (disk, stored) = bucket.disk_version(version)?;
+    Some(disk.check(&stored))
 }
 
 /// A body in blocks or in pieces.
@@ -91,6 +99,8 @@ impl Pieced for Pieces {
 /// Comparison of a body with the digest of its object.
 pub(super) struct BodyCheck {
     digest: Box<DigestCheck>,
+    /// Keeps the tier from believing the version's blocks after a restart. Dropped after a mismatch has erased them.
+    _on_disk: Option<DiskCheck>,
     /// Blocks of the version loaded before the body began; `None` for a digest of the caller's.
     loads_before: Option<u64>,
 }
@@ -114,6 +124,9 @@ impl BodyCheck {
             // Those before were looked up.
             && (MAX_PROBED_BLOCKS..version.blocks(bucket.block_size)).all(resident);
         let loads_before = version.cost.blocks();
+        let on_disk = (whole && !verified)
+            .then(|| on_disk(bucket, version))
+            .flatten();
         let (bucket, version) = (Arc::clone(bucket), Arc::clone(version));
         async move {
             if !whole || verified {
@@ -125,6 +138,7 @@ impl BodyCheck {
             };
             Some(Self {
                 digest: Box::new(DigestCheck::new(digest)),
+                _on_disk: on_disk,
                 loads_before: given.is_none().then_some(loads_before),
             })
         }
@@ -145,9 +159,14 @@ impl BodyCheck {
         if body.is_done()
             && let Some(check) = check.take()
         {
+            let Self {
+                digest,
+                loads_before,
+                _on_disk,
+            } = check;
             let (bucket, version, of_blocks) = body.origin();
-            check.digest.compare_version(bucket, version)?;
-            if let Some(loads_before) = check.loads_before.filter(|_| of_blocks) {
+            digest.compare_version(bucket, version)?;
+            if let Some(loads_before) = loads_before.filter(|_| of_blocks) {
                 version.record_verified(loads_before, bucket.block_size);
             }
         }

@@ -182,3 +182,36 @@ fn hundred_gib_of_segments_are_found_within_a_second() {
     );
     assert!(time.as_secs_f64() < 1.0, "{time:?}");
 }
+
+#[test]
+fn blocks_of_a_version_under_comparison_are_not_found_after_a_kill() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("tier");
+    let version = |object| VersionKey::of(&record(object));
+    let found = |tier: &Tier| [9, 1, 2, 3].map(|object| check(tier, object, 0));
+    let tier = open_folder(&path, 4).unwrap();
+    write(&tier, &[(9, 0)]).unwrap();
+    for object in 1..4 {
+        tier.begin_check(version(object));
+    }
+    write(&tier, &[(1, 0), (2, 0), (3, 0)]).unwrap();
+    assert_eq!(found(&tier), [true; 4]);
+    // The first one held. The second one did not, and no batch names its erasure yet. The third one goes on.
+    assert!(tier.end_check(version(1)));
+    tier.erase(version(2));
+    assert!(tier.end_check(version(2)));
+    tier.release_marks();
+    drop(tier);
+    for _ in 0..2 {
+        let tier = open_folder(&path, 4).unwrap();
+        assert_eq!(found(&tier), [true, true, false, false]);
+        drop(tier);
+    }
+    // With the erasures on the disk, what is written from then on is found.
+    let tier = open_folder(&path, 4).unwrap();
+    write(&tier, &[(3, 0)]).unwrap();
+    tier.release_marks();
+    drop(tier);
+    let tier = open_folder(&path, 4).unwrap();
+    assert_eq!(found(&tier), [true, true, false, true]);
+}
