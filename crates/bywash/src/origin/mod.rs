@@ -34,7 +34,7 @@ pub use options::{OriginOptions, OriginOptionsError};
 pub use page::{Level, ListPage};
 pub use read_only::{ReadOnly, Readable};
 pub use session::{
-    Chunk, ChunkRule, CompleteRequest, Digest, Finished, OpenSession, SessionOptions,
-    SessionStatus, SessionToken, StoredRange, UploadSession,
+    Chunk, ChunkRule, CompleteRequest, Finished, OpenSession, SessionOptions, SessionStatus,
+    SessionToken, StoredRange, UploadSession,
 };
 pub use url::OriginUrl;

@@ -17,6 +17,8 @@ use object_store::{Attributes, Extensions, PutMode, PutResult, Result};
 use crate::RetryPolicy;
 use crate::limits::{MAX_PART_BYTES, MAX_PARTS};
 
+use crate::content_digest::ContentDigest;
+
 /// A store's rule for chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChunkRule {
@@ -153,22 +155,13 @@ impl From<Finished> for PutResult {
     }
 }
 
-/// A store's digest of bytes that it has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Digest {
-    /// CRC32C of the range.
-    Crc32c(u32),
-    /// MD5 of the range.
-    Md5([u8; 16]),
-}
-
 /// A range of bytes that a store has for a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredRange {
     /// The range in the object.
     pub range: Range<u64>,
     /// Digest of the range, if the store reports one; compared with the source before a takeover skips it.
-    pub digest: Option<Digest>,
+    pub digest: Option<ContentDigest>,
 }
 
 /// Status of a session.

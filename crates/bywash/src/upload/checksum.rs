@@ -1,8 +1,7 @@
-//! CRC32C and MD5 of uploaded bytes; CRCs of ranges are combined.
+//! CRC32C of uploaded bytes; CRCs of ranges are combined.
 
 use bytes::Bytes;
 use crc_fast::{CrcAlgorithm::Crc32Iscsi, Digest};
-use md5::{Digest as _, Md5};
 
 /// CRC32C of a sequence of bytes.
 #[derive(Debug, Clone)]
@@ -40,13 +39,6 @@ pub(crate) fn combine(first: u32, second: u32, second_length: u64) -> u32 {
         second.into(),
         second_length,
     ))
-}
-
-/// Returns the MD5 of these pieces, one after another: the checksum of some stores.
-pub(crate) fn md5(pieces: &[Bytes]) -> [u8; 16] {
-    let mut digest = Md5::new();
-    pieces.iter().for_each(|piece| digest.update(piece));
-    digest.finalize().into()
 }
 
 fn narrow(crc: u64) -> u32 {

@@ -11,7 +11,8 @@ use object_store::Result;
 
 use super::checksum::{combine, crc32c};
 use super::session_client::{SessionClient, TransferStats, accepted_nothing, matches};
-use crate::origin::session::{Chunk, Digest, SessionStatus, StoredRange};
+use crate::content_digest::ContentDigest;
+use crate::origin::session::{Chunk, SessionStatus, StoredRange};
 use crate::retry::is_transient;
 
 /// Progress of an upload with an open session.
@@ -210,10 +211,12 @@ impl Driver {
         self.in_doubt = ahead;
         self.record_ack(chunk, if ahead { range.end } else { end })?;
         match digest {
-            Some(Digest::Crc32c(crc)) if !ahead && crc != self.crc32c => Err(self.client.damaged(
-                format!("the {end} bytes that the store keeps are not those that were sent"),
-            )),
-            Some(Digest::Crc32c(_)) if !ahead => {
+            Some(ContentDigest::Crc32c(crc)) if !ahead && crc != self.crc32c => {
+                Err(self.client.damaged(format!(
+                    "the {end} bytes that the store keeps are not those that were sent"
+                )))
+            }
+            Some(ContentDigest::Crc32c(_)) if !ahead => {
                 self.skipped = false;
                 Ok(())
             }

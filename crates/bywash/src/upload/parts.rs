@@ -12,12 +12,12 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::RetryPolicy;
+use crate::content_digest::ContentDigest;
 use crate::error::EngineError;
 use crate::limits::MAX_PARTS;
 use crate::origin::interface::{Origin, UploadedPart};
 use crate::origin::session::{
-    Chunk, CompleteRequest, Digest, Finished, SessionStatus, SessionToken, StoredRange,
-    UploadSession,
+    Chunk, CompleteRequest, Finished, SessionStatus, SessionToken, StoredRange, UploadSession,
 };
 use crate::progress::send_watched;
 
@@ -115,7 +115,7 @@ impl UploadSession for PartsSession {
         let stored = self.stored.lock();
         let stored = stored.values().map(|part| StoredRange {
             range: part.range.clone(),
-            digest: Some(Digest::Crc32c(part.crc32c)),
+            digest: Some(ContentDigest::Crc32c(part.crc32c)),
         });
         Ok(SessionStatus::Open(stored.collect()))
     }

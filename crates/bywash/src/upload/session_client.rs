@@ -6,12 +6,12 @@ use std::sync::Arc;
 use object_store::path::Path;
 use object_store::{Error, Result};
 
-use super::checksum::md5 as md5_of;
 use crate::RetryPolicy;
 use crate::bucket::Bucket;
+use crate::content_digest::{ContentDigest, RunningDigest};
 use crate::error::EngineError;
 use crate::origin::session::{
-    Chunk, ChunkRule, CompleteRequest, Digest, Finished, SessionStatus, StoredRange, UploadSession,
+    Chunk, ChunkRule, CompleteRequest, Finished, SessionStatus, StoredRange, UploadSession,
 };
 use crate::retry::{Retries, stalled, unavailable, with_retries};
 
@@ -185,8 +185,12 @@ impl TransferStats {
 pub(super) fn matches(stored: &StoredRange, chunk: &Chunk) -> bool {
     stored.range == chunk.range()
         && match stored.digest {
-            Some(Digest::Crc32c(crc)) => crc == chunk.crc32c,
-            Some(Digest::Md5(md5)) => md5 == md5_of(&chunk.pieces),
+            Some(ContentDigest::Crc32c(crc)) => crc == chunk.crc32c,
+            Some(stored) => {
+                let mut digest = RunningDigest::like(&stored);
+                chunk.pieces.iter().for_each(|piece| digest.update(piece));
+                digest.finish() == stored
+            }
             None => false,
         }
 }

@@ -3,12 +3,13 @@
 use std::path::Path as FsPath;
 
 use bytes::Bytes;
+use bywash::ContentDigest;
 use bywash::EngineError;
 use bywash::origin::Origin;
 use bywash::origin::folder::FolderStore;
 use bywash::origin::{
-    Chunk, CompleteRequest, Digest, Finished, SessionOptions, SessionStatus, SessionToken,
-    StoredRange, UploadSession,
+    Chunk, CompleteRequest, Finished, SessionOptions, SessionStatus, SessionToken, StoredRange,
+    UploadSession,
 };
 use object_store::path::Path;
 use object_store::{Attribute, Attributes, Error, ObjectStoreExt, PutMode, UpdateVersion};
@@ -47,7 +48,7 @@ fn kept(content: &Bytes, index: usize) -> StoredRange {
     let chunk = chunk(content, index);
     StoredRange {
         range: chunk.range(),
-        digest: Some(Digest::Crc32c(chunk.crc32c)),
+        digest: Some(ContentDigest::Crc32c(chunk.crc32c)),
     }
 }
 

@@ -11,7 +11,8 @@ use base64::prelude::BASE64_STANDARD;
 use serde::Deserialize;
 
 use super::upload::is_hex;
-use crate::origin::session::{Chunk, ChunkRule, Digest, StoredRange};
+use crate::content_digest::ContentDigest;
+use crate::origin::session::{Chunk, ChunkRule, StoredRange};
 
 /// Azure's rule for blocks.
 pub(super) const RULE: ChunkRule = ChunkRule {
@@ -59,7 +60,7 @@ impl Block {
     pub(super) fn stored(&self) -> StoredRange {
         StoredRange {
             range: self.range.clone(),
-            digest: Some(Digest::Crc32c(self.crc32c)),
+            digest: Some(ContentDigest::Crc32c(self.crc32c)),
         }
     }
 }
@@ -195,7 +196,7 @@ mod tests {
             &[(&three.id, 3), (&foreign.id, 5), (&one.id, 5), ("AAAA", 1)],
         );
         let stored: Vec<_> = lists.open(NAME).values().map(Block::stored).collect();
-        let digest = Some(Digest::Crc32c(0xE306_9283));
+        let digest = Some(ContentDigest::Crc32c(0xE306_9283));
         assert_eq!(
             stored,
             [

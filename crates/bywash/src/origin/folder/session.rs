@@ -24,9 +24,10 @@ use super::names::{STAGING, UPLOADS};
 use super::ranges::Ranges;
 use super::root::Root;
 use super::stage::{Staged, remove_flat_folder};
+use crate::content_digest::ContentDigest;
 use crate::error::EngineError;
 use crate::origin::session::{
-    Chunk, ChunkRule, CompleteRequest, Digest, Finished, OpenSession, SessionStatus, SessionToken,
+    Chunk, ChunkRule, CompleteRequest, Finished, OpenSession, SessionStatus, SessionToken,
     StoredRange, UploadSession,
 };
 
@@ -177,7 +178,7 @@ impl FolderSession {
             .map_err(|source| io_error("read the upload of", self.key.as_ref(), source))?;
         let stored = ranges.all().map(|(range, crc32c)| StoredRange {
             range,
-            digest: Some(Digest::Crc32c(crc32c)),
+            digest: Some(ContentDigest::Crc32c(crc32c)),
         });
         Ok(SessionStatus::Open(stored.collect()))
     }

@@ -16,9 +16,10 @@ use object_store::{Attribute, Attributes, PutMode};
 use serde::{Deserialize, Serialize};
 
 pub(super) use self::uploads::{UploadsPage, uploads_query};
+use crate::content_digest::ContentDigest;
 use crate::origin::http_client::Response;
 use crate::origin::multipart_xml::{self, PartElement};
-use crate::origin::session::{ChunkRule, Digest, StoredRange};
+use crate::origin::session::{ChunkRule, StoredRange};
 
 /// S3's rule for parts.
 pub(super) const RULE: ChunkRule = ChunkRule {
@@ -282,8 +283,8 @@ pub(super) fn stored_ranges(parts: &Parts) -> Vec<StoredRange> {
             Some(StoredRange {
                 range,
                 digest: crc32c
-                    .map(Digest::Crc32c)
-                    .or_else(|| md5_of(&part.e_tag).map(Digest::Md5)),
+                    .map(ContentDigest::Crc32c)
+                    .or_else(|| md5_of(&part.e_tag).map(ContentDigest::Md5)),
             })
         })
         .collect()

@@ -5,7 +5,8 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-use crate::origin::session::{ChunkRule, Digest, StoredRange};
+use crate::content_digest::{ContentDigest, RunningDigest};
+use crate::origin::session::{ChunkRule, StoredRange};
 use crate::upload::ChunkPlan;
 use crate::upload::checksum::{RunningCrc32c, combine};
 use crate::upload::journal::Progress;
@@ -73,8 +74,8 @@ pub(super) fn compare(
 fn compared(file: &File, part: &StoredRange, progress: &Progress) -> io::Result<Option<u32>> {
     let crc = hash(file, part.range.clone())?;
     let same = match part.digest {
-        Some(Digest::Crc32c(stored)) => stored == crc,
-        Some(Digest::Md5(stored)) => stored == md5_of(file, part.range.clone())?,
+        Some(ContentDigest::Crc32c(stored)) => stored == crc,
+        Some(stored) => stored == digest_of(file, part.range.clone(), &stored)?,
         // Acknowledged when it was sent, and the source is unchanged.
         None => part.range.end <= progress.offset,
     };
@@ -90,7 +91,7 @@ fn compare_prefix(
     let end = contiguous(stored);
     if let [
         StoredRange {
-            digest: Some(Digest::Crc32c(stored)),
+            digest: Some(ContentDigest::Crc32c(stored)),
             ..
         },
     ] = stored
@@ -132,11 +133,11 @@ pub(super) fn hash(file: &File, range: Range<u64>) -> io::Result<u32> {
     Ok(crc.value())
 }
 
-fn md5_of(file: &File, range: Range<u64>) -> io::Result<[u8; 16]> {
-    use md5::Digest as _;
-    let mut md5 = md5::Md5::new();
-    read(file, range, |piece| md5.update(piece))?;
-    Ok(md5.finalize().into())
+/// Returns the digest of a range of a file, of the algorithm of `like`.
+fn digest_of(file: &File, range: Range<u64>, like: &ContentDigest) -> io::Result<ContentDigest> {
+    let mut digest = RunningDigest::like(like);
+    read(file, range, |piece| digest.update(piece))?;
+    Ok(digest.finish())
 }
 
 fn read(file: &File, range: Range<u64>, mut each: impl FnMut(&[u8])) -> io::Result<()> {

@@ -7,10 +7,11 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use bywash::ContentDigest;
 use bywash::origin::memory::MemoryStore;
 use bywash::origin::{
-    Chunk, ChunkRule, CompleteRequest, Digest, Finished, SessionOptions, SessionStatus,
-    SessionToken, StoredRange, UploadSession,
+    Chunk, ChunkRule, CompleteRequest, Finished, SessionOptions, SessionStatus, SessionToken,
+    StoredRange, UploadSession,
 };
 use bywash::{Bucket, Consistency, Engine, EngineError, Origin, PartBody, UploadedPart};
 use futures::future::pending;
@@ -357,7 +358,7 @@ impl UploadSession for Handle {
         if let Some(finished) = &session.finished {
             return Ok(SessionStatus::Finished(finished.clone()));
         }
-        let digest = |crc| self.fake.checksums.then_some(Digest::Crc32c(crc));
+        let digest = |crc| self.fake.checksums.then_some(ContentDigest::Crc32c(crc));
         if self.fake.rule.parallel {
             let mut kept: Vec<_> = session.parts.values().collect();
             kept.sort_by_key(|part| part.0);

@@ -3,6 +3,7 @@ use bytes::Bytes;
 use http::StatusCode;
 
 use super::*;
+use crate::content_digest::ContentDigest;
 use crate::origin::multipart_xml::Outcome;
 use crate::origin::session::Finished;
 
@@ -111,7 +112,7 @@ fn parts_after_a_gap_have_no_range() {
     assert_eq!(ranges, [0..5, 5..12]);
     assert_eq!(
         stored_ranges(&parts)[0].digest,
-        Some(Digest::Md5([
+        Some(ContentDigest::Md5([
             0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1
         ]))
     );
@@ -158,7 +159,7 @@ fn part_pages_parse_with_and_without_checksums() {
         .into_iter()
         .map(|kept| kept.digest)
         .collect();
-    assert_eq!(digests, [None, Some(Digest::Crc32c(0xE306_9283))]);
+    assert_eq!(digests, [None, Some(ContentDigest::Crc32c(0xE306_9283))]);
     let last =
         PartsPage::parse(b"<ListPartsResult><UploadId>u</UploadId><IsTruncated>false</IsTruncated></ListPartsResult>")
             .unwrap();
