@@ -106,6 +106,9 @@ pub(crate) struct Args {
     /// Let `bywash cache fetch` write files below DIR, which must exist; apart from the data folder and that of --disk [default: none]
     #[arg(long, value_name = "DIR")]
     fetch_folder: Option<PathBuf>,
+    /// When the bytes of a write come into memory: on-read; or on-write, for objects of at most one chunk, at the price of a HEAD each [default: on-read]
+    #[arg(long, value_name = "WHEN")]
+    write_cache: Option<String>,
     /// Address of the S3 endpoint; port 0 takes a free one [default: 127.0.0.1:8420]
     #[arg(long, value_name = "HOST:PORT")]
     s3_addr: Option<String>,
@@ -367,7 +370,8 @@ fn engine(settings: &Settings, data: &DataDir) -> Result<Engine, Failure> {
     let mut builder = Engine::builder()
         .memory(settings.memory.bytes(available_memory()))
         .hedge(settings.hedge)
-        .verify(settings.verify);
+        .verify(settings.verify)
+        .write_cache(settings.write_cache);
     if let Some(time) = settings.slow_eviction {
         builder = builder.slow_eviction(time);
     }

@@ -42,6 +42,7 @@ pub mod upload;
 mod verify;
 mod versions;
 mod write;
+mod write_cache;
 
 pub use bucket::{Bucket, BucketOptions};
 pub use bywash_disk::SlotError;
@@ -70,6 +71,7 @@ pub use stats::{
 pub use upload::{Upload, UploadOptions, UploadResult, UploadToken, UploadWriter};
 pub use verify::Verify;
 pub use write::PutStreamOptions;
+pub use write_cache::WriteCache;
 
 /// The README's example, compiled and run with the tests.
 #[cfg(doctest)]

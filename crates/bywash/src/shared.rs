@@ -30,6 +30,7 @@ use crate::traffic::Traffic;
 use crate::upload::journal::Journal;
 use crate::verify::Verify;
 use crate::versions::{KnownObjects, Version, Versions};
+use crate::write_cache::WriteCache;
 
 /// State shared by all handles and buckets of an engine.
 #[derive(Debug)]
@@ -59,6 +60,8 @@ pub(crate) struct EngineShared {
     pub(crate) hedge: bool,
     /// Which reads are compared with the digest that the store states.
     pub(crate) verify: Verify,
+    /// When the bytes of a write come into memory.
+    pub(crate) write_cache: WriteCache,
     pub(crate) admission_deadline: Duration,
     /// Memory of requests that continue without readers.
     pub(crate) abandoned: AbandonedMemory,

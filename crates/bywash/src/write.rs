@@ -14,8 +14,10 @@ use crate::bucket::Bucket;
 use crate::origin::interface::{Capability, PartBody, UploadedPart};
 use crate::part_body::joined;
 use crate::progress::send_watched;
+use crate::read;
 use crate::retry::{once, with_retries};
 use crate::upload::{Upload, UploadOptions};
+use crate::write_cache::WriteCache;
 
 /// Options of a streamed body.
 #[derive(Default)]
@@ -104,7 +106,11 @@ impl Bucket {
         options: PutOptions,
     ) -> Result<PutResult> {
         let shared = Arc::clone(self.shared());
-        self.write(path, move |path| async move {
+        let kept = match shared.engine.write_cache {
+            WriteCache::OnRead => None,
+            WriteCache::OnWrite => Some(payload.clone()),
+        };
+        let put = self.write(path, move |path| async move {
             let mut retry = shared.retry();
             retry.policy.stall = retry.policy.limit(payload.content_length() as u64);
             let attempt = || {
@@ -121,8 +127,12 @@ impl Bucket {
                     once(retry.policy.stall, "write", &path, attempt()).await
                 }
             }
-        })
-        .await
+        });
+        let put = put.await?;
+        if let Some(payload) = kept {
+            read::keep_written(self.shared(), path, &payload, put.e_tag.as_deref()).await;
+        }
+        Ok(put)
     }
 
     /// Runs `change` at the origin, then drops what is known of `path`.

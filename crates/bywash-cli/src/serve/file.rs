@@ -25,6 +25,7 @@ pub(super) struct FileSettings {
     pub(super) slow_eviction_rounds: Option<u32>,
     pub(super) verify: Option<String>,
     pub(super) fetch_folder: Option<PathBuf>,
+    pub(super) write_cache: Option<String>,
     pub(super) s3_addr: Option<String>,
     pub(super) domain: Vec<String>,
     pub(super) admin_addr: Option<String>,

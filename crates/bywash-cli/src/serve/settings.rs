@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use bywash::origin::OriginOptions;
 use bywash::time::parse_duration;
-use bywash::{Consistency, DiskOptions, OriginUrl, Verify};
+use bywash::{Consistency, DiskOptions, OriginUrl, Verify, WriteCache};
 use bywash_gateway::{
     AccessLogFormat, AccessLogTarget, Credential, Network, NetworkError, Scope, is_domain,
 };
@@ -41,6 +42,7 @@ pub(super) struct Settings {
     pub(super) verify: Verify,
     /// Folder below which `cache fetch` may write.
     pub(super) fetch_folder: Option<PathBuf>,
+    pub(super) write_cache: WriteCache,
     pub(super) s3_addr: SocketAddr,
     /// Domains for virtual-hosted-style requests.
     pub(super) domains: Vec<String>,
@@ -154,8 +156,9 @@ impl Settings {
             idle_age: idle_age(args.idle_age.or(file.idle_age))?,
             slow_eviction: duration("--slow-eviction", args.slow_eviction.or(file.slow_eviction))?,
             slow_eviction_rounds: slow_rounds,
-            verify: verify(args.verify.or(file.verify))?,
             fetch_folder: fetch_folder(args.fetch_folder.or(file.fetch_folder))?,
+            verify: word("--verify", args.verify.or(file.verify))?,
+            write_cache: word("--write-cache", args.write_cache.or(file.write_cache))?,
             s3_addr: address(
                 "--s3-addr",
                 &or_default(args.s3_addr, file.s3_addr, DEFAULT_S3_ADDR),
@@ -252,13 +255,13 @@ fn memory(text: &str) -> Result<Memory, Failure> {
     parsed.map_err(|error| Failure::usage(format!("--memory: {error}")))
 }
 
-/// Parses which reads are compared with a digest.
-fn verify(text: Option<String>) -> Result<Verify, Failure> {
-    let Some(text) = text else {
-        return Ok(Verify::default());
-    };
-    text.parse()
-        .map_err(|error| Failure::usage(format!("--verify: {error}")))
+/// Parses a setting that is one of a few words.
+fn word<T: Default + FromStr<Err = String>>(
+    option: &str,
+    text: Option<String>,
+) -> Result<T, Failure> {
+    let parsed = text.map_or_else(|| Ok(T::default()), |text| text.parse());
+    parsed.map_err(|error| Failure::usage(format!("{option}: {error}")))
 }
 
 /// Resolves the folder of fetched files, which must exist.

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use bywash::{Consistency, OriginUrl, Verify};
+use bywash::{Consistency, OriginUrl, Verify, WriteCache};
 use bywash_gateway::{AccessLogFormat, AccessLogTarget};
 use url::Url;
 
@@ -99,6 +99,29 @@ fn verification_is_whole_unless_options_or_the_file_turn_it_off() {
     assert_eq!(failure.kind, Kind::Usage);
     assert!(
         failure.message.contains("off, whole or always"),
+        "{}",
+        failure.message
+    );
+}
+
+#[test]
+fn written_bytes_come_into_memory_at_the_read_unless_options_or_the_file_ask_for_the_write() {
+    let write_cache = |option: Option<&str>, file| {
+        let args = Args {
+            write_cache: option.map(str::to_owned),
+            ..Args::default()
+        };
+        merge(args, file).map(|settings| settings.write_cache)
+    };
+    let in_file = "write-cache = 'on-write'";
+    assert_eq!(write_cache(None, "").unwrap(), WriteCache::OnRead);
+    assert_eq!(write_cache(None, in_file).unwrap(), WriteCache::OnWrite);
+    let option = write_cache(Some("on-read"), in_file).unwrap();
+    assert_eq!(option, WriteCache::OnRead);
+    let failure = write_cache(Some("always"), "").unwrap_err();
+    assert_eq!(failure.kind, Kind::Usage);
+    assert!(
+        failure.message.contains("on-read or on-write"),
         "{}",
         failure.message
     );

@@ -20,6 +20,7 @@ use crate::spill::SpillRouter;
 use crate::upload::journal::Journal;
 use crate::verify::Verify;
 use crate::versions::KnownObjects;
+use crate::write_cache::WriteCache;
 
 /// Default fraction of the machine's memory: a quarter leaves room for other programs.
 const DEFAULT_MEMORY_DIVISOR: u64 = 4;
@@ -39,6 +40,7 @@ pub struct EngineBuilder {
     retry: RetryPolicy,
     hedge: bool,
     verify: Verify,
+    write_cache: WriteCache,
     admission_deadline: Duration,
     slow_eviction: Option<Duration>,
     slow_eviction_rounds: Option<u32>,
@@ -56,6 +58,7 @@ impl EngineBuilder {
             retry: RetryPolicy::default(),
             hedge: false,
             verify: Verify::default(),
+            write_cache: WriteCache::default(),
             admission_deadline: Duration::from_secs(60),
             slow_eviction: None,
             slow_eviction_rounds: None,
@@ -121,6 +124,13 @@ impl EngineBuilder {
     #[must_use]
     pub fn verify(mut self, reads: Verify) -> Self {
         self.verify = reads;
+        self
+    }
+
+    /// Sets when the bytes of a write come into memory. Default: at the first read.
+    #[must_use]
+    pub fn write_cache(mut self, when: WriteCache) -> Self {
+        self.write_cache = when;
         self
     }
 
@@ -212,6 +222,7 @@ impl EngineBuilder {
             retry: self.retry,
             hedge: self.hedge,
             verify: self.verify,
+            write_cache: self.write_cache,
             admission_deadline: self.admission_deadline,
             abandoned: AbandonedMemory::default(),
             file_downloads: Arc::default(),

@@ -38,6 +38,7 @@ mod sequential;
 mod shared_error;
 mod single_flight;
 mod to_file;
+mod written;
 
 pub(crate) use abandoned::AbandonedMemory;
 pub use download::{Download, DownloadOptions};
@@ -52,3 +53,4 @@ pub(crate) use sequential::SequentialDetector;
 pub(crate) use single_flight::SingleFlight;
 pub use to_file::{DownloadedFile, FileDownloadOptions};
 pub(crate) use to_file::{FileDownloads, FileFlights};
+pub(crate) use written::keep_written;

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bywash::origin::memory::MemoryStore;
-use bywash::{Bucket, Consistency, DownloadOptions, Engine, Origin, PartBody, UploadedPart};
+use bywash::{
+    Bucket, Consistency, DownloadOptions, Engine, Origin, PartBody, UploadedPart, WriteCache,
+};
 use object_store::path::Path;
 use object_store::{
     Error, GetOptions, GetResult, ObjectStore as _, ObjectStoreExt, PutMode, PutMultipartOptions,
@@ -33,6 +35,8 @@ struct Late {
     requests: AtomicUsize,
     /// Responses being waited for.
     pending: AtomicUsize,
+    /// What another client writes right after the next write.
+    next_write: Mutex<Option<PutPayload>>,
 }
 
 /// Counts one response being waited for.
@@ -54,6 +58,7 @@ impl Late {
             delays: Mutex::default(),
             requests: AtomicUsize::new(0),
             pending: AtomicUsize::new(0),
+            next_write: Mutex::default(),
         })
     }
 
@@ -84,7 +89,12 @@ bywash::forward_object_store! {
             payload: PutPayload,
             options: PutOptions,
         ) -> Result<PutResult> {
-            self.store.put_opts(path, payload, options).await
+            let result = self.store.put_opts(path, payload, options).await;
+            let next = self.next_write.lock().take();
+            if let Some(next) = next {
+                self.store.put(path, next).await?;
+            }
+            result
         }
 
         async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
@@ -467,4 +477,22 @@ async fn few_requests_continue_without_readers() {
     assert_eq!(origin.requests(), 502);
     sleep(secs(200)).await;
     assert_eq!(origin.pending.load(Relaxed), 0);
+}
+
+#[tokio::test]
+async fn written_bytes_are_not_kept_if_another_write_came_between() {
+    let origin = Late::with_delays([]);
+    let engine = Engine::builder().memory(16 << 20);
+    let engine = engine.write_cache(WriteCache::OnWrite).build().unwrap();
+    let shared: Arc<dyn Origin> = Arc::<Late>::clone(&origin);
+    let bucket = engine.mount("late", shared, Consistency::Immutable);
+    let (bucket, path) = (bucket.unwrap(), Path::from("a"));
+    *origin.next_write.lock() = Some("other".into());
+    bucket.put(&path, "first".into()).await.unwrap();
+    let read = bucket.get(&path).await.unwrap().bytes().await.unwrap();
+    assert_eq!(&read[..], b"other");
+    bucket.put(&path, "third".into()).await.unwrap();
+    let read = bucket.get(&path).await.unwrap().bytes().await.unwrap();
+    assert_eq!(&read[..], b"third");
+    assert_eq!(engine.stats().buckets["late"].origin_data_requests, 1);
 }

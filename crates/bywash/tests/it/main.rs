@@ -29,3 +29,4 @@ mod upload_parts;
 mod upload_servers;
 mod uploads;
 mod web_origin;
+mod write_cache;
