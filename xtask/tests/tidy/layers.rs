@@ -226,6 +226,7 @@ const ORDERED: [(&str, &[&str]); 2] = [
             "range_fetch",
             "plan",
             "resolve",
+            "written",
             "body",
             "copy_buffer",
             "pieces",
