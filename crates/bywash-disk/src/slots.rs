@@ -157,6 +157,10 @@ struct State {
     stats: SlotStats,
     /// Until when writes fail, and the error.
     pause: Option<(Duration, SlotError)>,
+    /// Length of a block that the limit left no room for, and the error. No slot was freed since.
+    full: Option<(usize, SlotError)>,
+    /// Slots ever freed.
+    freed: u64,
 }
 
 /// Slot files in a folder, removed when this is dropped.
@@ -189,6 +193,8 @@ impl SlotFiles {
                 table: SlotTable::new(options.limit),
                 stats: SlotStats::default(),
                 pause: None,
+                full: None,
+                freed: 0,
             }),
             released: Condvar::new(),
             compression: Compression::new(options.compressors, options.compressed_block),
@@ -220,7 +226,9 @@ impl SlotFiles {
     /// # Errors
     /// The limit is reached, the disk is full, or a file operation failed. Nothing is taken.
     pub fn write(&self, block: &[u8]) -> Result<Slot, SlotError> {
-        let written = self.check_pause().and_then(|()| self.write_now(block));
+        let freed = self.state.lock().freed;
+        let written = self.check(block.len());
+        let written = written.and_then(|()| self.write_now(block));
         let mut state = self.state.lock();
         match &written {
             Ok(slot) => {
@@ -231,20 +239,28 @@ impl SlotFiles {
             }
             Err(error) => {
                 state.stats.failed_writes += 1;
-                let is_failure =
-                    !matches!(error, SlotError::Full { .. } | SlotError::TooLarge { .. });
-                if is_failure && state.pause.is_none() {
-                    state.pause = Some((self.clock.now() + PAUSE, error.clone()));
+                match error {
+                    SlotError::Full { .. } => {
+                        let least = state.full.as_ref().map_or(usize::MAX, |(len, _)| *len);
+                        if state.freed == freed && block.len() < least {
+                            state.full = Some((block.len(), error.clone()));
+                        }
+                    }
+                    SlotError::TooLarge { .. } => {}
+                    _ if state.pause.is_some() => {}
+                    _ => state.pause = Some((self.clock.now() + PAUSE, error.clone())),
                 }
             }
         }
         written
     }
 
-    fn check_pause(&self) -> Result<(), SlotError> {
+    /// Fails if a write of a block of `len` bytes is not to be tried: an evictor looks at many blocks in vain, and would compress each.
+    fn check(&self, len: usize) -> Result<(), SlotError> {
         let mut state = self.state.lock();
-        match &state.pause {
-            Some((until, error)) if self.clock.now() < *until => Err(error.clone()),
+        match (&state.pause, &state.full) {
+            (Some((until, error)), _) if self.clock.now() < *until => Err(error.clone()),
+            (_, Some((full, error))) if *full <= len => Err(error.clone()),
             _ => {
                 state.pause = None;
                 Ok(())
@@ -311,7 +327,9 @@ impl SlotFiles {
     /// Frees a slot, and shortens or removes its file if its end is free. Writes are tried again if they failed.
     pub fn free(&self, slot: Slot) {
         self.give_back(slot.place, true);
-        self.state.lock().pause = None;
+        let mut state = self.state.lock();
+        (state.pause, state.full) = (None, None);
+        state.freed += 1;
     }
 
     fn failed(&self, operation: &'static str, file: u32, source: io::Error) -> SlotError {

@@ -111,7 +111,8 @@ pub(super) struct Compression {
     /// Threads at once, and the largest block that is compressed.
     threads: usize,
     block_bytes: usize,
-    blocks: AtomicU64,
+    /// Blocks that it was chosen for.
+    pub(super) blocks: AtomicU64,
 }
 
 impl Compression {

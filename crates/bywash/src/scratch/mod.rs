@@ -132,7 +132,7 @@ impl Scratch {
         on_blocking_thread(move || scratch.allocate_blocking(len)).await
     }
 
-    /// As [`Self::allocate`], on the calling thread.
+    /// As [`Self::allocate`], on the calling thread, which it blocks.
     pub fn allocate_blocking(&self, len: usize) -> Result<ScratchBuffer, ScratchError> {
         let frame = self.store.frame_of_new(len)?;
         Ok(ScratchBuffer {
@@ -222,7 +222,8 @@ impl Drop for ScratchBuffer {
     }
 }
 
-/// A block that may be evicted to a temporary file. Dropping it frees its memory and its slot.
+/// A block that may be evicted to a temporary file. Dropping it frees its memory and its slot, for which its file may be shortened or
+/// removed.
 #[must_use = "dropping it frees the block"]
 pub struct ScratchBlock {
     store: Arc<Store>,
@@ -268,7 +269,7 @@ impl ScratchBlock {
         Ok(ScratchPin { pin, _block: self })
     }
 
-    /// As [`Self::pin`], on the calling thread.
+    /// As [`Self::pin`], on the calling thread, which it blocks.
     pub fn pin_blocking(&self) -> Result<ScratchPin<'_>, ScratchError> {
         let pin = self.store.pin(self.id(), self.len)?;
         Ok(ScratchPin { pin, _block: self })
@@ -284,7 +285,7 @@ impl ScratchBlock {
             .unwrap_or_else(|error| Err(ScratchPinError { block: None, error }))
     }
 
-    /// As [`Self::pin_mut`], on the calling thread.
+    /// As [`Self::pin_mut`], on the calling thread, which it blocks.
     pub fn pin_mut_blocking(mut self) -> Result<ScratchBuffer, ScratchPinError> {
         match self.store.take(self.id(), self.len) {
             Ok(frame) => {
