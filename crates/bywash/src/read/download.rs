@@ -1,7 +1,8 @@
 //! Downloads a whole object, or a range of it, into one buffer by parallel ranged GETs.
 //!
-//! The first GET is unconditional and returns version and length; all others are bound to that version. Each byte is
-//! copied once, from the received piece to its place. The buffer's claims record what has arrived: a GET that fails
+//! The first GET is unconditional and returns version and length; all others are bound to that version. Blocks of it
+//! that are in memory at the start of a part are not requested. Each byte is copied once, from the received piece to
+//! its place. The buffer's claims record what has arrived: a GET that fails
 //! releases the rest of its claim, and the retry claims exactly that.
 
 mod job;
@@ -150,7 +151,8 @@ impl Bucket {
     /// byte is copied once. Returns when version and length are known and memory for all of it is reserved, after
     /// waiting for that in line.
     ///
-    /// Bypasses the cache: meant for objects that are used once and whole. Bytes can be read as they arrive
+    /// Takes blocks that are in memory from there, without a request if it has all of them, and leaves none there: meant
+    /// for objects that are used once and whole. Bytes can be read as they arrive
     /// ([`Download::reader`]); [`Download::finish`] returns all of them, or an error.
     ///
     /// # Errors
@@ -181,7 +183,10 @@ async fn try_begin(
     options: &DownloadOptions,
 ) -> Result<Download> {
     let part_size = options.part_size.max(1);
-    let (version, first) = first_response(bucket, path, options).await?;
+    let (version, first) = match resident(bucket, path, options) {
+        Some(version) => (version, None),
+        None => first_response(bucket, path, options).await?,
+    };
     let file = version.file();
     if let Some(first) = &first {
         file.keep_from(first);
@@ -251,6 +256,17 @@ fn digest(
         Some(digest) => Ok(Some(digest)),
         None => Ok(stated_digest(bucket, version).filter(|_| whole)),
     }
+}
+
+/// Returns the known version if it is fresh and all of its blocks in the range are in memory.
+fn resident(bucket: &BucketShared, path: &Path, options: &DownloadOptions) -> Option<Arc<Version>> {
+    let (version, is_fresh) = bucket.versions.get(path, bucket.consistency.max_age())?;
+    let range = checked_range(&version, options.range.as_ref()).ok()?;
+    let (size, pool) = (bucket.block_size, &bucket.engine.pool);
+    let mut blocks = (range.start / size) as u32..range.end.div_ceil(size) as u32;
+    let usable = is_fresh && version.cacheable() && !blocks.is_empty();
+    let all = usable && blocks.all(|block| pool.contains(version.key(block)));
+    all.then_some(version)
 }
 
 /// Returns the current version, and the response if it carries the first part.

@@ -177,7 +177,31 @@ impl DownloadJob {
                 claim,
             };
             let first = first.take();
+            if first.is_none() && self.copy_resident(&mut sink).await? {
+                continue;
+            }
             fetch(&self.bucket, &self.version, "download", &mut sink, first).await?;
+        }
+    }
+
+    /// Copies blocks that are in memory, up to the first one that is not. Returns whether nothing is missing then.
+    async fn copy_resident(&self, sink: &mut PartSink<'_>) -> Result<bool> {
+        let (pool, size) = (&self.bucket.engine.pool, self.bucket.block_size);
+        loop {
+            let Range { start, end } = sink.missing();
+            if start >= end {
+                return Ok(true);
+            }
+            {
+                let Some(pin) = pool.peek(self.version.key((start / size) as u32)) else {
+                    return Ok(false);
+                };
+                let block = &pin[(start % size) as usize..];
+                let length = block.len().min((end - start) as usize);
+                sink.write(&block[..length])?;
+            }
+            self.bucket.counters.body(1, 0);
+            tokio::task::yield_now().await;
         }
     }
 }

@@ -17,6 +17,38 @@ const HOUR: Consistency = Consistency::Revalidate(Duration::from_secs(3600));
 const SHARD: u64 = 3 * BLOCK as u64 + 5;
 const SIZE: usize = 20 * BLOCK + 77;
 
+#[tokio::test(start_paused = true)]
+async fn download_takes_what_is_in_memory_from_there() {
+    let world = world();
+    world.origin.write(&world.path, SIZE);
+    let body = world.read().await;
+    let sent = world.origin.data_requests(None);
+    assert_eq!(
+        download(&world, None).await.unwrap().into_contiguous(),
+        body
+    );
+    let part = download(&world, Some(GetRange::Bounded(5..2 * BLOCK as u64))).await;
+    assert_eq!(part.unwrap().into_contiguous(), body[5..2 * BLOCK]);
+    assert_eq!(world.origin.data_requests(None), sent, "all of it is there");
+
+    // A new version, of which only the end is there.
+    world.origin.write(&world.path, SIZE);
+    let _ = world.bucket.drop_cached("");
+    let start = 15 * BLOCK;
+    let range = start as u64..SIZE as u64;
+    let end = world.bucket.get_range(&world.path, range).await.unwrap();
+    let sent = world.origin.data_requests(None);
+    let bytes = download(&world, None).await.unwrap().into_contiguous();
+    assert_eq!(bytes[start..], end);
+    let parts = (SIZE as u64).div_ceil(SHARD);
+    let requested = world.origin.data_requests(None) - sent;
+    assert!(
+        requested < parts,
+        "{requested} of {parts} parts were requested"
+    );
+    world.assert_idle().await;
+}
+
 fn world() -> World {
     World::with(HOUR, |builder| {
         builder.retry(RetryPolicy {
